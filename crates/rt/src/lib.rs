@@ -1,0 +1,12 @@
+//! The seams between Polder and the machine: locks, clock, randomness, threads.
+//!
+//! Everything above takes these from here, and `clippy.toml` forbids the originals, so that a
+//! simulator can put its own in their place: logic never asks what time it is or who runs it.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod random;
+pub mod sync;
+pub mod thread;
+
+pub use clock::{Clock, ManualClock, SystemClock, Timestamp};

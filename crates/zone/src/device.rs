@@ -1,0 +1,147 @@
+//! The device trait and its contract.
+//!
+//! Everything that a medium may do to us is written here, by method, and `emulated` does all of it:
+//!
+//! * One logical block is atomic; nothing larger is.
+//! * What was appended since the last [`Device::flush`] may, after a loss of power, be there, be
+//!   lost, or be torn at a block boundary, each append by itself, with the write pointer beyond it.
+//! * A reset is durable only after a flush; until then the old contents may come back.
+//! * In a `Full` or `ReadOnly` zone the write pointer tells nothing.
+//! * After a loss of power an active zone may come back `Full`.
+//! * The capacity of a zone may change when it is reset.
+//! * A zone may become `ReadOnly` or `Offline` at any time.
+//! * What a process reads after its predecessor was killed need not be durable: flush first.
+
+use crate::{Blocks, Result, ZoneId};
+
+/// The shape of a device. Sizes need not be powers of two and zones need not be alike (I-ZONE-2):
+/// the capacity of each is in its [`ZoneInfo`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a logical block: a power of two from 512 to 65536.
+    pub block_size: u32,
+    /// Number of zones.
+    pub zones: u32,
+    /// The largest capacity of any zone, in blocks.
+    pub zone_blocks: Blocks,
+    /// How many zones may be open (being written) at once; at least 6.
+    pub max_open: u32,
+    /// How many zones may be active (open or closed, but partly written) at once; at least `max_open`.
+    pub max_active: u32,
+    /// The largest single append, in blocks.
+    pub max_append: Blocks,
+}
+
+/// What a zone can do at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneState {
+    /// Nothing written.
+    Empty,
+    /// Partly written and counted against the open limit.
+    Open,
+    /// Partly written, counted against the active limit only.
+    Closed,
+    /// Takes no more writes; the pointer tells nothing.
+    Full,
+    /// Will never take a write again, can be read; the pointer tells nothing.
+    ReadOnly,
+    /// Can be neither read nor written.
+    Offline,
+}
+
+impl ZoneState {
+    /// Whether [`ZoneInfo::pointer`] can be believed.
+    pub fn has_pointer(self) -> bool {
+        matches!(self, ZoneState::Empty | ZoneState::Open | ZoneState::Closed)
+    }
+
+    /// Whether the zone counts against the active limit.
+    pub fn is_active(self) -> bool {
+        matches!(self, ZoneState::Open | ZoneState::Closed)
+    }
+}
+
+/// A zone as the device reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneInfo {
+    /// What it can do.
+    pub state: ZoneState,
+    /// How many blocks it holds, from block 0.
+    pub capacity: Blocks,
+    /// The next block to be written; meaningless unless [`ZoneState::has_pointer`].
+    pub pointer: Blocks,
+}
+
+/// One command of a batch.
+#[derive(Debug)]
+pub enum Command<'a> {
+    /// Reads blocks from `block` on until `into` is full.
+    Read {
+        /// The zone.
+        zone: ZoneId,
+        /// The first block.
+        block: Blocks,
+        /// A whole number of blocks.
+        into: &'a mut [u8],
+    },
+    /// Appends at the pointer, wherever that is when the device gets to it.
+    Append {
+        /// The zone.
+        zone: ZoneId,
+        /// A whole number of blocks, at most [`Geometry::max_append`].
+        from: &'a [u8],
+    },
+}
+
+/// What became of one command of a batch.
+pub type Output = Result<Blocks>;
+
+/// A zoned device, exclusively ours. Every method may be called from many threads at once.
+///
+/// Buffers need no alignment: a device that wants one copies what does not have it.
+pub trait Device: Send + Sync {
+    /// The shape; does not change while the device is open.
+    fn geometry(&self) -> &Geometry;
+
+    /// The state of every zone, in order.
+    fn report(&self) -> Result<Vec<ZoneInfo>>;
+
+    /// The state of one zone.
+    fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo>;
+
+    /// Reads a whole number of blocks. Blocks beyond the pointer are refused (`Unwritten`), except in
+    /// zones that have no pointer, where they read as anything.
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()>;
+
+    /// Appends a whole number of blocks, at most [`Geometry::max_append`], and says at which block
+    /// they begin. Opens an empty or closed zone by itself. When it fails, later appends of this zone
+    /// that are already under way fail too, and the zone's pointer has to be reported anew.
+    fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks>;
+
+    /// Writes at `block`, which must be the pointer.
+    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()>;
+
+    /// Carries out many commands at once, in any order among them, and waits for all. Reads give 0,
+    /// appends give the block where they landed. One output for each command, in its place.
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output>;
+
+    /// Takes an open slot for an empty or closed zone.
+    fn open(&self, zone: ZoneId) -> Result<()>;
+
+    /// Gives the open slot back; the zone stays active when it is partly written.
+    fn close(&self, zone: ZoneId) -> Result<()>;
+
+    /// Makes the zone `Full`.
+    fn finish(&self, zone: ZoneId) -> Result<()>;
+
+    /// Makes the zone `Empty`; durable only after [`Device::flush`].
+    fn reset(&self, zone: ZoneId) -> Result<()>;
+
+    /// Makes durable all that was completed before this call, on every device below that was written.
+    fn flush(&self) -> Result<()>;
+
+    /// Bytes that the device itself wrote to keep its zones (the states of a file's zones).
+    fn own_bytes_written(&self) -> u64 {
+        0
+    }
+}

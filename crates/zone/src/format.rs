@@ -1,0 +1,183 @@
+//! The bytes of block 0 of every zone.
+//!
+//! The header is complete, and no longer in flight, before anything else is appended to its zone.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{Life, ZoneId};
+
+/// The identity of a volume (a random UUID).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FsId(pub [u8; 16]);
+
+impl std::fmt::Display for FsId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a zone is used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Role {
+    /// Nothing, or nothing that counts.
+    #[default]
+    Free = 0,
+    /// Journal and checkpoints.
+    Log = 1,
+    /// Nodes and chunks of the metadata store.
+    Metadata = 2,
+    /// Fresh data.
+    Data = 3,
+    /// Data moved by garbage collection.
+    Gc = 4,
+}
+
+impl Role {
+    /// The role with this stored number.
+    pub fn from_number(number: u8) -> Option<Role> {
+        [Role::Free, Role::Log, Role::Metadata, Role::Data, Role::Gc].into_iter().find(|role| *role as u8 == number)
+    }
+
+    /// Whether users' data live there.
+    pub fn holds_data(self) -> bool {
+        matches!(self, Role::Data | Role::Gc)
+    }
+}
+
+/// The magic number at the start of every zone.
+pub const ZONE_MAGIC: [u8; 8] = *b"POLDERZ1";
+
+/// The format that this code writes.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The stored header: 128 bytes, then zeros to the end of the block.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ZoneHeader {
+    /// [`ZONE_MAGIC`].
+    pub magic: [u8; 8],
+    /// CRC-32C of the whole block with this field zero.
+    pub checksum: U32,
+    /// [`FORMAT_VERSION`].
+    pub version: U32,
+    /// The volume.
+    pub fs_id: [u8; 16],
+    /// The number of this zone in its volume.
+    pub zone: U32,
+    /// How often it was reset.
+    pub life: U32,
+    /// A [`Role`].
+    pub role: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+    /// Features that a reader that does not know them may ignore.
+    pub features_compatible: U64,
+    /// Features without which the volume may be read but not written.
+    pub features_read_only: U64,
+    /// Features without which the volume may not be touched.
+    pub features_incompatible: U64,
+    /// Bytes of a logical block.
+    pub block_size: U32,
+    /// Zones of the volume.
+    pub zones: U32,
+    /// Zero.
+    pub unused: [u8; 48],
+}
+
+const _: () = assert!(size_of::<ZoneHeader>() == 128);
+
+/// What a valid header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneIdentity {
+    /// The volume.
+    pub fs_id: FsId,
+    /// The zone.
+    pub zone: ZoneId,
+    /// Its life.
+    pub life: Life,
+    /// Its role.
+    pub role: Role,
+}
+/// The block that begins a zone.
+pub fn encode_header(identity: &ZoneIdentity, geometry: &crate::Geometry) -> Vec<u8> {
+    let mut block = vec![0; geometry.block_size as usize];
+    let header = ZoneHeader {
+        magic: ZONE_MAGIC,
+        checksum: U32::ZERO,
+        version: U32::new(FORMAT_VERSION),
+        fs_id: identity.fs_id.0,
+        zone: U32::new(identity.zone.0),
+        life: U32::new(identity.life.0),
+        role: identity.role as u8,
+        reserved: [0; 7],
+        features_compatible: U64::ZERO,
+        features_read_only: U64::ZERO,
+        features_incompatible: U64::ZERO,
+        block_size: U32::new(geometry.block_size),
+        zones: U32::new(geometry.zones),
+        unused: [0; 48],
+    };
+    block[..size_of::<ZoneHeader>()].copy_from_slice(header.as_bytes());
+    let checksum = checksum(&[&block]);
+    block[8..12].copy_from_slice(&checksum.to_le_bytes());
+    block
+}
+
+/// CRC-32C (Castagnoli) over all parts in turn: the one checksum of the disk format.
+pub fn checksum(parts: &[&[u8]]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    for part in parts {
+        digest.update(part);
+    }
+    digest.finalize() as u32
+}
+
+/// Why the first block of a zone is not the header of a zone of ours.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// Not written by Polder.
+    #[error("not a zone of Polder (no magic number)")]
+    Foreign,
+    /// The checksum does not match.
+    #[error("the zone's header is damaged (checksum)")]
+    Damaged,
+    /// Written by a later release, or with a feature that this one does not know.
+    #[error("format version {version}, features {features:#x}: written by a later release of Polder; use that release")]
+    Newer {
+        /// The version found.
+        version: u32,
+        /// The incompatible features found.
+        features: u64,
+    },
+}
+
+/// Reads the header of a zone; any bytes may be offered.
+pub fn decode_header(block: &[u8]) -> Result<(ZoneIdentity, ZoneHeader), HeaderError> {
+    let (header, _) = ZoneHeader::read_from_prefix(block).map_err(|_| HeaderError::Foreign)?;
+    if header.magic != ZONE_MAGIC {
+        return Err(HeaderError::Foreign);
+    }
+    if checksum(&[&block[..8], &[0; 4], &block[12..]]) != header.checksum.get() {
+        return Err(HeaderError::Damaged);
+    }
+    let (version, features) = (header.version.get(), header.features_incompatible.get());
+    if version != FORMAT_VERSION || features != 0 {
+        return Err(HeaderError::Newer { version, features });
+    }
+    let role = Role::from_number(header.role).ok_or(HeaderError::Damaged)?;
+    let identity = ZoneIdentity {
+        fs_id: FsId(header.fs_id),
+        zone: ZoneId(header.zone.get()),
+        life: Life(header.life.get()),
+        role,
+    };
+    Ok((identity, header))
+}

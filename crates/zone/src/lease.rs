@@ -1,0 +1,194 @@
+//! The right to write to one open zone.
+//!
+//! A [`Lease`] exists for every zone that is being written and counts against the device's limits
+//! until it is dropped (I-ZONE-3). Of the limit, four are never given to data: two to the log (one,
+//! and a second while it switches), one to metadata, one to garbage collection.
+//!
+//! A lease admits blocks before they are appended, so that whoever writes a zone can keep back
+//! room at its end (for a footer, say) whatever else is in flight. It does not choose zones, knows
+//! nothing of what is live in them, and never resets one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use rt::sync::Mutex;
+
+use crate::format::{self, FsId, Role, ZoneIdentity};
+use crate::{Blocks, Cause, Device, DeviceError, Life, Result, Traffic, ZoneId};
+
+/// Leases that are never given to data: log 2, metadata 1, garbage collection 1.
+pub const LEASES_KEPT: u32 = 4;
+
+/// All leases of one volume.
+pub struct Leases {
+    device: Arc<dyn Device>,
+    fs_id: FsId,
+    traffic: Arc<Traffic>,
+    /// Number of leases out, by role.
+    out: Mutex<[u32; 5]>,
+}
+
+/// The right to write to one open zone.
+pub struct Lease {
+    leases: Arc<Leases>,
+    identity: ZoneIdentity,
+    capacity: Blocks,
+    /// Blocks written or promised, header included; never more than `capacity`.
+    admitted: AtomicU32,
+    /// Set when an append failed: the zone takes no more writes in this life.
+    failed: AtomicBool,
+}
+
+impl Leases {
+    /// Nothing leased yet. Zones that the device still holds active count once they are resumed.
+    pub fn new(device: Arc<dyn Device>, fs_id: FsId, traffic: Arc<Traffic>) -> Arc<Self> {
+        Arc::new(Leases { device, fs_id, traffic, out: Mutex::new([0; 5]) })
+    }
+
+    /// The device below.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The counters that every append goes to.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+
+    /// How many zones may be leased at once, for whatever role.
+    pub fn limit(&self) -> u32 {
+        let geometry = self.device.geometry();
+        geometry.max_open.min(geometry.max_active)
+    }
+
+    /// How many zones of fresh data may be leased at once.
+    pub fn limit_for_data(&self) -> u32 {
+        self.limit().saturating_sub(LEASES_KEPT).max(1)
+    }
+
+    /// How many zones are leased for `role`.
+    pub fn out(&self, role: Role) -> u32 {
+        self.out.lock()[role as usize]
+    }
+
+    /// Leases an empty zone and writes its header: when this returns, the zone can be appended to.
+    pub fn begin(self: &Arc<Self>, zone: ZoneId, life: Life, role: Role) -> Result<Lease> {
+        let info = self.device.report_zone(zone)?;
+        if info.state != crate::ZoneState::Empty {
+            return Err(DeviceError::Invalid { zone, why: "a zone is leased for a new life only when empty" });
+        }
+        let identity = ZoneIdentity { fs_id: self.fs_id, zone, life, role };
+        let lease = self.take(identity, info.capacity, 1)?;
+        let header = format::encode_header(&identity, self.device.geometry());
+        let block = self.device.append(zone, &header)?;
+        assert_eq!(block, 0, "the header of an empty zone is its first block");
+        self.traffic.add(Cause::Header, header.len());
+        Ok(lease)
+    }
+
+    /// Leases a zone that is partly written, to go on at its pointer.
+    pub fn resume(self: &Arc<Self>, zone: ZoneId, life: Life, role: Role) -> Result<Lease> {
+        let info = self.device.report_zone(zone)?;
+        if !info.state.is_active() {
+            return Err(DeviceError::Invalid { zone, why: "only a partly written zone can be continued" });
+        }
+        let identity = ZoneIdentity { fs_id: self.fs_id, zone, life, role };
+        self.take(identity, info.capacity, info.pointer)
+    }
+
+    fn take(self: &Arc<Self>, identity: ZoneIdentity, capacity: Blocks, admitted: Blocks) -> Result<Lease> {
+        let mut out = self.out.lock();
+        let (zone, role) = (identity.zone, identity.role);
+        let (now, limit) = match role {
+            Role::Data => (out[role as usize], self.limit_for_data()),
+            _ => (out.iter().sum(), self.limit()),
+        };
+        if now >= limit {
+            return Err(DeviceError::TooManyOpen { zone, limit });
+        }
+        out[role as usize] += 1;
+        Ok(Lease {
+            leases: Arc::clone(self),
+            identity,
+            capacity,
+            admitted: AtomicU32::new(admitted),
+            failed: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Lease {
+    /// The zone.
+    pub fn zone(&self) -> ZoneId {
+        self.identity.zone
+    }
+
+    /// The life of the zone for as long as it is leased.
+    pub fn life(&self) -> Life {
+        self.identity.life
+    }
+
+    /// What the zone is used for.
+    pub fn role(&self) -> Role {
+        self.identity.role
+    }
+
+    /// Blocks in the zone, header included.
+    pub fn capacity(&self) -> Blocks {
+        self.capacity
+    }
+
+    /// Blocks written or promised, header included.
+    pub fn admitted(&self) -> Blocks {
+        self.admitted.load(Ordering::Acquire)
+    }
+
+    /// Blocks not yet promised to anyone.
+    pub fn room(&self) -> Blocks {
+        self.capacity - self.admitted()
+    }
+
+    /// Whether an append failed, so that the zone takes no more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Promises room for `blocks` if that many and `keep_back` more are left.
+    pub fn admit(&self, blocks: Blocks, keep_back: Blocks) -> bool {
+        let fits = |admitted: Blocks| {
+            let wanted = u64::from(admitted) + u64::from(blocks);
+            (wanted + u64::from(keep_back) <= u64::from(self.capacity)).then_some(wanted as Blocks)
+        };
+        !self.has_failed() && self.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    /// Appends blocks that were admitted before, and says where they begin. After an error the zone
+    /// takes no more writes in this life, and the caller writes the same elsewhere.
+    pub fn append(&self, cause: Cause, from: &[u8]) -> Result<Blocks> {
+        let appended = self.leases.device.append(self.zone(), from);
+        self.account(cause, from.len(), &appended);
+        appended
+    }
+
+    /// Notes what became of an append that was part of a batch of [`Device::run`].
+    pub fn account(&self, cause: Cause, bytes: usize, appended: &Result<Blocks>) {
+        match appended {
+            Ok(_) => self.leases.traffic.add(cause, bytes),
+            Err(_) => self.failed.store(true, Ordering::Release),
+        }
+    }
+
+    /// Gives the zone back full, whatever room it had left.
+    pub fn finish(self) -> Result<()> {
+        self.leases.device.finish(self.zone())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut out = self.leases.out.lock();
+        let count = &mut out[self.identity.role as usize];
+        assert!(*count > 0, "a lease is returned once");
+        *count -= 1;
+    }
+}

@@ -1,0 +1,25 @@
+//! Zoned devices and the right to write to them.
+//!
+//! A zone is a run of blocks that is written from its beginning to its end and then reset as a
+//! whole. [`Device`] is the one narrow trait through which everything above reaches a medium;
+//! [`emulated`] obeys the strictest reading of the standards and can lose its power, [`file`] keeps
+//! zones in a plain file. [`Lease`] is the right to write to one open zone; there are never more
+//! of them than the device has open zones.
+//!
+//! Nothing above this crate does device I/O or knows where on its device a zone lies (I-ZONE-1).
+
+pub mod address;
+pub mod device;
+pub mod emulated;
+pub mod error;
+pub mod file;
+pub mod format;
+pub mod lease;
+pub mod traffic;
+
+pub use address::{Address, Blocks, Life, ZoneId};
+pub use device::{Command, Device, Geometry, Output, ZoneInfo, ZoneState};
+pub use error::{DeviceError, Result};
+pub use format::{FsId, Role};
+pub use lease::{Lease, Leases};
+pub use traffic::{Cause, Traffic};
