@@ -1,0 +1,158 @@
+//! Nodes and chunks in memory, bounded.
+//!
+//! A [`Node`] is found by its id for as long as it is here. It stays while anybody else holds it: a
+//! transaction that pinned it, or its group's set of dirty nodes. So dirty nodes are never evicted
+//! from here; they must be written first (`checkpoint::Writer`). Among the rest a clock decides.
+//!
+//! The limit counts pages. It can be exceeded only by what is pinned or dirty, which admission
+//! bounds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rt::sync::{Mutex, RwLock};
+
+use crate::page::Page;
+use crate::types::{Epoch, NodeId};
+
+const SHARDS: usize = 16;
+
+/// One node, at most once in memory.
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) state: RwLock<NodeState>,
+    /// Used since the clock last passed.
+    recent: AtomicBool,
+}
+
+/// What is known of a node. Changed only under its group's write lock, or (for `frozen` and
+/// `dirty`, when a page has been written) by whoever holds the checkpoint lock.
+pub(crate) struct NodeState {
+    /// The newest contents.
+    pub(crate) page: Arc<Page>,
+    /// The epoch in which the newest contents were last changed, unless they have been written since.
+    pub(crate) dirty: Option<Epoch>,
+    /// The contents at the last cut, when they were changed after it and not yet written.
+    pub(crate) frozen: Option<Arc<Page>>,
+    /// No longer part of the tree in the running epoch.
+    pub(crate) freed: bool,
+}
+
+impl Node {
+    pub(crate) fn new(id: NodeId, page: Page, dirty: Option<Epoch>) -> Arc<Node> {
+        let state = NodeState { page: Arc::new(page), dirty, frozen: None, freed: false };
+        Arc::new(Node { id, state: RwLock::new(state), recent: AtomicBool::new(true) })
+    }
+
+    /// The newest contents, as they are at this moment.
+    pub(crate) fn page(&self) -> Arc<Page> {
+        Arc::clone(&self.state.read().page)
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    nodes: HashMap<NodeId, Arc<Node>>,
+    /// The ids in `nodes`, and some that have gone; the hand walks over them.
+    ring: Vec<NodeId>,
+    hand: usize,
+}
+
+/// All nodes in memory.
+pub(crate) struct Cache {
+    shards: Vec<Mutex<Shard>>,
+    /// Pages that may be here.
+    limit: usize,
+    pages: AtomicUsize,
+}
+
+impl Cache {
+    pub(crate) fn new(limit: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect();
+        Cache { shards, limit, pages: AtomicUsize::new(0) }
+    }
+
+    fn shard(&self, id: NodeId) -> &Mutex<Shard> {
+        &self.shards[(id.0 ^ (id.0 >> 7)) as usize % SHARDS]
+    }
+
+    /// Pages that may be here.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Pages that are here.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn get(&self, id: NodeId) -> Option<Arc<Node>> {
+        let shard = self.shard(id).lock();
+        let node = shard.nodes.get(&id)?;
+        node.recent.store(true, Ordering::Relaxed);
+        Some(Arc::clone(node))
+    }
+
+    /// Adds a node that was read, unless one is there already or `current` (asked under the shard's
+    /// lock) says that what was read is no longer the newest. Returns what is there afterwards.
+    pub(crate) fn insert_read(&self, node: Arc<Node>, current: impl FnOnce() -> bool) -> Option<Arc<Node>> {
+        let mut shard = self.shard(node.id).lock();
+        if let Some(there) = shard.nodes.get(&node.id) {
+            return Some(Arc::clone(there));
+        }
+        if !current() {
+            return None;
+        }
+        self.add(&mut shard, Arc::clone(&node));
+        Some(node)
+    }
+
+    /// Adds a new node in place of whatever had its id.
+    pub(crate) fn insert_new(&self, node: Arc<Node>) {
+        let mut shard = self.shard(node.id).lock();
+        if shard.nodes.remove(&node.id).is_some() {
+            self.pages.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.add(&mut shard, node);
+    }
+
+    pub(crate) fn remove(&self, id: NodeId) {
+        if self.shard(id).lock().nodes.remove(&id).is_some() {
+            self.pages.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn add(&self, shard: &mut Shard, node: Arc<Node>) {
+        if self.pages.fetch_add(1, Ordering::Relaxed) >= self.limit {
+            self.evict(shard);
+        }
+        shard.ring.push(node.id);
+        shard.nodes.insert(node.id, node);
+    }
+
+    /// Drops up to two nodes of this shard that nobody uses: the clock goes round twice at most.
+    fn evict(&self, shard: &mut Shard) {
+        let mut dropped = 0;
+        for _ in 0..shard.ring.len() * 2 {
+            if dropped == 2 || shard.ring.is_empty() {
+                return;
+            }
+            shard.hand %= shard.ring.len();
+            let id = shard.ring[shard.hand];
+            let keep = match shard.nodes.get(&id) {
+                None => false,
+                Some(node) => Arc::strong_count(node) > 1 || node.recent.swap(false, Ordering::Relaxed),
+            };
+            if keep {
+                shard.hand += 1;
+                continue;
+            }
+            shard.ring.swap_remove(shard.hand);
+            if shard.nodes.remove(&id).is_some() {
+                self.pages.fetch_sub(1, Ordering::Relaxed);
+                dropped += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The store's part of the checker: every node, the MAT, and the counts of metadata zones.
+//!
+//! Walks each tree from its root, verifying identity, order and bounds of what it reads; then compares
+//! the nodes it has seen with those that the MAT names, and the pages in each zone with the ZIT.
+//! Memory: a bit for each node id, and a path. It repairs nothing.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use zone::{Role, ZoneId};
+
+use crate::core::Core;
+use crate::lookup::chunk_address;
+use crate::types::{Bytes, Group, NodeId, Result, StoreError, Table};
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FindingKind {
+    /// A node that a tree names cannot be read, or is not what it should be.
+    Node,
+    /// A node's keys are outside the bounds that its parent gives.
+    Order,
+    /// A node is named twice.
+    Shared,
+    /// The MAT names a node that is part of no tree.
+    Unreachable,
+    /// The ZIT's count of a metadata zone is not the number of pages that the MAT places there.
+    LiveCount,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Its kind.
+    pub kind: FindingKind,
+    /// Where, in words.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+struct Walk<'a> {
+    core: &'a Core,
+    group: Group,
+    seen: Bits,
+    findings: Vec<Finding>,
+    each: &'a mut dyn FnMut(Group, Table, &[u8], &[u8]),
+}
+
+/// A set of small numbers.
+#[derive(Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    /// Adds a number; whether it was new.
+    fn insert(&mut self, number: u64) -> bool {
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
+        new
+    }
+
+    fn contains(&self, number: u64) -> bool {
+        self.0.get((number / 64) as usize).is_some_and(|word| word & 1 << (number % 64) != 0)
+    }
+}
+
+impl Core {
+    pub(crate) fn check(&self, each: &mut dyn FnMut(Group, Table, &[u8], &[u8])) -> Result<Vec<Finding>> {
+        let mut walk = Walk { core: self, group: Group(0), seen: Bits::default(), findings: Vec::new(), each };
+        for group in 0..self.info.groups {
+            walk.group = Group(group);
+            let root = self.root(walk.group);
+            walk.node(root, None, &[], None)?;
+        }
+        let (seen, mut findings) = (walk.seen, walk.findings);
+        let pages = self.check_mat(&seen, &mut findings)?;
+        self.check_counts(&pages, &mut findings);
+        Ok(findings)
+    }
+
+    /// Compares what the MAT names with what was seen. Returns the pages that its chunks place in each
+    /// zone.
+    fn check_mat(&self, seen: &Bits, findings: &mut Vec<Finding>) -> Result<HashMap<ZoneId, u32>> {
+        let mut pages: HashMap<ZoneId, u32> = HashMap::new();
+        for number in 0..self.mat.next_node().div_ceil(self.mat.per_chunk()) {
+            let place = self.mat.chunk(number).address;
+            let Some(bytes) = self.chunk(number, place)? else { continue };
+            for index in 0..self.mat.per_chunk() {
+                let stored = chunk_address(&bytes, index as usize);
+                if !stored.is_none() {
+                    *pages.entry(stored.zone()).or_default() += 1;
+                }
+                let id = NodeId(number * self.mat.per_chunk() + index);
+                if !self.find(id)?.0.is_none() && !seen.contains(id.0) {
+                    findings.push(Finding {
+                        kind: FindingKind::Unreachable,
+                        what: format!("the MAT names node {}, which is part of no tree", id.0),
+                    });
+                }
+            }
+        }
+        Ok(pages)
+    }
+
+    fn check_counts(&self, pages: &HashMap<ZoneId, u32>, findings: &mut Vec<Finding>) {
+        for index in 0..self.zones.count() {
+            let zone = ZoneId(index);
+            let entry = self.zones.entry(zone);
+            if entry.role.holds_data() {
+                continue;
+            }
+            let counted = pages.get(&zone).copied().unwrap_or(0) * self.zones.page_blocks();
+            if entry.live != counted || (counted > 0 && entry.role != Role::Metadata) {
+                findings.push(Finding {
+                    kind: FindingKind::LiveCount,
+                    what: format!(
+                        "zone {index} ({:?}) holds {counted} live blocks of metadata, the ZIT says {}",
+                        entry.role, entry.live
+                    ),
+                });
+            }
+        }
+    }
+}
+
+impl Walk<'_> {
+    fn found(&mut self, kind: FindingKind, what: String) {
+        self.findings.push(Finding { kind, what });
+    }
+
+    /// Checks a node whose keys should be in `low..high`, and all below it.
+    fn node(&mut self, id: NodeId, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        if !self.seen.insert(id.0) {
+            self.found(FindingKind::Shared, format!("node {} of group {} is named twice", id.0, self.group.0));
+            return Ok(());
+        }
+        let node = match self.core.load(id) {
+            Ok(Some(node)) => node,
+            Ok(None) => {
+                self.found(FindingKind::Node, format!("node {} of group {} lies nowhere", id.0, self.group.0));
+                return Ok(());
+            }
+            Err(StoreError::Corrupt(what)) => {
+                self.found(FindingKind::Node, what);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let page = node.page();
+        let belongs = page.group() == self.group && level.is_none_or(|level| page.level() == level);
+        if !belongs || page.header().id.get() != id.0 {
+            self.found(FindingKind::Node, format!("node {} is not the one that group {} names", id.0, self.group.0));
+            return Ok(());
+        }
+        let keys: Vec<Bytes> = (0..page.count()).map(|index| page.key(index).to_vec()).collect();
+        let inside = |key: &Bytes| key.as_slice() >= low && high.is_none_or(|high| key.as_slice() < high);
+        let bounded = if page.level() == 0 { &keys[..] } else { keys.get(1..).unwrap_or_default() };
+        if !bounded.iter().all(inside) {
+            self.found(FindingKind::Order, format!("node {} of group {} has keys out of bounds", id.0, self.group.0));
+        }
+        if page.level() == 0 {
+            for (index, key) in keys.iter().enumerate().filter(|(_, key)| !key.is_empty()) {
+                (self.each)(self.group, Table(key[0]), &key[1..], page.value(index));
+            }
+            return Ok(());
+        }
+        for index in 0..page.count() {
+            let low = if index == 0 { low } else { &keys[index] };
+            let high = keys.get(index + 1).map(Bytes::as_slice).or(high);
+            self.node(page.child(index), Some(page.level() - 1), low, high)?;
+        }
+        Ok(())
+    }
+}

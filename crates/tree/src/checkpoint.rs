@@ -1,0 +1,520 @@
+//! Checkpoints, and writing dirty nodes out early.
+//!
+//! Whoever takes a checkpoint holds the checkpoint lock (`Core::saving`). The order is that of
+//! `docs/design.md`, section 3; each step's flush is what the next relies on:
+//!
+//! cut → journal up to the cut, nodes, MAT chunks, ZIT chunks, directories → **flush** → record →
+//! **flush** → only then resets.
+//!
+//! Until the record is durable nothing on the device that the previous checkpoint names has been
+//! touched, and the new pages are named by nothing. A failure in between latches the volume and
+//! loses nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zone::{Address, Cause, Lease, Role};
+
+use crate::cache::Node;
+use crate::core::{Core, Saving};
+use crate::format::{self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageHeader, PageKind, ZitEntry, ZonePatch};
+use crate::lookup::chunk_address;
+use crate::mat::ChunkPlace;
+use crate::types::{Epoch, Lsn, NodeId, Result, StoreError, ZoneEntry};
+use crate::zones::Use;
+
+/// Pages appended together.
+const PAGES_AT_ONCE: usize = 64;
+
+impl Core {
+    /// Whether a recovery now would have much to replay.
+    pub(crate) fn epoch_is_long(&self) -> bool {
+        let changed = self.mat.running_len() + self.count.dirty.load(Ordering::Relaxed);
+        self.log.wants_checkpoint()
+            || changed >= self.limits.epoch_nodes
+            || self.count.pages_since_cut.load(Ordering::Relaxed) >= 2 * self.limits.epoch_nodes
+            || self.log.replay_cost().1 >= self.limits.replay_bytes
+    }
+
+    /// Takes a checkpoint, after the one that is being taken.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.writable()?;
+        self.checkpoint_with(&mut self.saving.lock())
+    }
+
+    pub(crate) fn checkpoint_with(&self, saving: &mut Saving) -> Result<()> {
+        let taken = self.take_checkpoint(saving);
+        self.latching("a checkpoint failed", taken)
+    }
+
+    fn take_checkpoint(&self, saving: &mut Saving) -> Result<()> {
+        let replay_from = self.log.prepare_checkpoint()?;
+        let cut = self.cut();
+        let client = self.client.read().clone();
+        let user = client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
+        if !cfg!(feature = "break-journal-before-checkpoint") {
+            self.log.push()?;
+        }
+        let user_bytes = user.checkpoint_bytes();
+        self.write_nodes(saving, &cut.dirty, Some(cut.epoch))?;
+        let mat_chunks = self.write_mat(saving, cut.lsn, cut.epoch)?;
+        let zit_chunks = self.write_zit(saving, cut.lsn, cut.epoch)?;
+        let old = self.write_directories(saving, &mat_chunks, &zit_chunks, cut.lsn, cut.epoch)?;
+        if !cfg!(feature = "break-checkpoint-flush-before") {
+            self.log.barrier()?;
+        }
+        if cfg!(feature = "break-metadata-reset-after-checkpoint") {
+            self.free_dead_metadata()?;
+        }
+        saving.number += 1;
+        let record = self.encode_checkpoint(saving, &cut, replay_from, &user_bytes);
+        self.log.append_checkpoint(cut.lsn, record)?;
+        self.publish(&mat_chunks, old);
+        self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.free_dead_metadata()
+    }
+
+    /// The one moment at which all groups are locked: what belongs to the epoch that ends is taken over.
+    fn cut(&self) -> Cut {
+        let mut locked: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
+        let (lsn, epoch) = self.log.cut();
+        self.zones.cut();
+        self.mat.cut();
+        let dirty = locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
+        self.count.dirty.store(0, Ordering::Relaxed);
+        self.count.pages_since_cut.store(0, Ordering::Relaxed);
+        Cut { lsn, epoch, next_node: self.mat.next_node(), dirty }
+    }
+
+    /// Writes dirty nodes of the running epoch, so that they need not stay in memory.
+    pub(crate) fn write_out(&self, saving: &mut Saving) -> Result<()> {
+        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        for group in &self.groups {
+            nodes.extend(group.read().dirty.values().cloned());
+        }
+        let written = self.write_nodes(saving, &nodes, None);
+        self.latching("writing nodes failed", written)
+    }
+
+    /// Appends nodes: for a checkpoint (`saved` is its epoch) as they were at its cut, otherwise as they
+    /// are.
+    fn write_nodes(&self, saving: &mut Saving, nodes: &[Arc<Node>], saved: Option<Epoch>) -> Result<()> {
+        for some in nodes.chunks(PAGES_AT_ONCE) {
+            let pages = some.iter().filter_map(|node| page_to_write(node, saved)).collect::<Vec<_>>();
+            let epoch = saved.unwrap_or_else(|| self.log.epoch());
+            let mut bytes: Vec<Vec<u8>> = pages.iter().map(|(_, page)| page.bytes().to_vec()).collect();
+            let places = self.append_pages(saving, &mut bytes, epoch, Cause::Checkpoint)?;
+            for ((node, page), place) in pages.into_iter().zip(places) {
+                self.note_written(&node, &page, place, saved);
+            }
+            self.count.nodes_written.fetch_add(some.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// A node's page has been appended at `place`.
+    fn note_written(&self, node: &Arc<Node>, page: &Arc<crate::page::Page>, place: Address, saved: Option<Epoch>) {
+        let written_as_is = {
+            let mut state = node.state.write();
+            if saved.is_none() && state.freed {
+                return;
+            }
+            let before = self.mat.place(node.id, place, saved.is_some());
+            self.zones.add_page(place.zone());
+            if let Some(before) = before.filter(|address| !address.is_none()) {
+                self.zones.remove_page(before.zone());
+            }
+            if saved.is_some() {
+                state.frozen = None;
+            }
+            let as_is = Arc::ptr_eq(&state.page, page);
+            if as_is {
+                state.dirty = None;
+            }
+            as_is
+        };
+        if saved.is_none() && written_as_is {
+            let group = page.group();
+            let mut tree = self.groups[usize::from(group.0)].write();
+            let clean = node.state.read().dirty.is_none();
+            if clean && tree.dirty.get(&node.id).is_some_and(|there| Arc::ptr_eq(there, node)) {
+                tree.dirty.remove(&node.id);
+                self.count.dirty.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Completes pages for where they go, appends them to metadata zones, and says where they are.
+    pub(crate) fn append_pages(
+        &self,
+        saving: &mut Saving,
+        pages: &mut [Vec<u8>],
+        epoch: Epoch,
+        cause: Cause,
+    ) -> Result<Vec<Address>> {
+        let mut places = Vec::with_capacity(pages.len());
+        while places.len() < pages.len() {
+            let rest = &mut pages[places.len()..];
+            let lease = self.metadata_lease(saving)?;
+            match self.append_some(lease, rest, epoch, cause) {
+                Ok(some) => places.extend(some),
+                Err(StoreError::Device(error)) if error.ends_zone() => {
+                    tracing::warn!(%error, "a metadata zone takes no more");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.count.pages_since_cut.fetch_add(pages.len(), Ordering::Relaxed);
+        Ok(places)
+    }
+
+    /// One append of as many pages as the zone and the device take at once.
+    fn append_some(&self, lease: &Lease, pages: &mut [Vec<u8>], epoch: Epoch, cause: Cause) -> Result<Vec<Address>> {
+        let page_blocks = self.zones.page_blocks();
+        let at_once = (self.device.geometry().max_append / page_blocks).max(1);
+        let count = (pages.len() as u32).min(lease.room() / page_blocks).min(at_once);
+        assert!(count > 0, "a lease on a metadata zone has room for a page");
+        assert!(lease.admit(count * page_blocks, 0), "only the holder of the checkpoint lock writes metadata");
+        let mut together = Vec::with_capacity(count as usize * self.page_size());
+        for page in &mut pages[..count as usize] {
+            let own = u64::from_le_bytes(page[40..48].try_into().expect("eight bytes are eight bytes"));
+            let epoch = if cause == Cause::MetadataGc { own } else { epoch.0 };
+            format::seal_page(page, self.info.fs_id, lease.life(), epoch);
+            together.extend_from_slice(page);
+        }
+        let first = self.append_whole(lease, &together, cause)?;
+        let place = |index: u32| Address::new(lease.zone(), first + index * page_blocks, lease.life());
+        Ok((0..count).map(place).collect())
+    }
+
+    /// Appends pages; where the device takes less than a page at once, in pieces that follow each other
+    /// (nobody else writes to the zone).
+    fn append_whole(&self, lease: &Lease, bytes: &[u8], cause: Cause) -> Result<zone::Blocks> {
+        let geometry = self.device.geometry();
+        let mut first = None;
+        for piece in bytes.chunks((geometry.max_append * geometry.block_size) as usize) {
+            let at = lease.append(cause, piece)?;
+            first.get_or_insert(at);
+        }
+        Ok(first.expect("there is a page at least"))
+    }
+
+    /// The open metadata zone, or the next.
+    fn metadata_lease<'a>(&self, saving: &'a mut Saving) -> Result<&'a Lease> {
+        let page_blocks = self.zones.page_blocks();
+        let usable = |lease: &Lease| !lease.has_failed() && lease.room() >= page_blocks;
+        if let Some(full) = saving.lease.take_if(|lease| !usable(lease)) {
+            self.leave_metadata_zone(full)?;
+        }
+        if saving.lease.is_none() {
+            saving.lease = Some(self.open_metadata_zone()?);
+        }
+        Ok(saving.lease.as_ref().expect("a zone was opened if there was none"))
+    }
+
+    fn leave_metadata_zone(&self, lease: Lease) -> Result<()> {
+        let (zone, failed, room) = (lease.zone(), lease.has_failed(), lease.room());
+        if room > 0 && !failed {
+            lease.finish()?;
+        }
+        self.zones.set_usage(zone, if failed { Use::Bad } else { Use::Closed });
+        Ok(())
+    }
+
+    fn open_metadata_zone(&self) -> Result<Lease> {
+        while let Some((zone, empty)) = self.zones.take_free(|_, _| true) {
+            match self.begin_zone(zone, empty, Role::Metadata) {
+                Ok(lease) => {
+                    self.zones.opened_for_store(zone, lease.life(), Role::Metadata, lease.capacity());
+                    return Ok(lease);
+                }
+                Err(error) => {
+                    tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
+                    self.zones.set_usage(zone, Use::Bad);
+                }
+            }
+        }
+        Err(StoreError::Latched("no zone is left for metadata".into()))
+    }
+
+    // ---- MAT, ZIT, directories ---------------------------------------------------------------
+
+    /// Merges the overlay of the epoch that is being saved into the chunks and appends those.
+    fn write_mat(&self, saving: &mut Saving, lsn: Lsn, epoch: Epoch) -> Result<Vec<(u64, ChunkPlace)>> {
+        let mut by_chunk: BTreeMap<u64, Vec<(NodeId, Address)>> = BTreeMap::new();
+        for (id, address) in self.mat.saving() {
+            by_chunk.entry(id.0 / self.mat.per_chunk()).or_default().push((id, address));
+        }
+        for number in std::mem::take(&mut saving.move_mat_chunks) {
+            by_chunk.entry(number).or_default();
+        }
+        let mut written = Vec::new();
+        let all: Vec<_> = by_chunk.into_iter().collect();
+        for some in all.chunks(PAGES_AT_ONCE) {
+            let mut pages = Vec::new();
+            let mut used = Vec::new();
+            for (number, changes) in some {
+                let (page, count) = self.merge_chunk(*number, changes, lsn)?;
+                pages.push(page);
+                used.push(count);
+            }
+            let places = self.append_pages(saving, &mut pages, epoch, Cause::Checkpoint)?;
+            for ((((number, _), page), used), address) in some.iter().zip(pages).zip(used).zip(places) {
+                self.zones.add_page(address.zone());
+                written.push((*number, ChunkPlace { address, used }));
+                self.chunks.put(*number, address, Arc::new(page));
+            }
+        }
+        Ok(written)
+    }
+
+    fn merge_chunk(&self, number: u64, changes: &[(NodeId, Address)], lsn: Lsn) -> Result<(Vec<u8>, u32)> {
+        let place = self.mat.chunk(number);
+        let old = self.chunk(number, place.address)?.expect("chunks move only under the checkpoint lock");
+        let mut page = Vec::clone(&old);
+        write_header(&mut page, PageKind::MatChunk, number, lsn);
+        let mut used = place.used;
+        for &(id, address) in changes {
+            let index = (id.0 % self.mat.per_chunk()) as usize;
+            let before = chunk_address(&page, index);
+            if !before.is_none() {
+                self.zones.merge_live(before.zone(), -1);
+                used -= 1;
+            }
+            if !address.is_none() {
+                // From now on the chunk counts it, the overlay does no more.
+                self.zones.merge_live(address.zone(), 1);
+                self.zones.remove_page(address.zone());
+                used += 1;
+            }
+            let at = PAGE_HEADER + index * 8;
+            page[at..at + 8].copy_from_slice(&address.bits().to_le_bytes());
+        }
+        Ok((page, used))
+    }
+
+    fn write_zit(&self, saving: &mut Saving, lsn: Lsn, epoch: Epoch) -> Result<Vec<(u64, ChunkPlace)>> {
+        let changed = self.zones.encode_changed(|entries| entries.iter().flat_map(|entry| stored(entry).as_bytes().to_vec()).collect());
+        let mut written = Vec::new();
+        for some in changed.chunks(PAGES_AT_ONCE) {
+            let page = |(number, entries): &(u64, Vec<u8>)| {
+                let mut page = vec![0; self.page_size()];
+                page[PAGE_HEADER..PAGE_HEADER + entries.len()].copy_from_slice(entries);
+                write_header(&mut page, PageKind::ZitChunk, *number, lsn);
+                page
+            };
+            let mut pages: Vec<_> = some.iter().map(page).collect();
+            let places = self.append_pages(saving, &mut pages, epoch, Cause::Checkpoint)?;
+            for ((number, _), address) in some.iter().zip(places) {
+                self.zones.add_page(address.zone());
+                written.push((*number, ChunkPlace { address, used: 0 }));
+            }
+        }
+        Ok(written)
+    }
+
+    /// Appends the directory pages that changed; returns the addresses that are named no more once the
+    /// checkpoint is durable.
+    fn write_directories(
+        &self,
+        saving: &mut Saving,
+        mat: &[(u64, ChunkPlace)],
+        zit: &[(u64, ChunkPlace)],
+        lsn: Lsn,
+        epoch: Epoch,
+    ) -> Result<Vec<Address>> {
+        let mut old = Vec::new();
+        let mut mat_chunks = self.mat.chunks();
+        replace_chunks(&mut mat_chunks, mat, &mut old);
+        let mut zit_chunks = saving.zit_chunks.clone();
+        replace_chunks(&mut zit_chunks, zit, &mut old);
+        let all = std::mem::take(&mut saving.move_directories);
+        let mut directories = saving.mat_directories.clone();
+        self.write_directory(saving, PageKind::MatDirectory, &mat_chunks, mat, all, &mut directories, &mut old, (lsn, epoch))?;
+        saving.mat_directories = directories;
+        let mut directories = saving.zit_directories.clone();
+        self.write_directory(saving, PageKind::ZitDirectory, &zit_chunks, zit, all, &mut directories, &mut old, (lsn, epoch))?;
+        saving.zit_directories = directories;
+        saving.zit_chunks = zit_chunks;
+        Ok(old)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "two directories are written the same way, once each")]
+    fn write_directory(
+        &self,
+        saving: &mut Saving,
+        kind: PageKind,
+        chunks: &[ChunkPlace],
+        changed: &[(u64, ChunkPlace)],
+        all: bool,
+        directories: &mut Vec<Address>,
+        old: &mut Vec<Address>,
+        (lsn, epoch): (Lsn, Epoch),
+    ) -> Result<()> {
+        let per_page = entries_per_page(self.page_size(), size_of::<DirectoryEntry>());
+        let mut numbers: BTreeSet<usize> = changed.iter().map(|(number, _)| *number as usize / per_page).collect();
+        if all {
+            numbers.extend(0..directories.len());
+        }
+        let page = |number: &usize| {
+            let mut page = vec![0; self.page_size()];
+            let last = ((number + 1) * per_page).min(chunks.len());
+            for (index, place) in chunks[number * per_page..last].iter().enumerate() {
+                let entry = DirectoryEntry {
+                    address: U64::new(place.address.bits()),
+                    used: U32::new(place.used),
+                    reserved: U32::ZERO,
+                };
+                let at = PAGE_HEADER + index * size_of::<DirectoryEntry>();
+                page[at..at + size_of::<DirectoryEntry>()].copy_from_slice(entry.as_bytes());
+            }
+            write_header(&mut page, kind, *number as u64, lsn);
+            page
+        };
+        let mut pages: Vec<_> = numbers.iter().map(page).collect();
+        let places = self.append_pages(saving, &mut pages, epoch, Cause::Checkpoint)?;
+        directories.resize(chunks.len().div_ceil(per_page), Address::NONE);
+        for (number, address) in numbers.into_iter().zip(places) {
+            self.zones.add_page(address.zone());
+            old.push(std::mem::replace(&mut directories[number], address));
+        }
+        Ok(())
+    }
+
+    fn encode_checkpoint(&self, saving: &Saving, cut: &Cut, replay_from: Address, user: &[u8]) -> Vec<u8> {
+        let late = self.zones.take_late();
+        let header = CheckpointHeader {
+            replay_from: U64::new(replay_from.bits()),
+            ..self.checkpoint_header(saving, cut, late.len(), user.len())
+        };
+        let mut out = header.as_bytes().to_vec();
+        for address in saving.mat_directories.iter().chain(&saving.zit_directories) {
+            out.extend_from_slice(&address.bits().to_le_bytes());
+        }
+        for (zone, entry) in late {
+            out.extend_from_slice(ZonePatch { zone: U32::new(zone.0), entry: stored(&entry) }.as_bytes());
+        }
+        out.extend_from_slice(user);
+        out
+    }
+
+    fn checkpoint_header(&self, saving: &Saving, cut: &Cut, patches: usize, user: usize) -> CheckpointHeader {
+        let geometry = self.device.geometry();
+        let count = |count: usize| U32::new(u32::try_from(count).expect("parts of a checkpoint are small"));
+        let mut label = [0; 64];
+        let length = self.info.label.len().min(64);
+        label[..length].copy_from_slice(&self.info.label.as_bytes()[..length]);
+        CheckpointHeader {
+            header_bytes: count(size_of::<CheckpointHeader>()),
+            version: U32::new(zone::format::FORMAT_VERSION),
+            features_compatible: U64::ZERO,
+            features_read_only: U64::ZERO,
+            features_incompatible: U64::ZERO,
+            block_size: U32::new(geometry.block_size),
+            zones: U32::new(geometry.zones),
+            page_size: U32::new(self.info.page_size),
+            groups: U32::new(u32::from(self.info.groups)),
+            cut: U64::new(cut.lsn.0),
+            epoch: U64::new(cut.epoch.0),
+            number: U64::new(saving.number),
+            replay_from: U64::ZERO,
+            next_node: U64::new(cut.next_node),
+            secret: self.info.secret,
+            label,
+            created_ns: I64::new(self.info.created_ns),
+            mat_directories: count(saving.mat_directories.len()),
+            zit_directories: count(saving.zit_directories.len()),
+            patches: count(patches),
+            user_bytes: count(user),
+            counters: [U64::ZERO; 16],
+            reserved: [0; 80],
+        }
+    }
+
+    /// The checkpoint is durable: its MAT is the MAT, and what only the previous one named is named no
+    /// more.
+    fn publish(&self, mat: &[(u64, ChunkPlace)], old: Vec<Address>) {
+        self.mat.saved(mat);
+        for address in old.into_iter().filter(|address| !address.is_none()) {
+            self.zones.remove_page(address.zone());
+        }
+    }
+}
+
+/// What a cut takes over.
+struct Cut {
+    lsn: Lsn,
+    epoch: Epoch,
+    next_node: u64,
+    dirty: Vec<Arc<Node>>,
+}
+
+/// What is to be written of a node, if anything is.
+fn page_to_write(node: &Arc<Node>, saved: Option<Epoch>) -> Option<(Arc<Node>, Arc<crate::page::Page>)> {
+    let state = node.state.read();
+    let page = match saved {
+        Some(_) => state.frozen.as_ref().unwrap_or(&state.page),
+        None if state.freed || state.dirty.is_none() => return None,
+        None => &state.page,
+    };
+    Some((Arc::clone(node), Arc::clone(page)))
+}
+
+fn replace_chunks(chunks: &mut Vec<ChunkPlace>, written: &[(u64, ChunkPlace)], old: &mut Vec<Address>) {
+    for (number, place) in written {
+        let index = *number as usize;
+        if chunks.len() <= index {
+            chunks.resize(index + 1, ChunkPlace::default());
+        }
+        old.push(std::mem::replace(&mut chunks[index], *place).address);
+    }
+}
+
+/// Entries of this size in a page.
+pub(crate) fn entries_per_page(page_size: usize, entry: usize) -> usize {
+    (page_size - PAGE_HEADER) / entry
+}
+
+fn write_header(page: &mut [u8], kind: PageKind, id: u64, lsn: Lsn) {
+    let header = PageHeader {
+        checksum: U32::ZERO,
+        magic: [0; 4],
+        fs_id: [0; 16],
+        id: U64::new(id),
+        lsn: U64::new(lsn.0),
+        epoch: U64::ZERO,
+        life: U32::ZERO,
+        group: U16::ZERO,
+        kind: kind as u8,
+        level: 0,
+        entries: U16::ZERO,
+        reserved: U16::ZERO,
+        cells: U32::ZERO,
+    };
+    page[..PAGE_HEADER].copy_from_slice(header.as_bytes());
+}
+
+/// An entry as it is stored.
+pub(crate) fn stored(entry: &ZoneEntry) -> ZitEntry {
+    ZitEntry {
+        life: U32::new(entry.life.0),
+        role: entry.role as u8,
+        reserved: [0; 3],
+        live: U32::new(entry.live),
+        reserved2: U32::ZERO,
+        user: entry.user,
+    }
+}
+
+/// A stored entry; `None` when it has no role that there is.
+pub(crate) fn loaded(entry: &ZitEntry) -> Option<ZoneEntry> {
+    Some(ZoneEntry {
+        life: zone::Life(entry.life.get()),
+        role: Role::from_number(entry.role)?,
+        live: entry.live.get(),
+        user: entry.user,
+    })
+}

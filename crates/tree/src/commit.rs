@@ -1,0 +1,400 @@
+//! Transactions: admission, pinning, the point of no return, and the changes to the trees.
+//!
+//! Everything that can fail or wait happens before the LSN is taken: room in the log and for dirty
+//! nodes is admitted with no tree lock held, and every node on the way to every key is in memory and
+//! pinned. From the LSN on there are only changes in memory, under the locks of all groups concerned,
+//! so the order of LSNs is the order of effects in each group.
+//!
+//! Splits need nothing but the path. A leaf that is empty leaves its parent; one that is small is
+//! merged with a neighbour if that happens to be in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rt::sync::RwLockWriteGuard;
+
+use crate::cache::Node;
+use crate::core::{Core, Tree};
+use crate::lookup::{Miss, Path, Pins, tree_key};
+use crate::page::Page;
+use crate::record;
+use crate::types::{Bytes, Draw, Epoch, Group, Lsn, NodeId, Op, Result, Tx};
+
+/// Data named by records that a flush has not yet covered: what a recovery would verify.
+const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
+
+/// Changes one tree: its group's lock is held exclusively, its transaction has its LSN.
+struct Change<'a> {
+    core: &'a Core,
+    tree: &'a mut Tree,
+    group: Group,
+    lsn: Lsn,
+    epoch: Epoch,
+}
+
+impl Core {
+    /// Applies a transaction; durable only after a sync of the LSN that this returns.
+    pub(crate) fn commit(&self, mut tx: Tx) -> Result<Lsn> {
+        self.writable()?;
+        if tx.ops.is_empty() {
+            return Ok(self.log.last());
+        }
+        self.check_sizes(&tx.ops);
+        self.zones.fill_lives(&mut tx.ops);
+        let record = record::encode(&tx.ops);
+        let admitted = self.admit(record.len(), tx.draw)?;
+        let mut pins = Pins::default();
+        let (mut locked, _held) = loop {
+            let locked = self.lock_groups(&tx.ops);
+            match self.on_the_way(&tx.ops) {
+                Ok(held) => break (locked, held),
+                Err(miss) => {
+                    drop(locked);
+                    if let Err(error) = self.pin(&mut pins, miss) {
+                        self.log.give_back(admitted);
+                        return Err(error);
+                    }
+                }
+            }
+        };
+        let (lsn, epoch) = self.log.submit(record, admitted, |lsn| self.zones.apply(&tx.ops, lsn));
+        self.apply(&mut locked, &tx.ops, lsn, epoch);
+        drop(locked);
+        self.count.commits.fetch_add(1, Ordering::Relaxed);
+        self.bound_unflushed_data(&tx.ops, lsn)?;
+        Ok(lsn)
+    }
+
+    fn check_sizes(&self, ops: &[Op]) {
+        let value_max = crate::page::value_max(self.page_size());
+        for op in ops {
+            match op {
+                Op::Put { group, key, value, .. } => {
+                    assert!(usize::from(group.0) < self.groups.len(), "group {} does not exist", group.0);
+                    assert!(key.len() < crate::KEY_MAX, "a key of {} bytes is too long", key.len());
+                    assert!(value.len() <= value_max, "a value of {} bytes is too long", value.len());
+                }
+                Op::Delete { group, key, .. } => {
+                    assert!(usize::from(group.0) < self.groups.len(), "group {} does not exist", group.0);
+                    assert!(key.len() < crate::KEY_MAX, "a key of {} bytes is too long", key.len());
+                }
+                Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } => {}
+            }
+        }
+        let bytes = record::encoded_bytes(ops);
+        assert!(bytes <= self.log.record_max(), "a transaction of {bytes} bytes is too long");
+    }
+
+    fn lock_groups(&self, ops: &[Op]) -> BTreeMap<Group, RwLockWriteGuard<'_, Tree>> {
+        let mut groups: Vec<Group> = ops.iter().filter_map(group_of).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups.into_iter().map(|group| (group, self.groups[usize::from(group.0)].write())).collect()
+    }
+
+    /// All nodes on the way to the keys of these writes.
+    fn on_the_way(&self, ops: &[Op]) -> std::result::Result<Vec<Path>, Miss> {
+        let keyed = ops.iter().filter_map(|op| match op {
+            Op::Put { group, table, key, .. } | Op::Delete { group, table, key } => {
+                Some((*group, tree_key(*table, key)))
+            }
+            _ => None,
+        });
+        keyed.map(|(group, key)| self.path(group, &key)).collect()
+    }
+
+    fn apply(&self, locked: &mut BTreeMap<Group, RwLockWriteGuard<'_, Tree>>, ops: &[Op], lsn: Lsn, epoch: Epoch) {
+        for op in ops {
+            let Some(group) = group_of(op) else { continue };
+            let tree = locked.get_mut(&group).expect("all groups of the transaction are locked");
+            let mut change = Change { core: self, tree, group, lsn, epoch };
+            match op {
+                Op::Put { table, key, value, .. } => change.put(&tree_key(*table, key), value),
+                Op::Delete { table, key, .. } => change.delete(&tree_key(*table, key)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Applies a record that recovery has accepted.
+    pub(crate) fn replay(&self, ops: &[Op], lsn: Lsn, epoch: Epoch) -> Result<()> {
+        let mut pins = Pins::default();
+        loop {
+            let mut locked = self.lock_groups(ops);
+            let held = match self.on_the_way(ops) {
+                Ok(held) => held,
+                Err(miss) => {
+                    drop(locked);
+                    self.pin(&mut pins, miss)?;
+                    continue;
+                }
+            };
+            self.zones.apply(ops, lsn);
+            self.apply(&mut locked, ops, lsn, epoch);
+            drop(held);
+            return Ok(());
+        }
+    }
+
+    fn bound_unflushed_data(&self, ops: &[Op], lsn: Lsn) -> Result<()> {
+        let block_size = u64::from(self.device.geometry().block_size);
+        let born = |op: &Op| match op {
+            Op::ZoneLive { change, .. } if *change > 0 => *change as u64 * block_size,
+            _ => 0,
+        };
+        let bytes: u64 = ops.iter().map(born).sum();
+        if bytes == 0 || self.count.unflushed_data.fetch_add(bytes, Ordering::Relaxed) + bytes < UNFLUSHED_DATA_MAX {
+            return Ok(());
+        }
+        self.sync(lsn)
+    }
+}
+
+fn group_of(op: &Op) -> Option<Group> {
+    match op {
+        Op::Put { group, .. } | Op::Delete { group, .. } => Some(*group),
+        Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } => None,
+    }
+}
+
+impl Change<'_> {
+    fn path(&self, key: &[u8]) -> Path {
+        self.core.path(self.group, key).ok().expect("every node on the way was pinned before the LSN was taken")
+    }
+
+    /// Changes a node's newest contents. What a checkpoint that is being taken still has to write of the
+    /// contents before its cut is kept.
+    fn edit<R>(&mut self, node: &Arc<Node>, change: impl FnOnce(&mut Page) -> R) -> R {
+        let mut state = node.state.write();
+        assert!(!state.freed, "node {} is part of the tree", node.id.0);
+        if state.dirty != Some(self.epoch) {
+            if state.dirty.is_some() && !cfg!(feature = "break-frozen") {
+                assert!(state.frozen.is_none(), "a page is frozen once");
+                state.frozen = Some(Arc::clone(&state.page));
+            }
+            state.dirty = Some(self.epoch);
+            self.tree.dirty.insert(node.id, Arc::clone(node));
+            self.core.count.dirty.fetch_add(1, Ordering::Relaxed);
+        }
+        let page = Arc::make_mut(&mut state.page);
+        page.set_lsn(self.lsn);
+        change(page)
+    }
+
+    fn new_node(&mut self, level: u8) -> Arc<Node> {
+        let id = self.core.mat.allocate();
+        let mut page = Page::new(self.core.page_size(), id, self.group, level);
+        page.set_lsn(self.lsn);
+        let node = Node::new(id, page, Some(self.epoch));
+        self.tree.dirty.insert(id, Arc::clone(&node));
+        self.core.count.dirty.fetch_add(1, Ordering::Relaxed);
+        self.core.cache.insert_new(Arc::clone(&node));
+        node
+    }
+
+    /// The node leaves the tree; what a checkpoint still has to write of it stays with the checkpoint.
+    fn free(&mut self, node: &Arc<Node>) {
+        let mut state = node.state.write();
+        state.freed = true;
+        if let Some(address) = self.core.mat.free(node.id).filter(|address| !address.is_none()) {
+            self.core.zones.remove_page(address.zone());
+        }
+        drop(state);
+        self.core.cache.remove(node.id);
+        if self.tree.dirty.remove(&node.id).is_some() {
+            self.core.count.dirty.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        loop {
+            let path = self.path(key);
+            let (leaf, _) = path.last().expect("a path has a leaf");
+            let found = leaf.page().search(key);
+            if let Ok(index) = found {
+                self.edit(leaf, |page| page.remove(index));
+            }
+            let (Ok(index) | Err(index)) = found;
+            if leaf.page().fits(key.len(), value.len()) {
+                return self.edit(leaf, |page| page.insert(index, key, value));
+            }
+            self.split(&path, path.len() - 1, index);
+        }
+    }
+
+    /// Splits the node at `depth` of a path (or, where there is no room for that, one above it).
+    fn split(&mut self, path: &Path, depth: usize, insert_at: usize) {
+        let node = &path[depth].0;
+        if depth == 0 {
+            return self.grow(node);
+        }
+        let page = node.page();
+        let at = page.split_point(insert_at);
+        let separator = separator(&page, at);
+        let (parent, branch) = &path[depth - 1];
+        if !parent.page().fits(separator.len(), 8) {
+            return self.split(path, depth - 1, branch + 1);
+        }
+        let right = self.new_node(page.level());
+        let mut moved = Page::clone(&right.page());
+        self.edit(node, |page| page.move_entries(at, &mut moved));
+        if page.level() > 0 {
+            let first = moved.value(0).to_vec();
+            moved.remove(0);
+            moved.insert(0, &[], &first);
+        }
+        self.edit(&right, |page| *page = moved);
+        self.edit(parent, |page| page.insert(branch + 1, &separator, &right.id.0.to_le_bytes()));
+    }
+
+    /// The root keeps its id: its contents move into a new node below it.
+    fn grow(&mut self, root: &Arc<Node>) {
+        let old = root.page();
+        let child = self.new_node(old.level());
+        let mut contents = Page::new(self.core.page_size(), child.id, self.group, old.level());
+        Page::clone(&old).move_entries(0, &mut contents);
+        self.edit(&child, |page| *page = contents);
+        let mut top = Page::new(self.core.page_size(), root.id, self.group, old.level() + 1);
+        top.insert(0, &[], &child.id.0.to_le_bytes());
+        self.edit(root, |page| *page = top);
+        let lsn = self.lsn;
+        self.edit(&child, |page| page.set_lsn(lsn));
+        self.edit(root, |page| page.set_lsn(lsn));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        let path = self.path(key);
+        let (leaf, _) = path.last().expect("a path has a leaf");
+        let Ok(index) = leaf.page().search(key) else { return };
+        self.edit(leaf, |page| page.remove(index));
+        self.shrink(&path);
+    }
+
+    /// Removes what a deletion left empty, merges what it left small, from the leaf upwards.
+    fn shrink(&mut self, path: &Path) {
+        for depth in (1..path.len()).rev() {
+            let (node, _) = &path[depth];
+            let (parent, branch) = &path[depth - 1];
+            let page = node.page();
+            if page.count() == 0 {
+                self.remove_branch(parent, *branch);
+                self.free(node);
+            } else if page.used() < page.capacity() / 4 {
+                self.merge(parent, *branch);
+                break;
+            } else {
+                break;
+            }
+        }
+        self.lower(&path[0].0);
+    }
+
+    fn remove_branch(&mut self, parent: &Arc<Node>, branch: usize) {
+        self.edit(parent, |page| {
+            page.remove(branch);
+            if branch == 0 && page.count() > 0 {
+                let first = page.value(0).to_vec();
+                page.remove(0);
+                page.insert(0, &[], &first);
+            }
+        });
+    }
+
+    /// Merges the child at `branch` with the neighbour to its left or right, if that is in memory and
+    /// both fit in three quarters of a page.
+    fn merge(&mut self, parent: &Arc<Node>, branch: usize) {
+        let above = parent.page();
+        let pairs = [branch.checked_sub(1), Some(branch).filter(|branch| branch + 1 < above.count())];
+        for left_branch in pairs.into_iter().flatten() {
+            let nodes = (self.core.cache.get(above.child(left_branch)), self.core.cache.get(above.child(left_branch + 1)));
+            let (Some(left), Some(right)) = nodes else { continue };
+            let (left_page, right_page) = (left.page(), right.page());
+            let separator = above.key(left_branch + 1);
+            if left_page.used() + right_page.used() + separator.len() > left_page.capacity() / 4 * 3 {
+                continue;
+            }
+            self.edit(&left, |page| append_all(page, &right_page, separator));
+            self.remove_branch(parent, left_branch + 1);
+            self.free(&right);
+            return;
+        }
+    }
+
+    /// A root with one child takes over its contents, if it is in memory; one without is a leaf again.
+    fn lower(&mut self, root: &Arc<Node>) {
+        loop {
+            let page = root.page();
+            if page.level() == 0 || page.count() > 1 {
+                return;
+            }
+            let mut lower = Page::new(self.core.page_size(), root.id, self.group, 0);
+            if page.count() == 1 {
+                let Some(child) = self.core.cache.get(page.child(0)) else { return };
+                let contents = child.page();
+                lower = Page::new(self.core.page_size(), root.id, self.group, contents.level());
+                Page::clone(&contents).move_entries(0, &mut lower);
+                self.free(&child);
+            }
+            lower.set_lsn(self.lsn);
+            self.edit(root, |page| *page = lower);
+        }
+    }
+}
+
+/// The shortest key that is greater than all before `at` and not greater than the one there.
+fn separator(page: &Page, at: usize) -> Bytes {
+    let right = page.key(at);
+    if page.level() > 0 {
+        return right.to_vec();
+    }
+    let left = page.key(at - 1);
+    let shared = left.iter().zip(right).take_while(|(a, b)| a == b).count();
+    right[..shared + 1].to_vec()
+}
+
+/// Appends the entries of the right neighbour, whose first key in an inner node is the separator.
+fn append_all(page: &mut Page, right: &Page, separator: &[u8]) {
+    for index in 0..right.count() {
+        let key = if index == 0 && right.level() > 0 { separator } else { right.key(index) };
+        page.insert(page.count(), key, right.value(index));
+    }
+}
+
+/// Where a new volume's trees begin.
+pub(crate) fn empty_root(page_size: usize, group: Group) -> Page {
+    Page::new(page_size, NodeId(u64::from(group.0) + 1), group, 0)
+}
+
+/// How a transaction gets its room.
+impl Core {
+    /// Makes room for a record and the nodes that it will dirty, helping where there is none: takes the
+    /// checkpoint, writes nodes out, cleans. No lock of the trees is held.
+    fn admit(&self, bytes: usize, draw: Draw) -> Result<crate::log::Admitted> {
+        for _ in 0..ADMISSION_ROUNDS {
+            self.writable()?;
+            self.bound_dirty()?;
+            self.space_for_metadata(draw)?;
+            if let Some(admitted) = self.log.admit(bytes) {
+                return Ok(admitted);
+            }
+            self.checkpoint()?;
+        }
+        Err(crate::types::StoreError::NoSpace)
+    }
+
+    /// Keeps dirty nodes within bounds.
+    fn bound_dirty(&self) -> Result<()> {
+        if self.count.dirty.load(Ordering::Relaxed) < self.limits.dirty {
+            return Ok(());
+        }
+        let mut saving = self.saving.lock();
+        if self.count.dirty.load(Ordering::Relaxed) < self.limits.dirty {
+            return Ok(());
+        }
+        if self.epoch_is_long() { self.checkpoint_with(&mut saving) } else { self.write_out(&mut saving) }
+    }
+}
+
+/// How often a transaction may find that the room it has helped to make was taken by others.
+const ADMISSION_ROUNDS: usize = 1000;

@@ -1,0 +1,209 @@
+//! What all parts of the store share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use rt::sync::{Mutex, RwLock};
+use zone::{Address, Device, FsId, Lease, Leases};
+
+use crate::cache::{Cache, Node};
+use crate::log::Log;
+use crate::mat::{ChunkPlace, Mat};
+use crate::types::{Bytes, Group, NodeId, Result, StoreError};
+use crate::zones::ZoneTable;
+
+/// The store's user during its life: hands over what checkpoints carry for it.
+///
+/// Called while a checkpoint is being taken: takes only locks of its own and never calls the store.
+pub trait Client: Send + Sync {
+    /// Bytes for the checkpoint record. What they cover may be more than the cut, never less.
+    fn checkpoint_bytes(&self) -> Bytes;
+}
+
+/// What `mkfs` decided and nobody changes.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    /// The volume's identity.
+    pub fs_id: FsId,
+    /// Its label.
+    pub label: String,
+    /// Shards of the key space.
+    pub groups: u16,
+    /// Bytes of a node.
+    pub page_size: u32,
+    /// When it was made, in nanoseconds since 1970.
+    pub created_ns: i64,
+    /// Keys the hashes of names.
+    pub secret: [u8; 16],
+}
+
+/// Bounds that follow from the volume's size and the cache's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Dirty nodes in memory before some are written.
+    pub(crate) dirty: usize,
+    /// Nodes that may differ from the last checkpoint before the next is due.
+    pub(crate) epoch_nodes: usize,
+    /// Records' bytes before the next checkpoint is due.
+    pub(crate) replay_bytes: u64,
+}
+
+/// One tree: the nodes that changed since the last cut and are not written.
+#[derive(Default)]
+pub(crate) struct Tree {
+    pub(crate) dirty: HashMap<NodeId, Arc<Node>>,
+}
+
+/// What whoever takes a checkpoint, writes nodes out, or cleans works with. Its lock is the checkpoint
+/// lock.
+pub(crate) struct Saving {
+    /// The open metadata zone.
+    pub(crate) lease: Option<Lease>,
+    /// Checkpoints so far.
+    pub(crate) number: u64,
+    pub(crate) zit_chunks: Vec<ChunkPlace>,
+    pub(crate) mat_directories: Vec<Address>,
+    pub(crate) zit_directories: Vec<Address>,
+    /// MAT chunks to be written at the next checkpoint though nothing in them changed.
+    pub(crate) move_mat_chunks: std::collections::BTreeSet<u64>,
+    /// The same for directory pages.
+    pub(crate) move_directories: bool,
+    /// A zone was cleaned: the next checkpoint makes it free.
+    pub(crate) cleaned: bool,
+}
+
+/// The store's insides.
+pub(crate) struct Core {
+    pub(crate) info: VolumeInfo,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) zones: Arc<ZoneTable>,
+    pub(crate) log: Log,
+    pub(crate) mat: Mat,
+    pub(crate) cache: Cache,
+    pub(crate) chunks: ChunkCache,
+    pub(crate) groups: Vec<RwLock<Tree>>,
+    pub(crate) saving: Mutex<Saving>,
+    pub(crate) client: RwLock<Option<Arc<dyn Client>>>,
+    pub(crate) limits: Limits,
+    pub(crate) read_only: bool,
+    pub(crate) latched: Mutex<Option<Arc<str>>>,
+    pub(crate) is_latched: AtomicBool,
+    pub(crate) count: Counters,
+}
+
+/// What is counted while mounted.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) nodes_written: AtomicU64,
+    pub(crate) nodes_cleaned: AtomicU64,
+    /// Dirty nodes of the running epoch that are not written.
+    pub(crate) dirty: AtomicUsize,
+    /// Pages appended since the last cut.
+    pub(crate) pages_since_cut: AtomicUsize,
+    /// Bytes of data that records since the last flush name.
+    pub(crate) unflushed_data: AtomicU64,
+    /// How often readers found a node not in memory.
+    pub(crate) node_reads: AtomicU64,
+}
+
+impl Core {
+    pub(crate) fn page_size(&self) -> usize {
+        self.info.page_size as usize
+    }
+
+    /// The root of a group's tree: the same node for ever.
+    pub(crate) fn root(&self, group: Group) -> NodeId {
+        NodeId(u64::from(group.0) + 1)
+    }
+
+    /// Whether changes are taken.
+    pub(crate) fn writable(&self) -> Result<()> {
+        if self.read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        if self.is_latched.load(Ordering::Acquire)
+            && let Some(why) = self.latched.lock().clone()
+        {
+            return Err(StoreError::Latched(why));
+        }
+        Ok(())
+    }
+
+    /// Takes no more changes until the next mount; the first reason stays.
+    pub(crate) fn latch(&self, why: &str) {
+        let mut latched = self.latched.lock();
+        if latched.is_none() {
+            tracing::error!(why, "the volume is read-only from now on");
+            *latched = Some(Arc::from(why));
+            self.is_latched.store(true, Ordering::Release);
+        }
+    }
+
+    /// Passes a result on; what is not to be expected latches the volume.
+    pub(crate) fn latching<T>(&self, what: &str, result: Result<T>) -> Result<T> {
+        result.map_err(|error| match error {
+            StoreError::NoSpace | StoreError::ReadOnly => error,
+            StoreError::Latched(why) => {
+                self.latch(&why);
+                StoreError::Latched(why)
+            }
+            error => {
+                self.latch(&format!("{what}: {error}"));
+                error
+            }
+        })
+    }
+}
+
+/// MAT chunks in memory, bounded.
+pub(crate) struct ChunkCache {
+    limit: usize,
+    chunks: Mutex<ChunkMap>,
+}
+
+#[derive(Default)]
+struct ChunkMap {
+    map: HashMap<u64, CachedChunk>,
+    now: u64,
+}
+
+struct CachedChunk {
+    address: Address,
+    bytes: Arc<Vec<u8>>,
+    used: u64,
+}
+
+impl ChunkCache {
+    pub(crate) fn new(limit: usize) -> Self {
+        ChunkCache { limit, chunks: Mutex::new(ChunkMap::default()) }
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        self.chunks.lock().map.len()
+    }
+
+    /// The chunk as it is at `address`.
+    pub(crate) fn get(&self, number: u64, address: Address) -> Option<Arc<Vec<u8>>> {
+        let mut chunks = self.chunks.lock();
+        chunks.now += 1;
+        let now = chunks.now;
+        let chunk = chunks.map.get_mut(&number).filter(|chunk| chunk.address == address)?;
+        chunk.used = now;
+        Some(Arc::clone(&chunk.bytes))
+    }
+
+    pub(crate) fn put(&self, number: u64, address: Address, bytes: Arc<Vec<u8>>) {
+        let mut chunks = self.chunks.lock();
+        chunks.now += 1;
+        let used = chunks.now;
+        chunks.map.insert(number, CachedChunk { address, bytes, used });
+        if chunks.map.len() > self.limit {
+            let oldest = chunks.map.iter().min_by_key(|(_, chunk)| chunk.used).map(|(number, _)| *number);
+            oldest.map(|number| chunks.map.remove(&number));
+        }
+    }
+}

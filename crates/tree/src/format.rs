@@ -1,0 +1,255 @@
+//! The bytes of the metadata store: log frames and batches, checkpoint records, pages, the ZIT.
+//!
+//! `docs/format.md` has the same tables; a test compares the two. Decoders take any bytes and never
+//! panic; what they return has been checked against its checksum and identity (I-TREE-2).
+
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zone::{FsId, Life, ZoneId};
+
+pub(crate) use zone::format::checksum;
+
+/// The magic number of a block of the log.
+pub(crate) const LOG_MAGIC: [u8; 4] = *b"PLOG";
+/// The magic number of a page.
+pub(crate) const PAGE_MAGIC: [u8; 4] = *b"PPAG";
+/// The longest key.
+pub const KEY_MAX: usize = 512;
+/// Bytes of [`LogFrame`].
+pub(crate) const FRAME: usize = size_of::<LogFrame>();
+/// Bytes of [`PageHeader`].
+pub(crate) const PAGE_HEADER: usize = size_of::<PageHeader>();
+
+/// What a batch holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum BatchKind {
+    /// Records of transactions; none at all in a mark.
+    Journal = 1,
+    /// One checkpoint record.
+    Checkpoint = 2,
+    /// One seal.
+    Seal = 3,
+}
+
+impl BatchKind {
+    pub(crate) fn from_number(number: u8) -> Option<BatchKind> {
+        [BatchKind::Journal, BatchKind::Checkpoint, BatchKind::Seal].into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// The start of every block of a log zone but the first.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct LogFrame {
+    pub(crate) magic: [u8; 4],
+    pub(crate) checksum: U32,
+    pub(crate) fs_id: [u8; 16],
+    pub(crate) zone: U32,
+    pub(crate) life: U32,
+    pub(crate) sequence: U64,
+    pub(crate) epoch: U64,
+    pub(crate) index: U32,
+    pub(crate) count: U32,
+    pub(crate) payload: U32,
+    pub(crate) kind: u8,
+    pub(crate) reserved: [u8; 3],
+}
+
+const _: () = assert!(size_of::<LogFrame>() == 64);
+
+/// The start of a batch's payload.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct BatchHeader {
+    pub(crate) checksum: U32,
+    pub(crate) records: U32,
+    pub(crate) bytes: U64,
+    pub(crate) first: U64,
+    pub(crate) last: U64,
+    pub(crate) known_durable: U64,
+    pub(crate) checkpoint: U64,
+    pub(crate) reserved: U64,
+}
+
+const _: () = assert!(size_of::<BatchHeader>() == 56);
+
+/// The start of a record.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct RecordHeader {
+    pub(crate) bytes: U32,
+    pub(crate) operations: U32,
+    pub(crate) lsn: U64,
+}
+
+const _: () = assert!(size_of::<RecordHeader>() == 16);
+
+/// What a recovery accepted; the new epoch is in the frame.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Seal {
+    pub(crate) last: U64,
+    pub(crate) next: U64,
+}
+
+const _: () = assert!(size_of::<Seal>() == 16);
+
+/// The start of a checkpoint record; the parts follow in the order of their counts.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CheckpointHeader {
+    pub(crate) header_bytes: U32,
+    pub(crate) version: U32,
+    pub(crate) features_compatible: U64,
+    pub(crate) features_read_only: U64,
+    pub(crate) features_incompatible: U64,
+    pub(crate) block_size: U32,
+    pub(crate) zones: U32,
+    pub(crate) page_size: U32,
+    pub(crate) groups: U32,
+    pub(crate) cut: U64,
+    pub(crate) epoch: U64,
+    pub(crate) number: U64,
+    pub(crate) replay_from: U64,
+    pub(crate) next_node: U64,
+    pub(crate) secret: [u8; 16],
+    pub(crate) label: [u8; 64],
+    pub(crate) created_ns: I64,
+    pub(crate) mat_directories: U32,
+    pub(crate) zit_directories: U32,
+    pub(crate) patches: U32,
+    pub(crate) user_bytes: U32,
+    pub(crate) counters: [U64; 16],
+    pub(crate) reserved: [u8; 80],
+}
+
+const _: () = assert!(size_of::<CheckpointHeader>() == 400);
+
+/// A zone whose entry changed after its chunk of the ZIT was written.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ZonePatch {
+    pub(crate) zone: U32,
+    pub(crate) entry: ZitEntry,
+}
+
+const _: () = assert!(size_of::<ZonePatch>() == 36);
+
+/// One zone in the ZIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ZitEntry {
+    pub(crate) life: U32,
+    pub(crate) role: u8,
+    pub(crate) reserved: [u8; 3],
+    pub(crate) live: U32,
+    pub(crate) reserved2: U32,
+    pub(crate) user: [u8; 16],
+}
+
+const _: () = assert!(size_of::<ZitEntry>() == 32);
+
+/// One chunk in a directory page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct DirectoryEntry {
+    pub(crate) address: U64,
+    pub(crate) used: U32,
+    pub(crate) reserved: U32,
+}
+
+const _: () = assert!(size_of::<DirectoryEntry>() == 16);
+
+/// What a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum PageKind {
+    /// A node of a tree.
+    Node = 1,
+    /// Addresses of nodes.
+    MatChunk = 2,
+    /// Entries of zones.
+    ZitChunk = 3,
+    /// Addresses of MAT chunks.
+    MatDirectory = 4,
+    /// Addresses of ZIT chunks.
+    ZitDirectory = 5,
+}
+
+/// The start of every page.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct PageHeader {
+    pub(crate) checksum: U32,
+    pub(crate) magic: [u8; 4],
+    pub(crate) fs_id: [u8; 16],
+    pub(crate) id: U64,
+    pub(crate) lsn: U64,
+    pub(crate) epoch: U64,
+    pub(crate) life: U32,
+    pub(crate) group: U16,
+    pub(crate) kind: u8,
+    pub(crate) level: u8,
+    pub(crate) entries: U16,
+    pub(crate) reserved: U16,
+    pub(crate) cells: U32,
+}
+
+const _: () = assert!(size_of::<PageHeader>() == 64);
+
+/// Reads a struct from the start of `bytes`.
+pub(crate) fn take<T: FromBytes>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    let (value, rest) = T::read_from_prefix(bytes).ok()?;
+    Some((value, rest))
+}
+
+/// The identity that a page or block must show.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    pub(crate) fs_id: FsId,
+    pub(crate) zone: ZoneId,
+    pub(crate) life: Life,
+}
+
+/// Completes a log block in place: frame, payload already behind it.
+pub(crate) fn seal_block(block: &mut [u8], mut frame: LogFrame) {
+    frame.checksum = U32::ZERO;
+    block[..FRAME].copy_from_slice(frame.as_bytes());
+    let sum = checksum(&[block]);
+    block[4..8].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The frame of a log block of this zone and life, if it is one.
+pub(crate) fn decode_frame(block: &[u8], identity: &Identity) -> Option<LogFrame> {
+    let (frame, _) = take::<LogFrame>(block)?;
+    let ours = frame.magic == LOG_MAGIC
+        && frame.fs_id == identity.fs_id.0
+        && frame.zone.get() == identity.zone.0
+        && frame.life.get() == identity.life.0
+        && frame.payload.get() as usize <= block.len() - FRAME
+        && frame.index < frame.count
+        && BatchKind::from_number(frame.kind).is_some();
+    let sum = || checksum(&[&block[..4], &[0; 4], &block[8..]]);
+    (ours && sum() == frame.checksum.get()).then_some(frame)
+}
+
+/// Completes a page in place for where it is going to be written.
+pub(crate) fn seal_page(page: &mut [u8], fs_id: FsId, life: Life, epoch: u64) {
+    page[4..8].copy_from_slice(&PAGE_MAGIC);
+    page[8..24].copy_from_slice(&fs_id.0);
+    page[40..48].copy_from_slice(&epoch.to_le_bytes());
+    page[48..52].copy_from_slice(&life.0.to_le_bytes());
+    page[..4].fill(0);
+    let sum = checksum(&[page]);
+    page[..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The header of a page whose checksum, magic number and volume are right.
+pub(crate) fn decode_page(page: &[u8], fs_id: FsId) -> Option<PageHeader> {
+    let (header, _) = take::<PageHeader>(page)?;
+    let right = header.magic == PAGE_MAGIC
+        && header.fs_id == fs_id.0
+        && checksum(&[&[0; 4], &page[4..]]) == header.checksum.get();
+    right.then_some(header)
+}

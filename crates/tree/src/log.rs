@@ -1,0 +1,640 @@
+//! The journal's writing side: records, batches, group commit, and the switch between log zones.
+//!
+//! Transactions submit encoded records in one short critical section (`state`), which gives them
+//! their LSN. Whoever needs them durable becomes the leader (`io`, the commit lock): it appends all
+//! batches that have gathered, one after the other, and flushes once for everybody. One append to the
+//! log is in flight at a time.
+//!
+//! Batches are kept until they are durable, so that a log zone that fails loses nothing: they are
+//! appended again to the standby, and the caller is told that a checkpoint is due there.
+//!
+//! Room. Every record was admitted before it was submitted: `room - reserved` never falls below what
+//! a checkpoint record and some seals need. A switch brings new room and makes a checkpoint due.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rt::sync::Mutex;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U32, U64};
+use zone::{Address, Blocks, Cause, Device, FsId, Lease, Leases, Role, ZoneId};
+
+use crate::format::{self, BatchHeader, BatchKind, FRAME, LogFrame, Seal};
+use crate::record;
+use crate::types::{Epoch, Lsn, Result, StoreError};
+use crate::zones::{Use, ZoneTable};
+
+/// Log zones are among the first zones of a volume.
+pub(crate) const LOG_ZONES_WITHIN: u32 = 4;
+/// These first zones are given to nothing but the log: one in use, one to switch to, and one more for
+/// the case that a crash in the middle of a switch brings both back full, or that one fails.
+pub(crate) const LOG_ZONES: u32 = 3;
+/// The most that a batch's records take.
+const BATCH_MAX: usize = 256 << 10;
+/// The most that may be appended to the log without a flush.
+const UNFLUSHED_MAX: usize = 8 << 20;
+/// … and as a share of a log zone, so that all of it fits beside a checkpoint after a failure.
+const UNFLUSHED_SHARE: usize = 8;
+/// Blocks kept for seals of recoveries that do not get as far as a checkpoint.
+const SEALS_KEPT: u64 = 4;
+
+/// Blocks that a payload of this many bytes takes in the log.
+pub(crate) fn blocks_for(payload: usize, block_size: u32) -> u64 {
+    payload.div_ceil(block_size as usize - FRAME) as u64
+}
+
+/// Records that will be appended together.
+#[derive(Default)]
+struct Batch {
+    records: Vec<u8>,
+    count: u32,
+    first: u64,
+    last: u64,
+    epoch: Epoch,
+    /// Blocks promised to its records.
+    reserved: u64,
+}
+
+/// What transactions see of the log.
+struct State {
+    next: u64,
+    epoch: Epoch,
+    open: Batch,
+    full: VecDeque<Batch>,
+    /// Blocks left in the log zone.
+    room: u64,
+    /// Blocks promised to records that are not appended yet.
+    reserved: u64,
+    /// Blocks kept for a checkpoint and seals.
+    kept: u64,
+    /// Records and their bytes since the last cut: what a recovery would replay.
+    replay_records: u64,
+    replay_bytes: u64,
+}
+
+/// A batch that was appended and may have to be appended again.
+struct Appended {
+    kind: BatchKind,
+    epoch: Epoch,
+    header: BatchHeader,
+    body: Vec<u8>,
+}
+
+/// What the leader works with.
+pub(crate) struct Io {
+    /// The zone in use; none before the first seal of a mount whose log zone takes no more.
+    lease: Option<Lease>,
+    /// Log zones that the next checkpoint sets free: all they hold is older than its cut.
+    previous: Vec<Previous>,
+    sequence: u64,
+    unflushed: Vec<Appended>,
+    unflushed_bytes: usize,
+    /// The last LSN appended.
+    appended: u64,
+    /// The greatest known-durable that an appended batch carries.
+    appended_known: u64,
+    /// The newest checkpoint known durable.
+    checkpoint: Address,
+}
+
+/// The writing side.
+pub(crate) struct Log {
+    fs_id: FsId,
+    device: Arc<dyn Device>,
+    leases: Arc<Leases>,
+    zones: Arc<ZoneTable>,
+    state: Mutex<State>,
+    io: Mutex<Io>,
+    durable: AtomicU64,
+    known: AtomicU64,
+    batches: AtomicU64,
+    checkpoint_due: AtomicBool,
+}
+
+/// Room in the log promised to one record.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    blocks: u64,
+}
+
+/// A log zone that the next checkpoint replaces.
+pub(crate) struct Previous {
+    pub(crate) zone: ZoneId,
+    /// Its open slot, if it still has one.
+    pub(crate) lease: Option<Lease>,
+}
+
+/// Where the log goes on after recovery.
+pub(crate) struct Start {
+    pub(crate) lease: Option<Lease>,
+    pub(crate) previous: Vec<Previous>,
+    pub(crate) sequence: u64,
+    pub(crate) next: Lsn,
+    pub(crate) epoch: Epoch,
+    pub(crate) durable: Lsn,
+    pub(crate) checkpoint: Address,
+    /// Bytes of the last checkpoint record.
+    pub(crate) checkpoint_bytes: usize,
+}
+
+impl Log {
+    /// A log that nothing can be appended to yet.
+    pub(crate) fn new(fs_id: FsId, leases: Arc<Leases>, zones: Arc<ZoneTable>) -> Self {
+        let device = Arc::clone(leases.device());
+        let state = State {
+            next: 1,
+            epoch: Epoch(0),
+            open: Batch::default(),
+            full: VecDeque::new(),
+            room: 0,
+            reserved: 0,
+            kept: 0,
+            replay_records: 0,
+            replay_bytes: 0,
+        };
+        let io = Io {
+            lease: None,
+            previous: Vec::new(),
+            sequence: 0,
+            unflushed: Vec::new(),
+            unflushed_bytes: 0,
+            appended: 0,
+            appended_known: 0,
+            checkpoint: Address::NONE,
+        };
+        Log {
+            fs_id,
+            device,
+            leases,
+            zones,
+            state: Mutex::new(state),
+            io: Mutex::new(io),
+            durable: AtomicU64::new(0),
+            known: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+            checkpoint_due: AtomicBool::new(false),
+        }
+    }
+
+    /// A record up to `lsn` has been replayed.
+    pub(crate) fn replayed(&self, lsn: Lsn, bytes: u64) {
+        let mut state = self.state.lock();
+        state.next = state.next.max(lsn.0 + 1);
+        state.replay_records += u64::from(bytes > 0);
+        state.replay_bytes += bytes;
+    }
+
+    /// Goes on where recovery found the end of the log.
+    pub(crate) fn attach(&self, start: Start) {
+        let mut io = self.io.lock();
+        let mut state = self.state.lock();
+        assert!(start.next.0 >= state.next, "LSNs are never used twice");
+        (state.next, state.epoch) = (start.next.0, start.epoch);
+        state.kept = kept_blocks(start.checkpoint_bytes, self.block_size());
+        state.room = start.lease.as_ref().map_or(0, |lease| u64::from(lease.room()));
+        let due = !start.previous.is_empty() || start.lease.is_none();
+        io.lease = start.lease;
+        io.previous = start.previous;
+        io.sequence = start.sequence;
+        io.appended = start.next.0 - 1;
+        io.checkpoint = start.checkpoint;
+        self.durable.store(start.durable.0, Ordering::Release);
+        self.checkpoint_due.store(due, Ordering::Release);
+    }
+
+    // ---- transactions ------------------------------------------------------------------------
+
+    /// The longest record.
+    pub(crate) fn record_max(&self) -> usize {
+        BATCH_MAX.min(self.zone_bytes() / 8)
+    }
+
+    fn unflushed_max(&self) -> usize {
+        UNFLUSHED_MAX.min(self.zone_bytes() / UNFLUSHED_SHARE)
+    }
+
+    /// Payload that a whole log zone takes.
+    fn zone_bytes(&self) -> usize {
+        let geometry = self.device.geometry();
+        geometry.zone_blocks as usize * (geometry.block_size as usize - FRAME)
+    }
+
+    /// Promises room for a record of this many bytes, if there is room beside a checkpoint.
+    pub(crate) fn admit(&self, bytes: usize) -> Option<Admitted> {
+        // A record may begin a batch of its own and end in a block of its own.
+        let blocks = blocks_for(bytes + size_of::<BatchHeader>(), self.block_size()) + 1;
+        let mut state = self.state.lock();
+        if state.reserved + blocks + state.kept > state.room {
+            return None;
+        }
+        state.reserved += blocks;
+        Some(Admitted { blocks })
+    }
+
+    /// Returns a promise that was not used.
+    pub(crate) fn give_back(&self, admitted: Admitted) {
+        self.state.lock().reserved -= admitted.blocks;
+    }
+
+    /// The point of no return: the record gets its LSN, and `apply` runs at its place in the order.
+    pub(crate) fn submit(&self, mut record: Vec<u8>, admitted: Admitted, apply: impl FnOnce(Lsn)) -> (Lsn, Epoch) {
+        let mut state = self.state.lock();
+        let lsn = Lsn(state.next);
+        state.next += 1;
+        record::set_lsn(&mut record, lsn);
+        if state.open.records.len() + record.len() > BATCH_MAX {
+            state.close_batch();
+        }
+        let epoch = state.epoch;
+        let open = &mut state.open;
+        if open.count == 0 {
+            (open.first, open.epoch) = (lsn.0, epoch);
+        }
+        open.records.extend_from_slice(&record);
+        open.count += 1;
+        open.last = lsn.0;
+        open.reserved += admitted.blocks;
+        state.replay_records += 1;
+        state.replay_bytes += record.len() as u64;
+        apply(lsn);
+        (lsn, epoch)
+    }
+
+    pub(crate) fn last(&self) -> Lsn {
+        Lsn(self.state.lock().next - 1)
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.state.lock().epoch
+    }
+
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// The highest LSN that the log durably says is durable.
+    pub(crate) fn known_durable(&self) -> Lsn {
+        Lsn(self.known.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
+    }
+
+    /// Records and bytes that a recovery would replay now.
+    pub(crate) fn replay_cost(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.replay_records, state.replay_bytes)
+    }
+
+    /// Whether the log needs a checkpoint: to leave a zone, or because room is short.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        self.checkpoint_due.load(Ordering::Acquire) || self.is_short()
+    }
+
+    /// Whether not even a checkpoint would fit.
+    fn is_tight(&self) -> bool {
+        let state = self.state.lock();
+        state.room < state.kept + state.reserved
+    }
+
+    /// Whether what is left is less than a quarter of a zone beside what is kept.
+    fn is_short(&self) -> bool {
+        let state = self.state.lock();
+        state.room < state.kept + state.reserved + u64::from(self.device.geometry().zone_blocks) / 4
+    }
+
+    // ---- the leader --------------------------------------------------------------------------
+
+    /// Returns when everything up to `lsn`, and all data appended before the call, is durable.
+    pub(crate) fn sync(&self, lsn: Lsn) -> Result<()> {
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        let mut io = self.io.lock();
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        self.append_gathered(&mut io)?;
+        if cfg!(feature = "break-flush-on-sync") {
+            self.durable.store(io.appended, Ordering::Release);
+            return Ok(());
+        }
+        self.flush(&mut io)
+    }
+
+    /// Appends what has gathered, without a flush unless too much is unflushed.
+    pub(crate) fn push(&self) -> Result<()> {
+        let mut io = self.io.lock();
+        self.append_gathered(&mut io)?;
+        if io.unflushed_bytes > self.unflushed_max() { self.flush(&mut io) } else { Ok(()) }
+    }
+
+    /// A flush for its own sake: durable afterwards is all that was appended before.
+    pub(crate) fn barrier(&self) -> Result<()> {
+        self.flush(&mut self.io.lock())
+    }
+
+    /// Makes the log say durably that everything up to `lsn` is durable (an empty batch, if need be).
+    pub(crate) fn make_known(&self, lsn: Lsn) -> Result<bool> {
+        self.sync(lsn)?;
+        let mut io = self.io.lock();
+        if self.known_durable() >= lsn {
+            return Ok(true);
+        }
+        self.append_gathered(&mut io)?;
+        if io.appended_known < lsn.0 {
+            let Some(admitted) = self.admit(0) else { return Ok(false) };
+            let (epoch, reserved) = (self.epoch(), admitted.blocks);
+            let first = io.appended + 1;
+            let mark = Batch { first, last: io.appended, epoch, reserved, ..Batch::default() };
+            self.append_journal(&mut io, mark)?;
+        }
+        self.flush(&mut io)?;
+        Ok(true)
+    }
+
+    fn append_gathered(&self, io: &mut Io) -> Result<()> {
+        loop {
+            let batch = {
+                let mut state = self.state.lock();
+                match state.full.pop_front() {
+                    Some(batch) => batch,
+                    None if state.open.count > 0 => std::mem::take(&mut state.open),
+                    None => return Ok(()),
+                }
+            };
+            self.append_journal(io, batch)?;
+        }
+    }
+
+    fn append_journal(&self, io: &mut Io, batch: Batch) -> Result<()> {
+        let header = self.header(io, batch.count, batch.first, batch.last);
+        let reserved = batch.reserved;
+        io.appended = io.appended.max(batch.last);
+        self.append(io, Appended { kind: BatchKind::Journal, epoch: batch.epoch, header, body: batch.records })?;
+        let mut state = self.state.lock();
+        state.reserved -= reserved;
+        state.room = io.room();
+        Ok(())
+    }
+
+    fn header(&self, io: &Io, records: u32, first: u64, last: u64) -> BatchHeader {
+        BatchHeader {
+            checksum: U32::ZERO,
+            records: U32::new(records),
+            bytes: U64::ZERO,
+            first: U64::new(first),
+            last: U64::new(last),
+            known_durable: U64::new(self.durable().0),
+            checkpoint: U64::new(io.checkpoint.bits()),
+            reserved: U64::ZERO,
+        }
+    }
+
+    /// Appends a batch, in the standby if this zone does not take it; keeps it until it is durable.
+    fn append(&self, io: &mut Io, batch: Appended) -> Result<Address> {
+        let at = match self.append_to_zone(io, &batch) {
+            Ok(at) => at,
+            Err(StoreError::Device(error)) if error.ends_zone() => {
+                self.fail_over(io, &error)?;
+                self.append_to_zone(io, &batch)?
+            }
+            Err(error) => return Err(error),
+        };
+        io.appended_known = io.appended_known.max(batch.header.known_durable.get());
+        io.unflushed_bytes += batch.body.len();
+        io.unflushed.push(batch);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        Ok(at)
+    }
+
+    fn append_to_zone(&self, io: &mut Io, batch: &Appended) -> Result<Address> {
+        let geometry = self.device.geometry();
+        let sequence = io.sequence;
+        io.sequence += 1;
+        let lease = match &io.lease {
+            Some(lease) => lease,
+            None => io.lease.insert(self.begin_standby()?),
+        };
+        let bytes = self.encode(lease, sequence, batch);
+        let blocks = (bytes.len() / geometry.block_size as usize) as Blocks;
+        if !lease.admit(blocks, 0) {
+            return Err(zone::DeviceError::ZoneFull { zone: lease.zone(), blocks }.into());
+        }
+        let cause = if batch.kind == BatchKind::Checkpoint { Cause::Checkpoint } else { Cause::Journal };
+        let mut first = None;
+        for piece in bytes.chunks((geometry.max_append * geometry.block_size) as usize) {
+            let at = lease.append(cause, piece)?;
+            first.get_or_insert(at);
+        }
+        Ok(Address::new(lease.zone(), first.expect("a batch has a block at least"), lease.life()))
+    }
+
+    fn encode(&self, lease: &Lease, sequence: u64, batch: &Appended) -> Vec<u8> {
+        let block_size = self.block_size() as usize;
+        let mut payload = Vec::with_capacity(size_of::<BatchHeader>() + batch.body.len());
+        let mut header = batch.header;
+        header.bytes = U64::new((size_of::<BatchHeader>() + batch.body.len()) as u64);
+        payload.extend_from_slice(header.as_bytes());
+        payload.extend_from_slice(&batch.body);
+        let sum = format::checksum(&[&payload[4..]]);
+        payload[..4].copy_from_slice(&sum.to_le_bytes());
+        let count = blocks_for(payload.len(), self.block_size());
+        let mut out = vec![0; count as usize * block_size];
+        for (index, (part, block)) in payload.chunks(block_size - FRAME).zip(out.chunks_mut(block_size)).enumerate() {
+            block[FRAME..FRAME + part.len()].copy_from_slice(part);
+            let frame = LogFrame {
+                magic: format::LOG_MAGIC,
+                checksum: U32::ZERO,
+                fs_id: self.fs_id.0,
+                zone: U32::new(lease.zone().0),
+                life: U32::new(lease.life().0),
+                sequence: U64::new(sequence),
+                epoch: U64::new(batch.epoch.0),
+                index: U32::new(index as u32),
+                count: U32::new(count as u32),
+                payload: U32::new(part.len() as u32),
+                kind: batch.kind as u8,
+                reserved: [0; 3],
+            };
+            format::seal_block(block, frame);
+        }
+        out
+    }
+
+    fn flush(&self, io: &mut Io) -> Result<()> {
+        self.device.flush()?;
+        io.unflushed.clear();
+        io.unflushed_bytes = 0;
+        self.durable.fetch_max(io.appended, Ordering::AcqRel);
+        self.known.fetch_max(io.appended_known, Ordering::AcqRel);
+        Ok(())
+    }
+
+    // ---- log zones ---------------------------------------------------------------------------
+
+    /// The journal moves to the standby; a checkpoint has to follow it there.
+    fn switch(&self, io: &mut Io) -> Result<()> {
+        let standby = self.begin_standby()?;
+        let before = io.lease.replace(standby);
+        io.previous.extend(before.map(|lease| Previous { zone: lease.zone(), lease: Some(lease) }));
+        if cfg!(feature = "break-log-reset-after-checkpoint") {
+            std::mem::take(&mut io.previous).into_iter().for_each(|previous| self.retire(previous));
+        }
+        self.state.lock().room = io.room();
+        self.checkpoint_due.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn begin_standby(&self) -> Result<Lease> {
+        for zone in (0..LOG_ZONES_WITHIN).map(ZoneId) {
+            if !matches!(self.zones.usage(zone), Use::Free { .. }) {
+                continue;
+            }
+            self.zones.set_usage(zone, Use::Leased);
+            match self.begin_log_zone(zone) {
+                Ok(lease) => return Ok(lease),
+                Err(error) => {
+                    tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
+                    self.zones.set_usage(zone, Use::Bad);
+                }
+            }
+        }
+        Err(StoreError::Latched(Arc::from("no zone among the first four can take the log")))
+    }
+
+    fn begin_log_zone(&self, zone: ZoneId) -> Result<Lease> {
+        let life = crate::reclaim::next_life(&*self.device, self.fs_id, &self.zones, zone)?;
+        if self.device.report_zone(zone)?.state != zone::ZoneState::Empty {
+            self.device.reset(zone)?;
+        }
+        let lease = self.leases.begin(zone, life, Role::Log)?;
+        self.zones.opened_for_store(zone, life, Role::Log, lease.capacity());
+        Ok(lease)
+    }
+
+    /// The log zone in use takes no more: everything that is not durable is appended to the standby.
+    fn fail_over(&self, io: &mut Io, error: &zone::DeviceError) -> Result<()> {
+        tracing::warn!(%error, "the log zone failed; the log moves to the standby");
+        let standby = self.begin_standby()?;
+        if let Some(failed) = io.lease.replace(standby) {
+            // It may hold the newest checkpoint: never used again in this mount, and never reset.
+            self.zones.set_usage(failed.zone(), Use::Bad);
+        }
+        self.checkpoint_due.store(true, Ordering::Release);
+        let again = std::mem::take(&mut io.unflushed);
+        for batch in &again {
+            self.append_to_zone(io, batch)?;
+        }
+        io.unflushed = again;
+        self.state.lock().room = io.room();
+        Ok(())
+    }
+
+    // ---- checkpoints and seals ---------------------------------------------------------------
+
+    /// The cut, with every group locked: later records belong to the next epoch.
+    pub(crate) fn cut(&self) -> (Lsn, Epoch) {
+        let mut state = self.state.lock();
+        state.close_batch();
+        let epoch = state.epoch;
+        state.epoch = Epoch(epoch.0 + 1);
+        (state.replay_records, state.replay_bytes) = (0, 0);
+        // A log zone that fails from here on makes another checkpoint due.
+        self.checkpoint_due.store(false, Ordering::Release);
+        (Lsn(state.next - 1), epoch)
+    }
+
+    /// Before the cut: moves the journal to the standby when this zone would not take the record and
+    /// leave room for the journal meanwhile. So all that is in the old zone is older than the cut.
+    /// Returns where replay has to begin: nothing before it is newer than the cut.
+    pub(crate) fn prepare_checkpoint(&self) -> Result<Address> {
+        let mut io = self.io.lock();
+        if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
+            self.append_gathered(&mut io)?;
+            self.switch(&mut io)?;
+        }
+        Ok(io.end())
+    }
+
+    /// Appends the checkpoint record, flushes, and frees the log zones that it replaces.
+    pub(crate) fn append_checkpoint(&self, cut: Lsn, body: Vec<u8>) -> Result<()> {
+        let mut io = self.io.lock();
+        let bytes = body.len();
+        let header = self.header(&io, 0, cut.0, cut.0);
+        let epoch = self.epoch();
+        let at = self.append(&mut io, Appended { kind: BatchKind::Checkpoint, epoch, header, body })?;
+        if !cfg!(feature = "break-checkpoint-flush-after") {
+            self.flush(&mut io)?;
+        }
+        io.checkpoint = at;
+        {
+            let mut state = self.state.lock();
+            state.room = io.room();
+            state.kept = kept_blocks(bytes, self.block_size());
+        }
+        let previous = std::mem::take(&mut io.previous);
+        drop(io);
+        previous.into_iter().for_each(|previous| self.retire(previous));
+        Ok(())
+    }
+
+    /// Resets a log zone that a checkpoint has replaced.
+    fn retire(&self, previous: Previous) {
+        let zone = previous.zone;
+        let reset = self.device.reset(zone).and_then(|()| self.device.report_zone(zone));
+        drop(previous.lease);
+        match reset {
+            Ok(info) => self.zones.freed(zone, info),
+            Err(error) => {
+                tracing::warn!(zone = zone.0, %error, "a log zone could not be reset");
+                self.zones.set_usage(zone, Use::Bad);
+            }
+        }
+    }
+
+    /// Ends a recovery: what earlier epochs wrote beyond `last` never counts again.
+    pub(crate) fn seal(&self, last: Lsn) -> Result<()> {
+        let mut io = self.io.lock();
+        let (epoch, next) = {
+            let state = self.state.lock();
+            (state.epoch, state.next)
+        };
+        let seal = Seal { last: U64::new(last.0), next: U64::new(next) };
+        let header = self.header(&io, 0, next, next - 1);
+        self.append(&mut io, Appended { kind: BatchKind::Seal, epoch, header, body: seal.as_bytes().to_vec() })?;
+        self.state.lock().room = io.room();
+        if cfg!(feature = "break-seal-flush") { Ok(()) } else { self.flush(&mut io) }
+    }
+
+    fn block_size(&self) -> u32 {
+        self.device.geometry().block_size
+    }
+}
+
+impl Io {
+    fn room(&self) -> u64 {
+        self.lease.as_ref().map_or(0, |lease| u64::from(lease.room()))
+    }
+
+    /// Where the next batch will begin; no address when it will begin another zone.
+    fn end(&self) -> Address {
+        let end = |lease: &Lease| Address::new(lease.zone(), lease.admitted(), lease.life());
+        self.lease.as_ref().map_or(Address::NONE, end)
+    }
+}
+
+impl State {
+    fn close_batch(&mut self) {
+        if self.open.count > 0 {
+            self.full.push_back(std::mem::take(&mut self.open));
+        }
+    }
+}
+
+/// Blocks kept for the next checkpoint, which may be twice as long as the last, and for seals.
+fn kept_blocks(checkpoint_bytes: usize, block_size: u32) -> u64 {
+    blocks_for(checkpoint_bytes * 2 + (8 << 10), block_size) + SEALS_KEPT
+}

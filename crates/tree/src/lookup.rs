@@ -1,0 +1,315 @@
+//! Reading: from a key to its leaf, from a node id to its page.
+//!
+//! Look-ups hold the group's lock shared while they walk over nodes in memory. A node that is not
+//! there ends the walk with its id; the lock is dropped, the node read, and the walk begun again with
+//! that node pinned. So no I/O happens under a tree's lock.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use zone::{Address, ZoneId};
+
+use crate::cache::Node;
+use crate::core::Core;
+use crate::format::{self, PAGE_HEADER, PageHeader, PageKind};
+use crate::mat::Found;
+use crate::page::Page;
+use crate::types::{Bytes, Entry, Group, NodeId, Result, StoreError, Table};
+
+/// How often a walk may come upon a node that has just been freed.
+const VAIN_MAX: usize = 100;
+
+/// Nodes that an operation keeps in memory.
+#[derive(Default)]
+pub(crate) struct Pins {
+    nodes: Vec<Arc<Node>>,
+    vain: usize,
+}
+
+/// A node that must be read before the walk can go on.
+pub(crate) struct Miss(pub(crate) NodeId);
+
+/// A way from the root to a leaf: each node, and the entry through which the next was reached.
+pub(crate) type Path = Vec<(Arc<Node>, usize)>;
+
+/// The key as it is in the tree.
+pub(crate) fn tree_key(table: Table, key: &[u8]) -> Bytes {
+    let mut full = Vec::with_capacity(key.len() + 1);
+    full.push(table.0);
+    full.extend_from_slice(key);
+    full
+}
+
+impl Core {
+    /// Walks to the leaf where `key` belongs; the group's lock is held.
+    pub(crate) fn path(&self, group: Group, key: &[u8]) -> std::result::Result<Path, Miss> {
+        let mut path = Path::new();
+        let mut id = self.root(group);
+        loop {
+            let node = self.cache.get(id).ok_or(Miss(id))?;
+            let page = node.page();
+            if page.level() == 0 {
+                path.push((node, 0));
+                return Ok(path);
+            }
+            let branch = page.branch(key);
+            id = page.child(branch);
+            path.push((node, branch));
+        }
+    }
+
+    /// Repeats `walk` under the group's shared lock until all the nodes it needs are in memory.
+    fn walking<T>(&self, group: Group, walk: impl Fn() -> std::result::Result<T, Miss>) -> Result<T> {
+        let mut pins = Pins::default();
+        loop {
+            let missed = {
+                let _shared = self.groups[usize::from(group.0)].read();
+                match walk() {
+                    Ok(found) => return Ok(found),
+                    Err(miss) => miss,
+                }
+            };
+            self.pin(&mut pins, missed)?;
+        }
+    }
+
+    /// Brings the node that ended a walk into memory and keeps it there for the next.
+    ///
+    /// While writers run, a node may be freed between the walk that named it and here; the next walk
+    /// does not come upon it again. One that is named over and over and lies nowhere is damage.
+    pub(crate) fn pin(&self, pins: &mut Pins, Miss(id): Miss) -> Result<()> {
+        match self.load(id)? {
+            Some(node) => pins.nodes.push(node),
+            None => pins.vain += 1,
+        }
+        if pins.vain > VAIN_MAX {
+            return self.damaged(format!("node {} is named by a tree and lies nowhere", id.0));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
+        let key = tree_key(table, key);
+        self.walking(group, || {
+            let page = leaf(&self.path(group, &key)?);
+            Ok(page.search(&key).ok().map(|index| page.value(index).to_vec()))
+        })
+    }
+
+    pub(crate) fn range(&self, group: Group, table: Table, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Entry>> {
+        let end = if to.is_empty() { tree_key(Table(table.0 + 1), &[]) } else { tree_key(table, to) };
+        let mut next = Some(tree_key(table, from));
+        let mut found = Vec::new();
+        while let Some(start) = next.take()
+            && found.len() < limit
+            && start < end
+        {
+            let (entries, behind) = self.walking(group, || self.leaf_entries(group, &start, &end, limit - found.len()))?;
+            found.extend(entries);
+            next = behind;
+        }
+        Ok(found)
+    }
+
+    /// Entries of one leaf from `start` on, and where the next leaf begins.
+    #[allow(clippy::type_complexity, reason = "entries and a key, used once")]
+    fn leaf_entries(
+        &self,
+        group: Group,
+        start: &[u8],
+        end: &[u8],
+        limit: usize,
+    ) -> std::result::Result<(Vec<Entry>, Option<Bytes>), Miss> {
+        let path = self.path(group, start)?;
+        let page = leaf(&path);
+        let first = page.search(start).unwrap_or_else(|index| index);
+        let wanted = (first..page.count()).take_while(|&index| page.key(index) < end).take(limit);
+        let entries = wanted.map(|index| (page.key(index)[1..].to_vec(), page.value(index).to_vec())).collect();
+        let behind = path.iter().rev().skip(1).find_map(|(node, branch)| {
+            let page = node.page();
+            (branch + 1 < page.count()).then(|| page.key(branch + 1).to_vec())
+        });
+        Ok((entries, behind))
+    }
+
+    pub(crate) fn floor(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Entry>> {
+        let key = tree_key(table, key);
+        let found = self.walking(group, || {
+            let path = self.path(group, &key)?;
+            let page = leaf(&path);
+            match page.search(&key) {
+                Ok(index) => Ok(Some(entry(&page, index))),
+                Err(0) => self.last_before(&path),
+                Err(index) => Ok(Some(entry(&page, index - 1))),
+            }
+        })?;
+        Ok(found.filter(|(key, _)| key[0] == table.0).map(|(key, value)| (key[1..].to_vec(), value)))
+    }
+
+    /// The last entry of the leaf to the left of a path's.
+    fn last_before(&self, path: &Path) -> std::result::Result<Option<Entry>, Miss> {
+        let Some((node, branch)) = path.iter().rev().skip(1).find(|(_, branch)| *branch > 0) else {
+            return Ok(None);
+        };
+        let mut id = node.page().child(branch - 1);
+        loop {
+            let page = self.cache.get(id).ok_or(Miss(id))?.page();
+            let last = page.count().checked_sub(1);
+            match (page.level(), last) {
+                (0, last) => return Ok(last.map(|index| entry(&page, index))),
+                (_, Some(index)) => id = page.child(index),
+                (_, None) => return Ok(None),
+            }
+        }
+    }
+
+    // ---- from a node id to its page ----------------------------------------------------------
+
+    /// Brings a node into memory. `None`: it is no longer (or not yet) anywhere; look again.
+    pub(crate) fn load(&self, id: NodeId) -> Result<Option<Arc<Node>>> {
+        loop {
+            if let Some(node) = self.cache.get(id) {
+                return Ok(Some(node));
+            }
+            let (address, chunk) = self.find(id)?;
+            if address.is_none() {
+                return Ok(None);
+            }
+            if !self.zones.enter(address) {
+                if self.is_current(id, address, chunk) {
+                    return self.damaged(format!("node {} is said to be at {address}, in a zone of another life", id.0));
+                }
+                continue;
+            }
+            self.count.node_reads.fetch_add(1, Ordering::Relaxed);
+            let read = self.read_page(address, PageKind::Node, id.0);
+            self.zones.leave(address.zone());
+            let page = match read {
+                Ok((bytes, _)) => Page::load(bytes),
+                Err(error) if self.is_current(id, address, chunk) => {
+                    return self.latching("a node cannot be read", Err(error));
+                }
+                Err(_) => continue,
+            };
+            let Some(page) = page else {
+                return self.damaged(format!("node {} at {address} is not well formed", id.0));
+            };
+            let node = Node::new(id, page, None);
+            if let Some(node) = self.cache.insert_read(node, || self.is_current(id, address, chunk)) {
+                return Ok(Some(node));
+            }
+        }
+    }
+
+    fn damaged<T>(&self, what: String) -> Result<T> {
+        self.latching("metadata is damaged", Err(StoreError::Corrupt(what)))
+    }
+
+    /// Where a node lies, and the address of the chunk that said so.
+    pub(crate) fn find(&self, id: NodeId) -> Result<(Address, Option<Address>)> {
+        loop {
+            match self.mat.find(id) {
+                Found::At(address) => return Ok((address, None)),
+                Found::InChunk(number) => {
+                    let place = self.mat.chunk(number).address;
+                    if let Some(bytes) = self.chunk(number, place)? {
+                        let index = (id.0 % self.mat.per_chunk()) as usize;
+                        return Ok((chunk_address(&bytes, index), Some(place)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether what [`Core::find`] said is still so.
+    fn is_current(&self, id: NodeId, address: Address, chunk: Option<Address>) -> bool {
+        match (self.mat.find(id), chunk) {
+            (Found::At(now), None) => now == address,
+            (Found::InChunk(number), Some(place)) => self.mat.chunk(number).address == place,
+            _ => false,
+        }
+    }
+
+    /// A chunk of the MAT that lies at `place`; `None` when it does not lie there any more.
+    pub(crate) fn chunk(&self, number: u64, place: Address) -> Result<Option<Arc<Vec<u8>>>> {
+        if place.is_none() {
+            return Ok(Some(Arc::new(vec![0; self.page_size()])));
+        }
+        if let Some(bytes) = self.chunks.get(number, place) {
+            return Ok(Some(bytes));
+        }
+        if !self.zones.enter(place) {
+            return if self.mat.chunk(number).address == place {
+                self.damaged(format!("MAT chunk {number} is said to be at {place}, in a zone of another life"))
+            } else {
+                Ok(None)
+            };
+        }
+        let read = self.read_page(place, PageKind::MatChunk, number);
+        self.zones.leave(place.zone());
+        match read {
+            Ok((bytes, _)) => {
+                let bytes = Arc::new(bytes);
+                self.chunks.put(number, place, Arc::clone(&bytes));
+                Ok(Some(bytes))
+            }
+            Err(_) if self.mat.chunk(number).address != place => Ok(None),
+            Err(error) => self.latching("a chunk of the MAT cannot be read", Err(error)),
+        }
+    }
+
+    /// Reads a page and checks that it is what it should be (I-TREE-2).
+    pub(crate) fn read_page(&self, at: Address, kind: PageKind, id: u64) -> Result<(Vec<u8>, PageHeader)> {
+        let mut bytes = vec![0; self.page_size()];
+        self.device.read(at.zone(), at.block(), &mut bytes)?;
+        let header = check_page(&bytes, self, at, kind, id)?;
+        Ok((bytes, header))
+    }
+}
+
+fn check_page(bytes: &[u8], core: &Core, at: Address, kind: PageKind, id: u64) -> Result<PageHeader> {
+    let damaged = |what: &str| StoreError::Corrupt(format!("page {id} ({kind:?}) at {at}: {what}"));
+    let header = format::decode_page(bytes, core.info.fs_id).ok_or_else(|| damaged("wrong checksum or volume"))?;
+    if header.kind != kind as u8 || header.id.get() != id {
+        return Err(damaged("another page is there"));
+    }
+    if !at.is_of(zone::Life(header.life.get())) {
+        return Err(damaged("it was written in another life of the zone"));
+    }
+    if header.lsn.get() > core.log.last().0 {
+        return Err(damaged("it is newer than the log"));
+    }
+    Ok(header)
+}
+
+/// The address at `index` of a MAT chunk.
+pub(crate) fn chunk_address(bytes: &[u8], index: usize) -> Address {
+    let at = PAGE_HEADER + index * 8;
+    Address::from_bits(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes are eight bytes")))
+}
+
+fn leaf(path: &Path) -> Arc<Page> {
+    path.last().expect("a path has a leaf").0.page()
+}
+
+fn entry(page: &Page, index: usize) -> Entry {
+    (page.key(index).to_vec(), page.value(index).to_vec())
+}
+
+/// A reader's presence in a zone; the zone is not reset until it is dropped.
+pub struct ZoneRef {
+    core: Arc<Core>,
+    zone: ZoneId,
+}
+
+impl ZoneRef {
+    pub(crate) fn enter(core: &Arc<Core>, at: Address) -> Option<ZoneRef> {
+        core.zones.enter(at).then(|| ZoneRef { core: Arc::clone(core), zone: at.zone() })
+    }
+}
+
+impl Drop for ZoneRef {
+    fn drop(&mut self) {
+        self.core.zones.leave(self.zone);
+    }
+}

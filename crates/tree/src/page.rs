@@ -1,0 +1,272 @@
+//! A node's page: sorted cells in a buffer that is the same in memory and on the device.
+//!
+//! ```text
+//! | header 64 | slot 0 | slot 1 | … →      free      ← … | cell | cell |
+//! ```
+//! A slot is the offset of its cell; a cell is key length, value length, key, value. Cells of removed
+//! entries leave holes that are closed when room is needed. A page that came from the device was
+//! checked as a whole ([`Page::load`]), so that no later access can leave it.
+//!
+//! In a leaf the key begins with the number of its table. In an inner node the value is the id of a
+//! child, the key the smallest that may be below it, and the first key is empty.
+
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64};
+
+use crate::format::{KEY_MAX, PAGE_HEADER, PageHeader, PageKind, take};
+use crate::types::{Group, Lsn, NodeId};
+
+const CELL_HEADER: usize = 4;
+const SLOT: usize = 2;
+
+/// A page in memory.
+#[derive(Clone)]
+pub(crate) struct Page {
+    bytes: Vec<u8>,
+    /// Bytes of slots and cells that count; at most the page less its header.
+    used: usize,
+}
+
+/// The longest value in pages of this size: three cells always fit in a page.
+pub(crate) fn value_max(page_size: usize) -> usize {
+    page_size / 16 * 5 - KEY_MAX / 4
+}
+
+impl Page {
+    /// An empty node.
+    pub(crate) fn new(page_size: usize, id: NodeId, group: Group, level: u8) -> Self {
+        let header = PageHeader {
+            checksum: U32::ZERO,
+            magic: [0; 4],
+            fs_id: [0; 16],
+            id: U64::new(id.0),
+            lsn: U64::ZERO,
+            epoch: U64::ZERO,
+            life: U32::ZERO,
+            group: U16::new(group.0),
+            kind: PageKind::Node as u8,
+            level,
+            entries: U16::ZERO,
+            reserved: U16::ZERO,
+            cells: U32::new(page_size as u32),
+        };
+        let mut bytes = vec![0; page_size];
+        bytes[..PAGE_HEADER].copy_from_slice(header.as_bytes());
+        Page { bytes, used: 0 }
+    }
+
+    /// A node that was read; the header has been checked already. `None` when its inside is not that
+    /// of a node.
+    pub(crate) fn load(bytes: Vec<u8>) -> Option<Self> {
+        let mut page = Page { bytes, used: 0 };
+        let slots_end = PAGE_HEADER + page.count() * SLOT;
+        if slots_end > page.bytes.len() || page.cells() > page.bytes.len() || page.cells() < slots_end {
+            return None;
+        }
+        for index in 0..page.count() {
+            let at = page.slot(index);
+            let header = page.bytes.get(at..at + CELL_HEADER).filter(|_| at >= page.cells())?;
+            let (key, value) = cell_lengths(header);
+            if at + CELL_HEADER + key + value > page.bytes.len() || (page.level() > 0 && value != 8) {
+                return None;
+            }
+            page.used += SLOT + CELL_HEADER + key + value;
+        }
+        let sorted = (1..page.count()).all(|index| page.key(index - 1) < page.key(index));
+        let fits = page.used <= page.bytes.len() - PAGE_HEADER;
+        let first = page.level() == 0 || (page.count() > 0 && page.key(0).is_empty());
+        (sorted && fits && first).then_some(page)
+    }
+
+    /// The bytes, header included.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn header(&self) -> PageHeader {
+        take::<PageHeader>(&self.bytes).expect("a page is longer than its header").0
+    }
+
+    pub(crate) fn set_lsn(&mut self, lsn: Lsn) {
+        self.bytes[32..40].copy_from_slice(&lsn.0.to_le_bytes());
+    }
+
+    pub(crate) fn level(&self) -> u8 {
+        self.bytes[55]
+    }
+
+    pub(crate) fn group(&self) -> Group {
+        Group(u16::from_le_bytes([self.bytes[52], self.bytes[53]]))
+    }
+
+    /// Number of entries.
+    pub(crate) fn count(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.bytes[56], self.bytes[57]]))
+    }
+
+    fn set_count(&mut self, count: usize) {
+        let count = u16::try_from(count).expect("a page of 64 KiB has fewer than 65536 slots");
+        self.bytes[56..58].copy_from_slice(&count.to_le_bytes());
+    }
+
+    /// Where the cells begin.
+    fn cells(&self) -> usize {
+        u32::from_le_bytes([self.bytes[60], self.bytes[61], self.bytes[62], self.bytes[63]]) as usize
+    }
+
+    fn set_cells(&mut self, cells: usize) {
+        self.bytes[60..64].copy_from_slice(&(cells as u32).to_le_bytes());
+    }
+
+    fn slot(&self, index: usize) -> usize {
+        let at = PAGE_HEADER + index * SLOT;
+        usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
+    }
+
+    fn cell(&self, index: usize) -> (usize, usize, usize) {
+        let at = self.slot(index);
+        let (key, value) = cell_lengths(&self.bytes[at..at + CELL_HEADER]);
+        (at + CELL_HEADER, key, value)
+    }
+
+    /// The key of an entry.
+    pub(crate) fn key(&self, index: usize) -> &[u8] {
+        let (at, key, _) = self.cell(index);
+        &self.bytes[at..at + key]
+    }
+
+    /// The value of an entry.
+    pub(crate) fn value(&self, index: usize) -> &[u8] {
+        let (at, key, value) = self.cell(index);
+        &self.bytes[at + key..at + key + value]
+    }
+
+    /// The child of an entry of an inner node.
+    pub(crate) fn child(&self, index: usize) -> NodeId {
+        NodeId(u64::from_le_bytes(self.value(index).try_into().expect("checked when loaded")))
+    }
+
+    /// The entry with this key, or where it would be.
+    pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = (low + high) / 2;
+            match self.key(middle).cmp(key) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Ok(middle),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        Err(low)
+    }
+
+    /// The entry of an inner node below which `key` belongs.
+    pub(crate) fn branch(&self, key: &[u8]) -> usize {
+        match self.search(key) {
+            Ok(index) => index,
+            Err(index) => index - 1,
+        }
+    }
+
+    /// Bytes of slots and cells that count.
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Bytes that slots and cells may take.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.len() - PAGE_HEADER
+    }
+
+    /// Whether an entry of these lengths fits.
+    pub(crate) fn fits(&self, key: usize, value: usize) -> bool {
+        self.used + SLOT + CELL_HEADER + key + value <= self.capacity()
+    }
+
+    /// Inserts an entry that fits, as the `index`-th.
+    pub(crate) fn insert(&mut self, index: usize, key: &[u8], value: &[u8]) {
+        assert!(self.fits(key.len(), value.len()), "the caller splits a page that is full");
+        let (count, need) = (self.count(), CELL_HEADER + key.len() + value.len());
+        let slots_end = PAGE_HEADER + count * SLOT;
+        if self.cells() < slots_end + SLOT + need {
+            self.compact();
+        }
+        let at = self.cells() - need;
+        self.bytes[at..at + 2].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        self.bytes[at + 2..at + 4].copy_from_slice(&(value.len() as u16).to_le_bytes());
+        self.bytes[at + 4..at + 4 + key.len()].copy_from_slice(key);
+        self.bytes[at + 4 + key.len()..at + need].copy_from_slice(value);
+        let slot = PAGE_HEADER + index * SLOT;
+        self.bytes.copy_within(slot..slots_end, slot + SLOT);
+        self.bytes[slot..slot + SLOT].copy_from_slice(&(at as u16).to_le_bytes());
+        self.set_cells(at);
+        self.set_count(count + 1);
+        self.used += SLOT + need;
+    }
+
+    /// Removes an entry.
+    pub(crate) fn remove(&mut self, index: usize) {
+        let (at, key, value) = self.cell(index);
+        let count = self.count();
+        if at - CELL_HEADER == self.cells() {
+            self.set_cells(at + key + value);
+        }
+        let slot = PAGE_HEADER + index * SLOT;
+        self.bytes.copy_within(slot + SLOT..PAGE_HEADER + count * SLOT, slot);
+        self.set_count(count - 1);
+        self.used -= SLOT + CELL_HEADER + key + value;
+    }
+
+    /// Moves the entries from `at` on to the end of `right`, which is an empty page or the neighbour
+    /// to the left of them.
+    pub(crate) fn move_entries(&mut self, at: usize, to: &mut Page) {
+        for index in at..self.count() {
+            to.insert(to.count(), self.key(index), self.value(index));
+        }
+        for index in (at..self.count()).rev() {
+            self.remove(index);
+        }
+    }
+
+    /// Where to split so that both halves have room for one more entry of the greatest size. A split
+    /// at the end (for keys that only grow) leaves the left page full.
+    pub(crate) fn split_point(&self, insert_at: usize) -> usize {
+        let count = self.count();
+        assert!(count >= 2, "three of the longest cells fit in a page");
+        if insert_at == count {
+            return count - 1;
+        }
+        let mut bytes = 0;
+        for index in 0..count {
+            let (_, key, value) = self.cell(index);
+            bytes += SLOT + CELL_HEADER + key + value;
+            if bytes * 2 >= self.used {
+                return (index + 1).min(count - 1).max(1);
+            }
+        }
+        count - 1
+    }
+
+    fn compact(&mut self) {
+        let mut end = self.bytes.len();
+        let old = self.bytes.clone();
+        for index in 0..self.count() {
+            let at = self.slot(index);
+            let (key, value) = cell_lengths(&old[at..at + CELL_HEADER]);
+            let length = CELL_HEADER + key + value;
+            end -= length;
+            self.bytes[end..end + length].copy_from_slice(&old[at..at + length]);
+            let slot = PAGE_HEADER + index * SLOT;
+            self.bytes[slot..slot + SLOT].copy_from_slice(&(end as u16).to_le_bytes());
+        }
+        let slots_end = PAGE_HEADER + self.count() * SLOT;
+        self.bytes[slots_end..end].fill(0);
+        self.set_cells(end);
+    }
+}
+
+fn cell_lengths(header: &[u8]) -> (usize, usize) {
+    let key = usize::from(u16::from_le_bytes([header[0], header[1]]));
+    let value = usize::from(u16::from_le_bytes([header[2], header[3]]));
+    (key, value)
+}

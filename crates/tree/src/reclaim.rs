@@ -1,0 +1,298 @@
+//! Resetting zones that nothing needs any more, opening them for a new life, and cleaning metadata
+//! zones so that there are some.
+//!
+//! When a zone may be reset is I-ZONE-4; `docs/design.md`, section 6, says what that means for each
+//! role and tells the story of the zone that was reset one batch too early.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
+
+use crate::core::{Core, Saving};
+use crate::format::{self, PageHeader, PageKind};
+use crate::mat::Replaced;
+use crate::types::{Draw, Lsn, NodeId, Op, Result, StoreError, Tx};
+use crate::zones::{Use, ZoneTable};
+
+/// Bytes of a metadata zone that are read at once when it is cleaned.
+const CLEANED_AT_ONCE: usize = 1 << 20;
+
+/// The life that begins when this zone is opened: greater than the ZIT's and than the one its header
+/// shows, which a crash may have left behind.
+pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, zones: &ZoneTable, zone: ZoneId) -> Result<Life> {
+    let known = zones.entry(zone).life;
+    if device.report_zone(zone)?.state == ZoneState::Empty {
+        return Ok(known.next());
+    }
+    let mut block = vec![0; device.geometry().block_size as usize];
+    let shown = match device.read(zone, 0, &mut block) {
+        Ok(()) => zone::format::decode_header(&block).ok().map(|(identity, _)| identity),
+        Err(_) => None,
+    };
+    let shown = shown.filter(|identity| identity.fs_id == fs_id).map_or(known, |identity| identity.life);
+    Ok(known.max(shown).next())
+}
+
+impl Core {
+    /// Resets a free zone, if it is not empty, and leases it with its header written.
+    pub(crate) fn begin_zone(&self, zone: ZoneId, empty: bool, role: Role) -> std::result::Result<Lease, DeviceError> {
+        let life = match next_life(&*self.device, self.info.fs_id, &self.zones, zone) {
+            Ok(life) => life,
+            Err(StoreError::Device(error)) => return Err(error),
+            Err(error) => return Err(DeviceError::Unusable(error.to_string())),
+        };
+        if !empty {
+            self.device.reset(zone)?;
+        }
+        self.leases.begin(zone, life, role)
+    }
+
+    /// Opens a zone for data. `None`: none that this role may take is free.
+    pub(crate) fn open_data_zone(&self, role: Role) -> Result<Option<Lease>> {
+        assert!(role.holds_data(), "the store opens its own zones");
+        self.writable()?;
+        loop {
+            if !self.zones.may_open(role) {
+                self.reclaim(false)?;
+            }
+            if !self.zones.may_open(role) {
+                return Ok(None);
+            }
+            let Some((zone, empty)) = self.zones.take_free(|_, _| true) else { return Ok(None) };
+            match self.begin_zone(zone, empty, role) {
+                Ok(lease) => {
+                    let mut tx = Tx { ops: Vec::new(), draw: Draw::Reserve };
+                    tx.ops.push(Op::ZoneOpened { zone, life: lease.life(), role });
+                    self.commit(tx)?;
+                    return Ok(Some(lease));
+                }
+                Err(error @ DeviceError::TooManyOpen { .. }) => {
+                    self.zones.set_usage(zone, Use::Free { empty });
+                    return Err(error.into());
+                }
+                Err(error @ (DeviceError::PowerLost | DeviceError::HostFull { .. })) => {
+                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    return Err(error.into());
+                }
+                Err(error) => {
+                    tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
+                    self.zones.set_usage(zone, Use::Bad);
+                }
+            }
+        }
+    }
+
+    /// Goes on with a partly written data zone after a mount.
+    pub(crate) fn resume_data_zone(&self, zone: ZoneId) -> Result<Lease> {
+        let entry = self.zones.entry(zone);
+        assert!(entry.role.holds_data(), "zone {} holds no data", zone.0);
+        let lease = self.leases.resume(zone, entry.life, entry.role)?;
+        self.zones.set_usage(zone, Use::Leased);
+        Ok(lease)
+    }
+
+    // ---- dead zones --------------------------------------------------------------------------
+
+    /// Resets dead data zones. With `force`, when none may be reset yet, first makes the log say what is
+    /// durable, or takes a checkpoint for dead metadata zones.
+    pub(crate) fn reclaim(&self, force: bool) -> Result<u32> {
+        let dead = self.zones.dead_data();
+        let known = self.log.known_durable();
+        let may = |changed: Lsn| changed <= known || cfg!(feature = "break-reset-after-known-durable");
+        let (ready, waiting): (Vec<_>, Vec<_>) = dead.into_iter().partition(|&(_, changed)| may(changed));
+        let mut freed = 0;
+        for (zone, _) in ready {
+            freed += u32::from(self.reset_dead(zone)?);
+        }
+        if freed > 0 || !force || waiting.is_empty() {
+            return Ok(freed);
+        }
+        let newest = waiting.iter().map(|&(_, changed)| changed).max().unwrap_or_default();
+        if !self.make_known(newest)? {
+            self.checkpoint()?;
+            self.make_known(newest)?;
+        }
+        self.reclaim(false)
+    }
+
+    fn make_known(&self, lsn: Lsn) -> Result<bool> {
+        let known = self.log.make_known(lsn);
+        self.latching("the log cannot be written", known)
+    }
+
+    fn reset_dead(&self, zone: ZoneId) -> Result<bool> {
+        if !self.zones.claim_dead(zone) {
+            return Ok(false);
+        }
+        self.reset_claimed(zone)
+    }
+
+    /// Resets a zone that nobody can enter any more; one that cannot be reset is never used again.
+    fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
+        match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
+            Ok(info) => {
+                self.zones.freed(zone, info);
+                Ok(true)
+            }
+            Err(DeviceError::PowerLost) => Err(DeviceError::PowerLost.into()),
+            Err(error) => {
+                tracing::warn!(zone = zone.0, %error, "a zone cannot be reset");
+                self.zones.set_usage(zone, Use::Bad);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Resets metadata zones that the newest checkpoint does not name. Under the checkpoint lock.
+    pub(crate) fn free_dead_metadata(&self) -> Result<()> {
+        for zone in self.zones.dead_metadata() {
+            self.reset_claimed(zone)?;
+        }
+        Ok(())
+    }
+
+    // ---- space for metadata ------------------------------------------------------------------
+
+    /// Makes sure that a transaction's nodes can be written: helps cleaning when free zones are short.
+    pub(crate) fn space_for_metadata(&self, draw: Draw) -> Result<()> {
+        let kept = self.zones.kept_for_metadata();
+        if self.zones.free() >= kept {
+            return Ok(());
+        }
+        self.reclaim(true)?;
+        if self.zones.free() >= kept {
+            return Ok(());
+        }
+        let mut saving = self.saving.lock();
+        while self.zones.free() < kept && self.clean(&mut saving, true)? {
+            self.checkpoint_with(&mut saving)?;
+        }
+        let enough = self.zones.free() >= kept || draw == Draw::Reserve || self.zones_of_metadata_have_room(&saving);
+        if enough { Ok(()) } else { Err(StoreError::NoSpace) }
+    }
+
+    /// Whether the open metadata zone alone takes what an epoch writes.
+    fn zones_of_metadata_have_room(&self, saving: &Saving) -> bool {
+        let room = saving.lease.as_ref().map_or(0, Lease::room);
+        room as usize >= self.limits.epoch_nodes * 3 * self.zones.page_blocks() as usize && self.zones.free() > 0
+    }
+
+    /// Whether metadata zones hold so much that is dead that cleaning is worth it.
+    pub(crate) fn cleaning_is_worth_it(&self) -> bool {
+        let zones = self.metadata_zones();
+        let garbage: u64 = zones.iter().map(|(_, live, capacity)| u64::from(capacity - live)).sum();
+        let live: u64 = zones.iter().map(|&(_, live, _)| u64::from(live)).sum();
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        garbage > (2 * zone).max(live / 2)
+    }
+
+    /// Closed metadata zones with their live blocks (of running epochs too) and capacity.
+    fn metadata_zones(&self) -> Vec<(ZoneId, Blocks, Blocks)> {
+        let page_blocks = self.zones.page_blocks();
+        let closed = self.zones.in_role(Role::Metadata).into_iter();
+        let closed = closed.filter(|&zone| self.zones.usage(zone) == Use::Closed);
+        let measured = closed.map(|zone| {
+            let capacity = self.zones.info(zone).capacity;
+            let live = self.zones.entry(zone).live + self.zones.pages(zone) * page_blocks;
+            (zone, live.min(capacity), capacity)
+        });
+        measured.collect()
+    }
+
+    /// Moves what lives out of the metadata zone with the least of it; the next checkpoint frees it.
+    /// False when nothing would be gained.
+    pub(crate) fn clean(&self, saving: &mut Saving, urgent: bool) -> Result<bool> {
+        let victims = self.metadata_zones();
+        let Some(&(zone, live, capacity)) = victims.iter().min_by_key(|&&(zone, live, _)| (live, zone)) else {
+            return Ok(false);
+        };
+        let gains = capacity - live >= if urgent { capacity / 8 } else { capacity / 4 }.max(self.zones.page_blocks());
+        if !gains {
+            return Ok(false);
+        }
+        let cleaned = self.clean_zone(saving, zone);
+        self.latching("cleaning metadata failed", cleaned)?;
+        saving.cleaned = true;
+        Ok(true)
+    }
+
+    fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
+        let geometry = self.device.geometry();
+        let page_blocks = self.zones.page_blocks();
+        let life = self.zones.entry(zone).life;
+        let end = self.written_end(zone)?;
+        let step = (CLEANED_AT_ONCE / self.page_size()).max(1) as Blocks * page_blocks;
+        let mut block = 1;
+        while block + page_blocks <= end {
+            let blocks = step.min((end - block) / page_blocks * page_blocks);
+            let mut bytes = vec![0; (blocks * geometry.block_size) as usize];
+            self.device.read(zone, block, &mut bytes)?;
+            let pages = bytes.chunks(self.page_size()).enumerate();
+            let pages = pages.map(|(index, page)| (Address::new(zone, block + index as Blocks * page_blocks, life), page));
+            self.move_pages(saving, pages.collect())?;
+            block += blocks;
+        }
+        Ok(())
+    }
+
+    fn written_end(&self, zone: ZoneId) -> Result<Blocks> {
+        let info = self.device.report_zone(zone)?;
+        Ok(if info.state.has_pointer() { info.pointer } else { info.capacity })
+    }
+
+    /// Moves those of these pages that are still where the tables say.
+    fn move_pages(&self, saving: &mut Saving, pages: Vec<(Address, &[u8])>) -> Result<()> {
+        let mut moved: BTreeMap<Address, (NodeId, Vec<u8>)> = BTreeMap::new();
+        for (at, page) in pages {
+            let Some(header) = format::decode_page(page, self.info.fs_id) else { continue };
+            if header.kind != PageKind::Node as u8 {
+                self.move_at_next_checkpoint(saving, at, &header);
+            } else if self.find(NodeId(header.id.get()))?.0 == at {
+                moved.insert(at, (NodeId(header.id.get()), page.to_vec()));
+            }
+        }
+        let (from, nodes): (Vec<_>, Vec<_>) = moved.into_iter().unzip();
+        let (ids, mut bytes): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
+        let epoch = self.log.epoch();
+        let places = self.append_pages(saving, &mut bytes, epoch, Cause::MetadataGc)?;
+        for ((id, from), to) in ids.into_iter().zip(from).zip(places) {
+            match self.mat.replace(id, from, to) {
+                Replaced::Not => continue,
+                Replaced::InOverlay => self.zones.remove_page(from.zone()),
+                Replaced::InChunk => {}
+            }
+            self.zones.add_page(to.zone());
+            self.count.nodes_cleaned.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Chunks and directory pages are written anew by the next checkpoint.
+    fn move_at_next_checkpoint(&self, saving: &mut Saving, at: Address, header: &PageHeader) {
+        let number = header.id.get();
+        if header.kind == PageKind::MatChunk as u8 && self.mat.chunk(number).address == at {
+            saving.move_mat_chunks.insert(number);
+        } else if header.kind == PageKind::ZitChunk as u8
+            && saving.zit_chunks.get(number as usize).is_some_and(|place| place.address == at)
+        {
+            self.zones.save_chunk(number);
+        } else if saving.mat_directories.contains(&at) || saving.zit_directories.contains(&at) {
+            saving.move_directories = true;
+        }
+    }
+
+    /// Offers ids that nobody uses to new nodes.
+    pub(crate) fn harvest_ids(&self) -> Result<bool> {
+        let _saving = self.saving.lock();
+        let Some(number) = self.mat.chunk_to_harvest() else { return Ok(false) };
+        let place = self.mat.chunk(number).address;
+        let bytes: Option<Arc<Vec<u8>>> = self.chunk(number, place)?;
+        if let Some(bytes) = bytes {
+            let addresses = (0..self.mat.per_chunk() as usize).map(|index| crate::lookup::chunk_address(&bytes, index));
+            self.mat.harvest(number, addresses);
+        }
+        Ok(true)
+    }
+}

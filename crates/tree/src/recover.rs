@@ -1,0 +1,601 @@
+//! Recovery: from a device as a crash has left it to a store that takes transactions.
+//!
+//! The order is that of `docs/design.md`, section 3, "Recovery": flush; find the newest checkpoint;
+//! load its tables; replay what counts; **seal**; only then reset anything. Until the seal is durable
+//! nothing has been written that counts, so a crash at any moment of a recovery leaves the next one
+//! the same work.
+//!
+//! Replay keeps what it dirties in memory: checkpoints are taken often enough that this is bounded
+//! (`Limits::epoch_nodes`), whatever the cache of this mount.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rt::sync::{Mutex, RwLock};
+use zerocopy::FromBytes;
+use zone::format::{HeaderError, ZoneIdentity};
+use zone::{Address, Device, Leases, Life, Role, Traffic, ZoneId, ZoneInfo, ZoneState};
+
+use crate::cache::Cache;
+use crate::checkpoint::{entries_per_page, loaded};
+use crate::core::{ChunkCache, Core, Counters, Limits, Saving, Tree, VolumeInfo};
+use crate::format::{BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, take};
+use crate::log::{LOG_ZONES_WITHIN, Log, Previous, Start};
+use crate::mat::{ChunkPlace, Mat};
+use crate::record;
+use crate::scan::{Found, LogZone, Seals};
+use crate::types::{Epoch, Lsn, Op, Result, StoreError, ZoneEntry};
+use crate::zones::{Use, ZoneTable};
+
+/// How far an epoch's number may jump at a seal.
+const EPOCH_JUMP: u64 = u32::MAX as u64;
+
+/// What a mount decides.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Memory for nodes and chunks.
+    pub cache_bytes: u64,
+    /// Replay in memory and write nothing.
+    pub read_only: bool,
+}
+
+/// The store's user during recovery.
+pub trait Replay {
+    /// The bytes that it gave to the checkpoint from which recovery starts.
+    fn checkpoint(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Whether the data that these writes name can be read and is what it should be, in zones of the
+    /// right life. Asked only of records that are not known to be durable.
+    fn verify(&mut self, ops: &[Op]) -> Result<bool>;
+
+    /// These writes count and are being applied.
+    fn apply(&mut self, ops: &[Op]);
+}
+
+/// What recovery found.
+#[derive(Clone, Debug, Default)]
+pub struct Recovery {
+    /// Nothing had to be replayed.
+    pub clean: bool,
+    /// Records replayed.
+    pub records: u64,
+    /// Records found that do not count: beyond a gap, or without their data.
+    pub discarded: u64,
+    /// The last transaction that counts.
+    pub last: Lsn,
+}
+
+/// A log zone's header and state.
+type LogHeader = (ZoneIdentity, ZoneInfo);
+
+/// A checkpoint record, taken apart.
+pub(crate) struct Checkpoint {
+    pub(crate) at: Address,
+    pub(crate) header: CheckpointHeader,
+    pub(crate) mat_directories: Vec<Address>,
+    pub(crate) zit_directories: Vec<Address>,
+    pub(crate) patches: Vec<(ZoneId, ZoneEntry)>,
+    pub(crate) user: Vec<u8>,
+    pub(crate) bytes: usize,
+}
+
+/// Everything that the log says.
+struct LogContents {
+    zones: Vec<LogHeader>,
+    checkpoint: Checkpoint,
+    batches: Vec<Found>,
+    seals: Seals,
+    /// The zone with the newest batch.
+    newest: ZoneId,
+    epoch_max: u64,
+    sequence_max: u64,
+    lsn_max: u64,
+}
+
+/// Opens a volume.
+pub(crate) fn recover(device: Arc<dyn Device>, config: &Config, replay: &mut dyn Replay) -> Result<(Arc<Core>, Recovery)> {
+    if !config.read_only && !cfg!(feature = "break-recovery-flush") {
+        device.flush()?;
+    }
+    let report = device.report()?;
+    let zones = log_zones(&*device, &report)?;
+    let contents = read_log(&*device, zones)?;
+    let epoch = Epoch(contents.epoch_max + 1 + rt_random(EPOCH_JUMP));
+    let core = load(device, config, &contents, &report)?;
+    let recovery = core.replay_log(&contents, epoch, replay)?;
+    if !config.read_only {
+        core.go_on(&contents, epoch, recovery.last)?;
+    }
+    Ok((core, recovery))
+}
+
+fn rt_random(below: u64) -> u64 {
+    u64::from_le_bytes(rt::random::secret()) % below
+}
+
+fn no_volume(what: impl Into<String>) -> StoreError {
+    StoreError::NoVolume(what.into())
+}
+
+/// The log zones among the first zones, by their headers.
+fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>> {
+    let geometry = device.geometry();
+    let mut zones: Vec<LogHeader> = Vec::new();
+    let mut damaged = false;
+    for (index, info) in report.iter().enumerate().take(LOG_ZONES_WITHIN as usize) {
+        if matches!(info.state, ZoneState::Empty | ZoneState::Offline) {
+            continue;
+        }
+        let mut block = vec![0; geometry.block_size as usize];
+        if device.read(ZoneId(index as u32), 0, &mut block).is_err() {
+            continue;
+        }
+        match zone::format::decode_header(&block) {
+            Ok((identity, header)) if identity.zone.0 as usize == index && identity.role == Role::Log => {
+                if header.block_size.get() != geometry.block_size || header.zones.get() != geometry.zones {
+                    return Err(no_volume("the volume was made on a device of another shape: open it on that one"));
+                }
+                zones.push((identity, *info));
+            }
+            Err(error @ HeaderError::Newer { .. }) => return Err(no_volume(error.to_string())),
+            Err(HeaderError::Damaged) => damaged = true,
+            Ok(_) | Err(HeaderError::Foreign) => {}
+        }
+    }
+    match zones.first() {
+        None if damaged => Err(no_volume("the headers of the log zones are damaged: nothing can be read from here")),
+        None => Err(no_volume("there is no Polder volume here: make one with `polder mkfs`")),
+        Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => {
+            Err(no_volume("the log zones belong to different volumes: make a new one with `polder mkfs --force`"))
+        }
+        Some(_) => Ok(zones),
+    }
+}
+
+/// Reads everything that recovery needs of the log.
+fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContents> {
+    let open = |(identity, info): &LogHeader| LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info);
+    let mut newest: Option<Found> = None;
+    let mut empty = Vec::new();
+    for header in &zones {
+        match open(header).last()? {
+            Some(last) if newest.as_ref().is_none_or(|newest| (newest.epoch, newest.sequence) < (last.epoch, last.sequence)) => {
+                newest = Some(last);
+            }
+            Some(_) => {}
+            None => empty.push(header.0.zone),
+        }
+    }
+    zones.retain(|(identity, _)| !empty.contains(&identity.zone));
+    let newest = newest.ok_or_else(|| no_volume("the log holds nothing that can be read: no checkpoint was found"))?;
+    let hint = if newest.kind == BatchKind::Checkpoint { newest.at } else { newest.checkpoint };
+    let named = find_checkpoint(device, &zones, hint)?;
+    let replay_from = Address::from_bits(named.header.replay_from.get());
+    let mut batches = Vec::new();
+    for header in &zones {
+        let from = if header.0.zone == replay_from.zone() { replay_from.block() } else { 1 };
+        batches.extend(open(header).batches(from)?);
+    }
+    let seals = Seals::of(&batches);
+    let checkpoint = newest_checkpoint(&batches, &seals).filter(|newer| newer.header.number.get() >= named.header.number.get());
+    let lsn_max = batches.iter().map(|found| found.last.max(found.first.saturating_sub(1))).max().unwrap_or(0);
+    Ok(LogContents {
+        epoch_max: batches.iter().map(|found| found.epoch).max().unwrap_or(0).max(newest.epoch),
+        sequence_max: batches.iter().map(|found| found.sequence).max().unwrap_or(0).max(newest.sequence),
+        lsn_max: lsn_max.max(named.header.cut.get()),
+        newest: newest.at.zone(),
+        checkpoint: checkpoint.unwrap_or(named),
+        zones,
+        batches,
+        seals,
+    })
+}
+
+/// The checkpoint that the log names.
+fn find_checkpoint(device: &dyn Device, zones: &[LogHeader], at: Address) -> Result<Checkpoint> {
+    let lost = || StoreError::Corrupt(format!("the checkpoint at {at}, which the log names, cannot be read"));
+    let named = zones.iter().find(|(identity, _)| identity.zone == at.zone() && at.is_of(identity.life));
+    let (identity, info) = named.ok_or_else(lost)?;
+    let zone = LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info);
+    let count = zone.count_at(at.block()).ok_or_else(lost)?;
+    let found = zone.batch_at(at.block(), count).filter(|found| found.kind == BatchKind::Checkpoint);
+    decode_checkpoint(&found.ok_or_else(lost)?).ok_or_else(lost)
+}
+
+fn newest_checkpoint(batches: &[Found], seals: &Seals) -> Option<Checkpoint> {
+    let whole = batches.iter().filter(|found| found.kind == BatchKind::Checkpoint && found.last <= seals.limit(found.epoch));
+    whole.filter_map(decode_checkpoint).max_by_key(|checkpoint| checkpoint.header.number.get())
+}
+
+pub(crate) fn decode_checkpoint(found: &Found) -> Option<Checkpoint> {
+    let (header, mut rest) = take::<CheckpointHeader>(&found.body)?;
+    if header.header_bytes.get() as usize != size_of::<CheckpointHeader>() {
+        return None;
+    }
+    let mut addresses = |count: u32| {
+        let (mine, other) = rest.split_at_checked((count as usize).checked_mul(8)?)?;
+        rest = other;
+        let words = mine.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("chunks of eight")));
+        Some(words.map(Address::from_bits).collect::<Vec<_>>())
+    };
+    let mat_directories = addresses(header.mat_directories.get())?;
+    let zit_directories = addresses(header.zit_directories.get())?;
+    let (mine, user) = rest.split_at_checked((header.patches.get() as usize).checked_mul(size_of::<ZonePatch>())?)?;
+    let patch = |bytes: &[u8]| {
+        let patch = ZonePatch::read_from_bytes(bytes).ok()?;
+        Some((ZoneId(patch.zone.get()), loaded(&patch.entry)?))
+    };
+    let patches = mine.chunks_exact(size_of::<ZonePatch>()).map(patch).collect::<Option<Vec<_>>>()?;
+    let user = user.get(..header.user_bytes.get() as usize)?.to_vec();
+    let bytes = found.body.len();
+    Some(Checkpoint { at: found.at, header, mat_directories, zit_directories, patches, user, bytes })
+}
+
+/// Bounds for a volume of this size with this cache.
+pub(crate) fn limits(device: &dyn Device, page_size: usize, cache_bytes: u64) -> (Limits, usize, usize) {
+    let geometry = device.geometry();
+    let volume_bytes = u64::from(geometry.zones) * u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
+    let volume_pages = (volume_bytes / page_size as u64) as usize;
+    let epoch_nodes = (volume_pages / 64).clamp(32, 1024);
+    // A page takes a little more than its size in memory.
+    let cache_pages = (cache_bytes as usize / (page_size + 256)).max(64);
+    let chunk_pages = (cache_pages / 8).max(8);
+    let limits = Limits {
+        dirty: (cache_pages / 4).clamp(16, epoch_nodes),
+        epoch_nodes,
+        replay_bytes: (volume_bytes / 64).clamp(256 << 10, 32 << 20),
+    };
+    (limits, cache_pages - chunk_pages, chunk_pages)
+}
+
+/// Free zones that only metadata may take: room for what two epochs dirty with its chunks, and a zone
+/// to clean into.
+pub(crate) fn zones_kept(device: &dyn Device, page_size: usize, limits: &Limits) -> u32 {
+    let geometry = device.geometry();
+    let bytes = limits.epoch_nodes as u64 * 5 / 2 * page_size as u64;
+    let zone = u64::from(geometry.zone_blocks - 1) * u64::from(geometry.block_size);
+    1 + bytes.div_ceil(zone) as u32
+}
+
+/// The volume's facts, the tables of a checkpoint, and nothing replayed yet.
+fn load(device: Arc<dyn Device>, config: &Config, contents: &LogContents, report: &[ZoneInfo]) -> Result<Arc<Core>> {
+    let header = &contents.checkpoint.header;
+    check_header(header, &*device)?;
+    let text = header.label.split(|&byte| byte == 0).next().unwrap_or_default();
+    let info = VolumeInfo {
+        fs_id: contents.zones[0].0.fs_id,
+        label: String::from_utf8_lossy(text).into_owned(),
+        groups: header.groups.get() as u16,
+        page_size: header.page_size.get(),
+        created_ns: header.created_ns.get(),
+        secret: header.secret,
+    };
+    let geometry = device.geometry().clone();
+    let entries = vec![ZoneEntry::default(); geometry.zones as usize];
+    let core = assemble(device, info, config, entries, report, header.next_node.get());
+    core.load_tables(&contents.checkpoint)?;
+    Ok(core)
+}
+
+fn check_header(header: &CheckpointHeader, device: &dyn Device) -> Result<()> {
+    let (version, features) = (header.version.get(), header.features_incompatible.get());
+    if version != zone::format::FORMAT_VERSION || features != 0 {
+        return Err(no_volume(HeaderError::Newer { version, features }.to_string()));
+    }
+    let geometry = device.geometry();
+    let (page, groups) = (header.page_size.get(), header.groups.get());
+    let sound = header.block_size.get() == geometry.block_size
+        && header.zones.get() == geometry.zones
+        && page.is_power_of_two()
+        && (4096..=65536).contains(&page)
+        && page >= geometry.block_size
+        && (1..=u32::from(u16::MAX)).contains(&groups)
+        && header.next_node.get() < 1 << 40;
+    if sound { Ok(()) } else { Err(StoreError::Corrupt("the checkpoint record contradicts the device".into())) }
+}
+
+/// A store with these tables in memory.
+pub(crate) fn assemble(
+    device: Arc<dyn Device>,
+    info: VolumeInfo,
+    config: &Config,
+    entries: Vec<ZoneEntry>,
+    report: &[ZoneInfo],
+    next_node: u64,
+) -> Arc<Core> {
+    let page_size = info.page_size as usize;
+    let (limits, node_pages, chunk_pages) = limits(&*device, page_size, config.cache_bytes);
+    let kept = zones_kept(&*device, page_size, &limits);
+    let page_blocks = info.page_size / device.geometry().block_size;
+    let per_chunk = entries_per_page(page_size, size_of::<ZitEntry>()) as u64;
+    let zones = Arc::new(ZoneTable::new(entries, report, per_chunk, page_blocks, kept));
+    let leases = Leases::new(Arc::clone(&device), info.fs_id, Arc::new(Traffic::default()));
+    let saving = Saving {
+        lease: None,
+        number: 0,
+        zit_chunks: Vec::new(),
+        mat_directories: Vec::new(),
+        zit_directories: Vec::new(),
+        move_mat_chunks: std::collections::BTreeSet::new(),
+        move_directories: false,
+        cleaned: false,
+    };
+    Arc::new(Core {
+        log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&zones)),
+        mat: Mat::new(entries_per_page(page_size, 8) as u64, next_node),
+        cache: Cache::new(node_pages),
+        chunks: ChunkCache::new(chunk_pages),
+        groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
+        saving: Mutex::new(saving),
+        client: RwLock::new(None),
+        read_only: config.read_only,
+        latched: Mutex::new(None),
+        is_latched: std::sync::atomic::AtomicBool::new(false),
+        count: Counters::default(),
+        info,
+        device,
+        leases,
+        zones,
+        limits,
+    })
+}
+
+impl Core {
+    /// Loads directories and the ZIT of a checkpoint.
+    fn load_tables(&self, checkpoint: &Checkpoint) -> Result<()> {
+        let header = &checkpoint.header;
+        self.log.replayed(Lsn(header.cut.get()), 0);
+        for (zone, entry) in &checkpoint.patches {
+            // Patches come first so that the zones of the pages below have their lives; and last, below.
+            self.load_entry(*zone, *entry)?;
+        }
+        let mat_chunks = self.load_directory(PageKind::MatDirectory, &checkpoint.mat_directories)?;
+        let zit_chunks = self.load_directory(PageKind::ZitDirectory, &checkpoint.zit_directories)?;
+        let per_chunk = entries_per_page(self.page_size(), size_of::<ZitEntry>());
+        for (number, place) in zit_chunks.iter().enumerate().filter(|(_, place)| !place.address.is_none()) {
+            let (bytes, _) = self.read_page(place.address, PageKind::ZitChunk, number as u64)?;
+            let stored = bytes[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()).take(per_chunk);
+            for (index, bytes) in stored.enumerate() {
+                let zone = (number * per_chunk + index) as u32;
+                if zone >= self.zones.count() {
+                    break;
+                }
+                let entry = ZitEntry::read_from_bytes(bytes).ok().as_ref().and_then(loaded);
+                let entry = entry.ok_or_else(|| StoreError::Corrupt(format!("the ZIT's entry of zone {zone} has no role")))?;
+                self.zones.load(ZoneId(zone), entry);
+            }
+        }
+        for (zone, entry) in &checkpoint.patches {
+            self.load_entry(*zone, *entry)?;
+            self.zones.patch(*zone, *entry);
+        }
+        self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;
+        self.mat.load(mat_chunks);
+        let mut saving = self.saving.lock();
+        saving.number = header.number.get();
+        saving.zit_chunks = zit_chunks;
+        saving.mat_directories.clone_from(&checkpoint.mat_directories);
+        saving.zit_directories.clone_from(&checkpoint.zit_directories);
+        Ok(())
+    }
+
+    fn load_entry(&self, zone: ZoneId, entry: ZoneEntry) -> Result<()> {
+        if zone.0 >= self.zones.count() {
+            return Err(StoreError::Corrupt(format!("the checkpoint speaks of zone {}, which does not exist", zone.0)));
+        }
+        self.zones.load(zone, entry);
+        Ok(())
+    }
+
+    fn load_directory(&self, kind: PageKind, directories: &[Address]) -> Result<Vec<ChunkPlace>> {
+        let mut chunks = Vec::new();
+        let per_page = entries_per_page(self.page_size(), size_of::<DirectoryEntry>());
+        for (number, &at) in directories.iter().enumerate() {
+            let mut bytes = vec![0; self.page_size()];
+            if !at.is_none() {
+                self.check_zone(at)?;
+                bytes = self.read_page(at, kind, number as u64)?.0;
+            }
+            let stored = bytes[PAGE_HEADER..].chunks_exact(size_of::<DirectoryEntry>()).take(per_page);
+            chunks.extend(stored.map(|bytes| {
+                let entry = DirectoryEntry::read_from_bytes(bytes).expect("chunks of the entry's size");
+                ChunkPlace { address: Address::from_bits(entry.address.get()), used: entry.used.get() }
+            }));
+        }
+        while chunks.last().is_some_and(|place| place.address.is_none()) {
+            chunks.pop();
+        }
+        chunks.iter().filter(|place| !place.address.is_none()).try_for_each(|place| self.check_zone(place.address))?;
+        Ok(chunks)
+    }
+
+    fn check_zone(&self, at: Address) -> Result<()> {
+        if at.zone().0 < self.zones.count() {
+            return Ok(());
+        }
+        Err(StoreError::Corrupt(format!("{at} is in a zone that does not exist")))
+    }
+
+    /// Chunks and directory pages keep their zones.
+    fn count_pages(&self, mat: &[ChunkPlace], zit: &[ChunkPlace], checkpoint: &Checkpoint) -> Result<()> {
+        let chunks = mat.iter().chain(zit).map(|place| place.address);
+        let directories = checkpoint.mat_directories.iter().chain(&checkpoint.zit_directories).copied();
+        for at in chunks.chain(directories).filter(|at| !at.is_none()) {
+            self.check_zone(at)?;
+            self.zones.add_page(at.zone());
+        }
+        Ok(())
+    }
+
+    /// Replays what counts, in order, up to the first gap.
+    fn replay_log(&self, contents: &LogContents, epoch: Epoch, replay: &mut dyn Replay) -> Result<Recovery> {
+        let checkpoint = &contents.checkpoint;
+        replay.checkpoint(&checkpoint.user)?;
+        let cut = checkpoint.header.cut.get();
+        let known = contents.batches.iter().map(|found| found.known_durable).max().unwrap_or(0).max(cut);
+        let records = records_after(contents, cut)?;
+        let mut recovery = Recovery { clean: records.is_empty(), last: Lsn(cut), ..Recovery::default() };
+        let total = records.len() as u64;
+        for (lsn, ops) in records {
+            let gap = !contents.seals.follows(recovery.last.0, lsn.0) && !cfg!(feature = "break-gap");
+            if gap || (lsn.0 > known && !self.is_there(&ops, replay)?) {
+                break;
+            }
+            if !self.zones.accepts(&ops) {
+                return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
+            }
+            self.replay(&ops, lsn, epoch)?;
+            replay.apply(&ops);
+            self.log.replayed(lsn, record::encoded_bytes(&ops) as u64);
+            recovery.records += 1;
+            recovery.last = lsn;
+        }
+        recovery.discarded = total - recovery.records;
+        Ok(recovery)
+    }
+
+    /// Whether what a record that may not be durable names is there.
+    fn is_there(&self, ops: &[Op], replay: &mut dyn Replay) -> Result<bool> {
+        if cfg!(feature = "break-verify-tail") {
+            return Ok(true);
+        }
+        for op in ops {
+            if let Op::ZoneOpened { zone, life, role } = op
+                && zone.0 < self.zones.count()
+                && self.zones.entry(*zone).life < *life
+                && !self.shows(*zone, *life, *role)
+            {
+                return Ok(false);
+            }
+        }
+        replay.verify(ops)
+    }
+
+    /// Whether a zone's header says this.
+    fn shows(&self, zone: ZoneId, life: Life, role: Role) -> bool {
+        let mut block = vec![0; self.device.geometry().block_size as usize];
+        let read = self.device.read(zone, 0, &mut block);
+        let wanted = ZoneIdentity { fs_id: self.info.fs_id, zone, life, role };
+        read.is_ok() && zone::format::decode_header(&block).is_ok_and(|(found, _)| found == wanted)
+    }
+
+    // ---- going on ----------------------------------------------------------------------------
+
+    /// Sorts the zones, seals the log, and clears away what nothing refers to.
+    fn go_on(&self, contents: &LogContents, epoch: Epoch, last: Lsn) -> Result<()> {
+        self.sort_zones(contents);
+        let next = contents.seals.next_after(last.0).max(contents.lsn_max + 1);
+        let (lease, previous) = self.log_leases(contents);
+        self.log.attach(Start {
+            lease,
+            previous,
+            sequence: contents.sequence_max + 1,
+            next: Lsn(next),
+            epoch,
+            durable: last,
+            checkpoint: contents.checkpoint.at,
+            checkpoint_bytes: contents.checkpoint.bytes,
+        });
+        if !cfg!(feature = "break-seal") {
+            self.log.seal(last)?;
+        }
+        self.reset_active_junk()?;
+        self.resume_metadata_zone()
+    }
+
+    /// Gives each zone its use.
+    fn sort_zones(&self, contents: &LogContents) {
+        for index in 0..self.zones.count() {
+            let zone = ZoneId(index);
+            let (entry, info) = (self.zones.entry(zone), self.zones.info(zone));
+            let in_log = contents.zones.iter().any(|(identity, _)| identity.zone == zone);
+            let holds = entry.live > 0 || self.zones.pages(zone) > 0;
+            let usage = match info.state {
+                _ if in_log => Use::Leased,
+                ZoneState::Offline => Use::Bad,
+                ZoneState::ReadOnly if !holds => Use::Bad,
+                _ if holds => Use::Closed,
+                state => Use::Free { empty: state == ZoneState::Empty },
+            };
+            if matches!(usage, Use::Free { .. }) && entry.role != Role::Free {
+                self.zones.forget_role(zone);
+            }
+            self.zones.set_usage(zone, usage);
+        }
+    }
+
+    /// The lease on the log zone to go on in, if it takes anything, and the log zones that the next
+    /// checkpoint frees.
+    fn log_leases(&self, contents: &LogContents) -> (Option<zone::Lease>, Vec<Previous>) {
+        let mut going_on = None;
+        let mut previous = Vec::new();
+        for (identity, _) in &contents.zones {
+            let lease = self.leases.resume(identity.zone, identity.life, Role::Log).ok();
+            match lease {
+                Some(lease) if identity.zone == contents.newest && lease.room() > 0 => going_on = Some(lease),
+                lease => previous.push(Previous { zone: identity.zone, lease }),
+            }
+        }
+        (going_on, previous)
+    }
+
+    /// Resets zones that hold nothing but count as active: the sooner the device has its slots back,
+    /// the better. The rest is reset when it is needed.
+    fn reset_active_junk(&self) -> Result<()> {
+        for index in 0..self.zones.count() {
+            let zone = ZoneId(index);
+            let junk = matches!(self.zones.usage(zone), Use::Free { empty: false });
+            if !junk || !self.zones.info(zone).state.is_active() {
+                continue;
+            }
+            // Its life goes on from what its header shows.
+            let life = crate::reclaim::next_life(&*self.device, self.info.fs_id, &self.zones, zone)?;
+            self.device.reset(zone)?;
+            let info = self.device.report_zone(zone)?;
+            self.zones.freed(zone, info);
+            self.zones.set_life(zone, life);
+        }
+        Ok(())
+    }
+
+    /// Goes on in the open metadata zone, if its pointer is at the end of a page.
+    fn resume_metadata_zone(&self) -> Result<()> {
+        let page_blocks = self.zones.page_blocks();
+        let mut saving = self.saving.lock();
+        for zone in self.zones.in_role(Role::Metadata) {
+            let info = self.zones.info(zone);
+            if self.zones.usage(zone) != Use::Closed || !info.state.is_active() {
+                continue;
+            }
+            let aligned = info.pointer > 0 && (info.pointer - 1).is_multiple_of(page_blocks);
+            let life = self.zones.entry(zone).life;
+            if saving.lease.is_none() && aligned && self.shows(zone, life, Role::Metadata) {
+                saving.lease = Some(self.leases.resume(zone, life, Role::Metadata)?);
+                self.zones.set_usage(zone, Use::Leased);
+            } else {
+                self.device.finish(zone)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether anything would have to be replayed.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.log.replay_cost().0 == 0 && self.count.dirty.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// The records beyond the cut that seals leave standing, in order, each once.
+fn records_after(contents: &LogContents, cut: u64) -> Result<Vec<(Lsn, Vec<Op>)>> {
+    let mut records: BTreeMap<Lsn, Vec<Op>> = BTreeMap::new();
+    for found in contents.batches.iter().filter(|found| found.kind == BatchKind::Journal) {
+        let limit = contents.seals.limit(found.epoch);
+        let all = record::decode_all(&found.body)
+            .ok_or_else(|| StoreError::Corrupt(format!("the journal batch at {} holds no records", found.at)))?;
+        for (lsn, ops) in all.into_iter().filter(|(lsn, _)| lsn.0 > cut && lsn.0 <= limit) {
+            records.entry(lsn).or_insert(ops);
+        }
+    }
+    Ok(records.into_iter().collect())
+}

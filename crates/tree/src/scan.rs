@@ -1,0 +1,214 @@
+//! The log's reading side: what batches a log zone holds, and which of them count.
+//!
+//! A zone is read block by block; frames say where batches begin. What a crash has torn or lost is
+//! passed over, because a later mount may have gone on behind it. Which batches count is decided by
+//! epoch and LSN alone, not by where they lie: a seal of a later epoch ends what earlier ones wrote,
+//! and a new epoch's number jumps by a random amount, so that batches of a lost epoch that come to
+//! light behind the pointer cannot pass for new ones.
+
+use zerocopy::FromBytes;
+use zone::{Address, Blocks, Device, FsId, Life, ZoneId, ZoneInfo};
+
+use crate::format::{self, BatchHeader, BatchKind, FRAME, Identity, LogFrame, Seal};
+use crate::types::Result;
+
+/// Bytes read at once.
+const READ_AT_ONCE: usize = 1 << 20;
+
+/// A batch as it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) at: Address,
+    pub(crate) kind: BatchKind,
+    pub(crate) epoch: u64,
+    pub(crate) sequence: u64,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) known_durable: u64,
+    pub(crate) checkpoint: Address,
+    /// What comes after the batch's header.
+    pub(crate) body: Vec<u8>,
+}
+
+/// One log zone, open for reading.
+pub(crate) struct LogZone<'a> {
+    pub(crate) device: &'a dyn Device,
+    pub(crate) identity: Identity,
+    pub(crate) info: ZoneInfo,
+}
+
+impl<'a> LogZone<'a> {
+    pub(crate) fn new(device: &'a dyn Device, fs_id: FsId, zone: ZoneId, life: Life, info: ZoneInfo) -> Self {
+        LogZone { device, identity: Identity { fs_id, zone, life }, info }
+    }
+
+    /// Where reading ends.
+    fn end(&self) -> Blocks {
+        if self.info.state.has_pointer() { self.info.pointer } else { self.info.capacity }
+    }
+
+    fn block_size(&self) -> usize {
+        self.device.geometry().block_size as usize
+    }
+
+    /// All batches that are whole, from `from` on.
+    pub(crate) fn batches(&self, from: Blocks) -> Result<Vec<Found>> {
+        let mut found = Vec::new();
+        let mut gathered = Gathered::default();
+        let per_read = (READ_AT_ONCE / self.block_size()).max(1) as Blocks;
+        let mut block = from.max(1);
+        while block < self.end() {
+            let blocks = per_read.min(self.end() - block);
+            for (index, bytes) in self.read(block, blocks).chunks(self.block_size()).enumerate() {
+                let at = Address::new(self.identity.zone, block + index as Blocks, self.identity.life);
+                found.extend(gathered.take(at, bytes, format::decode_frame(bytes, &self.identity)));
+            }
+            block += blocks;
+        }
+        Ok(found)
+    }
+
+    /// The last batch that is whole: backwards from the pointer, or forwards where there is none.
+    pub(crate) fn last(&self) -> Result<Option<Found>> {
+        if !self.info.state.has_pointer() {
+            let newest = self.batches(1)?.into_iter().max_by_key(|found| (found.epoch, found.sequence));
+            return Ok(newest);
+        }
+        let mut block = self.end();
+        while block > 1 {
+            block -= 1;
+            let bytes = self.read(block, 1);
+            let Some(frame) = format::decode_frame(&bytes, &self.identity) else { continue };
+            let (index, count) = (frame.index.get(), frame.count.get());
+            if index + 1 != count || index >= block || count > self.end() {
+                continue;
+            }
+            if let Some(found) = self.batch_at(block - index, count) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many blocks the batch takes whose first block this is.
+    pub(crate) fn count_at(&self, block: Blocks) -> Option<Blocks> {
+        let frame = format::decode_frame(&self.read(block, 1), &self.identity)?;
+        let count = frame.count.get();
+        (frame.index.get() == 0 && count <= self.end().saturating_sub(block)).then_some(count)
+    }
+
+    /// The batch that begins at a block, if it is whole.
+    pub(crate) fn batch_at(&self, block: Blocks, count: Blocks) -> Option<Found> {
+        let bytes = self.read(block, count);
+        let mut gathered = Gathered::default();
+        bytes.chunks(self.block_size()).enumerate().find_map(|(index, bytes)| {
+            let at = Address::new(self.identity.zone, block + index as Blocks, self.identity.life);
+            gathered.take(at, bytes, format::decode_frame(bytes, &self.identity))
+        })
+    }
+
+    /// Blocks, with zeros for those that cannot be read: what is lost or torn is no batch.
+    fn read(&self, block: Blocks, blocks: Blocks) -> Vec<u8> {
+        let mut bytes = vec![0; blocks as usize * self.block_size()];
+        if self.device.read(self.identity.zone, block, &mut bytes).is_ok() || blocks == 1 {
+            return bytes;
+        }
+        for (index, one) in bytes.chunks_mut(self.block_size()).enumerate() {
+            if self.device.read(self.identity.zone, block + index as Blocks, one).is_err() {
+                one.fill(0);
+            }
+        }
+        bytes
+    }
+}
+
+/// Blocks of a batch so far.
+#[derive(Default)]
+struct Gathered {
+    frame: Option<LogFrame>,
+    at: Address,
+    next: u32,
+    payload: Vec<u8>,
+}
+
+impl Gathered {
+    /// Takes the next block; gives a batch when it completes one.
+    fn take(&mut self, at: Address, block: &[u8], frame: Option<LogFrame>) -> Option<Found> {
+        let Some(frame) = frame else {
+            self.frame = None;
+            return None;
+        };
+        if frame.index.get() == 0 {
+            (self.frame, self.at, self.next) = (Some(frame), at, 0);
+            self.payload.clear();
+        }
+        let first = self.frame.as_ref().filter(|first| {
+            frame.index.get() == self.next
+                && first.sequence == frame.sequence
+                && first.epoch == frame.epoch
+                && first.count == frame.count
+                && first.kind == frame.kind
+        });
+        if first.is_none() {
+            self.frame = None;
+            return None;
+        }
+        self.next += 1;
+        self.payload.extend_from_slice(&block[FRAME..FRAME + frame.payload.get() as usize]);
+        if self.next < frame.count.get() {
+            return None;
+        }
+        self.frame = None;
+        decode_batch(self.at, &frame, &self.payload)
+    }
+}
+
+fn decode_batch(at: Address, frame: &LogFrame, payload: &[u8]) -> Option<Found> {
+    let (header, body) = BatchHeader::read_from_prefix(payload).ok()?;
+    let whole = header.bytes.get() == payload.len() as u64 && format::checksum(&[&payload[4..]]) == header.checksum.get();
+    whole.then(|| Found {
+        at,
+        kind: BatchKind::from_number(frame.kind).expect("a frame with another kind is none"),
+        epoch: frame.epoch.get(),
+        sequence: frame.sequence.get(),
+        first: header.first.get(),
+        last: header.last.get(),
+        known_durable: header.known_durable.get(),
+        checkpoint: Address::from_bits(header.checkpoint.get()),
+        body: body.to_vec(),
+    })
+}
+
+/// Seals, in the order of their epochs.
+pub(crate) struct Seals(Vec<(u64, u64, u64)>);
+
+impl Seals {
+    pub(crate) fn of(batches: &[Found]) -> Seals {
+        let seals = batches.iter().filter(|found| found.kind == BatchKind::Seal);
+        let mut seals: Vec<_> = seals
+            .filter_map(|found| {
+                let seal = Seal::read_from_bytes(&found.body).ok()?;
+                Some((found.epoch, seal.last.get(), seal.next.get()))
+            })
+            .collect();
+        seals.sort_unstable();
+        Seals(seals)
+    }
+
+    /// The last LSN of what `epoch` wrote that counts.
+    pub(crate) fn limit(&self, epoch: u64) -> u64 {
+        let later = self.0.iter().filter(|(sealed, _, _)| *sealed > epoch);
+        later.map(|&(_, last, _)| last).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether `next` may follow `last`: the next LSN, or the first after a seal that ends at `last`.
+    pub(crate) fn follows(&self, last: u64, next: u64) -> bool {
+        next == last + 1 || self.0.iter().any(|&(_, sealed, first)| sealed == last && first == next)
+    }
+
+    /// The LSN from which the newest epoch goes on when nothing follows `last`.
+    pub(crate) fn next_after(&self, last: u64) -> u64 {
+        let after = self.0.iter().filter(|&&(_, sealed, _)| sealed == last).map(|&(_, _, next)| next);
+        after.max().unwrap_or(0).max(last + 1)
+    }
+}

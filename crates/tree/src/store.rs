@@ -1,0 +1,350 @@
+//! The store as its user sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zone::{Address, Blocks, Device, Lease, Role, Traffic, ZoneId, ZoneInfo};
+
+use crate::check::Finding;
+use crate::core::{Client, Core, VolumeInfo};
+use crate::lookup::ZoneRef;
+use crate::mkfs::FormatOptions;
+use crate::recover::{Config, Recovery, Replay};
+use crate::types::{Bytes, Entry, Group, Lsn, Result, Step, StoreError, Table, Tx, ZoneEntry};
+use crate::zones::Use;
+
+/// Transactional ordered tables on a zoned device.
+pub struct Store {
+    core: Arc<Core>,
+    zones: Zones,
+    /// The last LSN when [`Store::step`] last found nothing to do.
+    idle_at: AtomicU64,
+}
+
+/// What was counted since the store was opened.
+#[derive(Clone, Debug, Default)]
+pub struct StoreStats {
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// Transactions.
+    pub commits: u64,
+    /// Batches appended to the log (journal, checkpoints, seals).
+    pub log_batches: u64,
+    /// Pages of nodes and chunks in memory.
+    pub pages_cached: u64,
+    /// Pages that may be in memory.
+    pub pages_cached_max: u64,
+    /// Nodes written by checkpoints and evictions.
+    pub nodes_written: u64,
+    /// Nodes moved by cleaning.
+    pub nodes_cleaned: u64,
+    /// Nodes read from the device.
+    pub nodes_read: u64,
+}
+
+impl Store {
+    /// Makes an empty volume, whatever was on the device.
+    pub fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
+        crate::mkfs::format(device, options)
+    }
+
+    /// Recovers and opens a volume. Before the first change, [`Store::set_client`] must be called.
+    pub fn open(device: Arc<dyn Device>, config: &Config, replay: &mut dyn Replay) -> Result<(Store, Recovery)> {
+        let (core, recovery) = crate::recover::recover(device, config, replay)?;
+        let zones = Zones { core: Arc::clone(&core) };
+        Ok((Store { core, zones, idle_at: AtomicU64::new(u64::MAX) }, recovery))
+    }
+
+    /// Names the user whose bytes checkpoints carry.
+    pub fn set_client(&self, client: Arc<dyn Client>) {
+        *self.core.client.write() = Some(client);
+    }
+
+    /// What `mkfs` decided.
+    pub fn info(&self) -> &VolumeInfo {
+        &self.core.info
+    }
+
+    /// The group in which what belongs to a number (an inode's, an object's) is kept.
+    pub fn group_of(&self, number: u64) -> Group {
+        Group((number % u64::from(self.core.info.groups)) as u16)
+    }
+
+    /// The longest value.
+    pub fn value_max(&self) -> usize {
+        crate::page::value_max(self.core.page_size())
+    }
+
+    /// The longest transaction, as [`Tx::encoded_bytes`] counts.
+    pub fn tx_bytes_max(&self) -> usize {
+        self.core.log.record_max()
+    }
+
+    // ---- reading -----------------------------------------------------------------------------
+
+    /// The value of a key.
+    pub fn get(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
+        self.core.get(group, table, key)
+    }
+
+    /// Up to `limit` entries with `from <= key < to`, in order; an empty `to` is the end of the table.
+    /// Not one moment's picture if others write meanwhile.
+    pub fn range(&self, group: Group, table: Table, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Entry>> {
+        self.core.range(group, table, from, to, limit)
+    }
+
+    /// The entry with the greatest key that is not greater than `key`.
+    pub fn floor(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Entry>> {
+        self.core.floor(group, table, key)
+    }
+
+    // ---- writing -----------------------------------------------------------------------------
+
+    /// Applies a transaction. It is durable after a [`Store::sync`] of the LSN that this returns.
+    ///
+    /// May take a checkpoint or clean, but never waits for anything that the caller could hold.
+    pub fn commit(&self, tx: Tx) -> Result<Lsn> {
+        self.core.commit(tx)
+    }
+
+    /// The last transaction.
+    pub fn last_lsn(&self) -> Lsn {
+        self.core.log.last()
+    }
+
+    /// The last transaction that is durable.
+    pub fn durable_lsn(&self) -> Lsn {
+        self.core.log.durable()
+    }
+
+    /// Returns when everything up to `lsn`, with the data that it names, is durable. All who wait share
+    /// one flush.
+    pub fn sync(&self, lsn: Lsn) -> Result<()> {
+        self.core.sync(lsn)
+    }
+
+    /// Takes a checkpoint.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.core.checkpoint()
+    }
+
+    /// One piece of background work.
+    pub fn step(&self) -> Result<Step> {
+        if self.core.writable().is_err() {
+            return Ok(Step::Idle);
+        }
+        if self.core.background()? {
+            return Ok(Step::Worked);
+        }
+        // Nothing has happened since the last time: let the log say that all of it is durable, so that a
+        // recovery need not verify (and cannot lose) what was acknowledged long ago.
+        let last = self.last_lsn();
+        if self.idle_at.swap(last.0, Ordering::Relaxed) == last.0 && self.durable_lsn() == last {
+            return self.core.settle(last);
+        }
+        Ok(Step::Idle)
+    }
+
+    /// Resets zones in which nothing lives; returns how many became free. With `force`, first makes the
+    /// log say what is durable if that is what they wait for.
+    pub fn reclaim(&self, force: bool) -> Result<u32> {
+        self.core.writable()?;
+        self.core.reclaim(force)
+    }
+
+    /// Takes a last checkpoint, so that the next mount has nothing to replay.
+    pub fn close(&self) -> Result<()> {
+        if self.core.read_only {
+            return Ok(());
+        }
+        self.core.writable()?;
+        if self.core.is_clean() { Ok(()) } else { self.core.checkpoint() }
+    }
+
+    /// Takes no more changes until the next mount.
+    pub fn latch(&self, why: &str) {
+        self.core.latch(why);
+    }
+
+    /// Why no more changes are taken.
+    pub fn latched(&self) -> Option<Arc<str>> {
+        self.core.latched.lock().clone()
+    }
+
+    // ---- around ------------------------------------------------------------------------------
+
+    /// The zone table.
+    pub fn zones(&self) -> &Zones {
+        &self.zones
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.core.device
+    }
+
+    /// Bytes written, by cause.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        self.core.leases.traffic()
+    }
+
+    /// What was counted.
+    pub fn stats(&self) -> StoreStats {
+        let count = &self.core.count;
+        StoreStats {
+            checkpoints: count.checkpoints.load(Ordering::Relaxed),
+            commits: count.commits.load(Ordering::Relaxed),
+            log_batches: self.core.log.batches(),
+            pages_cached: (self.core.cache.pages() + self.core.chunks.pages()) as u64,
+            pages_cached_max: self.core.cache.limit() as u64,
+            nodes_written: count.nodes_written.load(Ordering::Relaxed),
+            nodes_cleaned: count.nodes_cleaned.load(Ordering::Relaxed),
+            nodes_read: count.node_reads.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Verifies every node, the MAT and the ZIT's counts of metadata; calls `each` for every entry, by
+    /// group and in order. Nobody may write meanwhile.
+    pub fn check(&self, each: &mut dyn FnMut(Group, Table, &[u8], &[u8])) -> Result<Vec<Finding>> {
+        self.core.check(each)
+    }
+}
+
+impl Core {
+    pub(crate) fn sync(&self, lsn: Lsn) -> Result<()> {
+        self.writable()?;
+        self.count.unflushed_data.store(0, Ordering::Relaxed);
+        self.latching("the log cannot be written", self.log.sync(lsn))
+    }
+
+    fn background(&self) -> Result<bool> {
+        let cleaned = self.saving.lock().cleaned;
+        if cleaned || self.epoch_is_long() {
+            self.saving.lock().cleaned = false;
+            self.checkpoint()?;
+            return Ok(true);
+        }
+        if self.reclaim(false)? > 0 || self.harvest_ids()? {
+            return Ok(true);
+        }
+        let short = self.zones.free() <= self.zones.kept_for_metadata() + 1;
+        if short || self.cleaning_is_worth_it() {
+            return self.clean(&mut self.saving.lock(), short);
+        }
+        Ok(false)
+    }
+
+    fn settle(&self, last: Lsn) -> Result<Step> {
+        if self.log.known_durable() >= last {
+            return Ok(Step::Idle);
+        }
+        self.latching("the log cannot be written", self.log.make_known(last))?;
+        Ok(Step::Worked)
+    }
+}
+
+/// Zones, as the store's user sees them.
+pub struct Zones {
+    core: Arc<Core>,
+}
+
+impl Zones {
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.core.zones.count()
+    }
+
+    /// A zone's entry in the ZIT.
+    pub fn entry(&self, zone: ZoneId) -> ZoneEntry {
+        self.core.zones.entry(zone)
+    }
+
+    /// Blocks that a zone holds, header included.
+    pub fn capacity(&self, zone: ZoneId) -> Blocks {
+        self.core.zones.info(zone).capacity
+    }
+
+    /// A zone as the device reported it at the mount (or when it was last reset).
+    pub fn reported(&self, zone: ZoneId) -> ZoneInfo {
+        self.core.zones.info(zone)
+    }
+
+    /// Zones that could be opened now.
+    pub fn free(&self) -> u32 {
+        self.core.zones.free()
+    }
+
+    /// Free zones that fresh data must leave.
+    pub fn kept_from_data(&self) -> u32 {
+        self.core.zones.kept_from(Role::Data)
+    }
+
+    /// Free zones that garbage collection must leave.
+    pub fn kept_from_gc(&self) -> u32 {
+        self.core.zones.kept_from(Role::Gc)
+    }
+
+    /// Zones that only the log uses, whatever is in them.
+    pub fn kept_for_log(&self) -> u32 {
+        crate::log::LOG_ZONES
+    }
+
+    /// How many zones of fresh data may be open at once.
+    pub fn leases_for_data(&self) -> u32 {
+        self.core.leases.limit_for_data()
+    }
+
+    /// Opens a free zone for data or garbage collection: resets it if need be, writes its header, and
+    /// journals that. `None`: no zone that this role may take is free.
+    pub fn open(&self, role: Role) -> Result<Option<Lease>> {
+        self.core.open_data_zone(role)
+    }
+
+    /// Goes on with a partly written data zone after a mount.
+    pub fn resume(&self, zone: ZoneId) -> Result<Lease> {
+        self.core.resume_data_zone(zone)
+    }
+
+    /// Blocks have been submitted that no transaction names yet.
+    pub fn add_pending(&self, zone: ZoneId, blocks: Blocks) {
+        self.core.zones.add_pending(zone, blocks);
+    }
+
+    /// They have been inserted or given up.
+    pub fn remove_pending(&self, zone: ZoneId, blocks: Blocks) {
+        self.core.zones.remove_pending(zone, blocks);
+    }
+
+    /// Nobody writes to this zone any more: it may become a victim, and is reset when nothing lives in it.
+    pub fn close(&self, zone: ZoneId) {
+        if self.core.zones.usage(zone) == Use::Leased {
+            self.core.zones.set_usage(zone, Use::Closed);
+        }
+    }
+
+    /// A reader enters: the zone is not reset until the reference is dropped. `None`: it is in another
+    /// life by now. To be called under the lock under which the address was looked up.
+    pub fn hold(&self, at: Address) -> Option<ZoneRef> {
+        ZoneRef::enter(&self.core, at)
+    }
+
+    /// Closed data zones without pending blocks and with live ones, fewest live first.
+    pub fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
+        self.core.zones.victims(limit)
+    }
+
+    /// Zones of a role.
+    pub fn in_role(&self, role: Role) -> Vec<ZoneId> {
+        self.core.zones.in_role(role)
+    }
+
+    /// Whether a zone is being written by its lease.
+    pub fn is_leased(&self, zone: ZoneId) -> bool {
+        self.core.zones.usage(zone) == Use::Leased
+    }
+
+    /// The error that says why nothing can be written, if so.
+    pub fn writable(&self) -> std::result::Result<(), StoreError> {
+        self.core.writable()
+    }
+}

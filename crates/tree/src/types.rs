@@ -1,0 +1,201 @@
+//! The nouns of the store: groups, tables, sequence numbers, errors, transactions.
+
+use std::sync::Arc;
+
+use zone::{Blocks, DeviceError, Life, Role, ZoneId};
+
+/// A shard of the key space with a tree and a lock of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group(pub u16);
+
+/// A table: an ordered map of its own within each group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Table(pub u8);
+
+/// The place of a transaction in the order of all; counts up from 1, never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+/// The name of a node; the MAT says where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NodeId(pub(crate) u64);
+
+/// A cut in the order of transactions; counts up at each checkpoint and each seal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Epoch(pub(crate) u64);
+
+/// Why the store did not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// The metadata does not fit, whatever is cleaned.
+    #[error("no space left for metadata")]
+    NoSpace,
+    /// Something broke that cannot be repaired while mounted.
+    #[error("the volume takes no more writes until it is mounted again: {0}")]
+    Latched(Arc<str>),
+    /// The volume was opened without the right to write.
+    #[error("the volume is mounted read-only")]
+    ReadOnly,
+    /// Metadata that should be there is not, or is not what it should be.
+    #[error("metadata is damaged: {0}; run `polder check`")]
+    Corrupt(String),
+    /// There is no volume, or none that this release can read.
+    #[error("{0}")]
+    NoVolume(String),
+    /// The device refused or failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// The result of an operation of the store.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Bytes of a key or value.
+pub type Bytes = Vec<u8>;
+
+/// A key and its value.
+pub type Entry = (Bytes, Bytes);
+
+/// One write of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Sets a key, whether it was there or not.
+    Put {
+        /// The shard.
+        group: Group,
+        /// The table.
+        table: Table,
+        /// The key, at most [`crate::KEY_MAX`] bytes.
+        key: Bytes,
+        /// The value, at most [`crate::Store::value_max`] bytes.
+        value: Bytes,
+    },
+    /// Removes a key, whether it was there or not.
+    Delete {
+        /// The shard.
+        group: Group,
+        /// The table.
+        table: Table,
+        /// The key.
+        key: Bytes,
+    },
+    /// A zone begins a life in a role. Written by [`crate::Zones::open`].
+    ZoneOpened {
+        /// The zone.
+        zone: ZoneId,
+        /// The life that begins.
+        life: Life,
+        /// What it is for.
+        role: Role,
+    },
+    /// The live blocks of a data zone change.
+    ZoneLive {
+        /// The zone.
+        zone: ZoneId,
+        /// Its life; filled in when the transaction commits. Replay passes over what concerns an earlier
+        /// life than the zone has in the checkpoint.
+        life: Life,
+        /// How many come to life (or die).
+        change: i32,
+    },
+    /// The 16 bytes that the store keeps for its user with each zone.
+    ZoneUser {
+        /// The zone.
+        zone: ZoneId,
+        /// Its life; filled in when the transaction commits.
+        life: Life,
+        /// The bytes.
+        bytes: [u8; 16],
+    },
+}
+
+/// What a transaction may draw on when space is short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Draw {
+    /// Free space only.
+    #[default]
+    Free,
+    /// The metadata reserve too: it frees space, or nothing can go on without it.
+    Reserve,
+}
+
+/// Writes that happen together or not at all.
+///
+/// It has no reads: whoever builds it holds the locks that make its preconditions true until
+/// [`crate::Store::commit`] has returned.
+#[derive(Clone, Debug, Default)]
+pub struct Tx {
+    pub(crate) ops: Vec<Op>,
+    pub(crate) draw: Draw,
+}
+
+impl Tx {
+    /// An empty transaction that may use free space.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An empty transaction that may draw on the reserve: one that frees space, or GC's.
+    pub fn reclaiming() -> Self {
+        Tx { ops: Vec::new(), draw: Draw::Reserve }
+    }
+
+    /// Sets a key.
+    pub fn put(&mut self, group: Group, table: Table, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.ops.push(Op::Put { group, table, key: key.into(), value: value.into() });
+    }
+
+    /// Removes a key.
+    pub fn delete(&mut self, group: Group, table: Table, key: impl Into<Bytes>) {
+        self.ops.push(Op::Delete { group, table, key: key.into() });
+    }
+
+    /// Changes the live count of a data zone.
+    pub fn zone_live(&mut self, zone: ZoneId, change: i32) {
+        if change != 0 {
+            self.ops.push(Op::ZoneLive { zone, life: Life(0), change });
+        }
+    }
+
+    /// Sets the user's bytes of a zone.
+    pub fn zone_user(&mut self, zone: ZoneId, bytes: [u8; 16]) {
+        self.ops.push(Op::ZoneUser { zone, life: Life(0), bytes });
+    }
+
+    /// The writes so far.
+    pub fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// Bytes this takes in the journal; at most [`crate::Store::tx_bytes_max`].
+    pub fn encoded_bytes(&self) -> usize {
+        crate::record::encoded_bytes(&self.ops)
+    }
+}
+
+/// What a background step found to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It did something; call again at once.
+    Worked,
+    /// There is nothing to do now.
+    Idle,
+}
+
+/// A zone as the ZIT knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZoneEntry {
+    /// How often it was reset.
+    pub life: Life,
+    /// What it is used for.
+    pub role: Role,
+    /// Live blocks: of extents, or of node pages.
+    pub live: Blocks,
+    /// The user's bytes.
+    pub user: [u8; 16],
+}

@@ -1,0 +1,517 @@
+//! The zone table: the ZIT in memory, and what is known of zones only while mounted.
+//!
+//! For each zone: its life, role, live blocks and user's bytes (the ZIT, which checkpoints save), and
+//! its use, pending blocks, readers and pages of running epochs (which die with the mount).
+//!
+//! The ZIT is versioned at the cut: from the cut until its chunks are encoded, the first change to an
+//! entry saves the old one in `frozen`. What a checkpoint itself changes (metadata zones opened for
+//! it, live counts of the merged MAT) belongs to the saved version as well and goes to both.
+//!
+//! Which zones may be reset when is in `docs/design.md`, section 6 (I-ZONE-4). This table decides
+//! which are dead; `reclaim` does the resets.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use rt::sync::Mutex;
+use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo, ZoneState};
+
+use crate::types::{Lsn, Op, ZoneEntry};
+
+/// What a zone is doing in this mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// May be opened; `empty` when the device has it empty already.
+    Free {
+        /// The device reports it empty, so that no reset is needed.
+        empty: bool,
+    },
+    /// Being opened or written.
+    Leased,
+    /// Holds something, takes no more.
+    Closed,
+    /// Dead and being reset: nobody enters.
+    Resetting,
+    /// Cannot be written any more (read-only, offline, or it failed): never free again.
+    Bad,
+}
+
+struct Run {
+    info: ZoneInfo,
+    usage: Use,
+    /// Blocks submitted, not yet inserted or given up.
+    pending: Blocks,
+    /// Readers that are in it.
+    readers: u32,
+    /// Pages in it that overlays and directories name: they count beside `live`.
+    pages: u32,
+    /// The last record that changed `live`.
+    changed: Lsn,
+}
+
+struct State {
+    entries: Vec<ZoneEntry>,
+    run: Vec<Run>,
+    free: BTreeSet<ZoneId>,
+    /// Closed data zones by live blocks.
+    closed: BTreeSet<(Blocks, ZoneId)>,
+    /// Entries as they were at the cut, where they have changed since.
+    frozen: Option<HashMap<ZoneId, ZoneEntry>>,
+    /// ZIT chunks that differ from those on the device.
+    changed_chunks: BTreeSet<u64>,
+    /// Zones changed for the checkpoint after its ZIT chunks were encoded.
+    late: Option<BTreeSet<ZoneId>>,
+}
+
+/// The table.
+pub(crate) struct ZoneTable {
+    state: Mutex<State>,
+    per_chunk: u64,
+    page_blocks: Blocks,
+    /// Free zones that only metadata may take.
+    kept_for_metadata: u32,
+}
+
+impl State {
+    /// Before a change that belongs to the running epoch only.
+    fn touch(&mut self, zone: ZoneId, per_chunk: u64) -> &mut ZoneEntry {
+        let entry = self.entries[zone.0 as usize];
+        if let Some(frozen) = &mut self.frozen {
+            frozen.entry(zone).or_insert(entry);
+        }
+        self.changed_chunks.insert(u64::from(zone.0) / per_chunk);
+        &mut self.entries[zone.0 as usize]
+    }
+
+    /// A change that belongs to the checkpoint that is being taken, and to the running epoch.
+    fn change_both(&mut self, zone: ZoneId, per_chunk: u64, change: impl Fn(&mut ZoneEntry)) {
+        change(&mut self.entries[zone.0 as usize]);
+        if let Some(entry) = self.frozen.as_mut().and_then(|frozen| frozen.get_mut(&zone)) {
+            change(entry);
+        }
+        if let Some(late) = &mut self.late {
+            late.insert(zone);
+        }
+        self.changed_chunks.insert(u64::from(zone.0) / per_chunk);
+    }
+
+    /// Whether a change belongs to the life that the zone has; if not, it belongs to one that has ended
+    /// (the checkpoint that replay began with had reset the zone already).
+    fn is_of(&self, zone: ZoneId, life: Life) -> bool {
+        self.entries[zone.0 as usize].life == life
+    }
+
+    fn is_victim(&self, zone: ZoneId) -> bool {
+        self.run[zone.0 as usize].usage == Use::Closed && self.entries[zone.0 as usize].role.holds_data()
+    }
+
+    fn set_live(&mut self, zone: ZoneId, change: i64, per_chunk: u64) {
+        let victim = self.is_victim(zone);
+        let capacity = self.run[zone.0 as usize].info.capacity;
+        let entry = self.touch(zone, per_chunk);
+        let before = entry.live;
+        let after = i64::from(before) + change;
+        assert!(after >= 0, "zone {}: {before} live blocks cannot change by {change}", zone.0);
+        assert!(after <= i64::from(capacity), "zone {}: more live blocks than it holds", zone.0);
+        entry.live = after as Blocks;
+        if victim {
+            self.closed.remove(&(before, zone));
+            self.closed.insert((after as Blocks, zone));
+        }
+    }
+}
+
+impl ZoneTable {
+    pub(crate) fn new(
+        entries: Vec<ZoneEntry>,
+        report: &[ZoneInfo],
+        per_chunk: u64,
+        page_blocks: Blocks,
+        kept_for_metadata: u32,
+    ) -> Self {
+        assert_eq!(entries.len(), report.len(), "the ZIT has an entry for each zone");
+        let run = report.iter().map(|&info| Run {
+            info,
+            usage: Use::Closed,
+            pending: 0,
+            readers: 0,
+            pages: 0,
+            changed: Lsn(0),
+        });
+        let state = State {
+            entries,
+            run: run.collect(),
+            free: BTreeSet::new(),
+            closed: BTreeSet::new(),
+            frozen: None,
+            changed_chunks: BTreeSet::new(),
+            late: None,
+        };
+        ZoneTable { state: Mutex::new(state), per_chunk, page_blocks, kept_for_metadata }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.state.lock().entries.len() as u32
+    }
+
+    pub(crate) fn page_blocks(&self) -> Blocks {
+        self.page_blocks
+    }
+
+    pub(crate) fn kept_for_metadata(&self) -> u32 {
+        self.kept_for_metadata
+    }
+
+    pub(crate) fn entry(&self, zone: ZoneId) -> ZoneEntry {
+        self.state.lock().entries[zone.0 as usize]
+    }
+
+    pub(crate) fn usage(&self, zone: ZoneId) -> Use {
+        self.state.lock().run[zone.0 as usize].usage
+    }
+
+    pub(crate) fn info(&self, zone: ZoneId) -> ZoneInfo {
+        self.state.lock().run[zone.0 as usize].info
+    }
+
+    /// Pages in it that overlays and directories name.
+    pub(crate) fn pages(&self, zone: ZoneId) -> u32 {
+        self.state.lock().run[zone.0 as usize].pages
+    }
+
+    // ---- what zones are used for -------------------------------------------------------------
+
+    /// Gives a zone its use after recovery, or when its use ends.
+    pub(crate) fn set_usage(&self, zone: ZoneId, usage: Use) {
+        let mut state = self.state.lock();
+        let live = state.entries[zone.0 as usize].live;
+        state.closed.remove(&(live, zone));
+        state.free.remove(&zone);
+        state.run[zone.0 as usize].usage = usage;
+        if matches!(usage, Use::Free { .. }) {
+            // The log takes its zones by number.
+            if zone.0 >= crate::log::LOG_ZONES {
+                state.free.insert(zone);
+            }
+        } else if state.is_victim(zone) {
+            state.closed.insert((live, zone));
+        }
+    }
+
+    /// Zones that could be opened.
+    pub(crate) fn free(&self) -> u32 {
+        self.state.lock().free.len() as u32
+    }
+
+    /// Whether `role` may take a zone now.
+    pub(crate) fn may_open(&self, role: Role) -> bool {
+        self.free() > self.kept_from(role)
+    }
+
+    /// Free zones that this role must leave to others.
+    pub(crate) fn kept_from(&self, role: Role) -> u32 {
+        match role {
+            Role::Data => self.kept_for_metadata + 1,
+            Role::Gc => self.kept_for_metadata,
+            _ => 0,
+        }
+    }
+
+    /// Takes a free zone out of the free ones; one that is empty if there is, and the first four, which
+    /// a log may need, last. `among` restricts the choice.
+    pub(crate) fn take_free(&self, among: impl Fn(ZoneId, bool) -> bool) -> Option<(ZoneId, bool)> {
+        let mut state = self.state.lock();
+        let is_empty = |state: &State, zone: ZoneId| state.run[zone.0 as usize].usage == Use::Free { empty: true };
+        let candidates = || state.free.iter().copied().filter(|&zone| among(zone, is_empty(&state, zone)));
+        let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
+        let best = candidates()
+            .filter(behind)
+            .find(|&zone| is_empty(&state, zone))
+            .or_else(|| candidates().find(behind))
+            .or_else(|| candidates().next_back())?;
+        let empty = is_empty(&state, best);
+        state.free.remove(&best);
+        state.run[best.0 as usize].usage = Use::Leased;
+        Some((best, empty))
+    }
+
+    /// A metadata or log zone begins a life: part of the checkpoint that is being taken, if one is.
+    pub(crate) fn opened_for_store(&self, zone: ZoneId, life: Life, role: Role, capacity: Blocks) {
+        let mut state = self.state.lock();
+        state.run[zone.0 as usize].info.capacity = capacity;
+        state.change_both(zone, self.per_chunk, |entry| {
+            assert_eq!(entry.live, 0, "nothing lives in a zone that is opened");
+            *entry = ZoneEntry { life, role, live: 0, user: [0; 16] };
+        });
+    }
+
+    /// A zone has nothing left that counts and has been reset.
+    pub(crate) fn freed(&self, zone: ZoneId, info: ZoneInfo) {
+        let mut state = self.state.lock();
+        let entry = state.touch(zone, self.per_chunk);
+        assert_eq!(entry.live, 0, "zone {} is not dead", zone.0);
+        entry.role = Role::Free;
+        entry.user = [0; 16];
+        state.run[zone.0 as usize].info = info;
+        drop(state);
+        self.set_usage(zone, Use::Free { empty: true });
+    }
+
+    // ---- what transactions change ------------------------------------------------------------
+
+    /// Applies the part of a transaction that concerns zones. Under the log's lock, so that the order
+    /// of LSNs is the order of changes.
+    pub(crate) fn apply(&self, ops: &[Op], lsn: Lsn) {
+        for op in ops {
+            match op {
+                Op::ZoneOpened { zone, life, role } => self.apply_opened(*zone, *life, *role),
+                Op::ZoneLive { zone, life, change } => {
+                    let mut state = self.state.lock();
+                    if state.is_of(*zone, *life) {
+                        state.set_live(*zone, i64::from(*change), self.per_chunk);
+                        state.run[zone.0 as usize].changed = lsn;
+                    }
+                }
+                Op::ZoneUser { zone, life, bytes } => {
+                    let mut state = self.state.lock();
+                    if state.is_of(*zone, *life) {
+                        state.touch(*zone, self.per_chunk).user = *bytes;
+                    }
+                }
+                Op::Put { .. } | Op::Delete { .. } => {}
+            }
+        }
+    }
+
+    /// Fills in the lives that changes of zones speak of.
+    pub(crate) fn fill_lives(&self, ops: &mut [Op]) {
+        let state = self.state.lock();
+        for op in ops {
+            if let Op::ZoneLive { zone, life, .. } | Op::ZoneUser { zone, life, .. } = op {
+                *life = state.entries[zone.0 as usize].life;
+            }
+        }
+    }
+
+    fn apply_opened(&self, zone: ZoneId, life: Life, role: Role) {
+        let mut state = self.state.lock();
+        if state.entries[zone.0 as usize].life >= life {
+            return;
+        }
+        let entry = state.touch(zone, self.per_chunk);
+        assert_eq!(entry.live, 0, "nothing lives in zone {} when it is opened", zone.0);
+        *entry = ZoneEntry { life, role, live: 0, user: [0; 16] };
+    }
+
+    /// Whether all zones that these writes name exist, and live counts stay in bounds: asked of records
+    /// that come from the device.
+    pub(crate) fn accepts(&self, ops: &[Op]) -> bool {
+        let state = self.state.lock();
+        let mut seen: BTreeMap<ZoneId, (Life, i64)> = BTreeMap::new();
+        for op in ops {
+            let (Op::ZoneOpened { zone, life, .. } | Op::ZoneLive { zone, life, .. } | Op::ZoneUser { zone, life, .. }) =
+                op
+            else {
+                continue;
+            };
+            let Some(entry) = state.entries.get(zone.0 as usize) else { return false };
+            let now = seen.entry(*zone).or_insert((entry.life, i64::from(entry.live)));
+            match op {
+                Op::ZoneOpened { .. } if *life > now.0 && now.1 != 0 => return false,
+                Op::ZoneOpened { .. } => now.0 = now.0.max(*life),
+                Op::ZoneLive { change, .. } if *life == now.0 => now.1 += i64::from(*change),
+                _ if *life > now.0 => return false,
+                _ => {}
+            }
+        }
+        let capacity = |zone: &ZoneId| i64::from(state.run[zone.0 as usize].info.capacity);
+        seen.iter().all(|(zone, &(_, count))| (0..=capacity(zone)).contains(&count))
+    }
+
+    // ---- what keeps a zone from being reset --------------------------------------------------
+
+    pub(crate) fn add_pending(&self, zone: ZoneId, blocks: Blocks) {
+        self.state.lock().run[zone.0 as usize].pending += blocks;
+    }
+
+    pub(crate) fn remove_pending(&self, zone: ZoneId, blocks: Blocks) {
+        let mut state = self.state.lock();
+        let run = &mut state.run[zone.0 as usize];
+        assert!(run.pending >= blocks, "pending blocks are returned once");
+        run.pending -= blocks;
+    }
+
+    /// A reader enters, if the zone is still in that life.
+    pub(crate) fn enter(&self, at: Address) -> bool {
+        let mut state = self.state.lock();
+        let index = at.zone().0 as usize;
+        let Some(entry) = state.entries.get(index) else { return false };
+        if !at.is_of(entry.life) || matches!(state.run[index].usage, Use::Free { .. } | Use::Resetting) {
+            return false;
+        }
+        state.run[index].readers += 1;
+        true
+    }
+
+    pub(crate) fn leave(&self, zone: ZoneId) {
+        let mut state = self.state.lock();
+        let run = &mut state.run[zone.0 as usize];
+        assert!(run.readers > 0, "a reader leaves once");
+        run.readers -= 1;
+    }
+
+    pub(crate) fn add_page(&self, zone: ZoneId) {
+        self.state.lock().run[zone.0 as usize].pages += 1;
+    }
+
+    pub(crate) fn remove_page(&self, zone: ZoneId) {
+        let mut state = self.state.lock();
+        let run = &mut state.run[zone.0 as usize];
+        assert!(run.pages > 0, "zone {}: a page is removed once", zone.0);
+        run.pages -= 1;
+    }
+
+    /// Closed data zones without pending blocks, fewest live first.
+    pub(crate) fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
+        let state = self.state.lock();
+        let idle = |&&(live, zone): &&(Blocks, ZoneId)| live > 0 && state.run[zone.0 as usize].pending == 0;
+        state.closed.iter().filter(idle).take(limit).map(|&(live, zone)| (zone, live)).collect()
+    }
+
+    /// Closed data zones in which nothing lives, is pending or is read. With each the record that
+    /// emptied it.
+    pub(crate) fn dead_data(&self) -> Vec<(ZoneId, Lsn)> {
+        let state = self.state.lock();
+        let dead = state.closed.iter().take_while(|(live, _)| *live == 0).filter_map(|&(_, zone)| {
+            let run = &state.run[zone.0 as usize];
+            let held = !cfg!(feature = "break-zone-reference") && run.readers > 0;
+            (run.pending == 0 && !held).then_some((zone, run.changed))
+        });
+        dead.collect()
+    }
+
+    /// Takes a dead data zone out of the table's hands, to be reset; false if it has come to life or
+    /// somebody has entered.
+    pub(crate) fn claim_dead(&self, zone: ZoneId) -> bool {
+        let mut state = self.state.lock();
+        let run = &state.run[zone.0 as usize];
+        let held = !cfg!(feature = "break-zone-reference") && run.readers > 0;
+        let live = state.entries[zone.0 as usize].live;
+        if live > 0 || run.pending > 0 || held || run.usage != Use::Closed {
+            return false;
+        }
+        state.closed.remove(&(0, zone));
+        state.run[zone.0 as usize].usage = Use::Resetting;
+        true
+    }
+
+    /// Closed metadata zones that nothing names and nobody reads.
+    pub(crate) fn dead_metadata(&self) -> Vec<ZoneId> {
+        let state = self.state.lock();
+        let dead = |&(entry, run): &(&ZoneEntry, &Run)| {
+            entry.role == Role::Metadata
+                && run.usage == Use::Closed
+                && entry.live == 0
+                && run.pages == 0
+                && run.readers == 0
+        };
+        let zones = state.entries.iter().zip(&state.run).enumerate();
+        zones.filter(|(_, zone)| dead(zone)).map(|(index, _)| ZoneId(index as u32)).collect()
+    }
+
+    pub(crate) fn in_role(&self, role: Role) -> Vec<ZoneId> {
+        let state = self.state.lock();
+        let zones = state.entries.iter().enumerate();
+        zones.filter(|(_, entry)| entry.role == role).map(|(index, _)| ZoneId(index as u32)).collect()
+    }
+
+    // ---- what a checkpoint saves -------------------------------------------------------------
+
+    /// The cut: from now on entries keep their old version when they change.
+    pub(crate) fn cut(&self) {
+        let mut state = self.state.lock();
+        assert!(state.frozen.is_none(), "one checkpoint at a time");
+        state.frozen = Some(HashMap::new());
+    }
+
+    /// Pages of nodes that the MAT of the checkpoint being taken names, or names no more.
+    pub(crate) fn merge_live(&self, zone: ZoneId, pages: i64) {
+        let mut state = self.state.lock();
+        let change = pages * i64::from(self.page_blocks);
+        let capacity = i64::from(state.run[zone.0 as usize].info.capacity);
+        state.change_both(zone, self.per_chunk, |entry| {
+            let after = i64::from(entry.live) + change;
+            assert!((0..=capacity).contains(&after), "zone {}: live pages are counted exactly", zone.0);
+            entry.live = after as Blocks;
+        });
+    }
+
+    /// The chunks that differ from those on the device, as they were at the cut; from now on, what the
+    /// checkpoint changes is noted for its record.
+    pub(crate) fn encode_changed(&self, entries_of: impl Fn(&[ZoneEntry]) -> Vec<u8>) -> Vec<(u64, Vec<u8>)> {
+        let mut state = self.state.lock();
+        let frozen = state.frozen.take().expect("a cut was made");
+        let changed = std::mem::take(&mut state.changed_chunks);
+        // What was changed after the cut differs from what is saved now.
+        state.changed_chunks = frozen.keys().map(|zone| u64::from(zone.0) / self.per_chunk).collect();
+        state.late = Some(BTreeSet::new());
+        let encode = |number: u64| {
+            let first = (number * self.per_chunk) as usize;
+            let last = (first + self.per_chunk as usize).min(state.entries.len());
+            let saved = |index: usize| {
+                frozen.get(&ZoneId(index as u32)).copied().unwrap_or(state.entries[index])
+            };
+            let entries: Vec<ZoneEntry> = (first..last).map(saved).collect();
+            (number, entries_of(&entries))
+        };
+        changed.into_iter().map(encode).collect()
+    }
+
+    /// Has a chunk saved by the next checkpoint though nothing in it changed.
+    pub(crate) fn save_chunk(&self, number: u64) {
+        self.state.lock().changed_chunks.insert(number);
+    }
+
+    /// Zones that changed for the checkpoint after its ZIT chunks were encoded.
+    pub(crate) fn take_late(&self) -> Vec<(ZoneId, ZoneEntry)> {
+        let mut state = self.state.lock();
+        let late = state.late.take().expect("chunks were encoded");
+        late.into_iter().map(|zone| (zone, state.entries[zone.0 as usize])).collect()
+    }
+
+    /// An entry as a chunk has it.
+    pub(crate) fn load(&self, zone: ZoneId, entry: ZoneEntry) {
+        self.state.lock().entries[zone.0 as usize] = entry;
+    }
+
+    /// All chunks are new.
+    pub(crate) fn save_all(&self) {
+        let mut state = self.state.lock();
+        let chunks = (state.entries.len() as u64).div_ceil(self.per_chunk);
+        state.changed_chunks = (0..chunks).collect();
+    }
+
+    /// Nothing lives in it: whatever it was for, it is free now.
+    pub(crate) fn forget_role(&self, zone: ZoneId) {
+        let mut state = self.state.lock();
+        let entry = state.touch(zone, self.per_chunk);
+        assert_eq!(entry.live, 0, "zone {} is not dead", zone.0);
+        (entry.role, entry.user) = (Role::Free, [0; 16]);
+    }
+
+    /// The life that the header of a zone left behind by a crash has shown is over.
+    pub(crate) fn set_life(&self, zone: ZoneId, life: Life) {
+        self.state.lock().touch(zone, self.per_chunk).life = life;
+    }
+
+    /// An entry as a checkpoint's record has it.
+    pub(crate) fn patch(&self, zone: ZoneId, entry: ZoneEntry) {
+        let mut state = self.state.lock();
+        state.entries[zone.0 as usize] = entry;
+        state.changed_chunks.insert(u64::from(zone.0) / self.per_chunk);
+    }
+
+    /// Whether a zone can be written at all, as reported at the mount.
+    pub(crate) fn is_writable(&self, zone: ZoneId) -> bool {
+        !matches!(self.info(zone).state, ZoneState::ReadOnly | ZoneState::Offline)
+    }
+}
