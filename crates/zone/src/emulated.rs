@@ -16,8 +16,6 @@ mod crash;
 mod fault;
 mod medium;
 mod spec;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
