@@ -92,6 +92,16 @@ impl Machine {
     /// Takes the next `blocks` blocks of the zone for a write and says where they begin. `at` is
     /// where the writer thinks they begin, when it is not an append.
     pub(crate) fn advance(&mut self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<Blocks> {
+        let info = self.check_write(zone, blocks, at)?;
+        self.open(zone)?;
+        let pointer = info.pointer + blocks;
+        let state = if pointer == info.capacity { ZoneState::Full } else { ZoneState::Open };
+        self.force(zone, ZoneInfo { state, pointer, ..info });
+        Ok(info.pointer)
+    }
+
+    /// Whether the zone would take a write of `blocks` blocks, as far as it alone decides.
+    pub(crate) fn check_write(&self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<ZoneInfo> {
         let info = self.writable(zone)?;
         let full = DeviceError::ZoneFull { zone, blocks };
         if info.state == ZoneState::Full {
@@ -101,14 +111,10 @@ impl Machine {
         if let Some(block) = at.filter(|&at| at != pointer) {
             return Err(DeviceError::NotAtPointer { zone, block, pointer });
         }
-        let end = u64::from(pointer) + u64::from(blocks);
-        if end > u64::from(info.capacity) {
+        if u64::from(pointer) + u64::from(blocks) > u64::from(info.capacity) {
             return Err(full);
         }
-        self.open(zone)?;
-        let state = if end == u64::from(info.capacity) { ZoneState::Full } else { ZoneState::Open };
-        self.force(zone, ZoneInfo { state, pointer: end as Blocks, ..info });
-        Ok(pointer)
+        Ok(info)
     }
 
     pub(crate) fn open(&mut self, zone: ZoneId) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What every device does, whatever it is made of.
 
 use crate::zone::emulated::{Emulated, Spec};
+use crate::zone::file::{FileDevice, FileOptions, OpenMode};
 use crate::zone::{Command, Device, DeviceError, ZoneId, ZoneInfo, ZoneState};
 use crate::{pattern, tags};
 
@@ -9,6 +10,31 @@ fn the_emulated_device_conforms_in_every_shape() {
     for (name, spec) in Spec::all() {
         println!("{name}");
         conforms(&Emulated::new(spec));
+    }
+}
+
+#[test]
+fn the_file_device_conforms_in_every_shape() {
+    let shapes = [
+        ("usual", 4096, None, 96 << 20),
+        ("zones that are no power of two", 4096, Some(3 * 333 * 4096), 72 << 20),
+        ("blocks of 512", 512, Some(768 << 10), 24 << 20),
+        ("blocks of 64 KiB", 65536, None, 100 << 20),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    for (name, block_size, zone_bytes, size) in shapes {
+        println!("{name}");
+        let path = directory.path().join(name);
+        let options = FileOptions {
+            size: Some(size),
+            block_size,
+            zone_bytes,
+            max_open: 8,
+            max_active: 9,
+            ..Default::default()
+        };
+        conforms(&FileDevice::create(&path, &options).unwrap());
+        conforms(&FileDevice::open(&path, OpenMode::ReadWrite).unwrap());
     }
 }
 

@@ -4,6 +4,8 @@
 mod conformance;
 mod emulated;
 mod emulated_crash;
+mod file;
+mod file_refusals;
 mod lease;
 
 use polder_zone as zone;
