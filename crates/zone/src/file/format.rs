@@ -24,6 +24,8 @@ pub const FILE_MAGIC: [u8; 8] = *b"POLDERF1";
 pub const FILE_VERSION: u32 = 1;
 /// Where the second copy of the header is, and how much of the file one copy takes.
 pub const HEADER_BYTES: usize = 4096;
+/// The largest file, so that no offset overflows.
+pub const FILE_BYTES_MAX: u64 = 1 << 62;
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = size_of::<Slot>();
 /// Set in [`FileHeader::flags`] when the host's blocks are never given back.
@@ -206,7 +208,8 @@ fn layout_of(header: &FileHeader) -> Option<Layout> {
         && (1..=Address::ZONES_MAX).contains(&zones)
         && (1..=Address::BLOCKS_MAX).contains(&zone_blocks)
         && (1..=zone_blocks).contains(&last_zone_blocks)
-        && (1..=max_active).contains(&max_open);
+        && (1..=max_active).contains(&max_open)
+        && u64::from(zones) * u64::from(zone_blocks) <= FILE_BYTES_MAX / u64::from(block_size);
     let max_append = Layout::max_append(block_size.max(512), zone_blocks);
     let geometry = Geometry { block_size, zones, zone_blocks, max_open, max_active, max_append };
     let preallocated = header.flags.get() & FLAG_PREALLOCATED != 0;

@@ -1,7 +1,7 @@
 //! What a new volume in a file looks like.
 
 use super::FileError;
-use super::format::{Layout, SLOT_BYTES};
+use super::format::{FILE_BYTES_MAX, Layout, SLOT_BYTES};
 use crate::{Address, Blocks, FsId, Geometry};
 
 /// A volume has at least so many zones.
@@ -52,6 +52,10 @@ impl FileOptions {
     /// Where everything is in a file of `size` bytes.
     pub(super) fn layout(&self, size: u64) -> Result<Layout, FileError> {
         self.check_limits()?;
+        if size > FILE_BYTES_MAX {
+            let why = "no file is that large";
+            return Err(FileError::Option { option: "size", value: size, why });
+        }
         let block = u64::from(self.block_size);
         let smallest = (ZONE_BLOCKS_MIN * block).max(ZONE_BYTES_MIN);
         let zone_bytes = match self.zone_bytes {
