@@ -444,3 +444,6 @@ fn host_error(zone: ZoneId, operation: &'static str, error: &std::io::Error) -> 
         _ => DeviceError::Io { zone, operation, reason: error.to_string() },
     }
 }
+
+#[cfg(test)]
+mod tests;

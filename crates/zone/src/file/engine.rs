@@ -7,6 +7,8 @@
 //!
 //! It does not know what a zone is.
 
+mod watch;
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -17,6 +19,7 @@ use rt::sync::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
+use self::watch::Watch;
 use super::buffer::{ALIGNMENT, Buffer, Buffers};
 
 /// Commands of one batch that are under way at once.
@@ -34,6 +37,7 @@ pub(super) struct Engine {
     /// Whether a ring can be had; false once the kernel has refused one.
     has_rings: AtomicBool,
     buffers: Buffers,
+    pub(super) watch: Watch,
 }
 
 /// One read or write.
@@ -110,6 +114,7 @@ impl Engine {
             rings: Mutex::new(Vec::new()),
             has_rings: AtomicBool::new(true),
             buffers: Buffers::default(),
+            watch: Watch::default(),
         };
         let flags = rustix::fs::fcntl_getfl(&engine.file)?;
         let mut buffer = vec![0; unit];
@@ -148,6 +153,7 @@ impl Engine {
     }
 
     fn one(&self, transfer: &mut Transfer<'_>) -> std::io::Result<()> {
+        self.show(transfer)?;
         let mut prepared = self.prepare(transfer);
         let done = prepared.finish(&self.file, 0);
         self.release(prepared);
@@ -160,15 +166,23 @@ impl Engine {
         let Some(mut ring) = ring else {
             return transfers.iter_mut().map(|transfer| self.one(transfer)).collect();
         };
+        let shown: Vec<_> = transfers.iter().map(|transfer| self.show(transfer)).collect();
         let mut prepared: Vec<_> = transfers.iter_mut().map(|transfer| self.prepare(transfer)).collect();
         let moved = submit_all(&mut ring, types::Fd(self.file.as_raw_fd()), &mut prepared);
         self.rings.lock().push(ring);
         let mut results = Vec::with_capacity(moved.len());
-        for (mut prepared, moved) in prepared.into_iter().zip(moved) {
-            results.push(self.complete(&mut prepared, moved));
+        for ((mut prepared, moved), shown) in prepared.into_iter().zip(moved).zip(shown) {
+            results.push(shown.and(self.complete(&mut prepared, moved)));
             self.release(prepared);
         }
         results
+    }
+
+    fn show(&self, transfer: &Transfer<'_>) -> std::io::Result<()> {
+        match transfer {
+            Transfer::Read { .. } => Ok(()),
+            Transfer::Write { offset, from } => self.watch.write(*offset, from),
+        }
     }
 
     /// What the kernel said of one transfer, after what it left undone is done.
@@ -186,7 +200,8 @@ impl Engine {
 
     /// Makes durable what was written before.
     pub(super) fn sync(&self) -> std::io::Result<()> {
-        self.file.sync_data()
+        self.file.sync_data()?;
+        self.watch.sync()
     }
 
     /// Takes blocks of the host for a range; not every host can.
@@ -197,6 +212,7 @@ impl Engine {
 
     /// Gives the host's blocks of a range back; not every host can.
     pub(super) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+        self.watch.punch(offset, bytes);
         let flags = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
     }
@@ -287,6 +303,9 @@ fn ignore_unsupported(errno: Errno) -> Result<(), Errno> {
     let unsupported = matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL);
     if unsupported { Ok(()) } else { Err(errno) }
 }
+
+#[cfg(test)]
+pub(super) use watch::HostChange;
 
 #[cfg(test)]
 mod tests;
