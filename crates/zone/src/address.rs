@@ -40,7 +40,10 @@ impl Address {
 
     /// The address of `block` in `zone` during `life`.
     pub fn new(zone: ZoneId, block: Blocks, life: Life) -> Self {
-        assert!(zone.0 <= Self::ZONES_MAX && block < Self::BLOCKS_MAX, "{zone:?} block {block} has no address");
+        assert!(
+            zone.0 <= Self::ZONES_MAX && block < Self::BLOCKS_MAX,
+            "{zone:?} block {block} has no address"
+        );
         Address(u64::from(zone.0) << 40 | u64::from(block) << 12 | u64::from(life.low_bits()))
     }
 

@@ -1,1 +1,449 @@
-//! stub
+//! Zones in a plain file, or on a block device that has none of its own.
+//!
+//! The states of the zones are kept by software, in two tables of slots before the first zone
+//! (`format`). What a flush does, in this order: it notes the state of every zone that changed, writes
+//! those slots, and asks the host once to make everything durable. After a crash the pointer of a
+//! zone is the recorded one, and what lies beyond it is lost.
+//!
+//! Why one request to the host covers data and slots: a slot only ever counts writes that had
+//! completed when it was made up, and the request covers these as well. If the host dies before it
+//! has answered, slots may have reached the disk and data they count may not: then a pointer is
+//! beyond appends that are lost or torn, and the flush that would have promised them never returned.
+//! That is what the contract allows of any device. Data that an earlier flush promised is not
+//! touched by any of this.
+//!
+//! Why a zone with an undurable reset takes no write: its slot may still be the old one, and a crash
+//! would bring back the old pointer over new blocks. So the first write after a reset makes the reset
+//! durable, unless a flush has done so; and the host's blocks are given back only after that,
+//! because until then the old contents may be asked for again.
+//!
+//! A zone's blocks are taken from the host when it is opened, all of them, so that a host without
+//! room refuses a zone (`HostFull`) and not a write in the middle of one.
+//!
+//! It does not keep appends in order, and it does not wait for those under way when it flushes.
+
+mod buffer;
+mod contents;
+mod engine;
+mod error;
+pub mod format;
+mod options;
+mod slots;
+mod volume;
+mod writes;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rt::sync::{Condvar, Mutex, MutexGuard};
+use rustix::io::Errno;
+
+pub use contents::FileContents;
+pub use error::FileError;
+pub use options::{FileOptions, ZONES_MIN};
+
+use engine::{Engine, Transfer};
+use format::Layout;
+use slots::Slots;
+use writes::Writes;
+
+use crate::machine::Machine;
+use crate::{
+    Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState,
+};
+
+/// Whether a volume is to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Nobody else may have it open.
+    ReadWrite,
+    /// Others may have it open for reading as well; nothing on disk changes.
+    ReadOnly,
+}
+
+/// A device made of a file. The file stays locked until this is dropped.
+pub struct FileDevice {
+    engine: Engine,
+    layout: Layout,
+    fs_id: FsId,
+    mode: OpenMode,
+    state: Mutex<State>,
+    /// Signalled when a zone is no longer busy.
+    calm: Condvar,
+    /// Held for the length of a flush; taken before `state`.
+    flushing: Mutex<()>,
+    own_bytes: AtomicU64,
+}
+
+struct State {
+    machine: Machine,
+    zones: Vec<ZoneExtra>,
+    slots: Slots,
+    /// Zones with `dirty` set.
+    dirty: Vec<ZoneId>,
+    /// Why nothing is written any more.
+    broken: Option<String>,
+}
+
+/// What the file device knows of a zone beyond its [`ZoneInfo`].
+#[derive(Clone, Copy, Debug)]
+struct ZoneExtra {
+    writes: Writes,
+    /// Whether somebody takes or gives back its host blocks; nobody else changes the zone meanwhile.
+    busy: bool,
+    /// Whether the host's blocks were taken.
+    allocated: bool,
+    /// Whether it was reset and no flush has recorded that.
+    reset_undurable: bool,
+    /// Whether its slot is older than its state.
+    dirty: bool,
+}
+
+impl State {
+    fn extra(&mut self, zone: ZoneId) -> &mut ZoneExtra {
+        &mut self.zones[zone.0 as usize]
+    }
+
+    fn mark_dirty(&mut self, zone: ZoneId) {
+        if !std::mem::replace(&mut self.extra(zone).dirty, true) {
+            self.dirty.push(zone);
+        }
+    }
+
+    /// The state to record: of an active zone only what was reported as done.
+    fn recordable(&self, zone: ZoneId) -> ZoneInfo {
+        let info = self.machine.zones()[zone.0 as usize];
+        if !info.state.is_active() {
+            return info;
+        }
+        match self.zones[zone.0 as usize].writes.done {
+            0 => ZoneInfo { state: ZoneState::Empty, pointer: 0, ..info },
+            pointer => ZoneInfo { state: ZoneState::Closed, pointer, ..info },
+        }
+    }
+}
+
+impl FileDevice {
+    /// The volume that the file belongs to.
+    pub fn fs_id(&self) -> FsId {
+        self.fs_id
+    }
+
+    /// Whether the host's page cache is passed by; not every host file system can.
+    pub fn is_direct(&self) -> bool {
+        self.engine.is_direct()
+    }
+
+    /// Whether batches go through io_uring; not every host permits it.
+    pub fn uses_io_uring(&self) -> bool {
+        self.engine.has_rings()
+    }
+
+    /// How it was opened.
+    pub fn mode(&self) -> OpenMode {
+        self.mode
+    }
+
+    /// Waits until nobody else is busy with the zone, if writing is possible at all.
+    fn lock_for_change(&self, zone: ZoneId) -> Result<MutexGuard<'_, State>> {
+        if self.mode == OpenMode::ReadOnly {
+            let why = "the volume is open for reading only; open it for writing to change it";
+            return Err(DeviceError::Unusable(why.to_owned()));
+        }
+        let mut state = self.state.lock();
+        state.machine.zone(zone)?;
+        while state.extra(zone).busy {
+            self.calm.wait(&mut state);
+        }
+        match &state.broken {
+            Some(why) => Err(DeviceError::Unusable(why.clone())),
+            None => Ok(state),
+        }
+    }
+
+    /// Takes an open slot for the zone, and the host's blocks when it has none yet.
+    fn open_zone<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        zone: ZoneId,
+    ) -> Result<MutexGuard<'a, State>> {
+        let before = state.machine.zone(zone)?;
+        state.machine.open(zone)?;
+        let extra = *state.extra(zone);
+        if before.state != ZoneState::Empty || (extra.allocated && !extra.reset_undurable) {
+            return Ok(state);
+        }
+        state.extra(zone).busy = true;
+        drop(state);
+        let prepared = self.prepare(zone, &extra);
+        let mut state = self.state.lock();
+        state.extra(zone).busy = false;
+        state.extra(zone).allocated |= prepared.is_ok();
+        self.calm.notify_all();
+        if prepared.is_err() {
+            state.machine.close(zone).expect("an open zone with nothing in it can be closed");
+        }
+        prepared.map(|()| state)
+    }
+
+    fn prepare(&self, zone: ZoneId, extra: &ZoneExtra) -> Result<()> {
+        if extra.reset_undurable {
+            self.flush()?;
+        }
+        if extra.allocated {
+            return Ok(());
+        }
+        let (offset, bytes) = (self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
+        self.engine.allocate(offset, bytes).map_err(|errno| {
+            // The host may have taken some of the blocks before it ran out of them.
+            let _ = self.engine.punch(offset, bytes);
+            host_error(zone, "open", &errno.into())
+        })
+    }
+
+    /// Gives the next blocks of the zone to a write.
+    fn begin_write(&self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<Blocks> {
+        let mut state = self.lock_for_change(zone)?;
+        if state.extra(zone).writes.are_failing() {
+            return Err(write_failed(zone, "an append before it failed"));
+        }
+        let info = state.machine.zone(zone)?;
+        // A write that will be refused opens no zone.
+        state.machine.check_write(zone, blocks, at)?;
+        if matches!(info.state, ZoneState::Empty | ZoneState::Closed) {
+            state = self.open_zone(state, zone)?;
+        }
+        let block = state.machine.advance(zone, blocks, at)?;
+        state.extra(zone).writes.begin();
+        Ok(block)
+    }
+
+    /// Notes what became of a write; the outcome as its caller is told.
+    fn end_write(&self, zone: ZoneId, block: Blocks, blocks: Blocks, done: std::io::Result<()>) -> Output {
+        let mut state = self.state.lock();
+        let ended = state.extra(zone).writes.end(block, blocks, done.is_ok());
+        let info = state.machine.zones()[zone.0 as usize];
+        if let Some(pointer) = ended.pointer.filter(|_| info.state.is_active()) {
+            state.machine.force(zone, ZoneInfo { pointer, ..info });
+        }
+        state.mark_dirty(zone);
+        match done {
+            Err(error) => Err(host_error(zone, "append", &error)),
+            Ok(()) if ended.accepted => Ok(block),
+            Ok(()) => Err(write_failed(zone, "an append before it failed")),
+        }
+    }
+
+    fn begin_append(&self, zone: ZoneId, bytes: usize) -> Result<(Blocks, Blocks)> {
+        let blocks = self.check_append(zone, bytes)?;
+        Ok((self.begin_write(zone, blocks, None)?, blocks))
+    }
+
+    fn put(&self, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Output {
+        let blocks = self.blocks(zone, from.len())?;
+        let block = self.begin_write(zone, blocks, at)?;
+        let done = self.engine.write(self.layout.offset(zone, block), from);
+        self.end_write(zone, block, blocks, done)
+    }
+
+    fn blocks(&self, zone: ZoneId, bytes: usize) -> Result<Blocks> {
+        self.state.lock().machine.blocks(zone, bytes)
+    }
+
+    fn check_append(&self, zone: ZoneId, bytes: usize) -> Result<Blocks> {
+        let state = self.state.lock();
+        let blocks = state.machine.blocks(zone, bytes)?;
+        state.machine.check_append(zone, blocks)?;
+        Ok(blocks)
+    }
+
+    fn check_read(&self, zone: ZoneId, block: Blocks, bytes: usize) -> Result<u64> {
+        let state = self.state.lock();
+        let blocks = state.machine.blocks(zone, bytes)?;
+        state.machine.check_read(zone, block, blocks)?;
+        Ok(self.layout.offset(zone, block))
+    }
+
+    /// Writes the slots of all zones that changed, and makes them and all completed writes durable.
+    fn flush_changes(&self) -> Result<Vec<ZoneId>> {
+        let (pages, reset) = {
+            let mut state = self.state.lock();
+            if let Some(why) = &state.broken {
+                return Err(DeviceError::Unusable(why.clone()));
+            }
+            let mut reset = Vec::new();
+            for zone in std::mem::take(&mut state.dirty) {
+                let info = state.recordable(zone);
+                state.slots.record(zone, &info);
+                state.extra(zone).dirty = false;
+                if state.extra(zone).reset_undurable {
+                    reset.push(zone);
+                }
+            }
+            (state.slots.take_changed(), reset)
+        };
+        let mut writes: Vec<_> =
+            pages.iter().map(|page| Transfer::Write { offset: page.offset, from: &page.bytes }).collect();
+        let written: std::io::Result<()> = self.engine.run(&mut writes).into_iter().collect();
+        written.and_then(|()| self.engine.sync()).map_err(|error| self.break_down(&error))?;
+        let own: usize = pages.iter().map(|page| page.bytes.len()).sum();
+        self.own_bytes.fetch_add(own as u64, Ordering::Relaxed);
+        Ok(reset)
+    }
+
+    /// After a failed flush nobody knows what the host has kept: nothing is written any more.
+    fn break_down(&self, error: &std::io::Error) -> DeviceError {
+        let why = format!("a flush of the volume's file failed ({error}); open the volume again");
+        self.state.lock().broken.get_or_insert(why);
+        DeviceError::Io { zone: ZoneId(0), operation: "flush", reason: error.to_string() }
+    }
+
+    /// Gives the host's blocks of zones back whose reset is durable now.
+    fn give_back(&self, reset: Vec<ZoneId>) {
+        for zone in reset {
+            let mut state = self.state.lock();
+            state.extra(zone).reset_undurable = false;
+            let empty = state.machine.zones()[zone.0 as usize].state == ZoneState::Empty;
+            let extra = state.extra(zone);
+            if self.layout.preallocated || extra.busy || !empty || !extra.allocated {
+                continue;
+            }
+            extra.busy = true;
+            drop(state);
+            let punched = self.engine.punch(self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
+            let mut state = self.state.lock();
+            state.extra(zone).busy = false;
+            // A host that keeps the blocks does no harm: they belong to the zone's next life.
+            state.extra(zone).allocated = punched.is_err();
+            self.calm.notify_all();
+        }
+    }
+}
+
+impl Device for FileDevice {
+    fn geometry(&self) -> &Geometry {
+        &self.layout.geometry
+    }
+
+    fn report(&self) -> Result<Vec<ZoneInfo>> {
+        Ok(self.state.lock().machine.zones().to_vec())
+    }
+
+    fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
+        self.state.lock().machine.zone(zone)
+    }
+
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
+        let offset = self.check_read(zone, block, into.len())?;
+        self.engine.read(offset, into).map_err(|error| host_error(zone, "read", &error))
+    }
+
+    fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
+        self.check_append(zone, from.len())?;
+        self.put(zone, None, from)
+    }
+
+    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {
+        self.put(zone, Some(block), from).map(|_| ())
+    }
+
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        let mut outputs: Vec<Output> = Vec::with_capacity(batch.len());
+        let mut transfers = Vec::with_capacity(batch.len());
+        let mut pending = Vec::with_capacity(batch.len());
+        for (index, command) in batch.iter_mut().enumerate() {
+            outputs.push(match command {
+                Command::Read { zone, block, into } => {
+                    self.check_read(*zone, *block, into.len()).map(|offset| {
+                        pending.push(Pending { index, zone: *zone, append: None });
+                        transfers.push(Transfer::Read { offset, into });
+                        0
+                    })
+                }
+                Command::Append { zone, from } => {
+                    self.begin_append(*zone, from.len()).map(|(block, blocks)| {
+                        pending.push(Pending { index, zone: *zone, append: Some((block, blocks)) });
+                        transfers.push(Transfer::Write { offset: self.layout.offset(*zone, block), from });
+                        block
+                    })
+                }
+            });
+        }
+        let done = self.engine.run(&mut transfers);
+        for (pending, done) in pending.into_iter().zip(done) {
+            outputs[pending.index] = match pending.append {
+                Some((block, blocks)) => self.end_write(pending.zone, block, blocks, done),
+                None => done.map(|()| 0).map_err(|error| host_error(pending.zone, "read", &error)),
+            };
+        }
+        outputs
+    }
+
+    fn open(&self, zone: ZoneId) -> Result<()> {
+        let state = self.lock_for_change(zone)?;
+        self.open_zone(state, zone).map(|_| ())
+    }
+
+    fn close(&self, zone: ZoneId) -> Result<()> {
+        self.lock_for_change(zone)?.machine.close(zone)
+    }
+
+    fn finish(&self, zone: ZoneId) -> Result<()> {
+        let mut state = self.lock_for_change(zone)?;
+        state.machine.finish(zone)?;
+        state.mark_dirty(zone);
+        Ok(())
+    }
+
+    fn reset(&self, zone: ZoneId) -> Result<()> {
+        let mut state = self.lock_for_change(zone)?;
+        if state.extra(zone).writes.are_under_way() {
+            return Err(DeviceError::Invalid { zone, why: "it cannot be reset while it is written" });
+        }
+        let was_empty = state.machine.zone(zone)?.state == ZoneState::Empty;
+        state.machine.reset(zone, None)?;
+        if !was_empty {
+            state.extra(zone).writes = Writes::default();
+            state.extra(zone).reset_undurable = true;
+            state.mark_dirty(zone);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.mode == OpenMode::ReadOnly {
+            return Ok(());
+        }
+        let _one_at_a_time = self.flushing.lock();
+        let reset = self.flush_changes()?;
+        self.give_back(reset);
+        Ok(())
+    }
+
+    fn own_bytes_written(&self) -> u64 {
+        self.own_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// A command of a batch that is under way.
+struct Pending {
+    /// Its place in the batch.
+    index: usize,
+    zone: ZoneId,
+    /// Place and length of an append.
+    append: Option<(Blocks, Blocks)>,
+}
+
+fn write_failed(zone: ZoneId, reason: &str) -> DeviceError {
+    DeviceError::Io { zone, operation: "append", reason: reason.to_owned() }
+}
+
+/// The error of a command that the host refused.
+fn host_error(zone: ZoneId, operation: &'static str, error: &std::io::Error) -> DeviceError {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => DeviceError::HostFull { zone },
+        _ => DeviceError::Io { zone, operation, reason: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests;

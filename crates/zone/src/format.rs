@@ -43,7 +43,9 @@ pub enum Role {
 impl Role {
     /// The role with this stored number.
     pub fn from_number(number: u8) -> Option<Role> {
-        [Role::Free, Role::Log, Role::Metadata, Role::Data, Role::Gc].into_iter().find(|role| *role as u8 == number)
+        [Role::Free, Role::Log, Role::Metadata, Role::Data, Role::Gc]
+            .into_iter()
+            .find(|role| *role as u8 == number)
     }
 
     /// Whether users' data live there.
@@ -150,7 +152,9 @@ pub enum HeaderError {
     #[error("the zone's header is damaged (checksum)")]
     Damaged,
     /// Written by a later release, or with a feature that this one does not know.
-    #[error("format version {version}, features {features:#x}: written by a later release of Polder; use that release")]
+    #[error(
+        "format version {version}, features {features:#x}: written by a later release of Polder; use that release"
+    )]
     Newer {
         /// The version found.
         version: u32,

@@ -75,7 +75,10 @@ impl Leases {
     pub fn begin(self: &Arc<Self>, zone: ZoneId, life: Life, role: Role) -> Result<Lease> {
         let info = self.device.report_zone(zone)?;
         if info.state != crate::ZoneState::Empty {
-            return Err(DeviceError::Invalid { zone, why: "a zone is leased for a new life only when empty" });
+            return Err(DeviceError::Invalid {
+                zone,
+                why: "a zone is leased for a new life only when empty",
+            });
         }
         let identity = ZoneIdentity { fs_id: self.fs_id, zone, life, role };
         let lease = self.take(identity, info.capacity, 1)?;

@@ -15,6 +15,7 @@ pub mod error;
 pub mod file;
 pub mod format;
 pub mod lease;
+mod machine;
 pub mod traffic;
 
 pub use address::{Address, Blocks, Life, ZoneId};

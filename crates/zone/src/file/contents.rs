@@ -1,0 +1,108 @@
+//! What a file holds, so that nothing is overwritten unasked.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::FileError;
+use super::format::{self, HEADER_BYTES, NoHeader};
+use crate::{FsId, Geometry};
+
+/// How much of the beginning and of the end of a file is looked at.
+const LOOK_BYTES: u64 = 64 << 10;
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileContents {
+    /// No file.
+    Nothing,
+    /// A file with nothing in it, as far as its beginning and end tell.
+    Blank,
+    /// A volume of Polder.
+    Volume {
+        /// Whose.
+        fs_id: FsId,
+        /// Its shape.
+        geometry: Geometry,
+    },
+    /// Something else, or a volume that this release cannot use.
+    Other(String),
+}
+
+/// What is known to stand at a fixed place.
+struct Signature {
+    offset: usize,
+    bytes: &'static [u8],
+    name: &'static str,
+}
+
+const fn signature(offset: usize, bytes: &'static [u8], name: &'static str) -> Signature {
+    Signature { offset, bytes, name }
+}
+
+const SIGNATURES: &[Signature] = &[
+    signature(0, b"XFSB", "an XFS file system"),
+    signature(1024 + 56, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+    signature(1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+    signature(4096 + 24, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca], "a bcachefs file system"),
+    signature(3, b"NTFS    ", "an NTFS file system"),
+    signature(82, b"FAT32   ", "a FAT file system"),
+    signature(54, b"FAT1", "a FAT file system"),
+    signature(3, b"EXFAT   ", "an exFAT file system"),
+    signature(0, b"hsqs", "a squashfs image"),
+    signature(1024, &[0xe2, 0xe1, 0xf5, 0xe0], "an EROFS image"),
+    signature(4096 - 10, b"SWAPSPACE2", "a swap area"),
+    signature(0, b"LUKS\xba\xbe", "an encrypted LUKS volume"),
+    signature(512, b"LABELONE", "an LVM physical volume"),
+    signature(0, b"QFI\xfb", "a qcow2 disk image"),
+    signature(0, b"SQLite format 3\0", "an SQLite database"),
+    signature(32769, b"CD001", "an ISO 9660 image"),
+    signature(512, b"EFI PART", "a GPT partition table"),
+    signature(4096, b"EFI PART", "a GPT partition table"),
+    signature(510, &[0x55, 0xaa], "a partition table or boot sector"),
+];
+
+/// The superblock of btrfs begins right behind the beginning that is looked at.
+const BTRFS: (u64, &[u8]) = (0x10040, b"_BHRfS_M");
+
+/// Looks at an open file of `size` bytes.
+pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileContents, FileError> {
+    let look = |offset: u64, bytes: u64| {
+        let mut found = vec![0; bytes.min(size.saturating_sub(offset)) as usize];
+        let read = file.read_exact_at(&mut found, offset);
+        read.map(|()| found).map_err(|error| FileError::io(path, "read it", error))
+    };
+    let start = look(0, LOOK_BYTES)?;
+    match find_header(&start) {
+        Ok((fs_id, layout, _)) => return Ok(FileContents::Volume { fs_id, geometry: layout.geometry }),
+        Err(NoHeader::Damaged) => return Ok(other("a Polder volume with a damaged header")),
+        Err(NoHeader::Newer { .. }) => return Ok(other("a volume of a later release of Polder")),
+        Err(NoHeader::Foreign) => {}
+    }
+    let is_there =
+        |signature: &&Signature| start[signature.offset.min(start.len())..].starts_with(signature.bytes);
+    if let Some(known) = SIGNATURES.iter().find(is_there) {
+        return Ok(other(known.name));
+    }
+    if look(BTRFS.0, BTRFS.1.len() as u64)? == BTRFS.1 {
+        return Ok(other("a btrfs file system"));
+    }
+    let end = look(size.saturating_sub(LOOK_BYTES), LOOK_BYTES)?;
+    let blank = start.iter().chain(&end).all(|&byte| byte == 0);
+    Ok(if blank { FileContents::Blank } else { other("data of an unknown kind") })
+}
+
+fn other(what: &str) -> FileContents {
+    FileContents::Other(what.to_owned())
+}
+
+/// The first copy of the header, or the second if the first is unusable.
+pub(super) fn find_header(start: &[u8]) -> Result<(FsId, format::Layout, bool), NoHeader> {
+    let copy = |index: usize| format::decode_header(&start[(index * HEADER_BYTES).min(start.len())..]);
+    copy(0).or_else(|first| match (first, copy(1)) {
+        (NoHeader::Newer { .. }, _) => Err(first),
+        (_, Ok(header)) => Ok(header),
+        (NoHeader::Foreign, Err(second)) => Err(second),
+        (_, Err(_)) => Err(first),
+    })
+}

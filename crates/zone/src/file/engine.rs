@@ -1,0 +1,311 @@
+//! Reads and writes of the file: direct where the host can, many at once by io_uring where that is
+//! permitted, one after the other otherwise.
+//!
+//! A buffer that a kernel command uses belongs to that command until its completion has been seen:
+//! a batch returns only when every command that it submitted has completed. If the kernel refuses to
+//! say so, the process ends, because nothing could be told about its memory any more.
+//!
+//! It does not know what a zone is.
+
+mod watch;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use io_uring::{IoUring, opcode, types};
+use rt::sync::Mutex;
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::io::Errno;
+
+use self::watch::Watch;
+use super::buffer::{ALIGNMENT, Buffer, Buffers};
+
+/// Commands of one batch that are under way at once.
+const DEPTH: u32 = 64;
+/// The largest length given to the kernel in one command; what is left over is done after it.
+const LENGTH_MAX: usize = 1 << 30;
+
+/// The file and the means to reach it.
+pub(super) struct Engine {
+    file: File,
+    /// Whether buffers have to be aligned.
+    direct: bool,
+    /// Rings that nobody uses at the moment.
+    rings: Mutex<Vec<IoUring>>,
+    /// Whether a ring can be had; false once the kernel has refused one.
+    has_rings: AtomicBool,
+    buffers: Buffers,
+    pub(super) watch: Watch,
+}
+
+/// One read or write.
+pub(super) enum Transfer<'a> {
+    Read { offset: u64, into: &'a mut [u8] },
+    Write { offset: u64, from: &'a [u8] },
+}
+
+/// A transfer and the aligned memory that stands in for the caller's, where that is needed.
+struct Prepared<'t, 'a> {
+    transfer: &'t mut Transfer<'a>,
+    bounce: Option<Buffer>,
+}
+
+impl Prepared<'_, '_> {
+    fn offset(&self) -> u64 {
+        match &*self.transfer {
+            Transfer::Read { offset, .. } | Transfer::Write { offset, .. } => *offset,
+        }
+    }
+
+    /// The command for the ring. It names memory of `self`, which must not be touched or freed until
+    /// the command has completed.
+    fn entry(&mut self, fd: types::Fd) -> io_uring::squeue::Entry {
+        let offset = self.offset();
+        let length = |bytes: &[u8]| bytes.len().min(LENGTH_MAX) as u32;
+        match (&mut *self.transfer, &mut self.bounce) {
+            (Transfer::Read { into, .. }, bounce) => {
+                let bytes = match bounce {
+                    Some(buffer) => &mut buffer.bytes_mut()[..into.len()],
+                    None => into,
+                };
+                opcode::Read::new(fd, bytes.as_mut_ptr(), length(bytes)).offset(offset).build()
+            }
+            (Transfer::Write { from, .. }, bounce) => {
+                let bytes = match bounce {
+                    Some(buffer) => &buffer.bytes()[..from.len()],
+                    None => from,
+                };
+                opcode::Write::new(fd, bytes.as_ptr(), length(bytes)).offset(offset).build()
+            }
+        }
+    }
+
+    /// Does what is left after the first `done` bytes.
+    fn finish(&mut self, file: &File, done: usize) -> std::io::Result<()> {
+        let offset = self.offset() + done as u64;
+        match (&mut *self.transfer, &mut self.bounce) {
+            (Transfer::Read { into, .. }, Some(buffer)) => {
+                file.read_exact_at(&mut buffer.bytes_mut()[done..into.len()], offset)
+            }
+            (Transfer::Read { into, .. }, None) => file.read_exact_at(&mut into[done..], offset),
+            (Transfer::Write { from, .. }, Some(buffer)) => {
+                file.write_all_at(&buffer.bytes()[done..from.len()], offset)
+            }
+            (Transfer::Write { from, .. }, None) => file.write_all_at(&from[done..], offset),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match &*self.transfer {
+            Transfer::Read { into, .. } => into.len(),
+            Transfer::Write { from, .. } => from.len(),
+        }
+    }
+}
+
+impl Engine {
+    /// Reaches the file directly if a read of `unit` aligned bytes at `unit` can be had so.
+    pub(super) fn new(file: File, unit: usize) -> std::io::Result<Self> {
+        let mut engine = Engine {
+            file,
+            direct: true,
+            rings: Mutex::new(Vec::new()),
+            has_rings: AtomicBool::new(true),
+            buffers: Buffers::default(),
+            watch: Watch::default(),
+        };
+        let flags = rustix::fs::fcntl_getfl(&engine.file)?;
+        let mut buffer = vec![0; unit];
+        let tried = rustix::fs::fcntl_setfl(&engine.file, flags | OFlags::DIRECT)
+            .map_err(std::io::Error::from)
+            .and_then(|()| engine.read(unit as u64, &mut buffer));
+        if tried.is_err() {
+            rustix::fs::fcntl_setfl(&engine.file, flags - OFlags::DIRECT)?;
+            engine.direct = false;
+            engine.read(unit as u64, &mut buffer)?;
+        }
+        Ok(engine)
+    }
+
+    /// Whether the host's page cache is passed by.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Whether batches go through io_uring, as far as is known.
+    pub(super) fn has_rings(&self) -> bool {
+        self.has_rings.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn forbid_rings(&self) {
+        self.has_rings.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.one(&mut Transfer::Read { offset, into })
+    }
+
+    pub(super) fn write(&self, offset: u64, from: &[u8]) -> std::io::Result<()> {
+        self.one(&mut Transfer::Write { offset, from })
+    }
+
+    fn one(&self, transfer: &mut Transfer<'_>) -> std::io::Result<()> {
+        self.show(transfer)?;
+        let mut prepared = self.prepare(transfer);
+        let done = prepared.finish(&self.file, 0);
+        self.release(prepared);
+        done
+    }
+
+    /// Carries out all transfers, in any order, and waits for them. One result each.
+    pub(super) fn run(&self, transfers: &mut [Transfer<'_>]) -> Vec<std::io::Result<()>> {
+        let ring = if transfers.len() > 1 { self.take_ring() } else { None };
+        let Some(mut ring) = ring else {
+            return transfers.iter_mut().map(|transfer| self.one(transfer)).collect();
+        };
+        let shown: Vec<_> = transfers.iter().map(|transfer| self.show(transfer)).collect();
+        let mut prepared: Vec<_> = transfers.iter_mut().map(|transfer| self.prepare(transfer)).collect();
+        let moved = submit_all(&mut ring, types::Fd(self.file.as_raw_fd()), &mut prepared);
+        self.rings.lock().push(ring);
+        let mut results = Vec::with_capacity(moved.len());
+        for ((mut prepared, moved), shown) in prepared.into_iter().zip(moved).zip(shown) {
+            results.push(shown.and(self.complete(&mut prepared, moved)));
+            self.release(prepared);
+        }
+        results
+    }
+
+    fn show(&self, transfer: &Transfer<'_>) -> std::io::Result<()> {
+        match transfer {
+            Transfer::Read { .. } => Ok(()),
+            Transfer::Write { offset, from } => self.watch.write(*offset, from),
+        }
+    }
+
+    /// What the kernel said of one transfer, after what it left undone is done.
+    fn complete(&self, prepared: &mut Prepared<'_, '_>, moved: i32) -> std::io::Result<()> {
+        match usize::try_from(moved) {
+            Ok(moved) if moved == prepared.len() => Ok(()),
+            Ok(moved) => prepared.finish(&self.file, moved),
+            Err(_) => {
+                let errno = Errno::from_raw_os_error(-moved);
+                let again = matches!(errno, Errno::AGAIN | Errno::INTR);
+                if again { prepared.finish(&self.file, 0) } else { Err(errno.into()) }
+            }
+        }
+    }
+
+    /// Makes durable what was written before.
+    pub(super) fn sync(&self) -> std::io::Result<()> {
+        self.file.sync_data()?;
+        self.watch.sync()
+    }
+
+    /// Takes blocks of the host for a range; not every host can.
+    pub(super) fn allocate(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+        let flags = FallocateFlags::KEEP_SIZE;
+        retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
+    }
+
+    /// Gives the host's blocks of a range back; not every host can.
+    pub(super) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+        self.watch.punch(offset, bytes);
+        let flags = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+        retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
+    }
+
+    fn take_ring(&self) -> Option<IoUring> {
+        if !self.has_rings() {
+            return None;
+        }
+        if let Some(ring) = self.rings.lock().pop() {
+            return Some(ring);
+        }
+        let made = IoUring::new(DEPTH);
+        if made.is_err() {
+            self.has_rings.store(false, Ordering::Relaxed);
+        }
+        made.ok()
+    }
+
+    fn prepare<'t, 'a>(&self, transfer: &'t mut Transfer<'a>) -> Prepared<'t, 'a> {
+        let (address, length) = match transfer {
+            Transfer::Read { into, .. } => (into.as_ptr().addr(), into.len()),
+            Transfer::Write { from, .. } => (from.as_ptr().addr(), from.len()),
+        };
+        if !self.direct || address.is_multiple_of(ALIGNMENT) {
+            return Prepared { transfer, bounce: None };
+        }
+        let mut buffer = self.buffers.take(length);
+        if let Transfer::Write { from, .. } = transfer {
+            buffer.bytes_mut()[..length].copy_from_slice(from);
+        }
+        Prepared { transfer, bounce: Some(buffer) }
+    }
+
+    fn release(&self, prepared: Prepared<'_, '_>) {
+        let Some(buffer) = prepared.bounce else { return };
+        if let Transfer::Read { into, .. } = prepared.transfer {
+            let length = into.len();
+            into.copy_from_slice(&buffer.bytes()[..length]);
+        }
+        self.buffers.give(buffer);
+    }
+}
+
+/// Submits every transfer and waits until all have completed; what the kernel said of each.
+fn submit_all(ring: &mut IoUring, fd: types::Fd, prepared: &mut [Prepared<'_, '_>]) -> Vec<i32> {
+    let mut moved = vec![0; prepared.len()];
+    let (mut next, mut under_way) = (0, 0);
+    while next < prepared.len() || under_way > 0 {
+        while next < prepared.len() && under_way < DEPTH {
+            let entry = prepared[next].entry(fd).user_data(next as u64);
+            // SAFETY: the memory that the entry names is owned or exclusively borrowed by
+            // `prepared[next]`, which is not touched again before this function returns; and it
+            // returns (or unwinds) only after every completion was seen.
+            let pushed = unsafe { ring.submission().push(&entry) };
+            pushed.expect("the ring has DEPTH places and fewer commands are under way");
+            next += 1;
+            under_way += 1;
+        }
+        wait(ring);
+        for completion in ring.completion() {
+            moved[completion.user_data() as usize] = completion.result();
+            under_way -= 1;
+        }
+    }
+    moved
+}
+
+fn wait(ring: &mut IoUring) {
+    if let Err(error) = ring.submit_and_wait(1) {
+        let again = [Errno::INTR, Errno::AGAIN, Errno::BUSY].map(|errno| Some(errno.raw_os_error()));
+        if !again.contains(&error.raw_os_error()) {
+            eprintln!("polder: io_uring failed with commands under way: {error}");
+            std::process::abort();
+        }
+    }
+}
+
+fn retry(mut call: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+fn ignore_unsupported(errno: Errno) -> Result<(), Errno> {
+    let unsupported = matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::INVAL);
+    if unsupported { Ok(()) } else { Err(errno) }
+}
+
+#[cfg(test)]
+pub(super) use watch::HostChange;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+use std::io::Write as _;
+
+use super::*;
+
+/// An engine on an unnamed file of 1 MiB whose every block is filled with its number.
+fn numbered() -> Engine {
+    let mut file = tempfile::tempfile().unwrap();
+    for number in 0..=255u8 {
+        file.write_all(&[number; 4096]).unwrap();
+    }
+    Engine::new(file, 4096).unwrap()
+}
+
+/// A hundred reads and as many writes, from memory that is not aligned.
+fn shuffle(engine: &Engine) {
+    let mut found = vec![0u8; 100 * 4096 + 1];
+    let written: Vec<Vec<u8>> = (0..100u8).map(|number| vec![number ^ 0xff; 4097]).collect();
+    let mut transfers = Vec::new();
+    for (number, into) in found[1..].chunks_mut(4096).enumerate() {
+        transfers.push(Transfer::Read { offset: number as u64 * 4096, into });
+        let from = &written[number][1..];
+        transfers.push(Transfer::Write { offset: (number as u64 + 128) * 4096, from });
+    }
+    engine.run(&mut transfers).into_iter().for_each(|result| result.unwrap());
+    for (number, block) in found[1..].chunks(4096).enumerate() {
+        assert!(block.iter().all(|&byte| byte == number as u8));
+    }
+    let mut back = vec![0; 100 * 4096];
+    engine.read(128 * 4096, &mut back).unwrap();
+    for (number, block) in back.chunks(4096).enumerate() {
+        assert!(block.iter().all(|&byte| byte == number as u8 ^ 0xff));
+    }
+}
+
+#[test]
+fn a_batch_larger_than_the_ring_is_done_as_a_whole() {
+    shuffle(&numbered());
+}
+
+#[test]
+fn where_io_uring_is_not_permitted_batches_are_done_one_by_one() {
+    let engine = numbered();
+    engine.forbid_rings();
+    shuffle(&engine);
+    assert!(engine.rings.lock().is_empty());
+}
+
+#[test]
+fn a_transfer_beyond_the_end_fails_alone() {
+    for rings in [true, false] {
+        let engine = numbered();
+        if !rings {
+            engine.forbid_rings();
+        }
+        let (mut good, mut bad) = (vec![0; 4096], vec![0; 8192]);
+        let mut transfers = [
+            Transfer::Read { offset: 255 * 4096, into: &mut bad },
+            Transfer::Read { offset: 7 * 4096, into: &mut good },
+        ];
+        let results = engine.run(&mut transfers);
+        assert_eq!(results[0].as_ref().unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+        assert!(results[1].is_ok() && good == [7; 4096]);
+    }
+}
+
+#[test]
+fn buffers_are_aligned_and_used_again() {
+    let buffers = Buffers::default();
+    let buffer = buffers.take(5000);
+    assert_eq!((buffer.bytes().len(), buffer.bytes().as_ptr().addr() % ALIGNMENT), (8192, 0));
+    let address = buffer.bytes().as_ptr();
+    buffers.give(buffer);
+    assert_eq!(buffers.take(8192).bytes().as_ptr(), address);
+}

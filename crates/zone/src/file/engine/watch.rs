@@ -1,0 +1,81 @@
+//! Where tests look at what goes to the host, and make it fail. Outside tests it is nothing.
+
+use std::io::Result;
+
+/// Sees every change before the host does.
+#[derive(Default)]
+pub(in crate::file) struct Watch {
+    #[cfg(test)]
+    seen: rt::sync::Mutex<Vec<HostChange>>,
+    /// How many more writes and syncs succeed.
+    #[cfg(test)]
+    allowance: rt::sync::Mutex<Option<u32>>,
+}
+
+/// A change that the host is asked for.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(in crate::file) enum HostChange {
+    Write { offset: u64, bytes: Vec<u8> },
+    Punch { offset: u64, length: u64 },
+    Sync,
+}
+
+#[cfg(not(test))]
+impl Watch {
+    #[inline(always)]
+    pub(super) fn write(&self, _offset: u64, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn punch(&self, _offset: u64, _length: u64) {}
+
+    #[inline(always)]
+    pub(super) fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Watch {
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.seen.lock().push(HostChange::Write { offset, bytes: bytes.to_vec() });
+        self.spend()
+    }
+
+    pub(super) fn punch(&self, offset: u64, length: u64) {
+        self.seen.lock().push(HostChange::Punch { offset, length });
+    }
+
+    /// A sync counts from when it is over: it is seen after it was done.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.spend()?;
+        self.seen.lock().push(HostChange::Sync);
+        Ok(())
+    }
+
+    fn spend(&self) -> Result<()> {
+        match &mut *self.allowance.lock() {
+            Some(0) => Err(std::io::Error::other("a fault was injected")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Lets so many writes and syncs succeed, and all fail from then on; `None` heals.
+    pub(in crate::file) fn fail_after(&self, successes: Option<u32>) {
+        *self.allowance.lock() = successes;
+    }
+
+    pub(in crate::file) fn seen(&self) -> Vec<HostChange> {
+        self.seen.lock().clone()
+    }
+
+    pub(in crate::file) fn seen_count(&self) -> usize {
+        self.seen.lock().len()
+    }
+}

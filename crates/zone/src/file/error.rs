@@ -1,0 +1,113 @@
+//! Why a file cannot be made or used as a volume, each in one line that says what to do.
+
+use std::path::{Path, PathBuf};
+
+use crate::DeviceError;
+
+/// What is wrong with a file, or with what was asked for it.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// There is no such file.
+    #[error("{}: no such file; make a volume there first (polder mkfs)", .0.display())]
+    NotFound(PathBuf),
+    /// Another process has it open.
+    #[error("{} is in use by another process; unmount it or end that process first", .0.display())]
+    InUse(PathBuf),
+    /// It holds something that is not Polder's.
+    #[error("{} is not a Polder volume: it holds {what}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What is there, as far as can be told.
+        what: String,
+    },
+    /// A volume is to be made where something else is.
+    #[error("{} already holds {what}; use --force to overwrite it", path.display())]
+    HoldsData {
+        /// The file.
+        path: PathBuf,
+        /// What is there, as far as can be told.
+        what: String,
+    },
+    /// A later release made it.
+    #[error(
+        "{}: format version {version}, features {features:#x}: made by a later release of Polder; use that release",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version found.
+        version: u32,
+        /// The features found that this release does not know.
+        features: u64,
+    },
+    /// A later release made it with a feature that must be known to write it.
+    #[error("{}: has features that this release can only read; open it for reading only", .0.display())]
+    OnlyReadable(PathBuf),
+    /// The end of the file is missing.
+    #[error("{} is cut short: it has {found} of its {expected} bytes; restore the whole file", path.display())]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it has.
+        found: u64,
+        /// Bytes that it had when it was made.
+        expected: u64,
+    },
+    /// Both copies of the header are unreadable.
+    #[error("{}: both copies of the file's header are damaged; restore its first 8 KiB from a copy", .0.display())]
+    Damaged(PathBuf),
+    /// Fewer zones than a volume needs would fit.
+    #[error(
+        "{size} bytes are too few for {zones} zones; the smallest volume with this block and zone size has {smallest} bytes"
+    )]
+    TooSmall {
+        /// Bytes asked for.
+        size: u64,
+        /// Zones that a volume has at least.
+        zones: u32,
+        /// Bytes needed for them.
+        smallest: u64,
+    },
+    /// A number that cannot be.
+    #[error("{option} {value}: {why}")]
+    Option {
+        /// Which option.
+        option: &'static str,
+        /// What was asked for.
+        value: u64,
+        /// Why it cannot be.
+        why: &'static str,
+    },
+    /// The host's file system has no room for it.
+    #[error("{}: the file system that holds it has no room for {size} bytes; free some or make it smaller", path.display())]
+    HostFull {
+        /// The file.
+        path: PathBuf,
+        /// Bytes asked for.
+        size: u64,
+    },
+    /// The system refused.
+    #[error("{}: cannot {operation}: {reason}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        operation: &'static str,
+        /// The system's words.
+        reason: String,
+    },
+}
+
+impl FileError {
+    pub(super) fn io(path: &Path, operation: &'static str, error: impl std::fmt::Display) -> Self {
+        FileError::Io { path: path.to_owned(), operation, reason: error.to_string() }
+    }
+}
+
+impl From<FileError> for DeviceError {
+    fn from(error: FileError) -> Self {
+        DeviceError::Unusable(error.to_string())
+    }
+}

@@ -1,0 +1,273 @@
+//! The bytes at the start of a volume's file, outside all zones: header and states of the zones.
+//!
+//! ```text
+//!   0        header
+//!   4096     header, once more
+//!   ...      first slot of every zone   (32 bytes each, the table a whole number of pages)
+//!   ...      second slot of every zone
+//!   ...      zones, one after the other
+//! ```
+//!
+//! A page is 4096 bytes or one block, whichever is larger. The header never changes. The slots of a
+//! zone are written in turn, so that the newest one is never overwritten; a slot lies within one
+//! sector of 512 bytes, which the disk writes as a whole or not at all.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::format::checksum;
+use crate::{Address, Blocks, FsId, Geometry, ZoneId, ZoneInfo, ZoneState};
+
+/// The magic number at the start of a volume's file.
+pub const FILE_MAGIC: [u8; 8] = *b"POLDERF1";
+/// The version that this code writes and reads.
+pub const FILE_VERSION: u32 = 1;
+/// Where the second copy of the header is, and how much of the file one copy takes.
+pub const HEADER_BYTES: usize = 4096;
+/// The largest file, so that no offset overflows.
+pub const FILE_BYTES_MAX: u64 = 1 << 62;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = size_of::<Slot>();
+/// Set in [`FileHeader::flags`] when the host's blocks are never given back.
+pub const FLAG_PREALLOCATED: u32 = 1;
+
+/// The stored header: 128 bytes, then zeros to [`HEADER_BYTES`].
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FileHeader {
+    /// [`FILE_MAGIC`].
+    pub magic: [u8; 8],
+    /// CRC-32C of the whole copy with this field zero.
+    pub checksum: U32,
+    /// [`FILE_VERSION`].
+    pub version: U32,
+    /// The volume.
+    pub fs_id: [u8; 16],
+    /// Features that a reader that does not know them may ignore.
+    pub features_compatible: U64,
+    /// Features without which the file may be read but not written.
+    pub features_read_only: U64,
+    /// Features without which the file may not be touched.
+    pub features_incompatible: U64,
+    /// Bytes of a logical block.
+    pub block_size: U32,
+    /// Number of zones.
+    pub zones: U32,
+    /// Blocks of every zone but the last.
+    pub zone_blocks: U32,
+    /// Blocks of the last zone; at most `zone_blocks`.
+    pub last_zone_blocks: U32,
+    /// How many zones may be open.
+    pub max_open: U32,
+    /// How many zones may be active.
+    pub max_active: U32,
+    /// [`FLAG_PREALLOCATED`].
+    pub flags: U32,
+    /// Zero.
+    pub reserved: [u8; 44],
+}
+
+const _: () = assert!(size_of::<FileHeader>() == 128);
+
+/// The stored state of one zone.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Slot {
+    /// CRC-32C of the slot with this field zero.
+    pub checksum: U32,
+    /// The zone.
+    pub zone: U32,
+    /// Counts the states of this zone; the greater of the two slots is the newer.
+    pub generation: U64,
+    /// The write pointer, in blocks.
+    pub pointer: U32,
+    /// The low bits of the volume's id, so that the slot of another volume is not taken for ours.
+    pub volume: U32,
+    /// 0 empty, 1 active, 2 full, 3 read-only, 4 offline.
+    pub state: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+
+const _: () = assert!(size_of::<Slot>() == 32);
+
+/// Where everything in the file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) geometry: Geometry,
+    pub(crate) last_zone_blocks: Blocks,
+    pub(crate) preallocated: bool,
+}
+
+impl Layout {
+    /// The unit in which the region before the zones is written.
+    pub(crate) fn page_bytes(&self) -> usize {
+        (self.geometry.block_size as usize).max(4096)
+    }
+
+    /// Bytes of one table of slots.
+    pub(crate) fn table_bytes(&self) -> usize {
+        (self.geometry.zones as usize * SLOT_BYTES).next_multiple_of(self.page_bytes())
+    }
+
+    /// Where the first or the second table of slots begins.
+    pub(crate) fn table_offset(&self, table: usize) -> u64 {
+        let headers = (2 * HEADER_BYTES).next_multiple_of(self.page_bytes());
+        (headers + table * self.table_bytes()) as u64
+    }
+
+    /// Where a block is.
+    pub(crate) fn offset(&self, zone: ZoneId, block: Blocks) -> u64 {
+        let blocks = u64::from(zone.0) * u64::from(self.geometry.zone_blocks) + u64::from(block);
+        self.table_offset(2) + blocks * u64::from(self.geometry.block_size)
+    }
+
+    /// How many blocks a zone has.
+    pub(crate) fn capacity(&self, zone: ZoneId) -> Blocks {
+        if zone.0 + 1 == self.geometry.zones { self.last_zone_blocks } else { self.geometry.zone_blocks }
+    }
+
+    /// Bytes of a zone.
+    pub(crate) fn zone_bytes(&self, zone: ZoneId) -> u64 {
+        u64::from(self.capacity(zone)) * u64::from(self.geometry.block_size)
+    }
+
+    /// Bytes that the file has to have.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        let last = ZoneId(self.geometry.zones - 1);
+        self.offset(last, self.last_zone_blocks)
+    }
+
+    /// Bytes of the largest append that the file device takes: 1 MiB, or a zone that is smaller.
+    pub(crate) fn max_append(block_size: u32, zone_blocks: Blocks) -> Blocks {
+        ((1 << 20) / block_size).min(zone_blocks)
+    }
+}
+
+/// One copy of the header.
+pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
+    let geometry = &layout.geometry;
+    let header = FileHeader {
+        magic: FILE_MAGIC,
+        checksum: U32::ZERO,
+        version: U32::new(FILE_VERSION),
+        fs_id: fs_id.0,
+        features_compatible: U64::ZERO,
+        features_read_only: U64::ZERO,
+        features_incompatible: U64::ZERO,
+        block_size: U32::new(geometry.block_size),
+        zones: U32::new(geometry.zones),
+        zone_blocks: U32::new(geometry.zone_blocks),
+        last_zone_blocks: U32::new(layout.last_zone_blocks),
+        max_open: U32::new(geometry.max_open),
+        max_active: U32::new(geometry.max_active),
+        flags: U32::new(if layout.preallocated { FLAG_PREALLOCATED } else { 0 }),
+        reserved: [0; 44],
+    };
+    let mut copy = vec![0; HEADER_BYTES];
+    copy[..size_of::<FileHeader>()].copy_from_slice(header.as_bytes());
+    let sum = checksum(&[&copy]);
+    copy[8..12].copy_from_slice(&sum.to_le_bytes());
+    copy
+}
+
+/// Why the start of a file is not the header of a volume that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoHeader {
+    Foreign,
+    Damaged,
+    Newer { version: u32, features: u64 },
+}
+
+/// Reads one copy of the header; any bytes may be offered. True when it may be written as well.
+pub(crate) fn decode_header(copy: &[u8]) -> Result<(FsId, Layout, bool), NoHeader> {
+    let (header, _) = FileHeader::read_from_prefix(copy).map_err(|_| NoHeader::Foreign)?;
+    if header.magic != FILE_MAGIC {
+        return Err(NoHeader::Foreign);
+    }
+    if copy.len() < HEADER_BYTES
+        || checksum(&[&copy[..8], &[0; 4], &copy[12..HEADER_BYTES]]) != header.checksum.get()
+    {
+        return Err(NoHeader::Damaged);
+    }
+    let (version, features) = (header.version.get(), header.features_incompatible.get());
+    if version != FILE_VERSION || features != 0 {
+        return Err(NoHeader::Newer { version, features });
+    }
+    let layout = layout_of(&header).ok_or(NoHeader::Damaged)?;
+    Ok((FsId(header.fs_id), layout, header.features_read_only.get() == 0))
+}
+
+/// The layout, if these numbers can be one.
+fn layout_of(header: &FileHeader) -> Option<Layout> {
+    let (block_size, zones) = (header.block_size.get(), header.zones.get());
+    let (zone_blocks, last_zone_blocks) = (header.zone_blocks.get(), header.last_zone_blocks.get());
+    let (max_open, max_active) = (header.max_open.get(), header.max_active.get());
+    let possible = block_size.is_power_of_two()
+        && (512..=65536).contains(&block_size)
+        && (1..=Address::ZONES_MAX).contains(&zones)
+        && (1..=Address::BLOCKS_MAX).contains(&zone_blocks)
+        && (1..=zone_blocks).contains(&last_zone_blocks)
+        && (1..=max_active).contains(&max_open)
+        && u64::from(zones) * u64::from(zone_blocks) <= FILE_BYTES_MAX / u64::from(block_size);
+    let max_append = Layout::max_append(block_size.max(512), zone_blocks);
+    let geometry = Geometry { block_size, zones, zone_blocks, max_open, max_active, max_append };
+    let preallocated = header.flags.get() & FLAG_PREALLOCATED != 0;
+    possible.then_some(Layout { geometry, last_zone_blocks, preallocated })
+}
+
+fn state_number(state: ZoneState) -> u8 {
+    match state {
+        ZoneState::Empty => 0,
+        ZoneState::Open | ZoneState::Closed => 1,
+        ZoneState::Full => 2,
+        ZoneState::ReadOnly => 3,
+        ZoneState::Offline => 4,
+    }
+}
+
+/// The slot that records this state. Which zones are open is not recorded, only which are active.
+pub(crate) fn encode_slot(fs_id: FsId, zone: ZoneId, info: &ZoneInfo, generation: u64) -> [u8; SLOT_BYTES] {
+    let mut slot = Slot {
+        checksum: U32::ZERO,
+        zone: U32::new(zone.0),
+        generation: U64::new(generation),
+        pointer: U32::new(info.pointer),
+        volume: U32::new(volume_bits(fs_id)),
+        state: state_number(info.state),
+        reserved: [0; 7],
+    };
+    slot.checksum = U32::new(checksum(&[slot.as_bytes()]));
+    zerocopy::transmute!(slot)
+}
+
+/// Reads a slot of this zone: its generation, state and pointer. `None` when it is damaged.
+pub(crate) fn decode_slot(
+    fs_id: FsId,
+    zone: ZoneId,
+    bytes: &[u8],
+    capacity: Blocks,
+) -> Option<(u64, ZoneInfo)> {
+    let (slot, _) = Slot::read_from_prefix(bytes).ok()?;
+    let sum = checksum(&[&[0; 4], &slot.as_bytes()[4..]]);
+    let pointer = slot.pointer.get();
+    let state = match slot.state {
+        0 => ZoneState::Empty,
+        1 => ZoneState::Closed,
+        2 => ZoneState::Full,
+        3 => ZoneState::ReadOnly,
+        4 => ZoneState::Offline,
+        _ => return None,
+    };
+    let valid = sum == slot.checksum.get()
+        && slot.zone.get() == zone.0
+        && slot.volume.get() == volume_bits(fs_id)
+        && pointer <= capacity
+        && (state != ZoneState::Empty || pointer == 0)
+        && (state != ZoneState::Closed || (1..capacity).contains(&pointer));
+    valid.then_some((slot.generation.get(), ZoneInfo { state, capacity, pointer }))
+}
+
+fn volume_bits(fs_id: FsId) -> u32 {
+    checksum(&[&fs_id.0])
+}

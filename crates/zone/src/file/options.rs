@@ -1,0 +1,147 @@
+//! What a new volume in a file looks like.
+
+use super::FileError;
+use super::format::{FILE_BYTES_MAX, Layout, SLOT_BYTES};
+use crate::{Address, Blocks, FsId, Geometry};
+
+/// A volume has at least so many zones.
+pub const ZONES_MIN: u32 = 16;
+/// The smallest zone, in blocks and in bytes: the larger counts.
+const ZONE_BLOCKS_MIN: u64 = 64;
+const ZONE_BYTES_MIN: u64 = 256 << 10;
+/// Zones that are chosen by themselves have from 4 to 256 MiB where at least [`ZONES_MIN`] of them fit.
+const ZONE_BYTES_USUAL: std::ops::RangeInclusive<u64> = 4 << 20..=256 << 20;
+
+/// What [`super::FileDevice::create`] is asked for.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// Bytes of the whole file; of a file or block device that is there, its own size when `None`.
+    pub size: Option<u64>,
+    /// Bytes of a logical block: a power of two from 512 to 65536.
+    pub block_size: u32,
+    /// Bytes of a zone, any multiple of the block size; chosen from the size when `None`.
+    pub zone_bytes: Option<u64>,
+    /// How many zones may be open at once; at least 6.
+    pub max_open: u32,
+    /// How many zones may be active at once; at least `max_open`.
+    pub max_active: u32,
+    /// Whether all of the host's blocks are taken at once and never given back.
+    pub preallocate: bool,
+    /// The volume.
+    pub fs_id: FsId,
+    /// Whether what the file holds may be overwritten.
+    pub force: bool,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        FileOptions {
+            size: None,
+            block_size: 4096,
+            zone_bytes: None,
+            max_open: 14,
+            max_active: 14,
+            preallocate: false,
+            fs_id: FsId::default(),
+            force: false,
+        }
+    }
+}
+
+impl FileOptions {
+    /// Where everything is in a file of `size` bytes.
+    pub(super) fn layout(&self, size: u64) -> Result<Layout, FileError> {
+        self.check_limits()?;
+        if size > FILE_BYTES_MAX {
+            let why = "no file is that large";
+            return Err(FileError::Option { option: "size", value: size, why });
+        }
+        let block = u64::from(self.block_size);
+        let smallest = (ZONE_BLOCKS_MIN * block).max(ZONE_BYTES_MIN);
+        let zone_bytes = match self.zone_bytes {
+            Some(bytes) => self.check_zone_bytes(bytes, smallest)?,
+            None => self.usual_zone_bytes(size, smallest),
+        };
+        let blocks = |bytes: u64| (bytes / block) as Blocks;
+        let fitting = self.with_zones(size / zone_bytes, blocks(zone_bytes), blocks(zone_bytes));
+        let mut zones = u64::from(fitting.geometry.zones);
+        while zones > 0 && self.with_zones(zones, blocks(zone_bytes), blocks(zone_bytes)).file_bytes() > size
+        {
+            zones -= 1;
+        }
+        if zones < u64::from(ZONES_MIN) {
+            let needed = self.zone_bytes.unwrap_or(smallest);
+            let smallest = self.with_zones(ZONES_MIN.into(), blocks(needed), blocks(needed)).file_bytes();
+            return Err(FileError::TooSmall { size, zones: ZONES_MIN, smallest });
+        }
+        Ok(self.with_runt(size, zones, blocks(zone_bytes), blocks(smallest)))
+    }
+
+    /// Adds what is left after the whole zones as one more, if that is at least half a zone.
+    fn with_runt(&self, size: u64, zones: u64, zone_blocks: Blocks, smallest: Blocks) -> Layout {
+        let whole = self.with_zones(zones, zone_blocks, zone_blocks);
+        let start = self.with_zones(zones + 1, zone_blocks, zone_blocks).file_bytes()
+            - u64::from(zone_blocks) * u64::from(self.block_size);
+        let left = (size.saturating_sub(start) / u64::from(self.block_size)) as Blocks;
+        if left < smallest.max(zone_blocks / 2) || zones >= u64::from(Address::ZONES_MAX) {
+            return whole;
+        }
+        self.with_zones(zones + 1, zone_blocks, left)
+    }
+
+    fn with_zones(&self, zones: u64, zone_blocks: Blocks, last_zone_blocks: Blocks) -> Layout {
+        let geometry = Geometry {
+            block_size: self.block_size,
+            zones: zones.clamp(1, Address::ZONES_MAX.into()) as u32,
+            zone_blocks,
+            max_open: self.max_open,
+            max_active: self.max_active,
+            max_append: Layout::max_append(self.block_size, zone_blocks),
+        };
+        Layout { geometry, last_zone_blocks, preallocated: self.preallocate }
+    }
+
+    /// The largest power of two of at most a 128th, between 4 and 256 MiB; smaller if too few fit.
+    fn usual_zone_bytes(&self, size: u64, smallest: u64) -> u64 {
+        let (low, high) = (*ZONE_BYTES_USUAL.start(), *ZONE_BYTES_USUAL.end());
+        let mut bytes = (1 << (size / 128).max(1).ilog2()).clamp(low, high).max(smallest);
+        let zones = u64::from(ZONES_MIN);
+        let region = 4 * 65536 + 2 * zones * SLOT_BYTES as u64;
+        while bytes > smallest && zones * bytes + region > size {
+            bytes /= 2;
+        }
+        bytes
+    }
+
+    fn check_limits(&self) -> Result<(), FileError> {
+        let wrong = |option, value: u32, why| Err(FileError::Option { option, value: value.into(), why });
+        if !self.block_size.is_power_of_two() || !(512..=65536).contains(&self.block_size) {
+            return wrong("block size", self.block_size, "it has to be a power of two from 512 to 65536");
+        }
+        if self.max_open < 6 {
+            return wrong("open zones", self.max_open, "at least 6 have to be possible");
+        }
+        if self.max_active < self.max_open {
+            return wrong(
+                "active zones",
+                self.max_active,
+                "at least as many as open zones have to be possible",
+            );
+        }
+        Ok(())
+    }
+
+    fn check_zone_bytes(&self, bytes: u64, smallest: u64) -> Result<u64, FileError> {
+        let wrong = |why| Err(FileError::Option { option: "zone size", value: bytes, why });
+        if !bytes.is_multiple_of(self.block_size.into()) {
+            return wrong("it has to be a multiple of the block size");
+        }
+        if bytes < smallest {
+            return wrong("a zone has at least 256 KiB and at least 64 blocks");
+        }
+        if bytes / u64::from(self.block_size) > u64::from(Address::BLOCKS_MAX) {
+            return wrong("a zone has at most 2^28 blocks");
+        }
+        Ok(bytes)
+    }
+}

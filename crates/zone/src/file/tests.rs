@@ -1,0 +1,288 @@
+//! What the host may have kept when its power went: every moment of a random history, and of the
+//! writes since the last sync any subset of their sectors.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rt::random::Rng;
+
+use super::engine::HostChange;
+use super::*;
+
+const ZONES: u32 = 5;
+const SECTOR: usize = 512;
+
+/// What the device promised about one zone, and what else may be found.
+#[derive(Clone, Debug, Default)]
+struct Promise {
+    /// The tags of the blocks that the last flush promised.
+    durable: Vec<u8>,
+    /// Whether it was reset since.
+    is_reset: bool,
+    /// Whether its end was asked for in either life.
+    is_finished: bool,
+    /// The tags of all blocks of the present life.
+    now: Vec<u8>,
+    /// Most blocks that the life of `durable` had.
+    blocks_max: usize,
+    /// Most blocks that any life since then had.
+    new_blocks_max: usize,
+}
+
+/// A device, what it was asked, and what it promised when the host had seen so many changes.
+struct History {
+    device: FileDevice,
+    promises: Vec<Promise>,
+    marks: Vec<(usize, Vec<Promise>)>,
+    next_tag: u8,
+}
+
+impl History {
+    fn new(path: &Path) -> Self {
+        let options = FileOptions { size: Some(5 << 20), ..FileOptions::default() };
+        let device = FileDevice::create(path, &options).unwrap();
+        let promises = vec![Promise::default(); ZONES as usize];
+        History { device, marks: vec![(0, promises.clone())], promises, next_tag: 1 }
+    }
+
+    fn step(&mut self, rng: &mut Rng) {
+        let zone = rng.u32(0..ZONES);
+        match rng.u32(0..10) {
+            0..5 => self.append(zone, rng.usize(1..6)),
+            5 => self.batch(rng),
+            6 | 7 => self.flush(),
+            8 => self.reset(zone),
+            _ => self.finish(zone),
+        }
+        self.marks.push((self.device.engine.watch.seen_count(), self.promises.clone()));
+    }
+
+    fn tags(&mut self, count: usize) -> Vec<u8> {
+        (0..count)
+            .map(|_| {
+                self.next_tag = self.next_tag % 250 + 1;
+                self.next_tag
+            })
+            .collect()
+    }
+
+    fn note(&mut self, zone: u32, tags: &[u8]) {
+        let promise = &mut self.promises[zone as usize];
+        promise.now.extend_from_slice(tags);
+        let most = if promise.is_reset { &mut promise.new_blocks_max } else { &mut promise.blocks_max };
+        *most = promise.now.len().max(*most);
+    }
+
+    fn append(&mut self, zone: u32, blocks: usize) {
+        let tags = self.tags(blocks);
+        if self.device.append(ZoneId(zone), &bytes(&tags)).is_ok() {
+            self.note(zone, &tags);
+        }
+    }
+
+    fn batch(&mut self, rng: &mut Rng) {
+        let parts: Vec<_> = (0..4).map(|_| (rng.u32(0..ZONES), self.tags(2))).collect();
+        let written: Vec<_> = parts.iter().map(|(zone, tags)| (ZoneId(*zone), bytes(tags))).collect();
+        let mut batch: Vec<_> =
+            written.iter().map(|(zone, from)| Command::Append { zone: *zone, from }).collect();
+        let outputs = self.device.run(&mut batch);
+        for ((zone, tags), output) in parts.into_iter().zip(outputs) {
+            if output.is_ok() {
+                self.note(zone, &tags);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.device.flush().unwrap();
+        for (zone, promise) in (0..).zip(&mut self.promises) {
+            promise.durable = promise.now.clone();
+            promise.blocks_max = promise.now.len();
+            promise.new_blocks_max = 0;
+            promise.is_reset = false;
+            promise.is_finished = self.device.report_zone(ZoneId(zone)).unwrap().state == ZoneState::Full;
+        }
+    }
+
+    fn reset(&mut self, zone: u32) {
+        self.device.reset(ZoneId(zone)).unwrap();
+        let promise = &mut self.promises[zone as usize];
+        (promise.is_reset, promise.now) = (true, Vec::new());
+    }
+
+    fn finish(&mut self, zone: u32) {
+        self.device.finish(ZoneId(zone)).unwrap();
+        self.promises[zone as usize].is_finished = true;
+    }
+}
+
+fn bytes(tags: &[u8]) -> Vec<u8> {
+    tags.iter().flat_map(|&tag| [tag; 4096]).collect()
+}
+
+/// How much of what was not yet synced the host has kept.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    All,
+    Nothing,
+    OnlySlots,
+    OnlyZones,
+    AnySectors,
+}
+
+/// Lets the host carry out a change, as far as it keeps each sector.
+fn apply(file: &mut [u8], change: &HostChange, mut keeps: impl FnMut(u64) -> bool) {
+    let (offset, bytes) = match change {
+        HostChange::Sync => return,
+        HostChange::Write { offset, bytes } => (*offset, bytes.clone()),
+        HostChange::Punch { offset, length } => (*offset, vec![0; *length as usize]),
+    };
+    for (sector, bytes) in (0..).zip(bytes.chunks(SECTOR)) {
+        let offset = offset + sector * SECTOR as u64;
+        if keeps(offset) {
+            file[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+}
+
+/// Files that the host may have when it had synced this much and was asked for
+/// these changes since.
+fn files_after(synced: &[u8], window: &[HostChange], zones_offset: u64, rng: &mut Rng) -> Vec<Vec<u8>> {
+    let mut files = Vec::new();
+    for kept in [Kept::All, Kept::Nothing, Kept::OnlySlots, Kept::OnlyZones, Kept::AnySectors] {
+        let mut file = synced.to_vec();
+        for change in window {
+            apply(&mut file, change, |offset| match kept {
+                Kept::All => true,
+                Kept::Nothing => false,
+                Kept::OnlySlots => offset < zones_offset,
+                Kept::OnlyZones => offset >= zones_offset,
+                Kept::AnySectors => rng.bool(),
+            });
+        }
+        files.push(file);
+        if window.is_empty() {
+            break;
+        }
+    }
+    files
+}
+
+/// Whether a zone is one that these promises allow; `next` is what they become by the command that
+/// was under way.
+fn check(device: &FileDevice, zone: ZoneId, promise: &Promise, next: &Promise) {
+    let info = device.report_zone(zone).unwrap();
+    let story = format!("{zone:?} {info:?}, promised {promise:?}, then {next:?}");
+    let read = |count: usize| -> Vec<u8> {
+        let mut found = vec![0; count * 4096];
+        if count > 0 {
+            device.read(zone, 0, &mut found).unwrap();
+        }
+        found
+            .chunks(4096)
+            .map(|block| if block.iter().all(|b| *b == block[0]) { block[0] } else { 0 })
+            .collect()
+    };
+    assert!(info.state != ZoneState::Open && info.state != ZoneState::ReadOnly, "{story}");
+    assert!(info.state != ZoneState::Full || promise.is_finished || next.is_finished, "{story}");
+    let pointer = if info.state == ZoneState::Full { info.capacity } else { info.pointer } as usize;
+    let old_blocks_max = promise.blocks_max.max(if next.is_reset { 0 } else { next.now.len() });
+    let is_old = pointer >= promise.durable.len()
+        && (info.state == ZoneState::Full || pointer <= old_blocks_max)
+        && read(promise.durable.len()) == promise.durable;
+    let may_be_new = promise.is_reset || next.is_reset;
+    let new_blocks_max = promise.new_blocks_max.max(next.now.len());
+    let is_new = may_be_new && (info.state == ZoneState::Full || pointer <= new_blocks_max);
+    assert!(is_old || is_new, "{story}: found {:?}", read(promise.durable.len().min(pointer)));
+}
+
+/// Makes a file that holds `now` hold `wanted`; only what differs is written.
+fn change_file(path: &Path, now: &mut Vec<u8>, wanted: Vec<u8>) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    for (index, (now, wanted)) in (0..).zip(now.chunks(4096).zip(wanted.chunks(4096))) {
+        if now != wanted {
+            file.write_all_at(wanted, index * 4096).unwrap();
+        }
+    }
+    *now = wanted;
+}
+
+/// Lives through a random history, then through every power cut in it. The number of files checked.
+fn power_cuts(seed: u64) -> usize {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("volume");
+    let mut rng = Rng::with_seed(seed);
+    let mut history = History::new(&path);
+    let mut synced = std::fs::read(&path).unwrap();
+    let mut synced_count = 0;
+    (0..30).for_each(|_| history.step(&mut rng));
+    let seen = history.device.engine.watch.seen();
+    let zones_offset = history.device.layout.offset(ZoneId(0), 0);
+    let marks = history.marks;
+    drop(history.device);
+    let mut on_disk = std::fs::read(&path).unwrap();
+    let mut files = BTreeSet::new();
+    for n in 0..=seen.len() {
+        if n > 0 && matches!(seen[n - 1], HostChange::Sync) {
+            seen[synced_count..n].iter().for_each(|change| apply(&mut synced, change, |_| true));
+            synced_count = n;
+        }
+        let before = marks.partition_point(|(count, _)| *count <= n) - 1;
+        let (promises, next) = (&marks[before].1, &marks[(before + 1).min(marks.len() - 1)].1);
+        for file in files_after(&synced, &seen[synced_count..n], zones_offset, &mut rng) {
+            if !files.insert((crate::format::checksum(&[&file]), before)) {
+                continue;
+            }
+            change_file(&path, &mut on_disk, file);
+            let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+            for ((zone, promise), next) in (0..).map(ZoneId).zip(promises).zip(next) {
+                check(&device, zone, promise, next);
+            }
+        }
+    }
+    files.len()
+}
+
+#[test]
+fn a_power_cut_at_any_moment_keeps_every_promise() {
+    let files: usize = (0..6).map(power_cuts).sum();
+    println!("{files} distinct files");
+    assert!(files > 300, "{files}");
+}
+
+#[test]
+fn after_a_failed_flush_nothing_is_written_any_more() {
+    // The host may have dropped what it could not write and call the next flush a success.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("volume");
+    for successes in [0, 1] {
+        let options = FileOptions { size: Some(5 << 20), force: true, ..FileOptions::default() };
+        let device = FileDevice::create(&path, &options).unwrap();
+        device.append(ZoneId(0), &bytes(&[1, 2])).unwrap();
+        device.engine.watch.fail_after(Some(successes));
+        assert!(matches!(device.flush(), Err(DeviceError::Io { operation: "flush", .. })));
+        device.engine.watch.fail_after(None);
+        assert!(matches!(device.flush(), Err(DeviceError::Unusable(_))));
+        assert!(matches!(device.append(ZoneId(0), &bytes(&[3])), Err(DeviceError::Unusable(_))));
+        device.read(ZoneId(0), 0, &mut [0; 4096]).expect("what can be read is read");
+    }
+}
+
+#[test]
+fn a_failed_write_leaves_the_pointer_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = FileOptions { size: Some(5 << 20), ..FileOptions::default() };
+    let device = FileDevice::create(&directory.path().join("volume"), &options).unwrap();
+    let zone = ZoneId(0);
+    device.append(zone, &bytes(&[1, 2])).unwrap();
+    device.engine.watch.fail_after(Some(1));
+    let (first, second, third) = (bytes(&[3]), bytes(&[4]), bytes(&[5]));
+    let mut batch = [&first, &second, &third].map(|from| Command::Append { zone, from });
+    let outputs = device.run(&mut batch);
+    assert!(matches!(outputs[..], [Ok(2), Err(DeviceError::Io { .. }), Err(DeviceError::Io { .. })]));
+    assert_eq!(device.report_zone(zone).unwrap().pointer, 3);
+    device.engine.watch.fail_after(None);
+    assert_eq!(device.append(zone, &bytes(&[6])).unwrap(), 3);
+    device.flush().unwrap();
+}

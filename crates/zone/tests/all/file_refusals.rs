@@ -1,0 +1,241 @@
+//! Files that are not made or not opened, and what the user is told.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::zone::file::format::HEADER_BYTES;
+use crate::zone::file::{FileContents, FileDevice, FileError, FileOptions, OpenMode};
+use crate::zone::format::checksum;
+use crate::zone::{Device, FsId, ZoneId};
+
+fn options(size: u64) -> FileOptions {
+    FileOptions { size: Some(size), fs_id: FsId([9; 16]), ..FileOptions::default() }
+}
+
+fn with_volume(story: impl FnOnce(&Path)) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("volume");
+    FileDevice::create(&path, &options(24 << 20)).unwrap();
+    story(&path);
+}
+
+/// Lets `change` work on the header's two copies and makes their checksums right again.
+fn rewrite_header(path: &Path, change: impl Fn(&mut [u8])) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    for offset in [0, HEADER_BYTES as u64] {
+        let mut copy = vec![0; HEADER_BYTES];
+        file.read_exact_at(&mut copy, offset).unwrap();
+        change(&mut copy);
+        copy[8..12].fill(0);
+        let sum = checksum(&[&copy]);
+        copy[8..12].copy_from_slice(&sum.to_le_bytes());
+        file.write_all_at(&copy, offset).unwrap();
+    }
+}
+
+fn put(path: &Path, offset: u64, bytes: &[u8]) {
+    OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+/// What one is told when the volume is opened, in one line.
+fn refusal(path: &Path) -> String {
+    let error = FileDevice::open(path, OpenMode::ReadWrite).err().expect("it cannot be opened").to_string();
+    assert!(!error.contains('\n') && error.contains(path.to_str().unwrap()), "{error}");
+    error
+}
+
+/// A file of a mebibyte with these bytes somewhere.
+fn file_with(directory: &Path, offset: u64, bytes: &[u8]) -> PathBuf {
+    let path = directory.join("file");
+    std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+    put(&path, offset, bytes);
+    path
+}
+
+#[test]
+fn the_usual_shape_follows_from_the_size() {
+    let shape = |size: u64| {
+        let directory = tempfile::tempdir().unwrap();
+        let device = FileDevice::create(&directory.path().join("volume"), &options(size)).unwrap();
+        let geometry = device.geometry().clone();
+        let bytes: u64 = device.report().unwrap().iter().map(|zone| u64::from(zone.capacity) * 4096).sum();
+        let unused_most = (u64::from(geometry.zone_blocks) * 2048).max(256 << 10);
+        assert!(bytes <= size && size - bytes <= unused_most + 65536, "{size}: {bytes}");
+        assert_eq!((geometry.block_size, geometry.max_open, geometry.max_active), (4096, 14, 14));
+        (geometry.zone_blocks / 256, geometry.zones)
+    };
+    assert_eq!(shape(1 << 40), (256, 4096));
+    assert_eq!(shape(10 << 30), (64, 160));
+    assert_eq!(shape(1 << 30), (8, 128));
+    assert_eq!(shape(100 << 20), (4, 25));
+    assert_eq!(shape(64 << 20), (2, 32));
+    assert_eq!(shape(8 << 20).0, 0, "256 KiB");
+}
+
+#[test]
+fn too_small_a_volume_is_refused_with_the_smallest_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("volume");
+    for (block_size, zone_bytes) in [(512, None), (4096, None), (65536, None), (4096, Some(5 << 20))] {
+        let options = |size| FileOptions { block_size, zone_bytes, force: true, ..options(size) };
+        let Err(FileError::TooSmall { smallest, zones: 16, .. }) =
+            FileDevice::create(&path, &options(1 << 20))
+        else {
+            panic!("a mebibyte is too small")
+        };
+        assert!(!path.exists(), "what could not be made leaves nothing behind");
+        assert!(matches!(
+            FileDevice::create(&path, &options(smallest - 1)),
+            Err(FileError::TooSmall { smallest: again, .. }) if again == smallest
+        ));
+        let device = FileDevice::create(&path, &options(smallest)).unwrap();
+        assert_eq!(device.geometry().zones, 16);
+        drop(device);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_are_refused() {
+    let base = || options(64 << 20);
+    let wrong = [
+        FileOptions { block_size: 256, ..base() },
+        FileOptions { block_size: 5000, ..base() },
+        FileOptions { block_size: 131072, ..base() },
+        FileOptions { max_open: 5, ..base() },
+        FileOptions { max_open: 14, max_active: 13, ..base() },
+        FileOptions { zone_bytes: Some((1 << 20) + 1), ..base() },
+        FileOptions { zone_bytes: Some(128 << 10), ..base() },
+        FileOptions { zone_bytes: Some(1 << 41), ..base() },
+        FileOptions { size: None, ..base() },
+        FileOptions { size: Some(u64::MAX), ..base() },
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("volume");
+    for options in wrong {
+        let error = FileDevice::create(&path, &options).err().unwrap();
+        assert!(matches!(error, FileError::Option { .. }), "{error}");
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let nothing = directory.path().join("nothing");
+    assert!(refusal(&nothing).contains("no such file"));
+    assert_eq!(FileDevice::probe(&nothing).unwrap(), FileContents::Nothing);
+    let foreign = file_with(directory.path(), 0, b"XFSB");
+    assert!(refusal(&foreign).contains("not a Polder volume: it holds an XFS file system"));
+    std::fs::write(&foreign, b"short").unwrap();
+    assert!(refusal(&foreign).contains("not a Polder volume: it holds data of an unknown kind"));
+    std::fs::write(&foreign, b"").unwrap();
+    assert!(refusal(&foreign).contains("not a Polder volume: it holds nothing"));
+}
+
+#[test]
+fn a_volume_cut_short_is_refused() {
+    with_volume(|path| {
+        OpenOptions::new().write(true).open(path).unwrap().set_len(20 << 20).unwrap();
+        assert!(refusal(path).contains("cut short: it has 20971520 of its"), "{}", refusal(path));
+    });
+}
+
+#[test]
+fn a_later_format_is_refused() {
+    with_volume(|path| {
+        rewrite_header(path, |copy| copy[12] = 2);
+        assert!(refusal(path).contains("format version 2, features 0x0: made by a later release"));
+    });
+    with_volume(|path| {
+        rewrite_header(path, |copy| copy[48] = 0x10);
+        assert!(refusal(path).contains("format version 1, features 0x10: made by a later release"));
+        assert!(matches!(FileDevice::probe(path).unwrap(), FileContents::Other(_)));
+    });
+    with_volume(|path| {
+        rewrite_header(path, |copy| copy[40] = 1);
+        assert!(refusal(path).contains("can only read"));
+        FileDevice::open(path, OpenMode::ReadOnly).unwrap();
+    });
+    with_volume(|path| {
+        rewrite_header(path, |copy| copy[32] = 1);
+        FileDevice::open(path, OpenMode::ReadWrite).expect("a compatible feature stops nobody");
+    });
+}
+
+#[test]
+fn one_damaged_copy_of_the_header_does_no_harm_and_two_do() {
+    with_volume(|path| {
+        put(path, 100, &[0xff; 50]);
+        FileDevice::open(path, OpenMode::ReadWrite).unwrap();
+        put(path, 0, &[0; HEADER_BYTES]);
+        FileDevice::open(path, OpenMode::ReadWrite).unwrap();
+        put(path, 4096 + 100, &[0xff; 50]);
+        assert!(refusal(path).contains("both copies of the file's header are damaged"));
+    });
+}
+
+#[test]
+fn no_bytes_in_the_header_make_it_panic() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    with_volume(|path| {
+        let whole = std::fs::read(path).unwrap()[..2 * HEADER_BYTES].to_vec();
+        for round in 0..2000 {
+            let changes: Vec<(usize, u8)> = (0..round % 9)
+                .map(|_| (rng.usize(56..88), *rng.choice([0, 1, 0x10, 0x80, 0xff].iter()).unwrap()))
+                .collect();
+            rewrite_header(path, |copy| changes.iter().for_each(|&(at, byte)| copy[at] = byte));
+            // Any outcome but a panic: some of these numbers are a possible shape.
+            let _ = FileDevice::open(path, OpenMode::ReadOnly);
+            let _ = FileDevice::probe(path);
+            put(path, 0, &whole);
+        }
+    });
+}
+
+#[test]
+fn what_a_file_holds_is_not_overwritten_unasked() {
+    let directory = tempfile::tempdir().unwrap();
+    let known: [(u64, &[u8], &str); 9] = [
+        (0, b"XFSB", "an XFS file system"),
+        (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+        (0x10040, b"_BHRfS_M", "a btrfs file system"),
+        (4086, b"SWAPSPACE2", "a swap area"),
+        (510, &[0x55, 0xaa], "a partition table or boot sector"),
+        (512, b"EFI PART", "a GPT partition table"),
+        (0, b"LUKS\xba\xbe", "an encrypted LUKS volume"),
+        (65535, &[1], "data of an unknown kind"),
+        ((1 << 20) - 65536, &[1], "data of an unknown kind"),
+    ];
+    for (offset, bytes, name) in known {
+        let path = file_with(directory.path(), offset, bytes);
+        let before = std::fs::read(&path).unwrap();
+        assert_eq!(FileDevice::probe(&path).unwrap(), FileContents::Other(name.to_owned()));
+        let error = FileDevice::create(&path, &options(24 << 20)).err().unwrap().to_string();
+        assert!(error.contains(&format!("already holds {name}; use --force")), "{error}");
+        assert!(std::fs::read(&path).unwrap() == before, "a refusal changes nothing");
+    }
+}
+
+#[test]
+fn a_blank_file_is_taken_and_a_volume_only_by_force() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("volume");
+    std::fs::File::create(&path).unwrap().set_len(30 << 20).unwrap();
+    assert_eq!(FileDevice::probe(&path).unwrap(), FileContents::Blank);
+    let device = FileDevice::create(&path, &FileOptions { size: None, ..options(0) }).unwrap();
+    let block = vec![1; 4096];
+    device.append(ZoneId(0), &block).unwrap();
+    device.flush().unwrap();
+    drop(device);
+    let again = FileOptions { size: None, fs_id: FsId([3; 16]), ..options(0) };
+    let error = FileDevice::create(&path, &again).err().unwrap().to_string();
+    assert!(error.contains("already holds the Polder volume 09090909-0909-"), "{error}");
+    let device = FileDevice::create(&path, &FileOptions { force: true, ..again }).unwrap();
+    assert_eq!(device.report_zone(ZoneId(0)).unwrap().pointer, 0);
+    let geometry = device.geometry().clone();
+    assert_eq!(FileDevice::probe(&path).unwrap(), FileContents::Volume { fs_id: FsId([3; 16]), geometry });
+    drop(device);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 30 << 20, "the file keeps its size");
+}
