@@ -74,7 +74,8 @@ impl Bits {
 
 impl Core {
     pub(crate) fn check(&self, each: &mut dyn FnMut(Group, Table, &[u8], &[u8])) -> Result<Vec<Finding>> {
-        let mut walk = Walk { core: self, group: Group(0), seen: Bits::default(), findings: Vec::new(), each };
+        let mut walk =
+            Walk { core: self, group: Group(0), seen: Bits::default(), findings: Vec::new(), each };
         for group in 0..self.info.groups {
             walk.group = Group(group);
             let root = self.root(walk.group);
@@ -139,13 +140,19 @@ impl Walk<'_> {
     /// Checks a node whose keys should be in `low..high`, and all below it.
     fn node(&mut self, id: NodeId, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         if !self.seen.insert(id.0) {
-            self.found(FindingKind::Shared, format!("node {} of group {} is named twice", id.0, self.group.0));
+            self.found(
+                FindingKind::Shared,
+                format!("node {} of group {} is named twice", id.0, self.group.0),
+            );
             return Ok(());
         }
         let node = match self.core.load(id) {
             Ok(Some(node)) => node,
             Ok(None) => {
-                self.found(FindingKind::Node, format!("node {} of group {} lies nowhere", id.0, self.group.0));
+                self.found(
+                    FindingKind::Node,
+                    format!("node {} of group {} lies nowhere", id.0, self.group.0),
+                );
                 return Ok(());
             }
             Err(StoreError::Corrupt(what)) => {
@@ -157,14 +164,20 @@ impl Walk<'_> {
         let page = node.page();
         let belongs = page.group() == self.group && level.is_none_or(|level| page.level() == level);
         if !belongs || page.header().id.get() != id.0 {
-            self.found(FindingKind::Node, format!("node {} is not the one that group {} names", id.0, self.group.0));
+            self.found(
+                FindingKind::Node,
+                format!("node {} is not the one that group {} names", id.0, self.group.0),
+            );
             return Ok(());
         }
         let keys: Vec<Bytes> = (0..page.count()).map(|index| page.key(index).to_vec()).collect();
         let inside = |key: &Bytes| key.as_slice() >= low && high.is_none_or(|high| key.as_slice() < high);
         let bounded = if page.level() == 0 { &keys[..] } else { keys.get(1..).unwrap_or_default() };
         if !bounded.iter().all(inside) {
-            self.found(FindingKind::Order, format!("node {} of group {} has keys out of bounds", id.0, self.group.0));
+            self.found(
+                FindingKind::Order,
+                format!("node {} of group {} has keys out of bounds", id.0, self.group.0),
+            );
         }
         if page.level() == 0 {
             for (index, key) in keys.iter().enumerate().filter(|(_, key)| !key.is_empty()) {

@@ -20,7 +20,9 @@ use zone::{Address, Cause, Lease, Role};
 
 use crate::cache::Node;
 use crate::core::{Core, Saving};
-use crate::format::{self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageHeader, PageKind, ZitEntry, ZonePatch};
+use crate::format::{
+    self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageHeader, PageKind, ZitEntry, ZonePatch,
+};
 use crate::lookup::chunk_address;
 use crate::mat::ChunkPlace;
 use crate::types::{Epoch, Lsn, NodeId, Result, StoreError, ZoneEntry};
@@ -54,7 +56,8 @@ impl Core {
         let replay_from = self.log.prepare_checkpoint()?;
         let cut = self.cut();
         let client = self.client.read().clone();
-        let user = client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
+        let user =
+            client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
         if !cfg!(feature = "break-journal-before-checkpoint") {
             self.log.push()?;
         }
@@ -83,7 +86,8 @@ impl Core {
         let (lsn, epoch) = self.log.cut();
         self.zones.cut();
         self.mat.cut();
-        let dirty = locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
+        let dirty =
+            locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
         self.count.dirty.store(0, Ordering::Relaxed);
         self.count.pages_since_cut.store(0, Ordering::Relaxed);
         Cut { lsn, epoch, next_node: self.mat.next_node(), dirty }
@@ -116,7 +120,13 @@ impl Core {
     }
 
     /// A node's page has been appended at `place`.
-    fn note_written(&self, node: &Arc<Node>, page: &Arc<crate::page::Page>, place: Address, saved: Option<Epoch>) {
+    fn note_written(
+        &self,
+        node: &Arc<Node>,
+        page: &Arc<crate::page::Page>,
+        place: Address,
+        saved: Option<Epoch>,
+    ) {
         let written_as_is = {
             let mut state = node.state.write();
             if saved.is_none() && state.freed {
@@ -172,12 +182,21 @@ impl Core {
     }
 
     /// One append of as many pages as the zone and the device take at once.
-    fn append_some(&self, lease: &Lease, pages: &mut [Vec<u8>], epoch: Epoch, cause: Cause) -> Result<Vec<Address>> {
+    fn append_some(
+        &self,
+        lease: &Lease,
+        pages: &mut [Vec<u8>],
+        epoch: Epoch,
+        cause: Cause,
+    ) -> Result<Vec<Address>> {
         let page_blocks = self.zones.page_blocks();
         let at_once = (self.device.geometry().max_append / page_blocks).max(1);
         let count = (pages.len() as u32).min(lease.room() / page_blocks).min(at_once);
         assert!(count > 0, "a lease on a metadata zone has room for a page");
-        assert!(lease.admit(count * page_blocks, 0), "only the holder of the checkpoint lock writes metadata");
+        assert!(
+            lease.admit(count * page_blocks, 0),
+            "only the holder of the checkpoint lock writes metadata"
+        );
         let mut together = Vec::with_capacity(count as usize * self.page_size());
         for page in &mut pages[..count as usize] {
             let own = u64::from_le_bytes(page[40..48].try_into().expect("eight bytes are eight bytes"));
@@ -297,7 +316,9 @@ impl Core {
     }
 
     fn write_zit(&self, saving: &mut Saving, lsn: Lsn, epoch: Epoch) -> Result<Vec<(u64, ChunkPlace)>> {
-        let changed = self.zones.encode_changed(|entries| entries.iter().flat_map(|entry| stored(entry).as_bytes().to_vec()).collect());
+        let changed = self.zones.encode_changed(|entries| {
+            entries.iter().flat_map(|entry| stored(entry).as_bytes().to_vec()).collect()
+        });
         let mut written = Vec::new();
         for some in changed.chunks(PAGES_AT_ONCE) {
             let page = |(number, entries): &(u64, Vec<u8>)| {
@@ -333,10 +354,28 @@ impl Core {
         replace_chunks(&mut zit_chunks, zit, &mut old);
         let all = std::mem::take(&mut saving.move_directories);
         let mut directories = saving.mat_directories.clone();
-        self.write_directory(saving, PageKind::MatDirectory, &mat_chunks, mat, all, &mut directories, &mut old, (lsn, epoch))?;
+        self.write_directory(
+            saving,
+            PageKind::MatDirectory,
+            &mat_chunks,
+            mat,
+            all,
+            &mut directories,
+            &mut old,
+            (lsn, epoch),
+        )?;
         saving.mat_directories = directories;
         let mut directories = saving.zit_directories.clone();
-        self.write_directory(saving, PageKind::ZitDirectory, &zit_chunks, zit, all, &mut directories, &mut old, (lsn, epoch))?;
+        self.write_directory(
+            saving,
+            PageKind::ZitDirectory,
+            &zit_chunks,
+            zit,
+            all,
+            &mut directories,
+            &mut old,
+            (lsn, epoch),
+        )?;
         saving.zit_directories = directories;
         saving.zit_chunks = zit_chunks;
         Ok(old)
@@ -355,7 +394,8 @@ impl Core {
         (lsn, epoch): (Lsn, Epoch),
     ) -> Result<()> {
         let per_page = entries_per_page(self.page_size(), size_of::<DirectoryEntry>());
-        let mut numbers: BTreeSet<usize> = changed.iter().map(|(number, _)| *number as usize / per_page).collect();
+        let mut numbers: BTreeSet<usize> =
+            changed.iter().map(|(number, _)| *number as usize / per_page).collect();
         if all {
             numbers.extend(0..directories.len());
         }

@@ -104,7 +104,13 @@ impl Core {
         keyed.map(|(group, key)| self.path(group, &key)).collect()
     }
 
-    fn apply(&self, locked: &mut BTreeMap<Group, RwLockWriteGuard<'_, Tree>>, ops: &[Op], lsn: Lsn, epoch: Epoch) {
+    fn apply(
+        &self,
+        locked: &mut BTreeMap<Group, RwLockWriteGuard<'_, Tree>>,
+        ops: &[Op],
+        lsn: Lsn,
+        epoch: Epoch,
+    ) {
         for op in ops {
             let Some(group) = group_of(op) else { continue };
             let tree = locked.get_mut(&group).expect("all groups of the transaction are locked");
@@ -144,7 +150,9 @@ impl Core {
             _ => 0,
         };
         let bytes: u64 = ops.iter().map(born).sum();
-        if bytes == 0 || self.count.unflushed_data.fetch_add(bytes, Ordering::Relaxed) + bytes < UNFLUSHED_DATA_MAX {
+        if bytes == 0
+            || self.count.unflushed_data.fetch_add(bytes, Ordering::Relaxed) + bytes < UNFLUSHED_DATA_MAX
+        {
             return Ok(());
         }
         self.sync(lsn)
@@ -160,7 +168,10 @@ fn group_of(op: &Op) -> Option<Group> {
 
 impl Change<'_> {
     fn path(&self, key: &[u8]) -> Path {
-        self.core.path(self.group, key).ok().expect("every node on the way was pinned before the LSN was taken")
+        self.core
+            .path(self.group, key)
+            .ok()
+            .expect("every node on the way was pinned before the LSN was taken")
     }
 
     /// Changes a node's newest contents. What a checkpoint that is being taken still has to write of the
@@ -307,7 +318,10 @@ impl Change<'_> {
         let above = parent.page();
         let pairs = [branch.checked_sub(1), Some(branch).filter(|branch| branch + 1 < above.count())];
         for left_branch in pairs.into_iter().flatten() {
-            let nodes = (self.core.cache.get(above.child(left_branch)), self.core.cache.get(above.child(left_branch + 1)));
+            let nodes = (
+                self.core.cache.get(above.child(left_branch)),
+                self.core.cache.get(above.child(left_branch + 1)),
+            );
             let (Some(left), Some(right)) = nodes else { continue };
             let (left_page, right_page) = (left.page(), right.page());
             let separator = above.key(left_branch + 1);

@@ -34,7 +34,9 @@ pub(crate) enum BatchKind {
 
 impl BatchKind {
     pub(crate) fn from_number(number: u8) -> Option<BatchKind> {
-        [BatchKind::Journal, BatchKind::Checkpoint, BatchKind::Seal].into_iter().find(|kind| *kind as u8 == number)
+        [BatchKind::Journal, BatchKind::Checkpoint, BatchKind::Seal]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
     }
 }
 

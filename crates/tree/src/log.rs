@@ -238,7 +238,12 @@ impl Log {
     }
 
     /// The point of no return: the record gets its LSN, and `apply` runs at its place in the order.
-    pub(crate) fn submit(&self, mut record: Vec<u8>, admitted: Admitted, apply: impl FnOnce(Lsn)) -> (Lsn, Epoch) {
+    pub(crate) fn submit(
+        &self,
+        mut record: Vec<u8>,
+        admitted: Admitted,
+        apply: impl FnOnce(Lsn),
+    ) -> (Lsn, Epoch) {
         let mut state = self.state.lock();
         let lsn = Lsn(state.next);
         state.next += 1;
@@ -373,7 +378,10 @@ impl Log {
         let header = self.header(io, batch.count, batch.first, batch.last);
         let reserved = batch.reserved;
         io.appended = io.appended.max(batch.last);
-        self.append(io, Appended { kind: BatchKind::Journal, epoch: batch.epoch, header, body: batch.records })?;
+        self.append(
+            io,
+            Appended { kind: BatchKind::Journal, epoch: batch.epoch, header, body: batch.records },
+        )?;
         let mut state = self.state.lock();
         state.reserved -= reserved;
         state.room = io.room();
@@ -443,7 +451,9 @@ impl Log {
         payload[..4].copy_from_slice(&sum.to_le_bytes());
         let count = blocks_for(payload.len(), self.block_size());
         let mut out = vec![0; count as usize * block_size];
-        for (index, (part, block)) in payload.chunks(block_size - FRAME).zip(out.chunks_mut(block_size)).enumerate() {
+        for (index, (part, block)) in
+            payload.chunks(block_size - FRAME).zip(out.chunks_mut(block_size)).enumerate()
+        {
             block[FRAME..FRAME + part.len()].copy_from_slice(part);
             let frame = LogFrame {
                 magic: format::LOG_MAGIC,
@@ -604,7 +614,10 @@ impl Log {
         };
         let seal = Seal { last: U64::new(last.0), next: U64::new(next) };
         let header = self.header(&io, 0, next, next - 1);
-        self.append(&mut io, Appended { kind: BatchKind::Seal, epoch, header, body: seal.as_bytes().to_vec() })?;
+        self.append(
+            &mut io,
+            Appended { kind: BatchKind::Seal, epoch, header, body: seal.as_bytes().to_vec() },
+        )?;
         self.state.lock().room = io.room();
         if cfg!(feature = "break-seal-flush") { Ok(()) } else { self.flush(&mut io) }
     }

@@ -96,7 +96,14 @@ impl Core {
         })
     }
 
-    pub(crate) fn range(&self, group: Group, table: Table, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Entry>> {
+    pub(crate) fn range(
+        &self,
+        group: Group,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Entry>> {
         let end = if to.is_empty() { tree_key(Table(table.0 + 1), &[]) } else { tree_key(table, to) };
         let mut next = Some(tree_key(table, from));
         let mut found = Vec::new();
@@ -104,7 +111,8 @@ impl Core {
             && found.len() < limit
             && start < end
         {
-            let (entries, behind) = self.walking(group, || self.leaf_entries(group, &start, &end, limit - found.len()))?;
+            let (entries, behind) =
+                self.walking(group, || self.leaf_entries(group, &start, &end, limit - found.len()))?;
             found.extend(entries);
             next = behind;
         }
@@ -124,7 +132,8 @@ impl Core {
         let page = leaf(&path);
         let first = page.search(start).unwrap_or_else(|index| index);
         let wanted = (first..page.count()).take_while(|&index| page.key(index) < end).take(limit);
-        let entries = wanted.map(|index| (page.key(index)[1..].to_vec(), page.value(index).to_vec())).collect();
+        let entries =
+            wanted.map(|index| (page.key(index)[1..].to_vec(), page.value(index).to_vec())).collect();
         let behind = path.iter().rev().skip(1).find_map(|(node, branch)| {
             let page = node.page();
             (branch + 1 < page.count()).then(|| page.key(branch + 1).to_vec())
@@ -177,7 +186,10 @@ impl Core {
             }
             if !self.zones.enter(address) {
                 if self.is_current(id, address, chunk) {
-                    return self.damaged(format!("node {} is said to be at {address}, in a zone of another life", id.0));
+                    return self.damaged(format!(
+                        "node {} is said to be at {address}, in a zone of another life",
+                        id.0
+                    ));
                 }
                 continue;
             }
@@ -240,7 +252,9 @@ impl Core {
         }
         if !self.zones.enter(place) {
             return if self.mat.chunk(number).address == place {
-                self.damaged(format!("MAT chunk {number} is said to be at {place}, in a zone of another life"))
+                self.damaged(format!(
+                    "MAT chunk {number} is said to be at {place}, in a zone of another life"
+                ))
             } else {
                 Ok(None)
             };
@@ -269,7 +283,8 @@ impl Core {
 
 fn check_page(bytes: &[u8], core: &Core, at: Address, kind: PageKind, id: u64) -> Result<PageHeader> {
     let damaged = |what: &str| StoreError::Corrupt(format!("page {id} ({kind:?}) at {at}: {what}"));
-    let header = format::decode_page(bytes, core.info.fs_id).ok_or_else(|| damaged("wrong checksum or volume"))?;
+    let header =
+        format::decode_page(bytes, core.info.fs_id).ok_or_else(|| damaged("wrong checksum or volume"))?;
     if header.kind != kind as u8 || header.id.get() != id {
         return Err(damaged("another page is there"));
     }

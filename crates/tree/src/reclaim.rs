@@ -37,7 +37,12 @@ pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, zones: &ZoneTable, zon
 
 impl Core {
     /// Resets a free zone, if it is not empty, and leases it with its header written.
-    pub(crate) fn begin_zone(&self, zone: ZoneId, empty: bool, role: Role) -> std::result::Result<Lease, DeviceError> {
+    pub(crate) fn begin_zone(
+        &self,
+        zone: ZoneId,
+        empty: bool,
+        role: Role,
+    ) -> std::result::Result<Lease, DeviceError> {
         let life = match next_life(&*self.device, self.info.fs_id, &self.zones, zone) {
             Ok(life) => life,
             Err(StoreError::Device(error)) => return Err(error),
@@ -169,14 +174,16 @@ impl Core {
         while self.zones.free() < kept && self.clean(&mut saving, true)? {
             self.checkpoint_with(&mut saving)?;
         }
-        let enough = self.zones.free() >= kept || draw == Draw::Reserve || self.zones_of_metadata_have_room(&saving);
+        let enough =
+            self.zones.free() >= kept || draw == Draw::Reserve || self.zones_of_metadata_have_room(&saving);
         if enough { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
     /// Whether the open metadata zone alone takes what an epoch writes.
     fn zones_of_metadata_have_room(&self, saving: &Saving) -> bool {
         let room = saving.lease.as_ref().map_or(0, Lease::room);
-        room as usize >= self.limits.epoch_nodes * 3 * self.zones.page_blocks() as usize && self.zones.free() > 0
+        room as usize >= self.limits.epoch_nodes * 3 * self.zones.page_blocks() as usize
+            && self.zones.free() > 0
     }
 
     /// Whether metadata zones hold so much that is dead that cleaning is worth it.
@@ -205,10 +212,12 @@ impl Core {
     /// False when nothing would be gained.
     pub(crate) fn clean(&self, saving: &mut Saving, urgent: bool) -> Result<bool> {
         let victims = self.metadata_zones();
-        let Some(&(zone, live, capacity)) = victims.iter().min_by_key(|&&(zone, live, _)| (live, zone)) else {
+        let Some(&(zone, live, capacity)) = victims.iter().min_by_key(|&&(zone, live, _)| (live, zone))
+        else {
             return Ok(false);
         };
-        let gains = capacity - live >= if urgent { capacity / 8 } else { capacity / 4 }.max(self.zones.page_blocks());
+        let gains =
+            capacity - live >= if urgent { capacity / 8 } else { capacity / 4 }.max(self.zones.page_blocks());
         if !gains {
             return Ok(false);
         }
@@ -230,7 +239,8 @@ impl Core {
             let mut bytes = vec![0; (blocks * geometry.block_size) as usize];
             self.device.read(zone, block, &mut bytes)?;
             let pages = bytes.chunks(self.page_size()).enumerate();
-            let pages = pages.map(|(index, page)| (Address::new(zone, block + index as Blocks * page_blocks, life), page));
+            let pages = pages
+                .map(|(index, page)| (Address::new(zone, block + index as Blocks * page_blocks, life), page));
             self.move_pages(saving, pages.collect())?;
             block += blocks;
         }
@@ -290,7 +300,8 @@ impl Core {
         let place = self.mat.chunk(number).address;
         let bytes: Option<Arc<Vec<u8>>> = self.chunk(number, place)?;
         if let Some(bytes) = bytes {
-            let addresses = (0..self.mat.per_chunk() as usize).map(|index| crate::lookup::chunk_address(&bytes, index));
+            let addresses =
+                (0..self.mat.per_chunk() as usize).map(|index| crate::lookup::chunk_address(&bytes, index));
             self.mat.harvest(number, addresses);
         }
         Ok(true)

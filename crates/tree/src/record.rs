@@ -44,7 +44,9 @@ pub(crate) fn encode(ops: &[Op]) -> Vec<u8> {
 }
 
 fn encode_op(op: &Op, out: &mut Vec<u8>) {
-    let length = |bytes: &[u8]| u16::try_from(bytes.len()).expect("keys and values are shorter than a page").to_le_bytes();
+    let length = |bytes: &[u8]| {
+        u16::try_from(bytes.len()).expect("keys and values are shorter than a page").to_le_bytes()
+    };
     match op {
         Op::Put { group, table, key, value } => {
             out.push(PUT);

@@ -20,7 +20,9 @@ use zone::{Address, Device, Leases, Life, Role, Traffic, ZoneId, ZoneInfo, ZoneS
 use crate::cache::Cache;
 use crate::checkpoint::{entries_per_page, loaded};
 use crate::core::{ChunkCache, Core, Counters, Limits, Saving, Tree, VolumeInfo};
-use crate::format::{BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, take};
+use crate::format::{
+    BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, take,
+};
 use crate::log::{LOG_ZONES_WITHIN, Log, Previous, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
@@ -94,7 +96,11 @@ struct LogContents {
 }
 
 /// Opens a volume.
-pub(crate) fn recover(device: Arc<dyn Device>, config: &Config, replay: &mut dyn Replay) -> Result<(Arc<Core>, Recovery)> {
+pub(crate) fn recover(
+    device: Arc<dyn Device>,
+    config: &Config,
+    replay: &mut dyn Replay,
+) -> Result<(Arc<Core>, Recovery)> {
     if !config.read_only && !cfg!(feature = "break-recovery-flush") {
         device.flush()?;
     }
@@ -134,7 +140,9 @@ fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>>
         match zone::format::decode_header(&block) {
             Ok((identity, header)) if identity.zone.0 as usize == index && identity.role == Role::Log => {
                 if header.block_size.get() != geometry.block_size || header.zones.get() != geometry.zones {
-                    return Err(no_volume("the volume was made on a device of another shape: open it on that one"));
+                    return Err(no_volume(
+                        "the volume was made on a device of another shape: open it on that one",
+                    ));
                 }
                 zones.push((identity, *info));
             }
@@ -144,23 +152,31 @@ fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>>
         }
     }
     match zones.first() {
-        None if damaged => Err(no_volume("the headers of the log zones are damaged: nothing can be read from here")),
-        None => Err(no_volume("there is no Polder volume here: make one with `polder mkfs`")),
-        Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => {
-            Err(no_volume("the log zones belong to different volumes: make a new one with `polder mkfs --force`"))
+        None if damaged => {
+            Err(no_volume("the headers of the log zones are damaged: nothing can be read from here"))
         }
+        None => Err(no_volume("there is no Polder volume here: make one with `polder mkfs`")),
+        Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => Err(no_volume(
+            "the log zones belong to different volumes: make a new one with `polder mkfs --force`",
+        )),
         Some(_) => Ok(zones),
     }
 }
 
 /// Reads everything that recovery needs of the log.
 fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContents> {
-    let open = |(identity, info): &LogHeader| LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info);
+    let open = |(identity, info): &LogHeader| {
+        LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info)
+    };
     let mut newest: Option<Found> = None;
     let mut empty = Vec::new();
     for header in &zones {
         match open(header).last()? {
-            Some(last) if newest.as_ref().is_none_or(|newest| (newest.epoch, newest.sequence) < (last.epoch, last.sequence)) => {
+            Some(last)
+                if newest
+                    .as_ref()
+                    .is_none_or(|newest| (newest.epoch, newest.sequence) < (last.epoch, last.sequence)) =>
+            {
                 newest = Some(last);
             }
             Some(_) => {}
@@ -168,7 +184,8 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContent
         }
     }
     zones.retain(|(identity, _)| !empty.contains(&identity.zone));
-    let newest = newest.ok_or_else(|| no_volume("the log holds nothing that can be read: no checkpoint was found"))?;
+    let newest =
+        newest.ok_or_else(|| no_volume("the log holds nothing that can be read: no checkpoint was found"))?;
     let hint = if newest.kind == BatchKind::Checkpoint { newest.at } else { newest.checkpoint };
     let named = find_checkpoint(device, &zones, hint)?;
     let replay_from = Address::from_bits(named.header.replay_from.get());
@@ -178,8 +195,10 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContent
         batches.extend(open(header).batches(from)?);
     }
     let seals = Seals::of(&batches);
-    let checkpoint = newest_checkpoint(&batches, &seals).filter(|newer| newer.header.number.get() >= named.header.number.get());
-    let lsn_max = batches.iter().map(|found| found.last.max(found.first.saturating_sub(1))).max().unwrap_or(0);
+    let checkpoint = newest_checkpoint(&batches, &seals)
+        .filter(|newer| newer.header.number.get() >= named.header.number.get());
+    let lsn_max =
+        batches.iter().map(|found| found.last.max(found.first.saturating_sub(1))).max().unwrap_or(0);
     Ok(LogContents {
         epoch_max: batches.iter().map(|found| found.epoch).max().unwrap_or(0).max(newest.epoch),
         sequence_max: batches.iter().map(|found| found.sequence).max().unwrap_or(0).max(newest.sequence),
@@ -204,7 +223,9 @@ fn find_checkpoint(device: &dyn Device, zones: &[LogHeader], at: Address) -> Res
 }
 
 fn newest_checkpoint(batches: &[Found], seals: &Seals) -> Option<Checkpoint> {
-    let whole = batches.iter().filter(|found| found.kind == BatchKind::Checkpoint && found.last <= seals.limit(found.epoch));
+    let whole = batches
+        .iter()
+        .filter(|found| found.kind == BatchKind::Checkpoint && found.last <= seals.limit(found.epoch));
     whole.filter_map(decode_checkpoint).max_by_key(|checkpoint| checkpoint.header.number.get())
 }
 
@@ -216,12 +237,14 @@ pub(crate) fn decode_checkpoint(found: &Found) -> Option<Checkpoint> {
     let mut addresses = |count: u32| {
         let (mine, other) = rest.split_at_checked((count as usize).checked_mul(8)?)?;
         rest = other;
-        let words = mine.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("chunks of eight")));
+        let words =
+            mine.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("chunks of eight")));
         Some(words.map(Address::from_bits).collect::<Vec<_>>())
     };
     let mat_directories = addresses(header.mat_directories.get())?;
     let zit_directories = addresses(header.zit_directories.get())?;
-    let (mine, user) = rest.split_at_checked((header.patches.get() as usize).checked_mul(size_of::<ZonePatch>())?)?;
+    let (mine, user) =
+        rest.split_at_checked((header.patches.get() as usize).checked_mul(size_of::<ZonePatch>())?)?;
     let patch = |bytes: &[u8]| {
         let patch = ZonePatch::read_from_bytes(bytes).ok()?;
         Some((ZoneId(patch.zone.get()), loaded(&patch.entry)?))
@@ -235,7 +258,8 @@ pub(crate) fn decode_checkpoint(found: &Found) -> Option<Checkpoint> {
 /// Bounds for a volume of this size with this cache.
 pub(crate) fn limits(device: &dyn Device, page_size: usize, cache_bytes: u64) -> (Limits, usize, usize) {
     let geometry = device.geometry();
-    let volume_bytes = u64::from(geometry.zones) * u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
+    let volume_bytes =
+        u64::from(geometry.zones) * u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
     let volume_pages = (volume_bytes / page_size as u64) as usize;
     let epoch_nodes = (volume_pages / 64).clamp(32, 1024);
     // A page takes a little more than its size in memory.
@@ -259,7 +283,12 @@ pub(crate) fn zones_kept(device: &dyn Device, page_size: usize, limits: &Limits)
 }
 
 /// The volume's facts, the tables of a checkpoint, and nothing replayed yet.
-fn load(device: Arc<dyn Device>, config: &Config, contents: &LogContents, report: &[ZoneInfo]) -> Result<Arc<Core>> {
+fn load(
+    device: Arc<dyn Device>,
+    config: &Config,
+    contents: &LogContents,
+    report: &[ZoneInfo],
+) -> Result<Arc<Core>> {
     let header = &contents.checkpoint.header;
     check_header(header, &*device)?;
     let text = header.label.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -292,7 +321,11 @@ fn check_header(header: &CheckpointHeader, device: &dyn Device) -> Result<()> {
         && page >= geometry.block_size
         && (1..=u32::from(u16::MAX)).contains(&groups)
         && header.next_node.get() < 1 << 40;
-    if sound { Ok(()) } else { Err(StoreError::Corrupt("the checkpoint record contradicts the device".into())) }
+    if sound {
+        Ok(())
+    } else {
+        Err(StoreError::Corrupt("the checkpoint record contradicts the device".into()))
+    }
 }
 
 /// A store with these tables in memory.
@@ -362,7 +395,9 @@ impl Core {
                     break;
                 }
                 let entry = ZitEntry::read_from_bytes(bytes).ok().as_ref().and_then(loaded);
-                let entry = entry.ok_or_else(|| StoreError::Corrupt(format!("the ZIT's entry of zone {zone} has no role")))?;
+                let entry = entry.ok_or_else(|| {
+                    StoreError::Corrupt(format!("the ZIT's entry of zone {zone} has no role"))
+                })?;
                 self.zones.load(ZoneId(zone), entry);
             }
         }
@@ -382,7 +417,10 @@ impl Core {
 
     fn load_entry(&self, zone: ZoneId, entry: ZoneEntry) -> Result<()> {
         if zone.0 >= self.zones.count() {
-            return Err(StoreError::Corrupt(format!("the checkpoint speaks of zone {}, which does not exist", zone.0)));
+            return Err(StoreError::Corrupt(format!(
+                "the checkpoint speaks of zone {}, which does not exist",
+                zone.0
+            )));
         }
         self.zones.load(zone, entry);
         Ok(())
@@ -406,7 +444,10 @@ impl Core {
         while chunks.last().is_some_and(|place| place.address.is_none()) {
             chunks.pop();
         }
-        chunks.iter().filter(|place| !place.address.is_none()).try_for_each(|place| self.check_zone(place.address))?;
+        chunks
+            .iter()
+            .filter(|place| !place.address.is_none())
+            .try_for_each(|place| self.check_zone(place.address))?;
         Ok(chunks)
     }
 
@@ -591,8 +632,9 @@ fn records_after(contents: &LogContents, cut: u64) -> Result<Vec<(Lsn, Vec<Op>)>
     let mut records: BTreeMap<Lsn, Vec<Op>> = BTreeMap::new();
     for found in contents.batches.iter().filter(|found| found.kind == BatchKind::Journal) {
         let limit = contents.seals.limit(found.epoch);
-        let all = record::decode_all(&found.body)
-            .ok_or_else(|| StoreError::Corrupt(format!("the journal batch at {} holds no records", found.at)))?;
+        let all = record::decode_all(&found.body).ok_or_else(|| {
+            StoreError::Corrupt(format!("the journal batch at {} holds no records", found.at))
+        })?;
         for (lsn, ops) in all.into_iter().filter(|(lsn, _)| lsn.0 > cut && lsn.0 <= limit) {
             records.entry(lsn).or_insert(ops);
         }

@@ -165,7 +165,8 @@ impl Gathered {
 
 fn decode_batch(at: Address, frame: &LogFrame, payload: &[u8]) -> Option<Found> {
     let (header, body) = BatchHeader::read_from_prefix(payload).ok()?;
-    let whole = header.bytes.get() == payload.len() as u64 && format::checksum(&[&payload[4..]]) == header.checksum.get();
+    let whole = header.bytes.get() == payload.len() as u64
+        && format::checksum(&[&payload[4..]]) == header.checksum.get();
     whole.then(|| Found {
         at,
         kind: BatchKind::from_number(frame.kind).expect("a frame with another kind is none"),

@@ -49,7 +49,11 @@ impl Store {
     }
 
     /// Recovers and opens a volume. Before the first change, [`Store::set_client`] must be called.
-    pub fn open(device: Arc<dyn Device>, config: &Config, replay: &mut dyn Replay) -> Result<(Store, Recovery)> {
+    pub fn open(
+        device: Arc<dyn Device>,
+        config: &Config,
+        replay: &mut dyn Replay,
+    ) -> Result<(Store, Recovery)> {
         let (core, recovery) = crate::recover::recover(device, config, replay)?;
         let zones = Zones { core: Arc::clone(&core) };
         Ok((Store { core, zones, idle_at: AtomicU64::new(u64::MAX) }, recovery))
@@ -89,7 +93,14 @@ impl Store {
 
     /// Up to `limit` entries with `from <= key < to`, in order; an empty `to` is the end of the table.
     /// Not one moment's picture if others write meanwhile.
-    pub fn range(&self, group: Group, table: Table, from: &[u8], to: &[u8], limit: usize) -> Result<Vec<Entry>> {
+    pub fn range(
+        &self,
+        group: Group,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+        limit: usize,
+    ) -> Result<Vec<Entry>> {
         self.core.range(group, table, from, to, limit)
     }
 

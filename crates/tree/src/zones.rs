@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rt::sync::Mutex;
-use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo, ZoneState};
+use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 
 use crate::types::{Lsn, Op, ZoneEntry};
 
@@ -220,7 +220,8 @@ impl ZoneTable {
     /// a log may need, last. `among` restricts the choice.
     pub(crate) fn take_free(&self, among: impl Fn(ZoneId, bool) -> bool) -> Option<(ZoneId, bool)> {
         let mut state = self.state.lock();
-        let is_empty = |state: &State, zone: ZoneId| state.run[zone.0 as usize].usage == Use::Free { empty: true };
+        let is_empty =
+            |state: &State, zone: ZoneId| state.run[zone.0 as usize].usage == Use::Free { empty: true };
         let candidates = || state.free.iter().copied().filter(|&zone| among(zone, is_empty(&state, zone)));
         let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
         let best = candidates()
@@ -308,8 +309,9 @@ impl ZoneTable {
         let state = self.state.lock();
         let mut seen: BTreeMap<ZoneId, (Life, i64)> = BTreeMap::new();
         for op in ops {
-            let (Op::ZoneOpened { zone, life, .. } | Op::ZoneLive { zone, life, .. } | Op::ZoneUser { zone, life, .. }) =
-                op
+            let (Op::ZoneOpened { zone, life, .. }
+            | Op::ZoneLive { zone, life, .. }
+            | Op::ZoneUser { zone, life, .. }) = op
             else {
                 continue;
             };
@@ -457,9 +459,8 @@ impl ZoneTable {
         let encode = |number: u64| {
             let first = (number * self.per_chunk) as usize;
             let last = (first + self.per_chunk as usize).min(state.entries.len());
-            let saved = |index: usize| {
-                frozen.get(&ZoneId(index as u32)).copied().unwrap_or(state.entries[index])
-            };
+            let saved =
+                |index: usize| frozen.get(&ZoneId(index as u32)).copied().unwrap_or(state.entries[index]);
             let entries: Vec<ZoneEntry> = (first..last).map(saved).collect();
             (number, entries_of(&entries))
         };
@@ -508,10 +509,5 @@ impl ZoneTable {
         let mut state = self.state.lock();
         state.entries[zone.0 as usize] = entry;
         state.changed_chunks.insert(u64::from(zone.0) / self.per_chunk);
-    }
-
-    /// Whether a zone can be written at all, as reported at the mount.
-    pub(crate) fn is_writable(&self, zone: ZoneId) -> bool {
-        !matches!(self.info(zone).state, ZoneState::ReadOnly | ZoneState::Offline)
     }
 }

@@ -1,0 +1,120 @@
+//! The store without crashes: what was put is there, in order, over mounts.
+
+use super::*;
+
+#[test]
+fn a_new_volume_is_empty_and_opens_clean() {
+    for (name, spec) in Spec::all() {
+        let page_size = spec.block_size.max(4096);
+        let device = formatted(spec, &FormatOptions { page_size, ..options() });
+        let (store, recovery) = open(&device).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(recovery.clean, "{name}: {recovery:?}");
+        assert_eq!(contents(&store), Contents::new(), "{name}");
+    }
+}
+
+#[test]
+fn a_history_is_the_same_in_a_map_over_many_mounts() {
+    for (name, spec) in Spec::all() {
+        let page_size = spec.block_size.max(4096);
+        let device = formatted(spec, &FormatOptions { page_size, ..options() });
+        let mut rng = fastrand::Rng::with_seed(11);
+        let mut model = Contents::new();
+        for mount in 0..6 {
+            let (store, _) = open(&device).unwrap_or_else(|error| panic!("{name}: mount {mount}: {error}"));
+            assert_eq!(contents(&store), model, "{name}: mount {mount}");
+            for _ in 0..300 {
+                let tx = random_tx(&mut rng, &mut model, 400, 500);
+                store.commit(tx).unwrap();
+                if rng.u8(0..20) == 0 {
+                    store.step().unwrap();
+                }
+            }
+            assert_eq!(contents(&store), model, "{name}: mount {mount}");
+            if mount % 2 == 0 {
+                store.close().unwrap();
+            } else {
+                store.sync(store.last_lsn()).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn ranges_and_floors_agree_with_a_map() {
+    let device = formatted(Spec::power_of_two(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut rng = fastrand::Rng::with_seed(3);
+    let mut model = Contents::new();
+    for _ in 0..1500 {
+        let tx = random_tx(&mut rng, &mut model, 3000, 200);
+        store.commit(tx).unwrap();
+    }
+    for _ in 0..500 {
+        let (group, table) = (rng.u16(0..3), rng.u8(1..3));
+        let from = format!("key {:08}", rng.u32(0..3000)).into_bytes();
+        let to = format!("key {:08}", rng.u32(0..3000)).into_bytes();
+        let limit = rng.usize(1..100);
+        let wanted: Vec<_> = if from <= to {
+            let range = model.range((group, table, from.clone())..(group, table, to.clone()));
+            range.take(limit).map(|((_, _, key), value)| (key.clone(), value.clone())).collect()
+        } else {
+            Vec::new()
+        };
+        assert_eq!(store.range(Group(group), Table(table), &from, &to, limit).unwrap(), wanted);
+        let floor = model.range(..=(group, table, from.clone())).next_back();
+        let floor = floor.filter(|((g, t, _), _)| (*g, *t) == (group, table));
+        let floor = floor.map(|((_, _, key), value)| (key.clone(), value.clone()));
+        assert_eq!(store.floor(Group(group), Table(table), &from).unwrap(), floor);
+    }
+}
+
+#[test]
+fn what_is_deleted_leaves_nothing_behind() {
+    let device = formatted(Spec::power_of_two(), &options());
+    let (store, _) = open(&device).unwrap();
+    for round in 0..3 {
+        for number in 0..4000_u32 {
+            let mut tx = Tx::new();
+            tx.put(Group(0), Table(1), number.to_be_bytes(), vec![round; 100]);
+            store.commit(tx).unwrap();
+        }
+        for number in 0..4000_u32 {
+            let mut tx = Tx::reclaiming();
+            tx.delete(Group(0), Table(1), number.to_be_bytes());
+            store.commit(tx).unwrap();
+        }
+        assert_eq!(contents(&store), Contents::new());
+        store.checkpoint().unwrap();
+        while store.step().unwrap() == crate::Step::Worked {}
+    }
+    // Three are the log's, one is open, and dead nodes in up to two more are not worth cleaning.
+    let free = store.zones().free();
+    assert!(free >= store.zones().count() - 3 - 3, "{free} zones are free again");
+}
+
+#[test]
+fn a_full_store_says_so_and_still_deletes() {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut written = 0_u32;
+    let error = loop {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), written.to_be_bytes(), vec![1; 900]);
+        match store.commit(tx) {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, crate::StoreError::NoSpace), "{error}");
+    assert!(written > 2000, "{written} entries of 900 bytes on 6 MiB");
+    for number in 0..written {
+        let mut tx = Tx::reclaiming();
+        tx.delete(Group(0), Table(1), number.to_be_bytes());
+        store.commit(tx).unwrap();
+    }
+    assert_eq!(contents(&store), Contents::new());
+    let mut tx = Tx::new();
+    tx.put(Group(0), Table(1), *b"again", *b"there is room");
+    store.commit(tx).unwrap();
+}
