@@ -13,6 +13,9 @@ use crate::core::Core;
 use crate::lookup::chunk_address;
 use crate::types::{Bytes, Group, NodeId, Result, StoreError, Table};
 
+/// Is shown every entry: group, table, key, value.
+pub type Visit<'a> = dyn FnMut(Group, Table, &[u8], &[u8]) + 'a;
+
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FindingKind {
@@ -43,12 +46,12 @@ impl fmt::Display for Finding {
     }
 }
 
-struct Walk<'a> {
+struct Walk<'a, 'v> {
     core: &'a Core,
     group: Group,
     seen: Bits,
     findings: Vec<Finding>,
-    each: &'a mut dyn FnMut(Group, Table, &[u8], &[u8]),
+    each: &'a mut Visit<'v>,
 }
 
 /// A set of small numbers.
@@ -73,7 +76,7 @@ impl Bits {
 }
 
 impl Core {
-    pub(crate) fn check(&self, each: &mut dyn FnMut(Group, Table, &[u8], &[u8])) -> Result<Vec<Finding>> {
+    pub(crate) fn check(&self, each: &mut Visit<'_>) -> Result<Vec<Finding>> {
         let mut walk =
             Walk { core: self, group: Group(0), seen: Bits::default(), findings: Vec::new(), each };
         for group in 0..self.info.groups {
@@ -132,7 +135,7 @@ impl Core {
     }
 }
 
-impl Walk<'_> {
+impl Walk<'_, '_> {
     fn found(&mut self, kind: FindingKind, what: String) {
         self.findings.push(Finding { kind, what });
     }

@@ -39,7 +39,7 @@ mod store;
 mod types;
 mod zones;
 
-pub use check::{Finding, FindingKind};
+pub use check::{Finding, FindingKind, Visit};
 pub use core::{Client, VolumeInfo};
 pub use format::KEY_MAX;
 pub use lookup::ZoneRef;

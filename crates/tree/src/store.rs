@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zone::{Address, Blocks, Device, Lease, Role, Traffic, ZoneId, ZoneInfo};
 
-use crate::check::Finding;
+use crate::check::{Finding, Visit};
 use crate::core::{Client, Core, VolumeInfo};
 use crate::lookup::ZoneRef;
 use crate::mkfs::FormatOptions;
@@ -216,7 +216,7 @@ impl Store {
 
     /// Verifies every node, the MAT and the ZIT's counts of metadata; calls `each` for every entry, by
     /// group and in order. Nobody may write meanwhile.
-    pub fn check(&self, each: &mut dyn FnMut(Group, Table, &[u8], &[u8])) -> Result<Vec<Finding>> {
+    pub fn check(&self, each: &mut Visit<'_>) -> Result<Vec<Finding>> {
         self.core.check(each)
     }
 }
