@@ -12,6 +12,8 @@ mod tidy;
 mod try_volume;
 mod workspace;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// The project's own commands.
@@ -34,11 +36,18 @@ enum Task {
     Try(try_volume::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Xtask::parse().task {
+fn main() -> ExitCode {
+    let result = match Xtask::parse().task {
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
         Task::Accept(args) => accept::run(&args),
         Task::Try(args) => try_volume::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -33,12 +33,13 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
 
 /// What cargo starts from: targets named by cargo, by convention or by their path in a manifest.
 fn is_root(repository: &Repository, path: &str) -> bool {
+    let root = repository.metadata["workspace_root"].as_str().unwrap_or_default();
     repository
         .packages()
         .iter()
         .flat_map(|package| package["targets"].as_array().map_or(&[][..], Vec::as_slice))
         .filter_map(|target| target["src_path"].as_str())
-        .any(|source| source.ends_with(&format!("/{path}")))
+        .any(|source| source.strip_prefix(root) == Some(&format!("/{path}")))
 }
 
 /// The files that `mod name;` in this file can mean; only those that exist.

@@ -178,7 +178,8 @@ mod modules_rule {
     fn of(files: &[(&str, &str)]) -> Vec<String> {
         let mut repository = repository(files);
         let targets = json!([{ "src_path": "/somewhere/crates/fs/src/lib.rs" }]);
-        repository.metadata = json!({ "packages": [{ "name": "polder-fs", "targets": targets }] });
+        let packages = json!([{ "name": "polder-fs", "targets": targets }]);
+        repository.metadata = json!({ "workspace_root": "/somewhere", "packages": packages });
         findings(modules::check, &repository)
     }
 
