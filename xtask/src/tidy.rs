@@ -11,6 +11,7 @@ mod commands;
 mod features;
 mod graph;
 mod invariants;
+mod links;
 mod manual;
 mod modules;
 mod rust;
@@ -32,7 +33,7 @@ use crate::workspace;
 /// A rule: adds its findings, says what it looked at.
 type Rule = fn(&Repository, &mut Vec<Finding>) -> Looked;
 
-const RULES: [(&str, Rule); 9] = [
+const RULES: [(&str, Rule); 10] = [
     ("words", words::check),
     ("unsafe", unsafety::check),
     ("modules", modules::check),
@@ -41,6 +42,7 @@ const RULES: [(&str, Rule); 9] = [
     ("features", features::check),
     ("invariants", invariants::check),
     ("commands", commands::check),
+    ("links", links::check),
     ("manual", manual::check),
 ];
 

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         show_and_run(&mount_line(&polder, &volume, &dir))?;
         ensure!(is_mounted(&dir)?, "`polder mount` ended well but {} is no mount", dir.display());
     }
-    explain(&polder, &volume, &dir);
+    explain(&polder, &volume, &dir, &again(args));
     Ok(())
 }
 
@@ -79,7 +79,14 @@ fn show_and_run(line: &Line) -> Result<()> {
     line.run()
 }
 
-fn explain(polder: &Path, volume: &Path, dir: &Path) {
+/// What mounts the same volume on the same folder again.
+fn again(args: &Args) -> Line {
+    let line = Line::new("cargo xtask try");
+    let line = args.dir.iter().fold(line, Line::arg);
+    args.volume.iter().fold(line, |line, volume| line.arg("--volume").arg(volume))
+}
+
+fn explain(polder: &Path, volume: &Path, dir: &Path, again: &Line) {
     let (dir, file) = (dir.display(), volume.display());
     let tool = polder.display();
     println!("\nA Polder volume is mounted on {dir}; its bytes are in {file} (sparse, {SIZE}).\n");
@@ -90,7 +97,7 @@ fn explain(polder: &Path, volume: &Path, dir: &Path) {
     println!("              {tool} stats {file}");
     println!("Unmount:      {tool} umount {dir}");
     println!("Check:        {tool} check {file}");
-    println!("Mount again:  cargo xtask try   (what you wrote is still there)");
+    println!("Mount again:  {again}   (what you wrote is still there)");
     println!("Start afresh: remove {file} after unmounting");
 }
 

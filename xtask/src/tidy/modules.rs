@@ -77,7 +77,7 @@ fn quoted_paths(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// `relative` seen from `folder`.
-fn joined(folder: &str, relative: &str) -> String {
+pub(super) fn joined(folder: &str, relative: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {
         match part {

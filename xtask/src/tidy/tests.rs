@@ -348,6 +348,22 @@ mod commands_rule {
     }
 }
 
+mod links_rule {
+    use super::*;
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_found() {
+        let files = [("docs/a.md", "[b](b.md) and\n[gone](../gone.md#part), [b](b.md)"), ("docs/b.md", "")];
+        assert_finds(links::check, &files, "docs/a.md:2: the link to `../gone.md` leads nowhere");
+    }
+
+    #[test]
+    fn files_folders_parts_and_other_sites_are_fine() {
+        let text = "[a](docs/b.md#part) [b](docs) [c](#part) [d](https://example.invalid/x)";
+        assert_clean(links::check, &[("README.md", text), ("docs/b.md", "[up](../README.md)")]);
+    }
+}
+
 mod manual_rule {
     use super::*;
 

@@ -26,3 +26,10 @@ fn the_command_is_called_by_its_interface() {
     assert_eq!(mount_line(polder, file, dir).to_string(), "polder mount f d");
     assert_eq!(umount_line(polder, dir).to_string(), "polder umount d");
 }
+
+#[test]
+fn mounting_again_means_the_same_volume() {
+    let args = Args { dir: Some("d".into()), volume: Some("v".into()) };
+    assert_eq!(again(&args).to_string(), "cargo xtask try d --volume v");
+    assert_eq!(again(&Args { dir: None, volume: None }).to_string(), "cargo xtask try");
+}
