@@ -1,1 +1,53 @@
-fn main() {}
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `try`.
+//!
+//! One file (or folder) per command. What is run is what is printed: every step that starts a
+//! program goes through [`shell::Line`], so that a person can repeat it by hand.
+#![forbid(unsafe_code)]
+
+mod accept;
+mod ci;
+mod setup;
+mod shell;
+mod tidy;
+mod try_volume;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Xtask {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// The whole gate, for people and machines alike: set-up, then every check.
+    Ci,
+    /// The rules of the house that compiler and linter cannot see.
+    Tidy,
+    /// One acceptance point: what the project promises, shown from outside.
+    Accept(accept::Args),
+    /// Builds Polder, makes a volume in a file, mounts it and says what to try.
+    Try(try_volume::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Xtask::parse().task {
+        Task::Ci => ci::run(),
+        Task::Tidy => tidy::run(),
+        Task::Accept(args) => accept::run(&args),
+        Task::Try(args) => try_volume::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Acceptance points: what the project promises, shown from outside.
+//!
+//! A point is a function in a file of its own under `accept/`, and one line in [`POINTS`]. It gets
+//! a seed, says what it ran on and what it counted, and fails with an error. To add one: write
+//! `accept/NAME.rs` with `pub(super) fn run(&Run) -> Result<Report>` and name it here; the gate runs
+//! `--quick` of every point there is.
+
+mod fresh_clone;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::shell::Line;
+use crate::workspace;
+
+/// Every point there is.
+pub(crate) const POINTS: &[Point] = &[Point {
+    number: 1,
+    title: "a fresh clone mounts a volume and passes the gate with the README's two commands",
+    run: fresh_clone::run,
+}];
+
+/// One acceptance point.
+pub(crate) struct Point {
+    /// How it is called: `cargo xtask accept NUMBER`.
+    pub(crate) number: u32,
+    title: &'static str,
+    run: fn(&Run) -> Result<Report>,
+}
+
+/// How a point is to be run.
+pub(crate) struct Run {
+    /// The short form, for the gate; a point says in its file what it leaves out.
+    pub(crate) quick: bool,
+    /// Everything random comes from this.
+    pub(crate) seed: u64,
+}
+
+/// What a point that passed has to show.
+pub(crate) struct Report {
+    /// What it ran on: devices, zones, sizes.
+    pub(crate) geometry: String,
+    /// What it counted. None may be zero: nothing counted is nothing shown.
+    pub(crate) counts: Vec<(&'static str, u64)>,
+}
+
+/// `cargo xtask accept NUMBER [--quick] [--seed SEED]`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Which point (none: list them).
+    number: Option<u32>,
+    /// The short form that the gate runs.
+    #[arg(long)]
+    quick: bool,
+    /// The seed of everything random (default: made from the commit, so that every commit tries
+    /// something new and the same commit the same).
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Runs one point, or lists them.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let Some(number) = args.number else {
+        POINTS.iter().for_each(|point| println!("{:>3}  {}", point.number, point.title));
+        return Ok(());
+    };
+    let point = find(number)?;
+    let seed = args.seed.map_or_else(seed_of_commit, Ok)?;
+    let run = Run { quick: args.quick, seed };
+    println!("Point {number}: {}\nseed: {seed}", point.title);
+    println!("repeat with: {}", repeat(number, &run));
+    let report = (point.run)(&run).with_context(|| format!("point {number} failed"))?;
+    show(&report)?;
+    println!("Point {number} holds{}.", if run.quick { " (quick form)" } else { "" });
+    Ok(())
+}
+
+fn find(number: u32) -> Result<&'static Point> {
+    POINTS.iter().find(|point| point.number == number).with_context(|| {
+        let known: Vec<String> = POINTS.iter().map(|point| point.number.to_string()).collect();
+        format!("there is no acceptance point {number}; there are: {}", known.join(", "))
+    })
+}
+
+fn repeat(number: u32, run: &Run) -> Line {
+    let line = Line::new("cargo xtask accept").arg(number.to_string());
+    let line = if run.quick { line.arg("--quick") } else { line };
+    line.arg("--seed").arg(run.seed.to_string())
+}
+
+/// The first 64 bits of the commit's name.
+fn seed_of_commit() -> Result<u64> {
+    let commit = workspace::head_commit()?;
+    let head = commit.get(..16).context("git names the commit with fewer than 16 digits")?;
+    u64::from_str_radix(head, 16).context("git names the commit with something not hexadecimal")
+}
+
+/// Prints what was shown; a point that counted nothing fails.
+fn show(report: &Report) -> Result<()> {
+    ensure!(!report.geometry.trim().is_empty(), "the point does not say what it ran on");
+    ensure!(!report.counts.is_empty(), "the point counted nothing");
+    println!("geometry: {}", report.geometry.trim());
+    for (what, count) in &report.counts {
+        println!("{what}: {count}");
+        if *count == 0 {
+            bail!("the point counted no {what}, so it has shown nothing about them");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,34 @@
+use super::*;
+
+fn report(counts: &[(&'static str, u64)]) -> Report {
+    Report { geometry: "64 zones of 1 MiB".to_owned(), counts: counts.to_vec() }
+}
+
+#[test]
+fn numbers_are_unique_and_in_order() {
+    assert!(POINTS.windows(2).all(|pair| pair[0].number < pair[1].number));
+}
+
+#[test]
+fn an_unknown_point_names_the_known_ones() {
+    let error = find(999).err().expect("there is no such point");
+    assert!(error.to_string().starts_with("there is no acceptance point 999; there are: 1"), "{error}");
+}
+
+#[test]
+fn a_point_that_counted_nothing_fails() {
+    assert!(show(&report(&[])).is_err());
+    assert!(show(&report(&[("cuts", 12), ("files compared", 0)])).is_err());
+    assert!(show(&report(&[("cuts", 12)])).is_ok());
+}
+
+#[test]
+fn the_repeat_command_carries_the_seed() {
+    let run = Run { quick: true, seed: 7 };
+    assert_eq!(repeat(2, &run).to_string(), "cargo xtask accept 2 --quick --seed 7");
+}
+
+#[test]
+fn the_seed_of_a_commit_stays_the_same() {
+    assert_eq!(seed_of_commit().unwrap(), seed_of_commit().unwrap());
+}

@@ -1,0 +1,168 @@
+//! The whole gate: one command, the same for people and machines.
+//!
+//! Set-up comes first and is the only step that uses the network: all later ones run with cargo's
+//! network access switched off. The gate stops at the first failure and prints the command that
+//! repeats it. Each step is timed, because a gate that grows slow is a gate that is gone around.
+
+use std::fmt::Write as _;
+
+use anyhow::{Result, bail};
+use rt::{Clock, SystemClock};
+
+use crate::accept;
+use crate::setup;
+use crate::shell::Line;
+
+/// One step of the gate.
+struct Step {
+    name: String,
+    /// What a person types to do this step alone.
+    repeat: Line,
+    work: Work,
+}
+
+/// How a step is carried out.
+enum Work {
+    /// By running its command.
+    Run,
+    /// By running its command, which prints cargo's test results.
+    Test,
+    /// By making sure that the machine has what the others need.
+    SetUp,
+}
+
+/// A step that is over.
+struct Done {
+    name: String,
+    seconds: f64,
+    passed: bool,
+}
+
+/// Tests that ran, as the test runners say.
+#[derive(Default)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+/// Runs the gate; an error if any step fails.
+pub(crate) fn run() -> Result<()> {
+    let clock = SystemClock::new();
+    let mut done = Vec::new();
+    let mut tally = Tally::default();
+    for step in steps() {
+        println!("\n=== {} ===\n    {}", step.name, step.repeat);
+        let started = clock.monotonic_ns();
+        let result = step.carry_out(&mut tally);
+        let seconds = (clock.monotonic_ns() - started) as f64 / 1e9;
+        println!("=== {}: {} in {seconds:.1} s ===", step.name, verdict(result.is_ok()));
+        done.push(Done { name: step.name, seconds, passed: result.is_ok() });
+        if let Err(error) = result {
+            println!("\n{}\n{error:#}", table(&done));
+            bail!("the gate is closed; repeat this step with:\n    {}", step.repeat);
+        }
+    }
+    println!("\n{}", table(&done));
+    println!("tests: {} passed, {} failed", tally.passed, tally.failed);
+    Ok(())
+}
+
+/// All steps, the quick ones first.
+fn steps() -> Vec<Step> {
+    let mut steps = vec![
+        Step { name: "set-up".to_owned(), repeat: Line::new("cargo xtask ci"), work: Work::SetUp },
+        step("fmt", "cargo fmt --all --check"),
+        step("tidy", "cargo xtask tidy"),
+        Step::new("clippy", Line::new("cargo clippy --workspace --all-targets --locked -- -D warnings")),
+        Step {
+            name: "tests".to_owned(),
+            repeat: offline(Line::new("cargo test --workspace --locked")),
+            work: Work::Test,
+        },
+        Step::new(
+            "docs",
+            Line::new("cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", "-D warnings"),
+        ),
+        step("deny", "cargo deny --offline check licenses bans sources"),
+    ];
+    steps.extend(accept::POINTS.iter().map(|point| {
+        let repeat = Line::new("cargo xtask accept").arg(point.number.to_string()).arg("--quick");
+        Step::new(&format!("accept {}", point.number), repeat)
+    }));
+    steps
+}
+
+fn step(name: &str, words: &str) -> Step {
+    Step::new(name, Line::new(words))
+}
+
+fn offline(line: Line) -> Line {
+    line.env("CARGO_NET_OFFLINE", "true")
+}
+
+impl Step {
+    fn new(name: &str, repeat: Line) -> Self {
+        Step { name: name.to_owned(), repeat: offline(repeat), work: Work::Run }
+    }
+
+    fn carry_out(&self, tally: &mut Tally) -> Result<()> {
+        match self.work {
+            Work::Run => self.repeat.run(),
+            Work::SetUp => setup::run(),
+            Work::Test => {
+                self.repeat.run_watched(|line| tally.add(line))?;
+                tally.judge()
+            }
+        }
+    }
+}
+
+impl Tally {
+    /// Adds what one line says, if it is the closing line of a test binary:
+    /// `test result: ok. 3 passed; 0 failed; 0 ignored; …`.
+    fn add(&mut self, line: &str) {
+        let Some(counts) = line.strip_prefix("test result: ") else { return };
+        let words: Vec<&str> = counts.split_whitespace().collect();
+        for pair in words.windows(2) {
+            let Ok(count) = pair[0].parse::<u64>() else { continue };
+            match pair[1].trim_end_matches(';') {
+                "passed" => self.passed += count,
+                "failed" => self.failed += count,
+                "ignored" => self.ignored += count,
+                _ => {}
+            }
+        }
+    }
+
+    /// A run that tested nothing, or passed something over, has not passed.
+    fn judge(&self) -> Result<()> {
+        if self.passed == 0 {
+            bail!("no test ran");
+        }
+        if self.ignored > 0 {
+            bail!("{} tests were passed over: run them here or in `cargo xtask accept`", self.ignored);
+        }
+        Ok(())
+    }
+}
+
+fn verdict(passed: bool) -> &'static str {
+    if passed { "passed" } else { "FAILED" }
+}
+
+/// The closing table: each step, how it went, how long it took, and the sum.
+fn table(done: &[Done]) -> String {
+    let mut text = String::from("step          result   seconds\n");
+    for step in done {
+        writeln!(text, "{:<12}  {:<7}  {:>7.1}", step.name, verdict(step.passed), step.seconds)
+            .expect("a String takes everything");
+    }
+    let total: f64 = done.iter().map(|step| step.seconds).sum();
+    let passed = done.iter().all(|step| step.passed);
+    write!(text, "{:<12}  {:<7}  {total:>7.1}", "total", verdict(passed)).expect("a String takes everything");
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+use super::*;
+
+#[test]
+fn results_of_all_test_binaries_are_added_up() {
+    let mut tally = Tally::default();
+    tally.add("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out; finished in 0.1s");
+    tally.add("test result: FAILED. 4 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
+    tally.add("running 9 passed");
+    assert_eq!((tally.passed, tally.failed, tally.ignored), (7, 1, 0));
+}
+
+#[test]
+fn a_run_without_tests_fails() {
+    let error = Tally::default().judge().expect_err("nothing ran");
+    assert_eq!(error.to_string(), "no test ran");
+}
+
+#[test]
+fn a_run_that_passes_tests_over_fails() {
+    let tally = Tally { passed: 1, failed: 0, ignored: 2 };
+    assert!(tally.judge().is_err());
+}
+
+#[test]
+fn a_failing_test_step_fails() {
+    let step = Step { name: "tests".to_owned(), repeat: Line::new("false"), work: Work::Test };
+    assert!(step.carry_out(&mut Tally::default()).is_err());
+}
+
+#[test]
+fn the_table_sums_and_shows_the_failure() {
+    let done = |name: &str, passed| Done { name: name.to_owned(), seconds: 1.25, passed };
+    let text = table(&[done("fmt", true), done("tests", false)]);
+    assert!(text.contains("fmt           passed       1.2"), "{text}");
+    assert!(text.ends_with("total         FAILED       2.5"), "{text}");
+}
+
+#[test]
+fn only_set_up_may_use_the_network() {
+    for step in steps() {
+        let is_set_up = matches!(step.work, Work::SetUp);
+        let offline = step.repeat.to_string().contains("CARGO_NET_OFFLINE=true");
+        assert_ne!(is_set_up, offline, "{}: {}", step.name, step.repeat);
+    }
+}

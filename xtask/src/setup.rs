@@ -1,0 +1,139 @@
+//! What the gate needs from the machine, why, and how it gets there.
+//!
+//! This is the only part of the project's commands that uses the network. Root: what is missing is
+//! installed. Everyone else: what is missing is named, with the one command that installs it.
+
+use anyhow::{Result, bail};
+
+use crate::shell::{Line, has_program};
+
+/// The version of cargo-deny that is installed where there is none.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Something that must be on the machine.
+#[derive(Debug)]
+pub(crate) struct Need {
+    /// The package, component or tool, as its installer knows it.
+    name: &'static str,
+    how: How,
+    /// The program that shows it is there, as it is called.
+    probe: &'static str,
+    /// What would not work without it.
+    why: &'static str,
+}
+
+/// Who installs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// The distribution: `apt-get install`.
+    Package,
+    /// `rustup component add`.
+    Component,
+    /// `cargo install --locked`, at this version.
+    Tool(&'static str),
+}
+
+/// Mounting needs its set-uid helper when the user is not root, and unmounting when the daemon died.
+pub(crate) const FUSE: Need = package("fuse3", "fusermount3", "mounts: tests, `accept` and `try`");
+
+const NEEDS: [Need; 7] = [
+    Need { name: "rustfmt", how: How::Component, probe: "cargo-fmt", why: "the step fmt" },
+    Need { name: "clippy", how: How::Component, probe: "cargo-clippy", why: "the step clippy" },
+    package("git", "git", "`tidy` reads the list of files, `accept 1` clones"),
+    FUSE,
+    package("attr", "getfattr", "tests of extended attributes through a mount"),
+    package("acl", "setfacl", "tests of access control lists through a mount"),
+    Need { name: "cargo-deny", how: How::Tool(CARGO_DENY), probe: "cargo-deny", why: "the step deny" },
+];
+
+const fn package(name: &'static str, probe: &'static str, why: &'static str) -> Need {
+    Need { name, how: How::Package, probe, why }
+}
+
+/// Installs (or names) everything that the gate needs and fetches the crates it is built from.
+pub(crate) fn run() -> Result<()> {
+    require(&NEEDS)?;
+    check_fuse_device()?;
+    Line::new("cargo fetch --locked").run()
+}
+
+/// Makes sure of some needs: installs them as root, says what to do otherwise.
+pub(crate) fn require(needs: &[Need]) -> Result<()> {
+    let missing: Vec<&Need> = needs.iter().filter(|need| !has_program(need.probe)).collect();
+    if missing.is_empty() {
+        println!("Nothing to install: all {} needed programs are there.", needs.len());
+        return Ok(());
+    }
+    for need in &missing {
+        println!("Missing: {} (no program `{}`), needed for {}.", need.name, need.probe, need.why);
+    }
+    let lines = install_lines(&missing);
+    if !is_root()? {
+        bail!("not everything is installed, and only root may; run: {}", one_command(&lines));
+    }
+    lines.iter().try_for_each(|line| {
+        println!("Installing: {line}");
+        line.run()
+    })?;
+    match missing.iter().find(|need| !has_program(need.probe)) {
+        Some(need) => bail!("{} was installed but there is still no program `{}`", need.name, need.probe),
+        None => Ok(()),
+    }
+}
+
+/// Without the kernel's side of FUSE every mount fails with a message that names no cure.
+pub(crate) fn check_fuse_device() -> Result<()> {
+    if std::path::Path::new("/dev/fuse").exists() {
+        return Ok(());
+    }
+    bail!("there is no /dev/fuse, so nothing can be mounted; run: modprobe fuse (as root, on the host)")
+}
+
+/// The commands that install what is missing, in order.
+fn install_lines(missing: &[&Need]) -> Vec<Line> {
+    let names = |how: How| missing.iter().filter(move |need| need.how == how).map(|need| need.name);
+    let mut lines = Vec::new();
+    if names(How::Package).next().is_some() {
+        lines.push(Line::new("apt-get update"));
+        lines.push(
+            Line::new("apt-get install --yes --no-install-recommends")
+                .args(names(How::Package))
+                .env("DEBIAN_FRONTEND", "noninteractive"),
+        );
+    }
+    if names(How::Component).next().is_some() {
+        lines.push(Line::new("rustup component add").args(names(How::Component)));
+    }
+    lines.extend(missing.iter().filter_map(|need| match need.how {
+        How::Tool(version) => Some(tool_line(need.name, version)),
+        How::Package | How::Component => None,
+    }));
+    lines
+}
+
+/// Installs a cargo tool as quickly as it can be built: it runs for a second, so optimising it
+/// (cargo-deny asks for one code unit and link-time optimisation) costs more than it ever gives back.
+fn tool_line(name: &str, version: &str) -> Line {
+    Line::new("cargo install --locked --no-default-features")
+        .args([name, "--version", version])
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_RELEASE_LTO", "false")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+}
+
+/// The same as something to paste into a shell: `sudo` where root is needed.
+fn one_command(lines: &[Line]) -> String {
+    let with_sudo = |line: &Line| {
+        let shown = line.to_string();
+        if shown.contains("apt-get") { format!("sudo {shown}") } else { shown }
+    };
+    lines.iter().map(with_sudo).collect::<Vec<_>>().join(" && ")
+}
+
+fn is_root() -> Result<bool> {
+    Ok(Line::new("id -u").output()?.trim() == "0")
+}
+
+#[cfg(test)]
+mod tests;

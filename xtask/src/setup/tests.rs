@@ -1,0 +1,24 @@
+use super::*;
+
+#[test]
+fn an_ordinary_user_is_given_one_command() {
+    let missing: Vec<&Need> = NEEDS.iter().collect();
+    let command = one_command(&install_lines(&missing));
+    assert!(command.starts_with("sudo apt-get update && sudo DEBIAN_FRONTEND=noninteractive apt-get"));
+    assert!(command.contains("fuse3 attr acl && rustup component add rustfmt clippy && "), "{command}");
+    assert!(command.ends_with(&format!("cargo-deny --version {CARGO_DENY}")), "{command}");
+}
+
+#[test]
+fn what_is_there_is_not_installed_again() {
+    const CARGO: Need = package("cargo", "cargo", "this test");
+    require(&[CARGO]).unwrap();
+    assert!(install_lines(&[]).is_empty());
+}
+
+#[test]
+fn every_need_has_its_reason() {
+    for need in &NEEDS {
+        assert!(!need.why.is_empty(), "{} has none", need.name);
+    }
+}

@@ -1,0 +1,28 @@
+use super::*;
+
+#[test]
+fn a_line_prints_as_a_shell_would_take_it() {
+    let line = Line::new("cargo doc").env("RUSTDOCFLAGS", "-D warnings").arg("it's");
+    assert_eq!(line.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc 'it'\''s'");
+}
+
+#[test]
+fn a_failing_command_is_an_error_that_names_it() {
+    let error = Line::new("false").run().expect_err("`false` fails");
+    assert!(error.to_string().starts_with("`false` failed"), "{error}");
+    let error = Line::new("no-such-program-anywhere").run().expect_err("cannot be started");
+    assert!(error.to_string().contains("cannot start `no-such-program-anywhere`"), "{error}");
+}
+
+#[test]
+fn watched_lines_arrive_one_by_one() {
+    let mut seen = Vec::new();
+    Line::new("printf").arg("one\\ntwo\\n").run_watched(|line| seen.push(line.to_owned())).unwrap();
+    assert_eq!(seen, ["one", "two"]);
+}
+
+#[test]
+fn programs_are_found_where_the_shell_finds_them() {
+    assert!(has_program("cargo"));
+    assert!(!has_program("no-such-program-anywhere"));
+}

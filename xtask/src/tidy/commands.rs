@@ -1,0 +1,38 @@
+//! Commands that the documents tell people to type must exist.
+
+use clap::Parser;
+
+use super::{Finding, Looked, Repository};
+use crate::Xtask;
+
+pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Looked {
+    let mut looked = 0;
+    for (path, text) in repository.with_extension("md") {
+        for (line, command) in fenced_lines(text) {
+            let command = command.split(" #").next().unwrap_or(command);
+            let Some(args) = command.strip_prefix("cargo xtask ") else { continue };
+            looked += 1;
+            if let Err(error) = Xtask::try_parse_from(std::iter::once("xtask").chain(args.split_whitespace()))
+            {
+                let why = error.to_string();
+                let why = why.lines().next().unwrap_or("it cannot be parsed");
+                let message = format!("`{command}` is no command of ours: {why}");
+                findings.push(Finding { path: path.to_owned(), line, message });
+            }
+        }
+    }
+    Looked::At(looked, "commands")
+}
+
+/// The lines (from 1) inside fenced blocks, without a leading prompt.
+pub(crate) fn fenced_lines(markdown: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut inside = false;
+    markdown.lines().enumerate().filter_map(move |(index, line)| {
+        let line = line.trim();
+        if line.starts_with("```") {
+            inside = !inside;
+            return None;
+        }
+        inside.then(|| (index + 1, line.strip_prefix("$ ").unwrap_or(line)))
+    })
+}

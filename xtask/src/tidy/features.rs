@@ -1,0 +1,50 @@
+//! Features named `break-…` plant the bugs that the harnesses must find. They are switched on by
+//! name, in a build of their own, and by nothing else: not by default and not by a dependency.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{Finding, Looked, Repository};
+
+pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Looked {
+    for package in repository.packages() {
+        let name = package["name"].as_str().unwrap_or_default();
+        let by_default = by_default(&package["features"]).into_iter().map(|f| (f, "its default features"));
+        let by_dependency = by_dependency(package).into_iter().map(|f| (f, "a dependency's features"));
+        findings.extend(by_default.chain(by_dependency).filter(|(feature, _)| breaks(feature)).map(
+            |(feature, switched_on_by)| Finding {
+                path: format!("package {name}"),
+                line: 0,
+                message: format!("{switched_on_by} switch on `{feature}`: leave it to `--features`"),
+            },
+        ));
+    }
+    Looked::At(repository.packages().len(), "packages")
+}
+
+/// `break-x`, `crate/break-x` and `crate?/break-x`.
+fn breaks(feature: &str) -> bool {
+    feature.rsplit('/').next().is_some_and(|name| name.starts_with("break-"))
+}
+
+/// Everything that `default` leads to.
+fn by_default(features: &Value) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec!["default".to_owned()];
+    while let Some(feature) = waiting.pop() {
+        let leads_to = features[&feature].as_array().map_or(&[][..], Vec::as_slice);
+        waiting.extend(
+            leads_to.iter().filter_map(Value::as_str).map(str::to_owned).filter(|f| !reached.contains(f)),
+        );
+        reached.insert(feature);
+    }
+    reached
+}
+
+/// What the manifest switches on in what the package depends on.
+fn by_dependency(package: &Value) -> Vec<String> {
+    let all = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
+    let features = all.iter().filter_map(|dependency| dependency["features"].as_array()).flatten();
+    features.filter_map(Value::as_str).map(str::to_owned).collect()
+}

@@ -1,0 +1,396 @@
+//! Each rule is shown a repository in which what it forbids is planted, and must see it.
+
+use serde_json::json;
+
+use super::rust::mask;
+use super::*;
+
+/// A repository of these files, with no packages.
+fn repository(files: &[(&str, &str)]) -> Repository {
+    let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    Repository { files, metadata: Value::Null }
+}
+
+/// What a rule says of a repository.
+fn findings(rule: Rule, repository: &Repository) -> Vec<String> {
+    let mut findings = Vec::new();
+    rule(repository, &mut findings);
+    findings.iter().map(Finding::to_string).collect()
+}
+
+/// The rule finds exactly one thing in these files, and its message has `expected` in it.
+#[track_caller]
+fn assert_finds(rule: Rule, files: &[(&str, &str)], expected: &str) {
+    let found = findings(rule, &repository(files));
+    assert!(found.len() == 1 && found[0].contains(expected), "expected `{expected}`, found {found:#?}");
+}
+
+#[track_caller]
+fn assert_clean(rule: Rule, files: &[(&str, &str)]) {
+    let found = findings(rule, &repository(files));
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn the_repository_is_tidy() {
+    let repository = Repository::of_checkout().unwrap();
+    let found: Vec<String> =
+        RULES.iter().flat_map(|(_, rule)| apply(&repository, *rule).1).map(|f| f.to_string()).collect();
+    assert!(found.is_empty(), "`cargo xtask tidy` finds:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_rule_that_looked_at_nothing_fails() {
+    let (said, findings) = apply(&repository(&[]), words::check);
+    assert_eq!(said, "0 files");
+    assert_eq!(findings.len(), 1);
+}
+
+mod lexer {
+    use super::*;
+
+    #[test]
+    fn comments_and_literals_are_told_from_code() {
+        let masked =
+            mask("a(\"b // c\"); // d \"e\n/* f /* g */ h */ i('\"', '\\'', 'j'); k::<'l>(r#\"m\"n\"#)");
+        let words = |text: &str| text.split(|c: char| !c.is_alphabetic()).collect::<String>();
+        assert_eq!(words(&masked.code), "aiklr".replace('r', ""));
+        assert_eq!(words(&masked.comments), "defgh");
+    }
+
+    #[test]
+    fn every_byte_and_line_keeps_its_place() {
+        let source = "let ä = \"ö\n\"; // ü\nlet x = b\"\\\"\"; x";
+        let masked = mask(source);
+        assert_eq!(masked.code.len(), source.len());
+        assert_eq!(masked.comments.len(), source.len());
+        assert_eq!(masked.code.lines().count(), 3);
+        assert!(masked.code.contains("let ä") && masked.code.ends_with("; x"), "{}", masked.code);
+        assert!(masked.comments.contains("// ü"));
+    }
+
+    #[test]
+    fn what_is_left_open_ends_with_the_file() {
+        for source in ["\"abc", "/* abc", "r##\"abc\"#", "'", "\"\\"] {
+            assert_eq!(mask(source).code.len(), source.len(), "{source}");
+        }
+    }
+}
+
+mod words_rule {
+    use super::*;
+
+    const FILE: &str = "crates/fs/src/lib.rs";
+
+    #[test]
+    fn banned_calls_are_found_with_what_to_use() {
+        assert_finds(words::check, &[(FILE, "fn f() {\n    todo!()\n}")], "lib.rs:2: `todo!`");
+        assert_finds(words::check, &[(FILE, "fn f() { unimplemented!(\"x\") }")], "typed error");
+        assert_finds(words::check, &[(FILE, "fn f() { dbg!(1); }")], "use tracing");
+        assert_finds(words::check, &[(FILE, "fn f() { std::thread::sleep(d); }")], "rt::sync::Condvar");
+        assert_finds(words::check, &[(FILE, "#[test]\n#[ignore = \"slow\"]\nfn f() {}")], "acceptance point");
+    }
+
+    #[test]
+    fn words_in_comments_and_literals_are_no_calls() {
+        assert_clean(words::check, &[(FILE, "// no todo!() here\nfn f() { g(\"thread::sleep\"); }")]);
+        assert_clean(words::check, &[(FILE, "fn f() { not_todo!(); }")]);
+    }
+
+    #[test]
+    fn work_left_over_names_its_issue() {
+        assert_finds(words::check, &[(FILE, "fn f() {}\n// TODO: later")], "lib.rs:2: TODO without");
+        assert_finds(words::check, &[("run.sh", "# TODO(#)")], "TODO without");
+        assert_finds(words::check, &[(FILE, "// FIXME: broken")], "repair it");
+        assert_finds(words::check, &[(FILE, "// HACK around it")], "say why");
+        assert_clean(words::check, &[(FILE, "// TODO(#12): later")]);
+    }
+
+    #[test]
+    fn paths_of_one_machine_are_found() {
+        for path in ["/home/someone/x", "/root/x", "/work/x"] {
+            assert_finds(words::check, &[("docs/a.md", path)], "make it relative");
+        }
+        assert_finds(words::check, &[(FILE, "fn f() { open(\"/tmp/x\"); }")], "use tempfile");
+        assert_clean(words::check, &[("docs/a.md", "network/x, lib/roots/x")]);
+    }
+
+    #[test]
+    fn hosts_of_registries_are_found() {
+        assert_finds(words::check, &[("deny.toml", "allow = [\"https://index.crates.io\"]")], "no registry");
+        assert_finds(words::check, &[("README.md", "see docs.rs for more")], "no registry");
+    }
+
+    #[test]
+    fn silenced_lints_have_reasons() {
+        assert_finds(
+            words::check,
+            &[(FILE, "\n#[allow(dead_code)]\nfn f() {}")],
+            "lib.rs:2: a silenced lint",
+        );
+        assert_finds(words::check, &[(FILE, "#![expect(unused)]")], "a silenced lint");
+        assert_clean(words::check, &[(FILE, "#[allow(dead_code, reason = \"this is why\")]\nfn f() {}")]);
+    }
+}
+
+mod unsafe_rule {
+    use super::*;
+
+    const FORBIDDEN: &str = "#![forbid(unsafe_code)]";
+
+    #[test]
+    fn unsafe_outside_the_fence_is_found() {
+        let files = [("crates/fs/src/lib.rs", FORBIDDEN), ("crates/fs/src/a.rs", "unsafe { f() }")];
+        assert_finds(unsafety::check, &files, "crates/fs/src/a.rs:1: `unsafe` belongs into");
+        assert_clean(unsafety::check, &[("crates/fs/src/a.rs", "// unsafe\nfn f() { g(\"unsafe\") }")]);
+        assert_clean(unsafety::check, &[("crates/zone/src/a.rs", "unsafe { f() }")]);
+    }
+
+    #[test]
+    fn a_root_that_does_not_forbid_it_is_found() {
+        for root in ["crates/fs/src/lib.rs", "crates/cli/src/main.rs", "crates/sim/src/bin/sim.rs"] {
+            assert_finds(
+                unsafety::check,
+                &[(root, "// #![forbid(unsafe_code)]")],
+                "no `#![forbid(unsafe_code)]`",
+            );
+            assert_clean(unsafety::check, &[(root, FORBIDDEN)]);
+        }
+        assert_clean(unsafety::check, &[("crates/zone/src/lib.rs", "")]);
+    }
+
+    #[test]
+    fn a_crate_with_a_fenced_part_denies_the_rest() {
+        let part = ("crates/fuse/src/transport.rs", "unsafe { f() }");
+        assert_finds(
+            unsafety::check,
+            &[part, ("crates/fuse/src/lib.rs", FORBIDDEN)],
+            "no `#![deny(unsafe_code)]`",
+        );
+        assert_clean(unsafety::check, &[part, ("crates/fuse/src/lib.rs", "#![deny(unsafe_code)]")]);
+    }
+}
+
+mod modules_rule {
+    use super::*;
+
+    /// A repository whose only target is `crates/fs/src/lib.rs`.
+    fn of(files: &[(&str, &str)]) -> Vec<String> {
+        let mut repository = repository(files);
+        let targets = json!([{ "src_path": "/somewhere/crates/fs/src/lib.rs" }]);
+        let packages = json!([{ "name": "polder-fs", "targets": targets }]);
+        repository.metadata = json!({ "workspace_root": "/somewhere", "packages": packages });
+        findings(modules::check, &repository)
+    }
+
+    #[test]
+    fn a_file_that_nobody_imports_is_found() {
+        let found = of(&[
+            ("crates/fs/src/lib.rs", "pub mod used;\n// mod orphan;\n"),
+            ("crates/fs/src/used.rs", ""),
+            ("crates/fs/src/orphan.rs", "mod below;"),
+            ("crates/fs/src/orphan/below.rs", ""),
+        ]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("crates/fs/src/orphan.rs: no module imports"), "{found:?}");
+    }
+
+    #[test]
+    fn nested_moved_and_included_files_are_reached() {
+        let found = of(&[
+            ("crates/fs/src/lib.rs", "pub(crate) mod a;\n#[path = \"../moved.rs\"]\nmod b;"),
+            ("crates/fs/moved.rs", ""),
+            ("crates/fs/src/a.rs", "#[cfg(test)] mod tests;\nfn f() { include!(\"a/list.rs\") }"),
+            ("crates/fs/src/a/tests.rs", "mod deep;"),
+            ("crates/fs/src/a/tests/deep/mod.rs", ""),
+            ("crates/fs/src/a/list.rs", ""),
+        ]);
+        assert!(found.is_empty(), "{found:?}");
+    }
+}
+
+#[test]
+fn files_that_are_too_long_are_found() {
+    let long = "\n".repeat(901);
+    assert_finds(size::check, &[("crates/fs/src/a.rs", &long)], "901 lines, more than 900");
+    assert_clean(size::check, &[("crates/fs/src/a.rs", &long[1..]), ("Cargo.lock", &long)]);
+}
+
+mod graph_rule {
+    use super::*;
+
+    fn of(name: &str, dependency: &str) -> Vec<String> {
+        let dependencies = json!([{ "name": dependency, "kind": "dev" }]);
+        let mut repository = repository(&[]);
+        repository.metadata = json!({ "packages": [{ "name": name, "dependencies": dependencies }] });
+        findings(graph::check, &repository)
+    }
+
+    #[test]
+    fn dependencies_to_the_right_are_found() {
+        for (name, dependency) in [
+            ("polder-rt", "polder-zone"),
+            ("polder-zone", "polder-tree"),
+            ("polder-tree", "polder-extent"),
+            ("polder-extent", "polder-fs"),
+            ("polder-fs", "polder-fuse"),
+            ("polder-sim", "polder-fuse"),
+            ("xtask", "polder-fs"),
+        ] {
+            let found = of(name, dependency);
+            assert!(found.len() == 1 && found[0].contains("to its right"), "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn dependencies_to_the_left_are_fine() {
+        for (name, dependency) in [
+            ("polder-zone", "polder-rt"),
+            ("polder-fuse", "polder-fs"),
+            ("polder", "polder-fuse"),
+            ("polder-capi", "polder-fs"),
+            ("polder-sim", "polder-zone"),
+        ] {
+            assert!(of(name, dependency).is_empty(), "{name} -> {dependency}");
+        }
+    }
+
+    #[test]
+    fn crates_without_a_place_and_users_of_consumers_are_found() {
+        assert!(of("polder-new", "thiserror")[0].contains("no place in the graph"));
+        assert!(of("polder-fs", "polder-sim")[0].contains("used by nobody"));
+    }
+
+    #[test]
+    fn outside_dependencies_stay_behind_their_fences() {
+        assert!(of("polder-fs", "anyhow")[0].contains("errors are typed"));
+        assert!(of("polder-extent", "io-uring")[0].contains("I-ZONE-1"));
+        assert!(of("polder-zone", "io-uring").is_empty());
+    }
+}
+
+mod features_rule {
+    use super::*;
+
+    fn of(features: Value, dependencies: Value) -> Vec<String> {
+        let package = json!({ "name": "polder-fs", "features": features, "dependencies": dependencies });
+        let mut repository = repository(&[]);
+        repository.metadata = json!({ "packages": [package] });
+        findings(features::check, &repository)
+    }
+
+    #[test]
+    fn bugs_that_are_on_by_default_are_found() {
+        let planted = json!({ "default": ["extras"], "extras": ["default", "polder-tree/break-flush"] });
+        let found = of(planted, json!([]));
+        assert!(found.len() == 1 && found[0].contains("`polder-tree/break-flush`"), "{found:?}");
+    }
+
+    #[test]
+    fn bugs_that_a_dependency_switches_on_are_found() {
+        let found = of(json!({}), json!([{ "name": "polder-zone", "features": ["break-reset"] }]));
+        assert!(found.len() == 1 && found[0].contains("a dependency's features"), "{found:?}");
+    }
+
+    #[test]
+    fn bugs_that_wait_for_their_name_are_fine() {
+        assert!(
+            of(json!({ "default": [], "break-flush": ["polder-tree/break-flush"] }), json!([])).is_empty()
+        );
+    }
+}
+
+mod invariants_rule {
+    use super::*;
+
+    const DESIGN: (&str, &str) = ("docs/design.md", "- I-ZONE-1 Nothing above.\n- I-TREE-2 Any bytes.");
+
+    #[test]
+    fn an_invariant_that_no_source_cites_is_found() {
+        let source = ("crates/zone/src/lib.rs", "assert!(ok, \"I-ZONE-1\");");
+        assert_finds(invariants::check, &[DESIGN, source], "docs/design.md:2: no source cites I-TREE-2");
+    }
+
+    #[test]
+    fn an_invariant_that_no_document_states_is_found() {
+        let source = ("crates/zone/src/lib.rs", "// I-ZONE-1, I-TREE-2\n\n// (I-ZONE-11)");
+        assert_finds(invariants::check, &[DESIGN, source], "lib.rs:3: no document states I-ZONE-11");
+    }
+
+    #[test]
+    fn this_command_cites_nothing() {
+        let elsewhere = ("crates/zone/src/lib.rs", "// I-ZONE-1");
+        assert_finds(invariants::check, &[DESIGN, elsewhere, ("xtask/src/a.rs", "// I-TREE-2")], "I-TREE-2");
+    }
+
+    #[test]
+    fn words_that_look_alike_are_no_names() {
+        let files = [DESIGN, ("crates/a/src/lib.rs", "// I-ZONE-1 I-TREE-2 API-X-1 I-x-1 I-ABC I-ABC- I-")];
+        assert_clean(invariants::check, &files);
+    }
+}
+
+mod commands_rule {
+    use super::*;
+
+    #[test]
+    fn a_command_that_does_not_exist_is_found() {
+        let text =
+            "`cargo xtask nothing` in prose\n```sh\n$ cargo xtask frobnicate\n```\ncargo xtask nothing\n";
+        assert_finds(commands::check, &[("README.md", text)], "README.md:3: `cargo xtask frobnicate`");
+        assert_finds(commands::check, &[("README.md", "```\ncargo xtask ci --fast\n```")], "'--fast'");
+    }
+
+    #[test]
+    fn commands_that_exist_are_fine() {
+        let text = "```sh\ncargo xtask ci   # all of it\ncargo xtask accept 1 --quick\ncargo build\n```";
+        assert_clean(commands::check, &[("README.md", text)]);
+    }
+}
+
+mod links_rule {
+    use super::*;
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_found() {
+        let files = [("docs/a.md", "[b](b.md) and\n[gone](../gone.md#part), [b](b.md)"), ("docs/b.md", "")];
+        assert_finds(links::check, &files, "docs/a.md:2: the link to `../gone.md` leads nowhere");
+    }
+
+    #[test]
+    fn files_folders_parts_and_other_sites_are_fine() {
+        let text = "[a](docs/b.md#part) [b](docs) [c](#part) [d](https://example.invalid/x)";
+        assert_clean(links::check, &[("README.md", text), ("docs/b.md", "[up](../README.md)")]);
+    }
+}
+
+mod manual_rule {
+    use super::*;
+
+    const CLI: (&str, &str) = (
+        "crates/cli/src/main.rs",
+        "#[derive(Debug, Subcommand)]\nenum Task {\n    /// Makes, and more.\n    #[command(alias = \"make\")]\n    \
+         Mkfs(mkfs::Args),\n    DumpZone { zone: [u8; 4], to: String },\n    Info,\n}\n",
+    );
+
+    #[test]
+    fn a_subcommand_without_a_section_is_found() {
+        let manual =
+            ("docs/manual.md", "# Polder\n## `polder mkfs`\n## `polder info FILE`\npolder dump-zone\n");
+        assert_finds(manual::check, &[CLI, manual], "no section on `polder dump-zone`");
+    }
+
+    #[test]
+    fn a_whole_manual_is_fine() {
+        let text = "## polder mkfs\n## polder dump-zone\n## polder info\n";
+        assert_clean(manual::check, &[CLI, ("docs/manual.md", text)]);
+        let looked = manual::check(&repository(&[CLI, ("docs/manual.md", text)]), &mut Vec::new());
+        assert_eq!(looked, Looked::At(3, "subcommands"));
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_said() {
+        assert!(matches!(manual::check(&repository(&[CLI]), &mut Vec::new()), Looked::Skipped(_)));
+        assert!(matches!(manual::check(&repository(&[]), &mut Vec::new()), Looked::Skipped(_)));
+    }
+}

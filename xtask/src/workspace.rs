@@ -1,0 +1,38 @@
+//! Where things are in this workspace.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::shell::Line;
+
+/// The root of the checkout that this program was built from.
+pub(crate) fn root() -> PathBuf {
+    let manifest_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest_dir.parent().expect("xtask lies one folder below the root").to_owned()
+}
+
+/// What `cargo metadata` says of the packages of the workspace (not of their dependencies).
+pub(crate) fn metadata() -> Result<Value> {
+    let text = Line::new("cargo metadata --no-deps --offline --format-version 1").output()?;
+    serde_json::from_str(&text).context("cargo metadata printed something that is not JSON")
+}
+
+/// The folder that cargo builds into, wherever the user has put it.
+pub(crate) fn target_dir() -> Result<PathBuf> {
+    let metadata = metadata()?;
+    let dir = metadata["target_directory"].as_str().context("cargo metadata names no target folder")?;
+    Ok(PathBuf::from(dir))
+}
+
+/// Builds the `polder` command for use and returns where it is.
+pub(crate) fn build_polder() -> Result<PathBuf> {
+    Line::new("cargo build --release --locked --package polder --bin polder").run()?;
+    Ok(target_dir()?.join("release/polder"))
+}
+
+/// The commit that is checked out, as 40 hexadecimal digits.
+pub(crate) fn head_commit() -> Result<String> {
+    Ok(Line::new("git rev-parse HEAD").output()?.trim().to_owned())
+}
