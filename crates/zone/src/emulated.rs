@@ -352,7 +352,14 @@ impl Device for Emulated {
     }
 
     fn report(&self) -> Result<Vec<ZoneInfo>> {
-        (0..self.geometry.zones).map(|zone| self.report_zone(ZoneId(zone))).collect()
+        let mut inner = self.inner.lock();
+        self.check_power(&inner)?;
+        self.settle_turns(&mut inner);
+        let (medium, seed) = (&inner.medium, self.spec.seed);
+        Ok((0..)
+            .zip(medium.machine.zones())
+            .map(|(zone, info)| medium.told(ZoneId(zone), *info, seed))
+            .collect())
     }
 
     fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo> {

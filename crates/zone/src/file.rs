@@ -15,7 +15,8 @@
 //! Why a zone with an undurable reset takes no write: its slot may still be the old one, and a crash
 //! would bring back the old pointer over new blocks. So the first write after a reset makes the reset
 //! durable, unless a flush has done so; and the host's blocks are given back only after that,
-//! because until then the old contents may be asked for again.
+//! because until then the old contents may be asked for again. What a new process finds empty may
+//! have been reset by one that was killed: it counts as undurable until the first flush.
 //!
 //! A zone's blocks are taken from the host when it is opened, all of them, so that a host without
 //! room refuses a zone (`HostFull`) and not a write in the middle of one.
@@ -51,6 +52,9 @@ use crate::{
     Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState,
 };
 
+/// How many of the zones that an earlier process left are given back to the host by one flush.
+const LEFTOVERS_A_FLUSH: usize = 16;
+
 /// Whether a volume is to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
@@ -71,6 +75,8 @@ pub struct FileDevice {
     calm: Condvar,
     /// Held for the length of a flush; taken before `state`.
     flushing: Mutex<()>,
+    /// Flushes begun so far; counted under `flushing`.
+    flushes: AtomicU64,
     own_bytes: AtomicU64,
 }
 
@@ -80,6 +86,11 @@ struct State {
     slots: Slots,
     /// Zones with `dirty` set.
     dirty: Vec<ZoneId>,
+    /// Whether nothing was flushed yet: states as they were found may be those of a process that was
+    /// killed, and may not be durable.
+    is_unsure: bool,
+    /// Empty zones that may hold blocks of the host since before this process.
+    leftovers: Vec<ZoneId>,
     /// Why nothing is written any more.
     broken: Option<String>,
 }
@@ -90,8 +101,10 @@ struct ZoneExtra {
     writes: Writes,
     /// Whether somebody takes or gives back its host blocks; nobody else changes the zone meanwhile.
     busy: bool,
-    /// Whether the host's blocks were taken.
-    allocated: bool,
+    /// Whether all of the host's blocks for it are taken.
+    is_taken: bool,
+    /// Whether any may be; true if `is_taken`.
+    may_hold: bool,
     /// Whether it was reset and no flush has recorded that.
     reset_undurable: bool,
     /// Whether its slot is older than its state.
@@ -169,15 +182,17 @@ impl FileDevice {
         let before = state.machine.zone(zone)?;
         state.machine.open(zone)?;
         let extra = *state.extra(zone);
-        if before.state != ZoneState::Empty || (extra.allocated && !extra.reset_undurable) {
+        let needs_flush = extra.reset_undurable || state.is_unsure;
+        if before.state != ZoneState::Empty || (extra.is_taken && !needs_flush) {
             return Ok(state);
         }
         state.extra(zone).busy = true;
         drop(state);
-        let prepared = self.prepare(zone, &extra);
+        let prepared = self.prepare(zone, needs_flush, !extra.is_taken);
         let mut state = self.state.lock();
-        state.extra(zone).busy = false;
-        state.extra(zone).allocated |= prepared.is_ok();
+        let extra = state.extra(zone);
+        (extra.busy, extra.may_hold) = (false, true);
+        extra.is_taken |= prepared.is_ok();
         self.calm.notify_all();
         if prepared.is_err() {
             state.machine.close(zone).expect("an open zone with nothing in it can be closed");
@@ -185,11 +200,11 @@ impl FileDevice {
         prepared.map(|()| state)
     }
 
-    fn prepare(&self, zone: ZoneId, extra: &ZoneExtra) -> Result<()> {
-        if extra.reset_undurable {
+    fn prepare(&self, zone: ZoneId, needs_flush: bool, needs_blocks: bool) -> Result<()> {
+        if needs_flush {
             self.flush()?;
         }
-        if extra.allocated {
+        if !needs_blocks {
             return Ok(());
         }
         let (offset, bytes) = (self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
@@ -297,25 +312,35 @@ impl FileDevice {
         DeviceError::Io { zone: ZoneId(0), operation: "flush", reason: error.to_string() }
     }
 
-    /// Gives the host's blocks of zones back whose reset is durable now.
+    /// Notes whose resets are durable now, and gives the host's blocks of such zones back.
     fn give_back(&self, reset: Vec<ZoneId>) {
-        for zone in reset {
+        let leftovers = {
             let mut state = self.state.lock();
-            state.extra(zone).reset_undurable = false;
-            let empty = state.machine.zones()[zone.0 as usize].state == ZoneState::Empty;
-            let extra = state.extra(zone);
-            if self.layout.preallocated || extra.busy || !empty || !extra.allocated {
-                continue;
-            }
-            extra.busy = true;
-            drop(state);
-            let punched = self.engine.punch(self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
-            let mut state = self.state.lock();
-            state.extra(zone).busy = false;
-            // A host that keeps the blocks does no harm: they belong to the zone's next life.
-            state.extra(zone).allocated = punched.is_err();
-            self.calm.notify_all();
+            state.is_unsure = false;
+            reset.iter().for_each(|&zone| state.extra(zone).reset_undurable = false);
+            let first = state.leftovers.len().saturating_sub(LEFTOVERS_A_FLUSH);
+            state.leftovers.split_off(first)
+        };
+        if !self.layout.preallocated {
+            reset.into_iter().chain(leftovers).for_each(|zone| self.give_back_zone(zone));
         }
+    }
+
+    fn give_back_zone(&self, zone: ZoneId) {
+        let mut state = self.state.lock();
+        let is_empty = state.machine.zones()[zone.0 as usize].state == ZoneState::Empty;
+        let extra = state.extra(zone);
+        if extra.busy || !is_empty || extra.reset_undurable || !extra.may_hold {
+            return;
+        }
+        extra.busy = true;
+        drop(state);
+        let punched = self.engine.punch(self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
+        let mut state = self.state.lock();
+        let extra = state.extra(zone);
+        // A host that keeps the blocks does no harm: they belong to the zone's next life.
+        (extra.busy, extra.is_taken, extra.may_hold) = (false, false, punched.is_err());
+        self.calm.notify_all();
     }
 }
 
@@ -413,7 +438,13 @@ impl Device for FileDevice {
         if self.mode == OpenMode::ReadOnly {
             return Ok(());
         }
+        let begun = self.flushes.load(Ordering::SeqCst);
         let _one_at_a_time = self.flushing.lock();
+        if self.flushes.load(Ordering::SeqCst) > begun && self.state.lock().broken.is_none() {
+            // One that began after this call has just ended, and served it as well.
+            return Ok(());
+        }
+        self.flushes.fetch_add(1, Ordering::SeqCst);
         let reset = self.flush_changes()?;
         self.give_back(reset);
         Ok(())

@@ -17,7 +17,7 @@ use super::slots::Slots;
 use super::writes::Writes;
 use super::{FileContents, FileDevice, FileError, FileOptions, OpenMode, State, ZoneExtra};
 use crate::machine::Machine;
-use crate::{FsId, ZoneInfo, ZoneState};
+use crate::{FsId, ZoneId, ZoneInfo, ZoneState};
 
 impl FileDevice {
     /// Makes a volume with empty zones in a file, which is made too if there is none, and opens it.
@@ -75,6 +75,7 @@ impl FileDevice {
             layout,
             calm: Condvar::new(),
             flushing: Mutex::new(()),
+            flushes: AtomicU64::new(0),
             own_bytes: AtomicU64::new(0),
         })
     }
@@ -85,11 +86,15 @@ fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>) -> State {
     let extra = |info: &ZoneInfo| ZoneExtra {
         writes: Writes::up_to(info.pointer),
         busy: false,
-        allocated: layout.preallocated || info.state != ZoneState::Empty,
+        is_taken: layout.preallocated || info.state != ZoneState::Empty,
+        may_hold: true,
         reset_undurable: false,
         dirty: false,
     };
+    let is_empty = |zone: &ZoneId| zones[zone.0 as usize].state == ZoneState::Empty;
     State {
+        is_unsure: true,
+        leftovers: (0..layout.geometry.zones).map(ZoneId).filter(is_empty).collect(),
         zones: zones.iter().map(extra).collect(),
         machine: Machine::new(layout.geometry.clone(), zones),
         slots,
