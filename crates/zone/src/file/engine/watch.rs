@@ -40,8 +40,9 @@ impl Watch {
 #[cfg(test)]
 impl Watch {
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.spend()?;
         self.seen.lock().push(HostChange::Write { offset, bytes: bytes.to_vec() });
-        self.spend()
+        Ok(())
     }
 
     pub(super) fn punch(&self, offset: u64, length: u64) {
