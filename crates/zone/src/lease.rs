@@ -83,10 +83,18 @@ impl Leases {
         let identity = ZoneIdentity { fs_id: self.fs_id, zone, life, role };
         let lease = self.take(identity, info.capacity, 1)?;
         let header = format::encode_header(&identity, self.device.geometry());
-        let block = self.device.append(zone, &header)?;
+        let block = self.device.append(zone, &header).inspect_err(|_| self.give_up(zone))?;
         assert_eq!(block, 0, "the header of an empty zone is its first block");
         self.traffic.add(Cause::Header, header.len());
         Ok(lease)
+    }
+
+    /// Frees the slot of a zone whose header failed. Without a lease nobody else would: the device
+    /// would have one slot less than is leased out. If it cannot be finished either, it tells so.
+    fn give_up(&self, zone: ZoneId) {
+        if self.device.report_zone(zone).is_ok_and(|info| info.state.is_active()) {
+            let _ = self.device.finish(zone);
+        }
     }
 
     /// Leases a zone that is partly written, to go on at its pointer.

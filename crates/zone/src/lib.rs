@@ -2,7 +2,7 @@
 //!
 //! A zone is a run of blocks that is written from its beginning to its end and then reset as a
 //! whole. [`Device`] is the one narrow trait through which everything above reaches a medium;
-//! [`emulated`] obeys the strictest reading of the standards and can lose its power, [`file`] keeps
+//! [`emulated`] obeys the strictest reading of the standards and can lose its power, [`mod@file`] keeps
 //! zones in a plain file. [`Lease`] is the right to write to one open zone; there are never more
 //! of them than the device has open zones.
 //!

@@ -127,3 +127,15 @@ fn a_header_that_cannot_be_written_leaves_no_lease_behind() {
     assert_eq!(leases.out(Role::Data), 0);
     leases.begin(ZoneId(2), Life(1), Role::Data).unwrap();
 }
+
+#[test]
+fn a_header_that_failed_after_it_was_written_takes_no_slot_of_the_device() {
+    let (device, leases) = leases();
+    device.inject(Fault::nth(CommandKind::Append, 1, Effect::Torn(1)));
+    assert!(leases.begin(ZoneId(2), Life(1), Role::Data).is_err());
+    assert_eq!(device.report_zone(ZoneId(2)).unwrap().state, ZoneState::Full);
+    let all: Vec<_> = (3..11)
+        .map(|zone| leases.begin(ZoneId(zone), Life(1), Role::Gc).expect("eight are possible"))
+        .collect();
+    drop(all);
+}
