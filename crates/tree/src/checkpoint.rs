@@ -58,9 +58,7 @@ impl Core {
         let client = self.client.read().clone();
         let user =
             client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
-        if !cfg!(feature = "break-journal-before-checkpoint") {
-            self.log.push()?;
-        }
+        self.log.push()?;
         let user_bytes = user.checkpoint_bytes();
         self.write_nodes(saving, &cut.dirty, Some(cut.epoch))?;
         let mat_chunks = self.write_mat(saving, cut.lsn, cut.epoch)?;

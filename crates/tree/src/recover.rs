@@ -191,7 +191,13 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContent
     let replay_from = Address::from_bits(named.header.replay_from.get());
     let mut batches = Vec::new();
     for header in &zones {
-        let from = if header.0.zone == replay_from.zone() { replay_from.block() } else { 1 };
+        let from = if cfg!(feature = "break-replay-from") && header.0.zone == named.at.zone() {
+            named.at.block()
+        } else if header.0.zone == replay_from.zone() {
+            replay_from.block()
+        } else {
+            1
+        };
         batches.extend(open(header).batches(from)?);
     }
     let seals = Seals::of(&batches);
