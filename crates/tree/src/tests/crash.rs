@@ -65,6 +65,128 @@ impl History {
     }
 }
 
+/// A user that commits while a checkpoint is being taken, after its cut.
+struct Meddling {
+    store: std::sync::Weak<Store>,
+    state: rt::sync::Mutex<(Contents, fastrand::Rng, Vec<(Lsn, Contents)>)>,
+}
+
+impl Client for Meddling {
+    fn checkpoint_bytes(&self) -> Bytes {
+        if let Some(store) = self.store.upgrade() {
+            let mut state = self.state.lock();
+            let (model, rng, after) = &mut *state;
+            for _ in 0..4 {
+                let tx = random_tx(rng, model, 60, 700);
+                let lsn = store.commit(tx).unwrap();
+                after.push((lsn, model.clone()));
+            }
+        }
+        Bytes::new()
+    }
+}
+
+#[test]
+fn transactions_during_a_checkpoint_belong_to_the_next_epoch() {
+    let device = formatted(Spec::odd(), &options());
+    device.record();
+    let (store, recovery) = open(&device).unwrap();
+    let store = Arc::new(store);
+    let meddling = Arc::new(Meddling {
+        store: Arc::downgrade(&store),
+        state: rt::sync::Mutex::new((Contents::new(), fastrand::Rng::with_seed(4), Vec::new())),
+    });
+    store.set_client(meddling.clone());
+    let mut acknowledged = Vec::new();
+    for _ in 0..12 {
+        for _ in 0..6 {
+            let mut state = meddling.state.lock();
+            let (model, rng, after) = &mut *state;
+            let tx = random_tx(rng, model, 60, 700);
+            after.push((store.commit(tx).unwrap(), model.clone()));
+        }
+        store.checkpoint().unwrap();
+        let last = meddling.state.lock().2.last().unwrap().0;
+        store.sync(last).unwrap();
+        acknowledged.push((device.commands(), last));
+    }
+    let mut after: BTreeMap<_, _> = meddling.state.lock().2.drain(..).collect();
+    after.insert(recovery.last, Contents::new());
+    let history = History { device, after, acknowledged };
+    for n in 0..=history.device.commands() {
+        for plan in history.device.plans_at(n) {
+            history.check(n, &plan, &Arc::new(history.device.image_at(n, &plan)));
+        }
+    }
+}
+
+#[test]
+fn a_batch_behind_a_lost_one_does_not_count() {
+    let spec = Spec::new(4096, 32, 1024);
+    let device = formatted(spec, &options());
+    device.record();
+    let (store, recovery) = open(&device).unwrap();
+    let mut model = Contents::new();
+    let mut history =
+        History { device, after: BTreeMap::from([(recovery.last, model.clone())]), acknowledged: Vec::new() };
+    // More than one batch takes, so that several are appended before the flush.
+    for number in 0..700_u32 {
+        let mut tx = Tx::new();
+        let value = vec![number as u8; 1000];
+        let key = number.to_be_bytes().to_vec();
+        tx.put(Group(0), Table(1), key.clone(), value.clone());
+        model.insert((0, 1, key), value);
+        history.after.insert(store.commit(tx).unwrap(), model.clone());
+    }
+    store.sync(store.last_lsn()).unwrap();
+    history.acknowledged.push((history.device.commands(), store.last_lsn()));
+    let from = history.device.commands().saturating_sub(12);
+    for n in from..=history.device.commands() {
+        for plan in history.device.plans_at(n) {
+            history.check(n, &plan, &Arc::new(history.device.image_at(n, &plan)));
+        }
+    }
+}
+
+#[test]
+fn cleaning_loses_nothing_wherever_it_is_cut() {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut model = Contents::new();
+    let mut rng = fastrand::Rng::with_seed(21);
+    let mut put = |store: &Store, model: &mut Contents, number: u32| {
+        let mut tx = Tx::new();
+        let (key, value) = (number.to_be_bytes().to_vec(), vec![rng.u8(..); 900]);
+        tx.put(Group(0), Table(1), key.clone(), value.clone());
+        model.insert((0, 1, key), value);
+        store.commit(tx).unwrap()
+    };
+    for number in 0..1800 {
+        put(&store, &mut model, number);
+    }
+    store.checkpoint().unwrap();
+    device.record();
+    let mut history = History {
+        device,
+        after: BTreeMap::from([(store.last_lsn(), model.clone())]),
+        acknowledged: Vec::new(),
+    };
+    let cleaned_before = store.stats().nodes_cleaned;
+    for round in 0..600_u32 {
+        let lsn = put(&store, &mut model, round.wrapping_mul(7919) % 1800);
+        history.after.insert(lsn, model.clone());
+    }
+    assert!(store.stats().nodes_cleaned > cleaned_before, "zones were cleaned");
+    let mut cuts = 0;
+    for n in (0..=history.device.commands()).step_by(5) {
+        for plan in history.device.plans_at(n).into_iter().step_by(3) {
+            history.check(n, &plan, &Arc::new(history.device.image_at(n, &plan)));
+            cuts += 1;
+        }
+    }
+    println!("{} nodes cleaned, {cuts} cuts", store.stats().nodes_cleaned - cleaned_before);
+}
+
 #[test]
 fn every_cut_of_a_history_leaves_a_prefix() {
     for (name, spec) in [("tiny", Spec::tiny()), ("odd", Spec::odd())] {
