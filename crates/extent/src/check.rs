@@ -129,8 +129,10 @@ impl Check<'_> {
         let zone = address.zone();
         let end = address.block() + extent.blocks;
         if zone.0 >= zones.count() || end > zones.capacity(zone) {
-            return self
-                .found(FindingKind::Place, format!("object {} block {start}: {address} is outside of its zone", object.0));
+            return self.found(
+                FindingKind::Place,
+                format!("object {} block {start}: {address} is outside of its zone", object.0),
+            );
         }
         let entry = zones.entry(zone);
         if !entry.role.holds_data() || !address.is_of(entry.life) {
