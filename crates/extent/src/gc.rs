@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tree::{Group, Tx, ZoneRef};
-use zone::{Address, Blocks, Cause, Command, Role, ZoneId};
+use zone::{Address, Blocks, Cause, Command, Life, Role, ZoneId};
 
 use crate::format::{self, EXTENT, Entry, Extent, ZoneUser};
 use crate::map::{self, View};
@@ -47,7 +47,8 @@ struct Move {
 pub(crate) struct GcState {
     /// The zone that is written.
     target: Option<Arc<OpenZone>>,
-    victims: Vec<ZoneId>,
+    /// In the life in which they were chosen: once empty, they may be reset and written again any time.
+    victims: Vec<(ZoneId, Life)>,
     /// What is left to move of them, by object and offset.
     queue: VecDeque<Move>,
     /// Victims whose reverse map did not name all that lives there.
@@ -122,7 +123,11 @@ impl Extents {
     /// One piece of work; `eager`: whatever can be won is worth it.
     pub(crate) fn collect(&self, gc: &mut GcState, eager: bool) -> Result<Progress> {
         if !gc.queue.is_empty() {
-            return self.move_chunk(gc);
+            // After an error the evacuation is abandoned: the next one looks again what lives there.
+            return self.move_chunk(gc).inspect_err(|_| {
+                gc.queue.clear();
+                gc.victims.clear();
+            });
         }
         if !gc.victims.is_empty() {
             return self.end_evacuation(gc);
@@ -145,10 +150,11 @@ impl Extents {
     // ---- victims -----------------------------------------------------------------------------
 
     fn begin_evacuation(&self, gc: &mut GcState, eager: bool) -> Result<bool> {
-        gc.victims = self.choose_victims(gc, eager);
+        let with_life = |zone: ZoneId| (zone, self.store.zones().entry(zone).life);
+        gc.victims = self.choose_victims(gc, eager).into_iter().map(with_life).collect();
         gc.searched.clear();
         let mut moves = BTreeMap::new();
-        for &zone in &gc.victims {
+        for &(zone, _) in &gc.victims {
             match self.entries_of(zone) {
                 Some(entries) => self.find_live(zone, &entries, &mut moves)?,
                 None => {
@@ -268,14 +274,15 @@ impl Extents {
     fn end_evacuation(&self, gc: &mut GcState) -> Result<Progress> {
         let zones = self.store.zones();
         let mut moves = BTreeMap::new();
-        for zone in std::mem::take(&mut gc.victims) {
-            let live = zones.entry(zone).live;
-            if live == 0 || !zones.entry(zone).role.holds_data() {
+        for (zone, life) in std::mem::take(&mut gc.victims) {
+            let now = zones.entry(zone);
+            let live = now.live;
+            if live == 0 || now.life != life || !now.role.holds_data() {
                 continue;
             }
             if gc.searched.insert(zone) {
                 self.search(zone, &mut moves)?;
-                gc.victims.push(zone);
+                gc.victims.push((zone, life));
             } else {
                 tracing::error!("zone {} counts {live} live blocks that no extent names: check", zone.0);
                 gc.stuck.insert(zone);
