@@ -3,6 +3,9 @@
 //! What is offered is what garbage collection can always deliver: each data zone takes its worst-case
 //! payload (or what lives in it, if that is more); of all zones those kept for metadata and for garbage
 //! collection are left out, and one more, because compacted data end somewhere in the middle of a zone.
+//! Left out are also the zones that the object map will need once data is everywhere, each block an
+//! extent of its own, as far as metadata has not taken them already: so the promise does not shrink
+//! while metadata grows.
 //!
 //! A writer takes blocks from a budget that was counted at some moment and only goes down; who finds it
 //! empty counts anew, over all zones. So the hot path is two atomic operations, and whoever is refused
@@ -11,7 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use tree::Tx;
+use tree::{Step, Tx};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
 use crate::{ExtentError, Extents, Result};
@@ -34,6 +37,16 @@ pub struct Space {
     /// Zones that can be opened at once.
     pub free_zones: u32,
 }
+
+/// Bytes of metadata for a block of data at worst: key, value and slot of its extent, in leaves that are
+/// two thirds full.
+const METADATA_PER_BLOCK: u64 = 75;
+/// Metadata zones beside those of live nodes: the open one, and two that may hold garbage before the
+/// store cleans.
+const METADATA_ZONES_BESIDE: i64 = 3;
+
+/// Steps of the store that a writer in need does before it gives up.
+const CLEANING_STEPS_MAX: usize = 64;
 
 /// The budget and what is promised.
 #[derive(Debug, Default)]
@@ -100,7 +113,7 @@ impl Extents {
 
     fn census(&self) -> Census {
         let zones = self.store.zones();
-        let (mut census, mut free) = (Census::default(), 0);
+        let (mut census, mut free, mut metadata) = (Census::default(), 0, 0);
         for zone in (0..zones.count()).map(ZoneId) {
             let (entry, capacity) = (zones.entry(zone), zones.capacity(zone));
             let writable = !matches!(zones.reported(zone).state, ZoneState::ReadOnly | ZoneState::Offline);
@@ -115,13 +128,23 @@ impl Extents {
                     census.payload += i64::from(payload);
                     free += 1;
                 }
+                Role::Metadata => metadata += 1,
                 _ => {}
             }
         }
         let largest = i64::from(self.packing.payload(self.device.geometry().zone_blocks));
         let unusable = (free - i64::from(zones.free())).max(0);
-        census.kept = (i64::from(zones.kept_from_data()) + 1 + unusable) * largest;
+        let growth = (self.metadata_zones_at_worst(census.payload) - metadata).max(0);
+        census.kept = (i64::from(zones.kept_from_data()) + 1 + unusable + growth) * largest;
         census
+    }
+
+    /// Zones that metadata takes when so many blocks of data are written.
+    fn metadata_zones_at_worst(&self, blocks: i64) -> i64 {
+        let geometry = self.device.geometry();
+        let zone = u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
+        let bytes = blocks as u64 * METADATA_PER_BLOCK;
+        METADATA_ZONES_BESIDE + bytes.div_ceil(zone) as i64
     }
 
     /// What is used and what is left. Walks over all zones.
@@ -190,7 +213,23 @@ impl Extents {
         }
         let worked = self.evacuate(&mut gc)?;
         self.space.outdated();
-        Ok(self.store.reclaim(true)? > 0 || worked)
+        Ok(self.store.reclaim(true)? > 0 || worked || self.clean_metadata()?)
+    }
+
+    /// Has the store clean its own zones, which may have taken the one that garbage collection needs;
+    /// false when that frees none.
+    fn clean_metadata(&self) -> Result<bool> {
+        let before = self.store.zones().free();
+        for _ in 0..CLEANING_STEPS_MAX {
+            let step = self.store.step()?;
+            if self.store.zones().free() > before {
+                return Ok(true);
+            }
+            if step == Step::Idle {
+                break;
+            }
+        }
+        Ok(false)
     }
 
     /// Blocks of fresh data that a zone takes at worst.

@@ -94,8 +94,9 @@ fn what_cannot_be_moved_is_lost_and_pins_nothing() {
 fn planted_damage_is_found() {
     use polder_extent::FindingKind::*;
     use polder_extent::format::{EXTENT, RESIDENT, key};
-    let volume = Volume::new(Spec::power_of_two());
-    volume.write(1, 0, &vec![5; 10 * 4096], 0).unwrap();
+    // Blocks that are smaller than the longest value, so that a resident one can be too long.
+    let volume = Volume::new(Spec::blocks_of_512());
+    volume.write(1, 0, &vec![5; 10 * 512], 0).unwrap();
     let group = volume.store.group_of(1);
     let value = volume.store.get(group, EXTENT, &key(Object(1), 0)).unwrap().unwrap();
     let plant = |table, block, value: Vec<u8>, live: i32| {
@@ -117,7 +118,7 @@ fn planted_damage_is_found() {
     assert_eq!(plant(EXTENT, 30, value.clone(), 0), [Shared, LiveCount]);
     assert_eq!(plant(EXTENT, 30, vec![1; 7], 0), [Record]);
     assert_eq!(plant(RESIDENT, 4, vec![1; 7], 0), [Overlap]);
-    assert_eq!(plant(RESIDENT, 40, vec![1; 5000], 0), [Record]);
+    assert_eq!(plant(RESIDENT, 40, vec![1; 513], 0), [Record]);
     assert_eq!(plant(RESIDENT, 40, vec![1; 7], 1), [LiveCount]);
     let mut far = value;
     far[7] = 0xff;

@@ -32,7 +32,10 @@ fn what_is_offered_can_be_written() {
                     panic!("{name}: {blocks}: {round}: {error}: {offered} {:?}", volume.extents.space());
                 }
                 volume.check();
-                let error = volume.write(2, 0, &vec![1; 2 * piece as usize * 64], 0).unwrap_err();
+                let more = volume.extents.space().available + volume.block_size();
+                let error =
+                    volume.extents.write(Object(2), Hint::default(), 0, &vec![1; more as usize], 0).err();
+                let error = error.expect("more than is offered does not fit");
                 assert!(matches!(error, ExtentError::NoSpace), "{name}: {error}");
                 volume.truncate(1, 0).unwrap();
             }
