@@ -1,1 +1,208 @@
-//! x
+//! Numbered objects, their data and its placement on zones.
+//!
+//! An **object** is a numbered byte address space; what it is the data of is its user's business. Its
+//! map is a table of the metadata store: (object, block) → **extent**, a run of blocks in one zone with
+//! a checksum each; small writes are **resident** blocks, values of another table, until they are worth
+//! a zone's blocks.
+//!
+//! ```text
+//! write ── reserve ── place ── append ──┐            space.rs  place.rs  write.rs
+//!                                       ▼
+//!                          insert: one transaction   write.rs  map.rs
+//!                                       │
+//!   read ── look up, hold ── read, verify            read.rs
+//!                                       │
+//!         reverse map, footer ── GC ── commit again  reverse.rs  gc.rs
+//! ```
+//!
+//! * I-EXT-1 Each stored extent has exactly one owner key.
+//! * I-EXT-2 The ZIT's live counts are a function of the object map.
+//! * I-EXT-3 A read never returns bytes that are not the object's: not stale, not another's, not
+//!   unverified.
+//!
+//! # Locks
+//! In this order: garbage collection, opening a zone; map locks (shards, one at a time); below them
+//! those of the store; and the leaves: placement, each zone's reverse map, counters. I/O happens under
+//! the first two and under none of the leaves. The store may call [`tree::Client`] at any time: that
+//! takes leaves only.
+//!
+//! # What this does not do
+//! It has no names, sizes or permissions; it owns no thread (call [`Extents::step`]); it never resets
+//! a zone: it tells the store what dies, and the store knows what recovery may still need.
+#![forbid(unsafe_code)]
+
+mod check;
+pub mod format;
+mod gc;
+mod map;
+mod place;
+mod read;
+mod recover;
+mod resident;
+mod reverse;
+mod space;
+mod write;
+
+use std::sync::Arc;
+
+use rt::sync::{Mutex, RwLock};
+use tree::{Client, Step, Store, StoreError};
+use zone::{Blocks, Device};
+
+use crate::format::Packing;
+use crate::gc::{GcState, Progress};
+use crate::place::Placement;
+use crate::resident::Residents;
+use crate::reverse::ReverseMaps;
+use crate::space::SpaceCounters;
+
+pub use check::{Finding, FindingKind};
+pub use recover::Recovering;
+pub use space::Space;
+pub use write::{MapLock, Written};
+
+/// Shards of the map locks.
+const MAP_LOCKS: usize = 256;
+
+/// An object: a numbered byte address space; the file system uses the inode number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object(pub u64);
+
+/// Why data could not be read or written.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ExtentError {
+    /// It does not fit, whatever is reclaimed.
+    #[error("no space left")]
+    NoSpace,
+    /// A block cannot be read or is not what was written; nothing else is affected.
+    #[error("object {object} block {block} cannot be read: {why}")]
+    Lost {
+        /// Whose.
+        object: u64,
+        /// The first such block of the range.
+        block: u64,
+        /// What happened.
+        why: String,
+    },
+    /// The store or the device failed.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for ExtentError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NoSpace => ExtentError::NoSpace,
+            error => ExtentError::Store(error),
+        }
+    }
+}
+
+/// The result of an operation on objects.
+pub type Result<T> = std::result::Result<T, ExtentError>;
+
+/// How long data is expected to live: what is written together should die together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Lifetime {
+    /// Nothing is known.
+    #[default]
+    Unknown,
+    /// Seconds to minutes.
+    Short,
+    /// Hours.
+    Medium,
+    /// Days to months.
+    Long,
+    /// For ever.
+    Extreme,
+}
+
+/// What placement may know of a write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hint {
+    /// How long the data is expected to live.
+    pub lifetime: Lifetime,
+}
+
+/// All objects of a volume.
+pub struct Extents {
+    store: Arc<Store>,
+    device: Arc<dyn Device>,
+    packing: Packing,
+    /// The most blocks of one append and one extent.
+    piece_blocks_max: Blocks,
+    /// Each guards the maps of the objects whose numbers fall to it.
+    maps: Vec<RwLock<()>>,
+    placement: Placement,
+    reverse: Arc<ReverseMaps>,
+    space: Arc<SpaceCounters>,
+    residents: Residents,
+    gc: Mutex<GcState>,
+}
+
+impl Extents {
+    /// Takes over what recovery found, continues the zones that were being written, and becomes the
+    /// store's client. Call it once, right after `Store::open`. It appends nothing.
+    pub fn open(store: Arc<Store>, recovering: Recovering) -> Result<Arc<Extents>> {
+        let reverse = ReverseMaps::new();
+        store.set_client(Arc::clone(&reverse) as Arc<dyn Client>);
+        let device = Arc::clone(store.device());
+        let extents = Extents {
+            packing: Packing { block_size: device.geometry().block_size },
+            piece_blocks_max: piece_blocks_max(&store),
+            maps: (0..MAP_LOCKS).map(|_| RwLock::new(())).collect(),
+            placement: Placement::default(),
+            reverse,
+            space: Arc::default(),
+            residents: Residents::new(),
+            gc: Mutex::default(),
+            store,
+            device,
+        };
+        extents.continue_zones(recovering)?;
+        Ok(Arc::new(extents))
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> u32 {
+        self.packing.block_size
+    }
+
+    /// One piece of background work: garbage collection when zones are short, then writeback of
+    /// resident blocks.
+    pub fn step(&self) -> Result<Step> {
+        self.reverse.prune(&self.store);
+        if self.is_short_of_zones() && self.store.reclaim(false)? > 0 {
+            return Ok(Step::Worked);
+        }
+        if (self.is_short_of_zones() || !self.reverse.without_footer().is_empty())
+            && let Some(mut gc) = self.gc.try_lock()
+            && self.collect(&mut gc, self.is_out_of_zones())? != Progress::Nothing
+        {
+            return Ok(Step::Worked);
+        }
+        Ok(if self.write_back()? { Step::Worked } else { Step::Idle })
+    }
+
+    /// The lock of an object's map.
+    fn map_of(&self, object: Object) -> &RwLock<()> {
+        let hash = object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.maps[(hash >> 56) as usize % MAP_LOCKS]
+    }
+}
+
+/// The most blocks of an extent: of 256, of a mebibyte, of an append, and of what a value can hold.
+fn piece_blocks_max(store: &Store) -> Blocks {
+    let geometry = store.device().geometry();
+    let by_bytes = format::EXTENT_BYTES_MAX / u64::from(geometry.block_size);
+    let by_value = (store.value_max() - size_of::<format::ExtentRecord>()) / size_of::<u32>();
+    let blocks =
+        u64::from(format::EXTENT_BLOCKS_MAX.min(geometry.max_append)).min(by_bytes).min(by_value as u64);
+    assert!(blocks > 0, "a value holds at least one checksum");
+    blocks as Blocks
+}

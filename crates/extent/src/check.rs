@@ -1,0 +1,205 @@
+//! The checker of data: what the object map says against what zones and the ZIT say.
+//!
+//! Meant for a volume that nobody changes meanwhile. It walks over the object map once, keeps one bit for
+//! each block of the zones it finds in use, and asks the store again only for resident blocks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use zone::{Blocks, Role, ZoneId};
+
+use crate::format::{self, EXTENT, Extent, RESIDENT};
+use crate::{Extents, Object, Result, map};
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FindingKind {
+    /// A key or value of the object map cannot be decoded.
+    Record,
+    /// Two extents of one object have a block in common, or a block is resident as well.
+    Overlap,
+    /// An extent lies outside of its zone, or in a zone of another life or role.
+    Place,
+    /// Two extents name the same block of a zone.
+    Shared,
+    /// The ZIT's count of a zone is not the number of blocks that extents name there.
+    LiveCount,
+    /// A block cannot be read or has a wrong checksum (found only when scrubbing).
+    Data,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Its kind.
+    pub kind: FindingKind,
+    /// Where, in words.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+/// What has been seen of one zone.
+#[derive(Default)]
+struct Seen {
+    live: u64,
+    /// One bit a block: whether an extent names it.
+    owned: Vec<u64>,
+}
+
+impl Seen {
+    /// Notes that an extent owns these blocks; the first that another owns already.
+    fn own(&mut self, from: Blocks, to: Blocks) -> Option<Blocks> {
+        self.live += u64::from(to - from);
+        self.owned.resize(self.owned.len().max(to as usize / 64 + 1), 0);
+        let mut twice = None;
+        for block in from..to {
+            let (word, bit) = (&mut self.owned[block as usize / 64], 1 << (block % 64));
+            if *word & bit != 0 {
+                twice = twice.or(Some(block));
+            }
+            *word |= bit;
+        }
+        twice
+    }
+}
+
+struct Check<'a> {
+    extents: &'a Extents,
+    findings: Vec<Finding>,
+    zones: BTreeMap<ZoneId, Seen>,
+    /// The extent before this one, for overlaps: object and end.
+    before: Option<(Object, u64)>,
+}
+
+impl Extents {
+    /// Recomputes the live counts of all zones from the object map and compares; looks for extents that
+    /// overlap, share blocks, or lie outside of a zone or its life. Reads no data.
+    pub fn check(&self) -> Result<Vec<Finding>> {
+        self.check_data(false)
+    }
+
+    /// As [`Extents::check`]; with `scrub` also reads and verifies all data.
+    pub fn check_data(&self, scrub: bool) -> Result<Vec<Finding>> {
+        let mut check = Check { extents: self, findings: Vec::new(), zones: BTreeMap::new(), before: None };
+        self.each_entry(EXTENT, &mut |key, value| check.extent(key, value))?;
+        check.residents()?;
+        check.live_counts();
+        for zone in self.gc.lock().stuck() {
+            check.found(
+                FindingKind::LiveCount,
+                format!("zone {} could not be evacuated: it counts blocks that nobody owns", zone.0),
+            );
+        }
+        if scrub {
+            check.scrub()?;
+        }
+        Ok(check.findings)
+    }
+}
+
+impl Check<'_> {
+    fn found(&mut self, kind: FindingKind, what: String) {
+        self.findings.push(Finding { kind, what });
+    }
+
+    fn extent(&mut self, key: &[u8], value: &[u8]) {
+        let (Some((object, start)), Some(extent)) = (format::decode_key(key), Extent::decode(value)) else {
+            return self
+                .found(FindingKind::Record, format!("an extent with key {key:02x?} cannot be decoded"));
+        };
+        if self.before.is_some_and(|(owner, end)| owner == object && end > start) {
+            self.found(
+                FindingKind::Overlap,
+                format!("object {}: extents overlap at block {start}", object.0),
+            );
+        }
+        self.before = Some((object, start + u64::from(extent.blocks)));
+        if !extent.is_lost() {
+            self.place(object, start, &extent);
+        }
+    }
+
+    fn place(&mut self, object: Object, start: u64, extent: &Extent) {
+        let (zones, address) = (self.extents.store.zones(), extent.address);
+        let zone = address.zone();
+        let end = address.block() + extent.blocks;
+        if zone.0 >= zones.count() || end > zones.capacity(zone) {
+            return self.found(
+                FindingKind::Place,
+                format!("object {} block {start}: {address} is outside of its zone", object.0),
+            );
+        }
+        let entry = zones.entry(zone);
+        if !entry.role.holds_data() || !address.is_of(entry.life) {
+            self.found(
+                FindingKind::Place,
+                format!("object {} block {start}: {address} is of another life or role", object.0),
+            );
+        }
+        if let Some(block) = self.zones.entry(zone).or_default().own(address.block(), end) {
+            self.found(
+                FindingKind::Shared,
+                format!("object {} block {start}: block {block} of zone {} has two owners", object.0, zone.0),
+            );
+        }
+    }
+
+    fn residents(&mut self) -> Result<()> {
+        let mut blocks = Vec::new();
+        let size = self.extents.block_size() as usize;
+        let findings = &mut self.findings;
+        let mut found = |what: String| findings.push(Finding { kind: FindingKind::Record, what });
+        self.extents.each_entry(RESIDENT, &mut |key, value| match format::decode_key(key) {
+            Some(_) if value.len() > size => found(format!("a resident block at {key:02x?} is too long")),
+            Some(block) => blocks.push(block),
+            None => found(format!("a resident block with key {key:02x?} cannot be decoded")),
+        })?;
+        for (object, block) in blocks {
+            if !map::extents(&self.extents.store, object, (block, block + 1), 1)?.is_empty() {
+                self.found(
+                    FindingKind::Overlap,
+                    format!("object {} block {block} is both resident and in an extent", object.0),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn live_counts(&mut self) {
+        let zones = self.extents.store.zones();
+        for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| zones.in_role(role)) {
+            let counted = u64::from(zones.entry(zone).live);
+            let live = self.zones.get(&zone).map_or(0, |seen| seen.live);
+            if counted != live {
+                self.found(
+                    FindingKind::LiveCount,
+                    format!("zone {} counts {counted} live blocks, extents name {live}", zone.0),
+                );
+            }
+        }
+    }
+
+    fn scrub(&mut self) -> Result<()> {
+        let (extents, size) = (self.extents, self.extents.block_size() as usize);
+        let mut all = Vec::new();
+        extents.each_extent(&mut |object, start, extent| all.push((object, start, extent.blocks)))?;
+        for (object, start, blocks) in all {
+            let mut bytes = vec![0; blocks as usize * size];
+            match extents.read_blocks(object, start, &mut bytes) {
+                Err(crate::ExtentError::Lost { block, why, .. }) => {
+                    self.found(
+                        FindingKind::Data,
+                        format!("object {} block {block} cannot be read: {why}", object.0),
+                    );
+                }
+                read => read?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,508 @@
+//! The bytes of extents, of the reverse map, and of what checkpoints carry for it.
+//!
+//! Everything that comes from a device goes through a `decode` here, to which any bytes whatever may
+//! be offered (I-TREE-2). Layouts are in `docs/format.md`, section "Data (extent)".
+
+use tree::Table;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zone::{Address, Blocks, FsId, Life, ZoneId};
+
+use crate::Object;
+
+/// The table of extents: (object, block) → [`Extent`].
+pub const EXTENT: Table = Table(1);
+/// The table of resident blocks: (object, block) → contents, zeros at the end left out.
+pub const RESIDENT: Table = Table(2);
+
+/// Bytes of a key of either table.
+pub const KEY_BYTES: usize = 20;
+/// The most blocks of one extent.
+pub const EXTENT_BLOCKS_MAX: Blocks = 256;
+/// The most bytes of one extent.
+pub const EXTENT_BYTES_MAX: u64 = 1 << 20;
+
+/// The key of a block: object and block, so that they sort, and room for a snapshot.
+pub fn key(object: Object, block: u64) -> [u8; KEY_BYTES] {
+    let mut key = [0; KEY_BYTES];
+    key[..8].copy_from_slice(&object.0.to_be_bytes());
+    key[8..16].copy_from_slice(&block.to_be_bytes());
+    key
+}
+
+/// The object and block of a key.
+pub fn decode_key(key: &[u8]) -> Option<(Object, u64)> {
+    let key: &[u8; KEY_BYTES] = key.try_into().ok()?;
+    let number = |from: usize| u64::from_be_bytes(key[from..from + 8].try_into().expect("eight bytes"));
+    (key[16..] == [0; 4]).then(|| (Object(number(0)), number(8)))
+}
+
+/// The fixed part of a stored extent; one CRC-32C a block follows.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ExtentRecord {
+    /// Where its first block lies; 0 when lost.
+    pub address: U64,
+    /// How many blocks.
+    pub blocks: U16,
+    /// [`LOST`], [`TRIMMED`].
+    pub flags: U16,
+    /// Zero.
+    pub reserved: U32,
+}
+const _: () = assert!(size_of::<ExtentRecord>() == 16);
+
+/// The blocks cannot be read any more; there is no address and no CRC.
+pub const LOST: u16 = 1;
+/// What is left of an extent that was written before: its data is older than the record that says so.
+pub const TRIMMED: u16 = 2;
+
+/// A run of blocks of one object, contiguous in one zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where its first block lies; none when lost.
+    pub address: Address,
+    /// How many blocks, at least one.
+    pub blocks: Blocks,
+    /// [`TRIMMED`].
+    pub trimmed: bool,
+    /// The CRC-32C of each block; none when lost.
+    pub crcs: Vec<u32>,
+}
+
+impl Extent {
+    /// Blocks that are at `address` with these checksums.
+    pub fn new(address: Address, crcs: Vec<u32>) -> Self {
+        assert!(!address.is_none() && (1..=EXTENT_BLOCKS_MAX as usize).contains(&crcs.len()));
+        Extent { address, blocks: crcs.len() as Blocks, trimmed: false, crcs }
+    }
+
+    /// Blocks that cannot be read any more.
+    pub fn lost(blocks: Blocks) -> Self {
+        assert!((1..=EXTENT_BLOCKS_MAX).contains(&blocks));
+        Extent { address: Address::NONE, blocks, trimmed: false, crcs: Vec::new() }
+    }
+
+    /// Whether it cannot be read any more.
+    pub fn is_lost(&self) -> bool {
+        self.address.is_none()
+    }
+
+    /// The address of its block number `index`.
+    pub fn address_of(&self, index: Blocks) -> Address {
+        if self.is_lost() { Address::NONE } else { self.address.offset(index) }
+    }
+
+    /// Its blocks from `from` to `to`, counted from its first.
+    pub fn slice(&self, from: Blocks, to: Blocks) -> Extent {
+        assert!(from < to && to <= self.blocks, "a slice lies within its extent");
+        if self.is_lost() {
+            return Extent::lost(to - from);
+        }
+        let crcs = self.crcs[from as usize..to as usize].to_vec();
+        Extent { address: self.address.offset(from), blocks: to - from, trimmed: self.trimmed, crcs }
+    }
+
+    /// The stored bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let flags = if self.is_lost() { LOST } else { 0 } | if self.trimmed { TRIMMED } else { 0 };
+        let record = ExtentRecord {
+            address: U64::new(self.address.bits()),
+            blocks: U16::new(self.blocks as u16),
+            flags: U16::new(flags),
+            reserved: U32::ZERO,
+        };
+        let mut bytes = record.as_bytes().to_vec();
+        self.crcs.iter().for_each(|crc| bytes.extend_from_slice(&crc.to_le_bytes()));
+        bytes
+    }
+
+    /// An extent from stored bytes.
+    pub fn decode(bytes: &[u8]) -> Option<Extent> {
+        let (record, crcs) = ExtentRecord::read_from_prefix(bytes).ok()?;
+        let (blocks, flags) = (Blocks::from(record.blocks.get()), record.flags.get());
+        let address = Address::from_bits(record.address.get());
+        let lost = flags & LOST != 0;
+        let crcs = decode_crcs(crcs)?;
+        let expected = if lost { 0 } else { blocks as usize };
+        let sane = (1..=EXTENT_BLOCKS_MAX).contains(&blocks)
+            && flags & !(LOST | TRIMMED) == 0
+            && lost == address.is_none()
+            && crcs.len() == expected
+            && (lost || address.block() > 0 && address.block() + blocks <= Address::BLOCKS_MAX);
+        sane.then_some(Extent { address, blocks, trimmed: flags & TRIMMED != 0, crcs })
+    }
+}
+
+fn decode_crcs(bytes: &[u8]) -> Option<Vec<u32>> {
+    let words = <[U32]>::ref_from_bytes(bytes).ok()?;
+    Some(words.iter().map(|word| word.get()).collect())
+}
+
+/// The 16 bytes that the ZIT keeps for us with each data zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ZoneUser {
+    /// Where the footer begins; 0: there is none.
+    pub footer: Blocks,
+    /// Whether the zone takes no more writes.
+    pub closed: bool,
+}
+
+impl ZoneUser {
+    /// The stored bytes.
+    pub fn encode(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.footer.to_le_bytes());
+        bytes[4] = u8::from(self.closed);
+        bytes
+    }
+
+    /// What stored bytes say.
+    pub fn decode(bytes: &[u8; 16]) -> Self {
+        let footer = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        ZoneUser { footer, closed: bytes[4] & 1 != 0 }
+    }
+}
+
+/// The fixed part of an entry of the reverse map; one CRC-32C a block follows.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct EntryRecord {
+    /// The object.
+    pub object: U64,
+    /// Its first block there.
+    pub offset: U64,
+    /// The last LSN when the append was complete.
+    pub sequence: U64,
+    /// The first block in the zone.
+    pub block: U32,
+    /// How many.
+    pub blocks: U16,
+    /// Zero.
+    pub flags: U16,
+    /// Zero; room for a snapshot.
+    pub snapshot: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+const _: () = assert!(size_of::<EntryRecord>() == 40);
+
+/// One completed append, as the zone tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Whose blocks they were when they were written.
+    pub object: Object,
+    /// The first of them in the object.
+    pub offset: u64,
+    /// The last LSN when the append was complete: of two entries for one block the later one is newer.
+    pub sequence: u64,
+    /// The first block in the zone.
+    pub block: Blocks,
+    /// The CRC-32C of each block.
+    pub crcs: Vec<u32>,
+}
+
+impl Entry {
+    /// Bytes of an entry for so many blocks.
+    pub const fn bytes_for(blocks: Blocks) -> usize {
+        size_of::<EntryRecord>() + 4 * blocks as usize
+    }
+
+    /// Bytes of this entry.
+    pub fn bytes(&self) -> usize {
+        Self::bytes_for(self.blocks())
+    }
+
+    /// How many blocks.
+    pub fn blocks(&self) -> Blocks {
+        self.crcs.len() as Blocks
+    }
+
+    fn encode(&self, into: &mut Vec<u8>) {
+        let record = EntryRecord {
+            object: U64::new(self.object.0),
+            offset: U64::new(self.offset),
+            sequence: U64::new(self.sequence),
+            block: U32::new(self.block),
+            blocks: U16::new(self.crcs.len() as u16),
+            flags: U16::ZERO,
+            snapshot: U32::ZERO,
+            reserved: U32::ZERO,
+        };
+        into.extend_from_slice(record.as_bytes());
+        self.crcs.iter().for_each(|crc| into.extend_from_slice(&crc.to_le_bytes()));
+    }
+
+    /// The entry that `bytes` begins with, and the rest.
+    fn decode(bytes: &[u8]) -> Option<(Entry, &[u8])> {
+        let (record, rest) = EntryRecord::read_from_prefix(bytes).ok()?;
+        let (crcs, rest) = rest.split_at_checked(4 * usize::from(record.blocks.get()))?;
+        let entry = Entry {
+            object: Object(record.object.get()),
+            offset: record.offset.get(),
+            sequence: record.sequence.get(),
+            block: record.block.get(),
+            crcs: decode_crcs(crcs)?,
+        };
+        let sane = (1..=EXTENT_BLOCKS_MAX).contains(&entry.blocks())
+            && (1..=Address::BLOCKS_MAX - EXTENT_BLOCKS_MAX).contains(&entry.block)
+            && entry.offset.checked_add(u64::from(entry.blocks())).is_some();
+        sane.then_some((entry, rest))
+    }
+}
+
+/// Encodes entries one after the other.
+pub fn encode_entries<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    entries.for_each(|entry| entry.encode(&mut bytes));
+    bytes
+}
+
+/// As many entries as were encoded.
+pub fn decode_entries(mut bytes: &[u8], count: u32) -> Option<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let (entry, rest) = Entry::decode(bytes)?;
+        entries.push(entry);
+        bytes = rest;
+    }
+    bytes.is_empty().then_some(entries)
+}
+
+/// The header of a summary (a run of entries) or of a footer (the places of all summaries).
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct SummaryHeader {
+    /// [`SUMMARY_MAGIC`] or [`FOOTER_MAGIC`].
+    pub magic: U32,
+    /// CRC-32C of all its blocks with this field zero.
+    pub checksum: U32,
+    /// The volume.
+    pub fs_id: [u8; 16],
+    /// The zone.
+    pub zone: U32,
+    /// Its life.
+    pub life: U32,
+    /// How many summaries the zone had before this.
+    pub sequence: U64,
+    /// Blocks of this summary or footer.
+    pub blocks: U32,
+    /// Entries, or places.
+    pub count: U32,
+    /// Bytes of them, after this header.
+    pub bytes: U32,
+    /// Zero.
+    pub reserved: [u8; 12],
+}
+/// Bytes of [`SummaryHeader`].
+pub const SUMMARY_HEADER_BYTES: usize = 64;
+const _: () = assert!(size_of::<SummaryHeader>() == SUMMARY_HEADER_BYTES);
+
+/// Begins a summary.
+pub const SUMMARY_MAGIC: u32 = u32::from_le_bytes(*b"PSUM");
+/// Begins a footer.
+pub const FOOTER_MAGIC: u32 = u32::from_le_bytes(*b"PFOT");
+
+/// Which zone in which life a summary or footer speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneName {
+    /// The volume.
+    pub fs_id: FsId,
+    /// The zone.
+    pub zone: ZoneId,
+    /// Its life.
+    pub life: Life,
+}
+
+/// The blocks of a summary or footer.
+pub fn encode_summary(
+    magic: u32,
+    name: &ZoneName,
+    sequence: usize,
+    (count, payload): (usize, &[u8]),
+    block_size: u32,
+) -> Vec<u8> {
+    let size = (SUMMARY_HEADER_BYTES + payload.len()).next_multiple_of(block_size as usize);
+    let header = SummaryHeader {
+        magic: U32::new(magic),
+        checksum: U32::ZERO,
+        fs_id: name.fs_id.0,
+        zone: U32::new(name.zone.0),
+        life: U32::new(name.life.0),
+        sequence: U64::new(sequence as u64),
+        blocks: U32::new((size / block_size as usize) as u32),
+        count: U32::new(count as u32),
+        bytes: U32::new(payload.len() as u32),
+        reserved: [0; 12],
+    };
+    let mut bytes = Vec::with_capacity(size);
+    bytes.extend_from_slice(header.as_bytes());
+    bytes.extend_from_slice(payload);
+    bytes.resize(size, 0);
+    let checksum = zone::format::checksum(&[&bytes]);
+    bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// How many blocks the summary or footer has that begins with this block; nothing is verified yet.
+pub fn summary_blocks_claimed(magic: u32, first: &[u8]) -> Option<Blocks> {
+    let (header, _) = SummaryHeader::read_from_prefix(first).ok()?;
+    (header.magic.get() == magic).then(|| header.blocks.get())
+}
+
+/// Verifies all blocks of a summary or footer and gives the count and bytes of what it holds.
+pub fn decode_summary<'a>(magic: u32, name: &ZoneName, bytes: &'a [u8]) -> Option<(u32, &'a [u8])> {
+    let (header, payload) = SummaryHeader::read_from_prefix(bytes).ok()?;
+    let checksum = zone::format::checksum(&[&bytes[..4], &[0; 4], &bytes[8..]]);
+    let ours = header.magic.get() == magic
+        && header.checksum.get() == checksum
+        && header.fs_id == name.fs_id.0
+        && header.zone.get() == name.zone.0
+        && header.life.get() == name.life.0;
+    let payload = payload.get(..header.bytes.get() as usize)?;
+    ours.then_some((header.count.get(), payload))
+}
+
+/// The places of summaries, as a footer and a checkpoint hold them.
+pub fn encode_places(places: &[Blocks]) -> Vec<u8> {
+    places.iter().flat_map(|place| place.to_le_bytes()).collect()
+}
+
+/// The places of so many summaries.
+pub fn decode_places(bytes: &[u8], count: u32) -> Option<Vec<Blocks>> {
+    let places = decode_crcs(bytes)?;
+    (places.len() == count as usize).then_some(places)
+}
+
+/// One zone in the bytes that a checkpoint carries for us; places and entries follow.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct CheckpointZone {
+    /// The zone.
+    pub zone: U32,
+    /// Its life.
+    pub life: U32,
+    /// How many summaries it has.
+    pub summaries: U32,
+    /// How many entries no summary has.
+    pub entries: U32,
+    /// Bytes of these.
+    pub entry_bytes: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+const _: () = assert!(size_of::<CheckpointZone>() == 24);
+
+/// Begins the bytes that a checkpoint carries for us.
+pub const CHECKPOINT_MAGIC: u32 = u32::from_le_bytes(*b"PRV1");
+
+/// What a checkpoint knows of the reverse map of a zone without footer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The zone's life.
+    pub life: Life,
+    /// Where its summaries begin.
+    pub summaries: Vec<Blocks>,
+    /// Entries that no summary has.
+    pub entries: Vec<Entry>,
+}
+
+/// Adds a zone to a checkpoint's bytes.
+pub fn encode_unfinished<'a>(
+    into: &mut Vec<u8>,
+    (zone, life): (ZoneId, Life),
+    summaries: &[Blocks],
+    entries: impl Iterator<Item = &'a Entry> + Clone,
+) {
+    let count = entries.clone().count();
+    let bytes = encode_entries(entries);
+    let record = CheckpointZone {
+        zone: U32::new(zone.0),
+        life: U32::new(life.0),
+        summaries: U32::new(summaries.len() as u32),
+        entries: U32::new(count as u32),
+        entry_bytes: U32::new(bytes.len() as u32),
+        reserved: U32::ZERO,
+    };
+    into.extend_from_slice(record.as_bytes());
+    into.extend_from_slice(&encode_places(summaries));
+    into.extend_from_slice(&bytes);
+}
+
+/// All zones of a checkpoint's bytes; none at all when the volume is new.
+pub fn decode_checkpoint(bytes: &[u8]) -> Option<Vec<(ZoneId, Unfinished)>> {
+    let mut zones = Vec::new();
+    if bytes.is_empty() {
+        return Some(zones);
+    }
+    let (magic, mut rest) = U32::read_from_prefix(bytes).ok()?;
+    if magic.get() != CHECKPOINT_MAGIC {
+        return None;
+    }
+    while !rest.is_empty() {
+        let (record, after) = CheckpointZone::read_from_prefix(rest).ok()?;
+        let places = record.summaries.get();
+        let (place_bytes, after) = after.split_at_checked(4 * places as usize)?;
+        let (entry_bytes, after) = after.split_at_checked(record.entry_bytes.get() as usize)?;
+        let unfinished = Unfinished {
+            life: Life(record.life.get()),
+            summaries: decode_places(place_bytes, places)?,
+            entries: decode_entries(entry_bytes, record.entries.get())?,
+        };
+        zones.push((ZoneId(record.zone.get()), unfinished));
+        rest = after;
+    }
+    Some(zones)
+}
+
+/// Room that the reverse map takes in a zone: pure arithmetic, the same for admission and for space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packing {
+    /// Bytes of a block.
+    pub block_size: u32,
+}
+
+impl Packing {
+    fn blocks(self, payload: usize) -> Blocks {
+        (SUMMARY_HEADER_BYTES + payload).div_ceil(self.block_size as usize) as Blocks
+    }
+
+    /// Bytes of entries that one block of summary takes.
+    pub fn bytes_per_block(self) -> usize {
+        self.block_size as usize - SUMMARY_HEADER_BYTES
+    }
+
+    /// Blocks of one summary with entries of so many bytes.
+    pub fn summary(self, bytes: usize) -> Blocks {
+        if bytes == 0 { 0 } else { self.blocks(bytes) }
+    }
+
+    /// Blocks of a footer for so many summaries.
+    pub fn footer(self, summaries: usize) -> Blocks {
+        self.blocks(4 * summaries)
+    }
+
+    /// Blocks that must stay free behind data for a zone that has so many bytes of entries to
+    /// summarise beside its summaries.
+    pub fn keep_back(self, entry_bytes: usize, summaries: usize) -> Blocks {
+        self.summary(entry_bytes) + self.footer(summaries + usize::from(entry_bytes > 0))
+    }
+
+    /// Blocks of data that a zone of this capacity takes in the worst case: each block an append of its
+    /// own. Two blocks are left out for what is in flight when the zone is closed.
+    pub fn payload(self, capacity: Blocks) -> Blocks {
+        let per_block = (self.bytes_per_block() / Entry::bytes_for(1)).max(1) as Blocks;
+        let fits = |data: Blocks| {
+            let summaries = data.div_ceil(per_block);
+            1 + data + summaries + self.footer(summaries as usize + 1) + 2 <= capacity
+        };
+        let mut data = (u64::from(capacity) * u64::from(per_block) / u64::from(per_block + 1)) as Blocks;
+        while data > 0 && !fits(data) {
+            data -= 1;
+        }
+        data
+    }
+}
+
+#[cfg(test)]
+mod tests;

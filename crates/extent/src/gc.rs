@@ -1,0 +1,483 @@
+//! Garbage collection: moving what lives out of zones that are mostly dead.
+//!
+//! Victims are closed data zones without pending blocks, those without a footer first, then those with
+//! the fewest live blocks. What their reverse maps name is compared with the object map; what lives is
+//! sorted by object and offset, read, verified, appended to a zone that takes nothing else, and
+//! committed in pieces. No lock is held over the I/O, so each commit re-checks under the object's map
+//! lock, block by block, that the map still names the block that was read (`break-gc-recheck` removes
+//! this).
+//!
+//! Checksums are carried along and never computed anew: what was damaged before it was moved is damaged
+//! after it. A block that cannot be read becomes a lost extent, so that it does not pin its zone.
+//!
+//! It needs one lease and, beyond the room in its zone, one free zone: a single victim with less live
+//! than a zone takes fits there, and after its reset a free zone is back. Several victims are taken
+//! at once only when there is room for all of them.
+//!
+//! A zone that still counts live blocks when all that its reverse map and the object map know of it is
+//! gone is a finding, and is left alone (I-EXT-2).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use tree::{Group, Tx, ZoneRef};
+use zone::{Address, Blocks, Cause, Command, Life, Role, ZoneId};
+
+use crate::format::{self, EXTENT, Entry, Extent, ZoneUser};
+use crate::map::{self, View};
+use crate::place::{OpenZone, Opened};
+use crate::write::{Piece, Run, is_fatal};
+use crate::{Extents, Object, Result, reverse};
+
+/// Bytes that are moved in one piece of work.
+const CHUNK_BYTES: usize = 2 << 20;
+/// Victims evacuated together.
+const VICTIMS_MAX: usize = 4;
+
+/// An extent that is to be moved, as it was found.
+struct Move {
+    object: Object,
+    start: u64,
+    extent: Extent,
+}
+
+/// The work in hand.
+#[derive(Default)]
+pub(crate) struct GcState {
+    /// The zone that is written.
+    target: Option<Arc<OpenZone>>,
+    /// In the life in which they were chosen: once empty, they may be reset and written again any time.
+    victims: Vec<(ZoneId, Life)>,
+    /// What is left to move of them, by object and offset.
+    queue: VecDeque<Move>,
+    /// Victims whose reverse map did not name all that lives there.
+    searched: BTreeSet<ZoneId>,
+    /// Zones that count more live blocks than the object map has there.
+    stuck: BTreeSet<ZoneId>,
+}
+
+impl GcState {
+    pub(crate) fn with_target(target: Option<Arc<OpenZone>>) -> Self {
+        GcState { target, ..GcState::default() }
+    }
+
+    /// Zones that count more live blocks than the object map has there.
+    pub(crate) fn stuck(&self) -> impl Iterator<Item = ZoneId> {
+        self.stuck.iter().copied()
+    }
+}
+
+/// What a piece of work came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There is more to do for these victims.
+    Moved,
+    /// The victims are empty.
+    Evacuated,
+    /// There is no victim that is worth it, or no zone to write to.
+    Nothing,
+}
+
+/// A block that is being moved.
+#[derive(Clone, Copy)]
+struct Source {
+    object: Object,
+    block: u64,
+    address: Address,
+    crc: u32,
+    readable: bool,
+}
+
+/// What was read of one chunk: blocks in the order of the queue, and their bytes.
+struct Chunk {
+    sources: Vec<Source>,
+    crcs: Vec<u32>,
+    data: Vec<u8>,
+}
+
+impl Chunk {
+    /// Maximal runs of blocks that follow one another in one object, and whether they can be read.
+    fn runs(&self) -> Vec<(Range<usize>, bool)> {
+        let follows = |a: &Source, b: &Source| {
+            a.object == b.object && a.block + 1 == b.block && a.readable == b.readable
+        };
+        let mut at = 0;
+        let chunks = self.sources.chunk_by(follows).map(|run| {
+            let range = at..at + run.len();
+            at = range.end;
+            (range, run[0].readable)
+        });
+        chunks.collect()
+    }
+
+    /// Where the block lay that is being moved.
+    fn address(&self, object: Object, block: u64) -> Option<Address> {
+        let found =
+            self.sources.binary_search_by_key(&(object, block), |source| (source.object, source.block));
+        found.ok().map(|index| self.sources[index].address)
+    }
+}
+
+impl Extents {
+    /// One piece of work; `eager`: whatever can be won is worth it.
+    pub(crate) fn collect(&self, gc: &mut GcState, eager: bool) -> Result<Progress> {
+        if !gc.queue.is_empty() {
+            // After an error the evacuation is abandoned: the next one looks again what lives there.
+            return self.move_chunk(gc).inspect_err(|_| {
+                gc.queue.clear();
+                gc.victims.clear();
+            });
+        }
+        if !gc.victims.is_empty() {
+            return self.end_evacuation(gc);
+        }
+        let begun = self.begin_evacuation(gc, eager)?;
+        Ok(if begun { Progress::Moved } else { Progress::Nothing })
+    }
+
+    /// Works until the victims in hand, or the next ones, are empty; false when there are none.
+    pub(crate) fn evacuate(&self, gc: &mut GcState) -> Result<bool> {
+        loop {
+            match self.collect(gc, true)? {
+                Progress::Moved => {}
+                Progress::Evacuated => return Ok(true),
+                Progress::Nothing => return Ok(false),
+            }
+        }
+    }
+
+    // ---- victims -----------------------------------------------------------------------------
+
+    fn begin_evacuation(&self, gc: &mut GcState, eager: bool) -> Result<bool> {
+        let with_life = |zone: ZoneId| (zone, self.store.zones().entry(zone).life);
+        gc.victims = self.choose_victims(gc, eager).into_iter().map(with_life).collect();
+        gc.searched.clear();
+        let mut moves = BTreeMap::new();
+        for &(zone, _) in &gc.victims {
+            match self.entries_of(zone) {
+                Some(entries) => self.find_live(zone, &entries, &mut moves)?,
+                None => {
+                    gc.searched.insert(zone);
+                    self.search(zone, &mut moves)?;
+                }
+            }
+        }
+        gc.queue = queue(moves);
+        Ok(!gc.victims.is_empty())
+    }
+
+    fn choose_victims(&self, gc: &GcState, eager: bool) -> Vec<ZoneId> {
+        let zones = self.store.zones();
+        let without = self.reverse.without_footer();
+        let limit = if without.is_empty() { VICTIMS_MAX + gc.stuck.len() } else { usize::MAX };
+        let mut candidates = zones.victims(limit);
+        candidates.retain(|(zone, _)| !gc.stuck.contains(zone));
+        candidates.sort_by_key(|&(zone, live)| (!without.contains(&zone), live));
+        let is_first = |zone: ZoneId| without.contains(&zone) && zones.free() > zones.kept_from_gc();
+        let wins = |zone: ZoneId, live: Blocks| {
+            let payload = self.payload_of(zone);
+            live < if eager { payload } else { payload - payload / 8 }
+        };
+        candidates.retain(|&(zone, live)| is_first(zone) || wins(zone, live));
+        let mut room = self.room_to_move_to(gc);
+        let mut chosen = Vec::new();
+        for (zone, live) in candidates.into_iter().take(VICTIMS_MAX) {
+            room -= i64::from(live);
+            if room < 0 && !chosen.is_empty() {
+                break;
+            }
+            chosen.push(zone);
+        }
+        chosen
+    }
+
+    fn room_to_move_to(&self, gc: &GcState) -> i64 {
+        let zones = self.store.zones();
+        let target = gc.target.as_ref().map_or(0, |open| self.packing.payload(open.lease.room()));
+        let spare = i64::from(zones.free()) - i64::from(zones.kept_from_gc());
+        let smallest = (0..zones.count()).map(|zone| self.payload_of(ZoneId(zone))).min().unwrap_or(0);
+        i64::from(target) + spare.max(0) * i64::from(smallest)
+    }
+
+    /// What the zone's reverse map says; None when it cannot be read.
+    fn entries_of(&self, zone: ZoneId) -> Option<Vec<Entry>> {
+        let name = reverse::name_of(&self.store, zone);
+        let (places, mut entries) = match self.reverse.find(zone, name.life) {
+            Some(map) => map.lock().parts(),
+            None => {
+                let user = ZoneUser::decode(&self.store.zones().entry(zone).user);
+                (reverse::read_footer(&self.store, &name, user)?, Vec::new())
+            }
+        };
+        for place in places {
+            entries.extend(reverse::read_summary(&self.store, &name, place)?);
+        }
+        Some(entries)
+    }
+
+    /// Adds the extents that live in the zone and that an entry names.
+    fn find_live(
+        &self,
+        zone: ZoneId,
+        entries: &[Entry],
+        moves: &mut BTreeMap<(Object, u64), Extent>,
+    ) -> Result<()> {
+        let life = self.store.zones().entry(zone).life;
+        for entry in entries {
+            let range = (entry.offset, entry.offset + u64::from(entry.blocks()));
+            for (start, extent) in map::extents(&self.store, entry.object, range, usize::MAX)? {
+                let lives = !extent.is_lost() && extent.address.zone() == zone && extent.address.is_of(life);
+                if lives {
+                    moves.insert((entry.object, start), extent);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds all extents that live in the zone, by a walk over the whole object map.
+    fn search(&self, zone: ZoneId, moves: &mut BTreeMap<(Object, u64), Extent>) -> Result<()> {
+        tracing::warn!("zone {} has no usable reverse map: searching the object map", zone.0);
+        self.each_extent(&mut |object, start, extent| {
+            if !extent.is_lost() && extent.address.zone() == zone {
+                moves.insert((object, start), extent);
+            }
+        })
+    }
+
+    /// Calls `each` for every extent of the volume.
+    pub(crate) fn each_extent(&self, each: &mut dyn FnMut(Object, u64, Extent)) -> Result<()> {
+        self.each_entry(EXTENT, &mut |key, value| {
+            if let (Some((object, start)), Some(extent)) = (format::decode_key(key), Extent::decode(value)) {
+                each(object, start, extent);
+            }
+        })
+    }
+
+    /// Calls `each` for every entry of a table, group by group.
+    pub(crate) fn each_entry(&self, table: tree::Table, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        for group in (0..self.store.info().groups).map(Group) {
+            let mut from = Vec::new();
+            loop {
+                let batch = self.store.range(group, table, &from, &[], 512)?;
+                batch.iter().for_each(|(key, value)| each(key, value));
+                let Some((last, _)) = batch.last() else { break };
+                from.clone_from(last);
+                from.push(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// The queue is empty: so should the victims be.
+    fn end_evacuation(&self, gc: &mut GcState) -> Result<Progress> {
+        let zones = self.store.zones();
+        let mut moves = BTreeMap::new();
+        for (zone, life) in std::mem::take(&mut gc.victims) {
+            let now = zones.entry(zone);
+            let live = now.live;
+            if live == 0 || now.life != life || !now.role.holds_data() {
+                continue;
+            }
+            if gc.searched.insert(zone) {
+                self.search(zone, &mut moves)?;
+                gc.victims.push((zone, life));
+            } else {
+                tracing::error!("zone {} counts {live} live blocks that no extent names: check", zone.0);
+                gc.stuck.insert(zone);
+            }
+        }
+        gc.queue = queue(moves);
+        self.space.outdated();
+        self.reverse.prune(&self.store);
+        Ok(if gc.victims.is_empty() { Progress::Evacuated } else { Progress::Moved })
+    }
+
+    // ---- moving ------------------------------------------------------------------------------
+
+    fn move_chunk(&self, gc: &mut GcState) -> Result<Progress> {
+        let Some(mut target) = self.target(gc)? else { return Ok(Progress::Nothing) };
+        let size = self.block_size() as usize;
+        let (chunk, _held) = self.read_chunk(gc)?;
+        let mut runs = VecDeque::new();
+        for (range, readable) in chunk.runs() {
+            let first = chunk.sources[range.start];
+            if readable {
+                let data = &chunk.data[range.start * size..range.end * size];
+                let crcs = Some(&chunk.crcs[range]);
+                runs.push_back(Run { object: first.object, start: first.block, data, crcs });
+            } else {
+                self.lose(&chunk, first, range.len() as u64)?;
+            }
+        }
+        while !runs.is_empty() {
+            let pieces = self.append_some(&target, &mut runs, Cause::Gc)?;
+            pieces.into_iter().try_for_each(|piece| self.commit_move(&chunk, piece))?;
+            if !runs.is_empty() {
+                match self.target(gc)? {
+                    Some(open) => target = open,
+                    None => {
+                        self.put_back(gc, &chunk, &runs);
+                        return Ok(Progress::Nothing);
+                    }
+                }
+            }
+        }
+        Ok(Progress::Moved)
+    }
+
+    /// What could not be written is to be moved later.
+    fn put_back(&self, gc: &mut GcState, chunk: &Chunk, runs: &VecDeque<Run<'_>>) {
+        let size = self.block_size() as usize;
+        for run in runs.iter().rev() {
+            for index in (0..(run.data.len() / size) as u64).rev() {
+                let (object, start) = (run.object, run.start + index);
+                let address = chunk.address(object, start).expect("the run is of this chunk");
+                let crc = run.crcs.expect("checksums are carried along")[index as usize];
+                gc.queue.push_front(Move { object, start, extent: Extent::new(address, vec![crc]) });
+            }
+        }
+    }
+
+    /// The zone to write to; None when no zone can be opened.
+    fn target(&self, gc: &mut GcState) -> Result<Option<Arc<OpenZone>>> {
+        if let Some(open) = &gc.target {
+            if !open.lease.has_failed() && !open.map.lock().is_full() {
+                return Ok(Some(Arc::clone(open)));
+            }
+            gc.target = None;
+        }
+        for forced in [false, true] {
+            if forced && self.store.reclaim(true)? == 0 {
+                break;
+            }
+            if let Opened::Zone(open) = self.open_zone(Role::Gc)? {
+                gc.target = Some(Arc::clone(&open));
+                return Ok(Some(open));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the front of the queue; what cannot be read is marked.
+    fn read_chunk(&self, gc: &mut GcState) -> Result<(Chunk, Vec<ZoneRef>)> {
+        let size = self.block_size() as usize;
+        let (mut moves, mut held, mut blocks) = (Vec::new(), Vec::new(), 0);
+        while blocks == 0 || blocks * size < CHUNK_BYTES {
+            let Some(next) = gc.queue.pop_front() else { break };
+            // A zone that cannot be held has been emptied and reset meanwhile.
+            if let Some(hold) = self.store.zones().hold(next.extent.address) {
+                blocks += next.extent.blocks as usize;
+                held.push(hold);
+                moves.push(next);
+            }
+        }
+        let mut chunk = Chunk {
+            sources: moves.iter().flat_map(sources).collect(),
+            crcs: moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect(),
+            data: vec![0; blocks * size],
+        };
+        let mut commands = Vec::new();
+        let mut rest = &mut chunk.data[..];
+        for Move { extent, .. } in &moves {
+            let (into, after) = rest.split_at_mut(extent.blocks as usize * size);
+            commands.push(Command::Read { zone: extent.address.zone(), block: extent.address.block(), into });
+            rest = after;
+        }
+        self.device.run(&mut commands);
+        drop(commands);
+        self.verify_chunk(&mut chunk)?;
+        Ok((chunk, held))
+    }
+
+    /// Verifies every block, and reads once more by itself what is not right: the next block may be.
+    fn verify_chunk(&self, chunk: &mut Chunk) -> Result<()> {
+        let size = self.block_size() as usize;
+        for (source, bytes) in chunk.sources.iter_mut().zip(chunk.data.chunks_mut(size)) {
+            if zone::format::checksum(&[bytes]) == source.crc {
+                continue;
+            }
+            let output = self.device.read(source.address.zone(), source.address.block(), bytes);
+            if let Err(error) = &output
+                && is_fatal(error)
+            {
+                return Err(tree::StoreError::Device(error.clone()).into());
+            }
+            source.readable = output.is_ok() && zone::format::checksum(&[bytes]) == source.crc;
+        }
+        Ok(())
+    }
+
+    /// The object's extents follow the moved blocks, where they are still the same.
+    fn commit_move(&self, chunk: &Chunk, piece: Piece) -> Result<()> {
+        let _guard = self.map_of(piece.object).write();
+        let range = (piece.start, piece.end());
+        let mut view = View::load(&self.store, piece.object, range, usize::MAX)?;
+        for Range { start, end } in unchanged(&view, chunk, piece.object, range) {
+            let part = piece.extent.slice((start - piece.start) as Blocks, (end - piece.start) as Blocks);
+            view.cut(start, end);
+            view.put(start, part);
+        }
+        let mut tx = Tx::reclaiming();
+        view.apply(&self.store, &mut tx);
+        self.commit_if_any(tx)
+    }
+
+    /// Blocks that cannot be read are lost, where they are still the object's.
+    fn lose(&self, chunk: &Chunk, first: Source, blocks: u64) -> Result<()> {
+        let (object, address) = (first.object, first.address);
+        tracing::error!("object {} block {}: {blocks} blocks at {address} are lost", object.0, first.block);
+        let _guard = self.map_of(object).write();
+        let range = (first.block, first.block + blocks);
+        let mut view = View::load(&self.store, object, range, usize::MAX)?;
+        for Range { start, end } in unchanged(&view, chunk, object, range) {
+            view.cut(start, end);
+            let step = u64::from(format::EXTENT_BLOCKS_MAX);
+            for at in (start..end).step_by(step as usize) {
+                view.put(at, Extent::lost((end - at).min(step) as Blocks));
+            }
+        }
+        let mut tx = Tx::reclaiming();
+        view.apply(&self.store, &mut tx);
+        self.commit_if_any(tx)
+    }
+}
+
+fn queue(moves: BTreeMap<(Object, u64), Extent>) -> VecDeque<Move> {
+    moves.into_iter().map(|((object, start), extent)| Move { object, start, extent }).collect()
+}
+
+fn sources(moved: &Move) -> impl Iterator<Item = Source> {
+    let Move { object, start, extent } = moved;
+    let blocks = extent.crcs.iter().enumerate();
+    blocks.map(move |(index, &crc)| Source {
+        object: *object,
+        block: start + index as u64,
+        address: extent.address_of(index as Blocks),
+        crc,
+        readable: true,
+    })
+}
+
+/// The ranges within `range` whose blocks are still where they were read.
+fn unchanged(view: &View, chunk: &Chunk, object: Object, (from, to): (u64, u64)) -> Vec<Range<u64>> {
+    if cfg!(feature = "break-gc-recheck") {
+        return vec![from..to];
+    }
+    let mut ranges: Vec<Range<u64>> = Vec::new();
+    for (start, extent) in view.extents() {
+        let blocks = from.max(start)..to.min(start + u64::from(extent.blocks));
+        for block in blocks {
+            let now = extent.address_of((block - start) as Blocks);
+            if now.is_none() || chunk.address(object, block) != Some(now) {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some(last) if last.end == block => last.end += 1,
+                _ => ranges.push(block..block + 1),
+            }
+        }
+    }
+    ranges
+}

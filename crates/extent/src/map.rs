@@ -1,0 +1,256 @@
+//! The object map: look-ups, and changes to one object's part of it.
+//!
+//! A [`View`] is a copy of the extents and resident blocks of a range. It is changed in memory and then
+//! compared with what it was: the difference is the transaction. So live counts change by exactly what
+//! the map changes, whatever was cut and put in between (I-EXT-2), a block is in one table or the other
+//! and never in both, and no key is written twice.
+//!
+//! Whoever changes a view into a transaction holds the object's map lock for writing from the look-up
+//! until the commit has returned.
+
+use std::collections::BTreeMap;
+
+use tree::{Store, StoreError, Tx};
+use zone::{Blocks, ZoneId};
+
+use crate::format::{self, EXTENT, Extent, KEY_BYTES, RESIDENT};
+use crate::write::Piece;
+use crate::{Object, Result};
+
+/// Entries asked of the store at once.
+const BATCH: usize = 256;
+
+/// The key right after this one.
+fn after(key: &[u8]) -> Vec<u8> {
+    let mut next = key.to_vec();
+    next.push(0);
+    next
+}
+
+fn decode(object: Object, key: &[u8], value: &[u8]) -> Result<(u64, Extent)> {
+    let (owner, start) = format::decode_key(key).ok_or_else(|| damaged(object, "key"))?;
+    let extent = Extent::decode(value).ok_or_else(|| damaged(owner, "extent"))?;
+    Ok((start, extent))
+}
+
+fn damaged(object: Object, what: &str) -> StoreError {
+    StoreError::Corrupt(format!("an {what} of object {} cannot be decoded", object.0))
+}
+
+/// The extent that begins at or before `block`, if it reaches it.
+fn covering(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Extent)>> {
+    let group = store.group_of(object.0);
+    let Some((key, value)) = store.floor(group, EXTENT, &format::key(object, block))? else {
+        return Ok(None);
+    };
+    if format::decode_key(&key).is_none_or(|(owner, _)| owner != object) {
+        return Ok(None);
+    }
+    let (start, extent) = decode(object, &key, &value)?;
+    Ok((start + u64::from(extent.blocks) > block).then_some((start, extent)))
+}
+
+/// Extents of the object that have a block in [from, to), at most `limit`, in order.
+pub(crate) fn extents(
+    store: &Store,
+    object: Object,
+    (from, to): (u64, u64),
+    limit: usize,
+) -> Result<Vec<(u64, Extent)>> {
+    let mut found = Vec::new();
+    if from >= to {
+        return Ok(found);
+    }
+    found.extend(covering(store, object, from)?);
+    let mut key = match found.first() {
+        Some((start, _)) => format::key(object, (*start).max(from)).to_vec(),
+        None => format::key(object, from).to_vec(),
+    };
+    if found.first().is_some_and(|(start, _)| *start >= from) {
+        key = after(&key);
+    }
+    let group = store.group_of(object.0);
+    while found.len() < limit {
+        let wanted = BATCH.min(limit - found.len());
+        let batch = store.range(group, EXTENT, &key, &format::key(object, to), wanted)?;
+        for (key, value) in &batch {
+            found.push(decode(object, key, value)?);
+        }
+        match batch.last() {
+            Some((last, _)) if batch.len() == wanted => key = after(last),
+            _ => break,
+        }
+    }
+    Ok(found)
+}
+
+/// Resident blocks of the object in [from, to), at most `limit`, in order.
+pub(crate) fn residents(
+    store: &Store,
+    object: Object,
+    (from, to): (u64, u64),
+    limit: usize,
+) -> Result<Vec<(u64, Vec<u8>)>> {
+    let mut found = Vec::new();
+    if from >= to {
+        return Ok(found);
+    }
+    let (group, mut key) = (store.group_of(object.0), format::key(object, from).to_vec());
+    while found.len() < limit {
+        let wanted = BATCH.min(limit - found.len());
+        let batch = store.range(group, RESIDENT, &key, &format::key(object, to), wanted)?;
+        let more = (batch.len() == wanted).then(|| after(&batch[wanted - 1].0));
+        for (key, value) in batch {
+            let (_, block) = format::decode_key(&key).ok_or_else(|| damaged(object, "key"))?;
+            found.push((block, value));
+        }
+        match more {
+            Some(next) => key = next,
+            None => break,
+        }
+    }
+    Ok(found)
+}
+
+/// Part of one object's map, and what it is to become.
+#[derive(Debug)]
+pub(crate) struct View {
+    object: Object,
+    old: BTreeMap<u64, Extent>,
+    new: BTreeMap<u64, Extent>,
+    old_residents: BTreeMap<u64, Vec<u8>>,
+    new_residents: BTreeMap<u64, Vec<u8>>,
+}
+
+impl View {
+    /// What overlaps blocks [from, to), at most `limit` extents and as many resident blocks.
+    pub(crate) fn load(store: &Store, object: Object, range: (u64, u64), limit: usize) -> Result<View> {
+        let extents = extents(store, object, range, limit)?;
+        let residents = residents(store, object, range, limit)?;
+        Ok(View::new(object, extents, residents))
+    }
+
+    pub(crate) fn new(object: Object, extents: Vec<(u64, Extent)>, residents: Vec<(u64, Vec<u8>)>) -> View {
+        let old: BTreeMap<u64, Extent> = extents.into_iter().collect();
+        let old_residents: BTreeMap<u64, Vec<u8>> = residents.into_iter().collect();
+        View { object, new: old.clone(), old, new_residents: old_residents.clone(), old_residents }
+    }
+
+    /// The extents as they are to be.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, &Extent)> {
+        self.new.iter().map(|(&start, extent)| (start, extent))
+    }
+
+    /// The resident blocks as they are to be.
+    pub(crate) fn residents(&self) -> &BTreeMap<u64, Vec<u8>> {
+        &self.new_residents
+    }
+
+    /// Takes blocks [from, to) out, wherever they are.
+    pub(crate) fn cut(&mut self, from: u64, to: u64) {
+        let first = from.saturating_sub(u64::from(format::EXTENT_BLOCKS_MAX));
+        let end = |start: u64, extent: &Extent| start + u64::from(extent.blocks);
+        let hit: Vec<u64> = self
+            .new
+            .range(first..to)
+            .filter(|&(&start, extent)| end(start, extent) > from)
+            .map(|(&start, _)| start)
+            .collect();
+        for start in hit {
+            let extent = self.new.remove(&start).expect("it was just found");
+            self.keep_rest(start, &extent, from, to);
+        }
+        let dead: Vec<u64> = self.new_residents.range(from..to).map(|(&block, _)| block).collect();
+        dead.iter().for_each(|block| drop(self.new_residents.remove(block)));
+    }
+
+    fn keep_rest(&mut self, start: u64, extent: &Extent, from: u64, to: u64) {
+        let end = start + u64::from(extent.blocks);
+        let trimmed = |part: Extent| Extent { trimmed: !part.is_lost(), ..part };
+        if start < from {
+            self.new.insert(start, trimmed(extent.slice(0, (from - start) as Blocks)));
+        }
+        if end > to {
+            self.new.insert(to, trimmed(extent.slice((to - start) as Blocks, extent.blocks)));
+        }
+    }
+
+    /// Puts an extent where nothing is.
+    pub(crate) fn put(&mut self, start: u64, extent: Extent) {
+        let end = start + u64::from(extent.blocks);
+        let free = self.new.range(start..end).next().is_none()
+            && self.new_residents.range(start..end).next().is_none();
+        assert!(free, "blocks {start}..{end} of object {} are cut before they are put", self.object.0);
+        self.new.insert(start, extent);
+    }
+
+    /// Makes one extent of neighbours that lie next to each other within this piece.
+    pub(crate) fn join(&mut self, piece: &Piece) {
+        let mut starts: Vec<u64> =
+            self.new.range(piece.start..piece.end()).map(|(&start, _)| start).collect();
+        while let [rest @ .., before, last] = &starts[..] {
+            let (head, tail) = (&self.new[before], &self.new[last]);
+            let index = (before - piece.start) as Blocks;
+            let within = head.address == piece.extent.address_of(index)
+                && tail.address == piece.extent.address_of((last - piece.start) as Blocks)
+                && before + u64::from(head.blocks) == *last;
+            if within {
+                let joined = piece.extent.slice(index, index + head.blocks + tail.blocks);
+                self.new.remove(last);
+                self.new.insert(*before, joined);
+            }
+            starts.truncate(rest.len() + 1);
+        }
+    }
+
+    /// Puts a resident block where nothing is.
+    pub(crate) fn put_resident(&mut self, block: u64, contents: Vec<u8>) {
+        assert!(!self.new.contains_key(&block), "block {block} is cut before it is put");
+        self.new_residents.insert(block, contents);
+    }
+
+    /// Adds the difference between what was and what is to be.
+    pub(crate) fn apply(&self, store: &Store, tx: &mut Tx) {
+        let group = store.group_of(self.object.0);
+        let key = |block: u64| -> [u8; KEY_BYTES] { format::key(self.object, block) };
+        for &start in self.old.keys().filter(|start| !self.new.contains_key(start)) {
+            tx.delete(group, EXTENT, key(start));
+        }
+        for (&start, extent) in self.new.iter().filter(|&(start, extent)| self.old.get(start) != Some(extent))
+        {
+            tx.put(group, EXTENT, key(start), extent.encode());
+        }
+        for &block in self.old_residents.keys().filter(|block| !self.new_residents.contains_key(block)) {
+            tx.delete(group, RESIDENT, key(block));
+        }
+        for (&block, contents) in &self.new_residents {
+            if self.old_residents.get(&block) != Some(contents) {
+                tx.put(group, RESIDENT, key(block), contents.clone());
+            }
+        }
+        for (zone, change) in self.live_changes() {
+            tx.zone_live(zone, change);
+        }
+    }
+
+    /// By how much the live blocks of each zone change.
+    pub(crate) fn live_changes(&self) -> Vec<(ZoneId, i32)> {
+        let mut live: BTreeMap<ZoneId, i32> = BTreeMap::new();
+        let mut count = |extents: &BTreeMap<u64, Extent>, sign: i32| {
+            for extent in extents.values().filter(|extent| !extent.is_lost()) {
+                *live.entry(extent.address.zone()).or_default() += sign * extent.blocks as i32;
+            }
+        };
+        count(&self.new, 1);
+        count(&self.old, -1);
+        live.into_iter().filter(|(_, change)| *change != 0).collect()
+    }
+
+    /// How many resident blocks there are more than before.
+    pub(crate) fn resident_change(&self) -> i64 {
+        self.new_residents.len() as i64 - self.old_residents.len() as i64
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+use super::*;
+use zone::{Address, Life};
+
+fn extent(zone: u32, block: Blocks, blocks: u32) -> Extent {
+    Extent::new(Address::new(ZoneId(zone), block, Life(1)), (0..blocks).map(|crc| crc + block).collect())
+}
+
+#[test]
+fn a_cut_leaves_head_and_tail() {
+    let mut view = View::new(Object(1), vec![(10, extent(3, 5, 20))], vec![]);
+    view.cut(14, 16);
+    let left: Vec<_> =
+        view.extents().map(|(start, e)| (start, e.address.block(), e.blocks, e.trimmed)).collect();
+    assert_eq!(left, [(10, 5, 4, true), (16, 11, 14, true)]);
+    assert_eq!(view.live_changes(), [(ZoneId(3), -2)]);
+    view.put(14, extent(4, 9, 2));
+    assert_eq!(view.live_changes(), [(ZoneId(3), -2), (ZoneId(4), 2)]);
+}
+
+#[test]
+fn a_block_is_in_one_table_only() {
+    let mut view = View::new(Object(1), vec![(0, extent(3, 5, 4))], vec![(7, vec![1])]);
+    view.cut(2, 3);
+    view.put_resident(2, vec![9]);
+    view.cut(7, 8);
+    view.put(7, extent(3, 30, 1));
+    assert_eq!(view.residents().keys().copied().collect::<Vec<_>>(), [2]);
+    assert_eq!(view.live_changes(), []);
+    assert_eq!(view.resident_change(), 0);
+}
+
+/// Random cuts and puts against an array of owners.
+#[test]
+fn views_agree_with_an_array_of_blocks() {
+    let mut rng = rt::random::Rng::with_seed(11);
+    for _ in 0..300 {
+        let mut view = View::new(Object(1), vec![], vec![]);
+        let mut model = [None; 600];
+        for step in 0..40u32 {
+            let from = rng.u64(0..500);
+            let to = from + rng.u64(1..90);
+            view.cut(from, to);
+            model[from as usize..to as usize].fill(None);
+            if rng.u8(..4) > 0 {
+                let first = 1 + step * 100;
+                view.put(from, extent(step % 5, first, (to - from) as u32));
+                (from..to).zip(first..).for_each(|(at, block)| model[at as usize] = Some((step % 5, block)));
+            }
+        }
+        let mut found = [None; 600];
+        for (start, extent) in view.extents() {
+            for index in 0..extent.blocks {
+                let at = (start + u64::from(index)) as usize;
+                assert!(found[at].is_none(), "extents do not overlap");
+                let address = extent.address_of(index);
+                found[at] = Some((address.zone().0, address.block()));
+            }
+        }
+        assert_eq!(found, model);
+        let live: i32 = view.live_changes().iter().map(|(_, change)| change).sum();
+        assert_eq!(live as usize, model.iter().flatten().count());
+    }
+}

@@ -1,0 +1,220 @@
+//! Recovery: verifying what records name, and going on with the zones that were being written.
+//!
+//! While the store replays, [`Recovering`] gathers for each zone what the checkpoint knew of its reverse
+//! map and what later records add; and where the log does not say that a record was durable, it
+//! verifies that the data that the record names are there (`break-verify-tail` removes this). Extents
+//! that are only the rest of older ones are left out: their data are older than the record.
+//!
+//! Afterwards each data zone is one of these:
+//!
+//! * *closed with a whole footer*: what was gathered is forgotten;
+//! * *active at the device*: it is continued at its pointer; blocks below it that nothing names are
+//!   dead. What was gathered becomes its unsummarised entries; summaries that came after the checkpoint
+//!   are dead blocks too;
+//! * *anything else*: it takes no more, and is evacuated first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rt::sync::Mutex;
+use tree::{Op, StoreError};
+use zone::format::{ZoneIdentity, decode_header};
+use zone::{Device, Role, ZoneId};
+
+use crate::format::{self, EXTENT, Entry, Extent, Unfinished, ZoneUser};
+use crate::gc::GcState;
+use crate::place::OpenZone;
+use crate::reverse::{self, Closed, ZoneMap};
+use crate::{Extents, Hint, Result};
+
+/// Recovery's half: hand it to `Store::open`, then to [`Extents::open`].
+pub struct Recovering {
+    device: Arc<dyn Device>,
+    zones: BTreeMap<ZoneId, Gathered>,
+    /// Headers that were read to verify; None: there is none.
+    headers: Mutex<BTreeMap<ZoneId, Option<ZoneIdentity>>>,
+}
+
+/// What is known of a zone's reverse map.
+#[derive(Default)]
+struct Gathered {
+    /// The low bits of the life that it is about.
+    life_low_bits: u16,
+    unfinished: Unfinished,
+}
+
+impl Recovering {
+    /// Nothing gathered yet.
+    pub fn new(device: Arc<dyn Device>) -> Self {
+        Recovering { device, zones: BTreeMap::new(), headers: Mutex::new(BTreeMap::new()) }
+    }
+
+    fn is_there(&self, extent: &Extent) -> tree::Result<bool> {
+        let (zone, block) = (extent.address.zone(), extent.address.block());
+        let geometry = self.device.geometry();
+        if zone.0 >= geometry.zones || !self.is_of_its_life(extent)? {
+            return Ok(false);
+        }
+        let size = geometry.block_size as usize;
+        let mut bytes = vec![0; size * extent.blocks as usize];
+        if block.checked_add(extent.blocks).is_none_or(|end| end > geometry.zone_blocks) {
+            return Ok(false);
+        }
+        if let Err(error) = self.device.read(zone, block, &mut bytes) {
+            return if crate::write::is_fatal(&error) { Err(error.into()) } else { Ok(false) };
+        }
+        let blocks = bytes.chunks(size).zip(&extent.crcs);
+        Ok(blocks.into_iter().all(|(block, &crc)| zone::format::checksum(&[block]) == crc))
+    }
+
+    /// Whether the zone's header shows the life that the address speaks of.
+    fn is_of_its_life(&self, extent: &Extent) -> tree::Result<bool> {
+        let zone = extent.address.zone();
+        let known = self.headers.lock().get(&zone).copied();
+        let header = match known {
+            Some(header) => header,
+            None => {
+                let mut block = vec![0; self.device.geometry().block_size as usize];
+                let header = match self.device.read(zone, 0, &mut block) {
+                    Ok(()) => decode_header(&block).ok().map(|(identity, _)| identity),
+                    Err(error) if crate::write::is_fatal(&error) => return Err(error.into()),
+                    Err(_) => None,
+                };
+                self.headers.lock().insert(zone, header);
+                header
+            }
+        };
+        Ok(header.is_some_and(|header| header.zone == zone && extent.address.is_of(header.life)))
+    }
+}
+
+/// Blocks that this write is the first to name.
+fn new_data(op: &Op) -> Option<(crate::Object, u64, Extent)> {
+    let Op::Put { table: EXTENT, key, value, .. } = op else { return None };
+    let (object, start) = format::decode_key(key)?;
+    let extent = Extent::decode(value)?;
+    (!extent.is_lost() && !extent.trimmed).then_some((object, start, extent))
+}
+
+impl tree::Replay for Recovering {
+    fn checkpoint(&mut self, bytes: &[u8]) -> tree::Result<()> {
+        let zones = format::decode_checkpoint(bytes).ok_or_else(|| {
+            StoreError::Corrupt("the reverse maps in the checkpoint cannot be decoded".into())
+        })?;
+        let gathered =
+            |unfinished: Unfinished| Gathered { life_low_bits: unfinished.life.low_bits(), unfinished };
+        self.zones = zones.into_iter().map(|(zone, unfinished)| (zone, gathered(unfinished))).collect();
+        Ok(())
+    }
+
+    fn verify(&mut self, ops: &[Op]) -> tree::Result<bool> {
+        if cfg!(feature = "break-verify-tail") {
+            return Ok(true);
+        }
+        for (_, _, extent) in ops.iter().filter_map(new_data) {
+            if !self.is_there(&extent)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn apply(&mut self, ops: &[Op]) {
+        for op in ops {
+            if let Op::ZoneOpened { zone, life, .. } = op {
+                let unfinished = Unfinished { life: *life, ..Unfinished::default() };
+                self.zones.insert(*zone, Gathered { life_low_bits: life.low_bits(), unfinished });
+            }
+            let Some((object, offset, extent)) = new_data(op) else { continue };
+            let low_bits = extent.address.life_low_bits();
+            let gathered = self.zones.entry(extent.address.zone()).or_default();
+            if gathered.life_low_bits != low_bits {
+                *gathered = Gathered { life_low_bits: low_bits, unfinished: Unfinished::default() };
+            }
+            let (block, crcs) = (extent.address.block(), extent.crcs);
+            gathered.unfinished.entries.push(Entry { object, offset, sequence: 0, block, crcs });
+        }
+    }
+}
+
+impl Extents {
+    /// Gives every data zone its state after recovery.
+    pub(crate) fn continue_zones(&self, mut recovering: Recovering) -> Result<()> {
+        let mut target = None;
+        for role in [Role::Data, Role::Gc] {
+            for zone in self.store.zones().in_role(role) {
+                let unfinished = self.gathered(&mut recovering, zone);
+                let Some(open) = self.continue_zone(zone, unfinished)? else { continue };
+                match role {
+                    Role::Gc => target = Some(open),
+                    _ => self.placement.add(open, Hint::default()),
+                }
+            }
+        }
+        *self.gc.lock() = GcState::with_target(target);
+        Ok(())
+    }
+
+    /// What was gathered for the zone in the life that it has, each entry once.
+    fn gathered(&self, recovering: &mut Recovering, zone: ZoneId) -> Option<Unfinished> {
+        let life = self.store.zones().entry(zone).life;
+        let sequence = self.store.last_lsn().0;
+        let gathered =
+            recovering.zones.remove(&zone).filter(|found| found.life_low_bits == life.low_bits())?;
+        let mut unfinished = Unfinished { life, ..gathered.unfinished };
+        let new = unfinished.entries.iter_mut().filter(|entry| entry.sequence == 0);
+        new.for_each(|entry| entry.sequence = sequence);
+        Some(unfinished)
+    }
+
+    /// The zone, when it takes more data.
+    fn continue_zone(&self, zone: ZoneId, unfinished: Option<Unfinished>) -> Result<Option<Arc<OpenZone>>> {
+        let zones = self.store.zones();
+        let user = ZoneUser::decode(&zones.entry(zone).user);
+        if user.footer > 0 {
+            // Gathered since the checkpoint: the footer is perhaps lost, while the record is not.
+            let name = reverse::name_of(&self.store, zone);
+            match unfinished {
+                Some(unfinished) if reverse::read_footer(&self.store, &name, user).is_none() => {
+                    self.leave_without_footer(zone, unfinished);
+                }
+                _ => zones.close(zone),
+            }
+            return Ok(None);
+        }
+        let unfinished =
+            unfinished.unwrap_or(Unfinished { life: zones.entry(zone).life, ..Default::default() });
+        if user.closed || !zones.reported(zone).state.is_active() {
+            self.leave_without_footer(zone, unfinished);
+            return Ok(None);
+        }
+        self.resume(zone, unfinished)
+    }
+
+    fn resume(&self, zone: ZoneId, unfinished: Unfinished) -> Result<Option<Arc<OpenZone>>> {
+        let zones = self.store.zones();
+        let lease = match zones.resume(zone) {
+            Ok(lease) => lease,
+            Err(error) => {
+                tracing::warn!("zone {} is not continued: {error}", zone.0);
+                self.leave_without_footer(zone, unfinished);
+                return Ok(None);
+            }
+        };
+        let name = reverse::name_of(&self.store, zone);
+        let map = ZoneMap::new(name, self.packing, unfinished.clone());
+        if !map.fits(lease.room()) {
+            self.leave_without_footer(zone, unfinished);
+            return Ok(None);
+        }
+        Ok(Some(self.adopt(lease, unfinished)))
+    }
+
+    /// The zone takes no more, and its map stays in memory until it is evacuated.
+    fn leave_without_footer(&self, zone: ZoneId, unfinished: Unfinished) {
+        let name = reverse::name_of(&self.store, zone);
+        let map = self.reverse.add(ZoneMap::new(name, self.packing, unfinished));
+        map.lock().close(Closed::Without);
+        self.store.zones().close(zone);
+    }
+}

@@ -1,0 +1,247 @@
+//! How much can be written, and promising it to writers.
+//!
+//! What is offered is what garbage collection can always deliver: each data zone takes its worst-case
+//! payload (or what lives in it, if that is more); of all zones those kept for metadata and for garbage
+//! collection are left out, and one more, because compacted data end somewhere in the middle of a zone.
+//! Left out are also the zones that the object map will need once data is everywhere, each block an
+//! extent of its own, as far as metadata has not taken them already: so the promise does not shrink
+//! while metadata grows.
+//!
+//! A writer takes blocks from a budget that was counted at some moment and only goes down; who finds it
+//! empty counts anew, over all zones. So the hot path is two atomic operations, and whoever is refused
+//! was refused by a fresh count.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use tree::{Step, Tx};
+use zone::{Blocks, Role, ZoneId, ZoneState};
+
+use crate::{ExtentError, Extents, Result};
+
+/// What `statfs` and `polder df` show, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Bytes of all zones, as far as data can ever use them.
+    pub total: u64,
+    /// The largest single file that can be written now.
+    pub available: u64,
+    /// Bytes of extents.
+    pub live: u64,
+    /// Bytes that garbage collection can win.
+    pub dead: u64,
+    /// Bytes promised to writers or written and not yet inserted.
+    pub pending: u64,
+    /// Zones that can be opened at once.
+    pub free_zones: u32,
+}
+
+/// Bytes of metadata for a block of data at worst: key, value and slot of its extent, in leaves that are
+/// two thirds full.
+const METADATA_PER_BLOCK: u64 = 75;
+/// Metadata zones beside those of live nodes: the open one, and two that may hold garbage before the
+/// store cleans.
+const METADATA_ZONES_BESIDE: i64 = 3;
+
+/// Steps of the store that a writer in need does before it gives up.
+const CLEANING_STEPS_MAX: usize = 64;
+
+/// The budget and what is promised.
+#[derive(Debug, Default)]
+pub(crate) struct SpaceCounters {
+    /// Blocks that may be promised without counting anew.
+    budget: AtomicI64,
+    /// Blocks promised and not yet inserted or given back.
+    reserved: AtomicI64,
+}
+
+impl SpaceCounters {
+    /// The count is no longer to be relied on.
+    pub(crate) fn outdated(&self) {
+        self.budget.store(0, Ordering::Release);
+    }
+}
+
+/// Blocks promised to a writer; dropped when they are inserted, and counted as live then, or given up.
+pub(crate) struct Reservation {
+    counters: Arc<SpaceCounters>,
+    blocks: i64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let before = self.counters.reserved.fetch_sub(self.blocks, Ordering::AcqRel);
+        assert!(before >= self.blocks, "a reservation is returned once");
+    }
+}
+
+/// A count over all zones, in blocks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Census {
+    /// What data and free zones take.
+    payload: i64,
+    /// What lives in data zones.
+    live: i64,
+    /// What was or can be written in data zones.
+    capacity: i64,
+    /// What is left out.
+    kept: i64,
+}
+
+impl Extents {
+    /// Promises blocks to a writer.
+    pub(crate) fn reserve(&self, blocks: u64) -> Result<Reservation> {
+        let counters = &self.space;
+        let blocks = i64::try_from(blocks).map_err(|_| ExtentError::NoSpace)?;
+        counters.reserved.fetch_add(blocks, Ordering::AcqRel);
+        let reservation = Reservation { counters: Arc::clone(counters), blocks };
+        if counters.budget.fetch_sub(blocks, Ordering::AcqRel) >= blocks {
+            return Ok(reservation);
+        }
+        let left = self.count_available(&self.census());
+        counters.budget.store(left.max(0), Ordering::Release);
+        if left >= 0 { Ok(reservation) } else { Err(ExtentError::NoSpace) }
+    }
+
+    /// Blocks that can be promised beside what is; negative when too much is.
+    fn count_available(&self, census: &Census) -> i64 {
+        let reserved = self.space.reserved.load(Ordering::Acquire);
+        census.payload - census.kept - census.live - reserved
+    }
+
+    fn census(&self) -> Census {
+        let zones = self.store.zones();
+        let (mut census, mut free, mut metadata) = (Census::default(), 0, 0);
+        for zone in (0..zones.count()).map(ZoneId) {
+            let (entry, capacity) = (zones.entry(zone), zones.capacity(zone));
+            let writable = !matches!(zones.reported(zone).state, ZoneState::ReadOnly | ZoneState::Offline);
+            let payload = if writable { self.packing.payload(capacity) } else { 0 };
+            match entry.role {
+                Role::Data | Role::Gc => {
+                    census.payload += i64::from(payload.max(entry.live));
+                    census.live += i64::from(entry.live);
+                    census.capacity += i64::from(capacity);
+                }
+                Role::Free if writable => {
+                    census.payload += i64::from(payload);
+                    free += 1;
+                }
+                Role::Metadata => metadata += 1,
+                _ => {}
+            }
+        }
+        let largest = i64::from(self.packing.payload(self.device.geometry().zone_blocks));
+        let unusable = (free - i64::from(zones.free())).max(0);
+        let growth = (self.metadata_zones_at_worst(census.payload) - metadata).max(0);
+        census.kept = (i64::from(zones.kept_from_data()) + 1 + unusable + growth) * largest;
+        census
+    }
+
+    /// Zones that metadata takes when so many blocks of data are written.
+    fn metadata_zones_at_worst(&self, blocks: i64) -> i64 {
+        let geometry = self.device.geometry();
+        let zone = u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
+        let bytes = blocks as u64 * METADATA_PER_BLOCK;
+        METADATA_ZONES_BESIDE + bytes.div_ceil(zone) as i64
+    }
+
+    /// What is used and what is left. Walks over all zones.
+    pub fn space(&self) -> Space {
+        let zones = self.store.zones();
+        let census = self.census();
+        let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
+        let reserved = self.space.reserved.load(Ordering::Acquire);
+        let total: i64 = (0..zones.count())
+            .map(|zone| i64::from(self.packing.payload(zones.capacity(ZoneId(zone)))))
+            .sum();
+        Space {
+            block_size: self.block_size(),
+            total: bytes(total),
+            available: bytes(self.count_available(&census)),
+            live: bytes(census.live),
+            dead: bytes(census.capacity - census.live - reserved),
+            pending: bytes(reserved),
+            free_zones: zones.free(),
+        }
+    }
+
+    /// Free zones below which garbage is collected.
+    fn low_water(&self) -> u32 {
+        let zones = self.store.zones();
+        zones.kept_from_data() + 1 + zones.count() / 64
+    }
+
+    /// Whether garbage should be collected before more zones are opened.
+    pub(crate) fn is_short_of_zones(&self) -> bool {
+        self.store.zones().free() <= self.low_water()
+    }
+
+    /// Whether data can have no zone now.
+    pub(crate) fn is_out_of_zones(&self) -> bool {
+        self.store.zones().free() <= self.store.zones().kept_from_data()
+    }
+
+    /// Helps with resets, cleaning and garbage collection when zones are short. Call before taking the
+    /// locks of any operation that grows metadata.
+    pub fn admit(&self) -> Result<()> {
+        self.help_if_short()
+    }
+
+    /// A writer's share of garbage collection: a small piece when zones are short, unless somebody else
+    /// is at it.
+    pub(crate) fn help_if_short(&self) -> Result<()> {
+        if !self.is_short_of_zones() || self.store.reclaim(false)? > 0 {
+            return Ok(());
+        }
+        if let Some(mut gc) = self.gc.try_lock() {
+            self.collect(&mut gc, self.is_out_of_zones())?;
+        }
+        Ok(())
+    }
+
+    /// Makes a zone free for data, by resets or by collecting garbage; false when there is nothing to
+    /// be won any more.
+    pub(crate) fn make_room(&self) -> Result<bool> {
+        if self.store.reclaim(true)? > 0 {
+            return Ok(true);
+        }
+        let mut gc = self.gc.lock();
+        if !self.is_out_of_zones() {
+            return Ok(true);
+        }
+        let worked = self.evacuate(&mut gc)?;
+        self.space.outdated();
+        Ok(self.store.reclaim(true)? > 0 || worked || self.clean_metadata()?)
+    }
+
+    /// Has the store clean its own zones, which may have taken the one that garbage collection needs;
+    /// false when that frees none.
+    fn clean_metadata(&self) -> Result<bool> {
+        let before = self.store.zones().free();
+        for _ in 0..CLEANING_STEPS_MAX {
+            let step = self.store.step()?;
+            if self.store.zones().free() > before {
+                return Ok(true);
+            }
+            if step == Step::Idle {
+                break;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Blocks of fresh data that a zone takes at worst.
+    pub(crate) fn payload_of(&self, zone: ZoneId) -> Blocks {
+        self.packing.payload(self.store.zones().capacity(zone))
+    }
+
+    /// Commits what garbage collection or writeback changed, if anything.
+    pub(crate) fn commit_if_any(&self, tx: Tx) -> Result<()> {
+        if !tx.is_empty() {
+            self.store.commit(tx)?;
+        }
+        Ok(())
+    }
+}

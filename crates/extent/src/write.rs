@@ -1,0 +1,345 @@
+//! Writing: reserve, place, append, and later insert.
+//!
+//! A write is complete at the device before it has a place in the object map. Between the two its
+//! blocks are *pending*: their zone is neither victim nor reset. A [`Written`] that is dropped without
+//! being inserted leaves dead blocks behind, nothing else.
+//!
+//! The transaction that inserts is built after the appends have returned, so its record can only be
+//! submitted after the data (`break-data-before-record` removes this).
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rt::sync::RwLockWriteGuard;
+use tree::{Store, Tx};
+use zone::{Address, Blocks, Cause, Command, DeviceError, Output, ZoneId};
+
+use crate::format::{Entry, Extent};
+use crate::map::View;
+use crate::place::OpenZone;
+use crate::space::Reservation;
+use crate::{ExtentError, Extents, Hint, Object, Result};
+
+/// Appends in flight to one zone for one writer.
+const BATCH_PIECES: usize = 8;
+/// Zones that may fail under one write before it does.
+const FAILURES_MAX: u32 = 16;
+
+/// Blocks of a zone that are submitted and neither inserted nor given up.
+pub(crate) struct Pending {
+    store: Arc<Store>,
+    zone: ZoneId,
+    blocks: Blocks,
+}
+
+impl Pending {
+    fn new(store: &Arc<Store>, zone: ZoneId, blocks: Blocks) -> Self {
+        store.zones().add_pending(zone, blocks);
+        Pending { store: Arc::clone(store), zone, blocks }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.store.zones().remove_pending(self.zone, self.blocks);
+    }
+}
+
+/// Blocks of one object that are to be appended.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) object: Object,
+    /// The first block in the object.
+    pub(crate) start: u64,
+    pub(crate) data: &'a [u8],
+    /// The checksums, when they are carried along.
+    pub(crate) crcs: Option<&'a [u32]>,
+}
+
+impl<'a> Run<'a> {
+    fn split(self, blocks: Blocks, block_size: usize) -> (Run<'a>, Option<Run<'a>>) {
+        let (data, rest) = self.data.split_at(blocks as usize * block_size);
+        let crcs = self.crcs.map(|crcs| crcs.split_at(blocks as usize));
+        let start = self.start + u64::from(blocks);
+        let rest = Run { start, data: rest, crcs: crcs.map(|(_, rest)| rest), ..self };
+        (Run { data, crcs: crcs.map(|(crcs, _)| crcs), ..self }, (!rest.data.is_empty()).then_some(rest))
+    }
+
+    fn blocks(&self, block_size: usize) -> Blocks {
+        (self.data.len() / block_size) as Blocks
+    }
+
+    fn checksums(&self, block_size: usize) -> Vec<u32> {
+        match self.crcs {
+            Some(crcs) => crcs.to_vec(),
+            None => self.data.chunks(block_size).map(|block| zone::format::checksum(&[block])).collect(),
+        }
+    }
+}
+
+/// An append that is complete.
+pub(crate) struct Piece {
+    pub(crate) object: Object,
+    /// The first block in the object.
+    pub(crate) start: u64,
+    pub(crate) extent: Extent,
+    pub(crate) _pending: Pending,
+}
+
+impl Piece {
+    /// The block behind the last one.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + u64::from(self.extent.blocks)
+    }
+}
+
+/// Data that is complete at the device and pending until it is inserted. Dropped before, it becomes
+/// dead blocks.
+pub struct Written {
+    object: Object,
+    pieces: Vec<Piece>,
+    /// Blocks that are to become values of the store.
+    residents: Vec<(u64, Vec<u8>)>,
+    reservation: Option<Reservation>,
+    #[cfg(feature = "break-data-before-record")]
+    deferred: Vec<u8>,
+}
+
+impl Written {
+    fn range(&self) -> (u64, u64) {
+        let starts = self.pieces.iter().map(|piece| piece.start).chain(self.residents.iter().map(|r| r.0));
+        let ends = self.pieces.iter().map(Piece::end).chain(self.residents.iter().map(|r| r.0 + 1));
+        (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
+    }
+}
+
+/// The object's map, locked until the transaction that changes it is committed: keep it until
+/// `commit` has returned, then drop it.
+pub struct MapLock<'a> {
+    // In this order they are dropped: what was inserted is pending until nobody can miss it.
+    _guard: RwLockWriteGuard<'a, ()>,
+    _pieces: Vec<Piece>,
+    _reservation: Option<Reservation>,
+}
+
+impl Extents {
+    /// Reserves, places and appends: in pieces, several in flight, tried elsewhere when a zone fails.
+    ///
+    /// Whole blocks are written: at unaligned edges the rest is read and merged, and bytes at or beyond
+    /// `valid`, the file's size before this write, count as zeros. A write of less than a block whose
+    /// blocks fit into values of the store is kept there instead. Call with the file's write lock held
+    /// and no map lock; of one call, insert in one transaction.
+    ///
+    /// # Errors
+    /// `NoSpace` when it does not fit after all reclaim; `Lost` when a block at an edge cannot be read.
+    pub fn write(&self, object: Object, hint: Hint, offset: u64, data: &[u8], valid: u64) -> Result<Written> {
+        let mut written = Written {
+            object,
+            pieces: Vec::new(),
+            residents: Vec::new(),
+            reservation: None,
+            #[cfg(feature = "break-data-before-record")]
+            deferred: Vec::new(),
+        };
+        if data.is_empty() {
+            return Ok(written);
+        }
+        let (first, blocks) = self.assemble(object, offset, data, valid)?;
+        let size = self.block_size() as usize;
+        if data.len() < size && self.may_be_resident(&blocks) {
+            let contents = blocks.chunks(size).map(|block| trim(block).to_vec());
+            written.residents = (first..).zip(contents).collect();
+            return Ok(written);
+        }
+        written.reservation = Some(self.reserve((blocks.len() / size) as u64)?);
+        let run = Run { object, start: first, data: &blocks, crcs: None };
+        written.pieces = self.append_data(hint, run)?;
+        Ok(written)
+    }
+
+    /// Locks the object's map and adds to `tx` what makes the written data the object's. Keep the lock
+    /// until `commit` has returned.
+    pub fn insert<'a>(&'a self, tx: &mut Tx, written: Written) -> Result<MapLock<'a>> {
+        let (from, to) = written.range();
+        let Written { object, pieces, residents, reservation, .. } = written;
+        let guard = self.map_of(object).write();
+        if from < to {
+            let mut view = View::load(&self.store, object, (from, to), usize::MAX)?;
+            view.cut(from, to);
+            pieces.iter().for_each(|piece| view.put(piece.start, piece.extent.clone()));
+            residents.into_iter().for_each(|(block, contents)| view.put_resident(block, contents));
+            self.residents.changed(object, view.resident_change());
+            view.apply(&self.store, tx);
+        }
+        Ok(MapLock { _guard: guard, _pieces: pieces, _reservation: reservation })
+    }
+
+    /// Locks the object's map and adds to `tx` the removal of blocks [from, to), at most `limit` extents
+    /// (and as many resident blocks); true when none is left. Keep the lock until `commit` has returned.
+    pub fn remove<'a>(
+        &'a self,
+        tx: &mut Tx,
+        object: Object,
+        from: u64,
+        to: u64,
+        limit: usize,
+    ) -> Result<(MapLock<'a>, bool)> {
+        assert!(limit > 0, "a removal that removes nothing never ends");
+        let guard = self.map_of(object).write();
+        let mut view = View::load(&self.store, object, (from, to), limit + 1)?;
+        let extent = view.extents().nth(limit).map(|(start, _)| start);
+        let resident = view.residents().keys().nth(limit).copied();
+        let until = [extent, resident].into_iter().flatten().min();
+        view.cut(from, until.unwrap_or(to));
+        self.residents.changed(object, view.resident_change());
+        view.apply(&self.store, tx);
+        Ok((MapLock { _guard: guard, _pieces: Vec::new(), _reservation: None }, until.is_none()))
+    }
+
+    /// Whole blocks from the one that holds `offset`, with what the file has at both edges.
+    fn assemble<'d>(
+        &self,
+        object: Object,
+        offset: u64,
+        data: &'d [u8],
+        valid: u64,
+    ) -> Result<(u64, Cow<'d, [u8]>)> {
+        let size = u64::from(self.block_size());
+        let end = offset + data.len() as u64;
+        let (first, last) = (offset / size, end.div_ceil(size));
+        if offset.is_multiple_of(size) && end.is_multiple_of(size) {
+            return Ok((first, Cow::Borrowed(data)));
+        }
+        let mut blocks = vec![0; ((last - first) * size) as usize];
+        let head = !offset.is_multiple_of(size) && first * size < valid;
+        let tail = !end.is_multiple_of(size) && end < valid;
+        if head || tail && last == first + 1 {
+            self.read_edge(object, first, valid, &mut blocks[..size as usize])?;
+        }
+        if tail && last > first + 1 {
+            let at = blocks.len() - size as usize;
+            self.read_edge(object, last - 1, valid, &mut blocks[at..])?;
+        }
+        let at = (offset - first * size) as usize;
+        blocks[at..at + data.len()].copy_from_slice(data);
+        Ok((first, Cow::Owned(blocks)))
+    }
+
+    fn read_edge(&self, object: Object, block: u64, valid: u64, into: &mut [u8]) -> Result<()> {
+        self.read_blocks(object, block, into)?;
+        let start = block * into.len() as u64;
+        let known = valid.saturating_sub(start).min(into.len() as u64) as usize;
+        into[known..].fill(0);
+        Ok(())
+    }
+
+    fn may_be_resident(&self, blocks: &[u8]) -> bool {
+        let fits = |block: &[u8]| trim(block).len() <= self.store.value_max();
+        blocks.chunks(self.block_size() as usize).all(fits)
+    }
+
+    /// Appends a run to zones of fresh data.
+    pub(crate) fn append_data(&self, hint: Hint, run: Run<'_>) -> Result<Vec<Piece>> {
+        let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
+        self.help_if_short()?;
+        while !runs.is_empty() {
+            let open = self.place(run.object, hint)?;
+            let appended = self.append_some(&open, &mut runs, Cause::Data)?;
+            failures += u32::from(open.lease.has_failed());
+            if failures > FAILURES_MAX {
+                let why = "too many zones fail".to_owned();
+                return Err(tree::StoreError::Device(DeviceError::Unusable(why)).into());
+            }
+            pieces.extend(appended);
+        }
+        Ok(pieces)
+    }
+
+    /// Appends from `runs` what the zone takes, one batch; what failed is in `runs` again. The zone is
+    /// retired when it has become full or has failed.
+    pub(crate) fn append_some(
+        &self,
+        open: &Arc<OpenZone>,
+        runs: &mut VecDeque<Run<'_>>,
+        cause: Cause,
+    ) -> Result<Vec<Piece>> {
+        let (batch, promised) = self.admit_batch(open, runs);
+        if batch.is_empty() {
+            self.retire(open)?;
+            return Ok(Vec::new());
+        }
+        let size = self.block_size() as usize;
+        let zone = open.lease.zone();
+        let prepared: Vec<(Pending, Vec<u32>)> = batch
+            .iter()
+            .map(|run| (Pending::new(&self.store, zone, run.blocks(size)), run.checksums(size)))
+            .collect();
+        let mut commands: Vec<Command<'_>> =
+            batch.iter().map(|run| Command::Append { zone, from: run.data }).collect();
+        let outputs = self.submit(open, &mut commands);
+        let (mut pieces, mut entries, mut fatal) = (Vec::new(), Vec::new(), None);
+        let sequence = self.store.last_lsn().0;
+        for ((run, (pending, crcs)), output) in batch.into_iter().zip(prepared).zip(outputs) {
+            open.lease.account(cause, run.data.len(), &output);
+            match output {
+                Ok(block) => {
+                    let (object, offset) = (run.object, run.start);
+                    entries.push(Entry { object, offset, sequence, block, crcs: crcs.clone() });
+                    let extent = Extent::new(Address::new(zone, block, open.lease.life()), crcs);
+                    pieces.push(Piece { object, start: run.start, extent, _pending: pending });
+                }
+                Err(error) => {
+                    fatal = fatal.or(is_fatal(&error).then_some(error));
+                    runs.push_front(run);
+                }
+            }
+        }
+        open.map.lock().end(promised, entries);
+        match fatal {
+            Some(DeviceError::HostFull { .. }) => Err(ExtentError::NoSpace),
+            Some(error) => Err(tree::StoreError::Device(error).into()),
+            None => self.tend(open).map(|()| pieces),
+        }
+    }
+
+    fn submit(&self, _open: &OpenZone, commands: &mut [Command<'_>]) -> Vec<Output> {
+        self.device.run(commands)
+    }
+
+    /// Takes pieces from the front of `runs` that the zone has room for; also the bytes that their
+    /// entries will have. Begins a batch unless there is none.
+    fn admit_batch<'d>(&self, open: &OpenZone, runs: &mut VecDeque<Run<'d>>) -> (Vec<Run<'d>>, usize) {
+        let size = self.block_size() as usize;
+        let (mut batch, mut promised) = (Vec::new(), 0);
+        let mut map = open.map.lock();
+        while batch.len() < BATCH_PIECES
+            && let Some(run) = runs.pop_front()
+        {
+            let blocks = map.admit(&open.lease, run.blocks(size).min(self.piece_blocks_max));
+            if blocks == 0 {
+                runs.push_front(run);
+                break;
+            }
+            let (piece, rest) = run.split(blocks, size);
+            promised += Entry::bytes_for(blocks);
+            batch.push(piece);
+            rest.into_iter().for_each(|rest| runs.push_front(rest));
+        }
+        if !batch.is_empty() {
+            map.begin();
+        }
+        (batch, promised)
+    }
+}
+
+/// Whether trying another zone is no use.
+pub(crate) fn is_fatal(error: &DeviceError) -> bool {
+    matches!(error, DeviceError::PowerLost | DeviceError::Unusable(_) | DeviceError::HostFull { .. })
+}
+
+/// A block without the zeros at its end.
+fn trim(block: &[u8]) -> &[u8] {
+    let end = block.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    &block[..end]
+}

@@ -1,0 +1,161 @@
+use super::*;
+use zone::emulated::CrashPlan;
+
+/// What objects held after each transaction that changed them, and what was acknowledged when.
+struct History {
+    states: Vec<(Lsn, BTreeMap<u64, Arc<Vec<u8>>>)>,
+    /// Commands so far when a sync of this LSN had returned.
+    synced: Vec<(u64, Lsn)>,
+}
+
+impl History {
+    fn new(first: Lsn) -> History {
+        History { states: vec![(first, BTreeMap::new())], synced: vec![(0, first)] }
+    }
+
+    fn last(&self) -> &BTreeMap<u64, Arc<Vec<u8>>> {
+        &self.states.last().unwrap().1
+    }
+
+    /// What is found when recovery ends with this LSN.
+    fn at(&self, lsn: Lsn) -> Model {
+        let index = self.states.partition_point(|(at, _)| *at <= lsn) - 1;
+        self.states[index].1.iter().map(|(&object, bytes)| (object, bytes.to_vec())).collect()
+    }
+
+    fn acknowledged(&self, commands: u64) -> Lsn {
+        let index = self.synced.partition_point(|(at, _)| *at <= commands) - 1;
+        self.synced[index].1
+    }
+}
+
+/// One random operation.
+fn act(volume: &Volume, rng: &mut Rng, history: &mut History, blocks: u64) {
+    let size = volume.block_size() as usize;
+    let object = rng.u64(1..4);
+    let mut bytes = history.last().get(&object).map(|bytes| bytes.to_vec()).unwrap_or_default();
+    let lsn = if rng.u8(0..8) == 0 {
+        let left = rng.u64(0..blocks);
+        volume.truncate(object, left).unwrap();
+        bytes.truncate(left as usize * size);
+        volume.store.last_lsn()
+    } else {
+        let length =
+            if rng.bool() { rng.usize(1..2 * size) } else { rng.usize(1..blocks as usize / 2 * size) };
+        let offset = rng.usize(0..blocks as usize * size - length);
+        let data = noise(rng, length);
+        let lsn = volume.write(object, offset as u64, &data, bytes.len() as u64).unwrap();
+        bytes.resize(bytes.len().max(offset + length), 0);
+        bytes[offset..offset + length].copy_from_slice(&data);
+        lsn
+    };
+    let mut state = history.last().clone();
+    state.insert(object, Arc::new(bytes));
+    history.states.push((lsn, state));
+    match rng.u8(0..6) {
+        0 => {
+            volume.sync();
+            history.synced.push((volume.device.commands(), volume.store.durable_lsn()));
+        }
+        1 => volume.step(2),
+        2 if rng.u8(0..4) == 0 => volume.store.checkpoint().unwrap(),
+        _ => {}
+    }
+}
+
+/// Recovers, compares with what it may be, and goes on from there.
+fn recover(image: Emulated, history: &History, commands: u64, what: &str) {
+    let volume = Volume::open(Arc::new(image));
+    let acknowledged = history.acknowledged(commands);
+    assert!(volume.recovered >= acknowledged, "{what}: {:?} < {acknowledged:?}", volume.recovered);
+    let mut model = history.at(volume.recovered);
+    volume.verify(&model);
+    let mut rng = Rng::with_seed(commands);
+    for _ in 0..6 {
+        let data = noise(&mut rng, 30_000);
+        let offset = rng.usize(0..100_000);
+        write(&volume, &mut model, 1, offset, &data).unwrap();
+        volume.step(3);
+    }
+    volume.verify(&model);
+}
+
+/// Crashes a random history at every `stride`-th command, under every plan that needs no seed and a few
+/// that do; every so often goes on after the crash, and crashes that.
+fn crash(name: &str, spec: Spec, (operations, stride, seed): (usize, u64, u64)) {
+    let volume = Volume::new(spec);
+    let mut rng = Rng::with_seed(seed);
+    let space = volume.extents.space().available;
+    let blocks = (space / volume.block_size() / 8).min(48);
+    volume.sync();
+    let mut history = History::new(volume.store.last_lsn());
+    volume.device.record();
+    (0..operations).for_each(|_| act(&volume, &mut rng, &mut history, blocks));
+    let commands = volume.device.commands();
+    let mut states = 0u64;
+    for n in (0..=commands).filter(|n| n % stride == seed % stride) {
+        let mut plans = volume.device.plans_at(n);
+        rng.shuffle(&mut plans);
+        plans.truncate(6);
+        plans.extend((0..2).map(|seed| CrashPlan::Subset(n * 2 + seed)));
+        for plan in plans {
+            let what = format!("{name}: seed {seed}, command {n} of {commands}, plan {plan}");
+            let image = volume.device.image_at(n, &plan);
+            let checked =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| recover(image, &history, n, &what)));
+            assert!(checked.is_ok(), "{what}");
+            states += 1;
+        }
+    }
+    println!("{name}: {states} crashes of {operations} operations, {commands} commands");
+}
+
+#[test]
+fn crashes_on_tiny_zones() {
+    crash("tiny", Spec::tiny(), (120, 7, 3));
+}
+
+#[test]
+fn crashes_on_odd_zones() {
+    crash("odd", Spec::odd(), (80, 11, 4));
+}
+
+#[test]
+fn crashes_on_blocks_of_512() {
+    crash("blocks of 512", Spec::blocks_of_512(), (80, 11, 5));
+}
+
+#[test]
+fn crashes_on_blocks_of_64k() {
+    crash("blocks of 64 KiB", Spec::blocks_of_64k(), (40, 13, 6));
+}
+
+#[test]
+fn crashes_on_16_zones_of_which_6_are_active() {
+    crash("16 zones", Spec::new(4096, 16, 128).limits(6, 6), (120, 11, 7));
+}
+
+#[test]
+fn crashes_one_after_the_other() {
+    let mut rng = Rng::with_seed(8);
+    for round in 0..12 {
+        let mut volume = Volume::new(Spec::tiny());
+        volume.sync();
+        let mut history = History::new(volume.store.last_lsn());
+        for life in 0..8 {
+            volume.device.record();
+            history.synced = vec![(0, volume.store.durable_lsn().min(history.states.last().unwrap().0))];
+            let operations = rng.usize(1..25);
+            (0..operations).for_each(|_| act(&volume, &mut rng, &mut history, 40));
+            let n = rng.u64(0..=volume.device.commands());
+            let acknowledged = history.acknowledged(n);
+            let image = volume.device.image_at(n, &CrashPlan::Subset(rng.u64(..)));
+            volume = Volume::open(Arc::new(image));
+            assert!(volume.recovered >= acknowledged, "round {round}, life {life}");
+            let model = history.at(volume.recovered);
+            volume.verify(&model);
+            let state = model.into_iter().map(|(object, bytes)| (object, Arc::new(bytes))).collect();
+            history.states = vec![(Lsn(0), BTreeMap::new()), (volume.recovered, state)];
+        }
+    }
+}

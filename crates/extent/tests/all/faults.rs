@@ -1,0 +1,126 @@
+use super::*;
+use polder_extent::ExtentError;
+use zone::ZoneId;
+use zone::emulated::{CommandKind, Effect, Fault};
+
+fn data_zone(volume: &Volume) -> ZoneId {
+    let zones = volume.store.zones().in_role(zone::Role::Data);
+    *zones.iter().max_by_key(|&&zone| volume.store.zones().entry(zone).live).unwrap()
+}
+
+/// The block in the zone that holds the object's first block.
+fn first_block_of(volume: &Volume, object: u64) -> (ZoneId, u32) {
+    let group = volume.store.group_of(object);
+    let key = extent::format::key(Object(object), 0);
+    let value = volume.store.get(group, extent::format::EXTENT, &key).unwrap().unwrap();
+    let extent = extent::format::Extent::decode(&value).unwrap();
+    (extent.address.zone(), extent.address.block())
+}
+
+#[test]
+fn a_failed_append_is_unseen_by_the_writer() {
+    for effect in [Effect::Error, Effect::Torn(3), Effect::TurnReadOnly(1)] {
+        let volume = Volume::new(Spec::power_of_two());
+        let mut rng = Rng::with_seed(9);
+        let mut model = Model::new();
+        write(&volume, &mut model, 1, 0, &noise(&mut rng, 100_000)).unwrap();
+        let zone = data_zone(&volume);
+        volume.device.inject(Fault::nth(CommandKind::Append, 2, effect).on(zone));
+        for _ in 0..10 {
+            let data = noise(&mut rng, 700_000);
+            let offset = rng.usize(0..200_000);
+            write(&volume, &mut model, 1, offset, &data).unwrap();
+        }
+        volume.verify(&model);
+        assert!(!volume.store.zones().is_leased(zone));
+    }
+}
+
+#[test]
+fn a_wrong_block_fails_its_own_range_only() {
+    let volume = Volume::new(Spec::power_of_two());
+    volume.write(1, 0, &vec![5; 10 * 4096], 0).unwrap();
+    let (zone, block) = first_block_of(&volume, 1);
+    volume.device.corrupt(zone, block + 3, 100, 1);
+    volume.device.spoil(zone, block + 5);
+    let mut found = vec![0; 3 * 4096];
+    volume.extents.read(Object(1), 0, &mut found).unwrap();
+    for (at, bad) in [(0, 3), (3, 3), (4, 5)] {
+        let mut found = vec![0; 4 * 4096];
+        match volume.extents.read(Object(1), at * 4096, &mut found) {
+            Err(ExtentError::Lost { object: 1, block, .. }) => {
+                assert!(block == bad || block == 4 && bad == 5)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    volume.extents.read(Object(1), 6 * 4096, &mut vec![0; 4 * 4096]).unwrap();
+    assert_eq!(volume.extents.check_data(true).unwrap().len(), 1);
+}
+
+#[test]
+fn what_cannot_be_moved_is_lost_and_pins_nothing() {
+    let volume = Volume::new(Spec::power_of_two());
+    let size = 4096usize;
+    volume.write(1, 0, &vec![5; 10 * size], 0).unwrap();
+    let (zone, block) = first_block_of(&volume, 1);
+    volume.device.spoil(zone, block + 3);
+    volume.device.corrupt(zone, block + 7, 9, 64);
+    // Overwrite another object until the first one's zone has been evacuated.
+    for round in 0..200 {
+        volume.write(2, 0, &vec![round; 200 * size], 200 * size as u64).unwrap();
+        volume.step(4);
+    }
+    assert_ne!(first_block_of(&volume, 1), (zone, block), "it was moved");
+    for block in 0..10 {
+        let mut found = vec![0; size];
+        let read = volume.extents.read(Object(1), block * size as u64, &mut found);
+        match (block, read) {
+            (3 | 7, Err(ExtentError::Lost { .. })) => {}
+            (3 | 7, other) => panic!("block {block}: {other:?}"),
+            (_, read) => {
+                read.unwrap();
+                assert!(found.iter().all(|&byte| byte == 5), "block {block}");
+            }
+        }
+    }
+    // Overwritten, it can be read again.
+    volume.write(1, 3 * size as u64, &vec![6; size], 10 * size as u64).unwrap();
+    volume.extents.read(Object(1), 3 * size as u64, &mut vec![0; size]).unwrap();
+    volume.check();
+}
+
+#[test]
+fn planted_damage_is_found() {
+    use polder_extent::FindingKind::*;
+    use polder_extent::format::{EXTENT, RESIDENT, key};
+    // Blocks that are smaller than the longest value, so that a resident one can be too long.
+    let volume = Volume::new(Spec::blocks_of_512());
+    volume.write(1, 0, &vec![5; 10 * 512], 0).unwrap();
+    let group = volume.store.group_of(1);
+    let value = volume.store.get(group, EXTENT, &key(Object(1), 0)).unwrap().unwrap();
+    let plant = |table, block, value: Vec<u8>, live: i32| {
+        let mut tx = Tx::new();
+        tx.put(group, table, key(Object(1), block), value);
+        tx.zone_live(first_block_of(&volume, 1).0, live);
+        volume.store.commit(tx).unwrap();
+        let mut kinds: Vec<_> = volume.extents.check().unwrap().iter().map(|finding| finding.kind).collect();
+        kinds.dedup();
+        let mut tx = Tx::new();
+        tx.delete(group, table, key(Object(1), block));
+        tx.zone_live(first_block_of(&volume, 1).0, -live);
+        volume.store.commit(tx).unwrap();
+        volume.check();
+        kinds
+    };
+    assert_eq!(plant(EXTENT, 3, value.clone(), 10), [Overlap, Shared]);
+    assert_eq!(plant(EXTENT, 30, value.clone(), 10), [Shared]);
+    assert_eq!(plant(EXTENT, 30, value.clone(), 0), [Shared, LiveCount]);
+    assert_eq!(plant(EXTENT, 30, vec![1; 7], 0), [Record]);
+    assert_eq!(plant(RESIDENT, 4, vec![1; 7], 0), [Overlap]);
+    assert_eq!(plant(RESIDENT, 40, vec![1; 513], 0), [Record]);
+    assert_eq!(plant(RESIDENT, 40, vec![1; 7], 1), [LiveCount]);
+    let mut far = value;
+    far[7] = 0xff;
+    assert_eq!(plant(EXTENT, 30, far, 0), [Place]);
+}

@@ -1,0 +1,173 @@
+use super::*;
+
+#[test]
+fn what_is_written_is_read() {
+    let volume = Volume::new(Spec::power_of_two());
+    let mut model = Model::new();
+    let data = noise(&mut Rng::with_seed(1), 100_000);
+    write(&volume, &mut model, 1, 0, &data).unwrap();
+    write(&volume, &mut model, 1, 5_000, &data[..10]).unwrap();
+    write(&volume, &mut model, 1, 99_999, &data[..10_000]).unwrap();
+    write(&volume, &mut model, 2, 70_000, &data[..1]).unwrap();
+    volume.verify(&model);
+}
+
+#[test]
+fn data_and_holes_are_found() {
+    let volume = Volume::new(Spec::power_of_two());
+    let size = volume.block_size();
+    volume.write(1, 2 * size, &vec![1; 3 * size as usize], 0).unwrap();
+    volume.write(1, 5 * size + 10, b"resident", 5 * size).unwrap();
+    volume.write(1, 9 * size, &vec![1; size as usize], 5 * size).unwrap();
+    let data = |at| volume.extents.next_data(Object(1), at).unwrap();
+    let hole = |at| volume.extents.next_hole(Object(1), at).unwrap();
+    assert_eq!((data(0), data(2 * size + 7)), (Some(2 * size), Some(2 * size + 7)));
+    assert_eq!((hole(5), hole(2 * size)), (5, 6 * size));
+    assert_eq!((data(6 * size), hole(9 * size + 1), data(10 * size)), (Some(9 * size), 10 * size, None));
+}
+
+#[test]
+fn what_was_beyond_the_end_does_not_come_back() {
+    let volume = Volume::new(Spec::power_of_two());
+    let size = volume.block_size() as usize;
+    volume.write(1, 0, &vec![7; 2 * size], 0).unwrap();
+    // The file was truncated to 100 bytes meanwhile, and the block's rest is still there.
+    volume.write(1, 200, b"more", 100).unwrap();
+    let mut found = vec![1; size];
+    volume.extents.read(Object(1), 0, &mut found).unwrap();
+    let mut expected = vec![0; size];
+    expected[..100].fill(7);
+    expected[200..204].copy_from_slice(b"more");
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn small_writes_stay_in_the_store_until_there_are_many() {
+    let volume = Volume::new(Spec::power_of_two());
+    let mut model = Model::new();
+    let size = volume.block_size() as usize;
+    for index in 0..40 {
+        write(&volume, &mut model, 1, index * size + 5, b"small").unwrap();
+    }
+    assert_eq!(volume.extents.space().live, 0);
+    volume.step(100);
+    assert!(volume.extents.space().live >= 30 * size as u64, "{:?}", volume.extents.space());
+    volume.verify(&model);
+}
+
+/// Random writes and truncations of a few objects, as much as fits, with everything moved many times.
+fn churn(name: &str, spec: Spec, rounds: usize) {
+    let volume = Volume::new(spec);
+    let mut rng = Rng::with_seed(5);
+    let mut model = Model::new();
+    let size = volume.block_size() as usize;
+    let space = volume.extents.space().available as usize;
+    let file = (space / 2 / 4).min(512 * size);
+    for round in 0..rounds {
+        let object = rng.u64(1..5);
+        let length = if rng.bool() { rng.usize(1..3 * size) } else { rng.usize(1..file / 4) };
+        let offset = rng.usize(0..file - length);
+        let (offset, length) = match rng.u8(0..3) {
+            0 => (offset / size * size, length.next_multiple_of(size)),
+            _ => (offset, length),
+        };
+        let data = noise(&mut rng, length);
+        write(&volume, &mut model, object, offset, &data)
+            .unwrap_or_else(|error| panic!("{name}: round {round}: {error}: {:?}", volume.extents.space()));
+        if rng.u8(0..20) == 0 {
+            truncate(&volume, &mut model, object, rng.u64(0..(file / size) as u64));
+        }
+        if rng.u8(0..4) == 0 {
+            volume.step(1);
+        }
+        if round % (rounds / 8) == 0 {
+            volume.verify(&model);
+        }
+    }
+    volume.verify(&model);
+    let moved = volume.store.traffic().bytes_written(zone::Cause::Gc);
+    let space = volume.extents.space();
+    println!("{name}: {} MiB moved, {space:?}", moved >> 20);
+    volume.store.close().unwrap();
+    drop(volume.extents);
+    drop(volume.store);
+    Volume::open(volume.device).verify(&model);
+}
+
+#[test]
+fn churn_on_powers_of_two() {
+    churn("power of two", Spec::power_of_two(), 600);
+}
+
+#[test]
+fn churn_on_odd_zones() {
+    churn("odd", Spec::odd(), 600);
+}
+
+#[test]
+fn churn_on_blocks_of_512() {
+    churn("blocks of 512", Spec::blocks_of_512(), 600);
+}
+
+#[test]
+fn churn_on_blocks_of_64k() {
+    churn("blocks of 64 KiB", Spec::blocks_of_64k(), 400);
+}
+
+#[test]
+fn churn_on_six_active_zones() {
+    churn("six active", Spec::six_active(), 600);
+}
+
+#[test]
+fn churn_on_16_zones_of_which_6_are_active() {
+    churn("16 zones", Spec::new(4096, 16, 256).limits(6, 6), 600);
+}
+
+#[test]
+fn churn_on_tiny_zones() {
+    churn("tiny", Spec::tiny(), 600);
+}
+
+#[test]
+fn readers_and_writers_do_not_disturb_each_other() {
+    let volume = Arc::new(Volume::new(Spec::power_of_two()));
+    let size = volume.block_size() as usize;
+    let blocks = 256;
+    for object in 1..5 {
+        volume.write(object, 0, &vec![object as u8; blocks * size], 0).unwrap();
+    }
+    let writers = (1..5u64).map(|object| {
+        let volume = Arc::clone(&volume);
+        let body = move || {
+            let mut rng = Rng::with_seed(object);
+            for round in 0..150 {
+                let from = rng.usize(0..blocks - 20);
+                let data = vec![object as u8 + 10 * (round % 20); rng.usize(1..20) * size];
+                let valid = (blocks * size) as u64;
+                volume.write(object, (from * size) as u64, &data, valid).unwrap();
+            }
+        };
+        rt::thread::spawn("writer", body).unwrap()
+    });
+    let readers = (1..5u64).map(|object| {
+        let volume = Arc::clone(&volume);
+        let body = move || {
+            let mut rng = Rng::with_seed(object);
+            for _ in 0..300 {
+                let mut found = vec![0; rng.usize(1..30) * size];
+                volume
+                    .extents
+                    .read(Object(object), (rng.usize(0..blocks - 30) * size) as u64, &mut found)
+                    .unwrap();
+                assert!(found.iter().all(|&byte| byte % 10 == object as u8), "object {object}");
+                assert!(found.chunks(size).all(|block| block.iter().all(|&byte| byte == block[0])));
+                volume.step(1);
+            }
+        };
+        rt::thread::spawn("reader", body).unwrap()
+    });
+    let threads: Vec<_> = writers.chain(readers).collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    volume.check();
+}

@@ -1,0 +1,81 @@
+use super::*;
+use polder_extent::ExtentError;
+
+fn shapes() -> Vec<(&'static str, Spec)> {
+    let mut shapes = Spec::all();
+    shapes.push(("16 zones", Spec::new(4096, 16, 256).limits(6, 6)));
+    shapes
+}
+
+/// Writes a file of `bytes` from `from` on, in pieces of `piece`.
+fn fill(volume: &Volume, object: u64, (from, bytes): (u64, u64), piece: u64) -> Result<u64> {
+    let mut at = from;
+    while at < bytes {
+        let length = piece.min(bytes - at);
+        let data: Vec<u8> = (at..at + length).map(|byte| (byte / 512 + object) as u8).collect();
+        volume.write(object, at, &data, at)?;
+        at += length;
+    }
+    Ok(at)
+}
+
+#[test]
+fn what_is_offered_can_be_written() {
+    for (name, spec) in shapes() {
+        for blocks in [1, 64] {
+            let volume = Volume::new(spec.clone());
+            let piece = blocks * volume.block_size();
+            for round in 0..3 {
+                let offered = volume.extents.space().available;
+                assert!(offered > 0, "{name}: an empty volume takes something");
+                if let Err(error) = fill(&volume, 1, (0, offered), piece) {
+                    panic!("{name}: {blocks}: {round}: {error}: {offered} {:?}", volume.extents.space());
+                }
+                volume.check();
+                let more = volume.extents.space().available + volume.block_size();
+                let error =
+                    volume.extents.write(Object(2), Hint::default(), 0, &vec![1; more as usize], 0).err();
+                let error = error.expect("more than is offered does not fit");
+                assert!(matches!(error, ExtentError::NoSpace), "{name}: {error}");
+                volume.truncate(1, 0).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_volume_can_be_overwritten_bit_by_bit() {
+    for (name, spec) in shapes() {
+        let volume = Volume::new(spec);
+        let size = volume.block_size();
+        let mut rng = Rng::with_seed(2);
+        let offered = volume.extents.space().available;
+        let most = offered / size * 9 / 10;
+        fill(&volume, 1, (0, most * size), 16 * size).unwrap();
+        for round in 0..most.min(700) {
+            let at = rng.u64(0..most) * size;
+            let data: Vec<u8> = (at..at + size).map(|byte| (byte / 512 + 1) as u8).collect();
+            volume
+                .write(1, at, &data, most * size)
+                .unwrap_or_else(|error| panic!("{name}: {round}: {error}: {:?}", volume.extents.space()));
+        }
+        let mut found = vec![0; (most * size) as usize];
+        volume.extents.read(Object(1), 0, &mut found).unwrap();
+        let right = found.iter().enumerate().all(|(at, &byte)| byte == (at / 512 + 1) as u8);
+        assert!(right, "{name}");
+        volume.check();
+    }
+}
+
+#[test]
+fn what_was_not_inserted_is_given_back() {
+    let volume = Volume::new(Spec::power_of_two());
+    let before = volume.extents.space().available;
+    for _ in 0..100 {
+        let data = vec![9; 100 * 4096];
+        drop(volume.extents.write(Object(1), Hint::default(), 0, &data, 0).unwrap());
+    }
+    assert_eq!(volume.extents.space().pending, 0);
+    assert!(volume.extents.space().available + (4 << 20) >= before);
+    volume.check();
+}
