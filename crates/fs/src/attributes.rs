@@ -31,13 +31,20 @@ impl Fs {
             gid: record.gid,
             device: record.device,
             size: record.size,
-            blocks: record.blocks.saturating_mul(u64::from(self.extents.block_size()) / 512),
+            blocks: self.sectors_of(record),
             accessed: record.accessed,
             modified: record.modified,
             changed: record.changed,
             born: record.born,
             generation: record.generation,
         }
+    }
+
+    /// Contents in the record count too: there are programs that take a file without any blocks for
+    /// one without any data.
+    fn sectors_of(&self, record: &Record) -> u64 {
+        let blocks = record.blocks.saturating_mul(u64::from(self.extents.block_size()) / 512);
+        blocks + (record.content.len() as u64).div_ceil(512)
     }
 
     /// Changes attributes, all in one step.

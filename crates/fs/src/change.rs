@@ -4,6 +4,7 @@
 //! never differ.
 
 use extent::Object;
+use extent::format::RESIDENT;
 use tree::{Lsn, Op, Tx};
 
 use crate::errno::Result;
@@ -45,15 +46,6 @@ impl Change {
             None => self.records.push((inode, record)),
         }
     }
-
-    /// Blocks of data that the transaction adds (or, negative, takes away), as far as it says so yet.
-    pub(crate) fn blocks(&self) -> i64 {
-        let live = |op: &Op| match op {
-            Op::ZoneLive { change, .. } => i64::from(*change),
-            _ => 0,
-        };
-        self.tx.ops().iter().map(live).sum()
-    }
 }
 
 impl Fs {
@@ -77,6 +69,25 @@ impl Fs {
         Ok(lsn)
     }
 
+    /// Blocks of data that a change adds (or, negative, takes away), as far as it says so yet. The
+    /// object's map is locked. A resident block counts as one, so that writeback changes nothing.
+    pub(crate) fn blocks_added(&self, change: &Change) -> Result<i64> {
+        let mut blocks = 0;
+        for op in change.tx.ops() {
+            blocks += match op {
+                Op::ZoneLive { change, .. } => i64::from(*change),
+                Op::Put { group, table: RESIDENT, key, .. } => {
+                    i64::from(self.store.get(*group, RESIDENT, key)?.is_none())
+                }
+                Op::Delete { group, table: RESIDENT, key } => {
+                    -i64::from(self.store.get(*group, RESIDENT, key)?.is_some())
+                }
+                _ => 0,
+            };
+        }
+        Ok(blocks)
+    }
+
     /// The object that holds an inode's contents.
     pub(crate) fn object(inode: InodeNo) -> Object {
         Object(inode.0)
@@ -84,7 +95,7 @@ impl Fs {
 }
 
 impl Record {
-    /// Counts blocks that came or went. Never below zero: what moved without us is not counted.
+    /// Counts blocks that came or went. Never below zero: blocks that were lost are gone uncounted.
     pub(crate) fn add_blocks(&mut self, change: i64) {
         self.blocks = self.blocks.saturating_add_signed(change);
     }

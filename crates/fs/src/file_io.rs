@@ -152,7 +152,7 @@ impl Fs {
             record.set(FLAG_TAIL_STALE, false);
         }
         record.size = record.size.max(end);
-        record.add_blocks(change.blocks());
+        record.add_blocks(self.blocks_added(&change)?);
         self.note_write(&mut record, keep_set_id);
         change.save(inode, record);
         let lsn = self.commit(change, locked)?;

@@ -85,7 +85,7 @@ impl Fs {
         let written = self.extents.write(object, record.hint(), hole, &zeros, record.size)?;
         let map = self.extents.insert(&mut change.tx, written)?;
         record.size = record.size.max(stop);
-        record.add_blocks(change.blocks());
+        record.add_blocks(self.blocks_added(&change)?);
         self.note_write(&mut record, handle.is_root());
         change.save(inode, record);
         self.commit(change, &mut locked)?;
@@ -188,7 +188,7 @@ impl Fs {
                 }
                 false => (None, true),
             };
-            record.add_blocks(change.blocks());
+            record.add_blocks(self.blocks_added(&change)?);
             self.note_write(&mut record, keep_set_id);
             change.save(inode, record);
             self.commit(change, locked)?;

@@ -60,7 +60,7 @@ impl Fs {
         let from = record.size.div_ceil(block);
         let object = Self::object(inode);
         let (map, done) = self.extents.remove(&mut change.tx, object, from, u64::MAX, STEP_EXTENTS)?;
-        record.add_blocks(change.blocks());
+        record.add_blocks(self.blocks_added(change)?);
         match (done, record.has(FLAG_TRUNCATING)) {
             (true, true) => change.tx.delete(self.group(inode), INTENT, number_key(inode)),
             (false, false) => change.tx.put(self.group(inode), INTENT, number_key(inode), marker()),
@@ -117,7 +117,7 @@ impl Fs {
             false => Some(self.extents.write(Self::object(inode), record.hint(), 0, &content, 0)?),
         };
         let map = written.map(|written| self.extents.insert(&mut change.tx, written)).transpose()?;
-        record.add_blocks(change.blocks());
+        record.add_blocks(self.blocks_added(&change)?);
         change.save(inode, record);
         self.commit(change, locked)?;
         drop(map);
@@ -150,7 +150,7 @@ impl Fs {
         let written = self.extents.write(object, record.hint(), from, &zeros, record.size)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;
-        record.add_blocks(change.blocks());
+        record.add_blocks(self.blocks_added(&change)?);
         change.save(inode, record);
         self.commit(change, locked)?;
         drop(map);

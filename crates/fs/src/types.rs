@@ -62,7 +62,7 @@ pub struct Attributes {
     pub device: u32,
     /// Bytes; of a directory: its number of entries.
     pub size: u64,
-    /// Space taken, in units of 512 bytes; contents that lie in the inode's record take none.
+    /// Space taken, in units of 512 bytes; contents in the inode's record count as what they are.
     pub blocks: u64,
     /// Last access; set at creation and by `utimensat` only (noatime).
     pub accessed: Timestamp,

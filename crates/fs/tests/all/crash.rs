@@ -1,0 +1,82 @@
+//! Power cuts: after each, the names are those after some prefix of what was done, and what was
+//! acknowledged as durable is there.
+
+use std::sync::Arc;
+
+use fs::{Caller, Changes, Fs, InodeNo, RenameFlags};
+use rt::{ManualClock, Timestamp};
+
+use crate::support::{Volume, mount, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+
+/// The names and sizes of a directory.
+fn picture(fs: &Fs, inode: InodeNo) -> Vec<(String, u64)> {
+    let handle = fs.open(&Caller::root(), inode, crate::support::READ).unwrap();
+    let mut names = Vec::new();
+    fs.read_directory(&handle, 2, &mut |entry| {
+        names.push((String::from_utf8(entry.name).unwrap(), entry.inode));
+        true
+    })
+    .unwrap();
+    let mut sized: Vec<_> =
+        names.into_iter().map(|(name, inode)| (name, fs.attributes(inode).unwrap().size)).collect();
+    sized.sort();
+    sized
+}
+
+/// A few operations of every kind; calls `after` with the picture after each.
+fn scenario(volume: &Volume, after: &mut dyn FnMut(&Volume, bool)) {
+    let root = Caller::root();
+    let a = volume.file(ROOT, "a");
+    after(volume, false);
+    volume.write(&a, 0, &pattern(1, 1000));
+    after(volume, false);
+    volume.write(&a, 1000, &pattern(2, 20_000));
+    after(volume, false);
+    volume.fs.fsync(&a, false).unwrap();
+    after(volume, true);
+    let b = volume.file(ROOT, "b");
+    after(volume, false);
+    volume.write(&b, 0, &pattern(3, 9000));
+    after(volume, false);
+    volume.fs.rename(&root, ROOT, b"b", ROOT, b"a", RenameFlags::default()).unwrap();
+    after(volume, false);
+    let cut = Changes { size: Some(4500), ..Changes::default() };
+    volume.fs.set_attributes(&root, b.inode(), &cut).unwrap();
+    after(volume, false);
+    volume.fs.make_directory(&root, ROOT, b"d", 0o755).unwrap();
+    after(volume, false);
+    volume.fs.sync().unwrap();
+    after(volume, true);
+    volume.unlink(ROOT, "a").unwrap();
+    after(volume, false);
+}
+
+#[test]
+fn after_a_cut_at_any_command_the_names_are_a_prefix() {
+    let volume = Volume::new();
+    volume.device.record();
+    let (mut pictures, mut durable) = (vec![picture(&volume.fs, ROOT)], vec![(0, 0)]);
+    scenario(&volume, &mut |volume, is_durable| {
+        pictures.push(picture(&volume.fs, ROOT));
+        if is_durable {
+            durable.push((volume.device.commands(), pictures.len() - 1));
+        }
+    });
+    let mut states = 0;
+    for command in 0..=volume.device.commands() {
+        let floor = durable.iter().rev().find(|(at, _)| *at <= command).map_or(0, |(_, floor)| *floor);
+        for plan in volume.device.plans_at(command) {
+            let device = Arc::new(volume.device.image_at(command, &plan));
+            let clock = Arc::new(ManualClock::at(Timestamp(0)));
+            let fs = mount(&device, &clock, false);
+            let found = picture(&fs, ROOT);
+            assert!(pictures[floor..].contains(&found), "command {command}, {plan:?}: {found:?}");
+            let crashed = Volume { device, clock, fs };
+            crashed.settle_and_check();
+            states += 1;
+        }
+    }
+    assert!(states > 100, "{states} states were looked at");
+}

@@ -1,0 +1,16 @@
+//! Stories about the public API, one module for each family of operations.
+
+// The name by which the rest of the workspace knows the crate.
+extern crate polder_fs as fs;
+
+mod checker;
+mod crash;
+mod directories;
+mod files;
+mod full;
+mod links;
+mod permissions;
+mod renames;
+mod runtime;
+mod support;
+mod xattrs;
