@@ -25,6 +25,9 @@ const PASS_INODES: u64 = 1 << 18;
 /// Rows that are read at a time.
 const BATCH: usize = 256;
 
+/// Told of every row of a table: group, key, value.
+type EachRow<'a> = dyn FnMut(Group, &[u8], &[u8]) -> Result<()> + 'a;
+
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
@@ -155,11 +158,7 @@ impl Fs {
         Ok(findings)
     }
 
-    fn for_each_row(
-        &self,
-        table: Table,
-        each: &mut dyn FnMut(Group, &[u8], &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    fn for_each_row(&self, table: Table, each: &mut EachRow<'_>) -> Result<()> {
         for group in (0..self.store.info().groups).map(Group) {
             let mut from = Vec::new();
             loop {

@@ -67,7 +67,7 @@ pub struct InodeHeader {
     pub gid: U32,
     /// Device number.
     pub device: U32,
-    /// The epoch of the mount that made it.
+    /// Tells the mount that made it from others.
     pub generation: U32,
     /// Extended attributes.
     pub xattrs: U32,
@@ -167,7 +167,7 @@ pub struct Record {
     pub gid: u32,
     /// Device number.
     pub device: u32,
-    /// The epoch of the mount that made it.
+    /// Tells the mount that made it from others.
     pub generation: u32,
     /// Extended attributes.
     pub xattrs: u32,

@@ -1,7 +1,9 @@
 //! Inode numbers: counter × groups + group.
 //!
 //! A range of counters is journaled before any of it is used, and a mount never goes on with the
-//! range of an earlier one: so no number is ever used for a second inode, whatever a crash undid.
+//! range of an earlier one: so no number is ever used for a second inode. (A crash can undo inodes
+//! that were never durable, and the range with them. Such numbers may come again, for the first
+//! inode that stays; its generation is another.)
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -23,6 +23,9 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// No change waits to be made durable.
 const NOTHING: u64 = u64::MAX;
 
+/// What a thread does over and over.
+type Work = fn(&Fs) -> Result<Step>;
+
 /// The state of background work.
 pub(crate) struct Runtime {
     commit_interval_ns: u64,
@@ -128,7 +131,7 @@ impl Runtime {
 impl Fs {
     /// Starts the threads that call `step`; they end with `unmount`, or when the volume is dropped.
     pub fn start(self: &Arc<Self>) -> Result<()> {
-        let works: [(&str, fn(&Fs) -> Result<Step>); 2] =
+        let works: [(&str, Work); 2] =
             [("polder-commit", Fs::step_commits), ("polder-clean", Fs::step_space)];
         let mut threads = self.runtime.threads.lock();
         if !threads.is_empty() || self.read_only {
@@ -184,7 +187,7 @@ impl Fs {
     }
 }
 
-fn run(fs: &Weak<Fs>, signal: &Signal, work: fn(&Fs) -> Result<Step>, idle: Duration) {
+fn run(fs: &Weak<Fs>, signal: &Signal, work: Work, idle: Duration) {
     let mut seen = 0;
     loop {
         let Some(held) = fs.upgrade() else { return };

@@ -38,7 +38,7 @@ pub struct Fs {
     /// any inode's lock.
     pub(crate) directory_moves: Mutex<()>,
     pub(crate) user_bytes: AtomicU64,
-    /// The epoch of this mount, which the inodes that it makes carry.
+    /// Tells this mount from others; the inodes that it makes carry it.
     pub(crate) generation: u32,
     pub(crate) read_only: bool,
     /// For handles, which must not keep the volume.
@@ -62,7 +62,7 @@ impl Fs {
         Store::format(device, &tree_options)?;
         let mut recovering = Recovering::new(device.clone());
         let config = Config { cache_bytes: 1 << 20, read_only: false };
-        let (store, _) = Store::open(device.clone(), config, &mut recovering)?;
+        let (store, _) = Store::open(device.clone(), &config, &mut recovering)?;
         let store = Arc::new(store);
         let _extents = Extents::open(store.clone(), recovering)?;
         make_root(&store, options, clock.now())?;
@@ -73,7 +73,7 @@ impl Fs {
     pub fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<(Arc<Fs>, tree::Recovery)> {
         let mut recovering = Recovering::new(device.clone());
         let config = Config { cache_bytes: options.cache_bytes, read_only: options.read_only };
-        let (store, recovery) = Store::open(device, config, &mut recovering)?;
+        let (store, recovery) = Store::open(device, &config, &mut recovering)?;
         let store = Arc::new(store);
         let extents = Extents::open(store.clone(), recovering)?;
         let groups = store.info().groups;
@@ -85,11 +85,11 @@ impl Fs {
             numbers: Numbers::new(groups),
             backlog: Backlog::new(options.read_only),
             runtime: Runtime::new(options.commit_interval_ns),
+            // Microseconds tell mounts apart; that they come round every hour is no concern.
+            generation: (options.clock.now().0 / 1000) as u32,
             clock: options.clock,
             directory_moves: Mutex::new(()),
             user_bytes: AtomicU64::new(0),
-            // The low bits are enough: a handle of 2^32 mounts ago is no concern.
-            generation: recovery.epoch as u32,
             read_only: options.read_only,
             me: me.clone(),
         });

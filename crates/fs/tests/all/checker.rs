@@ -73,6 +73,7 @@ impl Sound {
     /// What the checker finds in names, after a mount that remembers nothing.
     #[track_caller]
     fn finds(self, expected: &[NameFinding]) {
+        self.volume.fs.sync().unwrap();
         let volume = self.volume.kill();
         let found = volume.fs.check().unwrap();
         for wanted in expected {
@@ -110,7 +111,8 @@ fn a_row_in_another_group() {
 fn a_number_that_was_never_handed_out() {
     let sound = Sound::new();
     let inode = InodeNo(sound.d.0 % 4 + 4 * 1_000_000);
-    let record = Record { links: 0, size: 0, flags: FLAG_INLINE, xattrs: 0, blocks: 0, ..sound.record(sound.f) };
+    let record =
+        Record { links: 0, size: 0, flags: FLAG_INLINE, xattrs: 0, blocks: 0, ..sound.record(sound.f) };
     sound.put(inode, INODE, inode_key(inode), record.encode());
     sound.put(inode, ORPHAN, number_key(inode), marker());
     let volume = &sound.volume;

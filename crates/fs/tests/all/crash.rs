@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use fs::{Caller, Changes, Fs, InodeNo, RenameFlags};
+use fs::{Caller, Changes, Fs, InodeNo, Kind, RenameFlags};
 use rt::{ManualClock, Timestamp};
 
 use crate::support::{Volume, mount, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// The names and sizes of a directory.
-fn picture(fs: &Fs, inode: InodeNo) -> Vec<(String, u64)> {
+/// The names in a directory, each with what the file holds.
+fn picture(fs: &Fs, inode: InodeNo) -> Vec<(String, Vec<u8>)> {
     let handle = fs.open(&Caller::root(), inode, crate::support::READ).unwrap();
     let mut names = Vec::new();
     fs.read_directory(&handle, 2, &mut |entry| {
@@ -19,10 +19,19 @@ fn picture(fs: &Fs, inode: InodeNo) -> Vec<(String, u64)> {
         true
     })
     .unwrap();
-    let mut sized: Vec<_> =
-        names.into_iter().map(|(name, inode)| (name, fs.attributes(inode).unwrap().size)).collect();
-    sized.sort();
-    sized
+    names.sort();
+    names.into_iter().map(|(name, inode)| (name, contents(fs, inode))).collect()
+}
+
+fn contents(fs: &Fs, inode: InodeNo) -> Vec<u8> {
+    let attributes = fs.attributes(inode).unwrap();
+    if attributes.kind == Kind::Directory {
+        return Vec::new();
+    }
+    let handle = fs.open(&Caller::root(), inode, crate::support::READ).unwrap();
+    let mut bytes = vec![0; attributes.size as usize];
+    assert_eq!(fs.read(&handle, 0, &mut bytes), Ok(bytes.len()));
+    bytes
 }
 
 /// A few operations of every kind; calls `after` with the picture after each.
@@ -51,6 +60,11 @@ fn scenario(volume: &Volume, after: &mut dyn FnMut(&Volume, bool)) {
     after(volume, true);
     volume.unlink(ROOT, "a").unwrap();
     after(volume, false);
+    drop((a, b));
+    volume.fs.sync().unwrap();
+    after(volume, true);
+    volume.fs.remove_directory(&root, ROOT, b"d").unwrap();
+    after(volume, false);
 }
 
 #[test]
@@ -58,11 +72,18 @@ fn after_a_cut_at_any_command_the_names_are_a_prefix() {
     let volume = Volume::new();
     volume.device.record();
     let (mut pictures, mut durable) = (vec![picture(&volume.fs, ROOT)], vec![(0, 0)]);
-    scenario(&volume, &mut |volume, is_durable| {
+    let mut after = |volume: &Volume, is_durable: bool| {
         pictures.push(picture(&volume.fs, ROOT));
         if is_durable {
             durable.push((volume.device.commands(), pictures.len() - 1));
         }
+    };
+    scenario(&volume, &mut after);
+    volume.settle();
+    // Once more, with every step made durable: other batches, other states.
+    scenario(&volume, &mut |volume, _| {
+        volume.fs.sync().unwrap();
+        after(volume, true);
     });
     let mut states = 0;
     for command in 0..=volume.device.commands() {
@@ -72,7 +93,10 @@ fn after_a_cut_at_any_command_the_names_are_a_prefix() {
             let clock = Arc::new(ManualClock::at(Timestamp(0)));
             let fs = mount(&device, &clock, false);
             let found = picture(&fs, ROOT);
-            assert!(pictures[floor..].contains(&found), "command {command}, {plan:?}: {found:?}");
+            assert!(
+                pictures[floor..].contains(&found),
+                "command {command}, {plan:?}: no picture from {floor} on"
+            );
             let crashed = Volume { device, clock, fs };
             crashed.settle_and_check();
             states += 1;

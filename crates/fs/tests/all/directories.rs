@@ -121,7 +121,10 @@ fn a_directory_holds_tens_of_thousands() {
     let volume = Volume::on(zone::emulated::Spec::new(4096, 64, 1024));
     let directory = volume.directory(ROOT, "d");
     for n in 0..20_000 {
-        volume.fs.make_node(&Caller::root(), directory, format!("n{n}").as_bytes(), Kind::File, 0o644, 0).unwrap();
+        volume
+            .fs
+            .make_node(&Caller::root(), directory, format!("n{n}").as_bytes(), Kind::File, 0o644, 0)
+            .unwrap();
     }
     let volume = volume.remount();
     let directory = volume.find(ROOT, "d").unwrap();
@@ -147,6 +150,7 @@ fn inode_numbers_are_never_used_twice_and_directories_spread_over_the_groups() {
             groups.insert(directory.0 % 4);
             volume.unlink(directory, "f").unwrap();
         }
+        volume.fs.sync().unwrap();
         volume = if mount == 0 { volume.remount() } else { volume.kill() };
     }
     assert_eq!(groups.len(), 4);
@@ -156,7 +160,8 @@ fn inode_numbers_are_never_used_twice_and_directories_spread_over_the_groups() {
 fn special_files_keep_what_they_are() {
     let volume = Volume::new();
     let root = Caller::root();
-    let make = |name: &[u8], kind, device| volume.fs.make_node(&root, ROOT, name, kind, 0o600, device).unwrap();
+    let make =
+        |name: &[u8], kind, device| volume.fs.make_node(&root, ROOT, name, kind, 0o600, device).unwrap();
     make(b"char", Kind::CharDevice, 0x1234);
     make(b"block", Kind::BlockDevice, 7);
     make(b"fifo", Kind::Fifo, 9);

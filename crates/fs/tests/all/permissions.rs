@@ -6,8 +6,15 @@ use rt::Timestamp;
 use crate::support::{READ, READ_WRITE, Volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
-const NONE: Changes =
-    Changes { permissions: None, uid: None, gid: None, size: None, accessed: None, modified: None, changed: None };
+const NONE: Changes = Changes {
+    permissions: None,
+    uid: None,
+    gid: None,
+    size: None,
+    accessed: None,
+    modified: None,
+    changed: None,
+};
 
 fn set(volume: &Volume, who: &Caller, inode: InodeNo, changes: Changes) -> fs::Result<u16> {
     volume.fs.set_attributes(who, inode, &changes).map(|shown| shown.permissions)
@@ -51,7 +58,10 @@ fn directories_are_searched_and_written_only_with_the_bits_for_it() {
     set(&volume, &owner, home, Changes { permissions: Some(0o700), ..NONE }).unwrap();
     assert_eq!(volume.fs.lookup(&other, home, b"f").map(|_| ()), Err(FsError::Access));
     assert_eq!(volume.fs.unlink(&other, home, b"none"), Err(FsError::Access));
-    assert_eq!(volume.fs.link(&other, volume.find(home, "f").unwrap(), home, b"g").map(|_| ()), Err(FsError::Access));
+    assert_eq!(
+        volume.fs.link(&other, volume.find(home, "f").unwrap(), home, b"g").map(|_| ()),
+        Err(FsError::Access)
+    );
 }
 
 #[test]

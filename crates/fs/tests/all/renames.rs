@@ -109,7 +109,9 @@ fn a_whiteout_is_left_behind() {
 fn many_threads_move_directories_about_and_none_gets_lost() {
     let volume = Volume::new();
     let directories: Vec<InodeNo> = (0..4).map(|n| volume.directory(ROOT, &format!("d{n}"))).collect();
-    (0..4).for_each(|n| drop(volume.directory(directories[n], &format!("s{n}"))));
+    for (n, directory) in directories.iter().enumerate() {
+        volume.directory(*directory, &format!("s{n}"));
+    }
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let (volume, directories) = (&volume, &directories);

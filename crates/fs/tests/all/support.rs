@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fs::{Caller, Fs, FormatOptions, FsError, Handle, InodeNo, MountOptions, OpenFlags};
+use fs::{Caller, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags};
 use rt::{ManualClock, Timestamp};
 use tree::Step;
 use zone::emulated::{Emulated, Spec};
