@@ -7,12 +7,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use extent::format::{EXTENT, RESIDENT};
 use tree::{Group, Table};
 
 use crate::errno::Result;
 use crate::format::{
-    DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, XATTR,
-    decode_dirent_key, decode_inode_key, decode_xattr_key,
+    DIRENT, Damaged, Dirent, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, XATTR, decode_dirent_key,
+    decode_inode_key, decode_xattr_key, number_key,
 };
 use crate::inodes::State;
 use crate::names::first_cookie;
@@ -62,6 +63,7 @@ pub enum NameFinding {
     CauseWithoutIntent { inode: InodeNo },
     AttributeWithoutInode { inode: InodeNo },
     DataBeyondEnd { inode: InodeNo, block: u64 },
+    DataWithoutFile { inode: InodeNo },
 }
 
 impl std::fmt::Display for Finding {
@@ -120,6 +122,9 @@ impl std::fmt::Display for NameFinding {
             AttributeWithoutInode { inode } => {
                 write!(f, "inode {} has an attribute but does not exist", inode.0)
             }
+            DataWithoutFile { inode } => {
+                write!(f, "there is data of inode {}, which is no file with blocks", inode.0)
+            }
             DataBeyondEnd { inode, block } => {
                 write!(f, "inode {} has data at block {block}, beyond its end", inode.0)
             }
@@ -176,6 +181,22 @@ impl Fs {
     }
 }
 
+impl Fs {
+    /// Every inode that has rows in a table of data, without reading all of them.
+    fn for_each_object(&self, table: Table, each: &mut dyn FnMut(InodeNo)) -> Result<()> {
+        for group in (0..self.store.info().groups).map(Group) {
+            let mut from = number_key(InodeNo(0));
+            while let Some((key, _)) = self.store.range(group, table, &from, &[], 1)?.first() {
+                let Ok(inode) = decode_inode_key(key) else { break };
+                each(inode);
+                let Some(next) = inode.0.checked_add(1) else { break };
+                from = number_key(InodeNo(next));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One pass: the inodes whose number has one residue.
 struct Pass<'a> {
     fs: &'a Fs,
@@ -204,6 +225,9 @@ impl Pass<'_> {
         fs.for_each_row(XATTR, &mut |group, key, _| self.attribute(group, key))?;
         fs.for_each_row(ORPHAN, &mut |group, key, _| self.orphan(group, key))?;
         fs.for_each_row(INTENT, &mut |group, key, _| self.intent(group, key))?;
+        for table in [EXTENT, RESIDENT] {
+            fs.for_each_object(table, &mut |inode| self.data_of(inode))?;
+        }
         for (inode, seen) in std::mem::take(&mut self.seen) {
             self.judge(inode, &seen)?;
         }
@@ -400,14 +424,21 @@ impl Pass<'_> {
         Ok(true)
     }
 
+    /// Each table of data names each inode once.
+    fn data_of(&mut self, inode: InodeNo) {
+        let holds_blocks = self.seen.get(&inode).is_some_and(|seen| !seen.record.has_no_blocks());
+        if self.is_ours(inode) && !holds_blocks {
+            self.findings.push(NameFinding::DataWithoutFile { inode });
+        }
+    }
+
     /// Beyond the end there is no data, unless a truncation is not finished.
     fn judge_data(&mut self, inode: InodeNo, seen: &Seen) -> Result<()> {
         let block = u64::from(self.fs.extents.block_size());
-        let holds_blocks = seen.record.kind == Kind::File && !seen.record.has(FLAG_INLINE);
-        if seen.record.has(FLAG_TRUNCATING) {
+        if seen.record.has_no_blocks() || seen.record.has(FLAG_TRUNCATING) {
             return Ok(());
         }
-        let end = if holds_blocks { seen.record.size.next_multiple_of(block) } else { 0 };
+        let end = seen.record.size.next_multiple_of(block);
         if let Some(data) = self.fs.extents.next_data(Fs::object(inode), end)? {
             self.findings.push(NameFinding::DataBeyondEnd { inode, block: data / block });
         }

@@ -1,5 +1,7 @@
 //! Every finding of the checker, each with the damage that it is for.
 
+use extent::Object;
+use extent::format::RESIDENT;
 use fs::format::{
     self, DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, XATTR,
     XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
@@ -262,5 +264,23 @@ fn values_of_the_format_are_not_taken_from_a_newer_version() {
         NameFinding::Damaged { table: INODE.0, why: Damaged("an inode's record has an unknown version") },
         NameFinding::NoInode { parent: d, name: "f".into(), inode: f },
         NameFinding::AttributeWithoutInode { inode: f },
+        NameFinding::DataWithoutFile { inode: f },
     ]);
+}
+
+#[test]
+fn data_of_what_is_no_file() {
+    let sound = Sound::new();
+    let handle = sound.volume.file(sound.d, "short");
+    sound.volume.write(&handle, 0, b"inline");
+    let short = handle.inode();
+    drop(handle);
+    for owner in [NOBODY, short, sound.d] {
+        let store = sound.volume.fs.store();
+        let mut tx = Tx::new();
+        tx.put(store.group_of(owner.0), RESIDENT, extent::format::key(Object(owner.0), 3), b"lost".to_vec());
+        store.commit(tx).unwrap();
+    }
+    let d = sound.d;
+    sound.finds(&[NOBODY, short, d].map(|inode| NameFinding::DataWithoutFile { inode }));
 }

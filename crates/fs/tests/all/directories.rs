@@ -118,9 +118,18 @@ fn a_directory_can_be_read_in_pieces_while_names_come_and_go() {
 
 #[test]
 fn a_directory_holds_tens_of_thousands() {
-    let volume = Volume::on(zone::emulated::Spec::new(4096, 64, 1024));
+    fill_a_directory(Volume::on(zone::emulated::Spec::new(4096, 64, 1024)), 20_000);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn a_directory_holds_a_million() {
+    fill_a_directory(Volume::on(zone::emulated::Spec::new(4096, 128, 8192)), 1_000_000);
+}
+
+fn fill_a_directory(volume: Volume, entries: usize) {
     let directory = volume.directory(ROOT, "d");
-    for n in 0..20_000 {
+    for n in 0..entries {
         volume
             .fs
             .make_node(&Caller::root(), directory, format!("n{n}").as_bytes(), Kind::File, 0o644, 0)
@@ -128,9 +137,9 @@ fn a_directory_holds_tens_of_thousands() {
     }
     let volume = volume.remount();
     let directory = volume.find(ROOT, "d").unwrap();
-    assert_eq!(volume.fs.attributes(directory).unwrap().size, 20_000);
-    assert_eq!(volume.names(directory).len(), 20_000);
-    for n in (0..20_000).step_by(997) {
+    assert_eq!(volume.fs.attributes(directory).unwrap().size, entries as u64);
+    assert_eq!(volume.names(directory).len(), entries);
+    for n in (0..entries).step_by(997) {
         assert!(volume.find(directory, &format!("n{n}")).is_ok());
     }
     volume.settle_and_check();

@@ -34,12 +34,9 @@ fn space_can_be_freed_when_there_is_none() {
     let size = fill(&volume, &big);
     assert!(size > 10 << 20, "most of 40 MiB is for users: {size}");
     // Metadata too, as far as it lets itself be filled.
-    for n in 0..100_000 {
-        let made = volume.fs.make_node(&root, ROOT, format!("node{n}").as_bytes(), Kind::File, 0o644, 0);
-        if made.is_err() {
-            break;
-        }
-    }
+    let make = |n: u32| volume.fs.make_node(&root, ROOT, format!("node{n}").as_bytes(), Kind::File, 0o644, 0);
+    let refused = (0..200_000).find_map(|n| make(n).err());
+    assert_eq!(refused, Some(FsError::NoSpace), "metadata has its limit too");
     volume.fs.remove_directory(&root, directory, b"empty").unwrap();
     volume.fs.rename(&root, directory, b"f0", directory, b"f1", RenameFlags::default()).unwrap();
     volume.unlink(directory, "f2").unwrap();

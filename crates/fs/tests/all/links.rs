@@ -92,3 +92,28 @@ fn big_files_are_deleted_and_cut_in_steps_that_survive_a_kill() {
     assert!(contents[4096..600_000].iter().all(|byte| *byte == 0), "no byte of before comes back");
     volume.settle_and_check();
 }
+
+#[test]
+fn links_are_counted_up_to_a_limit() {
+    use fs::format::{INODE, Record, inode_key};
+    let volume = Volume::new();
+    let inode = volume.file(ROOT, "f").inode();
+    let directory = volume.directory(ROOT, "d");
+    let plant = |inode: InodeNo| {
+        let store = volume.fs.store();
+        let group = store.group_of(inode.0);
+        let mut record =
+            Record::decode(&store.get(group, INODE, &inode_key(inode)).unwrap().unwrap()).unwrap();
+        record.links = i32::MAX as u32;
+        let mut tx = tree::Tx::new();
+        tx.put(group, INODE, inode_key(inode), record.encode());
+        store.commit(tx).unwrap();
+    };
+    plant(inode);
+    plant(directory);
+    let volume = volume.remount();
+    let root = Caller::root();
+    assert_eq!(volume.fs.link(&root, inode, ROOT, b"g").unwrap_err(), FsError::TooManyLinks);
+    assert_eq!(volume.fs.make_directory(&root, directory, b"x", 0o755).unwrap_err(), FsError::TooManyLinks);
+    assert!(volume.fs.make_node(&root, directory, b"y", fs::Kind::File, 0o644, 0).is_ok());
+}
