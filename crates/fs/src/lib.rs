@@ -42,6 +42,13 @@ pub use types::{
 pub use volume::Fs;
 pub use xattr::XATTR_VALUE_MAX;
 
+// Threads share both.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Fs>();
+    shared::<Handle>();
+};
+
 /// The examples of the manual's page on semantics.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/semantics.md")]

@@ -12,7 +12,7 @@ use rt::sync::Mutex;
 use tree::{Group, Table};
 
 use crate::change::Change;
-use crate::errno::Result;
+use crate::errno::{FsError, Result};
 use crate::format::{
     FLAG_TRUNCATING, INTENT, ORPHAN, Record, XATTR, decode_inode_key, inode_key, number_key, xattr_key,
 };
@@ -85,10 +85,13 @@ impl Fs {
         match self.work_on(work) {
             Ok(true) => {}
             Ok(false) => self.backlog.push(work),
-            Err(error) => {
+            Err(FsError::NoSpace) => {
                 self.backlog.push(work);
-                return Err(error);
+                return Err(FsError::NoSpace);
             }
+            // What cannot be done (its metadata is damaged) must not stop the rest. Its row stays,
+            // so the next mount tries again.
+            Err(error) => return Err(error),
         }
         Ok(true)
     }

@@ -10,7 +10,7 @@ use tree::{Config, Group, Store};
 use zone::Device;
 
 use crate::errno::{FsError, Result};
-use crate::format::{FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
+use crate::format::{Damaged, FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
 use crate::inodes::{Inodes, Node};
 use crate::numbers::Numbers;
 use crate::orphan::Backlog;
@@ -93,7 +93,9 @@ impl Fs {
             read_only: options.read_only,
             me: me.clone(),
         });
-        fs.node(InodeNo::ROOT)?.state.read().record()?;
+        if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
+            return Err(Damaged("there is no root directory: run `polder check`").into());
+        }
         Ok((fs, recovery))
     }
 
