@@ -1,1 +1,55 @@
-//! x
+//! POSIX semantics: names, inodes, links, permissions, handles, extended attributes.
+//!
+//! [`Fs`] is a mounted volume, with one method per operation. Each method looks up what it needs,
+//! locks the inodes that it changes in the order of their numbers, looks again, builds one
+//! transaction and commits it. What is promised of each is in `docs/semantics.md`; how it is
+//! stored, in `docs/format.md`.
+//!
+//! What this crate does not know: FUSE, system calls, where anything lies on the device.
+#![forbid(unsafe_code)]
+
+mod acl;
+mod attributes;
+mod change;
+mod check;
+mod create;
+mod directory;
+mod errno;
+mod file_io;
+pub mod format;
+mod handle;
+mod inodes;
+mod names;
+mod numbers;
+mod orphan;
+mod permissions;
+mod ranges;
+mod remove;
+mod rename;
+mod runtime;
+mod truncate;
+mod types;
+mod volume;
+mod xattr;
+
+pub use check::{Finding, NameFinding};
+pub use errno::{FsError, Result};
+pub use handle::Handle;
+pub use types::{
+    Attributes, Caller, Changes, DirEntry, FallocateMode, FormatOptions, InodeNo, Kind, MountOptions,
+    OpenFlags, RenameFlags, SetTime, StatFs, VolumeInfo,
+};
+pub use volume::Fs;
+pub use xattr::XATTR_VALUE_MAX;
+
+// Threads share both.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Fs>();
+    shared::<Handle>();
+};
+
+/// The examples of the manual's page on semantics.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/semantics.md")]
+struct Semantics;

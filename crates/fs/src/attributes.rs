@@ -1,0 +1,176 @@
+//! Attributes of inodes: showing and changing.
+
+use extent::Lifetime;
+
+use crate::change::Change;
+use crate::errno::{FsError, Result};
+use crate::format::Record;
+use crate::inodes::{Locked, Node, State};
+use crate::permissions::{SET_GID, WRITE, check_access, check_owner, without_set_id};
+use crate::types::{Attributes, Caller, Changes, InodeNo, Kind, SetTime};
+use crate::volume::Fs;
+
+impl Fs {
+    /// What `stat` shows. Of an inode that was deleted, what it was last (with no links), as long
+    /// as it is remembered; then [`FsError::Stale`].
+    pub fn attributes(&self, inode: InodeNo) -> Result<Attributes> {
+        let node = self.node(inode)?;
+        match &*node.state.read() {
+            State::Present(record) | State::Gone(Some(record)) => Ok(self.attributes_of(inode, record)),
+            _ => Err(FsError::Stale),
+        }
+    }
+
+    pub(crate) fn attributes_of(&self, inode: InodeNo, record: &Record) -> Attributes {
+        Attributes {
+            inode,
+            kind: record.kind,
+            permissions: record.permissions,
+            links: record.links,
+            uid: record.uid,
+            gid: record.gid,
+            device: record.device,
+            size: record.size,
+            blocks: self.sectors_of(record),
+            accessed: record.accessed,
+            modified: record.modified,
+            changed: record.changed,
+            born: record.born,
+            generation: record.generation,
+        }
+    }
+
+    /// Contents in the record count too: there are programs that take a file without any blocks for
+    /// one without any data.
+    fn sectors_of(&self, record: &Record) -> u64 {
+        let blocks = record.blocks.saturating_mul(u64::from(self.extents.block_size()) / 512);
+        blocks + (record.content.len() as u64).div_ceil(512)
+    }
+
+    /// Changes attributes, all in one step.
+    pub fn set_attributes(&self, who: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
+        self.with_room(|| {
+            self.begin()?;
+            let node = self.node(inode)?;
+            let shrinks = changes.size.is_some_and(|size| size <= size_of_file(&node));
+            if !shrinks {
+                self.extents.admit()?;
+            }
+            let mut locked = Locked::one(&node);
+            check_changes(who, locked.record(inode)?, changes)?;
+            if let Some(size) = changes.size {
+                self.prepare_resize(&mut locked, inode, size)?;
+            }
+            let mut record = locked.record(inode)?.clone();
+            let mut change = if shrinks { Change::reclaiming() } else { Change::new() };
+            let now = self.clock.now();
+            record.changed = changes.changed.unwrap_or(now);
+            let map = match changes.size {
+                Some(size) => self.resize(&mut change, inode, &mut record, size)?,
+                None => None,
+            };
+            if changes.size.is_some() {
+                record.modified = now;
+            }
+            apply(who, &mut record, changes, now);
+            let attributes = self.attributes_of(inode, &record);
+            change.save(inode, record);
+            self.commit(change, &mut locked)?;
+            drop(map);
+            Ok(attributes)
+        })
+    }
+
+    /// Says how long the data of a file is expected to live, for its placement; a directory hands
+    /// it down to what is made in it.
+    pub fn set_lifetime(&self, who: &Caller, inode: InodeNo, lifetime: Lifetime) -> Result<()> {
+        self.begin()?;
+        let node = self.node(inode)?;
+        let mut locked = Locked::one(&node);
+        let mut record = locked.record(inode)?.clone();
+        check_owner(who, &record)?;
+        record.lifetime = LIFETIMES.iter().position(|known| *known == lifetime).map_or(0, |at| at as u8);
+        let mut change = Change::reclaiming();
+        change.save(inode, record);
+        self.commit(change, &mut locked)?;
+        Ok(())
+    }
+
+    /// How long the data is expected to live.
+    pub fn lifetime(&self, inode: InodeNo) -> Result<Lifetime> {
+        Ok(self.node(inode)?.state.read().record()?.hint().lifetime)
+    }
+}
+
+/// In the order of their stored numbers.
+const LIFETIMES: [Lifetime; 5] =
+    [Lifetime::Unknown, Lifetime::Short, Lifetime::Medium, Lifetime::Long, Lifetime::Extreme];
+
+impl Record {
+    /// What placement may know.
+    pub(crate) fn hint(&self) -> extent::Hint {
+        extent::Hint { lifetime: LIFETIMES.get(usize::from(self.lifetime)).copied().unwrap_or_default() }
+    }
+}
+
+/// Only a hint: nothing is locked.
+fn size_of_file(node: &Node) -> u64 {
+    node.state.read().record().map_or(0, |record| record.size)
+}
+
+fn check_changes(who: &Caller, record: &Record, changes: &Changes) -> Result<()> {
+    if changes.size.is_some() {
+        match record.kind {
+            Kind::File => check_access(who, record, WRITE)?,
+            Kind::Directory => return Err(FsError::IsDirectory),
+            _ => return Err(FsError::Invalid),
+        }
+    }
+    if who.checked || who.is_root() {
+        return Ok(());
+    }
+    if changes.permissions.is_some() {
+        check_owner(who, record)?;
+    }
+    check_new_owner(who, record, changes)?;
+    for time in [changes.accessed, changes.modified].into_iter().flatten() {
+        match time {
+            SetTime::To(_) => check_owner(who, record)?,
+            SetTime::Now => check_owner(who, record).or_else(|_| check_access(who, record, WRITE))?,
+        }
+    }
+    Ok(())
+}
+
+/// The owner may give a file to another of his groups; everything else is root's.
+fn check_new_owner(who: &Caller, record: &Record, changes: &Changes) -> Result<()> {
+    if changes.uid.is_none() && changes.gid.is_none() {
+        return Ok(());
+    }
+    check_owner(who, record)?;
+    let keeps_owner = changes.uid.is_none_or(|uid| uid == record.uid);
+    let own_group = changes.gid.is_none_or(|gid| gid == record.gid || who.in_group(gid));
+    if keeps_owner && own_group { Ok(()) } else { Err(FsError::NotPermitted) }
+}
+
+fn apply(who: &Caller, record: &mut Record, changes: &Changes, now: rt::Timestamp) {
+    let changes_owner = changes.uid.is_some() || changes.gid.is_some();
+    if changes_owner || changes.size.is_some() && !who.is_root() {
+        record.permissions = without_set_id(record);
+    }
+    if let Some(permissions) = changes.permissions {
+        record.permissions = permissions & 0o7777;
+        let foreign_group = !who.in_group(changes.gid.unwrap_or(record.gid));
+        if record.kind != Kind::Directory && foreign_group && !who.checked && !who.is_root() {
+            record.permissions &= !SET_GID;
+        }
+    }
+    record.uid = changes.uid.unwrap_or(record.uid);
+    record.gid = changes.gid.unwrap_or(record.gid);
+    let resolve = |time| match time {
+        SetTime::Now => now,
+        SetTime::To(time) => time,
+    };
+    record.accessed = changes.accessed.map_or(record.accessed, resolve);
+    record.modified = changes.modified.map_or(record.modified, resolve);
+}

@@ -1,0 +1,102 @@
+//! A change of the file system: one transaction and the records that it leaves behind.
+//!
+//! `Fs::commit` is the only way in which a record reaches the store or the cache, so the two
+//! never differ.
+
+use extent::Object;
+use extent::format::RESIDENT;
+use tree::{Lsn, Op, Tx};
+
+use crate::errno::Result;
+use crate::format::{INODE, Record, inode_key};
+use crate::inodes::Locked;
+use crate::types::InodeNo;
+use crate::volume::Fs;
+
+/// What will happen together or not at all.
+pub(crate) struct Change {
+    pub(crate) tx: Tx,
+    records: Vec<(InodeNo, Option<Record>)>,
+}
+
+impl Change {
+    /// One that needs free space.
+    pub(crate) fn new() -> Self {
+        Change { tx: Tx::new(), records: Vec::new() }
+    }
+
+    /// One that frees space and must succeed on a full volume.
+    pub(crate) fn reclaiming() -> Self {
+        Change { tx: Tx::reclaiming(), records: Vec::new() }
+    }
+
+    /// The inode's record becomes this one.
+    pub(crate) fn save(&mut self, inode: InodeNo, record: Record) {
+        self.set(inode, Some(record));
+    }
+
+    /// The inode is deleted.
+    pub(crate) fn erase(&mut self, inode: InodeNo) {
+        self.set(inode, None);
+    }
+
+    fn set(&mut self, inode: InodeNo, record: Option<Record>) {
+        match self.records.iter_mut().find(|(saved, _)| *saved == inode) {
+            Some((_, saved)) => *saved = record,
+            None => self.records.push((inode, record)),
+        }
+    }
+}
+
+impl Fs {
+    /// Makes a change happen. `locked` holds every inode whose record changes.
+    pub(crate) fn commit(&self, mut change: Change, locked: &mut Locked) -> Result<Lsn> {
+        for (inode, record) in &change.records {
+            let group = self.group(*inode);
+            match record {
+                Some(record) => change.tx.put(group, INODE, inode_key(*inode), record.encode()),
+                None => change.tx.delete(group, INODE, inode_key(*inode)),
+            }
+        }
+        let lsn = self.store.commit(change.tx)?;
+        self.runtime.committed(self.clock.monotonic_ns());
+        for (inode, record) in change.records {
+            match record {
+                Some(record) => locked.install(inode, record),
+                None => locked.remove(inode),
+            }
+        }
+        Ok(lsn)
+    }
+
+    /// Blocks of data that a change adds (or, negative, takes away), as far as it says so yet. The
+    /// object's map is locked. A resident block counts as one, so that writeback changes nothing.
+    pub(crate) fn blocks_added(&self, change: &Change) -> Result<i64> {
+        let mut blocks = 0;
+        for op in change.tx.ops() {
+            blocks += match op {
+                Op::ZoneLive { change, .. } => i64::from(*change),
+                Op::Put { group, table: RESIDENT, key, .. } => {
+                    i64::from(self.store.get(*group, RESIDENT, key)?.is_none())
+                }
+                Op::Delete { group, table: RESIDENT, key } => {
+                    -i64::from(self.store.get(*group, RESIDENT, key)?.is_some())
+                }
+                _ => 0,
+            };
+        }
+        Ok(blocks)
+    }
+
+    /// The object that holds an inode's contents.
+    pub(crate) fn object(inode: InodeNo) -> Object {
+        Object(inode.0)
+    }
+}
+
+impl Record {
+    /// Counts blocks that came or went. Never below zero: blocks that were lost are gone uncounted.
+    pub(crate) fn add_blocks(&mut self, change: i64) {
+        self.blocks = self.blocks.saturating_add_signed(change);
+    }
+}

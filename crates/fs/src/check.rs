@@ -1,0 +1,450 @@
+//! The checker of names: whether the tables of the file system agree with each other and with the
+//! data below. `Fs::check` asks the crates below first.
+//!
+//! It reads the tables in passes. Each pass is about the inodes of one residue class, few enough to
+//! be kept in memory, so its memory does not grow with the volume. Nobody may change the volume
+//! meanwhile: what is in the middle of a change would be reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use extent::format::{EXTENT, RESIDENT};
+use tree::{Group, Table};
+
+use crate::errno::Result;
+use crate::format::{
+    DIRENT, Damaged, Dirent, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, XATTR, decode_dirent_key,
+    decode_inode_key, decode_xattr_key, number_key,
+};
+use crate::inodes::State;
+use crate::names::first_cookie;
+use crate::numbers::range_end;
+use crate::types::{InodeNo, Kind};
+use crate::volume::Fs;
+
+/// Inodes that one pass keeps in memory.
+const PASS_INODES: u64 = 1 << 18;
+/// Rows that are read at a time.
+const BATCH: usize = 256;
+
+/// Told of every row of a table: group, key, value.
+type EachRow<'a> = dyn FnMut(Group, &[u8], &[u8]) -> Result<()> + 'a;
+
+/// Something that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// Trees, journal, zone table.
+    Store(String),
+    /// Data and its accounting.
+    Extents(String),
+    /// Names, inodes and what belongs to them.
+    Names(NameFinding),
+}
+
+/// Something wrong in the tables of the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the messages below say what each field is")]
+pub enum NameFinding {
+    Damaged { table: u8, why: Damaged },
+    Misplaced { table: u8, inode: InodeNo },
+    NumberBeyondRange { inode: InodeNo },
+    NoDirectory { parent: InodeNo, name: String },
+    NoInode { parent: InodeNo, name: String, inode: InodeNo },
+    WrongKind { parent: InodeNo, name: String, inode: InodeNo },
+    WrongHash { parent: InodeNo, name: String },
+    WrongParent { inode: InodeNo, stored: InodeNo, found: InodeNo },
+    WrongLinks { inode: InodeNo, stored: u64, counted: u64 },
+    WrongEntries { inode: InodeNo, stored: u64, counted: u64 },
+    WrongAttributes { inode: InodeNo, stored: u64, counted: u64 },
+    Nameless { inode: InodeNo },
+    Detached { inode: InodeNo },
+    OrphanWithoutInode { inode: InodeNo },
+    OrphanWithName { inode: InodeNo },
+    IntentWithoutCause { inode: InodeNo },
+    CauseWithoutIntent { inode: InodeNo },
+    AttributeWithoutInode { inode: InodeNo },
+    DataBeyondEnd { inode: InodeNo, block: u64 },
+    DataWithoutFile { inode: InodeNo },
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Finding::Store(what) => write!(f, "metadata: {what}"),
+            Finding::Extents(what) => write!(f, "data: {what}"),
+            Finding::Names(what) => write!(f, "names: {what}"),
+        }
+    }
+}
+
+impl std::fmt::Display for NameFinding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use NameFinding::*;
+        match self {
+            Damaged { table, why } => write!(f, "a row of table {table} means nothing: {why}"),
+            Misplaced { table, inode } => {
+                write!(f, "a row of table {table} for inode {} is in another group", inode.0)
+            }
+            NumberBeyondRange { inode } => {
+                write!(f, "inode {} lies beyond the numbers that were handed out", inode.0)
+            }
+            NoDirectory { parent, name } => {
+                write!(f, "'{name}' is an entry of {}, which is no directory", parent.0)
+            }
+            NoInode { parent, name, inode } => {
+                write!(f, "'{name}' in directory {} names inode {}, which does not exist", parent.0, inode.0)
+            }
+            WrongKind { parent, name, inode } => {
+                write!(f, "'{name}' in directory {} gives inode {} a wrong kind", parent.0, inode.0)
+            }
+            WrongHash { parent, name } => {
+                write!(f, "'{name}' in directory {} cannot be found under its hash", parent.0)
+            }
+            WrongParent { inode, stored, found } => {
+                write!(f, "directory {} is in {} but says {}", inode.0, found.0, stored.0)
+            }
+            WrongLinks { inode, stored, counted } => {
+                write!(f, "inode {} has {counted} links but says {stored}", inode.0)
+            }
+            WrongEntries { inode, stored, counted } => {
+                write!(f, "directory {} has {counted} entries but says {stored}", inode.0)
+            }
+            WrongAttributes { inode, stored, counted } => {
+                write!(f, "inode {} has {counted} attributes but says {stored}", inode.0)
+            }
+            Nameless { inode } => write!(f, "inode {} has no name and is no orphan", inode.0),
+            Detached { inode } => write!(f, "directory {} is not below the root", inode.0),
+            OrphanWithoutInode { inode } => write!(f, "orphan {} does not exist", inode.0),
+            OrphanWithName { inode } => write!(f, "orphan {} has links", inode.0),
+            IntentWithoutCause { inode } => write!(f, "inode {} is not being truncated", inode.0),
+            CauseWithoutIntent { inode } => {
+                write!(f, "the truncation of inode {} would not be finished", inode.0)
+            }
+            AttributeWithoutInode { inode } => {
+                write!(f, "inode {} has an attribute but does not exist", inode.0)
+            }
+            DataWithoutFile { inode } => {
+                write!(f, "there is data of inode {}, which is no file with blocks", inode.0)
+            }
+            DataBeyondEnd { inode, block } => {
+                write!(f, "inode {} has data at block {block}, beyond its end", inode.0)
+            }
+        }
+    }
+}
+
+impl Fs {
+    /// The checker: tree, extents, names, link counts, orphans, sizes. Typed findings; empty = clean.
+    pub fn check(&self) -> Result<Vec<Finding>> {
+        let store = self.store.check(&mut |_, _, _, _| ())?;
+        let mut findings: Vec<_> = store.into_iter().map(|finding| Finding::Store(finding.what)).collect();
+        let extents = self.extents.check()?;
+        findings.extend(extents.into_iter().map(|finding| Finding::Extents(finding.what)));
+        findings.extend(self.check_names()?.into_iter().map(Finding::Names));
+        Ok(findings)
+    }
+
+    /// The tables of the file system alone.
+    pub fn check_names(&self) -> Result<Vec<NameFinding>> {
+        self.check_names_in_passes(PASS_INODES)
+    }
+
+    pub(crate) fn check_names_in_passes(&self, pass_inodes: u64) -> Result<Vec<NameFinding>> {
+        let mut inodes = 0;
+        self.for_each_row(INODE, &mut |_, _, _| {
+            inodes += 1;
+            Ok(())
+        })?;
+        let passes = u64::div_ceil(inodes, pass_inodes).max(1);
+        let mut findings = Vec::new();
+        for residue in 0..passes {
+            let pass = Pass { fs: self, passes, residue, seen: BTreeMap::new(), findings: &mut findings };
+            pass.run()?;
+        }
+        Ok(findings)
+    }
+
+    fn for_each_row(&self, table: Table, each: &mut EachRow<'_>) -> Result<()> {
+        for group in (0..self.store.info().groups).map(Group) {
+            let mut from = Vec::new();
+            loop {
+                let rows = self.store.range(group, table, &from, &[], BATCH)?;
+                for (key, value) in &rows {
+                    each(group, key, value)?;
+                }
+                match rows.last() {
+                    Some((key, _)) if rows.len() == BATCH => from = [key.as_slice(), &[0]].concat(),
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// Every inode that has rows in a table of data, without reading all of them.
+    fn for_each_object(&self, table: Table, each: &mut dyn FnMut(InodeNo)) -> Result<()> {
+        for group in (0..self.store.info().groups).map(Group) {
+            let mut from = number_key(InodeNo(0));
+            while let Some((key, _)) = self.store.range(group, table, &from, &[], 1)?.first() {
+                let Ok(inode) = decode_inode_key(key) else { break };
+                each(inode);
+                let Some(next) = inode.0.checked_add(1) else { break };
+                from = number_key(InodeNo(next));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One pass: the inodes whose number has one residue.
+struct Pass<'a> {
+    fs: &'a Fs,
+    passes: u64,
+    residue: u64,
+    seen: BTreeMap<InodeNo, Seen>,
+    findings: &'a mut Vec<NameFinding>,
+}
+
+/// What an inode says of itself, and what is counted.
+struct Seen {
+    record: Record,
+    names: u64,
+    subdirectories: u64,
+    entries: u64,
+    attributes: u64,
+    is_orphan: bool,
+    has_intent: bool,
+}
+
+impl Pass<'_> {
+    fn run(mut self) -> Result<()> {
+        let fs = self.fs;
+        fs.for_each_row(INODE, &mut |group, key, value| self.inode(group, key, value))?;
+        fs.for_each_row(DIRENT, &mut |group, key, value| self.dirent(group, key, value))?;
+        fs.for_each_row(XATTR, &mut |group, key, _| self.attribute(group, key))?;
+        fs.for_each_row(ORPHAN, &mut |group, key, _| self.orphan(group, key))?;
+        fs.for_each_row(INTENT, &mut |group, key, _| self.intent(group, key))?;
+        for table in [EXTENT, RESIDENT] {
+            fs.for_each_object(table, &mut |inode| self.data_of(inode))?;
+        }
+        for (inode, seen) in std::mem::take(&mut self.seen) {
+            self.judge(inode, &seen)?;
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self, inode: InodeNo) -> bool {
+        inode.0 % self.passes == self.residue
+    }
+
+    /// Reports damage, once: in the first pass.
+    fn decoded<T>(&mut self, table: Table, decoded: std::result::Result<T, Damaged>) -> Option<T> {
+        match decoded {
+            Ok(value) => Some(value),
+            Err(why) => {
+                if self.residue == 0 {
+                    self.findings.push(NameFinding::Damaged { table: table.0, why });
+                }
+                None
+            }
+        }
+    }
+
+    fn check_group(&mut self, table: Table, group: Group, inode: InodeNo) {
+        if self.is_ours(inode) && self.fs.group(inode) != group {
+            self.findings.push(NameFinding::Misplaced { table: table.0, inode });
+        }
+    }
+
+    fn inode(&mut self, group: Group, key: &[u8], value: &[u8]) -> Result<()> {
+        let decoded = decode_inode_key(key).and_then(|inode| Ok((inode, Record::decode(value)?)));
+        let Some((inode, mut record)) = self.decoded(INODE, decoded) else { return Ok(()) };
+        self.check_group(INODE, group, inode);
+        if self.is_ours(inode) {
+            record.content = Vec::new();
+            let counts = Seen {
+                record,
+                names: 0,
+                subdirectories: 0,
+                entries: 0,
+                attributes: 0,
+                is_orphan: false,
+                has_intent: false,
+            };
+            self.seen.insert(inode, counts);
+        }
+        Ok(())
+    }
+
+    fn dirent(&mut self, group: Group, key: &[u8], value: &[u8]) -> Result<()> {
+        let decoded = decode_dirent_key(key).and_then(|key| Ok((key, Dirent::decode(value)?)));
+        let Some(((parent, cookie), entry)) = self.decoded(DIRENT, decoded) else { return Ok(()) };
+        self.check_group(DIRENT, group, parent);
+        if self.is_ours(parent) {
+            self.entry_of(parent, cookie, &entry);
+        }
+        if self.is_ours(entry.inode) {
+            self.name_of(parent, &entry);
+        }
+        Ok(())
+    }
+
+    /// The entry seen from its directory.
+    fn entry_of(&mut self, parent: InodeNo, cookie: u64, entry: &Dirent) {
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        if first_cookie(&self.fs.store.info().secret, &entry.name) != cookie & !0xff {
+            self.findings.push(NameFinding::WrongHash { parent, name: name.clone() });
+        }
+        match self.seen.get_mut(&parent) {
+            Some(seen) if seen.record.kind == Kind::Directory => {
+                seen.entries += 1;
+                seen.subdirectories += u64::from(entry.kind == Kind::Directory);
+            }
+            _ => self.findings.push(NameFinding::NoDirectory { parent, name }),
+        }
+    }
+
+    /// The entry seen from the inode that it names.
+    fn name_of(&mut self, parent: InodeNo, entry: &Dirent) {
+        let name = || String::from_utf8_lossy(&entry.name).into_owned();
+        let inode = entry.inode;
+        let Some(seen) = self.seen.get_mut(&inode) else {
+            self.findings.push(NameFinding::NoInode { parent, name: name(), inode });
+            return;
+        };
+        seen.names += 1;
+        if seen.record.kind != entry.kind {
+            self.findings.push(NameFinding::WrongKind { parent, name: name(), inode });
+        } else if entry.kind == Kind::Directory && seen.record.parent != parent {
+            let stored = seen.record.parent;
+            self.findings.push(NameFinding::WrongParent { inode, stored, found: parent });
+        }
+    }
+
+    fn attribute(&mut self, group: Group, key: &[u8]) -> Result<()> {
+        let Some((inode, _, _, part)) = self.decoded(XATTR, decode_xattr_key(key)) else { return Ok(()) };
+        self.check_group(XATTR, group, inode);
+        if !self.is_ours(inode) || part > 0 {
+            return Ok(());
+        }
+        match self.seen.get_mut(&inode) {
+            Some(seen) => seen.attributes += 1,
+            None => self.findings.push(NameFinding::AttributeWithoutInode { inode }),
+        }
+        Ok(())
+    }
+
+    fn orphan(&mut self, group: Group, key: &[u8]) -> Result<()> {
+        let Some(inode) = self.decoded(ORPHAN, decode_inode_key(key)) else { return Ok(()) };
+        self.check_group(ORPHAN, group, inode);
+        if self.is_ours(inode) {
+            match self.seen.get_mut(&inode) {
+                Some(seen) => seen.is_orphan = true,
+                None => self.findings.push(NameFinding::OrphanWithoutInode { inode }),
+            }
+        }
+        Ok(())
+    }
+
+    fn intent(&mut self, group: Group, key: &[u8]) -> Result<()> {
+        let Some(inode) = self.decoded(INTENT, decode_inode_key(key)) else { return Ok(()) };
+        self.check_group(INTENT, group, inode);
+        if self.is_ours(inode) {
+            match self.seen.get_mut(&inode) {
+                Some(seen) => seen.has_intent = true,
+                None => self.findings.push(NameFinding::IntentWithoutCause { inode }),
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&mut self, inode: InodeNo, seen: &Seen) -> Result<()> {
+        self.judge_links(inode, seen);
+        self.judge_counts(inode, seen);
+        if seen.record.kind == Kind::Directory && seen.names > 0 && !self.reaches_root(inode)? {
+            self.findings.push(NameFinding::Detached { inode });
+        }
+        let groups = u64::from(self.fs.store.info().groups);
+        if inode != InodeNo::ROOT && inode.0 / groups >= range_end(&self.fs.store, self.fs.group(inode))? {
+            self.findings.push(NameFinding::NumberBeyondRange { inode });
+        }
+        self.judge_data(inode, seen)
+    }
+
+    fn judge_links(&mut self, inode: InodeNo, seen: &Seen) {
+        let stored = u64::from(seen.record.links);
+        let has_name = seen.names > 0 || inode == InodeNo::ROOT;
+        if !has_name && !seen.is_orphan {
+            self.findings.push(NameFinding::Nameless { inode });
+            return;
+        }
+        if seen.is_orphan && stored > 0 {
+            self.findings.push(NameFinding::OrphanWithName { inode });
+        }
+        let counted = match seen.record.kind {
+            // A directory has one name; a second one is a link too many.
+            Kind::Directory if has_name => 2 + seen.subdirectories + seen.names.saturating_sub(1),
+            _ => seen.names,
+        };
+        if stored != counted {
+            self.findings.push(NameFinding::WrongLinks { inode, stored, counted });
+        }
+    }
+
+    fn judge_counts(&mut self, inode: InodeNo, seen: &Seen) {
+        let (stored, counted) = (seen.record.size, seen.entries);
+        if seen.record.kind == Kind::Directory && stored != counted {
+            self.findings.push(NameFinding::WrongEntries { inode, stored, counted });
+        }
+        let (stored, counted) = (u64::from(seen.record.xattrs), seen.attributes);
+        // The attributes of an orphan may be on their way out.
+        if stored != counted && !(seen.is_orphan && counted < stored) {
+            self.findings.push(NameFinding::WrongAttributes { inode, stored, counted });
+        }
+        match (seen.record.has(FLAG_TRUNCATING), seen.has_intent) {
+            (true, false) => self.findings.push(NameFinding::CauseWithoutIntent { inode }),
+            (false, true) => self.findings.push(NameFinding::IntentWithoutCause { inode }),
+            _ => {}
+        }
+    }
+
+    fn reaches_root(&self, inode: InodeNo) -> Result<bool> {
+        let mut passed = BTreeSet::new();
+        let mut above = inode;
+        while above != InodeNo::ROOT {
+            if !passed.insert(above) {
+                return Ok(false);
+            }
+            above = match &*self.fs.node(above)?.state.read() {
+                State::Present(record) if record.kind == Kind::Directory => record.parent,
+                _ => return Ok(false),
+            };
+        }
+        Ok(true)
+    }
+
+    /// Each table of data names each inode once.
+    fn data_of(&mut self, inode: InodeNo) {
+        let holds_blocks = self.seen.get(&inode).is_some_and(|seen| !seen.record.has_no_blocks());
+        if self.is_ours(inode) && !holds_blocks {
+            self.findings.push(NameFinding::DataWithoutFile { inode });
+        }
+    }
+
+    /// Beyond the end there is no data, unless a truncation is not finished.
+    fn judge_data(&mut self, inode: InodeNo, seen: &Seen) -> Result<()> {
+        let block = u64::from(self.fs.extents.block_size());
+        if seen.record.has_no_blocks() || seen.record.has(FLAG_TRUNCATING) {
+            return Ok(());
+        }
+        let end = seen.record.size.next_multiple_of(block);
+        if let Some(data) = self.fs.extents.next_data(Fs::object(inode), end)? {
+            self.findings.push(NameFinding::DataBeyondEnd { inode, block: data / block });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Looking into directories.
+
+use crate::errno::{FsError, Result};
+use crate::format::{Damaged, NAME_MAX, Record};
+use crate::handle::Handle;
+use crate::inodes::{Locked, State};
+use crate::names::{COOKIE_PARENT, COOKIE_SELF};
+use crate::permissions::{EXECUTE, check_access};
+use crate::types::{Attributes, Caller, DirEntry, InodeNo, Kind};
+use crate::volume::Fs;
+
+/// Entries that are read from the store at a time.
+const BATCH: usize = 128;
+/// How often a look-up begins again because a name went away between its entry and its inode. One
+/// that goes away so often is put back as often: then the entry names no inode.
+const TRIES: usize = 64;
+
+/// Names of one inode, and subdirectories of one directory (plus 2).
+pub(crate) const LINKS_MAX: u32 = i32::MAX as u32;
+
+impl Fs {
+    /// The inode of a name in a directory; "." and ".." too.
+    pub fn lookup(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
+        if name.len() > NAME_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let up = self.check_search(who, parent)?;
+        match name {
+            b"." => return self.attributes(parent),
+            b".." => return self.attributes(up),
+            _ => {}
+        }
+        for _ in 0..TRIES {
+            let found = self.find(parent, name)?.ok_or(FsError::NotFound)?;
+            match self.attributes(found.inode) {
+                Err(FsError::Stale) => {}
+                Ok(attributes) if attributes.links == 0 => {}
+                result => return result,
+            }
+        }
+        Err(FsError::Io(format!("metadata is damaged: an entry of directory {} names no inode", parent.0)))
+    }
+
+    /// Calls `each` for every entry after `cookie` (0: from the start; "." and ".." have the cookies
+    /// 1 and 2) until it returns false. No lock is held meanwhile: entries that come and go may be
+    /// seen or not, all others are seen exactly once.
+    pub fn read_directory(
+        &self,
+        handle: &Handle,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        let inode = handle.inode();
+        let record = handle.node().state.read().record()?.clone();
+        if record.kind != Kind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        if record.links == 0 || !each_dot(inode, record.parent, cookie, each) {
+            return Ok(());
+        }
+        let mut after = cookie.max(COOKIE_PARENT);
+        loop {
+            let entries = self.entries_after(inode, after, BATCH)?;
+            let is_last = entries.len() < BATCH;
+            for entry in entries {
+                after = entry.cookie;
+                if !each(entry) {
+                    return Ok(());
+                }
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Fs {
+    /// Refuses a caller who may not look names up in a directory. Returns the directory's parent.
+    pub(crate) fn check_search(&self, who: &Caller, inode: InodeNo) -> Result<InodeNo> {
+        let node = self.node(inode)?;
+        let state = node.state.read();
+        let directory = directory_of(&state)?;
+        check_access(who, directory, EXECUTE)?;
+        Ok(directory.parent)
+    }
+}
+
+impl Record {
+    /// A directory has one more entry.
+    pub(crate) fn gain_entry(&mut self, subdirectory: bool) -> Result<()> {
+        self.size += 1;
+        if subdirectory && self.links >= LINKS_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        self.links += u32::from(subdirectory);
+        Ok(())
+    }
+
+    /// A directory has one entry less.
+    pub(crate) fn lose_entry(&mut self, subdirectory: bool) -> Result<()> {
+        let links = if subdirectory { self.links.checked_sub(1) } else { Some(self.links) };
+        match (self.size.checked_sub(1), links) {
+            (Some(size), Some(links)) => (self.size, self.links) = (size, links),
+            _ => return Err(Damaged("a directory has more entries than it counts").into()),
+        }
+        Ok(())
+    }
+}
+
+fn each_dot(inode: InodeNo, parent: InodeNo, cookie: u64, each: &mut dyn FnMut(DirEntry) -> bool) -> bool {
+    let dots: [(u64, InodeNo, &[u8]); 2] = [(COOKIE_SELF, inode, b"."), (COOKIE_PARENT, parent, b"..")];
+    dots.into_iter().filter(|(own, ..)| *own > cookie).all(|(cookie, inode, name)| {
+        each(DirEntry { inode, cookie, kind: Kind::Directory, name: name.to_vec() })
+    })
+}
+
+/// The record of a directory that still has a name. What was removed holds no names.
+pub(crate) fn directory_of(state: &State) -> Result<&Record> {
+    match state.record() {
+        Ok(record) => record.as_directory(),
+        Err(FsError::Stale) => Err(FsError::NotFound),
+        Err(other) => Err(other),
+    }
+}
+
+impl Locked<'_> {
+    /// The record of a directory that still has a name.
+    pub(crate) fn directory(&self, inode: InodeNo) -> Result<&Record> {
+        match self.record(inode) {
+            Ok(record) => record.as_directory(),
+            Err(FsError::Stale) => Err(FsError::NotFound),
+            Err(other) => Err(other),
+        }
+    }
+}

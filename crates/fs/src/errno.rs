@@ -1,0 +1,134 @@
+//! What an operation can refuse, and the one place where refusals become `errno` values.
+
+use extent::ExtentError;
+use rustix::io::Errno;
+use tree::StoreError;
+
+use crate::format::Damaged;
+
+/// The result of an operation.
+pub type Result<T> = std::result::Result<T, FsError>;
+
+/// Why an operation was not done. All but [`FsError::Io`] are expected and change nothing.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum FsError {
+    /// There is no such name, or the directory itself has been removed.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("exists already")]
+    Exists,
+    /// A directory is needed here.
+    #[error("not a directory")]
+    NotDirectory,
+    /// This cannot be done to a directory.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory still has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The permission bits forbid it.
+    #[error("permission denied")]
+    Access,
+    /// Only the owner or root may do this, or nobody.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The arguments make no sense together.
+    #[error("invalid argument")]
+    Invalid,
+    /// A name of more than 255 bytes, or a symlink target that is too long for the volume's pages.
+    #[error("name too long")]
+    NameTooLong,
+    /// The bytes do not fit after all reclaim.
+    #[error("no space left")]
+    NoSpace,
+    /// Beyond the largest file.
+    #[error("file too large")]
+    TooLarge,
+    /// The inode has as many names (the directory as many subdirectories) as can be counted.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The volume is mounted read-only or has latched.
+    #[error("read-only")]
+    ReadOnly,
+    /// No attribute of this name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// Nothing at or after the offset.
+    #[error("no data beyond the offset")]
+    NoData,
+    /// Polder does not do this.
+    #[error("not supported")]
+    NotSupported,
+    /// The handle was not opened for this.
+    #[error("bad handle")]
+    BadHandle,
+    /// A name or value outside the limits of extended attributes.
+    #[error("result too large")]
+    Range,
+    /// The inode number names nothing any more.
+    #[error("stale handle")]
+    Stale,
+    /// An attribute's value is longer than 64 KiB.
+    #[error("argument too long")]
+    ArgumentTooLong,
+    /// The device or the volume failed; the words say how.
+    #[error("{0}")]
+    Io(String),
+}
+
+impl FsError {
+    /// The `errno` that a system call returns for this.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            FsError::NotFound => Errno::NOENT,
+            FsError::Exists => Errno::EXIST,
+            FsError::NotDirectory => Errno::NOTDIR,
+            FsError::IsDirectory => Errno::ISDIR,
+            FsError::NotEmpty => Errno::NOTEMPTY,
+            FsError::Access => Errno::ACCESS,
+            FsError::NotPermitted => Errno::PERM,
+            FsError::Invalid => Errno::INVAL,
+            FsError::NameTooLong => Errno::NAMETOOLONG,
+            FsError::NoSpace => Errno::NOSPC,
+            FsError::TooLarge => Errno::FBIG,
+            FsError::TooManyLinks => Errno::MLINK,
+            FsError::ReadOnly => Errno::ROFS,
+            FsError::NoAttribute => Errno::NODATA,
+            FsError::NoData => Errno::NXIO,
+            FsError::NotSupported => Errno::OPNOTSUPP,
+            FsError::BadHandle => Errno::BADF,
+            FsError::Range => Errno::RANGE,
+            FsError::Stale => Errno::STALE,
+            FsError::ArgumentTooLong => Errno::TOOBIG,
+            FsError::Io(_) => Errno::IO,
+        };
+        errno.raw_os_error()
+    }
+}
+
+impl From<StoreError> for FsError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NoSpace => FsError::NoSpace,
+            StoreError::ReadOnly => FsError::ReadOnly,
+            other => FsError::Io(other.to_string()),
+        }
+    }
+}
+
+impl From<ExtentError> for FsError {
+    fn from(error: ExtentError) -> Self {
+        match error {
+            ExtentError::NoSpace => FsError::NoSpace,
+            ExtentError::Store(store) => store.into(),
+            lost => FsError::Io(lost.to_string()),
+        }
+    }
+}
+
+impl From<Damaged> for FsError {
+    fn from(damaged: Damaged) -> Self {
+        FsError::Io(format!("metadata is damaged: {damaged}"))
+    }
+}

@@ -1,0 +1,209 @@
+//! Reading and writing files.
+//!
+//! A file's lock is held shared by readers and exclusively by a writer for a whole call: a read
+//! sees all of a write or nothing of it. Data reaches the device before its transaction is
+//! committed, and the transaction carries the new size: a size never covers what is not there.
+
+use std::sync::atomic::Ordering;
+
+use tree::Lsn;
+
+use crate::change::Change;
+use crate::errno::{FsError, Result};
+use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_TAIL_STALE, Record};
+use crate::handle::Handle;
+use crate::inodes::Locked;
+use crate::permissions::without_set_id;
+use crate::types::{InodeNo, Kind};
+use crate::volume::Fs;
+
+/// What one transaction inserts at most.
+const PIECE: u64 = 1 << 20;
+
+impl Fs {
+    /// Reads; fewer bytes than asked for only at the end.
+    pub fn read(&self, handle: &Handle, offset: u64, into: &mut [u8]) -> Result<usize> {
+        handle.check_readable()?;
+        let state = handle.node().state.read();
+        let record = state.record()?;
+        check_file(record)?;
+        let length = (into.len() as u64).min(record.size.saturating_sub(offset)) as usize;
+        let into = &mut into[..length];
+        if record.has(FLAG_INLINE) {
+            into.copy_from_slice(&record.content.get(offset as usize..).unwrap_or_default()[..length]);
+        } else if length > 0 {
+            self.extents.read(Self::object(handle.inode()), offset, into)?;
+        }
+        Ok(length)
+    }
+
+    /// Writes at `offset`, or at the end through a handle that appends. Fewer bytes than given only
+    /// where space ran out on the way.
+    pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        handle.check_writable()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let (written, lsn) = self.with_room(|| self.write_once(handle, offset, data))?;
+        self.user_bytes.fetch_add(written as u64, Ordering::Relaxed);
+        if handle.flags().sync {
+            self.store.sync(lsn)?;
+        }
+        Ok(written)
+    }
+
+    fn write_once(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<(usize, Lsn)> {
+        self.begin_growing()?;
+        let inode = handle.inode();
+        let mut locked = Locked::one(handle.node());
+        let record = locked.record(inode)?;
+        check_file(record)?;
+        let offset = if handle.flags().append { record.size } else { offset };
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+        let end = end.ok_or(FsError::TooLarge)?;
+        let is_inline = record.has(FLAG_INLINE);
+        let keep_set_id = handle.is_root();
+        if is_inline && end <= self.inline_bytes_max() as u64 {
+            let lsn = self.write_inline(&mut locked, inode, offset, data, keep_set_id)?;
+            return Ok((data.len(), lsn));
+        }
+        self.prepare_write(&mut locked, inode, offset, end)?;
+        self.write_pieces(&mut locked, inode, offset, data, keep_set_id)
+    }
+
+    fn write_inline(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        offset: u64,
+        data: &[u8],
+        keep_set_id: bool,
+    ) -> Result<Lsn> {
+        let mut record = locked.record(inode)?.clone();
+        let (offset, end) = (offset as usize, offset as usize + data.len());
+        if record.content.len() < end {
+            record.content.resize(end, 0);
+            record.size = end as u64;
+        }
+        record.content[offset..end].copy_from_slice(data);
+        self.note_write(&mut record, keep_set_id);
+        let mut change = Change::new();
+        change.save(inode, record);
+        self.commit(change, locked)
+    }
+
+    /// Growth beyond the block of the old end needs that block's rest to be zeros; a write into
+    /// that block makes it so itself.
+    fn prepare_write(&self, locked: &mut Locked, inode: InodeNo, offset: u64, end: u64) -> Result<()> {
+        let block = u64::from(self.extents.block_size());
+        let record = locked.record(inode)?;
+        if record.has(FLAG_INLINE) {
+            return self.spill(locked, inode);
+        }
+        if end <= record.size {
+            return Ok(());
+        }
+        if record.has(FLAG_TAIL_STALE) && offset / block <= record.size / block {
+            while !self.trim(locked, inode)? {}
+            return Ok(());
+        }
+        self.prepare_growth(locked, inode, end)
+    }
+
+    fn write_pieces(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        offset: u64,
+        data: &[u8],
+        keep_set_id: bool,
+    ) -> Result<(usize, Lsn)> {
+        let mut done = 0;
+        let mut last = Lsn::default();
+        while done < data.len() {
+            let at = offset + done as u64;
+            let length = ((PIECE - at % PIECE) as usize).min(data.len() - done);
+            match self.write_piece(locked, inode, at, &data[done..done + length], keep_set_id) {
+                Ok(lsn) => last = lsn,
+                Err(FsError::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+            done += length;
+        }
+        Ok((done, last))
+    }
+
+    fn write_piece(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        offset: u64,
+        data: &[u8],
+        keep_set_id: bool,
+    ) -> Result<Lsn> {
+        let mut record = locked.record(inode)?.clone();
+        let block = u64::from(self.extents.block_size());
+        let end = offset + data.len() as u64;
+        let written = self.extents.write(Self::object(inode), record.hint(), offset, data, record.size)?;
+        let mut change = Change::new();
+        let map = self.extents.insert(&mut change.tx, written)?;
+        let touches_tail = offset / block <= record.size / block && record.size < end.next_multiple_of(block);
+        if touches_tail {
+            record.set(FLAG_TAIL_STALE, false);
+        }
+        record.size = record.size.max(end);
+        record.add_blocks(self.blocks_added(&change)?);
+        self.note_write(&mut record, keep_set_id);
+        change.save(inode, record);
+        let lsn = self.commit(change, locked)?;
+        drop(map);
+        Ok(lsn)
+    }
+
+    /// Times, and rights that a written file loses.
+    pub(crate) fn note_write(&self, record: &mut Record, keep_set_id: bool) {
+        record.touch(self.clock.now());
+        if !keep_set_id {
+            record.permissions = without_set_id(record);
+        }
+    }
+
+    /// The first byte at or after `offset` that is data; [`FsError::NoData`] if there is none.
+    pub fn seek_data(&self, handle: &Handle, offset: u64) -> Result<u64> {
+        let state = handle.node().state.read();
+        let record = state.record()?;
+        check_file(record)?;
+        if offset >= record.size {
+            return Err(FsError::NoData);
+        }
+        if record.has(FLAG_INLINE) {
+            return Ok(offset);
+        }
+        let data = self.extents.next_data(Self::object(handle.inode()), offset)?;
+        data.map(|data| data.max(offset)).filter(|data| *data < record.size).ok_or(FsError::NoData)
+    }
+
+    /// The first byte at or after `offset` that is in a hole; the end of the file counts as one.
+    pub fn seek_hole(&self, handle: &Handle, offset: u64) -> Result<u64> {
+        let state = handle.node().state.read();
+        let record = state.record()?;
+        check_file(record)?;
+        if offset >= record.size {
+            return Err(FsError::NoData);
+        }
+        if record.has(FLAG_INLINE) {
+            return Ok(record.size);
+        }
+        let hole = self.extents.next_hole(Self::object(handle.inode()), offset)?;
+        Ok(hole.max(offset).min(record.size))
+    }
+}
+
+/// Refuses what holds no bytes.
+pub(crate) fn check_file(record: &Record) -> Result<()> {
+    match record.kind {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(FsError::IsDirectory),
+        _ => Err(FsError::Invalid),
+    }
+}

@@ -1,0 +1,441 @@
+//! The bytes of the file system's tables. `docs/format.md`, section "Files (fs)", is the same in words.
+//!
+//! Keys are big-endian, so that they sort; values are little-endian and begin with a version.
+//! Every decoder takes any bytes whatever and answers with a value or [`Damaged`].
+
+use rt::Timestamp;
+use tree::Table;
+use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::types::{InodeNo, Kind};
+
+/// Inodes: [`inode_key`] → [`InodeHeader`] and contents.
+pub const INODE: Table = Table(16);
+/// Directory entries: [`dirent_key`] → [`DirentHeader`] and name.
+pub const DIRENT: Table = Table(17);
+/// Extended attributes: [`xattr_key`] → [`XattrHeader`], name and bytes; further parts raw.
+pub const XATTR: Table = Table(18);
+/// Inodes without a name: [`number_key`] → [`Marker`].
+pub const ORPHAN: Table = Table(19);
+/// Files whose blocks beyond the end are still being removed: [`number_key`] → [`Marker`].
+pub const INTENT: Table = Table(20);
+/// Ends of the ranges of inode counters: [`counter_key`] → [`Counter`].
+pub const COUNTER: Table = Table(21);
+
+/// The version at the start of every value.
+pub const VERSION: u8 = 1;
+/// The snapshot id of what is live.
+pub const SNAPSHOT_LIVE: u32 = 0;
+/// The longest name, in bytes; of entries and of extended attributes.
+pub const NAME_MAX: usize = 255;
+/// Contents of up to this many bytes may lie in the inode's record.
+pub const INLINE_MAX: usize = 2048;
+
+/// The file's contents are in its record.
+pub const FLAG_INLINE: u32 = 1;
+/// Blocks beyond the end are still being removed; there is an [`INTENT`].
+pub const FLAG_TRUNCATING: u32 = 2;
+/// The last block may hold bytes beyond the end that are not zero.
+pub const FLAG_TAIL_STALE: u32 = 4;
+/// Made without a name (`O_TMPFILE`) and may still be given one.
+pub const FLAG_LINKABLE: u32 = 8;
+const FLAGS_KNOWN: u32 = 15;
+
+/// Stored bytes that mean nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Damaged(pub &'static str);
+
+/// The fixed part of an inode's record.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct InodeHeader {
+    /// [`VERSION`].
+    pub version: u8,
+    /// [`Kind`].
+    pub kind: u8,
+    /// The low 12 bits of the mode.
+    pub permissions: U16,
+    /// `FLAG_…`.
+    pub flags: U32,
+    /// Names; of a directory 2 + subdirectories.
+    pub links: U32,
+    /// Owner.
+    pub uid: U32,
+    /// Group.
+    pub gid: U32,
+    /// Device number.
+    pub device: U32,
+    /// Tells the mount that made it from others.
+    pub generation: U32,
+    /// Extended attributes.
+    pub xattrs: U32,
+    /// Bytes; of a directory: entries.
+    pub size: U64,
+    /// Data blocks.
+    pub blocks: U64,
+    /// Of a directory: the one it is in.
+    pub parent: U64,
+    /// Nanoseconds since 1970.
+    pub accessed: I64,
+    /// Nanoseconds since 1970.
+    pub modified: I64,
+    /// Nanoseconds since 1970.
+    pub changed: I64,
+    /// Nanoseconds since 1970.
+    pub born: I64,
+    /// Bytes of contents that follow the header.
+    pub content_length: U32,
+    /// Expected lifetime of the data: 0 unknown, 1 short, 2 medium, 3 long, 4 extreme.
+    pub lifetime: u8,
+    /// Zero.
+    pub reserved: [u8; 35],
+}
+const _: () = assert!(size_of::<InodeHeader>() == 128);
+
+/// The fixed part of a directory entry.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct DirentHeader {
+    /// [`VERSION`].
+    pub version: u8,
+    /// [`Kind`] of the inode.
+    pub kind: u8,
+    /// Bytes of the name that follows.
+    pub name_length: U16,
+    /// Zero.
+    pub reserved: U32,
+    /// The inode.
+    pub inode: U64,
+}
+const _: () = assert!(size_of::<DirentHeader>() == 16);
+
+/// The fixed part of an extended attribute's first row.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct XattrHeader {
+    /// [`VERSION`].
+    pub version: u8,
+    /// Rows that the value takes, this one included.
+    pub parts: u8,
+    /// Bytes of the name that follows.
+    pub name_length: U16,
+    /// Bytes of the whole value.
+    pub value_length: U32,
+}
+const _: () = assert!(size_of::<XattrHeader>() == 8);
+
+/// The value of an orphan or an intent: the key says it all.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Marker {
+    /// [`VERSION`].
+    pub version: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+}
+const _: () = assert!(size_of::<Marker>() == 8);
+
+/// The end of the range of inode counters that a group may have used.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Counter {
+    /// [`VERSION`].
+    pub version: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+    /// No inode of the group has this counter or a greater one.
+    pub end: U64,
+}
+const _: () = assert!(size_of::<Counter>() == 16);
+
+/// An inode as it is in memory: the header's fields and the contents, if they lie in the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What it is.
+    pub kind: Kind,
+    /// The low 12 bits of the mode.
+    pub permissions: u16,
+    /// `FLAG_…`.
+    pub flags: u32,
+    /// Names; of a directory 2 + subdirectories; 0 without a name.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub device: u32,
+    /// Tells the mount that made it from others.
+    pub generation: u32,
+    /// Extended attributes.
+    pub xattrs: u32,
+    /// Bytes; of a directory: entries.
+    pub size: u64,
+    /// Data blocks.
+    pub blocks: u64,
+    /// Of a directory: the one it is in (its own for the root).
+    pub parent: InodeNo,
+    /// Access time.
+    pub accessed: Timestamp,
+    /// Modification time.
+    pub modified: Timestamp,
+    /// Change time.
+    pub changed: Timestamp,
+    /// Creation time.
+    pub born: Timestamp,
+    /// Expected lifetime of the data, 0–4.
+    pub lifetime: u8,
+    /// A symlink's target, or an inline file's contents (then exactly `size` bytes).
+    pub content: Vec<u8>,
+}
+
+impl Record {
+    /// Whether a flag is set.
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Sets or clears a flag.
+    pub fn set(&mut self, flag: u32, on: bool) {
+        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    }
+
+    /// The bytes to store.
+    pub fn encode(&self) -> Vec<u8> {
+        let header = InodeHeader {
+            version: VERSION,
+            kind: self.kind as u8,
+            permissions: self.permissions.into(),
+            flags: self.flags.into(),
+            links: self.links.into(),
+            uid: self.uid.into(),
+            gid: self.gid.into(),
+            device: self.device.into(),
+            generation: self.generation.into(),
+            xattrs: self.xattrs.into(),
+            size: self.size.into(),
+            blocks: self.blocks.into(),
+            parent: self.parent.0.into(),
+            accessed: self.accessed.0.into(),
+            modified: self.modified.0.into(),
+            changed: self.changed.0.into(),
+            born: self.born.0.into(),
+            content_length: u32::try_from(self.content.len()).expect("contents are a few KiB").into(),
+            lifetime: self.lifetime,
+            reserved: [0; 35],
+        };
+        [header.as_bytes(), &self.content].concat()
+    }
+
+    /// The record in stored bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Record, Damaged> {
+        let (header, content) =
+            InodeHeader::read_from_prefix(bytes).map_err(|_| Damaged("an inode's record is too short"))?;
+        if header.version != VERSION {
+            return Err(Damaged("an inode's record has an unknown version"));
+        }
+        let record = Record {
+            kind: Kind::from_number(header.kind).ok_or(Damaged("an inode has an unknown kind"))?,
+            permissions: header.permissions.get(),
+            flags: header.flags.get(),
+            links: header.links.get(),
+            uid: header.uid.get(),
+            gid: header.gid.get(),
+            device: header.device.get(),
+            generation: header.generation.get(),
+            xattrs: header.xattrs.get(),
+            size: header.size.get(),
+            blocks: header.blocks.get(),
+            parent: InodeNo(header.parent.get()),
+            accessed: Timestamp(header.accessed.get()),
+            modified: Timestamp(header.modified.get()),
+            changed: Timestamp(header.changed.get()),
+            born: Timestamp(header.born.get()),
+            lifetime: header.lifetime,
+            content: content.to_vec(),
+        };
+        record.verified(header.content_length.get())
+    }
+
+    fn verified(self, content_length: u32) -> Result<Record, Damaged> {
+        let length = self.content.len() as u64;
+        if u64::from(content_length) != length {
+            return Err(Damaged("an inode's record has contents of another length than it says"));
+        }
+        if self.permissions > 0o7777 || self.flags & !FLAGS_KNOWN != 0 || self.lifetime > 4 {
+            return Err(Damaged("an inode's record has unknown bits"));
+        }
+        if self.size > FILE_SIZE_MAX {
+            return Err(Damaged("an inode is larger than the largest file"));
+        }
+        let holds_contents = self.kind == Kind::Symlink || self.has(FLAG_INLINE);
+        if length != if holds_contents { self.size } else { 0 } {
+            return Err(Damaged("an inode's size is not that of the contents in its record"));
+        }
+        Ok(self)
+    }
+}
+
+/// No file is larger (a whole number of blocks of any size below 2^63).
+pub const FILE_SIZE_MAX: u64 = i64::MAX as u64 - 0xffff;
+
+/// What a directory entry says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dirent {
+    /// The inode.
+    pub inode: InodeNo,
+    /// Its kind.
+    pub kind: Kind,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
+impl Dirent {
+    /// The bytes to store.
+    pub fn encode(&self) -> Vec<u8> {
+        let header = DirentHeader {
+            version: VERSION,
+            kind: self.kind as u8,
+            name_length: name_length(&self.name),
+            reserved: 0.into(),
+            inode: self.inode.0.into(),
+        };
+        [header.as_bytes(), &self.name].concat()
+    }
+
+    /// The entry in stored bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Dirent, Damaged> {
+        let (header, name) =
+            DirentHeader::read_from_prefix(bytes).map_err(|_| Damaged("a directory entry is too short"))?;
+        if header.version != VERSION {
+            return Err(Damaged("a directory entry has an unknown version"));
+        }
+        if name.is_empty() || name.len() > NAME_MAX || usize::from(header.name_length.get()) != name.len() {
+            return Err(Damaged("a directory entry's name has another length than it says"));
+        }
+        let kind = Kind::from_number(header.kind).ok_or(Damaged("a directory entry has an unknown kind"))?;
+        Ok(Dirent { inode: InodeNo(header.inode.get()), kind, name: name.to_vec() })
+    }
+}
+
+fn name_length(name: &[u8]) -> U16 {
+    assert!(name.len() <= NAME_MAX, "names are checked before they are stored");
+    U16::new(name.len() as u16)
+}
+
+/// The first row of an extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XattrHead {
+    /// Rows of the value.
+    pub parts: u8,
+    /// Bytes of the whole value.
+    pub value_length: u32,
+    /// The whole name, with its namespace.
+    pub name: Vec<u8>,
+    /// The value's beginning.
+    pub bytes: Vec<u8>,
+}
+
+impl XattrHead {
+    /// The bytes to store.
+    pub fn encode(&self) -> Vec<u8> {
+        let header = XattrHeader {
+            version: VERSION,
+            parts: self.parts,
+            name_length: name_length(&self.name),
+            value_length: self.value_length.into(),
+        };
+        [header.as_bytes(), &self.name, &self.bytes].concat()
+    }
+
+    /// The row in stored bytes.
+    pub fn decode(bytes: &[u8]) -> Result<XattrHead, Damaged> {
+        let (header, rest) = XattrHeader::read_from_prefix(bytes)
+            .map_err(|_| Damaged("an extended attribute is too short"))?;
+        if header.version != VERSION {
+            return Err(Damaged("an extended attribute has an unknown version"));
+        }
+        let name_length = usize::from(header.name_length.get());
+        if name_length == 0 || name_length > NAME_MAX || name_length > rest.len() || header.parts == 0 {
+            return Err(Damaged("an extended attribute's name has another length than it says"));
+        }
+        let (name, bytes) = rest.split_at(name_length);
+        Ok(XattrHead {
+            parts: header.parts,
+            value_length: header.value_length.get(),
+            name: name.to_vec(),
+            bytes: bytes.to_vec(),
+        })
+    }
+}
+
+/// The value of an orphan or an intent.
+pub fn marker() -> Vec<u8> {
+    Marker { version: VERSION, reserved: [0; 7] }.as_bytes().to_vec()
+}
+
+/// The value of a counter.
+pub fn encode_counter(end: u64) -> Vec<u8> {
+    Counter { version: VERSION, reserved: [0; 7], end: end.into() }.as_bytes().to_vec()
+}
+
+/// The end in a stored counter.
+pub fn decode_counter(bytes: &[u8]) -> Result<u64, Damaged> {
+    match Counter::read_from_bytes(bytes) {
+        Ok(counter) if counter.version == VERSION => Ok(counter.end.get()),
+        _ => Err(Damaged("a counter of inode numbers means nothing")),
+    }
+}
+
+/// inode u64, snapshot u32.
+pub fn inode_key(inode: InodeNo) -> Vec<u8> {
+    [&inode.0.to_be_bytes()[..], &SNAPSHOT_LIVE.to_be_bytes()].concat()
+}
+
+/// parent u64, cookie u64 (hash × 256 + collision number), snapshot u32.
+pub fn dirent_key(parent: InodeNo, cookie: u64) -> Vec<u8> {
+    [&parent.0.to_be_bytes()[..], &cookie.to_be_bytes(), &SNAPSHOT_LIVE.to_be_bytes()].concat()
+}
+
+/// inode u64, hash of the name u64, collision number u8, part u8, snapshot u32.
+pub fn xattr_key(inode: InodeNo, hash: u64, collision: u8, part: u8) -> Vec<u8> {
+    [&inode.0.to_be_bytes()[..], &hash.to_be_bytes(), &[collision, part], &SNAPSHOT_LIVE.to_be_bytes()]
+        .concat()
+}
+
+/// inode u64.
+pub fn number_key(inode: InodeNo) -> Vec<u8> {
+    inode.0.to_be_bytes().to_vec()
+}
+
+/// group u16.
+pub fn counter_key(group: u16) -> Vec<u8> {
+    group.to_be_bytes().to_vec()
+}
+
+/// The inode of an [`inode_key`] or a [`number_key`].
+pub fn decode_inode_key(key: &[u8]) -> Result<InodeNo, Damaged> {
+    let number = key.first_chunk::<8>().ok_or(Damaged("a key is too short for an inode's number"))?;
+    Ok(InodeNo(u64::from_be_bytes(*number)))
+}
+
+/// Parent and cookie of a [`dirent_key`].
+pub fn decode_dirent_key(key: &[u8]) -> Result<(InodeNo, u64), Damaged> {
+    let key: &[u8; 20] = key.try_into().map_err(|_| Damaged("a directory entry's key has a wrong length"))?;
+    let (parent, rest) = key.split_at(8);
+    let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+    Ok((InodeNo(word(parent)), word(&rest[..8])))
+}
+
+/// Inode, hash, collision number and part of an [`xattr_key`].
+pub fn decode_xattr_key(key: &[u8]) -> Result<(InodeNo, u64, u8, u8), Damaged> {
+    let key: &[u8; 22] =
+        key.try_into().map_err(|_| Damaged("an extended attribute's key has a wrong length"))?;
+    let word = |bytes: &[u8]| bytes.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+    Ok((InodeNo(word(&key[..8])), word(&key[8..16]), key[16], key[17]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Open files and directories.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::errno::{FsError, Result};
+use crate::inodes::{Node, State};
+use crate::permissions::{READ, WRITE, check_access};
+use crate::types::{Caller, Changes, InodeNo, Kind, OpenFlags};
+use crate::volume::Fs;
+
+/// An open file or directory; dropping the last one of an unlinked inode deletes it.
+pub struct Handle {
+    fs: Weak<Fs>,
+    node: Arc<Node>,
+    flags: OpenFlags,
+    /// Writes of root do not clear set-user-id.
+    is_root: bool,
+    /// Volume errors up to this one have been reported through this handle.
+    errors_seen: AtomicU64,
+}
+
+impl Handle {
+    /// A handle of a node that was already counted as opened.
+    pub(crate) fn new(fs: &Fs, node: Arc<Node>, who: &Caller, flags: OpenFlags) -> Handle {
+        let errors_seen = AtomicU64::new(fs.runtime.errors());
+        Handle { fs: fs.me.clone(), node, flags, is_root: who.is_root(), errors_seen }
+    }
+
+    /// The inode.
+    pub fn inode(&self) -> InodeNo {
+        self.node.inode
+    }
+
+    /// What it was opened for.
+    pub fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    pub(crate) fn is_root(&self) -> bool {
+        self.is_root
+    }
+
+    pub(crate) fn check_readable(&self) -> Result<()> {
+        if self.flags.read { Ok(()) } else { Err(FsError::BadHandle) }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.flags.write { Ok(()) } else { Err(FsError::BadHandle) }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(fs) = self.fs.upgrade() {
+            fs.closed(&self.node);
+        }
+    }
+}
+
+impl Node {
+    /// Counts a handle. The state is locked and present.
+    pub(crate) fn opened(&self) {
+        self.opens.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Fs {
+    /// Opens an inode.
+    pub fn open(&self, who: &Caller, inode: InodeNo, flags: OpenFlags) -> Result<Handle> {
+        let writes = flags.write || flags.truncate;
+        if writes {
+            self.begin()?;
+        }
+        let node = self.node(inode)?;
+        {
+            let state = node.state.read();
+            let record = state.record()?;
+            match record.kind {
+                Kind::Directory if writes => return Err(FsError::IsDirectory),
+                Kind::Symlink => return Err(FsError::Invalid),
+                _ => {}
+            }
+            check_access(who, record, if flags.read { READ } else { 0 } | if writes { WRITE } else { 0 })?;
+            node.opened();
+        }
+        let handle = Handle::new(self, node, who, flags);
+        if flags.truncate {
+            let kernel = Caller { checked: true, ..who.clone() };
+            self.set_attributes(&kernel, inode, &Changes { size: Some(0), ..Changes::default() })?;
+        }
+        Ok(handle)
+    }
+
+    /// One handle less. The last of an inode without a name deletes it.
+    pub(crate) fn closed(&self, node: &Node) {
+        if node.opens.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
+        let is_doomed = matches!(&*node.state.read(), State::Present(record) if record.links == 0);
+        if is_doomed && !self.is_read_only() {
+            self.dispose(node.inode);
+        }
+    }
+
+    /// What was written through any handle, and every change of names before, becomes durable
+    /// (fsync, fdatasync; of directories too). An error of the volume is reported once to each
+    /// handle that was open when it happened.
+    pub fn fsync(&self, handle: &Handle, _data_only: bool) -> Result<()> {
+        let synced = self.sync();
+        if let Err(error) = &synced {
+            self.runtime.failed(error);
+        }
+        let errors = self.runtime.errors();
+        if handle.errors_seen.swap(errors, Ordering::SeqCst) < errors {
+            return Err(self.runtime.last_error());
+        }
+        synced
+    }
+}

@@ -1,0 +1,199 @@
+//! Deleting inodes and finishing truncations, a few hundred extents at a time.
+//!
+//! An inode that lost its last name has a row in the table of orphans, and a file that is still
+//! being truncated one among the intents, both written by the transaction that made them so. What
+//! is left of either after a crash is found by a scan of these two tables, which `step` does in
+//! pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
+//! whether there is anything to do: so it does no harm that work is queued twice or too early.
+
+use std::collections::VecDeque;
+
+use rt::sync::Mutex;
+use tree::{Group, Table};
+
+use crate::change::Change;
+use crate::errno::{FsError, Result};
+use crate::format::{
+    FLAG_TRUNCATING, INTENT, ORPHAN, Record, XATTR, decode_inode_key, inode_key, number_key, xattr_key,
+};
+use crate::inodes::Locked;
+use crate::truncate::STEP_EXTENTS;
+use crate::types::InodeNo;
+use crate::volume::Fs;
+
+/// Rows of a table that one step of the scan takes.
+const SCAN_ROWS: usize = 64;
+/// Rows of attributes that one transaction deletes.
+const STEP_ATTRIBUTES: usize = 64;
+
+/// Something to finish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Delete an inode, if it has neither name nor handle.
+    Reap(InodeNo),
+    /// Remove blocks beyond a file's end.
+    Trim(InodeNo),
+}
+
+/// What is left to do, and how far the scan for what earlier mounts left has come.
+pub(crate) struct Backlog {
+    queue: Mutex<VecDeque<Work>>,
+    /// The next row to look at; None: everything was looked at.
+    scan: Mutex<Option<Scan>>,
+}
+
+struct Scan {
+    group: u16,
+    table: Table,
+    from: Vec<u8>,
+}
+
+impl Backlog {
+    pub(crate) fn new(read_only: bool) -> Self {
+        let scan = (!read_only).then(|| Scan { group: 0, table: ORPHAN, from: Vec::new() });
+        Backlog { queue: Mutex::default(), scan: Mutex::new(scan) }
+    }
+
+    pub(crate) fn push(&self, work: Work) {
+        self.queue.lock().push_back(work);
+    }
+
+    fn pop(&self) -> Option<Work> {
+        self.queue.lock().pop_front()
+    }
+}
+
+impl Fs {
+    /// Deletes an inode that has just lost its last name or handle. What cannot be done at once,
+    /// or not now, is done by later steps.
+    pub(crate) fn dispose(&self, inode: InodeNo) {
+        match self.work_on(Work::Reap(inode)) {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => tracing::warn!("inode {} will be deleted later: {error}", inode.0),
+        }
+        self.backlog.push(Work::Reap(inode));
+        self.runtime.wake();
+    }
+
+    /// One piece of work that is left from before; false when there is none.
+    pub(crate) fn step_backlog(&self) -> Result<bool> {
+        if self.is_read_only() {
+            return Ok(false);
+        }
+        let Some(work) = self.backlog.pop() else { return self.step_scan() };
+        match self.work_on(work) {
+            Ok(true) => {}
+            Ok(false) => self.backlog.push(work),
+            Err(FsError::NoSpace) => {
+                self.backlog.push(work);
+                return Err(FsError::NoSpace);
+            }
+            // What cannot be done (its metadata is damaged) must not stop the rest. Its row stays,
+            // so the next mount tries again.
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Everything that is left from before; false when there was nothing. No lock is held.
+    pub(crate) fn work_backlog(&self) -> Result<bool> {
+        let mut worked = false;
+        while self.step_backlog()? {
+            worked = true;
+        }
+        Ok(worked)
+    }
+
+    /// True when it is finished.
+    fn work_on(&self, work: Work) -> Result<bool> {
+        match work {
+            Work::Reap(inode) => self.reap(inode),
+            Work::Trim(inode) => {
+                let node = self.node(inode)?;
+                let mut locked = Locked::one(&node);
+                self.trim(&mut locked, inode)
+            }
+        }
+    }
+
+    fn reap(&self, inode: InodeNo) -> Result<bool> {
+        let node = self.node(inode)?;
+        let mut locked = Locked::one(&node);
+        let mut record = match locked.record(inode) {
+            Ok(record) if record.links == 0 && locked.is_closed(inode) => record.clone(),
+            _ => return Ok(true),
+        };
+        let mut change = Change::reclaiming();
+        let mut map = None;
+        let mut done = true;
+        if !record.has_no_blocks() {
+            let object = Self::object(inode);
+            let (held, none_left) = self.extents.remove(&mut change.tx, object, 0, u64::MAX, STEP_EXTENTS)?;
+            record.add_blocks(self.blocks_added(&change)?);
+            (map, done) = (Some(held), none_left);
+        }
+        if done {
+            done = self.reap_attributes(&mut change, inode, &record)?;
+        }
+        match done {
+            true => self.erase(&mut change, inode, &record),
+            false => change.save(inode, record),
+        }
+        self.commit(change, &mut locked)?;
+        drop(map);
+        Ok(done)
+    }
+
+    fn reap_attributes(&self, change: &mut Change, inode: InodeNo, record: &Record) -> Result<bool> {
+        if record.xattrs == 0 {
+            return Ok(true);
+        }
+        let group = self.group(inode);
+        let (from, to) = (xattr_key(inode, 0, 0, 0), inode_key(InodeNo(inode.0 + 1)));
+        let rows = self.store.range(group, XATTR, &from, &to, STEP_ATTRIBUTES)?;
+        let done = rows.len() < STEP_ATTRIBUTES;
+        for (key, _) in rows {
+            change.tx.delete(group, XATTR, key);
+        }
+        Ok(done)
+    }
+
+    fn erase(&self, change: &mut Change, inode: InodeNo, record: &Record) {
+        let group = self.group(inode);
+        change.tx.delete(group, ORPHAN, number_key(inode));
+        if record.has(FLAG_TRUNCATING) {
+            change.tx.delete(group, INTENT, number_key(inode));
+        }
+        change.erase(inode);
+    }
+
+    /// Looks at a few more rows of what earlier mounts left; false when all were looked at.
+    fn step_scan(&self) -> Result<bool> {
+        let mut scan = self.backlog.scan.lock();
+        let Some(at) = &mut *scan else { return Ok(false) };
+        let rows = self.store.range(Group(at.group), at.table, &at.from, &[], SCAN_ROWS)?;
+        for (key, _) in &rows {
+            let inode = decode_inode_key(key)?;
+            let work = if at.table == ORPHAN { Work::Reap(inode) } else { Work::Trim(inode) };
+            self.backlog.push(work);
+        }
+        match rows.last() {
+            Some((key, _)) => at.from = [key.as_slice(), &[0]].concat(),
+            None => *scan = at.next(self.store.info().groups),
+        }
+        Ok(true)
+    }
+}
+
+impl Scan {
+    fn next(&self, groups: u16) -> Option<Scan> {
+        match self.table {
+            ORPHAN => Some(Scan { group: self.group, table: INTENT, from: Vec::new() }),
+            _ if self.group + 1 < groups => {
+                Some(Scan { group: self.group + 1, table: ORPHAN, from: Vec::new() })
+            }
+            _ => None,
+        }
+    }
+}

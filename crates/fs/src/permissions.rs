@@ -1,0 +1,78 @@
+//! Who may do what. A caller that the kernel has checked already may do everything.
+
+use crate::errno::{FsError, Result};
+use crate::format::Record;
+use crate::types::{Caller, Kind};
+
+pub(crate) const READ: u16 = 4;
+pub(crate) const WRITE: u16 = 2;
+pub(crate) const EXECUTE: u16 = 1;
+
+pub(crate) const SET_UID: u16 = 0o4000;
+pub(crate) const SET_GID: u16 = 0o2000;
+pub(crate) const STICKY: u16 = 0o1000;
+
+/// Whether the permission bits give the caller all of `wanted`. The first class that fits decides.
+pub(crate) fn check_access(who: &Caller, record: &Record, wanted: u16) -> Result<()> {
+    if who.checked {
+        return Ok(());
+    }
+    if who.is_root() {
+        let anybody_executes = record.permissions & 0o111 != 0 || record.kind == Kind::Directory;
+        return if wanted & EXECUTE == 0 || anybody_executes { Ok(()) } else { Err(FsError::Access) };
+    }
+    let class = if who.uid == record.uid {
+        record.permissions >> 6
+    } else if who.in_group(record.gid) {
+        record.permissions >> 3
+    } else {
+        record.permissions
+    };
+    if class & wanted == wanted { Ok(()) } else { Err(FsError::Access) }
+}
+
+/// Only the owner and root.
+pub(crate) fn check_owner(who: &Caller, record: &Record) -> Result<()> {
+    let may = who.checked || who.is_root() || who.uid == record.uid;
+    if may { Ok(()) } else { Err(FsError::NotPermitted) }
+}
+
+/// Only root.
+pub(crate) fn check_root(who: &Caller) -> Result<()> {
+    if who.checked || who.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
+}
+
+/// Whether the caller may take a name of `victim` out of `directory`.
+pub(crate) fn check_remove(who: &Caller, directory: &Record, victim: &Record) -> Result<()> {
+    check_access(who, directory, WRITE | EXECUTE)?;
+    let sticky = directory.permissions & STICKY != 0;
+    if sticky && who.uid != directory.uid { check_owner(who, victim) } else { Ok(()) }
+}
+
+/// The permission bits of a file after somebody other than root has written to it, or anybody has
+/// changed its owner: a program does not keep the right to run as another.
+pub(crate) fn without_set_id(record: &Record) -> u16 {
+    let group_executes = record.permissions & 0o010 != 0;
+    let dropped = if group_executes { SET_UID | SET_GID } else { SET_UID };
+    if record.kind == Kind::File { record.permissions & !dropped } else { record.permissions }
+}
+
+/// Group and permission bits of what `who` makes in `directory`.
+pub(crate) fn inherited(who: &Caller, directory: &Record, kind: Kind, permissions: u16) -> (u32, u16) {
+    let mut permissions = permissions & 0o7777 & !(who.umask & 0o777);
+    if directory.permissions & SET_GID == 0 {
+        return (who.gid, permissions);
+    }
+    if kind == Kind::Directory {
+        permissions |= SET_GID;
+    } else if permissions & (SET_GID | 0o010) == (SET_GID | 0o010)
+        && !who.is_root()
+        && !who.in_group(directory.gid)
+    {
+        permissions &= !SET_GID;
+    }
+    (directory.gid, permissions)
+}
+
+#[cfg(test)]
+mod tests;

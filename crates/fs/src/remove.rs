@@ -1,0 +1,94 @@
+//! Taking names away. These operations free space: they succeed on a full volume.
+
+use crate::change::Change;
+use crate::errno::{FsError, Result};
+use crate::format::{ORPHAN, Record, marker, number_key};
+use crate::inodes::{Locked, in_order};
+use crate::names::check_name;
+use crate::permissions::check_remove;
+use crate::types::{Caller, InodeNo, Kind};
+use crate::volume::Fs;
+
+impl Fs {
+    /// Takes away a name of anything but a directory. The inode goes with its last name and handle.
+    pub fn unlink(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Result<()> {
+        self.remove_name(who, parent, name, false)
+    }
+
+    /// Takes away an empty directory.
+    pub fn remove_directory(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Result<()> {
+        self.remove_name(who, parent, name, true)
+    }
+
+    fn remove_name(&self, who: &Caller, parent: InodeNo, name: &[u8], directory: bool) -> Result<()> {
+        check_name(name)?;
+        self.begin()?;
+        loop {
+            // Who may not search a directory is told so before whether the name is there.
+            self.check_search(who, parent)?;
+            let found = self.find(parent, name)?.ok_or(FsError::NotFound)?;
+            if found.inode == parent {
+                return Err(FsError::Io(format!("metadata is damaged: directory {} names itself", parent.0)));
+            }
+            let nodes = in_order(vec![self.node(parent)?, self.node(found.inode)?]);
+            let mut locked = Locked::lock(&nodes);
+            locked.directory(parent)?;
+            if self.find(parent, name)? != Some(found) {
+                continue;
+            }
+            let mut change = Change::reclaiming();
+            self.delete_name(&mut change.tx, parent, found.cookie);
+            let is_doomed = self.take_name(who, &mut change, &locked, parent, found.inode, directory)?;
+            self.commit(change, &mut locked)?;
+            drop(locked);
+            if is_doomed {
+                self.dispose(found.inode);
+            }
+            return Ok(());
+        }
+    }
+
+    fn take_name(
+        &self,
+        who: &Caller,
+        change: &mut Change,
+        locked: &Locked,
+        parent: InodeNo,
+        inode: InodeNo,
+        directory: bool,
+    ) -> Result<bool> {
+        let mut holder = locked.directory(parent)?.clone();
+        let record = locked.record(inode)?;
+        check_remove(who, &holder, record)?;
+        match (record.kind == Kind::Directory, directory) {
+            (false, true) => return Err(FsError::NotDirectory),
+            (true, false) => return Err(FsError::IsDirectory),
+            (true, true) if record.size > 0 => return Err(FsError::NotEmpty),
+            _ => {}
+        }
+        holder.lose_entry(directory)?;
+        holder.touch(self.clock.now());
+        change.save(parent, holder);
+        Ok(self.drop_name(change, locked, inode))
+    }
+
+    /// Adds to `change` that the inode loses a name. True when that was the last and nobody has it
+    /// open: then the caller disposes of it after the commit.
+    pub(crate) fn drop_name(&self, change: &mut Change, locked: &Locked, inode: InodeNo) -> bool {
+        let mut record: Record = locked.record(inode).expect("the caller has looked at it").clone();
+        record.links = if record.kind == Kind::Directory { 0 } else { record.links.saturating_sub(1) };
+        record.changed = self.clock.now();
+        if record.links > 0 {
+            change.save(inode, record);
+            return false;
+        }
+        let is_closed = locked.is_closed(inode);
+        if is_closed && record.has_no_blocks() && record.xattrs == 0 {
+            change.erase(inode);
+            return false;
+        }
+        change.tx.put(self.group(inode), ORPHAN, number_key(inode), marker());
+        change.save(inode, record);
+        is_closed
+    }
+}

@@ -1,0 +1,208 @@
+//! Background work: what there is to do, the threads that do it, and errors that nobody waited for.
+//!
+//! Logic owns no threads. [`Fs::step`] does one piece of everything there is; the simulator calls
+//! it, and so do the threads that [`Fs::start`] begins. There are two, so that a long piece of
+//! collection does not hold up the commit interval. They hold the volume only while they work:
+//! a volume that is dropped without `unmount` ends as if the process had been killed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use rt::sync::{Condvar, Mutex};
+use rt::thread::JoinHandle;
+use tree::Step;
+
+use crate::errno::{FsError, Result};
+use crate::volume::Fs;
+
+/// How long an idle thread sleeps when nothing wakes it.
+const IDLE: Duration = Duration::from_millis(250);
+/// How long a thread waits after an error.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// No change waits to be made durable.
+const NOTHING: u64 = u64::MAX;
+
+/// What a thread does over and over.
+type Work = fn(&Fs) -> Result<Step>;
+
+/// The state of background work.
+pub(crate) struct Runtime {
+    commit_interval_ns: u64,
+    /// When the oldest change that may not be durable was made (monotonic), or [`NOTHING`].
+    oldest_ns: AtomicU64,
+    /// Errors of the volume so far.
+    errors: AtomicU64,
+    last_error: Mutex<Option<FsError>>,
+    signal: Arc<Signal>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Wakes and ends threads.
+#[derive(Default)]
+struct Signal {
+    state: Mutex<SignalState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct SignalState {
+    stopped: bool,
+    /// Counts wakes, so that one that comes while a thread works is not lost.
+    wakes: u64,
+}
+
+impl Signal {
+    /// Waits for a wake after number `seen`; the number now, or None when stopped.
+    fn wait(&self, seen: u64, timeout: Duration) -> Option<u64> {
+        let mut state = self.state.lock();
+        if !state.stopped && state.wakes == seen {
+            self.changed.wait_for(&mut state, timeout);
+        }
+        if state.stopped { None } else { Some(state.wakes) }
+    }
+}
+
+impl Runtime {
+    pub(crate) fn new(commit_interval_ns: u64) -> Self {
+        Runtime {
+            commit_interval_ns,
+            oldest_ns: AtomicU64::new(NOTHING),
+            errors: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+            signal: Arc::default(),
+            threads: Mutex::default(),
+        }
+    }
+
+    /// A change was committed.
+    pub(crate) fn committed(&self, now_ns: u64) {
+        self.oldest_ns.fetch_min(now_ns, Ordering::SeqCst);
+    }
+
+    /// Whether the oldest change has waited for the commit interval. Then the caller makes
+    /// everything durable.
+    fn take_due(&self, now_ns: u64) -> bool {
+        let oldest = self.oldest_ns.load(Ordering::SeqCst);
+        if oldest == NOTHING || now_ns.saturating_sub(oldest) < self.commit_interval_ns {
+            return false;
+        }
+        self.oldest_ns.compare_exchange(oldest, NOTHING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// There is work.
+    pub(crate) fn wake(&self) {
+        self.signal.state.lock().wakes += 1;
+        self.signal.changed.notify_all();
+    }
+
+    /// Something failed that the caller of no operation may hear of.
+    pub(crate) fn failed(&self, error: &FsError) {
+        *self.last_error.lock() = Some(error.clone());
+        self.errors.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Failures so far.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn last_error(&self) -> FsError {
+        self.last_error.lock().clone().unwrap_or_else(|| FsError::Io("the volume failed".to_owned()))
+    }
+
+    /// Asks the threads to end.
+    pub(crate) fn stop(&self) {
+        self.signal.state.lock().stopped = true;
+        self.signal.changed.notify_all();
+    }
+
+    /// Waits until they have.
+    pub(crate) fn stop_and_join(&self) {
+        self.stop();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread of the volume panicked");
+            }
+        }
+    }
+}
+
+impl Fs {
+    /// Starts the threads that call `step`; they end with `unmount`, or when the volume is dropped.
+    pub fn start(self: &Arc<Self>) -> Result<()> {
+        let works: [(&str, Work); 2] =
+            [("polder-commit", Fs::step_commits), ("polder-clean", Fs::step_space)];
+        let mut threads = self.runtime.threads.lock();
+        if !threads.is_empty() || self.read_only {
+            return Ok(());
+        }
+        for (name, work) in works {
+            let (fs, signal) = (Arc::downgrade(self), self.runtime.signal.clone());
+            let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns).max(IDLE / 25));
+            let thread = rt::thread::spawn(name, move || run(&fs, &signal, work, idle))
+                .map_err(|error| FsError::Io(format!("cannot start a thread: {error}")))?;
+            threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// One piece of background work: commit interval, checkpoint, cleaning, GC, orphans, intents.
+    pub fn step(&self) -> Result<Step> {
+        let steps = [self.step_commits()?, self.step_space()?];
+        Ok(if steps.contains(&Step::Worked) { Step::Worked } else { Step::Idle })
+    }
+
+    /// Commit interval, checkpoints, cleaning of metadata.
+    fn step_commits(&self) -> Result<Step> {
+        if self.is_read_only() {
+            return Ok(Step::Idle);
+        }
+        let due = self.runtime.take_due(self.clock.monotonic_ns());
+        if due {
+            self.note_failure(self.sync())?;
+        }
+        let step = self.note_failure(self.store.step().map_err(FsError::from))?;
+        Ok(if due { Step::Worked } else { step })
+    }
+
+    /// Deletions, garbage collection, writeback.
+    fn step_space(&self) -> Result<Step> {
+        if self.is_read_only() {
+            return Ok(Step::Idle);
+        }
+        let worked = self.note_failure(self.step_backlog())?;
+        let step = self.note_failure(self.extents.step().map_err(FsError::from))?;
+        Ok(if worked { Step::Worked } else { step })
+    }
+
+    /// A lack of space is met by those who need some; what else fails here is told to every handle.
+    fn note_failure<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && *error != FsError::NoSpace
+        {
+            self.runtime.failed(error);
+        }
+        result
+    }
+}
+
+fn run(fs: &Weak<Fs>, signal: &Signal, work: Work, idle: Duration) {
+    let mut seen = 0;
+    loop {
+        let Some(held) = fs.upgrade() else { return };
+        let wait = match work(&held) {
+            Ok(Step::Worked) => Duration::ZERO,
+            Ok(Step::Idle) => idle,
+            Err(error) => {
+                tracing::warn!("background work failed: {error}");
+                AFTER_ERROR
+            }
+        };
+        drop(held);
+        match signal.wait(if wait.is_zero() { u64::MAX } else { seen }, wait) {
+            Some(wakes) => seen = wakes,
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Sizes of files.
+//!
+//! A size never covers bytes that were not written except as zeros. Three things could break that:
+//! blocks beyond the end that are still being removed (`FLAG_TRUNCATING`), bytes behind the end in
+//! the last block (`FLAG_TAIL_STALE`, after a truncation within a block), and contents that move
+//! from the record to blocks. So whatever lets a file grow first calls [`Fs::prepare_growth`].
+//!
+//! Truncation needs no space: it changes the record and removes a first few hundred extents in one
+//! transaction; the rest is an intent that later steps, or the next mount's, go on with.
+
+use extent::MapLock;
+
+use crate::change::Change;
+use crate::errno::{FsError, Result};
+use crate::format::{
+    FILE_SIZE_MAX, FLAG_INLINE, FLAG_TAIL_STALE, FLAG_TRUNCATING, INTENT, Record, marker, number_key,
+};
+use crate::inodes::Locked;
+use crate::orphan::Work;
+use crate::types::InodeNo;
+use crate::volume::Fs;
+
+/// Extents that one transaction removes.
+pub(crate) const STEP_EXTENTS: usize = 256;
+
+impl Fs {
+    /// What must happen in transactions of its own before `resize`.
+    pub(crate) fn prepare_resize(&self, locked: &mut Locked, inode: InodeNo, size: u64) -> Result<()> {
+        if size > FILE_SIZE_MAX {
+            return Err(FsError::TooLarge);
+        }
+        if size > locked.record(inode)?.size { self.prepare_growth(locked, inode, size) } else { Ok(()) }
+    }
+
+    /// Adds a new size to a change. Hold what it returns until the change is committed.
+    pub(crate) fn resize(
+        &self,
+        change: &mut Change,
+        inode: InodeNo,
+        record: &mut Record,
+        size: u64,
+    ) -> Result<Option<MapLock<'_>>> {
+        let shrinks = size < record.size;
+        record.size = size;
+        if record.has(FLAG_INLINE) {
+            record.content.resize(size as usize, 0);
+            return Ok(None);
+        }
+        if shrinks { self.remove_beyond_end(change, inode, record).map(Some) } else { Ok(None) }
+    }
+
+    fn remove_beyond_end(
+        &self,
+        change: &mut Change,
+        inode: InodeNo,
+        record: &mut Record,
+    ) -> Result<MapLock<'_>> {
+        let block = u64::from(self.extents.block_size());
+        record.set(FLAG_TAIL_STALE, !record.size.is_multiple_of(block));
+        let from = record.size.div_ceil(block);
+        let object = Self::object(inode);
+        let (map, done) = self.extents.remove(&mut change.tx, object, from, u64::MAX, STEP_EXTENTS)?;
+        record.add_blocks(self.blocks_added(change)?);
+        match (done, record.has(FLAG_TRUNCATING)) {
+            (true, true) => change.tx.delete(self.group(inode), INTENT, number_key(inode)),
+            (false, false) => change.tx.put(self.group(inode), INTENT, number_key(inode), marker()),
+            _ => {}
+        }
+        record.set(FLAG_TRUNCATING, !done);
+        if !done {
+            self.backlog.push(Work::Trim(inode));
+        }
+        if done && record.size == 0 {
+            record.set(FLAG_INLINE, true);
+        }
+        Ok(map)
+    }
+
+    /// Removes more of what lies beyond the end; true when there is nothing left.
+    pub(crate) fn trim(&self, locked: &mut Locked, inode: InodeNo) -> Result<bool> {
+        let mut record = match locked.record(inode) {
+            Ok(record) if record.has(FLAG_TRUNCATING) => record.clone(),
+            _ => return Ok(true),
+        };
+        let was_stale = record.has(FLAG_TAIL_STALE);
+        let mut change = Change::reclaiming();
+        let map = self.remove_beyond_end(&mut change, inode, &mut record)?;
+        record.set(FLAG_TAIL_STALE, was_stale);
+        let done = !record.has(FLAG_TRUNCATING);
+        change.save(inode, record);
+        self.commit(change, locked)?;
+        drop(map);
+        Ok(done)
+    }
+
+    /// Makes it safe that the file's size grows beyond its end, up to `end`.
+    pub(crate) fn prepare_growth(&self, locked: &mut Locked, inode: InodeNo, end: u64) -> Result<()> {
+        while !self.trim(locked, inode)? {}
+        let record = locked.record(inode)?;
+        if record.has(FLAG_INLINE) {
+            return if end > self.inline_bytes_max() as u64 { self.spill(locked, inode) } else { Ok(()) };
+        }
+        if record.has(FLAG_TAIL_STALE) { self.zero_tail(locked, inode) } else { Ok(()) }
+    }
+
+    /// Moves contents from the record to blocks.
+    pub(crate) fn spill(&self, locked: &mut Locked, inode: InodeNo) -> Result<()> {
+        let mut record = locked.record(inode)?.clone();
+        if !record.has(FLAG_INLINE) {
+            return Ok(());
+        }
+        let content = std::mem::take(&mut record.content);
+        record.set(FLAG_INLINE, false);
+        let mut change = Change::new();
+        let written = match content.is_empty() {
+            true => None,
+            false => Some(self.extents.write(Self::object(inode), record.hint(), 0, &content, 0)?),
+        };
+        let map = written.map(|written| self.extents.insert(&mut change.tx, written)).transpose()?;
+        record.add_blocks(self.blocks_added(&change)?);
+        change.save(inode, record);
+        self.commit(change, locked)?;
+        drop(map);
+        Ok(())
+    }
+
+    /// Makes the rest of the last block zeros.
+    fn zero_tail(&self, locked: &mut Locked, inode: InodeNo) -> Result<()> {
+        let block = u64::from(self.extents.block_size());
+        let size = locked.record(inode)?.size;
+        self.zero_bytes(locked, inode, size, size.next_multiple_of(block))?;
+        let mut record = locked.record(inode)?.clone();
+        record.set(FLAG_TAIL_STALE, false);
+        let mut change = Change::new();
+        change.save(inode, record);
+        self.commit(change, locked)?;
+        Ok(())
+    }
+
+    /// Writes zeros over [from, to), where there is data. At most a block or two.
+    pub(crate) fn zero_bytes(&self, locked: &mut Locked, inode: InodeNo, from: u64, to: u64) -> Result<()> {
+        let object = Self::object(inode);
+        let block = u64::from(self.extents.block_size());
+        let first_block = from - from % block;
+        if from == to || self.extents.next_data(object, first_block)?.is_none_or(|data| data >= to) {
+            return Ok(());
+        }
+        let mut record = locked.record(inode)?.clone();
+        let zeros = vec![0; (to - from) as usize];
+        let written = self.extents.write(object, record.hint(), from, &zeros, record.size)?;
+        let mut change = Change::new();
+        let map = self.extents.insert(&mut change.tx, written)?;
+        record.add_blocks(self.blocks_added(&change)?);
+        change.save(inode, record);
+        self.commit(change, locked)?;
+        drop(map);
+        Ok(())
+    }
+}

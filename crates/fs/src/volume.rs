@@ -1,0 +1,286 @@
+//! A volume in use: making, mounting, unmounting, and what is known of it as a whole.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use extent::{Extents, Recovering};
+use rt::sync::Mutex;
+use rt::{Clock, Timestamp};
+use tree::{Config, Group, Store};
+use zone::Device;
+
+use crate::errno::{FsError, Result};
+use crate::format::{Damaged, FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
+use crate::inodes::{Inodes, Node};
+use crate::numbers::Numbers;
+use crate::orphan::Backlog;
+use crate::runtime::Runtime;
+use crate::types::{FormatOptions, InodeNo, Kind, MountOptions, StatFs, VolumeInfo};
+
+const PAGE_SIZE: u32 = 16 << 10;
+const GROUPS: u16 = 8;
+const LABEL_MAX: usize = 64;
+/// Memory of the node cache for each record that is kept beside it: records take about a tenth.
+const CACHE_BYTES_PER_NODE: u64 = 4096;
+const NODES_MIN: u64 = 256;
+const NODES_MAX: u64 = 1 << 20;
+
+/// A mounted volume. One process has it; any number of threads may call.
+pub struct Fs {
+    pub(crate) store: Arc<Store>,
+    pub(crate) extents: Arc<Extents>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) inodes: Inodes,
+    pub(crate) numbers: Numbers,
+    pub(crate) backlog: Backlog,
+    pub(crate) runtime: Runtime,
+    /// Held by whoever moves a directory into another: only then do ancestors change. Taken before
+    /// any inode's lock.
+    pub(crate) directory_moves: Mutex<()>,
+    pub(crate) user_bytes: AtomicU64,
+    /// Tells this mount from others; the inodes that it makes carry it.
+    pub(crate) generation: u32,
+    pub(crate) read_only: bool,
+    /// For handles, which must not keep the volume.
+    pub(crate) me: Weak<Fs>,
+}
+
+impl Fs {
+    /// Makes an empty volume with a root directory. What the device held is lost.
+    pub fn format(device: &Arc<dyn Device>, options: &FormatOptions, clock: &dyn Clock) -> Result<()> {
+        let block_size = device.geometry().block_size;
+        if options.label.len() > LABEL_MAX || options.groups == Some(0) {
+            return Err(FsError::Invalid);
+        }
+        let tree_options = tree::FormatOptions {
+            fs_id: options.fs_id,
+            label: options.label.clone(),
+            page_size: options.page_size.unwrap_or(PAGE_SIZE.max(block_size)),
+            groups: options.groups.unwrap_or(GROUPS),
+            created_ns: clock.now().0,
+        };
+        Store::format(device, &tree_options)?;
+        let mut recovering = Recovering::new(device.clone());
+        let config = Config { cache_bytes: 1 << 20, read_only: false };
+        let (store, _) = Store::open(device.clone(), &config, &mut recovering)?;
+        let store = Arc::new(store);
+        let _extents = Extents::open(store.clone(), recovering)?;
+        make_root(&store, options, clock.now())?;
+        Ok(store.close()?)
+    }
+
+    /// Recovers and opens; starts no thread.
+    pub fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<(Arc<Fs>, tree::Recovery)> {
+        let mut recovering = Recovering::new(device.clone());
+        let config = Config { cache_bytes: options.cache_bytes, read_only: options.read_only };
+        let (store, recovery) = Store::open(device, &config, &mut recovering)?;
+        let store = Arc::new(store);
+        let extents = Extents::open(store.clone(), recovering)?;
+        let groups = store.info().groups;
+        let nodes_max = (options.cache_bytes / CACHE_BYTES_PER_NODE).clamp(NODES_MIN, NODES_MAX) as usize;
+        let fs = Arc::new_cyclic(|me| Fs {
+            store,
+            extents,
+            inodes: Inodes::new(nodes_max),
+            numbers: Numbers::new(groups),
+            backlog: Backlog::new(options.read_only),
+            runtime: Runtime::new(options.commit_interval_ns),
+            // Microseconds tell mounts apart; that they come round every hour is no concern.
+            generation: (options.clock.now().0 / 1000) as u32,
+            clock: options.clock,
+            directory_moves: Mutex::new(()),
+            user_bytes: AtomicU64::new(0),
+            read_only: options.read_only,
+            me: me.clone(),
+        });
+        if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
+            return Err(Damaged("there is no root directory: run `polder check`").into());
+        }
+        Ok((fs, recovery))
+    }
+
+    /// Ends the threads, makes everything durable and closes the volume, so that the next mount
+    /// replays nothing. Handles that are still open are of no use afterwards.
+    pub fn unmount(&self) -> Result<()> {
+        self.runtime.stop_and_join();
+        if self.read_only {
+            return Ok(());
+        }
+        self.store.sync(self.store.last_lsn())?;
+        Ok(self.store.close()?)
+    }
+
+    /// Everything that has reached Polder becomes durable.
+    pub fn sync(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        Ok(self.store.sync(self.store.last_lsn())?)
+    }
+
+    /// Sizes of the volume.
+    pub fn statfs(&self) -> Result<StatFs> {
+        let space = self.extents.space();
+        let block = u64::from(space.block_size);
+        Ok(StatFs {
+            block_size: space.block_size,
+            blocks: space.total / block,
+            free: space.total.saturating_sub(space.live) / block,
+            available: space.available / block,
+            files: 0,
+            files_free: 0,
+            name_max: NAME_MAX as u32,
+        })
+    }
+
+    /// What was decided when the volume was made.
+    pub fn volume_info(&self) -> VolumeInfo {
+        let info = self.store.info();
+        VolumeInfo {
+            label: info.label.clone(),
+            fs_id: info.fs_id,
+            created: Timestamp(info.created_ns),
+            block_size: self.extents.block_size(),
+            page_size: info.page_size,
+            groups: info.groups,
+            inline_bytes_max: self.inline_bytes_max(),
+            format_version: zone::format::FORMAT_VERSION,
+        }
+    }
+
+    /// Where the space is.
+    pub fn space(&self) -> extent::Space {
+        self.extents.space()
+    }
+
+    /// The data below.
+    pub fn extents(&self) -> &Arc<Extents> {
+        &self.extents
+    }
+
+    /// The metadata below.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Bytes that users have written since the mount: the denominator of write amplification.
+    pub fn user_bytes_written(&self) -> u64 {
+        self.user_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Inodes in memory.
+    pub fn inodes_cached(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// Whether the volume takes no changes: mounted so, or latched.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only || self.store.latched().is_some()
+    }
+
+    /// The inode, read if it is not in memory; whether it exists is seen in its state.
+    pub(crate) fn node(&self, inode: InodeNo) -> Result<Arc<Node>> {
+        use crate::inodes::State;
+        let node = self.inodes.node(inode);
+        if matches!(*node.state.read(), State::Unknown) {
+            let mut state = node.state.write();
+            if matches!(*state, State::Unknown) {
+                *state = match self.store.get(self.group(inode), INODE, &inode_key(inode))? {
+                    Some(bytes) => State::Present(Record::decode(&bytes)?),
+                    None => State::Gone(None),
+                };
+            }
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn group(&self, inode: InodeNo) -> Group {
+        self.store.group_of(inode.0)
+    }
+
+    /// Contents of up to this many bytes lie in the inode's record.
+    pub(crate) fn inline_bytes_max(&self) -> usize {
+        INLINE_MAX.min(self.store.value_max() - size_of::<InodeHeader>())
+    }
+
+    /// Begins an operation that changes something.
+    pub(crate) fn begin(&self) -> Result<()> {
+        if self.is_read_only() { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Begins an operation that takes space. No inode is locked yet: this may clean and collect.
+    pub(crate) fn begin_growing(&self) -> Result<()> {
+        self.begin()?;
+        Ok(self.extents.admit()?)
+    }
+
+    /// Runs an operation that takes space; where there is none, deletes what waits to be deleted
+    /// and runs it again. The operation holds no lock when it returns.
+    pub(crate) fn with_room<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match operation() {
+                Err(FsError::NoSpace) if self.work_backlog()? => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Drop for Fs {
+    fn drop(&mut self) {
+        self.runtime.stop();
+    }
+}
+
+fn make_root(store: &Store, options: &FormatOptions, now: Timestamp) -> Result<()> {
+    let root = Record {
+        kind: Kind::Directory,
+        permissions: 0o755,
+        links: 2,
+        uid: options.uid,
+        gid: options.gid,
+        parent: InodeNo::ROOT,
+        ..Record::empty(now)
+    };
+    let mut tx = tree::Tx::new();
+    tx.put(store.group_of(InodeNo::ROOT.0), INODE, inode_key(InodeNo::ROOT), root.encode());
+    store.commit(tx)?;
+    Ok(())
+}
+
+impl Record {
+    /// An empty file without a name, made now.
+    pub(crate) fn empty(now: Timestamp) -> Record {
+        Record {
+            kind: Kind::File,
+            permissions: 0,
+            flags: 0,
+            links: 0,
+            uid: 0,
+            gid: 0,
+            device: 0,
+            generation: 0,
+            xattrs: 0,
+            size: 0,
+            blocks: 0,
+            parent: InodeNo(0),
+            accessed: now,
+            modified: now,
+            changed: now,
+            born: now,
+            lifetime: 0,
+            content: Vec::new(),
+        }
+    }
+
+    /// Contents changed.
+    pub(crate) fn touch(&mut self, now: Timestamp) {
+        self.modified = now;
+        self.changed = now;
+    }
+
+    /// Whether nothing but the record (and attributes) has to go when the inode does.
+    pub(crate) fn has_no_blocks(&self) -> bool {
+        self.kind != Kind::File || self.flags & FLAG_INLINE != 0
+    }
+}

@@ -1,0 +1,241 @@
+//! Extended attributes.
+//!
+//! An attribute is found by (inode, hash of its name, collision number). A value that does not fit
+//! in one row goes on in further parts. The inode counts its attributes, so that asking for one
+//! where there are none (the kernel does so at every write) costs nothing.
+
+use tree::Entry;
+
+use crate::change::Change;
+use crate::errno::{FsError, Result};
+use crate::format::{
+    Damaged, NAME_MAX, Record, VERSION, XATTR, XattrHead, XattrHeader, decode_xattr_key, inode_key, xattr_key,
+};
+use crate::inodes::Locked;
+use crate::names::hash_name;
+use crate::permissions::{READ, STICKY, WRITE, check_access, check_owner, check_root};
+use crate::types::{Caller, InodeNo, Kind};
+use crate::volume::Fs;
+
+/// Bytes of the longest value.
+pub const XATTR_VALUE_MAX: usize = 64 << 10;
+/// Attributes of one inode: their names fit in one `listxattr`.
+const XATTRS_MAX: u32 = 4096;
+const COLLISIONS: usize = 256;
+
+const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+
+/// Where an attribute is.
+struct Place {
+    hash: u64,
+    collision: u8,
+    /// Rows; 0: it is not there, and this is where it would go.
+    parts: u8,
+    value: Vec<u8>,
+}
+
+impl Fs {
+    /// The value of an attribute.
+    pub fn get_xattr(&self, who: &Caller, inode: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
+        let node = self.node(inode)?;
+        let state = node.state.read();
+        let record = state.record()?;
+        check_xattr(who, record, name, READ)?;
+        if record.xattrs == 0 {
+            return Err(FsError::NoAttribute);
+        }
+        let place = self.find_xattr(inode, name)?;
+        if place.parts == 0 { Err(FsError::NoAttribute) } else { Ok(place.value) }
+    }
+
+    /// Sets an attribute; `create`: it must not be there, `replace`: it must.
+    pub fn set_xattr(
+        &self,
+        who: &Caller,
+        inode: InodeNo,
+        name: &[u8],
+        value: &[u8],
+        create: bool,
+        replace: bool,
+    ) -> Result<()> {
+        if value.len() > XATTR_VALUE_MAX {
+            return Err(FsError::ArgumentTooLong);
+        }
+        self.with_room(|| {
+            self.begin_growing()?;
+            let node = self.node(inode)?;
+            let mut locked = Locked::one(&node);
+            let mut record = locked.record(inode)?.clone();
+            check_xattr(who, &record, name, WRITE)?;
+            let place = self.find_xattr(inode, name)?;
+            match place.parts {
+                0 if replace => return Err(FsError::NoAttribute),
+                0 if record.xattrs >= XATTRS_MAX => return Err(FsError::NoSpace),
+                0 => record.xattrs += 1,
+                _ if create => return Err(FsError::Exists),
+                _ => {}
+            }
+            check_acl(&record, name, value)?;
+            if name == ACL_ACCESS {
+                record.permissions = crate::acl::permissions_of(value, record.permissions);
+            }
+            record.changed = self.clock.now();
+            let mut change = Change::new();
+            self.put_xattr(&mut change, inode, &place, name, value);
+            change.save(inode, record);
+            self.commit(change, &mut locked)?;
+            Ok(())
+        })
+    }
+
+    /// The names of all attributes, in no order.
+    pub fn list_xattrs(&self, inode: InodeNo) -> Result<Vec<Vec<u8>>> {
+        let node = self.node(inode)?;
+        let state = node.state.read();
+        if state.record()?.xattrs == 0 {
+            return Ok(Vec::new());
+        }
+        let (from, to) = (xattr_key(inode, 0, 0, 0), inode_key(InodeNo(inode.0 + 1)));
+        let mut names = Vec::new();
+        for (key, value) in self.store.range(self.group(inode), XATTR, &from, &to, usize::MAX)? {
+            if decode_xattr_key(&key)?.3 == 0 {
+                names.push(XattrHead::decode(&value)?.name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Takes an attribute away.
+    pub fn remove_xattr(&self, who: &Caller, inode: InodeNo, name: &[u8]) -> Result<()> {
+        self.begin()?;
+        let node = self.node(inode)?;
+        let mut locked = Locked::one(&node);
+        let mut record = locked.record(inode)?.clone();
+        check_xattr(who, &record, name, WRITE)?;
+        let place = self.find_xattr(inode, name)?;
+        if place.parts == 0 {
+            return Err(FsError::NoAttribute);
+        }
+        record.xattrs = record.xattrs.saturating_sub(1);
+        record.changed = self.clock.now();
+        let mut change = Change::reclaiming();
+        for part in 0..place.parts {
+            let key = xattr_key(inode, place.hash, place.collision, part);
+            change.tx.delete(self.group(inode), XATTR, key);
+        }
+        change.save(inode, record);
+        self.commit(change, &mut locked)?;
+        Ok(())
+    }
+
+    fn find_xattr(&self, inode: InodeNo, name: &[u8]) -> Result<Place> {
+        let hash = hash_name(&self.store.info().secret, name);
+        let from = xattr_key(inode, hash, 0, 0);
+        let to = match hash.checked_add(1) {
+            Some(next) => xattr_key(inode, next, 0, 0),
+            None => inode_key(InodeNo(inode.0 + 1)),
+        };
+        let rows = self.store.range(self.group(inode), XATTR, &from, &to, usize::MAX)?;
+        let mut free = 0;
+        let mut rows = rows.as_slice();
+        while let Some((key, value)) = rows.first() {
+            let (_, _, collision, _) = decode_xattr_key(key)?;
+            let head = XattrHead::decode(value)?;
+            let parts = usize::from(head.parts).min(rows.len());
+            if head.name == name {
+                let value = join(&head, &rows[1..parts])?;
+                return Ok(Place { hash, collision, parts: head.parts, value });
+            }
+            if usize::from(collision) == free {
+                free += 1;
+            }
+            rows = &rows[parts..];
+        }
+        if free == COLLISIONS {
+            return Err(FsError::NoSpace);
+        }
+        Ok(Place { hash, collision: free as u8, parts: 0, value: Vec::new() })
+    }
+
+    fn put_xattr(&self, change: &mut Change, inode: InodeNo, place: &Place, name: &[u8], value: &[u8]) {
+        let row_max = self.store.value_max();
+        let in_head = value.len().min(row_max - size_of::<XattrHeader>() - name.len());
+        let (head, rest) = value.split_at(in_head);
+        let parts = 1 + rest.chunks(row_max - 1).len();
+        let head = XattrHead {
+            parts: u8::try_from(parts).expect("64 KiB are fewer than 256 rows of any page size"),
+            value_length: u32::try_from(value.len()).expect("values are at most 64 KiB"),
+            name: name.to_vec(),
+            bytes: head.to_vec(),
+        };
+        let group = self.group(inode);
+        let key = |part: usize| xattr_key(inode, place.hash, place.collision, part as u8);
+        change.tx.put(group, XATTR, key(0), head.encode());
+        for (part, bytes) in (1..).zip(rest.chunks(row_max - 1)) {
+            change.tx.put(group, XATTR, key(part), [&[VERSION], bytes].concat());
+        }
+        for part in parts..usize::from(place.parts) {
+            change.tx.delete(group, XATTR, key(part));
+        }
+    }
+}
+
+fn join(head: &XattrHead, rest: &[Entry]) -> Result<Vec<u8>> {
+    let mut value = head.bytes.clone();
+    for (_, part) in rest {
+        match part.split_first() {
+            Some((&VERSION, bytes)) => value.extend_from_slice(bytes),
+            _ => return Err(Damaged("a part of an extended attribute has an unknown version").into()),
+        }
+    }
+    let complete = rest.len() + 1 == usize::from(head.parts) && value.len() == head.value_length as usize;
+    if complete { Ok(value) } else { Err(Damaged("an extended attribute is not complete").into()) }
+}
+
+/// Who may read or write attributes of which namespace.
+fn check_xattr(who: &Caller, record: &Record, name: &[u8], access: u16) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
+        return Err(FsError::Range);
+    }
+    let is_read = access == READ;
+    if name.starts_with(b"user.") {
+        check_user_xattr(who, record, name, access)
+    } else if name.starts_with(b"trusted.") {
+        check_root(who).map_err(|refused| if is_read { FsError::NoAttribute } else { refused })
+    } else if name.starts_with(b"security.") {
+        if is_read { Ok(()) } else { check_root(who) }
+    } else if name == ACL_ACCESS || name == ACL_DEFAULT {
+        if is_read { Ok(()) } else { check_owner(who, record) }
+    } else {
+        Err(FsError::NotSupported)
+    }
+}
+
+/// Only what permission bits protect has attributes of users; in a sticky directory they are its
+/// owner's.
+fn check_user_xattr(who: &Caller, record: &Record, name: &[u8], access: u16) -> Result<()> {
+    if name.len() == b"user.".len() {
+        return Err(FsError::Invalid);
+    }
+    if !matches!(record.kind, Kind::File | Kind::Directory) {
+        return Err(if access == READ { FsError::NoAttribute } else { FsError::NotPermitted });
+    }
+    if access == WRITE && record.kind == Kind::Directory && record.permissions & STICKY != 0 {
+        check_owner(who, record)?;
+    }
+    check_access(who, record, access)
+}
+
+/// Lists that are no lists are refused, and default lists on what hands nothing down.
+fn check_acl(record: &Record, name: &[u8], value: &[u8]) -> Result<()> {
+    if name != ACL_ACCESS && name != ACL_DEFAULT {
+        return Ok(());
+    }
+    match record.kind {
+        Kind::Symlink => Err(FsError::NotSupported),
+        kind if name == ACL_DEFAULT && kind != Kind::Directory => Err(FsError::Access),
+        _ if crate::acl::is_valid(value) => Ok(()),
+        _ => Err(FsError::Invalid),
+    }
+}

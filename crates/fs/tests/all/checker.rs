@@ -1,0 +1,286 @@
+//! Every finding of the checker, each with the damage that it is for.
+
+use extent::Object;
+use extent::format::RESIDENT;
+use fs::format::{
+    self, DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, XATTR,
+    XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
+};
+use fs::{Caller, Finding, InodeNo, Kind, NameFinding};
+use tree::{Group, Table, Tx};
+
+use crate::support::{Volume, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const NOBODY: InodeNo = InodeNo(4 * 100);
+
+/// A volume with a directory `d` that holds a directory `e` and a file `f` of some blocks.
+struct Sound {
+    volume: Volume,
+    d: InodeNo,
+    e: InodeNo,
+    f: InodeNo,
+}
+
+impl Sound {
+    fn new() -> Self {
+        let volume = Volume::new();
+        let d = volume.directory(ROOT, "d");
+        let e = volume.directory(d, "e");
+        let handle = volume.file(d, "f");
+        volume.write(&handle, 0, &pattern(1, 50_000));
+        let f = handle.inode();
+        drop(handle);
+        volume.fs.set_xattr(&Caller::root(), f, b"user.a", b"1", false, false).unwrap();
+        volume.settle_and_check();
+        Sound { volume, d, e, f }
+    }
+
+    fn group(&self, inode: InodeNo) -> Group {
+        self.volume.fs.store().group_of(inode.0)
+    }
+
+    fn record(&self, inode: InodeNo) -> Record {
+        let bytes = self.volume.fs.store().get(self.group(inode), INODE, &inode_key(inode)).unwrap();
+        Record::decode(&bytes.expect("the inode exists")).unwrap()
+    }
+
+    fn put(&self, inode: InodeNo, table: Table, key: Vec<u8>, value: Vec<u8>) {
+        let mut tx = Tx::new();
+        tx.put(self.group(inode), table, key, value);
+        self.volume.fs.store().commit(tx).unwrap();
+    }
+
+    fn delete(&self, inode: InodeNo, table: Table, key: Vec<u8>) {
+        let mut tx = Tx::new();
+        tx.delete(self.group(inode), table, key);
+        self.volume.fs.store().commit(tx).unwrap();
+    }
+
+    fn change(&self, inode: InodeNo, change: impl FnOnce(&mut Record)) {
+        let mut record = self.record(inode);
+        change(&mut record);
+        self.put(inode, INODE, inode_key(inode), record.encode());
+    }
+
+    /// Key and entry of a name.
+    fn entry(&self, parent: InodeNo, name: &str) -> (Vec<u8>, Dirent) {
+        let store = self.volume.fs.store();
+        let (from, to) = (dirent_key(parent, 0), dirent_key(parent, u64::MAX));
+        let rows = store.range(self.group(parent), DIRENT, &from, &to, 100).unwrap();
+        let mut entries = rows.into_iter().map(|(key, value)| (key, Dirent::decode(&value).unwrap()));
+        entries.find(|(_, entry)| entry.name == name.as_bytes()).expect("the name is there")
+    }
+
+    /// What the checker finds in names, after a mount that remembers nothing.
+    #[track_caller]
+    fn finds(self, expected: &[NameFinding]) {
+        self.volume.fs.sync().unwrap();
+        let volume = self.volume.kill();
+        let found = volume.fs.check().unwrap();
+        for wanted in expected {
+            assert!(found.contains(&Finding::Names(wanted.clone())), "{wanted:?} is not in {found:?}");
+            assert!(!Finding::Names(wanted.clone()).to_string().is_empty());
+        }
+        let names = found.iter().filter(|finding| matches!(finding, Finding::Names(_))).count();
+        assert_eq!(names, expected.len(), "nothing else is found: {found:?}");
+    }
+}
+
+#[test]
+fn rows_that_mean_nothing() {
+    let sound = Sound::new();
+    sound.put(ROOT, INODE, inode_key(NOBODY), b"nonsense".to_vec());
+    sound.put(ROOT, ORPHAN, b"short".to_vec(), marker());
+    sound.finds(&[
+        NameFinding::Damaged { table: INODE.0, why: Damaged("an inode's record is too short") },
+        NameFinding::Damaged { table: ORPHAN.0, why: Damaged("a key is too short for an inode's number") },
+    ]);
+}
+
+#[test]
+fn a_row_in_another_group() {
+    let sound = Sound::new();
+    let elsewhere = InodeNo(sound.f.0 + 1);
+    let record = sound.record(sound.f).encode();
+    sound.delete(sound.f, INODE, inode_key(sound.f));
+    sound.put(elsewhere, INODE, inode_key(sound.f), record);
+    let f = sound.f;
+    sound.finds(&[NameFinding::Misplaced { table: INODE.0, inode: f }]);
+}
+
+#[test]
+fn a_number_that_was_never_handed_out() {
+    let sound = Sound::new();
+    let inode = InodeNo(sound.d.0 % 4 + 4 * 1_000_000);
+    let record =
+        Record { links: 0, size: 0, flags: FLAG_INLINE, xattrs: 0, blocks: 0, ..sound.record(sound.f) };
+    sound.put(inode, INODE, inode_key(inode), record.encode());
+    sound.put(inode, ORPHAN, number_key(inode), marker());
+    let volume = &sound.volume;
+    assert_eq!(volume.fs.check_names().unwrap(), [NameFinding::NumberBeyondRange { inode }]);
+}
+
+#[test]
+fn an_entry_of_what_is_no_directory() {
+    let sound = Sound::new();
+    let (key, entry) = sound.entry(sound.d, "f");
+    let cookie = u64::from_be_bytes(key[8..16].try_into().unwrap());
+    sound.put(sound.f, DIRENT, dirent_key(sound.f, cookie), entry.encode());
+    sound.change(sound.f, |record| record.links = 2);
+    let f = sound.f;
+    sound.finds(&[NameFinding::NoDirectory { parent: f, name: "f".into() }]);
+}
+
+#[test]
+fn a_name_of_no_inode_and_one_of_a_wrong_kind() {
+    let sound = Sound::new();
+    let (key, entry) = sound.entry(sound.d, "f");
+    sound.put(sound.d, DIRENT, key.clone(), Dirent { inode: NOBODY, ..entry.clone() }.encode());
+    sound.change(sound.f, |record| record.links = 0);
+    sound.put(sound.f, ORPHAN, number_key(sound.f), marker());
+    let d = sound.d;
+    sound.finds(&[NameFinding::NoInode { parent: d, name: "f".into(), inode: NOBODY }]);
+
+    let sound = Sound::new();
+    let (key, entry) = sound.entry(sound.d, "f");
+    sound.put(sound.d, DIRENT, key, Dirent { kind: Kind::Fifo, ..entry }.encode());
+    let (d, f) = (sound.d, sound.f);
+    sound.finds(&[NameFinding::WrongKind { parent: d, name: "f".into(), inode: f }]);
+}
+
+#[test]
+fn a_name_under_a_wrong_hash() {
+    let sound = Sound::new();
+    let (key, entry) = sound.entry(sound.d, "f");
+    sound.delete(sound.d, DIRENT, key);
+    sound.put(sound.d, DIRENT, dirent_key(sound.d, 1 << 40), entry.encode());
+    let d = sound.d;
+    sound.finds(&[NameFinding::WrongHash { parent: d, name: "f".into() }]);
+}
+
+#[test]
+fn a_directory_that_names_another_above_it() {
+    let sound = Sound::new();
+    sound.change(sound.e, |record| record.parent = ROOT);
+    let (d, e) = (sound.d, sound.e);
+    sound.finds(&[NameFinding::WrongParent { inode: e, stored: ROOT, found: d }]);
+}
+
+#[test]
+fn wrong_counts() {
+    let sound = Sound::new();
+    sound.change(sound.f, |record| {
+        record.links = 5;
+        record.xattrs = 0;
+    });
+    sound.change(sound.d, |record| {
+        record.links = 7;
+        record.size = 9;
+    });
+    let (d, f) = (sound.d, sound.f);
+    sound.finds(&[
+        NameFinding::WrongLinks { inode: f, stored: 5, counted: 1 },
+        NameFinding::WrongAttributes { inode: f, stored: 0, counted: 1 },
+        NameFinding::WrongLinks { inode: d, stored: 7, counted: 3 },
+        NameFinding::WrongEntries { inode: d, stored: 9, counted: 2 },
+    ]);
+}
+
+#[test]
+fn an_inode_without_a_name() {
+    let sound = Sound::new();
+    let (key, _) = sound.entry(sound.d, "f");
+    sound.delete(sound.d, DIRENT, key);
+    sound.change(sound.d, |record| record.size = 1);
+    let f = sound.f;
+    sound.finds(&[NameFinding::Nameless { inode: f }]);
+}
+
+#[test]
+fn directories_that_are_only_in_each_other() {
+    let sound = Sound::new();
+    let deep = sound.volume.directory(sound.e, "deep");
+    let (key, entry) = sound.entry(sound.d, "e");
+    let cookie = u64::from_be_bytes(key[8..16].try_into().unwrap());
+    sound.delete(sound.d, DIRENT, key);
+    sound.put(deep, DIRENT, dirent_key(deep, cookie), entry.encode());
+    sound.change(sound.d, |record| (record.size, record.links) = (1, 2));
+    sound.change(deep, |record| (record.size, record.links) = (1, 3));
+    sound.change(sound.e, |record| record.parent = deep);
+    let e = sound.e;
+    sound.finds(&[NameFinding::Detached { inode: e }, NameFinding::Detached { inode: deep }]);
+}
+
+#[test]
+fn orphans_that_are_none() {
+    let sound = Sound::new();
+    sound.put(NOBODY, ORPHAN, number_key(NOBODY), marker());
+    sound.put(sound.f, ORPHAN, number_key(sound.f), marker());
+    let f = sound.f;
+    sound.finds(&[
+        NameFinding::OrphanWithoutInode { inode: NOBODY },
+        NameFinding::OrphanWithName { inode: f },
+    ]);
+}
+
+#[test]
+fn intents_and_their_causes() {
+    let sound = Sound::new();
+    let other = sound.volume.file(sound.d, "other").inode();
+    sound.put(sound.f, INTENT, number_key(sound.f), marker());
+    sound.change(other, |record| record.flags |= FLAG_TRUNCATING);
+    let f = sound.f;
+    sound.finds(&[
+        NameFinding::IntentWithoutCause { inode: f },
+        NameFinding::CauseWithoutIntent { inode: other },
+    ]);
+}
+
+#[test]
+fn attributes_of_nobody() {
+    let sound = Sound::new();
+    let head = XattrHead { parts: 1, value_length: 1, name: b"user.a".to_vec(), bytes: b"1".to_vec() };
+    sound.put(NOBODY, XATTR, xattr_key(NOBODY, 1, 0, 0), head.encode());
+    sound.finds(&[NameFinding::AttributeWithoutInode { inode: NOBODY }]);
+}
+
+#[test]
+fn data_beyond_the_end() {
+    let sound = Sound::new();
+    sound.change(sound.f, |record| record.size = 4097);
+    let f = sound.f;
+    sound.finds(&[NameFinding::DataBeyondEnd { inode: f, block: 2 }]);
+}
+
+#[test]
+fn values_of_the_format_are_not_taken_from_a_newer_version() {
+    let sound = Sound::new();
+    let mut record = sound.record(sound.f).encode();
+    record[0] = format::VERSION + 1;
+    sound.put(sound.f, INODE, inode_key(sound.f), record);
+    let (d, f) = (sound.d, sound.f);
+    sound.finds(&[
+        NameFinding::Damaged { table: INODE.0, why: Damaged("an inode's record has an unknown version") },
+        NameFinding::NoInode { parent: d, name: "f".into(), inode: f },
+        NameFinding::AttributeWithoutInode { inode: f },
+        NameFinding::DataWithoutFile { inode: f },
+    ]);
+}
+
+#[test]
+fn data_of_what_is_no_file() {
+    let sound = Sound::new();
+    let handle = sound.volume.file(sound.d, "short");
+    sound.volume.write(&handle, 0, b"inline");
+    let short = handle.inode();
+    drop(handle);
+    for owner in [NOBODY, short, sound.d] {
+        let store = sound.volume.fs.store();
+        let mut tx = Tx::new();
+        tx.put(store.group_of(owner.0), RESIDENT, extent::format::key(Object(owner.0), 3), b"lost".to_vec());
+        store.commit(tx).unwrap();
+    }
+    let d = sound.d;
+    sound.finds(&[NOBODY, short, d].map(|inode| NameFinding::DataWithoutFile { inode }));
+}

@@ -1,0 +1,237 @@
+//! Contents of files.
+
+use fs::{Caller, Changes, FallocateMode, FsError, InodeNo, OpenFlags};
+
+use crate::support::{READ, READ_WRITE, Volume, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const BLOCK: u64 = 4096;
+
+fn resize(volume: &Volume, inode: InodeNo, size: u64) {
+    let changes = Changes { size: Some(size), ..Changes::default() };
+    volume.fs.set_attributes(&Caller::root(), inode, &changes).unwrap();
+}
+
+#[test]
+fn what_is_written_is_read_again_at_every_size_around_the_limits() {
+    let volume = Volume::new();
+    for length in [0, 1, 511, 2047, 2048, 2049, 4095, 4096, 4097, 300_000, 1 << 20, (1 << 20) + 1] {
+        let name = format!("f{length}");
+        let handle = volume.file(ROOT, &name);
+        let data = pattern(1, length);
+        volume.write(&handle, 0, &data);
+        assert!(volume.contents(&handle) == data, "{length} bytes");
+    }
+    let volume = volume.remount();
+    for length in [0, 1, 511, 2047, 2048, 2049, 4095, 4096, 4097, 300_000, 1 << 20, (1 << 20) + 1] {
+        let handle = volume.open(volume.find(ROOT, &format!("f{length}")).unwrap());
+        assert!(volume.contents(&handle) == pattern(1, length), "{length} bytes after a mount");
+    }
+    volume.settle_and_check();
+}
+
+/// Every combination of a few places and lengths against a plain vector.
+#[test]
+fn overlapping_writes_truncations_and_holes_agree_with_a_plain_vector() {
+    let volume = Volume::new();
+    let places = [0u64, 100, 2000, 2048, 4000, 4096, 5000, 8192, 12_288, 70_000];
+    let lengths = [1u64, 50, 96, 4096, 9000];
+    let mut rng = rt::random::Rng::with_seed(7);
+    for round in 0..40 {
+        let handle = volume.file(ROOT, &format!("f{round}"));
+        let mut model: Vec<u8> = Vec::new();
+        for step in 0..12u8 {
+            let (at, length) = (places[rng.usize(..places.len())], lengths[rng.usize(..lengths.len())]);
+            let end = (at + length) as usize;
+            match rng.u8(..6) {
+                0..=2 => {
+                    let data = pattern(step ^ round, length as usize);
+                    model.resize(model.len().max(end), 0);
+                    model[at as usize..end].copy_from_slice(&data);
+                    volume.write(&handle, at, &data);
+                }
+                3 => {
+                    model.resize(at as usize, 0);
+                    resize(&volume, handle.inode(), at);
+                }
+                4 => {
+                    let end = end.min(model.len());
+                    model.get_mut(at as usize..end).into_iter().for_each(|hole| hole.fill(0));
+                    volume.fs.allocate(&handle, FallocateMode::PunchHole, at, length).unwrap();
+                }
+                _ => {
+                    model.resize(model.len().max(end), 0);
+                    model[at as usize..end].fill(0);
+                    let mode = FallocateMode::ZeroRange { keep_size: false };
+                    volume.fs.allocate(&handle, mode, at, length).unwrap();
+                }
+            }
+            assert!(volume.contents(&handle) == model, "round {round} step {step} at {at} + {length}");
+        }
+    }
+    volume.settle_and_check();
+}
+
+#[test]
+fn a_file_that_was_cut_within_a_block_grows_with_zeros() {
+    for regrow in ["size", "write behind", "write far behind", "allocate"] {
+        let volume = Volume::new();
+        let handle = volume.file(ROOT, "f");
+        volume.write(&handle, 0, &[0xaa; 20_000]);
+        resize(&volume, handle.inode(), 5000);
+        match regrow {
+            "size" => resize(&volume, handle.inode(), 30_000),
+            "write behind" => volume.write(&handle, 6000, b"x"),
+            "write far behind" => volume.write(&handle, 29_999, b"x"),
+            _ => {
+                let mode = FallocateMode::Allocate { keep_size: false };
+                volume.fs.allocate(&handle, mode, 10_000, 10_000).unwrap();
+            }
+        }
+        let contents = volume.contents(&handle);
+        assert!(contents[..5000].iter().all(|byte| *byte == 0xaa), "{regrow}");
+        assert!(contents[5000..].iter().all(|byte| matches!(byte, 0 | b'x')), "{regrow}: stale bytes");
+        volume.settle_and_check();
+    }
+}
+
+#[test]
+fn holes_and_data_are_told_apart() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    assert_eq!(volume.fs.seek_data(&handle, 0), Err(FsError::NoData));
+    volume.write(&handle, 0, b"inline");
+    assert_eq!(volume.fs.seek_data(&handle, 2), Ok(2));
+    assert_eq!(volume.fs.seek_hole(&handle, 2), Ok(6));
+    volume.write(&handle, 10 * BLOCK, &pattern(1, BLOCK as usize));
+    resize(&volume, handle.inode(), 20 * BLOCK);
+    assert_eq!(volume.fs.seek_hole(&handle, 0), Ok(BLOCK));
+    assert_eq!(volume.fs.seek_data(&handle, BLOCK), Ok(10 * BLOCK));
+    assert_eq!(volume.fs.seek_data(&handle, 10 * BLOCK + 5), Ok(10 * BLOCK + 5));
+    assert_eq!(volume.fs.seek_hole(&handle, 10 * BLOCK + 5), Ok(11 * BLOCK));
+    assert_eq!(volume.fs.seek_data(&handle, 11 * BLOCK), Err(FsError::NoData));
+    assert_eq!(volume.fs.seek_hole(&handle, 20 * BLOCK), Err(FsError::NoData));
+    volume.fs.allocate(&handle, FallocateMode::PunchHole, 0, BLOCK).unwrap();
+    assert_eq!(volume.fs.seek_data(&handle, 0), Ok(10 * BLOCK));
+}
+
+#[test]
+fn allocation_takes_space_and_what_cannot_be_kept_is_refused() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let allocate = |mode, offset, length| volume.fs.allocate(&handle, mode, offset, length);
+    volume.write(&handle, 3 * BLOCK, b"data");
+    allocate(FallocateMode::Allocate { keep_size: false }, 0, 9 * BLOCK).unwrap();
+    let shown = volume.fs.attributes(handle.inode()).unwrap();
+    assert_eq!(shown.size, 9 * BLOCK);
+    assert_eq!(volume.fs.seek_hole(&handle, 0), Ok(9 * BLOCK));
+    assert_eq!(&volume.contents(&handle)[3 * BLOCK as usize..][..5], b"data\0");
+    let beyond = allocate(FallocateMode::Allocate { keep_size: true }, 0, 10 * BLOCK);
+    assert_eq!(beyond, Err(FsError::NotSupported));
+    assert_eq!(allocate(FallocateMode::CollapseRange, 0, BLOCK), Err(FsError::NotSupported));
+    assert_eq!(allocate(FallocateMode::InsertRange, 0, BLOCK), Err(FsError::NotSupported));
+    assert_eq!(allocate(FallocateMode::PunchHole, 0, 0), Err(FsError::Invalid));
+    let huge = allocate(FallocateMode::Allocate { keep_size: false }, 0, 1 << 40);
+    assert_eq!(huge, Err(FsError::NoSpace));
+    volume.settle_and_check();
+}
+
+#[test]
+fn blocks_are_counted() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let sectors = || volume.fs.attributes(handle.inode()).unwrap().blocks;
+    assert_eq!(sectors(), 0);
+    volume.write(&handle, 0, b"short");
+    assert_eq!(sectors(), 1, "contents in the record are contents");
+    volume.write(&handle, 0, &pattern(1, 10 * BLOCK as usize));
+    assert_eq!(sectors(), 80);
+    volume.write(&handle, 5, &pattern(2, 100));
+    assert_eq!(sectors(), 80, "an overwrite takes no more");
+    volume.fs.allocate(&handle, FallocateMode::PunchHole, BLOCK, 2 * BLOCK).unwrap();
+    assert_eq!(sectors(), 64);
+    volume.settle();
+    resize(&volume, handle.inode(), BLOCK);
+    assert_eq!(sectors(), 8);
+    resize(&volume, handle.inode(), 0);
+    assert_eq!(sectors(), 0);
+}
+
+#[test]
+fn writes_through_an_appending_handle_go_to_the_end() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let append = OpenFlags { append: true, ..READ_WRITE };
+    let appending = volume.fs.open(&Caller::root(), handle.inode(), append).unwrap();
+    volume.write(&handle, 0, b"one ");
+    volume.write(&appending, 0, b"two ");
+    volume.write(&appending, 100, b"three");
+    assert_eq!(volume.contents(&handle), b"one two three");
+}
+
+#[test]
+fn handles_do_only_what_they_were_opened_for() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let root = Caller::root();
+    let reader = volume.fs.open(&root, handle.inode(), READ).unwrap();
+    assert_eq!(volume.fs.write(&reader, 0, b"x"), Err(FsError::BadHandle));
+    let write_only = OpenFlags { read: false, ..READ_WRITE };
+    let writer = volume.fs.open(&root, handle.inode(), write_only).unwrap();
+    assert_eq!(volume.fs.read(&writer, 0, &mut [0]), Err(FsError::BadHandle));
+    assert_eq!(volume.fs.open(&root, ROOT, READ_WRITE).map(|_| ()), Err(FsError::IsDirectory));
+    let directory = volume.fs.open(&root, ROOT, READ).unwrap();
+    assert_eq!(volume.fs.read(&directory, 0, &mut [0]), Err(FsError::IsDirectory));
+    let nothing = volume.fs.read_directory(&reader, 0, &mut |_| true);
+    assert_eq!(nothing, Err(FsError::NotDirectory));
+}
+
+#[test]
+fn files_end_where_64_bits_do() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    assert_eq!(volume.fs.write(&handle, u64::MAX, b"x"), Err(FsError::TooLarge));
+    assert_eq!(volume.fs.write(&handle, i64::MAX as u64, b"x"), Err(FsError::TooLarge));
+    volume.write(&handle, 1 << 60, b"far");
+    let mut bytes = [1; 5];
+    assert_eq!(volume.fs.read(&handle, (1 << 60) - 2, &mut bytes), Ok(5));
+    assert_eq!(&bytes, b"\0\0far");
+    assert_eq!(volume.fs.read(&handle, u64::MAX, &mut bytes), Ok(0));
+    volume.settle_and_check();
+}
+
+#[test]
+fn ranges_are_copied_between_files() {
+    let volume = Volume::new();
+    let (from, to) = (volume.file(ROOT, "from"), volume.file(ROOT, "to"));
+    let data = pattern(3, 3_000_000);
+    volume.write(&from, 0, &data);
+    assert_eq!(volume.fs.copy_range(&from, 1000, &to, 5, u64::MAX / 2), Ok(2_999_000));
+    assert!(volume.contents(&to)[5..] == data[1000..]);
+    assert_eq!(volume.fs.copy_range(&from, 0, &from, 10, 20), Err(FsError::Invalid));
+    assert_eq!(volume.fs.copy_range(&from, 0, &from, 3_000_000, 10), Ok(10));
+    assert_eq!(volume.fs.copy_range(&from, 4_000_000, &to, 0, 10), Ok(0));
+}
+
+#[test]
+fn times_are_of_the_clock_and_reading_changes_none() {
+    let volume = Volume::new();
+    let shown = |inode| volume.fs.attributes(inode).unwrap();
+    let born = shown(ROOT).modified;
+    volume.clock.advance(1_000);
+    let handle = volume.file(ROOT, "f");
+    let made = shown(handle.inode());
+    assert_eq!([made.accessed, made.modified, made.changed, made.born], [rt::Timestamp(born.0 + 1_000); 4]);
+    assert_eq!(shown(ROOT).modified, made.modified);
+    volume.clock.advance(1_000);
+    volume.write(&handle, 0, b"x");
+    let written = shown(handle.inode());
+    assert_eq!((written.modified.0, written.changed.0), (made.modified.0 + 1_000, made.changed.0 + 1_000));
+    volume.clock.advance(1_000);
+    volume.contents(&handle);
+    assert_eq!(shown(handle.inode()), written);
+    let changes = Changes { permissions: Some(0o600), ..Changes::default() };
+    volume.fs.set_attributes(&Caller::root(), handle.inode(), &changes).unwrap();
+    let changed = shown(handle.inode());
+    assert_eq!((changed.modified, changed.changed.0), (written.modified, written.changed.0 + 1_000));
+}

@@ -1,0 +1,17 @@
+//! Stories about the public API, one module for each family of operations.
+#![allow(clippy::unwrap_used, reason = "a story that cannot go on has failed")]
+
+// The name by which the rest of the workspace knows the crate.
+extern crate polder_fs as fs;
+
+mod checker;
+mod crash;
+mod directories;
+mod files;
+mod full;
+mod links;
+mod permissions;
+mod renames;
+mod runtime;
+mod support;
+mod xattrs;

@@ -1,0 +1,159 @@
+//! Who may do what, for callers whom no kernel has checked.
+
+use fs::{Caller, Changes, FsError, InodeNo, Kind, OpenFlags, SetTime};
+use rt::Timestamp;
+
+use crate::support::{READ, READ_WRITE, Volume};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const NONE: Changes = Changes {
+    permissions: None,
+    uid: None,
+    gid: None,
+    size: None,
+    accessed: None,
+    modified: None,
+    changed: None,
+};
+
+fn set(volume: &Volume, who: &Caller, inode: InodeNo, changes: Changes) -> fs::Result<u16> {
+    volume.fs.set_attributes(who, inode, &changes).map(|shown| shown.permissions)
+}
+
+fn volume_with_home() -> (Volume, InodeNo, Caller) {
+    let volume = Volume::new();
+    let home = volume.directory(ROOT, "home");
+    let owner = Changes { uid: Some(10), gid: Some(20), ..NONE };
+    set(&volume, &Caller::root(), home, owner).unwrap();
+    (volume, home, Caller::user(10, 20))
+}
+
+#[test]
+fn the_first_class_that_fits_decides() {
+    let (volume, home, owner) = volume_with_home();
+    let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o044, 0).unwrap().inode;
+    let open = |who: &Caller, flags| volume.fs.open(who, inode, flags).map(|_| ());
+    assert_eq!(open(&owner, READ), Err(FsError::Access), "the owner has no bits, others' do not help");
+    set(&volume, &owner, inode, Changes { permissions: Some(0o604), ..NONE }).unwrap();
+    assert_eq!(open(&owner, READ_WRITE), Ok(()));
+    assert_eq!(open(&Caller::user(11, 20), READ), Err(FsError::Access));
+    let member = Caller { groups: vec![20], ..Caller::user(11, 30) };
+    assert_eq!(open(&member, READ), Err(FsError::Access));
+    assert_eq!(open(&Caller::user(11, 30), READ), Ok(()));
+    assert_eq!(open(&Caller::user(11, 30), READ_WRITE), Err(FsError::Access));
+    assert_eq!(open(&Caller::root(), READ_WRITE), Ok(()));
+    let checked = Caller { checked: true, ..Caller::user(11, 30) };
+    assert_eq!(open(&checked, READ_WRITE), Ok(()), "whom the kernel has checked is not checked again");
+}
+
+#[test]
+fn directories_are_searched_and_written_only_with_the_bits_for_it() {
+    let (volume, home, owner) = volume_with_home();
+    let other = Caller::user(11, 30);
+    drop(volume.fs.create(&owner, home, b"f", 0o666, READ_WRITE, true).unwrap());
+    let made = |who: &Caller| volume.fs.make_directory(who, home, b"d", 0o777).map(|shown| shown.permissions);
+    assert_eq!(made(&other), Err(FsError::Access));
+    assert_eq!(volume.fs.unlink(&other, home, b"f"), Err(FsError::Access));
+    assert_eq!(made(&owner), Ok(0o755), "the umask takes bits away");
+    set(&volume, &owner, home, Changes { permissions: Some(0o700), ..NONE }).unwrap();
+    assert_eq!(volume.fs.lookup(&other, home, b"f").map(|_| ()), Err(FsError::Access));
+    assert_eq!(volume.fs.unlink(&other, home, b"none"), Err(FsError::Access));
+    assert_eq!(
+        volume.fs.link(&other, volume.find(home, "f").unwrap(), home, b"g").map(|_| ()),
+        Err(FsError::Access)
+    );
+}
+
+#[test]
+fn in_a_sticky_directory_names_are_their_owners() {
+    let (volume, home, owner) = volume_with_home();
+    let (first, second) = (Caller::user(11, 30), Caller::user(12, 30));
+    set(&volume, &owner, home, Changes { permissions: Some(0o1777), ..NONE }).unwrap();
+    volume.fs.make_node(&first, home, b"f", Kind::File, 0o666, 0).unwrap();
+    assert_eq!(volume.fs.unlink(&second, home, b"f"), Err(FsError::NotPermitted));
+    let rename = |who: &Caller| volume.fs.rename(who, home, b"f", home, b"g", fs::RenameFlags::default());
+    assert_eq!(rename(&second), Err(FsError::NotPermitted));
+    assert_eq!(rename(&first), Ok(()));
+    assert_eq!(volume.fs.unlink(&owner, home, b"g"), Ok(()), "the directory's owner may");
+}
+
+#[test]
+fn attributes_are_the_owners_and_owners_are_roots() {
+    let (volume, home, owner) = volume_with_home();
+    let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o644, 0).unwrap().inode;
+    let other = Caller { groups: vec![20], ..Caller::user(11, 30) };
+    let refused = Err(FsError::NotPermitted);
+    let to = Changes { modified: Some(SetTime::To(Timestamp(5))), ..NONE };
+    assert_eq!(set(&volume, &other, inode, Changes { permissions: Some(0o777), ..NONE }), refused);
+    assert_eq!(set(&volume, &other, inode, to), refused);
+    let now = Changes { modified: Some(SetTime::Now), ..NONE };
+    assert_eq!(set(&volume, &other, inode, now), Err(FsError::Access), "for now, writing is enough");
+    assert!(set(&volume, &owner, inode, to).is_ok());
+    assert_eq!(set(&volume, &owner, inode, Changes { uid: Some(11), ..NONE }), refused);
+    assert_eq!(set(&volume, &owner, inode, Changes { gid: Some(30), ..NONE }), refused);
+    let member = Caller { groups: vec![30], ..owner.clone() };
+    assert!(set(&volume, &member, inode, Changes { gid: Some(30), ..NONE }).is_ok());
+    assert_eq!(set(&volume, &other, inode, Changes { size: Some(0), ..NONE }), Err(FsError::Access));
+}
+
+#[test]
+fn programs_lose_the_right_to_run_as_another_when_they_change() {
+    let (volume, home, owner) = volume_with_home();
+    let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o755, 0).unwrap().inode;
+    let arm = || set(&volume, &owner, inode, Changes { permissions: Some(0o6755), ..NONE });
+    let permissions = || volume.fs.attributes(inode).unwrap().permissions;
+    assert_eq!(arm(), Ok(0o6755));
+    let member = Caller { groups: vec![30], ..owner.clone() };
+    assert_eq!(set(&volume, &member, inode, Changes { gid: Some(30), ..NONE }), Ok(0o755));
+    set(&volume, &Caller::root(), inode, Changes { gid: Some(20), ..NONE }).unwrap();
+    arm().unwrap();
+    let handle = volume.fs.open(&owner, inode, READ_WRITE).unwrap();
+    volume.write(&handle, 0, b"x");
+    assert_eq!(permissions(), 0o755);
+    arm().unwrap();
+    let as_root = volume.fs.open(&Caller::root(), inode, READ_WRITE).unwrap();
+    volume.write(&as_root, 0, b"x");
+    assert_eq!(permissions(), 0o6755, "root's writes keep them");
+    set(&volume, &owner, inode, Changes { size: Some(0), ..NONE }).unwrap();
+    assert_eq!(permissions(), 0o755);
+    let stranger = Caller::user(10, 99);
+    assert_eq!(set(&volume, &stranger, inode, Changes { permissions: Some(0o2755), ..NONE }), Ok(0o755));
+}
+
+#[test]
+fn a_set_group_id_directory_hands_its_group_down() {
+    let (volume, home, owner) = volume_with_home();
+    set(&volume, &owner, home, Changes { permissions: Some(0o2777), ..NONE }).unwrap();
+    let other = Caller::user(11, 30);
+    let file = volume.fs.make_node(&other, home, b"f", Kind::File, 0o2775, 0).unwrap();
+    assert_eq!((file.gid, file.permissions), (20, 0o755), "no set-group-id for a foreign group");
+    let directory = volume.fs.make_directory(&other, home, b"d", 0o755).unwrap();
+    assert_eq!((directory.gid, directory.permissions), (20, 0o2755));
+}
+
+#[test]
+fn device_nodes_are_roots() {
+    let (volume, home, owner) = volume_with_home();
+    let made = volume.fs.make_node(&owner, home, b"c", Kind::CharDevice, 0o600, 1);
+    assert_eq!(made.map(|_| ()), Err(FsError::NotPermitted));
+    assert!(volume.fs.make_node(&owner, home, b"p", Kind::Fifo, 0o600, 0).is_ok());
+}
+
+#[test]
+fn a_volume_mounted_read_only_takes_no_change() {
+    let volume = Volume::new();
+    let inode = volume.file(ROOT, "f").inode();
+    volume.fs.unmount().unwrap();
+    let Volume { device, clock, fs } = volume;
+    drop(fs);
+    let fs = crate::support::mount(&device, &clock, true);
+    let root = Caller::root();
+    assert_eq!(fs.unlink(&root, ROOT, b"f"), Err(FsError::ReadOnly));
+    assert_eq!(fs.make_directory(&root, ROOT, b"d", 0o755).map(|_| ()), Err(FsError::ReadOnly));
+    assert_eq!(fs.open(&root, inode, READ_WRITE).map(|_| ()), Err(FsError::ReadOnly));
+    let creating = OpenFlags { truncate: true, ..READ };
+    assert_eq!(fs.open(&root, inode, creating).map(|_| ()), Err(FsError::ReadOnly));
+    assert!(fs.open(&root, inode, READ).is_ok());
+    assert_eq!(fs.check().unwrap(), []);
+    fs.unmount().unwrap();
+}

@@ -1,0 +1,183 @@
+//! Background work and its threads.
+
+use std::sync::Arc;
+
+use fs::{Caller, FsError, InodeNo};
+use tree::Step;
+
+use crate::support::{Volume, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+
+#[test]
+fn what_nobody_syncs_is_durable_after_the_commit_interval() {
+    let volume = Volume::new();
+    volume.settle();
+    volume.fs.sync().unwrap();
+    drop(volume.file(ROOT, "f"));
+    let last = volume.fs.store().last_lsn();
+    volume.clock.advance(4_000_000_000);
+    volume.settle();
+    assert!(volume.fs.store().durable_lsn() < last, "the interval has not passed");
+    volume.clock.advance(2_000_000_000);
+    assert_eq!(volume.fs.step(), Ok(Step::Worked));
+    assert!(volume.fs.store().durable_lsn() >= last);
+}
+
+#[test]
+fn threads_end_with_the_mount_and_hold_no_volume() {
+    let volume = Volume::new();
+    volume.fs.start().unwrap();
+    let handle = volume.file(ROOT, "f");
+    volume.write(&handle, 0, &pattern(1, 2_000_000));
+    volume.unlink(ROOT, "f").unwrap();
+    drop(handle);
+    volume.fs.unmount().unwrap();
+    assert_eq!(Arc::strong_count(&volume.fs), 1, "no thread holds the volume");
+}
+
+#[test]
+fn many_threads_use_one_volume() {
+    let volume = Volume::new();
+    volume.fs.start().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let volume = &volume;
+            scope.spawn(move || {
+                let directory = volume.directory(ROOT, &format!("d{thread}"));
+                for round in 0..60 {
+                    let name = format!("f{}", round % 7);
+                    let _ = volume.unlink(directory, &name);
+                    let handle = volume.file(directory, &name);
+                    let data = pattern(thread ^ round, usize::from(round) * 997);
+                    volume.write(&handle, 0, &data);
+                    assert!(volume.contents(&handle) == data);
+                    let shared = volume.file(ROOT, &format!("shared{thread}-{round}"));
+                    volume.fs.fsync(&shared, false).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(volume.names(ROOT).len(), 4 + 4 * 60);
+    let volume = volume.remount();
+    volume.settle_and_check();
+}
+
+#[test]
+fn a_failed_flush_is_told_to_every_handle_once_and_latches() {
+    use zone::emulated::{CommandKind, Effect, Fault};
+    let volume = Volume::new();
+    let (first, second) = (volume.file(ROOT, "first"), volume.file(ROOT, "second"));
+    volume.fs.fsync(&first, false).unwrap();
+    volume.write(&first, 0, b"will be lost");
+    volume.device.inject(Fault::nth(CommandKind::Flush, 1, Effect::Error).forever());
+    assert!(matches!(volume.fs.fsync(&second, false), Err(FsError::Io(_))));
+    assert!(matches!(volume.fs.fsync(&first, true), Err(FsError::Io(_))));
+    assert!(
+        matches!(volume.fs.fsync(&first, true), Err(FsError::Io(_))),
+        "it is latched: nothing is durable"
+    );
+    assert_eq!(volume.fs.write(&first, 0, b"more"), Err(FsError::ReadOnly));
+    assert_eq!(volume.unlink(ROOT, "first"), Err(FsError::ReadOnly));
+    assert_eq!(volume.contents(&first), b"will be lost", "reading goes on");
+    volume.device.heal();
+    drop((first, second));
+    volume.kill().settle_and_check();
+}
+
+#[test]
+fn what_fails_in_the_background_is_told_by_fsync() {
+    use zone::emulated::{CommandKind, Effect, Fault};
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    volume.clock.advance(6_000_000_000);
+    volume.device.inject(Fault::nth(CommandKind::Flush, 1, Effect::Error));
+    assert!(volume.fs.step().is_err());
+    assert!(matches!(volume.fs.fsync(&handle, false), Err(FsError::Io(_))));
+}
+
+#[test]
+fn a_synchronous_handle_returns_when_it_is_durable() {
+    let volume = Volume::new();
+    let inode = volume.file(ROOT, "f").inode();
+    let flags = fs::OpenFlags { sync: true, ..crate::support::READ_WRITE };
+    let handle = volume.fs.open(&Caller::root(), inode, flags).unwrap();
+    volume.write(&handle, 0, b"x");
+    assert!(volume.fs.store().durable_lsn() >= volume.fs.store().last_lsn());
+}
+
+/// Four threads make, open, write, look up and remove the same three names.
+#[test]
+fn threads_that_fight_over_names_see_only_what_can_be() {
+    let volume = Volume::new();
+    volume.fs.start().unwrap();
+    let root = Caller::root();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (volume, root) = (&volume, &root);
+            scope.spawn(move || {
+                let mut rng = rt::random::Rng::with_seed(thread);
+                for round in 0..400 {
+                    let name = format!("n{}", rng.u8(..3));
+                    let other = format!("n{}", rng.u8(..3));
+                    match rng.u8(..4) {
+                        0 | 1 => {
+                            let flags = crate::support::READ_WRITE;
+                            let name = name.as_bytes();
+                            let (_, handle) =
+                                volume.fs.create(root, ROOT, name, 0o644, flags, false).unwrap();
+                            let data = vec![thread as u8 + 1; 1 + rng.usize(..9000)];
+                            volume.write(&handle, 0, &data);
+                            let mut head = [0; 1];
+                            assert_eq!(volume.fs.read(&handle, 0, &mut head), Ok(1));
+                            assert!((1..=4).contains(&head[0]));
+                        }
+                        2 => match volume.unlink(ROOT, &name) {
+                            Ok(()) | Err(FsError::NotFound) => {}
+                            refused => panic!("round {round}: {refused:?}"),
+                        },
+                        _ => {
+                            let (from, to) = (name.as_bytes(), other.as_bytes());
+                            let renamed = volume.fs.rename(root, ROOT, from, ROOT, to, Default::default());
+                            assert!(matches!(renamed, Ok(()) | Err(FsError::NotFound)), "{renamed:?}");
+                        }
+                    }
+                    let found = volume.fs.lookup(root, ROOT, other.as_bytes());
+                    assert!(matches!(found, Ok(_) | Err(FsError::NotFound)), "{found:?}");
+                }
+            });
+        }
+    });
+    volume.settle_and_check();
+}
+
+#[test]
+fn readers_see_a_whole_write_or_nothing_of_it() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    volume.write(&handle, 0, &[0; 100_000]);
+    std::thread::scope(|scope| {
+        let (volume, handle) = (&volume, &handle);
+        let writer = scope.spawn(move || {
+            (1..60u8).for_each(|round| volume.write(handle, 0, &[round; 100_000]));
+        });
+        while !writer.is_finished() {
+            let contents = volume.contents(handle);
+            assert!(contents.iter().all(|byte| *byte == contents[0]), "a mixture of two writes");
+        }
+    });
+}
+
+#[test]
+fn the_volume_says_what_it_is() {
+    let volume = Volume::new();
+    let info = volume.fs.volume_info();
+    assert_eq!((info.label.as_str(), info.fs_id, info.groups), ("story", zone::FsId([5; 16]), 4));
+    assert_eq!((info.block_size, info.created), (4096, rt::Timestamp(1_000_000_000)));
+    let handle = volume.file(ROOT, "f");
+    volume.write(&handle, 0, &pattern(1, 12_345));
+    assert_eq!(volume.fs.user_bytes_written(), 12_345);
+    let statfs = volume.fs.statfs().unwrap();
+    assert!(statfs.available > 0 && statfs.available <= statfs.free && statfs.free <= statfs.blocks);
+    assert_eq!((statfs.block_size, statfs.name_max), (4096, 255));
+}

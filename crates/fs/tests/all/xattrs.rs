@@ -1,0 +1,115 @@
+//! Extended attributes.
+
+use std::collections::BTreeSet;
+
+use fs::{Caller, FsError, InodeNo, Kind, XATTR_VALUE_MAX};
+
+use crate::support::{Volume, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+
+fn set(volume: &Volume, inode: InodeNo, name: &str, value: &[u8]) -> fs::Result<()> {
+    volume.fs.set_xattr(&Caller::root(), inode, name.as_bytes(), value, false, false)
+}
+
+fn get(volume: &Volume, inode: InodeNo, name: &str) -> fs::Result<Vec<u8>> {
+    volume.fs.get_xattr(&Caller::root(), inode, name.as_bytes())
+}
+
+#[test]
+fn attributes_of_any_length_are_kept_replaced_and_taken_away() {
+    let volume = Volume::new();
+    let inode = volume.file(ROOT, "f").inode();
+    for length in [0, 1, 4000, 5000, 5200, 20_000, XATTR_VALUE_MAX, 10] {
+        set(&volume, inode, "user.changing", &pattern(1, length)).unwrap();
+        set(&volume, inode, &format!("user.n{length}"), &pattern(2, length)).unwrap();
+        assert!(get(&volume, inode, "user.changing").unwrap() == pattern(1, length), "{length}");
+    }
+    let too_long = set(&volume, inode, "user.changing", &pattern(1, XATTR_VALUE_MAX + 1));
+    assert_eq!(too_long, Err(FsError::ArgumentTooLong));
+    let volume = volume.remount();
+    assert_eq!(volume.fs.list_xattrs(inode).unwrap().len(), 9);
+    assert!(get(&volume, inode, "user.n65536").unwrap() == pattern(2, XATTR_VALUE_MAX));
+    volume.settle_and_check();
+    for name in volume.fs.list_xattrs(inode).unwrap() {
+        volume.fs.remove_xattr(&Caller::root(), inode, &name).unwrap();
+    }
+    assert_eq!(volume.fs.list_xattrs(inode).unwrap(), [[0u8; 0]; 0]);
+    assert_eq!(get(&volume, inode, "user.changing"), Err(FsError::NoAttribute));
+    assert_eq!(volume.fs.remove_xattr(&Caller::root(), inode, b"user.x"), Err(FsError::NoAttribute));
+    volume.settle_and_check();
+}
+
+#[test]
+fn creating_and_replacing_can_be_insisted_upon() {
+    let volume = Volume::new();
+    let inode = volume.file(ROOT, "f").inode();
+    let set = |create, replace| volume.fs.set_xattr(&Caller::root(), inode, b"user.a", b"1", create, replace);
+    assert_eq!(set(false, true), Err(FsError::NoAttribute));
+    assert_eq!(set(true, false), Ok(()));
+    assert_eq!(set(true, false), Err(FsError::Exists));
+    assert_eq!(set(false, true), Ok(()));
+}
+
+#[test]
+fn they_go_with_the_inode() {
+    let volume = Volume::new();
+    let inode = volume.file(ROOT, "f").inode();
+    (0..200).for_each(|n| set(&volume, inode, &format!("user.{n}"), &pattern(1, 100)).unwrap());
+    let names: BTreeSet<Vec<u8>> = volume.fs.list_xattrs(inode).unwrap().into_iter().collect();
+    assert_eq!(names.len(), 200);
+    volume.unlink(ROOT, "f").unwrap();
+    volume.settle_and_check();
+}
+
+#[test]
+fn each_namespace_has_its_rules() {
+    let volume = Volume::new();
+    let root = Caller::root();
+    let user = Caller::user(10, 20);
+    let inode = volume.file(ROOT, "f").inode();
+    let link = volume.fs.symlink(&root, ROOT, b"l", b"target").unwrap().inode;
+    let as_user = |inode, name: &[u8]| volume.fs.set_xattr(&user, inode, name, b"v", false, false);
+    assert_eq!(as_user(inode, b"user.a"), Err(FsError::Access));
+    assert_eq!(as_user(inode, b"trusted.a"), Err(FsError::NotPermitted));
+    assert_eq!(as_user(inode, b"security.a"), Err(FsError::NotPermitted));
+    assert_eq!(set(&volume, inode, "trusted.a", b"v"), Ok(()));
+    assert_eq!(volume.fs.get_xattr(&user, inode, b"trusted.a"), Err(FsError::NoAttribute));
+    assert_eq!(set(&volume, inode, "security.a", b"v"), Ok(()));
+    assert_eq!(volume.fs.get_xattr(&user, inode, b"security.a").as_deref(), Ok(&b"v"[..]));
+    assert_eq!(set(&volume, link, "user.a", b"v"), Err(FsError::NotPermitted));
+    assert_eq!(set(&volume, link, "trusted.a", b"v"), Ok(()));
+    assert_eq!(set(&volume, inode, "other.a", b"v"), Err(FsError::NotSupported));
+    assert_eq!(set(&volume, inode, "system.other", b"v"), Err(FsError::NotSupported));
+    assert_eq!(set(&volume, inode, "user.", b"v"), Err(FsError::Invalid));
+    assert_eq!(set(&volume, inode, "", b"v"), Err(FsError::Range));
+    assert_eq!(set(&volume, inode, &format!("user.{}", "x".repeat(251)), b"v"), Err(FsError::Range));
+}
+
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn access_lists_are_verified_and_set_the_permission_bits() {
+    let volume = Volume::new();
+    let inode = volume.fs.make_node(&Caller::root(), ROOT, b"f", Kind::File, 0o644, 0).unwrap().inode;
+    const NONE: u32 = u32::MAX;
+    let list = acl(&[(1, 7, NONE), (2, 6, 10), (4, 5, NONE), (0x10, 4, NONE), (0x20, 1, NONE)]);
+    set(&volume, inode, "system.posix_acl_access", &list).unwrap();
+    assert_eq!(get(&volume, inode, "system.posix_acl_access").unwrap(), list);
+    assert_eq!(volume.fs.attributes(inode).unwrap().permissions, 0o741);
+    let without_mask = acl(&[(1, 7, NONE), (2, 6, 10), (4, 5, NONE), (0x20, 1, NONE)]);
+    let twice = acl(&[(1, 7, NONE), (1, 7, NONE), (4, 5, NONE), (0x20, 1, NONE)]);
+    for refused in [&b""[..], b"\x02\0\0\0", &list[..9], &without_mask, &twice, &acl(&[(1, 7, NONE)])] {
+        assert_eq!(set(&volume, inode, "system.posix_acl_access", refused), Err(FsError::Invalid));
+    }
+    assert_eq!(set(&volume, inode, "system.posix_acl_default", &list), Err(FsError::Access));
+    assert_eq!(set(&volume, ROOT, "system.posix_acl_default", &list), Ok(()));
+}
