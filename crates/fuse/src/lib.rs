@@ -1,1 +1,35 @@
-//! x
+//! The translation of kernel requests, and nothing else.
+//!
+//! A node id of the kernel is an inode number of the volume: inode numbers are never used twice, so
+//! a lookup needs no counting and a forgotten node nothing to forget. The only state kept here is
+//! the table of open files ([`handles`]); an unlinked file lives as long as it is in there.
+//!
+//! | file | is |
+//! |---|---|
+//! | `server` | what each operation of the kernel means to [`fs::Fs`]; knows nothing of a transport |
+//! | `translate` | flags, kinds and times in both directions |
+//! | `transport` | requests and replies as the crate `fuser` brings them; the only file that knows it |
+//! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
+//! | `mount` | the system calls that attach and detach, and the table of what is mounted |
+//!
+//! **Who owns what.** With the kernel's writeback cache the kernel owns size and times of every
+//! regular file that it knows, and the bytes of its dirty pages. It applies `O_APPEND`, merges
+//! partial pages (so it reads through files opened for writing only) and sends the times it keeps
+//! by setting attributes. All names and attributes change only through the same kernel, so they
+//! may be cached there for a day.
+//!
+//! **Permissions** are checked by the kernel (`default_permissions`, always on). The set-user-id and
+//! set-group-id bits are dropped here where a request says or implies it (`FUSE_HANDLE_KILLPRIV_V2`).
+//!
+//! **Locks** on files and ranges of files are left to the kernel.
+#![forbid(unsafe_code)]
+
+mod handles;
+pub mod mount;
+mod server;
+mod session;
+mod translate;
+mod transport;
+
+pub use mount::{MountEntry, MountError, MountOptions};
+pub use session::Mounted;

@@ -1,0 +1,50 @@
+use super::*;
+
+#[test]
+fn numbers_are_reused_and_never_shared() {
+    let handles = Handles::new();
+    let first = handles.insert(InodeNo(7), false, "first");
+    let second = handles.insert(InodeNo(7), false, "second");
+    assert_ne!(first, second);
+    assert_eq!(*handles.remove(first).unwrap(), "first");
+    assert!(handles.get(first).is_none());
+    assert!(handles.remove(first).is_none());
+    let third = handles.insert(InodeNo(7), false, "third");
+    assert_eq!(third, first, "a free slot is taken before a new one is made");
+    assert_eq!(*handles.get(second).unwrap(), "second");
+    assert_eq!(*handles.get(third).unwrap(), "third");
+}
+
+#[test]
+fn a_number_from_nowhere_is_refused() {
+    let handles = Handles::<()>::new();
+    assert!(handles.get(HandleNo(u64::MAX)).is_none());
+    assert!(handles.remove(HandleNo(12345)).is_none());
+}
+
+#[test]
+fn writers_are_counted_by_inode() {
+    let handles = Handles::new();
+    let other = InodeNo(3 + SHARDS);
+    let reader = handles.insert(InodeNo(3), false, ());
+    assert!(!handles.has_writers(InodeNo(3)));
+    let one = handles.insert(InodeNo(3), true, ());
+    let two = handles.insert(InodeNo(3), true, ());
+    assert!(handles.has_writers(InodeNo(3)));
+    assert!(!handles.has_writers(other), "another inode of the same shard");
+    handles.remove(one).unwrap();
+    assert!(handles.has_writers(InodeNo(3)));
+    handles.remove(two).unwrap();
+    assert!(!handles.has_writers(InodeNo(3)));
+    handles.remove(reader).unwrap();
+}
+
+#[test]
+fn what_is_in_use_outlives_its_removal() {
+    let handles = Handles::new();
+    let number = handles.insert(InodeNo(1), true, String::from("open"));
+    let held = handles.get(number).unwrap();
+    drop(handles.remove(number));
+    assert_eq!(Arc::strong_count(&held), 1);
+    assert_eq!(*held, "open");
+}

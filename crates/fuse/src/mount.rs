@@ -1,0 +1,308 @@
+//! Attaching to the tree of directories, detaching from it, and reading what is attached.
+//!
+//! Root attaches by `mount(2)`. Everybody else needs the helper `fusermount3`, which is set-user-id
+//! root: it attaches and hands the open device over through a socket.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::{Errno, FdFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+
+use crate::transport::REQUEST_BYTES_MAX;
+
+/// What the kernel shows as the type of our mounts.
+pub const FILE_SYSTEM_TYPE: &str = "fuse.polder";
+
+const DEVICE: &str = "/dev/fuse";
+const HELPER: &str = "fusermount3";
+/// Where the helper looks for its socket.
+const HELPER_SOCKET: &str = "_FUSE_COMMFD";
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// How a volume is attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountOptions {
+    /// What the table of mounts shows as the source: the path of the volume.
+    pub source: OsString,
+    /// No writing.
+    pub read_only: bool,
+    /// Other users may use the mount too.
+    pub allow_other: bool,
+    /// Set-user-id and set-group-id programs run without these rights.
+    pub no_set_id: bool,
+    /// Devices cannot be opened.
+    pub no_devices: bool,
+    /// Programs cannot be run.
+    pub no_execution: bool,
+}
+
+/// Why a volume could not be attached.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The kernel's half is missing.
+    #[error("{DEVICE} cannot be opened ({0}); load the kernel's module with `modprobe fuse`")]
+    NoDevice(io::Error),
+    /// No privileges, and no helper that has them.
+    #[error("mounting without root needs {HELPER}; install it with `sudo apt install fuse3`")]
+    NoHelper,
+    /// The helper refused.
+    #[error("{HELPER}: {0}")]
+    Helper(String),
+    /// The system refused.
+    #[error("{} cannot be mounted on: {error}", directory.display())]
+    Refused {
+        /// The mount point.
+        directory: PathBuf,
+        /// The system's words.
+        error: io::Error,
+    },
+    /// Attached, but the kernel and we could not agree on a protocol.
+    #[error("the kernel's FUSE and Polder do not understand each other: {0}")]
+    Handshake(io::Error),
+}
+
+/// One line of the table of mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Major and minor number of its device, as `12:34`: which mount it is, even without its directory.
+    pub device: String,
+    /// Where it is attached.
+    pub directory: PathBuf,
+    /// The type of file system.
+    pub kind: String,
+    /// What is mounted there.
+    pub source: PathBuf,
+}
+
+impl MountEntry {
+    /// Whether a volume of ours is mounted there.
+    pub fn is_ours(&self) -> bool {
+        self.kind == FILE_SYSTEM_TYPE
+    }
+}
+
+/// Everything that is mounted, in the order in which it was.
+pub fn table() -> io::Result<Vec<MountEntry>> {
+    let table = std::fs::read(TABLE)?;
+    Ok(table.split(|&byte| byte == b'\n').filter_map(parse_entry).collect())
+}
+
+/// What is mounted at exactly this directory, the last where there are several.
+pub fn entry_at(directory: &Path) -> io::Result<Option<MountEntry>> {
+    Ok(table()?.into_iter().rev().find(|entry| entry.directory == directory))
+}
+
+/// Detaches what is mounted at `directory`: at once or, when something there is in use, not at all.
+pub fn unmount(directory: &Path) -> io::Result<()> {
+    detach(directory, UnmountFlags::NOFOLLOW, "-u")
+}
+
+/// Takes what is mounted at `directory` out of the tree now; it ends when nothing uses it any more.
+pub fn unmount_lazily(directory: &Path) -> io::Result<()> {
+    detach(directory, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, "-uz")
+}
+
+/// Ends the connection to a mount that does not answer, so that everybody who waits for it gets an error.
+pub fn abort(directory: &Path) -> io::Result<()> {
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE;
+    match rustix::mount::unmount(directory, flags) {
+        Ok(()) | Err(Errno::BUSY) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Attaches; what comes back is the open device that requests are read from.
+pub(crate) fn attach(directory: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    if !rustix::process::geteuid().is_root() {
+        return attach_by_helper(directory, options);
+    }
+    match attach_directly(directory, options) {
+        Err(MountError::Refused { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+            attach_by_helper(directory, options)
+        }
+        attached => attached,
+    }
+}
+
+/// Whether this process may open the device again, which each thread that is to have its own must.
+pub(crate) fn device_can_be_opened() -> bool {
+    open_device().is_ok()
+}
+
+fn open_device() -> io::Result<File> {
+    File::options().read(true).write(true).open(DEVICE)
+}
+
+fn attach_directly(directory: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let device = open_device().map_err(MountError::NoDevice)?;
+    let refused = |error: io::Error| MountError::Refused { directory: directory.to_owned(), error };
+    let data = CString::new(kernel_data(&device, options)).expect("made of numbers and words");
+    rustix::mount::mount(
+        options.source.as_os_str(),
+        directory,
+        FILE_SYSTEM_TYPE,
+        kernel_flags(options),
+        data.as_c_str(),
+    )
+    .map_err(|error| refused(error.into()))?;
+    Ok(device.into())
+}
+
+fn kernel_data(device: &File, options: &MountOptions) -> String {
+    let uid = rustix::process::getuid().as_raw();
+    let gid = rustix::process::getgid().as_raw();
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,max_read={REQUEST_BYTES_MAX}",
+        device.as_raw_fd()
+    );
+    if options.allow_other {
+        data.push_str(",allow_other");
+    }
+    data
+}
+
+fn kernel_flags(options: &MountOptions) -> MountFlags {
+    let chosen = [
+        (options.read_only, MountFlags::RDONLY),
+        (options.no_set_id, MountFlags::NOSUID),
+        (options.no_devices, MountFlags::NODEV),
+        (options.no_execution, MountFlags::NOEXEC),
+    ];
+    let flags = chosen.into_iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| flag);
+    flags.fold(MountFlags::NOATIME, |all, flag| all | flag)
+}
+
+fn attach_by_helper(directory: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let broken = |error: Errno| MountError::Helper(error.to_string());
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None);
+    let (ours, theirs) = pair.map_err(broken)?;
+    rustix::io::fcntl_setfd(&ours, FdFlags::CLOEXEC).map_err(broken)?;
+    let mut helper = Command::new(HELPER)
+        .arg("-o")
+        .arg(helper_options(options))
+        .arg("--")
+        .arg(directory)
+        .env(HELPER_SOCKET, theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(helper_missing)?;
+    drop(theirs);
+    let received = receive_device(&ours);
+    drop(ours);
+    // The message of a failed helper is short, so it fits in the pipe.
+    let status = helper.wait();
+    if let (Some(device), Ok(_)) = (received, status) {
+        return Ok(device);
+    }
+    let words = helper.stderr.take().map(io::read_to_string).and_then(Result::ok).unwrap_or_default();
+    let line = words.lines().next().unwrap_or("no device was handed over").trim();
+    Err(MountError::Helper(line.trim_start_matches("fusermount3: ").to_owned()))
+}
+
+fn helper_missing(error: io::Error) -> MountError {
+    match error.kind() {
+        io::ErrorKind::NotFound => MountError::NoHelper,
+        _ => MountError::Helper(error.to_string()),
+    }
+}
+
+fn helper_options(options: &MountOptions) -> OsString {
+    let mut line = format!("default_permissions,noatime,subtype=polder,max_read={REQUEST_BYTES_MAX}");
+    let chosen = [
+        (options.read_only, ",ro"),
+        (options.allow_other, ",allow_other"),
+        (options.no_execution, ",noexec"),
+        (options.no_set_id, ",nosuid"),
+        (options.no_devices, ",nodev"),
+    ];
+    line.extend(chosen.into_iter().filter(|(wanted, _)| *wanted).map(|(_, word)| word));
+    let mut line = OsString::from(line);
+    line.push(",fsname=");
+    // A comma would end the name; the helper understands it behind a backslash.
+    let source = options.source.as_bytes().iter().flat_map(|&byte| match byte {
+        b',' | b'\\' => vec![b'\\', byte],
+        _ => vec![byte],
+    });
+    line.push(OsStr::from_bytes(&source.collect::<Vec<u8>>()));
+    line
+}
+
+/// The open device, or `None` when the helper ended without handing one over.
+fn receive_device(socket: impl AsFd) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, flags).ok()?;
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut devices) => devices.next(),
+        _ => None,
+    })
+}
+
+fn detach(directory: &Path, flags: UnmountFlags, helper_flag: &str) -> io::Result<()> {
+    match rustix::mount::unmount(directory, flags) {
+        Err(Errno::PERM) => detach_by_helper(directory, helper_flag),
+        done => Ok(done?),
+    }
+}
+
+fn detach_by_helper(directory: &Path, flag: &str) -> io::Result<()> {
+    let run = Command::new(HELPER).arg(flag).arg("--").arg(directory).stdin(Stdio::null()).output();
+    let output = run.map_err(|error| io::Error::other(helper_missing(error).to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    let line = words.lines().next().unwrap_or("failed").trim();
+    match line.to_ascii_lowercase().contains("busy") {
+        true => Err(Errno::BUSY.into()),
+        false => Err(io::Error::other(line.to_owned())),
+    }
+}
+
+/// Fields: id, parent, device, root, mount point, options, optional ones, `-`, type, source, options.
+fn parse_entry(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let directory = unescape(fields.nth(1)?);
+    fields.find(|field| *field == b"-")?;
+    let kind = String::from_utf8_lossy(fields.next()?).into_owned();
+    let source = unescape(fields.next()?);
+    Some(MountEntry { device, directory, kind, source })
+}
+
+/// Spaces and the like are written as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|digits| digits.iter().all(|digit| (b'0'..=b'7').contains(digit)));
+        match digits {
+            Some(digits) if byte == b'\\' => {
+                path.push(digits.iter().fold(0, |value: u8, digit| value.wrapping_mul(8) + (digit - b'0')));
+                rest = &after[3..];
+            }
+            _ => {
+                path.push(byte);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(path))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! What each operation of the kernel means to the file system.
+//!
+//! Methods take plain values and know nothing of the transport that brought them, so that another
+//! transport can use them as they are.
+//!
+//! **Set-id bits.** With `FUSE_HANDLE_KILLPRIV_V2` the kernel leaves it to us to drop the set-user-id
+//! and set-group-id bits: on a change of owner always, on a truncation, `fallocate` or
+//! `copy_file_range` by anybody but root, and on a write that says so. (Asking the kernel to do it
+//! costs a `getxattr` for each `write`.)
+
+use std::sync::Arc;
+
+use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Kind, Result};
+
+use crate::handles::{HandleNo, Handles};
+use crate::translate;
+
+/// How many directory entries are read before their attributes are.
+const DIRECTORY_BATCH: usize = 64;
+
+/// One mounted volume as the kernel sees it.
+pub(crate) struct Server {
+    fs: Arc<Fs>,
+    handles: Handles,
+}
+
+/// A range of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+impl Server {
+    pub(crate) fn new(fs: Arc<Fs>) -> Self {
+        Server { fs, handles: Handles::new() }
+    }
+
+    /// The operations that mean to the file system what they mean to the kernel.
+    pub(crate) fn fs(&self) -> &Fs {
+        &self.fs
+    }
+
+    /// Changes attributes, and the set-id bits where that follows.
+    pub(crate) fn set_attributes(
+        &self,
+        who: &Caller,
+        inode: InodeNo,
+        mut changes: Changes,
+    ) -> Result<Attributes> {
+        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
+        let drops_set_id = owner_changes || (changes.size.is_some() && who.uid != 0);
+        if drops_set_id && changes.permissions.is_none() {
+            let now = self.fs.attributes(inode)?;
+            if now.kind != Kind::Directory {
+                changes.permissions = translate::without_set_id(now.permissions);
+            }
+        }
+        self.fs.set_attributes(who, inode, &changes)
+    }
+
+    pub(crate) fn create(
+        &self,
+        who: &Caller,
+        parent: InodeNo,
+        name: &[u8],
+        permissions: u16,
+        flags: i32,
+    ) -> Result<(Attributes, HandleNo)> {
+        let opened = translate::open_flags(flags);
+        let exclusive = translate::is_exclusive(flags);
+        let (attributes, handle) = self.fs.create(who, parent, name, permissions, opened, exclusive)?;
+        Ok((attributes, self.handles.insert(attributes.inode, opened.write, handle)))
+    }
+
+    /// Makes what `mknod` makes: everything but directories and symbolic links.
+    pub(crate) fn make_node(
+        &self,
+        who: &Caller,
+        parent: InodeNo,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+    ) -> Result<Attributes> {
+        let kind = translate::kind_of_mode(mode).ok_or(FsError::Invalid)?;
+        self.fs.make_node(who, parent, name, kind, permissions(mode), device)
+    }
+
+    pub(crate) fn open(&self, who: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
+        let flags = translate::open_flags(flags);
+        let handle = self.fs.open(who, inode, flags)?;
+        if flags.truncate && who.uid != 0 {
+            self.drop_set_id(inode)?;
+        }
+        Ok(self.handles.insert(inode, flags.write, handle))
+    }
+
+    pub(crate) fn open_directory(&self, who: &Caller, inode: InodeNo) -> Result<HandleNo> {
+        let handle = self.fs.open(who, inode, fs::OpenFlags { read: true, ..Default::default() })?;
+        Ok(self.handles.insert(inode, false, handle))
+    }
+
+    /// Closes a file or a directory.
+    pub(crate) fn release(&self, handle: HandleNo) -> Result<()> {
+        self.handles.remove(handle).map(drop).ok_or(FsError::BadHandle)
+    }
+
+    /// Reads until `into` is full or the file ends.
+    pub(crate) fn read(&self, handle: HandleNo, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.fs.read(&*self.handle(handle)?, offset, into)
+    }
+
+    /// Writes; `drops_set_id` when whoever wrote may not keep these bits.
+    pub(crate) fn write(
+        &self,
+        handle: HandleNo,
+        offset: u64,
+        data: &[u8],
+        drops_set_id: bool,
+    ) -> Result<usize> {
+        let handle = self.handle(handle)?;
+        if drops_set_id {
+            self.drop_set_id(handle.inode())?;
+        }
+        self.fs.write(&handle, offset, data)
+    }
+
+    pub(crate) fn fsync(&self, handle: HandleNo, data_only: bool) -> Result<()> {
+        self.fs.fsync(&*self.handle(handle)?, data_only)
+    }
+
+    /// Calls `each` for every entry after `cookie` until it returns false.
+    pub(crate) fn read_directory(
+        &self,
+        handle: HandleNo,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry) -> bool,
+    ) -> Result<()> {
+        self.fs.read_directory(&*self.handle(handle)?, cookie, each)
+    }
+
+    /// The same with attributes. An entry whose inode is gone by now is left out; "." and ".." have
+    /// none, because the kernel does not look at them.
+    pub(crate) fn read_directory_plus(
+        &self,
+        handle: HandleNo,
+        mut cookie: u64,
+        each: &mut dyn FnMut(&DirEntry, Option<Attributes>) -> bool,
+    ) -> Result<()> {
+        let handle = self.handle(handle)?;
+        loop {
+            let batch = self.directory_batch(&handle, cookie)?;
+            let Some(last) = batch.last() else { return Ok(()) };
+            cookie = last.cookie;
+            for entry in &batch {
+                let attributes = match is_dot(&entry.name) {
+                    true => None,
+                    false => match self.fs.attributes(entry.inode) {
+                        Ok(attributes) => Some(attributes),
+                        Err(FsError::NotFound | FsError::Stale) => continue,
+                        Err(error) => return Err(error),
+                    },
+                };
+                if !each(entry, attributes) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn allocate(&self, who: &Caller, handle: HandleNo, mode: i32, range: Range) -> Result<()> {
+        let mode = translate::fallocate_mode(mode).ok_or(FsError::NotSupported)?;
+        let handle = self.handle(handle)?;
+        self.drop_set_id_for(who, handle.inode())?;
+        self.fs.allocate(&handle, mode, range.offset, range.length)
+    }
+
+    pub(crate) fn copy_range(
+        &self,
+        who: &Caller,
+        from: (HandleNo, u64),
+        to: (HandleNo, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let (source, target) = (self.handle(from.0)?, self.handle(to.0)?);
+        self.drop_set_id_for(who, target.inode())?;
+        self.fs.copy_range(&source, from.1, &target, to.1, length)
+    }
+
+    /// `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself.
+    pub(crate) fn seek(&self, handle: HandleNo, offset: i64, whence: i32) -> Result<i64> {
+        const SEEK_DATA: i32 = 3;
+        const SEEK_HOLE: i32 = 4;
+        let handle = self.handle(handle)?;
+        let offset = u64::try_from(offset).map_err(|_| FsError::NoData)?;
+        let found = match whence {
+            SEEK_DATA => self.fs.seek_data(&handle, offset)?,
+            SEEK_HOLE => self.fs.seek_hole(&handle, offset)?,
+            _ => return Err(FsError::Invalid),
+        };
+        i64::try_from(found).map_err(|_| FsError::TooLarge)
+    }
+
+    /// Whether the kernel may hold bytes of this file that have not come here yet.
+    pub(crate) fn may_be_dirty(&self, inode: InodeNo) -> bool {
+        self.handles.has_writers(inode)
+    }
+
+    fn handle(&self, number: HandleNo) -> Result<Arc<Handle>> {
+        self.handles.get(number).ok_or(FsError::BadHandle)
+    }
+
+    fn directory_batch(&self, handle: &Handle, cookie: u64) -> Result<Vec<DirEntry>> {
+        let mut batch = Vec::with_capacity(DIRECTORY_BATCH);
+        self.fs.read_directory(handle, cookie, &mut |entry| {
+            batch.push(entry);
+            batch.len() < DIRECTORY_BATCH
+        })?;
+        Ok(batch)
+    }
+
+    fn drop_set_id_for(&self, who: &Caller, inode: InodeNo) -> Result<()> {
+        if who.uid == 0 { Ok(()) } else { self.drop_set_id(inode) }
+    }
+
+    fn drop_set_id(&self, inode: InodeNo) -> Result<()> {
+        let attributes = self.fs.attributes(inode)?;
+        if let Some(left) = translate::without_set_id(attributes.permissions) {
+            let changes = Changes { permissions: Some(left), ..Changes::default() };
+            self.fs.set_attributes(&ourselves(), inode, &changes)?;
+        }
+        Ok(())
+    }
+}
+
+/// The permissions in a mode of the kernel.
+pub(crate) fn permissions(mode: u32) -> u16 {
+    u16::try_from(mode & translate::PERMISSIONS).expect("masked to 12 bits")
+}
+
+/// Who changes what nobody asked for by name.
+fn ourselves() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, checked: true }
+}
+
+fn is_dot(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}

@@ -1,0 +1,95 @@
+//! One mount from its beginning to its end.
+//!
+//! The session ends when the mount does: detached by whoever may, or aborted. Nothing here decides
+//! to end it; whoever wants it ended calls [`crate::mount::unmount`].
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+
+use fs::Fs;
+use fuser::{Config, Session, SessionACL};
+
+use crate::mount::{self, MountEntry, MountError, MountOptions};
+use crate::server::Server;
+use crate::transport::{Seek, Transport};
+
+/// Threads that answer requests. More than processors, because one that waits for the device or a flush
+/// answers nobody else, and flushes are shared only among those that wait at the same time.
+const THREADS_MIN: usize = 8;
+const THREADS_MAX: usize = 32;
+
+/// How far the kernel reads ahead, where we may say so.
+const READ_AHEAD_KIB: &str = "1024";
+
+/// A volume that is attached and waits for its requests to be answered.
+pub struct Mounted {
+    session: Session<Transport>,
+    server: Arc<Server>,
+    seeks: Receiver<Seek>,
+    entry: Option<MountEntry>,
+}
+
+impl Mounted {
+    /// Attaches the volume at `directory`, which must be absolute and free of symbolic links.
+    pub fn new(fs: Arc<Fs>, directory: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+        assert!(directory.is_absolute(), "the table of mounts has absolute paths");
+        let device = mount::attach(directory, options)?;
+        let entry = mount::entry_at(directory).ok().flatten();
+        let server = Arc::new(Server::new(fs));
+        let (sender, seeks) = mpsc::channel();
+        let transport = Transport::new(Arc::clone(&server), sender);
+        // Whom the kernel lets in is the kernel's decision: its own requests come as root.
+        let shaken = Session::from_fd(transport, device, SessionACL::All, config());
+        let session = shaken.map_err(|error| {
+            detach_leftover(entry.as_ref());
+            MountError::Handshake(error)
+        })?;
+        let mounted = Mounted { session, server, seeks, entry };
+        mounted.set_read_ahead();
+        Ok(mounted)
+    }
+
+    /// Answers requests until the volume is detached and nothing of it is in use.
+    pub fn serve(self) -> io::Result<()> {
+        let Mounted { session, server, seeks, entry } = self;
+        let notifier = session.notifier();
+        let seeker = rt::thread::spawn("polder-seek", move || {
+            for seek in seeks {
+                seek.answer(&server, &notifier);
+            }
+        })?;
+        let ended = session.run();
+        detach_leftover(entry.as_ref());
+        seeker.join().map_err(|_| io::Error::other("the thread that seeks panicked"))?;
+        ended
+    }
+
+    /// Only root may; without it the kernel's 128 KiB stay.
+    fn set_read_ahead(&self) {
+        let Some(entry) = &self.entry else { return };
+        let knob = PathBuf::from(format!("/sys/class/bdi/{}/read_ahead_kb", entry.device));
+        if let Err(error) = std::fs::write(knob, READ_AHEAD_KIB) {
+            tracing::debug!("the kernel's read-ahead stays as it is: {error}");
+        }
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.n_threads = Some((2 * rt::thread::processors()).clamp(THREADS_MIN, THREADS_MAX));
+    config.clone_fd = mount::device_can_be_opened();
+    config
+}
+
+/// A session that ended by an error leaves a mount that answers nobody.
+fn detach_leftover(entry: Option<&MountEntry>) {
+    let Some(entry) = entry else { return };
+    let Ok(Some(now)) = mount::entry_at(&entry.directory) else { return };
+    if now.device == entry.device
+        && let Err(error) = mount::unmount_lazily(&entry.directory)
+    {
+        tracing::warn!("the mount cannot be detached: {error}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Flags, kinds and times between the kernel's words and ours.
+//!
+//! Times before 1970: `fuser` 0.18 decodes a kernel time of −1.2 s (seconds −2, nanoseconds 800 million)
+//! as 2.8 s before the epoch, because it subtracts both parts. [`from_request`] undoes exactly that. What it
+//! sends is right.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fs::{FallocateMode, Kind, OpenFlags, RenameFlags};
+use rt::Timestamp;
+use rustix::fs::OFlags;
+
+/// Nanoseconds of a second.
+const SECOND: i128 = 1_000_000_000;
+
+/// The bits of a mode that are permissions.
+pub(crate) const PERMISSIONS: u32 = 0o7777;
+/// Set-user-id.
+pub(crate) const SET_USER_ID: u16 = 0o4000;
+/// Set-group-id.
+pub(crate) const SET_GROUP_ID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
+
+/// How a file is opened for the kernel.
+///
+/// Reading is always allowed: with the writeback cache the kernel reads the rest of a page that a
+/// program that may only write has written in part. Appending is never asked for: the kernel knows the
+/// size and sends the place. Synchronous writing is the kernel's business too: it sends a fsync.
+pub(crate) fn open_flags(flags: i32) -> OpenFlags {
+    let flags = bits(flags);
+    let write = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
+    OpenFlags { read: true, write, append: false, truncate: flags.contains(OFlags::TRUNC), sync: false }
+}
+
+/// Whether the file must not be there yet.
+pub(crate) fn is_exclusive(flags: i32) -> bool {
+    bits(flags).contains(OFlags::EXCL)
+}
+
+fn bits(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags.cast_unsigned())
+}
+
+/// `renameat2(2)` flags; `None` when there is one that we do not know.
+pub(crate) fn rename_flags(bits: u32) -> Option<RenameFlags> {
+    const NO_REPLACE: u32 = 1;
+    const EXCHANGE: u32 = 2;
+    const WHITEOUT: u32 = 4;
+    (bits & !(NO_REPLACE | EXCHANGE | WHITEOUT) == 0).then_some(RenameFlags {
+        no_replace: bits & NO_REPLACE != 0,
+        exchange: bits & EXCHANGE != 0,
+        whiteout: bits & WHITEOUT != 0,
+    })
+}
+
+/// `fallocate(2)` modes; `None` for combinations that mean nothing.
+pub(crate) fn fallocate_mode(mode: i32) -> Option<FallocateMode> {
+    const KEEP_SIZE: i32 = 0x01;
+    const PUNCH_HOLE: i32 = 0x02;
+    const COLLAPSE_RANGE: i32 = 0x08;
+    const ZERO_RANGE: i32 = 0x10;
+    const INSERT_RANGE: i32 = 0x20;
+    let keep_size = mode & KEEP_SIZE != 0;
+    match mode & !KEEP_SIZE {
+        0 => Some(FallocateMode::Allocate { keep_size }),
+        PUNCH_HOLE if keep_size => Some(FallocateMode::PunchHole),
+        ZERO_RANGE => Some(FallocateMode::ZeroRange { keep_size }),
+        COLLAPSE_RANGE if !keep_size => Some(FallocateMode::CollapseRange),
+        INSERT_RANGE if !keep_size => Some(FallocateMode::InsertRange),
+        _ => None,
+    }
+}
+
+/// The kind in the upper bits of a mode (`mknod`); no bits mean a file. `None` for bits of no kind.
+pub(crate) fn kind_of_mode(mode: u32) -> Option<Kind> {
+    match mode >> 12 & 0o17 {
+        0 | 0o10 => Some(Kind::File),
+        0o1 => Some(Kind::Fifo),
+        0o2 => Some(Kind::CharDevice),
+        0o6 => Some(Kind::BlockDevice),
+        0o14 => Some(Kind::Socket),
+        _ => None,
+    }
+}
+
+/// The permissions that are left when a write or a truncation drops the set-id bits; `None` when
+/// nothing changes. The group bit without group execution is no set-group-id and stays.
+pub(crate) fn without_set_id(permissions: u16) -> Option<u16> {
+    let mut left = permissions & !SET_USER_ID;
+    if permissions & GROUP_EXECUTE != 0 {
+        left &= !SET_GROUP_ID;
+    }
+    (left != permissions).then_some(left)
+}
+
+/// A time of ours as `fuser` wants it.
+pub(crate) fn to_reply(time: Timestamp) -> SystemTime {
+    let since = Duration::from_nanos(time.0.unsigned_abs());
+    if time.0 >= 0 { UNIX_EPOCH + since } else { UNIX_EPOCH - since }
+}
+
+/// A time as `fuser` decoded it (see the head of this file); what 64 bits cannot hold becomes the
+/// nearest that they can.
+pub(crate) fn from_request(time: SystemTime) -> Timestamp {
+    let (seconds, nanoseconds) = match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => (i128::from(since.as_secs()), since.subsec_nanos()),
+        Err(before) => (-i128::from(before.duration().as_secs()), before.duration().subsec_nanos()),
+    };
+    let total = seconds * SECOND + i128::from(nanoseconds);
+    let clamped = total.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+    Timestamp(i64::try_from(clamped).expect("clamped to what fits"))
+}
+
+#[cfg(test)]
+mod tests;

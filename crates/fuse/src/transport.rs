@@ -1,0 +1,634 @@
+//! Requests and replies as the crate `fuser` brings them.
+//!
+//! Every operation is answered on the thread that received it, except `SEEK_DATA` and `SEEK_HOLE` on a
+//! file that somebody writes: the kernel does not write dirty pages back before it asks, so the
+//! answer must wait until it has, and it can only when threads are free to take the writes.
+//! Such seeks go to a thread of their own ([`Seek::answer`]).
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, SystemTime};
+
+use fs::{Attributes, Caller, Changes, FsError, InodeNo, Kind, SetTime};
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use crate::handles::HandleNo;
+use crate::server::{Range, Server, permissions};
+use crate::translate;
+
+/// How long the kernel may believe attributes, entries and the absence of entries. Nothing changes them
+/// but requests of the same kernel; the limit heals what an error of ours might leave behind.
+const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The largest read or write of one request.
+pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// How many reads ahead and writes back the kernel may have under way.
+const BACKGROUND_REQUESTS_MAX: u16 = 64;
+
+/// What `st_blksize` says: the size of a page, which is what the kernel caches.
+const IO_SIZE: u32 = 4096;
+
+/// Asked of the kernel where it has it. Not asked for: locks (the kernel keeps them), ACLs and umask
+/// (the kernel applies the umask), exporting (`..` is not a lookup).
+const CAPABILITIES: [InitFlags; 10] = [
+    InitFlags::FUSE_WRITEBACK_CACHE,
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    InitFlags::FUSE_EXPLICIT_INVAL_DATA,
+    InitFlags::FUSE_MAX_PAGES,
+];
+
+thread_local! {
+    /// What was read, on its way to the kernel; reused, because fresh pages cost more than copying.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Implements what `fuser` calls.
+pub(crate) struct Transport {
+    server: Arc<Server>,
+    seeks: Sender<Seek>,
+}
+
+impl Transport {
+    pub(crate) fn new(server: Arc<Server>, seeks: Sender<Seek>) -> Self {
+        Transport { server, seeks }
+    }
+}
+
+/// A search for data or a hole that has to wait for dirty pages.
+pub(crate) struct Seek {
+    inode: INodeNo,
+    handle: HandleNo,
+    offset: i64,
+    whence: i32,
+    reply: ReplyLseek,
+}
+
+impl Seek {
+    /// Makes the kernel write back what it holds of the file, then answers.
+    pub(crate) fn answer(self, server: &Server, notifier: &Notifier) {
+        match notifier.inval_inode(self.inode, 0, 0) {
+            Ok(()) => reply_seek(server, self.handle, self.offset, self.whence, self.reply),
+            Err(error) => self.reply.error(Errno::from(error)),
+        }
+    }
+}
+
+impl Filesystem for Transport {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for capability in CAPABILITIES {
+            if let Err(missing) = config.add_capabilities(capability) {
+                tracing::debug!("the kernel lacks {missing:?}");
+            }
+        }
+        let refused = |limit| io::Error::other(format!("the kernel's limit is {limit}"));
+        config.set_max_write(REQUEST_BYTES_MAX).map_err(refused)?;
+        config.set_max_background(BACKGROUND_REQUESTS_MAX).map_err(|limit| refused(limit.into()))?;
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.server.fs().lookup(&caller(request, 0), ours(parent), name.as_bytes()) {
+            Err(FsError::NotFound) => reply.entry(&LIFETIME, &nothing(), Generation(0)),
+            found => reply_entry(reply, found),
+        }
+    }
+
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        reply_attributes(reply, self.server.fs().attributes(ours(inode)));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        changed: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _flags_changed: Option<SystemTime>,
+        _backed_up: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = Changes {
+            permissions: mode.map(permissions),
+            uid,
+            gid,
+            size,
+            accessed: accessed.map(set_time),
+            modified: modified.map(set_time),
+            changed: changed.map(translate::from_request),
+        };
+        reply_attributes(reply, self.server.set_attributes(&caller(request, 0), ours(inode), changes));
+    }
+
+    fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        match self.server.fs().read_link(ours(inode)) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let who = caller(request, umask);
+        reply_entry(reply, self.server.make_node(&who, ours(parent), name.as_bytes(), mode, device));
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let who = caller(request, umask);
+        let made = self.server.fs().make_directory(&who, ours(parent), name.as_bytes(), permissions(mode));
+        reply_entry(reply, made);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        reply_empty(reply, self.server.fs().unlink(&caller(request, 0), ours(parent), name.as_bytes()));
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let who = caller(request, 0);
+        reply_empty(reply, self.server.fs().remove_directory(&who, ours(parent), name.as_bytes()));
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let who = caller(request, 0);
+        let target = target.as_os_str().as_bytes();
+        reply_entry(reply, self.server.fs().symlink(&who, ours(parent), name.as_bytes(), target));
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let Some(flags) = translate::rename_flags(flags.bits()) else {
+            return reply.error(Errno::EINVAL);
+        };
+        let (name, new_name) = (name.as_bytes(), new_name.as_bytes());
+        let who = caller(request, 0);
+        let done = self.server.fs().rename(&who, ours(parent), name, ours(new_parent), new_name, flags);
+        reply_empty(reply, done);
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let who = caller(request, 0);
+        reply_entry(reply, self.server.fs().link(&who, ours(inode), ours(new_parent), new_name.as_bytes()));
+    }
+
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.server.open(&caller(request, 0), ours(inode), flags.0) {
+            Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let who = caller(request, umask);
+        match self.server.create(&who, ours(parent), name.as_bytes(), permissions(mode), flags) {
+            Ok((attributes, handle)) => reply.created(
+                &LIFETIME,
+                &to_reply(&attributes),
+                generation(&attributes),
+                FileHandle(handle.0),
+                FopenFlags::FOPEN_KEEP_CACHE,
+            ),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            match self.server.read(HandleNo(handle.0), offset, &mut buffer[..size]) {
+                Ok(count) => reply.data(&buffer[..count]),
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let drops_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        match self.server.write(HandleNo(handle.0), offset, data, drops_set_id) {
+            Ok(count) => reply.written(short(count as u64)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// Not implemented, which the kernel remembers: it writes dirty pages back before `close` returns
+    /// and reports their errors without our help.
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(reply, self.server.release(HandleNo(handle.0)));
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(reply, self.server.fsync(HandleNo(handle.0), data_only));
+    }
+
+    fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let cached = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+        match self.server.open_directory(&caller(request, 0), ours(inode)) {
+            Ok(handle) => reply.opened(FileHandle(handle.0), cached),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        cookie: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = self.server.read_directory(HandleNo(handle.0), cookie, &mut |entry| {
+            let name = OsStr::from_bytes(&entry.name);
+            !reply.add(INodeNo(entry.inode.0), entry.cookie, file_type(entry.kind), name)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        cookie: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = self.server.read_directory_plus(HandleNo(handle.0), cookie, &mut |entry, attributes| {
+            let name = OsStr::from_bytes(&entry.name);
+            let inode = INodeNo(entry.inode.0);
+            let (shown, generation) = match attributes {
+                Some(attributes) => (to_reply(&attributes), generation(&attributes)),
+                None => (FileAttr { ino: inode, kind: FileType::Directory, ..nothing() }, Generation(0)),
+            };
+            !reply.add(inode, entry.cookie, name, &LIFETIME, &shown, generation)
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(reply, self.server.release(HandleNo(handle.0)));
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(reply, self.server.fsync(HandleNo(handle.0), data_only));
+    }
+
+    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
+        match self.server.fs().statfs() {
+            Ok(s) => reply.statfs(
+                s.blocks,
+                s.free,
+                s.available,
+                s.files,
+                s.files_free,
+                s.block_size,
+                s.name_max,
+                s.block_size,
+            ),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        const CREATE: i32 = 1;
+        const REPLACE: i32 = 2;
+        let (create, replace) = (flags & CREATE != 0, flags & REPLACE != 0);
+        let who = caller(request, 0);
+        let fs = self.server.fs();
+        reply_empty(reply, fs.set_xattr(&who, ours(inode), name.as_bytes(), value, create, replace));
+    }
+
+    fn getxattr(&self, request: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.server.fs().get_xattr(&caller(request, 0), ours(inode), name.as_bytes());
+        reply_xattr(reply, size, value);
+    }
+
+    fn listxattr(&self, _request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        let list = self.server.fs().list_xattrs(ours(inode)).map(|names| {
+            let mut list = Vec::new();
+            for name in names {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+            list
+        });
+        reply_xattr(reply, size, list);
+    }
+
+    fn removexattr(&self, request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.server.fs().remove_xattr(&caller(request, 0), ours(inode), name.as_bytes());
+        reply_empty(reply, done);
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let range = Range { offset, length };
+        reply_empty(reply, self.server.allocate(&caller(request, 0), HandleNo(handle.0), mode, range));
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let handle = HandleNo(handle.0);
+        if !self.server.may_be_dirty(ours(inode)) {
+            return reply_seek(&self.server, handle, offset, whence, reply);
+        }
+        if let Err(unsent) = self.seeks.send(Seek { inode, handle, offset, whence, reply }) {
+            unsent.0.reply.error(Errno::EIO);
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _from_inode: INodeNo,
+        from: FileHandle,
+        from_offset: u64,
+        _to_inode: INodeNo,
+        to: FileHandle,
+        to_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The reply has 32 bits for the count.
+        let length = length.min(u64::from(u32::MAX));
+        let (from, to) = ((HandleNo(from.0), from_offset), (HandleNo(to.0), to_offset));
+        match self.server.copy_range(&caller(request, 0), from, to, length) {
+            Ok(count) => reply.written(short(count)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+}
+
+fn ours(inode: INodeNo) -> InodeNo {
+    InodeNo(inode.0)
+}
+
+fn caller(request: &Request, umask: u32) -> Caller {
+    let umask = permissions(umask);
+    Caller { uid: request.uid(), gid: request.gid(), groups: Vec::new(), umask, checked: true }
+}
+
+fn errno(error: &FsError) -> Errno {
+    if let FsError::Io(why) = error {
+        tracing::warn!("an operation failed: {why}");
+    }
+    Errno::from_i32(error.errno())
+}
+
+fn set_time(time: TimeOrNow) -> SetTime {
+    match time {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(time) => SetTime::To(translate::from_request(time)),
+    }
+}
+
+/// A count that a request limited to 32 bits.
+fn short(count: u64) -> u32 {
+    u32::try_from(count).expect("no more is done than was asked for")
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Symlink => FileType::Symlink,
+        Kind::CharDevice => FileType::CharDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::Fifo => FileType::NamedPipe,
+        Kind::Socket => FileType::Socket,
+    }
+}
+
+fn generation(attributes: &Attributes) -> Generation {
+    Generation(attributes.generation.into())
+}
+
+fn to_reply(attributes: &Attributes) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attributes.inode.0),
+        size: attributes.size,
+        blocks: attributes.blocks,
+        atime: translate::to_reply(attributes.accessed),
+        mtime: translate::to_reply(attributes.modified),
+        ctime: translate::to_reply(attributes.changed),
+        crtime: translate::to_reply(attributes.born),
+        kind: file_type(attributes.kind),
+        perm: attributes.permissions,
+        nlink: attributes.links,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        rdev: attributes.device,
+        blksize: IO_SIZE,
+        flags: 0,
+    }
+}
+
+/// Inode 0: an entry that is not there, which the kernel may remember.
+fn nothing() -> FileAttr {
+    let epoch = SystemTime::UNIX_EPOCH;
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: epoch,
+        mtime: epoch,
+        ctime: epoch,
+        crtime: epoch,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: IO_SIZE,
+        flags: 0,
+    }
+}
+
+fn reply_empty(reply: ReplyEmpty, done: fs::Result<()>) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn reply_entry(reply: ReplyEntry, found: fs::Result<Attributes>) {
+    match found {
+        Ok(attributes) => reply.entry(&LIFETIME, &to_reply(&attributes), generation(&attributes)),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn reply_attributes(reply: ReplyAttr, found: fs::Result<Attributes>) {
+    match found {
+        Ok(attributes) => reply.attr(&LIFETIME, &to_reply(&attributes)),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+/// A value for a caller with room for `size` bytes; 0 asks for the size alone.
+fn reply_xattr(reply: ReplyXattr, size: u32, value: fs::Result<Vec<u8>>) {
+    match value {
+        Ok(value) if size == 0 => reply.size(short(value.len() as u64)),
+        Ok(value) if value.len() <= size as usize => reply.data(&value),
+        Ok(_) => reply.error(Errno::ERANGE),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn reply_seek(server: &Server, handle: HandleNo, offset: i64, whence: i32, reply: ReplyLseek) {
+    match server.seek(handle, offset, whence) {
+        Ok(found) => reply.offset(found),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
