@@ -28,6 +28,8 @@ const HELPER: &str = "fusermount3";
 /// Where the helper looks for its socket.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 const TABLE: &str = "/proc/self/mountinfo";
+/// Where the kernel lets root look into connections, each in a directory named after its minor number.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// How a volume is attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,13 +114,10 @@ pub fn unmount_lazily(directory: &Path) -> io::Result<()> {
     detach(directory, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, "-uz")
 }
 
-/// Ends the connection to a mount that does not answer, so that everybody who waits for it gets an error.
-pub fn abort(directory: &Path) -> io::Result<()> {
-    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE;
-    match rustix::mount::unmount(directory, flags) {
-        Ok(()) | Err(Errno::BUSY) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+/// Ends the connection of a mount, detached or not, so that everybody who still uses it gets an error.
+pub fn abort(entry: &MountEntry) -> io::Result<()> {
+    let connection = entry.device.split_once(':').map_or("", |(_, minor)| minor);
+    std::fs::write(Path::new(CONNECTIONS).join(connection).join("abort"), "1")
 }
 
 /// Attaches; what comes back is the open device that requests are read from.

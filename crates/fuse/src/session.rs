@@ -51,6 +51,11 @@ impl Mounted {
         Ok(mounted)
     }
 
+    /// Its line in the table of mounts, if the table could be read.
+    pub fn entry(&self) -> Option<&MountEntry> {
+        self.entry.as_ref()
+    }
+
     /// Answers requests until the volume is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
         let Mounted { session, server, seeks, entry } = self;

@@ -1,0 +1,232 @@
+//! The control socket: how other processes ask the daemon that has a volume.
+//!
+//! One line of JSON for each request and one for its answer: `{"command":"stats"}` is answered by
+//! `{"ok":…}` or `{"error":"…"}`. The socket is named after the volume's id and readable by nobody but its
+//! owner, in a directory that is the owner's too.
+//!
+//! The daemon's lock on the volume is what keeps two daemons apart; a socket that nobody listens on is
+//! what a killed daemon left behind and is replaced.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::fs::Mode;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use zone::FsId;
+
+/// Overrides where sockets are.
+const DIRECTORY: &str = "POLDER_RUN_DIR";
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// What the volume is.
+    Info,
+    /// What was written and what is stored.
+    Stats,
+    /// Make everything durable that programs have written, in the kernel's cache too.
+    Sync,
+    /// End the mount, as a signal would.
+    Unmount,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Ok(Value),
+    Error(String),
+}
+
+/// Who answers requests.
+pub(crate) trait Service: Send + Sync + 'static {
+    fn answer(&self, request: Request) -> Result<Value>;
+}
+
+/// The listening end; the name goes when it is dropped.
+pub(crate) struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Takes the volume's name, or nothing where the name cannot be taken but need not be: readers
+    /// share a volume, and a machine may have no place for sockets. Refused when somebody listens
+    /// there who has another volume with the same id.
+    pub(crate) fn bind(fs_id: FsId, shared: bool) -> Result<Option<Socket>> {
+        let path = socket_path(fs_id);
+        if UnixStream::connect(&path).is_ok() {
+            if shared {
+                return Ok(None);
+            }
+            bail!(
+                "another volume with the id {fs_id} is mounted; unmount it first (is this one a copy of it?)"
+            );
+        }
+        match Self::listen(&path) {
+            Ok(listener) => Ok(Some(Socket { listener, path })),
+            Err(error) => {
+                tracing::warn!("no control socket: {error:#}");
+                Ok(None)
+            }
+        }
+    }
+
+    fn listen(path: &Path) -> Result<UnixListener> {
+        make_directory(path.parent().expect("a directory and a name were joined"))?;
+        let _ = std::fs::remove_file(path);
+        // The permissions of a socket are those it is made with.
+        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(before);
+        bound.with_context(|| path.display().to_string())
+    }
+
+    /// Answers, each client on a thread of its own, for as long as the process lives.
+    pub(crate) fn serve(&self, service: &Arc<dyn Service>) -> Result<()> {
+        let listener = self.listener.try_clone()?;
+        let service = Arc::clone(service);
+        rt::thread::spawn("polder-control", move || {
+            for stream in listener.incoming().flatten() {
+                let service = Arc::clone(&service);
+                let spawned =
+                    rt::thread::spawn("polder-client", move || serve_client(&stream, service.as_ref()));
+                if let Err(error) = spawned {
+                    tracing::warn!("a client of the control socket is turned away: {error}");
+                }
+            }
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The asking end.
+pub(crate) struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+impl Client {
+    /// `None` when no daemon of a user whose socket we may open has the volume.
+    pub(crate) fn connect(fs_id: FsId) -> Option<Client> {
+        UnixStream::connect(socket_path(fs_id)).ok().map(|stream| Client { stream: BufReader::new(stream) })
+    }
+
+    pub(crate) fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T> {
+        send(self.stream.get_ref(), request)?;
+        let mut line = String::new();
+        self.stream.read_line(&mut line).context("the daemon does not answer")?;
+        if line.is_empty() {
+            bail!("the daemon has ended without an answer; ask again");
+        }
+        match serde_json::from_str(&line).context("the daemon's answer is of another release")? {
+            Answer::Ok(value) => {
+                serde_json::from_value(value).context("the daemon's answer is of another release")
+            }
+            Answer::Error(why) => Err(anyhow!(why)),
+        }
+    }
+}
+
+fn serve_client(stream: &UnixStream, service: &dyn Service) {
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return };
+        let answer = match serde_json::from_str(&line) {
+            Ok(request) => service.answer(request),
+            Err(error) => Err(anyhow!("not a request: {error}")),
+        };
+        let answer = match answer {
+            Ok(value) => Answer::Ok(value),
+            Err(error) => Answer::Error(format!("{error:#}")),
+        };
+        if send(stream, &answer).is_err() {
+            return;
+        }
+    }
+}
+
+fn send(mut stream: &UnixStream, message: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line).context("the daemon has gone")
+}
+
+fn socket_path(fs_id: FsId) -> PathBuf {
+    directory().join(format!("{fs_id}.sock"))
+}
+
+fn directory() -> PathBuf {
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        return directory.into();
+    }
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return "/run/polder".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(runtime) => Path::new(&runtime).join("polder"),
+        None => std::env::temp_dir().join(format!("polder-{}", uid.as_raw())),
+    }
+}
+
+/// Makes the directory for our sockets, or makes sure that it is ours: in a shared place somebody else
+/// might have made it.
+fn make_directory(directory: &Path) -> Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.with_context(|| directory.display().to_string())?;
+    let owner = std::fs::symlink_metadata(directory)?.uid();
+    if owner != rustix::process::geteuid().as_raw() {
+        bail!("{} belongs to another user; set {DIRECTORY} to a directory of yours", directory.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_written_as_the_manual_says() {
+        assert_eq!(serde_json::to_string(&Request::Stats).unwrap(), r#"{"command":"stats"}"#);
+        assert_eq!(serde_json::from_str::<Request>(r#"{"command":"unmount"}"#).unwrap(), Request::Unmount);
+        assert!(serde_json::from_str::<Request>(r#"{"command":"format"}"#).is_err());
+        assert_eq!(serde_json::to_string(&Answer::Error("no".into())).unwrap(), r#"{"error":"no"}"#);
+    }
+
+    struct Echo;
+
+    impl Service for Echo {
+        fn answer(&self, request: Request) -> Result<Value> {
+            match request {
+                Request::Info => Ok(Value::from("here")),
+                _ => Err(anyhow!("not now")),
+            }
+        }
+    }
+
+    #[test]
+    fn a_conversation_goes_on_after_an_error() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let served = rt::thread::spawn("served", move || serve_client(&far, &Echo)).unwrap();
+        let mut client = Client { stream: BufReader::new(near) };
+        assert_eq!(client.ask::<Value>(&Request::Sync).unwrap_err().to_string(), "not now");
+        assert_eq!(client.ask::<String>(&Request::Info).unwrap(), "here");
+        client.stream.get_ref().write_all(b"nonsense\n").unwrap();
+        let mut line = String::new();
+        client.stream.read_line(&mut line).unwrap();
+        assert!(line.starts_with(r#"{"error":"not a request"#), "{line}");
+        drop(client);
+        served.join().unwrap();
+    }
+}

@@ -1,0 +1,255 @@
+//! The process that has a volume and serves its mount.
+//!
+//! From its beginning to its end: block the signals that end it (threads inherit that, and one waits for
+//! them), take the volume's lock, recover, start the file system's threads, take the control socket,
+//! attach, answer until detached, close the volume, end. The lock is given back by the end of the
+//! process, after the last write.
+//!
+//! A panic ends the process: what threads shared may be half changed, and a daemon that goes on would write
+//! that down. Recovery knows how to go on from a process that has ended.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use fs::Fs;
+use fuse::mount::{abort, unmount, unmount_lazily};
+use fuse::{MountEntry, MountOptions, Mounted};
+use nix::sys::signal::{SigSet, Signal};
+use rt::thread::Stop;
+use serde_json::Value;
+use zone::file::{FileDevice, OpenMode};
+
+use crate::control::{Request, Service, Socket};
+use crate::info::{Info, Place};
+use crate::options::Words;
+use crate::stats::Stats;
+use crate::{logging, volume};
+
+/// What the daemon says on its standard output when the mount can be used.
+pub(crate) const READY: &str = "ready";
+
+/// How long programs that still use a detached mount have to end before they are cut off.
+const GRACE: Duration = Duration::from_secs(10);
+
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// What to serve, and how.
+pub(crate) struct Daemon {
+    /// Absolute.
+    pub(crate) path: PathBuf,
+    /// Absolute.
+    pub(crate) directory: PathBuf,
+    pub(crate) words: Words,
+    pub(crate) cache_bytes: u64,
+    pub(crate) log: Option<PathBuf>,
+    /// Whether to leave the terminal.
+    pub(crate) detach: bool,
+}
+
+/// What the threads share that serve and end the mount.
+struct Served {
+    fs: Arc<Fs>,
+    place: Place,
+    directory: PathBuf,
+    entry: Option<MountEntry>,
+    /// Set when the last request has been answered.
+    ended: Stop,
+}
+
+pub(crate) fn run(daemon: Daemon) -> Result<()> {
+    let signals = block_signals()?;
+    end_on_panic();
+    let log = prepare_process(&daemon)?;
+    let device = daemon.open_device()?;
+    let fs_id = device.fs_id();
+    let socket = Socket::bind(fs_id, daemon.words.read_only)?;
+    let fs = daemon.recover(device)?;
+    fs.start().with_context(|| daemon.path.display().to_string())?;
+    let mounted = match Mounted::new(Arc::clone(&fs), &daemon.directory, &daemon.mount_options()) {
+        Ok(mounted) => mounted,
+        Err(error) => {
+            // Nothing was changed but by recovery; what that did is closed properly.
+            fs.unmount().with_context(|| daemon.path.display().to_string())?;
+            return Err(error.into());
+        }
+    };
+    let served = Arc::new(Served {
+        fs,
+        place: daemon.place(),
+        directory: daemon.directory.clone(),
+        entry: mounted.entry().cloned(),
+        ended: Stop::default(),
+    });
+    let service: Arc<dyn Service> = Arc::clone(&served) as _;
+    if let Some(socket) = &socket {
+        socket.serve(&service)?;
+    }
+    end_on_signal(signals, Arc::clone(&served))?;
+    tracing::info!(volume = %fs_id, "mounted");
+    if daemon.detach {
+        leave_terminal(log.as_deref())?;
+    }
+    let ended = mounted.serve();
+    served.ended.stop();
+    let closed = served.fs.unmount().with_context(|| format!("volume {fs_id} was not closed properly"));
+    if let Err(error) = &closed {
+        tracing::error!("{error:#}");
+    }
+    closed?;
+    tracing::info!(volume = %fs_id, "unmounted");
+    ended.context("the kernel's connection broke")
+}
+
+impl Daemon {
+    fn place(&self) -> Place {
+        Place {
+            path: self.path.clone(),
+            mounted_on: Some(self.directory.clone()),
+            read_only: self.words.read_only,
+        }
+    }
+
+    fn open_device(&self) -> Result<FileDevice> {
+        let mode = if self.words.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+        Ok(FileDevice::open(&self.path, mode)?)
+    }
+
+    fn recover(&self, device: FileDevice) -> Result<Arc<Fs>> {
+        let fs_id = device.fs_id();
+        let interval = self.words.commit_interval_ns;
+        let options = volume::mount_options(self.words.read_only, self.cache_bytes, interval);
+        let clock = Arc::clone(&options.clock);
+        let began_ns = clock.monotonic_ns();
+        let (fs, recovery) = volume::mount_fs(&self.path, Arc::new(device), options)?;
+        let took_ms = (clock.monotonic_ns() - began_ns) / MILLISECOND_NS;
+        let (clean, records, discarded) = (recovery.clean, recovery.records, recovery.discarded);
+        tracing::info!(volume = %fs_id, clean, records, discarded, took_ms, "recovered");
+        Ok(fs)
+    }
+
+    fn mount_options(&self) -> MountOptions {
+        MountOptions {
+            source: self.path.clone().into(),
+            read_only: self.words.read_only,
+            allow_other: self.words.allow_other || rustix::process::geteuid().is_root(),
+            no_set_id: self.words.no_set_id,
+            no_devices: self.words.no_devices,
+            no_execution: self.words.no_execution,
+        }
+    }
+}
+
+impl Service for Served {
+    fn answer(&self, request: Request) -> Result<Value> {
+        match request {
+            Request::Info => Ok(serde_json::to_value(Info::of(&self.fs, &self.place)?)?),
+            Request::Stats => Ok(serde_json::to_value(Stats::of(&self.fs)?)?),
+            Request::Sync => self.sync().map(|()| Value::Null),
+            Request::Unmount => self.end().map(|()| Value::Null),
+        }
+    }
+}
+
+impl Served {
+    /// Takes the kernel's dirty pages, then makes everything durable.
+    fn sync(&self) -> Result<()> {
+        let root = File::open(&self.directory).context("the mount is gone")?;
+        rustix::fs::syncfs(&root).context("the kernel's cache cannot be written back")?;
+        Ok(self.fs.sync()?)
+    }
+
+    /// Detaches the mount. When it is in use it goes out of sight, and whoever uses it has some time left.
+    fn end(&self) -> Result<()> {
+        match unmount(&self.directory) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.detach_in_use(),
+            Err(error) => tracing::debug!("somebody else was faster: {error}"),
+        }
+        if self.ended.wait(GRACE) {
+            return Ok(());
+        }
+        tracing::warn!("the mount is still in use; who uses it is cut off");
+        match self.entry.as_ref().map(abort) {
+            Some(Ok(())) => Ok(()),
+            _ => self.end_process(),
+        }
+    }
+
+    fn detach_in_use(&self) {
+        if let Err(error) = self.sync() {
+            tracing::error!("on the way to its end: {error:#}");
+        }
+        if let Err(error) = unmount_lazily(&self.directory) {
+            tracing::error!("the mount cannot be detached: {error}");
+        }
+    }
+
+    /// Closing the connection by ending is left when the kernel gives no other means.
+    fn end_process(&self) -> Result<()> {
+        let closed = self.fs.unmount();
+        if let Err(error) = &closed {
+            tracing::error!("the volume was not closed properly: {error}");
+        }
+        std::process::exit(i32::from(closed.is_err()));
+    }
+}
+
+/// Leaves what was started with this process behind: its session, its directory. Returns the log file.
+fn prepare_process(daemon: &Daemon) -> Result<Option<Arc<File>>> {
+    // A daemon without a log file is heard until it is ready: then warnings are enough.
+    let level = if daemon.detach && daemon.log.is_none() { "warn" } else { "info" };
+    let log = logging::start(daemon.log.as_deref(), level)?;
+    if daemon.detach {
+        rustix::process::setsid().context("no session of its own")?;
+        std::env::set_current_dir("/").context("/")?;
+    }
+    // The kernel may need memory that it can only get by writing to us. Only root may say so.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    Ok(log)
+}
+
+/// The terminal is done with: whoever waits for us reads `ready` and the end of our output.
+fn leave_terminal(log: Option<&File>) -> Result<()> {
+    let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
+    rustix::stdio::dup2_stderr(log.unwrap_or(&nowhere))?;
+    let said = writeln!(std::io::stdout(), "{READY}");
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    if said.is_err() {
+        bail!("nobody waits for the mount any more");
+    }
+    Ok(())
+}
+
+/// Signals that end the daemon wait to be fetched, in every thread that is started from now on.
+fn block_signals() -> Result<SigSet> {
+    let mut signals = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        signals.add(signal);
+    }
+    signals.thread_block().context("signals cannot be blocked")?;
+    Ok(signals)
+}
+
+fn end_on_signal(signals: SigSet, served: Arc<Served>) -> Result<()> {
+    rt::thread::spawn("polder-signals", move || {
+        while let Ok(signal) = signals.wait() {
+            tracing::info!("{signal}: unmounting");
+            if let Err(error) = served.end() {
+                tracing::error!("{error:#}");
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn end_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+}

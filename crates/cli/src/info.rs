@@ -1,0 +1,137 @@
+//! `polder info`: what a volume is.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fs::Fs;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes;
+use crate::control::Request;
+use crate::volume::Volume;
+
+/// Show what a volume is, mounted or not.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The volume's file or block device, or the directory that it is mounted on.
+    path: PathBuf,
+    /// Write it as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is told of a volume; also the answer to the control request `info`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Info {
+    pub(crate) id: String,
+    pub(crate) label: String,
+    pub(crate) path: PathBuf,
+    /// Where it is mounted, if it is.
+    pub(crate) mounted_on: Option<PathBuf>,
+    /// The daemon that has it.
+    pub(crate) pid: Option<u32>,
+    pub(crate) read_only: bool,
+    /// Why nothing is written any more, if an error made it so.
+    pub(crate) latched: Option<String>,
+    /// Nanoseconds since 1970.
+    pub(crate) created_ns: i64,
+    pub(crate) block_size: u32,
+    /// The capacity of the largest zone.
+    pub(crate) zone_bytes: u64,
+    pub(crate) zones: u32,
+    pub(crate) open_zones_max: u32,
+    pub(crate) active_zones_max: u32,
+    pub(crate) page_size: u32,
+    pub(crate) groups: u16,
+    /// Bytes that files could have in all.
+    pub(crate) total_bytes: u64,
+    /// Bytes that files could have in addition.
+    pub(crate) available_bytes: u64,
+}
+
+/// What the volume does not know of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) mounted_on: Option<PathBuf>,
+    pub(crate) read_only: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let info: Info = match Volume::find(&arguments.path)? {
+        Volume::Served(mut client) => client.ask(&Request::Info)?,
+        Volume::Opened(opened) => {
+            let place = Place { path: opened.path.clone(), mounted_on: None, read_only: true };
+            Info { pid: None, ..Info::of(&opened.fs, &place)? }
+        }
+    };
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&info)?);
+    } else {
+        info.show();
+    }
+    Ok(())
+}
+
+impl Info {
+    pub(crate) fn of(fs: &Fs, place: &Place) -> Result<Info> {
+        let volume = fs.store().info();
+        let geometry = fs.store().device().geometry();
+        let space = fs.statfs().context("the space cannot be told")?;
+        let block_bytes = u64::from(space.block_size);
+        Ok(Info {
+            id: volume.fs_id.to_string(),
+            label: volume.label.clone(),
+            path: place.path.clone(),
+            mounted_on: place.mounted_on.clone(),
+            pid: Some(std::process::id()),
+            read_only: place.read_only,
+            latched: fs.store().latched().map(|why| why.to_string()),
+            created_ns: volume.created_ns,
+            block_size: geometry.block_size,
+            zone_bytes: u64::from(geometry.zone_blocks) * u64::from(geometry.block_size),
+            zones: geometry.zones,
+            open_zones_max: geometry.max_open,
+            active_zones_max: geometry.max_active,
+            page_size: volume.page_size,
+            groups: volume.groups,
+            total_bytes: space.blocks * block_bytes,
+            available_bytes: space.available * block_bytes,
+        })
+    }
+
+    fn show(&self) {
+        line("volume", &self.id);
+        if !self.label.is_empty() {
+            line("label", &self.label);
+        }
+        line("path", self.path.display());
+        line("mounted", self.state());
+        if let Some(why) = &self.latched {
+            line("latched", format_args!("read-only since an error: {why}"));
+        }
+        line("zones", format_args!("{} of {}", self.zones, bytes::show(self.zone_bytes)));
+        line("open, active", format_args!("at most {}, {}", self.open_zones_max, self.active_zones_max));
+        line("block, page", format_args!("{}, {}", self.block_size, self.page_size));
+        line("groups", self.groups);
+        line("size", bytes::show(self.total_bytes));
+        line("available", bytes::show(self.available_bytes));
+    }
+
+    fn state(&self) -> String {
+        let writing = if self.read_only { "read-only" } else { "read-write" };
+        match (&self.mounted_on, self.pid) {
+            (Some(directory), Some(pid)) => format!("on {}, {writing}, by process {pid}", shown(directory)),
+            _ => "no".to_owned(),
+        }
+    }
+}
+
+/// One line of a table for people.
+pub(crate) fn line(name: &str, value: impl std::fmt::Display) {
+    println!("{name:<14}{value}");
+}
+
+fn shown(path: &Path) -> std::path::Display<'_> {
+    path.display()
+}

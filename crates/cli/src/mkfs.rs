@@ -1,0 +1,168 @@
+//! `polder mkfs`: makes a volume.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use fs::{FormatOptions, Fs};
+use rt::SystemClock;
+use zone::file::{FileContents, FileDevice, FileOptions};
+use zone::{Device, FsId, Geometry};
+
+use crate::bytes;
+
+/// Make a volume in a file or on a block device.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The file (made if there is none) or the block device.
+    path: PathBuf,
+    /// Bytes of the whole volume, like 1G or 512M; by default the size of what is there.
+    #[arg(long, value_parser = bytes::parse)]
+    size: Option<u64>,
+    /// Bytes of a block: a power of two from 512 to 64K.
+    #[arg(long, default_value = "4096", value_parser = bytes::parse_small)]
+    block_size: u32,
+    /// Bytes of a zone, any multiple of the block size; by default chosen from the size.
+    #[arg(long, value_parser = bytes::parse)]
+    zone_size: Option<u64>,
+    /// A name for people, up to 64 bytes.
+    #[arg(long, default_value = "", value_parser = label)]
+    label: String,
+    /// The volume's identity; by default a new one.
+    #[arg(long, value_parser = fs_id)]
+    uuid: Option<FsId>,
+    /// How many zones may be open at once, at least 6.
+    #[arg(long, default_value_t = 14)]
+    max_open: u32,
+    /// How many zones may be partly written at once; by default as many as may be open.
+    #[arg(long)]
+    max_active: Option<u32>,
+    /// Bytes of a page of metadata: 4K to 64K, and no less than a block.
+    #[arg(long, value_parser = bytes::parse_small)]
+    page_size: Option<u32>,
+    /// How many shards the metadata has.
+    #[arg(long)]
+    groups: Option<u16>,
+    /// Overwrite what is there.
+    #[arg(long)]
+    force: bool,
+    /// Take all of the host's blocks now, so that the host can never run out of them.
+    #[arg(long)]
+    preallocate: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let fs_id = arguments.uuid.unwrap_or_else(new_fs_id);
+    let is_new = FileDevice::probe(&arguments.path)? == FileContents::Nothing;
+    let device: Arc<dyn Device> =
+        Arc::new(FileDevice::create(&arguments.path, &device_options(arguments, fs_id))?);
+    let formatted = Fs::format(&device, &format_options(arguments, fs_id), &SystemClock::new());
+    if formatted.is_err() && is_new {
+        // Made by this command, locked by it, and of no use to anybody.
+        let _ = std::fs::remove_file(&arguments.path);
+    }
+    formatted.with_context(|| arguments.path.display().to_string())?;
+    println!("{}", describe(&arguments.path, fs_id, device.geometry()));
+    Ok(())
+}
+
+fn device_options(arguments: &Arguments, fs_id: FsId) -> FileOptions {
+    FileOptions {
+        size: arguments.size,
+        block_size: arguments.block_size,
+        zone_bytes: arguments.zone_size,
+        max_open: arguments.max_open,
+        max_active: arguments.max_active.unwrap_or(arguments.max_open),
+        preallocate: arguments.preallocate,
+        fs_id,
+        force: arguments.force,
+    }
+}
+
+fn format_options(arguments: &Arguments, fs_id: FsId) -> FormatOptions {
+    FormatOptions {
+        label: arguments.label.clone(),
+        fs_id,
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        page_size: arguments.page_size,
+        groups: arguments.groups,
+    }
+}
+
+fn describe(path: &Path, fs_id: FsId, geometry: &Geometry) -> String {
+    let zone_bytes = u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
+    format!(
+        "{}: volume {fs_id}, {} zones of {}, blocks of {}",
+        path.display(),
+        geometry.zones,
+        bytes::show(zone_bytes),
+        bytes::show(geometry.block_size.into())
+    )
+}
+
+fn label(text: &str) -> Result<String, String> {
+    const LABEL_BYTES_MAX: usize = 64;
+    if text.len() > LABEL_BYTES_MAX {
+        return Err(format!("it has {} bytes; a label has at most {LABEL_BYTES_MAX}", text.len()));
+    }
+    if text.chars().any(char::is_control) {
+        return Err("a label has no control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A random UUID (version 4).
+fn new_fs_id() -> FsId {
+    let mut id: [u8; 16] = rt::random::secret();
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    FsId(id)
+}
+
+/// Reads a UUID, with or without hyphens.
+fn fs_id(text: &str) -> Result<FsId> {
+    let wrong = || anyhow!("write a UUID: 32 hexadecimal digits, hyphens are optional");
+    let digits: Vec<u32> = text
+        .chars()
+        .filter(|&c| c != '-')
+        .map(|c| c.to_digit(16))
+        .collect::<Option<_>>()
+        .ok_or_else(wrong)?;
+    if digits.len() != 32 {
+        return Err(wrong());
+    }
+    let mut id = [0; 16];
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::try_from(pair[0] << 4 | pair[1]).expect("two hexadecimal digits fit in a byte");
+    }
+    if id == [0; 16] {
+        return Err(anyhow!("all zeros is no identity"));
+    }
+    Ok(FsId(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_are_read_as_they_are_shown() {
+        let id = new_fs_id();
+        assert_eq!(fs_id(&id.to_string()).unwrap(), id);
+        assert_eq!(fs_id(&id.to_string().replace('-', "")).unwrap(), id);
+        assert_ne!(new_fs_id(), id);
+        for text in
+            ["", "1234", "g2345678-1234-1234-1234-123456789abc", "00000000-0000-0000-0000-000000000000"]
+        {
+            assert!(fs_id(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn labels_are_short_and_printable() {
+        assert!(label("Backups 2026").is_ok());
+        assert!(label(&"x".repeat(65)).is_err());
+        assert!(label("a\nb").is_err());
+    }
+}

@@ -1,0 +1,114 @@
+//! `polder mount`: attaches a volume and leaves a daemon behind that serves it.
+//!
+//! The daemon is this program again, with `--foreground` and `--detach`: started anew, so that there is no
+//! thread and no open file to be careful about, it makes a session of its own, and says `ready` on its standard
+//! output when the mount can be used. Until then its errors go where ours go. This process returns when it has
+//! read that line, or ends with the status of the daemon that could not mount.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use fuse::mount::unmount_lazily;
+
+use crate::daemon::{self, Daemon, READY};
+use crate::options::{Words, cache_bytes};
+use crate::volume;
+
+/// Mount a volume on a directory.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The volume's file or block device.
+    path: PathBuf,
+    /// The directory to mount it on.
+    directory: PathBuf,
+    /// Mount options, separated by commas: ro, rw, commit=SECONDS, cache=SIZE, allow_other,
+    /// default_permissions, nosuid, nodev, noexec and their opposites.
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// How much metadata is kept in memory.
+    #[arg(long, default_value = "64M", value_parser = cache_bytes)]
+    cache: u64,
+    /// Serve in this process, until the volume is unmounted or a signal ends it.
+    #[arg(long)]
+    foreground: bool,
+    /// Write log lines to this file; without it a daemon has none once it runs.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Become a daemon, and say so on the standard output.
+    #[arg(long, hide = true, requires = "foreground")]
+    detach: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let words = Words::parse(&arguments.options)?;
+    let path = volume::resolve(&arguments.path)?;
+    let directory = free_mount_point(&arguments.directory)?;
+    if !arguments.foreground {
+        return start_daemon(arguments, &path, &directory);
+    }
+    let cache_bytes = words.cache_bytes.unwrap_or(arguments.cache);
+    let log = arguments.log.clone();
+    daemon::run(Daemon { path, directory, words, cache_bytes, log, detach: arguments.detach })
+}
+
+/// The directory in absolute form. A mount there whose daemon is gone is taken away.
+fn free_mount_point(named: &Path) -> Result<PathBuf> {
+    let shown = named.display();
+    let directory = volume::resolve_directory(named).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => anyhow::anyhow!("{shown}: no such directory; make it first (mkdir)"),
+        _ => anyhow::Error::new(error).context(shown.to_string()),
+    })?;
+    if let Some(entry) = volume::mount_at(&directory)? {
+        if !volume::is_dead(&directory) {
+            bail!("{shown}: {} is mounted there already; unmount it first", entry.source.display());
+        }
+        unmount_lazily(&directory)
+            .with_context(|| format!("{shown}: the dead mount there cannot be detached"))?;
+    }
+    if !directory.is_dir() {
+        bail!("{shown} is not a directory; a volume is mounted on a directory");
+    }
+    Ok(directory)
+}
+
+fn start_daemon(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
+    let program = std::env::current_exe().context("this program cannot find itself to start a daemon")?;
+    let mut daemon = Command::new(program)
+        .args(daemon_arguments(arguments, path, directory)?)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("the daemon cannot be started")?;
+    if says_ready(&mut daemon) {
+        return Ok(());
+    }
+    // Its error has been printed by itself.
+    let status = daemon.wait().context("the daemon is lost")?;
+    match status.code() {
+        Some(code) if code != 0 => std::process::exit(code),
+        _ => bail!("the daemon has ended before the mount was ready ({status})"),
+    }
+}
+
+fn says_ready(daemon: &mut Child) -> bool {
+    let output = daemon.stdout.take().expect("its standard output is a pipe");
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).is_ok() && line.trim_end() == READY
+}
+
+fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Result<Vec<OsString>> {
+    let mut list: Vec<OsString> = vec!["mount".into(), "--foreground".into(), "--detach".into()];
+    list.push(format!("--cache={}", arguments.cache).into());
+    for options in &arguments.options {
+        list.extend(["-o".into(), options.into()]);
+    }
+    if let Some(log) = &arguments.log {
+        let log = std::path::absolute(log).with_context(|| log.display().to_string())?;
+        list.extend(["--log".into(), log.into()]);
+    }
+    list.extend(["--".into(), path.into(), directory.into()]);
+    Ok(list)
+}

@@ -1,0 +1,190 @@
+//! `polder stats`: what was written since the volume was mounted, and what it holds.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use fs::Fs;
+use serde::{Deserialize, Serialize};
+use zone::{Cause, Role};
+
+use crate::bytes;
+use crate::control::Request;
+use crate::info::line;
+use crate::volume::Volume;
+
+/// Show what was written since a volume was mounted, why, and what it holds.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The volume's file or block device, or the directory that it is mounted on.
+    path: PathBuf,
+    /// Write it as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Counters and contents of a volume; also the answer to the control request `stats`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Stats {
+    /// Whether the counters of writing count a mount; of a volume that is not mounted they are 0.
+    pub(crate) mounted: bool,
+    pub(crate) written: Written,
+    pub(crate) metadata: Metadata,
+    pub(crate) stored: Stored,
+}
+
+/// What was written since the mount.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Written {
+    /// Bytes that programs wrote and that have come to Polder.
+    pub(crate) user_bytes: u64,
+    /// All bytes that the device took.
+    pub(crate) device_bytes: u64,
+    /// `device_bytes` by what caused them.
+    pub(crate) device_bytes_by_cause: BTreeMap<String, u64>,
+    /// `device_bytes` divided by `user_bytes`; nothing where nothing was written.
+    pub(crate) amplification: Option<f64>,
+}
+
+/// What the metadata store did since the mount.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) commits: u64,
+    pub(crate) journal_batches: u64,
+    pub(crate) checkpoints: u64,
+    pub(crate) nodes_written: u64,
+    pub(crate) nodes_cleaned: u64,
+    pub(crate) nodes_cached: u64,
+    pub(crate) cache_bytes: u64,
+}
+
+/// What the volume holds.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Stored {
+    /// Bytes of blocks that files have.
+    pub(crate) live_bytes: u64,
+    /// Bytes of blocks that wait for garbage collection.
+    pub(crate) dead_bytes: u64,
+    /// Bytes that files could have in addition.
+    pub(crate) available_bytes: u64,
+    /// How many zones there are of each role.
+    pub(crate) zones_by_role: BTreeMap<String, u32>,
+}
+
+/// The cause of bytes that the device writes by itself, beside those of [`Cause`].
+const DEVICE_OWN: &str = "zone_states";
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let stats: Stats = match Volume::find(&arguments.path)? {
+        Volume::Served(mut client) => client.ask(&Request::Stats)?,
+        Volume::Opened(opened) => Stats { mounted: false, ..Stats::of(&opened.fs)? },
+    };
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&stats)?);
+    } else {
+        stats.show();
+    }
+    Ok(())
+}
+
+impl Stats {
+    pub(crate) fn of(fs: &Fs) -> Result<Stats> {
+        Ok(Stats {
+            mounted: true,
+            written: Written::of(fs),
+            metadata: Metadata::of(fs),
+            stored: Stored::of(fs)?,
+        })
+    }
+
+    fn show(&self) {
+        if self.mounted {
+            self.written.show();
+            self.metadata.show();
+        } else {
+            line("mounted", "no, so there is nothing to tell of writing");
+        }
+        self.stored.show();
+    }
+}
+
+impl Written {
+    fn of(fs: &Fs) -> Written {
+        let traffic = fs.store().traffic();
+        let mut by_cause: BTreeMap<String, u64> =
+            Cause::ALL.iter().map(|&cause| (cause.name().to_owned(), traffic.bytes_written(cause))).collect();
+        by_cause.insert(DEVICE_OWN.to_owned(), fs.store().device().own_bytes_written());
+        let device_bytes = by_cause.values().sum();
+        let user_bytes = fs.user_bytes_written();
+        let amplification = (user_bytes > 0).then(|| device_bytes as f64 / user_bytes as f64);
+        Written { user_bytes, device_bytes, device_bytes_by_cause: by_cause, amplification }
+    }
+
+    fn show(&self) {
+        line("user wrote", bytes::show(self.user_bytes));
+        line("device wrote", bytes::show(self.device_bytes));
+        if let Some(ratio) = self.amplification {
+            line("amplification", format_args!("{ratio:.2}"));
+        }
+        for (cause, &count) in &self.device_bytes_by_cause {
+            let share = match self.user_bytes {
+                0 => String::new(),
+                user => format!("  {:.3}", count as f64 / user as f64),
+            };
+            line(&format!("  {cause}"), format_args!("{:<10}{share}", bytes::show(count)));
+        }
+    }
+}
+
+impl Metadata {
+    fn of(fs: &Fs) -> Metadata {
+        let stats = fs.store().stats();
+        Metadata {
+            commits: stats.commits,
+            journal_batches: stats.journal_batches,
+            checkpoints: stats.checkpoints,
+            nodes_written: stats.nodes_written,
+            nodes_cleaned: stats.nodes_cleaned,
+            nodes_cached: stats.nodes_cached,
+            cache_bytes: stats.cache_bytes,
+        }
+    }
+
+    fn show(&self) {
+        line("commits", format_args!("{} in {} batches", self.commits, self.journal_batches));
+        line("checkpoints", self.checkpoints);
+        line("nodes", format_args!("{} written, {} cleaned", self.nodes_written, self.nodes_cleaned));
+        line("cache", format_args!("{} nodes, {}", self.nodes_cached, bytes::show(self.cache_bytes)));
+    }
+}
+
+impl Stored {
+    fn of(fs: &Fs) -> Result<Stored> {
+        let space = fs.extents().space();
+        let block_bytes = u64::from(space.block_size);
+        let zones = fs.store().zones();
+        let count = |role| zones.in_role(role).len() as u32;
+        let zones_by_role = [
+            ("free", Role::Free),
+            ("log", Role::Log),
+            ("metadata", Role::Metadata),
+            ("data", Role::Data),
+            ("gc", Role::Gc),
+        ];
+        Ok(Stored {
+            live_bytes: space.live * block_bytes,
+            dead_bytes: space.dead * block_bytes,
+            available_bytes: space.available * block_bytes,
+            zones_by_role: zones_by_role.map(|(name, role)| (name.to_owned(), count(role))).into(),
+        })
+    }
+
+    fn show(&self) {
+        line("live", bytes::show(self.live_bytes));
+        line("dead", bytes::show(self.dead_bytes));
+        line("available", bytes::show(self.available_bytes));
+        let zones: Vec<String> =
+            self.zones_by_role.iter().map(|(role, count)| format!("{count} {role}")).collect();
+        line("zones", zones.join(", "));
+    }
+}

@@ -1,0 +1,60 @@
+//! `polder umount`: detaches a volume and waits until it is free.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use fuse::mount::{unmount, unmount_lazily};
+use rustix::fs::FlockOperation;
+
+use crate::volume;
+
+/// Detach a volume and wait until its daemon has let go of it.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The directory that it is mounted on.
+    directory: PathBuf,
+    /// If it is in use, take it out of sight at once and let it end when nobody uses it any more.
+    #[arg(long)]
+    lazy: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let named = arguments.directory.display();
+    let directory = volume::resolve_directory(&arguments.directory).with_context(|| named.to_string())?;
+    let Some(entry) = volume::mount_at(&directory)? else {
+        bail!("{named}: no volume of Polder is mounted there");
+    };
+    match unmount(&directory) {
+        Ok(()) => wait_until_free(&entry.source),
+        Err(error) if !is_busy(&error) => Err(error).with_context(|| named.to_string()),
+        Err(_) if !arguments.lazy => {
+            bail!("{named} is in use; end what uses it (see `fuser -vm {named}`), or use --lazy")
+        }
+        Err(_) => {
+            unmount_lazily(&directory).with_context(|| named.to_string())?;
+            eprintln!("{named}: detached; it ends when nobody uses it any more");
+            Ok(())
+        }
+    }
+}
+
+/// Waits for the daemon's lock, which it holds until its last write is done.
+fn wait_until_free(volume: &Path) -> Result<()> {
+    let file = match File::open(volume) {
+        // Somebody has moved the file away: then this is not the place to wait.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened.with_context(|| volume.display().to_string())?,
+    };
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::LockShared) {
+            Err(rustix::io::Errno::INTR) => continue,
+            locked => return locked.with_context(|| volume.display().to_string()),
+        }
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
+}

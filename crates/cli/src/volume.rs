@@ -1,0 +1,138 @@
+//! Finding and opening volumes that are named on the command line.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use fs::{Fs, MountOptions};
+use fuse::MountEntry;
+use fuse::mount::entry_at;
+use zone::file::{FileContents, FileDevice, FileError, OpenMode};
+use zone::{Device, FsId};
+
+use crate::control::Client;
+
+/// The cache of a volume that is opened for one look.
+const LOOK_CACHE_BYTES: u64 = 64 << 20;
+const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
+
+/// A volume that can be asked.
+pub(crate) enum Volume {
+    /// A daemon has it.
+    Served(Client),
+    /// Nobody has it; opened for reading only.
+    Opened(Box<Opened>),
+}
+
+/// A volume that this process has open.
+pub(crate) struct Opened {
+    pub(crate) path: PathBuf,
+    pub(crate) fs: Arc<Fs>,
+}
+
+/// A path of a volume and where the volume is mounted, if the command line named a mount point.
+struct Found {
+    path: PathBuf,
+    directory: Option<PathBuf>,
+}
+
+impl Volume {
+    /// Finds the volume by its own path or by the directory that it is mounted on.
+    pub(crate) fn find(named: &Path) -> Result<Volume> {
+        let found = locate(named)?;
+        if let Some(client) = id_of(&found.path)?.and_then(Client::connect) {
+            return Ok(Volume::Served(client));
+        }
+        if let Some(directory) = found.directory.filter(|directory| !is_dead(directory)) {
+            bail!(
+                "{}: its daemon cannot be asked; the mount belongs to another user, so ask as that user",
+                directory.display()
+            );
+        }
+        open_to_look(&found.path).map(|opened| Volume::Opened(Box::new(opened)))
+    }
+}
+
+/// Opens a volume that is not in use, without changing anything on it.
+pub(crate) fn open_to_look(path: &Path) -> Result<Opened> {
+    let options = mount_options(true, LOOK_CACHE_BYTES, None);
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, OpenMode::ReadOnly)?);
+    let (fs, _) = mount_fs(path, device, options)?;
+    Ok(Opened { path: path.to_owned(), fs })
+}
+
+/// Recovers the volume on a device; errors name the path.
+pub(crate) fn mount_fs(
+    path: &Path,
+    device: Arc<dyn Device>,
+    options: MountOptions,
+) -> Result<(Arc<Fs>, tree::Recovery)> {
+    Fs::mount(device, options).with_context(|| path.display().to_string())
+}
+
+pub(crate) fn mount_options(
+    read_only: bool,
+    cache_bytes: u64,
+    commit_interval_ns: Option<u64>,
+) -> MountOptions {
+    let commit_interval_ns = commit_interval_ns.unwrap_or(COMMIT_INTERVAL_NS);
+    MountOptions { cache_bytes, read_only, commit_interval_ns, clock: Arc::new(rt::SystemClock::new()) }
+}
+
+/// The absolute path of a volume, free of symbolic links.
+pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
+    std::fs::canonicalize(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => FileError::NotFound(path.to_owned()).into(),
+        _ => anyhow::Error::new(error).context(path.display().to_string()),
+    })
+}
+
+/// The absolute path of a directory that may be the root of a mount whose daemon is gone.
+pub(crate) fn resolve_directory(directory: &Path) -> io::Result<PathBuf> {
+    match std::fs::canonicalize(directory) {
+        Err(error) if is_disconnected(&error) => {
+            let absolute = std::path::absolute(directory)?;
+            let parent = absolute.parent().unwrap_or(Path::new("/"));
+            let name = absolute.file_name().unwrap_or(OsStr::new(""));
+            Ok(std::fs::canonicalize(parent)?.join(name))
+        }
+        resolved => resolved,
+    }
+}
+
+/// The mount of ours at a directory, dead or alive.
+pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
+    let entry = entry_at(directory).context("the table of mounts cannot be read")?;
+    Ok(entry.filter(MountEntry::is_ours))
+}
+
+/// Whether nobody answers for the mount at this directory any more.
+pub(crate) fn is_dead(directory: &Path) -> bool {
+    std::fs::metadata(directory).is_err_and(|error| is_disconnected(&error))
+}
+
+fn is_disconnected(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+}
+
+fn locate(named: &Path) -> Result<Found> {
+    let Ok(resolved) = resolve_directory(named) else {
+        return Ok(Found { path: resolve(named)?, directory: None });
+    };
+    if let Some(entry) = mount_at(&resolved)? {
+        return Ok(Found { path: entry.source, directory: Some(resolved) });
+    }
+    if resolved.is_dir() {
+        bail!("{}: no volume of Polder is mounted there", named.display());
+    }
+    Ok(Found { path: resolved, directory: None })
+}
+
+fn id_of(path: &Path) -> Result<Option<FsId>> {
+    match FileDevice::probe(path)? {
+        FileContents::Volume { fs_id, .. } => Ok(Some(fs_id)),
+        _ => Ok(None),
+    }
+}
