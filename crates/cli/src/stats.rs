@@ -161,7 +161,6 @@ impl Metadata {
 impl Stored {
     fn of(fs: &Fs) -> Result<Stored> {
         let space = fs.extents().space();
-        let block_bytes = u64::from(space.block_size);
         let zones = fs.store().zones();
         let count = |role| zones.in_role(role).len() as u32;
         let zones_by_role = [
@@ -172,9 +171,9 @@ impl Stored {
             ("gc", Role::Gc),
         ];
         Ok(Stored {
-            live_bytes: space.live * block_bytes,
-            dead_bytes: space.dead * block_bytes,
-            available_bytes: space.available * block_bytes,
+            live_bytes: space.live,
+            dead_bytes: space.dead,
+            available_bytes: space.available,
             zones_by_role: zones_by_role.map(|(name, role)| (name.to_owned(), count(role))).into(),
         })
     }

@@ -3,10 +3,10 @@
 //! Methods take plain values and know nothing of the transport that brought them, so that another
 //! transport can use them as they are.
 //!
-//! **Set-id bits.** With `FUSE_HANDLE_KILLPRIV_V2` the kernel leaves it to us to drop the set-user-id
-//! and set-group-id bits: on a change of owner always, on a truncation, `fallocate` or
-//! `copy_file_range` by anybody but root, and on a write that says so. (Asking the kernel to do it
-//! costs a `getxattr` for each `write`.)
+//! **Set-id bits.** With `FUSE_HANDLE_KILLPRIV_V2` the kernel leaves it to us to drop the set-user-id and
+//! set-group-id bits (asking the kernel to do it costs a `getxattr` for each `write`). The file system
+//! does, by who changes the owner, truncates, or has opened the file. What is left for here are
+//! writes that say so, because whoever writes need not be who opened.
 
 use std::sync::Arc;
 
@@ -16,19 +16,12 @@ use crate::handles::{HandleNo, Handles};
 use crate::translate;
 
 /// How many directory entries are read before their attributes are.
-const DIRECTORY_BATCH: usize = 64;
+const DIRECTORY_BATCH: usize = 128;
 
 /// One mounted volume as the kernel sees it.
 pub(crate) struct Server {
     fs: Arc<Fs>,
     handles: Handles,
-}
-
-/// A range of a file.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Range {
-    pub(crate) offset: u64,
-    pub(crate) length: u64,
 }
 
 impl Server {
@@ -39,24 +32,6 @@ impl Server {
     /// The operations that mean to the file system what they mean to the kernel.
     pub(crate) fn fs(&self) -> &Fs {
         &self.fs
-    }
-
-    /// Changes attributes, and the set-id bits where that follows.
-    pub(crate) fn set_attributes(
-        &self,
-        who: &Caller,
-        inode: InodeNo,
-        mut changes: Changes,
-    ) -> Result<Attributes> {
-        let owner_changes = changes.uid.is_some() || changes.gid.is_some();
-        let drops_set_id = owner_changes || (changes.size.is_some() && who.uid != 0);
-        if drops_set_id && changes.permissions.is_none() {
-            let now = self.fs.attributes(inode)?;
-            if now.kind != Kind::Directory {
-                changes.permissions = translate::without_set_id(now.permissions);
-            }
-        }
-        self.fs.set_attributes(who, inode, &changes)
     }
 
     pub(crate) fn create(
@@ -89,9 +64,6 @@ impl Server {
     pub(crate) fn open(&self, who: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
         let flags = translate::open_flags(flags);
         let handle = self.fs.open(who, inode, flags)?;
-        if flags.truncate && who.uid != 0 {
-            self.drop_set_id(inode)?;
-        }
         Ok(self.handles.insert(inode, flags.write, handle))
     }
 
@@ -168,22 +140,13 @@ impl Server {
         }
     }
 
-    pub(crate) fn allocate(&self, who: &Caller, handle: HandleNo, mode: i32, range: Range) -> Result<()> {
+    pub(crate) fn allocate(&self, handle: HandleNo, mode: i32, offset: u64, length: u64) -> Result<()> {
         let mode = translate::fallocate_mode(mode).ok_or(FsError::NotSupported)?;
-        let handle = self.handle(handle)?;
-        self.drop_set_id_for(who, handle.inode())?;
-        self.fs.allocate(&handle, mode, range.offset, range.length)
+        self.fs.allocate(&*self.handle(handle)?, mode, offset, length)
     }
 
-    pub(crate) fn copy_range(
-        &self,
-        who: &Caller,
-        from: (HandleNo, u64),
-        to: (HandleNo, u64),
-        length: u64,
-    ) -> Result<u64> {
+    pub(crate) fn copy_range(&self, from: (HandleNo, u64), to: (HandleNo, u64), length: u64) -> Result<u64> {
         let (source, target) = (self.handle(from.0)?, self.handle(to.0)?);
-        self.drop_set_id_for(who, target.inode())?;
         self.fs.copy_range(&source, from.1, &target, to.1, length)
     }
 
@@ -217,10 +180,6 @@ impl Server {
             batch.len() < DIRECTORY_BATCH
         })?;
         Ok(batch)
-    }
-
-    fn drop_set_id_for(&self, who: &Caller, inode: InodeNo) -> Result<()> {
-        if who.uid == 0 { Ok(()) } else { self.drop_set_id(inode) }
     }
 
     fn drop_set_id(&self, inode: InodeNo) -> Result<()> {

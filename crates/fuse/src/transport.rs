@@ -23,7 +23,7 @@ use fuser::{
 };
 
 use crate::handles::HandleNo;
-use crate::server::{Range, Server, permissions};
+use crate::server::{Server, permissions};
 use crate::translate;
 
 /// How long the kernel may believe attributes, entries and the absence of entries. Nothing changes them
@@ -141,7 +141,7 @@ impl Filesystem for Transport {
             modified: modified.map(set_time),
             changed: changed.map(translate::from_request),
         };
-        reply_attributes(reply, self.server.set_attributes(&caller(request, 0), ours(inode), changes));
+        reply_attributes(reply, self.server.fs().set_attributes(&caller(request, 0), ours(inode), &changes));
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
@@ -456,7 +456,7 @@ impl Filesystem for Transport {
 
     fn fallocate(
         &self,
-        request: &Request,
+        _request: &Request,
         _inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -464,8 +464,7 @@ impl Filesystem for Transport {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let range = Range { offset, length };
-        reply_empty(reply, self.server.allocate(&caller(request, 0), HandleNo(handle.0), mode, range));
+        reply_empty(reply, self.server.allocate(HandleNo(handle.0), mode, offset, length));
     }
 
     fn lseek(
@@ -488,7 +487,7 @@ impl Filesystem for Transport {
 
     fn copy_file_range(
         &self,
-        request: &Request,
+        _request: &Request,
         _from_inode: INodeNo,
         from: FileHandle,
         from_offset: u64,
@@ -502,7 +501,7 @@ impl Filesystem for Transport {
         // The reply has 32 bits for the count.
         let length = length.min(u64::from(u32::MAX));
         let (from, to) = ((HandleNo(from.0), from_offset), (HandleNo(to.0), to_offset));
-        match self.server.copy_range(&caller(request, 0), from, to, length) {
+        match self.server.copy_range(from, to, length) {
             Ok(count) => reply.written(short(count)),
             Err(error) => reply.error(errno(&error)),
         }
