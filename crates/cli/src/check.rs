@@ -80,7 +80,7 @@ fn reported(finding: Finding) -> ReportedFinding {
     let (part, what) = match finding {
         Finding::Store(what) => ("store", what),
         Finding::Extents(what) => ("extents", what),
-        Finding::Names(what) => ("names", what),
+        Finding::Names(what) => ("names", what.to_string()),
     };
     ReportedFinding { part, what }
 }

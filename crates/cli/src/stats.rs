@@ -50,12 +50,15 @@ pub(crate) struct Written {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Metadata {
     pub(crate) commits: u64,
-    pub(crate) journal_batches: u64,
+    /// Batches appended to the log: journal, checkpoints, seals.
+    pub(crate) log_batches: u64,
     pub(crate) checkpoints: u64,
     pub(crate) nodes_written: u64,
     pub(crate) nodes_cleaned: u64,
-    pub(crate) nodes_cached: u64,
-    pub(crate) cache_bytes: u64,
+    pub(crate) nodes_read: u64,
+    pub(crate) pages_cached: u64,
+    /// How many pages the cache may hold.
+    pub(crate) pages_cached_max: u64,
 }
 
 /// What the volume holds.
@@ -141,20 +144,22 @@ impl Metadata {
         let stats = fs.store().stats();
         Metadata {
             commits: stats.commits,
-            journal_batches: stats.journal_batches,
+            log_batches: stats.log_batches,
             checkpoints: stats.checkpoints,
             nodes_written: stats.nodes_written,
             nodes_cleaned: stats.nodes_cleaned,
-            nodes_cached: stats.nodes_cached,
-            cache_bytes: stats.cache_bytes,
+            nodes_read: stats.nodes_read,
+            pages_cached: stats.pages_cached,
+            pages_cached_max: stats.pages_cached_max,
         }
     }
 
     fn show(&self) {
-        line("commits", format_args!("{} in {} batches", self.commits, self.journal_batches));
+        line("commits", format_args!("{} in {} batches of the log", self.commits, self.log_batches));
         line("checkpoints", self.checkpoints);
-        line("nodes", format_args!("{} written, {} cleaned", self.nodes_written, self.nodes_cleaned));
-        line("cache", format_args!("{} nodes, {}", self.nodes_cached, bytes::show(self.cache_bytes)));
+        let (written, cleaned, read) = (self.nodes_written, self.nodes_cleaned, self.nodes_read);
+        line("nodes", format_args!("{written} written, {cleaned} cleaned, {read} read"));
+        line("cache", format_args!("{} of {} pages", self.pages_cached, self.pages_cached_max));
     }
 }
 

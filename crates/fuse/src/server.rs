@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Kind, Result};
+use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
 
 use crate::handles::{HandleNo, Handles};
 use crate::translate;
