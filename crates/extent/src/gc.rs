@@ -378,6 +378,7 @@ impl Extents {
             crcs: moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect(),
             data: vec![0; blocks * size],
         };
+        self.catch_up();
         let mut commands = Vec::new();
         let mut rest = &mut chunk.data[..];
         for Move { extent, .. } in &moves {
@@ -462,10 +463,11 @@ fn sources(moved: &Move) -> impl Iterator<Item = Source> {
 
 /// The ranges within `range` whose blocks are still where they were read.
 fn unchanged(view: &View, chunk: &Chunk, object: Object, (from, to): (u64, u64)) -> Vec<Range<u64>> {
-    if cfg!(feature = "break-gc-recheck") {
-        return vec![from..to];
-    }
     let mut ranges: Vec<Range<u64>> = Vec::new();
+    if cfg!(feature = "break-gc-recheck") {
+        ranges.push(from..to);
+        return ranges;
+    }
     for (start, extent) in view.extents() {
         let blocks = from.max(start)..to.min(start + u64::from(extent.blocks));
         for block in blocks {

@@ -41,6 +41,7 @@ mod recover;
 mod resident;
 mod reverse;
 mod space;
+mod submit;
 mod write;
 
 use std::sync::Arc;
@@ -55,6 +56,7 @@ use crate::place::Placement;
 use crate::resident::Residents;
 use crate::reverse::ReverseMaps;
 use crate::space::SpaceCounters;
+use crate::submit::Deferred;
 
 pub use check::{Finding, FindingKind};
 pub use recover::Recovering;
@@ -138,6 +140,7 @@ pub struct Extents {
     space: Arc<SpaceCounters>,
     residents: Residents,
     gc: Mutex<GcState>,
+    deferred: Deferred,
 }
 
 impl Extents {
@@ -156,6 +159,7 @@ impl Extents {
             space: Arc::default(),
             residents: Residents::new(),
             gc: Mutex::default(),
+            deferred: Deferred::default(),
             store,
             device,
         };

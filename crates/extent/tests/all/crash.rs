@@ -1,9 +1,12 @@
 use super::*;
 use zone::emulated::CrashPlan;
 
+/// What each object holds at one moment.
+type State = BTreeMap<u64, Arc<Vec<u8>>>;
+
 /// What objects held after each transaction that changed them, and what was acknowledged when.
 struct History {
-    states: Vec<(Lsn, BTreeMap<u64, Arc<Vec<u8>>>)>,
+    states: Vec<(Lsn, State)>,
     /// Commands so far when a sync of this LSN had returned.
     synced: Vec<(u64, Lsn)>,
 }
@@ -13,7 +16,7 @@ impl History {
         History { states: vec![(first, BTreeMap::new())], synced: vec![(0, first)] }
     }
 
-    fn last(&self) -> &BTreeMap<u64, Arc<Vec<u8>>> {
+    fn last(&self) -> &State {
         &self.states.last().unwrap().1
     }
 

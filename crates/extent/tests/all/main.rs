@@ -1,4 +1,5 @@
 //! Stories about objects on an emulated device.
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod crash;
 mod faults;
