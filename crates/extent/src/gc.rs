@@ -42,9 +42,24 @@ struct Move {
     extent: Extent,
 }
 
+/// What garbage collection has done since the volume was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GcStats {
+    /// Zones that were emptied.
+    pub zones_evacuated: u64,
+    /// Blocks that were moved.
+    pub blocks_moved: u64,
+    /// Blocks that could not be read and are lost.
+    pub blocks_lost: u64,
+    /// Zones whose reverse map was missing or did not name all that lived there, so that the object map
+    /// had to be searched. More than none is worth a look.
+    pub zones_searched: u64,
+}
+
 /// The work in hand.
 #[derive(Default)]
 pub(crate) struct GcState {
+    stats: GcStats,
     /// The zone that is written.
     target: Option<Arc<OpenZone>>,
     /// In the life in which they were chosen: once empty, they may be reset and written again any time.
@@ -120,6 +135,11 @@ impl Chunk {
 }
 
 impl Extents {
+    /// What garbage collection has done.
+    pub fn gc_stats(&self) -> GcStats {
+        self.gc.lock().stats
+    }
+
     /// One piece of work; `eager`: whatever can be won is worth it.
     pub(crate) fn collect(&self, gc: &mut GcState, eager: bool) -> Result<Progress> {
         if !gc.queue.is_empty() {
@@ -159,6 +179,7 @@ impl Extents {
                 Some(entries) => self.find_live(zone, &entries, &mut moves)?,
                 None => {
                     gc.searched.insert(zone);
+                    gc.stats.zones_searched += 1;
                     self.search(zone, &mut moves)?;
                 }
             }
@@ -277,10 +298,13 @@ impl Extents {
         for (zone, life) in std::mem::take(&mut gc.victims) {
             let now = zones.entry(zone);
             let live = now.live;
+            gc.stats.zones_evacuated += 1;
             if live == 0 || now.life != life || !now.role.holds_data() {
                 continue;
             }
             if gc.searched.insert(zone) {
+                gc.stats.zones_evacuated -= 1;
+                gc.stats.zones_searched += 1;
                 self.search(zone, &mut moves)?;
                 gc.victims.push((zone, life));
             } else {
@@ -308,11 +332,13 @@ impl Extents {
                 let crcs = Some(&chunk.crcs[range]);
                 runs.push_back(Run { object: first.object, start: first.block, data, crcs });
             } else {
+                gc.stats.blocks_lost += range.len() as u64;
                 self.lose(&chunk, first, range.len() as u64)?;
             }
         }
         while !runs.is_empty() {
             let pieces = self.append_some(&target, &mut runs, Cause::Gc)?;
+            gc.stats.blocks_moved += pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
             pieces.into_iter().try_for_each(|piece| self.commit_move(&chunk, piece))?;
             if !runs.is_empty() {
                 match self.target(gc)? {

@@ -59,6 +59,7 @@ use crate::space::SpaceCounters;
 use crate::submit::Deferred;
 
 pub use check::{Finding, FindingKind};
+pub use gc::GcStats;
 pub use recover::Recovering;
 pub use space::Space;
 pub use write::{MapLock, Written};

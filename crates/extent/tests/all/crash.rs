@@ -141,15 +141,19 @@ fn crashes_on_16_zones_of_which_6_are_active() {
 #[test]
 fn crashes_one_after_the_other() {
     let mut rng = Rng::with_seed(8);
-    for round in 0..12 {
-        let mut volume = Volume::new(Spec::tiny());
+    let mut evacuated = 0;
+    for round in 0..30 {
+        let spec =
+            [Spec::tiny(), Spec::new(4096, 16, 96).limits(6, 6), Spec::new(512, 20, 512)][round % 3].clone();
+        let mut volume = Volume::new(spec);
         volume.sync();
         let mut history = History::new(volume.store.last_lsn());
         for life in 0..8 {
             volume.device.record();
             history.synced = vec![(0, volume.store.durable_lsn().min(history.states.last().unwrap().0))];
-            let operations = rng.usize(1..25);
+            let operations = rng.usize(1..60);
             (0..operations).for_each(|_| act(&volume, &mut rng, &mut history, 40));
+            evacuated += volume.extents.gc_stats().zones_evacuated;
             let n = rng.u64(0..=volume.device.commands());
             let acknowledged = history.acknowledged(n);
             let image = volume.device.image_at(n, &CrashPlan::Subset(rng.u64(..)));
@@ -161,4 +165,6 @@ fn crashes_one_after_the_other() {
             history.states = vec![(Lsn(0), BTreeMap::new()), (volume.recovered, state)];
         }
     }
+    println!("{evacuated} zones evacuated between crashes");
+    assert!(evacuated > 0, "garbage is collected between the crashes");
 }
