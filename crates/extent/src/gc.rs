@@ -321,7 +321,9 @@ impl Extents {
     // ---- moving ------------------------------------------------------------------------------
 
     fn move_chunk(&self, gc: &mut GcState) -> Result<Progress> {
-        let Some(mut target) = self.target(gc)? else { return Ok(Progress::Nothing) };
+        if !self.has_target(gc)? {
+            return Ok(Progress::Nothing);
+        }
         let size = self.block_size() as usize;
         let (chunk, _held) = self.read_chunk(gc)?;
         let mut runs = VecDeque::new();
@@ -337,18 +339,14 @@ impl Extents {
             }
         }
         while !runs.is_empty() {
-            let pieces = self.append_some(&target, &mut runs, Cause::Gc)?;
+            if !self.has_target(gc)? {
+                self.put_back(gc, &chunk, &runs);
+                return Ok(Progress::Nothing);
+            }
+            let target = gc.target.as_ref().expect("it was just opened");
+            let pieces = self.append_some(target, &mut runs, Cause::Gc)?;
             gc.stats.blocks_moved += pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
             pieces.into_iter().try_for_each(|piece| self.commit_move(&chunk, piece))?;
-            if !runs.is_empty() {
-                match self.target(gc)? {
-                    Some(open) => target = open,
-                    None => {
-                        self.put_back(gc, &chunk, &runs);
-                        return Ok(Progress::Nothing);
-                    }
-                }
-            }
         }
         Ok(Progress::Moved)
     }
@@ -366,24 +364,24 @@ impl Extents {
         }
     }
 
-    /// The zone to write to; None when no zone can be opened.
-    fn target(&self, gc: &mut GcState) -> Result<Option<Arc<OpenZone>>> {
-        if let Some(open) = &gc.target {
-            if !open.lease.has_failed() && !open.map.lock().is_full() {
-                return Ok(Some(Arc::clone(open)));
-            }
-            gc.target = None;
+    /// Sees to it that there is a zone to write to; false when none can be opened. The lease of a full one
+    /// is given back first: garbage collection has one, and the log must always find another.
+    fn has_target(&self, gc: &mut GcState) -> Result<bool> {
+        let is_open = |open: &Arc<OpenZone>| !open.lease.has_failed() && !open.map.lock().is_full();
+        if gc.target.as_ref().is_some_and(is_open) {
+            return Ok(true);
         }
+        gc.target = None;
         for forced in [false, true] {
             if forced && self.store.reclaim(true)? == 0 {
                 break;
             }
             if let Opened::Zone(open) = self.open_zone(Role::Gc)? {
-                gc.target = Some(Arc::clone(&open));
-                return Ok(Some(open));
+                gc.target = Some(open);
+                return Ok(true);
             }
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// Reads the front of the queue; what cannot be read is marked.

@@ -83,9 +83,15 @@ fn recover(image: Emulated, history: &History, commands: u64, what: &str) {
     volume.verify(&model);
 }
 
+/// The seed of a test: its own, or `POLDER_SEED` to try others.
+fn seed(own: u64) -> u64 {
+    std::env::var("POLDER_SEED").map_or(own, |seed| seed.parse().unwrap())
+}
+
 /// Crashes a random history at every `stride`-th command, under every plan that needs no seed and a few
 /// that do; every so often goes on after the crash, and crashes that.
-fn crash(name: &str, spec: Spec, (operations, stride, seed): (usize, u64, u64)) {
+fn crash(name: &str, spec: Spec, (operations, stride, own): (usize, u64, u64)) {
+    let seed = seed(own);
     let volume = Volume::new(spec);
     let mut rng = Rng::with_seed(seed);
     let space = volume.extents.space().available;
@@ -102,7 +108,7 @@ fn crash(name: &str, spec: Spec, (operations, stride, seed): (usize, u64, u64)) 
         plans.truncate(6);
         plans.extend((0..2).map(|seed| CrashPlan::Subset(n * 2 + seed)));
         for plan in plans {
-            let what = format!("{name}: seed {seed}, command {n} of {commands}, plan {plan}");
+            let what = format!("{name}: POLDER_SEED={seed}, command {n} of {commands}, plan {plan}");
             let image = volume.device.image_at(n, &plan);
             let checked =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| recover(image, &history, n, &what)));
@@ -140,7 +146,8 @@ fn crashes_on_16_zones_of_which_6_are_active() {
 
 #[test]
 fn crashes_one_after_the_other() {
-    let mut rng = Rng::with_seed(8);
+    let seed = seed(8);
+    let mut rng = Rng::with_seed(seed);
     let mut evacuated = 0;
     for round in 0..30 {
         let spec =
@@ -158,7 +165,7 @@ fn crashes_one_after_the_other() {
             let acknowledged = history.acknowledged(n);
             let image = volume.device.image_at(n, &CrashPlan::Subset(rng.u64(..)));
             volume = Volume::open(Arc::new(image));
-            assert!(volume.recovered >= acknowledged, "round {round}, life {life}");
+            assert!(volume.recovered >= acknowledged, "POLDER_SEED={seed}: round {round}, life {life}");
             let model = history.at(volume.recovered);
             volume.verify(&model);
             let state = model.into_iter().map(|(object, bytes)| (object, Arc::new(bytes))).collect();
