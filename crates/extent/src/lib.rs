@@ -41,6 +41,7 @@ mod recover;
 mod resident;
 mod reverse;
 mod space;
+mod submit;
 mod write;
 
 use std::sync::Arc;
@@ -55,8 +56,10 @@ use crate::place::Placement;
 use crate::resident::Residents;
 use crate::reverse::ReverseMaps;
 use crate::space::SpaceCounters;
+use crate::submit::Deferred;
 
 pub use check::{Finding, FindingKind};
+pub use gc::GcStats;
 pub use recover::Recovering;
 pub use space::Space;
 pub use write::{MapLock, Written};
@@ -138,6 +141,7 @@ pub struct Extents {
     space: Arc<SpaceCounters>,
     residents: Residents,
     gc: Mutex<GcState>,
+    deferred: Deferred,
 }
 
 impl Extents {
@@ -156,6 +160,7 @@ impl Extents {
             space: Arc::default(),
             residents: Residents::new(),
             gc: Mutex::default(),
+            deferred: Deferred::default(),
             store,
             device,
         };

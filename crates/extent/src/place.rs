@@ -240,6 +240,7 @@ impl Extents {
     pub(crate) fn tend(&self, open: &OpenZone) -> Result<()> {
         let due = open.map.lock().take_due(&open.lease);
         if let Some(summary) = due {
+            self.catch_up();
             self.append_summary(open, &summary);
         }
         if open.lease.has_failed() || open.map.lock().is_full() {
@@ -255,6 +256,7 @@ impl Extents {
 
     fn close_when_idle(&self, open: &OpenZone) -> Result<()> {
         let Some(rest) = open.map.lock().take_rest(&open.lease) else { return Ok(()) };
+        self.catch_up();
         if let Some(summary) = rest {
             self.append_summary(open, &summary);
         }

@@ -54,6 +54,7 @@ impl Extents {
 
     /// Reads whole blocks.
     pub(crate) fn read_blocks(&self, object: Object, first: u64, into: &mut [u8]) -> Result<()> {
+        self.catch_up();
         let plan = self.plan(object, first, into.len())?;
         into.fill(0);
         for (at, contents) in &plan.residents {

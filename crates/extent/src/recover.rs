@@ -12,6 +12,9 @@
 //!   dead. What was gathered becomes its unsummarised entries; summaries that came after the checkpoint
 //!   are dead blocks too;
 //! * *anything else*: it takes no more, and is evacuated first.
+//!
+//! A zone that takes no more and is still active is finished: it would hold one of the device's few
+//! active zones for as long as something lives in it, and the log could not switch for want of one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -169,6 +172,18 @@ impl Extents {
 
     /// The zone, when it takes more data.
     fn continue_zone(&self, zone: ZoneId, unfinished: Option<Unfinished>) -> Result<Option<Arc<OpenZone>>> {
+        let open = self.decide(zone, unfinished)?;
+        if open.is_none()
+            && self.store.zones().reported(zone).state.is_active()
+            && self.store.zones().writable().is_ok()
+            && let Err(error) = self.device.finish(zone)
+        {
+            tracing::warn!("zone {} cannot be finished: {error}", zone.0);
+        }
+        Ok(open)
+    }
+
+    fn decide(&self, zone: ZoneId, unfinished: Option<Unfinished>) -> Result<Option<Arc<OpenZone>>> {
         let zones = self.store.zones();
         let user = ZoneUser::decode(&zones.entry(zone).user);
         if user.footer > 0 {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rt::sync::RwLockWriteGuard;
 use tree::{Store, Tx};
-use zone::{Address, Blocks, Cause, Command, DeviceError, Output, ZoneId};
+use zone::{Address, Blocks, Cause, Command, DeviceError, ZoneId};
 
 use crate::format::{Entry, Extent};
 use crate::map::View;
@@ -102,8 +102,6 @@ pub struct Written {
     /// Blocks that are to become values of the store.
     residents: Vec<(u64, Vec<u8>)>,
     reservation: Option<Reservation>,
-    #[cfg(feature = "break-data-before-record")]
-    deferred: Vec<u8>,
 }
 
 impl Written {
@@ -134,14 +132,7 @@ impl Extents {
     /// # Errors
     /// `NoSpace` when it does not fit after all reclaim; `Lost` when a block at an edge cannot be read.
     pub fn write(&self, object: Object, hint: Hint, offset: u64, data: &[u8], valid: u64) -> Result<Written> {
-        let mut written = Written {
-            object,
-            pieces: Vec::new(),
-            residents: Vec::new(),
-            reservation: None,
-            #[cfg(feature = "break-data-before-record")]
-            deferred: Vec::new(),
-        };
+        let mut written = Written { object, pieces: Vec::new(), residents: Vec::new(), reservation: None };
         if data.is_empty() {
             return Ok(written);
         }
@@ -264,6 +255,7 @@ impl Extents {
         runs: &mut VecDeque<Run<'_>>,
         cause: Cause,
     ) -> Result<Vec<Piece>> {
+        self.catch_up();
         let (batch, promised) = self.admit_batch(open, runs);
         if batch.is_empty() {
             self.retire(open)?;
@@ -301,10 +293,6 @@ impl Extents {
             Some(error) => Err(tree::StoreError::Device(error).into()),
             None => self.tend(open).map(|()| pieces),
         }
-    }
-
-    fn submit(&self, _open: &OpenZone, commands: &mut [Command<'_>]) -> Vec<Output> {
-        self.device.run(commands)
     }
 
     /// Takes pieces from the front of `runs` that the zone has room for; also the bytes that their

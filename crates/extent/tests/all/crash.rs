@@ -1,9 +1,12 @@
 use super::*;
 use zone::emulated::CrashPlan;
 
+/// What each object holds at one moment.
+type State = BTreeMap<u64, Arc<Vec<u8>>>;
+
 /// What objects held after each transaction that changed them, and what was acknowledged when.
 struct History {
-    states: Vec<(Lsn, BTreeMap<u64, Arc<Vec<u8>>>)>,
+    states: Vec<(Lsn, State)>,
     /// Commands so far when a sync of this LSN had returned.
     synced: Vec<(u64, Lsn)>,
 }
@@ -13,7 +16,7 @@ impl History {
         History { states: vec![(first, BTreeMap::new())], synced: vec![(0, first)] }
     }
 
-    fn last(&self) -> &BTreeMap<u64, Arc<Vec<u8>>> {
+    fn last(&self) -> &State {
         &self.states.last().unwrap().1
     }
 
@@ -80,9 +83,15 @@ fn recover(image: Emulated, history: &History, commands: u64, what: &str) {
     volume.verify(&model);
 }
 
+/// The seed of a test: its own, or `POLDER_SEED` to try others.
+fn seed(own: u64) -> u64 {
+    std::env::var("POLDER_SEED").map_or(own, |seed| seed.parse().unwrap())
+}
+
 /// Crashes a random history at every `stride`-th command, under every plan that needs no seed and a few
 /// that do; every so often goes on after the crash, and crashes that.
-fn crash(name: &str, spec: Spec, (operations, stride, seed): (usize, u64, u64)) {
+fn crash(name: &str, spec: Spec, (operations, stride, own): (usize, u64, u64)) {
+    let seed = seed(own);
     let volume = Volume::new(spec);
     let mut rng = Rng::with_seed(seed);
     let space = volume.extents.space().available;
@@ -99,7 +108,7 @@ fn crash(name: &str, spec: Spec, (operations, stride, seed): (usize, u64, u64)) 
         plans.truncate(6);
         plans.extend((0..2).map(|seed| CrashPlan::Subset(n * 2 + seed)));
         for plan in plans {
-            let what = format!("{name}: seed {seed}, command {n} of {commands}, plan {plan}");
+            let what = format!("{name}: POLDER_SEED={seed}, command {n} of {commands}, plan {plan}");
             let image = volume.device.image_at(n, &plan);
             let checked =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| recover(image, &history, n, &what)));
@@ -137,25 +146,32 @@ fn crashes_on_16_zones_of_which_6_are_active() {
 
 #[test]
 fn crashes_one_after_the_other() {
-    let mut rng = Rng::with_seed(8);
-    for round in 0..12 {
-        let mut volume = Volume::new(Spec::tiny());
+    let seed = seed(8);
+    let mut rng = Rng::with_seed(seed);
+    let mut evacuated = 0;
+    for round in 0..30 {
+        let spec =
+            [Spec::tiny(), Spec::new(4096, 16, 96).limits(6, 6), Spec::new(512, 20, 512)][round % 3].clone();
+        let mut volume = Volume::new(spec);
         volume.sync();
         let mut history = History::new(volume.store.last_lsn());
         for life in 0..8 {
             volume.device.record();
             history.synced = vec![(0, volume.store.durable_lsn().min(history.states.last().unwrap().0))];
-            let operations = rng.usize(1..25);
+            let operations = rng.usize(1..60);
             (0..operations).for_each(|_| act(&volume, &mut rng, &mut history, 40));
+            evacuated += volume.extents.gc_stats().zones_evacuated;
             let n = rng.u64(0..=volume.device.commands());
             let acknowledged = history.acknowledged(n);
             let image = volume.device.image_at(n, &CrashPlan::Subset(rng.u64(..)));
             volume = Volume::open(Arc::new(image));
-            assert!(volume.recovered >= acknowledged, "round {round}, life {life}");
+            assert!(volume.recovered >= acknowledged, "POLDER_SEED={seed}: round {round}, life {life}");
             let model = history.at(volume.recovered);
             volume.verify(&model);
             let state = model.into_iter().map(|(object, bytes)| (object, Arc::new(bytes))).collect();
             history.states = vec![(Lsn(0), BTreeMap::new()), (volume.recovered, state)];
         }
     }
+    println!("{evacuated} zones evacuated between crashes");
+    assert!(evacuated > 0, "garbage is collected between the crashes");
 }
