@@ -147,7 +147,7 @@ impl Service for Served {
     fn answer(&self, request: Request) -> Result<Value> {
         match request {
             Request::Info => Ok(serde_json::to_value(Info::of(&self.fs, &self.place)?)?),
-            Request::Stats => Ok(serde_json::to_value(Stats::of(&self.fs)?)?),
+            Request::Stats => Ok(serde_json::to_value(Stats::of(&self.fs, self.place.read_only))?),
             Request::Sync => self.sync().map(|()| Value::Null),
             Request::Unmount => self.end().map(|()| Value::Null),
         }

@@ -45,8 +45,8 @@ pub(crate) struct Info {
     pub(crate) groups: u16,
     /// Bytes that files could have in all.
     pub(crate) total_bytes: u64,
-    /// Bytes that files could have in addition.
-    pub(crate) available_bytes: u64,
+    /// Bytes that files could have in addition; nothing where nothing can be written.
+    pub(crate) available_bytes: Option<u64>,
 }
 
 /// What the volume does not know of itself.
@@ -96,7 +96,7 @@ impl Info {
             page_size: volume.page_size,
             groups: volume.groups,
             total_bytes: space.blocks * block_bytes,
-            available_bytes: space.available * block_bytes,
+            available_bytes: (!place.read_only).then(|| space.available * block_bytes),
         })
     }
 
@@ -115,7 +115,9 @@ impl Info {
         line("block, page", format_args!("{}, {}", self.block_size, self.page_size));
         line("groups", self.groups);
         line("size", bytes::show(self.total_bytes));
-        line("available", bytes::show(self.available_bytes));
+        if let Some(available) = self.available_bytes {
+            line("available", bytes::show(available));
+        }
     }
 
     fn state(&self) -> String {

@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = bytes::parse_small)]
     page_size: Option<u32>,
     /// How many shards the metadata has.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     groups: Option<u16>,
     /// Overwrite what is there.
     #[arg(long)]

@@ -68,8 +68,8 @@ pub(crate) struct Stored {
     pub(crate) live_bytes: u64,
     /// Bytes of blocks that wait for garbage collection.
     pub(crate) dead_bytes: u64,
-    /// Bytes that files could have in addition.
-    pub(crate) available_bytes: u64,
+    /// Bytes that files could have in addition; nothing where nothing can be written.
+    pub(crate) available_bytes: Option<u64>,
     /// How many zones there are of each role.
     pub(crate) zones_by_role: BTreeMap<String, u32>,
 }
@@ -80,7 +80,7 @@ const DEVICE_OWN: &str = "zone_states";
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let stats: Stats = match Volume::find(&arguments.path)? {
         Volume::Served(mut client) => client.ask(&Request::Stats)?,
-        Volume::Opened(opened) => Stats { mounted: false, ..Stats::of(&opened.fs)? },
+        Volume::Opened(opened) => Stats { mounted: false, ..Stats::of(&opened.fs, true) },
     };
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&stats)?);
@@ -91,13 +91,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Stats {
-    pub(crate) fn of(fs: &Fs) -> Result<Stats> {
-        Ok(Stats {
+    pub(crate) fn of(fs: &Fs, read_only: bool) -> Stats {
+        Stats {
             mounted: true,
             written: Written::of(fs),
             metadata: Metadata::of(fs),
-            stored: Stored::of(fs)?,
-        })
+            stored: Stored::of(fs, read_only),
+        }
     }
 
     fn show(&self) {
@@ -164,7 +164,7 @@ impl Metadata {
 }
 
 impl Stored {
-    fn of(fs: &Fs) -> Result<Stored> {
+    fn of(fs: &Fs, read_only: bool) -> Stored {
         let space = fs.extents().space();
         let zones = fs.store().zones();
         let count = |role| zones.in_role(role).len() as u32;
@@ -175,18 +175,20 @@ impl Stored {
             ("data", Role::Data),
             ("gc", Role::Gc),
         ];
-        Ok(Stored {
+        Stored {
             live_bytes: space.live,
             dead_bytes: space.dead,
-            available_bytes: space.available,
+            available_bytes: (!read_only).then_some(space.available),
             zones_by_role: zones_by_role.map(|(name, role)| (name.to_owned(), count(role))).into(),
-        })
+        }
     }
 
     fn show(&self) {
         line("live", bytes::show(self.live_bytes));
         line("dead", bytes::show(self.dead_bytes));
-        line("available", bytes::show(self.available_bytes));
+        if let Some(available) = self.available_bytes {
+            line("available", bytes::show(available));
+        }
         let zones: Vec<String> =
             self.zones_by_role.iter().map(|(role, count)| format!("{count} {role}")).collect();
         line("zones", zones.join(", "));

@@ -108,9 +108,10 @@ pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
     Ok(entry.filter(MountEntry::is_ours))
 }
 
-/// Whether nobody answers for the mount at this directory any more.
+/// Whether nobody answers for the mount at this directory any more. Attributes would not tell: the kernel
+/// remembers them.
 pub(crate) fn is_dead(directory: &Path) -> bool {
-    std::fs::metadata(directory).is_err_and(|error| is_disconnected(&error))
+    rustix::fs::statfs(directory).is_err_and(|errno| is_disconnected(&errno.into()))
 }
 
 fn is_disconnected(error: &io::Error) -> bool {

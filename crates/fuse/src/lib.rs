@@ -22,7 +22,7 @@
 //! set-group-id bits are dropped here where a request says or implies it (`FUSE_HANDLE_KILLPRIV_V2`).
 //!
 //! **Locks** on files and ranges of files are left to the kernel.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod handles;
 pub mod mount;

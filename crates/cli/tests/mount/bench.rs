@@ -1,0 +1,179 @@
+//! A volume in a directory that goes away, and mounts that are always taken down.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A volume and a place to mount it.
+pub(crate) struct Bench {
+    place: TempDir,
+}
+
+/// A mounted volume; taken down when dropped, in use or not, dead or alive.
+pub(crate) struct Mounted<'a> {
+    pub(crate) bench: &'a Bench,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Result<Bench, String> {
+        File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")
+            .map_err(|error| format!("/dev/fuse: {error}"))?;
+        if !rustix::process::geteuid().is_root() {
+            Command::new("fusermount3")
+                .arg("-V")
+                .output()
+                .map_err(|error| format!("fusermount3: {error}"))?;
+        }
+        let bench = Bench { place: tempfile::tempdir().unwrap() };
+        fs::create_dir(bench.directory()).unwrap();
+        fs::create_dir(bench.sockets()).unwrap();
+        bench.succeed(&["mkfs", bench.volume().to_str().unwrap(), "--size", "256M", "--label", "bench"]);
+        Ok(bench)
+    }
+
+    pub(crate) fn volume(&self) -> PathBuf {
+        self.place.path().join("volume")
+    }
+
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.place.path().join("mnt")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.place.path().join("log")
+    }
+
+    fn sockets(&self) -> PathBuf {
+        self.place.path().join("run")
+    }
+
+    pub(crate) fn polder(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
+        command.args(arguments).env("POLDER_RUN_DIR", self.sockets()).output().unwrap()
+    }
+
+    /// The standard output of a command that must not fail.
+    pub(crate) fn succeed(&self, arguments: &[&str]) -> String {
+        let output = self.polder(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "polder {arguments:?}: {}: {said}{}", output.status, self.logged());
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The complaint of a command that must fail with this status.
+    pub(crate) fn fail(&self, status: i32, arguments: &[&str]) -> String {
+        let output = self.polder(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "polder {arguments:?}: {said}");
+        said
+    }
+
+    pub(crate) fn mount(&self, options: &[&str]) -> Mounted<'_> {
+        let (volume, directory, log) = (self.volume(), self.directory(), self.log());
+        let paths = [&volume, &directory, &log].map(|path| path.to_str().unwrap());
+        let mounted = Mounted { bench: self };
+        self.succeed(&[&["mount", paths[0], paths[1], "--log", paths[2]], options].concat());
+        mounted
+    }
+
+    /// Verifies the volume, which is not mounted.
+    pub(crate) fn check(&self) {
+        let said = self.succeed(&["check", self.volume().to_str().unwrap()]);
+        assert!(said.ends_with(": clean\n"), "{said}");
+    }
+
+    /// What daemons have logged so far.
+    pub(crate) fn logged(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
+    }
+
+    /// Whether the table of mounts has a mount at the directory.
+    pub(crate) fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let directory = self.directory();
+        table.lines().any(|line| line.split(' ').nth(4) == directory.to_str())
+    }
+}
+
+impl Mounted<'_> {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.bench.directory()
+    }
+
+    /// What `info` or `stats` tells.
+    pub(crate) fn told(&self, command: &str) -> Value {
+        let directory = self.root();
+        serde_json::from_str(&self.bench.succeed(&[command, directory.to_str().unwrap(), "--json"])).unwrap()
+    }
+
+    pub(crate) fn daemon(&self) -> Daemon {
+        let pid = self.told("info")["pid"].as_i64().unwrap();
+        let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        Daemon { pid, handle: handle.into() }
+    }
+
+    /// Unmounts, which must succeed.
+    pub(crate) fn umount(self) {
+        let directory = self.root();
+        self.bench.succeed(&["umount", directory.to_str().unwrap()]);
+        assert!(!self.bench.is_mounted());
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        if self.bench.is_mounted() {
+            let directory = self.root();
+            self.bench.polder(&["umount", "--lazy", directory.to_str().unwrap()]);
+        }
+        if std::thread::panicking() {
+            eprintln!("{}", self.bench.logged());
+        }
+    }
+}
+
+/// The process behind a mount.
+pub(crate) struct Daemon {
+    pid: Pid,
+    handle: File,
+}
+
+impl Daemon {
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid, signal).unwrap();
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn wait(&self) {
+        poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], None).unwrap();
+    }
+
+    /// Ends the process as a crash would.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+        self.wait();
+    }
+}
+
+/// The names in a directory, sorted.
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,178 @@
+//! The life of a daemon: starting, answering, refusing, ending.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::{Bench, bench_or_skip};
+
+#[test]
+fn a_mounted_volume_answers_and_is_refused_to_others() {
+    let bench = bench_or_skip!();
+    let (volume, directory) = (bench.volume(), bench.directory());
+    let (volume, directory) = (volume.to_str().unwrap(), directory.to_str().unwrap());
+    let mounted = bench.mount(&[]);
+
+    let data = vec![7; 1 << 20];
+    let mut file = File::create(mounted.path("data")).unwrap();
+    file.write_all(&data).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+
+    let info = mounted.told("info");
+    assert_eq!(info["label"], "bench");
+    assert_eq!(info["mounted_on"], directory);
+    assert_eq!(info["read_only"], false);
+    assert!(bench.succeed(&["info", volume]).contains("read-write"), "by the path of the volume too");
+    let stats = mounted.told("stats");
+    assert_eq!(stats["written"]["user_bytes"], 1 << 20);
+    assert!(stats["written"]["amplification"].as_f64().unwrap() >= 1.0, "{stats}");
+    assert!(bench.succeed(&["stats", volume]).contains("amplification"));
+
+    assert!(bench.fail(8, &["check", volume]).contains("in use"));
+    assert!(bench.fail(1, &["mkfs", volume, "--force"]).contains("in use"));
+    assert!(bench.fail(1, &["mount", volume, directory]).contains("mounted there already"));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let said = bench.fail(1, &["mount", volume, elsewhere.path().to_str().unwrap()]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("in use"), "{said}");
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn only_the_owner_may_talk_to_the_daemon() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let sockets = bench.directory().with_file_name("run");
+    let socket = fs::read_dir(&sockets).unwrap().next().unwrap().unwrap();
+    assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    mounted.umount();
+    assert_eq!(fs::read_dir(&sockets).unwrap().count(), 0, "the socket goes with the daemon");
+}
+
+#[test]
+fn a_busy_mount_stays_unless_told_otherwise() {
+    let bench = bench_or_skip!();
+    let directory = bench.directory();
+    let mounted = bench.mount(&[]);
+    let daemon = mounted.daemon();
+    let file = File::create(mounted.path("open")).unwrap();
+    assert!(bench.fail(1, &["umount", directory.to_str().unwrap()]).contains("is in use"));
+    assert!(bench.is_mounted());
+    bench.succeed(&["umount", "--lazy", directory.to_str().unwrap()]);
+    assert!(!bench.is_mounted());
+    (&file).write_all(b"still here").unwrap();
+    drop(file);
+    daemon.wait();
+    let again = bench.mount(&[]);
+    assert_eq!(fs::read(again.path("open")).unwrap(), b"still here");
+    again.umount();
+    bench.check();
+}
+
+#[test]
+fn a_signal_unmounts() {
+    let bench = bench_or_skip!();
+    for signal in [Signal::TERM, Signal::INT] {
+        let mounted = bench.mount(&[]);
+        fs::write(mounted.path("file"), signal.as_raw().to_string()).unwrap();
+        let daemon = mounted.daemon();
+        daemon.signal(signal);
+        daemon.wait();
+        assert!(!bench.is_mounted());
+        bench.check();
+        let again = bench.mount(&[]);
+        assert_eq!(fs::read_to_string(again.path("file")).unwrap(), signal.as_raw().to_string());
+        again.umount();
+    }
+}
+
+#[test]
+fn a_signal_to_a_busy_mount_detaches_it_and_saves_what_was_written() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let daemon = mounted.daemon();
+    let mut file = File::create(mounted.path("open")).unwrap();
+    file.write_all(b"in the kernel's cache").unwrap();
+    daemon.signal(Signal::TERM);
+    // The daemon waits for us to close the file; by then the mount is out of sight.
+    let gone = rt::thread::Stop::default();
+    while bench.is_mounted() {
+        gone.wait(Duration::from_millis(5));
+    }
+    drop(file);
+    daemon.wait();
+    bench.check();
+    let again = bench.mount(&[]);
+    assert_eq!(fs::read(again.path("open")).unwrap(), b"in the kernel's cache");
+    again.umount();
+}
+
+#[test]
+fn a_dead_mount_is_replaced_or_taken_away() {
+    let bench = bench_or_skip!();
+    let directory = bench.directory();
+    let mounted = bench.mount(&[]);
+    mounted.daemon().kill();
+    let error = fs::read_dir(&directory).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotConnected);
+    assert!(bench.succeed(&["info", directory.to_str().unwrap()]).contains("mounted       no"));
+    let again = bench.mount(&[]);
+    fs::write(again.path("alive"), "yes").unwrap();
+    again.daemon().kill();
+    bench.succeed(&["umount", directory.to_str().unwrap()]);
+    assert!(!bench.is_mounted());
+    bench.check();
+}
+
+#[test]
+fn a_read_only_mount_changes_nothing() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), "kept").unwrap();
+    mounted.umount();
+    let before = fs::read(bench.volume()).unwrap();
+    let mounted = bench.mount(&["-o", "ro"]);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"kept");
+    let refused = fs::write(mounted.path("file"), "changed").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(mounted.told("info")["read_only"], true);
+    mounted.umount();
+    assert!(fs::read(bench.volume()).unwrap() == before, "the volume has changed");
+}
+
+#[test]
+fn the_log_tells_of_mounts_and_names_no_files() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&["-o", "commit=1,cache=16M,nosuid"]);
+    fs::write(mounted.path("a-telling-name"), "x").unwrap();
+    mounted.umount();
+    let log = bench.logged();
+    let count = |word| log.lines().filter(|line| line.contains(word)).count();
+    assert_eq!((count(" recovered"), count(" mounted"), count(" unmounted")), (1, 1, 1), "{log}");
+    assert!(!log.contains("a-telling-name"), "{log}");
+}
+
+#[test]
+fn the_foreground_is_left_by_unmounting() {
+    let bench: Bench = bench_or_skip!();
+    let mut daemon = std::process::Command::new(env!("CARGO_BIN_EXE_polder"))
+        .args(["mount", "--foreground"])
+        .args([bench.volume(), bench.directory()])
+        .env("POLDER_RUN_DIR", bench.directory().with_file_name("run"))
+        .spawn()
+        .unwrap();
+    let guard = crate::Mounted { bench: &bench };
+    let waiting = rt::thread::Stop::default();
+    while !bench.is_mounted() && daemon.try_wait().unwrap().is_none() {
+        waiting.wait(Duration::from_millis(5));
+    }
+    fs::write(guard.path("file"), "x").unwrap();
+    guard.umount();
+    assert!(daemon.wait().unwrap().success());
+    bench.check();
+}

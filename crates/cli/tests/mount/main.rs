@@ -1,0 +1,26 @@
+//! Volumes mounted for real: what programs see, and what is left after a daemon was killed.
+//!
+//! Needs the kernel's FUSE and the right to mount; where these are missing each test says so and ends.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod bench;
+mod daemon;
+mod operations;
+mod survival;
+
+pub(crate) use bench::{Bench, Mounted};
+
+/// A bench with a new volume, or nothing and a reason where nothing can be mounted.
+macro_rules! bench_or_skip {
+    () => {
+        match $crate::Bench::new() {
+            Ok(bench) => bench,
+            Err(reason) => {
+                eprintln!("skipped: {reason}");
+                return;
+            }
+        }
+    };
+}
+pub(crate) use bench_or_skip;

@@ -1,0 +1,262 @@
+//! What programs see through the kernel, where the kernel's cache and the daemon have to agree.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+
+use crate::bench::names;
+use crate::bench_or_skip;
+
+#[test]
+fn appending_and_overwriting_parts_of_pages() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let path = mounted.path("file");
+    fs::write(&path, vec![b'a'; 10_000]).unwrap();
+    // Through a file that cannot be read the kernel still has to read what surrounds these bytes.
+    let writer = OpenOptions::new().write(true).open(&path).unwrap();
+    rustix::fs::fadvise(&writer, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    writer.write_all_at(b"bbb", 5000).unwrap();
+    let mut appender = OpenOptions::new().append(true).open(&path).unwrap();
+    appender.write_all(b"ccc").unwrap();
+    drop((writer, appender));
+    let mut expected = vec![b'a'; 10_000];
+    expected[5000..5003].copy_from_slice(b"bbb");
+    expected.extend(b"ccc");
+    assert!(fs::read(&path).unwrap() == expected);
+    // Cutting and growing again shows zeros.
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(5001).unwrap();
+    file.set_len(9000).unwrap();
+    expected.truncate(5001);
+    expected.resize(9000, 0);
+    assert!(fs::read(&path).unwrap() == expected);
+    drop(File::create(&path).unwrap());
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    drop(file);
+    let again = remounted(mounted);
+    assert_eq!(fs::metadata(again.path("file")).unwrap().len(), 0);
+    again.umount();
+    bench.check();
+}
+
+#[test]
+fn direct_writes_and_cached_reads_agree() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let path = mounted.path("file");
+    fs::write(&path, vec![1; 64 << 10]).unwrap();
+    assert_eq!(fs::read(&path).unwrap().len(), 64 << 10);
+    let direct = OFlags::DIRECT.bits().cast_signed();
+    let file = OpenOptions::new().read(true).write(true).custom_flags(direct).open(&path).unwrap();
+    let buffer = vec![2; 8192];
+    let aligned = buffer.as_ptr().align_offset(4096);
+    let page = &buffer[aligned..aligned + 4096];
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    file.write_all_at(page, 8192).unwrap();
+    assert!(file.metadata().unwrap().modified().unwrap() > std::time::UNIX_EPOCH);
+    let read = fs::read(&path).unwrap();
+    assert!(read[8192..12288].iter().all(|&byte| byte == 2));
+    assert!(read[12288..].iter().all(|&byte| byte == 1));
+    drop(file);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn holes_are_found_in_data_that_is_still_in_the_kernel() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let file = File::create_new(mounted.path("sparse")).unwrap();
+    let block = vec![3; 4096];
+    file.write_all_at(&block, 1 << 20).unwrap();
+    file.write_all_at(&block, 3 << 20).unwrap();
+    let data = |from| rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(from));
+    let hole = |from| rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(from));
+    assert_eq!(data(0), Ok(1 << 20));
+    assert_eq!(hole(1 << 20), Ok((1 << 20) + 4096));
+    assert_eq!(data((1 << 20) + 4096), Ok(3 << 20));
+    assert_eq!(hole(3 << 20), Ok((3 << 20) + 4096));
+    assert_eq!(data((3 << 20) + 4096), Err(Errno::NXIO));
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, punch, 1 << 20, 4096).unwrap();
+    assert_eq!(data(0), Ok(3 << 20));
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 8 << 20).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 8 << 20);
+    let collapse = rustix::fs::fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096);
+    assert_eq!(collapse, Err(Errno::OPNOTSUPP), "the kernel does not pass it on");
+    drop(file);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn many_seek_while_many_write() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    // More at once than the daemon has threads: none of them may wait for another.
+    std::thread::scope(|scope| {
+        for number in 0..64 {
+            let path = mounted.path(&format!("file-{number}"));
+            scope.spawn(move || {
+                let file = File::create_new(path).unwrap();
+                for round in 1..=8_u64 {
+                    file.write_all_at(&[1; 4096], round << 16).unwrap();
+                    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)), Ok(1 << 16));
+                }
+            });
+        }
+    });
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn names_and_links() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let path = |name: &str| mounted.path(name);
+    assert!(fs::metadata(path("a")).is_err(), "remembered as absent");
+    fs::write(path("a"), "a").unwrap();
+    fs::write(path("b"), "b").unwrap();
+    fs::hard_link(path("a"), path("c")).unwrap();
+    assert_eq!(fs::metadata(path("a")).unwrap().nlink(), 2);
+    symlink("a", path("s")).unwrap();
+    assert_eq!(fs::read_link(path("s")).unwrap().to_str(), Some("a"));
+    let rename = |from, to, flags| rustix::fs::renameat_with(CWD, path(from), CWD, path(to), flags);
+    assert_eq!(rename("a", "b", RenameFlags::NOREPLACE), Err(Errno::EXIST));
+    rename("a", "b", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read_to_string(path("a")).unwrap(), "b");
+    assert_eq!(fs::read_to_string(path("s")).unwrap(), "b");
+    fs::rename(path("a"), path("b")).unwrap();
+    assert_eq!(fs::metadata(path("c")).unwrap().nlink(), 1);
+    fs::create_dir(path("d")).unwrap();
+    assert_eq!(fs::remove_dir(path("b")).unwrap_err().raw_os_error(), Some(Errno::NOTDIR.raw_os_error()));
+    fs::write(path("d/x"), "").unwrap();
+    assert_eq!(fs::remove_dir(path("d")).unwrap_err().kind(), std::io::ErrorKind::DirectoryNotEmpty);
+    let pipe = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(CWD, path("pipe"), rustix::fs::FileType::Fifo, pipe, 0).unwrap();
+    assert_eq!(fs::metadata(path("pipe")).unwrap().mode(), 0o010_600);
+    let long = "n".repeat(255);
+    fs::write(path(&long), "").unwrap();
+    assert!(fs::write(path(&"n".repeat(256)), "").is_err());
+    assert_eq!(names(&mounted.root()), ["b", "c", "d", &long, "pipe", "s"]);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn a_large_directory_is_read_whole_and_emptied() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let directory = mounted.path("many");
+    fs::create_dir(&directory).unwrap();
+    let mut expected: Vec<String> = (0..3000).map(|number| format!("file-{number}")).collect();
+    for name in &expected {
+        fs::write(directory.join(name), name).unwrap();
+    }
+    expected.sort();
+    assert_eq!(names(&directory), expected);
+    let mounted = remounted(mounted);
+    assert_eq!(names(&directory), expected);
+    for entry in fs::read_dir(&directory).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().len(), entry.file_name().len() as u64);
+        fs::remove_file(entry.path()).unwrap();
+    }
+    fs::remove_dir(&directory).unwrap();
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn what_is_open_outlives_its_name() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let path = mounted.path("gone");
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.write_all(&[5; 100_000]).unwrap();
+    fs::remove_file(&path).unwrap();
+    file.write_all(&[6; 100_000]).unwrap();
+    file.sync_all().unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    let mut read = Vec::new();
+    file.read_to_end(&mut read).unwrap();
+    assert_eq!((read.len(), read[99_999], read[100_000]), (200_000, 5, 6));
+    drop(file);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn attributes_are_kept() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let path = mounted.path("file");
+    fs::write(&path, "x").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let time = |seconds, nanoseconds| Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+    let times = Timestamps { last_access: time(-2, 800_000_000), last_modification: time(1_000_000_000, 7) };
+    rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+    rustix::fs::setxattr(&path, "user.colour", b"green", XattrFlags::CREATE).unwrap();
+    let twice = rustix::fs::setxattr(&path, "user.colour", b"red", XattrFlags::CREATE);
+    assert_eq!(twice, Err(Errno::EXIST));
+    let mounted = remounted(mounted);
+    let found = fs::metadata(&path).unwrap();
+    assert_eq!(found.mode(), 0o100_640);
+    assert_eq!((found.mtime(), found.mtime_nsec()), (1_000_000_000, 7));
+    assert_eq!((found.atime(), found.atime_nsec()), (-2, 800_000_000));
+    let mut value = [0; 16];
+    assert_eq!(rustix::fs::getxattr(&path, "user.colour", &mut value), Ok(5));
+    assert_eq!(&value[..5], b"green");
+    assert_eq!(rustix::fs::getxattr(&path, "user.colour", &mut value[..2]), Err(Errno::RANGE));
+    assert_eq!(rustix::fs::getxattr(&path, "user.none", &mut value), Err(Errno::NODATA));
+    let mut list = [0; 64];
+    let count = rustix::fs::listxattr(&path, &mut list).unwrap();
+    assert_eq!(&list[..count], b"user.colour\0");
+    rustix::fs::removexattr(&path, "user.colour").unwrap();
+    assert_eq!(rustix::fs::listxattr(&path, &mut list), Ok(0));
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn copying_within_the_volume() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let contents: Vec<u8> = (0..300_000_u32).map(|number| (number % 251) as u8).collect();
+    fs::write(mounted.path("from"), &contents).unwrap();
+    // std copies by copy_file_range.
+    assert_eq!(fs::copy(mounted.path("from"), mounted.path("to")).unwrap(), 300_000);
+    assert!(fs::read(mounted.path("to")).unwrap() == contents);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn the_size_of_the_volume_is_told() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let before = rustix::fs::statvfs(mounted.root()).unwrap();
+    assert!(before.f_blocks * before.f_frsize < 256 << 20);
+    assert!(before.f_bavail * before.f_frsize > 128 << 20);
+    assert_eq!(before.f_namemax, 255);
+    let mut file = File::create(mounted.path("file")).unwrap();
+    file.write_all(&vec![9; 32 << 20]).unwrap();
+    file.sync_all().unwrap();
+    let after = rustix::fs::statvfs(mounted.root()).unwrap();
+    assert!((before.f_bfree - after.f_bfree) * after.f_frsize >= 32 << 20);
+    drop(file);
+    mounted.umount();
+    bench.check();
+}
+
+/// Takes the mount down and up again, so that nothing is left in the kernel's cache.
+fn remounted(mounted: crate::Mounted<'_>) -> crate::Mounted<'_> {
+    let bench = mounted.bench;
+    mounted.umount();
+    bench.mount(&[])
+}
