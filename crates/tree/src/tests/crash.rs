@@ -68,18 +68,29 @@ impl History {
 /// A user that commits while a checkpoint is being taken, after its cut.
 struct Meddling {
     store: std::sync::Weak<Store>,
-    state: rt::sync::Mutex<(Contents, fastrand::Rng, Vec<(Lsn, Contents)>)>,
+    state: rt::sync::Mutex<Meddled>,
+}
+
+/// The model, where its changes come from, and how it was after each.
+struct Meddled {
+    model: Contents,
+    rng: fastrand::Rng,
+    after: Vec<(Lsn, Contents)>,
+}
+
+impl Meddled {
+    fn commit(&mut self, store: &Store) {
+        let tx = random_tx(&mut self.rng, &mut self.model, 60, 700);
+        let lsn = store.commit(tx).unwrap();
+        self.after.push((lsn, self.model.clone()));
+    }
 }
 
 impl Client for Meddling {
     fn checkpoint_bytes(&self) -> Bytes {
         if let Some(store) = self.store.upgrade() {
-            let mut state = self.state.lock();
-            let (model, rng, after) = &mut *state;
             for _ in 0..4 {
-                let tx = random_tx(rng, model, 60, 700);
-                let lsn = store.commit(tx).unwrap();
-                after.push((lsn, model.clone()));
+                self.state.lock().commit(&store);
             }
         }
         Bytes::new()
@@ -94,23 +105,24 @@ fn transactions_during_a_checkpoint_belong_to_the_next_epoch() {
     let store = Arc::new(store);
     let meddling = Arc::new(Meddling {
         store: Arc::downgrade(&store),
-        state: rt::sync::Mutex::new((Contents::new(), fastrand::Rng::with_seed(4), Vec::new())),
+        state: rt::sync::Mutex::new(Meddled {
+            model: Contents::new(),
+            rng: fastrand::Rng::with_seed(4),
+            after: Vec::new(),
+        }),
     });
     store.set_client(meddling.clone());
     let mut acknowledged = Vec::new();
     for _ in 0..12 {
         for _ in 0..6 {
-            let mut state = meddling.state.lock();
-            let (model, rng, after) = &mut *state;
-            let tx = random_tx(rng, model, 60, 700);
-            after.push((store.commit(tx).unwrap(), model.clone()));
+            meddling.state.lock().commit(&store);
         }
         store.checkpoint().unwrap();
-        let last = meddling.state.lock().2.last().unwrap().0;
+        let last = meddling.state.lock().after.last().unwrap().0;
         store.sync(last).unwrap();
         acknowledged.push((device.commands(), last));
     }
-    let mut after: BTreeMap<_, _> = meddling.state.lock().2.drain(..).collect();
+    let mut after: BTreeMap<_, _> = meddling.state.lock().after.drain(..).collect();
     after.insert(recovery.last, Contents::new());
     let history = History { device, after, acknowledged };
     for n in 0..=history.device.commands() {
