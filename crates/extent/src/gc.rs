@@ -224,13 +224,11 @@ impl Extents {
     /// What the zone's reverse map says; None when it cannot be read.
     fn entries_of(&self, zone: ZoneId) -> Option<Vec<Entry>> {
         let name = reverse::name_of(&self.store, zone);
-        let (places, mut entries) = match self.reverse.find(zone, name.life) {
-            Some(map) => map.lock().parts(),
-            None => {
-                let user = ZoneUser::decode(&self.store.zones().entry(zone).user);
-                (reverse::read_footer(&self.store, &name, user)?, Vec::new())
-            }
+        let Some(map) = self.reverse.find(zone, name.life) else {
+            let user = ZoneUser::decode(&self.store.zones().entry(zone).user);
+            return reverse::read_all(&self.store, &name, user);
         };
+        let (places, mut entries) = map.lock().parts();
         for place in places {
             entries.extend(reverse::read_summary(&self.store, &name, place)?);
         }

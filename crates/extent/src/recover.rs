@@ -7,7 +7,7 @@
 //!
 //! Afterwards each data zone is one of these:
 //!
-//! * *closed with a whole footer*: what was gathered is forgotten;
+//! * *closed, footer and summaries whole*: what was gathered is forgotten;
 //! * *active at the device*: it is continued at its pointer; blocks below it that nothing names are
 //!   dead. What was gathered becomes its unsummarised entries; summaries that came after the checkpoint
 //!   are dead blocks too;
@@ -187,10 +187,11 @@ impl Extents {
         let zones = self.store.zones();
         let user = ZoneUser::decode(&zones.entry(zone).user);
         if user.footer > 0 {
-            // Gathered since the checkpoint: the footer is perhaps lost, while the record is not.
+            // Gathered since the checkpoint: the footer, or a summary that it names, is perhaps lost, while
+            // the record is not.
             let name = reverse::name_of(&self.store, zone);
             match unfinished {
-                Some(unfinished) if reverse::read_footer(&self.store, &name, user).is_none() => {
+                Some(unfinished) if reverse::read_all(&self.store, &name, user).is_none() => {
                     self.leave_without_footer(zone, unfinished);
                 }
                 _ => zones.close(zone),

@@ -312,12 +312,18 @@ fn read_part(store: &Store, magic: u32, name: &ZoneName, place: Blocks) -> Optio
 }
 
 /// Where the summaries are, as the footer says; None when there is no whole footer.
-pub(crate) fn read_footer(store: &Store, name: &ZoneName, user: ZoneUser) -> Option<Vec<Blocks>> {
+fn read_footer(store: &Store, name: &ZoneName, user: ZoneUser) -> Option<Vec<Blocks>> {
     if user.footer == 0 {
         return None;
     }
     let (count, payload) = read_part(store, FOOTER_MAGIC, name, user.footer)?;
     format::decode_places(&payload, count)
+}
+
+/// All entries of a zone with a footer; None when the footer or a summary is not there or not whole.
+pub(crate) fn read_all(store: &Store, name: &ZoneName, user: ZoneUser) -> Option<Vec<Entry>> {
+    let summaries = read_footer(store, name, user)?.into_iter().map(|place| read_summary(store, name, place));
+    Some(summaries.collect::<Option<Vec<_>>>()?.concat())
 }
 
 /// The entries of one summary; None when it is not there or not whole.
