@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::case::{Case, Run};
 use crate::caught::Wrong;
 use crate::explore::{Subject, Thoroughness, explore, repeat};
+use crate::files::{self, FilesSubject};
 use crate::report::{Counts, Failure};
 use crate::shapes;
 use crate::store::{self, StoreSubject};
@@ -14,6 +15,8 @@ use crate::store::{self, StoreSubject};
 pub enum Entry {
     /// The metadata store alone.
     Store(Arc<StoreSubject>),
+    /// The whole file system.
+    Files(Arc<FilesSubject>),
 }
 
 impl Entry {
@@ -21,6 +24,7 @@ impl Entry {
     pub fn run(&self) -> &Run {
         match self {
             Entry::Store(subject) => subject.run_id(),
+            Entry::Files(subject) => subject.run_id(),
         }
     }
 
@@ -28,6 +32,7 @@ impl Entry {
     pub fn explore(&self, how: Thoroughness) -> (Counts, Option<Failure>) {
         match self {
             Entry::Store(subject) => explore(Arc::clone(subject), how),
+            Entry::Files(subject) => explore(Arc::clone(subject), how),
         }
     }
 
@@ -35,16 +40,22 @@ impl Entry {
     pub fn repeat(&self, case: &Case) -> Result<String, Wrong> {
         match self {
             Entry::Store(subject) => repeat(subject.as_ref(), case),
+            Entry::Files(subject) => repeat(subject.as_ref(), case),
         }
     }
 }
 
 /// All of them, with this seed.
 pub fn all(seed: u64) -> Vec<Entry> {
-    let on_shapes = |profile| {
+    let stores = store::all().into_iter().flat_map(|profile| {
         shapes::all()
             .into_iter()
             .map(move |shape| Entry::Store(Arc::new(StoreSubject::new(profile, shape, seed))))
-    };
-    store::all().into_iter().flat_map(on_shapes).collect()
+    });
+    let files = files::all().into_iter().flat_map(|scenario| {
+        shapes::all()
+            .into_iter()
+            .map(move |shape| Entry::Files(Arc::new(FilesSubject::new(scenario, shape, seed))))
+    });
+    stores.chain(files).collect()
 }

@@ -315,3 +315,6 @@ fn subset(choice: u64) -> Loss {
 fn one_in(every: u64, rng: &mut Rng) -> bool {
     every > 0 && rng.u64(0..every) == 0
 }
+
+#[cfg(test)]
+mod tests;

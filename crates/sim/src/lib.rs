@@ -16,12 +16,15 @@
 //! a seed, and a failure prints the one command that repeats it ([`case::Case`]).
 #![forbid(unsafe_code)]
 
+pub mod allowed;
 pub mod case;
 pub mod catalogue;
 pub mod caught;
 pub mod digest;
 pub mod explore;
+pub mod files;
 pub mod history;
+pub mod model;
 pub mod report;
 pub mod shapes;
 pub mod store;

@@ -11,5 +11,5 @@ mod scenarios;
 mod session;
 
 pub use entries::Entries;
-pub use scenarios::{Profile, all};
+pub use scenarios::{Profile, ZoneFailure, all};
 pub use session::StoreSubject;

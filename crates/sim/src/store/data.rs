@@ -13,27 +13,27 @@ use tree::{Client, Op, Replay};
 use zone::{Address, Blocks, Device, ZoneId};
 
 /// The table whose values name data.
-pub const DATA: u8 = 2;
+pub(super) const DATA: u8 = 2;
 
 /// Where the data of an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(super) struct Place {
     /// Its first block.
-    pub at: Address,
+    pub(super) at: Address,
     /// How many blocks.
-    pub blocks: Blocks,
+    pub(super) blocks: Blocks,
     /// What its bytes are made from.
-    pub tag: u64,
+    pub(super) tag: u64,
 }
 
 impl Place {
     /// As a value of [`DATA`].
-    pub fn encode(self) -> Vec<u8> {
+    pub(super) fn encode(self) -> Vec<u8> {
         [self.at.bits().to_le_bytes(), u64::from(self.blocks).to_le_bytes(), self.tag.to_le_bytes()].concat()
     }
 
     /// From a value of [`DATA`].
-    pub fn decode(value: &[u8]) -> Option<Place> {
+    pub(super) fn decode(value: &[u8]) -> Option<Place> {
         let word =
             |index: usize| Some(u64::from_le_bytes(value.get(index * 8..index * 8 + 8)?.try_into().ok()?));
         let blocks = Blocks::try_from(word(1)?).ok()?;
@@ -41,14 +41,14 @@ impl Place {
     }
 
     /// What its blocks hold.
-    pub fn bytes(tag: u64, blocks: Blocks, block_size: u32) -> Vec<u8> {
+    pub(super) fn bytes(tag: u64, blocks: Blocks, block_size: u32) -> Vec<u8> {
         let mut bytes = vec![0; (blocks * block_size) as usize];
         Rng::with_seed(tag).fill(&mut bytes);
         bytes
     }
 
     /// Whether the data is there, in a zone of the right life.
-    pub fn is_there(self, device: &dyn Device) -> bool {
+    pub(super) fn is_there(self, device: &dyn Device) -> bool {
         let block_size = device.geometry().block_size;
         let mut header = vec![0; block_size as usize];
         let mut bytes = vec![0; (self.blocks * block_size) as usize];
@@ -72,16 +72,16 @@ fn places(ops: &[Op]) -> impl Iterator<Item = Place> {
 
 /// Places in zones that are open: carried by checkpoints.
 #[derive(Debug, Default)]
-pub struct Carried(Mutex<BTreeSet<u64>>);
+pub(super) struct Carried(Mutex<BTreeSet<u64>>);
 
 impl Carried {
     /// Notes a place, before the transaction that names it.
-    pub fn add(&self, at: Address) {
+    pub(super) fn add(&self, at: Address) {
         self.0.lock().insert(at.bits());
     }
 
     /// The zone is no longer open.
-    pub fn forget(&self, zone: ZoneId) {
+    pub(super) fn forget(&self, zone: ZoneId) {
         self.0.lock().retain(|&bits| Address::from_bits(bits).zone() != zone);
     }
 }
@@ -93,15 +93,15 @@ impl Client for Carried {
 }
 
 /// What recovery tells the stand-in.
-pub struct Recovering {
+pub(super) struct Recovering {
     device: Arc<dyn Device>,
     /// Places that the checkpoint carried or a record named.
-    pub known: BTreeSet<u64>,
+    pub(super) known: BTreeSet<u64>,
 }
 
 impl Recovering {
     /// Before the recovery.
-    pub fn new(device: Arc<dyn Device>) -> Self {
+    pub(super) fn new(device: Arc<dyn Device>) -> Self {
         Recovering { device, known: BTreeSet::new() }
     }
 }

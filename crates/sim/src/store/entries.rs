@@ -7,7 +7,7 @@ use crate::digest::Digest;
 use crate::history::State;
 
 /// Group, table, key.
-pub type Key = (u16, u8, Vec<u8>);
+pub(super) type Key = (u16, u8, Vec<u8>);
 
 /// All entries of a store.
 #[derive(Clone, Debug, Default)]
