@@ -51,7 +51,7 @@ impl StoreSubject {
     fn open(&self, device: &Arc<Emulated>) -> Result<(Store, Recovering), Wrong> {
         let mut recovering = Recovering::new(Arc::clone(device) as _);
         let config = Config { cache_bytes: self.profile.cache_bytes, read_only: false };
-        let (store, _) = Store::open(Arc::clone(device) as _, config, &mut recovering)
+        let (store, _) = Store::open(Arc::clone(device) as _, &config, &mut recovering)
             .map_err(|error| Wrong::at("open", error))?;
         Ok((store, recovering))
     }
