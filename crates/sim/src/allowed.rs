@@ -87,9 +87,9 @@ fn is_between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> bool {
 fn content_between(before: &Item, after: &Item, found: &Item) -> bool {
     let (before, after, found) = (&before.content, &after.content, &found.content);
     let (low, high) = (before.size().min(after.size()), before.size().max(after.size()));
-    let blocks = before.blocks().chain(after.blocks()).chain(found.blocks()).map(|(block, _)| block);
+    let blocks = before.blocks().chain(after.blocks()).chain(found.blocks());
     (low..=high).contains(&found.size())
-        && blocks.into_iter().all(|block| {
+        && blocks.into_iter().all(|block: u64| {
             let version = found.block(block);
             found.is_beyond(block) || [before.block(block), after.block(block)].contains(&version)
         })

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::digest::{Digest, mix};
 use zone::emulated::{CrashPlan, Emulated, NoCrashPlan};
 
 /// How a run ends.
@@ -85,6 +86,15 @@ impl Case {
         let mut case = self.clone();
         case.cuts.push(cut);
         case
+    }
+
+    /// A number for what is left to chance after the last cut.
+    pub fn choice(&self) -> u64 {
+        let cuts = self
+            .cuts
+            .iter()
+            .flat_map(|cut| [cut.at, Digest::new().bytes(cut.loss.to_string().as_bytes()).finish()]);
+        mix(&std::iter::once(self.run.seed).chain(cuts).collect::<Vec<_>>())
     }
 }
 

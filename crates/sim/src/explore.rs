@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rt::random::Rng;
 use rt::sync::{Condvar, Mutex};
+use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use zone::emulated::{CrashPlan, Emulated, Spec};
 
@@ -97,7 +98,7 @@ const HUNG_AFTER: Duration = Duration::from_secs(60);
 pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Option<Failure>) {
     let start = Case { run: subject.run_id().clone(), cuts: Vec::new() };
     let device = Arc::new(Emulated::new(subject.spec()));
-    let history = match caught(&start, || subject.run(&device)) {
+    let history = match run_watched(&subject, &device, &start) {
         Ok(history) => history,
         Err(wrong) => return (Counts::default(), Some(Failure { case: start, wrong })),
     };
@@ -119,9 +120,38 @@ pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Optio
     exploration.wait()
 }
 
+/// The run itself, in a thread of its own so that it is seen when it hangs.
+fn run_watched<S: Subject>(
+    subject: &Arc<S>,
+    device: &Arc<Emulated>,
+    start: &Case,
+) -> Result<History<S::State>, Wrong> {
+    let done = Arc::new(Stop::default());
+    let (subject, device, case, over) =
+        (Arc::clone(subject), Arc::clone(device), start.clone(), Arc::clone(&done));
+    let work = move || {
+        rt::random::repeat_from(case.run.seed);
+        let history = caught(&case, || subject.run(&device));
+        over.stop();
+        history
+    };
+    let thread = rt::thread::spawn("run", work).expect("the system gives us threads");
+    if !done.wait(HUNG_AFTER) {
+        hung(start);
+    }
+    thread.join().expect("panics are caught in the thread")
+}
+
+/// Ends the process: nothing can stop a thread that hangs.
+fn hung(case: &Case) -> ! {
+    println!("HUNG: nothing came back for {HUNG_AFTER:?}\n  repeat with: {case}");
+    std::process::exit(3);
+}
+
 /// Repeats one case; what was found after each of its cuts, for people.
 pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
     let device = Arc::new(Emulated::new(subject.spec()));
+    rt::random::repeat_from(case.run.seed);
     let mut history = caught(case, || subject.run(&device))?;
     let mut device = device;
     let mut story = format!("the run: {} commands\n", device.commands());
@@ -135,6 +165,8 @@ pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
         }
         let image = Arc::new(cut.apply(&device));
         let allowed = history.allowed(cut.at).to_vec();
+        let so_far = Case { run: case.run.clone(), cuts: case.cuts[..=round].to_vec() };
+        rt::random::repeat_from(so_far.choice());
         let recovered = caught(case, || subject.recover(&image, &allowed, round + 1))?;
         story += &format!(
             "cut at {} ({}): {} states allowed; recovered {:016x} and gone on, {} commands\n",
@@ -243,6 +275,7 @@ impl<S: Subject> Worker<'_, S> {
         let (before, image) = (device.commands(), device.digest());
         let allowed = level.history.allowed(cut.at);
         let round = case.cuts.len();
+        rt::random::repeat_from(case.choice());
         match caught(&case, || self.exploration.subject.recover(&device, allowed, round)) {
             Ok(Recovered { found, history }) => {
                 self.counts.note(&case, image, found);
@@ -287,10 +320,9 @@ impl<S: Subject> Exploration<S> {
         while shared.left > 0 {
             self.changed.wait_for(&mut shared, Duration::from_secs(1));
             let now = self.clock.monotonic_ns();
-            let hung = |(_, since): &&(Case, u64)| u128::from(now - since) > HUNG_AFTER.as_nanos();
-            if let Some((case, _)) = shared.working.iter().flatten().find(hung) {
-                eprintln!("HUNG: nothing came back for {HUNG_AFTER:?}\n  repeat with: {case}");
-                std::process::exit(3);
+            let hangs = |(_, since): &&(Case, u64)| u128::from(now - since) > HUNG_AFTER.as_nanos();
+            if let Some((case, _)) = shared.working.iter().flatten().find(hangs) {
+                hung(case);
             }
         }
         (std::mem::take(&mut shared.counts), shared.failure.take())

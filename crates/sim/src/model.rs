@@ -52,7 +52,7 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     Directory(BTreeMap<String, Number>),
-    File(Content),
+    File(Arc<Content>),
     Symlink(String),
 }
 
@@ -149,7 +149,7 @@ impl Model {
     pub fn settle_all(&mut self) {
         for number in self.nodes.keys().copied().collect::<Vec<_>>() {
             if let Body::File(content) = &mut self.node_mut(number).body {
-                content.settle();
+                Arc::make_mut(content).settle();
             }
         }
     }
@@ -183,7 +183,7 @@ impl Model {
     }
 
     fn empty_file(&self) -> Body {
-        Body::File(Content::new(self.block_size))
+        Body::File(Arc::new(Content::new(self.block_size)))
     }
 
     pub(crate) fn node(&self, number: Number) -> &Node {
@@ -204,7 +204,7 @@ impl Model {
     fn content_mut(&mut self, file: &File) -> Result<&mut Content> {
         let number = self.number(file)?;
         match &mut self.node_mut(number).body {
-            Body::File(content) => Ok(content),
+            Body::File(content) => Ok(Arc::make_mut(content)),
             Body::Directory(_) => Err(FsError::IsDirectory),
             Body::Symlink(_) => Err(FsError::Invalid),
         }

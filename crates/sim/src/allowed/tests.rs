@@ -126,7 +126,7 @@ fn a_write_under_way_may_be_there_in_part_by_whole_blocks() {
     let mut content = story.model.content(&file("a")).expect("it is there").clone();
     content.write(BLOCK as u64, &first[BLOCK..2 * BLOCK]);
     let mut part = story.model.snapshot();
-    part.items.get_mut("a").expect("it is there").content = content;
+    part.items.get_mut("a").expect("it is there").content = Arc::new(content);
     assert!(story.strong(&part) && story.contract(&part));
     let later = story.create("b");
     assert!(!later.strong(&later.wrong(|model| put_content(model, &part))), "b came after the whole write");

@@ -1,6 +1,7 @@
 //! Looks at a mounted file system as a user would: by path, reading everything.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fs::{Attributes, Caller, Fs, FsError, InodeNo, OpenFlags};
 
@@ -84,6 +85,7 @@ impl Walk<'_> {
         let links = if kind == Kind::Directory { 0 } else { attributes.links };
         let permissions = attributes.permissions;
         let xattrs = self.xattrs(inode)?;
+        let content = Arc::new(content);
         Ok(Item { kind, permissions, links, same_as: String::new(), xattrs, target, content })
     }
 

@@ -3,15 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::digest::{Digest, mix};
+
+/// The bytes of a block, and their hash.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    hash: u64,
+    bytes: Box<[u8]>,
+}
+
 /// One version of a block; `None` is zeros.
-pub(crate) type Version = Option<Arc<[u8]>>;
+pub(crate) type Version = Option<Arc<Block>>;
 
 /// The bytes of a file in blocks. A block of zeros and one that was never written are the same.
 #[derive(Clone, Debug)]
 pub struct Content {
     block_size: usize,
     size: u64,
-    blocks: BTreeMap<u64, Arc<[u8]>>,
+    blocks: BTreeMap<u64, Arc<Block>>,
+    /// The sum of a hash for each block.
+    hash: u64,
     /// Earlier versions of blocks since the last acknowledged fsync.
     past: BTreeMap<u64, Vec<Version>>,
     /// Earlier sizes since then.
@@ -22,7 +33,7 @@ impl Content {
     /// Of an empty file.
     pub fn new(block_size: usize) -> Self {
         let (blocks, past) = (BTreeMap::new(), BTreeMap::new());
-        Content { block_size, size: 0, blocks, past, past_sizes: Vec::new() }
+        Content { block_size, size: 0, blocks, hash: 0, past, past_sizes: Vec::new() }
     }
 
     /// These bytes.
@@ -41,13 +52,26 @@ impl Content {
         self.size
     }
 
-    /// The number of blocks that are not all zeros or beyond the end.
-    pub fn blocks(&self) -> impl Iterator<Item = (u64, &Arc<[u8]>)> {
-        self.blocks.iter().map(|(block, bytes)| (*block, bytes))
+    /// Equal contents have equal hashes.
+    pub fn hash(&self) -> u64 {
+        mix(&[self.size, self.hash])
+    }
+
+    /// The blocks that are not all zeros.
+    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+        self.blocks.keys().copied()
+    }
+
+    /// The first bytes of a block, for people.
+    pub fn brief(&self, block: u64) -> String {
+        match self.blocks.get(&block) {
+            None => "zeros".to_owned(),
+            Some(found) => found.bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
+        }
     }
 
     /// A block as it is now; bytes beyond the size are zeros.
-    pub fn block(&self, block: u64) -> Version {
+    pub(crate) fn block(&self, block: u64) -> Version {
         self.blocks.get(&block).cloned()
     }
 
@@ -57,7 +81,7 @@ impl Content {
         let valid =
             found.size.saturating_sub(block * self.block_size as u64).min(self.block_size as u64) as usize;
         let zeros = vec![0; self.block_size];
-        let bytes = |version: &Version| version.as_ref().map_or(zeros.clone(), |bytes| bytes.to_vec());
+        let bytes = |version: &Version| version.as_ref().map_or(zeros.clone(), |found| found.bytes.to_vec());
         let wanted = bytes(&found.block(block));
         let same = |version: &Version| bytes(version)[..valid] == wanted[..valid];
         same(&self.block(block)) || self.past.get(&block).is_some_and(|past| past.iter().any(same))
@@ -110,8 +134,8 @@ impl Content {
         let mut bytes = vec![0; self.size as usize];
         for (block, content) in &self.blocks {
             let start = *block as usize * self.block_size;
-            let length = content.len().min(bytes.len().saturating_sub(start));
-            bytes[start..start + length].copy_from_slice(&content[..length]);
+            let length = content.bytes.len().min(bytes.len().saturating_sub(start));
+            bytes[start..start + length].copy_from_slice(&content.bytes[..length]);
         }
         bytes
     }
@@ -132,7 +156,7 @@ impl Content {
             let part = (self.block_size - within).min((offset + length - at) as usize);
             let mut bytes = vec![0; self.block_size];
             if let Some(old) = self.blocks.get(&block) {
-                bytes.copy_from_slice(old);
+                bytes.copy_from_slice(&old.bytes);
             }
             change(at - offset, &mut bytes[within..within + part]);
             self.put(block, &bytes);
@@ -141,14 +165,15 @@ impl Content {
     }
 
     fn put(&mut self, block: u64, bytes: &[u8]) {
-        let mut whole = bytes.to_vec();
-        whole.resize(self.block_size, 0);
-        let before = self.block(block);
+        let before = self.blocks.remove(&block);
+        self.hash = self.hash.wrapping_sub(before.as_ref().map_or(0, |before| before.hash));
         self.past.entry(block).or_default().push(before);
-        if whole.iter().all(|&byte| byte == 0) {
-            self.blocks.remove(&block);
-        } else {
-            self.blocks.insert(block, whole.into());
+        if bytes.iter().any(|&byte| byte != 0) {
+            let mut whole = bytes.to_vec();
+            whole.resize(self.block_size, 0);
+            let hash = Digest::new().number(block).bytes(&whole).finish();
+            self.hash = self.hash.wrapping_add(hash);
+            self.blocks.insert(block, Arc::new(Block { hash, bytes: whole.into() }));
         }
     }
 }

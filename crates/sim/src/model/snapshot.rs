@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::{Body, Content, Model, Number, ROOT};
 use crate::digest::Digest;
@@ -31,7 +32,7 @@ pub struct Item {
     /// Where a symbolic link points.
     pub target: String,
     /// The bytes of a file.
-    pub content: Content,
+    pub content: Arc<Content>,
 }
 
 /// All paths and what is there. The root is the empty path.
@@ -51,10 +52,7 @@ impl Snapshot {
             for (name, value) in &item.xattrs {
                 digest.bytes(name.as_bytes()).bytes(value);
             }
-            digest.number(item.content.size());
-            for (block, bytes) in item.content.blocks() {
-                digest.number(block).bytes(bytes);
-            }
+            digest.number(item.content.hash());
         }
         digest.finish()
     }
@@ -111,20 +109,13 @@ impl Item {
             format!("has {found_size} bytes, not {size}")
         } else {
             let block = self.first_difference(found).expect("items differ in something");
-            format!("block {block} is {}, not {}", brief(found, block), brief(self, block))
+            format!("block {block} is {}, not {}", found.content.brief(block), self.content.brief(block))
         })
     }
 
     fn first_difference(&self, other: &Item) -> Option<u64> {
-        let blocks = self.content.blocks().chain(other.content.blocks()).map(|(block, _)| block);
+        let blocks = self.content.blocks().chain(other.content.blocks());
         blocks.filter(|&block| self.content.block(block) != other.content.block(block)).min()
-    }
-}
-
-fn brief(item: &Item, block: u64) -> String {
-    match item.content.block(block) {
-        None => "zeros".to_owned(),
-        Some(bytes) => bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect(),
     }
 }
 
@@ -153,11 +144,11 @@ impl Model {
 
     fn item(&self, number: Number, same_as: String) -> Item {
         let node = self.node(number);
-        let empty = || Content::new(self.block_size);
+        let empty = || Arc::new(Content::new(self.block_size));
         let (kind, target, content, links) = match &node.body {
             Body::Directory(_) => (Kind::Directory, String::new(), empty(), 0),
             Body::Symlink(target) => (Kind::Symlink, target.clone(), empty(), node.links),
-            Body::File(content) => (Kind::File, String::new(), content.clone(), node.links),
+            Body::File(content) => (Kind::File, String::new(), Arc::clone(content), node.links),
         };
         let (permissions, xattrs) = (node.permissions, node.xattrs.clone());
         Item { kind, permissions, links, same_as, xattrs, target, content }
@@ -176,7 +167,7 @@ impl Model {
             };
             model.next = model.next.max(number + 1);
             numbers.insert(path, number);
-            model.nodes.insert(number, std::sync::Arc::new(item.node()));
+            model.nodes.insert(number, Arc::new(item.node()));
         }
         for (path, &number) in numbers.iter().filter(|(path, _)| !path.is_empty()) {
             let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -188,12 +179,12 @@ impl Model {
 
 impl Item {
     fn node(&self) -> super::Node {
-        let mut content = self.content.clone();
+        let mut content = self.content.as_ref().clone();
         content.settle();
         let body = match self.kind {
             Kind::Directory => Body::Directory(BTreeMap::new()),
             Kind::Symlink => Body::Symlink(self.target.clone()),
-            Kind::File => Body::File(content),
+            Kind::File => Body::File(Arc::new(content)),
         };
         let (permissions, xattrs) = (self.permissions, self.xattrs.clone());
         super::Node { permissions, links: self.links.max(1), xattrs, body }
