@@ -26,5 +26,6 @@ pub mod files;
 pub mod history;
 pub mod model;
 pub mod report;
+pub mod rules;
 pub mod shapes;
 pub mod store;

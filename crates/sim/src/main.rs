@@ -1,5 +1,6 @@
 //! `polder-sim`: cuts the power of emulated volumes at every device command.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
@@ -8,6 +9,7 @@ use polder_sim::case::{Case, Cut, Loss};
 use polder_sim::catalogue::{self, Entry};
 use polder_sim::explore::Thoroughness;
 use polder_sim::report::Counts;
+use polder_sim::rules::{self, Trial};
 use rt::{Clock, SystemClock};
 
 /// Cuts the power of emulated volumes at every device command, recovers them, and compares what is
@@ -23,8 +25,29 @@ struct Cli {
 enum Command {
     /// Cut scenarios at every command, or repeat one case.
     Cuts(Cuts),
+    /// Remove each ordering rule in turn, and show which scenarios notice.
+    Rules(Rules),
     /// List scenarios and geometries.
     List,
+}
+
+#[derive(Args)]
+struct Rules {
+    /// Only this rule (a feature of docs/design.md, section 9). May be given several times.
+    #[arg(long)]
+    rule: Vec<String>,
+    /// Only scenarios of this name, or whose name begins so.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// The shape of device.
+    #[arg(long, default_value = "power-of-two")]
+    geometry: String,
+    /// Decides everything that is left open.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where Polder is built with each rule removed (default: target/rules).
+    #[arg(long)]
+    target_dir: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -44,6 +67,9 @@ struct Cuts {
     /// Go on with the next scenario after a failure.
     #[arg(long)]
     keep_going: bool,
+    /// Print a verdict for each scenario, for `rules`.
+    #[arg(long, hide = true)]
+    verdicts: bool,
     /// Repeat one case: the power goes right after this command. May be given several times, each
     /// time with `--plan`: a second cut is one of the recovery from the first.
     #[arg(long, requires = "plan")]
@@ -57,6 +83,7 @@ struct Cuts {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Cuts(options) => cuts(&options),
+        Command::Rules(options) => rules(&options),
         Command::List => {
             list();
             Ok(())
@@ -86,10 +113,16 @@ fn cuts(options: &Cuts) -> Result<()> {
     let (clock, mut sum, mut failed) = (SystemClock::new(), Counts::default(), 0);
     for entry in &entries {
         let began = clock.monotonic_ns();
+        if options.verdicts {
+            println!("begin {}", entry.run().scenario);
+        }
         let (counts, failure) = entry.explore(how);
         let seconds = (clock.monotonic_ns() - began) as f64 / 1e9;
         println!("{:<24} {:<13} {counts} {seconds:6.1} s", entry.run().scenario, entry.run().shape);
         sum.add(counts);
+        if options.verdicts {
+            println!("{}", rules::verdict(entry.run().scenario, failure.is_some()));
+        }
         if let Some(failure) = failure {
             println!("{failure}");
             failed += 1;
@@ -98,6 +131,31 @@ fn cuts(options: &Cuts) -> Result<()> {
     }
     println!("{:<38} {sum} {:6.1} s", format!("{} runs", entries.len()), clock.monotonic_ns() as f64 / 1e9);
     ensure!(failed == 0, "{failed} of {} runs failed", entries.len());
+    Ok(())
+}
+
+fn rules(options: &Rules) -> Result<()> {
+    let trial = Trial {
+        target: options.target_dir.clone().unwrap_or_else(rules::usual_target),
+        scenario: options.scenario.clone(),
+        shape: options.geometry.clone(),
+        seed: options.seed,
+    };
+    let wanted = |rule: &&&str| options.rule.is_empty() || options.rule.iter().any(|wanted| wanted == **rule);
+    let chosen: Vec<&str> = rules::RULES.iter().filter(wanted).copied().collect();
+    ensure!(!chosen.is_empty(), "no such rule; there are: {}", rules::RULES.join(", "));
+    let with_all: Vec<String> = rules::noticed(&trial.run(None)?);
+    ensure!(with_all.is_empty(), "with all its rules Polder fails in: {}", with_all.join(" "));
+    println!("{:<38} passes", "with all rules");
+    let mut survivors = Vec::new();
+    for rule in chosen {
+        let noticed = rules::noticed(&trial.run(Some(rule))?);
+        println!("{rule:<38} {}", if noticed.is_empty() { "SURVIVED".to_owned() } else { noticed.join(" ") });
+        if noticed.is_empty() {
+            survivors.push(rule);
+        }
+    }
+    ensure!(survivors.is_empty(), "nobody misses {}", survivors.join(", "));
     Ok(())
 }
 
