@@ -1,11 +1,26 @@
 //! Randomness: from the machine for secrets, from a seed for everything that must repeat.
 
+use std::cell::RefCell;
+
 /// A repeatable stream of numbers.
 pub use fastrand::Rng;
+
+thread_local! {
+    static REPEATED: RefCell<Option<Rng>> = const { RefCell::new(None) };
+}
+
+/// From now on [`secret`] gives this thread bytes that follow from a seed: for simulators, whose
+/// volumes hold no secrets.
+pub fn repeat_from(seed: u64) {
+    REPEATED.set(Some(Rng::with_seed(seed)));
+}
 
 /// `N` bytes that nobody can guess.
 pub fn secret<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the operating system always has random bytes after boot");
+    REPEATED.with_borrow_mut(|repeated| match repeated {
+        Some(rng) => rng.fill(&mut bytes),
+        None => getrandom::fill(&mut bytes).expect("the operating system always has random bytes after boot"),
+    });
     bytes
 }

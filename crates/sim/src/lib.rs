@@ -1,1 +1,31 @@
-//! x
+//! The simulator: whole volumes on the emulated device, their reference models, and the harness
+//! that cuts the power.
+//!
+//! A *subject* ([`explore::Subject`]) is a volume that is run through a *scenario* on an emulated
+//! device while a reference model, plain maps, is told the same. The model notes which of its
+//! states may be found after a loss of power at each device command ([`history::History`]).
+//! [`explore`] then cuts at every command, under every plan the device knows, recovers, and asks
+//! three questions: is the volume clean, is what was found one of the states that may be found, and
+//! does it still hold when the recovered volume goes on and the power is lost again.
+//!
+//! There are two subjects: [`store`], the metadata store alone against one ordered map, and
+//! [`files`], the whole file system against [`model`]. [`rules`] builds both with each ordering rule
+//! removed and shows which scenario notices.
+//!
+//! Nothing here knows how Polder works inside; it knows what was promised. Everything repeats from
+//! a seed, and a failure prints the one command that repeats it ([`case::Case`]).
+#![forbid(unsafe_code)]
+
+pub mod allowed;
+pub mod case;
+pub mod catalogue;
+pub mod caught;
+pub mod digest;
+pub mod explore;
+pub mod files;
+pub mod history;
+pub mod model;
+pub mod report;
+pub mod rules;
+pub mod shapes;
+pub mod store;

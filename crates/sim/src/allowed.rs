@@ -1,0 +1,129 @@
+//! What a file system may be found as after a crash.
+//!
+//! Two oracles. The *strong* one is what the library promises: one handle's writes commit in order
+//! and every operation is one transaction, so the whole tree is a prefix of what was done; only a
+//! write of several blocks that was under way may be there in part, by whole blocks. The *contract*
+//! is what every user may rely on, whoever wrote: the names are a prefix, and each block of a file,
+//! by itself, is one whole version no older than the file's last acknowledged fsync.
+//!
+//! The strong one decides. When it says no, the contract tells how bad that is.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::history::State;
+use crate::model::{Content, Item, Model, Snapshot};
+
+/// A state of the model, and what can be seen of it.
+#[derive(Debug)]
+pub struct FilesState {
+    /// The model, with what it remembers of earlier versions.
+    pub model: Model,
+    /// What can be seen.
+    pub snapshot: Snapshot,
+    digest: u64,
+}
+
+impl FilesState {
+    /// The state that a model is in.
+    pub fn new(model: Model) -> Self {
+        let snapshot = model.snapshot();
+        FilesState { digest: snapshot.digest(), snapshot, model }
+    }
+
+    /// The state that was found.
+    pub fn found(snapshot: Snapshot, block_size: usize) -> Self {
+        let model = Model::of(&snapshot, block_size);
+        FilesState { digest: snapshot.digest(), snapshot, model }
+    }
+}
+
+impl State for FilesState {
+    fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    fn difference(&self, found: &Self) -> String {
+        self.snapshot.difference(&found.snapshot)
+    }
+
+    fn find(allowed: &[Arc<Self>], found: &Self) -> Option<usize> {
+        let exact = allowed.iter().rposition(|state| state.digest == found.digest);
+        let under_way = || {
+            let between =
+                |pair: &[Arc<Self>]| is_between(&pair[0].snapshot, &pair[1].snapshot, &found.snapshot);
+            allowed.windows(2).rposition(between)
+        };
+        exact.or_else(under_way)
+    }
+
+    fn explain(allowed: &[Arc<Self>], found: &Self) -> String {
+        let nearest = allowed
+            .iter()
+            .map(|state| state.difference(found))
+            .min_by_key(|difference| difference.lines().count())
+            .expect("some state is allowed");
+        match contract(allowed, &found.snapshot) {
+            Ok(()) => format!("{nearest}(each block by itself would be allowed)"),
+            Err(why) => format!("{nearest}(the crash contract is broken: {why})"),
+        }
+    }
+}
+
+/// Whether a write that leads from `before` to `after` was under way: each block is one of the two.
+fn is_between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> bool {
+    if !before.same_names(found) || !after.same_names(found) {
+        return false;
+    }
+    let items = before.items.values().zip(after.items.values()).zip(found.items.values());
+    let changed: Vec<((&Item, &Item), &Item)> =
+        items.filter(|((before, after), found)| before != after || found != before).collect();
+    let one_file = changed.windows(2).all(|pair| pair[0].1.same_as == pair[1].1.same_as);
+    one_file && changed.iter().all(|((before, after), found)| content_between(before, after, found))
+}
+
+fn content_between(before: &Item, after: &Item, found: &Item) -> bool {
+    let (before, after, found) = (&before.content, &after.content, &found.content);
+    let (low, high) = (before.size().min(after.size()), before.size().max(after.size()));
+    let blocks = before.blocks().chain(after.blocks()).chain(found.blocks());
+    (low..=high).contains(&found.size())
+        && blocks.into_iter().all(|block: u64| {
+            let version = found.block(block);
+            found.is_beyond(block) || [before.block(block), after.block(block)].contains(&version)
+        })
+}
+
+/// The crash contract: whether `found` may be found where these states may; if not, why.
+pub fn contract(allowed: &[Arc<FilesState>], found: &Snapshot) -> Result<(), String> {
+    let mut why = "the names are not a prefix of what was done".to_owned();
+    for state in allowed.iter().rev().filter(|state| state.snapshot.same_names(found)) {
+        match check_contents(allowed, state, found) {
+            Ok(()) => return Ok(()),
+            Err(reason) => why = reason,
+        }
+    }
+    Err(why)
+}
+
+fn check_contents(allowed: &[Arc<FilesState>], names: &FilesState, found: &Snapshot) -> Result<(), String> {
+    for (path, item) in &found.items {
+        let histories: Vec<&Content> =
+            allowed.iter().filter_map(|state| state.model.content_of(names.model.number_at(path)?)).collect();
+        if histories.is_empty() {
+            continue;
+        }
+        let (content, size) = (&item.content, item.content.size());
+        if !histories.iter().any(|history| history.size_was(size)) {
+            return Err(format!("/{path} never had {size} bytes since its last fsync"));
+        }
+        let blocks = content.blocks_with(&histories);
+        if let Some(block) = blocks.into_iter().find(|&block| {
+            !content.is_beyond(block) && !histories.iter().any(|history| history.block_was(block, content))
+        }) {
+            return Err(format!("block {block} of /{path} is no version since its last fsync"));
+        }
+    }
+    Ok(())
+}

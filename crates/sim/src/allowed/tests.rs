@@ -1,0 +1,191 @@
+//! Each wrong state, made by hand, is told from the right ones.
+
+use super::*;
+use crate::history::History;
+use crate::model::{File, Operation};
+
+const BLOCK: usize = 512;
+
+/// A model with the states that it went through, as the driver notes them.
+struct Story {
+    model: Model,
+    history: History<FilesState>,
+    commands: u64,
+}
+
+impl Story {
+    fn new() -> Self {
+        let model = Model::new(BLOCK);
+        let history = History::from(FilesState::new(model.clone()));
+        Story { model, history, commands: 0 }
+    }
+
+    fn then(mut self, operation: Operation) -> Self {
+        self.model.apply(&operation).expect("these operations are possible");
+        self.history.begin(self.commands, FilesState::new(self.model.clone()));
+        self.commands += 1;
+        if let Operation::Fsync { file, .. } = &operation {
+            self.model.settle(file);
+            self.history.begin(self.commands, FilesState::new(self.model.clone()));
+            self.history.promise(self.commands, self.history.last());
+        }
+        self
+    }
+
+    fn create(self, path: &str) -> Self {
+        self.then(Operation::Create { path: path.to_owned() })
+    }
+
+    fn write(self, path: &str, offset: u64, length: usize, tag: u64) -> Self {
+        self.then(Operation::Write { file: file(path), offset, length, tag })
+    }
+
+    fn fsync(self, path: &str) -> Self {
+        self.then(Operation::Fsync { file: file(path), data_only: false })
+    }
+
+    fn rename(self, from: &str, to: &str) -> Self {
+        self.then(Operation::Rename { from: from.to_owned(), to: to.to_owned() })
+    }
+
+    /// The last state, damaged.
+    fn wrong(&self, damage: impl Fn(&mut Model)) -> Snapshot {
+        let mut model = self.model.clone();
+        damage(&mut model);
+        model.snapshot()
+    }
+
+    fn strong(&self, found: &Snapshot) -> bool {
+        let found = FilesState::found(found.clone(), BLOCK);
+        FilesState::find(self.history.allowed(self.commands), &found).is_some()
+    }
+
+    fn contract(&self, found: &Snapshot) -> bool {
+        contract(self.history.allowed(self.commands), found).is_ok()
+    }
+
+    fn refuses(&self, found: &Snapshot) -> bool {
+        !self.strong(found) && !self.contract(found)
+    }
+}
+
+fn file(path: &str) -> File {
+    File::Path(path.to_owned())
+}
+
+fn apply(model: &mut Model, operation: Operation) {
+    model.apply(&operation).expect("damage is possible");
+}
+
+fn put(model: &mut Model, path: &str, offset: u64, length: usize, tag: u64) {
+    apply(model, Operation::Write { file: file(path), offset, length, tag });
+}
+
+/// Two versions of four blocks; the first is synced.
+fn two_versions() -> Story {
+    Story::new().create("a").write("a", 0, 4 * BLOCK, 1).fsync("a").write("a", 0, 4 * BLOCK, 2)
+}
+
+#[test]
+fn every_prefix_since_the_last_fsync_may_be_found() {
+    let story = two_versions().create("b").write("b", 0, 9, 3);
+    let states = story.history.allowed(story.commands);
+    assert_eq!(states.len(), 4, "synced, second version, b, b with bytes");
+    for state in states {
+        assert!(story.strong(&state.snapshot) && story.contract(&state.snapshot));
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_not_missing() {
+    let story = two_versions();
+    let missing = story.wrong(|model| apply(model, Operation::Unlink { path: "a".to_owned() }));
+    assert!(story.refuses(&missing));
+    let empty = story.wrong(|model| apply(model, Operation::Truncate { file: file("a"), size: 0 }));
+    assert!(story.refuses(&empty));
+}
+
+#[test]
+fn a_block_older_than_the_last_fsync_is_refused() {
+    let story = two_versions().fsync("a");
+    let old = story.wrong(|model| put(model, "a", BLOCK as u64, BLOCK, 1));
+    assert!(story.refuses(&old), "the first version of a block, which was synced over");
+}
+
+#[test]
+fn a_block_that_mixes_two_versions_is_refused() {
+    let story = two_versions();
+    let torn = story.wrong(|model| put(model, "a", 0, 100, 1));
+    assert!(story.refuses(&torn));
+}
+
+#[test]
+fn a_write_under_way_may_be_there_in_part_by_whole_blocks() {
+    let story = two_versions();
+    let first = crate::model::operation_bytes(1, 4 * BLOCK);
+    let mut content = story.model.content(&file("a")).expect("it is there").clone();
+    content.write(BLOCK as u64, &first[BLOCK..2 * BLOCK]);
+    let mut part = story.model.snapshot();
+    part.items.get_mut("a").expect("it is there").content = Arc::new(content);
+    assert!(story.strong(&part) && story.contract(&part));
+    let later = story.create("b");
+    assert!(!later.strong(&later.wrong(|model| put_content(model, &part))), "b came after the whole write");
+}
+
+/// Gives `a` the bytes that it has in `part`.
+fn put_content(model: &mut Model, part: &Snapshot) {
+    let mut snapshot = model.snapshot();
+    snapshot.items.get_mut("a").expect("it is there").content = part.items["a"].content.clone();
+    *model = Model::of(&snapshot, BLOCK);
+}
+
+#[test]
+fn blocks_that_nobody_wrote_are_refused() {
+    let story = two_versions();
+    let forged = story.wrong(|model| put(model, "a", 2 * BLOCK as u64, BLOCK, 77));
+    assert!(story.refuses(&forged));
+    let longer = story.wrong(|model| put(model, "a", 4 * BLOCK as u64, BLOCK, 77));
+    assert!(story.refuses(&longer), "the size covers what was never written");
+}
+
+#[test]
+fn names_are_a_prefix_and_not_a_selection() {
+    let story = Story::new().create("a").create("b").rename("a", "c");
+    let selection = story.wrong(|model| {
+        apply(model, Operation::Unlink { path: "b".to_owned() });
+    });
+    assert!(story.refuses(&selection), "the rename without the create before it");
+    let both =
+        story.wrong(|model| apply(model, Operation::Link { from: "c".to_owned(), to: "a".to_owned() }));
+    assert!(story.refuses(&both), "a rename that is half done");
+}
+
+#[test]
+fn attributes_and_links_are_compared() {
+    let story = Story::new().create("a").create("b");
+    let mode = Operation::SetPermissions { path: "a".to_owned(), permissions: 0o777 };
+    assert!(story.refuses(&story.wrong(|model| apply(model, mode.clone()))));
+    let mut count = story.model.snapshot();
+    count.items.get_mut("a").expect("it is there").links = 2;
+    assert!(story.refuses(&count), "a link count without the name");
+    let mut same = story.model.snapshot();
+    same.items.get_mut("b").expect("it is there").same_as = "a".to_owned();
+    assert!(story.refuses(&same), "two files that have become one");
+}
+
+#[test]
+fn the_order_of_two_files_is_strong_but_not_contract() {
+    let story =
+        Story::new().create("a").create("b").fsync("b").write("a", 0, BLOCK, 1).write("b", 0, BLOCK, 2);
+    let second_only = story.wrong(|model| apply(model, Operation::Truncate { file: file("a"), size: 0 }));
+    assert!(!story.strong(&second_only), "b was written after a");
+    assert!(story.contract(&second_only), "each block by itself is a version of its file");
+}
+
+#[test]
+fn a_replacing_rename_does_not_come_before_its_data() {
+    let story = Story::new().create("old").write("old", 0, 99, 1).fsync("old");
+    let story = story.create("new").write("new", 0, 99, 2).rename("new", "old");
+    let empty = story.wrong(|model| apply(model, Operation::Truncate { file: file("old"), size: 0 }));
+    assert!(!story.strong(&empty), "the name, and none of the bytes");
+}

@@ -1,0 +1,68 @@
+//! Runs a piece of the system under test so that a panic in it is a finding, with its words.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::Once;
+
+/// What went wrong, for people: one line, perhaps with a list below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong(pub String);
+
+impl Wrong {
+    /// Something went wrong while `doing`.
+    pub fn at(doing: &str, error: impl fmt::Display) -> Self {
+        Wrong(format!("{doing}: {error}"))
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+/// What a thread that is being watched runs, and what its panics said.
+#[derive(Default)]
+struct Watched {
+    what: Option<String>,
+    said: Vec<String>,
+}
+
+thread_local! {
+    static WATCHED: RefCell<Watched> = RefCell::default();
+}
+
+/// Runs `work`; its panic is something wrong. A panic while the first one unwinds ends the process,
+/// with `what` printed.
+pub fn caught<T>(what: impl fmt::Display, work: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !note(info) {
+                usual(info);
+            }
+        }));
+    });
+    WATCHED.with_borrow_mut(|watched| *watched = Watched { what: Some(what.to_string()), said: Vec::new() });
+    let done = catch_unwind(AssertUnwindSafe(work));
+    let watched = WATCHED.take();
+    done.unwrap_or_else(|_| Err(Wrong(watched.said.join("\n  then "))))
+}
+
+/// Keeps what a panic says, when this thread is watched.
+fn note(info: &PanicHookInfo<'_>) -> bool {
+    WATCHED.with_borrow_mut(|watched| {
+        let Some(what) = &watched.what else { return false };
+        let place = info.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
+        let words = info.payload_as_str().unwrap_or("no words");
+        watched.said.push(format!("panic: {words}{place}"));
+        if watched.said.len() > 1 {
+            eprintln!("a panic during a panic, in\n  {what}\n  {}", watched.said.join("\n  "));
+        }
+        true
+    })
+}

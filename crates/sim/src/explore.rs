@@ -1,0 +1,352 @@
+//! Cuts the power at every device command of a run, under every plan, and again after it.
+//!
+//! The run is recorded once; every image is made from the recording, and images are independent,
+//! so that threads share the work. After each cut the volume is recovered on an image that records
+//! in its turn: its recovery, and what was done after it, are cut like the run was. Of the second
+//! and third cuts a [`Thoroughness`] says how many; which ones follows from the seed alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rt::random::Rng;
+use rt::sync::{Condvar, Mutex};
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
+use zone::emulated::{CrashPlan, Emulated, Spec};
+
+use crate::case::{Case, Cut, Loss, Run};
+use crate::caught::{Wrong, caught};
+use crate::digest::mix;
+use crate::history::{History, State};
+use crate::report::{Counts, Failure};
+
+/// A volume under test and what is done to it.
+pub trait Subject: Send + Sync + 'static {
+    /// What it is compared by.
+    type State: State;
+
+    /// What identifies the run.
+    fn run_id(&self) -> &Run;
+
+    /// The device.
+    fn spec(&self) -> Spec;
+
+    /// Makes a volume on an empty device, begins to record, and runs the scenario.
+    fn run(&self, device: &Arc<Emulated>) -> Result<History<Self::State>, Wrong>;
+
+    /// Recovers a volume, checks it, finds which of the states allowed it is in, and goes on with a
+    /// few steps. `round` counts the cuts so far.
+    fn recover(
+        &self,
+        device: &Arc<Emulated>,
+        allowed: &[Arc<Self::State>],
+        round: usize,
+    ) -> Result<Recovered<Self::State>, Wrong>;
+}
+
+/// A volume that was found as it should be.
+pub struct Recovered<S> {
+    /// The digest of what was found.
+    pub found: u64,
+    /// The recovery and what was done after it.
+    pub history: History<S>,
+}
+
+/// How much of what could be cut is cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Thoroughness {
+    /// Of so many commands one is cut; 1 for every command.
+    pub every: u64,
+    /// Random plans for each command, besides those that the device lists.
+    pub subsets: u64,
+    /// After one in so many first cuts there are second ones; 0 for none.
+    pub second_every: u64,
+    /// How many second cuts then, each at a random command under a random plan.
+    pub seconds: u64,
+    /// After one in so many second cuts there is a third; 0 for none.
+    pub third_every: u64,
+    /// After one in so many first cuts every command of the recovery is cut under every plan; 0 for none.
+    pub exhaustive_every: u64,
+}
+
+impl Thoroughness {
+    /// For the gate.
+    pub const QUICK: Thoroughness = Thoroughness {
+        every: 1,
+        subsets: 1,
+        second_every: 8,
+        seconds: 1,
+        third_every: 4,
+        exhaustive_every: 0,
+    };
+    /// Everything that fits into ten minutes.
+    pub const FULL: Thoroughness = Thoroughness {
+        every: 1,
+        subsets: 4,
+        second_every: 2,
+        seconds: 3,
+        third_every: 4,
+        exhaustive_every: 200,
+    };
+}
+
+/// After so long in one case something hangs.
+const HUNG_AFTER: Duration = Duration::from_secs(60);
+
+/// Runs the scenario once and cuts it; the counts, and the first case that went wrong.
+pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Option<Failure>) {
+    let start = Case { run: subject.run_id().clone(), cuts: Vec::new() };
+    let device = Arc::new(Emulated::new(subject.spec()));
+    let history = match run_watched(&subject, &device, &start) {
+        Ok(history) => history,
+        Err(wrong) => return (Counts::default(), Some(Failure { case: start, wrong })),
+    };
+    let workers = rt::thread::processors();
+    let exploration = Arc::new(Exploration {
+        subject,
+        how,
+        run: Level { device, history, case: start, before: 0 },
+        next: AtomicU64::new(0),
+        clock: SystemClock::new(),
+        shared: Mutex::new(Shared { working: vec![None; workers], left: workers, ..Shared::default() }),
+        changed: Condvar::new(),
+    });
+    for number in 0..workers {
+        let exploration = Arc::clone(&exploration);
+        let work = move || Worker { exploration: &exploration, number, counts: Counts::default() }.work();
+        rt::thread::spawn("cuts", work).expect("the system gives us threads");
+    }
+    exploration.wait()
+}
+
+/// The run itself, in a thread of its own so that it is seen when it hangs.
+fn run_watched<S: Subject>(
+    subject: &Arc<S>,
+    device: &Arc<Emulated>,
+    start: &Case,
+) -> Result<History<S::State>, Wrong> {
+    let done = Arc::new(Stop::default());
+    let (subject, device, case, over) =
+        (Arc::clone(subject), Arc::clone(device), start.clone(), Arc::clone(&done));
+    let work = move || {
+        rt::random::repeat_from(case.run.seed);
+        let history = caught(&case, || subject.run(&device));
+        over.stop();
+        history
+    };
+    let thread = rt::thread::spawn("run", work).expect("the system gives us threads");
+    if !done.wait(HUNG_AFTER) {
+        hung(start);
+    }
+    thread.join().expect("panics are caught in the thread")
+}
+
+/// Ends the process: nothing can stop a thread that hangs.
+fn hung(case: &Case) -> ! {
+    println!("HUNG: nothing came back for {HUNG_AFTER:?}\n  repeat with: {case}");
+    std::process::exit(3);
+}
+
+/// Repeats one case; what was found after each of its cuts, for people.
+pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
+    let device = Arc::new(Emulated::new(subject.spec()));
+    rt::random::repeat_from(case.run.seed);
+    let mut history = caught(case, || subject.run(&device))?;
+    let mut device = device;
+    let mut story = format!("the run: {} commands\n", device.commands());
+    for (round, cut) in case.cuts.iter().enumerate() {
+        if cut.at > device.commands() {
+            return Err(Wrong(format!(
+                "there are {} commands, so none to cut at {}",
+                device.commands(),
+                cut.at
+            )));
+        }
+        let image = Arc::new(cut.apply(&device));
+        let allowed = history.allowed(cut.at).to_vec();
+        let so_far = Case { run: case.run.clone(), cuts: case.cuts[..=round].to_vec() };
+        rt::random::repeat_from(so_far.choice());
+        let recovered = caught(case, || subject.recover(&image, &allowed, round + 1))?;
+        story += &format!(
+            "cut at {} ({}): {} states allowed; recovered {:016x} and gone on, {} commands\n",
+            cut.at,
+            cut.loss,
+            allowed.len(),
+            recovered.found,
+            image.commands()
+        );
+        (device, history) = (image, recovered.history);
+    }
+    Ok(story)
+}
+
+struct Exploration<S: Subject> {
+    subject: Arc<S>,
+    how: Thoroughness,
+    run: Level<S::State>,
+    /// The next command to be cut.
+    next: AtomicU64,
+    clock: SystemClock,
+    shared: Mutex<Shared>,
+    /// A worker has ended.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Shared {
+    counts: Counts,
+    failure: Option<Failure>,
+    /// For each worker the case it is at, and since when (monotonic nanoseconds).
+    working: Vec<Option<(Case, u64)>>,
+    /// Workers that have not ended.
+    left: usize,
+}
+
+/// What is cut: a run or a recovery on its device, what may be found there, and how it came to be.
+struct Level<S> {
+    device: Arc<Emulated>,
+    history: History<S>,
+    case: Case,
+    /// Commands on the device that are not of this run: those that a killed process left unflushed.
+    before: u64,
+}
+
+/// One thread's share of an exploration.
+struct Worker<'a, S: Subject> {
+    exploration: &'a Exploration<S>,
+    number: usize,
+    counts: Counts,
+}
+
+impl<S: Subject> Worker<'_, S> {
+    fn work(mut self) {
+        let exploration = self.exploration;
+        while let Some(at) = exploration.take() {
+            self.counts.commands += 1;
+            if let Err(failure) = self.cut_command(&exploration.run, at) {
+                exploration.fail(*failure);
+            }
+        }
+        let mut shared = exploration.shared.lock();
+        shared.counts.add(self.counts);
+        shared.working[self.number] = None;
+        shared.left -= 1;
+        exploration.changed.notify_all();
+    }
+
+    /// All plans at one command of the run, and what follows them.
+    fn cut_command(&mut self, run: &Level<S::State>, at: u64) -> Result<(), Box<Failure>> {
+        let (how, seed) = (self.exploration.how, run.case.run.seed);
+        let losses = losses(&run.device, at, how.subsets, seed);
+        for (number, loss) in losses.into_iter().enumerate() {
+            let second = self.cut(run, Cut { at, loss })?;
+            self.cut_again(&second, Rng::with_seed(mix(&[seed, at, number as u64])))?;
+        }
+        Ok(())
+    }
+
+    /// Cuts what followed a first cut.
+    fn cut_again(&mut self, second: &Level<S::State>, mut rng: Rng) -> Result<(), Box<Failure>> {
+        let how = self.exploration.how;
+        if one_in(how.exhaustive_every, &mut rng) {
+            for at in second.before..=second.device.commands() {
+                for loss in losses(&second.device, at, 0, 0) {
+                    self.cut(second, Cut { at, loss })?;
+                }
+            }
+        }
+        if one_in(how.second_every, &mut rng) {
+            for _ in 0..how.seconds {
+                let third = self.cut(second, second.random_cut(&mut rng))?;
+                if one_in(how.third_every, &mut rng) {
+                    self.cut(&third, third.random_cut(&mut rng))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One loss of power and the recovery from it.
+    fn cut(&mut self, level: &Level<S::State>, cut: Cut) -> Result<Level<S::State>, Box<Failure>> {
+        let case = level.case.then(cut.clone());
+        self.exploration.began(self.number, &case);
+        let device = Arc::new(cut.apply(&level.device));
+        let (before, image) = (device.commands(), device.digest());
+        let allowed = level.history.allowed(cut.at);
+        let round = case.cuts.len();
+        rt::random::repeat_from(case.choice());
+        match caught(&case, || self.exploration.subject.recover(&device, allowed, round)) {
+            Ok(Recovered { found, history }) => {
+                self.counts.note(&case, image, found);
+                Ok(Level { device, history, case, before })
+            }
+            Err(wrong) => Err(Box::new(Failure { case, wrong })),
+        }
+    }
+}
+
+impl<S> Level<S> {
+    fn random_cut(&self, rng: &mut Rng) -> Cut {
+        let at = rng.u64(self.before..=self.device.commands());
+        let mut losses = losses(&self.device, at, 2, rng.u64(..));
+        Cut { at, loss: losses.swap_remove(rng.usize(..losses.len())) }
+    }
+}
+
+impl<S: Subject> Exploration<S> {
+    /// The next command to be cut, until all were or something went wrong.
+    fn take(&self) -> Option<u64> {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) * self.how.every;
+        (at <= self.run.device.commands() && self.shared.lock().failure.is_none()).then_some(at)
+    }
+
+    fn began(&self, worker: usize, case: &Case) {
+        self.shared.lock().working[worker] = Some((case.clone(), self.clock.monotonic_ns()));
+    }
+
+    /// Keeps the failure with the earliest cut.
+    fn fail(&self, failure: Failure) {
+        let place = |failure: &Failure| failure.case.cuts.iter().map(|cut| cut.at).collect::<Vec<_>>();
+        let kept = &mut self.shared.lock().failure;
+        if kept.as_ref().is_none_or(|kept| place(&failure) < place(kept)) {
+            *kept = Some(failure);
+        }
+    }
+
+    /// Waits for all workers; ends the process when one hangs.
+    fn wait(&self) -> (Counts, Option<Failure>) {
+        let mut shared = self.shared.lock();
+        while shared.left > 0 {
+            self.changed.wait_for(&mut shared, Duration::from_secs(1));
+            let now = self.clock.monotonic_ns();
+            let hangs = |(_, since): &&(Case, u64)| u128::from(now - since) > HUNG_AFTER.as_nanos();
+            if let Some((case, _)) = shared.working.iter().flatten().find(hangs) {
+                hung(case);
+            }
+        }
+        (std::mem::take(&mut shared.counts), shared.failure.take())
+    }
+}
+
+/// Everything that can happen to the device right after this command.
+fn losses(device: &Emulated, at: u64, subsets: u64, seed: u64) -> Vec<Loss> {
+    let mut losses: Vec<Loss> = device.plans_at(at).into_iter().map(Loss::Power).collect();
+    losses.push(Loss::Killed);
+    losses.extend((0..subsets).map(|number| subset(mix(&[seed, at, number]))));
+    losses
+}
+
+/// A random plan; one in four has its active zones full.
+fn subset(choice: u64) -> Loss {
+    let plan = CrashPlan::Subset(choice >> 40);
+    Loss::Power(if choice.is_multiple_of(4) { plan.full_active() } else { plan })
+}
+
+/// Whether this is the one in `every`, by chance; never when `every` is 0.
+fn one_in(every: u64, rng: &mut Rng) -> bool {
+    every > 0 && rng.u64(0..every) == 0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,14 @@
+//! The whole file system, against the model.
+//!
+//! A [`Scenario`] is a list of operations; a seeded scheduler puts background steps between them.
+//! Everything runs in one thread, on a clock that moves only when told to.
+
+mod driver;
+mod observe;
+mod scenarios;
+mod script;
+mod subject;
+
+pub use driver::Driver;
+pub use scenarios::{Scenario, all};
+pub use subject::FilesSubject;

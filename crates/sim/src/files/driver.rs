@@ -1,0 +1,285 @@
+//! A mounted file system that is driven along the model: each operation is done on both, and must
+//! give the same on both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fs::{Changes, FallocateMode, Fs, FsError, Handle, InodeNo, OpenFlags, RenameFlags};
+use rt::ManualClock;
+use rt::random::Rng;
+use tree::Lsn;
+use zone::Device;
+use zone::emulated::{CommandKind, Emulated, Fault};
+
+use super::observe::{self, caller};
+use crate::allowed::FilesState;
+use crate::caught::Wrong;
+use crate::history::History;
+use crate::model::{File, Model, Operation, operation_bytes};
+use crate::store::ZoneFailure;
+
+const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
+
+/// A file system while it is mounted.
+pub struct Driver {
+    /// What is mounted.
+    pub fs: Arc<Fs>,
+    /// The device below.
+    pub device: Arc<Emulated>,
+    /// What may be found when.
+    pub history: History<FilesState>,
+    model: Model,
+    held: BTreeMap<u8, Handle>,
+    clock: Arc<ManualClock>,
+    /// After each operation, the newest record and the state.
+    commits: Vec<(Lsn, usize)>,
+    rng: Rng,
+    /// Background steps between two operations, at most.
+    steps_between: u32,
+    /// Operations that were refused for want of space.
+    pub refused: u32,
+}
+
+impl Driver {
+    /// Goes on from the newest state of the history.
+    pub fn new(
+        fs: Arc<Fs>,
+        device: Arc<Emulated>,
+        clock: Arc<ManualClock>,
+        history: History<FilesState>,
+        rng: Rng,
+        steps_between: u32,
+    ) -> Self {
+        let model = history.newest().model.clone();
+        Driver {
+            fs,
+            device,
+            history,
+            model,
+            held: BTreeMap::new(),
+            clock,
+            commits: Vec::new(),
+            rng,
+            steps_between,
+            refused: 0,
+        }
+    }
+
+    /// Forgets the history: the recording begins here, with everything durable.
+    pub fn restart(&mut self) -> Result<(), Wrong> {
+        self.fs.sync().map_err(|error| Wrong::at("sync", error))?;
+        self.model.settle_all();
+        self.device.record();
+        self.history = History::from(FilesState::new(self.model.clone()));
+        self.commits.clear();
+        Ok(())
+    }
+
+    /// Does all of these, with background steps between them.
+    pub fn run(&mut self, operations: &[Operation]) -> Result<(), Wrong> {
+        for operation in operations {
+            self.operate(operation).map_err(|wrong| Wrong(format!("{operation}: {wrong}")))?;
+            self.clock.advance(10_000_000);
+            for _ in 0..self.rng.u32(0..=self.steps_between) {
+                self.step()?;
+            }
+            self.note_durable();
+        }
+        Ok(())
+    }
+
+    fn step(&self) -> Result<(), Wrong> {
+        self.fs.step().map(|_| ()).map_err(|error| Wrong::at("step", error))
+    }
+
+    fn operate(&mut self, operation: &Operation) -> Result<(), Wrong> {
+        let begun = self.device.commands();
+        let mut after = self.model.clone();
+        let expected = after.apply(operation);
+        self.history.begin(begun, FilesState::new(after.clone()));
+        let done = self.perform(operation);
+        match (done, expected) {
+            (Ok(()), Ok(())) => self.model = after,
+            (Err(FsError::NoSpace), Ok(())) => {
+                self.refused += 1;
+                self.history.withdraw();
+            }
+            (Err(refused), Err(expected)) if refused == expected => {}
+            (done, expected) => return Err(Wrong(format!("gives {done:?}, should give {expected:?}"))),
+        }
+        self.commits.push((self.fs.store().last_lsn(), self.history.last()));
+        self.acknowledge(operation);
+        Ok(())
+    }
+
+    /// What an fsync or sync that has returned promises.
+    fn acknowledge(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Fsync { file, .. } => self.model.settle(file),
+            Operation::Sync | Operation::Checkpoint => self.model.settle_all(),
+            Operation::FsyncDirectory { .. } => {}
+            _ => return,
+        }
+        let now = self.device.commands();
+        self.history.begin(now, FilesState::new(self.model.clone()));
+        self.history.promise(now, self.history.last());
+    }
+
+    /// What the store says is durable is promised, whoever asked for it.
+    fn note_durable(&mut self) {
+        let durable = self.fs.store().durable_lsn();
+        if let Some((_, state)) = self.commits.iter().rev().find(|(lsn, _)| *lsn <= durable) {
+            self.history.promise(self.device.commands(), *state);
+        }
+    }
+
+    fn resolve(&self, path: &str) -> Result<InodeNo, FsError> {
+        let names = path.split('/').filter(|name| !name.is_empty());
+        names.into_iter().try_fold(InodeNo::ROOT, |inode, name| {
+            self.fs.lookup(&caller(), inode, name.as_bytes()).map(|attributes| attributes.inode)
+        })
+    }
+
+    fn parent<'a>(&self, path: &'a str) -> Result<(InodeNo, &'a [u8]), FsError> {
+        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+        Ok((self.resolve(parent)?, name.as_bytes()))
+    }
+
+    fn perform(&mut self, operation: &Operation) -> Result<(), FsError> {
+        match operation {
+            Operation::Hold { path, handle } => {
+                let open = self.fs.open(&caller(), self.resolve(path)?, WRITING)?;
+                self.held.insert(*handle, open);
+                Ok(())
+            }
+            Operation::Temporary { handle } => {
+                let (_, open) = self.fs.temporary_file(&caller(), InodeNo::ROOT, 0o600, WRITING)?;
+                self.held.insert(*handle, open);
+                Ok(())
+            }
+            Operation::Release { handle } => self.held.remove(handle).map(drop).ok_or(FsError::BadHandle),
+            Operation::Sync => self.fs.sync(),
+            Operation::Checkpoint => {
+                self.fs.store().checkpoint().map_err(|error| FsError::Io(error.to_string()))
+            }
+            Operation::Steps { count } => (0..*count).try_for_each(|_| self.fs.step().map(|_| ())),
+            Operation::Wait { nanoseconds } => {
+                self.clock.advance(*nanoseconds);
+                Ok(())
+            }
+            Operation::Fail(failure) => self.fail(*failure),
+            _ => match operation.file() {
+                Some(file) => self.with_file(file, operation),
+                None => self.with_names(operation),
+            },
+        }
+    }
+
+    fn with_names(&self, operation: &Operation) -> Result<(), FsError> {
+        let (fs, who) = (&self.fs, &caller());
+        match operation {
+            Operation::Create { path } => {
+                let (parent, name) = self.parent(path)?;
+                fs.create(who, parent, name, 0o644, WRITING, true).map(|_| ())
+            }
+            Operation::MakeDirectory { path } => {
+                let (parent, name) = self.parent(path)?;
+                fs.make_directory(who, parent, name, 0o755).map(|_| ())
+            }
+            Operation::RemoveDirectory { path } => {
+                let (parent, name) = self.parent(path)?;
+                fs.remove_directory(who, parent, name)
+            }
+            Operation::Symlink { target, path } => {
+                let (parent, name) = self.parent(path)?;
+                fs.symlink(who, parent, name, target.as_bytes()).map(|_| ())
+            }
+            Operation::Link { from, to } => {
+                let (inode, (parent, name)) = (self.resolve(from)?, self.parent(to)?);
+                fs.link(who, inode, parent, name).map(|_| ())
+            }
+            Operation::Unlink { path } => {
+                let (parent, name) = self.parent(path)?;
+                fs.unlink(who, parent, name)
+            }
+            Operation::Rename { from, to } => self.rename(from, to, RenameFlags::default()),
+            Operation::Exchange { a, b } => {
+                self.rename(a, b, RenameFlags { exchange: true, ..RenameFlags::default() })
+            }
+            Operation::SetPermissions { path, permissions } => {
+                let changes = Changes { permissions: Some(*permissions), ..Changes::default() };
+                fs.set_attributes(who, self.resolve(path)?, &changes).map(|_| ())
+            }
+            Operation::SetXattr { path, name, value } => {
+                fs.set_xattr(who, self.resolve(path)?, name.as_bytes(), value, false, false)
+            }
+            Operation::RemoveXattr { path, name } => {
+                fs.remove_xattr(who, self.resolve(path)?, name.as_bytes())
+            }
+            Operation::FsyncDirectory { path } => {
+                let handle = fs.open(who, self.resolve(path)?, observe::READING)?;
+                fs.fsync(&handle, false)
+            }
+            other => unreachable!("{other} is no operation on names"),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str, flags: RenameFlags) -> Result<(), FsError> {
+        let ((parent, name), (new_parent, new_name)) = (self.parent(from)?, self.parent(to)?);
+        self.fs.rename(&caller(), parent, name, new_parent, new_name, flags)
+    }
+
+    fn with_file(&self, file: &File, operation: &Operation) -> Result<(), FsError> {
+        match file {
+            File::Held(handle) => self.on_handle(self.held.get(handle).ok_or(FsError::BadHandle)?, operation),
+            File::Path(path) => {
+                let handle = self.fs.open(&caller(), self.resolve(path)?, WRITING)?;
+                self.on_handle(&handle, operation)
+            }
+        }
+    }
+
+    fn on_handle(&self, handle: &Handle, operation: &Operation) -> Result<(), FsError> {
+        let size = || self.fs.attributes(handle.inode()).map(|attributes| attributes.size);
+        match operation {
+            Operation::Write { offset, length, tag, .. } => self.write(handle, *offset, *length, *tag),
+            Operation::Append { length, tag, .. } => self.write(handle, size()?, *length, *tag),
+            Operation::Truncate { size, .. } => {
+                let changes = Changes { size: Some(*size), ..Changes::default() };
+                self.fs.set_attributes(&caller(), handle.inode(), &changes).map(|_| ())
+            }
+            Operation::Punch { offset, length, .. } => {
+                self.fs.allocate(handle, FallocateMode::PunchHole, *offset, *length)
+            }
+            Operation::Fsync { data_only, .. } => self.fs.fsync(handle, *data_only),
+            Operation::ReadBack { file } => {
+                let expected = self.model.content(file)?.bytes();
+                match observe::read_all(&self.fs, handle, size()?)? == expected {
+                    true => Ok(()),
+                    false => Err(FsError::Io("reads as something else".to_owned())),
+                }
+            }
+            other => unreachable!("{other} is no operation on a file"),
+        }
+    }
+
+    fn write(&self, handle: &Handle, offset: u64, length: usize, tag: u64) -> Result<(), FsError> {
+        let written = self.fs.write(handle, offset, &operation_bytes(tag, length))?;
+        match written == length {
+            true => Ok(()),
+            false => Err(FsError::Io(format!("{written} of {length} bytes were written"))),
+        }
+    }
+
+    /// From now on every append to a zone of a role fails, if it is being written.
+    fn fail(&self, failure: ZoneFailure) -> Result<(), FsError> {
+        let report = self.device.report().map_err(|error| FsError::Io(error.to_string()))?;
+        for zone in self.fs.store().zones().in_role(failure.role) {
+            if report[zone.0 as usize].state.is_active() {
+                let fault = Fault::nth(CommandKind::Append, 1, failure.effect).on(zone).forever();
+                self.device.inject(fault);
+            }
+        }
+        Ok(())
+    }
+}

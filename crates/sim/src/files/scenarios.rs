@@ -1,0 +1,408 @@
+//! The scenarios of the file system. Each is small enough to be cut at every command.
+
+use zone::Role;
+use zone::emulated::Effect;
+
+use super::script::Script;
+use crate::model::Operation;
+use crate::shapes::Shape;
+use crate::store::ZoneFailure;
+
+/// What is done, and under which circumstances.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Groups of the volume.
+    pub groups: u16,
+    /// Memory for nodes.
+    pub cache_bytes: u64,
+    /// Background steps between two operations, at most.
+    pub steps_between: u32,
+    /// The operations, for a shape of device and a seed.
+    pub plan: fn(&Shape, u64) -> Plan,
+}
+
+/// What is done before the recording begins, and what is cut.
+pub struct Plan {
+    /// Before; all of it is durable when the recording begins.
+    pub prepare: Vec<Operation>,
+    /// What is cut.
+    pub cut: Vec<Operation>,
+}
+
+const fn usual(name: &'static str, plan: fn(&Shape, u64) -> Plan) -> Scenario {
+    Scenario { name, groups: 2, cache_bytes: 8 << 20, steps_between: 1, plan }
+}
+
+/// All scenarios of the file system.
+pub fn all() -> Vec<Scenario> {
+    vec![
+        usual("create", create),
+        usual("append-fsync", append_fsync),
+        usual("group-commit", group_commit),
+        usual("rename-over", rename_over),
+        usual("link-unlink", link_unlink),
+        usual("truncate", truncate),
+        usual("small-fsync", small_fsync),
+        Scenario { steps_between: 2, ..usual("gc", gc) },
+        usual("checkpoint", checkpoint),
+        Scenario { steps_between: 3, ..usual("metadata-cleaning", metadata_cleaning) },
+        usual("log-switch", log_switch),
+        usual("log-failure", log_failure),
+        usual("data-failure", data_failure),
+        Scenario { cache_bytes: 64 << 10, groups: 4, ..usual("eviction", eviction) },
+        usual("orphans", orphans),
+        usual("directories", directories),
+        usual("attributes", attributes),
+        usual("commit-interval", commit_interval),
+        usual("big-files", big_files),
+    ]
+}
+
+fn plan(shape: &Shape, seed: u64, prepare: impl Fn(&mut Script), cut: impl Fn(&mut Script)) -> Plan {
+    let mut script = Script::new(shape, seed);
+    prepare(&mut script);
+    let prepare = script.take();
+    cut(&mut script);
+    Plan { prepare, cut: script.take() }
+}
+
+fn create(shape: &Shape, seed: u64) -> Plan {
+    let cut = |script: &mut Script| {
+        script.make_directory("d").create("a").create("d/b").fsync("d/b").create("d/c");
+        script.write("a", 0, 10).create("e").fsync_directory("d").create("f").create("a");
+        script.make_directory("d/g").create("d/g/h").sync().create("i");
+    };
+    plan(shape, seed, |_| {}, cut)
+}
+
+fn append_fsync(shape: &Shape, seed: u64) -> Plan {
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.create("log").fsync("log");
+        for length in [block, 2 * block, 100, block - 100, 3 * block + 17, 1, block, 5 * block] {
+            script.append("log", length).fdatasync("log");
+        }
+        script.append("log", block).append("log", block).read_back("log").fsync("log").append("log", 7);
+    };
+    plan(shape, seed, |_| {}, cut)
+}
+
+/// Four writers commit, one waits for all.
+fn group_commit(shape: &Shape, seed: u64) -> Plan {
+    let names = ["w0", "w1", "w2", "w3"];
+    let prepare = |script: &mut Script| {
+        for (handle, name) in (0..).zip(names) {
+            script.create(name).hold(name, handle);
+        }
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        for round in 0..5 {
+            for handle in 0..4 {
+                script.append(&format!("#{handle}"), block + handle * 100);
+                script.write(&format!("#{handle}"), 0, block / 2);
+            }
+            match round % 2 {
+                0 => script.sync(),
+                _ => script.fsync("#2"),
+            };
+        }
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// What editors and databases do to replace a file.
+fn rename_over(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        script.create("config").write("config", 0, 5000).create("other").write("other", 0, 100);
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        for round in 0..5 {
+            script.create("new").write("new", 0, 2 * block + round).append("new", 50);
+            if round % 2 == 0 {
+                script.fsync("new");
+            }
+            script.rename("new", "config");
+            if round == 3 {
+                script.fsync_directory("").rename("config", "other").create("config");
+            }
+        }
+        script.read_back("config").sync();
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+fn link_unlink(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        script.make_directory("d").create("a").write("a", 0, 9000).create("b").write("b", 0, 300);
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.link("a", "d/a2").unlink("a").fsync("d/a2").link("d/a2", "a").write("a", 0, block);
+        script.unlink("d/a2").unlink("a").fsync_directory("").create("a").write("a", 0, 3 * block);
+        script.link("b", "d/b").rename("d/b", "a").unlink("b").link("missing", "x").sync().unlink("a");
+        script.create("a").write("a", 0, 40).fsync("a").unlink("a").sync();
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+fn truncate(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        script.create("t").write("t", 0, 12 * block).create("s").write("s", 0, 8 * block);
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.truncate("t", 5 * block + 100).fsync("t").truncate("t", 9 * block).write(
+            "t",
+            7 * block,
+            block,
+        );
+        script.truncate("t", 0).write("t", block, 2 * block).fsync("t").truncate("t", 100).append("t", 10);
+        script.punch("s", block / 2, 3 * block).fsync("s").punch("s", 6 * block, 2 * block);
+        script.truncate("s", 20 * block).write("s", 19 * block, 10).read_back("s").sync();
+        script.truncate("s", block + 1).truncate("s", 3 * block).read_back("s").fsync("s");
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// Writes of less than a block, each with its fsync: they may live in the journal.
+fn small_fsync(shape: &Shape, seed: u64) -> Plan {
+    let cut = |script: &mut Script| {
+        script.create("wal").create("db");
+        for round in 0..12_u64 {
+            script.append("wal", 24 + round).fdatasync("wal");
+            if round % 3 == 0 {
+                script.write("db", round * 700, 200).steps(2);
+            }
+            if round % 5 == 4 {
+                script.fsync("db").write("wal", 10, 5);
+            }
+        }
+        script.checkpoint().append("wal", 30).fsync("wal").read_back("wal").read_back("db").steps(4);
+    };
+    plan(shape, seed, |_| {}, cut)
+}
+
+/// A device that is nearly full of files that are overwritten.
+fn gc(shape: &Shape, seed: u64) -> Plan {
+    const FILES: u64 = 12;
+    let blocks = |script: &Script| script.device_blocks * 45 / 100 / FILES;
+    let overwrite = |script: &mut Script, count: u64| {
+        let (block, blocks) = (script.block, blocks(script));
+        for round in 0..count {
+            let (file, length) = (script.rng.u64(0..FILES), script.rng.u64(1..=8.min(blocks)));
+            let at = script.rng.u64(0..=blocks - length);
+            script.write(&format!("f{file}"), at * block, length * block);
+            if round % 6 == 5 {
+                script.fsync(&format!("f{file}"));
+            }
+        }
+    };
+    let prepare = |script: &mut Script| {
+        let (block, blocks) = (script.block, blocks(script));
+        for file in 0..FILES {
+            script.create(&format!("f{file}")).write(&format!("f{file}"), 0, blocks * block);
+        }
+        let passes = script.device_blocks / 10;
+        overwrite(script, passes);
+    };
+    plan(shape, seed, prepare, |script| overwrite(script, 40))
+}
+
+fn checkpoint(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        for file in 0..20 {
+            script.create(&format!("old{file}")).write(&format!("old{file}"), 0, 300);
+        }
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        for round in 0..6 {
+            script.create(&format!("n{round}")).write(&format!("n{round}"), 0, block + round);
+            script.write(&format!("old{round}"), 0, 2 * block).unlink(&format!("old{}", round + 10));
+            match round % 3 {
+                0 => script.checkpoint(),
+                1 => script.fsync(&format!("n{round}")).checkpoint(),
+                _ => script.sync(),
+            };
+        }
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// So many names come and go that metadata zones fill with dead nodes.
+fn metadata_cleaning(shape: &Shape, seed: u64) -> Plan {
+    let churn = |script: &mut Script, rounds: u64, first: u64| {
+        for round in first..first + rounds {
+            let (new, gone) = (format!("d{}/n{round}", round % 3), format!("d{}/n{}", round % 3, round - 30));
+            script.create(&new).permissions(&new, 0o600).unlink(&gone);
+            if round % 4 == 0 {
+                script.checkpoint().steps(3);
+            }
+        }
+    };
+    let prepare = |script: &mut Script| {
+        for directory in 0..3 {
+            script.make_directory(&format!("d{directory}"));
+        }
+        for name in 0..30 {
+            script.create(&format!("d{}/n{name}", name % 3));
+        }
+        churn(script, 240, 30);
+    };
+    plan(shape, seed, prepare, |script| churn(script, 24, 270))
+}
+
+/// Names and small writes, each made durable: the log zone fills.
+fn log_switch(shape: &Shape, seed: u64) -> Plan {
+    let fill = |script: &mut Script, names: std::ops::Range<u32>| {
+        for name in names {
+            let path = format!("file-{:03}", name % 40);
+            match name / 40 % 2 {
+                0 => script.create(&path).append(&path, 64).fsync(&path),
+                _ => script.fsync(&path).unlink(&path).fsync_directory(""),
+            };
+        }
+    };
+    plan(shape, seed, |script| fill(script, 0..20), |script| fill(script, 20..90))
+}
+
+fn log_failure(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        script.create("a").write("a", 0, 5000).create("b");
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.append("a", 2 * block).fsync("a").append("b", block).create("c");
+        script.fail(ZoneFailure { step: 0, role: Role::Log, effect: Effect::Error });
+        script.append("a", 10).fsync("a").create("d").append("b", block).steps(6).sync();
+        script.unlink("c").append("a", block).fsync("a").steps(6).checkpoint().create("e").sync();
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+fn data_failure(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        script.create("a").write("a", 0, 5000).create("b");
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.append("a", 2 * block).fsync("a").append("b", block);
+        script.fail(ZoneFailure { step: 0, role: Role::Data, effect: Effect::TurnReadOnly(1) });
+        script.append("a", 3 * block).fsync("a").append("b", 2 * block).steps(6).sync().read_back("a");
+        script.fail(ZoneFailure { step: 0, role: Role::Metadata, effect: Effect::Error });
+        script.create("c").checkpoint().append("b", 2 * block).fsync("b").steps(6).read_back("b");
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// More nodes than the cache holds.
+fn eviction(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        for directory in 0..6 {
+            script.make_directory(&format!("dir{directory}"));
+            for name in 0..40 {
+                script.create(&format!("dir{directory}/a-rather-long-name-{name:04}"));
+            }
+        }
+    };
+    let cut = |script: &mut Script| {
+        for round in 0..24_u32 {
+            let (directory, name) = (script.rng.u32(0..6), script.rng.u32(0..40));
+            let path = format!("dir{directory}/a-rather-long-name-{name:04}");
+            match round % 4 {
+                0 => script.create(&format!("dir{directory}/new-{round}")),
+                1 => script.write(&path, 0, 700),
+                2 => script.permissions(&path, 0o640),
+                _ => script.rename(&path, &format!("dir{}/moved-{round}", (directory + 1) % 6)),
+            };
+            if round % 7 == 6 {
+                script.sync();
+            }
+        }
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// Files that lose their last name while they are open.
+fn orphans(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        for handle in 0..3 {
+            let name = format!("o{handle}");
+            script.create(&name).write(&name, 0, 4 * block).hold(&name, handle);
+        }
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.unlink("o0").append("#0", block).fsync("#0").unlink("o1").create("o1").write("o1", 0, block);
+        script.rename("o1", "o2").sync().write("#2", 0, 2 * block).release(0).steps(3).fsync("#1");
+        script.temporary(5).write("#5", 0, 3 * block).fsync("#5").release(1).create("last").fsync("last");
+        script.release(2).steps(3).checkpoint().release(5).steps(3).sync();
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+fn directories(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        script.make_directory("a").make_directory("a/b").make_directory("c").create("a/b/f");
+    };
+    let cut = |script: &mut Script| {
+        script.make_directory("a/b/d").rename("a/b", "c/b").create("c/b/d/g").fsync("c/b/d/g");
+        script.rename("c", "a/c").remove_directory("a/c").make_directory("c").rename("a/c/b", "c");
+        script.exchange("c", "a/c").remove_directory("c").rename("a", "a/c/x").symlink("../nowhere", "a/s");
+        script.fsync_directory("a").make_directory("e").make_directory("e/e").make_directory("e/e/e");
+        script.rename("e/e", "a/e").sync().remove_directory("a/e/e").remove_directory("a/e").unlink("a/s");
+        script.remove_directory("e").rename("a/c/f", "f").fsync("f").create("missing/x");
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+fn attributes(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        script.create("f").make_directory("d");
+    };
+    let cut = |script: &mut Script| {
+        script.permissions("f", 0o600).fsync("f").xattr("f", "user.a", b"one").xattr("d", "user.b", b"two");
+        script.fsync_directory("d").xattr("f", "user.a", &[9; 300]).remove_xattr("d", "user.b");
+        script
+            .remove_xattr("d", "user.c")
+            .fsync("f")
+            .permissions("d", 0o1777)
+            .symlink("f", "s")
+            .link("f", "g");
+        script.sync().remove_xattr("f", "user.a").unlink("f").xattr("g", "user.z", b"").fsync("g");
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// Nobody asks for durability; the commit interval does.
+fn commit_interval(shape: &Shape, seed: u64) -> Plan {
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        for round in 0..4 {
+            let name = format!("f{round}");
+            script.create(&name).write(&name, 0, block + 100).append("f0", block).wait_seconds(6).steps(3);
+        }
+    };
+    plan(shape, seed, |_| {}, cut)
+}
+
+/// Writes of many blocks, over several appends, and files that end in many steps.
+fn big_files(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        let length = script.block * (script.device_blocks / 20);
+        script.create("big").write("big", 0, length);
+    };
+    let cut = |script: &mut Script| {
+        let (block, blocks) = (script.block, script.device_blocks / 20);
+        script.write("big", block * 3 + 5, blocks / 2 * block).fsync("big").create("more");
+        script.write("more", 0, blocks * block).write("big", 10, 20).sync().truncate("big", 7).steps(3);
+        script.fsync("big").rename("more", "big").steps(4).sync().unlink("big").steps(4).sync();
+    };
+    plan(shape, seed, prepare, cut)
+}

@@ -1,0 +1,109 @@
+//! What a volume may be found as, for every moment at which the power may go.
+//!
+//! A history is the list of states that a volume went through, and two marks that only rise with
+//! the number of device commands: the *floor*, the last state that was promised to last, and the
+//! *ceiling*, the last state that had been begun. A recovered state is right if it is one of those
+//! from the floor to the ceiling: then it is a prefix of what was done, and has what was
+//! acknowledged (I-TREE-1).
+
+use std::sync::Arc;
+
+/// A state of a volume that can be compared with what is found.
+pub trait State: Send + Sync + Sized + 'static {
+    /// Equal states have equal digests.
+    fn digest(&self) -> u64;
+
+    /// How `found` differs from this, for people.
+    fn difference(&self, found: &Self) -> String;
+
+    /// Which of the states allowed, in order, `found` is.
+    fn find(allowed: &[Arc<Self>], found: &Self) -> Option<usize> {
+        let digest = found.digest();
+        allowed.iter().rposition(|state| state.digest() == digest)
+    }
+
+    /// What is wrong with `found`, which is none of the states allowed.
+    fn explain(allowed: &[Arc<Self>], found: &Self) -> String {
+        let closest = |state: &&Arc<Self>| state.difference(found).lines().count();
+        let nearest = allowed.iter().min_by_key(closest).expect("some state is allowed");
+        nearest.difference(found)
+    }
+}
+
+/// The states of one run, and what was promised when.
+#[derive(Clone, Debug)]
+pub struct History<S> {
+    states: Vec<Arc<S>>,
+    /// (commands, state): from this many commands on the state is promised. Both rise.
+    floors: Vec<(u64, usize)>,
+    /// (commands, state): from this many commands on the state can be on the device. Both rise.
+    ceilings: Vec<(u64, usize)>,
+}
+
+impl<S> History<S> {
+    /// A run that begins with a state that is on the device and durable.
+    pub fn from(state: S) -> Self {
+        History { states: vec![Arc::new(state)], floors: vec![(0, 0)], ceilings: vec![(0, 0)] }
+    }
+
+    /// A run that begins with a recovery: until [`History::settle`] any of these may be found.
+    pub fn recovering(allowed: &[Arc<S>]) -> Self {
+        assert!(!allowed.is_empty(), "some state may be found");
+        let states = allowed.to_vec();
+        History { floors: vec![(0, 0)], ceilings: vec![(0, states.len() - 1)], states }
+    }
+
+    /// The recovery is over after so many commands and found this: from now on nothing older.
+    pub fn settle(&mut self, commands: u64, state: Arc<S>) {
+        self.states.push(state);
+        self.floors.push((commands, self.last()));
+        self.ceilings.push((commands, self.last()));
+    }
+
+    /// A step that leads to `state` begins after so many commands.
+    pub fn begin(&mut self, commands: u64, state: S) {
+        self.states.push(Arc::new(state));
+        self.ceilings.push((commands + 1, self.last()));
+    }
+
+    /// The step that was begun last was refused: nothing of it can ever be found.
+    pub fn withdraw(&mut self) {
+        self.ceilings.pop();
+        self.states.pop();
+    }
+
+    /// Everything up to `state` (an index that [`History::last`] gave) is promised from now on.
+    pub fn promise(&mut self, commands: u64, state: usize) {
+        let (before, floor) = *self.floors.last().expect("a history begins with a floor");
+        assert!(state < self.states.len() && before <= commands, "promises are made in order");
+        if state > floor {
+            self.floors.push((commands, state));
+        }
+    }
+
+    /// The index of the newest state.
+    pub fn last(&self) -> usize {
+        self.states.len() - 1
+    }
+
+    /// The newest state.
+    pub fn newest(&self) -> &Arc<S> {
+        &self.states[self.last()]
+    }
+
+    /// The states that may be found when the power goes right after so many commands.
+    pub fn allowed(&self, commands: u64) -> &[Arc<S>] {
+        let floor = last_at(&self.floors, commands);
+        let ceiling = last_at(&self.ceilings, commands);
+        // A step that needed no command may be promised as soon as it is begun.
+        &self.states[floor..=ceiling.max(floor)]
+    }
+}
+
+fn last_at(marks: &[(u64, usize)], commands: u64) -> usize {
+    let reached = marks.partition_point(|&(from, _)| from <= commands);
+    marks[reached.checked_sub(1).expect("the first mark is at 0")].1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+use super::*;
+
+#[derive(Debug)]
+struct Number(u64);
+
+impl State for Number {
+    fn digest(&self) -> u64 {
+        self.0
+    }
+
+    fn difference(&self, found: &Self) -> String {
+        format!("{} is not {}", found.0, self.0)
+    }
+}
+
+fn allowed(history: &History<Number>, commands: u64) -> Vec<u64> {
+    history.allowed(commands).iter().map(|state| state.0).collect()
+}
+
+/// Three steps; the second is promised when the sixth command has been carried out.
+fn three_steps() -> History<Number> {
+    let mut history = History::from(Number(0));
+    history.begin(2, Number(1));
+    history.begin(4, Number(2));
+    let second = history.last();
+    history.promise(6, second);
+    history.begin(6, Number(3));
+    history
+}
+
+#[test]
+fn what_is_begun_may_be_found_and_what_is_promised_must_be() {
+    let history = three_steps();
+    assert_eq!(allowed(&history, 0), [0]);
+    assert_eq!(allowed(&history, 2), [0], "a step that has issued no command cannot be on the device");
+    assert_eq!(allowed(&history, 3), [0, 1]);
+    assert_eq!(allowed(&history, 5), [0, 1, 2]);
+    assert_eq!(allowed(&history, 6), [2]);
+    assert_eq!(allowed(&history, 9), [2, 3]);
+}
+
+#[test]
+fn a_recovery_may_find_what_was_allowed_until_it_has_found_one() {
+    let first = three_steps();
+    let mut second = History::recovering(first.allowed(5));
+    second.settle(4, Arc::new(Number(1)));
+    second.begin(5, Number(7));
+    assert_eq!(allowed(&second, 3), [0, 1, 2]);
+    assert_eq!(allowed(&second, 4), [1], "what a mount has shown stays");
+    assert_eq!(allowed(&second, 6), [1, 7]);
+}
+
+#[test]
+fn a_step_without_commands_is_promised_at_once() {
+    let mut history = History::from(Number(0));
+    history.begin(3, Number(1));
+    history.promise(3, 1);
+    assert_eq!(allowed(&history, 3), [1]);
+}
+
+#[test]
+fn a_state_is_found_among_those_allowed_and_no_others() {
+    let history = three_steps();
+    assert_eq!(State::find(history.allowed(5), &Number(1)), Some(1));
+    assert_eq!(State::find(history.allowed(6), &Number(1)), None, "older than what was promised");
+    assert_eq!(State::find(history.allowed(6), &Number(3)), None, "newer than what was begun");
+    assert_eq!(State::explain(history.allowed(6), &Number(1)), "1 is not 2");
+}

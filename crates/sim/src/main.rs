@@ -1,0 +1,187 @@
+//! `polder-sim`: cuts the power of emulated volumes at every device command.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail, ensure};
+use clap::{Args, Parser, Subcommand};
+use polder_sim::case::{Case, Cut, Loss};
+use polder_sim::catalogue::{self, Entry};
+use polder_sim::explore::Thoroughness;
+use polder_sim::report::Counts;
+use polder_sim::rules::{self, Trial};
+use rt::{Clock, SystemClock};
+
+/// Cuts the power of emulated volumes at every device command, recovers them, and compares what is
+/// found with a reference model.
+#[derive(Parser)]
+#[command(name = "polder-sim")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Cut scenarios at every command, or repeat one case.
+    Cuts(Cuts),
+    /// Remove each ordering rule in turn, and show which scenarios notice.
+    Rules(Rules),
+    /// List scenarios and geometries.
+    List,
+}
+
+#[derive(Args)]
+struct Rules {
+    /// Only this rule (a feature of docs/design.md, section 9). May be given several times.
+    #[arg(long)]
+    rule: Vec<String>,
+    /// Only scenarios of this name, or whose name begins so.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// The shape of device.
+    #[arg(long, default_value = "power-of-two")]
+    geometry: String,
+    /// Decides everything that is left open.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where Polder is built with each rule removed (default: target/rules).
+    #[arg(long)]
+    target_dir: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Cuts {
+    /// Only as much as the gate has time for.
+    #[arg(long)]
+    quick: bool,
+    /// Only scenarios of this name, or whose name begins so.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// Only this shape of device.
+    #[arg(long)]
+    geometry: Option<String>,
+    /// Decides everything that is left open.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Go on with the next scenario after a failure.
+    #[arg(long)]
+    keep_going: bool,
+    /// Print a verdict for each scenario, for `rules`.
+    #[arg(long, hide = true)]
+    verdicts: bool,
+    /// Repeat one case: the power goes right after this command. May be given several times, each
+    /// time with `--plan`: a second cut is one of the recovery from the first.
+    #[arg(long, requires = "plan")]
+    cut: Vec<u64>,
+    /// What is found after the cut: for example lose-all, tear-one:3:1, subset:77, full:keep-all or
+    /// killed.
+    #[arg(long, requires = "cut")]
+    plan: Vec<Loss>,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Cuts(options) => cuts(&options),
+        Command::Rules(options) => rules(&options),
+        Command::List => {
+            list();
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("polder-sim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list() {
+    for entry in catalogue::all(1) {
+        println!("{:<26} {}", entry.run().scenario, entry.run().shape);
+    }
+}
+
+fn cuts(options: &Cuts) -> Result<()> {
+    let entries = chosen(options)?;
+    if !options.cut.is_empty() {
+        return repeat(options, &entries);
+    }
+    let how = if options.quick { Thoroughness::QUICK } else { Thoroughness::FULL };
+    let (clock, mut sum, mut failed) = (SystemClock::new(), Counts::default(), 0);
+    for entry in &entries {
+        let began = clock.monotonic_ns();
+        if options.verdicts {
+            println!("begin {}", entry.run().scenario);
+        }
+        let (counts, failure) = entry.explore(how);
+        let seconds = (clock.monotonic_ns() - began) as f64 / 1e9;
+        println!("{:<24} {:<13} {counts} {seconds:6.1} s", entry.run().scenario, entry.run().shape);
+        sum.add(counts);
+        if options.verdicts {
+            println!("{}", rules::verdict(entry.run().scenario, failure.is_some()));
+        }
+        if let Some(failure) = failure {
+            println!("{failure}");
+            failed += 1;
+            ensure!(options.keep_going, "what was found after a cut is not what may be found");
+        }
+    }
+    println!("{:<38} {sum} {:6.1} s", format!("{} runs", entries.len()), clock.monotonic_ns() as f64 / 1e9);
+    ensure!(failed == 0, "{failed} of {} runs failed", entries.len());
+    Ok(())
+}
+
+fn rules(options: &Rules) -> Result<()> {
+    let trial = Trial {
+        target: options.target_dir.clone().unwrap_or_else(rules::usual_target),
+        scenario: options.scenario.clone(),
+        shape: options.geometry.clone(),
+        seed: options.seed,
+    };
+    let wanted = |rule: &&&str| options.rule.is_empty() || options.rule.iter().any(|wanted| wanted == **rule);
+    let chosen: Vec<&str> = rules::RULES.iter().filter(wanted).copied().collect();
+    ensure!(!chosen.is_empty(), "no such rule; there are: {}", rules::RULES.join(", "));
+    let with_all: Vec<String> = rules::noticed(&trial.run(None)?);
+    ensure!(with_all.is_empty(), "with all its rules Polder fails in: {}", with_all.join(" "));
+    println!("{:<38} passes", "with all rules");
+    let mut survivors = Vec::new();
+    for rule in chosen {
+        let noticed = rules::noticed(&trial.run(Some(rule))?);
+        println!("{rule:<38} {}", if noticed.is_empty() { "SURVIVED".to_owned() } else { noticed.join(" ") });
+        if noticed.is_empty() {
+            survivors.push(rule);
+        }
+    }
+    ensure!(survivors.is_empty(), "nobody misses {}", survivors.join(", "));
+    Ok(())
+}
+
+fn chosen(options: &Cuts) -> Result<Vec<Entry>> {
+    let matches = |wanted: &Option<String>, name: &str| match wanted {
+        Some(wanted) => name.starts_with(wanted.as_str()),
+        None => true,
+    };
+    let mut entries = catalogue::all(options.seed);
+    entries.retain(|entry| {
+        matches(&options.scenario, entry.run().scenario) && matches(&options.geometry, entry.run().shape)
+    });
+    if entries.is_empty() {
+        bail!("no scenario matches; `polder-sim list` shows all");
+    }
+    Ok(entries)
+}
+
+fn repeat(options: &Cuts, entries: &[Entry]) -> Result<()> {
+    ensure!(options.cut.len() == options.plan.len(), "each --cut needs its --plan");
+    let exact = |entry: &&Entry| options.scenario.as_deref() == Some(entry.run().scenario);
+    let Some(entry) = entries.iter().find(exact) else {
+        bail!("to repeat a case, name its --scenario and --geometry exactly");
+    };
+    let cuts = options.cut.iter().zip(&options.plan).map(|(&at, loss)| Cut { at, loss: loss.clone() });
+    let case = Case { run: entry.run().clone(), cuts: cuts.collect() };
+    println!("{}", entry.repeat(&case)?);
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! What is done to a file system in a scenario.
+
+use std::fmt;
+
+use rt::random::Rng;
+
+use crate::store::ZoneFailure;
+
+/// A file that an operation works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum File {
+    /// By its path from the root.
+    Path(String),
+    /// By a handle that is held.
+    Held(u8),
+}
+
+/// One thing to do. Bytes that are written are made from a tag, so that no two writes are alike.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "the fields say it all")]
+pub enum Operation {
+    /// Makes an empty file.
+    Create {
+        path: String,
+    },
+    MakeDirectory {
+        path: String,
+    },
+    RemoveDirectory {
+        path: String,
+    },
+    Symlink {
+        target: String,
+        path: String,
+    },
+    Link {
+        from: String,
+        to: String,
+    },
+    Unlink {
+        path: String,
+    },
+    /// Over what is there.
+    Rename {
+        from: String,
+        to: String,
+    },
+    Exchange {
+        a: String,
+        b: String,
+    },
+    SetPermissions {
+        path: String,
+        permissions: u16,
+    },
+    SetXattr {
+        path: String,
+        name: String,
+        value: Vec<u8>,
+    },
+    RemoveXattr {
+        path: String,
+        name: String,
+    },
+    Write {
+        file: File,
+        offset: u64,
+        length: usize,
+        tag: u64,
+    },
+    Append {
+        file: File,
+        length: usize,
+        tag: u64,
+    },
+    Truncate {
+        file: File,
+        size: u64,
+    },
+    Punch {
+        file: File,
+        offset: u64,
+        length: u64,
+    },
+    /// Opens a file and keeps it open.
+    Hold {
+        path: String,
+        handle: u8,
+    },
+    /// Opens a file that has no name.
+    Temporary {
+        handle: u8,
+    },
+    /// Closes it.
+    Release {
+        handle: u8,
+    },
+    Fsync {
+        file: File,
+        data_only: bool,
+    },
+    FsyncDirectory {
+        path: String,
+    },
+    Sync,
+    /// Reads the whole file and compares.
+    ReadBack {
+        file: File,
+    },
+    /// A checkpoint of the store.
+    Checkpoint,
+    /// So many background steps.
+    Steps {
+        count: u32,
+    },
+    /// The clock goes on.
+    Wait {
+        nanoseconds: u64,
+    },
+    /// A zone fails from now on.
+    Fail(ZoneFailure),
+}
+
+impl Operation {
+    /// The file whose bytes it works on, if it does.
+    pub fn file(&self) -> Option<&File> {
+        match self {
+            Operation::Write { file, .. }
+            | Operation::Append { file, .. }
+            | Operation::Truncate { file, .. }
+            | Operation::Punch { file, .. }
+            | Operation::Fsync { file, .. }
+            | Operation::ReadBack { file } => Some(file),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// The bytes of a write.
+pub fn bytes(tag: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Rng::with_seed(tag).fill(&mut bytes);
+    bytes
+}

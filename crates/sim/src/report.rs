@@ -1,0 +1,78 @@
+//! What an exploration counted, and what it found.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use crate::case::Case;
+use crate::caught::Wrong;
+use crate::digest::mix;
+
+/// Counts of one or several explorations.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    /// Device commands after which the power was lost.
+    pub commands: u64,
+    /// Losses of power, by how many came before them in the same case: first, second, third.
+    pub cuts: [u64; 3],
+    /// Distinct devices that a mount found.
+    pub images: HashSet<u64>,
+    /// Distinct states that were recovered.
+    pub recovered: HashSet<u64>,
+    /// Sum over all cases of a number for what was found: the same for the same seed.
+    pub digest: u64,
+}
+
+impl Counts {
+    /// Notes one recovery.
+    pub fn note(&mut self, case: &Case, image: u64, recovered: u64) {
+        self.cuts[(case.cuts.len() - 1).min(2)] += 1;
+        self.images.insert(image);
+        self.recovered.insert(recovered);
+        let place: Vec<u64> = case.cuts.iter().map(|cut| cut.at).collect();
+        self.digest = self.digest.wrapping_add(mix(&[mix(&place), image, recovered]));
+    }
+
+    /// Adds what another counted.
+    pub fn add(&mut self, other: Counts) {
+        self.commands += other.commands;
+        self.cuts.iter_mut().zip(other.cuts).for_each(|(count, more)| *count += more);
+        self.images.extend(other.images);
+        self.recovered.extend(other.recovered);
+        self.digest = self.digest.wrapping_add(other.digest);
+    }
+
+    /// All recoveries.
+    pub fn total(&self) -> u64 {
+        self.cuts.iter().sum()
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [first, second, third] = self.cuts;
+        write!(
+            f,
+            "{:>6} commands, {first:>7} cuts, {second:>6} second, {third:>5} third, {:>7} images, {:>5} trees, digest {:016x}",
+            self.commands,
+            self.images.len(),
+            self.recovered.len(),
+            self.digest
+        )
+    }
+}
+
+/// A case that went wrong.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Where.
+    pub case: Case,
+    /// What.
+    pub wrong: Wrong,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let indented = self.wrong.0.replace('\n', "\n    ");
+        write!(f, "FAILED: {indented}\n  repeat with: {}", self.case)
+    }
+}

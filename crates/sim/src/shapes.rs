@@ -1,0 +1,32 @@
+//! The shapes of device that scenarios run on: small, so that zones fill, are cleaned and reset
+//! within a few hundred commands, and each with something that a careless sum would get wrong.
+
+use zone::emulated::Spec;
+
+/// A shape of device, and what a volume on it is made with.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// The device.
+    pub spec: Spec,
+    /// Bytes of a page of the metadata store.
+    pub page_size: u32,
+}
+
+/// All shapes.
+pub fn all() -> Vec<Shape> {
+    let mut odd = Spec::new(4096, 28, 77).max_append(15).runt(29);
+    odd.capacities.iter_mut().skip(3).step_by(5).for_each(|capacity| *capacity = 70);
+    vec![
+        Shape { name: "power-of-two", spec: Spec::new(4096, 28, 64).max_append(32), page_size: 4096 },
+        Shape { name: "odd", spec: odd, page_size: 8192 },
+        Shape { name: "blocks-512", spec: Spec::new(512, 28, 530).max_append(128), page_size: 4096 },
+        Shape { name: "blocks-64k", spec: Spec::new(65536, 26, 24).max_append(16), page_size: 65536 },
+        Shape {
+            name: "six-active",
+            spec: Spec::new(4096, 28, 64).limits(6, 6).max_append(32),
+            page_size: 4096,
+        },
+    ]
+}

@@ -1,0 +1,15 @@
+//! The metadata store alone, against one ordered map.
+//!
+//! Scenarios are random steps of a [`Profile`]: transactions of puts and deletes, data blocks that
+//! transactions name (a tiny stand-in for `extent`, which makes zones fill, die and be reset),
+//! syncs, checkpoints and background steps. Every transaction is one state, so what is recovered
+//! must be a prefix of them (I-TREE-1).
+
+mod data;
+mod entries;
+mod scenarios;
+mod session;
+
+pub use entries::Entries;
+pub use scenarios::{Profile, ZoneFailure, all};
+pub use session::StoreSubject;

@@ -1,0 +1,156 @@
+//! The scenarios of the store: what is likely in each.
+
+use zone::Role;
+use zone::emulated::Effect;
+
+/// An append of one role fails at some step, and so do all later ones to that zone.
+#[derive(Clone, Copy, Debug)]
+pub struct ZoneFailure {
+    /// At which step.
+    pub step: u32,
+    /// The zone that is being written in this role.
+    pub role: Role,
+    /// How.
+    pub effect: Effect,
+}
+
+/// How the random steps of a scenario are distributed.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Steps before the recording begins.
+    pub prepare: u32,
+    /// Steps that are recorded and cut.
+    pub steps: u32,
+    /// Groups of the volume.
+    pub groups: u16,
+    /// Distinct keys of each group.
+    pub keys: u32,
+    /// Bytes of a value, at most.
+    pub value_bytes: usize,
+    /// Writes of a transaction, at most.
+    pub writes: u32,
+    /// One write in so many is a delete; 0 for none.
+    pub delete_every: u32,
+    /// Memory for nodes.
+    pub cache_bytes: u64,
+    /// How likely each kind of step is.
+    pub weights: Weights,
+    /// What fails.
+    pub failure: Option<ZoneFailure>,
+}
+
+/// How likely each kind of step is, in any unit.
+#[derive(Clone, Copy, Debug)]
+pub struct Weights {
+    /// A transaction of puts and deletes.
+    pub commit: u32,
+    /// A transaction that names data.
+    pub data: u32,
+    /// Waiting until all is durable.
+    pub sync: u32,
+    /// A checkpoint.
+    pub checkpoint: u32,
+    /// A background step.
+    pub step: u32,
+    /// Resetting dead zones.
+    pub reclaim: u32,
+}
+
+const USUAL: Profile = Profile {
+    name: "",
+    prepare: 20,
+    steps: 60,
+    groups: 2,
+    keys: 60,
+    value_bytes: 120,
+    writes: 4,
+    delete_every: 5,
+    cache_bytes: 8 << 20,
+    weights: Weights { commit: 10, data: 0, sync: 3, checkpoint: 0, step: 1, reclaim: 0 },
+    failure: None,
+};
+
+/// All scenarios of the store.
+pub fn all() -> Vec<Profile> {
+    vec![
+        Profile { name: "store-journal", ..USUAL },
+        Profile {
+            name: "store-splits",
+            keys: 400,
+            value_bytes: 600,
+            writes: 12,
+            weights: Weights { step: 4, checkpoint: 1, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-checkpoints",
+            steps: 50,
+            keys: 200,
+            weights: Weights { checkpoint: 3, step: 3, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-cleaning",
+            prepare: 300,
+            steps: 60,
+            keys: 300,
+            value_bytes: 500,
+            writes: 16,
+            weights: Weights { checkpoint: 4, step: 6, reclaim: 1, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-log-switch",
+            prepare: 40,
+            steps: 120,
+            value_bytes: 900,
+            writes: 8,
+            weights: Weights { sync: 8, checkpoint: 1, step: 2, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-eviction",
+            keys: 500,
+            prepare: 150,
+            steps: 60,
+            groups: 4,
+            value_bytes: 400,
+            writes: 8,
+            cache_bytes: 64 << 10,
+            weights: Weights { checkpoint: 1, step: 4, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-data",
+            prepare: 60,
+            steps: 100,
+            keys: 12,
+            weights: Weights { commit: 3, data: 10, sync: 3, checkpoint: 1, step: 3, reclaim: 2 },
+            ..USUAL
+        },
+        Profile {
+            name: "store-log-failure",
+            steps: 50,
+            failure: Some(ZoneFailure { step: 20, role: Role::Log, effect: Effect::Error }),
+            weights: Weights { sync: 6, step: 3, data: 3, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-log-read-only",
+            steps: 50,
+            failure: Some(ZoneFailure { step: 15, role: Role::Log, effect: Effect::TurnReadOnly(1) }),
+            weights: Weights { sync: 6, step: 3, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-metadata-failure",
+            steps: 50,
+            keys: 200,
+            failure: Some(ZoneFailure { step: 15, role: Role::Metadata, effect: Effect::TurnReadOnly(0) }),
+            weights: Weights { checkpoint: 3, step: 3, ..USUAL.weights },
+            ..USUAL
+        },
+    ]
+}

@@ -1,0 +1,399 @@
+//! One mounted store that is driven at random, and told to the model.
+
+use std::sync::Arc;
+
+use rt::random::Rng;
+use tree::{Config, FormatOptions, Group, Lsn, Store, StoreError, Table, Tx};
+use zone::emulated::{CommandKind, Emulated, Fault, Spec};
+use zone::{Cause, Device, FsId, Lease, Role, ZoneState};
+
+use super::data::{Carried, DATA, Place, Recovering};
+use super::entries::{Entries, Key};
+use super::scenarios::{Profile, ZoneFailure};
+use crate::case::Run;
+use crate::caught::Wrong;
+use crate::digest::mix;
+use crate::explore::{Recovered, Subject};
+use crate::history::{History, State};
+use crate::shapes::Shape;
+
+/// The table of entries that name nothing.
+const PLAIN: u8 = 1;
+
+/// Steps after each recovery.
+const STEPS_AFTER: u32 = 6;
+
+/// The store under one profile on one shape of device.
+pub struct StoreSubject {
+    run: Run,
+    profile: Profile,
+    shape: Shape,
+}
+
+impl StoreSubject {
+    /// This run.
+    pub fn new(profile: Profile, shape: Shape, seed: u64) -> Self {
+        StoreSubject { run: Run { scenario: profile.name, shape: shape.name, seed }, profile, shape }
+    }
+
+    fn format(&self, device: &Arc<Emulated>) -> Result<(), Wrong> {
+        let options = FormatOptions {
+            fs_id: FsId([7; 16]),
+            label: "sim".to_owned(),
+            page_size: self.shape.page_size,
+            groups: self.profile.groups,
+            created_ns: 0,
+        };
+        let device: Arc<dyn Device> = Arc::clone(device) as _;
+        Store::format(&device, &options).map_err(|error| Wrong::at("format", error))
+    }
+
+    fn open(&self, device: &Arc<Emulated>) -> Result<(Store, Recovering), Wrong> {
+        let mut recovering = Recovering::new(Arc::clone(device) as _);
+        let config = Config { cache_bytes: self.profile.cache_bytes, read_only: false };
+        let (store, _) = Store::open(Arc::clone(device) as _, &config, &mut recovering)
+            .map_err(|error| Wrong::at("open", error))?;
+        Ok((store, recovering))
+    }
+}
+
+impl Subject for StoreSubject {
+    type State = Entries;
+
+    fn run_id(&self) -> &Run {
+        &self.run
+    }
+
+    fn spec(&self) -> Spec {
+        self.shape.spec.clone().seed(self.run.seed)
+    }
+
+    fn run(&self, device: &Arc<Emulated>) -> Result<History<Entries>, Wrong> {
+        self.format(device)?;
+        let (store, recovering) = self.open(device)?;
+        let history = History::from(Entries::default());
+        let mut session = Session::new(self, device, store, &recovering, history, self.run.seed)?;
+        session.steps(self.profile.prepare)?;
+        session.all_durable()?;
+        session.restart();
+        session.steps_with_failure(self.profile.steps, self.profile.failure)?;
+        Ok(session.history)
+    }
+
+    fn recover(
+        &self,
+        device: &Arc<Emulated>,
+        allowed: &[Arc<Entries>],
+        round: usize,
+    ) -> Result<Recovered<Entries>, Wrong> {
+        let mut history = History::recovering(allowed);
+        let (store, recovering) = self.open(device)?;
+        let found = observe(&store, &recovering)?;
+        let index = State::find(allowed, &found).ok_or_else(|| {
+            let wrong = Entries::explain(allowed, &found);
+            Wrong(format!("none of the {} states that may be found; the nearest:\n{wrong}", allowed.len()))
+        })?;
+        history.settle(device.commands(), Arc::clone(&allowed[index]));
+        let seed = mix(&[self.run.seed, round as u64]);
+        let mut session = Session::new(self, device, store, &recovering, history, seed)?;
+        session.steps(STEPS_AFTER)?;
+        session.all_durable()?;
+        session.steps(STEPS_AFTER / 2)?;
+        Ok(Recovered { found: found.digest(), history: session.history })
+    }
+}
+
+/// Everything in the store, after the checker and a look at what else was promised.
+fn observe(store: &Store, recovering: &Recovering) -> Result<Entries, Wrong> {
+    let mut found = Entries::default();
+    let findings = store
+        .check(&mut |group, table, key, value| found.put((group.0, table.0, key.to_vec()), value.to_vec()))
+        .map_err(|error| Wrong::at("check", error))?;
+    if !findings.is_empty() {
+        let lines: Vec<String> = findings.into_iter().map(|finding| finding.what).collect();
+        return Err(Wrong(format!("the checker finds:\n{}", lines.join("\n"))));
+    }
+    check_look_ups(store, &found)?;
+    check_data(store, recovering, &found)?;
+    Ok(found)
+}
+
+/// Looking entries up gives what the checker's walk gave.
+fn check_look_ups(store: &Store, found: &Entries) -> Result<(), Wrong> {
+    for group in 0..store.info().groups {
+        for table in [PLAIN, DATA] {
+            let expected = found.table(group, table);
+            let range = store
+                .range(Group(group), Table(table), &[], &[], usize::MAX)
+                .map_err(|error| Wrong::at("range", error))?;
+            if range != expected {
+                return Err(Wrong(format!(
+                    "a range of group {group} table {table} is not what the walk found"
+                )));
+            }
+            for (key, value) in expected.iter().step_by(7) {
+                let got =
+                    store.get(Group(group), Table(table), key).map_err(|error| Wrong::at("get", error))?;
+                if got.as_ref() != Some(value) {
+                    return Err(Wrong(format!("get of {key:?} in group {group} is not what the walk found")));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Data that entries name is there; the zones' live counts are theirs; what a checkpoint must carry
+/// was carried.
+fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result<(), Wrong> {
+    let zones = store.zones();
+    let mut live = vec![0; zones.count() as usize];
+    for (key, value) in found.iter().filter(|((_, table, _), _)| *table == DATA) {
+        let place = Place::decode(value).ok_or_else(|| Wrong(format!("{key:?} names no place")))?;
+        let zone = place.at.zone();
+        live[zone.0 as usize] += place.blocks;
+        if !place.is_there(store.device().as_ref()) || !place.at.is_of(zones.entry(zone).life) {
+            return Err(Wrong(format!("the data of {key:?} is not at {}", place.at)));
+        }
+        if zones.reported(zone).state.is_active() && !recovering.known.contains(&place.at.bits()) {
+            return Err(Wrong(format!(
+                "{} is in an open zone, and neither checkpoint nor records name it",
+                place.at
+            )));
+        }
+    }
+    for (zone, live) in (0..).map(zone::ZoneId).zip(live) {
+        let entry = zones.entry(zone);
+        if live > 0 && !entry.role.holds_data() || entry.role.holds_data() && entry.live != live {
+            return Err(Wrong(format!("{zone:?} holds {live} live blocks, the table says {entry:?}")));
+        }
+    }
+    Ok(())
+}
+
+/// A store while it is mounted.
+struct Session<'a> {
+    subject: &'a StoreSubject,
+    device: &'a Arc<Emulated>,
+    store: Store,
+    carried: Arc<Carried>,
+    entries: Entries,
+    history: History<Entries>,
+    /// For each commit the state that it led to.
+    commits: Vec<(Lsn, usize)>,
+    lease: Option<Lease>,
+    rng: Rng,
+}
+
+impl<'a> Session<'a> {
+    fn new(
+        subject: &'a StoreSubject,
+        device: &'a Arc<Emulated>,
+        store: Store,
+        recovering: &Recovering,
+        history: History<Entries>,
+        seed: u64,
+    ) -> Result<Self, Wrong> {
+        let carried = Arc::new(Carried::default());
+        recovering.known.iter().for_each(|&bits| carried.add(zone::Address::from_bits(bits)));
+        store.set_client(Arc::clone(&carried) as _);
+        let entries = history.newest().as_ref().clone();
+        let rng = Rng::with_seed(seed);
+        let mut session =
+            Session { subject, device, store, carried, entries, history, commits: vec![], lease: None, rng };
+        session.resume()?;
+        Ok(session)
+    }
+
+    /// Goes on with one data zone that is partly written and gives up the others.
+    fn resume(&mut self) -> Result<(), Wrong> {
+        for role in [Role::Data, Role::Gc] {
+            for zone in self.store.zones().in_role(role) {
+                let active = self.store.zones().reported(zone).state.is_active();
+                if active && self.lease.is_none() {
+                    let lease = self.store.zones().resume(zone);
+                    self.lease = Some(lease.map_err(|error| Wrong::at("resume a zone", error))?);
+                } else {
+                    if self.device.report_zone(zone).is_ok_and(|info| info.state == ZoneState::Closed) {
+                        self.device.finish(zone).map_err(|error| Wrong::at("finish a zone", error))?;
+                    }
+                    self.close(zone);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&self, zone: zone::ZoneId) {
+        self.carried.forget(zone);
+        self.store.zones().close(zone);
+    }
+
+    /// Forgets the history: the recording begins here.
+    fn restart(&mut self) {
+        self.device.record();
+        self.history = History::from(self.entries.clone());
+        self.commits.clear();
+    }
+
+    fn steps(&mut self, count: u32) -> Result<(), Wrong> {
+        self.steps_with_failure(count, None)
+    }
+
+    fn steps_with_failure(&mut self, count: u32, failure: Option<ZoneFailure>) -> Result<(), Wrong> {
+        for step in 0..count {
+            if let Some(failure) = failure.filter(|failure| failure.step == step) {
+                self.fail(failure)?;
+            }
+            self.step()?;
+            self.note_durable();
+        }
+        Ok(())
+    }
+
+    /// From now on every append to a zone of a role fails, if it is being written.
+    fn fail(&self, failure: ZoneFailure) -> Result<(), Wrong> {
+        let report = self.device.report().map_err(|error| Wrong::at("report", error))?;
+        for zone in self.store.zones().in_role(failure.role) {
+            if report[zone.0 as usize].state.is_active() {
+                self.device.inject(Fault::nth(CommandKind::Append, 1, failure.effect).on(zone).forever());
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), Wrong> {
+        let weights = self.subject.profile.weights;
+        let likely =
+            [weights.commit, weights.data, weights.sync, weights.checkpoint, weights.step, weights.reclaim];
+        let mut chosen = self.rng.u32(0..likely.iter().sum());
+        let step = likely.iter().position(|&likely| {
+            let here = chosen < likely;
+            chosen = chosen.wrapping_sub(likely);
+            here
+        });
+        match step.expect("a number below the sum falls somewhere") {
+            0 => self.commit_plain(),
+            1 => self.commit_data(),
+            2 => self.all_durable(),
+            3 => self
+                .store
+                .checkpoint()
+                .map_err(|error| Wrong::at("checkpoint", error))
+                .map(|()| self.promise_all()),
+            4 => self.store.step().map(|_| ()).map_err(|error| Wrong::at("step", error)),
+            _ => self.store.reclaim(true).map(|_| ()).map_err(|error| Wrong::at("reclaim", error)),
+        }
+    }
+
+    fn key(&mut self) -> (u16, Vec<u8>) {
+        let Profile { groups, keys, .. } = self.subject.profile;
+        let group = self.rng.u16(0..groups);
+        (group, format!("key-{:05}", self.rng.u32(0..keys)).into_bytes())
+    }
+
+    fn commit_plain(&mut self) -> Result<(), Wrong> {
+        let profile = self.subject.profile;
+        let (mut tx, mut after) = (Tx::new(), self.entries.clone());
+        for _ in 0..self.rng.u32(1..=profile.writes) {
+            let (group, key) = self.key();
+            if profile.delete_every > 0 && self.rng.u32(0..profile.delete_every) == 0 {
+                tx.delete(Group(group), Table(PLAIN), key.clone());
+                after.delete(&(group, PLAIN, key));
+            } else {
+                let mut value = vec![0; self.rng.usize(0..=profile.value_bytes.min(self.store.value_max()))];
+                self.rng.fill(&mut value);
+                tx.put(Group(group), Table(PLAIN), key.clone(), value.clone());
+                after.put((group, PLAIN, key), value);
+            }
+        }
+        self.commit(tx, after)
+    }
+
+    fn commit(&mut self, tx: Tx, after: Entries) -> Result<(), Wrong> {
+        self.history.begin(self.device.commands(), after.clone());
+        match self.store.commit(tx) {
+            Ok(lsn) => {
+                self.commits.push((lsn, self.history.last()));
+                self.entries = after;
+                Ok(())
+            }
+            Err(StoreError::NoSpace) => {
+                self.history.withdraw();
+                Ok(())
+            }
+            Err(error) => Err(Wrong::at("commit", error)),
+        }
+    }
+
+    /// Writes blocks to a data zone and names them in a transaction.
+    fn commit_data(&mut self) -> Result<(), Wrong> {
+        let (group, key) = self.key();
+        let (blocks, tag) = (self.rng.u32(1..=3), self.rng.u64(..));
+        let bytes = Place::bytes(tag, blocks, self.device.geometry().block_size);
+        let Some(at) = self.append(&bytes, blocks)? else { return Ok(()) };
+        self.carried.add(at);
+        let place = Place { at, blocks, tag };
+        let (mut tx, mut after) = (Tx::new(), self.entries.clone());
+        let key: Key = (group, DATA, key);
+        if let Some(old) = self.entries.get(&key).and_then(|value| Place::decode(value)) {
+            tx.zone_live(old.at.zone(), -(old.blocks as i32));
+        }
+        tx.put(Group(group), Table(DATA), key.2.clone(), place.encode());
+        tx.zone_live(at.zone(), blocks as i32);
+        after.put(key, place.encode());
+        let committed = self.commit(tx, after);
+        self.store.zones().remove_pending(at.zone(), blocks);
+        committed
+    }
+
+    /// Appends, in another zone if it must; the blocks are pending then. None: no zone is free.
+    fn append(&mut self, bytes: &[u8], blocks: u32) -> Result<Option<zone::Address>, Wrong> {
+        loop {
+            if self.lease.is_none() {
+                self.lease = self.open_zone()?;
+            }
+            let Some(lease) = &self.lease else { return Ok(None) };
+            let (zone, life) = (lease.zone(), lease.life());
+            if lease.admit(blocks, 0) {
+                self.store.zones().add_pending(zone, blocks);
+                match lease.append(Cause::Data, bytes) {
+                    Ok(block) => return Ok(Some(zone::Address::new(zone, block, life))),
+                    Err(error) if !error.ends_zone() => return Err(Wrong::at("append data", error)),
+                    Err(_) => self.store.zones().remove_pending(zone, blocks),
+                }
+            }
+            let full = self.lease.take().expect("it was there above");
+            full.finish().map_err(|error| Wrong::at("finish a zone", error))?;
+            self.close(zone);
+        }
+    }
+
+    fn open_zone(&mut self) -> Result<Option<Lease>, Wrong> {
+        let zones = self.store.zones();
+        let mut lease = zones.open(Role::Data).map_err(|error| Wrong::at("open a zone", error))?;
+        if lease.is_none() {
+            self.store.reclaim(true).map_err(|error| Wrong::at("reclaim", error))?;
+            lease = zones.open(Role::Data).map_err(|error| Wrong::at("open a zone", error))?;
+        }
+        Ok(lease)
+    }
+
+    fn all_durable(&mut self) -> Result<(), Wrong> {
+        self.store.sync(self.store.last_lsn()).map_err(|error| Wrong::at("sync", error))?;
+        self.promise_all();
+        Ok(())
+    }
+
+    fn promise_all(&mut self) {
+        self.history.promise(self.device.commands(), self.history.last());
+    }
+
+    /// What the store says is durable is promised, whoever asked for it.
+    fn note_durable(&mut self) {
+        let durable = self.store.durable_lsn();
+        if let Some((_, state)) = self.commits.iter().rev().find(|(lsn, _)| *lsn <= durable) {
+            self.history.promise(self.device.commands(), *state);
+        }
+    }
+}
