@@ -1,4 +1,5 @@
 //! `polder-sim`: cuts the power of emulated volumes at every device command.
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
