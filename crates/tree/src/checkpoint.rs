@@ -48,16 +48,19 @@ impl Core {
     }
 
     pub(crate) fn checkpoint_with(&self, saving: &mut Saving) -> Result<()> {
+        self.writable()?;
         let taken = self.take_checkpoint(saving);
         self.latching("a checkpoint failed", taken)
     }
 
     fn take_checkpoint(&self, saving: &mut Saving) -> Result<()> {
-        let replay_from = self.log.prepare_checkpoint()?;
-        let cut = self.cut();
         let client = self.client.read().clone();
         let user =
             client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
+        self.metadata_lease(saving)?;
+        let record_bytes = user.checkpoint_bytes().len() + self.record_bytes(saving);
+        let replay_from = self.log.prepare_checkpoint(record_bytes)?;
+        let cut = self.cut();
         self.log.push()?;
         let user_bytes = user.checkpoint_bytes();
         self.write_nodes(saving, &cut.dirty, Some(cut.epoch))?;
@@ -93,6 +96,7 @@ impl Core {
 
     /// Writes dirty nodes of the running epoch, so that they need not stay in memory.
     pub(crate) fn write_out(&self, saving: &mut Saving) -> Result<()> {
+        self.writable()?;
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         for group in &self.groups {
             nodes.extend(group.read().dirty.values().cloned());
@@ -234,10 +238,14 @@ impl Core {
 
     fn leave_metadata_zone(&self, lease: Lease) -> Result<()> {
         let (zone, failed, room) = (lease.zone(), lease.has_failed(), lease.room());
-        if room > 0 && !failed {
-            lease.finish()?;
+        drop(lease);
+        // What is left of it is less than a page, or nothing that can be written: its slot is worth more.
+        if (room > 0 || failed)
+            && let Err(error) = self.device.finish(zone)
+        {
+            tracing::warn!(zone = zone.0, %error, "a metadata zone cannot be finished");
         }
-        self.zones.set_usage(zone, if failed { Use::Bad } else { Use::Closed });
+        self.zones.set_usage(zone, Use::Closed);
         Ok(())
     }
 
@@ -248,13 +256,23 @@ impl Core {
                     self.zones.opened_for_store(zone, lease.life(), Role::Metadata, lease.capacity());
                     return Ok(lease);
                 }
-                Err(error) => {
+                Err(error) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
                     self.zones.set_usage(zone, Use::Bad);
+                }
+                Err(error) => {
+                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    return Err(error.into());
                 }
             }
         }
         Err(StoreError::Latched("no zone is left for metadata".into()))
+    }
+
+    /// About what the next checkpoint record takes beside its user's bytes.
+    fn record_bytes(&self, saving: &Saving) -> usize {
+        let directories = saving.mat_directories.len() + saving.zit_directories.len() + 4;
+        size_of::<CheckpointHeader>() + directories * 8 + 64 * size_of::<ZonePatch>()
     }
 
     // ---- MAT, ZIT, directories ---------------------------------------------------------------

@@ -19,7 +19,7 @@ use crate::core::{Core, Tree};
 use crate::lookup::{Miss, Path, Pins, tree_key};
 use crate::page::Page;
 use crate::record;
-use crate::types::{Bytes, Draw, Epoch, Group, Lsn, NodeId, Op, Result, Tx};
+use crate::types::{Bytes, Draw, Epoch, Group, Lsn, NodeId, Op, Result, StoreError, Tx};
 
 /// Data named by records that a flush has not yet covered: what a recovery would verify.
 const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
@@ -58,6 +58,11 @@ impl Core {
                 }
             }
         };
+        if !self.zones.accepts(&tx.ops) {
+            self.log.give_back(admitted);
+            let damage = StoreError::Corrupt("a change of live blocks contradicts the zone table".into());
+            return self.latching("metadata is damaged", Err(damage));
+        }
         let (lsn, epoch) = self.log.submit(record, admitted, |lsn| self.zones.apply(&tx.ops, lsn));
         self.apply(&mut locked, &tx.ops, lsn, epoch);
         drop(locked);
@@ -66,22 +71,21 @@ impl Core {
         Ok(lsn)
     }
 
-    fn check_sizes(&self, ops: &[Op]) {
+    /// Whether groups exist, and keys and values are not too long.
+    pub(crate) fn sizes_are_right(&self, ops: &[Op]) -> bool {
         let value_max = crate::page::value_max(self.page_size());
-        for op in ops {
-            match op {
-                Op::Put { group, key, value, .. } => {
-                    assert!(usize::from(group.0) < self.groups.len(), "group {} does not exist", group.0);
-                    assert!(key.len() < crate::KEY_MAX, "a key of {} bytes is too long", key.len());
-                    assert!(value.len() <= value_max, "a value of {} bytes is too long", value.len());
-                }
-                Op::Delete { group, key, .. } => {
-                    assert!(usize::from(group.0) < self.groups.len(), "group {} does not exist", group.0);
-                    assert!(key.len() < crate::KEY_MAX, "a key of {} bytes is too long", key.len());
-                }
-                Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } => {}
-            }
-        }
+        let keyed = |group: &Group, key: &Bytes| {
+            usize::from(group.0) < self.groups.len() && key.len() < crate::KEY_MAX
+        };
+        ops.iter().all(|op| match op {
+            Op::Put { group, key, value, .. } => keyed(group, key) && value.len() <= value_max,
+            Op::Delete { group, key, .. } => keyed(group, key),
+            Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } => true,
+        })
+    }
+
+    fn check_sizes(&self, ops: &[Op]) {
+        assert!(self.sizes_are_right(ops), "groups exist, keys and values are of a length that fits");
         let bytes = record::encoded_bytes(ops);
         assert!(bytes <= self.log.record_max(), "a transaction of {bytes} bytes is too long");
     }
@@ -185,8 +189,9 @@ impl Change<'_> {
                 state.frozen = Some(Arc::clone(&state.page));
             }
             state.dirty = Some(self.epoch);
-            self.tree.dirty.insert(node.id, Arc::clone(node));
-            self.core.count.dirty.fetch_add(1, Ordering::Relaxed);
+            if self.tree.dirty.insert(node.id, Arc::clone(node)).is_none() {
+                self.core.count.dirty.fetch_add(1, Ordering::Relaxed);
+            }
         }
         let page = Arc::make_mut(&mut state.page);
         page.set_lsn(self.lsn);
@@ -394,7 +399,7 @@ impl Core {
             }
             self.checkpoint()?;
         }
-        Err(crate::types::StoreError::NoSpace)
+        Err(StoreError::NoSpace)
     }
 
     /// Keeps dirty nodes within bounds.

@@ -69,6 +69,8 @@ pub(crate) struct Saving {
     pub(crate) move_mat_chunks: std::collections::BTreeSet<u64>,
     /// The same for directory pages.
     pub(crate) move_directories: bool,
+    /// The life in which each zone was last cleaned.
+    pub(crate) cleaned_once: HashMap<zone::ZoneId, zone::Life>,
     /// A zone was cleaned: the next checkpoint makes it free.
     pub(crate) cleaned: bool,
 }

@@ -96,6 +96,11 @@ pub(crate) struct Io {
     appended_known: u64,
     /// The newest checkpoint known durable.
     checkpoint: Address,
+    /// Log zones that filled before their time. They hold records beyond the cut of the checkpoint that
+    /// was being taken, so only the one after it replaces them.
+    outlived: Vec<Previous>,
+    /// An append or a flush has failed for good: nothing that was gathered since may be called durable.
+    broken: bool,
 }
 
 /// The writing side.
@@ -162,6 +167,8 @@ impl Log {
             appended: 0,
             appended_known: 0,
             checkpoint: Address::NONE,
+            outlived: Vec::new(),
+            broken: false,
         };
         Log {
             fs_id,
@@ -317,47 +324,59 @@ impl Log {
         if self.durable() >= lsn {
             return Ok(());
         }
+        self.leading(|io| {
+            if self.durable() >= lsn {
+                return Ok(());
+            }
+            self.append_gathered(io)?;
+            if cfg!(feature = "break-flush-on-sync") {
+                self.durable.store(io.appended, Ordering::Release);
+                return Ok(());
+            }
+            self.flush(io)
+        })
+    }
+
+    /// Does the leader's work under the commit lock. Once it has failed nobody leads any more: a later
+    /// flush that succeeds would call durable what the failed append has lost.
+    fn leading<T>(&self, lead: impl FnOnce(&mut Io) -> Result<T>) -> Result<T> {
         let mut io = self.io.lock();
-        if self.durable() >= lsn {
-            return Ok(());
+        if io.broken {
+            return Err(StoreError::Latched(Arc::from("the log has failed")));
         }
-        self.append_gathered(&mut io)?;
-        if cfg!(feature = "break-flush-on-sync") {
-            self.durable.store(io.appended, Ordering::Release);
-            return Ok(());
-        }
-        self.flush(&mut io)
+        let led = lead(&mut io);
+        io.broken = led.is_err();
+        led
     }
 
     /// Appends what has gathered, without a flush unless too much is unflushed.
     pub(crate) fn push(&self) -> Result<()> {
-        let mut io = self.io.lock();
-        self.append_gathered(&mut io)?;
-        if io.unflushed_bytes > self.unflushed_max() { self.flush(&mut io) } else { Ok(()) }
+        self.leading(|io| self.append_gathered(io))
     }
 
     /// A flush for its own sake: durable afterwards is all that was appended before.
     pub(crate) fn barrier(&self) -> Result<()> {
-        self.flush(&mut self.io.lock())
+        self.leading(|io| self.flush(io))
     }
 
     /// Makes the log say durably that everything up to `lsn` is durable (an empty batch, if need be).
     pub(crate) fn make_known(&self, lsn: Lsn) -> Result<bool> {
         self.sync(lsn)?;
-        let mut io = self.io.lock();
-        if self.known_durable() >= lsn {
-            return Ok(true);
-        }
-        self.append_gathered(&mut io)?;
-        if io.appended_known < lsn.0 {
-            let Some(admitted) = self.admit(0) else { return Ok(false) };
-            let (epoch, reserved) = (self.epoch(), admitted.blocks);
-            let first = io.appended + 1;
-            let mark = Batch { first, last: io.appended, epoch, reserved, ..Batch::default() };
-            self.append_journal(&mut io, mark)?;
-        }
-        self.flush(&mut io)?;
-        Ok(true)
+        self.leading(|io| {
+            if self.known_durable() >= lsn {
+                return Ok(true);
+            }
+            self.append_gathered(io)?;
+            if io.appended_known < lsn.0 {
+                let Some(admitted) = self.admit(0) else { return Ok(false) };
+                let (epoch, reserved) = (self.epoch(), admitted.blocks);
+                let first = io.appended + 1;
+                let mark = Batch { first, last: io.appended, epoch, reserved, ..Batch::default() };
+                self.append_journal(io, mark)?;
+            }
+            self.flush(io)?;
+            Ok(true)
+        })
     }
 
     fn append_gathered(&self, io: &mut Io) -> Result<()> {
@@ -371,17 +390,20 @@ impl Log {
                 }
             };
             self.append_journal(io, batch)?;
+            if io.unflushed_bytes > self.unflushed_max() {
+                self.flush(io)?;
+            }
         }
     }
 
     fn append_journal(&self, io: &mut Io, batch: Batch) -> Result<()> {
         let header = self.header(io, batch.count, batch.first, batch.last);
-        let reserved = batch.reserved;
-        io.appended = io.appended.max(batch.last);
+        let (reserved, last) = (batch.reserved, batch.last);
         self.append(
             io,
             Appended { kind: BatchKind::Journal, epoch: batch.epoch, header, body: batch.records },
         )?;
+        io.appended = io.appended.max(last);
         let mut state = self.state.lock();
         state.reserved -= reserved;
         state.room = io.room();
@@ -500,15 +522,18 @@ impl Log {
 
     fn begin_standby(&self) -> Result<Lease> {
         for zone in (0..LOG_ZONES_WITHIN).map(ZoneId) {
-            if !matches!(self.zones.usage(zone), Use::Free { .. }) {
+            if !self.zones.claim_free(zone) {
                 continue;
             }
-            self.zones.set_usage(zone, Use::Leased);
             match self.begin_log_zone(zone) {
                 Ok(lease) => return Ok(lease),
-                Err(error) => {
+                Err(StoreError::Device(error)) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
                     self.zones.set_usage(zone, Use::Bad);
+                }
+                Err(error) => {
+                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    return Err(error);
                 }
             }
         }
@@ -529,9 +554,8 @@ impl Log {
     fn fail_over(&self, io: &mut Io, error: &zone::DeviceError) -> Result<()> {
         tracing::warn!(%error, "the log zone failed; the log moves to the standby");
         let standby = self.begin_standby()?;
-        if let Some(failed) = io.lease.replace(standby) {
-            // It may hold the newest checkpoint: never used again in this mount, and never reset.
-            self.zones.set_usage(failed.zone(), Use::Bad);
+        if let Some(before) = io.lease.replace(standby) {
+            self.leave(io, before);
         }
         self.checkpoint_due.store(true, Ordering::Release);
         let again = std::mem::take(&mut io.unflushed);
@@ -541,6 +565,21 @@ impl Log {
         io.unflushed = again;
         self.state.lock().room = io.room();
         Ok(())
+    }
+
+    /// A log zone is left before a checkpoint replaces it. A full one waits for the checkpoint after the
+    /// next cut; a failed one gives its slot back and is never used again in this mount, and never reset.
+    fn leave(&self, io: &mut Io, before: Lease) {
+        let zone = before.zone();
+        if !before.has_failed() {
+            io.outlived.push(Previous { zone, lease: Some(before) });
+            return;
+        }
+        drop(before);
+        if let Err(error) = self.device.finish(zone) {
+            tracing::warn!(zone = zone.0, %error, "a failed log zone cannot be finished");
+        }
+        self.zones.set_usage(zone, Use::Bad);
     }
 
     // ---- checkpoints and seals ---------------------------------------------------------------
@@ -557,36 +596,41 @@ impl Log {
         (Lsn(state.next - 1), epoch)
     }
 
-    /// Before the cut: moves the journal to the standby when this zone would not take the record and
+    /// Before the cut: makes sure of room for a record of about `record_bytes`, and moves the journal to the standby when this zone would not take the record and
     /// leave room for the journal meanwhile. So all that is in the old zone is older than the cut.
     /// Returns where replay has to begin: nothing before it is newer than the cut.
-    pub(crate) fn prepare_checkpoint(&self) -> Result<Address> {
-        let mut io = self.io.lock();
-        if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
-            self.append_gathered(&mut io)?;
-            self.switch(&mut io)?;
-        }
-        Ok(io.end())
+    pub(crate) fn prepare_checkpoint(&self, record_bytes: usize) -> Result<Address> {
+        self.leading(|io| {
+            {
+                let mut state = self.state.lock();
+                state.kept = state.kept.max(kept_blocks(record_bytes, self.block_size()));
+            }
+            let outlived = std::mem::take(&mut io.outlived);
+            io.previous.extend(outlived);
+            if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
+                self.append_gathered(io)?;
+                self.switch(io)?;
+            }
+            Ok(io.end())
+        })
     }
 
     /// Appends the checkpoint record, flushes, and frees the log zones that it replaces.
     pub(crate) fn append_checkpoint(&self, cut: Lsn, body: Vec<u8>) -> Result<()> {
-        let mut io = self.io.lock();
-        let bytes = body.len();
-        let header = self.header(&io, 0, cut.0, cut.0);
-        let epoch = self.epoch();
-        let at = self.append(&mut io, Appended { kind: BatchKind::Checkpoint, epoch, header, body })?;
-        if !cfg!(feature = "break-checkpoint-flush-after") {
-            self.flush(&mut io)?;
-        }
-        io.checkpoint = at;
-        {
+        let previous = self.leading(|io| {
+            let bytes = body.len();
+            let header = self.header(io, 0, cut.0, cut.0);
+            let epoch = self.epoch();
+            let at = self.append(io, Appended { kind: BatchKind::Checkpoint, epoch, header, body })?;
+            if !cfg!(feature = "break-checkpoint-flush-after") {
+                self.flush(io)?;
+            }
+            io.checkpoint = at;
             let mut state = self.state.lock();
             state.room = io.room();
             state.kept = kept_blocks(bytes, self.block_size());
-        }
-        let previous = std::mem::take(&mut io.previous);
-        drop(io);
+            Ok(std::mem::take(&mut io.previous))
+        })?;
         previous.into_iter().for_each(|previous| self.retire(previous));
         Ok(())
     }
@@ -607,19 +651,18 @@ impl Log {
 
     /// Ends a recovery: what earlier epochs wrote beyond `last` never counts again.
     pub(crate) fn seal(&self, last: Lsn) -> Result<()> {
-        let mut io = self.io.lock();
-        let (epoch, next) = {
-            let state = self.state.lock();
-            (state.epoch, state.next)
-        };
-        let seal = Seal { last: U64::new(last.0), next: U64::new(next) };
-        let header = self.header(&io, 0, next, next - 1);
-        self.append(
-            &mut io,
-            Appended { kind: BatchKind::Seal, epoch, header, body: seal.as_bytes().to_vec() },
-        )?;
-        self.state.lock().room = io.room();
-        if cfg!(feature = "break-seal-flush") { Ok(()) } else { self.flush(&mut io) }
+        self.leading(|io| {
+            let (epoch, next) = {
+                let state = self.state.lock();
+                (state.epoch, state.next)
+            };
+            let seal = Seal { last: U64::new(last.0), next: U64::new(next) };
+            let header = self.header(io, 0, next, next - 1);
+            let body = seal.as_bytes().to_vec();
+            self.append(io, Appended { kind: BatchKind::Seal, epoch, header, body })?;
+            self.state.lock().room = io.room();
+            if cfg!(feature = "break-seal-flush") { Ok(()) } else { self.flush(io) }
+        })
     }
 
     fn block_size(&self) -> u32 {

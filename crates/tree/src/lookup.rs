@@ -27,7 +27,12 @@ pub(crate) struct Pins {
 }
 
 /// A node that must be read before the walk can go on.
-pub(crate) struct Miss(pub(crate) NodeId);
+pub(crate) enum Miss {
+    /// It is not in memory.
+    Absent(NodeId),
+    /// It is not of the level or group that the way to it promised.
+    Misplaced(NodeId),
+}
 
 /// A way from the root to a leaf: each node, and the entry through which the next was reached.
 pub(crate) type Path = Vec<(Arc<Node>, usize)>;
@@ -45,15 +50,21 @@ impl Core {
     pub(crate) fn path(&self, group: Group, key: &[u8]) -> std::result::Result<Path, Miss> {
         let mut path = Path::new();
         let mut id = self.root(group);
+        let mut level = None;
         loop {
-            let node = self.cache.get(id).ok_or(Miss(id))?;
+            let node = self.cache.get(id).ok_or(Miss::Absent(id))?;
             let page = node.page();
+            // Levels fall by one on the way down, so that no walk goes round in circles.
+            if page.group() != group || level.is_some_and(|level| page.level() != level) {
+                return Err(Miss::Misplaced(id));
+            }
             if page.level() == 0 {
                 path.push((node, 0));
                 return Ok(path);
             }
             let branch = page.branch(key);
             id = page.child(branch);
+            level = Some(page.level() - 1);
             path.push((node, branch));
         }
     }
@@ -77,7 +88,11 @@ impl Core {
     ///
     /// While writers run, a node may be freed between the walk that named it and here; the next walk
     /// does not come upon it again. One that is named over and over and lies nowhere is damage.
-    pub(crate) fn pin(&self, pins: &mut Pins, Miss(id): Miss) -> Result<()> {
+    pub(crate) fn pin(&self, pins: &mut Pins, miss: Miss) -> Result<()> {
+        let id = match miss {
+            Miss::Absent(id) => id,
+            Miss::Misplaced(id) => return self.damaged(format!("node {} is not where the trees say", id.0)),
+        };
         match self.load(id)? {
             Some(node) => pins.nodes.push(node),
             None => pins.vain += 1,
@@ -160,15 +175,19 @@ impl Core {
         let Some((node, branch)) = path.iter().rev().skip(1).find(|(_, branch)| *branch > 0) else {
             return Ok(None);
         };
-        let mut id = node.page().child(branch - 1);
+        let mut above = node.page();
+        let mut id = above.child(branch - 1);
         loop {
-            let page = self.cache.get(id).ok_or(Miss(id))?.page();
-            let last = page.count().checked_sub(1);
-            match (page.level(), last) {
-                (0, last) => return Ok(last.map(|index| entry(&page, index))),
-                (_, Some(index)) => id = page.child(index),
-                (_, None) => return Ok(None),
+            let page = self.cache.get(id).ok_or(Miss::Absent(id))?.page();
+            if page.level() + 1 != above.level() {
+                return Err(Miss::Misplaced(id));
             }
+            let Some(last) = page.count().checked_sub(1) else { return Ok(None) };
+            if page.level() == 0 {
+                return Ok(Some(entry(&page, last)));
+            }
+            id = page.child(last);
+            above = page;
         }
     }
 

@@ -74,7 +74,10 @@ impl Page {
         }
         let sorted = (1..page.count()).all(|index| page.key(index - 1) < page.key(index));
         let fits = page.used <= page.bytes.len() - PAGE_HEADER;
-        let first = page.level() == 0 || (page.count() > 0 && page.key(0).is_empty());
+        let first = match page.level() {
+            0 => page.count() == 0 || !page.key(0).is_empty(),
+            _ => page.count() > 0 && page.key(0).is_empty(),
+        };
         (sorted && fits && first).then_some(page)
     }
 

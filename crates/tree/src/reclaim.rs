@@ -68,25 +68,38 @@ impl Core {
             let Some((zone, empty)) = self.zones.take_free(|_, _| true) else { return Ok(None) };
             match self.begin_zone(zone, empty, role) {
                 Ok(lease) => {
-                    let mut tx = Tx { ops: Vec::new(), draw: Draw::Reserve };
-                    tx.ops.push(Op::ZoneOpened { zone, life: lease.life(), role });
-                    self.commit(tx)?;
-                    return Ok(Some(lease));
+                    self.zones.set_capacity(zone, lease.capacity());
+                    return self.announce(lease).map(Some);
                 }
                 Err(error @ DeviceError::TooManyOpen { .. }) => {
                     self.zones.set_usage(zone, Use::Free { empty });
                     return Err(error.into());
                 }
-                Err(error @ (DeviceError::PowerLost | DeviceError::HostFull { .. })) => {
-                    self.zones.set_usage(zone, Use::Free { empty: false });
-                    return Err(error.into());
-                }
-                Err(error) => {
+                Err(error) if error.ends_zone() => {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
                     self.zones.set_usage(zone, Use::Bad);
                 }
+                Err(error) => {
+                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    return Err(error.into());
+                }
             }
         }
+    }
+
+    /// Journals that a zone has begun a life.
+    fn announce(&self, lease: Lease) -> Result<Lease> {
+        let (zone, role) = (lease.zone(), lease.role());
+        let mut tx = Tx { ops: Vec::new(), draw: Draw::Reserve };
+        tx.ops.push(Op::ZoneOpened { zone, life: lease.life(), role });
+        if let Err(error) = self.commit(tx) {
+            if let Err(error) = lease.finish() {
+                tracing::warn!(zone = zone.0, %error, "a zone cannot be finished");
+            }
+            self.zones.set_usage(zone, Use::Free { empty: false });
+            return Err(error);
+        }
+        Ok(lease)
     }
 
     /// Goes on with a partly written data zone after a mount.
@@ -135,7 +148,7 @@ impl Core {
     }
 
     /// Resets a zone that nobody can enter any more; one that cannot be reset is never used again.
-    fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
+    pub(crate) fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
         match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
             Ok(info) => {
                 self.zones.freed(zone, info);
@@ -152,7 +165,7 @@ impl Core {
 
     /// Resets metadata zones that the newest checkpoint does not name. Under the checkpoint lock.
     pub(crate) fn free_dead_metadata(&self) -> Result<()> {
-        for zone in self.zones.dead_metadata() {
+        for zone in self.zones.claim_dead_metadata() {
             self.reset_claimed(zone)?;
         }
         Ok(())
@@ -188,39 +201,30 @@ impl Core {
 
     /// Whether metadata zones hold so much that is dead that cleaning is worth it.
     pub(crate) fn cleaning_is_worth_it(&self) -> bool {
-        let zones = self.metadata_zones();
-        let garbage: u64 = zones.iter().map(|(_, live, capacity)| u64::from(capacity - live)).sum();
-        let live: u64 = zones.iter().map(|&(_, live, _)| u64::from(live)).sum();
+        let zones = self.zones.closed_metadata();
+        let garbage: u64 = zones.iter().map(|(_, _, live, capacity)| u64::from(capacity - live)).sum();
+        let live: u64 = zones.iter().map(|&(_, _, live, _)| u64::from(live)).sum();
         let zone = u64::from(self.device.geometry().zone_blocks);
         garbage > (2 * zone).max(live / 2)
-    }
-
-    /// Closed metadata zones with their live blocks (of running epochs too) and capacity.
-    fn metadata_zones(&self) -> Vec<(ZoneId, Blocks, Blocks)> {
-        let page_blocks = self.zones.page_blocks();
-        let closed = self.zones.in_role(Role::Metadata).into_iter();
-        let closed = closed.filter(|&zone| self.zones.usage(zone) == Use::Closed);
-        let measured = closed.map(|zone| {
-            let capacity = self.zones.info(zone).capacity;
-            let live = self.zones.entry(zone).live + self.zones.pages(zone) * page_blocks;
-            (zone, live.min(capacity), capacity)
-        });
-        measured.collect()
     }
 
     /// Moves what lives out of the metadata zone with the least of it; the next checkpoint frees it.
     /// False when nothing would be gained.
     pub(crate) fn clean(&self, saving: &mut Saving, urgent: bool) -> Result<bool> {
-        let victims = self.metadata_zones();
-        let Some(&(zone, live, capacity)) = victims.iter().min_by_key(|&&(zone, live, _)| (live, zone))
+        self.writable()?;
+        let mut victims = self.zones.closed_metadata();
+        // A zone that was cleaned in this life and is still here holds something that cannot be moved.
+        victims.retain(|(zone, life, ..)| saving.cleaned_once.get(zone) != Some(life));
+        let Some(&(zone, life, live, capacity)) =
+            victims.iter().min_by_key(|&&(zone, _, live, _)| (live, zone))
         else {
             return Ok(false);
         };
-        let gains =
-            capacity - live >= if urgent { capacity / 8 } else { capacity / 4 }.max(self.zones.page_blocks());
-        if !gains {
+        let worth = if urgent { capacity / 8 } else { capacity / 4 };
+        if capacity - live < worth.max(self.zones.page_blocks()) {
             return Ok(false);
         }
+        saving.cleaned_once.insert(zone, life);
         let cleaned = self.clean_zone(saving, zone);
         self.latching("cleaning metadata failed", cleaned)?;
         saving.cleaned = true;

@@ -358,6 +358,7 @@ pub(crate) fn assemble(
         zit_directories: Vec::new(),
         move_mat_chunks: std::collections::BTreeSet::new(),
         move_directories: false,
+        cleaned_once: std::collections::HashMap::new(),
         cleaned: false,
     };
     Arc::new(Core {
@@ -489,7 +490,7 @@ impl Core {
             if gap || (lsn.0 > known && !self.is_there(&ops, replay)?) {
                 break;
             }
-            if !self.zones.accepts(&ops) {
+            if !self.zones.accepts(&ops) || !self.sizes_are_right(&ops) {
                 return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
             }
             self.replay(&ops, lsn, epoch)?;
@@ -598,10 +599,9 @@ impl Core {
             }
             // Its life goes on from what its header shows.
             let life = crate::reclaim::next_life(&*self.device, self.info.fs_id, &self.zones, zone)?;
-            self.device.reset(zone)?;
-            let info = self.device.report_zone(zone)?;
-            self.zones.freed(zone, info);
-            self.zones.set_life(zone, life);
+            if self.reset_claimed(zone)? {
+                self.zones.set_life(zone, life);
+            }
         }
         Ok(())
     }
@@ -620,8 +620,8 @@ impl Core {
             if saving.lease.is_none() && aligned && self.shows(zone, life, Role::Metadata) {
                 saving.lease = Some(self.leases.resume(zone, life, Role::Metadata)?);
                 self.zones.set_usage(zone, Use::Leased);
-            } else {
-                self.device.finish(zone)?;
+            } else if let Err(error) = self.device.finish(zone) {
+                tracing::warn!(zone = zone.0, %error, "a metadata zone cannot be finished");
             }
         }
         Ok(())

@@ -54,6 +54,8 @@ struct State {
     free: BTreeSet<ZoneId>,
     /// Closed data zones by live blocks.
     closed: BTreeSet<(Blocks, ZoneId)>,
+    /// Zones with the role metadata.
+    metadata: BTreeSet<ZoneId>,
     /// Entries as they were at the cut, where they have changed since.
     frozen: Option<HashMap<ZoneId, ZoneEntry>>,
     /// ZIT chunks that differ from those on the device.
@@ -94,6 +96,15 @@ impl State {
         self.changed_chunks.insert(u64::from(zone.0) / per_chunk);
     }
 
+    /// Keeps the set of metadata zones after a role has changed.
+    fn set_metadata(&mut self, zone: ZoneId) {
+        if self.entries[zone.0 as usize].role == Role::Metadata {
+            self.metadata.insert(zone);
+        } else {
+            self.metadata.remove(&zone);
+        }
+    }
+
     /// Whether a change belongs to the life that the zone has; if not, it belongs to one that has ended
     /// (the checkpoint that replay began with had reset the zone already).
     fn is_of(&self, zone: ZoneId, life: Life) -> bool {
@@ -106,12 +117,15 @@ impl State {
 
     fn set_live(&mut self, zone: ZoneId, change: i64, per_chunk: u64) {
         let victim = self.is_victim(zone);
-        let capacity = self.run[zone.0 as usize].info.capacity;
         let entry = self.touch(zone, per_chunk);
         let before = entry.live;
         let after = i64::from(before) + change;
         assert!(after >= 0, "zone {}: {before} live blocks cannot change by {change}", zone.0);
-        assert!(after <= i64::from(capacity), "zone {}: more live blocks than it holds", zone.0);
+        assert!(
+            after <= i64::from(Address::BLOCKS_MAX),
+            "zone {}: more live blocks than a zone holds",
+            zone.0
+        );
         entry.live = after as Blocks;
         if victim {
             self.closed.remove(&(before, zone));
@@ -142,6 +156,7 @@ impl ZoneTable {
             run: run.collect(),
             free: BTreeSet::new(),
             closed: BTreeSet::new(),
+            metadata: BTreeSet::new(),
             frozen: None,
             changed_chunks: BTreeSet::new(),
             late: None,
@@ -179,6 +194,22 @@ impl ZoneTable {
     }
 
     // ---- what zones are used for -------------------------------------------------------------
+
+    /// Takes one free zone by its number; false when it is not free.
+    pub(crate) fn claim_free(&self, zone: ZoneId) -> bool {
+        let mut state = self.state.lock();
+        let free = matches!(state.run[zone.0 as usize].usage, Use::Free { .. });
+        if free {
+            state.free.remove(&zone);
+            state.run[zone.0 as usize].usage = Use::Leased;
+        }
+        free
+    }
+
+    /// The capacity may have changed when the zone was reset.
+    pub(crate) fn set_capacity(&self, zone: ZoneId, capacity: Blocks) {
+        self.state.lock().run[zone.0 as usize].info.capacity = capacity;
+    }
 
     /// Gives a zone its use after recovery, or when its use ends.
     pub(crate) fn set_usage(&self, zone: ZoneId, usage: Use) {
@@ -239,10 +270,12 @@ impl ZoneTable {
     pub(crate) fn opened_for_store(&self, zone: ZoneId, life: Life, role: Role, capacity: Blocks) {
         let mut state = self.state.lock();
         state.run[zone.0 as usize].info.capacity = capacity;
+        assert_eq!(state.entries[zone.0 as usize].live, 0, "nothing lives in a zone that is opened");
+        // At the cut something may have lived there; it has died and the zone was reset since.
         state.change_both(zone, self.per_chunk, |entry| {
-            assert_eq!(entry.live, 0, "nothing lives in a zone that is opened");
             *entry = ZoneEntry { life, role, live: 0, user: [0; 16] };
         });
+        state.set_metadata(zone);
     }
 
     /// A zone has nothing left that counts and has been reset.
@@ -252,6 +285,7 @@ impl ZoneTable {
         assert_eq!(entry.live, 0, "zone {} is not dead", zone.0);
         entry.role = Role::Free;
         entry.user = [0; 16];
+        state.set_metadata(zone);
         state.run[zone.0 as usize].info = info;
         drop(state);
         self.set_usage(zone, Use::Free { empty: true });
@@ -264,7 +298,7 @@ impl ZoneTable {
     pub(crate) fn apply(&self, ops: &[Op], lsn: Lsn) {
         for op in ops {
             match op {
-                Op::ZoneOpened { zone, life, role } => self.apply_opened(*zone, *life, *role),
+                Op::ZoneOpened { zone, life, role } => self.apply_opened(*zone, *life, *role, lsn),
                 Op::ZoneLive { zone, life, change } => {
                     let mut state = self.state.lock();
                     if state.is_of(*zone, *life) {
@@ -287,13 +321,15 @@ impl ZoneTable {
     pub(crate) fn fill_lives(&self, ops: &mut [Op]) {
         let state = self.state.lock();
         for op in ops {
-            if let Op::ZoneLive { zone, life, .. } | Op::ZoneUser { zone, life, .. } = op {
-                *life = state.entries[zone.0 as usize].life;
+            if let Op::ZoneLive { zone, life, .. } | Op::ZoneUser { zone, life, .. } = op
+                && let Some(entry) = state.entries.get(zone.0 as usize)
+            {
+                *life = entry.life;
             }
         }
     }
 
-    fn apply_opened(&self, zone: ZoneId, life: Life, role: Role) {
+    fn apply_opened(&self, zone: ZoneId, life: Life, role: Role, lsn: Lsn) {
         let mut state = self.state.lock();
         if state.entries[zone.0 as usize].life >= life {
             return;
@@ -301,6 +337,9 @@ impl ZoneTable {
         let entry = state.touch(zone, self.per_chunk);
         assert_eq!(entry.live, 0, "nothing lives in zone {} when it is opened", zone.0);
         *entry = ZoneEntry { life, role, live: 0, user: [0; 16] };
+        // Even if nothing is ever put there: a replay looks for its header until the record is known
+        // to be durable.
+        state.run[zone.0 as usize].changed = lsn;
     }
 
     /// Whether all zones that these writes name exist, and live counts stay in bounds: asked of records
@@ -325,8 +364,8 @@ impl ZoneTable {
                 _ => {}
             }
         }
-        let capacity = |zone: &ZoneId| i64::from(state.run[zone.0 as usize].info.capacity);
-        seen.iter().all(|(zone, &(_, count))| (0..=capacity(zone)).contains(&count))
+        // The capacity may have been another in the life that the record speaks of.
+        seen.values().all(|&(_, count)| (0..=i64::from(Address::BLOCKS_MAX)).contains(&count))
     }
 
     // ---- what keeps a zone from being reset --------------------------------------------------
@@ -406,18 +445,27 @@ impl ZoneTable {
         true
     }
 
-    /// Closed metadata zones that nothing names and nobody reads.
-    pub(crate) fn dead_metadata(&self) -> Vec<ZoneId> {
-        let state = self.state.lock();
-        let dead = |&(entry, run): &(&ZoneEntry, &Run)| {
-            entry.role == Role::Metadata
-                && run.usage == Use::Closed
-                && entry.live == 0
-                && run.pages == 0
-                && run.readers == 0
+    /// Takes closed metadata zones that nothing names and nobody reads, to be reset.
+    pub(crate) fn claim_dead_metadata(&self) -> Vec<ZoneId> {
+        let mut state = self.state.lock();
+        let dead = |zone: &ZoneId| {
+            let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
+            run.usage == Use::Closed && entry.live == 0 && run.pages == 0 && run.readers == 0
         };
-        let zones = state.entries.iter().zip(&state.run).enumerate();
-        zones.filter(|(_, zone)| dead(zone)).map(|(index, _)| ZoneId(index as u32)).collect()
+        let dead: Vec<ZoneId> = state.metadata.iter().copied().filter(dead).collect();
+        dead.iter().for_each(|zone| state.run[zone.0 as usize].usage = Use::Resetting);
+        dead
+    }
+
+    /// Closed metadata zones with their live blocks, those of running epochs too, and their capacity.
+    pub(crate) fn closed_metadata(&self) -> Vec<(ZoneId, Life, Blocks, Blocks)> {
+        let state = self.state.lock();
+        let measured = |&zone: &ZoneId| {
+            let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
+            let live = (entry.live + run.pages * self.page_blocks).min(run.info.capacity);
+            (run.usage == Use::Closed).then_some((zone, entry.life, live, run.info.capacity))
+        };
+        state.metadata.iter().filter_map(measured).collect()
     }
 
     pub(crate) fn in_role(&self, role: Role) -> Vec<ZoneId> {
@@ -481,7 +529,9 @@ impl ZoneTable {
 
     /// An entry as a chunk has it.
     pub(crate) fn load(&self, zone: ZoneId, entry: ZoneEntry) {
-        self.state.lock().entries[zone.0 as usize] = entry;
+        let mut state = self.state.lock();
+        state.entries[zone.0 as usize] = entry;
+        state.set_metadata(zone);
     }
 
     /// All chunks are new.
@@ -497,6 +547,7 @@ impl ZoneTable {
         let entry = state.touch(zone, self.per_chunk);
         assert_eq!(entry.live, 0, "zone {} is not dead", zone.0);
         (entry.role, entry.user) = (Role::Free, [0; 16]);
+        state.set_metadata(zone);
     }
 
     /// The life that the header of a zone left behind by a crash has shown is over.
@@ -508,6 +559,7 @@ impl ZoneTable {
     pub(crate) fn patch(&self, zone: ZoneId, entry: ZoneEntry) {
         let mut state = self.state.lock();
         state.entries[zone.0 as usize] = entry;
+        state.set_metadata(zone);
         state.changed_chunks.insert(u64::from(zone.0) / self.per_chunk);
     }
 }
