@@ -1,7 +1,8 @@
 //! The table of open files and directories.
 //!
 //! The kernel names an open file by a number that we choose: `slot * SHARDS + shard`. All handles of
-//! one inode are in one shard, so the shard also knows how many of them may write.
+//! one inode are in one shard, so the shard also knows how many of them may write, and whether bytes that
+//! the kernel had taken from a program found no space here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,8 +26,27 @@ struct Shard<T> {
     slots: Vec<Option<Open<T>>>,
     /// Indexes of the slots that are `None`.
     free: Vec<usize>,
-    /// How many open handles of an inode may write; absent when none.
-    writers: HashMap<InodeNo, u32>,
+    /// Inodes with open handles that may write.
+    writers: HashMap<InodeNo, Writers>,
+}
+
+#[derive(Default)]
+struct Writers {
+    /// How many handles; at least one.
+    count: u32,
+    shortage: Shortage,
+}
+
+/// What became of bytes that the kernel wrote back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// They found space.
+    #[default]
+    None,
+    /// Some did not, and no program has been told.
+    Untold,
+    /// Some did not, and a program has been told.
+    Told,
 }
 
 struct Open<T> {
@@ -51,7 +71,7 @@ impl<T> Handles<T> {
         });
         shard.slots[slot] = Some(open);
         if writes {
-            *shard.writers.entry(inode).or_default() += 1;
+            shard.writers.entry(inode).or_default().count += 1;
         }
         HandleNo(slot as u64 * SHARDS + number)
     }
@@ -77,6 +97,19 @@ impl<T> Handles<T> {
         self.shard(inode.0 % SHARDS).read().writers.contains_key(&inode)
     }
 
+    /// What became of the bytes of this inode.
+    pub(crate) fn shortage(&self, inode: InodeNo) -> Shortage {
+        let shard = self.shard(inode.0 % SHARDS).read();
+        shard.writers.get(&inode).map_or(Shortage::None, |writers| writers.shortage)
+    }
+
+    /// Notes what became of them, for as long as somebody may write.
+    pub(crate) fn note_shortage(&self, inode: InodeNo, shortage: Shortage) {
+        if let Some(writers) = self.shard(inode.0 % SHARDS).write().writers.get_mut(&inode) {
+            writers.shortage = shortage;
+        }
+    }
+
     fn shard(&self, number: u64) -> &RwLock<Shard<T>> {
         &self.shards[number as usize]
     }
@@ -84,9 +117,10 @@ impl<T> Handles<T> {
 
 impl<T> Shard<T> {
     fn forget_writer(&mut self, inode: InodeNo) {
-        let count = self.writers.get_mut(&inode).expect("each open writer was counted when it was inserted");
-        *count -= 1;
-        if *count == 0 {
+        let writers =
+            self.writers.get_mut(&inode).expect("each open writer was counted when it was inserted");
+        writers.count -= 1;
+        if writers.count == 0 {
             self.writers.remove(&inode);
         }
     }

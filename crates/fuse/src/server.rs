@@ -8,15 +8,25 @@
 //! does, by who changes the owner, truncates, or has opened the file. What is left for here are
 //! writes that say so, because whoever writes need not be who opened.
 
+//! **Full volumes.** The kernel takes bytes into its cache without asking whether there is space for them.
+//! When some found none, `fsync` and `close` say so by the kernel's doing, but a program that only
+//! writes would never learn it and write for ever. So the next write is refused, and all others until
+//! there is space again: the kernel asks for attributes before it takes a write, if it has been
+//! told to forget those it has, and it asks through the file that is being written, which `stat` does
+//! not ([`Server::attributes_for_write`]).
+
 use std::sync::Arc;
 
 use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
 
-use crate::handles::{HandleNo, Handles};
+use crate::handles::{HandleNo, Handles, Shortage};
 use crate::translate;
 
 /// How many directory entries are read before their attributes are.
 const DIRECTORY_BATCH: usize = 128;
+
+/// The least space with which writes are taken again after some found none.
+const RELIEF_BYTES: u64 = 1 << 20;
 
 /// One mounted volume as the kernel sees it.
 pub(crate) struct Server {
@@ -82,7 +92,8 @@ impl Server {
         self.fs.read(&*self.handle(handle)?, offset, into)
     }
 
-    /// Writes; `drops_set_id` when whoever wrote may not keep these bits.
+    /// Writes what a program writes past the cache, or less where space runs out on the way;
+    /// `drops_set_id` when whoever writes may not keep these bits.
     pub(crate) fn write(
         &self,
         handle: HandleNo,
@@ -95,6 +106,50 @@ impl Server {
             self.drop_set_id(handle.inode())?;
         }
         self.fs.write(&handle, offset, data)
+    }
+
+    /// Takes bytes that the kernel had in its cache: all of them, because the kernel does not look at how
+    /// many were taken.
+    pub(crate) fn write_back(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
+        let handle = self.handle(handle)?;
+        let mut done = 0;
+        while done < data.len() {
+            match self.fs.write(&handle, offset + done as u64, &data[done..]) {
+                Ok(count) => done += count,
+                Err(error) => {
+                    if error == FsError::NoSpace {
+                        self.handles.note_shortage(handle.inode(), Shortage::Untold);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Whether the kernel has to ask before each write to this file.
+    pub(crate) fn is_short(&self, inode: InodeNo) -> bool {
+        self.handles.shortage(inode) != Shortage::None
+    }
+
+    /// What the kernel asks before it takes a write: refused while there is no space, and at least once
+    /// for each time that there was none.
+    pub(crate) fn attributes_for_write(&self, inode: InodeNo) -> Result<Attributes> {
+        match self.handles.shortage(inode) {
+            Shortage::None => {}
+            Shortage::Untold => {
+                self.handles.note_shortage(inode, Shortage::Told);
+                return Err(FsError::NoSpace);
+            }
+            Shortage::Told => {
+                let space = self.fs.statfs()?;
+                if space.available * u64::from(space.block_size) < RELIEF_BYTES {
+                    return Err(FsError::NoSpace);
+                }
+                self.handles.note_shortage(inode, Shortage::None);
+            }
+        }
+        self.fs.attributes(inode)
     }
 
     pub(crate) fn fsync(&self, handle: HandleNo, data_only: bool) -> Result<()> {

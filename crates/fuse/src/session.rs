@@ -13,7 +13,7 @@ use fuser::{Config, Session, SessionACL};
 
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::server::Server;
-use crate::transport::{Seek, Transport};
+use crate::transport::{Errand, Transport};
 
 /// Threads that answer requests. More than processors, because one that waits for the device or a flush
 /// answers nobody else, and flushes are shared only among those that wait at the same time.
@@ -27,7 +27,7 @@ const READ_AHEAD_KIB: &str = "1024";
 pub struct Mounted {
     session: Session<Transport>,
     server: Arc<Server>,
-    seeks: Receiver<Seek>,
+    errands: Receiver<Errand>,
     entry: Option<MountEntry>,
 }
 
@@ -38,7 +38,7 @@ impl Mounted {
         let device = mount::attach(directory, options)?;
         let entry = mount::entry_at(directory).ok().flatten();
         let server = Arc::new(Server::new(fs));
-        let (sender, seeks) = mpsc::channel();
+        let (sender, errands) = mpsc::channel();
         let transport = Transport::new(Arc::clone(&server), sender);
         // Whom the kernel lets in is the kernel's decision: its own requests come as root.
         let shaken = Session::from_fd(transport, device, SessionACL::All, config());
@@ -46,7 +46,7 @@ impl Mounted {
             detach_leftover(entry.as_ref());
             MountError::Handshake(error)
         })?;
-        let mounted = Mounted { session, server, seeks, entry };
+        let mounted = Mounted { session, server, errands, entry };
         mounted.set_read_ahead();
         Ok(mounted)
     }
@@ -58,16 +58,16 @@ impl Mounted {
 
     /// Answers requests until the volume is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
-        let Mounted { session, server, seeks, entry } = self;
+        let Mounted { session, server, errands, entry } = self;
         let notifier = session.notifier();
-        let seeker = rt::thread::spawn("polder-seek", move || {
-            for seek in seeks {
-                seek.answer(&server, &notifier);
+        let runner = rt::thread::spawn("polder-errands", move || {
+            for errand in errands {
+                errand.run(&server, &notifier);
             }
         })?;
         let ended = session.run();
         detach_leftover(entry.as_ref());
-        seeker.join().map_err(|_| io::Error::other("the thread that seeks panicked"))?;
+        runner.join().map_err(|_| io::Error::other("the thread that runs errands panicked"))?;
         ended
     }
 

@@ -3,7 +3,7 @@
 //! Every operation is answered on the thread that received it, except `SEEK_DATA` and `SEEK_HOLE` on a
 //! file that somebody writes: the kernel does not write dirty pages back before it asks, so the
 //! answer must wait until it has, and it can only when threads are free to take the writes.
-//! Such seeks go to a thread of their own ([`Seek::answer`]).
+//! Such seeks go to a thread of their own, as does what the kernel is to be told ([`Errand`]).
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -62,12 +62,40 @@ thread_local! {
 /// Implements what `fuser` calls.
 pub(crate) struct Transport {
     server: Arc<Server>,
-    seeks: Sender<Seek>,
+    errands: Sender<Errand>,
 }
 
 impl Transport {
-    pub(crate) fn new(server: Arc<Server>, seeks: Sender<Seek>) -> Self {
-        Transport { server, seeks }
+    pub(crate) fn new(server: Arc<Server>, errands: Sender<Errand>) -> Self {
+        Transport { server, errands }
+    }
+
+    /// Makes the kernel ask for the attributes of a file before it takes the next write to it.
+    fn forget_attributes(&self, inode: INodeNo) {
+        // Nobody is there any more when the session has ended, and then nobody writes.
+        let _ = self.errands.send(Errand::ForgetAttributes(inode));
+    }
+}
+
+/// What must not be done by a thread that answers requests, because it may have to wait for one.
+pub(crate) enum Errand {
+    /// Answers a seek.
+    Seek(Seek),
+    /// Tells the kernel that the attributes it remembers are no longer valid.
+    ForgetAttributes(INodeNo),
+}
+
+impl Errand {
+    pub(crate) fn run(self, server: &Server, notifier: &Notifier) {
+        match self {
+            Errand::Seek(seek) => seek.answer(server, notifier),
+            Errand::ForgetAttributes(inode) => {
+                // A negative offset leaves the pages alone.
+                if let Err(error) = notifier.inval_inode(inode, -1, 0) {
+                    tracing::debug!("the kernel keeps the attributes of inode {}: {error}", inode.0);
+                }
+            }
+        }
     }
 }
 
@@ -82,7 +110,7 @@ pub(crate) struct Seek {
 
 impl Seek {
     /// Makes the kernel write back what it holds of the file, then answers.
-    pub(crate) fn answer(self, server: &Server, notifier: &Notifier) {
+    fn answer(self, server: &Server, notifier: &Notifier) {
         match notifier.inval_inode(self.inode, 0, 0) {
             Ok(()) => reply_seek(server, self.handle, self.offset, self.whence, self.reply),
             Err(error) => self.reply.error(Errno::from(error)),
@@ -110,8 +138,14 @@ impl Filesystem for Transport {
         }
     }
 
-    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        reply_attributes(reply, self.server.fs().attributes(ours(inode)));
+    fn getattr(&self, _request: &Request, inode: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        match handle {
+            Some(_) => reply_attributes(reply, self.server.attributes_for_write(ours(inode))),
+            None => reply_attributes(reply, self.server.fs().attributes(ours(inode))),
+        }
+        if self.server.is_short(ours(inode)) {
+            self.forget_attributes(inode);
+        }
     }
 
     fn setattr(
@@ -281,7 +315,7 @@ impl Filesystem for Transport {
     fn write(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -290,10 +324,19 @@ impl Filesystem for Transport {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let drops_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.server.write(HandleNo(handle.0), offset, data, drops_set_id) {
+        let handle = HandleNo(handle.0);
+        let written = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.server.write_back(handle, offset, data)
+        } else {
+            let drops_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+            self.server.write(handle, offset, data, drops_set_id)
+        };
+        match written {
             Ok(count) => reply.written(short(count as u64)),
             Err(error) => reply.error(errno(&error)),
+        }
+        if self.server.is_short(ours(inode)) {
+            self.forget_attributes(inode);
         }
     }
 
@@ -480,9 +523,8 @@ impl Filesystem for Transport {
         if !self.server.may_be_dirty(ours(inode)) {
             return reply_seek(&self.server, handle, offset, whence, reply);
         }
-        if let Err(unsent) = self.seeks.send(Seek { inode, handle, offset, whence, reply }) {
-            unsent.0.reply.error(Errno::EIO);
-        }
+        // A seek that cannot be sent is dropped, and `fuser` answers what is dropped with an error.
+        let _ = self.errands.send(Errand::Seek(Seek { inode, handle, offset, whence, reply }));
     }
 
     fn copy_file_range(

@@ -254,6 +254,44 @@ fn the_size_of_the_volume_is_told() {
     bench.check();
 }
 
+#[test]
+fn a_full_volume_refuses_writes_and_recovers() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let chunk = vec![4; 1 << 20];
+    let fill = |name: &str| {
+        let path = mounted.path(name);
+        let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+        let mut written = 0_u64;
+        loop {
+            match file.write_all(&chunk) {
+                Ok(()) => written += 1,
+                Err(error) => break (file, error),
+            }
+            assert!(written < 10_000, "the kernel takes writes for ever");
+        }
+    };
+    let (mut file, error) = fill("big");
+    assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    let synced = file.sync_all().unwrap_err();
+    assert_eq!(synced.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    assert!(file.metadata().is_ok(), "attributes can be had all the same");
+    file.seek(SeekFrom::End(0)).unwrap();
+    assert_eq!(file.read(&mut [0; 10]).unwrap(), 0, "reading at the end goes on");
+    assert!(file.write_all(&chunk).is_err());
+    drop(file);
+    fs::remove_file(mounted.path("big")).unwrap();
+    let contents: Vec<u8> = (0..40_u32 << 20).map(|at| (at / 977) as u8).collect();
+    let mut file = File::create_new(mounted.path("next")).unwrap();
+    file.write_all(&contents).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let mounted = remounted(mounted);
+    assert!(fs::read(mounted.path("next")).unwrap() == contents);
+    mounted.umount();
+    bench.check();
+}
+
 /// Takes the mount down and up again, so that nothing is left in the kernel's cache.
 fn remounted(mounted: crate::Mounted<'_>) -> crate::Mounted<'_> {
     let bench = mounted.bench;

@@ -48,3 +48,20 @@ fn what_is_in_use_outlives_its_removal() {
     assert_eq!(Arc::strong_count(&held), 1);
     assert_eq!(*held, "open");
 }
+
+#[test]
+fn a_shortage_is_known_while_somebody_writes() {
+    let handles = Handles::new();
+    let inode = InodeNo(9);
+    handles.note_shortage(inode, Shortage::Untold);
+    assert_eq!(handles.shortage(inode), Shortage::None, "nobody writes");
+    let writer = handles.insert(inode, true, ());
+    handles.note_shortage(inode, Shortage::Untold);
+    let other = handles.insert(inode, true, ());
+    handles.remove(writer).unwrap();
+    assert_eq!(handles.shortage(inode), Shortage::Untold);
+    handles.note_shortage(inode, Shortage::Told);
+    assert_eq!(handles.shortage(inode), Shortage::Told);
+    handles.remove(other).unwrap();
+    assert_eq!(handles.shortage(inode), Shortage::None);
+}
