@@ -13,7 +13,7 @@ use rt::random::Rng;
 use rt::sync::{Condvar, Mutex};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
-use zone::emulated::{CrashPlan, Emulated, Spec};
+use zone::emulated::{CommandKind, Counters, CrashPlan, Emulated, Spec};
 
 use crate::case::{Case, Cut, Loss, Run};
 use crate::caught::{Wrong, caught};
@@ -33,7 +33,7 @@ pub trait Subject: Send + Sync + 'static {
     fn spec(&self) -> Spec;
 
     /// Makes a volume on an empty device, begins to record, and runs the scenario.
-    fn run(&self, device: &Arc<Emulated>) -> Result<History<Self::State>, Wrong>;
+    fn run(&self, device: &Arc<Emulated>) -> Result<Ran<Self::State>, Wrong>;
 
     /// Recovers a volume, checks it, finds which of the states allowed it is in, and goes on with a
     /// few steps. `round` counts the cuts so far.
@@ -43,6 +43,14 @@ pub trait Subject: Send + Sync + 'static {
         allowed: &[Arc<Self::State>],
         round: usize,
     ) -> Result<Recovered<Self::State>, Wrong>;
+}
+
+/// A run that is over.
+pub struct Ran<S> {
+    /// What may be found when.
+    pub history: History<S>,
+    /// What the device had done when the recording began.
+    pub before: Counters,
 }
 
 /// A volume that was found as it should be.
@@ -98,10 +106,11 @@ const HUNG_AFTER: Duration = Duration::from_secs(60);
 pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Option<Failure>) {
     let start = Case { run: subject.run_id().clone(), cuts: Vec::new() };
     let device = Arc::new(Emulated::new(subject.spec()));
-    let history = match run_watched(&subject, &device, &start) {
-        Ok(history) => history,
+    let Ran { history, before } = match run_watched(&subject, &device, &start) {
+        Ok(ran) => ran,
         Err(wrong) => return (Counts::default(), Some(Failure { case: start, wrong })),
     };
+    let resets = device.counters().of(CommandKind::Reset) - before.of(CommandKind::Reset);
     let workers = rt::thread::processors();
     let exploration = Arc::new(Exploration {
         subject,
@@ -109,7 +118,12 @@ pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Optio
         run: Level { device, history, case: start, before: 0 },
         next: AtomicU64::new(0),
         clock: SystemClock::new(),
-        shared: Mutex::new(Shared { working: vec![None; workers], left: workers, ..Shared::default() }),
+        shared: Mutex::new(Shared {
+            counts: Counts { resets, ..Counts::default() },
+            failure: None,
+            working: vec![None; workers],
+            left: workers,
+        }),
         changed: Condvar::new(),
     });
     for number in 0..workers {
@@ -125,15 +139,15 @@ fn run_watched<S: Subject>(
     subject: &Arc<S>,
     device: &Arc<Emulated>,
     start: &Case,
-) -> Result<History<S::State>, Wrong> {
+) -> Result<Ran<S::State>, Wrong> {
     let done = Arc::new(Stop::default());
     let (subject, device, case, over) =
         (Arc::clone(subject), Arc::clone(device), start.clone(), Arc::clone(&done));
     let work = move || {
         rt::random::repeat_from(case.run.seed);
-        let history = caught(&case, || subject.run(&device));
+        let ran = caught(&case, || subject.run(&device));
         over.stop();
-        history
+        ran
     };
     let thread = rt::thread::spawn("run", work).expect("the system gives us threads");
     if !done.wait(HUNG_AFTER) {
@@ -152,7 +166,7 @@ fn hung(case: &Case) -> ! {
 pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
     let device = Arc::new(Emulated::new(subject.spec()));
     rt::random::repeat_from(case.run.seed);
-    let mut history = caught(case, || subject.run(&device))?;
+    let mut history = caught(case, || subject.run(&device))?.history;
     let mut device = device;
     let mut story = format!("the run: {} commands\n", device.commands());
     for (round, cut) in case.cuts.iter().enumerate() {
@@ -193,7 +207,6 @@ struct Exploration<S: Subject> {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct Shared {
     counts: Counts,
     failure: Option<Failure>,
