@@ -68,6 +68,8 @@ pub struct Thoroughness {
     pub every: u64,
     /// Random plans for each command, besides those that the device lists.
     pub subsets: u64,
+    /// Plans for each command, at most; if there are more, some are drawn.
+    pub plans_max: usize,
     /// After one in so many first cuts there are second ones; 0 for none.
     pub second_every: u64,
     /// How many second cuts then, each at a random command under a random plan.
@@ -83,6 +85,7 @@ impl Thoroughness {
     pub const QUICK: Thoroughness = Thoroughness {
         every: 1,
         subsets: 1,
+        plans_max: 10,
         second_every: 8,
         seconds: 1,
         third_every: 4,
@@ -91,11 +94,12 @@ impl Thoroughness {
     /// Everything that fits into ten minutes.
     pub const FULL: Thoroughness = Thoroughness {
         every: 1,
-        subsets: 4,
-        second_every: 2,
-        seconds: 3,
+        subsets: 3,
+        plans_max: 40,
+        second_every: 4,
+        seconds: 2,
         third_every: 4,
-        exhaustive_every: 200,
+        exhaustive_every: 400,
     };
 }
 
@@ -251,7 +255,8 @@ impl<S: Subject> Worker<'_, S> {
     /// All plans at one command of the run, and what follows them.
     fn cut_command(&mut self, run: &Level<S::State>, at: u64) -> Result<(), Box<Failure>> {
         let (how, seed) = (self.exploration.how, run.case.run.seed);
-        let losses = losses(&run.device, at, how.subsets, seed);
+        let mut losses = losses(&run.device, at, how.subsets, seed);
+        draw(&mut losses, how.plans_max, mix(&[seed, at]));
         for (number, loss) in losses.into_iter().enumerate() {
             let second = self.cut(run, Cut { at, loss })?;
             self.cut_again(&second, Rng::with_seed(mix(&[seed, at, number as u64])))?;
@@ -348,6 +353,14 @@ fn losses(device: &Emulated, at: u64, subsets: u64, seed: u64) -> Vec<Loss> {
     losses.push(Loss::Killed);
     losses.extend((0..subsets).map(|number| subset(mix(&[seed, at, number]))));
     losses
+}
+
+/// Keeps at most `most` of them: the first, at which everything survives, and others by chance.
+fn draw(losses: &mut Vec<Loss>, most: usize, choice: u64) {
+    if losses.len() > most {
+        Rng::with_seed(choice).shuffle(&mut losses[1..]);
+        losses.truncate(most);
+    }
 }
 
 /// A random plan; one in four has its active zones full.

@@ -44,9 +44,17 @@ impl Counts {
         self.digest = self.digest.wrapping_add(other.digest);
     }
 
-    /// All recoveries.
-    pub fn total(&self) -> u64 {
-        self.cuts.iter().sum()
+    /// Each count with its name.
+    pub fn named(&self) -> [(&'static str, u64); 6] {
+        let [first, second, third] = self.cuts;
+        [
+            ("device commands", self.commands),
+            ("cuts", first),
+            ("second cuts", second),
+            ("third cuts", third),
+            ("distinct device images", self.images.len() as u64),
+            ("distinct recovered trees", self.recovered.len() as u64),
+        ]
     }
 }
 
