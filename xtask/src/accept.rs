@@ -5,6 +5,7 @@
 //! `accept/NAME.rs` with `pub(super) fn run(&Run) -> Result<Report>` and name it here; the gate runs
 //! `--quick` of every point there is.
 
+mod crash_cuts;
 mod fresh_clone;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,11 +14,18 @@ use crate::shell::Line;
 use crate::workspace;
 
 /// Every point there is.
-pub(crate) const POINTS: &[Point] = &[Point {
-    number: 1,
-    title: "a fresh clone mounts a volume and passes the gate with the README's two commands",
-    run: fresh_clone::run,
-}];
+pub(crate) const POINTS: &[Point] = &[
+    Point {
+        number: 1,
+        title: "a fresh clone mounts a volume and passes the gate with the README's two commands",
+        run: fresh_clone::run,
+    },
+    Point {
+        number: 2,
+        title: "a loss of power at any device command leaves what was promised, and again after it",
+        run: crash_cuts::run,
+    },
+];
 
 /// One acceptance point.
 pub(crate) struct Point {

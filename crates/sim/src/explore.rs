@@ -13,7 +13,7 @@ use rt::random::Rng;
 use rt::sync::{Condvar, Mutex};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
-use zone::emulated::{CrashPlan, Emulated, Spec};
+use zone::emulated::{CommandKind, Counters, CrashPlan, Emulated, Spec};
 
 use crate::case::{Case, Cut, Loss, Run};
 use crate::caught::{Wrong, caught};
@@ -33,7 +33,7 @@ pub trait Subject: Send + Sync + 'static {
     fn spec(&self) -> Spec;
 
     /// Makes a volume on an empty device, begins to record, and runs the scenario.
-    fn run(&self, device: &Arc<Emulated>) -> Result<History<Self::State>, Wrong>;
+    fn run(&self, device: &Arc<Emulated>) -> Result<Ran<Self::State>, Wrong>;
 
     /// Recovers a volume, checks it, finds which of the states allowed it is in, and goes on with a
     /// few steps. `round` counts the cuts so far.
@@ -43,6 +43,14 @@ pub trait Subject: Send + Sync + 'static {
         allowed: &[Arc<Self::State>],
         round: usize,
     ) -> Result<Recovered<Self::State>, Wrong>;
+}
+
+/// A run that is over.
+pub struct Ran<S> {
+    /// What may be found when.
+    pub history: History<S>,
+    /// What the device had done when the recording began.
+    pub before: Counters,
 }
 
 /// A volume that was found as it should be.
@@ -60,6 +68,8 @@ pub struct Thoroughness {
     pub every: u64,
     /// Random plans for each command, besides those that the device lists.
     pub subsets: u64,
+    /// Plans for each command, at most; if there are more, some are drawn.
+    pub plans_max: usize,
     /// After one in so many first cuts there are second ones; 0 for none.
     pub second_every: u64,
     /// How many second cuts then, each at a random command under a random plan.
@@ -75,6 +85,7 @@ impl Thoroughness {
     pub const QUICK: Thoroughness = Thoroughness {
         every: 1,
         subsets: 1,
+        plans_max: 10,
         second_every: 8,
         seconds: 1,
         third_every: 4,
@@ -83,11 +94,12 @@ impl Thoroughness {
     /// Everything that fits into ten minutes.
     pub const FULL: Thoroughness = Thoroughness {
         every: 1,
-        subsets: 4,
-        second_every: 2,
-        seconds: 3,
+        subsets: 3,
+        plans_max: 40,
+        second_every: 4,
+        seconds: 2,
         third_every: 4,
-        exhaustive_every: 200,
+        exhaustive_every: 400,
     };
 }
 
@@ -98,10 +110,11 @@ const HUNG_AFTER: Duration = Duration::from_secs(60);
 pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Option<Failure>) {
     let start = Case { run: subject.run_id().clone(), cuts: Vec::new() };
     let device = Arc::new(Emulated::new(subject.spec()));
-    let history = match run_watched(&subject, &device, &start) {
-        Ok(history) => history,
+    let Ran { history, before } = match run_watched(&subject, &device, &start) {
+        Ok(ran) => ran,
         Err(wrong) => return (Counts::default(), Some(Failure { case: start, wrong })),
     };
+    let resets = device.counters().of(CommandKind::Reset) - before.of(CommandKind::Reset);
     let workers = rt::thread::processors();
     let exploration = Arc::new(Exploration {
         subject,
@@ -109,7 +122,12 @@ pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Optio
         run: Level { device, history, case: start, before: 0 },
         next: AtomicU64::new(0),
         clock: SystemClock::new(),
-        shared: Mutex::new(Shared { working: vec![None; workers], left: workers, ..Shared::default() }),
+        shared: Mutex::new(Shared {
+            counts: Counts { resets, ..Counts::default() },
+            failure: None,
+            working: vec![None; workers],
+            left: workers,
+        }),
         changed: Condvar::new(),
     });
     for number in 0..workers {
@@ -125,15 +143,15 @@ fn run_watched<S: Subject>(
     subject: &Arc<S>,
     device: &Arc<Emulated>,
     start: &Case,
-) -> Result<History<S::State>, Wrong> {
+) -> Result<Ran<S::State>, Wrong> {
     let done = Arc::new(Stop::default());
     let (subject, device, case, over) =
         (Arc::clone(subject), Arc::clone(device), start.clone(), Arc::clone(&done));
     let work = move || {
         rt::random::repeat_from(case.run.seed);
-        let history = caught(&case, || subject.run(&device));
+        let ran = caught(&case, || subject.run(&device));
         over.stop();
-        history
+        ran
     };
     let thread = rt::thread::spawn("run", work).expect("the system gives us threads");
     if !done.wait(HUNG_AFTER) {
@@ -152,7 +170,7 @@ fn hung(case: &Case) -> ! {
 pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
     let device = Arc::new(Emulated::new(subject.spec()));
     rt::random::repeat_from(case.run.seed);
-    let mut history = caught(case, || subject.run(&device))?;
+    let mut history = caught(case, || subject.run(&device))?.history;
     let mut device = device;
     let mut story = format!("the run: {} commands\n", device.commands());
     for (round, cut) in case.cuts.iter().enumerate() {
@@ -193,7 +211,6 @@ struct Exploration<S: Subject> {
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct Shared {
     counts: Counts,
     failure: Option<Failure>,
@@ -238,7 +255,8 @@ impl<S: Subject> Worker<'_, S> {
     /// All plans at one command of the run, and what follows them.
     fn cut_command(&mut self, run: &Level<S::State>, at: u64) -> Result<(), Box<Failure>> {
         let (how, seed) = (self.exploration.how, run.case.run.seed);
-        let losses = losses(&run.device, at, how.subsets, seed);
+        let mut losses = losses(&run.device, at, how.subsets, seed);
+        draw(&mut losses, how.plans_max, mix(&[seed, at]));
         for (number, loss) in losses.into_iter().enumerate() {
             let second = self.cut(run, Cut { at, loss })?;
             self.cut_again(&second, Rng::with_seed(mix(&[seed, at, number as u64])))?;
@@ -335,6 +353,14 @@ fn losses(device: &Emulated, at: u64, subsets: u64, seed: u64) -> Vec<Loss> {
     losses.push(Loss::Killed);
     losses.extend((0..subsets).map(|number| subset(mix(&[seed, at, number]))));
     losses
+}
+
+/// Keeps at most `most` of them: the first, at which everything survives, and others by chance.
+fn draw(losses: &mut Vec<Loss>, most: usize, choice: u64) {
+    if losses.len() > most {
+        Rng::with_seed(choice).shuffle(&mut losses[1..]);
+        losses.truncate(most);
+    }
 }
 
 /// A random plan; one in four has its active zones full.

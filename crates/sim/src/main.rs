@@ -131,6 +131,9 @@ fn cuts(options: &Cuts) -> Result<()> {
         }
     }
     println!("{:<38} {sum} {:6.1} s", format!("{} runs", entries.len()), clock.monotonic_ns() as f64 / 1e9);
+    for (what, count) in sum.named() {
+        println!("counted {what}: {count}");
+    }
     ensure!(failed == 0, "{failed} of {} runs failed", entries.len());
     Ok(())
 }
@@ -165,7 +168,8 @@ fn chosen(options: &Cuts) -> Result<Vec<Entry>> {
         Some(wanted) => name.starts_with(wanted.as_str()),
         None => true,
     };
-    let mut entries = catalogue::all(options.seed);
+    let rotated = options.quick && options.geometry.is_none();
+    let mut entries = if rotated { catalogue::rotated(options.seed) } else { catalogue::all(options.seed) };
     entries.retain(|entry| {
         matches(&options.scenario, entry.run().scenario) && matches(&options.geometry, entry.run().shape)
     });

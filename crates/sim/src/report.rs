@@ -12,6 +12,8 @@ use crate::digest::mix;
 pub struct Counts {
     /// Device commands after which the power was lost.
     pub commands: u64,
+    /// Zones that were reset in the runs.
+    pub resets: u64,
     /// Losses of power, by how many came before them in the same case: first, second, third.
     pub cuts: [u64; 3],
     /// Distinct devices that a mount found.
@@ -35,15 +37,24 @@ impl Counts {
     /// Adds what another counted.
     pub fn add(&mut self, other: Counts) {
         self.commands += other.commands;
+        self.resets += other.resets;
         self.cuts.iter_mut().zip(other.cuts).for_each(|(count, more)| *count += more);
         self.images.extend(other.images);
         self.recovered.extend(other.recovered);
         self.digest = self.digest.wrapping_add(other.digest);
     }
 
-    /// All recoveries.
-    pub fn total(&self) -> u64 {
-        self.cuts.iter().sum()
+    /// Each count with its name.
+    pub fn named(&self) -> [(&'static str, u64); 6] {
+        let [first, second, third] = self.cuts;
+        [
+            ("device commands", self.commands),
+            ("cuts", first),
+            ("second cuts", second),
+            ("third cuts", third),
+            ("distinct device images", self.images.len() as u64),
+            ("distinct recovered trees", self.recovered.len() as u64),
+        ]
     }
 }
 
@@ -52,8 +63,9 @@ impl fmt::Display for Counts {
         let [first, second, third] = self.cuts;
         write!(
             f,
-            "{:>6} commands, {first:>7} cuts, {second:>6} second, {third:>5} third, {:>7} images, {:>5} trees, digest {:016x}",
+            "{:>5} commands, {:>3} resets, {first:>6} cuts, {second:>6} second, {third:>5} third, {:>6} images, {:>5} trees, digest {:016x}",
             self.commands,
+            self.resets,
             self.images.len(),
             self.recovered.len(),
             self.digest

@@ -59,7 +59,11 @@ impl Trial {
         }
         let output = command.output().context("the simulator cannot be started")?;
         let verdicts = read_verdicts(&String::from_utf8_lossy(&output.stdout));
-        ensure!(!verdicts.is_empty(), "the simulator gave no verdict: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            !verdicts.is_empty(),
+            "the simulator gave no verdict: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(verdicts)
     }
 

@@ -83,7 +83,7 @@ impl Subject for Toy {
         Spec::new(512, 6, 64)
     }
 
-    fn run(&self, device: &Arc<Emulated>) -> Result<History<Number>, Wrong> {
+    fn run(&self, device: &Arc<Emulated>) -> Result<Ran<Number>, Wrong> {
         device.record();
         let mut history = History::from(Number(0));
         for number in 1..6 {
@@ -95,7 +95,7 @@ impl Subject for Toy {
             flush(device)?;
             history.promise(device.commands(), history.last());
         }
-        Ok(history)
+        Ok(Ran { history, before: Counters::default() })
     }
 
     fn recover(

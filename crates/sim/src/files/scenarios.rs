@@ -210,7 +210,7 @@ fn gc(shape: &Shape, seed: u64) -> Plan {
         let passes = script.device_blocks / 10;
         overwrite(script, passes);
     };
-    plan(shape, seed, prepare, |script| overwrite(script, 40))
+    plan(shape, seed, prepare, |script| overwrite(script, 14))
 }
 
 fn checkpoint(shape: &Shape, seed: u64) -> Plan {

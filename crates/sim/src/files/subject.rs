@@ -15,7 +15,7 @@ use crate::allowed::FilesState;
 use crate::case::Run;
 use crate::caught::Wrong;
 use crate::digest::mix;
-use crate::explore::{Recovered, Subject};
+use crate::explore::{Ran, Recovered, Subject};
 use crate::history::{History, State};
 use crate::model::{File, Model, Operation};
 use crate::shapes::Shape;
@@ -97,7 +97,7 @@ impl Subject for FilesSubject {
         self.shape.spec.clone().seed(self.run.seed)
     }
 
-    fn run(&self, device: &Arc<Emulated>) -> Result<History<FilesState>, Wrong> {
+    fn run(&self, device: &Arc<Emulated>) -> Result<Ran<FilesState>, Wrong> {
         self.format(device)?;
         let clock = self.clock();
         let fs = self.mount(device, &clock)?;
@@ -108,8 +108,9 @@ impl Subject for FilesSubject {
         let plan = (self.scenario.plan)(&self.shape, self.run.seed);
         driver.run(&plan.prepare)?;
         driver.restart()?;
+        let before = device.counters();
         driver.run(&plan.cut)?;
-        Ok(driver.history)
+        Ok(Ran { history: driver.history, before })
     }
 
     fn recover(

@@ -12,7 +12,8 @@ fn verdicts_are_read_as_they_are_written() {
 fn every_rule_of_the_design_is_tried() {
     let (features, design) = (include_str!("../../Cargo.toml"), include_str!("../../../../docs/design.md"));
     let words = |text: &'static str| {
-        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).filter(|word| word.starts_with("break-"))
+        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+            .filter(|word| word.starts_with("break-"))
     };
     for rule in words(features) {
         assert!(RULES.contains(&rule), "{rule} is a feature and is not tried");

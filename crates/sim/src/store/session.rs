@@ -13,7 +13,7 @@ use super::scenarios::{Profile, ZoneFailure};
 use crate::case::Run;
 use crate::caught::Wrong;
 use crate::digest::mix;
-use crate::explore::{Recovered, Subject};
+use crate::explore::{Ran, Recovered, Subject};
 use crate::history::{History, State};
 use crate::shapes::Shape;
 
@@ -68,16 +68,17 @@ impl Subject for StoreSubject {
         self.shape.spec.clone().seed(self.run.seed)
     }
 
-    fn run(&self, device: &Arc<Emulated>) -> Result<History<Entries>, Wrong> {
+    fn run(&self, device: &Arc<Emulated>) -> Result<Ran<Entries>, Wrong> {
         self.format(device)?;
         let (store, recovering) = self.open(device)?;
         let history = History::from(Entries::default());
         let mut session = Session::new(self, device, store, &recovering, history, self.run.seed)?;
         session.steps(self.profile.prepare)?;
         session.all_durable()?;
+        let before = device.counters();
         session.restart();
         session.steps_with_failure(self.profile.steps, self.profile.failure)?;
-        Ok(session.history)
+        Ok(Ran { history: session.history, before })
     }
 
     fn recover(

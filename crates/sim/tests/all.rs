@@ -1,0 +1,59 @@
+//! Scenarios that are short enough for every test run, and the promise that a run repeats.
+
+use std::sync::Arc;
+
+use polder_sim::catalogue::{self, Entry};
+use polder_sim::explore::Thoroughness;
+use polder_sim::report::Counts;
+
+/// As in the gate, with fewer plans.
+const SHORT: Thoroughness = Thoroughness { plans_max: 6, ..Thoroughness::QUICK };
+
+fn explore(scenario: &str, shape: &str, seed: u64) -> Counts {
+    let is_it = |entry: &Entry| entry.run().scenario == scenario && entry.run().shape == shape;
+    let entry = catalogue::all(seed).into_iter().find(is_it).expect("such a scenario");
+    let (counts, failure) = entry.explore(SHORT);
+    assert!(failure.is_none(), "{}", failure.expect("there is one"));
+    assert!(counts.commands > 0 && counts.recovered.len() > 1, "{counts}");
+    counts
+}
+
+#[test]
+fn the_same_seed_gives_the_same_digest_and_another_seed_another() {
+    for scenario in ["store-data", "append-fsync"] {
+        let digest = |seed| explore(scenario, "power-of-two", seed).digest;
+        assert_eq!(digest(7), digest(7), "{scenario}");
+        assert_ne!(digest(7), digest(8), "{scenario}");
+    }
+}
+
+#[test]
+fn names_survive_every_cut() {
+    for scenario in ["create", "rename-over", "link-unlink", "directories", "orphans"] {
+        explore(scenario, "odd", 1);
+    }
+}
+
+#[test]
+fn bytes_survive_every_cut() {
+    for scenario in ["truncate", "small-fsync", "group-commit"] {
+        explore(scenario, "blocks-512", 1);
+    }
+}
+
+#[test]
+fn failing_zones_and_cuts_together_lose_nothing() {
+    for scenario in ["log-failure", "data-failure", "store-metadata-failure"] {
+        explore(scenario, "six-active", 1);
+    }
+}
+
+#[test]
+fn the_quick_form_takes_every_scenario_on_two_shapes() {
+    let all: Vec<Entry> = catalogue::all(3);
+    let rotated = catalogue::rotated(3);
+    assert_eq!(rotated.len() * 5, all.len() * 2);
+    let runs: std::collections::HashSet<_> =
+        rotated.iter().map(|entry| Arc::new(entry.run().clone())).collect();
+    assert_eq!(runs.len(), rotated.len());
+}
