@@ -6,6 +6,9 @@
 //! `--quick` of every point there is.
 
 mod fresh_clone;
+mod kills;
+mod large_metadata;
+mod volume;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -13,11 +16,23 @@ use crate::shell::Line;
 use crate::workspace;
 
 /// Every point there is.
-pub(crate) const POINTS: &[Point] = &[Point {
-    number: 1,
-    title: "a fresh clone mounts a volume and passes the gate with the README's two commands",
-    run: fresh_clone::run,
-}];
+pub(crate) const POINTS: &[Point] = &[
+    Point {
+        number: 1,
+        title: "a fresh clone mounts a volume and passes the gate with the README's two commands",
+        run: fresh_clone::run,
+    },
+    Point {
+        number: 3,
+        title: "the daemon may be killed at any moment, and nothing that was acknowledged is lost",
+        run: kills::run,
+    },
+    Point {
+        number: 5,
+        title: "metadata larger than the cache stays within its memory and mounts at once after a crash",
+        run: large_metadata::run,
+    },
+];
 
 /// One acceptance point.
 pub(crate) struct Point {
