@@ -7,6 +7,9 @@
 
 mod crash_cuts;
 mod fresh_clone;
+mod kills;
+mod large_metadata;
+mod volume;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -24,6 +27,16 @@ pub(crate) const POINTS: &[Point] = &[
         number: 2,
         title: "a loss of power at any device command leaves what was promised, and again after it",
         run: crash_cuts::run,
+    },
+    Point {
+        number: 3,
+        title: "the daemon may be killed at any moment, and nothing that was acknowledged is lost",
+        run: kills::run,
+    },
+    Point {
+        number: 5,
+        title: "metadata larger than the cache stays within its memory and mounts at once after a crash",
+        run: large_metadata::run,
     },
 ];
 

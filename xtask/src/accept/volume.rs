@@ -1,0 +1,271 @@
+//! A volume for an acceptance point: made, mounted, killed, mounted again, checked, asked.
+//!
+//! Nothing of it stays: dropping it kills the daemon that it started (by its process id, never by a
+//! name), detaches the mount and removes the file. What a failed point leaves to look at is kept by
+//! [`Volume::keep_if_failed`] alone.
+
+use std::cell::{Cell, RefCell};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::setup;
+use crate::shell::Line;
+use crate::try_volume::{is_mounted, umount_line};
+use crate::workspace;
+
+/// What a mount may take, after a crash too.
+pub(super) const MOUNT_NS_MAX: u64 = 1_000_000_000;
+
+/// How long a killed process may take to be gone.
+const END_NS_MAX: u64 = 10_000_000_000;
+
+/// How often to look whether it is.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Where the daemon's control sockets are; its path must be short.
+const RUN_DIR: &str = "POLDER_RUN_DIR";
+
+/// One volume in a folder of its own.
+pub(super) struct Volume {
+    polder: PathBuf,
+    folder: TempDir,
+    run_dir: TempDir,
+    mount_args: Vec<String>,
+    clock: SystemClock,
+    pid: Cell<Option<Pid>>,
+    control: RefCell<Option<BufReader<UnixStream>>>,
+    mounts: Cell<u64>,
+    mount_ns_max: Cell<u64>,
+}
+
+impl Volume {
+    /// Builds the command and makes a volume with it; `mkfs` and `mount` are arguments of those.
+    pub(super) fn make(mkfs: &[&str], mount: &[&str]) -> Result<Self> {
+        setup::require(&[setup::FUSE])?;
+        setup::check_fuse_device()?;
+        let polder = workspace::build_polder()?;
+        let target = workspace::target_dir()?;
+        let temporary = |within: &Path| tempfile::Builder::new().prefix("accept-").tempdir_in(within);
+        let volume = Volume {
+            polder,
+            folder: temporary(&target).context("cannot make a temporary folder")?,
+            run_dir: temporary(&std::env::temp_dir()).context("cannot make a temporary folder")?,
+            mount_args: mount.iter().map(|&arg| arg.to_owned()).collect(),
+            clock: SystemClock::new(),
+            pid: Cell::new(None),
+            control: RefCell::new(None),
+            mounts: Cell::new(0),
+            mount_ns_max: Cell::new(0),
+        };
+        std::fs::create_dir(volume.dir())?;
+        volume.command("mkfs").arg(volume.file()).args(mkfs).run()?;
+        Ok(volume)
+    }
+
+    /// The file that holds the volume.
+    pub(super) fn file(&self) -> PathBuf {
+        self.folder.path().join("volume")
+    }
+
+    /// Where it is mounted.
+    pub(super) fn dir(&self) -> PathBuf {
+        self.folder.path().join("mnt")
+    }
+
+    /// The process that serves the mount.
+    pub(super) fn pid(&self) -> Result<Pid> {
+        self.pid.get().context("the volume is not mounted")
+    }
+
+    /// How often it was mounted.
+    pub(super) fn mounts(&self) -> u64 {
+        self.mounts.get()
+    }
+
+    /// The longest mount so far, from the start of the command to its end.
+    pub(super) fn mount_ns_max(&self) -> u64 {
+        self.mount_ns_max.get()
+    }
+
+    /// Mounts; returns how long the command took.
+    pub(super) fn mount(&self) -> Result<u64> {
+        let line = self.command("mount").args(&self.mount_args).arg(self.file()).arg(self.dir());
+        let began_ns = self.clock.monotonic_ns();
+        line.run()?;
+        let took_ns = self.clock.monotonic_ns() - began_ns;
+        let info = self.info()?;
+        let pid = info["pid"].as_i64().context("`polder info` names no process of the mount")?;
+        self.pid.set(Some(Pid::from_raw(pid.try_into()?)));
+        ensure!(is_mounted(&self.dir())?, "`polder mount` ended well, but nothing is mounted");
+        self.mounts.set(self.mounts.get() + 1);
+        self.mount_ns_max.set(self.mount_ns_max.get().max(took_ns));
+        Ok(took_ns)
+    }
+
+    /// Mounts after a crash, which may take no longer than [`MOUNT_NS_MAX`].
+    pub(super) fn mount_in_time(&self) -> Result<u64> {
+        let took_ns = self.mount()?;
+        ensure!(took_ns < MOUNT_NS_MAX, "the mount after a crash took {} ms", took_ns / 1_000_000);
+        Ok(took_ns)
+    }
+
+    /// `kill -9`, without waiting for anything.
+    pub(super) fn strike(&self) -> Result<()> {
+        kill(self.pid()?, Signal::SIGKILL).context("the daemon had ended before it was killed")
+    }
+
+    /// Waits until the process that was struck is gone, with its hold on the volume.
+    pub(super) fn await_end(&self) -> Result<()> {
+        let pid = self.pid()?;
+        let began_ns = self.clock.monotonic_ns();
+        while !is_gone(pid) {
+            ensure!(self.clock.monotonic_ns() - began_ns < END_NS_MAX, "process {pid} survives SIGKILL");
+            Stop::default().wait(LOOK);
+        }
+        self.pid.set(None);
+        self.control.take();
+        Ok(())
+    }
+
+    /// `kill -9`, and the dead mount taken away.
+    pub(super) fn kill(&self) -> Result<()> {
+        self.strike()?;
+        self.await_end()?;
+        self.detach()
+    }
+
+    pub(super) fn unmount(&self) -> Result<()> {
+        let pid = self.pid()?;
+        umount_line(&self.polder, &self.dir()).env(RUN_DIR, &self.run_dir()).run()?;
+        ensure!(!is_mounted(&self.dir())?, "`polder umount` ended well, but the mount is still there");
+        ensure!(is_gone(pid), "`polder umount` ended well, but the daemon {pid} has not");
+        self.pid.set(None);
+        self.control.take();
+        Ok(())
+    }
+
+    /// Takes the mount of a dead daemon away.
+    pub(super) fn detach(&self) -> Result<()> {
+        if is_mounted(&self.dir())? {
+            Line::new("fusermount3 -u -z").arg(self.dir()).run()?;
+        }
+        Ok(())
+    }
+
+    /// The volume, not mounted, must be clean.
+    pub(super) fn check(&self) -> Result<()> {
+        self.command("check").arg(self.file()).output()?;
+        Ok(())
+    }
+
+    /// What `polder info` says.
+    pub(super) fn info(&self) -> Result<Value> {
+        self.ask_command("info")
+    }
+
+    /// What `polder stats` says, at once: over a connection that stays.
+    pub(super) fn stats(&self) -> Result<Value> {
+        let mut control = self.control.borrow_mut();
+        let stream = match &mut *control {
+            Some(stream) => stream,
+            none => none.insert(BufReader::new(self.connect()?)),
+        };
+        stream.get_mut().write_all(b"{\"command\":\"stats\"}\n").context("the daemon has gone")?;
+        let mut line = String::new();
+        stream.read_line(&mut line).context("the daemon does not answer")?;
+        let answer: Value = serde_json::from_str(&line).context("the daemon's answer is not JSON")?;
+        match answer.get("ok") {
+            Some(stats) => Ok(stats.clone()),
+            None => bail!("the daemon refuses to count: {answer}"),
+        }
+    }
+
+    /// The daemon's socket is the only one in our folder for sockets.
+    fn connect(&self) -> Result<UnixStream> {
+        let entry =
+            std::fs::read_dir(self.run_dir.path())?.next().context("there is no control socket")??;
+        UnixStream::connect(entry.path()).context("nobody answers at the control socket")
+    }
+
+    fn ask_command(&self, what: &str) -> Result<Value> {
+        let named = if is_mounted(&self.dir())? { self.dir() } else { self.file() };
+        let text = self.command(what).arg("--json").arg(named).output()?;
+        serde_json::from_str(&text).with_context(|| format!("`polder {what} --json` printed no JSON"))
+    }
+
+    /// One line that says what it is.
+    pub(super) fn geometry(&self) -> Result<String> {
+        let info = self.info()?;
+        let number = |key: &str| info[key].as_u64().with_context(|| format!("`polder info` names no {key}"));
+        Ok(format!(
+            "{} zones of {} KiB, blocks of {}, pages of {}, {} groups; mounted with: {}",
+            number("zones")?,
+            number("zone_bytes")? >> 10,
+            number("block_size")?,
+            number("page_size")?,
+            number("groups")?,
+            self.mount_args.join(" "),
+        ))
+    }
+
+    /// Hands a result on; with a failure, keeps the file of the volume and says where.
+    pub(super) fn keep_if_failed<T>(&self, name: &str, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.keep(name);
+        }
+        result
+    }
+
+    fn keep(&self, name: &str) {
+        let kept = self.folder.path().with_file_name(format!("failed-{name}.volume"));
+        match std::fs::rename(self.file(), &kept) {
+            Ok(()) => println!("the volume is kept as {}", kept.display()),
+            Err(error) => println!("the volume cannot be kept: {error}"),
+        }
+    }
+
+    fn command(&self, name: &str) -> Line {
+        Line::program(&self.polder).arg(name).env(RUN_DIR, &self.run_dir())
+    }
+
+    fn run_dir(&self) -> String {
+        self.run_dir.path().to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let ended = match self.pid.get() {
+            Some(_) => self.kill(),
+            None => self.detach(),
+        };
+        if let Err(error) = ended {
+            println!("a mount is left behind on {}: {error:#}", self.dir().display());
+        }
+    }
+}
+
+/// Whether nothing of a process runs any more: what its parent has not yet asked about holds no
+/// file, once its last thread has ended.
+fn is_gone(pid: Pid) -> bool {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let Ok(stat) = std::fs::read_to_string(process.join("stat")) else { return true };
+    let is_zombie = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
+    let threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+    is_zombie && threads <= 1
+}
+
+/// A number in the answer of `polder stats` or `polder info`.
+pub(super) fn number(answer: &Value, path: &str) -> Result<u64> {
+    answer.pointer(path).and_then(Value::as_u64).with_context(|| format!("the daemon does not count {path}"))
+}
