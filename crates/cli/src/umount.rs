@@ -26,6 +26,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(entry) = volume::mount_at(&directory)? else {
         bail!("{named}: no volume of Polder is mounted there");
     };
+    // Whoever still uses a dead mount gets nothing but errors from it.
+    if volume::is_dead(&directory) {
+        unmount_lazily(&directory).with_context(|| named.to_string())?;
+        return wait_until_free(&entry.source);
+    }
     match unmount(&directory) {
         Ok(()) => wait_until_free(&entry.source),
         Err(error) if !is_busy(&error) => Err(error).with_context(|| named.to_string()),

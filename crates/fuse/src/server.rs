@@ -7,13 +7,13 @@
 //! set-group-id bits (asking the kernel to do it costs a `getxattr` for each `write`). The file system
 //! does, by who changes the owner, truncates, or has opened the file. What is left for here are
 //! writes that say so, because whoever writes need not be who opened.
-
+//!
 //! **Full volumes.** The kernel takes bytes into its cache without asking whether there is space for them.
 //! When some found none, `fsync` and `close` say so by the kernel's doing, but a program that only
-//! writes would never learn it and write for ever. So the next write is refused, and all others until
-//! there is space again: the kernel asks for attributes before it takes a write, if it has been
-//! told to forget those it has, and it asks through the file that is being written, which `stat` does
-//! not ([`Server::attributes_for_write`]).
+//! writes would never learn it and write for ever. So further writes are refused until there is space
+//! again: the kernel asks for attributes before it takes a write, if it has been told to forget those
+//! it has, and it asks through the file that is being written, which `stat` does not
+//! ([`Server::attributes_for_write`]).
 
 use std::sync::Arc;
 

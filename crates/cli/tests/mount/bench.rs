@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -125,10 +126,21 @@ impl Mounted<'_> {
         Daemon { pid, handle: handle.into() }
     }
 
-    /// Unmounts, which must succeed.
+    /// Unmounts, which must succeed. The mount may be in use for a moment without our doing: a process that
+    /// another test is just starting has our open files until it begins its program.
     pub(crate) fn umount(self) {
         let directory = self.root();
-        self.bench.succeed(&["umount", directory.to_str().unwrap()]);
+        let waiting = rt::thread::Stop::default();
+        let said = (0..1000).find_map(|_| {
+            let output = self.bench.polder(&["umount", directory.to_str().unwrap()]);
+            let said = String::from_utf8(output.stderr).unwrap();
+            let is_busy = said.contains("is in use");
+            if is_busy {
+                waiting.wait(Duration::from_millis(5));
+            }
+            (!is_busy).then_some(said)
+        });
+        assert_eq!(said.as_deref(), Some(""), "{}", self.bench.logged());
         assert!(!self.bench.is_mounted());
     }
 }
