@@ -62,7 +62,7 @@ impl Fs {
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(FsError::TooLarge)?;
         let is_inline = record.has(FLAG_INLINE);
-        let keep_set_id = handle.is_root();
+        let keep_set_id = handle.keeps_set_id();
         if is_inline && end <= self.inline_bytes_max() as u64 {
             let lsn = self.write_inline(&mut locked, inode, offset, data, keep_set_id)?;
             return Ok((data.len(), lsn));

@@ -14,8 +14,8 @@ pub struct Handle {
     fs: Weak<Fs>,
     node: Arc<Node>,
     flags: OpenFlags,
-    /// Writes of root do not clear set-user-id.
-    is_root: bool,
+    /// Writes do not clear set-user-id: root's, and those of a kernel that says itself when to clear it.
+    keeps_set_id: bool,
     /// Volume errors up to this one have been reported through this handle.
     errors_seen: AtomicU64,
 }
@@ -24,7 +24,7 @@ impl Handle {
     /// A handle of a node that was already counted as opened.
     pub(crate) fn new(fs: &Fs, node: Arc<Node>, who: &Caller, flags: OpenFlags) -> Handle {
         let errors_seen = AtomicU64::new(fs.runtime.errors());
-        Handle { fs: fs.me.clone(), node, flags, is_root: who.is_root(), errors_seen }
+        Handle { fs: fs.me.clone(), node, flags, keeps_set_id: who.checked || who.is_root(), errors_seen }
     }
 
     /// The inode.
@@ -41,8 +41,8 @@ impl Handle {
         &self.node
     }
 
-    pub(crate) fn is_root(&self) -> bool {
-        self.is_root
+    pub(crate) fn keeps_set_id(&self) -> bool {
+        self.keeps_set_id
     }
 
     pub(crate) fn check_readable(&self) -> Result<()> {

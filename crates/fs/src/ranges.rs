@@ -65,7 +65,7 @@ impl Fs {
             self.prepare_growth(&mut locked, inode, end)?;
         }
         if locked.record(inode)?.has(FLAG_INLINE) {
-            self.grow(&mut locked, inode, end, handle.is_root())?;
+            self.grow(&mut locked, inode, end, handle.keeps_set_id())?;
             return Ok(end);
         }
         let object = Self::object(inode);
@@ -76,7 +76,7 @@ impl Fs {
         };
         let stop = stop.min((hole / PIECE + 1) * PIECE);
         if hole >= end || hole >= stop {
-            self.grow(&mut locked, inode, end, handle.is_root())?;
+            self.grow(&mut locked, inode, end, handle.keeps_set_id())?;
             return Ok(end);
         }
         let mut change = Change::new();
@@ -86,7 +86,7 @@ impl Fs {
         let map = self.extents.insert(&mut change.tx, written)?;
         record.size = record.size.max(stop);
         record.add_blocks(self.blocks_added(&change)?);
-        self.note_write(&mut record, handle.is_root());
+        self.note_write(&mut record, handle.keeps_set_id());
         change.save(inode, record);
         self.commit(change, &mut locked)?;
         drop(map);
@@ -120,17 +120,17 @@ impl Fs {
             let mut locked = Locked::one(handle.node());
             if may_grow && end > locked.record(inode)?.size {
                 self.prepare_growth(&mut locked, inode, end)?;
-                self.grow(&mut locked, inode, end, handle.is_root())?;
+                self.grow(&mut locked, inode, end, handle.keeps_set_id())?;
             }
             let end = end.min(locked.record(inode)?.size);
             if offset >= end {
                 return Ok(());
             }
             if locked.record(inode)?.has(FLAG_INLINE) {
-                return self.clear_inline(&mut locked, inode, offset..end, handle.is_root());
+                return self.clear_inline(&mut locked, inode, offset..end, handle.keeps_set_id());
             }
             self.clear_edges(&mut locked, inode, offset, end)?;
-            self.clear_blocks(&mut locked, inode, offset, end, handle.is_root())
+            self.clear_blocks(&mut locked, inode, offset, end, handle.keeps_set_id())
         })
     }
 
