@@ -37,6 +37,20 @@ fn a_failed_append_is_unseen_by_the_writer() {
 }
 
 #[test]
+fn a_zone_is_closed_when_its_host_is_full() {
+    let volume = Volume::new(Spec::power_of_two());
+    let mut model = Model::new();
+    write(&volume, &mut model, 1, 0, &[5; 10 * 4096]).unwrap();
+    let zone = data_zone(&volume);
+    volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone));
+    let written = volume.extents.write(Object(1), Hint::default(), 0, &[6; 4096], 10 * 4096);
+    assert!(matches!(written, Err(ExtentError::NoSpace)));
+    assert!(!volume.store.zones().is_leased(zone), "it is given back");
+    write(&volume, &mut model, 1, 4096, &[7; 4096]).unwrap();
+    volume.verify(&model);
+}
+
+#[test]
 fn a_wrong_block_fails_its_own_range_only() {
     let volume = Volume::new(Spec::power_of_two());
     volume.write(1, 0, &vec![5; 10 * 4096], 0).unwrap();
