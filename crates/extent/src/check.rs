@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use tree::StoreError;
 use zone::{Blocks, Role, ZoneId};
 
 use crate::format::{self, EXTENT, Extent, RESIDENT};
-use crate::{Extents, Object, Result, map};
+use crate::{ExtentError, Extents, Object, Result, map};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,13 +113,19 @@ impl Check<'_> {
             return self
                 .found(FindingKind::Record, format!("an extent with key {key:02x?} cannot be decoded"));
         };
+        let Some(end) = start.checked_add(u64::from(extent.blocks)) else {
+            return self.found(
+                FindingKind::Record,
+                format!("object {}: the extent at block {start} has no end", object.0),
+            );
+        };
         if self.before.is_some_and(|(owner, end)| owner == object && end > start) {
             self.found(
                 FindingKind::Overlap,
                 format!("object {}: extents overlap at block {start}", object.0),
             );
         }
-        self.before = Some((object, start + u64::from(extent.blocks)));
+        self.before = Some((object, end));
         if !extent.is_lost() {
             self.place(object, start, &extent);
         }
@@ -160,11 +167,14 @@ impl Check<'_> {
             None => found(format!("a resident block with key {key:02x?} cannot be decoded")),
         })?;
         for (object, block) in blocks {
-            if !map::extents(&self.extents.store, object, (block, block + 1), 1)?.is_empty() {
-                self.found(
+            match map::extents(&self.extents.store, object, (block, block + 1), 1) {
+                Err(ExtentError::Store(StoreError::Corrupt(what))) => self.found(FindingKind::Record, what),
+                Err(error) => return Err(error),
+                Ok(found) if found.is_empty() => {}
+                Ok(_) => self.found(
                     FindingKind::Overlap,
                     format!("object {} block {block} is both resident and in an extent", object.0),
-                );
+                ),
             }
         }
         Ok(())
@@ -191,7 +201,8 @@ impl Check<'_> {
         for (object, start, blocks) in all {
             let mut bytes = vec![0; blocks as usize * size];
             match extents.read_blocks(object, start, &mut bytes) {
-                Err(crate::ExtentError::Lost { block, why, .. }) => {
+                Err(ExtentError::Store(StoreError::Corrupt(what))) => self.found(FindingKind::Data, what),
+                Err(ExtentError::Lost { block, why, .. }) => {
                     self.found(
                         FindingKind::Data,
                         format!("object {} block {block} cannot be read: {why}", object.0),

@@ -268,7 +268,9 @@ impl Extents {
     /// Calls `each` for every extent of the volume.
     pub(crate) fn each_extent(&self, each: &mut dyn FnMut(Object, u64, Extent)) -> Result<()> {
         self.each_entry(EXTENT, &mut |key, value| {
-            if let (Some((object, start)), Some(extent)) = (format::decode_key(key), Extent::decode(value)) {
+            if let (Some((object, start)), Some(extent)) = (format::decode_key(key), Extent::decode(value))
+                && start.checked_add(u64::from(extent.blocks)).is_some()
+            {
                 each(object, start, extent);
             }
         })

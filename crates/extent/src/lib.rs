@@ -158,7 +158,7 @@ impl Extents {
             placement: Placement::default(),
             reverse,
             space: Arc::default(),
-            residents: Residents::new(),
+            residents: Residents::default(),
             gc: Mutex::default(),
             deferred: Deferred::default(),
             store,

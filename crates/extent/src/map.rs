@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use tree::{Store, StoreError, Tx};
-use zone::{Blocks, ZoneId};
+use zone::{Blocks, Geometry, ZoneId};
 
 use crate::format::{self, EXTENT, Extent, KEY_BYTES, RESIDENT};
 use crate::write::Piece;
@@ -27,10 +27,31 @@ fn after(key: &[u8]) -> Vec<u8> {
     next
 }
 
-fn decode(object: Object, key: &[u8], value: &[u8]) -> Result<(u64, Extent)> {
+fn decode(store: &Store, object: Object, key: &[u8], value: &[u8]) -> Result<(u64, Extent)> {
     let (owner, start) = format::decode_key(key).ok_or_else(|| damaged(object, "key"))?;
     let extent = Extent::decode(value).ok_or_else(|| damaged(owner, "extent"))?;
+    if !is_possible(store.device().geometry(), start, &extent) {
+        return Err(outside(owner, start, &extent).into());
+    }
     Ok((start, extent))
+}
+
+/// Whether there is such a zone with such blocks, and such blocks of an object.
+fn is_possible(geometry: &Geometry, start: u64, extent: &Extent) -> bool {
+    let address = extent.address;
+    let fits = || {
+        let end = address.block().checked_add(extent.blocks);
+        address.zone().0 < geometry.zones && end.is_some_and(|end| end <= geometry.zone_blocks)
+    };
+    start.checked_add(u64::from(extent.blocks)).is_some() && (extent.is_lost() || fits())
+}
+
+fn outside(object: Object, start: u64, extent: &Extent) -> StoreError {
+    let (address, blocks) = (extent.address, extent.blocks);
+    StoreError::Corrupt(format!(
+        "object {} block {start}: its extent names {blocks} blocks at {address}, which no zone has",
+        object.0
+    ))
 }
 
 fn damaged(object: Object, what: &str) -> StoreError {
@@ -46,7 +67,7 @@ fn covering(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Ex
     if format::decode_key(&key).is_none_or(|(owner, _)| owner != object) {
         return Ok(None);
     }
-    let (start, extent) = decode(object, &key, &value)?;
+    let (start, extent) = decode(store, object, &key, &value)?;
     Ok((start + u64::from(extent.blocks) > block).then_some((start, extent)))
 }
 
@@ -74,7 +95,7 @@ pub(crate) fn extents(
         let wanted = BATCH.min(limit - found.len());
         let batch = store.range(group, EXTENT, &key, &format::key(object, to), wanted)?;
         for (key, value) in &batch {
-            found.push(decode(object, key, value)?);
+            found.push(decode(store, object, key, value)?);
         }
         match batch.last() {
             Some((last, _)) if batch.len() == wanted => key = after(last),

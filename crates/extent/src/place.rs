@@ -152,9 +152,9 @@ impl Placement {
         state.slots.push(Slot { open, lifetime: hint.lifetime, used: 0 });
     }
 
-    /// The zone takes no more.
-    fn retire(&self, zone: ZoneId) {
-        self.state.lock().slots.retain(|slot| slot.open.lease.zone() != zone);
+    /// The zone takes no more. Not by number: it may be open again in a later life.
+    fn retire(&self, open: &OpenZone) {
+        self.state.lock().slots.retain(|slot| !std::ptr::eq(&*slot.open, open));
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -232,7 +232,7 @@ impl Extents {
     /// Takes the zone out of the placement, and closes it if nothing is in flight to it.
     pub(crate) fn retire(&self, open: &OpenZone) -> Result<()> {
         open.map.lock().fill();
-        self.placement.retire(open.lease.zone());
+        self.placement.retire(open);
         self.close_when_idle(open)
     }
 
@@ -283,3 +283,6 @@ impl Extents {
         Ok(())
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

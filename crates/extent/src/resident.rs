@@ -1,106 +1,123 @@
 //! Writeback of resident blocks: from values of the store to blocks of a zone.
 //!
 //! Small writes stay in the store, where a journal record makes them durable without a block of their
-//! own. When an object has gathered many, or all objects together have too many, they are appended to
-//! a zone like any other data and inserted with a re-check, under the map lock, that each value is still
-//! the one that was written. How many an object has is a count kept in memory, for choosing only; after
-//! a mount a slow walk over the table finds those from before.
+//! own. When an object has gathered many, or those that could be moved are too many together, they are
+//! appended to a zone like any other data and inserted with a re-check, under the map lock, that each
+//! value is still the one that was written.
+//!
+//! How many an object has is a count kept in memory, for choosing only, and for so many objects at most:
+//! small files that stay small are without number. What is not counted (it was there before the mount,
+//! or its count gave way to others) stays in the store, and is moved when its object is chosen for newer
+//! blocks. A single block is never moved: it would take a whole block of a zone and win nothing.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::collections::{BTreeSet, HashMap};
 
 use rt::sync::Mutex;
-use tree::{Group, Tx};
+use tree::Tx;
 use zone::Blocks;
 
-use crate::format::{self, RESIDENT};
 use crate::map::{self, View};
 use crate::write::{Piece, Run};
 use crate::{ExtentError, Extents, Hint, Object, Result};
 
 /// Resident blocks of one object that are worth a write.
-const MANY: i64 = 16;
+const MANY: u64 = 16;
 /// Resident blocks of one object that are moved when all together have too many.
-const SOME: i64 = 2;
-/// Bytes of resident blocks that all objects together may have.
-const TOTAL_BYTES_MAX: i64 = 32 << 20;
+const SOME: u64 = 2;
+/// Bytes of resident blocks that all objects that have some may have together.
+const MOVABLE_BYTES_MAX: u64 = 32 << 20;
 /// Blocks moved at once.
 const BATCH: usize = 256;
+/// Objects whose resident blocks are counted.
+const COUNTED_MAX: usize = 1 << 16;
 
 /// How many resident blocks there are.
 #[derive(Default)]
 pub(crate) struct Residents {
     /// A leaf lock.
-    counts: Mutex<HashMap<Object, i64>>,
-    total: AtomicI64,
-    /// Objects that have many.
-    due: Mutex<VecDeque<Object>>,
-    /// Where the walk over the table goes on; None when it is done.
-    walk: Mutex<Option<(u16, Vec<u8>)>>,
+    counts: Mutex<Counts>,
+}
+
+/// Counts of objects, none of them 0.
+#[derive(Default)]
+struct Counts {
+    of: HashMap<Object, u64>,
+    /// The same, fewest first.
+    order: BTreeSet<(u64, Object)>,
+    /// The sum of those that are at least `SOME`.
+    movable: u64,
+}
+
+impl Counts {
+    fn set(&mut self, object: Object, count: u64) {
+        let movable = |count: u64| if count >= SOME { count } else { 0 };
+        if let Some(before) = self.of.remove(&object) {
+            self.order.remove(&(before, object));
+            self.movable -= movable(before);
+        }
+        if count == 0 {
+            return;
+        }
+        if self.of.len() >= COUNTED_MAX
+            && let Some((fewest, loser)) = self.order.pop_first()
+        {
+            self.of.remove(&loser);
+            self.movable -= movable(fewest);
+        }
+        self.of.insert(object, count);
+        self.order.insert((count, object));
+        self.movable += movable(count);
+    }
 }
 
 impl Residents {
-    pub(crate) fn new() -> Self {
-        Residents { walk: Mutex::new(Some((0, Vec::new()))), ..Residents::default() }
-    }
-
     /// The object has so many more (or less).
     pub(crate) fn changed(&self, object: Object, change: i64) {
         if change == 0 {
             return;
         }
-        self.total.fetch_add(change, Ordering::Relaxed);
         let mut counts = self.counts.lock();
-        let count = counts.entry(object).or_default();
-        let before = *count;
-        *count += change;
-        let after = *count;
-        if after <= 0 {
-            counts.remove(&object);
-        }
-        drop(counts);
-        if before < MANY && after >= MANY {
-            self.due.lock().push_back(object);
-        }
+        let before = counts.of.get(&object).copied().unwrap_or(0);
+        counts.set(object, before.saturating_add_signed(change));
+    }
+
+    /// The object has as many.
+    fn counted(&self, object: Object, count: u64) {
+        self.counts.lock().set(object, count);
     }
 
     /// An object whose resident blocks should be moved.
     fn next(&self, block_size: u32) -> Option<Object> {
-        if let Some(object) = self.due.lock().pop_front() {
-            return Some(object);
-        }
-        if self.total.load(Ordering::Relaxed) * i64::from(block_size) <= TOTAL_BYTES_MAX {
-            return None;
-        }
         let counts = self.counts.lock();
-        let most = counts.iter().max_by_key(|&(object, &count)| (count, *object))?;
-        (*most.1 >= SOME).then_some(*most.0)
+        let too_many = counts.movable * u64::from(block_size) > MOVABLE_BYTES_MAX;
+        let &(most, object) = counts.order.last()?;
+        (most >= if too_many { SOME } else { MANY }).then_some(object)
     }
 
     /// The object has none left that would be moved.
     fn forget(&self, object: Object) {
-        if let Some(count) = self.counts.lock().remove(&object) {
-            self.total.fetch_sub(count, Ordering::Relaxed);
-        }
+        self.counted(object, 0);
     }
 }
 
 impl Extents {
     /// Moves the resident blocks of one object; false when none has enough.
     pub(crate) fn write_back(&self) -> Result<bool> {
-        let Some(object) = self.residents.next(self.block_size()) else { return self.walk_residents() };
+        let Some(object) = self.residents.next(self.block_size()) else { return Ok(false) };
         let blocks = {
             let _shared = self.map_of(object).read();
             map::residents(&self.store, object, (0, u64::MAX), BATCH)?
         };
-        if (blocks.len() as i64) < SOME {
+        let found = blocks.len() as u64;
+        if found < SOME {
             self.residents.forget(object);
             return Ok(true);
         }
-        let more = blocks.len() == BATCH;
+        // Behind a full batch there may be more: so many that the object is chosen again.
+        let beyond = if blocks.len() == BATCH { MANY } else { 0 };
+        self.residents.counted(object, found + beyond);
         match self.move_residents(object, &blocks) {
             Err(ExtentError::NoSpace) => self.residents.forget(object),
-            Ok(()) if more => self.residents.due.lock().push_back(object),
             moved => moved?,
         }
         Ok(true)
@@ -140,25 +157,7 @@ impl Extents {
         view.apply(&self.store, &mut tx);
         self.commit_if_any(tx)
     }
-
-    /// One piece of the walk that finds resident blocks from before the mount.
-    fn walk_residents(&self) -> Result<bool> {
-        let mut walk = self.residents.walk.lock();
-        let Some((group, from)) = walk.take() else { return Ok(false) };
-        if group >= self.store.info().groups {
-            return Ok(false);
-        }
-        let batch = self.store.range(Group(group), RESIDENT, &from, &[], BATCH)?;
-        *walk = Some(match batch.last() {
-            Some((last, _)) => (group, [last, &[0][..]].concat()),
-            None => (group + 1, Vec::new()),
-        });
-        drop(walk);
-        let found: Vec<Object> =
-            batch.iter().filter_map(|(key, _)| Some(format::decode_key(key)?.0)).collect();
-        for object in found.chunk_by(|a, b| a == b) {
-            self.residents.changed(object[0], object.len() as i64);
-        }
-        Ok(true)
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,12 +8,17 @@
 //! while metadata grows.
 //!
 //! A writer takes blocks from a budget that was counted at some moment and only goes down; who finds it
-//! empty counts anew, over all zones. So the hot path is two atomic operations, and whoever is refused
-//! was refused by a fresh count.
+//! empty counts anew, over all zones, one at a time. So the hot path is two atomic operations, and
+//! whoever is refused was refused by a fresh count.
+//!
+//! A count promises nothing twice: nobody takes from the old budget once it has begun, and what is
+//! promised is read before what lives, so blocks that go from one to the other meanwhile count twice
+//! rather than not at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use rt::sync::Mutex;
 use tree::{Step, Tx};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
@@ -55,6 +60,8 @@ pub(crate) struct SpaceCounters {
     budget: AtomicI64,
     /// Blocks promised and not yet inserted or given back.
     reserved: AtomicI64,
+    /// Held while somebody counts anew. Before the leaves.
+    counting: Mutex<()>,
 }
 
 impl SpaceCounters {
@@ -62,12 +69,25 @@ impl SpaceCounters {
     pub(crate) fn outdated(&self) {
         self.budget.store(0, Ordering::Release);
     }
+
+    /// Promises blocks from the budget, if it still has as many.
+    fn promise(self: &Arc<Self>, blocks: i64) -> Option<Reservation> {
+        let reservation = Reservation::new(self, blocks);
+        (self.budget.fetch_sub(blocks, Ordering::AcqRel) >= blocks).then_some(reservation)
+    }
 }
 
 /// Blocks promised to a writer; dropped when they are inserted, and counted as live then, or given up.
 pub(crate) struct Reservation {
     counters: Arc<SpaceCounters>,
     blocks: i64,
+}
+
+impl Reservation {
+    fn new(counters: &Arc<SpaceCounters>, blocks: i64) -> Self {
+        counters.reserved.fetch_add(blocks, Ordering::AcqRel);
+        Reservation { counters: Arc::clone(counters), blocks }
+    }
 }
 
 impl Drop for Reservation {
@@ -88,6 +108,15 @@ struct Census {
     capacity: i64,
     /// What is left out.
     kept: i64,
+    /// What is promised.
+    reserved: i64,
+}
+
+impl Census {
+    /// Blocks that can be promised beside what is; negative when too much is.
+    fn available(&self) -> i64 {
+        self.payload - self.kept - self.live - self.reserved
+    }
 }
 
 impl Extents {
@@ -95,25 +124,26 @@ impl Extents {
     pub(crate) fn reserve(&self, blocks: u64) -> Result<Reservation> {
         let counters = &self.space;
         let blocks = i64::try_from(blocks).map_err(|_| ExtentError::NoSpace)?;
-        counters.reserved.fetch_add(blocks, Ordering::AcqRel);
-        let reservation = Reservation { counters: Arc::clone(counters), blocks };
-        if counters.budget.fetch_sub(blocks, Ordering::AcqRel) >= blocks {
+        if let Some(reservation) = counters.promise(blocks) {
             return Ok(reservation);
         }
-        let left = self.count_available(&self.census());
+        let _counting = counters.counting.lock();
+        // Whoever counted meanwhile may have left enough.
+        if let Some(reservation) = counters.promise(blocks) {
+            return Ok(reservation);
+        }
+        // Swapped, not stored: the count sees what was promised from it.
+        counters.budget.swap(0, Ordering::AcqRel);
+        let reservation = Reservation::new(counters, blocks);
+        let left = self.census().available();
         counters.budget.store(left.max(0), Ordering::Release);
         if left >= 0 { Ok(reservation) } else { Err(ExtentError::NoSpace) }
     }
 
-    /// Blocks that can be promised beside what is; negative when too much is.
-    fn count_available(&self, census: &Census) -> i64 {
-        let reserved = self.space.reserved.load(Ordering::Acquire);
-        census.payload - census.kept - census.live - reserved
-    }
-
     fn census(&self) -> Census {
         let zones = self.store.zones();
-        let (mut census, mut free, mut metadata) = (Census::default(), 0, 0);
+        let reserved = self.space.reserved.load(Ordering::Acquire);
+        let (mut census, mut free, mut metadata) = (Census { reserved, ..Census::default() }, 0, 0);
         for zone in (0..zones.count()).map(ZoneId) {
             let (entry, capacity) = (zones.entry(zone), zones.capacity(zone));
             let writable = !matches!(zones.reported(zone).state, ZoneState::ReadOnly | ZoneState::Offline);
@@ -152,17 +182,16 @@ impl Extents {
         let zones = self.store.zones();
         let census = self.census();
         let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
-        let reserved = self.space.reserved.load(Ordering::Acquire);
         let total: i64 = (0..zones.count())
             .map(|zone| i64::from(self.packing.payload(zones.capacity(ZoneId(zone)))))
             .sum();
         Space {
             block_size: self.block_size(),
             total: bytes(total),
-            available: bytes(self.count_available(&census)),
+            available: bytes(census.available()),
             live: bytes(census.live),
-            dead: bytes(census.capacity - census.live - reserved),
-            pending: bytes(reserved),
+            dead: bytes(census.capacity - census.live - census.reserved),
+            pending: bytes(census.reserved),
             free_zones: zones.free(),
         }
     }
@@ -245,3 +274,6 @@ impl Extents {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -289,7 +289,8 @@ impl Extents {
         }
         open.map.lock().end(promised, entries);
         match fatal {
-            Some(DeviceError::HostFull { .. }) => Err(ExtentError::NoSpace),
+            // The zone has failed for its lease, while the device goes on: it must be closed like any other.
+            Some(DeviceError::HostFull { .. }) => self.tend(open).and(Err(ExtentError::NoSpace)),
             Some(error) => Err(tree::StoreError::Device(error).into()),
             None => self.tend(open).map(|()| pieces),
         }

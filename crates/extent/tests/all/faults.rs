@@ -37,6 +37,20 @@ fn a_failed_append_is_unseen_by_the_writer() {
 }
 
 #[test]
+fn a_zone_is_closed_when_its_host_is_full() {
+    let volume = Volume::new(Spec::power_of_two());
+    let mut model = Model::new();
+    write(&volume, &mut model, 1, 0, &[5; 10 * 4096]).unwrap();
+    let zone = data_zone(&volume);
+    volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone));
+    let written = volume.extents.write(Object(1), Hint::default(), 0, &[6; 4096], 10 * 4096);
+    assert!(matches!(written, Err(ExtentError::NoSpace)));
+    assert!(!volume.store.zones().is_leased(zone), "it is given back");
+    write(&volume, &mut model, 1, 4096, &[7; 4096]).unwrap();
+    volume.verify(&model);
+}
+
+#[test]
 fn a_wrong_block_fails_its_own_range_only() {
     let volume = Volume::new(Spec::power_of_two());
     volume.write(1, 0, &vec![5; 10 * 4096], 0).unwrap();
@@ -123,4 +137,45 @@ fn planted_damage_is_found() {
     let mut far = value;
     far[7] = 0xff;
     assert_eq!(plant(EXTENT, 30, far, 0), [Place]);
+}
+
+#[test]
+fn an_extent_that_no_zone_has_is_damage() {
+    use polder_extent::format::{EXTENT, Extent, key};
+    let volume = Volume::new(Spec::power_of_two());
+    volume.write(1, 0, &vec![5; 10 * 4096], 0).unwrap();
+    let group = volume.store.group_of(1);
+    let value = volume.store.get(group, EXTENT, &key(Object(1), 0)).unwrap().unwrap();
+    let good = Extent::decode(&value).unwrap();
+    let geometry = volume.device.geometry();
+    let at = |zone, block| Extent {
+        address: zone::Address::new(
+            ZoneId(zone),
+            block,
+            volume.store.zones().entry(good.address.zone()).life,
+        ),
+        ..good.clone()
+    };
+    let (zone, end) = (good.address.zone().0, geometry.zone_blocks);
+    for (block, extent) in
+        [(20, at(geometry.zones, 5)), (20, at(zone, end - 9)), (u64::MAX - 9, at(zone, end - 10))]
+    {
+        let mut tx = Tx::new();
+        tx.put(group, EXTENT, key(Object(1), block), extent.encode());
+        volume.store.commit(tx).unwrap();
+        if block == 20 {
+            let read = volume.extents.read(Object(1), block * 4096, &mut vec![0; 4096]);
+            let corrupt = matches!(&read, Err(ExtentError::Store(tree::StoreError::Corrupt(_))));
+            assert!(corrupt, "{read:?}");
+        }
+        let removed = volume.extents.remove(&mut Tx::new(), Object(1), 15, u64::MAX, 7).map(|(_, done)| done);
+        let corrupt = matches!(&removed, Err(ExtentError::Store(tree::StoreError::Corrupt(_))));
+        assert!(corrupt, "{removed:?}");
+        assert!(!volume.extents.check_data(true).unwrap().is_empty());
+        volume.extents.read(Object(1), 0, &mut vec![0; 10 * 4096]).unwrap();
+        let mut tx = Tx::new();
+        tx.delete(group, EXTENT, key(Object(1), block));
+        volume.store.commit(tx).unwrap();
+    }
+    volume.check();
 }

@@ -55,6 +55,27 @@ fn small_writes_stay_in_the_store_until_there_are_many() {
     volume.verify(&model);
 }
 
+#[test]
+fn small_writes_from_before_a_mount_move_with_later_ones() {
+    let volume = Volume::new(Spec::power_of_two());
+    let (mut model, size) = (Model::new(), volume.block_size() as usize);
+    for index in 0..300 {
+        write(&volume, &mut model, 1, index * size + 5, b"small").unwrap();
+    }
+    volume.sync();
+    let Volume { device, store, extents, .. } = volume;
+    drop((extents, store));
+    let volume = Volume::open(device);
+    volume.step(100);
+    assert_eq!(volume.extents.space().live, 0, "a mount looks for nothing");
+    for index in 300..320 {
+        write(&volume, &mut model, 1, index * size + 5, b"small").unwrap();
+    }
+    volume.step(100);
+    assert!(volume.extents.space().live >= 320 * size as u64, "{:?}", volume.extents.space());
+    volume.verify(&model);
+}
+
 /// Random writes and truncations of a few objects, as much as fits, with everything moved many times.
 fn churn(name: &str, spec: Spec, rounds: usize) {
     let volume = Volume::new(spec);

@@ -1,0 +1,42 @@
+use tree::{Config, FormatOptions, Store};
+use zone::emulated::{Emulated, Spec};
+use zone::{Device, FsId};
+
+use super::*;
+use crate::Recovering;
+
+pub(crate) fn extents() -> Arc<Extents> {
+    let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::power_of_two()));
+    let (label, page_size) = ("test".to_owned(), device.geometry().block_size.max(4096));
+    let options = FormatOptions { fs_id: FsId([3; 16]), label, page_size, groups: 4, created_ns: 1 };
+    Store::format(&device, &options).unwrap();
+    let mut recovering = Recovering::new(Arc::clone(&device));
+    let config = Config { cache_bytes: 8 << 20, read_only: false };
+    let (store, _) = Store::open(device, &config, &mut recovering).unwrap();
+    Extents::open(Arc::new(store), recovering).unwrap()
+}
+
+#[test]
+fn who_retires_an_earlier_life_leaves_the_later_one_alone() {
+    let extents = extents();
+    let object = Object(1);
+    let old = extents.place(object, Hint::default()).unwrap();
+    extents.retire(&old).unwrap();
+    let zone = old.lease.zone();
+    let again = (0..1000).find_map(|_| {
+        extents.store.sync(extents.store.last_lsn()).unwrap();
+        extents.store.reclaim(true).unwrap();
+        let open = extents.place(object, Hint::default()).unwrap();
+        if open.lease.zone() == zone {
+            return Some(open);
+        }
+        extents.retire(&open).unwrap();
+        None
+    });
+    let again = again.expect("the zone was empty and is opened again");
+    assert_ne!(again.lease.life(), old.lease.life());
+    extents.retire(&old).unwrap();
+    assert!(Arc::ptr_eq(&extents.place(object, Hint::default()).unwrap(), &again));
+    extents.retire(&again).unwrap();
+    assert_eq!(extents.placement.count(), 0);
+}
