@@ -115,7 +115,7 @@ impl Daemon {
 
     fn open_device(&self) -> Result<FileDevice> {
         let mode = if self.words.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        Ok(FileDevice::open(&self.path, mode)?)
+        Ok(volume::open_device(&self.path, mode)?)
     }
 
     fn recover(&self, device: FileDevice) -> Result<Arc<Fs>> {

@@ -4,11 +4,14 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fs::{Fs, MountOptions};
 use fuse::MountEntry;
 use fuse::mount::entry_at;
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
 use zone::file::{FileContents, FileDevice, FileError, OpenMode};
 use zone::{Device, FsId};
 
@@ -17,6 +20,10 @@ use crate::control::Client;
 /// The cache of a volume that is opened for one look.
 const LOOK_CACHE_BYTES: u64 = 64 << 20;
 const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
+
+/// How long a volume may stay locked without being in use, and how often to look.
+const LOCK_PATIENCE_NS: u64 = 500_000_000;
+const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
 /// A volume that can be asked.
 pub(crate) enum Volume {
@@ -55,10 +62,35 @@ impl Volume {
     }
 }
 
+/// Opens a volume, which may just have lost its daemon.
+///
+/// What a killed process had handed to the kernel goes on until it is done, and holds the lock for as long:
+/// rightly, since it may still write. That takes milliseconds; a daemon that lives takes longer.
+pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
+    let clock = SystemClock::new();
+    open_when_free(path, mode, || {
+        !Stop::default().wait(LOCK_PAUSE) && clock.monotonic_ns() < LOCK_PATIENCE_NS
+    })
+}
+
+/// Opens a volume; as long as it is in use and `wait` says so, tries again.
+fn open_when_free(
+    path: &Path,
+    mode: OpenMode,
+    mut wait: impl FnMut() -> bool,
+) -> Result<FileDevice, FileError> {
+    loop {
+        match FileDevice::open(path, mode) {
+            Err(FileError::InUse(_)) if wait() => {}
+            opened => return opened,
+        }
+    }
+}
+
 /// Opens a volume that is not in use, without changing anything on it.
 pub(crate) fn open_to_look(path: &Path) -> Result<Opened> {
     let options = mount_options(true, LOOK_CACHE_BYTES, None);
-    let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, OpenMode::ReadOnly)?);
+    let device: Arc<dyn Device> = Arc::new(open_device(path, OpenMode::ReadOnly)?);
     let (fs, _) = mount_fs(path, device, options)?;
     Ok(Opened { path: path.to_owned(), fs })
 }
@@ -135,5 +167,44 @@ fn id_of(path: &Path) -> Result<Option<FsId>> {
     match FileDevice::probe(path)? {
         FileContents::Volume { fs_id, .. } => Ok(Some(fs_id)),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zone::file::FileOptions;
+
+    use super::*;
+
+    /// A volume in a file, and the lock that whoever made it holds.
+    fn volume(folder: &tempfile::TempDir) -> (PathBuf, FileDevice) {
+        let path = folder.path().join("volume");
+        let options = FileOptions { size: Some(64 << 20), fs_id: FsId([7; 16]), ..FileOptions::default() };
+        let device = FileDevice::create(&path, &options).unwrap();
+        (path, device)
+    }
+
+    /// `polder mount` right after `kill -9` of the daemon said that the volume was in use, now and then: what
+    /// the daemon had given to io_uring outlived it and held the lock. A service that restarts its mount would
+    /// have stayed down.
+    #[test]
+    fn a_lock_that_outlives_its_holder_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, device) = volume(&folder);
+        let mut held = Some(device);
+        let opened = open_when_free(&path, OpenMode::ReadWrite, || held.take().is_some());
+        assert!(opened.is_ok() && held.is_none());
+    }
+
+    #[test]
+    fn a_volume_that_stays_in_use_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, _held) = volume(&folder);
+        let mut looks = 0;
+        let opened = open_when_free(&path, OpenMode::ReadWrite, || {
+            looks += 1;
+            looks < 3
+        });
+        assert!(matches!(opened, Err(FileError::InUse(_))) && looks == 3);
     }
 }
