@@ -189,18 +189,16 @@ impl Extents {
     }
 
     fn choose_victims(&self, gc: &GcState, eager: bool) -> Vec<ZoneId> {
-        let zones = self.store.zones();
-        let without = self.reverse.without_footer();
-        let limit = if without.is_empty() { VICTIMS_MAX + gc.stuck.len() } else { usize::MAX };
-        let mut candidates = zones.victims(limit);
-        candidates.retain(|(zone, _)| !gc.stuck.contains(zone));
-        candidates.sort_by_key(|&(zone, live)| (!without.contains(&zone), live));
-        let is_first = |zone: ZoneId| without.contains(&zone) && zones.free() > zones.kept_from_gc();
-        let wins = |zone: ZoneId, live: Blocks| {
+        let mut candidates = self.first_victims(gc);
+        let first: BTreeSet<ZoneId> = candidates.iter().map(|&(zone, _)| zone).collect();
+        let limit = VICTIMS_MAX + first.len() + gc.stuck.len();
+        let mut others = self.store.zones().victims(limit);
+        others.retain(|&(zone, live)| {
             let payload = self.payload_of(zone);
-            live < if eager { payload } else { payload - payload / 8 }
-        };
-        candidates.retain(|&(zone, live)| is_first(zone) || wins(zone, live));
+            let wins = live < if eager { payload } else { payload - payload / 8 };
+            wins && !first.contains(&zone) && !gc.stuck.contains(&zone)
+        });
+        candidates.extend(others);
         let mut room = self.room_to_move_to(gc);
         let mut chosen = Vec::new();
         for (zone, live) in candidates.into_iter().take(VICTIMS_MAX) {
@@ -213,12 +211,28 @@ impl Extents {
         chosen
     }
 
+    /// Zones without a footer, fewest live first, as long as there is a zone to move them to: they need not
+    /// be worth it.
+    fn first_victims(&self, gc: &GcState) -> Vec<(ZoneId, Blocks)> {
+        let zones = self.store.zones();
+        if zones.free() <= zones.kept_from_gc() {
+            return Vec::new();
+        }
+        let without = self.reverse.without_footer().into_iter().map(|zone| (zone, zones.entry(zone)));
+        let mut first: Vec<(ZoneId, Blocks)> = without
+            .filter(|(zone, entry)| entry.live > 0 && entry.role.holds_data() && !gc.stuck.contains(zone))
+            .filter(|(zone, _)| !zones.is_leased(*zone))
+            .map(|(zone, entry)| (zone, entry.live))
+            .collect();
+        first.sort_by_key(|&(_, live)| live);
+        first
+    }
+
     fn room_to_move_to(&self, gc: &GcState) -> i64 {
         let zones = self.store.zones();
         let target = gc.target.as_ref().map_or(0, |open| self.packing.payload(open.lease.room()));
         let spare = i64::from(zones.free()) - i64::from(zones.kept_from_gc());
-        let smallest = (0..zones.count()).map(|zone| self.payload_of(ZoneId(zone))).min().unwrap_or(0);
-        i64::from(target) + spare.max(0) * i64::from(smallest)
+        i64::from(target) + spare.max(0) * i64::from(self.payload_min)
     }
 
     /// What the zone's reverse map says; None when it cannot be read.

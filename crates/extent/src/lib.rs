@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 use rt::sync::{Mutex, RwLock};
 use tree::{Client, Step, Store, StoreError};
-use zone::{Blocks, Device};
+use zone::{Blocks, Device, ZoneId, ZoneState};
 
 use crate::format::Packing;
 use crate::gc::{GcState, Progress};
@@ -134,6 +134,8 @@ pub struct Extents {
     packing: Packing,
     /// The most blocks of one append and one extent.
     piece_blocks_max: Blocks,
+    /// Blocks of fresh data that any zone takes that could be written at the mount.
+    payload_min: Blocks,
     /// Each guards the maps of the objects whose numbers fall to it.
     maps: Vec<RwLock<()>>,
     placement: Placement,
@@ -151,8 +153,10 @@ impl Extents {
         let reverse = ReverseMaps::new();
         store.set_client(Arc::clone(&reverse) as Arc<dyn Client>);
         let device = Arc::clone(store.device());
+        let packing = Packing { block_size: device.geometry().block_size };
         let extents = Extents {
-            packing: Packing { block_size: device.geometry().block_size },
+            packing,
+            payload_min: payload_min(&store, packing),
             piece_blocks_max: piece_blocks_max(&store),
             maps: (0..MAP_LOCKS).map(|_| RwLock::new(())).collect(),
             placement: Placement::default(),
@@ -199,6 +203,13 @@ impl Extents {
         let hash = object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.maps[(hash >> 56) as usize % MAP_LOCKS]
     }
+}
+
+/// Blocks of fresh data that the smallest zone takes that can be written.
+fn payload_min(store: &Store, packing: Packing) -> Blocks {
+    let reported = (0..store.zones().count()).map(|zone| store.zones().reported(ZoneId(zone)));
+    let writable = reported.filter(|info| !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline));
+    writable.map(|info| packing.payload(info.capacity)).min().unwrap_or(0)
 }
 
 /// The most blocks of an extent: of 256, of a mebibyte, of an append, and of what a value can hold.

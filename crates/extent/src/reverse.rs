@@ -48,6 +48,8 @@ pub(crate) struct ZoneMap {
     promised_bytes: usize,
     /// Batches of appends in flight.
     in_flight: u32,
+    /// Appends that are neither inserted nor given up.
+    pending: u32,
     /// A summary is being appended; its room is admitted.
     writing: bool,
     /// Takes no more data.
@@ -79,6 +81,7 @@ impl ZoneMap {
             entries,
             promised_bytes: 0,
             in_flight: 0,
+            pending: 0,
             writing: false,
             full: false,
             closing: false,
@@ -126,6 +129,17 @@ impl ZoneMap {
         self.promised_bytes -= promised;
         self.entry_bytes += entries.iter().map(Entry::bytes).sum::<usize>();
         self.entries.extend(entries);
+    }
+
+    /// An append is about to be submitted.
+    pub(crate) fn add_pending(&mut self) {
+        self.pending += 1;
+    }
+
+    /// An append is inserted or given up.
+    pub(crate) fn remove_pending(&mut self) {
+        assert!(self.pending > 0, "an append is inserted or given up once");
+        self.pending -= 1;
     }
 
     /// Takes no more data.
@@ -253,9 +267,12 @@ impl ReverseMaps {
         self.zones.lock().iter().map(|(&zone, map)| (zone, Arc::clone(map))).collect()
     }
 
-    /// Zones closed without a footer.
+    /// Zones closed without a footer and without pending blocks.
     pub(crate) fn without_footer(&self) -> Vec<ZoneId> {
-        let without = |map: &Mutex<ZoneMap>| map.lock().closed == Some(Closed::Without);
+        let without = |map: &Mutex<ZoneMap>| {
+            let map = map.lock();
+            map.closed == Some(Closed::Without) && map.pending == 0
+        };
         self.all().into_iter().filter(|(_, map)| without(map)).map(|(zone, _)| zone).collect()
     }
 

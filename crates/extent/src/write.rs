@@ -11,13 +11,14 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rt::sync::RwLockWriteGuard;
+use rt::sync::{Mutex, RwLockWriteGuard};
 use tree::{Store, Tx};
 use zone::{Address, Blocks, Cause, Command, DeviceError, ZoneId};
 
 use crate::format::{Entry, Extent};
 use crate::map::View;
 use crate::place::OpenZone;
+use crate::reverse::ZoneMap;
 use crate::space::Reservation;
 use crate::{ExtentError, Extents, Hint, Object, Result};
 
@@ -29,20 +30,24 @@ const FAILURES_MAX: u32 = 16;
 /// Blocks of a zone that are submitted and neither inserted nor given up.
 pub(crate) struct Pending {
     store: Arc<Store>,
+    map: Arc<Mutex<ZoneMap>>,
     zone: ZoneId,
     blocks: Blocks,
 }
 
 impl Pending {
-    fn new(store: &Arc<Store>, zone: ZoneId, blocks: Blocks) -> Self {
+    fn new(store: &Arc<Store>, open: &OpenZone, blocks: Blocks) -> Self {
+        let zone = open.lease.zone();
+        open.map.lock().add_pending();
         store.zones().add_pending(zone, blocks);
-        Pending { store: Arc::clone(store), zone, blocks }
+        Pending { store: Arc::clone(store), map: Arc::clone(&open.map), zone, blocks }
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         self.store.zones().remove_pending(self.zone, self.blocks);
+        self.map.lock().remove_pending();
     }
 }
 
@@ -265,7 +270,7 @@ impl Extents {
         let zone = open.lease.zone();
         let prepared: Vec<(Pending, Vec<u32>)> = batch
             .iter()
-            .map(|run| (Pending::new(&self.store, zone, run.blocks(size)), run.checksums(size)))
+            .map(|run| (Pending::new(&self.store, open, run.blocks(size)), run.checksums(size)))
             .collect();
         let mut commands: Vec<Command<'_>> =
             batch.iter().map(|run| Command::Append { zone, from: run.data }).collect();
