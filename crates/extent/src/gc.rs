@@ -14,6 +14,9 @@
 //! than a zone takes fits there, and after its reset a free zone is back. Several victims are taken
 //! at once only when there is room for all of them.
 //!
+//! While zones are plentiful only those without a footer are victims. One whose evacuation has failed
+//! waits until zones are short, and then behind all others.
+//!
 //! A zone that still counts live blocks when all that its reverse map and the object map know of it is
 //! gone is a finding, and is left alone (I-EXT-2).
 
@@ -70,11 +73,29 @@ pub(crate) struct GcState {
     searched: BTreeSet<ZoneId>,
     /// Zones that count more live blocks than the object map has there.
     stuck: BTreeSet<ZoneId>,
+    /// Victims whose evacuation was abandoned: in which life, and after how many others.
+    put_off: BTreeMap<ZoneId, (Life, u64)>,
+    /// Evacuations that were abandoned.
+    abandoned: u64,
 }
 
 impl GcState {
     pub(crate) fn with_target(target: Option<Arc<OpenZone>>) -> Self {
         GcState { target, ..GcState::default() }
+    }
+
+    /// The evacuation ends here: the next one looks again what lives there, but not before others had
+    /// their turn.
+    fn abandon(&mut self) {
+        self.queue.clear();
+        self.abandoned += 1;
+        let victims = self.victims.drain(..).map(|(zone, life)| (zone, (life, self.abandoned)));
+        self.put_off.extend(victims);
+    }
+
+    /// When the zone was put off in this life; 0: it was not.
+    fn put_off(&self, zone: ZoneId, life: Life) -> u64 {
+        self.put_off.get(&zone).filter(|(in_life, _)| *in_life == life).map_or(0, |(_, number)| *number)
     }
 
     /// Zones that count more live blocks than the object map has there.
@@ -142,12 +163,12 @@ impl Extents {
 
     /// One piece of work; `eager`: whatever can be won is worth it.
     pub(crate) fn collect(&self, gc: &mut GcState, eager: bool) -> Result<Progress> {
+        self.go_on(gc, eager).inspect_err(|_| gc.abandon())
+    }
+
+    fn go_on(&self, gc: &mut GcState, eager: bool) -> Result<Progress> {
         if !gc.queue.is_empty() {
-            // After an error the evacuation is abandoned: the next one looks again what lives there.
-            return self.move_chunk(gc).inspect_err(|_| {
-                gc.queue.clear();
-                gc.victims.clear();
-            });
+            return self.move_chunk(gc);
         }
         if !gc.victims.is_empty() {
             return self.end_evacuation(gc);
@@ -190,20 +211,15 @@ impl Extents {
 
     fn choose_victims(&self, gc: &GcState, eager: bool) -> Vec<ZoneId> {
         let mut candidates = self.first_victims(gc);
-        let first: BTreeSet<ZoneId> = candidates.iter().map(|&(zone, _)| zone).collect();
-        let limit = VICTIMS_MAX + first.len() + gc.stuck.len();
-        let mut others = self.store.zones().victims(limit);
-        others.retain(|&(zone, live)| {
-            let payload = self.payload_of(zone);
-            let wins = live < if eager { payload } else { payload - payload / 8 };
-            wins && !first.contains(&zone) && !gc.stuck.contains(&zone)
-        });
-        candidates.extend(others);
+        if eager || self.is_short_of_zones() {
+            self.add_victims_worth_it(gc, eager, &mut candidates);
+        }
         let mut room = self.room_to_move_to(gc);
         let mut chosen = Vec::new();
         for (zone, live) in candidates.into_iter().take(VICTIMS_MAX) {
             room -= i64::from(live);
-            if room < 0 && !chosen.is_empty() {
+            // One that was put off is tried alone: what it fails by is not to keep others from being moved.
+            if !chosen.is_empty() && (room < 0 || self.is_put_off(gc, zone)) {
                 break;
             }
             chosen.push(zone);
@@ -211,8 +227,28 @@ impl Extents {
         chosen
     }
 
+    fn is_put_off(&self, gc: &GcState, zone: ZoneId) -> bool {
+        gc.put_off(zone, self.store.zones().entry(zone).life) > 0
+    }
+
+    /// Adds the victims with the fewest live blocks; behind all, those that were put off, the earliest
+    /// first.
+    fn add_victims_worth_it(&self, gc: &GcState, eager: bool, candidates: &mut Vec<(ZoneId, Blocks)>) {
+        let first: BTreeSet<ZoneId> = candidates.iter().map(|&(zone, _)| zone).collect();
+        let zones = self.store.zones();
+        let limit = VICTIMS_MAX + first.len() + gc.stuck.len() + gc.put_off.len();
+        let mut others = zones.victims(limit);
+        others.retain(|&(zone, live)| {
+            let payload = self.payload_of(zone);
+            let wins = live < if eager { payload } else { payload - payload / 8 };
+            wins && !first.contains(&zone) && !gc.stuck.contains(&zone)
+        });
+        others.sort_by_key(|&(zone, _)| gc.put_off(zone, zones.entry(zone).life));
+        candidates.extend(others);
+    }
+
     /// Zones without a footer, fewest live first, as long as there is a zone to move them to: they need not
-    /// be worth it.
+    /// be worth it, nor zones be short. Those that were put off are like any other.
     fn first_victims(&self, gc: &GcState) -> Vec<(ZoneId, Blocks)> {
         let zones = self.store.zones();
         if zones.free() <= zones.kept_from_gc() {
@@ -221,7 +257,7 @@ impl Extents {
         let without = self.reverse.without_footer().into_iter().map(|zone| (zone, zones.entry(zone)));
         let mut first: Vec<(ZoneId, Blocks)> = without
             .filter(|(zone, entry)| entry.live > 0 && entry.role.holds_data() && !gc.stuck.contains(zone))
-            .filter(|(zone, _)| !zones.is_leased(*zone))
+            .filter(|(zone, entry)| !zones.is_leased(*zone) && gc.put_off(*zone, entry.life) == 0)
             .map(|(zone, entry)| (zone, entry.live))
             .collect();
         first.sort_by_key(|&(_, live)| live);
@@ -309,24 +345,26 @@ impl Extents {
     fn end_evacuation(&self, gc: &mut GcState) -> Result<Progress> {
         let zones = self.store.zones();
         let mut moves = BTreeMap::new();
-        for (zone, life) in std::mem::take(&mut gc.victims) {
+        let (victims, mut left) = (gc.victims.clone(), Vec::new());
+        for (zone, life) in victims {
             let now = zones.entry(zone);
             let live = now.live;
             gc.stats.zones_evacuated += 1;
             if live == 0 || now.life != life || !now.role.holds_data() {
+                gc.put_off.remove(&zone);
                 continue;
             }
             if gc.searched.insert(zone) {
                 gc.stats.zones_evacuated -= 1;
                 gc.stats.zones_searched += 1;
                 self.search(zone, &mut moves)?;
-                gc.victims.push((zone, life));
+                left.push((zone, life));
             } else {
                 tracing::error!("zone {} counts {live} live blocks that no extent names: check", zone.0);
                 gc.stuck.insert(zone);
             }
         }
-        gc.queue = queue(moves);
+        (gc.victims, gc.queue) = (left, queue(moves));
         self.space.outdated();
         self.reverse.prune(&self.store);
         Ok(if gc.victims.is_empty() { Progress::Evacuated } else { Progress::Moved })

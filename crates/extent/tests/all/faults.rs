@@ -104,6 +104,56 @@ fn what_cannot_be_moved_is_lost_and_pins_nothing() {
     volume.check();
 }
 
+/// A volume with zones that are half dead, and one without a footer that holds object 1.
+fn with_a_zone_without_footer() -> (Volume, ZoneId) {
+    let volume = Volume::new(Spec::power_of_two());
+    let zone_bytes = u64::from(volume.device.geometry().zone_blocks) * 4096;
+    for at in (0..3 * zone_bytes).step_by(64 * 4096) {
+        volume.write(2, at, &vec![2; 64 * 4096], at).unwrap();
+    }
+    for at in (0..3 * zone_bytes).step_by(128 * 4096) {
+        volume.write(3, at, &vec![3; 4096], at).unwrap();
+    }
+    volume.write(1, 0, &vec![5; 10 * 4096], 0).unwrap();
+    let (zone, _) = first_block_of(&volume, 1);
+    volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(zone));
+    volume.write(1, 10 * 4096, &vec![5; 4096], 10 * 4096).unwrap();
+    assert_eq!(first_block_of(&volume, 1).0, zone);
+    assert!(volume.store.zones().victims(9).len() > 1, "there are other victims");
+    (volume, zone)
+}
+
+#[test]
+fn while_zones_are_plentiful_only_the_zone_without_footer_is_evacuated() {
+    let (volume, zone) = with_a_zone_without_footer();
+    volume.step(50);
+    assert_eq!(volume.extents.gc_stats().zones_evacuated, 1);
+    assert_ne!(first_block_of(&volume, 1).0, zone);
+    assert_eq!(volume.extents.step().unwrap(), tree::Step::Idle);
+    volume.check();
+}
+
+#[test]
+fn a_zone_that_cannot_be_evacuated_is_left_alone() {
+    use polder_extent::format::{EXTENT, Extent, key};
+    let (volume, zone) = with_a_zone_without_footer();
+    let group = volume.store.group_of(1);
+    let value = volume.store.get(group, EXTENT, &key(Object(1), 0)).unwrap().unwrap();
+    let extent = Extent::decode(&value).unwrap();
+    let nowhere = zone::Address::new(ZoneId(volume.store.zones().count()), 5, zone::Life(1));
+    let mut tx = Tx::new();
+    tx.put(group, EXTENT, key(Object(1), 3), Extent { address: nowhere, ..extent }.encode());
+    volume.store.commit(tx).unwrap();
+    let steps: Vec<_> = (0..20).map(|_| volume.extents.step()).collect();
+    assert_eq!(steps.iter().filter(|step| step.is_err()).count(), 1, "{steps:?}");
+    assert!(matches!(steps.last(), Some(Ok(tree::Step::Idle))), "{steps:?}");
+    assert_eq!(first_block_of(&volume, 1).0, zone);
+    let mut tx = Tx::new();
+    tx.delete(group, EXTENT, key(Object(1), 3));
+    volume.store.commit(tx).unwrap();
+    volume.check();
+}
+
 #[test]
 fn planted_damage_is_found() {
     use polder_extent::FindingKind::*;
