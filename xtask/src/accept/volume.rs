@@ -207,14 +207,17 @@ impl Volume {
     pub(super) fn geometry(&self) -> Result<String> {
         let info = self.info()?;
         let number = |key: &str| info[key].as_u64().with_context(|| format!("`polder info` names no {key}"));
+        let options = match self.mount_args.as_slice() {
+            [] => "no options".to_owned(),
+            options => options.join(" "),
+        };
         Ok(format!(
-            "{} zones of {} KiB, blocks of {}, pages of {}, {} groups; mounted with: {}",
+            "{} zones of {} KiB, blocks of {}, pages of {}, {} groups; mounted with {options}",
             number("zones")?,
             number("zone_bytes")? >> 10,
             number("block_size")?,
             number("page_size")?,
             number("groups")?,
-            self.mount_args.join(" "),
         ))
     }
 
