@@ -9,6 +9,7 @@ mod crash_cuts;
 mod fresh_clone;
 mod kills;
 mod large_metadata;
+mod real_input;
 mod volume;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -32,6 +33,11 @@ pub(crate) const POINTS: &[Point] = &[
         number: 3,
         title: "the daemon may be killed at any moment, and nothing that was acknowledged is lost",
         run: kills::run,
+    },
+    Point {
+        number: 4,
+        title: "real programs find what they put there, after a crash too: tar, git, cargo",
+        run: real_input::run,
     },
     Point {
         number: 5,

@@ -96,6 +96,9 @@ fn prove(volume: &Volume, seed: u64, scale: &Scale) -> Result<Report> {
         let at = Duration::from_millis(random.u64(..scale.latest_ms));
         writers = round(volume, writers, Watch::new(at, scale.latest_ms, aim), scale, &mut sum)
             .with_context(|| format!("kill {} at {} ms or later", kill + 1, at.as_millis()))?;
+        if sum.kills.is_multiple_of(20) {
+            println!("{} kills, {} operations acknowledged so far", sum.kills, sum.tally.acknowledged());
+        }
     }
     volume.unmount()?;
     volume.check()?;

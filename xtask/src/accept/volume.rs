@@ -32,6 +32,10 @@ const END_NS_MAX: u64 = 10_000_000_000;
 /// How often to look whether it is.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// The daemon's log, beside the volume, and how many of its last lines a failure shows.
+const LOG: &str = "log";
+const LOG_LINES: usize = 30;
+
 /// Where the daemon's control sockets are; its path must be short.
 const RUN_DIR: &str = "POLDER_RUN_DIR";
 
@@ -99,7 +103,9 @@ impl Volume {
 
     /// Mounts; returns how long the command took.
     pub(super) fn mount(&self) -> Result<u64> {
-        let line = self.command("mount").args(&self.mount_args).arg(self.file()).arg(self.dir());
+        let log = self.folder.path().join(LOG);
+        let line = self.command("mount").args(&self.mount_args).arg("--log").arg(log);
+        let line = line.arg(self.file()).arg(self.dir());
         let began_ns = self.clock.monotonic_ns();
         line.run()?;
         let took_ns = self.clock.monotonic_ns() - began_ns;
@@ -207,14 +213,17 @@ impl Volume {
     pub(super) fn geometry(&self) -> Result<String> {
         let info = self.info()?;
         let number = |key: &str| info[key].as_u64().with_context(|| format!("`polder info` names no {key}"));
+        let options = match self.mount_args.as_slice() {
+            [] => "no options".to_owned(),
+            options => options.join(" "),
+        };
         Ok(format!(
-            "{} zones of {} KiB, blocks of {}, pages of {}, {} groups; mounted with: {}",
+            "{} zones of {} KiB, blocks of {}, pages of {}, {} groups; mounted with {options}",
             number("zones")?,
             number("zone_bytes")? >> 10,
             number("block_size")?,
             number("page_size")?,
             number("groups")?,
-            self.mount_args.join(" "),
         ))
     }
 
@@ -227,6 +236,10 @@ impl Volume {
     }
 
     fn keep(&self, name: &str) {
+        let log = std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        println!("the end of the daemon's log:");
+        lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).for_each(|line| println!("  {line}"));
         let kept = self.folder.path().with_file_name(format!("failed-{name}.volume"));
         match std::fs::rename(self.file(), &kept) {
             Ok(()) => println!("the volume is kept as {}", kept.display()),
@@ -245,11 +258,14 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        let ended = match self.pid.get() {
-            Some(_) => self.kill(),
-            None => self.detach(),
-        };
-        if let Err(error) = ended {
+        if self.pid.get().is_some() {
+            // A daemon that has ended by itself cannot be killed, and its mount must go all the same.
+            let _ = self.strike();
+            if let Err(error) = self.await_end() {
+                println!("a daemon is left behind: {error:#}");
+            }
+        }
+        if let Err(error) = self.detach() {
             println!("a mount is left behind on {}: {error:#}", self.dir().display());
         }
     }

@@ -1,0 +1,276 @@
+//! Point 4: real programs with real input find on Polder what they put there, after a crash too.
+//!
+//! A source tree is unpacked on the mount and compared with the same tree elsewhere; git commits it
+//! there, clones it, packs it and verifies it; the daemon is killed, and after the next mount all of it
+//! is compared once more. Then cargo builds this workspace on the mount, with all it writes there too.
+//!
+//! The tree is the kernel's source as Debian packs it. The quick form takes the last commit of this
+//! repository instead, and builds one crate.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use rt::{Clock, SystemClock};
+
+use super::volume::{Volume, number};
+use super::{Report, Run};
+use crate::shell::Line;
+use crate::workspace;
+
+/// The package with the kernel's source, and the file in it.
+const KERNEL_PACKAGE: &str = "linux-source-6.1";
+const KERNEL_ARCHIVE: &str = "/usr/src/linux-source-6.1.tar.xz";
+
+pub(super) fn run(run: &Run) -> Result<Report> {
+    let elsewhere = tempfile::Builder::new()
+        .prefix("accept-")
+        .tempdir_in(workspace::target_dir()?)
+        .context("cannot make a temporary folder")?;
+    let archive = if run.quick { pack_this(elsewhere.path())? } else { kernel()? };
+    let volume = Volume::make(&["--size", if run.quick { "512M" } else { "16G" }], &[])?;
+    let proof = Proof { volume: &volume, archive, elsewhere: elsewhere.path(), quick: run.quick };
+    volume.keep_if_failed("real-input", proof.run())
+}
+
+/// The last commit of this repository.
+fn pack_this(folder: &Path) -> Result<PathBuf> {
+    let archive = folder.join("source.tar");
+    Line::new("git archive --format=tar --output").arg(&archive).arg("HEAD").run()?;
+    Ok(archive)
+}
+
+/// The kernel's source; installed where it is not and may be.
+fn kernel() -> Result<PathBuf> {
+    let archive = PathBuf::from(KERNEL_ARCHIVE);
+    if !archive.exists() {
+        println!("{KERNEL_ARCHIVE} is not there; installing {KERNEL_PACKAGE} (only root may)");
+        Line::new("apt-get update").run()?;
+        Line::new("apt-get install --yes --no-install-recommends")
+            .arg(KERNEL_PACKAGE)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .run()?;
+    }
+    ensure!(archive.exists(), "{KERNEL_PACKAGE} brought no {KERNEL_ARCHIVE}");
+    Ok(archive)
+}
+
+struct Proof<'a> {
+    volume: &'a Volume,
+    archive: PathBuf,
+    elsewhere: &'a Path,
+    quick: bool,
+}
+
+impl Proof<'_> {
+    fn run(&self) -> Result<Report> {
+        self.volume.mount()?;
+        let geometry = format!("{}; {}", self.volume.geometry()?, self.archive.display());
+        let clock = SystemClock::new();
+        let wanted = self.unpack()?;
+        let said = |what: &str| println!("{what} after {} s", clock.monotonic_ns() / 1_000_000_000);
+        self.compare("source", &wanted)?;
+        said("unpacked and compared");
+        let objects = self.use_git()?;
+        said("committed, cloned, packed and verified");
+        sync_all(&self.volume.dir())?;
+        let user_bytes = number(&self.volume.stats()?, "/written/user_bytes")?;
+
+        self.volume.kill()?;
+        self.volume.mount_in_time()?;
+        let compared = self.compare("source", &wanted)? + self.compare("clone", &wanted)?;
+        let verified = self.verify_git("source")? + self.verify_git("clone")?;
+        said("killed, mounted and compared again");
+        let built = self.build()?;
+        said("built");
+        self.volume.unmount()?;
+        self.volume.check()?;
+        Ok(Report {
+            geometry,
+            counts: vec![
+                ("files of the tree", wanted.len() as u64),
+                ("bytes written before the crash", user_bytes),
+                ("files compared after the crash", compared),
+                ("objects of git", objects),
+                ("repositories verified after the crash", verified),
+                ("files that cargo made", built),
+                ("mounts", self.volume.mounts()),
+                ("longest mount, ms", (self.volume.mount_ns_max() / 1_000_000).max(1)),
+            ],
+        })
+    }
+
+    /// Unpacks the tree twice, on the mount and elsewhere; returns what the latter has.
+    fn unpack(&self) -> Result<Tree> {
+        let (there, here) = (self.elsewhere.join("tree"), self.tree("source"));
+        for folder in [&there, &here] {
+            std::fs::create_dir(folder)?;
+            let line = Line::new("tar --extract --no-same-owner --strip-components");
+            line.arg(if self.quick { "0" } else { "1" })
+                .arg("--file")
+                .arg(&self.archive)
+                .arg("--directory")
+                .arg(folder)
+                .run()?;
+        }
+        let tree = read_tree(&there)?;
+        ensure!(!tree.is_empty(), "{} holds no file", self.archive.display());
+        Ok(tree)
+    }
+
+    /// Commits the tree, clones it, packs and verifies both; returns how many objects there are.
+    fn use_git(&self) -> Result<u64> {
+        let (source, clone) = (self.tree("source"), self.tree("clone"));
+        git(&source, &["init", "--quiet"])?;
+        // Its own rules leave files out, and the clone must have all.
+        git(&source, &["add", "--all", "--force"])?;
+        git(&source, &["commit", "--quiet", "--message", "all"])?;
+        git(&source, &["clone", "--quiet", "--no-local", ".", &clone.to_string_lossy()])?;
+        for repository in [&source, &clone] {
+            git(repository, &["gc", "--quiet"])?;
+        }
+        self.verify_git("source")?;
+        self.verify_git("clone")?;
+        let counted = git(&source, &["rev-list", "--all", "--objects"])?;
+        Ok(counted.lines().count() as u64)
+    }
+
+    /// Every object of a repository is whole, and its files are what was committed.
+    fn verify_git(&self, name: &str) -> Result<u64> {
+        let repository = self.tree(name);
+        git(&repository, &["fsck", "--full", "--strict", "--no-progress"])?;
+        let changed = git(&repository, &["status", "--porcelain"])?;
+        ensure!(changed.trim().is_empty(), "git sees changes in {name} that nobody made: {changed}");
+        Ok(1)
+    }
+
+    fn compare(&self, name: &str, wanted: &Tree) -> Result<u64> {
+        let found = read_tree(&self.tree(name))?;
+        judge(wanted, &found).with_context(|| format!("{name} is not what was unpacked"))?;
+        Ok(found.len() as u64)
+    }
+
+    /// Builds on the mount from sources on the mount; returns how many files that made.
+    fn build(&self) -> Result<u64> {
+        let source = if self.quick { self.tree("clone") } else { self.workspace_here()? };
+        let target = self.volume.dir().join("target");
+        let line = if self.quick { "cargo check --package polder-rt" } else { "cargo build --workspace" };
+        Line::new(line)
+            .args(["--quiet", "--offline", "--locked"])
+            .in_dir(&source)
+            .env("CARGO_TARGET_DIR", &target.to_string_lossy())
+            .run()?;
+        Ok(read_tree(&target)?.len() as u64)
+    }
+
+    /// The last commit of this workspace, on the mount.
+    fn workspace_here(&self) -> Result<PathBuf> {
+        let dir = self.tree("workspace");
+        Line::new("git clone --quiet --no-local .").arg(&dir).run()?;
+        Ok(dir)
+    }
+
+    fn tree(&self, name: &str) -> PathBuf {
+        self.volume.dir().join(name)
+    }
+}
+
+/// git without what the user has set, and with an author; returns what it prints.
+fn git(repository: &Path, args: &[&str]) -> Result<String> {
+    Line::new("git -c user.name=polder -c user.email=polder@localhost -c gc.auto=0")
+        .args(args)
+        .in_dir(repository)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .without_env("GIT_DIR")
+        .without_env("GIT_INDEX_FILE")
+        .output()
+}
+
+/// What must outlive the crash: `sync` does not reach a FUSE mount, so each file is synced.
+fn sync_all(dir: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            sync_all(&entry.path())?;
+        } else if kind.is_file() {
+            File::open(entry.path())?
+                .sync_all()
+                .with_context(|| format!("{} cannot be synced", entry.path().display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// What a path is: kind and permissions, length, and a sum of what it contains.
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    mode: u32,
+    length: u64,
+    sum: u64,
+}
+
+/// Every path below a folder, but for git's own.
+type Tree = BTreeMap<PathBuf, Entry>;
+
+fn read_tree(root: &Path) -> Result<Tree> {
+    let mut tree = Tree::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder);
+        for entry in entries.with_context(|| format!("cannot list {}", folder.display()))? {
+            let path = entry?.path();
+            let relative = path.strip_prefix(root).expect("it was found below").to_owned();
+            if relative == Path::new(".git") {
+                continue;
+            }
+            let metadata = std::fs::symlink_metadata(&path)?;
+            if metadata.is_dir() {
+                folders.push(path);
+            } else {
+                tree.insert(relative, read_entry(&path, &metadata)?);
+            }
+        }
+    }
+    Ok(tree)
+}
+
+fn read_entry(path: &Path, metadata: &std::fs::Metadata) -> Result<Entry> {
+    let bytes = if metadata.is_symlink() {
+        std::fs::read_link(path)?.into_os_string().into_encoded_bytes()
+    } else {
+        std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?
+    };
+    ensure!(bytes.len() as u64 == metadata.len(), "{} is not as long as it says", path.display());
+    // Git keeps of the permissions only whether a file may be executed.
+    let mode = metadata.mode() & !0o066;
+    Ok(Entry { mode, length: metadata.len(), sum: sum(&bytes) })
+}
+
+/// A sum of 64 bits that depends on every bit and its place.
+fn sum(bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let mixed = (sum ^ u64::from_le_bytes(word)).wrapping_mul(FACTOR);
+        mixed ^ (mixed >> 29)
+    })
+}
+
+/// Both have the same paths, and each the same contents.
+fn judge(wanted: &Tree, found: &Tree) -> Result<()> {
+    for (path, entry) in wanted {
+        let there = found.get(path).with_context(|| format!("{} is missing", path.display()))?;
+        ensure!(there == entry, "{} is {there:?}, not {entry:?}", path.display());
+    }
+    let added = found.keys().find(|path| !wanted.contains_key(*path));
+    ensure!(added.is_none(), "{added:?} was never unpacked");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
