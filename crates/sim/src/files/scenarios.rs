@@ -207,7 +207,7 @@ fn gc(shape: &Shape, seed: u64) -> Plan {
         for file in 0..FILES {
             script.create(&format!("f{file}")).write(&format!("f{file}"), 0, blocks * block);
         }
-        let passes = script.device_blocks / 10;
+        let passes = script.device_blocks / 5;
         overwrite(script, passes);
     };
     plan(shape, seed, prepare, |script| overwrite(script, 14))
