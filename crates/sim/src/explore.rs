@@ -14,6 +14,7 @@ use rt::sync::{Condvar, Mutex};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use zone::emulated::{CommandKind, Counters, CrashPlan, Emulated, Spec};
+use zone::{Device, ZoneId, ZoneState};
 
 use crate::case::{Case, Cut, Loss, Run};
 use crate::caught::{Wrong, caught};
@@ -185,11 +186,11 @@ pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
         let allowed = history.allowed(cut.at).to_vec();
         let so_far = Case { run: case.run.clone(), cuts: case.cuts[..=round].to_vec() };
         rt::random::repeat_from(so_far.choice());
-        let recovered = caught(case, || subject.recover(&image, &allowed, round + 1))?;
+        story += &format!("cut at {} ({}); the device then:\n{}", cut.at, cut.loss, zones(&image));
+        let recovered = caught(case, || subject.recover(&image, &allowed, round + 1))
+            .map_err(|wrong| Wrong(format!("{story}{} states allowed; {wrong}", allowed.len())))?;
         story += &format!(
-            "cut at {} ({}): {} states allowed; recovered {:016x} and gone on, {} commands\n",
-            cut.at,
-            cut.loss,
+            "{} states allowed; recovered {:016x} and gone on, {} commands\n",
             allowed.len(),
             recovered.found,
             image.commands()
@@ -197,6 +198,28 @@ pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
         (device, history) = (image, recovered.history);
     }
     Ok(story)
+}
+
+/// The zones that hold something, a line for each.
+fn zones(device: &Emulated) -> String {
+    let mut lines = String::new();
+    for (zone, info) in (0..).map(ZoneId).zip(device.report().unwrap_or_default()) {
+        if info.state == ZoneState::Empty {
+            continue;
+        }
+        let mut header = vec![0; device.geometry().block_size as usize];
+        let identity = device.read(zone, 0, &mut header).map(|()| zone::format::decode_header(&header));
+        let role = match identity {
+            Ok(Ok((identity, _))) => format!("{:?}, life {}", identity.role, identity.life.0),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        lines += &format!(
+            "  zone {}: {:?} at {} of {}: {role}\n",
+            zone.0, info.state, info.pointer, info.capacity
+        );
+    }
+    lines
 }
 
 struct Exploration<S: Subject> {

@@ -1,6 +1,6 @@
 //! A store of one number, right and wrong in each way, so that it is known what the harness sees.
 
-use zone::{Device, ZoneId};
+use zone::ZoneId;
 
 use super::*;
 
@@ -132,7 +132,7 @@ fn a_promise_before_the_flush_is_seen() {
     let failure = failure.expect("a promise was broken");
     assert!(failure.wrong.0.contains("is wrong"), "{failure}");
     let again = repeat(Toy::new(true, false, false).as_ref(), &failure.case);
-    assert_eq!(again.expect_err("the same case"), failure.wrong);
+    assert!(again.expect_err("the same case").0.ends_with(&failure.wrong.0));
 }
 
 #[test]

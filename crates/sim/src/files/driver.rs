@@ -99,7 +99,7 @@ impl Driver {
         self.history.begin(begun, FilesState::new(after.clone()));
         let done = self.perform(operation);
         match (done, expected) {
-            (Ok(()), Ok(())) => self.model = after,
+            (Ok(written), Ok(())) => self.model = self.after_write(operation, written, begun, after),
             (Err(FsError::NoSpace), Ok(())) => {
                 self.refused += 1;
                 self.history.withdraw();
@@ -110,6 +110,23 @@ impl Driver {
         self.commits.push((self.fs.store().last_lsn(), self.history.last()));
         self.acknowledge(operation);
         Ok(())
+    }
+
+    /// The model after an operation; a write that ended early, for want of space, is a shorter one.
+    fn after_write(
+        &mut self,
+        operation: &Operation,
+        written: Option<usize>,
+        begun: u64,
+        whole: Model,
+    ) -> Model {
+        let Some(shorter) = written.and_then(|written| operation.shortened(written)) else { return whole };
+        self.refused += 1;
+        let mut after = self.model.clone();
+        after.apply(&shorter).expect("the whole write was possible");
+        self.history.withdraw();
+        self.history.begin(begun, FilesState::new(after.clone()));
+        after
     }
 
     /// What an fsync or sync that has returned promises.
@@ -145,7 +162,15 @@ impl Driver {
         Ok((self.resolve(parent)?, name.as_bytes()))
     }
 
-    fn perform(&mut self, operation: &Operation) -> Result<(), FsError> {
+    /// Does it; for writes, how many bytes were taken.
+    fn perform(&mut self, operation: &Operation) -> Result<Option<usize>, FsError> {
+        match operation {
+            Operation::Write { file, .. } | Operation::Append { file, .. } => self.with_file(file, operation),
+            _ => self.perform_other(operation).map(|()| None),
+        }
+    }
+
+    fn perform_other(&mut self, operation: &Operation) -> Result<(), FsError> {
         match operation {
             Operation::Hold { path, handle } => {
                 let open = self.fs.open(&caller(), self.resolve(path)?, WRITING)?;
@@ -169,7 +194,7 @@ impl Driver {
             }
             Operation::Fail(failure) => self.fail(*failure),
             _ => match operation.file() {
-                Some(file) => self.with_file(file, operation),
+                Some(file) => self.with_file(file, operation).map(|_| ()),
                 None => self.with_names(operation),
             },
         }
@@ -229,7 +254,7 @@ impl Driver {
         self.fs.rename(&caller(), parent, name, new_parent, new_name, flags)
     }
 
-    fn with_file(&self, file: &File, operation: &Operation) -> Result<(), FsError> {
+    fn with_file(&self, file: &File, operation: &Operation) -> Result<Option<usize>, FsError> {
         match file {
             File::Held(handle) => self.on_handle(self.held.get(handle).ok_or(FsError::BadHandle)?, operation),
             File::Path(path) => {
@@ -239,36 +264,29 @@ impl Driver {
         }
     }
 
-    fn on_handle(&self, handle: &Handle, operation: &Operation) -> Result<(), FsError> {
+    fn on_handle(&self, handle: &Handle, operation: &Operation) -> Result<Option<usize>, FsError> {
         let size = || self.fs.attributes(handle.inode()).map(|attributes| attributes.size);
+        let write = |offset, length, tag| self.fs.write(handle, offset, &operation_bytes(tag, length));
         match operation {
-            Operation::Write { offset, length, tag, .. } => self.write(handle, *offset, *length, *tag),
-            Operation::Append { length, tag, .. } => self.write(handle, size()?, *length, *tag),
+            Operation::Write { offset, length, tag, .. } => return write(*offset, *length, *tag).map(Some),
+            Operation::Append { length, tag, .. } => return write(size()?, *length, *tag).map(Some),
             Operation::Truncate { size, .. } => {
                 let changes = Changes { size: Some(*size), ..Changes::default() };
-                self.fs.set_attributes(&caller(), handle.inode(), &changes).map(|_| ())
+                self.fs.set_attributes(&caller(), handle.inode(), &changes)?;
             }
             Operation::Punch { offset, length, .. } => {
-                self.fs.allocate(handle, FallocateMode::PunchHole, *offset, *length)
+                self.fs.allocate(handle, FallocateMode::PunchHole, *offset, *length)?;
             }
-            Operation::Fsync { data_only, .. } => self.fs.fsync(handle, *data_only),
+            Operation::Fsync { data_only, .. } => self.fs.fsync(handle, *data_only)?,
             Operation::ReadBack { file } => {
                 let expected = self.model.content(file)?.bytes();
-                match observe::read_all(&self.fs, handle, size()?)? == expected {
-                    true => Ok(()),
-                    false => Err(FsError::Io("reads as something else".to_owned())),
+                if observe::read_all(&self.fs, handle, size()?)? != expected {
+                    return Err(FsError::Io("reads as something else".to_owned()));
                 }
             }
             other => unreachable!("{other} is no operation on a file"),
         }
-    }
-
-    fn write(&self, handle: &Handle, offset: u64, length: usize, tag: u64) -> Result<(), FsError> {
-        let written = self.fs.write(handle, offset, &operation_bytes(tag, length))?;
-        match written == length {
-            true => Ok(()),
-            false => Err(FsError::Io(format!("{written} of {length} bytes were written"))),
-        }
+        Ok(None)
     }
 
     /// From now on every append to a zone of a role fails, if it is being written.

@@ -190,7 +190,9 @@ fn small_fsync(shape: &Shape, seed: u64) -> Plan {
 /// A device that is nearly full of files that are overwritten.
 fn gc(shape: &Shape, seed: u64) -> Plan {
     const FILES: u64 = 12;
-    let blocks = |script: &Script| script.device_blocks * 45 / 100 / FILES;
+    // Reverse maps take more of a zone where blocks are very small or very large.
+    let percent = if shape.spec.block_size == 4096 { 45 } else { 28 };
+    let blocks = |script: &Script| script.device_blocks * percent / 100 / FILES;
     let overwrite = |script: &mut Script, count: u64| {
         let (block, blocks) = (script.block, blocks(script));
         for round in 0..count {
@@ -207,10 +209,10 @@ fn gc(shape: &Shape, seed: u64) -> Plan {
         for file in 0..FILES {
             script.create(&format!("f{file}")).write(&format!("f{file}"), 0, blocks * block);
         }
-        let passes = script.device_blocks / 10;
+        let passes = script.device_blocks / 5;
         overwrite(script, passes);
     };
-    plan(shape, seed, prepare, |script| overwrite(script, 14))
+    plan(shape, seed, prepare, |script| overwrite(script, 8))
 }
 
 fn checkpoint(shape: &Shape, seed: u64) -> Plan {

@@ -134,6 +134,17 @@ impl Operation {
             _ => None,
         }
     }
+
+    /// The write of only the first bytes; `None` when that is all of it.
+    pub fn shortened(&self, written: usize) -> Option<Operation> {
+        let mut shorter = self.clone();
+        let (Operation::Write { length, .. } | Operation::Append { length, .. }) = &mut shorter else {
+            return None;
+        };
+        let is_shorter = written < *length;
+        *length = written;
+        is_shorter.then_some(shorter)
+    }
 }
 
 impl fmt::Display for Operation {
@@ -142,7 +153,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The bytes of a write.
+/// The bytes of a write; those of a shorter one with the same tag are the first of them.
 pub fn bytes(tag: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     Rng::with_seed(tag).fill(&mut bytes);

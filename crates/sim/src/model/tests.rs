@@ -102,3 +102,12 @@ fn a_model_of_what_is_seen_is_seen_the_same() {
     assert_eq!(again.snapshot(), snapshot);
     assert_eq!(again.snapshot().digest(), snapshot.digest());
 }
+
+#[test]
+fn a_shorter_write_is_the_beginning_of_the_longer_one() {
+    let whole = Operation::Append { file: file("a"), length: 1003, tag: 9 };
+    assert!(whole.shortened(1003).is_none());
+    for length in [1, 7, 8, 501, 1001] {
+        assert_eq!(operation_bytes(9, length), operation_bytes(9, 1003)[..length]);
+    }
+}
