@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// The daemon's log, beside the volume, and how many of its last lines a failure shows.
 const LOG: &str = "log";
-const LOG_LINES: usize = 30;
+const LOG_LINES: usize = 80;
 
 /// Where the daemon's control sockets are; its path must be short.
 const RUN_DIR: &str = "POLDER_RUN_DIR";
