@@ -175,7 +175,7 @@ impl Filesystem for Transport {
             modified: modified.map(set_time),
             changed: changed.map(translate::from_request),
         };
-        reply_attributes(reply, self.server.fs().set_attributes(&caller(request, 0), ours(inode), &changes));
+        reply_attributes(reply, self.server.set_attributes(&caller(request, 0), ours(inode), &changes));
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {

@@ -1,8 +1,9 @@
 //! The life of a daemon: starting, answering, refusing, ending.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -52,6 +53,25 @@ fn only_the_owner_may_talk_to_the_daemon() {
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     mounted.umount();
     assert_eq!(fs::read_dir(&sockets).unwrap().count(), 0, "the socket goes with the daemon");
+}
+
+/// The kernel writes back the times of a file whose last name has just gone; its `syncfs` failed with a
+/// stale handle, and nobody could say what was lost. Nothing was.
+#[test]
+fn a_sync_after_an_unlink_succeeds() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let socket =
+        fs::read_dir(bench.directory().with_file_name("run")).unwrap().next().unwrap().unwrap().path();
+    fs::write(mounted.path("short-lived"), vec![1; 5000]).unwrap();
+    fs::remove_file(mounted.path("short-lived")).unwrap();
+    let mut asked = UnixStream::connect(socket).unwrap();
+    asked.write_all(b"{\"command\":\"sync\"}\n").unwrap();
+    let mut answer = String::new();
+    BufReader::new(asked).read_line(&mut answer).unwrap();
+    assert!(answer.contains("\"ok\""), "{answer}");
+    mounted.umount();
+    bench.check();
 }
 
 #[test]
