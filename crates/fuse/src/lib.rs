@@ -2,7 +2,7 @@
 //!
 //! A node id of the kernel is an inode number of the volume: inode numbers are never used twice, so
 //! a lookup needs no counting and a forgotten node nothing to forget. The only state kept here is
-//! the table of open files ([`handles`]); an unlinked file lives as long as it is in there.
+//! the table of open files (`handles`); an unlinked file lives as long as it is in there.
 //!
 //! | file | is |
 //! |---|---|
