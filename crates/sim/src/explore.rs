@@ -86,7 +86,7 @@ impl Thoroughness {
     pub const QUICK: Thoroughness = Thoroughness {
         every: 1,
         subsets: 1,
-        plans_max: 10,
+        plans_max: 8,
         second_every: 8,
         seconds: 1,
         third_every: 4,

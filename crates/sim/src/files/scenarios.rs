@@ -212,7 +212,7 @@ fn gc(shape: &Shape, seed: u64) -> Plan {
         let passes = script.device_blocks / 5;
         overwrite(script, passes);
     };
-    plan(shape, seed, prepare, |script| overwrite(script, 8))
+    plan(shape, seed, prepare, |script| overwrite(script, 14))
 }
 
 fn checkpoint(shape: &Shape, seed: u64) -> Plan {
