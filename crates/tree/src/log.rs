@@ -86,7 +86,7 @@ pub(crate) struct Io {
     /// The zone in use; none before the first seal of a mount whose log zone takes no more.
     lease: Option<Lease>,
     /// Log zones that the next checkpoint sets free: all they hold is older than its cut.
-    previous: Vec<Previous>,
+    previous: Vec<ZoneId>,
     sequence: u64,
     unflushed: Vec<Appended>,
     unflushed_bytes: usize,
@@ -98,7 +98,7 @@ pub(crate) struct Io {
     checkpoint: Address,
     /// Log zones that filled before their time. They hold records beyond the cut of the checkpoint that
     /// was being taken, so only the one after it replaces them.
-    outlived: Vec<Previous>,
+    outlived: Vec<ZoneId>,
     /// An append or a flush has failed for good: nothing that was gathered since may be called durable.
     broken: bool,
 }
@@ -123,17 +123,10 @@ pub(crate) struct Admitted {
     blocks: u64,
 }
 
-/// A log zone that the next checkpoint replaces.
-pub(crate) struct Previous {
-    pub(crate) zone: ZoneId,
-    /// Its open slot, if it still has one.
-    pub(crate) lease: Option<Lease>,
-}
-
 /// Where the log goes on after recovery.
 pub(crate) struct Start {
     pub(crate) lease: Option<Lease>,
-    pub(crate) previous: Vec<Previous>,
+    pub(crate) previous: Vec<ZoneId>,
     pub(crate) sequence: u64,
     pub(crate) next: Lsn,
     pub(crate) epoch: Epoch,
@@ -509,11 +502,14 @@ impl Log {
 
     /// The journal moves to the standby; a checkpoint has to follow it there.
     fn switch(&self, io: &mut Io) -> Result<()> {
-        let standby = self.begin_standby()?;
-        let before = io.lease.replace(standby);
-        io.previous.extend(before.map(|lease| Previous { zone: lease.zone(), lease: Some(lease) }));
+        // Finished first, so that the log never needs a second open zone; what it holds stays readable.
+        if let Some(before) = io.lease.take() {
+            io.previous.push(before.zone());
+            before.finish()?;
+        }
+        io.lease = Some(self.begin_standby()?);
         if cfg!(feature = "break-log-reset-after-checkpoint") {
-            std::mem::take(&mut io.previous).into_iter().for_each(|previous| self.retire(previous));
+            std::mem::take(&mut io.previous).into_iter().for_each(|zone| self.retire(zone));
         }
         self.state.lock().room = io.room();
         self.checkpoint_due.store(true, Ordering::Release);
@@ -553,10 +549,10 @@ impl Log {
     /// The log zone in use takes no more: everything that is not durable is appended to the standby.
     fn fail_over(&self, io: &mut Io, error: &zone::DeviceError) -> Result<()> {
         tracing::warn!(%error, "the log zone failed; the log moves to the standby");
-        let standby = self.begin_standby()?;
-        if let Some(before) = io.lease.replace(standby) {
-            self.leave(io, before);
+        if let Some(before) = io.lease.take() {
+            self.leave(io, &before);
         }
+        io.lease = Some(self.begin_standby()?);
         self.checkpoint_due.store(true, Ordering::Release);
         let again = std::mem::take(&mut io.unflushed);
         for batch in &again {
@@ -567,19 +563,18 @@ impl Log {
         Ok(())
     }
 
-    /// A log zone is left before a checkpoint replaces it. A full one waits for the checkpoint after the
-    /// next cut; a failed one gives its slot back and is never used again in this mount, and never reset.
-    fn leave(&self, io: &mut Io, before: Lease) {
+    /// A log zone is left before a checkpoint replaces it, and gives its slot back. A full one waits for
+    /// the checkpoint after the next cut; a failed one is never used again in this mount, and never reset.
+    fn leave(&self, io: &mut Io, before: &Lease) {
         let zone = before.zone();
-        if !before.has_failed() {
-            io.outlived.push(Previous { zone, lease: Some(before) });
-            return;
-        }
-        drop(before);
         if let Err(error) = self.device.finish(zone) {
-            tracing::warn!(zone = zone.0, %error, "a failed log zone cannot be finished");
+            tracing::warn!(zone = zone.0, %error, "a log zone cannot be finished");
         }
-        self.zones.set_usage(zone, Use::Bad);
+        if before.has_failed() {
+            self.zones.set_usage(zone, Use::Bad);
+        } else {
+            io.outlived.push(zone);
+        }
     }
 
     // ---- checkpoints and seals ---------------------------------------------------------------
@@ -631,15 +626,13 @@ impl Log {
             state.kept = kept_blocks(bytes, self.block_size());
             Ok(std::mem::take(&mut io.previous))
         })?;
-        previous.into_iter().for_each(|previous| self.retire(previous));
+        previous.into_iter().for_each(|zone| self.retire(zone));
         Ok(())
     }
 
     /// Resets a log zone that a checkpoint has replaced.
-    fn retire(&self, previous: Previous) {
-        let zone = previous.zone;
+    fn retire(&self, zone: ZoneId) {
         let reset = self.device.reset(zone).and_then(|()| self.device.report_zone(zone));
-        drop(previous.lease);
         match reset {
             Ok(info) => self.zones.freed(zone, info),
             Err(error) => {

@@ -23,7 +23,7 @@ use crate::core::{ChunkCache, Core, Counters, Limits, Saving, Tree, VolumeInfo};
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, take,
 };
-use crate::log::{LOG_ZONES_WITHIN, Log, Previous, Start};
+use crate::log::{LOG_ZONES_WITHIN, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals};
@@ -535,6 +535,7 @@ impl Core {
         self.sort_zones(contents);
         let next = contents.seals.next_after(last.0).max(contents.lsn_max + 1);
         let (lease, previous) = self.log_leases(contents);
+        let going_on_nowhere = lease.is_none();
         self.log.attach(Start {
             lease,
             previous,
@@ -545,6 +546,9 @@ impl Core {
             checkpoint: contents.checkpoint.at,
             checkpoint_bytes: contents.checkpoint.bytes,
         });
+        if going_on_nowhere {
+            self.free_a_slot()?;
+        }
         if !cfg!(feature = "break-seal") {
             self.log.seal(last)?;
         }
@@ -575,17 +579,47 @@ impl Core {
 
     /// The lease on the log zone to go on in, if it takes anything, and the log zones that the next
     /// checkpoint frees.
-    fn log_leases(&self, contents: &LogContents) -> (Option<zone::Lease>, Vec<Previous>) {
+    fn log_leases(&self, contents: &LogContents) -> (Option<zone::Lease>, Vec<ZoneId>) {
         let mut going_on = None;
         let mut previous = Vec::new();
         for (identity, _) in &contents.zones {
             let lease = self.leases.resume(identity.zone, identity.life, Role::Log).ok();
             match lease {
                 Some(lease) if identity.zone == contents.newest && lease.room() > 0 => going_on = Some(lease),
-                lease => previous.push(Previous { zone: identity.zone, lease }),
+                lease => {
+                    // Nothing is appended to it any more: its slot is worth more than its room.
+                    let finished = lease.map(zone::Lease::finish);
+                    if let Some(Err(error)) = finished {
+                        tracing::warn!(zone = identity.zone.0, %error, "a log zone cannot be finished");
+                    }
+                    previous.push(identity.zone);
+                }
             }
         }
         (going_on, previous)
+    }
+
+    /// The seal needs a new log zone: if all of the device's slots are taken, finishes a zone, which loses
+    /// nothing of it (a reset would have to wait for the seal). One that holds nothing if there is one,
+    /// else one of data, else one of metadata.
+    fn free_a_slot(&self) -> Result<()> {
+        let zones = (0..self.zones.count()).map(ZoneId);
+        let active: Vec<ZoneId> = zones.filter(|&zone| self.zones.info(zone).state.is_active()).collect();
+        if active.len() < self.device.geometry().max_active as usize {
+            return Ok(());
+        }
+        let rank = |zone: &ZoneId| match self.zones.usage(*zone) {
+            Use::Free { .. } => Some(0),
+            Use::Closed if self.zones.entry(*zone).role.holds_data() => Some(1),
+            Use::Closed => Some(2),
+            _ => None,
+        };
+        let Some((_, zone)) = active.iter().filter_map(|zone| Some((rank(zone)?, *zone))).min() else {
+            return Ok(());
+        };
+        self.device.finish(zone)?;
+        self.zones.set_info(zone, self.device.report_zone(zone)?);
+        Ok(())
     }
 
     /// Resets zones that hold nothing but count as active: the sooner the device has its slots back,

@@ -206,6 +206,11 @@ impl ZoneTable {
         free
     }
 
+    /// The device reports a zone anew.
+    pub(crate) fn set_info(&self, zone: ZoneId, info: ZoneInfo) {
+        self.state.lock().run[zone.0 as usize].info = info;
+    }
+
     /// The capacity may have changed when the zone was reset.
     pub(crate) fn set_capacity(&self, zone: ZoneId, capacity: Blocks) {
         self.state.lock().run[zone.0 as usize].info.capacity = capacity;
