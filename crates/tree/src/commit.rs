@@ -210,16 +210,18 @@ impl Change<'_> {
     }
 
     /// The node leaves the tree; what a checkpoint still has to write of it stays with the checkpoint.
+    ///
+    /// Its id is given back last: another group may take it the same moment, and must not find its new
+    /// node thrown out of the cache in place of this one.
     fn free(&mut self, node: &Arc<Node>) {
+        self.core.cache.remove(node.id);
+        if self.tree.dirty.remove(&node.id).is_some() {
+            self.core.count.dirty.fetch_sub(1, Ordering::Relaxed);
+        }
         let mut state = node.state.write();
         state.freed = true;
         if let Some(address) = self.core.mat.free(node.id).filter(|address| !address.is_none()) {
             self.core.zones.remove_page(address.zone());
-        }
-        drop(state);
-        self.core.cache.remove(node.id);
-        if self.tree.dirty.remove(&node.id).is_some() {
-            self.core.count.dirty.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
