@@ -68,6 +68,8 @@ struct State {
     reserved: u64,
     /// Blocks kept for a checkpoint and seals.
     kept: u64,
+    /// No record is admitted before the next checkpoint.
+    checkpoint_first: bool,
     /// Records and their bytes since the last cut: what a recovery would replay.
     replay_records: u64,
     replay_bytes: u64,
@@ -148,6 +150,7 @@ impl Log {
             room: 0,
             reserved: 0,
             kept: 0,
+            checkpoint_first: false,
             replay_records: 0,
             replay_bytes: 0,
         };
@@ -203,6 +206,13 @@ impl Log {
         self.checkpoint_due.store(due, Ordering::Release);
     }
 
+    /// The seal took the last zone of the log. Only a checkpoint may follow it: if a crash brings that
+    /// zone back full before, the zone holds nothing but the seal, which the next recovery can do without.
+    pub(crate) fn checkpoint_first(&self) {
+        self.state.lock().checkpoint_first = true;
+        self.checkpoint_due.store(true, Ordering::Release);
+    }
+
     // ---- transactions ------------------------------------------------------------------------
 
     /// The longest record.
@@ -225,7 +235,7 @@ impl Log {
         // A record may begin a batch of its own and end in a block of its own.
         let blocks = blocks_for(bytes + size_of::<BatchHeader>(), self.block_size()) + 1;
         let mut state = self.state.lock();
-        if state.reserved + blocks + state.kept > state.room {
+        if state.checkpoint_first || state.reserved + blocks + state.kept > state.room {
             return None;
         }
         state.reserved += blocks;
@@ -426,7 +436,10 @@ impl Log {
             }
             Err(error) => return Err(error),
         };
-        io.appended_known = io.appended_known.max(batch.header.known_durable.get());
+        if batch.kind != BatchKind::Seal {
+            // A recovery may do without a seal, and without what it says is durable.
+            io.appended_known = io.appended_known.max(batch.header.known_durable.get());
+        }
         io.unflushed_bytes += batch.body.len();
         io.unflushed.push(batch);
         self.batches.fetch_add(1, Ordering::Relaxed);
@@ -624,6 +637,7 @@ impl Log {
             let mut state = self.state.lock();
             state.room = io.room();
             state.kept = kept_blocks(bytes, self.block_size());
+            state.checkpoint_first = false;
             Ok(std::mem::take(&mut io.previous))
         })?;
         previous.into_iter().for_each(|zone| self.retire(zone));

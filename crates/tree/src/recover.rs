@@ -23,7 +23,7 @@ use crate::core::{ChunkCache, Core, Counters, Limits, Saving, Tree, VolumeInfo};
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, take,
 };
-use crate::log::{LOG_ZONES_WITHIN, Log, Start};
+use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals};
@@ -74,6 +74,7 @@ type LogHeader = (ZoneIdentity, ZoneInfo);
 /// A checkpoint record, taken apart.
 pub(crate) struct Checkpoint {
     pub(crate) at: Address,
+    pub(crate) epoch: u64,
     pub(crate) header: CheckpointHeader,
     pub(crate) mat_directories: Vec<Address>,
     pub(crate) zit_directories: Vec<Address>,
@@ -90,9 +91,57 @@ struct LogContents {
     seals: Seals,
     /// The zone with the newest batch.
     newest: ZoneId,
+    /// The checkpoint that the newest batch names.
+    named: Address,
+    /// Where replay begins.
+    replay_from: Address,
     epoch_max: u64,
     sequence_max: u64,
     lsn_max: u64,
+}
+
+impl LogContents {
+    /// The greatest LSN that batches of these kinds say is durable.
+    fn known_durable(&self, says: impl Fn(BatchKind) -> bool) -> u64 {
+        let known = self.batches.iter().filter(|found| says(found.kind)).map(|found| found.known_durable);
+        known.max().unwrap_or(0).max(self.checkpoint.header.cut.get())
+    }
+
+    /// The log zone to be given up when the log has no other to go on in: one that the checkpoint has
+    /// replaced, or one that holds nothing but seals without which the log reads the same.
+    ///
+    /// That may be the newest seal there is, because a mount resets nothing that recovery may still ask
+    /// for on the strength of its seal alone (`sort_zones`), and takes a checkpoint before anything else
+    /// when its seal took the last zone of the log (`Log::checkpoint_first`).
+    fn to_give_up(&self) -> Option<ZoneId> {
+        let kept = [self.checkpoint.at.zone(), self.named.zone(), self.replay_from.zone()];
+        let zones = self.zones.iter().map(|(identity, _)| identity.zone);
+        zones.filter(|zone| !kept.contains(zone)).find(|&zone| {
+            let here = || self.batches.iter().filter(|found| found.at.zone() == zone);
+            let sealed: Vec<u64> =
+                here().filter(|found| found.kind == BatchKind::Seal).map(|found| found.epoch).collect();
+            !here().any(|found| self.counts(found))
+                && sealed.iter().all(|&seal| self.can_do_without(seal, &sealed))
+        })
+    }
+
+    /// Whether a batch may hold records that the checkpoint does not.
+    fn counts(&self, found: &Found) -> bool {
+        found.kind == BatchKind::Journal && found.last > self.checkpoint.header.cut.get()
+    }
+
+    /// Whether the log reads the same without the seal of this epoch and without `others`.
+    ///
+    /// A seal before the checkpoint is needed only to end what an epoch before it wrote; one after it,
+    /// only if something counts that was written after it and before the next seal that stays.
+    fn can_do_without(&self, epoch: u64, others: &[u64]) -> bool {
+        let mut written = self.batches.iter().filter(|found| self.counts(found)).map(|found| found.epoch);
+        if epoch <= self.checkpoint.epoch {
+            return written.all(|written| written >= epoch);
+        }
+        let until = self.seals.next_but(epoch, others).unwrap_or(u64::MAX);
+        !written.any(|written| (epoch..until).contains(&written))
+    }
 }
 
 /// Opens a volume.
@@ -210,6 +259,8 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContent
         sequence_max: batches.iter().map(|found| found.sequence).max().unwrap_or(0).max(newest.sequence),
         lsn_max: lsn_max.max(named.header.cut.get()),
         newest: newest.at.zone(),
+        named: named.at,
+        replay_from,
         checkpoint: checkpoint.unwrap_or(named),
         zones,
         batches,
@@ -257,8 +308,16 @@ pub(crate) fn decode_checkpoint(found: &Found) -> Option<Checkpoint> {
     };
     let patches = mine.chunks_exact(size_of::<ZonePatch>()).map(patch).collect::<Option<Vec<_>>>()?;
     let user = user.get(..header.user_bytes.get() as usize)?.to_vec();
-    let bytes = found.body.len();
-    Some(Checkpoint { at: found.at, header, mat_directories, zit_directories, patches, user, bytes })
+    Some(Checkpoint {
+        at: found.at,
+        epoch: found.epoch,
+        header,
+        mat_directories,
+        zit_directories,
+        patches,
+        user,
+        bytes: found.body.len(),
+    })
 }
 
 /// Bounds for a volume of this size with this cache.
@@ -481,7 +540,7 @@ impl Core {
         let checkpoint = &contents.checkpoint;
         replay.checkpoint(&checkpoint.user)?;
         let cut = checkpoint.header.cut.get();
-        let known = contents.batches.iter().map(|found| found.known_durable).max().unwrap_or(0).max(cut);
+        let known = contents.known_durable(|_| true);
         let records = records_after(contents, cut)?;
         let mut recovery = Recovery { clean: records.is_empty(), last: Lsn(cut), ..Recovery::default() };
         let total = records.len() as u64;
@@ -534,8 +593,15 @@ impl Core {
     fn go_on(&self, contents: &LogContents, epoch: Epoch, last: Lsn) -> Result<()> {
         self.sort_zones(contents);
         let next = contents.seals.next_after(last.0).max(contents.lsn_max + 1);
-        let (lease, previous) = self.log_leases(contents);
+        let (lease, mut previous) = self.log_leases(contents);
         let going_on_nowhere = lease.is_none();
+        if going_on_nowhere
+            && !self.log_has_a_free_zone()
+            && let Some(zone) = contents.to_give_up()
+        {
+            previous.retain(|&other| other != zone);
+            self.zones.set_usage(zone, Use::Free { empty: false });
+        }
         self.log.attach(Start {
             lease,
             previous,
@@ -552,17 +618,30 @@ impl Core {
         if !cfg!(feature = "break-seal") {
             self.log.seal(last)?;
         }
+        if !self.log_has_a_free_zone() {
+            self.log.checkpoint_first();
+        }
         self.reset_active_junk()?;
         self.resume_metadata_zone()
     }
 
+    /// Whether one of the zones that are the log's alone is free.
+    fn log_has_a_free_zone(&self) -> bool {
+        (0..LOG_ZONES).any(|zone| matches!(self.zones.usage(ZoneId(zone)), Use::Free { .. }))
+    }
+
     /// Gives each zone its use.
+    ///
+    /// A zone that died in a record that is durable only on this seal's word waits like any dead zone:
+    /// without the seal, the next recovery asks once more for what was in it.
     fn sort_zones(&self, contents: &LogContents) {
+        let known = Lsn(contents.known_durable(|kind| kind != BatchKind::Seal));
         for index in 0..self.zones.count() {
             let zone = ZoneId(index);
             let (entry, info) = (self.zones.entry(zone), self.zones.info(zone));
             let in_log = contents.zones.iter().any(|(identity, _)| identity.zone == zone);
-            let holds = entry.live > 0 || self.zones.pages(zone) > 0;
+            let waits = entry.role.holds_data() && self.zones.changed(zone) > known;
+            let holds = entry.live > 0 || self.zones.pages(zone) > 0 || waits;
             let usage = match info.state {
                 _ if in_log => Use::Leased,
                 ZoneState::Offline => Use::Bad,

@@ -207,6 +207,11 @@ impl Seals {
         next == last + 1 || self.0.iter().any(|&(_, sealed, first)| sealed == last && first == next)
     }
 
+    /// The epoch of the next seal after `epoch`'s that is none of `others`.
+    pub(crate) fn next_but(&self, epoch: u64, others: &[u64]) -> Option<u64> {
+        self.0.iter().map(|&(sealed, ..)| sealed).find(|next| *next > epoch && !others.contains(next))
+    }
+
     /// The LSN from which the newest epoch goes on when nothing follows `last`.
     pub(crate) fn next_after(&self, last: u64) -> u64 {
         let after = self.0.iter().filter(|&&(_, sealed, _)| sealed == last).map(|&(_, _, next)| next);

@@ -188,6 +188,11 @@ impl ZoneTable {
         self.state.lock().run[zone.0 as usize].info
     }
 
+    /// The last record that changed what lives in it.
+    pub(crate) fn changed(&self, zone: ZoneId) -> Lsn {
+        self.state.lock().run[zone.0 as usize].changed
+    }
+
     /// Pages in it that overlays and directories name.
     pub(crate) fn pages(&self, zone: ZoneId) -> u32 {
         self.state.lock().run[zone.0 as usize].pages

@@ -246,3 +246,34 @@ fn a_second_cut_without_a_checkpoint_leaves_a_prefix() {
     }
     println!("{cuts} second cuts");
 }
+
+#[test]
+fn crashes_that_fill_every_zone_never_leave_the_log_without_one() {
+    let history = History::of(Spec::tiny(), 11, 160);
+    let mut rng = fastrand::Rng::with_seed(3);
+    for n in (0..=history.device.commands()).step_by(7) {
+        let plan = CrashPlan::KeepAll.full_active();
+        let mut image = Arc::new(history.device.image_at(n, &plan));
+        image.record();
+        let mut store = history.check(n, &plan, &image);
+        for round in 0..6 {
+            let mut model = contents(&store);
+            let mut next = History {
+                device: Arc::clone(&image),
+                after: BTreeMap::from([(Lsn(0), model.clone()), (store.last_lsn(), model.clone())]),
+                acknowledged: Vec::new(),
+            };
+            next.go_on(&store, &mut model, n + round, 1);
+            store.sync(store.last_lsn()).unwrap();
+            next.acknowledged.push((image.commands(), store.last_lsn()));
+            drop(store);
+            let plans = [CrashPlan::KeepAll, CrashPlan::LoseAll, CrashPlan::LoseContents];
+            let plan = plans[rng.usize(0..plans.len())].clone().full_active();
+            let m = rng.u64(0..=image.commands());
+            let after = Arc::new(image.image_at(m, &plan));
+            after.record();
+            store = next.check(m, &plan, &after);
+            image = after;
+        }
+    }
+}
