@@ -129,8 +129,8 @@ impl Emulated {
 
     /// The plans at change `n` that are distinct and need no seed: `KeepAll`, and as far as there
     /// are unflushed appends and resets `LoseAll`, `LoseContents`, `UndoResets`, `LoseAllUndoResets`,
-    /// all of these with active zones `Full` when there are any, each `LoseOne`, and each `TearOne`
-    /// after its first block and in its middle.
+    /// all of these with active zones `Full` when there are any, each `LoseOne`, each `BackFrom`, and
+    /// each `TearOne` after its first block and in its middle.
     pub fn plans_at(&self, n: u64) -> Vec<CrashPlan> {
         let (durable, window) = self.window_at(n);
         let block_size = self.spec.block_size as usize;

@@ -28,6 +28,8 @@ pub enum CrashPlan {
     LoseContents,
     /// One append is missing, with the pointer beyond it.
     LoseOne(u32),
+    /// One append, and what was appended to its zone after it, is missing and the pointer is back.
+    BackFrom(u32),
     /// Of one append only the first blocks are there, with the pointer beyond all of it.
     TearOne {
         /// Which append.
@@ -70,6 +72,7 @@ impl CrashPlan {
             CrashPlan::LoseAllUndoResets => 16,
             CrashPlan::Subset(seed) => mix(17, *seed),
             CrashPlan::FullActive(plan) => mix(18, plan.seed()),
+            CrashPlan::BackFrom(k) => mix(19, u64::from(*k)),
         }
     }
 }
@@ -81,6 +84,7 @@ impl fmt::Display for CrashPlan {
             CrashPlan::LoseAll => f.write_str("lose-all"),
             CrashPlan::LoseContents => f.write_str("lose-contents"),
             CrashPlan::LoseOne(k) => write!(f, "lose-one:{k}"),
+            CrashPlan::BackFrom(k) => write!(f, "back-from:{k}"),
             CrashPlan::TearOne { k, blocks } => write!(f, "tear-one:{k}:{blocks}"),
             CrashPlan::UndoResets => f.write_str("undo-resets"),
             CrashPlan::LoseAllUndoResets => f.write_str("lose-all-undo-resets"),
@@ -112,6 +116,7 @@ impl FromStr for CrashPlan {
             ("lose-all", []) => CrashPlan::LoseAll,
             ("lose-contents", []) => CrashPlan::LoseContents,
             ("lose-one", [k]) => CrashPlan::LoseOne(small(*k)?),
+            ("back-from", [k]) => CrashPlan::BackFrom(small(*k)?),
             ("tear-one", [k, blocks]) => CrashPlan::TearOne { k: small(*k)?, blocks: small(*blocks)? },
             ("undo-resets", []) => CrashPlan::UndoResets,
             ("lose-all-undo-resets", []) => CrashPlan::LoseAllUndoResets,
@@ -182,8 +187,12 @@ pub(super) fn plans(window: &[Change], active: bool, block_size: usize) -> Vec<C
     if active {
         plans.extend(plans.clone().into_iter().map(CrashPlan::full_active));
     }
-    for (k, blocks) in appends {
+    for &(zone, k, blocks) in &appends {
         plans.push(CrashPlan::LoseOne(k));
+        // From the first append of the only zone on, nothing is left: that is `LoseAll`.
+        if appends.iter().any(|&(other, before, _)| other != zone || before < k) {
+            plans.push(CrashPlan::BackFrom(k));
+        }
         let mut tears = vec![1, blocks / 2];
         tears.dedup();
         tears.retain(|&tear| 0 < tear && tear < blocks);
@@ -192,8 +201,8 @@ pub(super) fn plans(window: &[Change], active: bool, block_size: usize) -> Vec<C
     plans
 }
 
-/// The appends that no later reset in the window wiped out: their numbers and lengths.
-fn lasting_appends(window: &[Change], block_size: usize) -> Vec<(u32, Blocks)> {
+/// The appends that no later reset in the window wiped out: their zones, numbers and lengths.
+fn lasting_appends(window: &[Change], block_size: usize) -> Vec<(ZoneId, u32, Blocks)> {
     let mut appends = Vec::new();
     let mut k = 0;
     for change in window {
@@ -206,7 +215,7 @@ fn lasting_appends(window: &[Change], block_size: usize) -> Vec<(u32, Blocks)> {
             _ => {}
         }
     }
-    appends.into_iter().map(|(_, k, blocks)| (k, blocks)).collect()
+    appends
 }
 
 /// What is left of `durable` and of the window after it.
@@ -214,7 +223,8 @@ pub(super) fn after_power_loss(durable: Medium, window: &[Change], plan: &CrashP
     let (plan, full_active) = plan.split();
     let zones = durable.contents.len();
     let rng = Rng::with_seed(mix(seed, plan.seed()));
-    let mut aftermath = Aftermath { medium: durable, plan, rng, undone: vec![false; zones], append: 0 };
+    let mut aftermath =
+        Aftermath { medium: durable, plan, rng, undone: vec![false; zones], append: 0, back: None };
     for change in window {
         aftermath.apply(change);
     }
@@ -257,6 +267,8 @@ struct Aftermath<'a> {
     undone: Vec<bool>,
     /// The number of the next append of the window.
     append: u32,
+    /// The zone whose pointer is back: no more is appended to it, and it is not finished.
+    back: Option<ZoneId>,
 }
 
 impl Aftermath<'_> {
@@ -264,7 +276,9 @@ impl Aftermath<'_> {
         match change {
             Change::Append { zone, at, payload } => self.append(*zone, *at, payload),
             Change::Reset { zone, capacity } => self.reset(*zone, *capacity),
-            Change::Finish(zone) if !self.undone[zone.0 as usize] && self.keeps_finish() => {
+            Change::Finish(zone)
+                if !self.undone[zone.0 as usize] && self.back != Some(*zone) && self.keeps_finish() =>
+            {
                 self.medium.turn(*zone, ZoneState::Full);
             }
             Change::Turn { zone, state } => self.medium.turn(*zone, *state),
@@ -281,7 +295,10 @@ impl Aftermath<'_> {
 
     fn append(&mut self, zone: ZoneId, at: Blocks, payload: &Arc<Payload>) {
         let blocks = payload.blocks(self.medium.machine.geometry().block_size as usize);
-        let fate = self.fate(blocks);
+        if matches!(self.plan, CrashPlan::BackFrom(k) if *k == self.append) {
+            self.back = Some(zone);
+        }
+        let fate = if self.back == Some(zone) { Fate::Gone } else { self.fate(blocks) };
         self.append += 1;
         // The length of the random stream must not depend on which zone it is.
         let seed = self.rng.u64(..);

@@ -251,7 +251,7 @@ fn the_basic_plans_are_those_that_differ() {
     assert_eq!(device.plans_at(2), [CrashPlan::KeepAll, full], "nothing is in flight after a flush");
     let words: Vec<String> = device.plans_at(4).iter().map(|plan| plan.to_string()).collect();
     let expected = "keep-all lose-all lose-contents full:keep-all full:lose-all full:lose-contents \
-                    lose-one:0 tear-one:0:1 lose-one:1 tear-one:1:1 tear-one:1:2";
+                    lose-one:0 tear-one:0:1 lose-one:1 back-from:1 tear-one:1:1 tear-one:1:2";
     assert_eq!(words.join(" "), expected);
     device.reset(ZONE).unwrap();
     let words: Vec<String> = device.plans_at(5).iter().map(|plan| plan.to_string()).collect();
