@@ -33,7 +33,8 @@ pub trait Subject: Send + Sync + 'static {
     /// The device.
     fn spec(&self) -> Spec;
 
-    /// Makes a volume on an empty device, begins to record, and runs the scenario.
+    /// Makes a volume on an empty device, begins to record, and runs the scenario; what was recorded
+    /// may be on another device than it began with.
     fn run(&self, device: &Arc<Emulated>) -> Result<Ran<Self::State>, Wrong>;
 
     /// Recovers a volume, checks it, finds which of the states allowed it is in, and goes on with a
@@ -48,6 +49,8 @@ pub trait Subject: Send + Sync + 'static {
 
 /// A run that is over.
 pub struct Ran<S> {
+    /// The device with the recording.
+    pub device: Arc<Emulated>,
     /// What may be found when.
     pub history: History<S>,
     /// What the device had done when the recording began.
@@ -111,7 +114,7 @@ const HUNG_AFTER: Duration = Duration::from_secs(60);
 pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Option<Failure>) {
     let start = Case { run: subject.run_id().clone(), cuts: Vec::new() };
     let device = Arc::new(Emulated::new(subject.spec()));
-    let Ran { history, before } = match run_watched(&subject, &device, &start) {
+    let Ran { device, history, before } = match run_watched(&subject, &device, &start) {
         Ok(ran) => ran,
         Err(wrong) => return (Counts::default(), Some(Failure { case: start, wrong })),
     };
@@ -171,8 +174,7 @@ fn hung(case: &Case) -> ! {
 pub fn repeat<S: Subject>(subject: &S, case: &Case) -> Result<String, Wrong> {
     let device = Arc::new(Emulated::new(subject.spec()));
     rt::random::repeat_from(case.run.seed);
-    let mut history = caught(case, || subject.run(&device))?.history;
-    let mut device = device;
+    let Ran { mut device, mut history, .. } = caught(case, || subject.run(&device))?;
     let mut story = format!("the run: {} commands\n", device.commands());
     for (round, cut) in case.cuts.iter().enumerate() {
         if cut.at > device.commands() {

@@ -95,7 +95,7 @@ impl Subject for Toy {
             flush(device)?;
             history.promise(device.commands(), history.last());
         }
-        Ok(Ran { history, before: Counters::default() })
+        Ok(Ran { device: Arc::clone(device), history, before: Counters::default() })
     }
 
     fn recover(

@@ -110,7 +110,7 @@ impl Subject for FilesSubject {
         driver.restart()?;
         let before = device.counters();
         driver.run(&plan.cut)?;
-        Ok(Ran { history: driver.history, before })
+        Ok(Ran { device: Arc::clone(device), history: driver.history, before })
     }
 
     fn recover(

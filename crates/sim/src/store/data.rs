@@ -4,12 +4,12 @@
 //! they can be verified. What a checkpoint carries for it is the list of places in zones that are
 //! still open: like the reverse map's unsummarised entries, it may be more than the cut, never less.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Weak};
 
 use rt::random::Rng;
 use rt::sync::Mutex;
-use tree::{Client, Op, Replay};
+use tree::{Client, Lsn, Op, Replay, Store, StoreError, Tx};
 use zone::{Address, Blocks, Device, ZoneId};
 
 /// The table whose values name data.
@@ -70,25 +70,79 @@ fn places(ops: &[Op]) -> impl Iterator<Item = Place> {
     })
 }
 
-/// Places in zones that are open: carried by checkpoints.
-#[derive(Debug, Default)]
-pub(super) struct Carried(Mutex<BTreeSet<u64>>);
+/// The store's user: what checkpoints carry for it, and what it commits while one is being taken.
+#[derive(Default)]
+pub(super) struct User {
+    /// Places in zones that are open.
+    carried: Mutex<BTreeSet<u64>>,
+    meddling: Mutex<Meddling>,
+}
 
-impl Carried {
+/// Transactions for the middle of a checkpoint, where one thread gets only through its user.
+#[derive(Default)]
+pub(super) struct Meddling {
+    /// The store to commit to; none between checkpoints.
+    store: Weak<Store>,
+    /// What is to be committed, in order.
+    waiting: VecDeque<Tx>,
+    /// What was.
+    done: Vec<Lsn>,
+    /// What went wrong.
+    failed: Option<StoreError>,
+    /// After how many transactions all of them are made durable.
+    sync_after: usize,
+    /// How often the checkpoint has asked: first before its cut, then after it.
+    asked: u32,
+}
+
+impl User {
     /// Notes a place, before the transaction that names it.
     pub(super) fn add(&self, at: Address) {
-        self.0.lock().insert(at.bits());
+        self.carried.lock().insert(at.bits());
     }
 
     /// The zone is no longer open.
     pub(super) fn forget(&self, zone: ZoneId) {
-        self.0.lock().retain(|&bits| Address::from_bits(bits).zone() != zone);
+        self.carried.lock().retain(|&bits| Address::from_bits(bits).zone() != zone);
+    }
+
+    /// Has these committed during the next checkpoint, after its cut.
+    pub(super) fn meddle(&self, store: &Arc<Store>, waiting: Vec<Tx>, sync_after: usize) {
+        let store = Arc::downgrade(store);
+        *self.meddling.lock() =
+            Meddling { store, waiting: waiting.into(), sync_after, ..Meddling::default() };
+    }
+
+    /// Ends the meddling: what was committed.
+    pub(super) fn meddled(&self) -> Result<Vec<Lsn>, StoreError> {
+        let meddling = std::mem::take(&mut *self.meddling.lock());
+        meddling.failed.map_or(Ok(meddling.done), Err)
     }
 }
 
-impl Client for Carried {
+impl Meddling {
+    fn go_on(&mut self) -> Result<(), StoreError> {
+        self.asked += 1;
+        let Some(store) = self.store.upgrade().filter(|_| self.asked == 2) else { return Ok(()) };
+        for tx in self.waiting.drain(..) {
+            self.done.push(store.commit(tx)?);
+            if self.done.len() == self.sync_after {
+                store.sync(store.last_lsn())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Client for User {
     fn checkpoint_bytes(&self) -> Vec<u8> {
-        self.0.lock().iter().flat_map(|bits| bits.to_le_bytes()).collect()
+        // A commit may itself need a checkpoint, which must not meddle.
+        if let Some(mut meddling) = self.meddling.try_lock()
+            && meddling.failed.is_none()
+        {
+            meddling.failed = meddling.go_on().err();
+        }
+        self.carried.lock().iter().flat_map(|bits| bits.to_le_bytes()).collect()
     }
 }
 

@@ -37,6 +37,10 @@ pub struct Profile {
     pub cache_bytes: u64,
     /// How likely each kind of step is.
     pub weights: Weights,
+    /// Transactions that are committed in the middle of each checkpoint.
+    pub meddling: u32,
+    /// The run is a recovery, and all data is the same: whoever lost it writes it again.
+    pub retries: bool,
     /// What fails.
     pub failure: Option<ZoneFailure>,
 }
@@ -56,6 +60,8 @@ pub struct Weights {
     pub step: u32,
     /// Resetting dead zones.
     pub reclaim: u32,
+    /// A reader enters the zone of some data, or leaves it.
+    pub reader: u32,
 }
 
 const USUAL: Profile = Profile {
@@ -68,7 +74,9 @@ const USUAL: Profile = Profile {
     writes: 4,
     delete_every: 5,
     cache_bytes: 8 << 20,
-    weights: Weights { commit: 10, data: 0, sync: 3, checkpoint: 0, step: 1, reclaim: 0 },
+    weights: Weights { commit: 10, data: 0, sync: 3, checkpoint: 0, step: 1, reclaim: 0, reader: 0 },
+    meddling: 0,
+    retries: false,
     failure: None,
 };
 
@@ -127,7 +135,30 @@ pub fn all() -> Vec<Profile> {
             prepare: 60,
             steps: 100,
             keys: 12,
-            weights: Weights { commit: 3, data: 10, sync: 3, checkpoint: 1, step: 3, reclaim: 2 },
+            weights: Weights { commit: 3, data: 10, sync: 3, checkpoint: 1, step: 3, reclaim: 2, reader: 0 },
+            ..USUAL
+        },
+        Profile {
+            name: "store-during-checkpoint",
+            steps: 30,
+            keys: 30,
+            meddling: 3,
+            weights: Weights { sync: 1, checkpoint: 3, step: 0, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-readers",
+            prepare: 60,
+            steps: 150,
+            keys: 3,
+            weights: Weights { commit: 1, data: 14, sync: 2, reclaim: 3, reader: 1, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-retry",
+            keys: 12,
+            retries: true,
+            weights: Weights { commit: 1, data: 6, sync: 1, ..USUAL.weights },
             ..USUAL
         },
         Profile {

@@ -1,16 +1,17 @@
 //! One mounted store that is driven at random, and told to the model.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rt::random::Rng;
-use tree::{Config, FormatOptions, Group, Lsn, Store, StoreError, Table, Tx};
-use zone::emulated::{CommandKind, Emulated, Fault, Spec};
+use tree::{Config, FormatOptions, Group, Lsn, Store, StoreError, Table, Tx, ZoneRef};
+use zone::emulated::{CommandKind, Counters, CrashPlan, Emulated, Fault, Spec};
 use zone::{Cause, Device, FsId, Lease, Role, ZoneState};
 
-use super::data::{Carried, DATA, Place, Recovering};
+use super::data::{DATA, Place, Recovering, User};
 use super::entries::{Entries, Key};
 use super::scenarios::{Profile, ZoneFailure};
-use crate::case::Run;
+use crate::case::{Cut, Loss, Run};
 use crate::caught::Wrong;
 use crate::digest::mix;
 use crate::explore::{Ran, Recovered, Subject};
@@ -48,12 +49,32 @@ impl StoreSubject {
         Store::format(&device, &options).map_err(|error| Wrong::at("format", error))
     }
 
-    fn open(&self, device: &Arc<Emulated>) -> Result<(Store, Recovering), Wrong> {
+    fn open(&self, device: &Arc<Emulated>) -> Result<(Arc<Store>, Recovering), Wrong> {
         let mut recovering = Recovering::new(Arc::clone(device) as _);
         let config = Config { cache_bytes: self.profile.cache_bytes, read_only: false };
         let (store, _) = Store::open(Arc::clone(device) as _, &config, &mut recovering)
             .map_err(|error| Wrong::at("open", error))?;
-        Ok((store, recovering))
+        Ok((Arc::new(store), recovering))
+    }
+}
+
+impl StoreSubject {
+    /// The run is a recovery: from a loss of power that left the record of the last transaction, but
+    /// not the data that it names.
+    fn run_recovery(&self, mut session: Session<'_>) -> Result<Ran<Entries>, Wrong> {
+        let device = Arc::clone(session.device);
+        session.commit_data()?;
+        let appends = |device: &Emulated| device.counters().of(CommandKind::Append);
+        let data = appends(&device) - session.recorded_from.of(CommandKind::Append) - 1;
+        session.all_durable()?;
+        let flush = device.commands();
+        let lost = CrashPlan::BackFrom(u32::try_from(data).expect("few appends are recorded"));
+        let image = Arc::new(Cut { at: flush - 1, loss: Loss::Power(lost) }.apply(&device));
+        let before = image.counters();
+        let allowed = session.history.allowed(flush - 1).to_vec();
+        drop(session);
+        let Recovered { history, .. } = self.recover(&image, &allowed, 0)?;
+        Ok(Ran { device: image, history, before })
     }
 }
 
@@ -77,8 +98,12 @@ impl Subject for StoreSubject {
         session.all_durable()?;
         let before = device.counters();
         session.restart();
+        if self.profile.retries {
+            return self.run_recovery(session);
+        }
+        session.meddling = self.profile.meddling;
         session.steps_with_failure(self.profile.steps, self.profile.failure)?;
-        Ok(Ran { history: session.history, before })
+        Ok(Ran { device: Arc::clone(device), history: session.history, before })
     }
 
     fn recover(
@@ -149,10 +174,15 @@ fn check_look_ups(store: &Store, found: &Entries) -> Result<(), Wrong> {
 fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result<(), Wrong> {
     let zones = store.zones();
     let mut live = vec![0; zones.count() as usize];
+    let mut owned = BTreeSet::new();
     for (key, value) in found.iter().filter(|((_, table, _), _)| *table == DATA) {
         let place = Place::decode(value).ok_or_else(|| Wrong(format!("{key:?} names no place")))?;
         let zone = place.at.zone();
         live[zone.0 as usize] += place.blocks;
+        let mut blocks = (0..place.blocks).map(|block| (zone, place.at.block() + block));
+        if let Some(twice) = blocks.find(|&block| !owned.insert(block)) {
+            return Err(Wrong(format!("{twice:?} belongs to {key:?} and to another entry")));
+        }
         if !place.is_there(store.device().as_ref()) || !place.at.is_of(zones.entry(zone).life) {
             return Err(Wrong(format!("the data of {key:?} is not at {}", place.at)));
         }
@@ -176,13 +206,20 @@ fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result
 struct Session<'a> {
     subject: &'a StoreSubject,
     device: &'a Arc<Emulated>,
-    store: Store,
-    carried: Arc<Carried>,
+    store: Arc<Store>,
+    user: Arc<User>,
     entries: Entries,
     history: History<Entries>,
     /// For each commit the state that it led to.
     commits: Vec<(Lsn, usize)>,
     lease: Option<Lease>,
+    /// A reader, in the zone of this place.
+    reading: Option<(Place, ZoneRef)>,
+    /// Transactions in the middle of each checkpoint. None after a recovery: where the log wants a
+    /// checkpoint first, they would wait for the one that waits for them.
+    meddling: u32,
+    /// What the device had done when the recording began.
+    recorded_from: Counters,
     rng: Rng,
 }
 
@@ -190,18 +227,28 @@ impl<'a> Session<'a> {
     fn new(
         subject: &'a StoreSubject,
         device: &'a Arc<Emulated>,
-        store: Store,
+        store: Arc<Store>,
         recovering: &Recovering,
         history: History<Entries>,
         seed: u64,
     ) -> Result<Self, Wrong> {
-        let carried = Arc::new(Carried::default());
-        recovering.known.iter().for_each(|&bits| carried.add(zone::Address::from_bits(bits)));
-        store.set_client(Arc::clone(&carried) as _);
-        let entries = history.newest().as_ref().clone();
-        let rng = Rng::with_seed(seed);
-        let mut session =
-            Session { subject, device, store, carried, entries, history, commits: vec![], lease: None, rng };
+        let user = Arc::new(User::default());
+        recovering.known.iter().for_each(|&bits| user.add(zone::Address::from_bits(bits)));
+        store.set_client(Arc::clone(&user) as _);
+        let mut session = Session {
+            subject,
+            device,
+            store,
+            user,
+            entries: history.newest().as_ref().clone(),
+            history,
+            commits: vec![],
+            lease: None,
+            reading: None,
+            meddling: 0,
+            recorded_from: device.counters(),
+            rng: Rng::with_seed(seed),
+        };
         session.resume()?;
         Ok(session)
     }
@@ -226,13 +273,14 @@ impl<'a> Session<'a> {
     }
 
     fn close(&self, zone: zone::ZoneId) {
-        self.carried.forget(zone);
+        self.user.forget(zone);
         self.store.zones().close(zone);
     }
 
     /// Forgets the history: the recording begins here.
     fn restart(&mut self) {
         self.device.record();
+        self.recorded_from = self.device.counters();
         self.history = History::from(self.entries.clone());
         self.commits.clear();
     }
@@ -248,6 +296,7 @@ impl<'a> Session<'a> {
             }
             self.step()?;
             self.note_durable();
+            self.read()?;
         }
         Ok(())
     }
@@ -265,8 +314,15 @@ impl<'a> Session<'a> {
 
     fn step(&mut self) -> Result<(), Wrong> {
         let weights = self.subject.profile.weights;
-        let likely =
-            [weights.commit, weights.data, weights.sync, weights.checkpoint, weights.step, weights.reclaim];
+        let likely = [
+            weights.commit,
+            weights.data,
+            weights.sync,
+            weights.checkpoint,
+            weights.step,
+            weights.reclaim,
+            weights.reader,
+        ];
         let mut chosen = self.rng.u32(0..likely.iter().sum());
         let step = likely.iter().position(|&likely| {
             let here = chosen < likely;
@@ -277,13 +333,66 @@ impl<'a> Session<'a> {
             0 => self.commit_plain(),
             1 => self.commit_data(),
             2 => self.all_durable(),
-            3 => self
-                .store
-                .checkpoint()
-                .map_err(|error| Wrong::at("checkpoint", error))
-                .map(|()| self.promise_all()),
+            3 => self.checkpoint(),
             4 => self.store.step().map(|_| ()).map_err(|error| Wrong::at("step", error)),
-            _ => self.store.reclaim(true).map(|_| ()).map_err(|error| Wrong::at("reclaim", error)),
+            5 => self.store.reclaim(true).map(|_| ()).map_err(|error| Wrong::at("reclaim", error)),
+            _ => self.reader(),
+        }
+    }
+
+    /// A checkpoint, in the middle of which other transactions are committed.
+    fn checkpoint(&mut self) -> Result<(), Wrong> {
+        let mut states = Vec::new();
+        let mut waiting = Vec::new();
+        let mut after = self.entries.clone();
+        for _ in 0..self.meddling {
+            let tx = self.plain(&mut after);
+            waiting.push(tx);
+            states.push(after.clone());
+            self.history.begin(self.device.commands(), after.clone());
+        }
+        let first = self.history.last() + 1 - states.len();
+        // All, some or none of them are durable before the checkpoint is.
+        let sync_after = self.rng.usize(0..=2 * states.len());
+        self.user.meddle(&self.store, waiting, sync_after);
+        let taken = self.store.checkpoint();
+        let done = self.user.meddled().map_err(|error| Wrong::at("commit during a checkpoint", error))?;
+        taken.map_err(|error| Wrong::at("checkpoint", error))?;
+        if done.len() < states.len() {
+            return Err(Wrong("the checkpoint did not ask its user for what it carries".to_owned()));
+        }
+        self.commits.extend(done.into_iter().zip(first..));
+        self.entries = after;
+        self.history.promise(self.device.commands(), first - 1);
+        Ok(())
+    }
+
+    /// A reader enters the zone of some data, or leaves the one it is in.
+    fn reader(&mut self) -> Result<(), Wrong> {
+        if self.reading.take().is_some() {
+            return Ok(());
+        }
+        let named: Vec<Place> = self
+            .entries
+            .iter()
+            .filter_map(|((_, table, _), value)| (*table == DATA).then(|| Place::decode(value))?)
+            .collect();
+        if !named.is_empty() {
+            let place = named[self.rng.usize(..named.len())];
+            let held = self.store.zones().hold(place.at);
+            self.reading =
+                Some((place, held.ok_or_else(|| Wrong(format!("{} cannot be entered", place.at)))?));
+        }
+        Ok(())
+    }
+
+    /// What a reader has entered stays there.
+    fn read(&self) -> Result<(), Wrong> {
+        match &self.reading {
+            Some((place, _)) if !place.is_there(self.device.as_ref()) => {
+                Err(Wrong(format!("the data at {} is gone while a reader is in its zone", place.at)))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -294,8 +403,15 @@ impl<'a> Session<'a> {
     }
 
     fn commit_plain(&mut self) -> Result<(), Wrong> {
+        let mut after = self.entries.clone();
+        let tx = self.plain(&mut after);
+        self.commit(tx, after)
+    }
+
+    /// Puts and deletes, and what they do.
+    fn plain(&mut self, after: &mut Entries) -> Tx {
         let profile = self.subject.profile;
-        let (mut tx, mut after) = (Tx::new(), self.entries.clone());
+        let mut tx = Tx::new();
         for _ in 0..self.rng.u32(1..=profile.writes) {
             let (group, key) = self.key();
             if profile.delete_every > 0 && self.rng.u32(0..profile.delete_every) == 0 {
@@ -308,7 +424,7 @@ impl<'a> Session<'a> {
                 after.put((group, PLAIN, key), value);
             }
         }
-        self.commit(tx, after)
+        tx
     }
 
     fn commit(&mut self, tx: Tx, after: Entries) -> Result<(), Wrong> {
@@ -330,10 +446,11 @@ impl<'a> Session<'a> {
     /// Writes blocks to a data zone and names them in a transaction.
     fn commit_data(&mut self) -> Result<(), Wrong> {
         let (group, key) = self.key();
-        let (blocks, tag) = (self.rng.u32(1..=3), self.rng.u64(..));
+        let (blocks, tag) =
+            if self.subject.profile.retries { (1, 1) } else { (self.rng.u32(1..=3), self.rng.u64(..)) };
         let bytes = Place::bytes(tag, blocks, self.device.geometry().block_size);
         let Some(at) = self.append(&bytes, blocks)? else { return Ok(()) };
-        self.carried.add(at);
+        self.user.add(at);
         let place = Place { at, blocks, tag };
         let (mut tx, mut after) = (Tx::new(), self.entries.clone());
         let key: Key = (group, DATA, key);
