@@ -10,6 +10,7 @@ use crate::{
     Bytes, Client, Config, FormatOptions, Group, Lsn, Op, Recovery, Replay, Result, Store, Table, Tx,
 };
 
+mod concurrent;
 mod crash;
 mod formats;
 mod ordinary;
