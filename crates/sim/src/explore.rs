@@ -299,7 +299,9 @@ impl<S: Subject> Worker<'_, S> {
                 }
             }
         }
-        if one_in(how.second_every, &mut rng) {
+        // The kill leaves what was not flushed in the device, for the power to lose later.
+        let killed = second.case.cuts.last().is_some_and(|cut| cut.loss == Loss::Killed);
+        if killed || one_in(how.second_every, &mut rng) {
             for _ in 0..how.seconds {
                 let third = self.cut(second, second.random_cut(&mut rng))?;
                 if one_in(how.third_every, &mut rng) {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use crate::case::Case;
+use crate::case::{Case, Cut, Loss};
 use crate::caught::Wrong;
 use crate::digest::mix;
 
@@ -16,6 +16,8 @@ pub struct Counts {
     pub resets: u64,
     /// Losses of power, by how many came before them in the same case: first, second, third.
     pub cuts: [u64; 3],
+    /// Losses of power after the process had been killed and mounted again.
+    pub after_kills: u64,
     /// Distinct devices that a mount found.
     pub images: HashSet<u64>,
     /// Distinct states that were recovered.
@@ -28,6 +30,9 @@ impl Counts {
     /// Notes one recovery.
     pub fn note(&mut self, case: &Case, image: u64, recovered: u64) {
         self.cuts[(case.cuts.len() - 1).min(2)] += 1;
+        if let [.., Cut { loss: Loss::Killed, .. }, Cut { loss: Loss::Power(_), .. }] = case.cuts.as_slice() {
+            self.after_kills += 1;
+        }
         self.images.insert(image);
         self.recovered.insert(recovered);
         let place: Vec<u64> = case.cuts.iter().map(|cut| cut.at).collect();
@@ -39,19 +44,21 @@ impl Counts {
         self.commands += other.commands;
         self.resets += other.resets;
         self.cuts.iter_mut().zip(other.cuts).for_each(|(count, more)| *count += more);
+        self.after_kills += other.after_kills;
         self.images.extend(other.images);
         self.recovered.extend(other.recovered);
         self.digest = self.digest.wrapping_add(other.digest);
     }
 
     /// Each count with its name.
-    pub fn named(&self) -> [(&'static str, u64); 6] {
+    pub fn named(&self) -> [(&'static str, u64); 7] {
         let [first, second, third] = self.cuts;
         [
             ("device commands", self.commands),
             ("cuts", first),
             ("second cuts", second),
             ("third cuts", third),
+            ("cuts after a kill", self.after_kills),
             ("distinct device images", self.images.len() as u64),
             ("distinct recovered trees", self.recovered.len() as u64),
         ]

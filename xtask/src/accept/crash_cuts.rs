@@ -31,11 +31,12 @@ fn simulator(command: &str) -> Line {
 }
 
 /// What the simulator counts, under the names of the report.
-const COUNTS: [&str; 6] = [
+const COUNTS: [&str; 7] = [
     "device commands",
     "cuts",
     "second cuts",
     "third cuts",
+    "cuts after a kill",
     "distinct device images",
     "distinct recovered trees",
 ];
