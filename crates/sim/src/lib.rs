@@ -24,6 +24,7 @@ pub mod digest;
 pub mod explore;
 pub mod files;
 pub mod history;
+pub mod long;
 pub mod model;
 pub mod report;
 pub mod rules;

@@ -1,0 +1,75 @@
+//! Long runs of whole file systems: until they are full, and for many times their capacity.
+//!
+//! A run takes place in a [`Place`]: the library on an emulated device, or a directory of any mounted
+//! file system. It knows what every file must hold and compares. No power is lost here; that is what
+//! [`crate::explore`] is for.
+
+mod bytes;
+mod directory;
+mod endure;
+mod full;
+mod library;
+
+pub use directory::Directory;
+pub use endure::{Endured, endure};
+pub use full::{Filled, fill};
+pub use library::Library;
+
+use std::fmt;
+
+use crate::caught::Wrong;
+
+/// Numbered files, somewhere.
+pub trait Place {
+    /// Makes an empty file.
+    fn create(&mut self, file: u32) -> Result<(), Refused>;
+
+    /// Writes all of these bytes.
+    fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused>;
+
+    /// Cuts or extends.
+    fn truncate(&mut self, file: u32, size: u64) -> Result<(), Refused>;
+
+    /// Takes the only name away.
+    fn remove(&mut self, file: u32) -> Result<(), Refused>;
+
+    /// The size, and the bytes from an offset on, as many as there are and fit.
+    fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused>;
+
+    /// Makes a file durable.
+    fn fsync(&mut self, file: u32) -> Result<(), Refused>;
+
+    /// Bytes that `statfs` offers.
+    fn available(&mut self) -> Result<u64, Refused>;
+
+    /// Waits until what was deleted has been given back.
+    fn settle(&mut self) -> Result<(), Refused>;
+}
+
+/// Why something was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no space.
+    NoSpace,
+    /// Anything else, which is wrong.
+    Other(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::NoSpace => f.write_str("no space left"),
+            Refused::Other(what) => f.write_str(what),
+        }
+    }
+}
+
+impl Refused {
+    /// As something that must not happen.
+    fn wrong(self, what: impl fmt::Display) -> Wrong {
+        Wrong(format!("{what}: {self}"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,26 @@
+//! What files hold: each granule says which write it is from, so that a model need not keep the bytes.
+
+use crate::digest::mix;
+
+/// Bytes that are written, and remembered, together.
+pub(super) const GRANULE: u64 = 4096;
+
+/// Fills a piece of a file with what write number `write` puts there. `offset` is that of a granule.
+pub(super) fn fill(into: &mut [u8], file: u32, offset: u64, write: u64) {
+    for (index, granule) in into.chunks_mut(GRANULE as usize).enumerate() {
+        let mut state = mix(&[u64::from(file), offset / GRANULE + index as u64, write]);
+        for word in granule.chunks_mut(8) {
+            // Every word differs, so that a granule that is shifted or cut is none.
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let bytes = (state ^ state >> 29).to_le_bytes();
+            word.copy_from_slice(&bytes[..word.len()]);
+        }
+    }
+}
+
+/// `length` bytes of that.
+pub(super) fn made(file: u32, offset: u64, length: usize, write: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    fill(&mut bytes, file, offset, write);
+    bytes
+}

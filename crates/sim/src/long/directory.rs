@@ -1,0 +1,93 @@
+//! A directory of a mounted file system.
+
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use super::{Place, Refused};
+
+/// Directories that the files are spread over.
+const DIRECTORIES: u32 = 8;
+
+/// A directory that is the run's alone.
+pub struct Directory {
+    path: PathBuf,
+    /// Asks how much is offered; there is no portable call for it.
+    available: Box<dyn Fn() -> Result<u64, String> + Send>,
+}
+
+impl Directory {
+    /// This one, which is empty and of which `available` says how much its file system offers.
+    pub fn new(
+        path: PathBuf,
+        available: Box<dyn Fn() -> Result<u64, String> + Send>,
+    ) -> std::io::Result<Self> {
+        for number in 0..DIRECTORIES {
+            std::fs::create_dir(path.join(format!("d{number}")))?;
+        }
+        Ok(Directory { path, available })
+    }
+
+    fn file(&self, file: u32) -> PathBuf {
+        self.path.join(format!("d{}/f{file}", file % DIRECTORIES))
+    }
+
+    fn open(&self, file: u32) -> Result<File, Refused> {
+        Ok(OpenOptions::new().read(true).write(true).open(self.file(file))?)
+    }
+}
+
+impl From<std::io::Error> for Refused {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == ErrorKind::StorageFull {
+            Refused::NoSpace
+        } else {
+            Refused::Other(error.to_string())
+        }
+    }
+}
+
+impl Place for Directory {
+    fn create(&mut self, file: u32) -> Result<(), Refused> {
+        File::create_new(self.file(file))?;
+        Ok(())
+    }
+
+    fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
+        Ok(self.open(file)?.write_all_at(bytes, offset)?)
+    }
+
+    fn truncate(&mut self, file: u32, size: u64) -> Result<(), Refused> {
+        Ok(self.open(file)?.set_len(size)?)
+    }
+
+    fn remove(&mut self, file: u32) -> Result<(), Refused> {
+        Ok(std::fs::remove_file(self.file(file))?)
+    }
+
+    fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused> {
+        let opened = self.open(file)?;
+        let size = opened.metadata()?.len();
+        let mut done = 0;
+        while done < into.len() {
+            match opened.read_at(&mut into[done..], offset + done as u64)? {
+                0 => break,
+                read => done += read,
+            }
+        }
+        Ok((size, done))
+    }
+
+    fn fsync(&mut self, file: u32) -> Result<(), Refused> {
+        Ok(self.open(file)?.sync_all()?)
+    }
+
+    fn available(&mut self) -> Result<u64, Refused> {
+        (self.available)().map_err(Refused::Other)
+    }
+
+    fn settle(&mut self) -> Result<(), Refused> {
+        Ok(File::open(&self.path)?.sync_all()?)
+    }
+}

@@ -1,0 +1,285 @@
+//! Endurance: files are made, written over, cut and deleted at random, at a level of fill, until many
+//! times the capacity was written; then everything is compared with the model.
+
+use std::collections::BTreeMap;
+
+use rt::random::Rng;
+
+use super::Place;
+use super::bytes::{GRANULE, fill};
+use crate::caught::Wrong;
+
+/// Bytes written at once.
+const PIECE: u64 = 1 << 20;
+/// Sizes of files are log-uniform between a granule and this, or a share of the volume if that is less.
+const LARGEST: u64 = 8 << 20;
+/// One operation in so many is followed by an fsync.
+const FSYNC_EVERY: u32 = 16;
+/// One operation in so many compares a whole file.
+const COMPARE_EVERY: u32 = 64;
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Endured {
+    /// Bytes offered by the empty volume.
+    pub offered: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Operations.
+    pub operations: u64,
+    /// Bytes compared.
+    pub compared: u64,
+    /// Files at the end.
+    pub files: u64,
+}
+
+/// A granule of a file: the write it is from, and how many of its bytes; zeros follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Granule {
+    write: u64,
+    bytes: u16,
+}
+
+/// What a file must hold.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    size: u64,
+    granules: Vec<Granule>,
+}
+
+struct Run<'a, P> {
+    place: &'a mut P,
+    rng: Rng,
+    files: BTreeMap<u32, Model>,
+    next: u32,
+    /// Bytes of granules in files.
+    used: u64,
+    /// How much may be used.
+    level: u64,
+    largest: u64,
+    done: Endured,
+}
+
+/// Goes on until `total` bytes were written, at `percent` of what the empty volume offers. `progress`
+/// is told how many were.
+pub fn endure<P: Place>(
+    place: &mut P,
+    percent: u64,
+    total: u64,
+    seed: u64,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Endured, Wrong> {
+    let offered = place.available().map_err(|error| error.wrong("asking what is offered"))?;
+    let level = offered / 100 * percent;
+    let mut run = Run {
+        place,
+        rng: Rng::with_seed(seed),
+        files: BTreeMap::new(),
+        next: 0,
+        used: 0,
+        level,
+        largest: LARGEST.min(level / 16).max(GRANULE),
+        done: Endured { offered, ..Endured::default() },
+    };
+    while run.done.written < total {
+        run.operate().map_err(|wrong| {
+            let Endured { operations, written, .. } = run.done;
+            Wrong(format!("operation {operations}, after {written} bytes: {wrong}"))
+        })?;
+        progress(run.done.written);
+    }
+    run.finish()
+}
+
+impl<P: Place> Run<'_, P> {
+    fn operate(&mut self) -> Result<(), Wrong> {
+        self.done.operations += 1;
+        let file = self.any();
+        match (self.rng.u32(0..10), file) {
+            (0..4, _) | (_, None) => self.create()?,
+            (4..8, Some(file)) => self.overwrite(file)?,
+            (8, Some(file)) => self.truncate(file)?,
+            (_, Some(file)) => self.remove(file)?,
+        }
+        while self.used > self.level {
+            let file = self.any().expect("what is used is in files");
+            self.remove(file)?;
+        }
+        if let Some(file) = self.any() {
+            if self.rng.u32(0..FSYNC_EVERY) == 0 {
+                self.place.fsync(file).map_err(|error| error.wrong(format!("fsync of {file}")))?;
+            }
+            if self.rng.u32(0..COMPARE_EVERY) == 0 {
+                self.compare(file)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A file that is there.
+    fn any(&mut self) -> Option<u32> {
+        let from = self.rng.u32(0..self.next.max(1));
+        let (file, _) = self.files.range(from..).next().or_else(|| self.files.iter().next())?;
+        Some(*file)
+    }
+
+    /// Log-uniform from a granule to the largest.
+    fn length(&mut self) -> u64 {
+        let steps = (self.largest / GRANULE).ilog2();
+        let up_to = (GRANULE << self.rng.u32(0..=steps)).min(self.largest);
+        self.rng.u64(up_to / 2..=up_to)
+    }
+
+    /// Makes room first, so that the level is never passed.
+    fn create(&mut self) -> Result<(), Wrong> {
+        let (file, length) = (self.next, self.length());
+        while self.used + length.next_multiple_of(GRANULE) > self.level {
+            let other = self.any().expect("the largest file is a part of the level");
+            self.remove(other)?;
+        }
+        self.next += 1;
+        self.place.create(file).map_err(|error| error.wrong(format!("creating {file}")))?;
+        self.files.insert(file, Model::default());
+        self.write(file, 0, length)
+    }
+
+    fn overwrite(&mut self, file: u32) -> Result<(), Wrong> {
+        let size = self.files[&file].size;
+        let offset = self.rng.u64(0..=size / GRANULE) * GRANULE;
+        let length = self.length().min(self.largest.saturating_sub(offset)).max(1);
+        // A write that ends in the middle of a granule is one that ends the file.
+        let whole = if offset + length < size { length.next_multiple_of(GRANULE) } else { length };
+        let grown = (offset + whole).next_multiple_of(GRANULE).saturating_sub(size.next_multiple_of(GRANULE));
+        if self.used + grown > self.level {
+            return self.remove(file);
+        }
+        self.write(file, offset, whole)
+    }
+
+    fn write(&mut self, file: u32, offset: u64, length: u64) -> Result<(), Wrong> {
+        let write = self.done.operations;
+        let mut bytes = vec![0; length.min(PIECE) as usize];
+        let mut at = offset;
+        while at < offset + length {
+            let piece = &mut bytes[..PIECE.min(offset + length - at) as usize];
+            fill(piece, file, at, write);
+            self.place
+                .write(file, at, piece)
+                .map_err(|error| error.wrong(format!("writing {} bytes at {at} of {file}", piece.len())))?;
+            at += piece.len() as u64;
+        }
+        self.done.written += length;
+        let model = self.files.get_mut(&file).expect("only files that are there are written");
+        self.used -= model.used();
+        model.write(offset, length, write);
+        self.used += model.used();
+        Ok(())
+    }
+
+    fn truncate(&mut self, file: u32) -> Result<(), Wrong> {
+        let model = self.files.get_mut(&file).expect("only files that are there are cut");
+        let size = self.rng.u64(0..=model.size);
+        self.place.truncate(file, size).map_err(|error| error.wrong(format!("cutting {file} to {size}")))?;
+        self.used -= model.used();
+        model.truncate(size);
+        self.used += model.used();
+        Ok(())
+    }
+
+    fn remove(&mut self, file: u32) -> Result<(), Wrong> {
+        self.place.remove(file).map_err(|error| error.wrong(format!("deleting {file}")))?;
+        let model = self.files.remove(&file).expect("only files that are there are deleted");
+        self.used -= model.used();
+        Ok(())
+    }
+
+    fn compare(&mut self, file: u32) -> Result<(), Wrong> {
+        let model = &self.files[&file];
+        let mut found = vec![0; PIECE as usize];
+        let mut offset = 0;
+        loop {
+            let (size, read) = self
+                .place
+                .read(file, offset, &mut found)
+                .map_err(|error| error.wrong(format!("reading {file} at {offset}")))?;
+            if size != model.size {
+                return Err(Wrong(format!("{file} has {size} bytes, not {}", model.size)));
+            }
+            if let Some(at) = model.differs(file, offset, &found[..read]) {
+                return Err(Wrong(format!("{file} of {size} bytes is not what was written at {at}")));
+            }
+            offset += read as u64;
+            self.done.compared += read as u64;
+            if offset >= size {
+                return Ok(());
+            }
+            if read == 0 {
+                return Err(Wrong(format!("{file} of {size} bytes ends at {offset}")));
+            }
+        }
+    }
+
+    /// Compares everything, deletes it, and finds all of the space again.
+    fn finish(mut self) -> Result<Endured, Wrong> {
+        let files: Vec<u32> = self.files.keys().copied().collect();
+        self.done.files = files.len() as u64;
+        for &file in &files {
+            self.compare(file)?;
+        }
+        for file in files {
+            self.remove(file)?;
+        }
+        self.place.settle().map_err(|error| error.wrong("settling"))?;
+        let left = self.place.available().map_err(|error| error.wrong("asking what is offered"))?;
+        if left < self.done.offered {
+            return Err(Wrong(format!(
+                "{left} bytes are offered after everything was deleted, {} before",
+                self.done.offered
+            )));
+        }
+        Ok(self.done)
+    }
+}
+
+impl Model {
+    fn used(&self) -> u64 {
+        self.size.next_multiple_of(GRANULE)
+    }
+
+    fn write(&mut self, offset: u64, length: u64, write: u64) {
+        self.size = self.size.max(offset + length);
+        let first = (offset / GRANULE) as usize;
+        let last = (offset + length).div_ceil(GRANULE) as usize;
+        if self.granules.len() < last {
+            self.granules.resize(last, Granule::default());
+        }
+        for index in first..last {
+            let bytes = (offset + length - index as u64 * GRANULE).min(GRANULE);
+            self.granules[index] = Granule { write, bytes: bytes as u16 };
+        }
+    }
+
+    fn truncate(&mut self, size: u64) {
+        self.size = size;
+        self.granules.truncate(size.div_ceil(GRANULE) as usize);
+        if let Some(last) = self.granules.last_mut() {
+            let left = size - (size - 1) / GRANULE * GRANULE;
+            last.bytes = last.bytes.min(left as u16);
+        }
+    }
+
+    /// Where these bytes are not what the file must hold.
+    fn differs(&self, file: u32, offset: u64, found: &[u8]) -> Option<u64> {
+        let mut expected = vec![0; GRANULE as usize];
+        for (index, granule) in found.chunks(GRANULE as usize).enumerate() {
+            let at = offset + index as u64 * GRANULE;
+            let model = self.granules.get((at / GRANULE) as usize).copied().unwrap_or_default();
+            fill(&mut expected[..usize::from(model.bytes)], file, at, model.write);
+            expected[usize::from(model.bytes)..].fill(0);
+            if granule != &expected[..granule.len()] {
+                return Some(at);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,125 @@
+//! The full volume: a file of exactly what is offered fits, one block more does not, writing over and
+//! deleting go on, and what was deleted is offered again.
+
+use rt::random::Rng;
+
+use super::bytes::{GRANULE, made};
+use super::{Place, Refused};
+use crate::caught::Wrong;
+
+/// Bytes written at once.
+const PIECE: u64 = 1 << 20;
+const ALL: u32 = 0;
+const MORE: u32 = 1;
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filled {
+    /// Bytes offered by the empty volume.
+    pub offered: u64,
+    /// Bytes written over while it was full.
+    pub overwritten: u64,
+    /// Bytes compared.
+    pub compared: u64,
+    /// Files made and deleted while there was no space for data.
+    pub files: u64,
+}
+
+/// Fills it twice; each time it is written over `times` times.
+pub fn fill(place: &mut impl Place, block_size: u64, times: u64, seed: u64) -> Result<Filled, Wrong> {
+    let mut rng = Rng::with_seed(seed);
+    let mut filled = Filled { offered: offered(place)?, ..Filled::default() };
+    for round in 0..2 {
+        let at = |what: &str| format!("round {round}, {what}");
+        let now = offered(place)?;
+        if now < filled.offered {
+            return Err(Wrong(at(&format!("{now} bytes are offered; empty it was {}", filled.offered))));
+        }
+        let size = now / block_size * block_size;
+        write_all(place, size, &mut filled).map_err(|wrong| Wrong(at(&wrong.0)))?;
+        refuses(place, size, block_size)?;
+        let written = overwrite(place, size, times, &mut rng).map_err(|wrong| Wrong(at(&wrong.0)))?;
+        compare(place, &written, size, &mut filled)?;
+        refuses(place, size, block_size)?;
+        place.remove(ALL).map_err(|error| error.wrong(at("deleting the file")))?;
+        place.remove(MORE).map_err(|error| error.wrong(at("deleting the small file")))?;
+        place.settle().map_err(|error| error.wrong(at("settling")))?;
+        filled.overwritten += written.iter().map(|&write| u64::from(write > 0) * GRANULE).sum::<u64>();
+    }
+    let after = offered(place)?;
+    if after < filled.offered {
+        return Err(Wrong(format!("{after} bytes are offered at the end; empty it was {}", filled.offered)));
+    }
+    Ok(filled)
+}
+
+fn offered(place: &mut impl Place) -> Result<u64, Wrong> {
+    place.available().map_err(|error| error.wrong("asking what is offered"))
+}
+
+/// A file of exactly that size, and beside it one without data.
+fn write_all(place: &mut impl Place, size: u64, filled: &mut Filled) -> Result<(), Wrong> {
+    place.create(MORE).map_err(|error| error.wrong("creating a file"))?;
+    place.create(ALL).map_err(|error| error.wrong("creating a file"))?;
+    let mut offset = 0;
+    while offset < size {
+        let length = PIECE.min(size - offset);
+        let piece = made(ALL, offset, length as usize, 0);
+        place
+            .write(ALL, offset, &piece)
+            .map_err(|error| error.wrong(format!("writing at {offset} of the {size} bytes offered")))?;
+        offset += length;
+    }
+    filled.files += 2;
+    place.fsync(ALL).map_err(|error| error.wrong(format!("fsync of the {size} bytes offered")))
+}
+
+/// One block more is refused, at the end of the file and in another one.
+fn refuses(place: &mut impl Place, size: u64, block_size: u64) -> Result<(), Wrong> {
+    let block = vec![1; block_size as usize];
+    for (file, offset) in [(ALL, size), (MORE, 0)] {
+        let written = place.write(file, offset, &block).and_then(|()| place.fsync(file));
+        match written {
+            Err(Refused::NoSpace) => {}
+            Err(error) => return Err(error.wrong("writing one block more than was offered")),
+            Ok(()) => return Err(Wrong(format!("file {file}: one block more than was offered fits"))),
+        }
+    }
+    Ok(())
+}
+
+/// Writes over what is there, at random; which write each granule is from then.
+fn overwrite(place: &mut impl Place, size: u64, times: u64, rng: &mut Rng) -> Result<Vec<u64>, Wrong> {
+    let granules = size / GRANULE;
+    let mut writes = vec![0; granules as usize];
+    let (mut number, mut left) = (0, granules * times);
+    while left > 0 {
+        number += 1;
+        let length = rng.u64(1..=(PIECE / GRANULE).min(granules));
+        let at = rng.u64(0..=granules - length);
+        let bytes = made(ALL, at * GRANULE, (length * GRANULE) as usize, number);
+        place.write(ALL, at * GRANULE, &bytes).map_err(|error| {
+            error.wrong(format!("write {number}: {length} granules over those from {at} on of {granules}"))
+        })?;
+        writes[at as usize..(at + length) as usize].fill(number);
+        left = left.saturating_sub(length);
+    }
+    place.fsync(ALL).map_err(|error| error.wrong("fsync after writing over"))?;
+    Ok(writes)
+}
+
+fn compare(place: &mut impl Place, writes: &[u64], size: u64, filled: &mut Filled) -> Result<(), Wrong> {
+    let mut found = vec![0; GRANULE as usize];
+    for (granule, &write) in writes.iter().enumerate() {
+        let offset = granule as u64 * GRANULE;
+        let read = place.read(ALL, offset, &mut found).map_err(|error| error.wrong("reading"))?;
+        if read != (size, GRANULE as usize) {
+            return Err(Wrong(format!("at {offset} of {size}: {read:?} was read")));
+        }
+        if found != made(ALL, offset, GRANULE as usize, write) {
+            return Err(Wrong(format!("at {offset} is not what write {write} put there")));
+        }
+        filled.compared += GRANULE;
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! Places that lie, so that it is known what the runs see.
+
+use std::collections::HashMap;
+
+use super::*;
+
+/// Files in memory, with a limit.
+#[derive(Default)]
+struct Memory {
+    files: HashMap<u32, Vec<u8>>,
+    limit: u64,
+    /// Bytes that a deleted file does not give back.
+    leak: u64,
+    /// One write in so many is forgotten; 0 for none.
+    forgets: u32,
+    writes: u32,
+}
+
+impl Memory {
+    fn of(limit: u64) -> Self {
+        Memory { limit, ..Memory::default() }
+    }
+
+    fn used(&self) -> u64 {
+        self.files.values().map(|bytes| bytes.len().next_multiple_of(4096) as u64).sum()
+    }
+}
+
+impl Place for Memory {
+    fn create(&mut self, file: u32) -> Result<(), Refused> {
+        self.files.insert(file, Vec::new());
+        Ok(())
+    }
+
+    fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
+        self.writes += 1;
+        if self.forgets > 0 && self.writes.is_multiple_of(self.forgets) {
+            return Ok(());
+        }
+        let (before, end) = (self.files[&file].len(), offset as usize + bytes.len());
+        let grown = end.next_multiple_of(4096).saturating_sub(before.next_multiple_of(4096)) as u64;
+        if self.used() + grown > self.limit {
+            return Err(Refused::NoSpace);
+        }
+        let contents = self.files.get_mut(&file).unwrap();
+        contents.resize(before.max(end), 0);
+        contents[offset as usize..end].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn truncate(&mut self, file: u32, size: u64) -> Result<(), Refused> {
+        self.files.get_mut(&file).unwrap().resize(size as usize, 0);
+        Ok(())
+    }
+
+    fn remove(&mut self, file: u32) -> Result<(), Refused> {
+        self.files.remove(&file);
+        self.limit -= self.leak;
+        Ok(())
+    }
+
+    fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused> {
+        let contents = &self.files[&file];
+        let rest = &contents[(offset as usize).min(contents.len())..];
+        let read = rest.len().min(into.len());
+        into[..read].copy_from_slice(&rest[..read]);
+        Ok((contents.len() as u64, read))
+    }
+
+    fn fsync(&mut self, _file: u32) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn available(&mut self) -> Result<u64, Refused> {
+        Ok(self.limit - self.used())
+    }
+
+    fn settle(&mut self) -> Result<(), Refused> {
+        Ok(())
+    }
+}
+
+const LIMIT: u64 = 4 << 20;
+
+fn endured(memory: &mut Memory) -> Result<Endured, Wrong> {
+    endure(memory, 80, 10 * LIMIT, 5, &mut |_| {})
+}
+
+#[test]
+fn a_place_that_is_right_passes() {
+    let done = endured(&mut Memory::of(LIMIT)).unwrap();
+    assert!(done.written >= 10 * LIMIT && done.compared > LIMIT && done.files > 0, "{done:?}");
+    let filled = fill(&mut Memory::of(LIMIT), 4096, 2, 5).unwrap();
+    assert!(filled.overwritten > LIMIT && filled.compared == 2 * LIMIT, "{filled:?}");
+}
+
+#[test]
+fn one_that_leaks_or_forgets_does_not() {
+    assert!(endured(&mut Memory { leak: 1, ..Memory::of(LIMIT) }).is_err(), "a byte leaks at each deletion");
+    assert!(endured(&mut Memory { forgets: 40, ..Memory::of(LIMIT) }).is_err(), "writes are forgotten");
+    assert!(fill(&mut Memory { leak: 4096, ..Memory::of(LIMIT) }, 4096, 1, 5).is_err(), "a block leaks");
+    assert!(
+        fill(&mut Memory { forgets: 5, ..Memory::of(LIMIT) }, 4096, 1, 5).is_err(),
+        "writes are forgotten"
+    );
+}
+
+#[test]
+fn one_that_offers_too_little_does_not() {
+    struct Modest(Memory);
+    impl Place for Modest {
+        fn create(&mut self, file: u32) -> Result<(), Refused> {
+            self.0.create(file)
+        }
+        fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
+            self.0.write(file, offset, bytes)
+        }
+        fn truncate(&mut self, file: u32, size: u64) -> Result<(), Refused> {
+            self.0.truncate(file, size)
+        }
+        fn remove(&mut self, file: u32) -> Result<(), Refused> {
+            self.0.remove(file)
+        }
+        fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused> {
+            self.0.read(file, offset, into)
+        }
+        fn fsync(&mut self, file: u32) -> Result<(), Refused> {
+            self.0.fsync(file)
+        }
+        fn available(&mut self) -> Result<u64, Refused> {
+            Ok(self.0.available()? - 4096)
+        }
+        fn settle(&mut self) -> Result<(), Refused> {
+            self.0.settle()
+        }
+    }
+    assert!(fill(&mut Modest(Memory::of(LIMIT)), 4096, 1, 5).is_err());
+}
