@@ -115,7 +115,8 @@ impl LogContents {
     /// when its seal took the last zone of the log (`Log::checkpoint_first`).
     fn to_give_up(&self) -> Option<ZoneId> {
         let kept = [self.checkpoint.at.zone(), self.named.zone(), self.replay_from.zone()];
-        let zones = self.zones.iter().map(|(identity, _)| identity.zone);
+        let writable = |info: &ZoneInfo| !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
+        let zones = self.zones.iter().filter(|(_, info)| writable(info)).map(|(identity, _)| identity.zone);
         zones.filter(|zone| !kept.contains(zone)).find(|&zone| {
             let here = || self.batches.iter().filter(|found| found.at.zone() == zone);
             let sealed: Vec<u64> =
