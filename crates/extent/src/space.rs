@@ -1,8 +1,10 @@
 //! How much can be written, and promising it to writers.
 //!
 //! What is offered is what garbage collection can always deliver: each data zone takes its worst-case
-//! payload (or what lives in it, if that is more); of all zones those kept for metadata and for garbage
-//! collection are left out, and one more, because compacted data end somewhere in the middle of a zone.
+//! payload, whatever lives in it, so that what is offered depends on how much was written and not on
+//! how: exactly that much can be written, and stays writable in any order. Of all zones those kept for
+//! metadata and for garbage collection are left out, and one more, because compacted data end somewhere
+//! in the middle of a zone.
 //! Left out are also the zones that the object map will need once data is everywhere, each block an
 //! extent of its own, as far as metadata has not taken them already: so the promise does not shrink
 //! while metadata grows.
@@ -11,6 +13,12 @@
 //! empty counts anew, over all zones, one at a time. So the hot path is two atomic operations, and
 //! whoever is refused was refused by a fresh count.
 //!
+//! Writing over what is there takes no more space in the end, but for a moment both are there. Where the
+//! budget does not cover that, the part that is written over comes from the *slack*, which is left out
+//! of what is offered and goes round among writers: who finds too little waits for others, who hold no
+//! lock that it has and give it back when they have inserted. More than all of it is refused; the caller
+//! writes in smaller pieces.
+//!
 //! A count promises nothing twice: nobody takes from the old budget once it has begun, and what is
 //! promised is read before what lives, so blocks that go from one to the other meanwhile count twice
 //! rather than not at all.
@@ -18,11 +26,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use rt::sync::Mutex;
+use rt::sync::{Condvar, Mutex};
 use tree::{Step, Tx};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
-use crate::{ExtentError, Extents, Result};
+use crate::map::View;
+use crate::{ExtentError, Extents, Object, Result};
 
 /// What `statfs` and `polder df` show, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +59,11 @@ const METADATA_PER_BLOCK: u64 = 75;
 /// store cleans.
 const METADATA_ZONES_BESIDE: i64 = 3;
 
+/// Bytes of slack …
+const SLACK_BYTES: u64 = 1 << 20;
+/// … or a share of a zone, if that is less.
+const SLACK_SHARE: u64 = 4;
+
 /// Steps of the store that a writer in need does before it gives up.
 const CLEANING_STEPS_MAX: usize = 64;
 
@@ -62,6 +76,10 @@ pub(crate) struct SpaceCounters {
     reserved: AtomicI64,
     /// Held while somebody counts anew. Before the leaves.
     counting: Mutex<()>,
+    /// Blocks of slack in use.
+    overdrawn: Mutex<i64>,
+    /// Some slack was given back.
+    returned: Condvar,
 }
 
 impl SpaceCounters {
@@ -81,12 +99,14 @@ impl SpaceCounters {
 pub(crate) struct Reservation {
     counters: Arc<SpaceCounters>,
     blocks: i64,
+    /// Blocks from the slack.
+    slack: i64,
 }
 
 impl Reservation {
     fn new(counters: &Arc<SpaceCounters>, blocks: i64) -> Self {
         counters.reserved.fetch_add(blocks, Ordering::AcqRel);
-        Reservation { counters: Arc::clone(counters), blocks }
+        Reservation { counters: Arc::clone(counters), blocks, slack: 0 }
     }
 }
 
@@ -94,6 +114,10 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let before = self.counters.reserved.fetch_sub(self.blocks, Ordering::AcqRel);
         assert!(before >= self.blocks, "a reservation is returned once");
+        if self.slack > 0 {
+            *self.counters.overdrawn.lock() -= self.slack;
+            self.counters.returned.notify_all();
+        }
     }
 }
 
@@ -140,6 +164,42 @@ impl Extents {
         if left >= 0 { Ok(reservation) } else { Err(ExtentError::NoSpace) }
     }
 
+    /// Promises blocks to a writer who writes over some of an object: what it has there already need not
+    /// be had twice. Call with no map lock.
+    pub(crate) fn reserve_over(&self, object: Object, start: u64, blocks: u64) -> Result<Reservation> {
+        match self.reserve(blocks) {
+            Err(ExtentError::NoSpace) => {}
+            reserved => return reserved,
+        }
+        let held = {
+            let _shared = self.map_of(object).read();
+            let view = View::load(&self.store, object, (start, start + blocks), usize::MAX)?;
+            let within =
+                |at: u64, length: u64| (at + length).min(start + blocks).saturating_sub(at.max(start));
+            view.extents().map(|(at, extent)| within(at, u64::from(extent.blocks))).sum::<u64>()
+        };
+        let slack = self.slack_blocks();
+        if held == 0 || held > slack {
+            return Err(ExtentError::NoSpace);
+        }
+        let mut reservation = self.reserve(blocks - held)?;
+        let (held, slack) = (held as i64, slack as i64);
+        let mut overdrawn = self.space.overdrawn.lock();
+        while *overdrawn + held > slack {
+            self.space.returned.wait(&mut overdrawn);
+        }
+        *overdrawn += held;
+        reservation.slack = held;
+        Ok(reservation)
+    }
+
+    fn slack_blocks(&self) -> u64 {
+        let geometry = self.device.geometry();
+        (SLACK_BYTES / u64::from(geometry.block_size))
+            .min(u64::from(geometry.zone_blocks) / SLACK_SHARE)
+            .max(1)
+    }
+
     fn census(&self) -> Census {
         let zones = self.store.zones();
         let reserved = self.space.reserved.load(Ordering::Acquire);
@@ -147,10 +207,11 @@ impl Extents {
         for zone in (0..zones.count()).map(ZoneId) {
             let (entry, capacity) = (zones.entry(zone), zones.capacity(zone));
             let writable = !matches!(zones.reported(zone).state, ZoneState::ReadOnly | ZoneState::Offline);
-            let payload = if writable { self.packing.payload(capacity) } else { 0 };
+            let payload = self.packing.payload(capacity);
             match entry.role {
                 Role::Data | Role::Gc => {
-                    census.payload += i64::from(payload.max(entry.live));
+                    // What lives in a zone that can only be read takes nothing from the others.
+                    census.payload += i64::from(if writable { payload } else { entry.live });
                     census.live += i64::from(entry.live);
                     census.capacity += i64::from(capacity);
                 }
@@ -165,7 +226,8 @@ impl Extents {
         let largest = i64::from(self.packing.payload(self.device.geometry().zone_blocks));
         let unusable = (free - i64::from(zones.free())).max(0);
         let growth = (self.metadata_zones_at_worst(census.payload) - metadata).max(0);
-        census.kept = (i64::from(zones.kept_from_data()) + 1 + unusable + growth) * largest;
+        census.kept = (i64::from(zones.kept_from_data()) + 1 + unusable + growth) * largest
+            + self.slack_blocks() as i64;
         census
     }
 

@@ -148,7 +148,7 @@ impl Extents {
             written.residents = (first..).zip(contents).collect();
             return Ok(written);
         }
-        written.reservation = Some(self.reserve((blocks.len() / size) as u64)?);
+        written.reservation = Some(self.reserve_over(object, first, (blocks.len() / size) as u64)?);
         let run = Run { object, start: first, data: &blocks, crcs: None };
         written.pieces = self.append_data(hint, run)?;
         Ok(written)

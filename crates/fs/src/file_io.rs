@@ -118,13 +118,19 @@ impl Fs {
         data: &[u8],
         keep_set_id: bool,
     ) -> Result<(usize, Lsn)> {
-        let mut done = 0;
+        let block = u64::from(self.extents.block_size());
+        let (mut done, mut piece) = (0, PIECE);
         let mut last = Lsn::default();
         while done < data.len() {
             let at = offset + done as u64;
-            let length = ((PIECE - at % PIECE) as usize).min(data.len() - done);
+            let length = ((piece - at % piece) as usize).min(data.len() - done);
             match self.write_piece(locked, inode, at, &data[done..done + length], keep_set_id) {
                 Ok(lsn) => last = lsn,
+                // What is written over needs its space twice for a moment, so less at once may do.
+                Err(FsError::NoSpace) if piece > block => {
+                    piece /= 2;
+                    continue;
+                }
                 Err(FsError::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
             }

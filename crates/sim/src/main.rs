@@ -1,5 +1,7 @@
-//! `polder-sim`: cuts the power of emulated volumes at every device command.
+//! `polder-sim`: cuts the power of emulated volumes at every device command, and runs them for long.
 #![forbid(unsafe_code)]
+
+mod run_long;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,6 +32,10 @@ enum Command {
     Rules(Rules),
     /// List scenarios and geometries.
     List,
+    /// Fill volumes with exactly what they offer, through the library.
+    Fill(run_long::Fill),
+    /// Make, write over, cut and delete files until many times the capacity was written.
+    Endure(run_long::Endure),
 }
 
 #[derive(Args)]
@@ -85,6 +91,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Cuts(options) => cuts(&options),
         Command::Rules(options) => rules(&options),
+        Command::Fill(options) => run_long::fill(&options),
+        Command::Endure(options) => run_long::endure(&options),
         Command::List => {
             list();
             Ok(())

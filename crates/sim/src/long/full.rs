@@ -74,11 +74,11 @@ fn write_all(place: &mut impl Place, size: u64, filled: &mut Filled) -> Result<(
     place.fsync(ALL).map_err(|error| error.wrong(format!("fsync of the {size} bytes offered")))
 }
 
-/// One block more is refused, at the end of the file and in another one.
+/// One block more is refused at the end of the file, and so is another file that does not fit into its
+/// inode.
 fn refuses(place: &mut impl Place, size: u64, block_size: u64) -> Result<(), Wrong> {
-    let block = vec![1; block_size as usize];
-    for (file, offset) in [(ALL, size), (MORE, 0)] {
-        let written = place.write(file, offset, &block).and_then(|()| place.fsync(file));
+    for (file, offset, length) in [(ALL, size, block_size), (MORE, 0, block_size.max(GRANULE))] {
+        let written = place.write(file, offset, &vec![1; length as usize]).and_then(|()| place.fsync(file));
         match written {
             Err(Refused::NoSpace) => {}
             Err(error) => return Err(error.wrong("writing one block more than was offered")),

@@ -1,0 +1,141 @@
+//! The commands that run a file system for long: `polder-sim fill` and `polder-sim endure`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use polder_sim::long::{self, Directory, Endured, Library, Place};
+use zone::Cause;
+use zone::emulated::Spec;
+
+#[derive(Args)]
+pub(crate) struct Device {
+    /// Zones of the emulated device. May be given several times.
+    #[arg(long, default_values_t = [16])]
+    zones: Vec<u32>,
+    /// Blocks of a zone.
+    #[arg(long, default_value_t = 1024)]
+    zone_blocks: u32,
+    /// Bytes of a block.
+    #[arg(long, default_value_t = 4096)]
+    block_size: u32,
+    /// Zones that may be active.
+    #[arg(long, default_value_t = 14)]
+    active: u32,
+    /// Memory for metadata, in MiB.
+    #[arg(long, default_value_t = 64)]
+    cache: u64,
+    /// Decides everything that is left open.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct Fill {
+    #[command(flatten)]
+    device: Device,
+    /// How many times the full volume is written over.
+    #[arg(long, default_value_t = 2)]
+    times: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct Endure {
+    #[command(flatten)]
+    device: Device,
+    /// Run in this empty directory of a mounted file system instead.
+    #[arg(long)]
+    directory: Option<PathBuf>,
+    /// How full the volume is kept, in percent of what it offers when it is empty.
+    #[arg(long, default_value_t = 80)]
+    percent: u64,
+    /// How many times the capacity is written.
+    #[arg(long, default_value_t = 10)]
+    times: u64,
+}
+
+impl Device {
+    fn library(&self, zones: u32) -> Result<Library> {
+        let spec = Spec::new(self.block_size, zones, self.zone_blocks).limits(self.active, self.active);
+        Library::new(spec, self.cache << 20, self.seed).map_err(|wrong| anyhow!("{wrong}"))
+    }
+}
+
+/// Fills a volume of each size.
+pub(crate) fn fill(options: &Fill) -> Result<()> {
+    let device = &options.device;
+    for &zones in &device.zones {
+        let mut library = device.library(zones)?;
+        let block_size = u64::from(device.block_size);
+        let filled = long::fill(&mut library, block_size, options.times, device.seed)
+            .map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
+        library.remount().map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
+        println!(
+            "{zones} zones of {} blocks of {block_size}: {} of {} bytes offered, filled twice",
+            device.zone_blocks,
+            filled.offered,
+            library.device_bytes()
+        );
+        println!("counted bytes offered and written: {}", 2 * filled.offered);
+        println!("counted bytes written over: {}", filled.overwritten);
+        println!("counted bytes compared: {}", filled.compared);
+    }
+    Ok(())
+}
+
+/// Runs a volume of each size, or a directory.
+pub(crate) fn endure(options: &Endure) -> Result<()> {
+    if let Some(directory) = &options.directory {
+        return endure_in(directory, options);
+    }
+    for &zones in &options.device.zones {
+        let mut library = options.device.library(zones)?;
+        let total = library.device_bytes() * options.times;
+        let endured = long::endure(&mut library, options.percent, total, options.device.seed, &mut |_| {})
+            .map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
+        let traffic = Arc::clone(library.fs.store().traffic());
+        library.remount().map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
+        println!(
+            "{zones} zones of {} blocks, {} active, at {} % of the {} bytes offered:",
+            options.device.zone_blocks, options.device.active, options.percent, endured.offered
+        );
+        print_endured(&endured);
+        for cause in Cause::ALL {
+            let share = traffic.bytes_written(cause) as f64 / endured.written as f64;
+            println!("  device bytes per byte written, {}: {share:.3}", cause.name());
+        }
+        let all = traffic.bytes_written_total() as f64 / endured.written as f64;
+        println!("  write amplification: {all:.3}");
+    }
+    Ok(())
+}
+
+fn endure_in(directory: &Path, options: &Endure) -> Result<()> {
+    let path = directory.to_owned();
+    let asked = path.clone();
+    let available = move || {
+        let output = std::process::Command::new("df")
+            .args(["--block-size=1", "--output=avail"])
+            .arg(&asked)
+            .output()
+            .map_err(|error| format!("df: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number = text.lines().nth(1).and_then(|line| line.trim().parse().ok());
+        number.ok_or_else(|| format!("df says {text:?}"))
+    };
+    let mut place = Directory::new(path, Box::new(available)).context("the directory must be empty")?;
+    let offered = place.available().map_err(|refused| anyhow!("{refused}"))?;
+    let endured =
+        long::endure(&mut place, options.percent, offered * options.times, options.device.seed, &mut |_| {})
+            .map_err(|wrong| anyhow!("{wrong}"))?;
+    print_endured(&endured);
+    Ok(())
+}
+
+fn print_endured(endured: &Endured) {
+    println!("counted bytes written: {}", endured.written);
+    println!("counted operations: {}", endured.operations);
+    println!("counted bytes compared: {}", endured.compared);
+    println!("counted files at the end: {}", endured.files);
+}
