@@ -22,7 +22,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use tree::{Op, StoreError};
 use zone::format::{ZoneIdentity, decode_header};
-use zone::{Device, Role, ZoneId};
+use zone::{Device, Role, ZoneId, ZoneState};
 
 use crate::format::{self, EXTENT, Entry, Extent, Unfinished, ZoneUser};
 use crate::gc::GcState;
@@ -55,7 +55,14 @@ impl Recovering {
     fn is_there(&self, extent: &Extent) -> tree::Result<bool> {
         let (zone, block) = (extent.address.zone(), extent.address.block());
         let geometry = self.device.geometry();
-        if zone.0 >= geometry.zones || !self.is_of_its_life(extent)? {
+        if zone.0 >= geometry.zones {
+            return Ok(false);
+        }
+        // Nothing can be said of a zone that went offline: the record counts, and its data cannot be read.
+        if self.device.report_zone(zone).is_ok_and(|info| info.state == ZoneState::Offline) {
+            return Ok(true);
+        }
+        if !self.is_of_its_life(extent)? {
             return Ok(false);
         }
         let size = geometry.block_size as usize;

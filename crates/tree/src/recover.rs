@@ -107,23 +107,31 @@ impl LogContents {
         known.max().unwrap_or(0).max(self.checkpoint.header.cut.get())
     }
 
-    /// The log zone to be given up when the log has no other to go on in: one that the checkpoint has
-    /// replaced, or one that holds nothing but seals without which the log reads the same.
+    /// The log zones that may be given up when the log has no other to go on in: those that the
+    /// checkpoint has replaced, and those that hold nothing but seals without which the log reads the
+    /// same.
     ///
-    /// That may be the newest seal there is, because a mount resets nothing that recovery may still ask
-    /// for on the strength of its seal alone (`sort_zones`), and takes a checkpoint before anything else
-    /// when its seal took the last zone of the log (`Log::checkpoint_first`).
-    fn to_give_up(&self) -> Option<ZoneId> {
-        let kept = [self.checkpoint.at.zone(), self.named.zone(), self.replay_from.zone()];
+    /// That may include the newest seal there is, because a mount resets nothing that recovery may still
+    /// ask for on the strength of its seal alone (`sort_zones`), and takes a checkpoint before anything
+    /// else when its seal took the last zone of the log (`Log::checkpoint_first`).
+    fn to_give_up(&self) -> Vec<ZoneId> {
+        let replay_from = Address::from_bits(self.checkpoint.header.replay_from.get());
+        let kept = [self.checkpoint.at, self.named, self.replay_from, replay_from].map(Address::zone);
         let writable = |info: &ZoneInfo| !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
         let zones = self.zones.iter().filter(|(_, info)| writable(info)).map(|(identity, _)| identity.zone);
-        zones.filter(|zone| !kept.contains(zone)).find(|&zone| {
+        let (mut given_up, mut sealed) = (Vec::new(), Vec::new());
+        for zone in zones.filter(|zone| !kept.contains(zone)) {
             let here = || self.batches.iter().filter(|found| found.at.zone() == zone);
-            let sealed: Vec<u64> =
-                here().filter(|found| found.kind == BatchKind::Seal).map(|found| found.epoch).collect();
-            !here().any(|found| self.counts(found))
-                && sealed.iter().all(|&seal| self.can_do_without(seal, &sealed))
-        })
+            let seals = here().filter(|found| found.kind == BatchKind::Seal).map(|found| found.epoch);
+            let all: Vec<u64> = sealed.iter().copied().chain(seals).collect();
+            if !here().any(|found| self.counts(found))
+                && all.iter().all(|&seal| self.can_do_without(seal, &all))
+            {
+                given_up.push(zone);
+                sealed = all;
+            }
+        }
+        given_up
     }
 
     /// Whether a batch may hold records that the checkpoint does not.
@@ -243,7 +251,7 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContent
     for header in &zones {
         let from = if cfg!(feature = "break-replay-from") && header.0.zone == named.at.zone() {
             named.at.block()
-        } else if header.0.zone == replay_from.zone() {
+        } else if header.0.zone == replay_from.zone() && replay_from.is_of(header.0.life) {
             replay_from.block()
         } else {
             1
@@ -280,11 +288,16 @@ fn find_checkpoint(device: &dyn Device, zones: &[LogHeader], at: Address) -> Res
     decode_checkpoint(&found.ok_or_else(lost)?).ok_or_else(lost)
 }
 
+/// The newest checkpoint that counts. Of those before the newest seal that is the one that the seal
+/// names: another one is of a branch that recovery did not take.
 fn newest_checkpoint(batches: &[Found], seals: &Seals) -> Option<Checkpoint> {
+    let seal = batches.iter().filter(|found| found.kind == BatchKind::Seal).max_by_key(|found| found.epoch);
+    let taken =
+        |found: &&Found| seal.is_none_or(|seal| found.epoch >= seal.epoch || found.at == seal.checkpoint);
     let whole = batches
         .iter()
         .filter(|found| found.kind == BatchKind::Checkpoint && found.last <= seals.limit(found.epoch));
-    whole.filter_map(decode_checkpoint).max_by_key(|checkpoint| checkpoint.header.number.get())
+    whole.filter(taken).filter_map(decode_checkpoint).max_by_key(|checkpoint| checkpoint.header.number.get())
 }
 
 pub(crate) fn decode_checkpoint(found: &Found) -> Option<Checkpoint> {
@@ -580,8 +593,12 @@ impl Core {
         replay.verify(ops)
     }
 
-    /// Whether a zone's header says this.
+    /// Whether a zone's header says this. A zone that went offline cannot say: the record counts, and
+    /// what it names cannot be read.
     fn shows(&self, zone: ZoneId, life: Life, role: Role) -> bool {
+        if self.zones.info(zone).state == ZoneState::Offline {
+            return true;
+        }
         let mut block = vec![0; self.device.geometry().block_size as usize];
         let read = self.device.read(zone, 0, &mut block);
         let wanted = ZoneIdentity { fs_id: self.info.fs_id, zone, life, role };
@@ -596,12 +613,10 @@ impl Core {
         let next = contents.seals.next_after(last.0).max(contents.lsn_max + 1);
         let (lease, mut previous) = self.log_leases(contents);
         let going_on_nowhere = lease.is_none();
-        if going_on_nowhere
-            && !self.log_has_a_free_zone()
-            && let Some(zone) = contents.to_give_up()
-        {
-            previous.retain(|&other| other != zone);
-            self.zones.set_usage(zone, Use::Free { empty: false });
+        if going_on_nowhere && !self.log_has_a_free_zone() {
+            let given_up = contents.to_give_up();
+            previous.retain(|zone| !given_up.contains(zone));
+            given_up.iter().for_each(|&zone| self.zones.set_usage(zone, Use::Free { empty: false }));
         }
         self.log.attach(Start {
             lease,
@@ -637,6 +652,13 @@ impl Core {
     /// without the seal, the next recovery asks once more for what was in it.
     fn sort_zones(&self, contents: &LogContents) {
         let known = Lsn(contents.known_durable(|kind| kind != BatchKind::Seal));
+        // A mount that did not get as far as a checkpoint may have begun lives that the ZIT does not know;
+        // if they were begun again, what is left of them could pass for new.
+        for (identity, info) in &contents.zones {
+            if self.zones.entry(identity.zone).life < identity.life {
+                self.zones.opened_for_store(identity.zone, identity.life, Role::Log, info.capacity);
+            }
+        }
         for index in 0..self.zones.count() {
             let zone = ZoneId(index);
             let (entry, info) = (self.zones.entry(zone), self.zones.info(zone));

@@ -51,9 +51,10 @@ impl<'a> LogZone<'a> {
         self.device.geometry().block_size as usize
     }
 
-    /// All batches that are whole, from `from` on.
+    /// All batches that are whole, from `from` on. In a zone they only ever get newer: one that falls back
+    /// is what stood there before a reset, in a life of the same number that a crash had hidden.
     pub(crate) fn batches(&self, from: Blocks) -> Result<Vec<Found>> {
-        let mut found = Vec::new();
+        let mut found: Vec<Found> = Vec::new();
         let mut gathered = Gathered::default();
         let per_read = (READ_AT_ONCE / self.block_size()).max(1) as Blocks;
         let mut block = from.max(1);
@@ -61,7 +62,9 @@ impl<'a> LogZone<'a> {
             let blocks = per_read.min(self.end() - block);
             for (index, bytes) in self.read(block, blocks).chunks(self.block_size()).enumerate() {
                 let at = Address::new(self.identity.zone, block + index as Blocks, self.identity.life);
-                found.extend(gathered.take(at, bytes, format::decode_frame(bytes, &self.identity)));
+                let batch = gathered.take(at, bytes, format::decode_frame(bytes, &self.identity));
+                let newest = found.last().map(|last| (last.epoch, last.sequence));
+                found.extend(batch.filter(|batch| newest < Some((batch.epoch, batch.sequence))));
             }
             block += blocks;
         }

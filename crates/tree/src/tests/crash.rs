@@ -277,3 +277,51 @@ fn crashes_that_fill_every_zone_never_leave_the_log_without_one() {
         }
     }
 }
+
+#[test]
+fn a_data_zone_that_goes_offline_takes_no_record_with_it() {
+    let device = formatted(Spec::tiny(), &options());
+    device.record();
+    let (store, _) = open(&device).unwrap();
+    let mut put = |key: u32| {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), key.to_be_bytes().to_vec(), vec![7; 50]);
+        store.commit(tx).unwrap()
+    };
+    put(1);
+    let lease = store.zones().open(zone::Role::Data).unwrap().unwrap();
+    let acknowledged = put(2);
+    store.sync(acknowledged).unwrap();
+    device.turn(lease.zone(), zone::ZoneState::Offline);
+    let image = Arc::new(device.image(&CrashPlan::KeepAll));
+    let (_, recovery) = open(&image).unwrap();
+    assert!(recovery.last >= acknowledged, "{acknowledged:?} was acknowledged, {recovery:?}");
+}
+
+#[test]
+fn a_log_zone_that_can_only_be_read_is_not_given_up() {
+    for read_only in [&[1][..], &[1, 3]] {
+        let device = formatted(Spec::tiny(), &options());
+        device.record();
+        let (store, _) = open(&device).unwrap();
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), b"key".to_vec(), vec![7; 50]);
+        let acknowledged = store.commit(tx).unwrap();
+        store.sync(acknowledged).unwrap();
+        drop(store);
+        let full = CrashPlan::KeepAll.full_active();
+        let mut image = Arc::new(device.image(&full));
+        for round in 0..8 {
+            image.record();
+            let (store, recovery) = open(&image).unwrap_or_else(|error| panic!("round {round}: {error}"));
+            assert!(recovery.last >= acknowledged);
+            drop(store);
+            if round == 0 {
+                read_only
+                    .iter()
+                    .for_each(|&number| image.turn(zone::ZoneId(number), zone::ZoneState::ReadOnly));
+            }
+            image = Arc::new(image.image(&full));
+        }
+    }
+}
