@@ -82,6 +82,8 @@ pub struct Thoroughness {
     pub third_every: u64,
     /// After one in so many first cuts every command of the recovery is cut under every plan; 0 for none.
     pub exhaustive_every: u64,
+    /// Chains of cuts in a row, each in what followed the one before.
+    pub chains: u64,
 }
 
 impl Thoroughness {
@@ -94,6 +96,7 @@ impl Thoroughness {
         seconds: 1,
         third_every: 4,
         exhaustive_every: 0,
+        chains: 3,
     };
     /// Everything that fits into ten minutes.
     pub const FULL: Thoroughness = Thoroughness {
@@ -104,8 +107,12 @@ impl Thoroughness {
         seconds: 2,
         third_every: 4,
         exhaustive_every: 400,
+        chains: 60,
     };
 }
+
+/// Cuts of a chain.
+const CHAIN: usize = 12;
 
 /// After so long in one case something hangs.
 const HUNG_AFTER: Duration = Duration::from_secs(60);
@@ -125,6 +132,7 @@ pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Optio
         how,
         run: Level { device, history, case: start, before: 0 },
         next: AtomicU64::new(0),
+        next_chain: AtomicU64::new(0),
         clock: SystemClock::new(),
         shared: Mutex::new(Shared {
             counts: Counts { resets, ..Counts::default() },
@@ -230,6 +238,8 @@ struct Exploration<S: Subject> {
     run: Level<S::State>,
     /// The next command to be cut.
     next: AtomicU64,
+    /// The next chain.
+    next_chain: AtomicU64,
     clock: SystemClock,
     shared: Mutex<Shared>,
     /// A worker has ended.
@@ -267,6 +277,11 @@ impl<S: Subject> Worker<'_, S> {
         while let Some(at) = exploration.take() {
             self.counts.commands += 1;
             if let Err(failure) = self.cut_command(&exploration.run, at) {
+                exploration.fail(*failure);
+            }
+        }
+        while let Some(number) = exploration.take_chain() {
+            if let Err(failure) = self.chain(&exploration.run, number) {
                 exploration.fail(*failure);
             }
         }
@@ -312,6 +327,32 @@ impl<S: Subject> Worker<'_, S> {
         Ok(())
     }
 
+    /// Loses the power again and again, mostly during recoveries, and in most chains with the active
+    /// zones found full more often than not.
+    fn chain(&mut self, run: &Level<S::State>, number: u64) -> Result<(), Box<Failure>> {
+        let mut rng = Rng::with_seed(mix(&[run.case.run.seed, number, CHAIN as u64]));
+        let full = rng.u64(0..4);
+        let first = run.random_cut(&mut rng);
+        let mut level = self.cut(run, first)?;
+        for _ in 1..CHAIN {
+            let Cut { at, mut loss } = level.random_cut(&mut rng);
+            let in_recovery = (level.before + rng.u64(0..12)).min(level.device.commands());
+            let at = if rng.bool() { in_recovery } else { at };
+            if !level.can_be(at, &loss) {
+                loss = Loss::Power(CrashPlan::Subset(rng.u64(..) >> 24));
+            }
+            if let Loss::Power(plan) = &loss
+                && !matches!(plan, CrashPlan::FullActive(_))
+                && rng.u64(0..4) < full
+            {
+                loss = Loss::Power(plan.clone().full_active());
+            }
+            level = self.cut(&level, Cut { at, loss })?;
+        }
+        self.counts.chains += 1;
+        Ok(())
+    }
+
     /// One loss of power and the recovery from it.
     fn cut(&mut self, level: &Level<S::State>, cut: Cut) -> Result<Level<S::State>, Box<Failure>> {
         let case = level.case.then(cut.clone());
@@ -337,6 +378,12 @@ impl<S> Level<S> {
         let mut losses = losses(&self.device, at, 2, rng.u64(..));
         Cut { at, loss: losses.swap_remove(rng.usize(..losses.len())) }
     }
+
+    /// Whether that can happen after this command: an append that is lost must have been made.
+    fn can_be(&self, at: u64, loss: &Loss) -> bool {
+        let Loss::Power(plan) = loss else { return true };
+        self.device.plans_at(at).contains(plan)
+    }
 }
 
 impl<S: Subject> Exploration<S> {
@@ -344,6 +391,12 @@ impl<S: Subject> Exploration<S> {
     fn take(&self) -> Option<u64> {
         let at = self.next.fetch_add(1, Ordering::Relaxed) * self.how.every;
         (at <= self.run.device.commands() && self.shared.lock().failure.is_none()).then_some(at)
+    }
+
+    /// The next chain, until all were or something went wrong.
+    fn take_chain(&self) -> Option<u64> {
+        let number = self.next_chain.fetch_add(1, Ordering::Relaxed);
+        (number < self.how.chains && self.shared.lock().failure.is_none()).then_some(number)
     }
 
     fn began(&self, worker: usize, case: &Case) {

@@ -14,8 +14,11 @@ pub struct Counts {
     pub commands: u64,
     /// Zones that were reset in the runs.
     pub resets: u64,
-    /// Losses of power, by how many came before them in the same case: first, second, third.
+    /// Losses of power, by how many came before them in the same case: first, second, third or
+    /// later.
     pub cuts: [u64; 3],
+    /// Chains of a dozen losses in a row.
+    pub chains: u64,
     /// Losses of power after the process had been killed and mounted again.
     pub after_kills: u64,
     /// Distinct devices that a mount found.
@@ -44,6 +47,7 @@ impl Counts {
         self.commands += other.commands;
         self.resets += other.resets;
         self.cuts.iter_mut().zip(other.cuts).for_each(|(count, more)| *count += more);
+        self.chains += other.chains;
         self.after_kills += other.after_kills;
         self.images.extend(other.images);
         self.recovered.extend(other.recovered);
@@ -51,13 +55,14 @@ impl Counts {
     }
 
     /// Each count with its name.
-    pub fn named(&self) -> [(&'static str, u64); 7] {
+    pub fn named(&self) -> [(&'static str, u64); 8] {
         let [first, second, third] = self.cuts;
         [
             ("device commands", self.commands),
             ("cuts", first),
             ("second cuts", second),
-            ("third cuts", third),
+            ("third and later cuts", third),
+            ("chains of cuts", self.chains),
             ("cuts after a kill", self.after_kills),
             ("distinct device images", self.images.len() as u64),
             ("distinct recovered trees", self.recovered.len() as u64),

@@ -31,11 +31,12 @@ fn simulator(command: &str) -> Line {
 }
 
 /// What the simulator counts, under the names of the report.
-const COUNTS: [&str; 7] = [
+const COUNTS: [&str; 8] = [
     "device commands",
     "cuts",
     "second cuts",
-    "third cuts",
+    "third and later cuts",
+    "chains of cuts",
     "cuts after a kill",
     "distinct device images",
     "distinct recovered trees",

@@ -368,12 +368,17 @@ impl Aftermath<'_> {
             let state = match info.state {
                 ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline => info.state,
                 _ if pointer == 0 => ZoneState::Empty,
-                _ if pointer == info.capacity || full_active => ZoneState::Full,
+                _ if pointer == info.capacity || full_active || self.comes_back_full() => ZoneState::Full,
                 _ => ZoneState::Closed,
             };
             self.medium.machine.force(zone, ZoneInfo { state, pointer, ..info });
         }
         self.keep_within_limit();
+    }
+
+    /// Any active zone by itself may.
+    fn comes_back_full(&mut self) -> bool {
+        matches!(self.plan, CrashPlan::Subset(_)) && self.rng.u32(0..8) == 0
     }
 
     /// A zone whose reset or whose end is undone is active again, perhaps one more than may be: a
