@@ -25,6 +25,9 @@ pub(crate) struct Arguments {
     /// Bytes of a zone, any multiple of the block size; by default chosen from the size.
     #[arg(long, value_parser = bytes::parse)]
     zone_size: Option<u64>,
+    /// Bytes that a zone takes, for trying out devices whose zones take less than they are apart.
+    #[arg(long, value_parser = bytes::parse)]
+    zone_capacity: Option<u64>,
     /// A name for people, up to 64 bytes.
     #[arg(long, default_value = "", value_parser = label)]
     label: String,
@@ -71,6 +74,7 @@ fn device_options(arguments: &Arguments, fs_id: FsId) -> FileOptions {
         size: arguments.size,
         block_size: arguments.block_size,
         zone_bytes: arguments.zone_size,
+        zone_capacity: arguments.zone_capacity,
         max_open: arguments.max_open,
         max_active: arguments.max_active.unwrap_or(arguments.max_open),
         preallocate: arguments.preallocate,

@@ -30,6 +30,8 @@ pub const FILE_BYTES_MAX: u64 = 1 << 62;
 pub const SLOT_BYTES: usize = size_of::<Slot>();
 /// Set in [`FileHeader::flags`] when the host's blocks are never given back.
 pub const FLAG_PREALLOCATED: u32 = 1;
+/// Set in [`FileHeader::features_incompatible`] when zones have fewer blocks than they are apart.
+pub const FEATURE_CAPACITY: u64 = 1;
 
 /// The stored header: 128 bytes, then zeros to [`HEADER_BYTES`].
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -53,9 +55,9 @@ pub struct FileHeader {
     pub block_size: U32,
     /// Number of zones.
     pub zones: U32,
-    /// Blocks of every zone but the last.
+    /// How far zones are apart, in blocks.
     pub zone_blocks: U32,
-    /// Blocks of the last zone; at most `zone_blocks`.
+    /// How far the last zone reaches, in blocks; at most `zone_blocks`.
     pub last_zone_blocks: U32,
     /// How many zones may be open.
     pub max_open: U32,
@@ -63,8 +65,10 @@ pub struct FileHeader {
     pub max_active: U32,
     /// [`FLAG_PREALLOCATED`].
     pub flags: U32,
+    /// The most blocks that a zone takes; 0 where that is all of them. With [`FEATURE_CAPACITY`] only.
+    pub zone_capacity: U32,
     /// Zero.
-    pub reserved: [u8; 44],
+    pub reserved: [u8; 40],
 }
 
 const _: () = assert!(size_of::<FileHeader>() == 128);
@@ -96,6 +100,8 @@ const _: () = assert!(size_of::<Slot>() == 32);
 pub(crate) struct Layout {
     pub(crate) geometry: Geometry,
     pub(crate) last_zone_blocks: Blocks,
+    /// The most blocks that a zone takes; at most `geometry.zone_blocks`.
+    pub(crate) zone_capacity: Blocks,
     pub(crate) preallocated: bool,
 }
 
@@ -124,10 +130,18 @@ impl Layout {
 
     /// How many blocks a zone has.
     pub(crate) fn capacity(&self, zone: ZoneId) -> Blocks {
-        if zone.0 + 1 == self.geometry.zones { self.last_zone_blocks } else { self.geometry.zone_blocks }
+        if zone.0 + 1 == self.geometry.zones {
+            self.last_zone_blocks.min(self.zone_capacity)
+        } else {
+            self.zone_capacity
+        }
     }
 
-    /// Bytes of a zone.
+    fn has_short_zones(&self) -> bool {
+        self.zone_capacity < self.geometry.zone_blocks
+    }
+
+    /// Bytes that a zone takes.
     pub(crate) fn zone_bytes(&self, zone: ZoneId) -> u64 {
         u64::from(self.capacity(zone)) * u64::from(self.geometry.block_size)
     }
@@ -139,8 +153,8 @@ impl Layout {
     }
 
     /// Bytes of the largest append that the file device takes: 1 MiB, or a zone that is smaller.
-    pub(crate) fn max_append(block_size: u32, zone_blocks: Blocks) -> Blocks {
-        ((1 << 20) / block_size).min(zone_blocks)
+    pub(crate) fn max_append(block_size: u32, zone_capacity: Blocks) -> Blocks {
+        ((1 << 20) / block_size).min(zone_capacity)
     }
 }
 
@@ -154,7 +168,7 @@ pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
         fs_id: fs_id.0,
         features_compatible: U64::ZERO,
         features_read_only: U64::ZERO,
-        features_incompatible: U64::ZERO,
+        features_incompatible: U64::new(if layout.has_short_zones() { FEATURE_CAPACITY } else { 0 }),
         block_size: U32::new(geometry.block_size),
         zones: U32::new(geometry.zones),
         zone_blocks: U32::new(geometry.zone_blocks),
@@ -162,7 +176,8 @@ pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
         max_open: U32::new(geometry.max_open),
         max_active: U32::new(geometry.max_active),
         flags: U32::new(if layout.preallocated { FLAG_PREALLOCATED } else { 0 }),
-        reserved: [0; 44],
+        zone_capacity: U32::new(if layout.has_short_zones() { layout.zone_capacity } else { 0 }),
+        reserved: [0; 40],
     };
     let mut copy = vec![0; HEADER_BYTES];
     copy[..size_of::<FileHeader>()].copy_from_slice(header.as_bytes());
@@ -191,7 +206,7 @@ pub(crate) fn decode_header(copy: &[u8]) -> Result<(FsId, Layout, bool), NoHeade
         return Err(NoHeader::Damaged);
     }
     let (version, features) = (header.version.get(), header.features_incompatible.get());
-    if version != FILE_VERSION || features != 0 {
+    if version != FILE_VERSION || features & !FEATURE_CAPACITY != 0 {
         return Err(NoHeader::Newer { version, features });
     }
     let layout = layout_of(&header).ok_or(NoHeader::Damaged)?;
@@ -203,17 +218,22 @@ fn layout_of(header: &FileHeader) -> Option<Layout> {
     let (block_size, zones) = (header.block_size.get(), header.zones.get());
     let (zone_blocks, last_zone_blocks) = (header.zone_blocks.get(), header.last_zone_blocks.get());
     let (max_open, max_active) = (header.max_open.get(), header.max_active.get());
+    let zone_capacity = match header.features_incompatible.get() & FEATURE_CAPACITY {
+        0 => zone_blocks,
+        _ => header.zone_capacity.get(),
+    };
     let possible = block_size.is_power_of_two()
         && (512..=65536).contains(&block_size)
         && (1..=Address::ZONES_MAX).contains(&zones)
         && (1..=Address::BLOCKS_MAX).contains(&zone_blocks)
         && (1..=zone_blocks).contains(&last_zone_blocks)
+        && (1..=zone_blocks).contains(&zone_capacity)
         && (1..=max_active).contains(&max_open)
         && u64::from(zones) * u64::from(zone_blocks) <= FILE_BYTES_MAX / u64::from(block_size);
-    let max_append = Layout::max_append(block_size.max(512), zone_blocks);
+    let max_append = Layout::max_append(block_size.max(512), zone_capacity);
     let geometry = Geometry { block_size, zones, zone_blocks, max_open, max_active, max_append };
     let preallocated = header.flags.get() & FLAG_PREALLOCATED != 0;
-    possible.then_some(Layout { geometry, last_zone_blocks, preallocated })
+    possible.then_some(Layout { geometry, last_zone_blocks, zone_capacity, preallocated })
 }
 
 fn state_number(state: ZoneState) -> u8 {

@@ -21,6 +21,8 @@ pub struct FileOptions {
     pub block_size: u32,
     /// Bytes of a zone, any multiple of the block size; chosen from the size when `None`.
     pub zone_bytes: Option<u64>,
+    /// Bytes that a zone takes, where that is less than zones are apart.
+    pub zone_capacity: Option<u64>,
     /// How many zones may be open at once; at least 6.
     pub max_open: u32,
     /// How many zones may be active at once; at least `max_open`.
@@ -39,6 +41,7 @@ impl Default for FileOptions {
             size: None,
             block_size: 4096,
             zone_bytes: None,
+            zone_capacity: None,
             max_open: 14,
             max_active: 14,
             preallocate: false,
@@ -62,6 +65,7 @@ impl FileOptions {
             Some(bytes) => self.check_zone_bytes(bytes, smallest)?,
             None => self.usual_zone_bytes(size, smallest),
         };
+        self.check_capacity(zone_bytes, smallest)?;
         let blocks = |bytes: u64| (bytes / block) as Blocks;
         let fitting = self.with_zones(size / zone_bytes, blocks(zone_bytes), blocks(zone_bytes));
         let mut zones = u64::from(fitting.geometry.zones);
@@ -96,9 +100,16 @@ impl FileOptions {
             zone_blocks,
             max_open: self.max_open,
             max_active: self.max_active,
-            max_append: Layout::max_append(self.block_size, zone_blocks),
+            max_append: Layout::max_append(self.block_size, self.capacity_of(zone_blocks)),
         };
-        Layout { geometry, last_zone_blocks, preallocated: self.preallocate }
+        let zone_capacity = self.capacity_of(zone_blocks);
+        Layout { geometry, last_zone_blocks, zone_capacity, preallocated: self.preallocate }
+    }
+
+    /// Blocks that a zone of so many takes.
+    fn capacity_of(&self, zone_blocks: Blocks) -> Blocks {
+        let wanted = self.zone_capacity.map(|bytes| bytes / u64::from(self.block_size));
+        wanted.map_or(zone_blocks, |blocks| blocks.min(zone_blocks.into()) as Blocks)
     }
 
     /// The largest power of two of at most a 128th, between 4 and 256 MiB; smaller if too few fit.
@@ -127,6 +138,18 @@ impl FileOptions {
                 self.max_active,
                 "at least as many as open zones have to be possible",
             );
+        }
+        Ok(())
+    }
+
+    fn check_capacity(&self, zone_bytes: u64, smallest: u64) -> Result<(), FileError> {
+        let Some(capacity) = self.zone_capacity else { return Ok(()) };
+        let wrong = |why| Err(FileError::Option { option: "zone capacity", value: capacity, why });
+        if !capacity.is_multiple_of(self.block_size.into()) {
+            return wrong("it has to be a multiple of the block size");
+        }
+        if !(smallest..=zone_bytes).contains(&capacity) {
+            return wrong("it has to be from 256 KiB and 64 blocks to the zone size");
         }
         Ok(())
     }

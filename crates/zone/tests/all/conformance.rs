@@ -16,19 +16,21 @@ fn the_emulated_device_conforms_in_every_shape() {
 #[test]
 fn the_file_device_conforms_in_every_shape() {
     let shapes = [
-        ("usual", 4096, None, 96 << 20),
-        ("zones that are no power of two", 4096, Some(3 * 333 * 4096), 72 << 20),
-        ("blocks of 512", 512, Some(768 << 10), 24 << 20),
-        ("blocks of 64 KiB", 65536, None, 100 << 20),
+        ("usual", 4096, None, None, 96 << 20),
+        ("zones that are no power of two", 4096, Some(3 * 333 * 4096), None, 72 << 20),
+        ("blocks of 512", 512, Some(768 << 10), None, 24 << 20),
+        ("blocks of 64 KiB", 65536, None, None, 100 << 20),
+        ("zones that take less than they are apart", 4096, Some(4 << 20), Some(3 << 20), 75 << 20),
     ];
     let directory = tempfile::tempdir().unwrap();
-    for (name, block_size, zone_bytes, size) in shapes {
+    for (name, block_size, zone_bytes, zone_capacity, size) in shapes {
         println!("{name}");
         let path = directory.path().join(name);
         let options = FileOptions {
             size: Some(size),
             block_size,
             zone_bytes,
+            zone_capacity,
             max_open: 8,
             max_active: 9,
             ..Default::default()

@@ -355,6 +355,34 @@ fn a_host_without_room_refuses_the_zone_and_the_volume_goes_on() {
     assert!(error.to_string().contains("has no room"), "{error}");
 }
 
+/// The last zone of this volume is a part of one, and its end lies within what the others leave unused.
+#[test]
+fn zones_that_take_less_are_as_far_apart_as_ever() {
+    let home = Home::new();
+    let wanted = FileOptions { zone_bytes: Some(1 << 20), zone_capacity: Some(768 << 10), ..options() };
+    let device = home.create(&wanted);
+    assert_eq!(device.geometry().zone_blocks, 256);
+    let zones = device.geometry().zones;
+    for zone in [0, 1, zones - 1].map(ZoneId) {
+        let info = device.report_zone(zone).unwrap();
+        assert!((1..=192).contains(&info.capacity), "{info:?}");
+        let data = pattern(&device, zone.0 as u8, info.capacity);
+        device.append(zone, &data).unwrap();
+        assert_eq!(device.report_zone(zone).unwrap().state, ZoneState::Full);
+        assert!(device.append(zone, &pattern(&device, 1, 1)).is_err());
+    }
+    device.flush().unwrap();
+    drop(device);
+    let device = home.open();
+    for zone in [0, 1, zones - 1].map(ZoneId) {
+        let capacity = device.report_zone(zone).unwrap().capacity;
+        let data = pattern(&device, zone.0 as u8, capacity);
+        let mut read = vec![0; data.len()];
+        device.read(zone, 0, &mut read).unwrap();
+        assert!(read == data, "{zone:?}");
+    }
+}
+
 /// The size of a memory file system, if that is what is mounted there.
 fn memory_file_system_bytes(path: &std::path::Path) -> Option<u64> {
     const MEMORY: i64 = 0x0102_1994;

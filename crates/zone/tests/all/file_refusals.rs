@@ -108,6 +108,9 @@ fn numbers_that_cannot_be_are_refused() {
         FileOptions { zone_bytes: Some((1 << 20) + 1), ..base() },
         FileOptions { zone_bytes: Some(128 << 10), ..base() },
         FileOptions { zone_bytes: Some(1 << 41), ..base() },
+        FileOptions { zone_capacity: Some((1 << 20) + 1), ..base() },
+        FileOptions { zone_capacity: Some(128 << 10), ..base() },
+        FileOptions { zone_bytes: Some(2 << 20), zone_capacity: Some(3 << 20), ..base() },
         FileOptions { size: None, ..base() },
         FileOptions { size: Some(u64::MAX), ..base() },
     ];
