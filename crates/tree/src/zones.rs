@@ -347,6 +347,8 @@ impl ZoneTable {
         let entry = state.touch(zone, self.per_chunk);
         assert_eq!(entry.live, 0, "nothing lives in zone {} when it is opened", zone.0);
         *entry = ZoneEntry { life, role, live: 0, user: [0; 16] };
+        // A replay may begin when the zone held metadata.
+        state.set_metadata(zone);
         // Even if nothing is ever put there: a replay looks for its header until the record is known
         // to be durable.
         state.run[zone.0 as usize].changed = lsn;
@@ -460,6 +462,7 @@ impl ZoneTable {
         let mut state = self.state.lock();
         let dead = |zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
+            assert_eq!(entry.role, Role::Metadata, "zone {} is no zone of metadata", zone.0);
             run.usage == Use::Closed && entry.live == 0 && run.pages == 0 && run.readers == 0
         };
         let dead: Vec<ZoneId> = state.metadata.iter().copied().filter(dead).collect();
@@ -573,3 +576,6 @@ impl ZoneTable {
         state.changed_chunks.insert(u64::from(zone.0) / self.per_chunk);
     }
 }
+
+#[cfg(test)]
+mod tests;
