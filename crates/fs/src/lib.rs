@@ -27,6 +27,7 @@ mod ranges;
 mod remove;
 mod rename;
 mod runtime;
+mod shift;
 mod truncate;
 mod types;
 mod volume;

@@ -29,7 +29,8 @@ impl Fs {
             FallocateMode::Allocate { keep_size } => self.fill(handle, offset, end, keep_size),
             FallocateMode::PunchHole => self.clear(handle, offset, end, false),
             FallocateMode::ZeroRange { keep_size } => self.clear(handle, offset, end, !keep_size),
-            FallocateMode::CollapseRange | FallocateMode::InsertRange => Err(FsError::NotSupported),
+            FallocateMode::CollapseRange => self.collapse(handle, offset, end),
+            FallocateMode::InsertRange => self.insert(handle, offset, end),
         }
     }
 

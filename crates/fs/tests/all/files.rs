@@ -128,11 +128,69 @@ fn allocation_takes_space_and_what_cannot_be_kept_is_refused() {
     assert_eq!(&volume.contents(&handle)[3 * BLOCK as usize..][..5], b"data\0");
     let beyond = allocate(FallocateMode::Allocate { keep_size: true }, 0, 10 * BLOCK);
     assert_eq!(beyond, Err(FsError::NotSupported));
-    assert_eq!(allocate(FallocateMode::CollapseRange, 0, BLOCK), Err(FsError::NotSupported));
-    assert_eq!(allocate(FallocateMode::InsertRange, 0, BLOCK), Err(FsError::NotSupported));
     assert_eq!(allocate(FallocateMode::PunchHole, 0, 0), Err(FsError::Invalid));
     let huge = allocate(FallocateMode::Allocate { keep_size: false }, 0, 1 << 40);
     assert_eq!(huge, Err(FsError::NoSpace));
+    volume.settle_and_check();
+}
+
+#[test]
+fn ranges_are_taken_out_and_put_in() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let change = |mode, at: u64, blocks: u64| volume.fs.allocate(&handle, mode, at, blocks * BLOCK);
+    let (collapse, insert) = (FallocateMode::CollapseRange, FallocateMode::InsertRange);
+    // Data, a hole, and data that ends within a block.
+    let mut model = pattern(1, 3 * BLOCK as usize);
+    model.resize(300 * BLOCK as usize, 0);
+    model.extend(pattern(2, 300 * BLOCK as usize + 77));
+    volume.write(&handle, 0, &model[..3 * BLOCK as usize]);
+    volume.write(&handle, 300 * BLOCK, &model[300 * BLOCK as usize..]);
+    let taken = volume.fs.attributes(handle.inode()).unwrap().blocks;
+
+    change(insert, BLOCK, 2).unwrap();
+    model.splice(BLOCK as usize..BLOCK as usize, vec![0; 2 * BLOCK as usize]);
+    assert!(volume.contents(&handle) == model);
+    assert_eq!(volume.fs.seek_hole(&handle, 0), Ok(BLOCK), "what was put in takes no space");
+    assert_eq!(volume.fs.seek_data(&handle, BLOCK), Ok(3 * BLOCK));
+    assert_eq!(volume.fs.seek_data(&handle, 5 * BLOCK), Ok(302 * BLOCK), "a hole stays one");
+    assert_eq!(volume.fs.attributes(handle.inode()).unwrap().blocks, taken);
+
+    change(collapse, 4 * BLOCK, 299).unwrap();
+    model.drain(4 * BLOCK as usize..303 * BLOCK as usize);
+    assert!(volume.contents(&handle) == model);
+    volume.settle_and_check();
+    let volume = volume.remount();
+    let handle = volume.open(volume.find(ROOT, "f").unwrap());
+    assert!(volume.contents(&handle) == model, "after a mount too");
+    let grown = model.len() as u64 + 5;
+    resize(&volume, handle.inode(), grown);
+    model.resize(grown as usize, 0);
+    assert!(volume.contents(&handle) == model, "what was behind the end is not seen again");
+    volume.settle_and_check();
+}
+
+#[test]
+fn ranges_that_cannot_be_taken_out_or_put_in_are_refused() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    volume.write(&handle, 0, &pattern(1, 3 * BLOCK as usize + 5));
+    let change = |mode, at, length| volume.fs.allocate(&handle, mode, at, length);
+    for mode in [FallocateMode::CollapseRange, FallocateMode::InsertRange] {
+        assert_eq!(change(mode, 1, BLOCK), Err(FsError::Invalid));
+        assert_eq!(change(mode, 0, 512), Err(FsError::Invalid));
+        assert_eq!(change(mode, 4 * BLOCK, BLOCK), Err(FsError::Invalid), "beyond the end");
+    }
+    assert_eq!(change(FallocateMode::CollapseRange, 2 * BLOCK, 2 * BLOCK), Err(FsError::Invalid));
+    let largest = (1 << 63) - (1 << 16);
+    assert_eq!(change(FallocateMode::InsertRange, 0, largest - BLOCK), Err(FsError::TooLarge));
+    assert!(volume.contents(&handle) == pattern(1, 3 * BLOCK as usize + 5), "nothing has changed");
+    // Contents in the inode's record end within the first block of this size, so nothing is whole there.
+    let small = volume.file(ROOT, "small");
+    volume.write(&small, 0, b"in the record");
+    assert_eq!(volume.fs.allocate(&small, FallocateMode::CollapseRange, 0, BLOCK), Err(FsError::Invalid));
+    volume.fs.allocate(&small, FallocateMode::InsertRange, 0, BLOCK).unwrap();
+    assert_eq!(&volume.contents(&small)[BLOCK as usize..], b"in the record");
     volume.settle_and_check();
 }
 

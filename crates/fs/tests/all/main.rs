@@ -7,6 +7,7 @@ extern crate polder_fs as fs;
 mod checker;
 mod crash;
 mod directories;
+mod exerciser;
 mod files;
 mod full;
 mod links;
