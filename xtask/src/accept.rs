@@ -9,6 +9,7 @@ mod crash_cuts;
 mod fresh_clone;
 mod kills;
 mod large_metadata;
+mod posix;
 mod real_input;
 mod volume;
 
@@ -43,6 +44,11 @@ pub(crate) const POINTS: &[Point] = &[
         number: 5,
         title: "metadata larger than the cache stays within its memory and mounts at once after a crash",
         run: large_metadata::run,
+    },
+    Point {
+        number: 6,
+        title: "a mount passes what ext4 passes of pjdfstest, and fsx finds nothing on any geometry",
+        run: posix::run,
     },
 ];
 

@@ -3,9 +3,12 @@
 //! This is the only part of the project's commands that uses the network. Root: what is missing is
 //! installed. Everyone else: what is missing is named, with the one command that installs it.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Result, bail};
 
 use crate::shell::{Line, has_program};
+use crate::workspace;
 
 /// The version of cargo-deny that is installed where there is none.
 const CARGO_DENY: &str = "0.20.2";
@@ -36,13 +39,20 @@ enum How {
 /// Mounting needs its set-uid helper when the user is not root, and unmounting when the daemon died.
 pub(crate) const FUSE: Need = package("fuse3", "fusermount3", "mounts: tests, `accept` and `try`");
 
-const NEEDS: [Need; 7] = [
+/// What a mount is compared with.
+pub(crate) const EXT4: Need = package("e2fsprogs", "mkfs.ext4", "an ext4 to compare with, in `accept 6`");
+
+const NEEDS: [Need; 10] = [
     Need { name: "rustfmt", how: How::Component, probe: "cargo-fmt", why: "the step fmt" },
     Need { name: "clippy", how: How::Component, probe: "cargo-clippy", why: "the step clippy" },
     package("git", "git", "`tidy` reads the list of files, `accept 1` clones"),
     FUSE,
     package("attr", "getfattr", "tests of extended attributes through a mount"),
     package("acl", "setfacl", "tests of access control lists through a mount"),
+    EXT4,
+    // Headers: no program shows that they are there.
+    package("libacl1-dev", "/usr/include/sys/acl.h", "building pjdfstest"),
+    package("clang", "clang", "building pjdfstest"),
     Need { name: "cargo-deny", how: How::Tool(CARGO_DENY), probe: "cargo-deny", why: "the step deny" },
 ];
 
@@ -54,7 +64,46 @@ const fn package(name: &'static str, probe: &'static str, why: &'static str) -> 
 pub(crate) fn run() -> Result<()> {
     require(&NEEDS)?;
     check_fuse_device()?;
-    Line::new("cargo fetch --locked").run()
+    Line::new("cargo fetch --locked").run()?;
+    [PJDFSTEST, FSX].iter().try_for_each(|suite| suite.program().map(drop))
+}
+
+/// A suite of tests for file systems that is a crate of its own. It is kept in the target folder, by its
+/// version, so that it is built once and nothing outside of this checkout changes.
+pub(crate) struct Suite {
+    name: &'static str,
+    version: &'static str,
+}
+
+/// POSIX by the letter: 398 tests of one system call each.
+pub(crate) const PJDFSTEST: Suite = Suite { name: "pjdfstest", version: "0.2.2" };
+/// Random operations on one file, compared with what they should have done.
+pub(crate) const FSX: Suite = Suite { name: "fsx", version: "0.3.2" };
+
+impl Suite {
+    /// The program; built now where it is not there yet.
+    pub(crate) fn program(&self) -> Result<PathBuf> {
+        let tools = workspace::target_dir()?.join("tools");
+        let root = tools.join(format!("{}-{}", self.name, self.version));
+        let program = root.join("bin").join(self.name);
+        if !program.is_file() {
+            self.install_line(&root, &tools.join("build")).run()?;
+        }
+        Ok(program)
+    }
+
+    fn install_line(&self, root: &Path, build: &Path) -> Line {
+        let line = Line::new("cargo install --locked").args([self.name, "--version", self.version]);
+        quickly_built(line.arg("--root").arg(root).arg("--target-dir").arg(build))
+    }
+}
+
+/// What runs for seconds is not worth minutes of optimising.
+fn quickly_built(line: Line) -> Line {
+    line.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_RELEASE_LTO", "false")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
 }
 
 /// Makes sure of some needs: installs them as root, says what to do otherwise.
@@ -111,15 +160,10 @@ fn install_lines(missing: &[&Need]) -> Vec<Line> {
     lines
 }
 
-/// Installs a cargo tool as quickly as it can be built: it runs for a second, so optimising it
-/// (cargo-deny asks for one code unit and link-time optimisation) costs more than it ever gives back.
+/// Installs cargo-deny, which asks for one code unit and link-time optimisation by itself.
 fn tool_line(name: &str, version: &str) -> Line {
-    Line::new("cargo install --locked --no-default-features")
-        .args([name, "--version", version])
-        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
-        .env("CARGO_PROFILE_RELEASE_LTO", "false")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256")
-        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+    let line = Line::new("cargo install --locked --no-default-features");
+    quickly_built(line.args([name, "--version", version]))
 }
 
 /// The same as something to paste into a shell: `sudo` where root is needed.
@@ -131,7 +175,8 @@ fn one_command(lines: &[Line]) -> String {
     lines.iter().map(with_sudo).collect::<Vec<_>>().join(" && ")
 }
 
-fn is_root() -> Result<bool> {
+/// Whether this process may do everything.
+pub(crate) fn is_root() -> Result<bool> {
     Ok(Line::new("id -u").output()?.trim() == "0")
 }
 

@@ -93,6 +93,13 @@ impl Line {
         Ok(())
     }
 
+    /// Runs the command and returns whether it succeeded and all that it printed.
+    pub(crate) fn verdict(&self) -> Result<(bool, String)> {
+        let output = self.command().output().with_context(|| format!("cannot start `{self}`"))?;
+        let said = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+    }
+
     /// Runs the command and returns its standard output; an error if it fails.
     pub(crate) fn output(&self) -> Result<String> {
         let output = self.command().output().with_context(|| format!("cannot start `{self}`"))?;

@@ -5,7 +5,12 @@ fn an_ordinary_user_is_given_one_command() {
     let missing: Vec<&Need> = NEEDS.iter().collect();
     let command = one_command(&install_lines(&missing));
     assert!(command.starts_with("sudo apt-get update && sudo DEBIAN_FRONTEND=noninteractive apt-get"));
-    assert!(command.contains("fuse3 attr acl && rustup component add rustfmt clippy && "), "{command}");
+    assert!(
+        command.contains(
+            "fuse3 attr acl e2fsprogs libacl1-dev clang && rustup component add rustfmt clippy && "
+        ),
+        "{command}"
+    );
     assert!(command.ends_with(&format!("cargo-deny --version {CARGO_DENY}")), "{command}");
 }
 
@@ -21,4 +26,10 @@ fn every_need_has_its_reason() {
     for need in &NEEDS {
         assert!(!need.why.is_empty(), "{} has none", need.name);
     }
+}
+
+#[test]
+fn suites_are_kept_by_their_version() {
+    let line = FSX.install_line(Path::new("tools/fsx-1"), Path::new("tools/build")).to_string();
+    assert!(line.contains(&format!("fsx --version {} --root tools/fsx-1", FSX.version)), "{line}");
 }
