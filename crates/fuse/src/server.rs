@@ -44,6 +44,16 @@ impl Server {
         &self.fs
     }
 
+    /// Finds a name. With `.` the kernel asks for an inode, of whatever kind, that a handle names
+    /// (`open_by_handle_at`, NFS) and that it has forgotten; with `..` for the directory above.
+    pub(crate) fn lookup(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
+        if name != b"." {
+            return self.fs.lookup(who, parent, name);
+        }
+        let attributes = self.fs.attributes(parent)?;
+        if attributes.links > 0 { Ok(attributes) } else { Err(FsError::Stale) }
+    }
+
     pub(crate) fn create(
         &self,
         who: &Caller,

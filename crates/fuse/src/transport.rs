@@ -40,8 +40,9 @@ const BACKGROUND_REQUESTS_MAX: u16 = 64;
 const IO_SIZE: u32 = 4096;
 
 /// Asked of the kernel where it has it. Not asked for: locks (the kernel keeps them), ACLs and umask
-/// (the kernel applies the umask), exporting (`..` is not a lookup).
-const CAPABILITIES: [InitFlags; 10] = [
+/// (the kernel applies the umask).
+const CAPABILITIES: [InitFlags; 11] = [
+    InitFlags::FUSE_EXPORT_SUPPORT,
     InitFlags::FUSE_WRITEBACK_CACHE,
     InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_PARALLEL_DIROPS,
@@ -132,7 +133,7 @@ impl Filesystem for Transport {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.server.fs().lookup(&caller(request, 0), ours(parent), name.as_bytes()) {
+        match self.server.lookup(&caller(request, 0), ours(parent), name.as_bytes()) {
             Err(FsError::NotFound) => reply.entry(&LIFETIME, &nothing(), Generation(0)),
             found => reply_entry(reply, found),
         }

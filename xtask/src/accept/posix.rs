@@ -5,6 +5,7 @@
 //!   passes on Polder but what [`pjdfstest::EXCLUDES`] names with a reason.
 //! * `fsx` on mounts of many geometries, each so full that garbage collection has to move data.
 //! * Direct writes, zeroed ranges and searches for holes beside cached writes, which `fsx` does not know.
+//! * Handles of files, which outlive names, the kernel's memory and mounts.
 //! * The library, with collapsed and inserted ranges, which no mount passes on.
 //!
 //! The quick form takes all of pjdfstest, a few thousand operations of `fsx` on two geometries and of ours
@@ -12,6 +13,7 @@
 
 mod direct;
 mod fsx;
+mod handles;
 mod pjdfstest;
 
 use anyhow::{Result, ensure};
@@ -32,6 +34,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
         ("tests of pjdfstest passed", passed.tests),
         ("tests of pjdfstest passed on ext4", passed.tests_of_ext4),
     ];
+    counts.push(("files found by their handles", handles::run()?));
     let mut moved_bytes = 0;
     let mut operations = 0;
     for shape in fsx::SHAPES.iter().filter(|shape| shape.operations(run.quick) > 0) {

@@ -93,6 +93,45 @@ fn holes_are_found_in_data_that_is_still_in_the_kernel() {
     bench.check();
 }
 
+/// What copies files looks for holes right after they were written; what it takes for one is lost.
+#[test]
+fn copies_of_files_that_were_just_written_lose_nothing() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let succeed = |program: &str, words: &[&str]| {
+        let output = std::process::Command::new(program).args(words).output().unwrap();
+        assert!(output.status.success(), "{program} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let path = |name: &str| mounted.path(name).to_str().unwrap().to_owned();
+    for round in 0..20_u64 {
+        let source = path("source");
+        let file = File::create(&source).unwrap();
+        // Data at both ends and in the middle, nothing of it synced.
+        for at in [round * 100, (1 << 20) + round * 5000, (3 << 20) - round] {
+            file.write_all_at(&[round as u8 + 1; 5000], at).unwrap();
+        }
+        let expected = fs::read(&source).unwrap();
+        file.write_all_at(&[0xee; 3], 2 << 20).unwrap();
+        let mut expected = expected;
+        expected[2 << 20..(2 << 20) + 3].fill(0xee);
+        let copy = path("copy");
+        succeed("cp", &["--sparse=always", &source, &copy]);
+        assert!(fs::read(&copy).unwrap() == expected, "round {round}: cp --sparse=always");
+        succeed("cp", &["--reflink=auto", &source, &copy]);
+        assert!(fs::read(&copy).unwrap() == expected, "round {round}: cp");
+        file.write_all_at(&[0xdd; 3], 1 << 19).unwrap();
+        expected[1 << 19..(1 << 19) + 3].fill(0xdd);
+        let (archive, folder) = (elsewhere.path().join("archive"), elsewhere.path());
+        let (archive, folder) = (archive.to_str().unwrap(), folder.to_str().unwrap());
+        succeed("tar", &["-S", "-c", "-f", archive, "-C", mounted.root().to_str().unwrap(), "source"]);
+        succeed("tar", &["-x", "-f", archive, "-C", folder]);
+        assert!(fs::read(elsewhere.path().join("source")).unwrap() == expected, "round {round}: tar -S");
+    }
+    mounted.umount();
+    bench.check();
+}
+
 #[test]
 fn many_seek_while_many_write() {
     let bench = bench_or_skip!();
@@ -284,6 +323,82 @@ fn a_full_volume_refuses_writes_and_recovers() {
     drop(file);
     let mounted = remounted(mounted);
     assert!(fs::read(mounted.path("next")).unwrap() == contents);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn a_full_volume_can_be_made_emptier_in_every_way() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let path = |name: &str| mounted.path(name);
+    fs::create_dir_all(path("d/empty")).unwrap();
+    for name in ["unlinked", "cut", "replaced", "replacing", "punched", "opened"] {
+        let mut file = File::create_new(path(name)).unwrap();
+        file.write_all(&vec![5; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+    }
+    let direct = OFlags::DIRECT.bits().cast_signed();
+    let full =
+        OpenOptions::new().write(true).create_new(true).custom_flags(direct).open(path("full")).unwrap();
+    let buffer = vec![6; (1 << 20) + 4096];
+    let aligned = buffer.as_ptr().align_offset(4096);
+    let mut at = 0;
+    // By pieces that become smaller, until not one page fits.
+    for length in [1 << 20, 64 << 10, 4096] {
+        let piece = &buffer[aligned..aligned + length];
+        while let Ok(written) = full.write_at(piece, at) {
+            at += written as u64;
+        }
+    }
+    let error = full.write_at(&buffer[aligned..aligned + 4096], at).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+
+    fs::remove_dir(path("d/empty")).unwrap();
+    fs::rename(path("replacing"), path("replaced")).unwrap();
+    let cut = OpenOptions::new().write(true).open(path("cut")).unwrap();
+    cut.set_len(5000).unwrap();
+    cut.set_len(0).unwrap();
+    let punched = OpenOptions::new().write(true).open(path("punched")).unwrap();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&punched, punch, 4096, 512 << 10).unwrap();
+    drop(File::create(path("opened")).unwrap());
+    fs::remove_file(path("unlinked")).unwrap();
+    drop((cut, punched));
+    let mut file = File::create_new(path("fits again")).unwrap();
+    file.write_all(&vec![7; 2 << 20]).unwrap();
+    file.sync_all().unwrap();
+    drop((file, full));
+    let mounted = remounted(mounted);
+    assert_eq!(fs::read(mounted.path("fits again")).unwrap(), vec![7; 2 << 20]);
+    assert_eq!(fs::metadata(mounted.path("full")).unwrap().len(), at);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn names_of_any_bytes() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let mut expected: Vec<std::ffi::OsString> = (1..=255_u8)
+        .filter(|byte| !matches!(byte, b'/'))
+        .map(|byte| std::ffi::OsString::from_vec(vec![byte; if byte == b'.' { 3 } else { byte as usize }]))
+        .collect();
+    for name in &expected {
+        fs::write(mounted.root().join(name), name.as_encoded_bytes()).unwrap();
+    }
+    let mounted = remounted(mounted);
+    let mut found: Vec<_> =
+        fs::read_dir(mounted.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+    for name in &expected {
+        assert_eq!(fs::read(mounted.root().join(name)).unwrap(), name.as_encoded_bytes());
+        fs::remove_file(mounted.root().join(name)).unwrap();
+    }
     mounted.umount();
     bench.check();
 }

@@ -198,3 +198,44 @@ fn creating_opens_what_is_there_unless_it_must_not() {
     let (attributes, _handle) = volume.fs.create(&root, ROOT, b"f", 0o600, truncating, false).unwrap();
     assert_eq!((attributes.size, attributes.permissions), (0, 0o644));
 }
+
+/// Every byte that a name may have, alone and at every place, and names of every length.
+#[test]
+fn names_are_any_bytes() {
+    let volume = Volume::new();
+    let root = Caller::root();
+    let allowed = |byte: &u8| !matches!(byte, 0 | b'/');
+    let mut names: BTreeSet<Vec<u8>> =
+        (1..=255u8).filter(allowed).filter(|byte| *byte != b'.').map(|byte| vec![byte]).collect();
+    let mut random = rt::random::Rng::with_seed(11);
+    for length in 1..=255usize {
+        let byte = || random.u8(..);
+        names.insert(std::iter::repeat_with(byte).filter(allowed).take(length).collect());
+    }
+    names.extend([b"...".to_vec(), b". ".to_vec(), b"\xff\xfe".to_vec(), vec![b'\n'; 255]]);
+    names.retain(|name| name != b"." && name != b"..");
+    let directory = volume.directory(ROOT, "d");
+    for name in &names {
+        volume.fs.make_node(&root, directory, name, Kind::File, 0o644, 0).unwrap();
+        let again = volume.fs.make_node(&root, directory, name, Kind::File, 0o644, 0);
+        assert_eq!(again.unwrap_err(), FsError::Exists, "{name:?}");
+    }
+    for wrong in [&b""[..], b"a/b", b"a\0b", b"."] {
+        assert!(volume.fs.make_node(&root, directory, wrong, Kind::File, 0o644, 0).is_err(), "{wrong:?}");
+    }
+    let longer = volume.fs.make_node(&root, directory, &[b'a'; 256], Kind::File, 0o644, 0);
+    assert_eq!(longer.unwrap_err(), FsError::NameTooLong);
+
+    let volume = volume.remount();
+    let other = volume.directory(ROOT, "other");
+    let handle = volume.fs.open(&root, directory, READ).unwrap();
+    let mut found = BTreeSet::new();
+    let mut each = |entry: fs::DirEntry| found.insert(entry.name);
+    volume.fs.read_directory(&handle, 2, &mut each).unwrap();
+    assert!(found == names, "{} of {} names are listed", found.len(), names.len());
+    for name in &names {
+        volume.fs.rename(&root, directory, name, other, name, fs::RenameFlags::default()).unwrap();
+        volume.fs.unlink(&root, other, name).unwrap();
+    }
+    volume.settle_and_check();
+}

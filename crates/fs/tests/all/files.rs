@@ -293,3 +293,35 @@ fn times_are_of_the_clock_and_reading_changes_none() {
     let changed = shown(handle.inode());
     assert_eq!((changed.modified, changed.changed.0), (written.modified, written.changed.0 + 1_000));
 }
+
+/// Somebody corrects the clock, to a time before all files were made, and before 1970. Times of files are
+/// what the clock says; nothing else asks it.
+#[test]
+fn a_clock_that_goes_backwards_changes_nothing_but_times() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    volume.write(&handle, 0, b"before");
+    for time in [500_000_000, -1_500_000_000, i64::MIN + 1, i64::MAX] {
+        volume.clock.set(rt::Timestamp(time));
+        volume.write(&handle, 0, &pattern(1, 10_000));
+        let made = volume.file(ROOT, &format!("at {time}"));
+        let shown = |inode| volume.fs.attributes(inode).unwrap();
+        assert_eq!(shown(handle.inode()).modified, rt::Timestamp(time));
+        assert_eq!(shown(made.inode()).born, rt::Timestamp(time));
+        volume.fs.fsync(&handle, false).unwrap();
+    }
+    // What is due is due by a clock that never goes back.
+    volume.clock.set(rt::Timestamp(-7));
+    volume.write(&handle, 0, &pattern(2, 10_000));
+    let before = volume.fs.store().durable_lsn();
+    volume.clock.advance(6_000_000_000);
+    volume.clock.set(rt::Timestamp(-8));
+    volume.settle();
+    assert!(volume.fs.store().durable_lsn() > before, "the commit interval has passed");
+    drop(handle);
+    let volume = volume.kill();
+    let handle = volume.open(volume.find(ROOT, "f").unwrap());
+    assert_eq!(volume.fs.attributes(handle.inode()).unwrap().modified, rt::Timestamp(-7));
+    assert!(volume.contents(&handle) == pattern(2, 10_000));
+    volume.settle_and_check();
+}

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
+use super::fsx::fill;
 use crate::accept::Run;
 use crate::accept::volume::{Volume, number};
 
@@ -34,7 +35,9 @@ pub(super) fn run(run: &Run) -> Result<Done> {
 fn exercise(volume: &Volume, run: &Run) -> Result<Done> {
     volume.mount()?;
     let geometry = format!("O_DIRECT: {}", volume.geometry()?);
-    let size_max = number(&volume.stats()?, "/stored/available_bytes")? as usize * 3 / 5;
+    let available = number(&volume.stats()?, "/stored/available_bytes")?;
+    fill(volume, available * 2 / 5)?;
+    let size_max = available as usize * 7 / 20;
     let mut subject = Subject::new(&volume.dir().join("file"), size_max, run.seed)?;
     let operations = OPERATIONS[usize::from(!run.quick)];
     for at in 0..operations {

@@ -161,7 +161,7 @@ fn exercise(volume: &Volume, shape: &Shape, run: &Run) -> Result<Done> {
 }
 
 /// Writes a file of so many bytes that nobody changes.
-fn fill(volume: &Volume, bytes: u64) -> Result<()> {
+pub(super) fn fill(volume: &Volume, bytes: u64) -> Result<()> {
     let mut file = File::create_new(volume.dir().join("unchanging"))?;
     let piece = vec![0x5a; 1 << 20];
     for at in (0..bytes).step_by(piece.len()) {
