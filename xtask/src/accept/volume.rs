@@ -130,12 +130,12 @@ impl Volume {
         kill(self.pid()?, Signal::SIGKILL).context("the daemon had ended before it was killed")
     }
 
-    /// Waits until the process that was struck is gone, with its hold on the volume.
+    /// Waits until the process that was struck, or told to end, is gone with its hold on the volume.
     pub(super) fn await_end(&self) -> Result<()> {
         let pid = self.pid()?;
         let began_ns = self.clock.monotonic_ns();
         while !is_gone(pid) {
-            ensure!(self.clock.monotonic_ns() - began_ns < END_NS_MAX, "process {pid} survives SIGKILL");
+            ensure!(self.clock.monotonic_ns() - began_ns < END_NS_MAX, "process {pid} does not end");
             Stop::default().wait(LOOK);
         }
         self.pid.set(None);
@@ -151,13 +151,10 @@ impl Volume {
     }
 
     pub(super) fn unmount(&self) -> Result<()> {
-        let pid = self.pid()?;
         umount_line(&self.polder, &self.dir()).env(RUN_DIR, &self.run_dir()).run()?;
         ensure!(!is_mounted(&self.dir())?, "`polder umount` ended well, but the mount is still there");
-        ensure!(is_gone(pid), "`polder umount` ended well, but the daemon {pid} has not");
-        self.pid.set(None);
-        self.control.take();
-        Ok(())
+        // It has let go of the volume; that its process is gone too may take a moment.
+        self.await_end()
     }
 
     /// Takes the mount of a dead daemon away.

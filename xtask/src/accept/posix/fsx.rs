@@ -112,7 +112,7 @@ pub(super) struct Done {
 
 pub(super) fn run(shape: &Shape, run: &Run) -> Result<Done> {
     let volume = Volume::make(shape.mkfs, shape.mount)?;
-    let name = format!("fsx-{}", shape.name.replace(' ', "-"));
+    let name = format!("fsx-{}", shape.name.replace([' ', ','], "-"));
     let done = volume.keep_if_failed(&name, exercise(&volume, shape, run));
     done.with_context(|| format!("fsx on {}", shape.name))
 }
