@@ -193,6 +193,23 @@ impl Extents {
         Ok(reservation)
     }
 
+    /// Whether a short write may leave its blocks to the store. On a full volume blocks that are in zones
+    /// stay there: the place of a resident one would be taken by others for ever.
+    pub(crate) fn may_leave_zones(&self, object: Object, start: u64, blocks: u64) -> Result<bool> {
+        match self.reserve(blocks) {
+            Err(ExtentError::NoSpace) => Ok(self.blocks_held(object, start, blocks)? == 0),
+            reserved => reserved.map(|_| true),
+        }
+    }
+
+    /// How many of these blocks the object has in zones.
+    fn blocks_held(&self, object: Object, start: u64, blocks: u64) -> Result<u64> {
+        let _shared = self.map_of(object).read();
+        let view = View::load(&self.store, object, (start, start + blocks), usize::MAX)?;
+        let within = |at: u64, length: u64| (at + length).min(start + blocks).saturating_sub(at.max(start));
+        Ok(view.extents().map(|(at, extent)| within(at, u64::from(extent.blocks))).sum())
+    }
+
     fn slack_blocks(&self) -> u64 {
         let geometry = self.device.geometry();
         (SLACK_BYTES / u64::from(geometry.block_size))

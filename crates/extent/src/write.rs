@@ -143,12 +143,13 @@ impl Extents {
         }
         let (first, blocks) = self.assemble(object, offset, data, valid)?;
         let size = self.block_size() as usize;
-        if data.len() < size && self.may_be_resident(&blocks) {
+        let count = (blocks.len() / size) as u64;
+        if data.len() < size && self.may_be_resident(&blocks) && self.may_leave_zones(object, first, count)? {
             let contents = blocks.chunks(size).map(|block| trim(block).to_vec());
             written.residents = (first..).zip(contents).collect();
             return Ok(written);
         }
-        written.reservation = Some(self.reserve_over(object, first, (blocks.len() / size) as u64)?);
+        written.reservation = Some(self.reserve_over(object, first, count)?);
         let run = Run { object, start: first, data: &blocks, crcs: None };
         written.pieces = self.append_data(hint, run)?;
         Ok(written)

@@ -1,6 +1,6 @@
 //! A full volume: what takes space is refused, what frees it succeeds.
 
-use fs::{Caller, Changes, FsError, Handle, InodeNo, Kind, RenameFlags};
+use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, RenameFlags};
 
 use crate::support::{Volume, pattern};
 
@@ -59,6 +59,32 @@ fn a_deleted_file_makes_room_at_once() {
         assert!(size > 10 << 20, "round {round}: {size}");
         volume.unlink(ROOT, "f").unwrap();
         drop(handle);
+    }
+    volume.settle_and_check();
+}
+
+/// What was allocated can be written, however full the volume has become since; and again and again.
+#[test]
+fn what_was_allocated_can_be_written_when_nothing_else_can() {
+    let volume = Volume::new();
+    let length = 8 << 20;
+    let kept = volume.file(ROOT, "kept");
+    let allocate = FallocateMode::Allocate { keep_size: false };
+    volume.fs.allocate(&kept, allocate, 0, length).unwrap();
+    let big = volume.file(ROOT, "big");
+    let mut at = fill(&volume, &big);
+    // To the last block.
+    while let Ok(written) = volume.fs.write(&big, at, &pattern(3, 4096)) {
+        at += written as u64;
+    }
+    for round in 0..3 {
+        let data = pattern(round, length as usize);
+        for (number, piece) in data.chunks(300_000).enumerate() {
+            let written = volume.fs.write(&kept, number as u64 * 300_000, piece);
+            assert_eq!(written, Ok(piece.len()), "piece {number} of round {round}");
+        }
+        assert!(volume.contents(&kept) == data);
+        assert_eq!(volume.fs.write(&big, at, &pattern(3, 4096)), Err(FsError::NoSpace));
     }
     volume.settle_and_check();
 }
