@@ -325,3 +325,48 @@ fn a_log_zone_that_can_only_be_read_is_not_given_up() {
         }
     }
 }
+
+#[test]
+fn chains_of_crashes_leave_a_prefix() {
+    let mut cuts = 0;
+    for seed in 0..CHAINS {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let history = History::of(Spec::tiny(), seed, 40);
+        let full = rng.u8(0..4);
+        let n = rng.u64(0..=history.device.commands());
+        let plan = any_plan(&history.device, n, full, &mut rng);
+        let mut image = Arc::new(history.device.image_at(n, &plan));
+        image.record();
+        let mut store = history.check(n, &plan, &image);
+        for _ in 0..12 {
+            let mut model = contents(&store);
+            let mut next = History {
+                device: Arc::clone(&image),
+                after: BTreeMap::from([(Lsn(0), model.clone()), (store.last_lsn(), model.clone())]),
+                acknowledged: Vec::new(),
+            };
+            next.go_on(&store, &mut model, rng.u64(..), 3);
+            drop(store);
+            let last = if rng.bool() { image.commands() } else { image.commands().min(10) };
+            let m = rng.u64(0..=last);
+            let plan = any_plan(&image, m, full, &mut rng);
+            let after = Arc::new(image.image_at(m, &plan));
+            after.record();
+            store = next.check(m, &plan, &after);
+            image = after;
+            cuts += 1;
+        }
+    }
+    println!("{cuts} cuts");
+}
+
+/// Chains of a dozen crashes.
+const CHAINS: u64 = 300;
+
+fn any_plan(device: &Emulated, n: u64, full: u8, rng: &mut fastrand::Rng) -> CrashPlan {
+    let mut plans = device.plans_at(n);
+    plans.extend([CrashPlan::Subset(rng.u64(..)), CrashPlan::Subset(rng.u64(..))]);
+    let plan = plans.swap_remove(rng.usize(0..plans.len()));
+    let is_full = matches!(plan, CrashPlan::FullActive(_));
+    if !is_full && rng.u8(0..4) < full { plan.full_active() } else { plan }
+}
