@@ -2,13 +2,14 @@
 //!
 //! The exit status is that of `fsck`: 0 clean, 4 something is wrong, 8 could not be checked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use fs::Finding;
 use serde::Serialize;
 
+use crate::volume::Opened;
 use crate::{complain, volume};
 
 const FOUND: u8 = 4;
@@ -27,8 +28,8 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Report {
-    clean: bool,
+pub(crate) struct Report {
+    pub(crate) clean: bool,
     findings: Vec<ReportedFinding>,
 }
 
@@ -53,19 +54,26 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 /// True when the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
     let opened = volume::open_to_look(&volume::resolve(&arguments.path)?)?;
-    let found = opened.fs.check().with_context(|| opened.path.display().to_string())?;
-    let findings: Vec<_> = found.into_iter().map(reported).collect();
-    let report = Report { clean: findings.is_empty(), findings };
+    let report = Report::of(&opened)?;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        show(arguments, &report);
+        show(&arguments.path, &report);
     }
     Ok(report.clean)
 }
 
-fn show(arguments: &Arguments, report: &Report) {
-    let path = arguments.path.display();
+impl Report {
+    /// Of everything there is on a volume that nobody has mounted.
+    pub(crate) fn of(opened: &Opened) -> Result<Report> {
+        let found = opened.fs.check().with_context(|| opened.path.display().to_string())?;
+        let findings: Vec<_> = found.into_iter().map(reported).collect();
+        Ok(Report { clean: findings.is_empty(), findings })
+    }
+}
+
+pub(crate) fn show(path: &Path, report: &Report) {
+    let path = path.display();
     for finding in &report.findings {
         println!("{path}: {}: {}", finding.part, finding.what);
     }

@@ -24,7 +24,7 @@ use zone::FsId;
 const DIRECTORY: &str = "POLDER_RUN_DIR";
 
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub(crate) enum Request {
     /// What the volume is.
@@ -35,6 +35,13 @@ pub(crate) enum Request {
     Sync,
     /// End the mount, as a signal would.
     Unmount,
+    /// Change how it is mounted.
+    Remount {
+        /// The mount that is meant: readers of one volume share a socket.
+        directory: PathBuf,
+        /// As after `-o`.
+        options: String,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -200,6 +207,9 @@ mod tests {
     fn requests_are_written_as_the_manual_says() {
         assert_eq!(serde_json::to_string(&Request::Stats).unwrap(), r#"{"command":"stats"}"#);
         assert_eq!(serde_json::from_str::<Request>(r#"{"command":"unmount"}"#).unwrap(), Request::Unmount);
+        let remount = Request::Remount { directory: "/mnt".into(), options: "ro".into() };
+        let line = r#"{"command":"remount","directory":"/mnt","options":"ro"}"#;
+        assert_eq!(serde_json::to_string(&remount).unwrap(), line);
         assert!(serde_json::from_str::<Request>(r#"{"command":"format"}"#).is_err());
         assert_eq!(serde_json::to_string(&Answer::Error("no".into())).unwrap(), r#"{"error":"no"}"#);
     }

@@ -2,7 +2,7 @@
 //!
 //! From its beginning to its end: block the signals that end it (threads inherit that, and one waits for
 //! them), take the volume's lock, recover, start the file system's threads, take the control socket,
-//! attach, answer until detached, close the volume, end. The lock is given back by the end of the
+//! attach, answer until detached and used by nobody, close the volume, end. The lock is given back by the end of the
 //! process, after the last write.
 //!
 //! A panic ends the process: what threads shared may be half changed, and a daemon that goes on would write
@@ -10,30 +10,27 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fs::Fs;
 use fuse::mount::{abort, unmount, unmount_lazily};
-use fuse::{MountEntry, MountOptions, Mounted};
+use fuse::{AccessTimes, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
-use rt::thread::Stop;
+use rt::sync::Mutex;
 use serde_json::Value;
 use zone::file::{FileDevice, OpenMode};
 
 use crate::control::{Request, Service, Socket};
 use crate::info::{Info, Place};
 use crate::options::Words;
+use crate::remount::Mount;
 use crate::stats::Stats;
-use crate::{logging, volume};
+use crate::{logging, process, remount, volume};
 
 /// What the daemon says on its standard output when the mount can be used.
 pub(crate) const READY: &str = "ready";
-
-/// How long programs that still use a detached mount have to end before they are cut off.
-const GRACE: Duration = Duration::from_secs(10);
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
@@ -56,8 +53,9 @@ struct Served {
     place: Place,
     directory: PathBuf,
     entry: Option<MountEntry>,
-    /// Set when the last request has been answered.
-    ended: Stop,
+    /// How it is mounted now. Held while that is changed.
+    words: Mutex<Words>,
+    access_times: AccessTimes,
 }
 
 pub(crate) fn run(daemon: Daemon) -> Result<()> {
@@ -69,7 +67,8 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let socket = Socket::bind(fs_id, daemon.words.read_only)?;
     let fs = daemon.recover(device)?;
     fs.start().with_context(|| daemon.path.display().to_string())?;
-    let mounted = match Mounted::new(Arc::clone(&fs), &daemon.directory, &daemon.mount_options()) {
+    let options = mount_options(&daemon.path, &daemon.words);
+    let mounted = match Mounted::new(Arc::clone(&fs), &daemon.directory, &options) {
         Ok(mounted) => mounted,
         Err(error) => {
             // Nothing was changed but by recovery; what that did is closed properly.
@@ -82,7 +81,8 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         place: daemon.place(),
         directory: daemon.directory.clone(),
         entry: mounted.entry().cloned(),
-        ended: Stop::default(),
+        words: Mutex::new(daemon.words.clone()),
+        access_times: mounted.access_times(),
     });
     let service: Arc<dyn Service> = Arc::clone(&served) as _;
     if let Some(socket) = &socket {
@@ -94,7 +94,6 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         leave_terminal(log.as_deref())?;
     }
     let ended = mounted.serve();
-    served.ended.stop();
     let closed = served.fs.unmount().with_context(|| format!("volume {fs_id} was not closed properly"));
     if let Err(error) = &closed {
         tracing::error!("{error:#}");
@@ -130,26 +129,30 @@ impl Daemon {
         tracing::info!(volume = %fs_id, clean, records, discarded, took_ms, "recovered");
         Ok(fs)
     }
+}
 
-    fn mount_options(&self) -> MountOptions {
-        MountOptions {
-            source: self.path.clone().into(),
-            read_only: self.words.read_only,
-            allow_other: self.words.allow_other || rustix::process::geteuid().is_root(),
-            no_set_id: self.words.no_set_id,
-            no_devices: self.words.no_devices,
-            no_execution: self.words.no_execution,
-        }
+fn mount_options(path: &Path, words: &Words) -> MountOptions {
+    MountOptions {
+        source: path.into(),
+        read_only: words.read_only,
+        allow_other: words.allow_other || rustix::process::geteuid().is_root(),
+        no_set_id: words.no_set_id,
+        no_devices: words.no_devices,
+        no_execution: words.no_execution,
+        strict_access_times: words.strict_access_times,
     }
 }
 
 impl Service for Served {
     fn answer(&self, request: Request) -> Result<Value> {
         match request {
-            Request::Info => Ok(serde_json::to_value(Info::of(&self.fs, &self.place)?)?),
-            Request::Stats => Ok(serde_json::to_value(Stats::of(&self.fs, self.place.read_only))?),
+            Request::Info => Ok(serde_json::to_value(Info::of(&self.fs, &self.place())?)?),
+            Request::Stats => Ok(serde_json::to_value(Stats::of(&self.fs, self.place().read_only))?),
             Request::Sync => self.sync().map(|()| Value::Null),
-            Request::Unmount => self.end().map(|()| Value::Null),
+            Request::Unmount => self.detach().map(|()| Value::Null),
+            Request::Remount { directory, options } => {
+                self.remount(&directory, &options).map(|()| Value::Null)
+            }
         }
     }
 }
@@ -162,17 +165,49 @@ impl Served {
         Ok(self.fs.sync()?)
     }
 
-    /// Detaches the mount. When it is in use it goes out of sight, and whoever uses it has some time left.
-    fn end(&self) -> Result<()> {
+    fn place(&self) -> Place {
+        Place { read_only: self.words.lock().read_only, ..self.place.clone() }
+    }
+
+    fn remount(&self, directory: &PathBuf, options: &str) -> Result<()> {
+        let mut words = self.words.lock();
+        let mount = Mount { directory: &self.directory, opened_read_only: self.place.read_only };
+        let after = mount.words_after(&words, directory, options)?;
+        let shown = self.directory.display();
+        if words.read_only && !after.read_only {
+            self.fs.make_writable().with_context(|| shown.to_string())?;
+        }
+        if let Err(error) = fuse::mount::remount(&self.directory, &mount_options(&self.place.path, &after)) {
+            if words.read_only {
+                self.fs.make_read_only().with_context(|| shown.to_string())?;
+            }
+            return Err(remount::explain(error, &self.directory));
+        }
+        if after.read_only {
+            self.fs.make_read_only().with_context(|| format!("{shown}: was not closed properly"))?;
+        }
+        if let Some(interval_ns) = after.commit_interval_ns {
+            self.fs.set_commit_interval(interval_ns);
+        }
+        self.access_times.keep(after.strict_access_times);
+        tracing::info!(volume = %self.fs.volume_info().fs_id, read_only = after.read_only, "remounted");
+        *words = after;
+        Ok(())
+    }
+
+    /// Detaches the mount. When it is in use it goes out of sight, and ends when nobody uses it any more.
+    fn detach(&self) -> Result<()> {
         match unmount(&self.directory) {
-            Ok(()) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.detach_in_use(),
             Err(error) => tracing::debug!("somebody else was faster: {error}"),
+            Ok(()) => {}
         }
-        if self.ended.wait(GRACE) {
-            return Ok(());
-        }
-        tracing::warn!("the mount is still in use; who uses it is cut off");
+        Ok(())
+    }
+
+    /// Ends a mount, detached or not, whoever still uses it.
+    fn cut_off(&self) -> Result<()> {
+        tracing::warn!("who still uses the mount is cut off");
         match self.entry.as_ref().map(abort) {
             Some(Ok(())) => Ok(()),
             _ => self.end_process(),
@@ -207,8 +242,7 @@ fn prepare_process(daemon: &Daemon) -> Result<Option<Arc<File>>> {
         rustix::process::setsid().context("no session of its own")?;
         std::env::set_current_dir("/").context("/")?;
     }
-    // The kernel may need memory that it can only get by writing to us. Only root may say so.
-    let _ = rustix::process::configure_io_flusher_behavior(true);
+    process::stand_by_writeback();
     Ok(log)
 }
 
@@ -234,13 +268,16 @@ fn block_signals() -> Result<SigSet> {
     Ok(signals)
 }
 
+/// The first signal detaches the mount, a further one does not wait for those who use it.
 fn end_on_signal(signals: SigSet, served: Arc<Served>) -> Result<()> {
     rt::thread::spawn("polder-signals", move || {
+        let mut ends: fn(&Served) -> Result<()> = Served::detach;
         while let Ok(signal) = signals.wait() {
             tracing::info!("{signal}: unmounting");
-            if let Err(error) = served.end() {
+            if let Err(error) = ends(&served) {
                 tracing::error!("{error:#}");
             }
+            ends = Served::cut_off;
         }
     })?;
     Ok(())

@@ -1,21 +1,29 @@
 //! The command `polder`: one file for each of its commands.
 //!
-//! Every error is one line that says what is wrong and what to do, and the exit status is not 0.
+//! Every error is one line that says what is wrong and what to do, and the exit status is not 0. Called by the
+//! names that `install` puts in place, the program is what these names promise.
 #![forbid(unsafe_code)]
 
 mod bytes;
 mod check;
 mod control;
 mod daemon;
+mod fsck;
 mod info;
+mod install;
 mod logging;
 mod mkfs;
 mod mount;
+mod mount_helper;
 mod options;
+mod process;
+mod remount;
 mod stats;
+mod sync;
 mod umount;
 mod volume;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -34,24 +42,52 @@ enum Command {
     Mkfs(mkfs::Arguments),
     Mount(mount::Arguments),
     Umount(umount::Arguments),
+    Sync(sync::Arguments),
     Info(info::Arguments),
-    Check(check::Arguments),
     Stats(stats::Arguments),
+    Check(check::Arguments),
+    Install(install::Arguments),
+}
+
+/// `mkfs.polder`, which is `polder mkfs`.
+#[derive(Parser)]
+#[command(name = "mkfs.polder", version)]
+struct MkfsArguments {
+    #[command(flatten)]
+    mkfs: mkfs::Arguments,
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => return explain(&error),
-    };
-    let done = match arguments.command {
+    let called = std::env::args_os().next().unwrap_or_default();
+    match Path::new(&called).file_name().and_then(|name| name.to_str()) {
+        Some("mkfs.polder") => parsed::<MkfsArguments>(|arguments| finish(mkfs::run(&arguments.mkfs))),
+        Some("fsck.polder") => fsck::main(),
+        Some("mount.polder" | "mount.fuse.polder") => mount_helper::main(),
+        _ => parsed::<Arguments>(|arguments| run(arguments.command)),
+    }
+}
+
+fn parsed<A: Parser>(run: impl FnOnce(A) -> ExitCode) -> ExitCode {
+    match A::try_parse() {
+        Ok(arguments) => run(arguments),
+        Err(error) => explain(&error),
+    }
+}
+
+fn run(command: Command) -> ExitCode {
+    finish(match command {
         Command::Mkfs(arguments) => mkfs::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments),
+        Command::Sync(arguments) => sync::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Install(arguments) => install::run(&arguments),
         Command::Check(arguments) => return check::run(&arguments),
-    };
+    })
+}
+
+fn finish(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

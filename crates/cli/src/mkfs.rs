@@ -29,10 +29,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = bytes::parse)]
     zone_capacity: Option<u64>,
     /// A name for people, up to 64 bytes.
-    #[arg(long, default_value = "", value_parser = label)]
+    #[arg(long, short = 'L', default_value = "", value_parser = label)]
     label: String,
     /// The volume's identity; by default a new one.
-    #[arg(long, value_parser = fs_id)]
+    #[arg(long, short = 'U', value_parser = fs_id)]
     uuid: Option<FsId>,
     /// How many zones may be open at once, at least 6.
     #[arg(long, default_value_t = 14)]
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     groups: Option<u16>,
     /// Overwrite what is there.
-    #[arg(long)]
+    #[arg(long, short)]
     force: bool,
     /// Take all of the host's blocks now, so that the host can never run out of them.
     #[arg(long)]

@@ -7,6 +7,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -15,7 +16,12 @@ use fuse::mount::unmount_lazily;
 
 use crate::daemon::{self, Daemon, READY};
 use crate::options::{Words, cache_bytes};
-use crate::volume;
+use crate::{remount, volume};
+
+/// What `--cache` is by itself.
+const CACHE_BYTES: u64 = 64 << 20;
+/// The name by which this program is all its commands.
+const PROGRAM: &str = "polder";
 
 /// Mount a volume on a directory.
 #[derive(clap::Args)]
@@ -23,9 +29,10 @@ pub(crate) struct Arguments {
     /// The volume's file or block device.
     path: PathBuf,
     /// The directory to mount it on.
-    directory: PathBuf,
-    /// Mount options, separated by commas: ro, rw, commit=SECONDS, cache=SIZE, allow_other,
-    /// default_permissions, nosuid, nodev, noexec and their opposites.
+    #[arg(required_unless_present = "options")]
+    directory: Option<PathBuf>,
+    /// Mount options, separated by commas: ro, rw, remount, commit=SECONDS, cache=SIZE, strictatime,
+    /// allow_other, default_permissions, nosuid, nodev, noexec and their opposites.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
     /// How much metadata is kept in memory.
@@ -42,10 +49,32 @@ pub(crate) struct Arguments {
     detach: bool,
 }
 
+impl Arguments {
+    /// What `mount` can ask for.
+    pub(crate) fn plain(path: PathBuf, directory: PathBuf, options: Vec<String>) -> Arguments {
+        Arguments {
+            path,
+            directory: Some(directory),
+            options,
+            cache: CACHE_BYTES,
+            foreground: false,
+            log: None,
+            detach: false,
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let words = Words::parse(&arguments.options)?;
+    if words.remount {
+        // One name is that of the directory, as with `mount`.
+        return remount::ask(arguments.directory.as_ref().unwrap_or(&arguments.path), &arguments.options);
+    }
+    let Some(directory) = &arguments.directory else {
+        bail!("{}: name the directory to mount it on, too", arguments.path.display());
+    };
     let path = volume::resolve(&arguments.path)?;
-    let directory = free_mount_point(&arguments.directory)?;
+    let directory = free_mount_point(directory)?;
     if !arguments.foreground {
         return start_daemon(arguments, &path, &directory);
     }
@@ -77,6 +106,8 @@ fn free_mount_point(named: &Path) -> Result<PathBuf> {
 fn start_daemon(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
     let program = std::env::current_exe().context("this program cannot find itself to start a daemon")?;
     let mut daemon = Command::new(program)
+        // By another name it would be another command.
+        .arg0(PROGRAM)
         .args(daemon_arguments(arguments, path, directory)?)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -16,23 +16,27 @@ pub(crate) struct Words {
     pub(crate) no_set_id: bool,
     pub(crate) no_devices: bool,
     pub(crate) no_execution: bool,
+    pub(crate) strict_access_times: bool,
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) commit_interval_ns: Option<u64>,
+    /// Change a mount that is there.
+    pub(crate) remount: bool,
 }
 
 /// A word and what it does.
 type Word = (&'static str, fn(&mut Words));
 
 /// Words without a value.
-const PLAIN: [Word; 13] = [
+const PLAIN: [Word; 15] = [
     ("defaults", |_| {}),
     ("rw", |words| words.read_only = false),
     ("ro", |words| words.read_only = true),
+    ("remount", |words| words.remount = true),
     ("allow_other", |words| words.allow_other = true),
     // Always on.
     ("default_permissions", |_| {}),
-    // Always so: times of access are not kept.
-    ("noatime", |_| {}),
+    ("noatime", |words| words.strict_access_times = false),
+    ("strictatime", |words| words.strict_access_times = true),
     ("suid", |words| words.no_set_id = false),
     ("nosuid", |words| words.no_set_id = true),
     ("dev", |words| words.no_devices = false),
@@ -42,19 +46,35 @@ const PLAIN: [Word; 13] = [
     ("async", |_| {}),
 ];
 
+/// Words in `/etc/fstab` for those who read it, which come to us all the same.
+const FOR_OTHERS: [&str; 9] =
+    ["auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group"];
+/// How further such words begin.
+const FOR_OTHERS_BEGIN: [&str; 3] = ["x-", "X-", "comment="];
+/// What the kernel shows of a mount, and `mount` repeats when it changes one.
+const SHOWN_BY_KERNEL: [&str; 6] = ["user_id=", "group_id=", "max_read=", "blksize=", "rootmode=", "fd="];
+
 impl Words {
     /// Reads all `-o` lists in turn.
     pub(crate) fn parse(lists: &[String]) -> Result<Words> {
-        let mut words = Words::default();
-        for word in lists.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty()) {
-            words.take(word)?;
-        }
+        Words::default().changed_by(lists)
+    }
+
+    /// These words, changed by further ones.
+    pub(crate) fn changed_by(&self, lists: &[String]) -> Result<Words> {
+        let mut words = self.clone();
+        let list = || lists.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
+        words.remount = list().any(|word| word == "remount");
+        list().try_for_each(|word| words.take(word))?;
         Ok(words)
     }
 
     fn take(&mut self, word: &str) -> Result<()> {
         if let Some((_, apply)) = PLAIN.iter().find(|(name, _)| *name == word) {
             apply(self);
+            return Ok(());
+        }
+        if is_for_others(word) || self.remount && starts_with_any(word, &SHOWN_BY_KERNEL) {
             return Ok(());
         }
         match word.split_once('=') {
@@ -66,6 +86,18 @@ impl Words {
     }
 }
 
+/// The lists without what [`Words::parse`] would refuse for being unknown (`mount -s`).
+pub(crate) fn without_unknown(lists: &[String]) -> Vec<String> {
+    let known = |word: &&str| {
+        let name = word.split_once('=').map_or(*word, |(name, _)| name);
+        PLAIN.iter().any(|(plain, _)| plain == word)
+            || is_for_others(word)
+            || ["cache", "commit"].contains(&name)
+    };
+    let list = lists.iter().flat_map(|list| list.split(','));
+    list.filter(known).map(str::to_owned).collect()
+}
+
 /// The cache for metadata, not less than works.
 pub(crate) fn cache_bytes(text: &str) -> Result<u64> {
     let bytes = bytes::parse(text).map_err(|why| anyhow!("cache: {why}"))?;
@@ -73,6 +105,14 @@ pub(crate) fn cache_bytes(text: &str) -> Result<u64> {
         bail!("cache: {text} is too little; give at least {}", bytes::show(CACHE_BYTES_MIN));
     }
     Ok(bytes)
+}
+
+fn is_for_others(word: &str) -> bool {
+    FOR_OTHERS.contains(&word) || starts_with_any(word, &FOR_OTHERS_BEGIN)
+}
+
+fn starts_with_any(word: &str, beginnings: &[&str]) -> bool {
+    beginnings.iter().any(|beginning| word.starts_with(beginning))
 }
 
 fn commit_interval(text: &str) -> Result<u64> {
@@ -96,8 +136,8 @@ mod tests {
 
     #[test]
     fn every_word_is_understood() {
-        let words =
-            parse("ro,nosuid,nodev,noexec,allow_other,default_permissions,cache=128M,commit=30").unwrap();
+        let list = "ro,nosuid,nodev,noexec,strictatime,allow_other,default_permissions,cache=128M,commit=30";
+        let words = parse(list).unwrap();
         assert_eq!(
             words,
             Words {
@@ -106,12 +146,16 @@ mod tests {
                 no_set_id: true,
                 no_devices: true,
                 no_execution: true,
+                strict_access_times: true,
                 cache_bytes: Some(128 << 20),
                 commit_interval_ns: Some(30_000_000_000),
+                remount: false,
             }
         );
         assert_eq!(parse("").unwrap(), Words::default());
         assert_eq!(parse("defaults,noatime,async,rw").unwrap(), Words::default());
+        let fstab = "defaults,nofail,noauto,_netdev,x-systemd.automount,x-systemd.device-timeout=5,comment=x";
+        assert_eq!(parse(fstab).unwrap(), Words::default());
     }
 
     #[test]
@@ -122,11 +166,22 @@ mod tests {
     }
 
     #[test]
+    fn a_remount_changes_what_it_names() {
+        let before = parse("nosuid,commit=7,cache=16M").unwrap();
+        let after = before.changed_by(&["remount,ro,user_id=0,group_id=0,max_read=1048576".into()]).unwrap();
+        assert_eq!(after, Words { read_only: true, remount: true, ..before });
+        assert!(!after.changed_by(&["rw".into()]).unwrap().remount);
+        assert!(parse("user_id=0").is_err(), "only when something is there to be changed");
+    }
+
+    #[test]
     fn unknown_words_are_refused_by_name() {
         for word in ["nobarrier", "commit", "cache", "ro=1", "Cache=1G"] {
             let error = parse(word).unwrap_err().to_string();
             assert!(error.starts_with(&format!("unknown mount option '{word}'")), "{error}");
         }
+        let list = ["ro,nobarrier".to_owned(), "commit=3,x-a=b,data=journal".to_owned()];
+        assert_eq!(without_unknown(&list), ["ro", "commit=3", "x-a=b"]);
     }
 
     #[test]

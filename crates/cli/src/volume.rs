@@ -37,6 +37,8 @@ pub(crate) enum Volume {
 pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     pub(crate) fs: Arc<Fs>,
+    /// What was done, in memory, to open it.
+    pub(crate) recovery: tree::Recovery,
 }
 
 /// A path of a volume and where the volume is mounted, if the command line named a mount point.
@@ -91,8 +93,17 @@ fn open_when_free(
 pub(crate) fn open_to_look(path: &Path) -> Result<Opened> {
     let options = mount_options(true, LOOK_CACHE_BYTES, None);
     let device: Arc<dyn Device> = Arc::new(open_device(path, OpenMode::ReadOnly)?);
-    let (fs, _) = mount_fs(path, device, options)?;
-    Ok(Opened { path: path.to_owned(), fs })
+    let (fs, recovery) = mount_fs(path, device, options)?;
+    Ok(Opened { path: path.to_owned(), fs, recovery })
+}
+
+/// Closes a volume whose daemon did not: recovers it and writes that down. Returns how many records were
+/// replayed.
+pub(crate) fn close_properly(path: &Path) -> Result<u64> {
+    let device: Arc<dyn Device> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
+    let (fs, recovery) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
+    fs.unmount()?;
+    Ok(recovery.records)
 }
 
 /// Recovers the volume on a device; errors name the path.

@@ -8,6 +8,7 @@
 //! What this crate does not know: FUSE, system calls, where anything lies on the device.
 #![forbid(unsafe_code)]
 
+mod access;
 mod acl;
 mod attributes;
 mod change;
@@ -24,6 +25,7 @@ mod numbers;
 mod orphan;
 mod permissions;
 mod ranges;
+mod remount;
 mod remove;
 mod rename;
 mod runtime;

@@ -28,7 +28,7 @@ type Work = fn(&Fs) -> Result<Step>;
 
 /// The state of background work.
 pub(crate) struct Runtime {
-    commit_interval_ns: u64,
+    commit_interval_ns: AtomicU64,
     /// When the oldest change that may not be durable was made (monotonic), or [`NOTHING`].
     oldest_ns: AtomicU64,
     /// Errors of the volume so far.
@@ -66,13 +66,22 @@ impl Signal {
 impl Runtime {
     pub(crate) fn new(commit_interval_ns: u64) -> Self {
         Runtime {
-            commit_interval_ns,
+            commit_interval_ns: AtomicU64::new(commit_interval_ns),
             oldest_ns: AtomicU64::new(NOTHING),
             errors: AtomicU64::new(0),
             last_error: Mutex::new(None),
             signal: Arc::default(),
             threads: Mutex::default(),
         }
+    }
+
+    fn commit_interval_ns(&self) -> u64 {
+        self.commit_interval_ns.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_commit_interval(&self, interval_ns: u64) {
+        self.commit_interval_ns.store(interval_ns, Ordering::SeqCst);
+        self.wake();
     }
 
     /// A change was committed.
@@ -84,7 +93,7 @@ impl Runtime {
     /// everything durable.
     fn take_due(&self, now_ns: u64) -> bool {
         let oldest = self.oldest_ns.load(Ordering::SeqCst);
-        if oldest == NOTHING || now_ns.saturating_sub(oldest) < self.commit_interval_ns {
+        if oldest == NOTHING || now_ns.saturating_sub(oldest) < self.commit_interval_ns() {
             return false;
         }
         self.oldest_ns.compare_exchange(oldest, NOTHING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -117,6 +126,11 @@ impl Runtime {
         self.signal.changed.notify_all();
     }
 
+    /// Threads may be started again after they were stopped.
+    pub(crate) fn allow_start(&self) {
+        self.signal.state.lock().stopped = false;
+    }
+
     /// Waits until they have.
     pub(crate) fn stop_and_join(&self) {
         self.stop();
@@ -139,7 +153,7 @@ impl Fs {
         }
         for (name, work) in works {
             let (fs, signal) = (Arc::downgrade(self), self.runtime.signal.clone());
-            let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns).max(IDLE / 25));
+            let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns()).max(IDLE / 25));
             let thread = rt::thread::spawn(name, move || run(&fs, &signal, work, idle))
                 .map_err(|error| FsError::Io(format!("cannot start a thread: {error}")))?;
             threads.push(thread);

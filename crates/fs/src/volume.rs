@@ -1,6 +1,6 @@
 //! A volume in use: making, mounting, unmounting, and what is known of it as a whole.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use extent::{Extents, Recovering};
@@ -40,7 +40,10 @@ pub struct Fs {
     pub(crate) user_bytes: AtomicU64,
     /// Tells this mount from others; the inodes that it makes carry it.
     pub(crate) generation: u32,
+    /// Opened for reading only, for good.
     pub(crate) read_only: bool,
+    /// Made read-only for the time being.
+    pub(crate) held: AtomicBool,
     /// For handles, which must not keep the volume.
     pub(crate) me: Weak<Fs>,
 }
@@ -91,6 +94,7 @@ impl Fs {
             directory_moves: Mutex::new(()),
             user_bytes: AtomicU64::new(0),
             read_only: options.read_only,
+            held: AtomicBool::new(false),
             me: me.clone(),
         });
         if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
@@ -103,7 +107,7 @@ impl Fs {
     /// replays nothing. Handles that are still open are of no use afterwards.
     pub fn unmount(&self) -> Result<()> {
         self.runtime.stop_and_join();
-        if self.read_only {
+        if self.read_only || self.held.load(Ordering::SeqCst) {
             return Ok(());
         }
         self.store.sync(self.store.last_lsn())?;
@@ -112,7 +116,7 @@ impl Fs {
 
     /// Everything that has reached Polder becomes durable.
     pub fn sync(&self) -> Result<()> {
-        if self.read_only {
+        if self.read_only || self.held.load(Ordering::SeqCst) {
             return Ok(());
         }
         Ok(self.store.sync(self.store.last_lsn())?)
@@ -175,7 +179,7 @@ impl Fs {
 
     /// Whether the volume takes no changes: mounted so, or latched.
     pub fn is_read_only(&self) -> bool {
-        self.read_only || self.store.latched().is_some()
+        self.read_only || self.held.load(Ordering::SeqCst) || self.store.latched().is_some()
     }
 
     /// The inode, read if it is not in memory; whether it exists is seen in its state.

@@ -10,6 +10,7 @@
 //! | `translate` | flags, kinds and times in both directions |
 //! | `transport` | requests and replies as the crate `fuser` brings them; the only file that knows it |
 //! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
+//! | `access` | whether reading sets times of access |
 //! | `mount` | the system calls that attach and detach, and the table of what is mounted |
 //!
 //! **Who owns what.** With the kernel's writeback cache the kernel owns size and times of every
@@ -24,6 +25,7 @@
 //! **Locks** on files and ranges of files are left to the kernel.
 #![deny(unsafe_code)]
 
+mod access;
 mod handles;
 pub mod mount;
 mod server;
@@ -31,5 +33,6 @@ mod session;
 mod translate;
 mod transport;
 
+pub use access::AccessTimes;
 pub use mount::{MountEntry, MountError, MountOptions};
 pub use session::Mounted;

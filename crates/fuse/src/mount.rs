@@ -46,6 +46,8 @@ pub struct MountOptions {
     pub no_devices: bool,
     /// Programs cannot be run.
     pub no_execution: bool,
+    /// Reading sets times of access.
+    pub strict_access_times: bool,
 }
 
 /// Why a volume could not be attached.
@@ -102,6 +104,12 @@ pub fn table() -> io::Result<Vec<MountEntry>> {
 /// What is mounted at exactly this directory, the last where there are several.
 pub fn entry_at(directory: &Path) -> io::Result<Option<MountEntry>> {
     Ok(table()?.into_iter().rev().find(|entry| entry.directory == directory))
+}
+
+/// Changes what the kernel keeps of a mount: all but its source and `allow_other`. Read-only it becomes only
+/// when nobody writes.
+pub fn remount(directory: &Path, options: &MountOptions) -> io::Result<()> {
+    Ok(rustix::mount::mount_remount(directory, kernel_flags(options), c"")?)
 }
 
 /// Detaches what is mounted at `directory`: at once or, when something there is in use, not at all.
@@ -178,7 +186,8 @@ fn kernel_flags(options: &MountOptions) -> MountFlags {
         (options.no_execution, MountFlags::NOEXEC),
     ];
     let flags = chosen.into_iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| flag);
-    flags.fold(MountFlags::NOATIME, |all, flag| all | flag)
+    let access = if options.strict_access_times { MountFlags::STRICTATIME } else { MountFlags::NOATIME };
+    flags.fold(access, |all, flag| all | flag)
 }
 
 fn attach_by_helper(directory: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
@@ -218,8 +227,9 @@ fn helper_missing(error: io::Error) -> MountError {
 }
 
 fn helper_options(options: &MountOptions) -> OsString {
-    let mut line = format!("default_permissions,noatime,subtype=polder,max_read={REQUEST_BYTES_MAX}");
+    let mut line = format!("default_permissions,subtype=polder,max_read={REQUEST_BYTES_MAX}");
     let chosen = [
+        (!options.strict_access_times, ",noatime"),
         (options.read_only, ",ro"),
         (options.allow_other, ",allow_other"),
         (options.no_execution, ",noexec"),

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
 
+use crate::access::AccessTimes;
 use crate::handles::{HandleNo, Handles, Shortage};
 use crate::translate;
 
@@ -32,11 +33,12 @@ const RELIEF_BYTES: u64 = 1 << 20;
 pub(crate) struct Server {
     fs: Arc<Fs>,
     handles: Handles,
+    access_times: AccessTimes,
 }
 
 impl Server {
-    pub(crate) fn new(fs: Arc<Fs>) -> Self {
-        Server { fs, handles: Handles::new() }
+    pub(crate) fn new(fs: Arc<Fs>, access_times: AccessTimes) -> Self {
+        Server { fs, handles: Handles::new(), access_times }
     }
 
     /// The operations that mean to the file system what they mean to the kernel.
@@ -52,6 +54,19 @@ impl Server {
         }
         let attributes = self.fs.attributes(parent)?;
         if attributes.links > 0 { Ok(attributes) } else { Err(FsError::Stale) }
+    }
+
+    pub(crate) fn access_times(&self) -> &AccessTimes {
+        &self.access_times
+    }
+
+    /// Something was read. That its time cannot be noted is no reason to refuse what was read.
+    pub(crate) fn note_access(&self, inode: InodeNo) {
+        if self.access_times.are_kept()
+            && let Err(error) = self.fs.note_access(inode)
+        {
+            tracing::debug!("the time of access of inode {} stays: {error}", inode.0);
+        }
     }
 
     pub(crate) fn create(

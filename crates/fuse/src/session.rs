@@ -11,6 +11,7 @@ use std::sync::mpsc::{self, Receiver};
 use fs::Fs;
 use fuser::{Config, Session, SessionACL};
 
+use crate::access::AccessTimes;
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::server::Server;
 use crate::transport::{Errand, Transport};
@@ -37,7 +38,8 @@ impl Mounted {
         assert!(directory.is_absolute(), "the table of mounts has absolute paths");
         let device = mount::attach(directory, options)?;
         let entry = mount::entry_at(directory).ok().flatten();
-        let server = Arc::new(Server::new(fs));
+        let access_times = AccessTimes::new(options.strict_access_times);
+        let server = Arc::new(Server::new(fs, access_times));
         let (sender, errands) = mpsc::channel();
         let transport = Transport::new(Arc::clone(&server), sender);
         // Whom the kernel lets in is the kernel's decision: its own requests come as root.
@@ -54,6 +56,11 @@ impl Mounted {
     /// Its line in the table of mounts, if the table could be read.
     pub fn entry(&self) -> Option<&MountEntry> {
         self.entry.as_ref()
+    }
+
+    /// The switch for times of access.
+    pub fn access_times(&self) -> AccessTimes {
+        self.server.access_times().clone()
     }
 
     /// Answers requests until the volume is detached and nothing of it is in use.

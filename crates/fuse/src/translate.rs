@@ -37,6 +37,12 @@ pub(crate) fn is_exclusive(flags: i32) -> bool {
     bits(flags).contains(OFlags::EXCL)
 }
 
+/// Whether reading through a file with these flags is reading by a program: a file that may only be written
+/// is read by the kernel.
+pub(crate) fn sets_access_time(flags: i32) -> bool {
+    !bits(flags).intersects(OFlags::WRONLY | OFlags::NOATIME)
+}
+
 fn bits(flags: i32) -> OFlags {
     OFlags::from_bits_retain(flags.cast_unsigned())
 }

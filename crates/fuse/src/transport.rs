@@ -71,6 +71,19 @@ impl Transport {
         Transport { server, errands }
     }
 
+    /// What the kernel may keep of a file that is opened: with times of access it forgets what it has, so that
+    /// at least the first read after each opening comes here.
+    fn caching(&self) -> FopenFlags {
+        if self.server.access_times().are_kept() { FopenFlags::empty() } else { FopenFlags::FOPEN_KEEP_CACHE }
+    }
+
+    /// A directory is being read, from its beginning.
+    fn note_listing(&self, directory: INodeNo, cookie: u64) {
+        if cookie == 0 {
+            self.server.note_access(ours(directory));
+        }
+    }
+
     /// Makes the kernel ask for the attributes of a file before it takes the next write to it.
     fn forget_attributes(&self, inode: INodeNo) {
         // Nobody is there any more when the session has ended, and then nobody writes.
@@ -121,7 +134,11 @@ impl Seek {
 
 impl Filesystem for Transport {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let keeps_links = !self.server.access_times().are_kept();
         for capability in CAPABILITIES {
+            if capability == InitFlags::FUSE_CACHE_SYMLINKS && !keeps_links {
+                continue;
+            }
             if let Err(missing) = config.add_capabilities(capability) {
                 tracing::debug!("the kernel lacks {missing:?}");
             }
@@ -181,7 +198,10 @@ impl Filesystem for Transport {
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
         match self.server.fs().read_link(ours(inode)) {
-            Ok(target) => reply.data(&target),
+            Ok(target) => {
+                self.server.note_access(ours(inode));
+                reply.data(&target);
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -262,7 +282,7 @@ impl Filesystem for Transport {
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match self.server.open(&caller(request, 0), ours(inode), flags.0) {
-            Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(handle) => reply.opened(FileHandle(handle.0), self.caching()),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -293,11 +313,11 @@ impl Filesystem for Transport {
     fn read(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -307,7 +327,12 @@ impl Filesystem for Transport {
                 buffer.resize(size, 0);
             }
             match self.server.read(HandleNo(handle.0), offset, &mut buffer[..size]) {
-                Ok(count) => reply.data(&buffer[..count]),
+                Ok(count) => {
+                    if translate::sets_access_time(flags.0) {
+                        self.server.note_access(ours(inode));
+                    }
+                    reply.data(&buffer[..count]);
+                }
                 Err(error) => reply.error(errno(&error)),
             }
         });
@@ -372,7 +397,10 @@ impl Filesystem for Transport {
     }
 
     fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let cached = FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE;
+        let cached = match self.server.access_times().are_kept() {
+            true => FopenFlags::empty(),
+            false => FopenFlags::FOPEN_CACHE_DIR | FopenFlags::FOPEN_KEEP_CACHE,
+        };
         match self.server.open_directory(&caller(request, 0), ours(inode)) {
             Ok(handle) => reply.opened(FileHandle(handle.0), cached),
             Err(error) => reply.error(errno(&error)),
@@ -382,11 +410,12 @@ impl Filesystem for Transport {
     fn readdir(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         cookie: u64,
         mut reply: ReplyDirectory,
     ) {
+        self.note_listing(inode, cookie);
         let listed = self.server.read_directory(HandleNo(handle.0), cookie, &mut |entry| {
             let name = OsStr::from_bytes(&entry.name);
             !reply.add(INodeNo(entry.inode.0), entry.cookie, file_type(entry.kind), name)
@@ -400,11 +429,12 @@ impl Filesystem for Transport {
     fn readdirplus(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         cookie: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        self.note_listing(inode, cookie);
         let listed = self.server.read_directory_plus(HandleNo(handle.0), cookie, &mut |entry, attributes| {
             let name = OsStr::from_bytes(&entry.name);
             let inode = INodeNo(entry.inode.0);

@@ -1,0 +1,94 @@
+//! `fsck.polder`: verifies volumes the way `fsck` calls it.
+//!
+//! What a crash left in the log is applied in memory to look, and by a mount to keep. So the only thing that
+//! is ever put right is that a volume was not closed, and that only when it is sound.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+
+use crate::check::{self, Report};
+use crate::{complain, explain, volume};
+
+/// The bits of `fsck`'s exit status.
+const CORRECTED: u8 = 1;
+const UNCORRECTED: u8 = 4;
+const NOT_CHECKED: u8 = 8;
+const MISUSED: u8 = 16;
+
+/// Verify volumes of Polder; called by fsck(8).
+///
+/// The exit status is the sum of 1 where a volume had not been closed and now is, 4 where something is wrong,
+/// 8 where a volume could not be checked.
+#[derive(Parser)]
+#[command(name = "fsck.polder", version)]
+struct Arguments {
+    /// The volumes' files or block devices.
+    #[arg(required = true)]
+    volumes: Vec<PathBuf>,
+    /// Close what was not closed, and leave it at that.
+    #[arg(short = 'a')]
+    automatic: bool,
+    /// The same as `-a`.
+    #[arg(short = 'p')]
+    preen: bool,
+    /// Change nothing.
+    #[arg(short = 'n', conflicts_with_all = ["automatic", "preen", "yes"])]
+    dry: bool,
+    /// Agree to everything: verify, then close what was not closed.
+    #[arg(short = 'y')]
+    yes: bool,
+    /// Verify everything, with `-a` and `-p` too.
+    #[arg(short = 'f')]
+    force: bool,
+    /// Ask before changing; nothing is ever changed that has to be asked for.
+    #[arg(short = 'r')]
+    interactive: bool,
+    /// Say more; there is nothing more to say.
+    #[arg(short = 'v')]
+    verbose: bool,
+}
+
+pub(crate) fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            explain(&error);
+            return ExitCode::from(MISUSED);
+        }
+    };
+    let each = arguments.volumes.iter().map(|volume| match arguments.verify(volume) {
+        Ok(status) => status,
+        Err(error) => {
+            complain(&error);
+            NOT_CHECKED
+        }
+    });
+    ExitCode::from(each.fold(0, |all, status| all | status))
+}
+
+impl Arguments {
+    fn verify(&self, named: &Path) -> Result<u8> {
+        let path = volume::resolve(named)?;
+        let opened = volume::open_to_look(&path)?;
+        let was_closed = opened.recovery.clean;
+        if self.force || !(self.automatic || self.preen) {
+            let report = Report::of(&opened)?;
+            check::show(named, &report);
+            if !report.clean {
+                return Ok(UNCORRECTED);
+            }
+        } else if was_closed {
+            println!("{}: clean", named.display());
+        }
+        drop(opened);
+        if was_closed || self.dry {
+            return Ok(0);
+        }
+        let records = volume::close_properly(&path).with_context(|| named.display().to_string())?;
+        println!("{}: was not unmounted; closed after a replay of {records} records", named.display());
+        Ok(CORRECTED)
+    }
+}

@@ -1,0 +1,139 @@
+//! `polder install`: puts the names in place by which the system finds Polder.
+//!
+//! `mount -t polder` runs `mount.polder`, `fsck -A` runs `fsck.polder`, and so on. All of them are links to one
+//! copy of this program, which tells by the name that it is called by what it is to do. A copy, because root
+//! is going to run it: not what lies in somebody's directory of builds.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// The program, and the names that are links to it.
+const PROGRAM: &str = "polder";
+pub(crate) const NAMES: [&str; 4] = ["mkfs.polder", "fsck.polder", "mount.polder", "mount.fuse.polder"];
+
+/// Put `polder`, `mkfs.polder`, `fsck.polder`, `mount.polder` and `mount.fuse.polder` where mount, fsck and
+/// systemd look for them.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The directory for them.
+    #[arg(long, value_name = "DIR", default_value = "/sbin")]
+    prefix: PathBuf,
+    /// Take them away again.
+    #[arg(long)]
+    remove: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let directory = &arguments.prefix;
+    if !directory.is_dir() {
+        bail!("{}: no such directory; make it first (mkdir)", directory.display());
+    }
+    if arguments.remove {
+        return remove(directory);
+    }
+    // Nothing is changed before it is known that nothing of others is in the way.
+    for name in NAMES {
+        refuse_foreign(&directory.join(name))?;
+    }
+    let program = directory.join(PROGRAM);
+    copy_program(&program)?;
+    for name in NAMES {
+        link(&directory.join(name))?;
+    }
+    println!("{}, with {}", program.display(), NAMES.join(", "));
+    Ok(())
+}
+
+/// Replaces the program in one step, so that a mount at this moment finds the old one or the new one.
+fn copy_program(program: &Path) -> Result<()> {
+    let running = std::env::current_exe().context("this program cannot find itself")?;
+    if is_same(&running, program) {
+        return Ok(());
+    }
+    let fresh = program.with_file_name(format!(".{PROGRAM}.{}", std::process::id()));
+    let copied = fs::copy(&running, &fresh)
+        .and_then(|_| fs::set_permissions(&fresh, Permissions::from_mode(0o755)))
+        .and_then(|()| fs::rename(&fresh, program));
+    if copied.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    copied.with_context(|| format!("{}: cannot be put there", program.display()))
+}
+
+fn link(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => symlink(PROGRAM, path),
+    }
+    .with_context(|| format!("{}: cannot be put there", path.display()))
+}
+
+fn remove(directory: &Path) -> Result<()> {
+    for name in NAMES.iter().map(|name| directory.join(name)) {
+        if is_ours(&name) {
+            fs::remove_file(&name).with_context(|| name.display().to_string())?;
+        }
+    }
+    let program = directory.join(PROGRAM);
+    match fs::remove_file(&program) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| program.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refuse_foreign(path: &Path) -> Result<()> {
+    if fs::symlink_metadata(path).is_ok() && !is_ours(path) {
+        bail!("{}: something else is there; move it away first", path.display());
+    }
+    Ok(())
+}
+
+/// Whether it is a link that `install` makes.
+fn is_ours(path: &Path) -> bool {
+    fs::read_link(path).is_ok_and(|target| target.file_name() == Some(OsStr::new(PROGRAM)))
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_put_in_place_twice_and_taken_away() {
+        let place = tempfile::tempdir().unwrap();
+        let mut arguments = Arguments { prefix: place.path().to_owned(), remove: false };
+        for _ in 0..2 {
+            run(&arguments).unwrap();
+            for name in NAMES {
+                assert_eq!(fs::read_link(place.path().join(name)).unwrap(), Path::new(PROGRAM));
+            }
+        }
+        assert_eq!(fs::metadata(place.path().join(PROGRAM)).unwrap().mode() & 0o777, 0o755);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1 + NAMES.len());
+        arguments.remove = true;
+        run(&arguments).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_others_put_there_stays() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("fsck.polder"), "a script").unwrap();
+        let arguments = Arguments { prefix: place.path().to_owned(), remove: false };
+        assert!(run(&arguments).unwrap_err().to_string().contains("something else is there"));
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        run(&Arguments { remove: true, ..arguments }).unwrap();
+        assert_eq!(fs::read(place.path().join("fsck.polder")).unwrap(), b"a script");
+    }
+}

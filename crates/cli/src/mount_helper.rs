@@ -1,0 +1,84 @@
+//! `mount.polder` and `mount.fuse.polder`: what `mount`, `/etc/fstab` and systemd call.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+
+use crate::options::{Words, without_unknown};
+use crate::{complain, explain, mount};
+
+/// What `mount` takes as a mount that failed, and as a command line that makes no sense.
+const FAILED: u8 = 32;
+const MISUSED: u8 = 1;
+
+/// Mount a volume of Polder; called by mount(8).
+#[derive(Parser)]
+#[command(name = "mount.polder", version)]
+struct Arguments {
+    /// The volume's file or block device.
+    path: PathBuf,
+    /// The directory to mount it on.
+    directory: PathBuf,
+    /// Mount options, as for `polder mount`.
+    #[arg(short)]
+    options: Vec<String>,
+    /// Pass over options that are not known.
+    #[arg(short)]
+    sloppy: bool,
+    /// Do all but mounting.
+    #[arg(short)]
+    fake: bool,
+    /// Read-only, as `-o ro`.
+    #[arg(short)]
+    read_only: bool,
+    /// Read-write, as `-o rw`.
+    #[arg(short = 'w')]
+    writable: bool,
+    /// Say more; there is nothing more to say.
+    #[arg(short)]
+    verbose: bool,
+    /// Write nothing to /etc/mtab, as always.
+    #[arg(short)]
+    no_table: bool,
+    /// The type of file system, as mount(8) was given it.
+    #[arg(short = 't', value_name = "TYPE")]
+    kind: Option<String>,
+    /// Another mount namespace, in which nothing can be mounted from here.
+    #[arg(short = 'N', value_name = "NAMESPACE")]
+    namespace: Option<PathBuf>,
+}
+
+pub(crate) fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            explain(&error);
+            return ExitCode::from(MISUSED);
+        }
+    };
+    match arguments.mount() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+impl Arguments {
+    fn mount(self) -> Result<()> {
+        if let Some(namespace) = &self.namespace {
+            let shown = namespace.display();
+            bail!("{shown}: enter that namespace first (nsenter --mount={shown} mount …)");
+        }
+        let mut options = if self.sloppy { without_unknown(&self.options) } else { self.options };
+        options.extend(self.read_only.then(|| "ro".to_owned()));
+        options.extend(self.writable.then(|| "rw".to_owned()));
+        if self.fake {
+            return Words::parse(&options).map(drop);
+        }
+        mount::run(&mount::Arguments::plain(self.path, self.directory, options))
+    }
+}

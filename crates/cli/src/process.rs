@@ -1,0 +1,33 @@
+//! Making the daemon a process that the kernel may depend on when memory is short.
+//!
+//! The kernel frees memory by writing dirty pages, ours among them. If it then waited for us while we wait
+//! for memory, neither would go on. So we say that we are part of writing (the kernel does not write in
+//! order to give us memory), keep what we have touched in memory, have the buffers of writes before the
+//! first write, and are the last to be ended for want of memory.
+//!
+//! All of it needs root. Without, a mount works as long as memory is not short.
+
+use rustix::mm::MlockAllFlags;
+
+/// Ended for want of memory only when there is nobody else: ending us frees little, takes a volume from all who
+/// use it, and frees none of their dirty pages. One more would mean never, and a group of processes in which
+/// nobody may be ended waits for ever.
+const OUT_OF_MEMORY_SCORE: &str = "-999";
+const SCORE_FILE: &str = "/proc/self/oom_score_adj";
+
+/// To be called before the first thread is started: threads inherit it.
+pub(crate) fn stand_by_writeback() {
+    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+        tracing::debug!("the kernel does not know that it writes through this process: {error}");
+    }
+    if let Err(error) = std::fs::write(SCORE_FILE, OUT_OF_MEMORY_SCORE) {
+        tracing::debug!("this process is ended like any other when memory is short: {error}");
+    }
+    // Others have a limit on locked memory, and a process that reaches it gets no more memory at all.
+    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if rustix::process::geteuid().is_root()
+        && let Err(error) = rustix::mm::mlockall(flags)
+    {
+        tracing::debug!("memory of this process may be taken from it: {error}");
+    }
+}
