@@ -32,6 +32,9 @@ use crate::{logging, process, remount, volume};
 /// What the daemon says on its standard output when the mount can be used.
 pub(crate) const READY: &str = "ready";
 
+/// How many writes to the device need no memory that is not there yet.
+const PREPARED_WRITES: usize = 8;
+
 const MILLISECOND_NS: u64 = 1_000_000;
 
 /// What to serve, and how.
@@ -114,7 +117,11 @@ impl Daemon {
 
     fn open_device(&self) -> Result<FileDevice> {
         let mode = if self.words.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
-        Ok(volume::open_device(&self.path, mode)?)
+        let device = volume::open_device(&self.path, mode)?;
+        if mode == OpenMode::ReadWrite {
+            device.prepare_writes(PREPARED_WRITES);
+        }
+        Ok(device)
     }
 
     fn recover(&self, device: FileDevice) -> Result<Arc<Fs>> {

@@ -8,6 +8,7 @@
 //! All of it needs root. Without, a mount works as long as memory is not short.
 
 use rustix::mm::MlockAllFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Ended for want of memory only when there is nobody else: ending us frees little, takes a volume from all who
 /// use it, and frees none of their dirty pages. One more would mean never, and a group of processes in which
@@ -23,11 +24,18 @@ pub(crate) fn stand_by_writeback() {
     if let Err(error) = std::fs::write(SCORE_FILE, OUT_OF_MEMORY_SCORE) {
         tracing::debug!("this process is ended like any other when memory is short: {error}");
     }
-    // Others have a limit on locked memory, and a process that reaches it gets no more memory at all.
-    let flags = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
-    if rustix::process::geteuid().is_root()
-        && let Err(error) = rustix::mm::mlockall(flags)
-    {
+    if let Err(error) = lock_memory() {
         tracing::debug!("memory of this process may be taken from it: {error}");
     }
+}
+
+/// Keeps in memory what has been touched, if that can be done without a limit: a process that reaches its limit
+/// gets no more memory at all. So it is tried with a limit of nothing, which stops all but those who have none.
+fn lock_memory() -> rustix::io::Result<()> {
+    let before = getrlimit(Resource::Memlock);
+    setrlimit(Resource::Memlock, Rlimit { current: Some(0), ..before })?;
+    let locked =
+        rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
+    setrlimit(Resource::Memlock, before)?;
+    locked
 }

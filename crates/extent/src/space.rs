@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rt::sync::{Condvar, Mutex};
-use tree::{Step, Tx};
+use tree::{Step, StoreError, Tx};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
 use crate::map::View;
@@ -241,7 +241,9 @@ impl Extents {
             }
         }
         let largest = i64::from(self.packing.payload(self.device.geometry().zone_blocks));
-        let unusable = (free - i64::from(zones.free())).max(0);
+        // Who only reads opens no zone; what is told is what a writer would find.
+        let opens_zones = !matches!(zones.writable(), Err(StoreError::ReadOnly));
+        let unusable = if opens_zones { (free - i64::from(zones.free())).max(0) } else { 0 };
         let growth = (self.metadata_zones_at_worst(census.payload) - metadata).max(0);
         census.kept = (i64::from(zones.kept_from_data()) + 1 + unusable + growth) * largest
             + self.slack_blocks() as i64;

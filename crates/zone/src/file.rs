@@ -151,6 +151,12 @@ impl FileDevice {
         self.engine.has_rings()
     }
 
+    /// Takes the memory for so many of the largest writes at once, so that they need none when it is short.
+    pub fn prepare_writes(&self, count: usize) {
+        let geometry = &self.layout.geometry;
+        self.engine.prepare_buffers(count, geometry.max_append as usize * geometry.block_size as usize);
+    }
+
     /// How it was opened.
     pub fn mode(&self) -> OpenMode {
         self.mode

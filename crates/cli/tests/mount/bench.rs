@@ -52,13 +52,27 @@ impl Bench {
         self.place.path().join("log")
     }
 
-    fn sockets(&self) -> PathBuf {
+    pub(crate) fn sockets(&self) -> PathBuf {
         self.place.path().join("run")
     }
 
     pub(crate) fn polder(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
         command.args(arguments).env("POLDER_RUN_DIR", self.sockets()).output().unwrap()
+    }
+
+    /// The program itself.
+    pub(crate) fn program(&self) -> &Path {
+        Path::new(env!("CARGO_BIN_EXE_polder"))
+    }
+
+    /// Runs the program by another of its names.
+    pub(crate) fn run_as(&self, name: &str, arguments: &[&str]) -> Output {
+        let link = self.place.path().join(name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(self.program(), &link).unwrap();
+        }
+        Command::new(link).args(arguments).env("POLDER_RUN_DIR", self.sockets()).output().unwrap()
     }
 
     /// The standard output of a command that must not fail.
@@ -164,6 +178,10 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
+    pub(crate) fn number(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         rustix::process::kill_process(self.pid, signal).unwrap();
     }

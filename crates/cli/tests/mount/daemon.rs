@@ -133,6 +133,27 @@ fn a_signal_to_a_busy_mount_detaches_it_and_saves_what_was_written() {
 }
 
 #[test]
+fn a_second_signal_does_not_wait_for_who_uses_the_mount() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let daemon = mounted.daemon();
+    let mut file = File::create(mounted.path("open")).unwrap();
+    file.write_all(b"written before").unwrap();
+    daemon.signal(Signal::TERM);
+    let gone = rt::thread::Stop::default();
+    while bench.is_mounted() {
+        gone.wait(Duration::from_millis(5));
+    }
+    daemon.signal(Signal::TERM);
+    daemon.wait();
+    assert!(file.metadata().is_err(), "nobody answers any more");
+    bench.check();
+    let again = bench.mount(&[]);
+    assert_eq!(fs::read(again.path("open")).unwrap(), b"written before");
+    again.umount();
+}
+
+#[test]
 fn a_dead_mount_is_replaced_or_taken_away() {
     let bench = bench_or_skip!();
     let directory = bench.directory();

@@ -5,9 +5,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod bench;
+mod block_device;
 mod daemon;
+mod memory;
+mod names;
 mod operations;
+mod options;
 mod survival;
+mod user;
 
 pub(crate) use bench::{Bench, Mounted};
 

@@ -81,6 +81,17 @@ impl Buffers {
         kept.buffers.swap_remove(index)
     }
 
+    /// Makes and touches buffers of so many bytes, so that as many can be taken at once without asking the
+    /// system for memory.
+    pub(super) fn prepare(&self, count: usize, bytes: usize) {
+        let mut taken: Vec<Buffer> = (0..count).map(|_| self.take(bytes)).collect();
+        for buffer in &mut taken {
+            // Memory that was only promised is given page by page, when it is written to.
+            buffer.bytes_mut().fill(1);
+        }
+        taken.into_iter().for_each(|buffer| self.give(buffer));
+    }
+
     /// Takes a buffer back.
     pub(super) fn give(&self, buffer: Buffer) {
         let mut kept = self.kept.lock();

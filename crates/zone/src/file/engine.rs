@@ -106,6 +106,11 @@ impl Prepared<'_, '_> {
 }
 
 impl Engine {
+    /// Makes and touches buffers for so many transfers of so many bytes.
+    pub(super) fn prepare_buffers(&self, count: usize, bytes: usize) {
+        self.buffers.prepare(count, bytes);
+    }
+
     /// Reaches the file directly if a read of `unit` aligned bytes at `unit` can be had so.
     pub(super) fn new(file: File, unit: usize) -> std::io::Result<Self> {
         let mut engine = Engine {

@@ -1,0 +1,68 @@
+//! A volume on a block device: a loop device, which root can make.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::bench_or_skip;
+
+/// A loop device over a file; detached when dropped.
+struct Loop {
+    device: PathBuf,
+}
+
+impl Loop {
+    fn new(file: &std::path::Path) -> Result<Loop, String> {
+        let run = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+        let output = run.map_err(|error| format!("losetup: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("losetup: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        Ok(Loop { device: String::from_utf8(output.stdout).unwrap().trim().into() })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.device).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_a_volume_like_any_other() {
+    let bench = bench_or_skip!();
+    let backing = bench.volume().with_file_name("disk");
+    File::create(&backing).unwrap().set_len(128 << 20).unwrap();
+    let disk = match Loop::new(&backing) {
+        Ok(disk) => disk,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let device = disk.device.to_str().unwrap();
+    let directory = bench.directory();
+    let directory = directory.to_str().unwrap();
+    bench.succeed(&["mkfs", device, "--label", "disk"]);
+    assert!(bench.fail(1, &["mkfs", device]).contains("--force"));
+    bench.succeed(&["mount", device, directory]);
+    let mounted = crate::Mounted { bench: &bench };
+    let contents: Vec<u8> = (0..30_u32 << 20).map(|at| (at / 1013) as u8).collect();
+    fs::write(mounted.path("file"), &contents).unwrap();
+    assert_eq!(mounted.told("info")["label"], "disk");
+    let other = Command::new("mount").arg(device).arg(directory).output().unwrap();
+    assert!(!other.status.success(), "the device is taken");
+    assert!(bench.fail(8, &["check", device]).contains("in use"));
+    bench.succeed(&["sync", directory]);
+    mounted.daemon().kill();
+
+    let before = fs::read(&disk.device).unwrap();
+    bench.succeed(&["mount", device, directory, "-o", "ro"]);
+    assert!(fs::read(mounted.path("file")).unwrap() == contents);
+    mounted.umount();
+    assert!(fs::read(&disk.device).unwrap() == before, "a reader has written");
+    assert!(bench.succeed(&["check", device]).ends_with(": clean\n"));
+    bench.succeed(&["mount", device, directory]);
+    let mounted = crate::Mounted { bench: &bench };
+    assert!(fs::read(mounted.path("file")).unwrap() == contents);
+    fs::remove_file(mounted.path("file")).unwrap();
+    mounted.umount();
+    assert!(bench.succeed(&["check", device]).ends_with(": clean\n"));
+}

@@ -1,0 +1,62 @@
+//! The program by its other names, as `mkfs`, `fsck` and `mount` call it.
+
+use std::fs;
+
+use crate::bench_or_skip;
+
+#[test]
+fn mount_calls_its_helper() {
+    let bench = bench_or_skip!();
+    let (volume, directory) = (bench.volume(), bench.directory());
+    let (volume, directory) = (volume.to_str().unwrap(), directory.to_str().unwrap());
+    for name in ["mount.polder", "mount.fuse.polder"] {
+        let done = bench.run_as(name, &[volume, directory, "-n", "-o", "rw,nofail,x-systemd.requires=/x"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let mounted = crate::Mounted { bench: &bench };
+        fs::write(mounted.path("file"), name).unwrap();
+        mounted.umount();
+    }
+    for (arguments, status, complaint) in [
+        (vec!["-o", "data=journal"], 32, "unknown mount option 'data=journal'"),
+        (vec!["-o", "remount,ro"], 32, "nothing to remount"),
+        (vec!["-q"], 1, "'-q'"),
+    ] {
+        let done = bench.run_as("mount.polder", &[&[volume, directory], arguments.as_slice()].concat());
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(status), "{said}");
+        assert!(said.contains(complaint) && said.lines().count() == 1, "{said}");
+    }
+    let fake = bench.run_as("mount.polder", &["-f", "-s", volume, directory, "-o", "ro,data=journal"]);
+    assert!(fake.status.success() && fake.stderr.is_empty() && !bench.is_mounted());
+}
+
+#[test]
+fn fsck_says_by_its_status_what_it_found() {
+    let bench = bench_or_skip!();
+    let volume = bench.volume();
+    let volume = volume.to_str().unwrap();
+    let status = |arguments: &[&str]| bench.run_as("fsck.polder", arguments).status.code().unwrap();
+    assert_eq!(status(&["-a", volume]), 0);
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), "kept").unwrap();
+    bench.succeed(&["sync", mounted.root().to_str().unwrap()]);
+    assert_eq!(status(&["-f", "-y", volume]), 8, "in use");
+    mounted.daemon().kill();
+    drop(mounted);
+
+    let before = fs::read(volume).unwrap();
+    assert_eq!(status(&["-n", volume]), 0);
+    assert!(fs::read(volume).unwrap() == before, "-n changes nothing");
+    let copy = bench.volume().with_file_name("copy");
+    let copy = copy.to_str().unwrap();
+    fs::copy(volume, copy).unwrap();
+    assert_eq!(status(&["-p", volume]), 1, "it was not closed");
+    assert_eq!(status(&["-p", volume]), 0, "now it is");
+    assert_eq!(status(&["-y", "-f", copy]), 1);
+    assert_eq!(status(&[volume, copy]), 0);
+
+    let nothing = bench.volume().with_file_name("nothing");
+    assert_eq!(status(&["-a", nothing.to_str().unwrap()]), 8);
+    assert_eq!(status(&["-a", volume, nothing.to_str().unwrap()]), 8);
+    assert_eq!(status(&["-n", "-y", volume]), 16);
+}

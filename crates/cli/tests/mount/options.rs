@@ -1,0 +1,159 @@
+//! What `-o` says holds, at the mount and when it is changed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+use crate::bench::Bench;
+use crate::{Mounted, bench_or_skip};
+
+/// The options in the table of mounts.
+fn shown(bench: &Bench) -> String {
+    let directory = bench.directory();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|line| line.split(' ').nth(4) == directory.to_str()).unwrap();
+    line.split(' ').nth(5).unwrap().to_owned()
+}
+
+fn remount(mounted: &Mounted<'_>, options: &str) {
+    let directory = mounted.root();
+    let said =
+        mounted.bench.succeed(&["mount", "-o", &format!("remount,{options}"), directory.to_str().unwrap()]);
+    assert_eq!(said, "");
+}
+
+#[test]
+fn options_reach_the_kernel() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&["-o", "nosuid,nodev,noexec,nofail,x-systemd.automount,commit=7"]);
+    let options = shown(&bench);
+    for option in ["rw", "nosuid", "nodev", "noexec", "noatime"] {
+        assert!(options.split(',').any(|word| word == option), "{option}: {options}");
+    }
+    mounted.umount();
+    let mounted = bench.mount(&["-o", "strictatime"]);
+    assert!(!shown(&bench).contains("noatime"));
+    mounted.umount();
+}
+
+/// A machine that loses power with the volume mounted, and somebody who wants to look without touching: the
+/// log is replayed in memory, and not one byte of the file changes.
+#[test]
+fn a_reader_writes_nothing_not_even_after_a_crash() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&["-o", "commit=3600"]);
+    for number in 0..200 {
+        let mut file = File::create_new(mounted.path(&format!("file-{number}"))).unwrap();
+        file.write_all(&vec![number as u8; number * 100]).unwrap();
+        file.sync_all().unwrap();
+    }
+    fs::remove_file(mounted.path("file-7")).unwrap();
+    mounted.daemon().kill();
+    let before = fs::read(bench.volume()).unwrap();
+
+    let mounted = bench.mount(&["-o", "ro"]);
+    assert!(bench.logged().lines().last().unwrap().contains("mounted"));
+    assert!(bench.logged().lines().any(|line| line.contains("recovered") && line.contains("clean=false")));
+    for number in 8..200 {
+        assert_eq!(
+            fs::read(mounted.path(&format!("file-{number}"))).unwrap(),
+            vec![number as u8; number * 100]
+        );
+    }
+    assert_eq!(File::create(mounted.path("new")).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    let free = rustix::fs::statvfs(mounted.root()).unwrap();
+    assert!(free.f_bavail > 0 && free.f_bavail <= free.f_bfree, "`df` shows what a writer would have");
+    let volume = bench.volume();
+    let volume = volume.to_str().unwrap();
+    bench.succeed(&["sync", mounted.root().to_str().unwrap()]);
+    bench.succeed(&["stats", volume]);
+    mounted.umount();
+    bench.check();
+    bench.succeed(&["info", volume]);
+    assert!(fs::read(bench.volume()).unwrap() == before, "the volume has changed");
+    bench.mount(&[]).umount();
+    assert!(fs::read(bench.volume()).unwrap() != before, "a writer closes the volume");
+}
+
+#[test]
+fn two_readers_share_a_volume() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), "shared").unwrap();
+    mounted.umount();
+    let first = bench.mount(&["-o", "ro"]);
+    let second = bench.directory().with_file_name("second");
+    fs::create_dir(&second).unwrap();
+    let (volume, directory) = (bench.volume(), second.to_str().unwrap());
+    bench.succeed(&["mount", "-o", "ro", volume.to_str().unwrap(), directory]);
+    assert_eq!(fs::read(second.join("file")).unwrap(), b"shared");
+    let said = bench.fail(1, &["mount", "-o", "remount,nosuid", directory]);
+    assert!(said.contains("no control socket of its own"), "{said}");
+    bench.succeed(&["umount", directory]);
+    first.umount();
+}
+
+#[test]
+fn a_remount_closes_the_volume_and_opens_it_again() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&["-o", "nosuid,commit=3600"]);
+    let mut open = File::create(mounted.path("file")).unwrap();
+    open.write_all(b"first").unwrap();
+    let directory = mounted.root();
+    let said = bench.fail(1, &["mount", "-o", "remount,ro", directory.to_str().unwrap()]);
+    assert!(said.contains("in use for writing"), "{said}");
+    open.write_all(b", second").unwrap();
+    drop(open);
+
+    remount(&mounted, "ro,commit=1");
+    assert!(shown(&bench).starts_with("ro,nosuid"), "what is not named stays: {}", shown(&bench));
+    let before = fs::read(bench.volume()).unwrap();
+    assert_eq!(fs::write(mounted.path("no"), "").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(mounted.told("info")["read_only"], true);
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"first, second");
+    // Closed: what is killed now leaves nothing to replay.
+    let copy = bench.volume().with_file_name("copy");
+    fs::copy(bench.volume(), &copy).unwrap();
+    assert_eq!(bench.run_as("fsck.polder", &["-n", copy.to_str().unwrap()]).status.code(), Some(0));
+    assert_eq!(bench.run_as("fsck.polder", &["-p", copy.to_str().unwrap()]).status.code(), Some(0));
+    assert!(fs::read(bench.volume()).unwrap() == before);
+
+    remount(&mounted, "rw");
+    fs::write(mounted.path("again"), "written").unwrap();
+    bench.succeed(&["sync", directory.to_str().unwrap()]);
+    mounted.daemon().kill();
+    let mounted = bench.mount(&["-o", "ro"]);
+    assert_eq!(fs::read(mounted.path("again")).unwrap(), b"written");
+    let said = bench.fail(1, &["mount", "-o", "remount,rw", directory.to_str().unwrap()]);
+    assert!(said.contains("it was mounted read-only; unmount it"), "{said}");
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn times_of_access_are_kept_when_asked_for() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let path = mounted.path("file");
+    fs::write(&path, "read me").unwrap();
+    let accessed = || {
+        let found = fs::metadata(&path).unwrap();
+        (found.atime(), found.atime_nsec())
+    };
+    let made = accessed();
+    fs::read(&path).unwrap();
+    assert_eq!(accessed(), made);
+    let changed = fs::metadata(&path).unwrap().ctime_nsec();
+    remount(&mounted, "strictatime");
+    fs::read(&path).unwrap();
+    let read = accessed();
+    assert!(read > made);
+    let mut file = OpenOptions::new().read(true).custom_flags(0o1000000).open(&path).unwrap();
+    file.read_to_end(&mut Vec::new()).unwrap();
+    drop(file);
+    assert_eq!(accessed(), read, "O_NOATIME");
+    fs::read_dir(mounted.root()).unwrap().count();
+    assert_eq!(fs::metadata(&path).unwrap().ctime_nsec(), changed, "reading is no change");
+    mounted.umount();
+    bench.check();
+}
