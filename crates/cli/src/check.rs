@@ -1,4 +1,7 @@
-//! `polder check`: verifies a volume that is not mounted.
+//! `polder check`: verifies a volume.
+//!
+//! One that is mounted for writing changes while it is looked at, so what depends on several rows at once cannot
+//! be verified; the report says so.
 //!
 //! The exit status is that of `fsck`: 0 clean, 4 something is wrong, 8 could not be checked.
 
@@ -6,37 +9,53 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use fs::Finding;
-use serde::Serialize;
+use fs::{Finding, Fs};
+use serde::{Deserialize, Serialize};
 
-use crate::volume::Opened;
-use crate::{complain, volume};
+use crate::control::Request;
+use crate::volume::Volume;
+use crate::{complain, progress};
 
 const FOUND: u8 = 4;
 const NOT_CHECKED: u8 = 8;
 
-/// Verify a volume that is not mounted; changes nothing.
+/// What nobody can tell of a volume that changes meanwhile.
+const NOT_WHILE_WRITTEN: [&str; 3] = [
+    "counts of live blocks, and whether blocks are used twice",
+    "names against inodes: links, kinds, orphans, sizes against data",
+    "nodes and addresses that nothing leads to",
+];
+/// What takes long and was not asked for.
+const NOT_WITHOUT_DATA: &str = "the contents of files (--data)";
+
+/// Verify a volume; changes nothing.
 ///
 /// The exit status is 0 when it is clean, 4 when something is wrong, 8 when it could not be checked.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The volume's file or block device.
+    /// The volume's file or block device, or the directory that it is mounted on.
     path: PathBuf,
+    /// Reads and verifies the contents of all files too.
+    #[arg(long)]
+    data: bool,
     /// Write what was found as JSON.
     #[arg(long)]
     json: bool,
 }
 
-#[derive(Serialize)]
+/// What was found; also the answer to the control request `check`.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) clean: bool,
-    findings: Vec<ReportedFinding>,
+    pub(crate) findings: Vec<ReportedFinding>,
+    /// What was not verified.
+    pub(crate) not_checked: Vec<String>,
 }
 
-#[derive(Serialize)]
-struct ReportedFinding {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ReportedFinding {
     /// Where: `store`, `extents` or `names`.
-    part: &'static str,
+    part: String,
     what: String,
 }
 
@@ -53,34 +72,59 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 /// True when the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
-    let opened = volume::open_to_look(&volume::resolve(&arguments.path)?)?;
-    let report = Report::of(&opened)?;
+    let waiting = progress::waiting("checking");
+    let report: Report = match Volume::find(&arguments.path)? {
+        Volume::Served(mut client) => client.ask(&Request::Check { data: arguments.data })?,
+        Volume::Opened(opened) => {
+            Report::of(&opened.fs, arguments.data).with_context(|| opened.path.display().to_string())?
+        }
+    };
+    waiting.finish_and_clear();
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        show(&arguments.path, &report);
+        report.show(&arguments.path);
     }
     Ok(report.clean)
 }
 
 impl Report {
-    /// Of everything there is on a volume that nobody has mounted.
-    pub(crate) fn of(opened: &Opened) -> Result<Report> {
-        let found = opened.fs.check().with_context(|| opened.path.display().to_string())?;
-        let findings: Vec<_> = found.into_iter().map(reported).collect();
-        Ok(Report { clean: findings.is_empty(), findings })
+    /// Of everything there is; nobody may change the volume meanwhile.
+    pub(crate) fn of(fs: &Fs, data: bool) -> Result<Report> {
+        let mut findings: Vec<_> = fs.check()?.into_iter().map(reported).collect();
+        if data {
+            let found = fs.check_readable(true)?.findings;
+            findings
+                .extend(found.into_iter().map(|what| ReportedFinding { part: "extents".to_owned(), what }));
+        }
+        Ok(Report::new(findings, Vec::new()))
     }
-}
 
-pub(crate) fn show(path: &Path, report: &Report) {
-    let path = path.display();
-    for finding in &report.findings {
-        println!("{path}: {}: {}", finding.part, finding.what);
+    /// Of what can be told while others change it.
+    pub(crate) fn of_used(fs: &Fs, data: bool) -> Result<Report> {
+        let found = fs.check_readable(data)?.findings;
+        let finding = |what| ReportedFinding { part: "store".to_owned(), what };
+        let not_checked = NOT_WHILE_WRITTEN.iter().copied().chain((!data).then_some(NOT_WITHOUT_DATA));
+        Ok(Report::new(found.into_iter().map(finding).collect(), not_checked.map(str::to_owned).collect()))
     }
-    match report.findings.len() {
-        0 => println!("{path}: clean"),
-        1 => println!("{path}: 1 finding"),
-        count => println!("{path}: {count} findings"),
+
+    fn new(findings: Vec<ReportedFinding>, not_checked: Vec<String>) -> Report {
+        Report { clean: findings.is_empty(), findings, not_checked }
+    }
+
+    pub(crate) fn show(&self, path: &Path) {
+        let path = path.display();
+        for finding in &self.findings {
+            println!("{path}: {}: {}", finding.part, finding.what);
+        }
+        for what in &self.not_checked {
+            println!("{path}: not checked: {what}");
+        }
+        match self.findings.len() {
+            0 => println!("{path}: clean"),
+            1 => println!("{path}: 1 finding"),
+            count => println!("{path}: {count} findings"),
+        }
     }
 }
 
@@ -90,5 +134,5 @@ fn reported(finding: Finding) -> ReportedFinding {
         Finding::Extents(what) => ("extents", what),
         Finding::Names(what) => ("names", what.to_string()),
     };
-    ReportedFinding { part, what }
+    ReportedFinding { part: part.to_owned(), what }
 }

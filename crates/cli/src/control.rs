@@ -31,6 +31,13 @@ pub(crate) enum Request {
     Info,
     /// What was written and what is stored.
     Stats,
+    /// What each zone is.
+    Zones,
+    /// Verify what can be verified while the volume is in use.
+    Check {
+        /// The contents of files too.
+        data: bool,
+    },
     /// Make everything durable that programs have written, in the kernel's cache too.
     Sync,
     /// End the mount, as a signal would.
@@ -128,6 +135,14 @@ impl Client {
     /// `None` when no daemon of a user whose socket we may open has the volume.
     pub(crate) fn connect(fs_id: FsId) -> Option<Client> {
         UnixStream::connect(socket_path(fs_id)).ok().map(|stream| Client { stream: BufReader::new(stream) })
+    }
+
+    /// Whether somebody answers: a daemon that was just killed may still have taken the connection.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        let mut line = String::new();
+        send(self.stream.get_ref(), &Request::Info).is_ok()
+            && self.stream.read_line(&mut line).is_ok()
+            && !line.is_empty()
     }
 
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T> {

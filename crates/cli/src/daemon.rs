@@ -22,12 +22,13 @@ use rt::sync::Mutex;
 use serde_json::Value;
 use zone::file::{FileDevice, OpenMode};
 
+use crate::check::Report;
 use crate::control::{Request, Service, Socket};
 use crate::info::{Info, Place};
 use crate::options::Words;
 use crate::remount::Mount;
 use crate::stats::Stats;
-use crate::{logging, process, remount, volume};
+use crate::{logging, process, remount, volume, zones};
 
 /// What the daemon says on its standard output when the mount can be used.
 pub(crate) const READY: &str = "ready";
@@ -155,6 +156,8 @@ impl Service for Served {
         match request {
             Request::Info => Ok(serde_json::to_value(Info::of(&self.fs, &self.place())?)?),
             Request::Stats => Ok(serde_json::to_value(Stats::of(&self.fs, self.place().read_only))?),
+            Request::Zones => Ok(serde_json::to_value(zones::all(&self.fs)?)?),
+            Request::Check { data } => Ok(serde_json::to_value(self.check(data)?)?),
             Request::Sync => self.sync().map(|()| Value::Null),
             Request::Unmount => self.detach().map(|()| Value::Null),
             Request::Remount { directory, options } => {
@@ -170,6 +173,16 @@ impl Served {
         let root = File::open(&self.directory).context("the mount is gone")?;
         rustix::fs::syncfs(&root).context("the kernel's cache cannot be written back")?;
         Ok(self.fs.sync()?)
+    }
+
+    /// Nobody changes a volume that is mounted read-only, so all of it can be verified.
+    fn check(&self, data: bool) -> Result<Report> {
+        let words = self.words.lock();
+        if words.read_only {
+            return Report::of(&self.fs, data);
+        }
+        drop(words);
+        Report::of_used(&self.fs, data)
     }
 
     fn place(&self) -> Place {

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use crate::check::{self, Report};
-use crate::{complain, explain, volume};
+use crate::check::Report;
+use crate::{complain, explain, progress, volume};
 
 /// The bits of `fsck`'s exit status.
 const CORRECTED: u8 = 1;
@@ -75,8 +75,10 @@ impl Arguments {
         let opened = volume::open_to_look(&path)?;
         let was_closed = opened.recovery.clean;
         if self.force || !(self.automatic || self.preen) {
-            let report = Report::of(&opened)?;
-            check::show(named, &report);
+            let waiting = progress::waiting("checking");
+            let report = Report::of(&opened.fs, false).with_context(|| named.display().to_string())?;
+            waiting.finish_and_clear();
+            report.show(named);
             if !report.clean {
                 return Ok(UNCORRECTED);
             }

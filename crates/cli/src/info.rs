@@ -35,6 +35,7 @@ pub(crate) struct Info {
     pub(crate) latched: Option<String>,
     /// Nanoseconds since 1970.
     pub(crate) created_ns: i64,
+    pub(crate) format_version: u32,
     pub(crate) block_size: u32,
     /// The capacity of the largest zone.
     pub(crate) zone_bytes: u64,
@@ -88,6 +89,7 @@ impl Info {
             read_only: place.read_only,
             latched: fs.store().latched().map(|why| why.to_string()),
             created_ns: volume.created_ns,
+            format_version: fs.volume_info().format_version,
             block_size: geometry.block_size,
             zone_bytes: u64::from(geometry.zone_blocks) * u64::from(geometry.block_size),
             zones: geometry.zones,
@@ -110,6 +112,7 @@ impl Info {
         if let Some(why) = &self.latched {
             line("latched", format_args!("read-only since an error: {why}"));
         }
+        line("format", format_args!("version {}", self.format_version));
         line("zones", format_args!("{} of {}", self.zones, bytes::show(self.zone_bytes)));
         line("open, active", format_args!("at most {}, {}", self.open_zones_max, self.active_zones_max));
         line("block, page", format_args!("{}, {}", self.block_size, self.page_size));

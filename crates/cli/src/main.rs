@@ -5,23 +5,31 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod cat;
 mod check;
 mod control;
+mod cp;
 mod daemon;
+mod dump;
 mod fsck;
 mod info;
+mod inside;
 mod install;
 mod logging;
+mod ls;
 mod mkfs;
 mod mount;
 mod mount_helper;
 mod options;
+mod output;
 mod process;
+mod progress;
 mod remount;
 mod stats;
 mod sync;
 mod umount;
 mod volume;
+mod zones;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,7 +53,12 @@ enum Command {
     Sync(sync::Arguments),
     Info(info::Arguments),
     Stats(stats::Arguments),
+    Zones(zones::Arguments),
     Check(check::Arguments),
+    Dump(dump::Arguments),
+    Ls(ls::Arguments),
+    Cat(cat::Arguments),
+    Cp(cp::Arguments),
     Install(install::Arguments),
 }
 
@@ -82,6 +95,11 @@ fn run(command: Command) -> ExitCode {
         Command::Sync(arguments) => sync::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
+        Command::Zones(arguments) => zones::run(&arguments),
+        Command::Dump(arguments) => dump::run(&arguments),
+        Command::Ls(arguments) => ls::run(&arguments),
+        Command::Cat(arguments) => cat::run(&arguments),
+        Command::Cp(arguments) => cp::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Check(arguments) => return check::run(&arguments),
     })

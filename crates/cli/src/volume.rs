@@ -51,7 +51,9 @@ impl Volume {
     /// Finds the volume by its own path or by the directory that it is mounted on.
     pub(crate) fn find(named: &Path) -> Result<Volume> {
         let found = locate(named)?;
-        if let Some(client) = id_of(&found.path)?.and_then(Client::connect) {
+        if let Some(mut client) = id_of(&found.path)?.and_then(Client::connect)
+            && client.is_alive()
+        {
             return Ok(Volume::Served(client));
         }
         if let Some(directory) = found.directory.filter(|directory| !is_dead(directory)) {

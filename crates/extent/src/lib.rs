@@ -34,6 +34,7 @@
 mod check;
 pub mod format;
 mod gc;
+mod inspect;
 mod map;
 mod place;
 mod read;
@@ -60,6 +61,7 @@ use crate::submit::Deferred;
 
 pub use check::{Finding, FindingKind};
 pub use gc::GcStats;
+pub use inspect::Piece;
 pub use recover::Recovering;
 pub use space::Space;
 pub use write::{MapLock, Written};

@@ -20,6 +20,7 @@ mod file_io;
 pub mod format;
 mod handle;
 mod inodes;
+mod inspect;
 mod names;
 mod numbers;
 mod orphan;
@@ -38,6 +39,7 @@ mod xattr;
 pub use check::{Finding, NameFinding};
 pub use errno::{FsError, Result};
 pub use handle::Handle;
+pub use inspect::Readable;
 pub use types::{
     Attributes, Caller, Changes, DirEntry, FallocateMode, FormatOptions, InodeNo, Kind, MountOptions,
     OpenFlags, RenameFlags, SetTime, StatFs, VolumeInfo,

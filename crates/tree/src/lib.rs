@@ -17,7 +17,7 @@
 //! It owns no threads: [`Store::step`] does one piece of background work and says whether there is
 //! more. It knows nothing of inodes or data. How the pieces fit is in `docs/design.md`; from the bottom:
 //! `format` and `record` (bytes), `page` (a node's inside), `zones` (the ZIT), `mat`, `cache`, `log`
-//! and `scan` (the journal's two sides), `lookup`, `commit`, `checkpoint`, `reclaim`, `recover`, `check`.
+//! and `scan` (the journal's two sides), `lookup`, `commit`, `checkpoint`, `reclaim`, `recover`, `check`, `inspect`.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -26,6 +26,7 @@ mod checkpoint;
 mod commit;
 mod core;
 mod format;
+mod inspect;
 mod log;
 mod lookup;
 mod mat;
@@ -42,6 +43,7 @@ mod zones;
 pub use check::{Finding, FindingKind, Visit};
 pub use core::{Client, VolumeInfo};
 pub use format::KEY_MAX;
+pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneUse};
 pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
 pub use recover::{Config, Recovery, Replay};

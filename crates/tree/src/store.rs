@@ -15,7 +15,7 @@ use crate::zones::Use;
 
 /// Transactional ordered tables on a zoned device.
 pub struct Store {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     zones: Zones,
     /// The last LSN when [`Store::step`] last found nothing to do.
     idle_at: AtomicU64,
@@ -256,7 +256,7 @@ impl Core {
 
 /// Zones, as the store's user sees them.
 pub struct Zones {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl Zones {

@@ -1,0 +1,259 @@
+//! `polder dump`: the insides of a volume that nobody has mounted, as they are stored.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
+use extent::{Object, Piece};
+use fs::{Fs, InodeNo};
+use serde_json::{Map, Value, json};
+use tree::{BatchContents, BatchView, NodeEntry, Op};
+use zone::{Role, ZoneId};
+
+use crate::inside::Inside;
+use crate::output;
+use crate::zones::{role_name, state_name};
+
+/// Bytes of a key or value that are shown.
+const SHOWN_BYTES: usize = 48;
+
+/// Show the insides of a volume that is not mounted.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The volume's file or block device.
+    volume: PathBuf,
+    /// What to show.
+    #[arg(value_enum)]
+    what: What,
+    /// Which one: the number of a zone, node, inode, or inode whose extents are to be shown. None for the
+    /// journal.
+    number: Option<u64>,
+    /// Write it as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// A zone: its entry in the zone table, and what lies in it.
+    Zone,
+    /// A node of a metadata tree.
+    Node,
+    /// Everything in the log, in the order in which it was written.
+    Journal,
+    /// An inode's record.
+    Inode,
+    /// Where an inode's data lies.
+    Extent,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let inside = Inside::open(&arguments.volume)?;
+    let fs = inside.fs();
+    let value = match (arguments.what, arguments.number) {
+        (What::Journal, None) => journal(fs)?,
+        (What::Journal, Some(_)) => bail!("the journal has no number; leave it out"),
+        (what, None) => bail!("which {what:?}? add its number"),
+        (What::Zone, Some(number)) => zone(fs, number)?,
+        (What::Node, Some(number)) => node(fs, number)?,
+        (What::Inode, Some(number)) => inode(fs, number)?,
+        (What::Extent, Some(number)) => extents(fs, number)?,
+    };
+    output::say(match arguments.json {
+        true => serde_json::to_string_pretty(&value)? + "\n",
+        false => text(&value),
+    })
+}
+
+fn zone(fs: &Fs, number: u64) -> Result<Value> {
+    let (store, zones) = (fs.store(), fs.store().zones());
+    let found = u32::try_from(number).ok().filter(|&number| number < zones.count());
+    let zone =
+        ZoneId(found.ok_or_else(|| anyhow!("zone {number}: there are {} zones, from 0 on", zones.count()))?);
+    let (entry, info) = (zones.entry(zone), store.device().report_zone(zone)?);
+    let holds = match entry.role {
+        Role::Free => Value::Null,
+        Role::Log => store.view_log_zone(zone)?.iter().map(batch).collect(),
+        Role::Metadata => store.view_pages(zone)?.iter().map(page).collect(),
+        Role::Data | Role::Gc => match fs.extents().view_zone(zone) {
+            Some(entries) => entries.iter().map(reverse_entry).collect(),
+            None => json!("no reverse map that is whole"),
+        },
+    };
+    Ok(json!({
+        "zone": zone.0, "role": role_name(entry.role), "life": entry.life.0, "live_blocks": entry.live,
+        "state": state_name(info.state), "written_blocks": info.pointer, "capacity_blocks": info.capacity,
+        "user": bytes(&entry.user), "holds": holds,
+    }))
+}
+
+fn page(page: &tree::PageView) -> Value {
+    let mut shown = json!({"block": page.block, "kind": page.kind, "id": page.id, "lsn": page.lsn.0, "epoch": page.epoch});
+    if let Some((group, level)) = page.place {
+        shown["group"] = json!(group.0);
+        shown["level"] = json!(level);
+    }
+    if let Some(is_current) = page.is_current {
+        shown["current"] = json!(is_current);
+    }
+    shown
+}
+
+fn reverse_entry(entry: &extent::format::Entry) -> Value {
+    json!({
+        "block": entry.block, "blocks": entry.blocks(), "inode": entry.object.0, "file_block": entry.offset,
+        "sequence": entry.sequence,
+    })
+}
+
+fn node(fs: &Fs, number: u64) -> Result<Value> {
+    let view = fs.store().view_node(number)?;
+    let view = view.with_context(|| {
+        format!("node {number}: there is none; the roots are 1 to {}", fs.store().info().groups)
+    })?;
+    let entries: Vec<Value> = view.entries.iter().map(node_entry).collect();
+    Ok(json!({
+        "node": view.id, "group": view.group.0, "level": view.level, "lsn": view.lsn.0,
+        "address": place(view.address), "used_bytes": view.used.0, "capacity_bytes": view.used.1,
+        "entries": entries,
+    }))
+}
+
+fn node_entry(entry: &NodeEntry) -> Value {
+    match entry {
+        NodeEntry::Child(key, node) => json!({"from_key": bytes(key), "node": node}),
+        NodeEntry::Row(table, key, value) => {
+            json!({"table": table.0, "key": bytes(key), "value": bytes(value), "value_bytes": value.len()})
+        }
+    }
+}
+
+fn journal(fs: &Fs) -> Result<Value> {
+    Ok(json!({"batches": fs.store().view_log()?.iter().map(batch).collect::<Vec<_>>()}))
+}
+
+fn batch(batch: &BatchView) -> Value {
+    let mut shown = json!({
+        "at": place(batch.at), "epoch": batch.epoch, "sequence": batch.sequence, "first_lsn": batch.lsns.0,
+        "last_lsn": batch.lsns.1, "known_durable": batch.known_durable, "checkpoint": place(batch.checkpoint),
+    });
+    match &batch.kind {
+        BatchContents::Journal(Some(records)) => {
+            shown["kind"] = json!(if records.is_empty() { "mark" } else { "journal" });
+            let writes = records.iter().flat_map(|(lsn, ops)| ops.iter().map(|op| write(lsn.0, op)));
+            shown["writes"] = writes.collect();
+        }
+        BatchContents::Journal(None) | BatchContents::Damaged => shown["kind"] = json!("damaged"),
+        BatchContents::Seal => shown["kind"] = json!("seal"),
+        BatchContents::Checkpoint { number, cut, replay_from, next_node } => {
+            shown["kind"] = json!("checkpoint");
+            shown["number"] = json!(number);
+            shown["cut"] = json!(cut);
+            shown["replay_from"] = place(*replay_from);
+            shown["next_node"] = json!(next_node);
+        }
+    }
+    shown
+}
+
+fn write(lsn: u64, op: &Op) -> Value {
+    match op {
+        Op::Put { group, table, key, value } => json!({
+            "lsn": lsn, "write": "put", "group": group.0, "table": table.0, "key": bytes(key), "value": bytes(value),
+        }),
+        Op::Delete { group, table, key } => json!({
+            "lsn": lsn, "write": "delete", "group": group.0, "table": table.0, "key": bytes(key),
+        }),
+        Op::ZoneOpened { zone, life, role } => json!({
+            "lsn": lsn, "write": "zone opened", "zone": zone.0, "life": life.0, "role": role_name(*role),
+        }),
+        Op::ZoneLive { zone, life, change } => json!({
+            "lsn": lsn, "write": "zone live", "zone": zone.0, "life": life.0, "change": change,
+        }),
+        Op::ZoneUser { zone, life, bytes: user } => json!({
+            "lsn": lsn, "write": "zone user", "zone": zone.0, "life": life.0, "bytes": bytes(user),
+        }),
+    }
+}
+
+fn inode(fs: &Fs, number: u64) -> Result<Value> {
+    let record = fs.view_inode(InodeNo(number))?;
+    let record = record.with_context(|| format!("inode {number}: there is none; the root directory is 1"))?;
+    let attributes: Vec<String> = match record.xattrs {
+        0 => Vec::new(),
+        _ => fs.list_xattrs(InodeNo(number))?.iter().map(|name| name.escape_ascii().to_string()).collect(),
+    };
+    Ok(json!({
+        "inode": number, "kind": format!("{:?}", record.kind).to_lowercase(),
+        "permissions": format!("{:04o}", record.permissions), "flags": record.flags, "links": record.links,
+        "uid": record.uid, "gid": record.gid, "device": record.device, "generation": record.generation,
+        "size": record.size, "blocks": record.blocks, "parent": record.parent.0, "accessed_ns": record.accessed.0,
+        "modified_ns": record.modified.0, "changed_ns": record.changed.0, "born_ns": record.born.0,
+        "content": bytes(&record.content), "content_bytes": record.content.len(), "attributes": attributes,
+    }))
+}
+
+fn extents(fs: &Fs, number: u64) -> Result<Value> {
+    let pieces = fs.extents().view_object(Object(number))?;
+    if pieces.is_empty() && fs.view_inode(InodeNo(number))?.is_none() {
+        bail!("inode {number}: there is none; the root directory is 1");
+    }
+    let shown = pieces.iter().map(|(block, piece)| match piece {
+        Piece::Stored(extent) if extent.is_lost() => json!({"file_block": block, "blocks": extent.blocks, "lost": true}),
+        Piece::Stored(extent) => json!({
+            "file_block": block, "blocks": extent.blocks, "at": place(extent.address), "trimmed": extent.trimmed,
+            "crc": extent.crcs.iter().map(|crc| format!("{crc:08x}")).collect::<Vec<_>>(),
+        }),
+        Piece::Resident(bytes) => json!({"file_block": block, "blocks": 1, "resident_bytes": bytes}),
+        Piece::Damaged => json!({"file_block": block, "damaged": true}),
+    });
+    Ok(json!({"inode": number, "extents": shown.collect::<Vec<_>>()}))
+}
+
+fn place(address: zone::Address) -> Value {
+    if address.is_none() { Value::Null } else { json!(address.to_string()) }
+}
+
+/// Bytes in hexadecimal, or the beginning of them.
+fn bytes(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    if bytes.len() > SHOWN_BYTES { digits + "…" } else { digits }
+}
+
+/// For people: a line for each field, and a line for each element of a list.
+fn text(value: &Value) -> String {
+    let Value::Object(fields) = value else { return format!("{}\n", word(value)) };
+    let mut text = String::new();
+    for (name, value) in fields {
+        match value {
+            Value::Array(elements) if elements.iter().any(Value::is_object) => {
+                text += &format!("{name}: {}\n", elements.len());
+                elements.iter().for_each(|element| lines(element, 1, &mut text));
+            }
+            value => text += &format!("{name:<16}{}\n", word(value)),
+        }
+    }
+    text
+}
+
+/// An element of a list: one line, and further ones for lists in it.
+fn lines(element: &Value, depth: usize, text: &mut String) {
+    let Value::Object(fields) = element else { return };
+    let (lists, plain): (Vec<_>, Vec<_>) = fields
+        .iter()
+        .partition(|(_, value)| value.as_array().is_some_and(|list| list.iter().any(Value::is_object)));
+    let words: Vec<String> = plain.iter().map(|(name, value)| format!("{name}={}", word(value))).collect();
+    *text += &format!("{}{}\n", "  ".repeat(depth), words.join(" "));
+    for (_, list) in lists {
+        list.as_array().into_iter().flatten().for_each(|inner| lines(inner, depth + 1, text));
+    }
+}
+
+fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        Value::Array(list) => list.iter().map(word).collect::<Vec<_>>().join(","),
+        Value::Object(fields) => Map::to_owned(fields).keys().cloned().collect::<Vec<_>>().join(","),
+        plain => plain.to_string(),
+    }
+}

@@ -1,0 +1,99 @@
+//! Paths inside a volume that nobody has mounted.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use fs::{Attributes, Caller, DirEntry, Fs, Handle, InodeNo, Kind, OpenFlags};
+
+use crate::volume::{self, Volume};
+
+/// Symbolic links on one path, as in the kernel.
+const LINKS_MAX: usize = 40;
+
+/// A volume to be looked into.
+pub(crate) struct Inside {
+    pub(crate) opened: Box<volume::Opened>,
+    who: Caller,
+}
+
+impl Inside {
+    /// Opens the volume for reading. Refused while it is mounted: then there is a directory to look into.
+    pub(crate) fn open(named: &Path) -> Result<Inside> {
+        match Volume::find(named)? {
+            Volume::Opened(opened) => Ok(Inside { opened, who: Caller::root() }),
+            Volume::Served(mut client) => {
+                let info: crate::info::Info = client.ask(&crate::control::Request::Info)?;
+                let directory = info.mounted_on.unwrap_or_default();
+                bail!("{} is mounted on {}; look there", named.display(), directory.display())
+            }
+        }
+    }
+
+    pub(crate) fn fs(&self) -> &Fs {
+        &self.opened.fs
+    }
+
+    /// What a path from the root of the volume leads to; with `follow`, through a link at its end too.
+    pub(crate) fn find(&self, path: &Path, follow: bool) -> Result<Attributes> {
+        let found = self.walk(path.as_os_str().as_bytes(), follow);
+        found.with_context(|| format!("{} in the volume", path.display()))
+    }
+
+    fn walk(&self, path: &[u8], follow: bool) -> Result<Attributes> {
+        let mut at = self.fs().attributes(InodeNo::ROOT)?;
+        let mut rest: Vec<Vec<u8>> = names(path).rev().map(<[u8]>::to_vec).collect();
+        let mut links = 0;
+        while let Some(name) = rest.pop() {
+            let next = self.fs().lookup(&self.who, at.inode, &name)?;
+            if next.kind != Kind::Symlink || rest.is_empty() && !follow {
+                at = next;
+                continue;
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                bail!("too many symbolic links");
+            }
+            let target = self.fs().read_link(next.inode)?;
+            if target.starts_with(b"/") {
+                at = self.fs().attributes(InodeNo::ROOT)?;
+            }
+            rest.extend(names(&target).rev().map(<[u8]>::to_vec));
+        }
+        Ok(at)
+    }
+
+    /// Everything in a directory but "." and "..", by name.
+    pub(crate) fn entries(&self, directory: InodeNo) -> Result<Vec<DirEntry>> {
+        let handle = self.open_to_read(directory)?;
+        let mut entries = Vec::new();
+        self.fs().read_directory(&handle, 0, &mut |entry| {
+            entries.push(entry);
+            true
+        })?;
+        entries.retain(|entry| !matches!(entry.name.as_slice(), b"." | b".."));
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(entries)
+    }
+
+    pub(crate) fn open_to_read(&self, inode: InodeNo) -> Result<Handle> {
+        Ok(self.fs().open(&self.who, inode, OpenFlags { read: true, ..OpenFlags::default() })?)
+    }
+
+    pub(crate) fn who(&self) -> &Caller {
+        &self.who
+    }
+}
+
+/// The last name of a path, if it has one.
+pub(crate) fn last_name(path: &Path) -> Option<&OsStr> {
+    names(path.as_os_str().as_bytes())
+        .last()
+        .filter(|name| !matches!(*name, b".." | b"."))
+        .map(OsStr::from_bytes)
+}
+
+fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/').filter(|name| !name.is_empty())
+}

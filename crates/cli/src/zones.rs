@@ -1,0 +1,194 @@
+//! `polder zones`: what each zone of a volume is.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use fs::Fs;
+use serde::{Deserialize, Serialize};
+use tree::ZoneUse;
+use zone::{Role, ZoneId, ZoneState};
+
+use crate::control::Request;
+use crate::output;
+use crate::volume::Volume;
+
+/// Zones in a line of the map.
+const LINE: usize = 16;
+
+/// Show what each zone of a volume is, as a map.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The volume's file or block device, or the directory that it is mounted on.
+    path: PathBuf,
+    /// One line for each zone, with numbers.
+    #[arg(long)]
+    list: bool,
+    /// Write it as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One zone; also an element of the answer to the control request `zones`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Zone {
+    zone: u32,
+    /// `free`, `log`, `metadata`, `data`, `gc`.
+    role: String,
+    /// `free`, `open`, `closed`, `resetting`, `bad`: what it is doing in this mount.
+    #[serde(rename = "use")]
+    usage: String,
+    /// `empty`, `open`, `closed`, `full`, `read-only`, `offline`: what the device says.
+    state: String,
+    /// How often it was reset.
+    life: u32,
+    /// Blocks written, as far as the device's pointer tells.
+    written_blocks: u32,
+    live_blocks: u32,
+    capacity_blocks: u32,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let zones: Vec<Zone> = match Volume::find(&arguments.path)? {
+        Volume::Served(mut client) => client.ask(&Request::Zones)?,
+        Volume::Opened(opened) => all(&opened.fs)?,
+    };
+    output::say(match (arguments.json, arguments.list) {
+        (true, _) => serde_json::to_string_pretty(&zones)? + "\n",
+        (false, true) => list(&zones),
+        (false, false) => map(&zones),
+    })
+}
+
+pub(crate) fn all(fs: &Fs) -> Result<Vec<Zone>> {
+    let zones = fs.store().zones();
+    let report = fs.store().device().report().context("the zones cannot be told")?;
+    let one = |(number, info): (usize, &zone::ZoneInfo)| {
+        let zone = ZoneId(number as u32);
+        let entry = zones.entry(zone);
+        Zone {
+            zone: zone.0,
+            role: role_name(entry.role).to_owned(),
+            usage: use_name(entry.role, zones.use_of(zone)).to_owned(),
+            state: state_name(info.state).to_owned(),
+            life: entry.life.0,
+            written_blocks: info.pointer,
+            live_blocks: entry.live,
+            capacity_blocks: info.capacity,
+        }
+    };
+    Ok(report.iter().enumerate().map(one).collect())
+}
+
+/// The map: a letter for the role and a figure for how much of the zone lives.
+fn map(zones: &[Zone]) -> String {
+    let mut text = String::new();
+    for (index, line) in zones.chunks(LINE).enumerate() {
+        let cells: Vec<String> = line.iter().map(Zone::cell).collect();
+        text += &format!("{:>7}  {}\n", index * LINE, cells.join(" "));
+    }
+    text + "  L log  M metadata  D data  G moved by garbage collection  .. free  XX cannot be written\n  \
+            0-9 tenths of its blocks that live (of a log: that are written)  * nearly all  + being written\n"
+}
+
+fn list(zones: &[Zone]) -> String {
+    let line = |words: [&str; 8]| {
+        let [zone, role, usage, state, life, written, live, capacity] = words;
+        format!(
+            "{zone:>7}  {role:<8}  {usage:<9}  {state:<9}  {life:>6}  {written:>8}  {live:>8}  {capacity:>8}\n"
+        )
+    };
+    let mut text = line(["zone", "role", "use", "state", "life", "written", "live", "capacity"]);
+    for zone in zones {
+        let numbers = [zone.zone, zone.life, zone.written_blocks, zone.live_blocks, zone.capacity_blocks];
+        let [number, life, written, live, capacity] = &numbers.map(|number| number.to_string());
+        text += &line([number, &zone.role, &zone.usage, &zone.state, life, written, live, capacity]);
+    }
+    text
+}
+
+impl Zone {
+    fn cell(&self) -> String {
+        let letter = match (self.usage.as_str(), self.role.as_str()) {
+            ("bad", _) => return "XX".to_owned(),
+            (_, "log") => 'L',
+            (_, "metadata") => 'M',
+            (_, "data") => 'D',
+            (_, "gc") => 'G',
+            _ => return "..".to_owned(),
+        };
+        let counted = if letter == 'L' { self.written_blocks } else { self.live_blocks };
+        let tenths = u64::from(counted) * 10 / u64::from(self.capacity_blocks.max(1));
+        match tenths {
+            _ if self.usage == "open" => format!("{letter}+"),
+            10.. => format!("{letter}*"),
+            tenths => format!("{letter}{tenths}"),
+        }
+    }
+}
+
+pub(crate) fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Free => "free",
+        Role::Log => "log",
+        Role::Metadata => "metadata",
+        Role::Data => "data",
+        Role::Gc => "gc",
+    }
+}
+
+/// Who opens a volume only to look opens no zone, so that to him none is free.
+fn use_name(role: Role, usage: ZoneUse) -> &'static str {
+    match usage {
+        ZoneUse::Closed if role == Role::Free => "free",
+        ZoneUse::Free => "free",
+        ZoneUse::Open => "open",
+        ZoneUse::Closed => "closed",
+        ZoneUse::Resetting => "resetting",
+        ZoneUse::Bad => "bad",
+    }
+}
+
+pub(crate) fn state_name(state: ZoneState) -> &'static str {
+    match state {
+        ZoneState::Empty => "empty",
+        ZoneState::Open => "open",
+        ZoneState::Closed => "closed",
+        ZoneState::Full => "full",
+        ZoneState::ReadOnly => "read-only",
+        ZoneState::Offline => "offline",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(number: u32, role: &str, usage: &str, written_blocks: u32, live_blocks: u32) -> Zone {
+        Zone {
+            zone: number,
+            role: role.to_owned(),
+            usage: usage.to_owned(),
+            state: "closed".to_owned(),
+            life: 1,
+            written_blocks,
+            live_blocks,
+            capacity_blocks: 100,
+        }
+    }
+
+    #[test]
+    fn a_map_has_a_letter_and_a_figure_for_each_zone() {
+        let mut zones = vec![
+            zone(0, "log", "closed", 31, 0),
+            zone(1, "metadata", "open", 50, 9),
+            zone(2, "data", "closed", 100, 79),
+            zone(3, "gc", "closed", 100, 100),
+            zone(4, "data", "bad", 100, 5),
+        ];
+        zones.extend((5..17).map(|number| zone(number, "free", "free", 0, 0)));
+        let map = map(&zones);
+        let lines: Vec<&str> = map.lines().collect();
+        assert_eq!(lines[0], format!("      0  L3 M+ D7 G* XX{}", " ..".repeat(11)));
+        assert_eq!(lines[1], "     16  ..");
+    }
+}

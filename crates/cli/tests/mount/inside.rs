@@ -1,0 +1,214 @@
+//! Looking into a volume, mounted and not.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat};
+use serde_json::Value;
+
+use crate::bench::names;
+use crate::bench_or_skip;
+
+/// Everything that a copy has to keep of one file or directory, without its times of change.
+fn told(path: &Path, is_root: bool) -> String {
+    let found = fs::symlink_metadata(path).unwrap();
+    let kind = found.file_type();
+    let contents = match () {
+        () if kind.is_symlink() => format!("{:?}", fs::read_link(path).unwrap()),
+        () if kind.is_file() => format!("{:?}", fs::read(path).unwrap()),
+        () if kind.is_dir() => format!("{:?}", names(path)),
+        () => format!("{}", found.rdev()),
+    };
+    let mut value = [0; 100];
+    let length = rustix::fs::lgetxattr(path, c"user.colour", &mut value).unwrap_or(0);
+    let owner = if is_root { (found.uid(), found.gid()) } else { (0, 0) };
+    let links = if kind.is_dir() { 0 } else { found.nlink() };
+    // Reading for the sake of comparing changes the time of access where the copy is.
+    let times = (found.mtime(), found.mtime_nsec());
+    format!(
+        "{:o} {kind:?} {owner:?} {links} {times:?} {:?} {contents}",
+        found.permissions().mode(),
+        &value[..length]
+    )
+}
+
+fn compare(one: &Path, other: &Path, is_root: bool, count: &mut usize) {
+    *count += 1;
+    assert!(told(one, is_root) == told(other, is_root), "{} and {} differ", one.display(), other.display());
+    if fs::symlink_metadata(one).unwrap().is_dir() {
+        for name in names(one) {
+            compare(&one.join(&name), &other.join(&name), is_root, count);
+        }
+    }
+}
+
+/// One of everything that a volume can hold.
+fn fill(root: &Path, is_root: bool) {
+    fs::create_dir_all(root.join("deep/er/still")).unwrap();
+    fs::write(root.join("deep/small"), "in the record").unwrap();
+    let mut sparse = File::create(root.join("deep/er/sparse")).unwrap();
+    sparse.write_all(&[1; 70_000]).unwrap();
+    sparse.seek(SeekFrom::Start(9 << 20)).unwrap();
+    sparse.write_all(b"end").unwrap();
+    sparse.set_len(10 << 20).unwrap();
+    let large: Vec<u8> = (0..3_000_001_u32).map(|at| (at / 251) as u8).collect();
+    fs::write(root.join("large"), large).unwrap();
+    fs::hard_link(root.join("large"), root.join("deep/large-too")).unwrap();
+    symlink("deep/er", root.join("short-cut")).unwrap();
+    symlink("/nowhere", root.join("broken")).unwrap();
+    mknodat(CWD, root.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap();
+    rustix::fs::lsetxattr(root.join("large"), c"user.colour", b"red", XattrFlags::empty()).unwrap();
+    fs::set_permissions(root.join("deep/small"), fs::Permissions::from_mode(0o4751)).unwrap();
+    fs::set_permissions(root.join("deep"), fs::Permissions::from_mode(0o1775)).unwrap();
+    if is_root {
+        mknodat(CWD, root.join("zero"), FileType::CharacterDevice, Mode::from_raw_mode(0o600), 0x105)
+            .unwrap();
+        std::os::unix::fs::lchown(root.join("broken"), Some(12), Some(34)).unwrap();
+        std::os::unix::fs::chown(root.join("deep/er"), Some(12), Some(34)).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_out_of_a_volume_is_what_the_mount_shows() {
+    let bench = bench_or_skip!();
+    let is_root = rustix::process::geteuid().is_root();
+    let mounted = bench.mount(&[]);
+    fill(&mounted.root(), is_root);
+    bench.succeed(&["sync", mounted.root().to_str().unwrap()]);
+    let volume = bench.volume();
+    let volume = volume.to_str().unwrap();
+    assert!(bench.fail(1, &["ls", volume]).contains("is mounted on"));
+    // Crashed, and looked into without a recovery that anybody keeps.
+    mounted.daemon().kill();
+    drop(mounted);
+    let before = fs::read(volume).unwrap();
+
+    assert_eq!(bench.succeed(&["cat", volume, "deep/small", "/deep/small"]), "in the recordin the record");
+    assert_eq!(bench.succeed(&["ls", volume, "short-cut"]), "sparse\nstill\n");
+    let long = bench.succeed(&["ls", "-l", volume, "deep"]);
+    assert!(
+        long.lines().any(|line| line.starts_with("-rwsr-x--x   1 ") && line.ends_with(" small")),
+        "{long}"
+    );
+    assert!(bench.succeed(&["ls", "-l", volume]).contains("broken -> /nowhere"));
+    assert!(bench.fail(1, &["cat", volume, "deep"]).contains("is no file"));
+    assert!(bench.fail(1, &["cat", volume, "short-cut/none"]).contains("no such file"));
+    let copy = bench.volume().with_file_name("copy");
+    let copied = copy.to_str().unwrap();
+    assert!(bench.fail(1, &["cp", volume, "/", copied]).contains("copy it with -r"));
+    bench.succeed(&["cp", "-r", volume, "/", copied]);
+    let said = bench.fail(1, &["cp", volume, "large", copied]);
+    assert!(said.contains("exists"), "nothing is written over: {said}");
+    bench.succeed(&["cp", volume, "short-cut/sparse", &format!("{copied}-2")]);
+    assert!(fs::read(volume).unwrap() == before, "looking changes nothing");
+    let sparse = fs::metadata(copy.join("deep/er/sparse")).unwrap();
+    assert!(sparse.blocks() * 512 < 1 << 20, "holes stay holes");
+
+    let mounted = bench.mount(&["-o", "ro"]);
+    let mut count = 0;
+    compare(&mounted.root(), &copy, is_root, &mut count);
+    assert_eq!(count, 11 + usize::from(is_root));
+    assert!(fs::symlink_metadata(copy.join("pipe")).unwrap().file_type().is_fifo());
+    let one = fs::read(mounted.path("deep/er/sparse")).unwrap();
+    assert!(fs::read(bench.volume().with_file_name("copy-2")).unwrap() == one);
+    mounted.umount();
+}
+
+#[test]
+fn a_mounted_volume_is_verified_as_far_as_can_be() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fill(&mounted.root(), false);
+    let directory = mounted.root();
+    let directory = directory.to_str().unwrap();
+    let said = bench.succeed(&["check", directory]);
+    assert!(said.contains("not checked: names against inodes") && said.ends_with(": clean\n"), "{said}");
+    let report: Value =
+        serde_json::from_str(&bench.succeed(&["check", "--data", "--json", directory])).unwrap();
+    assert_eq!(report["clean"], true);
+    assert_eq!(report["not_checked"].as_array().unwrap().len(), 3, "{report}");
+    bench.succeed(&["mount", "-o", "remount,ro", directory]);
+    assert_eq!(bench.succeed(&["check", directory]), format!("{directory}: clean\n"), "all of it");
+    let zones: Value = serde_json::from_str(&bench.succeed(&["zones", directory, "--json"])).unwrap();
+    let data = zones.as_array().unwrap().iter().filter(|zone| zone["role"] == "data");
+    assert!(data.map(|zone| zone["live_blocks"].as_u64().unwrap()).sum::<u64>() > 700, "{zones}");
+    mounted.umount();
+
+    // A block of a file that has changed on the medium is found where it is read.
+    let volume = bench.volume();
+    let volume = volume.to_str().unwrap();
+    let inode = inode_of(&bench, "large");
+    let extents: Value =
+        serde_json::from_str(&bench.succeed(&["dump", volume, "extent", &inode, "--json"])).unwrap();
+    let at = extents["extents"][0]["at"].as_str().unwrap();
+    let place: Vec<u64> = at.split([':', '~']).map(|word| word.parse().unwrap()).collect();
+    let info: Value = serde_json::from_str(&bench.succeed(&["info", volume, "--json"])).unwrap();
+    let (zone_bytes, zones) = (info["zone_bytes"].as_u64().unwrap(), info["zones"].as_u64().unwrap());
+    let start = 8192 + 2 * (zones * 32).next_multiple_of(4096);
+    let mut file = fs::OpenOptions::new().read(true).write(true).open(volume).unwrap();
+    file.seek(SeekFrom::Start(start + place[0] * zone_bytes + place[1] * 4096)).unwrap();
+    file.write_all(b"!").unwrap();
+    drop(file);
+    bench.check();
+    let said = String::from_utf8(bench.polder(&["check", "--data", volume]).stdout).unwrap();
+    assert!(said.contains(&format!("inode {inode} block 0 cannot be read")), "{said}");
+    let mounted = bench.mount(&[]);
+    let found = bench.polder(&["check", "--data", directory]);
+    assert_eq!(found.status.code(), Some(4), "{}", String::from_utf8_lossy(&found.stdout));
+    mounted.umount();
+}
+
+fn inode_of(bench: &crate::Bench, name: &str) -> String {
+    let mounted = bench.mount(&["-o", "ro"]);
+    let inode = fs::metadata(mounted.path(name)).unwrap().ino().to_string();
+    mounted.umount();
+    inode
+}
+
+#[test]
+fn the_insides_are_shown() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fill(&mounted.root(), false);
+    bench.succeed(&["sync", mounted.root().to_str().unwrap()]);
+    let map = bench.succeed(&["zones", mounted.root().to_str().unwrap()]);
+    assert!(map.contains("D+") && map.contains("L+") && map.contains(".."), "{map}");
+    mounted.daemon().kill();
+    drop(mounted);
+    let volume = bench.volume();
+    let volume = volume.to_str().unwrap();
+    let dump = |what: &[&str]| -> Value {
+        serde_json::from_str(&bench.succeed(&[&["dump", "--json", volume], what].concat())).unwrap()
+    };
+    let inode = dump(&["inode", "1"]);
+    assert_eq!((&inode["kind"], &inode["links"]), (&"directory".into(), &3.into()));
+    let journal = dump(&["journal"]);
+    let kinds: Vec<&str> =
+        journal["batches"].as_array().unwrap().iter().map(|batch| batch["kind"].as_str().unwrap()).collect();
+    assert!(kinds.contains(&"checkpoint") && kinds.contains(&"journal"), "{kinds:?}");
+    let root = dump(&["node", "1"]);
+    assert_eq!((&root["node"], &root["group"]), (&1.into(), &0.into()));
+
+    let zones: Value = serde_json::from_str(&bench.succeed(&["zones", "--json", volume])).unwrap();
+    for (role, complaint) in [("log", "kind"), ("metadata", "epoch"), ("data", "file_block"), ("free", "")] {
+        let of_role = zones.as_array().unwrap().iter().filter(|zone| zone["role"] == role);
+        let shown: Vec<Value> = of_role.map(|zone| dump(&["zone", &zone["zone"].to_string()])).collect();
+        let holds = shown.iter().any(|zone| zone["holds"].to_string().contains(complaint));
+        assert!(!shown.is_empty() && holds, "{role}: {shown:?}");
+    }
+    for (arguments, complaint) in [
+        (vec!["zone", "64"], "there are 64 zones"),
+        (vec!["zone"], "add its number"),
+        (vec!["inode", "123456"], "there is none"),
+        (vec!["node", "0"], "the roots are 1 to 8"),
+        (vec!["extent", "123456"], "there is none"),
+        (vec!["journal", "1"], "has no number"),
+    ] {
+        let said = bench.fail(1, &[&["dump", volume], arguments.as_slice()].concat());
+        assert!(said.contains(complaint) && said.lines().count() == 1, "{said}");
+    }
+    let text = bench.succeed(&["dump", volume, "journal"]);
+    assert!(text.contains("kind=checkpoint") && text.contains("write=put"), "{text}");
+}

@@ -1,0 +1,70 @@
+//! Looking inside: where an object's blocks lie, and what a zone's reverse map says. Changes nothing.
+
+use tree::Table;
+use zone::ZoneId;
+
+use crate::format::{self, EXTENT, Entry, Extent, RESIDENT, ZoneUser};
+use crate::{Extents, Object, Result, reverse};
+
+/// Rows that are read at a time.
+const BATCH: usize = 256;
+
+/// A run of blocks of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// They lie in a zone.
+    Stored(Extent),
+    /// One block whose bytes are still a value of the metadata store.
+    Resident(usize),
+    /// The row cannot be decoded.
+    Damaged,
+}
+
+impl Extents {
+    /// All that an object has, by its first block.
+    pub fn view_object(&self, object: Object) -> Result<Vec<(u64, Piece)>> {
+        let mut pieces = Vec::new();
+        for table in [EXTENT, RESIDENT] {
+            self.view_table(object, table, &mut pieces)?;
+        }
+        pieces.sort_by_key(|(block, _)| *block);
+        Ok(pieces)
+    }
+
+    fn view_table(&self, object: Object, table: Table, pieces: &mut Vec<(u64, Piece)>) -> Result<()> {
+        let group = self.store.group_of(object.0);
+        let (mut from, to) = (format::key(object, 0).to_vec(), format::key(Object(object.0 + 1), 0));
+        loop {
+            let rows = self.store.range(group, table, &from, &to, BATCH)?;
+            for (key, value) in &rows {
+                let block = format::decode_key(key).map_or(0, |(_, block)| block);
+                pieces.push((block, piece(table, value)));
+            }
+            match rows.last() {
+                Some((last, _)) if rows.len() == BATCH => from = [last.as_slice(), &[0]].concat(),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// What the reverse map of a data zone says, oldest first; `None` when it has none that is whole.
+    pub fn view_zone(&self, zone: ZoneId) -> Option<Vec<Entry>> {
+        let name = reverse::name_of(&self.store, zone);
+        let user = ZoneUser::decode(&self.store.zones().entry(zone).user);
+        let Some(open) = self.reverse.find(zone, name.life) else {
+            return reverse::read_all(&self.store, &name, user);
+        };
+        let (summaries, unsummarised) = open.lock().parts();
+        let read = |place| reverse::read_summary(&self.store, &name, place);
+        let mut entries = summaries.into_iter().map(read).collect::<Option<Vec<_>>>()?.concat();
+        entries.extend(unsummarised);
+        Some(entries)
+    }
+}
+
+fn piece(table: Table, value: &[u8]) -> Piece {
+    if table == RESIDENT {
+        return Piece::Resident(value.len());
+    }
+    Extent::decode(value).map_or(Piece::Damaged, Piece::Stored)
+}

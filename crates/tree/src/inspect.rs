@@ -1,0 +1,256 @@
+//! Looking inside: what the log, a node, or a metadata zone holds, for whoever wants to see it.
+//!
+//! Changes nothing. What is read from the device is shown as far as it can be decoded; meant for a volume
+//! that nobody changes meanwhile.
+
+use zone::{Address, Blocks, Role, ZoneId, ZoneState};
+
+use crate::core::Core;
+use crate::format::{BatchKind, PageKind, decode_page};
+use crate::record;
+use crate::recover::decode_checkpoint;
+use crate::scan::{Found, LogZone};
+use crate::store::{Store, Zones};
+use crate::types::{Bytes, Group, Lsn, NodeId, Op, Result, Table};
+use crate::zones::Use;
+
+/// What a zone is doing in this mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZoneUse {
+    /// May be opened.
+    Free,
+    /// Being written.
+    Open,
+    /// Holds something, takes no more.
+    Closed,
+    /// Being reset.
+    Resetting,
+    /// Cannot be written any more.
+    Bad,
+}
+
+/// A node of a tree.
+#[derive(Clone, Debug)]
+pub struct NodeView {
+    /// Its name.
+    pub id: u64,
+    /// The shard whose tree it is part of.
+    pub group: Group,
+    /// 0: a leaf.
+    pub level: u8,
+    /// The last change in it.
+    pub lsn: Lsn,
+    /// Where it lies; nowhere as long as it has not been written.
+    pub address: Address,
+    /// Bytes of its entries, and how many there could be.
+    pub used: (usize, usize),
+    /// What it holds, in order.
+    pub entries: Vec<NodeEntry>,
+}
+
+/// An entry of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeEntry {
+    /// Of an inner node: keys from this one on (table and key; empty: from the first) are below that node.
+    Child(Bytes, u64),
+    /// Of a leaf.
+    Row(Table, Bytes, Bytes),
+}
+
+/// What was appended to the log in one piece.
+#[derive(Clone, Debug)]
+pub struct BatchView {
+    /// Where it begins.
+    pub at: Address,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Its place in the order of all.
+    pub sequence: u64,
+    /// The first and the last transaction.
+    pub lsns: (u64, u64),
+    /// The last transaction known durable when it was written.
+    pub known_durable: u64,
+    /// The newest checkpoint known durable then.
+    pub checkpoint: Address,
+    /// What it is.
+    pub kind: BatchContents,
+}
+
+/// What a piece of the log holds.
+#[derive(Clone, Debug)]
+pub enum BatchContents {
+    /// Transactions; `None` when they cannot be decoded.
+    Journal(Option<Vec<(Lsn, Vec<Op>)>>),
+    /// A checkpoint.
+    Checkpoint {
+        /// Checkpoints so far.
+        number: u64,
+        /// The last transaction in it.
+        cut: u64,
+        /// Where a replay begins.
+        replay_from: Address,
+        /// The next node's name.
+        next_node: u64,
+    },
+    /// What a recovery accepted.
+    Seal,
+    /// It claims to be a checkpoint and is none.
+    Damaged,
+}
+
+/// A page in a metadata zone, whether it counts or not.
+#[derive(Clone, Debug)]
+pub struct PageView {
+    /// Its first block.
+    pub block: Blocks,
+    /// `node`, `MAT chunk` and so on.
+    pub kind: &'static str,
+    /// The node's name, or the number of the chunk.
+    pub id: u64,
+    /// The group and level of a node.
+    pub place: Option<(Group, u8)>,
+    /// The last change in it.
+    pub lsn: Lsn,
+    /// The epoch in which it was written.
+    pub epoch: u64,
+    /// Whether the node lies here now; nothing is known of other pages.
+    pub is_current: Option<bool>,
+}
+
+impl Zones {
+    /// What a zone is doing in this mount.
+    pub fn use_of(&self, zone: ZoneId) -> ZoneUse {
+        match self.core.zones.usage(zone) {
+            Use::Free { .. } => ZoneUse::Free,
+            Use::Leased => ZoneUse::Open,
+            Use::Closed => ZoneUse::Closed,
+            Use::Resetting => ZoneUse::Resetting,
+            Use::Bad => ZoneUse::Bad,
+        }
+    }
+}
+
+impl Store {
+    /// A node; `None` when there is none of this name.
+    pub fn view_node(&self, id: u64) -> Result<Option<NodeView>> {
+        let core = &self.core;
+        if id == 0 || id >= core.mat.next_node() {
+            return Ok(None);
+        }
+        let Some(node) = core.load(NodeId(id))? else { return Ok(None) };
+        let (page, header) = (node.page(), node.page().header());
+        let entry = |index| match page.level() {
+            0 => {
+                let key = page.key(index);
+                NodeEntry::Row(Table(key[0]), key[1..].to_vec(), page.value(index).to_vec())
+            }
+            _ => NodeEntry::Child(page.key(index).to_vec(), page.child(index).0),
+        };
+        Ok(Some(NodeView {
+            id,
+            group: page.group(),
+            level: page.level(),
+            lsn: Lsn(header.lsn.get()),
+            address: core.find(NodeId(id))?.0,
+            used: (page.used(), page.capacity()),
+            entries: (0..page.count()).map(entry).collect(),
+        }))
+    }
+
+    /// Everything whole in the log, in the order in which it was written.
+    pub fn view_log(&self) -> Result<Vec<BatchView>> {
+        let zones = self.zones().in_role(Role::Log);
+        let mut all = Vec::new();
+        for zone in zones {
+            all.extend(self.view_log_zone(zone)?);
+        }
+        all.sort_by_key(|batch| (batch.epoch, batch.sequence));
+        Ok(all)
+    }
+
+    /// Everything whole in one zone of the log.
+    pub fn view_log_zone(&self, zone: ZoneId) -> Result<Vec<BatchView>> {
+        let core = &self.core;
+        let (info, life) = (core.device.report_zone(zone)?, core.zones.entry(zone).life);
+        if matches!(info.state, ZoneState::Empty | ZoneState::Offline) {
+            return Ok(Vec::new());
+        }
+        let log = LogZone::new(&*core.device, core.info.fs_id, zone, life, info);
+        Ok(log.batches(1)?.into_iter().map(view_batch).collect())
+    }
+
+    /// Every page in a metadata zone that is whole.
+    pub fn view_pages(&self, zone: ZoneId) -> Result<Vec<PageView>> {
+        let core = &self.core;
+        let info = core.device.report_zone(zone)?;
+        let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
+        let step = core.zones.page_blocks();
+        let mut pages = Vec::new();
+        let mut block = 1;
+        while block + step <= end {
+            pages.extend(core.view_page(Address::new(zone, block, core.zones.entry(zone).life))?);
+            block += step;
+        }
+        Ok(pages)
+    }
+}
+
+impl Core {
+    fn view_page(&self, at: Address) -> Result<Option<PageView>> {
+        let mut bytes = vec![0; self.page_size()];
+        if self.device.read(at.zone(), at.block(), &mut bytes).is_err() {
+            return Ok(None);
+        }
+        let Some(header) = decode_page(&bytes, self.info.fs_id) else { return Ok(None) };
+        let (id, is_node) = (header.id.get(), header.kind == PageKind::Node as u8);
+        let is_current = match is_node && id < self.mat.next_node() {
+            true => Some(self.find(NodeId(id))?.0 == at),
+            false => None,
+        };
+        Ok(Some(PageView {
+            block: at.block(),
+            kind: kind_name(header.kind),
+            id,
+            place: is_node.then(|| (Group(header.group.get()), header.level)),
+            lsn: Lsn(header.lsn.get()),
+            epoch: header.epoch.get(),
+            is_current,
+        }))
+    }
+}
+
+fn kind_name(kind: u8) -> &'static str {
+    let kinds = [
+        (PageKind::Node, "node"),
+        (PageKind::MatChunk, "MAT chunk"),
+        (PageKind::ZitChunk, "ZIT chunk"),
+        (PageKind::MatDirectory, "MAT directory"),
+        (PageKind::ZitDirectory, "ZIT directory"),
+    ];
+    kinds.iter().find(|(known, _)| *known as u8 == kind).map_or("unknown", |(_, name)| name)
+}
+
+fn view_batch(found: Found) -> BatchView {
+    let kind = match found.kind {
+        BatchKind::Journal => BatchContents::Journal(record::decode_all(&found.body)),
+        BatchKind::Seal => BatchContents::Seal,
+        BatchKind::Checkpoint => match decode_checkpoint(&found) {
+            Some(checkpoint) => BatchContents::Checkpoint {
+                number: checkpoint.header.number.get(),
+                cut: checkpoint.header.cut.get(),
+                replay_from: Address::from_bits(checkpoint.header.replay_from.get()),
+                next_node: checkpoint.header.next_node.get(),
+            },
+            None => BatchContents::Damaged,
+        },
+    };
+    BatchView {
+        at: found.at,
+        epoch: found.epoch,
+        sequence: found.sequence,
+        lsns: (found.first, found.last),
+        known_durable: found.known_durable,
+        checkpoint: found.checkpoint,
+        kind,
+    }
+}
