@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
-use zone::format::{HeaderError, ZoneIdentity};
+use zone::format::{HeaderError, Reader, ZoneIdentity};
 use zone::{Address, Device, Leases, Life, Role, Traffic, ZoneId, ZoneInfo, ZoneState};
 
 use crate::cache::Cache;
@@ -370,6 +370,9 @@ fn load(
 ) -> Result<Arc<Core>> {
     let header = &contents.checkpoint.header;
     check_header(header, &*device)?;
+    if header.features_read_only.get() != 0 && !config.read_only {
+        return Err(no_volume("it has features that this release can only read: mount it with -o ro"));
+    }
     let text = header.label.split(|&byte| byte == 0).next().unwrap_or_default();
     let info = VolumeInfo {
         fs_id: contents.zones[0].0.fs_id,
@@ -389,7 +392,8 @@ fn load(
 fn check_header(header: &CheckpointHeader, device: &dyn Device) -> Result<()> {
     let (version, features) = (header.version.get(), header.features_incompatible.get());
     if version != zone::format::FORMAT_VERSION || features != 0 {
-        return Err(no_volume(HeaderError::Newer { version, features }.to_string()));
+        let reader = Reader::default();
+        return Err(no_volume(HeaderError::Newer { version, features, reader }.to_string()));
     }
     let geometry = device.geometry();
     let (page, groups) = (header.page_size.get(), header.groups.get());

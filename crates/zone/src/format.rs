@@ -60,6 +60,42 @@ pub const ZONE_MAGIC: [u8; 8] = *b"POLDERZ1";
 /// The format that this code writes.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// The oldest release that reads [`FORMAT_VERSION`].
+pub const READER: Reader = Reader::new("0.1.0");
+
+/// The oldest release that reads what was written, as text with zeros after it.
+///
+/// Stands in every header, at the same place in every version of the format, so that a release that is too
+/// old can say which one is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Reader(pub [u8; 16]);
+
+impl Reader {
+    /// The release of this name, which has at most 16 characters.
+    pub const fn new(release: &str) -> Reader {
+        let mut text = [0; 16];
+        let (bytes, mut index) = (release.as_bytes(), 0);
+        while index < bytes.len() {
+            text[index] = bytes[index];
+            index += 1;
+        }
+        Reader(text)
+    }
+}
+
+impl std::fmt::Display for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = self.0.split(|&byte| byte == 0).next().unwrap_or_default();
+        match std::str::from_utf8(text) {
+            Ok(release) if !release.is_empty() && release.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                write!(f, "Polder {release} or later")
+            }
+            _ => f.write_str("a later release of Polder"),
+        }
+    }
+}
+
 /// The stored header: 128 bytes, then zeros to the end of the block.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -90,8 +126,10 @@ pub struct ZoneHeader {
     pub block_size: U32,
     /// Zones of the volume.
     pub zones: U32,
+    /// The oldest release that reads this version.
+    pub reader: Reader,
     /// Zero.
-    pub unused: [u8; 48],
+    pub unused: [u8; 32],
 }
 
 const _: () = assert!(size_of::<ZoneHeader>() == 128);
@@ -125,7 +163,8 @@ pub fn encode_header(identity: &ZoneIdentity, geometry: &crate::Geometry) -> Vec
         features_incompatible: U64::ZERO,
         block_size: U32::new(geometry.block_size),
         zones: U32::new(geometry.zones),
-        unused: [0; 48],
+        reader: READER,
+        unused: [0; 32],
     };
     block[..size_of::<ZoneHeader>()].copy_from_slice(header.as_bytes());
     let checksum = checksum(&[&block]);
@@ -153,13 +192,16 @@ pub enum HeaderError {
     Damaged,
     /// Written by a later release, or with a feature that this one does not know.
     #[error(
-        "format version {version}, features {features:#x}: written by a later release of Polder; use that release"
+        "format version {version}, features {features:#x}: needs {reader}; this is Polder {}",
+        env!("CARGO_PKG_VERSION")
     )]
     Newer {
         /// The version found.
         version: u32,
         /// The incompatible features found.
         features: u64,
+        /// The release that reads it.
+        reader: Reader,
     },
 }
 
@@ -174,7 +216,7 @@ pub fn decode_header(block: &[u8]) -> Result<(ZoneIdentity, ZoneHeader), HeaderE
     }
     let (version, features) = (header.version.get(), header.features_incompatible.get());
     if version != FORMAT_VERSION || features != 0 {
-        return Err(HeaderError::Newer { version, features });
+        return Err(HeaderError::Newer { version, features, reader: header.reader });
     }
     let role = Role::from_number(header.role).ok_or(HeaderError::Damaged)?;
     let identity = ZoneIdentity {

@@ -34,7 +34,7 @@ fn told(path: &Path, is_root: bool) -> String {
     )
 }
 
-fn compare(one: &Path, other: &Path, is_root: bool, count: &mut usize) {
+pub(crate) fn compare(one: &Path, other: &Path, is_root: bool, count: &mut usize) {
     *count += 1;
     assert!(told(one, is_root) == told(other, is_root), "{} and {} differ", one.display(), other.display());
     if fs::symlink_metadata(one).unwrap().is_dir() {
@@ -45,7 +45,7 @@ fn compare(one: &Path, other: &Path, is_root: bool, count: &mut usize) {
 }
 
 /// One of everything that a volume can hold.
-fn fill(root: &Path, is_root: bool) {
+pub(crate) fn fill(root: &Path, is_root: bool) {
     fs::create_dir_all(root.join("deep/er/still")).unwrap();
     fs::write(root.join("deep/small"), "in the record").unwrap();
     let mut sparse = File::create(root.join("deep/er/sparse")).unwrap();

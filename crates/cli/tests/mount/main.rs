@@ -7,6 +7,7 @@
 mod bench;
 mod block_device;
 mod daemon;
+mod golden;
 mod inside;
 mod memory;
 mod names;

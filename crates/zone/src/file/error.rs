@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::DeviceError;
+use crate::format::Reader;
 
 /// What is wrong with a file, or with what was asked for it.
 #[derive(Debug, thiserror::Error)]
@@ -31,8 +32,9 @@ pub enum FileError {
     },
     /// A later release made it.
     #[error(
-        "{}: format version {version}, features {features:#x}: made by a later release of Polder; use that release",
-        path.display()
+        "{}: format version {version}, features {features:#x}: needs {reader}; this is Polder {}",
+        path.display(),
+        env!("CARGO_PKG_VERSION")
     )]
     Newer {
         /// The file.
@@ -41,9 +43,11 @@ pub enum FileError {
         version: u32,
         /// The features found that this release does not know.
         features: u64,
+        /// The release that reads it.
+        reader: Reader,
     },
     /// A later release made it with a feature that must be known to write it.
-    #[error("{}: has features that this release can only read; open it for reading only", .0.display())]
+    #[error("{}: has features that this release can only read; open it for reading only (mount -o ro)", .0.display())]
     OnlyReadable(PathBuf),
     /// The end of the file is missing.
     #[error("{} is cut short: it has {found} of its {expected} bytes; restore the whole file", path.display())]

@@ -15,7 +15,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::format::checksum;
+use crate::format::{READER, Reader, checksum};
 use crate::{Address, Blocks, FsId, Geometry, ZoneId, ZoneInfo, ZoneState};
 
 /// The magic number at the start of a volume's file.
@@ -65,10 +65,12 @@ pub struct FileHeader {
     pub max_active: U32,
     /// [`FLAG_PREALLOCATED`].
     pub flags: U32,
+    /// The oldest release that reads this version.
+    pub reader: Reader,
     /// The most blocks that a zone takes; 0 where that is all of them. With [`FEATURE_CAPACITY`] only.
     pub zone_capacity: U32,
     /// Zero.
-    pub reserved: [u8; 40],
+    pub reserved: [u8; 24],
 }
 
 const _: () = assert!(size_of::<FileHeader>() == 128);
@@ -176,8 +178,9 @@ pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
         max_open: U32::new(geometry.max_open),
         max_active: U32::new(geometry.max_active),
         flags: U32::new(if layout.preallocated { FLAG_PREALLOCATED } else { 0 }),
+        reader: READER,
         zone_capacity: U32::new(if layout.has_short_zones() { layout.zone_capacity } else { 0 }),
-        reserved: [0; 40],
+        reserved: [0; 24],
     };
     let mut copy = vec![0; HEADER_BYTES];
     copy[..size_of::<FileHeader>()].copy_from_slice(header.as_bytes());
@@ -191,7 +194,7 @@ pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
 pub(crate) enum NoHeader {
     Foreign,
     Damaged,
-    Newer { version: u32, features: u64 },
+    Newer { version: u32, features: u64, reader: Reader },
 }
 
 /// Reads one copy of the header; any bytes may be offered. True when it may be written as well.
@@ -207,7 +210,7 @@ pub(crate) fn decode_header(copy: &[u8]) -> Result<(FsId, Layout, bool), NoHeade
     }
     let (version, features) = (header.version.get(), header.features_incompatible.get());
     if version != FILE_VERSION || features & !FEATURE_CAPACITY != 0 {
-        return Err(NoHeader::Newer { version, features });
+        return Err(NoHeader::Newer { version, features, reader: header.reader });
     }
     let layout = layout_of(&header).ok_or(NoHeader::Damaged)?;
     Ok((FsId(header.fs_id), layout, header.features_read_only.get() == 0))

@@ -151,8 +151,8 @@ fn read_header(file: &File, path: &Path, mode: OpenMode) -> Result<(FsId, Layout
         Ok(header) => header,
         Err(NoHeader::Foreign) => return Err(foreign(file, path, found)),
         Err(NoHeader::Damaged) => return Err(FileError::Damaged(path.to_owned())),
-        Err(NoHeader::Newer { version, features }) => {
-            return Err(FileError::Newer { path: path.to_owned(), version, features });
+        Err(NoHeader::Newer { version, features, reader }) => {
+            return Err(FileError::Newer { path: path.to_owned(), version, features, reader });
         }
     };
     let expected = layout.file_bytes();

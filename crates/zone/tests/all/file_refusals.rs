@@ -148,12 +148,24 @@ fn a_volume_cut_short_is_refused() {
 #[test]
 fn a_later_format_is_refused() {
     with_volume(|path| {
-        rewrite_header(path, |copy| copy[12] = 2);
-        assert!(refusal(path).contains("format version 2, features 0x0: made by a later release"));
+        rewrite_header(path, |copy| {
+            copy[12] = 2;
+            copy[84..90].copy_from_slice(b"0.10.2");
+        });
+        let wanted = "format version 2, features 0x0: needs Polder 0.10.2 or later; this is Polder";
+        assert!(refusal(path).contains(wanted), "{}", refusal(path));
     });
     with_volume(|path| {
-        rewrite_header(path, |copy| copy[48] = 0x10);
-        assert!(refusal(path).contains("format version 1, features 0x10: made by a later release"));
+        // What stands there may be anything.
+        for release in [b"\0\0", b"\n0", b"\xff\xff"] {
+            rewrite_header(path, |copy| {
+                copy[48] = 0x10;
+                copy[84..100].fill(0);
+                copy[84..86].copy_from_slice(release);
+            });
+            let wanted = "format version 1, features 0x10: needs a later release of Polder; this is Polder";
+            assert!(refusal(path).contains(wanted), "{}", refusal(path));
+        }
         assert!(matches!(FileDevice::probe(path).unwrap(), FileContents::Other(_)));
     });
     with_volume(|path| {
