@@ -9,6 +9,7 @@ mod crash_cuts;
 mod fresh_clone;
 mod kills;
 mod large_metadata;
+mod mounting;
 mod posix;
 mod real_input;
 mod volume;
@@ -49,6 +50,11 @@ pub(crate) const POINTS: &[Point] = &[
         number: 6,
         title: "a mount passes what ext4 passes of pjdfstest, and fsx finds nothing on any geometry",
         run: posix::run,
+    },
+    Point {
+        number: 7,
+        title: "a volume is mounted as people do it: mount, fstab, fsck, systemd, read-only, over a dead mount",
+        run: mounting::run,
     },
 ];
 

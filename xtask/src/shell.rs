@@ -102,12 +102,17 @@ impl Line {
 
     /// Runs the command and returns its standard output; an error if it fails.
     pub(crate) fn output(&self) -> Result<String> {
+        String::from_utf8(self.output_bytes()?).with_context(|| format!("`{self}` printed no UTF-8"))
+    }
+
+    /// The same, whatever the output is.
+    pub(crate) fn output_bytes(&self) -> Result<Vec<u8>> {
         let output = self.command().output().with_context(|| format!("cannot start `{self}`"))?;
         if !output.status.success() {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            bail!("`{self}` failed ({}): {}", output.status, stderr.trim());
+            let said = [output.stderr, output.stdout].map(|said| String::from_utf8_lossy(&said).into_owned());
+            bail!("`{self}` failed ({}): {}", output.status, said.join(" ").trim());
         }
-        String::from_utf8(output.stdout).with_context(|| format!("`{self}` printed no UTF-8"))
+        Ok(output.stdout)
     }
 
     fn command(&self) -> Command {

@@ -37,7 +37,7 @@ const LOG: &str = "log";
 const LOG_LINES: usize = 80;
 
 /// Where the daemon's control sockets are; its path must be short.
-const RUN_DIR: &str = "POLDER_RUN_DIR";
+pub(super) const RUN_DIR: &str = "POLDER_RUN_DIR";
 
 /// One volume in a folder of its own.
 pub(super) struct Volume {
@@ -81,6 +81,11 @@ impl Volume {
         self.folder.path().join("volume")
     }
 
+    /// The program.
+    pub(super) fn polder(&self) -> &Path {
+        &self.polder
+    }
+
     /// Where it is mounted.
     pub(super) fn dir(&self) -> PathBuf {
         self.folder.path().join("mnt")
@@ -103,8 +108,13 @@ impl Volume {
 
     /// Mounts; returns how long the command took.
     pub(super) fn mount(&self) -> Result<u64> {
+        self.mount_with(&[])
+    }
+
+    /// The same with further arguments.
+    pub(super) fn mount_with(&self, more: &[&str]) -> Result<u64> {
         let log = self.folder.path().join(LOG);
-        let line = self.command("mount").args(&self.mount_args).arg("--log").arg(log);
+        let line = self.command("mount").args(&self.mount_args).args(more).arg("--log").arg(log);
         let line = line.arg(self.file()).arg(self.dir());
         let began_ns = self.clock.monotonic_ns();
         line.run()?;
@@ -248,7 +258,7 @@ impl Volume {
         Line::program(&self.polder).arg(name).env(RUN_DIR, &self.run_dir())
     }
 
-    fn run_dir(&self) -> String {
+    pub(super) fn run_dir(&self) -> String {
         self.run_dir.path().to_string_lossy().into_owned()
     }
 }

@@ -1,0 +1,21 @@
+# A daemon and a writer in one control group that has less memory than is written.
+# Called with the program, a volume, its mount point, a file to be copied there, and the limit in bytes.
+# Prints how often the limit was met.
+set -eu
+polder=$1 volume=$2 mnt=$3 source=$4 limit=$5
+group=/sys/fs/cgroup/memory/polder-trial-$$ knob=memory.limit_in_bytes
+if ! mkdir "$group" 2> /dev/null; then
+    group=/sys/fs/cgroup/polder-trial-$$ knob=memory.max
+    mkdir "$group"
+fi
+# The group goes when nothing runs in it any more, and the daemon runs as long as the mount is there.
+trap '"$polder" umount "$mnt" || :; rmdir "$group"' EXIT
+echo "$limit" > "$group/$knob"
+sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$polder" mount -o cache=8M "$volume" "$mnt"
+sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" \
+    timeout --kill-after=1 60 dd if="$source" of="$mnt/written" bs=1M conv=fsync status=none
+if [ -e "$group/memory.failcnt" ]; then
+    cat "$group/memory.failcnt"
+else
+    sed -n 's/^max //p' "$group/memory.events"
+fi
