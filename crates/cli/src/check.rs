@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, bail};
 use fs::{Finding, Fs};
 use serde::{Deserialize, Serialize};
 
@@ -91,13 +91,27 @@ fn check(arguments: &Arguments) -> Result<bool> {
 impl Report {
     /// Of everything there is; nobody may change the volume meanwhile.
     pub(crate) fn of(fs: &Fs, data: bool) -> Result<Report> {
-        let mut findings: Vec<_> = fs.check()?.into_iter().map(reported).collect();
+        let found = match fs.check() {
+            Ok(found) => found,
+            Err(error) => return Report::of_metadata(fs, &error.into()),
+        };
+        let mut findings: Vec<_> = found.into_iter().map(reported).collect();
         if data {
             let found = fs.check_readable(true)?.findings;
             findings
                 .extend(found.into_iter().map(|what| ReportedFinding { part: "extents".to_owned(), what }));
         }
         Ok(Report::new(findings, Vec::new()))
+    }
+
+    /// Of the trees alone, when they are too damaged for what is in them to be verified.
+    fn of_metadata(fs: &Fs, why: &Error) -> Result<Report> {
+        let found = fs.store().check(&mut |_, _, _, _| ())?;
+        if found.is_empty() {
+            bail!("{why:#}");
+        }
+        let findings = found.into_iter().map(|finding| reported(Finding::Store(finding.what))).collect();
+        Ok(Report::new(findings, vec!["data and names, because metadata is damaged".to_owned()]))
     }
 
     /// Of what can be told while others change it.

@@ -10,6 +10,7 @@
 //! | `translate` | flags, kinds and times in both directions |
 //! | `transport` | requests and replies as the crate `fuser` brings them; the only file that knows it |
 //! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
+//! | `complaints` | errors of the volume in the log, the first of each kind |
 //! | `access` | whether reading sets times of access |
 //! | `mount` | the system calls that attach and detach, and the table of what is mounted |
 //!
@@ -26,6 +27,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod complaints;
 mod handles;
 pub mod mount;
 mod server;

@@ -22,6 +22,7 @@ use fuser::{
     ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
+use crate::complaints::COMPLAINTS;
 use crate::handles::HandleNo;
 use crate::server::{Server, permissions};
 use crate::translate;
@@ -591,7 +592,9 @@ fn caller(request: &Request, umask: u32) -> Caller {
 }
 
 fn errno(error: &FsError) -> Errno {
-    if let FsError::Io(why) = error {
+    if let FsError::Io(why) = error
+        && COMPLAINTS.is_new(why)
+    {
         tracing::warn!("an operation failed: {why}");
     }
     Errno::from_i32(error.errno())

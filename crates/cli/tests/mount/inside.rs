@@ -119,6 +119,9 @@ fn a_copy_out_of_a_volume_is_what_the_mount_shows() {
 #[test]
 fn a_mounted_volume_is_verified_as_far_as_can_be() {
     let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root may remount");
+    }
     let mounted = bench.mount(&[]);
     fill(&mounted.root(), false);
     let directory = mounted.root();
@@ -144,17 +147,19 @@ fn a_mounted_volume_is_verified_as_far_as_can_be() {
         serde_json::from_str(&bench.succeed(&["dump", volume, "extent", &inode, "--json"])).unwrap();
     let at = extents["extents"][0]["at"].as_str().unwrap();
     let place: Vec<u64> = at.split([':', '~']).map(|word| word.parse().unwrap()).collect();
-    let info: Value = serde_json::from_str(&bench.succeed(&["info", volume, "--json"])).unwrap();
-    let (zone_bytes, zones) = (info["zone_bytes"].as_u64().unwrap(), info["zones"].as_u64().unwrap());
-    let start = 8192 + 2 * (zones * 32).next_multiple_of(4096);
     let mut file = fs::OpenOptions::new().read(true).write(true).open(volume).unwrap();
-    file.seek(SeekFrom::Start(start + place[0] * zone_bytes + place[1] * 4096)).unwrap();
+    file.seek(SeekFrom::Start(offset_of(&bench, place[0], place[1]))).unwrap();
     file.write_all(b"!").unwrap();
     drop(file);
     bench.check();
     let said = String::from_utf8(bench.polder(&["check", "--data", volume]).stdout).unwrap();
     assert!(said.contains(&format!("inode {inode} block 0 cannot be read")), "{said}");
     let mounted = bench.mount(&[]);
+    for _ in 0..3 {
+        assert!(fs::read(mounted.path("large")).is_err());
+    }
+    let lines = bench.logged().lines().filter(|line| line.contains("cannot be read")).count();
+    assert_eq!(lines, 1, "the first error of a kind: {}", bench.logged());
     let found = bench.polder(&["check", "--data", directory]);
     assert_eq!(found.status.code(), Some(4), "{}", String::from_utf8_lossy(&found.stdout));
     mounted.umount();
@@ -165,6 +170,50 @@ fn inode_of(bench: &crate::Bench, name: &str) -> String {
     let inode = fs::metadata(mounted.path(name)).unwrap().ino().to_string();
     mounted.umount();
     inode
+}
+
+/// Where a block of a zone is in the file of a volume.
+fn offset_of(bench: &crate::Bench, zone: u64, block: u64) -> u64 {
+    let volume = bench.volume();
+    let said = bench.succeed(&["info", volume.to_str().unwrap(), "--json"]);
+    let info: Value = serde_json::from_str(&said).unwrap();
+    let (zone_bytes, zones) = (info["zone_bytes"].as_u64().unwrap(), info["zones"].as_u64().unwrap());
+    8192 + 2 * (zones * 32).next_multiple_of(4096) + zone * zone_bytes + block * 4096
+}
+
+/// A leaf of metadata that has changed on the medium: `check` and `fsck` find it and say so by their status, and
+/// nothing is made worse by looking.
+#[test]
+fn damaged_metadata_is_found() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    for number in 0..400 {
+        fs::write(mounted.path(&format!("file-{number}")), vec![1; 3000]).unwrap();
+    }
+    mounted.umount();
+    let volume = bench.volume();
+    let volume = volume.to_str().unwrap();
+    let zones: Value = serde_json::from_str(&bench.succeed(&["zones", "--json", volume])).unwrap();
+    let zone = zones.as_array().unwrap().iter().find(|zone| zone["role"] == "metadata").unwrap();
+    let zone = zone["zone"].as_u64().unwrap();
+    let pages: Value =
+        serde_json::from_str(&bench.succeed(&["dump", volume, "zone", &zone.to_string(), "--json"])).unwrap();
+    // Not of the group of the root directory, without which nothing can be opened.
+    let leaf = pages["holds"].as_array().unwrap().iter().find(|page| {
+        page["kind"] == "node" && page["current"] == true && page["level"] == 0 && page["group"] == 5
+    });
+    let block = leaf.unwrap()["block"].as_u64().unwrap();
+    let mut file = fs::OpenOptions::new().write(true).open(volume).unwrap();
+    file.seek(SeekFrom::Start(offset_of(&bench, zone, block) + 1000)).unwrap();
+    file.write_all(&[0xa5; 64]).unwrap();
+    drop(file);
+    let before = fs::read(volume).unwrap();
+    let found = bench.polder(&["check", volume]);
+    let said = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.status.code(), Some(4), "{said}{}", String::from_utf8_lossy(&found.stderr));
+    assert!(said.contains("wrong checksum"), "{said}");
+    assert_eq!(bench.run_as("fsck.polder", &["-y", volume]).status.code(), Some(4));
+    assert!(fs::read(volume).unwrap() == before, "nothing is repaired, nothing is changed");
 }
 
 #[test]
