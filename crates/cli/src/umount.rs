@@ -2,13 +2,18 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fuse::mount::{unmount, unmount_lazily};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::FlockOperation;
+use rustix::process::{Pid, PidfdFlags};
 
-use crate::volume;
+use crate::control::Request;
+use crate::info::Info;
+use crate::volume::{self, Volume};
 
 /// Detach a volume and wait until its daemon has let go of it.
 #[derive(clap::Args)]
@@ -31,8 +36,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         unmount_lazily(&directory).with_context(|| named.to_string())?;
         return wait_until_free(&entry.source);
     }
+    let daemon = daemon_of(&directory);
     match unmount(&directory) {
-        Ok(()) => wait_until_free(&entry.source),
+        Ok(()) => {
+            daemon.as_ref().map_or(Ok(()), wait_for_end)?;
+            wait_until_free(&entry.source)
+        }
         Err(error) if !is_busy(&error) => Err(error).with_context(|| named.to_string()),
         Err(_) if !arguments.lazy => {
             bail!("{named} is in use; end what uses it (see `fuser -vm {named}`), or use --lazy")
@@ -41,6 +50,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             unmount_lazily(&directory).with_context(|| named.to_string())?;
             eprintln!("{named}: detached; it ends when nobody uses it any more");
             Ok(())
+        }
+    }
+}
+
+/// The daemon of this mount, if it can be asked. Who only reads shares its lock with others, so that the lock does
+/// not tell when he has ended.
+fn daemon_of(directory: &Path) -> Option<OwnedFd> {
+    let Ok(Volume::Served(mut client)) = Volume::find(directory) else { return None };
+    let info: Info = client.ask(&Request::Info).ok()?;
+    if info.mounted_on.as_deref() != Some(directory) {
+        return None;
+    }
+    let pid = Pid::from_raw(info.pid?.try_into().ok()?)?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+fn wait_for_end(daemon: &OwnedFd) -> Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(daemon, PollFlags::IN)], None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            ended => return ended.map(drop).context("the daemon cannot be waited for"),
         }
     }
 }

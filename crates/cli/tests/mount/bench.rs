@@ -186,6 +186,12 @@ impl Daemon {
         rustix::process::kill_process(self.pid, signal).unwrap();
     }
 
+    /// Whether the process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], Some(&now)).unwrap() == 1
+    }
+
     /// Waits for the end of the process.
     pub(crate) fn wait(&self) {
         poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], None).unwrap();

@@ -90,7 +90,10 @@ fn two_readers_share_a_volume() {
     let said = bench.fail(1, &["mount", "-o", "remount,nosuid", directory]);
     assert!(said.contains("no control socket of its own"), "{said}");
     bench.succeed(&["umount", directory]);
+    // Who only reads has no lock of his own, and is waited for all the same.
+    let daemon = first.daemon();
     first.umount();
+    assert!(daemon.has_ended());
 }
 
 #[test]
