@@ -283,7 +283,7 @@ fn a_data_zone_that_goes_offline_takes_no_record_with_it() {
     let device = formatted(Spec::tiny(), &options());
     device.record();
     let (store, _) = open(&device).unwrap();
-    let mut put = |key: u32| {
+    let put = |key: u32| {
         let mut tx = Tx::new();
         tx.put(Group(0), Table(1), key.to_be_bytes().to_vec(), vec![7; 50]);
         store.commit(tx).unwrap()
