@@ -6,12 +6,15 @@
 //! `--quick` of every point there is.
 
 mod crash_cuts;
+mod endurance;
 mod fresh_clone;
+mod full_volume;
 mod kills;
 mod large_metadata;
 mod mounting;
 mod posix;
 mod real_input;
+mod simulator;
 mod volume;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -55,6 +58,16 @@ pub(crate) const POINTS: &[Point] = &[
         number: 7,
         title: "a volume is mounted as people do it: mount, fstab, fsck, systemd, read-only, over a dead mount",
         run: mounting::run,
+    },
+    Point {
+        number: 8,
+        title: "a volume takes what it offers and not a block more, can be written over, and offers it again",
+        run: full_volume::run,
+    },
+    Point {
+        number: 9,
+        title: "for many times its capacity a volume at four fifths refuses, loses and leaks nothing",
+        run: endurance::run,
     },
 ];
 

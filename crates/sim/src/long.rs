@@ -42,8 +42,9 @@ pub trait Place {
     /// Bytes that `statfs` offers.
     fn available(&mut self) -> Result<u64, Refused>;
 
-    /// Waits until what was deleted has been given back.
-    fn settle(&mut self) -> Result<(), Refused>;
+    /// Waits for what was deleted to be given back, until so many bytes are offered or that takes too
+    /// long; how many are.
+    fn regain(&mut self, bytes: u64) -> Result<u64, Refused>;
 }
 
 /// Why something was not done.

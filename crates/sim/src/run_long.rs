@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use polder_sim::long::{self, Directory, Endured, Library, Place};
+use polder_sim::long::{self, Directory, Endured, Filled, Library, Place};
 use zone::Cause;
 use zone::emulated::Spec;
 
@@ -35,6 +35,9 @@ pub(crate) struct Device {
 pub(crate) struct Fill {
     #[command(flatten)]
     device: Device,
+    /// Run in this empty directory of a mounted file system instead.
+    #[arg(long)]
+    directory: Option<PathBuf>,
     /// How many times the full volume is written over.
     #[arg(long, default_value_t = 2)]
     times: u64,
@@ -65,9 +68,15 @@ impl Device {
 /// Fills a volume of each size.
 pub(crate) fn fill(options: &Fill) -> Result<()> {
     let device = &options.device;
+    let block_size = u64::from(device.block_size);
+    if let Some(directory) = &options.directory {
+        let filled = long::fill(&mut in_directory(directory)?, block_size, options.times, device.seed)
+            .map_err(|wrong| anyhow!("{wrong}"))?;
+        print_filled(&filled);
+        return Ok(());
+    }
     for &zones in &device.zones {
         let mut library = device.library(zones)?;
-        let block_size = u64::from(device.block_size);
         let filled = long::fill(&mut library, block_size, options.times, device.seed)
             .map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
         library.remount().map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
@@ -77,11 +86,15 @@ pub(crate) fn fill(options: &Fill) -> Result<()> {
             filled.offered,
             library.device_bytes()
         );
-        println!("counted bytes offered and written: {}", 2 * filled.offered);
-        println!("counted bytes written over: {}", filled.overwritten);
-        println!("counted bytes compared: {}", filled.compared);
+        print_filled(&filled);
     }
     Ok(())
+}
+
+fn print_filled(filled: &Filled) {
+    println!("counted bytes offered and written: {}", 2 * filled.offered);
+    println!("counted bytes written over: {}", filled.overwritten);
+    println!("counted bytes compared: {}", filled.compared);
 }
 
 /// Runs a volume of each size, or a directory.
@@ -112,8 +125,18 @@ pub(crate) fn endure(options: &Endure) -> Result<()> {
 }
 
 fn endure_in(directory: &Path, options: &Endure) -> Result<()> {
-    let path = directory.to_owned();
-    let asked = path.clone();
+    let mut place = in_directory(directory)?;
+    let offered = place.available().map_err(|refused| anyhow!("{refused}"))?;
+    let total = offered * options.times;
+    let endured = long::endure(&mut place, options.percent, total, options.device.seed, &mut |_| {})
+        .map_err(|wrong| anyhow!("{wrong}"))?;
+    print_endured(&endured);
+    Ok(())
+}
+
+/// A directory, and `df` to ask what is offered there.
+fn in_directory(directory: &Path) -> Result<Directory> {
+    let asked = directory.to_owned();
     let available = move || {
         let output = std::process::Command::new("df")
             .args(["--block-size=1", "--output=avail"])
@@ -124,13 +147,7 @@ fn endure_in(directory: &Path, options: &Endure) -> Result<()> {
         let number = text.lines().nth(1).and_then(|line| line.trim().parse().ok());
         number.ok_or_else(|| format!("df says {text:?}"))
     };
-    let mut place = Directory::new(path, Box::new(available)).context("the directory must be empty")?;
-    let offered = place.available().map_err(|refused| anyhow!("{refused}"))?;
-    let endured =
-        long::endure(&mut place, options.percent, offered * options.times, options.device.seed, &mut |_| {})
-            .map_err(|wrong| anyhow!("{wrong}"))?;
-    print_endured(&endured);
-    Ok(())
+    Directory::new(directory.to_owned(), Box::new(available)).context("the directory must be empty")
 }
 
 fn print_endured(endured: &Endured) {

@@ -9,25 +9,21 @@
 
 use anyhow::{Context, Result};
 
+use super::simulator::{Counted, simulator};
 use super::{Report, Run};
-use crate::shell::Line;
 
 const SHAPES: &str = "emulated: 28 zones of 256 KiB in 4-KiB blocks with 14 or 6 active, zones of \
                       77 and 70 blocks with a runt, 512-byte and 64-KiB blocks";
 
 pub(super) fn run(run: &Run) -> Result<Report> {
-    let mut counts = Vec::new();
+    let mut counted = Counted::of(&COUNTS);
     let line = simulator("cuts").arg("--seed").arg(run.seed.to_string());
     let line = if run.quick { line.arg("--quick") } else { line };
-    line.run_watched(|line| counts.extend(counted(line)))?;
+    line.run_watched(|line| counted.read(line))?;
     if !run.quick {
         simulator("rules").run().context("a rule can be removed and nothing notices")?;
     }
-    Ok(Report { geometry: SHAPES.to_owned(), counts })
-}
-
-fn simulator(command: &str) -> Line {
-    Line::new("cargo run --quiet --release --package polder-sim --").arg(command)
+    Ok(Report { geometry: SHAPES.to_owned(), counts: counted.counts() })
 }
 
 /// What the simulator counts, under the names of the report.
@@ -41,13 +37,3 @@ const COUNTS: [&str; 8] = [
     "distinct device images",
     "distinct recovered trees",
 ];
-
-/// Reads `counted cuts: 123`.
-fn counted(line: &str) -> Option<(&'static str, u64)> {
-    let (what, count) = line.strip_prefix("counted ")?.split_once(": ")?;
-    let name = COUNTS.into_iter().find(|name| *name == what)?;
-    Some((name, count.parse().ok()?))
-}
-
-#[cfg(test)]
-mod tests;

@@ -4,11 +4,18 @@ use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
 
 use super::{Place, Refused};
 
 /// Directories that the files are spread over.
 const DIRECTORIES: u32 = 8;
+/// How long deleted files may take to be given back, and how often to look.
+const REGAIN_NS_MAX: u64 = 60_000_000_000;
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A directory that is the run's alone.
 pub struct Directory {
@@ -87,7 +94,15 @@ impl Place for Directory {
         (self.available)().map_err(Refused::Other)
     }
 
-    fn settle(&mut self) -> Result<(), Refused> {
-        Ok(File::open(&self.path)?.sync_all()?)
+    fn regain(&mut self, bytes: u64) -> Result<u64, Refused> {
+        File::open(&self.path)?.sync_all()?;
+        let clock = SystemClock::new();
+        let until_ns = clock.monotonic_ns() + REGAIN_NS_MAX;
+        loop {
+            let available = self.available()?;
+            if available >= bytes || Stop::default().wait(LOOK) || clock.monotonic_ns() > until_ns {
+                return Ok(available);
+            }
+        }
     }
 }

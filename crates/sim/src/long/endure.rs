@@ -229,8 +229,8 @@ impl<P: Place> Run<'_, P> {
         for file in files {
             self.remove(file)?;
         }
-        self.place.settle().map_err(|error| error.wrong("settling"))?;
-        let left = self.place.available().map_err(|error| error.wrong("asking what is offered"))?;
+        let left =
+            self.place.regain(self.done.offered).map_err(|error| error.wrong("after deleting everything"))?;
         if left < self.done.offered {
             return Err(Wrong(format!(
                 "{left} bytes are offered after everything was deleted, {} before",

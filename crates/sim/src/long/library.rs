@@ -185,9 +185,10 @@ impl Place for Library {
         Ok(sizes.available * u64::from(sizes.block_size))
     }
 
-    fn settle(&mut self) -> Result<(), Refused> {
+    fn regain(&mut self, _bytes: u64) -> Result<u64, Refused> {
         self.open.clear();
         while self.fs.step()? == Step::Worked {}
-        Ok(self.fs.sync()?)
+        self.fs.sync()?;
+        self.available()
     }
 }

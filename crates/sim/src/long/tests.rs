@@ -75,8 +75,8 @@ impl Place for Memory {
         Ok(self.limit - self.used())
     }
 
-    fn settle(&mut self) -> Result<(), Refused> {
-        Ok(())
+    fn regain(&mut self, _bytes: u64) -> Result<u64, Refused> {
+        self.available()
     }
 }
 
@@ -130,8 +130,8 @@ fn one_that_offers_too_little_does_not() {
         fn available(&mut self) -> Result<u64, Refused> {
             Ok(self.0.available()? - 4096)
         }
-        fn settle(&mut self) -> Result<(), Refused> {
-            self.0.settle()
+        fn regain(&mut self, _bytes: u64) -> Result<u64, Refused> {
+            self.available()
         }
     }
     assert!(fill(&mut Modest(Memory::of(LIMIT)), 4096, 1, 5).is_err());

@@ -1,0 +1,43 @@
+//! Point 8: a volume takes exactly what it offers, can be written over while it is full, and offers all
+//! of it again once everything is deleted.
+//!
+//! Through the library on the emulated device with few and with many zones, and through a mount. The
+//! quick form leaves out the thousand zones.
+
+use anyhow::Result;
+
+use super::simulator::{Counted, simulator};
+use super::volume::Volume;
+use super::{Report, Run};
+use crate::shell::Line;
+
+/// What the simulator counts, under the names of the report.
+const COUNTS: [&str; 3] = ["bytes offered and written", "bytes written over", "bytes compared"];
+
+pub(super) fn run(run: &Run) -> Result<Report> {
+    let mut counted = Counted::of(&COUNTS);
+    let zones: &[&str] = if run.quick { &["16", "64"] } else { &["16", "64", "1000"] };
+    let fill = || simulator("fill").arg("--seed").arg(run.seed.to_string());
+    let line = zones
+        .iter()
+        .fold(fill().args(["--zone-blocks", "256"]), |line, zones| line.arg("--zones").arg(zones));
+    line.run_watched(|line| counted.read(line))?;
+    let volume = Volume::make(&["--size", if run.quick { "96M" } else { "1G" }], &[])?;
+    let geometry = volume.keep_if_failed("full-volume", through(&volume, fill, &mut counted))?;
+    Ok(Report {
+        geometry: format!("emulated: {} zones of 256 blocks; mount: {geometry}", zones.join(", ")),
+        counts: counted.counts(),
+    })
+}
+
+/// The same through a mount.
+fn through(volume: &Volume, fill: impl Fn() -> Line, counted: &mut Counted) -> Result<String> {
+    volume.mount()?;
+    let geometry = volume.geometry()?;
+    let directory = volume.dir().join("full");
+    std::fs::create_dir(&directory)?;
+    fill().arg("--directory").arg(&directory).run_watched(|line| counted.read(line))?;
+    volume.unmount()?;
+    volume.check()?;
+    Ok(geometry)
+}

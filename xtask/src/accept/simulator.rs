@@ -1,0 +1,35 @@
+//! What acceptance points ask of `polder-sim`, and the counts that it prints.
+
+use crate::shell::Line;
+
+/// A command of the simulator.
+pub(super) fn simulator(command: &str) -> Line {
+    Line::new("cargo run --quiet --release --package polder-sim --").arg(command)
+}
+
+/// Sums of what the simulator counts, by name.
+pub(super) struct Counted(Vec<(&'static str, u64)>);
+
+impl Counted {
+    /// These, and nothing counted yet.
+    pub(super) fn of(names: &[&'static str]) -> Self {
+        Counted(names.iter().map(|&name| (name, 0)).collect())
+    }
+
+    /// Reads a line such as `counted cuts: 123`; others say nothing.
+    pub(super) fn read(&mut self, line: &str) {
+        let named = line.strip_prefix("counted ").and_then(|rest| rest.split_once(": "));
+        let Some((what, Ok(count))) = named.map(|(what, count)| (what, count.parse::<u64>())) else { return };
+        if let Some((_, sum)) = self.0.iter_mut().find(|(name, _)| *name == what) {
+            *sum += count;
+        }
+    }
+
+    /// For the report.
+    pub(super) fn counts(self) -> Vec<(&'static str, u64)> {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;
