@@ -9,6 +9,7 @@ mod crash;
 mod directories;
 mod exerciser;
 mod files;
+mod forged;
 mod full;
 mod links;
 mod permissions;
