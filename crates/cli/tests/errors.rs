@@ -4,10 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
+use zone::file::{FileDevice, OpenMode};
+use zone::format::{ZONE_MAGIC, checksum};
 
 fn polder(arguments: &[&str]) -> Output {
     let run = Command::new(env!("CARGO_BIN_EXE_polder")).args(arguments).output();
@@ -108,41 +111,230 @@ fn what_a_file_holds_is_not_overwritten_unasked() {
     assert_ne!(fs::read(&volume).unwrap(), before, "a volume has an id of its own");
 }
 
+/// Every command that looks at a volume refuses this one with this complaint and this advice, and leaves the
+/// file as it was.
+fn refused_by_all(place: &Place, path: &str, complaint: &str, advice: &str) {
+    let folder = place.path("mount point");
+    fs::create_dir_all(&folder).unwrap();
+    let before = fs::read(path).ok();
+    for (status, command) in [
+        (1, vec!["mount", path, &folder]),
+        (1, vec!["mount", path, &folder, "-o", "ro"]),
+        (1, vec!["info", path]),
+        (1, vec!["stats", path]),
+        (8, vec!["check", path]),
+        (8, vec!["check", "--data", path]),
+    ] {
+        let said = refusal(status, &command);
+        assert!(said.contains(path), "{command:?}: {said}");
+        assert!(said.contains(complaint) && said.contains(advice), "{command:?}: {said}");
+        assert!(fs::read(path).ok() == before, "{command:?} has changed the file");
+    }
+    assert!(fs::read_dir(&folder).unwrap().next().is_none(), "something was mounted");
+}
+
+/// `polder mkfs` does not overwrite this, and names it.
+fn not_overwritten(path: &str, what: &str) {
+    let before = fs::read(path).unwrap();
+    for more in [&[][..], &["--size", "64M"]] {
+        let said = refusal(1, &[&["mkfs", path], more].concat());
+        assert!(said.contains(what) && said.contains("use --force to overwrite it"), "{said}");
+        assert!(fs::read(path).unwrap() == before, "a refusal changes nothing");
+    }
+}
+
+/// Changes blocks of 4096 bytes and makes their checksums right again, which stand at byte 8 in headers of files
+/// and of zones alike.
+fn rewrite(path: &str, is_one: impl Fn(usize, &[u8]) -> bool, change: impl Fn(&mut [u8])) {
+    let mut bytes = fs::read(path).unwrap();
+    let mut changed = 0;
+    for (index, block) in
+        bytes.chunks_exact_mut(4096).enumerate().filter(|(index, block)| is_one(*index, block))
+    {
+        change(block);
+        block[8..12].fill(0);
+        let sum = checksum(&[&*block]);
+        block[8..12].copy_from_slice(&sum.to_le_bytes());
+        assert!(index < 2 || block.starts_with(&ZONE_MAGIC), "a header of the file or of a zone");
+        changed += 1;
+    }
+    assert!(changed > 0, "there is something to change");
+    fs::write(path, bytes).unwrap();
+}
+
+/// Changes both copies of the file's header.
+fn rewrite_file_header(path: &str, change: impl Fn(&mut [u8])) {
+    rewrite(path, |index, _| index < 2, change);
+}
+
+/// Changes the headers of all zones that have one.
+fn rewrite_zone_headers(path: &str, change: impl Fn(&mut [u8])) {
+    rewrite(path, |_, block| block.starts_with(&ZONE_MAGIC), change);
+}
+
+const NAME_ONE: &str = "name a volume, or make one elsewhere (polder mkfs)";
+
 #[test]
 fn what_is_no_volume_is_refused_by_every_command() {
     let place = Place::new();
     let missing = place.path("missing");
-    let text = place.file("text", &b"no volume at all ".repeat(1000));
-    let empty = place.file("empty", b"");
-    let folder = place.folder("folder");
-    for (path, complaint) in
-        [(&missing, "no such file"), (&text, "not a Polder volume"), (&empty, "not a Polder volume")]
-    {
-        for (status, command) in [
-            (1, vec!["mount", path, &folder]),
-            (1, vec!["info", path]),
-            (1, vec!["stats", path]),
-            (8, vec!["check", path]),
-        ] {
-            let said = refusal(status, &command);
-            assert!(said.contains(complaint), "{command:?}: {said}");
+    refused_by_all(&place, &missing, "no such file", "make a volume there first (polder mkfs)");
+    assert!(!Path::new(&missing).exists());
+    let unknown = "not a Polder volume: it holds data of an unknown kind";
+    refused_by_all(&place, &place.file("text", &b"no volume at all ".repeat(1000)), unknown, NAME_ONE);
+    let nothing = "not a Polder volume: it holds nothing";
+    refused_by_all(&place, &place.file("empty", b""), nothing, NAME_ONE);
+    refused_by_all(&place, &place.file("zeros", &[0; 100_000]), nothing, NAME_ONE);
+    let volume = place.volume("wrong magic");
+    rewrite_file_header(&volume, |copy| copy[..8].copy_from_slice(b"POLDERX1"));
+    refused_by_all(&place, &volume, unknown, NAME_ONE);
+}
+
+#[test]
+fn other_file_systems_are_named_and_kept() {
+    let place = Place::new();
+    let mut made = Vec::new();
+    for (program, arguments, megabytes, what) in [
+        ("mkfs.ext4", &["-q", "-F"][..], 16, "an ext2, ext3 or ext4 file system"),
+        // The smallest that it takes.
+        ("mkfs.xfs", &["-q", "-f"], 300, "an XFS file system"),
+    ] {
+        let path = place.path(program);
+        fs::File::create(&path).unwrap().set_len(megabytes << 20).unwrap();
+        let search = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+        match Command::new(program).args(arguments).arg(&path).env("PATH", search).status() {
+            Err(error) if error.kind() == ErrorKind::NotFound => eprintln!("{program} is not here"),
+            status => {
+                assert!(status.unwrap().success(), "{program}");
+                made.push((path, what));
+            }
         }
     }
-    assert!(!Path::new(&missing).exists());
+    // What the programs write, in case they are not here: the magic numbers at their places.
+    let mut ext4 = vec![0; 1 << 20];
+    ext4[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    made.push((place.file("ext4", &ext4), "an ext2, ext3 or ext4 file system"));
+    made.push((place.file("xfs", &[b"XFSB".as_slice(), &[0; 1 << 20]].concat()), "an XFS file system"));
+    for (path, what) in made {
+        refused_by_all(&place, &path, &format!("not a Polder volume: it holds {what}"), NAME_ONE);
+        not_overwritten(&path, &format!("already holds {what}"));
+    }
+    not_overwritten(&place.volume("volume"), "already holds the Polder volume ");
+}
+
+#[test]
+fn a_volume_cut_short_is_refused() {
+    let place = Place::new();
+    let volume = place.volume("volume");
+    for (bytes, complaint, advice) in [
+        (40 << 20, "cut short: it has 41943040 of its ", "restore the whole file"),
+        (8192, "cut short: it has 8192 of its ", "restore the whole file"),
+        (100, "not a Polder volume", NAME_ONE),
+    ] {
+        fs::OpenOptions::new().write(true).open(&volume).unwrap().set_len(bytes).unwrap();
+        refused_by_all(&place, &volume, complaint, advice);
+    }
+}
+
+#[test]
+fn a_later_format_is_refused_with_the_release_that_reads_it() {
+    let place = Place::new();
+    let needs = "needs Polder 7.8.9 or later; this is Polder";
+    let name = |at: usize| move |block: &mut [u8]| block[at..at + 6].copy_from_slice(b"7.8.9\0");
+    let volume = place.volume("version");
+    rewrite_file_header(&volume, |copy| {
+        copy[12] = 2;
+        name(84)(copy);
+    });
+    refused_by_all(&place, &volume, "format version 2, features 0x0: ", needs);
+    not_overwritten(&volume, "a volume of a later release of Polder");
+
+    let volume = place.volume("feature");
+    rewrite_file_header(&volume, |copy| copy[48] = 0x10);
+    refused_by_all(&place, &volume, "format version 1, features 0x10: ", "needs Polder 0.1.0 or later");
+
+    let volume = place.volume("zones of a later version");
+    rewrite_zone_headers(&volume, |header| header[12] = 2);
+    refused_by_all(&place, &volume, "format version 2, features 0x0: ", "needs Polder 0.1.0 or later");
+
+    let volume = place.volume("zones with a feature");
+    rewrite_zone_headers(&volume, |header| {
+        header[64] = 0x20;
+        name(80)(header);
+    });
+    refused_by_all(&place, &volume, "format version 1, features 0x20: ", needs);
+}
+
+#[test]
+fn a_shape_that_cannot_be_is_refused() {
+    let place = Place::new();
+    let damaged = "both copies of the file's header are damaged";
+    let restore = "restore its first 8 KiB from a copy";
+    let numbers = [(56, 5000), (56, 0), (60, 0), (64, 0), (68, 0), (68, u32::MAX), (72, 2), (76, 1)];
+    for (at, number) in numbers {
+        let volume = place.volume("volume");
+        rewrite_file_header(&volume, |copy| copy[at..at + 4].copy_from_slice(&number.to_le_bytes()));
+        refused_by_all(&place, &volume, damaged, restore);
+        fs::remove_file(&volume).unwrap();
+    }
+    // Such as can be, but are not the one that the volume was made with.
+    for zones in [5, 31] {
+        let volume = place.volume("volume");
+        rewrite_file_header(&volume, |copy| copy[60] = zones);
+        refused_by_all(&place, &volume, "made on a device of another shape", "open it on that one");
+        fs::remove_file(&volume).unwrap();
+    }
+}
+
+#[test]
+fn a_volume_in_use_is_refused() {
+    let place = Place::new();
+    let volume = place.volume("volume");
+    let held = FileDevice::open(Path::new(&volume), OpenMode::ReadWrite).unwrap();
+    refused_by_all(&place, &volume, "is in use by another process", "unmount it or end that process first");
+    let before = fs::read(&volume).unwrap();
+    for more in [&[][..], &["--force"]] {
+        let said = refusal(1, &[&["mkfs", volume.as_str()], more].concat());
+        assert!(said.contains("is in use by another process"), "{said}");
+    }
+    assert!(fs::read(&volume).unwrap() == before);
+    drop(held);
+    assert!(polder(&["check", &volume]).status.success());
+}
+
+#[test]
+fn a_device_that_is_too_small_is_left_alone() {
+    let place = Place::new();
+    let small = place.file("small", &[0; 1 << 20]);
+    let said = refusal(1, &["mkfs", &small]);
+    assert!(said.contains("1048576 bytes are too few for 16 zones; the smallest volume"), "{said}");
+    assert!(fs::read(&small).unwrap() == [0; 1 << 20]);
 }
 
 #[test]
 fn damage_is_named() {
     let place = Place::new();
-    let short = place.volume("short");
-    fs::OpenOptions::new().write(true).open(&short).unwrap().set_len(40 << 20).unwrap();
-    assert!(refusal(8, &["check", &short]).contains("cut short"));
-
     let scratched = place.volume("scratched");
     let mut bytes = fs::read(&scratched).unwrap();
     bytes[..8192].iter_mut().skip(16).step_by(64).for_each(|byte| *byte ^= 0xff);
     fs::write(&scratched, &bytes).unwrap();
-    assert!(refusal(1, &["info", &scratched]).contains("damaged"));
+    let restore = "restore its first 8 KiB from a copy";
+    refused_by_all(&place, &scratched, "both copies of the file's header are damaged", restore);
+
+    let restore = "restore the whole volume from a copy";
+    let headless = place.volume("headless");
+    let mut bytes = fs::read(&headless).unwrap();
+    let zones = bytes.chunks_exact_mut(4096).filter(|block| block.starts_with(&ZONE_MAGIC));
+    zones.for_each(|header| header[100] ^= 0xff);
+    fs::write(&headless, &bytes).unwrap();
+    refused_by_all(&place, &headless, "the headers of the log zones are damaged", restore);
+
+    let logless = place.volume("logless");
+    let mut bytes = fs::read(&logless).unwrap();
+    let log = bytes.chunks_exact_mut(4096).filter(|block| block.starts_with(b"PLOG"));
+    log.for_each(|block| block[100] ^= 0xff);
+    fs::write(&logless, &bytes).unwrap();
+    refused_by_all(&place, &logless, "the log holds no checkpoint that can be read", restore);
 }
 
 #[test]

@@ -211,7 +211,7 @@ fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>>
     }
     match zones.first() {
         None if damaged => {
-            Err(no_volume("the headers of the log zones are damaged: nothing can be read from here"))
+            Err(no_volume("the headers of the log zones are damaged: restore the whole volume from a copy"))
         }
         None => Err(no_volume("there is no Polder volume here: make one with `polder mkfs`")),
         Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => Err(no_volume(
@@ -242,8 +242,9 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContent
         }
     }
     zones.retain(|(identity, _)| !empty.contains(&identity.zone));
-    let newest =
-        newest.ok_or_else(|| no_volume("the log holds nothing that can be read: no checkpoint was found"))?;
+    let newest = newest.ok_or_else(|| {
+        no_volume("the log holds no checkpoint that can be read: restore the whole volume from a copy")
+    })?;
     let hint = if newest.kind == BatchKind::Checkpoint { newest.at } else { newest.checkpoint };
     let named = find_checkpoint(device, &zones, hint)?;
     let replay_from = Address::from_bits(named.header.replay_from.get());

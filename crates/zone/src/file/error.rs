@@ -15,7 +15,7 @@ pub enum FileError {
     #[error("{} is in use by another process; unmount it or end that process first", .0.display())]
     InUse(PathBuf),
     /// It holds something that is not Polder's.
-    #[error("{} is not a Polder volume: it holds {what}", path.display())]
+    #[error("{} is not a Polder volume: it holds {what}; name a volume, or make one elsewhere (polder mkfs)", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,

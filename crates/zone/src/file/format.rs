@@ -26,6 +26,8 @@ pub const FILE_VERSION: u32 = 1;
 pub const HEADER_BYTES: usize = 4096;
 /// The largest file, so that no offset overflows.
 pub const FILE_BYTES_MAX: u64 = 1 << 62;
+/// The fewest zones that a volume has to be able to have open at once.
+pub const OPEN_ZONES_MIN: u32 = 6;
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = size_of::<Slot>();
 /// Set in [`FileHeader::flags`] when the host's blocks are never given back.
@@ -231,7 +233,7 @@ fn layout_of(header: &FileHeader) -> Option<Layout> {
         && (1..=Address::BLOCKS_MAX).contains(&zone_blocks)
         && (1..=zone_blocks).contains(&last_zone_blocks)
         && (1..=zone_blocks).contains(&zone_capacity)
-        && (1..=max_active).contains(&max_open)
+        && (OPEN_ZONES_MIN..=max_active).contains(&max_open)
         && u64::from(zones) * u64::from(zone_blocks) <= FILE_BYTES_MAX / u64::from(block_size);
     let max_append = Layout::max_append(block_size.max(512), zone_capacity);
     let geometry = Geometry { block_size, zones, zone_blocks, max_open, max_active, max_append };

@@ -1,7 +1,7 @@
 //! What a new volume in a file looks like.
 
 use super::FileError;
-use super::format::{FILE_BYTES_MAX, Layout, SLOT_BYTES};
+use super::format::{FILE_BYTES_MAX, Layout, OPEN_ZONES_MIN, SLOT_BYTES};
 use crate::{Address, Blocks, FsId, Geometry};
 
 /// A volume has at least so many zones.
@@ -129,7 +129,7 @@ impl FileOptions {
         if !self.block_size.is_power_of_two() || !(512..=65536).contains(&self.block_size) {
             return wrong("block size", self.block_size, "it has to be a power of two from 512 to 65536");
         }
-        if self.max_open < 6 {
+        if self.max_open < OPEN_ZONES_MIN {
             return wrong("open zones", self.max_open, "at least 6 have to be possible");
         }
         if self.max_active < self.max_open {
