@@ -2,7 +2,8 @@
 //!
 //! Set-up comes first and is the only step that uses the network: all later ones run with cargo's
 //! network access switched off. The gate stops at the first failure and prints the command that
-//! repeats it. Each step is timed, because a gate that grows slow is a gate that is gone around.
+//! repeats it. Each step is timed, because a gate that grows slow is a gate that is gone around: if all
+//! steps but set-up together take longer than [`SECONDS_MAX`], the gate is closed as well.
 
 use std::fmt::Write as _;
 
@@ -12,6 +13,11 @@ use rt::{Clock, SystemClock};
 use crate::accept;
 use crate::setup;
 use crate::shell::Line;
+
+/// What all steps but set-up may take together, on the machine of two cores that the gate is made for.
+const SECONDS_MAX: f64 = 1200.0;
+/// The step whose time depends on the network, and which does nothing when it was done before.
+const SET_UP: &str = "set-up";
 
 /// One step of the gate.
 struct Step {
@@ -65,13 +71,27 @@ pub(crate) fn run() -> Result<()> {
     }
     println!("\n{}", table(&done));
     println!("tests: {} passed, {} failed", tally.passed, tally.failed);
+    judge_time(&done)
+}
+
+/// A gate that takes too long has not been passed, whatever its steps say.
+fn judge_time(done: &[Done]) -> Result<()> {
+    let counted = done.iter().filter(|step| step.name != SET_UP);
+    let seconds: f64 = counted.map(|step| step.seconds).sum();
+    if seconds > SECONDS_MAX {
+        bail!(
+            "the gate took {seconds:.0} s without set-up, and {SECONDS_MAX:.0} s are allowed: make the slowest \
+             steps above shorter, or run it where nothing else runs"
+        );
+    }
+    println!("time: {seconds:.0} s of {SECONDS_MAX:.0} s, without set-up");
     Ok(())
 }
 
 /// All steps, the quick ones first.
 fn steps() -> Vec<Step> {
     let mut steps = vec![
-        Step { name: "set-up".to_owned(), repeat: Line::new("cargo xtask ci"), work: Work::SetUp },
+        Step { name: SET_UP.to_owned(), repeat: Line::new("cargo xtask ci"), work: Work::SetUp },
         step("fmt", "cargo fmt --all --check"),
         step("tidy", "cargo xtask tidy"),
         Step::new("clippy", Line::new("cargo clippy --workspace --all-targets --locked -- -D warnings")),

@@ -36,6 +36,17 @@ fn the_table_sums_and_shows_the_failure() {
 }
 
 #[test]
+fn a_gate_that_takes_too_long_is_closed_and_set_up_does_not_count() {
+    let done = |name: &str, seconds| Done { name: name.to_owned(), seconds, passed: true };
+    let set_up = &steps()[0];
+    assert!(matches!(set_up.work, Work::SetUp));
+    judge_time(&[done(&set_up.name, 5000.0), done("tests", 700.0), done("accept 1", 500.0)])
+        .expect("in time");
+    let error = judge_time(&[done("tests", 700.0), done("accept 1", 500.1)]).expect_err("too long");
+    assert!(error.to_string().contains("1200 s are allowed"), "{error}");
+}
+
+#[test]
 fn only_set_up_may_use_the_network() {
     for step in steps() {
         let is_set_up = matches!(step.work, Work::SetUp);
