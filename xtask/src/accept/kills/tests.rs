@@ -2,6 +2,7 @@
 
 use super::contents::{BLOCK, Contents, Origin, Write};
 use super::names::{Change, Done, History, Listing, judge_prefix};
+use super::writer::Tally;
 
 fn bytes(version: u64, offset: usize, length: usize) -> Vec<u8> {
     Origin { seed: 7, writer: 1, file: 2, version }.bytes(offset, length)
@@ -109,4 +110,13 @@ fn a_hole_in_the_order_of_two_writers_is_found() {
     judge_prefix(&fits(&a, &none)).unwrap();
     judge_prefix(&fits(&a, &b)).unwrap();
     assert!(judge_prefix(&fits(&none, &b)).is_err());
+}
+
+#[test]
+fn only_syncs_count_as_such() {
+    let mut tally = Tally::default();
+    for kind in ["write", "fsync", "create", "write", "fdatasync", "fsync"] {
+        tally.count(kind);
+    }
+    assert_eq!((tally.synced(), tally.buffered()), (3, 3));
 }

@@ -29,6 +29,9 @@ const SMALL_BYTES_MAX: usize = 24 << 10;
 /// The most that is overwritten at once.
 const RUN_BLOCKS_MAX: usize = 8;
 
+/// The kinds of operations that make something durable.
+const SYNCS: [&str; 2] = ["fsync", "fdatasync"];
+
 /// What was acknowledged, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -42,11 +45,17 @@ impl Tally {
         }
     }
 
-    pub(super) fn acknowledged(&self) -> u64 {
-        self.by_kind.values().sum()
+    /// Answers that promise that what was done is there after any crash.
+    pub(super) fn synced(&self) -> u64 {
+        self.by_kind.iter().filter(|(kind, _)| SYNCS.contains(kind)).map(|(_, count)| count).sum()
     }
 
-    fn count(&mut self, kind: &'static str) {
+    /// Answers that promise that it was done, and in which order.
+    pub(super) fn buffered(&self) -> u64 {
+        self.by_kind.values().sum::<u64>() - self.synced()
+    }
+
+    pub(super) fn count(&mut self, kind: &'static str) {
         *self.by_kind.entry(kind).or_default() += 1;
     }
 }
