@@ -3,14 +3,16 @@
 //!
 //! Files of 1 KiB live in the records of their inodes, so that all of it is metadata: a million
 //! files make more than a gigabyte of it, for a cache of 16 MiB. The quick form makes 20,000 for the
-//! smallest cache that a mount takes. Afterwards every file is there: all are counted, and a sample
-//! is read, with the volume killed in between.
+//! smallest cache that a mount takes. The daemon is killed when half of them are made, with much that
+//! no sync has made durable: what is there then is a prefix of what was done, and filling goes on behind
+//! it. It is killed again at the end. Afterwards every file is there: all are counted, and a sample is read.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::Pid;
 use rt::{Clock, SystemClock};
 use serde_json::Value;
@@ -45,9 +47,22 @@ pub(super) fn run(run: &Run) -> Result<Report> {
 fn prove(volume: &Volume, seed: u64, scale: &Scale) -> Result<Report> {
     volume.mount()?;
     let geometry = volume.geometry()?;
-    fill(volume, seed, scale)?;
-    let metadata_bytes = judge_cache(&volume.stats()?, scale)?;
-    let peak_filled = judge_memory(volume.pid()?, scale)?;
+    let half = scale.files / 2;
+    let synced = half - half / 10;
+    fill(volume, seed, 0..synced)?;
+    File::open(path(&volume.dir(), synced - 1))?.sync_all().context("a file cannot be synced")?;
+    fill(volume, seed, synced..half)?;
+    let metadata_before = judge_cache(&volume.stats()?, half, scale)?;
+    let peak_before = judge_memory(volume.pid()?, scale)?;
+
+    volume.kill()?;
+    let mount_ns = volume.mount_in_time()?;
+    let kept = keep_prefix(&volume.dir(), seed, synced..half)?;
+    println!("mount after half: {} ms; {} files of {half} were lost", mount_ns / 1_000_000, half - kept);
+    fill(volume, seed, kept..scale.files)?;
+    File::open(path(&volume.dir(), scale.files - 1))?.sync_all().context("the last file cannot be synced")?;
+    let metadata_bytes = metadata_before + judge_cache(&volume.stats()?, scale.files - kept, scale)?;
+    let peak_filled = judge_memory(volume.pid()?, scale)?.max(peak_before);
 
     volume.kill()?;
     let mount_ns = volume.mount_in_time()?;
@@ -61,6 +76,7 @@ fn prove(volume: &Volume, seed: u64, scale: &Scale) -> Result<Report> {
         geometry,
         counts: vec![
             ("files made", scale.files),
+            ("files made before the first crash", half),
             ("files read back", scale.sample),
             ("metadata bytes written", metadata_bytes),
             ("cache bytes", scale.cache_bytes),
@@ -72,24 +88,64 @@ fn prove(volume: &Volume, seed: u64, scale: &Scale) -> Result<Report> {
     })
 }
 
-/// Makes all files and syncs the last, which keeps all that came before.
-fn fill(volume: &Volume, seed: u64, scale: &Scale) -> Result<()> {
+/// Makes these files; syncs nothing.
+fn fill(volume: &Volume, seed: u64, numbers: Range<u64>) -> Result<()> {
     let clock = SystemClock::new();
     let dir = volume.dir();
-    for number in 0..scale.files {
+    for number in numbers.clone() {
         let path = path(&dir, number);
         if number.is_multiple_of(FILES_PER_DIRECTORY) {
-            std::fs::create_dir(path.parent().expect("a file lies in a directory"))?;
+            // A crash may have kept it without its first file.
+            std::fs::create_dir_all(path.parent().expect("a file lies in a directory"))?;
         }
         make(&path, &content(seed, number)).with_context(|| format!("file {number} cannot be made"))?;
         if (number + 1).is_multiple_of(100_000) {
             println!("{} files after {} s", number + 1, clock.monotonic_ns() / 1_000_000_000);
         }
     }
-    File::open(path(&dir, scale.files - 1))?.sync_all().context("the last file cannot be synced")?;
-    let seconds = clock.monotonic_ns() as f64 / 1e9;
-    println!("{} files in {seconds:.1} s: {:.0} a second", scale.files, scale.files as f64 / seconds);
+    let (files, seconds) = (numbers.end - numbers.start, clock.monotonic_ns() as f64 / 1e9);
+    println!("{files} files in {seconds:.1} s: {:.0} a second", files as f64 / seconds);
     Ok(())
+}
+
+/// What a crash has left of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Whole,
+    /// The name alone.
+    Empty,
+    Nothing,
+}
+
+/// Of these files, which were made one after the other and not synced, finds those that a crash has kept;
+/// returns the number of the first that has to be made again.
+fn keep_prefix(dir: &Path, seed: u64, numbers: Range<u64>) -> Result<u64> {
+    let mut left = Vec::new();
+    for number in numbers.clone() {
+        left.push(match std::fs::read(path(dir, number)) {
+            Ok(found) if found == content(seed, number) => Left::Whole,
+            Ok(found) if found.is_empty() => Left::Empty,
+            Ok(_) => bail!("file {number} holds what nobody wrote"),
+            Err(error) if error.kind() == ErrorKind::NotFound => Left::Nothing,
+            Err(error) => return Err(error).context(format!("file {number} cannot be read")),
+        });
+    }
+    let whole = judge_order(&left)?;
+    let first = numbers.start + whole as u64;
+    if left.get(whole) == Some(&Left::Empty) {
+        std::fs::remove_file(path(dir, first))?;
+    }
+    Ok(first)
+}
+
+/// How many files are whole: they come first, then at most one that is empty, and nothing after it.
+fn judge_order(left: &[Left]) -> Result<usize> {
+    let whole = left.iter().take_while(|&&left| left == Left::Whole).count();
+    let later = left.iter().skip(whole + 1).position(|&left| left != Left::Nothing);
+    if let Some(later) = later {
+        bail!("file {} after the last sync is there, and {whole} before it is not whole", whole + 1 + later);
+    }
+    Ok(whole)
 }
 
 fn make(path: &Path, content: &[u8]) -> std::io::Result<()> {
@@ -97,7 +153,7 @@ fn make(path: &Path, content: &[u8]) -> std::io::Result<()> {
 }
 
 /// Prints what writing cost, and makes sure that the metadata did not fit in the cache.
-fn judge_cache(stats: &Value, scale: &Scale) -> Result<u64> {
+fn judge_cache(stats: &Value, files: u64, scale: &Scale) -> Result<u64> {
     let user = number(stats, "/written/user_bytes")?;
     let device = number(stats, "/written/device_bytes")?;
     let causes = stats["written"]["device_bytes_by_cause"].as_object().context("nothing by cause")?;
@@ -110,7 +166,7 @@ fn judge_cache(stats: &Value, scale: &Scale) -> Result<u64> {
     let written = number(stats, "/metadata/nodes_written")?;
     let cleaned = number(stats, "/metadata/nodes_cleaned")?;
     println!("nodes: {written} written, {cleaned} cleaned, {read} read");
-    let least = scale.files * FILE_BYTES as u64;
+    let least = files * FILE_BYTES as u64;
     ensure!(user >= least, "{user} bytes were written, not {least}");
     ensure!(least > 2 * scale.cache_bytes, "{least} bytes of metadata say nothing about this cache");
     Ok(number(stats, "/written/device_bytes_by_cause/checkpoint")?

@@ -16,7 +16,21 @@ fn contents_differ_by_file_and_seed() {
 #[test]
 fn both_forms_make_more_than_the_cache_holds() {
     for scale in [QUICK, FULL] {
-        assert!(scale.files * FILE_BYTES as u64 > 2 * scale.cache_bytes);
+        // Each half.
+        assert!(scale.files / 2 * FILE_BYTES as u64 > 2 * scale.cache_bytes);
         assert!(scale.files.is_multiple_of(FILES_PER_DIRECTORY));
+    }
+}
+
+#[test]
+fn a_crash_keeps_the_first_files_and_no_later_one() {
+    use Left::{Empty, Nothing, Whole};
+    for (left, whole) in
+        [(&[Whole, Whole][..], 2), (&[Whole, Empty, Nothing], 1), (&[Nothing, Nothing], 0), (&[Empty], 0)]
+    {
+        assert_eq!(judge_order(left).expect("a prefix"), whole, "{left:?}");
+    }
+    for left in [&[Nothing, Whole][..], &[Whole, Empty, Empty], &[Empty, Whole], &[Whole, Nothing, Empty]] {
+        judge_order(left).expect_err("something is there without what came before it");
     }
 }
