@@ -1,18 +1,21 @@
 //! Point 4: real programs with real input find on Polder what they put there, after a crash too.
 //!
 //! A source tree is unpacked on the mount and compared with the same tree elsewhere; git commits it
-//! there, clones it, packs it and verifies it; the daemon is killed, and after the next mount all of it
-//! is compared once more. Then cargo builds this workspace on the mount, with all it writes there too.
+//! there, clones it, packs it and verifies it; the daemon is killed while the tree is being copied to yet
+//! another place (which may be lost), and after the next mount all of it is compared once more. Then cargo
+//! builds this workspace on the mount, with all it writes there too, and what it built is run there.
 //!
 //! The tree is the kernel's source as Debian packs it. The quick form takes the last commit of this
-//! repository instead, and builds one crate.
+//! repository instead, and builds one crate of it and a program of one line.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 
 use super::volume::{Volume, number};
@@ -23,6 +26,13 @@ use crate::workspace;
 /// The package with the kernel's source, and the file in it.
 const KERNEL_PACKAGE: &str = "linux-source-6.1";
 const KERNEL_ARCHIVE: &str = "/usr/src/linux-source-6.1.tar.xz";
+
+/// How the names of copies begin that a crash may take.
+const COPY: &str = "copy-";
+/// How much of them must have reached the daemon when it is killed, and how long that may take.
+const COPIED_MIN: u64 = 256 << 10;
+const COPY_NS_MAX: u64 = 60_000_000_000;
+const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) fn run(run: &Run) -> Result<Report> {
     let elsewhere = tempfile::Builder::new()
@@ -78,13 +88,16 @@ impl Proof<'_> {
         sync_all(&self.volume.dir())?;
         let user_bytes = number(&self.volume.stats()?, "/written/user_bytes")?;
 
-        self.volume.kill()?;
+        self.kill_while_copying()?;
         self.volume.mount_in_time()?;
         let compared = self.compare("source", &wanted)? + self.compare("clone", &wanted)?;
         let verified = self.verify_git("source")? + self.verify_git("clone")?;
         said("killed, mounted and compared again");
+        for copy in self.copies()? {
+            std::fs::remove_dir_all(&copy).with_context(|| format!("cannot remove {}", copy.display()))?;
+        }
         let built = self.build()?;
-        said("built");
+        said("built and run");
         self.volume.unmount()?;
         self.volume.check()?;
         Ok(Report {
@@ -152,17 +165,91 @@ impl Proof<'_> {
         Ok(found.len() as u64)
     }
 
-    /// Builds on the mount from sources on the mount; returns how many files that made.
+    /// Copies the tree to the mount again and again, and kills the daemon in the midst of that.
+    fn kill_while_copying(&self) -> Result<()> {
+        let (from, to) = (self.elsewhere.join("tree"), self.volume.dir());
+        let before = number(&self.volume.stats()?, "/written/user_bytes")?;
+        let copying = rt::thread::spawn("copy", move || {
+            // The first that fails is the last: the daemon is gone.
+            (0..).find_map(|copy| {
+                let line = Line::new("cp --recursive").env("LC_ALL", "C").arg(&from);
+                let line = line.arg(to.join(format!("{COPY}{copy}")));
+                match line.verdict() {
+                    Ok((true, _)) => None,
+                    failed => Some((copy, failed)),
+                }
+            })
+        })?;
+        let struck = self.await_copy(before).and_then(|()| self.volume.strike());
+        if struck.is_err() {
+            // It ends when it cannot write any more, and the thread with it.
+            let _ = self.volume.strike();
+        }
+        let copied = copying.join().map_err(|_| anyhow!("the copying thread panicked"))?;
+        struck?;
+        let (copies, failed) = copied.context("copying ended by itself")?;
+        let (_, said) = failed?;
+        let lost = said.contains("not connected") || said.contains("connection abort");
+        ensure!(lost, "the copy failed, but not because of the kill: {said}");
+        println!("killed during copy {copies}");
+        self.volume.await_end()?;
+        self.volume.detach()
+    }
+
+    /// Waits until some of the copy has reached the daemon.
+    fn await_copy(&self, before: u64) -> Result<()> {
+        let clock = SystemClock::new();
+        while number(&self.volume.stats()?, "/written/user_bytes")? < before + COPIED_MIN {
+            ensure!(clock.monotonic_ns() < COPY_NS_MAX, "nothing of the copy reaches the daemon");
+            Stop::default().wait(LOOK);
+        }
+        Ok(())
+    }
+
+    /// What the crash has left of the copies.
+    fn copies(&self) -> Result<Vec<PathBuf>> {
+        let mut copies = Vec::new();
+        for entry in std::fs::read_dir(self.volume.dir())? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(COPY) {
+                copies.push(entry.path());
+            }
+        }
+        Ok(copies)
+    }
+
+    /// Builds on the mount from sources on the mount, and runs what was built; returns how many files that
+    /// made.
     fn build(&self) -> Result<u64> {
-        let source = if self.quick { self.tree("clone") } else { self.workspace_here()? };
         let target = self.volume.dir().join("target");
-        let line = if self.quick { "cargo check --package polder-rt" } else { "cargo build --workspace" };
-        Line::new(line)
-            .args(["--quiet", "--offline", "--locked"])
-            .in_dir(&source)
-            .env("CARGO_TARGET_DIR", &target.to_string_lossy())
-            .run()?;
+        let cargo = |words: &str, source: &Path| {
+            let line = Line::new(words).args(["--quiet", "--offline"]).in_dir(source);
+            line.env("CARGO_TARGET_DIR", &target.to_string_lossy()).run()
+        };
+        let program = if self.quick {
+            cargo("cargo check --package polder-rt --locked", &self.tree("clone"))?;
+            cargo("cargo build", &self.small_package()?)?;
+            "small"
+        } else {
+            cargo("cargo build --workspace --locked", &self.workspace_here()?)?;
+            "polder"
+        };
+        let said = Line::program(target.join("debug").join(program)).arg("--version").output()?;
+        let wanted = format!("{program} {}", env!("CARGO_PKG_VERSION"));
+        ensure!(said.trim() == wanted, "what was built on the mount says {said:?}, not {wanted:?}");
         Ok(read_tree(&target)?.len() as u64)
+    }
+
+    /// A package on the mount whose program says what it is.
+    fn small_package(&self) -> Result<PathBuf> {
+        let dir = self.tree("small");
+        std::fs::create_dir_all(dir.join("src"))?;
+        let version = env!("CARGO_PKG_VERSION");
+        let package = format!("[package]\nname = \"small\"\nversion = \"{version}\"\n[workspace]\n");
+        std::fs::write(dir.join("Cargo.toml"), package)?;
+        let program = r#"fn main() { println!("small {}", env!("CARGO_PKG_VERSION")); }"#;
+        std::fs::write(dir.join("src/main.rs"), program)?;
+        Ok(dir)
     }
 
     /// The last commit of this workspace, on the mount.
