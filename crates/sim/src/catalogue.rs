@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use crate::case::{Case, Run};
 use crate::caught::Wrong;
-use crate::explore::{Subject, Thoroughness, explore, repeat};
+use crate::explore::{Subject, Thoroughness, explore, repeat, show};
 use crate::files::{self, FilesSubject};
 use crate::report::{Counts, Failure};
 use crate::shapes;
+use crate::shows::Shown;
 use crate::store::{self, StoreSubject};
 
 /// A scenario on a shape of device from a seed.
@@ -33,6 +34,14 @@ impl Entry {
         match self {
             Entry::Store(subject) => explore(Arc::clone(subject), how),
             Entry::Files(subject) => explore(Arc::clone(subject), how),
+        }
+    }
+
+    /// Only runs it: how many commands, what it shows, and what is wrong with that.
+    pub fn show(&self) -> (u64, Shown, Option<Wrong>) {
+        match self {
+            Entry::Store(subject) => show(subject),
+            Entry::Files(subject) => show(subject),
         }
     }
 

@@ -13,7 +13,7 @@ use rt::random::Rng;
 use rt::sync::{Condvar, Mutex};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
-use zone::emulated::{CommandKind, Counters, CrashPlan, Emulated, Spec};
+use zone::emulated::{CrashPlan, Emulated, Spec};
 use zone::{Device, ZoneId, ZoneState};
 
 use crate::case::{Case, Cut, Loss, Run};
@@ -21,6 +21,7 @@ use crate::caught::{Wrong, caught};
 use crate::digest::mix;
 use crate::history::{History, State};
 use crate::report::{Counts, Failure};
+use crate::shows::{Shown, Sign};
 
 /// A volume under test and what is done to it.
 pub trait Subject: Send + Sync + 'static {
@@ -32,6 +33,9 @@ pub trait Subject: Send + Sync + 'static {
 
     /// The device.
     fn spec(&self) -> Spec;
+
+    /// What must rise in the part of the run that is cut.
+    fn shows(&self) -> &[Sign];
 
     /// Makes a volume on an empty device, begins to record, and runs the scenario; what was recorded
     /// may be on another device than it began with.
@@ -53,8 +57,8 @@ pub struct Ran<S> {
     pub device: Arc<Emulated>,
     /// What may be found when.
     pub history: History<S>,
-    /// What the device had done when the recording began.
-    pub before: Counters,
+    /// What rose while it was recorded.
+    pub shown: Shown,
 }
 
 /// A volume that was found as it should be.
@@ -121,11 +125,14 @@ const HUNG_AFTER: Duration = Duration::from_secs(60);
 pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Option<Failure>) {
     let start = Case { run: subject.run_id().clone(), cuts: Vec::new() };
     let device = Arc::new(Emulated::new(subject.spec()));
-    let Ran { device, history, before } = match run_watched(&subject, &device, &start) {
+    let Ran { device, history, shown } = match run_watched(&subject, &device, &start) {
         Ok(ran) => ran,
-        Err(wrong) => return (Counts::default(), Some(Failure { case: start, wrong })),
+        Err(wrong) => return (Counts::default(), Some(Failure { case: start, wrong, idle: false })),
     };
-    let resets = device.counters().of(CommandKind::Reset) - before.of(CommandKind::Reset);
+    if let Err(wrong) = shown.check(subject.shows()) {
+        return (Counts::default(), Some(Failure { case: start, wrong, idle: true }));
+    }
+    let resets = shown.of(Sign::Resets);
     let workers = rt::thread::processors();
     let exploration = Arc::new(Exploration {
         subject,
@@ -148,6 +155,19 @@ pub fn explore<S: Subject>(subject: Arc<S>, how: Thoroughness) -> (Counts, Optio
         rt::thread::spawn("cuts", work).expect("the system gives us threads");
     }
     exploration.wait()
+}
+
+/// Only runs the scenario, without a cut: how many commands, what it shows, and what is wrong with that.
+pub fn show<S: Subject>(subject: &Arc<S>) -> (u64, Shown, Option<Wrong>) {
+    let start = Case { run: subject.run_id().clone(), cuts: Vec::new() };
+    let device = Arc::new(Emulated::new(subject.spec()));
+    match run_watched(subject, &device, &start) {
+        Ok(ran) => {
+            let wrong = ran.shown.check(subject.shows()).err();
+            (ran.device.commands(), ran.shown, wrong)
+        }
+        Err(wrong) => (0, Shown::default(), Some(wrong)),
+    }
 }
 
 /// The run itself, in a thread of its own so that it is seen when it hangs.
@@ -367,7 +387,7 @@ impl<S: Subject> Worker<'_, S> {
                 self.counts.note(&case, image, found);
                 Ok(Level { device, history, case, before })
             }
-            Err(wrong) => Err(Box::new(Failure { case, wrong })),
+            Err(wrong) => Err(Box::new(Failure { case, wrong, idle: false })),
         }
     }
 }

@@ -29,4 +29,5 @@ pub mod model;
 pub mod report;
 pub mod rules;
 pub mod shapes;
+pub mod shows;
 pub mod store;

@@ -30,6 +30,8 @@ enum Command {
     Cuts(Cuts),
     /// Remove each ordering rule in turn, and show which scenarios notice.
     Rules(Rules),
+    /// Run scenarios without a cut, and print what rose in the part that would be cut.
+    Shows(Shows),
     /// List scenarios and geometries.
     List,
     /// Fill volumes with exactly what they offer, through the library.
@@ -55,6 +57,22 @@ struct Rules {
     /// Where Polder is built with each rule removed (default: target/rules).
     #[arg(long)]
     target_dir: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Shows {
+    /// Only scenarios of this name, or whose name begins so.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// Only this shape of device.
+    #[arg(long)]
+    geometry: Option<String>,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many seeds.
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
 }
 
 #[derive(Args)]
@@ -93,6 +111,7 @@ fn main() -> ExitCode {
         Command::Rules(options) => rules(&options),
         Command::Fill(options) => run_long::fill(&options),
         Command::Endure(options) => run_long::endure(&options),
+        Command::Shows(options) => shows(&options),
         Command::List => {
             list();
             Ok(())
@@ -122,15 +141,12 @@ fn cuts(options: &Cuts) -> Result<()> {
     let (clock, mut sum, mut failed) = (SystemClock::new(), Counts::default(), 0);
     for entry in &entries {
         let began = clock.monotonic_ns();
-        if options.verdicts {
-            println!("begin {}", entry.run().scenario);
-        }
         let (counts, failure) = entry.explore(how);
         let seconds = (clock.monotonic_ns() - began) as f64 / 1e9;
         println!("{:<24} {:<13} {counts} {seconds:6.1} s", entry.run().scenario, entry.run().shape);
         sum.add(counts);
         if options.verdicts {
-            println!("{}", rules::verdict(entry.run().scenario, failure.is_some()));
+            println!("{}", rules::verdict(failure.as_ref()));
         }
         if let Some(failure) = failure {
             println!("{failure}");
@@ -156,14 +172,14 @@ fn rules(options: &Rules) -> Result<()> {
     let wanted = |rule: &&&str| options.rule.is_empty() || options.rule.iter().any(|wanted| wanted == **rule);
     let chosen: Vec<&str> = rules::RULES.iter().filter(wanted).copied().collect();
     ensure!(!chosen.is_empty(), "no such rule; there are: {}", rules::RULES.join(", "));
-    let with_all: Vec<String> = rules::noticed(&trial.run(None)?);
+    let with_all = rules::noticed(&trial.run(None)?);
     ensure!(with_all.is_empty(), "with all its rules Polder fails in: {}", with_all.join(" "));
     println!("{:<38} passes", "with all rules");
     let mut survivors = Vec::new();
     for rule in chosen {
-        let noticed = rules::noticed(&trial.run(Some(rule))?);
-        println!("{rule:<38} {}", if noticed.is_empty() { "SURVIVED".to_owned() } else { noticed.join(" ") });
-        if noticed.is_empty() {
+        let verdicts = trial.run(Some(rule))?;
+        println!("{rule:<38} {}", rules::line(&verdicts));
+        if rules::noticed(&verdicts).is_empty() {
             survivors.push(rule);
         }
     }
@@ -172,19 +188,45 @@ fn rules(options: &Rules) -> Result<()> {
 }
 
 fn chosen(options: &Cuts) -> Result<Vec<Entry>> {
-    let matches = |wanted: &Option<String>, name: &str| match wanted {
-        Some(wanted) => name.starts_with(wanted.as_str()),
+    let rotated = options.quick && options.geometry.is_none();
+    let entries = if rotated { catalogue::rotated(options.seed) } else { catalogue::all(options.seed) };
+    matching(entries, options.scenario.as_deref(), options.geometry.as_deref())
+}
+
+/// Those of this name, or whose name begins so if none has it.
+fn matching(mut entries: Vec<Entry>, scenario: Option<&str>, shape: Option<&str>) -> Result<Vec<Entry>> {
+    let exact = entries.iter().any(|entry| Some(entry.run().scenario) == scenario);
+    let named = |name: &str| match scenario {
+        Some(wanted) if exact => name == wanted,
+        Some(wanted) => name.starts_with(wanted),
         None => true,
     };
-    let rotated = options.quick && options.geometry.is_none();
-    let mut entries = if rotated { catalogue::rotated(options.seed) } else { catalogue::all(options.seed) };
     entries.retain(|entry| {
-        matches(&options.scenario, entry.run().scenario) && matches(&options.geometry, entry.run().shape)
+        named(entry.run().scenario) && shape.is_none_or(|wanted| entry.run().shape.starts_with(wanted))
     });
     if entries.is_empty() {
         bail!("no scenario matches; `polder-sim list` shows all");
     }
     Ok(entries)
+}
+
+fn shows(options: &Shows) -> Result<()> {
+    let mut lacking = 0;
+    for seed in options.seed..options.seed.saturating_add(options.seeds) {
+        let entries =
+            matching(catalogue::all(seed), options.scenario.as_deref(), options.geometry.as_deref())?;
+        for entry in entries {
+            let (commands, shown, wrong) = entry.show();
+            let run = entry.run();
+            println!("{:<24} {:<13} seed {seed}: {commands:>5} commands; {shown}", run.scenario, run.shape);
+            if let Some(wrong) = wrong {
+                println!("LACKING: {wrong}");
+                lacking += 1;
+            }
+        }
+    }
+    ensure!(lacking == 0, "{lacking} runs do not show what their scenarios name");
+    Ok(())
 }
 
 fn repeat(options: &Cuts, entries: &[Entry]) -> Result<()> {

@@ -92,6 +92,8 @@ pub struct Failure {
     pub case: Case,
     /// What.
     pub wrong: Wrong,
+    /// Nothing is wrong with the volume: the run did not show what its scenario names.
+    pub idle: bool,
 }
 
 impl fmt::Display for Failure {

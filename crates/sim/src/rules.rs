@@ -11,6 +11,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::catalogue::{self, Entry};
+use crate::report::Failure;
+
 /// The features, as in section 9 of `docs/design.md`; those that are missing here are named under
 /// "What is not shown yet" in `docs/testing.md`.
 pub const RULES: &[&str] = &[
@@ -46,27 +49,45 @@ pub struct Trial {
     pub seed: u64,
 }
 
-/// By scenario, whether something went wrong.
-pub type Verdicts = BTreeMap<String, bool>;
+/// What one scenario said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing went wrong.
+    Clean,
+    /// What was found after a cut may not be found, or an assertion of Polder said so.
+    Wrong,
+    /// The process ended or hung before it could say: something is wrong, but nobody compared.
+    Died,
+    /// Nothing went wrong, but the run did not show what its scenario names: that proves nothing.
+    Idle,
+}
+
+/// What each scenario said, by name.
+pub type Verdicts = BTreeMap<String, Verdict>;
 
 impl Trial {
-    /// What the scenarios say of Polder without this rule; without any removed when `None`.
+    /// What the scenarios say of Polder without this rule; without any removed when `None`. Each runs
+    /// in a process of its own, so that one that ends it takes no other along.
     pub fn run(&self, rule: Option<&str>) -> Result<Verdicts> {
         self.build(rule)?;
+        let scenarios = self.scenarios();
+        ensure!(!scenarios.is_empty(), "no scenario matches; `polder-sim list` shows all");
+        scenarios.into_iter().map(|scenario| Ok((scenario.to_owned(), self.ask(scenario)?))).collect()
+    }
+
+    fn scenarios(&self) -> Vec<&'static str> {
+        let prefix = self.scenario.as_deref().unwrap_or("");
+        let runs = catalogue::all(self.seed);
+        let of_shape = runs.iter().map(Entry::run).filter(|run| run.shape == self.shape);
+        of_shape.map(|run| run.scenario).filter(|name| name.starts_with(prefix)).collect()
+    }
+
+    fn ask(&self, scenario: &str) -> Result<Verdict> {
         let mut command = Command::new(self.binary());
-        command.args(["cuts", "--quick", "--keep-going", "--verdicts", "--geometry", &self.shape]);
+        command.args(["cuts", "--quick", "--verdicts", "--geometry", &self.shape, "--scenario", scenario]);
         command.arg("--seed").arg(self.seed.to_string());
-        if let Some(scenario) = &self.scenario {
-            command.args(["--scenario", scenario]);
-        }
         let output = command.output().context("the simulator cannot be started")?;
-        let verdicts = read_verdicts(&String::from_utf8_lossy(&output.stdout));
-        ensure!(
-            !verdicts.is_empty(),
-            "the simulator gave no verdict: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(verdicts)
+        Ok(read_verdict(&String::from_utf8_lossy(&output.stdout)))
     }
 
     fn binary(&self) -> PathBuf {
@@ -93,27 +114,42 @@ pub fn usual_target() -> PathBuf {
 }
 
 /// The line of one verdict.
-pub fn verdict(scenario: &str, wrong: bool) -> String {
-    format!("verdict {scenario} {}", if wrong { "caught" } else { "clean" })
-}
-
-/// A scenario that hangs or ends the process is one that noticed.
-fn read_verdicts(output: &str) -> Verdicts {
-    let mut verdicts = Verdicts::new();
-    for line in output.lines() {
-        match line.split_whitespace().collect::<Vec<_>>().as_slice() {
-            ["verdict", scenario, "caught"] => verdicts.insert((*scenario).to_owned(), true),
-            ["verdict", scenario, "clean"] => verdicts.insert((*scenario).to_owned(), false),
-            ["begin", scenario] => verdicts.insert((*scenario).to_owned(), true),
-            _ => None,
-        };
+pub fn verdict(failure: Option<&Failure>) -> &'static str {
+    match failure {
+        None => "verdict clean",
+        Some(failure) if failure.idle => "verdict idle",
+        Some(_) => "verdict wrong",
     }
-    verdicts
 }
 
-/// The scenarios in which something went wrong.
+/// A process that ended or hung gave none.
+fn read_verdict(output: &str) -> Verdict {
+    let said = output.lines().find_map(|line| line.strip_prefix("verdict "));
+    match said {
+        Some("clean") => Verdict::Clean,
+        Some("idle") => Verdict::Idle,
+        Some(_) => Verdict::Wrong,
+        None => Verdict::Died,
+    }
+}
+
+/// The scenarios that noticed, in words: those whose process ended or hung are marked.
 pub fn noticed(verdicts: &Verdicts) -> Vec<String> {
-    verdicts.iter().filter(|(_, wrong)| **wrong).map(|(scenario, _)| scenario.clone()).collect()
+    let words = verdicts.iter().filter_map(|(scenario, verdict)| match verdict {
+        Verdict::Clean | Verdict::Idle => None,
+        Verdict::Wrong => Some(scenario.clone()),
+        Verdict::Died => Some(format!("{scenario}(died)")),
+    });
+    words.collect()
+}
+
+/// A rule's line of the table.
+pub fn line(verdicts: &Verdicts) -> String {
+    let (noticed, total) = (noticed(verdicts), verdicts.len());
+    let idle = verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::Idle);
+    let idle: Vec<String> = idle.map(|(scenario, _)| format!("{scenario}(idle)")).collect();
+    let words = if noticed.is_empty() { "SURVIVED".to_owned() } else { noticed.join(" ") };
+    format!("{:>2} of {total}: {}", noticed.len(), [vec![words], idle].concat().join(" "))
 }
 
 #[cfg(test)]

@@ -15,12 +15,14 @@ struct Toy {
     trusting: bool,
     /// Panics when it finds a block that is none of its own.
     fragile: bool,
+    /// What it says that its run shows.
+    shows: &'static [Sign],
 }
 
 impl Toy {
     fn new(early: bool, trusting: bool, fragile: bool) -> Arc<Self> {
         let run = Run { scenario: "toy", shape: "toy", seed: 3 };
-        Arc::new(Toy { run, early, trusting, fragile })
+        Arc::new(Toy { run, early, trusting, fragile, shows: &[Sign::Batches] })
     }
 
     fn explore(early: bool, trusting: bool, fragile: bool) -> (Counts, Option<Failure>) {
@@ -79,6 +81,10 @@ impl Subject for Toy {
         &self.run
     }
 
+    fn shows(&self) -> &[Sign] {
+        self.shows
+    }
+
     fn spec(&self) -> Spec {
         Spec::new(512, 6, 64)
     }
@@ -95,7 +101,9 @@ impl Subject for Toy {
             flush(device)?;
             history.promise(device.commands(), history.last());
         }
-        Ok(Ran { device: Arc::clone(device), history, before: Counters::default() })
+        let mut shown = Shown::default();
+        shown.set(Sign::Batches, 5);
+        Ok(Ran { device: Arc::clone(device), history, shown })
     }
 
     fn recover(
@@ -124,6 +132,17 @@ fn what_is_right_passes_and_is_counted() {
     assert_eq!(counts.commands, 11, "ten commands, and before the first");
     assert!(counts.cuts.iter().all(|&cuts| cuts > 0), "{counts}");
     assert_eq!(counts.recovered.len(), 6);
+}
+
+#[test]
+fn a_scenario_that_does_not_show_what_it_names_fails() {
+    let mut toy = Arc::into_inner(Toy::new(false, false, false)).expect("nobody else has it");
+    toy.shows = &[Sign::Batches, Sign::NodesRead, Sign::Moved];
+    let (counts, failure) = explore(Arc::new(toy), Thoroughness::QUICK);
+    let failure = failure.expect("nothing was read back");
+    assert!(failure.idle && counts.commands == 0, "{failure}");
+    let words = "names: nodes read back, blocks moved by gc (it shows 5 batches)";
+    assert!(failure.wrong.0.ends_with(words), "{failure}");
 }
 
 #[test]

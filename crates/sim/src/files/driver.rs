@@ -16,6 +16,7 @@ use crate::allowed::FilesState;
 use crate::caught::Wrong;
 use crate::history::History;
 use crate::model::{File, Model, Operation, operation_bytes};
+use crate::shows::Reading;
 use crate::store::ZoneFailure;
 
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
@@ -73,6 +74,11 @@ impl Driver {
         self.history = History::from(FilesState::new(self.model.clone()));
         self.commits.clear();
         Ok(())
+    }
+
+    /// What was counted so far.
+    pub fn reading(&self) -> Reading {
+        Reading::of(&self.device, self.fs.store(), self.fs.extents().gc_stats().blocks_moved)
     }
 
     /// Does all of these, with background steps between them.

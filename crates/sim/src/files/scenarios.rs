@@ -6,6 +6,7 @@ use zone::emulated::Effect;
 use super::script::Script;
 use crate::model::Operation;
 use crate::shapes::Shape;
+use crate::shows::Sign;
 use crate::store::ZoneFailure;
 
 /// What is done, and under which circumstances.
@@ -13,6 +14,8 @@ use crate::store::ZoneFailure;
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
+    /// What must rise in the part that is cut.
+    pub shows: &'static [Sign],
     /// Groups of the volume.
     pub groups: u16,
     /// Memory for nodes.
@@ -32,7 +35,7 @@ pub struct Plan {
 }
 
 const fn usual(name: &'static str, plan: fn(&Shape, u64) -> Plan) -> Scenario {
-    Scenario { name, groups: 2, cache_bytes: 8 << 20, steps_between: 1, plan }
+    Scenario { name, shows: &[Sign::Batches], groups: 2, cache_bytes: 8 << 20, steps_between: 1, plan }
 }
 
 /// All scenarios of the file system.

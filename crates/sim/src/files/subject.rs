@@ -19,6 +19,7 @@ use crate::explore::{Ran, Recovered, Subject};
 use crate::history::{History, State};
 use crate::model::{File, Model, Operation};
 use crate::shapes::Shape;
+use crate::shows::Sign;
 
 /// The clock of every simulated volume begins here.
 const BEGINNING: Timestamp = Timestamp(1_600_000_000_000_000_000);
@@ -93,6 +94,10 @@ impl Subject for FilesSubject {
         &self.run
     }
 
+    fn shows(&self) -> &[Sign] {
+        self.scenario.shows
+    }
+
     fn spec(&self) -> Spec {
         self.shape.spec.clone().seed(self.run.seed)
     }
@@ -108,9 +113,10 @@ impl Subject for FilesSubject {
         let plan = (self.scenario.plan)(&self.shape, self.run.seed);
         driver.run(&plan.prepare)?;
         driver.restart()?;
-        let before = device.counters();
+        let before = driver.reading();
         driver.run(&plan.cut)?;
-        Ok(Ran { device: Arc::clone(device), history: driver.history, before })
+        let shown = driver.reading().since(&before);
+        Ok(Ran { device: Arc::clone(device), history: driver.history, shown })
     }
 
     fn recover(

@@ -151,12 +151,14 @@ pub(super) struct Recovering {
     device: Arc<dyn Device>,
     /// Places that the checkpoint carried or a record named.
     pub(super) known: BTreeSet<u64>,
+    /// Records that did not count.
+    pub(super) discarded: u64,
 }
 
 impl Recovering {
     /// Before the recovery.
     pub(super) fn new(device: Arc<dyn Device>) -> Self {
-        Recovering { device, known: BTreeSet::new() }
+        Recovering { device, known: BTreeSet::new(), discarded: 0 }
     }
 }
 

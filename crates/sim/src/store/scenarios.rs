@@ -3,6 +3,8 @@
 use zone::Role;
 use zone::emulated::Effect;
 
+use crate::shows::Sign;
+
 /// An append of one role fails at some step, and so do all later ones to that zone.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneFailure {
@@ -19,6 +21,8 @@ pub struct ZoneFailure {
 pub struct Profile {
     /// Its name on the command line.
     pub name: &'static str,
+    /// What must rise in the part that is cut.
+    pub shows: &'static [Sign],
     /// Steps before the recording begins.
     pub prepare: u32,
     /// Steps that are recorded and cut.
@@ -66,6 +70,7 @@ pub struct Weights {
 
 const USUAL: Profile = Profile {
     name: "",
+    shows: &[Sign::Batches],
     prepare: 20,
     steps: 60,
     groups: 2,

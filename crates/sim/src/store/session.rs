@@ -17,6 +17,7 @@ use crate::digest::mix;
 use crate::explore::{Ran, Recovered, Subject};
 use crate::history::{History, State};
 use crate::shapes::Shape;
+use crate::shows::{Reading, Shown, Sign};
 
 /// The table of entries that name nothing.
 const PLAIN: u8 = 1;
@@ -52,8 +53,9 @@ impl StoreSubject {
     fn open(&self, device: &Arc<Emulated>) -> Result<(Arc<Store>, Recovering), Wrong> {
         let mut recovering = Recovering::new(Arc::clone(device) as _);
         let config = Config { cache_bytes: self.profile.cache_bytes, read_only: false };
-        let (store, _) = Store::open(Arc::clone(device) as _, &config, &mut recovering)
+        let (store, recovery) = Store::open(Arc::clone(device) as _, &config, &mut recovering)
             .map_err(|error| Wrong::at("open", error))?;
+        recovering.discarded = recovery.discarded;
         Ok((Arc::new(store), recovering))
     }
 }
@@ -70,11 +72,12 @@ impl StoreSubject {
         let flush = device.commands();
         let lost = CrashPlan::BackFrom(u32::try_from(data).expect("few appends are recorded"));
         let image = Arc::new(Cut { at: flush - 1, loss: Loss::Power(lost) }.apply(&device));
-        let before = image.counters();
         let allowed = session.history.allowed(flush - 1).to_vec();
         drop(session);
-        let Recovered { history, .. } = self.recover(&image, &allowed, 0)?;
-        Ok(Ran { device: image, history, before })
+        let (Recovered { history, .. }, discarded) = self.recover_counting(&image, &allowed, 0)?;
+        let mut shown = Shown::default();
+        shown.set(Sign::Discarded, discarded);
+        Ok(Ran { device: image, history, shown })
     }
 }
 
@@ -83,6 +86,10 @@ impl Subject for StoreSubject {
 
     fn run_id(&self) -> &Run {
         &self.run
+    }
+
+    fn shows(&self) -> &[Sign] {
+        self.profile.shows
     }
 
     fn spec(&self) -> Spec {
@@ -96,14 +103,15 @@ impl Subject for StoreSubject {
         let mut session = Session::new(self, device, store, &recovering, history, self.run.seed)?;
         session.steps(self.profile.prepare)?;
         session.all_durable()?;
-        let before = device.counters();
         session.restart();
         if self.profile.retries {
             return self.run_recovery(session);
         }
         session.meddling = self.profile.meddling;
+        let before = session.reading();
         session.steps_with_failure(self.profile.steps, self.profile.failure)?;
-        Ok(Ran { device: Arc::clone(device), history: session.history, before })
+        let shown = session.reading().since(&before);
+        Ok(Ran { device: Arc::clone(device), history: session.history, shown })
     }
 
     fn recover(
@@ -112,9 +120,22 @@ impl Subject for StoreSubject {
         allowed: &[Arc<Entries>],
         round: usize,
     ) -> Result<Recovered<Entries>, Wrong> {
+        self.recover_counting(device, allowed, round).map(|(recovered, _)| recovered)
+    }
+}
+
+impl StoreSubject {
+    /// Recovers, checks and goes on; and the records that recovery discarded.
+    fn recover_counting(
+        &self,
+        device: &Arc<Emulated>,
+        allowed: &[Arc<Entries>],
+        round: usize,
+    ) -> Result<(Recovered<Entries>, u64), Wrong> {
         let mut history = History::recovering(allowed);
         let (store, recovering) = self.open(device)?;
         let found = observe(&store, &recovering)?;
+        let discarded = recovering.discarded;
         let index = State::find(allowed, &found).ok_or_else(|| {
             let wrong = Entries::explain(allowed, &found);
             Wrong(format!("none of the {} states that may be found; the nearest:\n{wrong}", allowed.len()))
@@ -125,7 +146,7 @@ impl Subject for StoreSubject {
         session.steps(STEPS_AFTER)?;
         session.all_durable()?;
         session.steps(STEPS_AFTER / 2)?;
-        Ok(Recovered { found: found.digest(), history: session.history })
+        Ok((Recovered { found: found.digest(), history: session.history }, discarded))
     }
 }
 
@@ -283,6 +304,11 @@ impl<'a> Session<'a> {
         self.recorded_from = self.device.counters();
         self.history = History::from(self.entries.clone());
         self.commits.clear();
+    }
+
+    /// What was counted so far.
+    fn reading(&self) -> Reading {
+        Reading::of(self.device, &self.store, 0)
     }
 
     fn steps(&mut self, count: u32) -> Result<(), Wrong> {

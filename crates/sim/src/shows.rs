@@ -1,0 +1,194 @@
+//! What a run must have shown: a scenario that is named after cleaning, and in which nothing is
+//! cleaned, is cut in vain.
+//!
+//! Each scenario names [`Sign`]s, counters that must rise in the part that is cut. A [`Reading`] is
+//! taken where the recording begins and where it ends; the difference is [`Shown`].
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use tree::Store;
+use zone::emulated::{CommandKind, Emulated};
+use zone::{Device, Role, ZoneId, ZoneState};
+
+use crate::caught::Wrong;
+
+/// A counter that rises when a part of Polder is at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// Batches appended to the log.
+    Batches,
+    /// Checkpoints taken.
+    Checkpoints,
+    /// Nodes written.
+    NodesWritten,
+    /// Nodes read back from the device.
+    NodesRead,
+    /// Nodes moved by cleaning.
+    NodesCleaned,
+    /// Nodes that live in metadata zones.
+    NodesLive,
+    /// Blocks moved by garbage collection.
+    Moved,
+    /// Lives of log zones that began.
+    LogZones,
+    /// Lives of data zones that began.
+    DataZones,
+    /// Zones reset.
+    Resets,
+    /// Zones whose capacity is another than it was.
+    Capacities,
+    /// Device commands that failed.
+    Failures,
+    /// Zones that can no longer be written.
+    ReadOnly,
+    /// Zones that can no longer be read.
+    Offline,
+    /// Records that a recovery discarded.
+    Discarded,
+}
+
+impl Sign {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Sign; 15] = [
+        Sign::Batches,
+        Sign::Checkpoints,
+        Sign::NodesWritten,
+        Sign::NodesRead,
+        Sign::NodesCleaned,
+        Sign::NodesLive,
+        Sign::Moved,
+        Sign::LogZones,
+        Sign::DataZones,
+        Sign::Resets,
+        Sign::Capacities,
+        Sign::Failures,
+        Sign::ReadOnly,
+        Sign::Offline,
+        Sign::Discarded,
+    ];
+
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Sign::Batches => "batches",
+            Sign::Checkpoints => "checkpoints",
+            Sign::NodesWritten => "nodes written",
+            Sign::NodesRead => "nodes read back",
+            Sign::NodesCleaned => "nodes cleaned",
+            Sign::NodesLive => "nodes added",
+            Sign::Moved => "blocks moved by gc",
+            Sign::LogZones => "log zones begun",
+            Sign::DataZones => "data zones begun",
+            Sign::Resets => "resets",
+            Sign::Capacities => "capacities changed",
+            Sign::Failures => "commands failed",
+            Sign::ReadOnly => "zones read-only",
+            Sign::Offline => "zones offline",
+            Sign::Discarded => "records discarded",
+        }
+    }
+}
+
+/// All counters at one moment of a run.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    counts: [u64; Sign::ALL.len()],
+    /// Zone and life of what is in use as a log or for data.
+    lives: BTreeSet<(bool, ZoneId, u64)>,
+    capacities: Vec<u32>,
+}
+
+impl Reading {
+    /// As they are now; `moved` are the blocks that garbage collection has moved.
+    pub fn of(device: &Emulated, store: &Store, moved: u64) -> Self {
+        let (stats, commands) = (store.stats(), device.counters());
+        let report = device.report().unwrap_or_default();
+        let zones = || (0..).map(ZoneId).zip(&report);
+        let in_state = |state| report.iter().filter(|info| info.state == state).count() as u64;
+        let metadata = store.zones().in_role(Role::Metadata).into_iter();
+        let live = metadata.map(|zone| u64::from(store.zones().entry(zone).live)).sum();
+        let count = |sign| match sign {
+            Sign::Batches => stats.log_batches,
+            Sign::Checkpoints => stats.checkpoints,
+            Sign::NodesWritten => stats.nodes_written,
+            Sign::NodesRead => stats.nodes_read,
+            Sign::NodesCleaned => stats.nodes_cleaned,
+            Sign::NodesLive => live,
+            Sign::Moved => moved,
+            Sign::Resets => commands.of(CommandKind::Reset),
+            Sign::Failures => commands.failed,
+            Sign::ReadOnly => in_state(ZoneState::ReadOnly),
+            Sign::Offline => in_state(ZoneState::Offline),
+            Sign::LogZones | Sign::DataZones | Sign::Capacities | Sign::Discarded => 0,
+        };
+        Reading {
+            counts: Sign::ALL.map(count),
+            lives: zones().filter_map(|(zone, info)| life(device, zone, info.state)).collect(),
+            capacities: report.iter().map(|info| info.capacity).collect(),
+        }
+    }
+
+    /// By how much each has risen since `before`.
+    pub fn since(&self, before: &Reading) -> Shown {
+        let mut shown = Shown(std::array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at])));
+        let begun = |log| self.lives.difference(&before.lives).filter(|life| life.0 == log).count() as u64;
+        shown.set(Sign::LogZones, begun(true));
+        shown.set(Sign::DataZones, begun(false));
+        let pairs = self.capacities.iter().zip(&before.capacities);
+        shown.set(Sign::Capacities, pairs.filter(|(now, then)| now != then).count() as u64);
+        shown
+    }
+}
+
+/// What a zone's header says, if it is one of a log or of data: whether of a log, and its life.
+fn life(device: &Emulated, zone: ZoneId, state: ZoneState) -> Option<(bool, ZoneId, u64)> {
+    let mut header = vec![0; device.geometry().block_size as usize];
+    if matches!(state, ZoneState::Empty | ZoneState::Offline) || device.read(zone, 0, &mut header).is_err() {
+        return None;
+    }
+    let (identity, _) = zone::format::decode_header(&header).ok()?;
+    let log = identity.role == Role::Log;
+    (log || identity.role.holds_data()).then_some((log, zone, u64::from(identity.life.0)))
+}
+
+/// By how much each counter rose in the part of a run that is cut.
+#[derive(Clone, Debug, Default)]
+pub struct Shown([u64; Sign::ALL.len()]);
+
+impl Shown {
+    /// How far this one rose.
+    pub fn of(&self, sign: Sign) -> u64 {
+        self.0[sign as usize]
+    }
+
+    /// Notes how far one rose that no [`Reading`] tells.
+    pub fn set(&mut self, sign: Sign, count: u64) {
+        self.0[sign as usize] = count;
+    }
+
+    /// Whether all of these rose; if not, which did not.
+    pub fn check(&self, wanted: &[Sign]) -> Result<(), Wrong> {
+        let missing: Vec<&str> =
+            wanted.iter().filter(|&&sign| self.of(sign) == 0).map(|sign| sign.name()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(Wrong(format!(
+            "the run does not show what its scenario names: {} (it shows {self})",
+            missing.join(", ")
+        )))
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let risen: Vec<String> = Sign::ALL
+            .into_iter()
+            .filter(|&sign| self.of(sign) > 0)
+            .map(|sign| format!("{} {}", self.of(sign), sign.name()))
+            .collect();
+        f.write_str(if risen.is_empty() { "nothing" } else { "" })?;
+        f.write_str(&risen.join(", "))
+    }
+}
