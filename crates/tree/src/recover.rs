@@ -343,7 +343,8 @@ pub(crate) fn limits(device: &dyn Device, page_size: usize, cache_bytes: u64) ->
     let volume_pages = (volume_bytes / page_size as u64) as usize;
     let epoch_nodes = (volume_pages / 64).clamp(32, 1024);
     // A page takes a little more than its size in memory.
-    let cache_pages = (cache_bytes as usize / (page_size + 256)).max(64);
+    // Below that, what may be dirty and what a transaction pins would be all there is.
+    let cache_pages = (cache_bytes as usize / (page_size + 256)).max(32);
     let chunk_pages = (cache_pages / 8).max(8);
     let limits = Limits {
         dirty: (cache_pages / 4).clamp(16, epoch_nodes),

@@ -16,7 +16,7 @@ use crate::allowed::FilesState;
 use crate::caught::Wrong;
 use crate::history::History;
 use crate::model::{File, Model, Operation, operation_bytes};
-use crate::shows::Reading;
+use crate::shows::{Reading, Sign};
 use crate::store::ZoneFailure;
 
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
@@ -36,7 +36,7 @@ pub struct Driver {
     commits: Vec<(Lsn, usize)>,
     rng: Rng,
     /// Background steps between two operations, at most.
-    steps_between: u32,
+    pub steps_between: u32,
     /// Operations that were refused for want of space.
     pub refused: u32,
 }
@@ -73,6 +73,22 @@ impl Driver {
         self.device.record();
         self.history = History::from(FilesState::new(self.model.clone()));
         self.commits.clear();
+        Ok(())
+    }
+
+    /// Does these one by one, until all of `wanted` have risen since `before`.
+    pub fn run_until(
+        &mut self,
+        operations: &[Operation],
+        before: &Reading,
+        wanted: &[Sign],
+    ) -> Result<(), Wrong> {
+        for operation in operations {
+            if self.reading().since(before).check(wanted).is_ok() {
+                break;
+            }
+            self.run(std::slice::from_ref(operation))?;
+        }
         Ok(())
     }
 

@@ -22,6 +22,8 @@ pub struct Scenario {
     pub cache_bytes: u64,
     /// Background steps between two operations, at most.
     pub steps_between: u32,
+    /// Background steps are only taken in the part that is cut, so that there is work left.
+    pub idle_before: bool,
     /// The operations, for a shape of device and a seed.
     pub plan: fn(&Shape, u64) -> Plan,
 }
@@ -32,14 +34,28 @@ pub struct Plan {
     pub prepare: Vec<Operation>,
     /// What is cut.
     pub cut: Vec<Operation>,
+    /// Cut as well: as many of these as it takes until what the scenario names has been shown.
+    pub until_shown: Vec<Operation>,
 }
 
 const fn usual(name: &'static str, plan: fn(&Shape, u64) -> Plan) -> Scenario {
-    Scenario { name, shows: &[Sign::Batches], groups: 2, cache_bytes: 8 << 20, steps_between: 1, plan }
+    Scenario {
+        name,
+        shows: &[Sign::Batches],
+        groups: 2,
+        cache_bytes: 8 << 20,
+        steps_between: 1,
+        idle_before: false,
+        plan,
+    }
 }
 
 /// All scenarios of the file system.
 pub fn all() -> Vec<Scenario> {
+    let showing = |shows, scenario: Scenario| Scenario { shows, ..scenario };
+    let cleaning =
+        Scenario { steps_between: 3, idle_before: true, ..usual("metadata-cleaning", metadata_cleaning) };
+    let evicting = Scenario { cache_bytes: 64 << 10, groups: 4, ..usual("eviction", eviction) };
     vec![
         usual("create", create),
         usual("append-fsync", append_fsync),
@@ -47,19 +63,19 @@ pub fn all() -> Vec<Scenario> {
         usual("rename-over", rename_over),
         usual("link-unlink", link_unlink),
         usual("truncate", truncate),
-        usual("small-fsync", small_fsync),
-        Scenario { steps_between: 2, ..usual("gc", gc) },
-        usual("checkpoint", checkpoint),
-        Scenario { steps_between: 3, ..usual("metadata-cleaning", metadata_cleaning) },
-        usual("log-switch", log_switch),
-        usual("log-failure", log_failure),
-        usual("data-failure", data_failure),
-        Scenario { cache_bytes: 64 << 10, groups: 4, ..usual("eviction", eviction) },
-        usual("orphans", orphans),
+        showing(&[Sign::Batches, Sign::Checkpoints], usual("small-fsync", small_fsync)),
+        showing(&[Sign::Moved, Sign::Resets], Scenario { steps_between: 2, ..usual("gc", gc) }),
+        showing(&[Sign::Checkpoints, Sign::NodesWritten], usual("checkpoint", checkpoint)),
+        showing(&[Sign::NodesCleaned, Sign::Resets], cleaning),
+        showing(&[Sign::LogZones], usual("log-switch", log_switch)),
+        showing(&[Sign::Failures, Sign::LogZones], usual("log-failure", log_failure)),
+        showing(&[Sign::Failures, Sign::ReadOnly, Sign::DataZones], usual("data-failure", data_failure)),
+        showing(&[Sign::NodesRead, Sign::NodesWritten], evicting),
+        showing(&[Sign::Batches, Sign::Checkpoints], usual("orphans", orphans)),
         usual("directories", directories),
         usual("attributes", attributes),
         usual("commit-interval", commit_interval),
-        usual("big-files", big_files),
+        showing(&[Sign::DataZones, Sign::Resets], usual("big-files", big_files)),
     ]
 }
 
@@ -68,7 +84,7 @@ fn plan(shape: &Shape, seed: u64, prepare: impl Fn(&mut Script), cut: impl Fn(&m
     prepare(&mut script);
     let prepare = script.take();
     cut(&mut script);
-    Plan { prepare, cut: script.take() }
+    Plan { prepare, cut: script.take(), until_shown: Vec::new() }
 }
 
 fn create(shape: &Shape, seed: u64) -> Plan {
@@ -217,7 +233,13 @@ fn gc(shape: &Shape, seed: u64) -> Plan {
         let once = script.device_blocks * 8 / longest / 5;
         overwrite(script, once);
     };
-    plan(shape, seed, prepare, |script| overwrite(script, 14))
+    let mut script = Script::new(shape, seed);
+    prepare(&mut script);
+    let prepare = script.take();
+    overwrite(&mut script, 14);
+    let cut = script.take();
+    overwrite(&mut script, 100);
+    Plan { prepare, cut, until_shown: script.take() }
 }
 
 fn checkpoint(shape: &Shape, seed: u64) -> Plan {
@@ -241,15 +263,23 @@ fn checkpoint(shape: &Shape, seed: u64) -> Plan {
     plan(shape, seed, prepare, cut)
 }
 
-/// So many names come and go that metadata zones fill with dead nodes.
+/// Nodes are written again and again between others that stay: metadata zones fill with dead ones, and
+/// none of them dies whole.
 fn metadata_cleaning(shape: &Shape, seed: u64) -> Plan {
-    let churn = |script: &mut Script, rounds: u64, first: u64| {
-        for round in first..first + rounds {
+    let churn = |script: &mut Script, rounds: std::ops::Range<u64>| {
+        let large = vec![7; script.page as usize / 4];
+        for round in rounds {
             let (new, gone) = (format!("d{}/n{round}", round % 3), format!("d{}/n{}", round % 3, round - 30));
             script.create(&new).permissions(&new, 0o600).unlink(&gone);
-            if round % 4 == 0 {
-                script.checkpoint().steps(3);
-            }
+            match round % 4 {
+                0 => script.create(&format!("stays{round}")).xattr(
+                    &format!("stays{round}"),
+                    "user.large",
+                    &large,
+                ),
+                1 => script.checkpoint(),
+                _ => script,
+            };
         }
     };
     let prepare = |script: &mut Script| {
@@ -259,9 +289,9 @@ fn metadata_cleaning(shape: &Shape, seed: u64) -> Plan {
         for name in 0..30 {
             script.create(&format!("d{}/n{name}", name % 3));
         }
-        churn(script, 240, 30);
+        churn(script, 30..270);
     };
-    plan(shape, seed, prepare, |script| churn(script, 24, 270))
+    plan(shape, seed, prepare, |script| churn(script, 270..294))
 }
 
 /// Names and small writes, each made durable: the log zone fills.
@@ -270,7 +300,9 @@ fn log_switch(shape: &Shape, seed: u64) -> Plan {
         for name in names {
             let path = format!("file-{:03}", name % 40);
             match name / 40 % 2 {
-                0 => script.create(&path).append(&path, 64).fsync(&path),
+                0 => {
+                    script.create(&path).append(&path, 64).xattr(&path, "user.large", &[3; 6000]).fsync(&path)
+                }
                 _ => script.fsync(&path).unlink(&path).fsync_directory(""),
             };
         }
@@ -309,23 +341,22 @@ fn data_failure(shape: &Shape, seed: u64) -> Plan {
 
 /// More nodes than the cache holds.
 fn eviction(shape: &Shape, seed: u64) -> Plan {
+    const FILES: u32 = 32;
     let prepare = |script: &mut Script| {
-        for directory in 0..6 {
-            script.make_directory(&format!("dir{directory}"));
-            for name in 0..40 {
-                script.create(&format!("dir{directory}/a-rather-long-name-{name:04}"));
-            }
+        let page = vec![5; script.page as usize - 256];
+        for number in 0..FILES {
+            let path = format!("a-rather-long-name-{number:04}");
+            script.create(&path).xattr(&path, "user.page", &page);
         }
     };
     let cut = |script: &mut Script| {
-        for round in 0..24_u32 {
-            let (directory, name) = (script.rng.u32(0..6), script.rng.u32(0..40));
-            let path = format!("dir{directory}/a-rather-long-name-{name:04}");
+        for round in 0..40_u32 {
+            let path = format!("a-rather-long-name-{:04}", script.rng.u32(0..FILES));
             match round % 4 {
-                0 => script.create(&format!("dir{directory}/new-{round}")),
+                0 => script.create(&format!("new-{round}")),
                 1 => script.write(&path, 0, 700),
-                2 => script.permissions(&path, 0o640),
-                _ => script.rename(&path, &format!("dir{}/moved-{round}", (directory + 1) % 6)),
+                2 => script.xattr(&path, "user.page", &vec![round as u8; script.page as usize / 2]),
+                _ => script.rename(&path, &format!("moved-{round}")),
             };
             if round % 7 == 6 {
                 script.sync();

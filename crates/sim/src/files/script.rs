@@ -12,6 +12,8 @@ pub(super) struct Script {
     pub(super) operations: Vec<Operation>,
     /// Bytes of a block.
     pub(super) block: u64,
+    /// Bytes of a page.
+    pub(super) page: u64,
     /// Blocks of the whole device.
     pub(super) device_blocks: u64,
     /// For what a scenario leaves to chance.
@@ -26,6 +28,7 @@ impl Script {
         Script {
             operations: Vec::new(),
             block: u64::from(shape.spec.block_size),
+            page: u64::from(shape.page_size),
             device_blocks: shape.spec.capacities.iter().map(|&capacity| u64::from(capacity)).sum(),
             rng: Rng::with_seed(seed),
             seed,

@@ -108,13 +108,15 @@ impl Subject for FilesSubject {
         let fs = self.mount(device, &clock)?;
         let history = History::from(FilesState::new(Model::new(self.block_size())));
         let rng = Rng::with_seed(self.run.seed);
-        let mut driver =
-            Driver::new(fs, Arc::clone(device), clock, history, rng, self.scenario.steps_between);
+        let steps_before = if self.scenario.idle_before { 0 } else { self.scenario.steps_between };
+        let mut driver = Driver::new(fs, Arc::clone(device), clock, history, rng, steps_before);
         let plan = (self.scenario.plan)(&self.shape, self.run.seed);
         driver.run(&plan.prepare)?;
+        driver.steps_between = self.scenario.steps_between;
         driver.restart()?;
         let before = driver.reading();
         driver.run(&plan.cut)?;
+        driver.run_until(&plan.until_shown, &before, self.scenario.shows)?;
         let shown = driver.reading().since(&before);
         Ok(Ran { device: Arc::clone(device), history: driver.history, shown })
     }

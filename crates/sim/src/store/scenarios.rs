@@ -8,7 +8,7 @@ use crate::shows::Sign;
 /// An append of one role fails at some step, and so do all later ones to that zone.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneFailure {
-    /// At which step.
+    /// At which step; later when no zone is being written then.
     pub step: u32,
     /// The zone that is being written in this role.
     pub role: Role,
@@ -45,6 +45,10 @@ pub struct Profile {
     pub meddling: u32,
     /// The run is a recovery, and all data is the same: whoever lost it writes it again.
     pub retries: bool,
+    /// Nodes are cleaned and zones are reset only in the part that is cut, so that there is work left.
+    pub idle_before: bool,
+    /// Every zone comes back from its next reset with another capacity.
+    pub capacities: bool,
     /// What fails.
     pub failure: Option<ZoneFailure>,
 }
@@ -82,23 +86,32 @@ const USUAL: Profile = Profile {
     weights: Weights { commit: 10, data: 0, sync: 3, checkpoint: 0, step: 1, reclaim: 0, reader: 0 },
     meddling: 0,
     retries: false,
+    idle_before: false,
+    capacities: false,
     failure: None,
 };
 
 /// All scenarios of the store.
 pub fn all() -> Vec<Profile> {
+    [nodes(), data(), failures()].concat()
+}
+
+/// What happens to nodes and the log.
+fn nodes() -> Vec<Profile> {
     vec![
         Profile { name: "store-journal", ..USUAL },
         Profile {
             name: "store-splits",
+            shows: &[Sign::NodesWritten, Sign::NodesLive],
             keys: 400,
-            value_bytes: 600,
+            value_bytes: usize::MAX,
             writes: 12,
-            weights: Weights { step: 4, checkpoint: 1, ..USUAL.weights },
+            weights: Weights { step: 4, checkpoint: 2, ..USUAL.weights },
             ..USUAL
         },
         Profile {
             name: "store-checkpoints",
+            shows: &[Sign::Checkpoints],
             steps: 50,
             keys: 200,
             weights: Weights { checkpoint: 3, step: 3, ..USUAL.weights },
@@ -106,53 +119,67 @@ pub fn all() -> Vec<Profile> {
         },
         Profile {
             name: "store-cleaning",
-            prepare: 300,
+            shows: &[Sign::NodesCleaned, Sign::Resets],
+            prepare: 400,
             steps: 60,
-            keys: 300,
-            value_bytes: 500,
-            writes: 16,
+            keys: 160,
+            value_bytes: usize::MAX,
+            writes: 4,
+            idle_before: true,
             weights: Weights { checkpoint: 4, step: 6, reclaim: 1, ..USUAL.weights },
             ..USUAL
         },
         Profile {
             name: "store-log-switch",
+            shows: &[Sign::LogZones],
             prepare: 40,
             steps: 120,
-            value_bytes: 900,
-            writes: 8,
+            value_bytes: 1200,
+            writes: 16,
             weights: Weights { sync: 8, checkpoint: 1, step: 2, ..USUAL.weights },
             ..USUAL
         },
         Profile {
             name: "store-eviction",
-            keys: 500,
-            prepare: 150,
+            shows: &[Sign::NodesRead, Sign::NodesWritten],
+            keys: 60,
+            prepare: 100,
             steps: 60,
             groups: 4,
-            value_bytes: 400,
-            writes: 8,
+            value_bytes: usize::MAX,
+            writes: 4,
+            delete_every: 10,
             cache_bytes: 64 << 10,
             weights: Weights { checkpoint: 1, step: 4, ..USUAL.weights },
             ..USUAL
         },
         Profile {
-            name: "store-data",
-            prepare: 60,
-            steps: 100,
-            keys: 12,
-            weights: Weights { commit: 3, data: 10, sync: 3, checkpoint: 1, step: 3, reclaim: 2, reader: 0 },
-            ..USUAL
-        },
-        Profile {
             name: "store-during-checkpoint",
+            shows: &[Sign::Checkpoints],
             steps: 30,
             keys: 30,
             meddling: 3,
             weights: Weights { sync: 1, checkpoint: 3, step: 0, ..USUAL.weights },
             ..USUAL
         },
+    ]
+}
+
+/// What happens to data, and to the zones that it is in.
+fn data() -> Vec<Profile> {
+    vec![
+        Profile {
+            name: "store-data",
+            shows: &[Sign::DataZones, Sign::Resets],
+            prepare: 80,
+            steps: 100,
+            keys: 5,
+            weights: Weights { commit: 3, data: 12, sync: 3, checkpoint: 1, step: 3, reclaim: 2, reader: 0 },
+            ..USUAL
+        },
         Profile {
             name: "store-readers",
+            shows: &[Sign::DataZones, Sign::Resets],
             prepare: 60,
             steps: 150,
             keys: 3,
@@ -161,31 +188,81 @@ pub fn all() -> Vec<Profile> {
         },
         Profile {
             name: "store-retry",
+            shows: &[Sign::Discarded],
             keys: 12,
             retries: true,
             weights: Weights { commit: 1, data: 6, sync: 1, ..USUAL.weights },
             ..USUAL
         },
         Profile {
+            name: "store-capacities",
+            shows: &[Sign::Capacities, Sign::Resets],
+            prepare: 60,
+            steps: 90,
+            keys: 4,
+            capacities: true,
+            weights: Weights { commit: 2, data: 14, sync: 3, checkpoint: 2, step: 3, reclaim: 3, reader: 0 },
+            ..USUAL
+        },
+    ]
+}
+
+/// Zones that fail while they are written.
+fn failures() -> Vec<Profile> {
+    let failing = |step, role, effect| Some(ZoneFailure { step, role, effect });
+    let with_data = Weights { commit: 3, data: 8, sync: 4, checkpoint: 1, step: 3, reclaim: 2, reader: 0 };
+    let with_nodes = Weights { checkpoint: 3, step: 3, ..USUAL.weights };
+    vec![
+        Profile {
             name: "store-log-failure",
+            shows: &[Sign::Failures, Sign::LogZones],
             steps: 50,
-            failure: Some(ZoneFailure { step: 20, role: Role::Log, effect: Effect::Error }),
+            failure: failing(20, Role::Log, Effect::Error),
             weights: Weights { sync: 6, step: 3, data: 3, ..USUAL.weights },
             ..USUAL
         },
         Profile {
             name: "store-log-read-only",
+            shows: &[Sign::ReadOnly, Sign::LogZones],
             steps: 50,
-            failure: Some(ZoneFailure { step: 15, role: Role::Log, effect: Effect::TurnReadOnly(1) }),
+            failure: failing(15, Role::Log, Effect::TurnReadOnly(1)),
             weights: Weights { sync: 6, step: 3, ..USUAL.weights },
             ..USUAL
         },
         Profile {
             name: "store-metadata-failure",
+            shows: &[Sign::Failures, Sign::Checkpoints],
             steps: 50,
             keys: 200,
-            failure: Some(ZoneFailure { step: 15, role: Role::Metadata, effect: Effect::TurnReadOnly(0) }),
-            weights: Weights { checkpoint: 3, step: 3, ..USUAL.weights },
+            failure: failing(15, Role::Metadata, Effect::Error),
+            weights: with_nodes,
+            ..USUAL
+        },
+        Profile {
+            name: "store-metadata-read-only",
+            shows: &[Sign::ReadOnly, Sign::Checkpoints],
+            steps: 50,
+            keys: 200,
+            failure: failing(15, Role::Metadata, Effect::TurnReadOnly(0)),
+            weights: with_nodes,
+            ..USUAL
+        },
+        Profile {
+            name: "store-data-read-only",
+            shows: &[Sign::ReadOnly, Sign::DataZones],
+            steps: 50,
+            keys: 8,
+            failure: failing(15, Role::Data, Effect::TurnReadOnly(1)),
+            weights: with_data,
+            ..USUAL
+        },
+        Profile {
+            name: "store-data-offline",
+            shows: &[Sign::Offline, Sign::DataZones],
+            steps: 50,
+            keys: 8,
+            failure: failing(15, Role::Data, Effect::TurnOffline),
+            weights: with_data,
             ..USUAL
         },
     ]

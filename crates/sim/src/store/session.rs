@@ -101,8 +101,13 @@ impl Subject for StoreSubject {
         let (store, recovering) = self.open(device)?;
         let history = History::from(Entries::default());
         let mut session = Session::new(self, device, store, &recovering, history, self.run.seed)?;
+        session.preparing = self.profile.idle_before;
         session.steps(self.profile.prepare)?;
+        session.preparing = false;
         session.all_durable()?;
+        if self.profile.capacities {
+            session.change_capacities();
+        }
         session.restart();
         if self.profile.retries {
             return self.run_recovery(session);
@@ -204,7 +209,9 @@ fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result
         if let Some(twice) = blocks.find(|&block| !owned.insert(block)) {
             return Err(Wrong(format!("{twice:?} belongs to {key:?} and to another entry")));
         }
-        if !place.is_there(store.device().as_ref()) || !place.at.is_of(zones.entry(zone).life) {
+        // What was in a zone that went offline is named still, and gone.
+        let gone = zones.reported(zone).state == ZoneState::Offline;
+        if !(gone || place.is_there(store.device().as_ref())) || !place.at.is_of(zones.entry(zone).life) {
             return Err(Wrong(format!("the data of {key:?} is not at {}", place.at)));
         }
         if zones.reported(zone).state.is_active() && !recovering.known.contains(&place.at.bits()) {
@@ -239,6 +246,8 @@ struct Session<'a> {
     /// Transactions in the middle of each checkpoint. None after a recovery: where the log wants a
     /// checkpoint first, they would wait for the one that waits for them.
     meddling: u32,
+    /// No background step is taken.
+    preparing: bool,
     /// What the device had done when the recording began.
     recorded_from: Counters,
     rng: Rng,
@@ -267,6 +276,7 @@ impl<'a> Session<'a> {
             lease: None,
             reading: None,
             meddling: 0,
+            preparing: false,
             recorded_from: device.counters(),
             rng: Rng::with_seed(seed),
         };
@@ -306,6 +316,15 @@ impl<'a> Session<'a> {
         self.commits.clear();
     }
 
+    /// From its next reset on each zone has a capacity of its own, at least three quarters of what it was.
+    fn change_capacities(&mut self) {
+        for zone in (0..self.store.zones().count()).map(zone::ZoneId) {
+            let capacity = self.store.zones().capacity(zone);
+            let smaller = self.rng.u32(capacity * 3 / 4..capacity);
+            self.device.change_capacity_at_reset(zone, smaller);
+        }
+    }
+
     /// What was counted so far.
     fn reading(&self) -> Reading {
         Reading::of(self.device, &self.store, 0)
@@ -316,8 +335,12 @@ impl<'a> Session<'a> {
     }
 
     fn steps_with_failure(&mut self, count: u32, failure: Option<ZoneFailure>) -> Result<(), Wrong> {
+        let failed = self.device.counters().failed;
         for step in 0..count {
-            if let Some(failure) = failure.filter(|failure| failure.step == step) {
+            // Until it has happened: a zone that is being written may have no room for another append.
+            if let Some(failure) = failure.filter(|failure| failure.step <= step)
+                && self.device.counters().failed == failed
+            {
                 self.fail(failure)?;
             }
             self.step()?;
@@ -327,8 +350,9 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// From now on every append to a zone of a role fails, if it is being written.
+    /// From now on every append to the zones of a role that are being written fails.
     fn fail(&self, failure: ZoneFailure) -> Result<(), Wrong> {
+        self.device.heal();
         let report = self.device.report().map_err(|error| Wrong::at("report", error))?;
         for zone in self.store.zones().in_role(failure.role) {
             if report[zone.0 as usize].state.is_active() {
@@ -360,6 +384,7 @@ impl<'a> Session<'a> {
             1 => self.commit_data(),
             2 => self.all_durable(),
             3 => self.checkpoint(),
+            4 | 5 if self.preparing => Ok(()),
             4 => self.store.step().map(|_| ()).map_err(|error| Wrong::at("step", error)),
             5 => self.store.reclaim(true).map(|_| ()).map_err(|error| Wrong::at("reclaim", error)),
             _ => self.reader(),
@@ -412,10 +437,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// What a reader has entered stays there.
+    fn offline(&self, zone: zone::ZoneId) -> bool {
+        self.device.report_zone(zone).is_ok_and(|info| info.state == ZoneState::Offline)
+    }
+
+    /// What a reader has entered stays there, unless the zone goes offline.
     fn read(&self) -> Result<(), Wrong> {
         match &self.reading {
-            Some((place, _)) if !place.is_there(self.device.as_ref()) => {
+            Some((place, _)) if !place.is_there(self.device.as_ref()) && !self.offline(place.at.zone()) => {
                 Err(Wrong(format!("the data at {} is gone while a reader is in its zone", place.at)))
             }
             _ => Ok(()),
@@ -472,8 +501,10 @@ impl<'a> Session<'a> {
     /// Writes blocks to a data zone and names them in a transaction.
     fn commit_data(&mut self) -> Result<(), Wrong> {
         let (group, key) = self.key();
+        // Zones fill after a few dozen of these, whatever a block is.
+        let most = (self.device.geometry().zone_blocks / 12).max(3);
         let (blocks, tag) =
-            if self.subject.profile.retries { (1, 1) } else { (self.rng.u32(1..=3), self.rng.u64(..)) };
+            if self.subject.profile.retries { (1, 1) } else { (self.rng.u32(1..=most), self.rng.u64(..)) };
         let bytes = Place::bytes(tag, blocks, self.device.geometry().block_size);
         let Some(at) = self.append(&bytes, blocks)? else { return Ok(()) };
         self.user.add(at);
@@ -508,7 +539,11 @@ impl<'a> Session<'a> {
                 }
             }
             let full = self.lease.take().expect("it was there above");
-            full.finish().map_err(|error| Wrong::at("finish a zone", error))?;
+            let lost = self.device.report_zone(zone).is_ok_and(|info| !info.state.is_active());
+            // A zone that failed for good has no slot to give back.
+            if !lost {
+                full.finish().map_err(|error| Wrong::at("finish a zone", error))?;
+            }
             self.close(zone);
         }
     }
