@@ -236,7 +236,7 @@ fn gc(shape: &Shape, seed: u64) -> Plan {
     let mut script = Script::new(shape, seed);
     prepare(&mut script);
     let prepare = script.take();
-    overwrite(&mut script, 14);
+    overwrite(&mut script, 10);
     let cut = script.take();
     overwrite(&mut script, 100);
     Plan { prepare, cut, until_shown: script.take() }
@@ -291,7 +291,9 @@ fn metadata_cleaning(shape: &Shape, seed: u64) -> Plan {
         }
         churn(script, 30..270);
     };
-    plan(shape, seed, prepare, |script| churn(script, 270..294))
+    let Plan { prepare, cut, .. } = plan(shape, seed, prepare, |script| churn(script, 270..278));
+    let Plan { cut: until_shown, .. } = plan(shape, seed + 1, |_| {}, |script| churn(script, 278..318));
+    Plan { prepare, cut, until_shown }
 }
 
 /// Names and small writes, each made durable: the log zone fills.
