@@ -14,8 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::catalogue::{self, Entry};
 use crate::report::Failure;
 
-/// The features, as in section 9 of `docs/design.md`; those that are missing here are named under
-/// "What is not shown yet" in `docs/testing.md`.
+/// The features, as in section 9 of `docs/design.md`.
 pub const RULES: &[&str] = &[
     "break-data-before-record",
     "break-flush-on-sync",

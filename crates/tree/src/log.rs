@@ -436,7 +436,7 @@ impl Log {
             }
             Err(error) => return Err(error),
         };
-        if batch.kind != BatchKind::Seal || cfg!(feature = "break-known-by-seal") {
+        if batch.kind != BatchKind::Seal {
             // A recovery may do without a seal, and without what it says is durable.
             io.appended_known = io.appended_known.max(batch.header.known_durable.get());
         }

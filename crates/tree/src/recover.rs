@@ -661,8 +661,7 @@ impl Core {
         // A mount that did not get as far as a checkpoint may have begun lives that the ZIT does not know;
         // if they were begun again, what is left of them could pass for new.
         for (identity, info) in &contents.zones {
-            let unknown = self.zones.entry(identity.zone).life < identity.life;
-            if unknown && !cfg!(feature = "break-log-life") {
+            if self.zones.entry(identity.zone).life < identity.life {
                 self.zones.opened_for_store(identity.zone, identity.life, Role::Log, info.capacity);
             }
         }
@@ -670,9 +669,7 @@ impl Core {
             let zone = ZoneId(index);
             let (entry, info) = (self.zones.entry(zone), self.zones.info(zone));
             let in_log = contents.zones.iter().any(|(identity, _)| identity.zone == zone);
-            let waits = entry.role.holds_data()
-                && self.zones.changed(zone) > known
-                && !cfg!(feature = "break-known-by-seal");
+            let waits = entry.role.holds_data() && self.zones.changed(zone) > known;
             let holds = entry.live > 0 || self.zones.pages(zone) > 0 || waits;
             let usage = match info.state {
                 _ if in_log => Use::Leased,
