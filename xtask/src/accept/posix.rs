@@ -2,7 +2,7 @@
 //! where those do not reach.
 //!
 //! * `pjdfstest`, as root, on a mount and on an ext4 beside it: no failure, and all that passes on ext4
-//!   passes on Polder but what [`pjdfstest::EXCLUDES`] names with a reason.
+//!   passes on Polder but what its list of excludes names with a reason.
 //! * `fsx` on mounts of many geometries, each so full that garbage collection has to move data.
 //! * Direct writes, zeroed ranges and searches for holes beside cached writes, which `fsx` does not know.
 //! * Handles of files, which outlive names, the kernel's memory and mounts.
