@@ -171,13 +171,7 @@ impl Extents {
             Err(ExtentError::NoSpace) => {}
             reserved => return reserved,
         }
-        let held = {
-            let _shared = self.map_of(object).read();
-            let view = View::load(&self.store, object, (start, start + blocks), usize::MAX)?;
-            let within =
-                |at: u64, length: u64| (at + length).min(start + blocks).saturating_sub(at.max(start));
-            view.extents().map(|(at, extent)| within(at, u64::from(extent.blocks))).sum::<u64>()
-        };
+        let held = self.blocks_held(object, start, blocks)?;
         let slack = self.slack_blocks();
         if held == 0 || held > slack {
             return Err(ExtentError::NoSpace);

@@ -192,18 +192,9 @@ impl Fs {
         piece: &Range<u64>,
         shift: Shift,
     ) -> Result<()> {
-        let object = Self::object(inode);
         let mut data = vec![0; (piece.end - piece.start) as usize];
-        self.extents.read(object, piece.start, &mut data)?;
-        let mut record = locked.record(inode)?.clone();
-        let written = self.extents.write(object, record.hint(), shift.of(piece.start), &data, record.size)?;
-        let mut change = Change::new();
-        let map = self.extents.insert(&mut change.tx, written)?;
-        record.add_blocks(self.blocks_added(&change)?);
-        change.save(inode, record);
-        self.commit(change, locked)?;
-        drop(map);
-        Ok(())
+        self.extents.read(Self::object(inode), piece.start, &mut data)?;
+        self.put_bytes(locked, inode, shift.of(piece.start), &data)
     }
 
     /// Makes a hole of [from, to), which begins with a block and ends with one or with the file.

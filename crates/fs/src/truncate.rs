@@ -145,9 +145,13 @@ impl Fs {
         if from == to || self.extents.next_data(object, first_block)?.is_none_or(|data| data >= to) {
             return Ok(());
         }
+        self.put_bytes(locked, inode, from, &vec![0; (to - from) as usize])
+    }
+
+    /// Puts bytes where one transaction takes them; size and times stay.
+    pub(crate) fn put_bytes(&self, locked: &mut Locked, inode: InodeNo, at: u64, bytes: &[u8]) -> Result<()> {
         let mut record = locked.record(inode)?.clone();
-        let zeros = vec![0; (to - from) as usize];
-        let written = self.extents.write(object, record.hint(), from, &zeros, record.size)?;
+        let written = self.extents.write(Self::object(inode), record.hint(), at, bytes, record.size)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;
         record.add_blocks(self.blocks_added(&change)?);
