@@ -172,6 +172,9 @@ fn write(lsn: u64, op: &Op) -> Value {
         Op::ZoneUser { zone, life, bytes: user } => json!({
             "lsn": lsn, "write": "zone user", "zone": zone.0, "life": life.0, "bytes": bytes(user),
         }),
+        Op::Counter { counter, change } => json!({
+            "lsn": lsn, "write": "counter", "counter": counter, "change": change,
+        }),
     }
 }
 
@@ -199,6 +202,9 @@ fn extents(fs: &Fs, number: u64) -> Result<Value> {
     }
     let shown = pieces.iter().map(|(block, piece)| match piece {
         Piece::Stored(extent) if extent.is_lost() => json!({"file_block": block, "blocks": extent.blocks, "lost": true}),
+        Piece::Stored(extent) if extent.unwritten => {
+            json!({"file_block": block, "blocks": extent.blocks, "unwritten": true})
+        }
         Piece::Stored(extent) => json!({
             "file_block": block, "blocks": extent.blocks, "at": place(extent.address), "trimmed": extent.trimmed,
             "crc": extent.crcs.iter().map(|crc| format!("{crc:08x}")).collect::<Vec<_>>(),

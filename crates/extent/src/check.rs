@@ -9,7 +9,7 @@ use std::fmt;
 use tree::StoreError;
 use zone::{Blocks, Role, ZoneId};
 
-use crate::format::{self, EXTENT, Extent, RESIDENT};
+use crate::format::{self, EXTENT, Extent, RESIDENT, UNWRITTEN_BLOCKS};
 use crate::{ExtentError, Extents, Object, Result, map};
 
 /// What is wrong.
@@ -25,6 +25,8 @@ pub enum FindingKind {
     Shared,
     /// The ZIT's count of a zone is not the number of blocks that extents name there.
     LiveCount,
+    /// The count of unwritten blocks is not the number of blocks that unwritten extents have.
+    Unwritten,
     /// A block cannot be read or has a wrong checksum (found only when scrubbing).
     Data,
 }
@@ -75,6 +77,8 @@ struct Check<'a> {
     zones: BTreeMap<ZoneId, Seen>,
     /// The extent before this one, for overlaps: object and end.
     before: Option<(Object, u64)>,
+    /// Blocks of unwritten extents.
+    unwritten: u64,
 }
 
 impl Extents {
@@ -86,10 +90,12 @@ impl Extents {
 
     /// As [`Extents::check`]; with `scrub` also reads and verifies all data.
     pub fn check_data(&self, scrub: bool) -> Result<Vec<Finding>> {
-        let mut check = Check { extents: self, findings: Vec::new(), zones: BTreeMap::new(), before: None };
+        let (findings, zones) = (Vec::new(), BTreeMap::new());
+        let mut check = Check { extents: self, findings, zones, before: None, unwritten: 0 };
         self.each_entry(EXTENT, &mut |key, value| check.extent(key, value))?;
         check.residents()?;
         check.live_counts();
+        check.unwritten_count();
         for zone in self.gc.lock().stuck() {
             check.found(
                 FindingKind::LiveCount,
@@ -126,7 +132,10 @@ impl Check<'_> {
             );
         }
         self.before = Some((object, end));
-        if !extent.is_lost() {
+        if extent.unwritten {
+            self.unwritten += u64::from(extent.blocks);
+        }
+        if extent.is_stored() {
             self.place(object, start, &extent);
         }
     }
@@ -170,7 +179,7 @@ impl Check<'_> {
             match map::extents(&self.extents.store, object, (block, block + 1), 1) {
                 Err(ExtentError::Store(StoreError::Corrupt(what))) => self.found(FindingKind::Record, what),
                 Err(error) => return Err(error),
-                Ok(found) if found.is_empty() => {}
+                Ok(found) if found.iter().all(|(_, extent)| extent.unwritten) => {}
                 Ok(_) => self.found(
                     FindingKind::Overlap,
                     format!("object {} block {block} is both resident and in an extent", object.0),
@@ -191,6 +200,16 @@ impl Check<'_> {
                     format!("zone {} counts {counted} live blocks, extents name {live}", zone.0),
                 );
             }
+        }
+    }
+
+    fn unwritten_count(&mut self) {
+        let (counted, found) = (self.extents.store.counter(UNWRITTEN_BLOCKS), self.unwritten);
+        if counted != found {
+            self.found(
+                FindingKind::Unwritten,
+                format!("{counted} unwritten blocks are counted, extents have {found}"),
+            );
         }
     }
 

@@ -12,6 +12,8 @@ use crate::Object;
 
 /// The table of extents: (object, block) → [`Extent`].
 pub const EXTENT: Table = Table(1);
+/// The store's counter of unwritten blocks.
+pub const UNWRITTEN_BLOCKS: u8 = 0;
 /// The table of resident blocks: (object, block) → contents, zeros at the end left out.
 pub const RESIDENT: Table = Table(2);
 
@@ -41,11 +43,11 @@ pub fn decode_key(key: &[u8]) -> Option<(Object, u64)> {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ExtentRecord {
-    /// Where its first block lies; 0 when lost.
+    /// Where its first block lies; 0 when lost or unwritten.
     pub address: U64,
     /// How many blocks.
     pub blocks: U16,
-    /// [`LOST`], [`TRIMMED`].
+    /// [`LOST`], [`TRIMMED`], [`UNWRITTEN`].
     pub flags: U16,
     /// Zero.
     pub reserved: U32,
@@ -56,17 +58,21 @@ const _: () = assert!(size_of::<ExtentRecord>() == 16);
 pub const LOST: u16 = 1;
 /// What is left of an extent that was written before: its data is older than the record that says so.
 pub const TRIMMED: u16 = 2;
+/// Space is kept for the blocks, and nothing has been written there; there is no address and no CRC.
+pub const UNWRITTEN: u16 = 4;
 
 /// A run of blocks of one object, contiguous in one zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where its first block lies; none when lost.
+    /// Where its first block lies; none when lost or unwritten.
     pub address: Address,
     /// How many blocks, at least one.
     pub blocks: Blocks,
     /// [`TRIMMED`].
     pub trimmed: bool,
-    /// The CRC-32C of each block; none when lost.
+    /// [`UNWRITTEN`].
+    pub unwritten: bool,
+    /// The CRC-32C of each block; none when lost or unwritten.
     pub crcs: Vec<u32>,
 }
 
@@ -74,38 +80,51 @@ impl Extent {
     /// Blocks that are at `address` with these checksums.
     pub fn new(address: Address, crcs: Vec<u32>) -> Self {
         assert!(!address.is_none() && (1..=EXTENT_BLOCKS_MAX as usize).contains(&crcs.len()));
-        Extent { address, blocks: crcs.len() as Blocks, trimmed: false, crcs }
+        Extent { address, blocks: crcs.len() as Blocks, trimmed: false, unwritten: false, crcs }
     }
 
     /// Blocks that cannot be read any more.
     pub fn lost(blocks: Blocks) -> Self {
         assert!((1..=EXTENT_BLOCKS_MAX).contains(&blocks));
-        Extent { address: Address::NONE, blocks, trimmed: false, crcs: Vec::new() }
+        Extent { address: Address::NONE, blocks, trimmed: false, unwritten: false, crcs: Vec::new() }
+    }
+
+    /// Blocks that space is kept for; they read as zeros.
+    pub fn unwritten(blocks: Blocks) -> Self {
+        Extent { unwritten: true, ..Extent::lost(blocks) }
+    }
+
+    /// Whether it lies in a zone.
+    pub fn is_stored(&self) -> bool {
+        !self.address.is_none()
     }
 
     /// Whether it cannot be read any more.
     pub fn is_lost(&self) -> bool {
-        self.address.is_none()
+        self.address.is_none() && !self.unwritten
     }
 
     /// The address of its block number `index`.
     pub fn address_of(&self, index: Blocks) -> Address {
-        if self.is_lost() { Address::NONE } else { self.address.offset(index) }
+        if self.is_stored() { self.address.offset(index) } else { Address::NONE }
     }
 
     /// Its blocks from `from` to `to`, counted from its first.
     pub fn slice(&self, from: Blocks, to: Blocks) -> Extent {
         assert!(from < to && to <= self.blocks, "a slice lies within its extent");
-        if self.is_lost() {
-            return Extent::lost(to - from);
+        let blocks = to - from;
+        if !self.is_stored() {
+            return Extent { blocks, ..self.clone() };
         }
         let crcs = self.crcs[from as usize..to as usize].to_vec();
-        Extent { address: self.address.offset(from), blocks: to - from, trimmed: self.trimmed, crcs }
+        Extent { address: self.address.offset(from), blocks, crcs, ..*self }
     }
 
     /// The stored bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let flags = if self.is_lost() { LOST } else { 0 } | if self.trimmed { TRIMMED } else { 0 };
+        let flag = |set: bool, flag: u16| if set { flag } else { 0 };
+        let flags =
+            flag(self.is_lost(), LOST) | flag(self.trimmed, TRIMMED) | flag(self.unwritten, UNWRITTEN);
         let record = ExtentRecord {
             address: U64::new(self.address.bits()),
             blocks: U16::new(self.blocks as u16),
@@ -122,15 +141,17 @@ impl Extent {
         let (record, crcs) = ExtentRecord::read_from_prefix(bytes).ok()?;
         let (blocks, flags) = (Blocks::from(record.blocks.get()), record.flags.get());
         let address = Address::from_bits(record.address.get());
-        let lost = flags & LOST != 0;
+        let unwritten = flags & UNWRITTEN != 0;
+        let stored = flags & (LOST | UNWRITTEN) == 0;
         let crcs = decode_crcs(crcs)?;
-        let expected = if lost { 0 } else { blocks as usize };
+        let expected = if stored { blocks as usize } else { 0 };
         let sane = (1..=EXTENT_BLOCKS_MAX).contains(&blocks)
-            && flags & !(LOST | TRIMMED) == 0
-            && lost == address.is_none()
+            && flags & !(LOST | TRIMMED | UNWRITTEN) == 0
+            && flags & (LOST | UNWRITTEN) != LOST | UNWRITTEN
+            && stored != address.is_none()
             && crcs.len() == expected
-            && (lost || address.block() > 0 && address.block() + blocks <= Address::BLOCKS_MAX);
-        sane.then_some(Extent { address, blocks, trimmed: flags & TRIMMED != 0, crcs })
+            && (!stored || address.block() > 0 && address.block() + blocks <= Address::BLOCKS_MAX);
+        sane.then_some(Extent { address, blocks, trimmed: flags & TRIMMED != 0, unwritten, crcs })
     }
 }
 

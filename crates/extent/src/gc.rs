@@ -296,7 +296,7 @@ impl Extents {
         for entry in entries {
             let range = (entry.offset, entry.offset + u64::from(entry.blocks()));
             for (start, extent) in map::extents(&self.store, entry.object, range, usize::MAX)? {
-                let lives = !extent.is_lost() && extent.address.zone() == zone && extent.address.is_of(life);
+                let lives = extent.is_stored() && extent.address.zone() == zone && extent.address.is_of(life);
                 if lives {
                     moves.insert((entry.object, start), extent);
                 }
@@ -309,7 +309,7 @@ impl Extents {
     fn search(&self, zone: ZoneId, moves: &mut BTreeMap<(Object, u64), Extent>) -> Result<()> {
         tracing::warn!("zone {} has no usable reverse map: searching the object map", zone.0);
         self.each_extent(&mut |object, start, extent| {
-            if !extent.is_lost() && extent.address.zone() == zone {
+            if extent.is_stored() && extent.address.zone() == zone {
                 moves.insert((object, start), extent);
             }
         })

@@ -12,7 +12,7 @@ const BATCH: usize = 256;
 /// A run of blocks of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// They lie in a zone.
+    /// An extent: in a zone, unwritten or lost.
     Stored(Extent),
     /// One block whose bytes are still a value of the metadata store.
     Resident(usize),

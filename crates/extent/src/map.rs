@@ -2,8 +2,9 @@
 //!
 //! A [`View`] is a copy of the extents and resident blocks of a range. It is changed in memory and then
 //! compared with what it was: the difference is the transaction. So live counts change by exactly what
-//! the map changes, whatever was cut and put in between (I-EXT-2), a block is in one table or the other
-//! and never in both, and no key is written twice.
+//! the map changes, whatever was cut and put in between (I-EXT-2), and no key is written twice. A block
+//! is in one table or the other, except that a resident one may have an unwritten extent under it: the
+//! space that it had in a zone, or was promised there, stays its own.
 //!
 //! Whoever changes a view into a transaction holds the object's map lock for writing from the look-up
 //! until the commit has returned.
@@ -43,7 +44,7 @@ fn is_possible(geometry: &Geometry, start: u64, extent: &Extent) -> bool {
         let end = address.block().checked_add(extent.blocks);
         address.zone().0 < geometry.zones && end.is_some_and(|end| end <= geometry.zone_blocks)
     };
-    start.checked_add(u64::from(extent.blocks)).is_some() && (extent.is_lost() || fits())
+    start.checked_add(u64::from(extent.blocks)).is_some() && (!extent.is_stored() || fits())
 }
 
 fn outside(object: Object, start: u64, extent: &Extent) -> StoreError {
@@ -133,6 +134,11 @@ pub(crate) fn residents(
     Ok(found)
 }
 
+/// Whether an extent that begins at `start`, at or before `block`, reaches it.
+fn has(start: u64, extent: &Extent, block: u64) -> bool {
+    start + u64::from(extent.blocks) > block
+}
+
 /// Part of one object's map, and what it is to become.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -155,6 +161,18 @@ impl View {
         let old: BTreeMap<u64, Extent> = extents.into_iter().collect();
         let old_residents: BTreeMap<u64, Vec<u8>> = residents.into_iter().collect();
         View { object, new: old.clone(), old, new_residents: old_residents.clone(), old_residents }
+    }
+
+    /// Whose it is.
+    pub(crate) fn object(&self) -> Object {
+        self.object
+    }
+
+    /// Where the extent or the resident block number `index` begins, whichever comes first.
+    pub(crate) fn nth_entry(&self, index: usize) -> Option<u64> {
+        let extent = self.new.keys().nth(index).copied();
+        let resident = self.new_residents.keys().nth(index).copied();
+        [extent, resident].into_iter().flatten().min()
     }
 
     /// The extents as they are to be.
@@ -187,7 +205,7 @@ impl View {
 
     fn keep_rest(&mut self, start: u64, extent: &Extent, from: u64, to: u64) {
         let end = start + u64::from(extent.blocks);
-        let trimmed = |part: Extent| Extent { trimmed: !part.is_lost(), ..part };
+        let trimmed = |part: Extent| Extent { trimmed: part.is_stored(), ..part };
         if start < from {
             self.new.insert(start, trimmed(extent.slice(0, (from - start) as Blocks)));
         }
@@ -224,10 +242,38 @@ impl View {
         }
     }
 
-    /// Puts a resident block where nothing is.
+    /// Makes a block resident, whatever it was. Space that it held stays kept for it.
     pub(crate) fn put_resident(&mut self, block: u64, contents: Vec<u8>) {
-        assert!(!self.new.contains_key(&block), "block {block} is cut before it is put");
+        let before = self.new.range(..=block).next_back();
+        let held = before.is_some_and(|(start, extent)| has(*start, extent, block) && !extent.is_lost());
+        self.cut(block, block + 1);
+        if held {
+            self.put(block, Extent::unwritten(1));
+        }
         self.new_residents.insert(block, contents);
+    }
+
+    /// Keeps space for the blocks of [from, to) that have none, in at most `limit` extents; where it
+    /// stopped.
+    pub(crate) fn keep(&mut self, from: u64, to: u64, limit: usize) -> u64 {
+        let (mut at, mut left) = (from, limit);
+        while at < to && left > 0 {
+            if let Some(end) = self.end_of(at) {
+                at = end;
+                continue;
+            }
+            let next = self.new.range(at..to).next().map_or(to, |(&start, _)| start);
+            let blocks = (next - at).min(u64::from(format::EXTENT_BLOCKS_MAX));
+            self.new.insert(at, Extent::unwritten(blocks as Blocks));
+            (at, left) = (at + blocks, left - 1);
+        }
+        at.min(to)
+    }
+
+    /// The end of the extent that has this block.
+    fn end_of(&self, block: u64) -> Option<u64> {
+        let (start, extent) = self.new.range(..=block).next_back()?;
+        has(*start, extent, block).then_some(start + u64::from(extent.blocks))
     }
 
     /// Adds the difference between what was and what is to be.
@@ -252,19 +298,37 @@ impl View {
         for (zone, change) in self.live_changes() {
             tx.zone_live(zone, change);
         }
+        let unwritten = |extents: &BTreeMap<u64, Extent>| {
+            extents.values().filter(|extent| extent.unwritten).map(|e| i64::from(e.blocks)).sum::<i64>()
+        };
+        tx.counter(format::UNWRITTEN_BLOCKS, unwritten(&self.new) - unwritten(&self.old));
     }
 
     /// By how much the live blocks of each zone change.
     pub(crate) fn live_changes(&self) -> Vec<(ZoneId, i32)> {
         let mut live: BTreeMap<ZoneId, i32> = BTreeMap::new();
         let mut count = |extents: &BTreeMap<u64, Extent>, sign: i32| {
-            for extent in extents.values().filter(|extent| !extent.is_lost()) {
+            for extent in extents.values().filter(|extent| extent.is_stored()) {
                 *live.entry(extent.address.zone()).or_default() += sign * extent.blocks as i32;
             }
         };
         count(&self.new, 1);
         count(&self.old, -1);
         live.into_iter().filter(|(_, change)| *change != 0).collect()
+    }
+
+    /// How many blocks there are more than before that take space: in an extent, or resident without one.
+    pub(crate) fn block_change(&self) -> i64 {
+        let blocks = |view: &BTreeMap<u64, Extent>, residents: &BTreeMap<u64, Vec<u8>>| {
+            let taken = |extent: &&Extent| !extent.is_lost();
+            let in_extents: u64 = view.values().filter(taken).map(|e| u64::from(e.blocks)).sum();
+            let has_extent = |block: u64| {
+                let before = view.range(..=block).next_back();
+                before.is_some_and(|(start, extent)| has(*start, extent, block))
+            };
+            in_extents as i64 + residents.keys().filter(|&&block| !has_extent(block)).count() as i64
+        };
+        blocks(&self.new, &self.new_residents) - blocks(&self.old, &self.old_residents)
     }
 
     /// How many resident blocks there are more than before.

@@ -15,6 +15,8 @@ use crate::{ExtentError, Extents, Object, Result, map};
 
 /// Look-ups before a zone that is not in the life its extents speak of is believed to be damage.
 const LOOKUPS_MAX: usize = 8;
+/// Extents looked up at once when passing over unwritten ones.
+const EXTENTS_AT_ONCE: usize = 64;
 
 /// A part of an extent and where it goes.
 struct Segment {
@@ -86,8 +88,10 @@ impl Extents {
             let extents = map::extents(&self.store, object, (first, to), usize::MAX)?;
             let residents = map::residents(&self.store, object, (first, to), usize::MAX)?;
             let Some(held) = self.hold(extents.iter().map(|(_, extent)| extent)) else { continue };
-            let segments =
-                extents.into_iter().map(|(start, extent)| segment(start, &extent, first, to, size));
+            let segments = extents
+                .into_iter()
+                .filter(|(_, extent)| !extent.unwritten)
+                .map(|(start, extent)| segment(start, &extent, first, to, size));
             let residents =
                 residents.into_iter().map(|(block, value)| ((block - first) as usize * size, value));
             return Ok(Plan {
@@ -105,7 +109,7 @@ impl Extents {
         if cfg!(feature = "break-zone-reference") {
             return Some(Vec::new());
         }
-        extents.filter(|extent| !extent.is_lost()).map(|e| self.store.zones().hold(e.address)).collect()
+        extents.filter(|extent| extent.is_stored()).map(|e| self.store.zones().hold(e.address)).collect()
     }
 
     fn verify(
@@ -125,17 +129,32 @@ impl Extents {
         Ok(())
     }
 
-    /// The first byte of data at or after `offset`; None when there is none.
+    /// The first byte of data at or after `offset`; None when there is none. Unwritten blocks are none.
     pub fn next_data(&self, object: Object, offset: u64) -> Result<Option<u64>> {
         let size = u64::from(self.block_size());
         let first = offset / size;
         let _shared = self.map_of(object).read();
-        let extent =
-            map::extents(&self.store, object, (first, u64::MAX), 1)?.first().map(|(start, _)| *start);
+        let extent = self.next_written(object, first)?;
         let resident =
             map::residents(&self.store, object, (first, u64::MAX), 1)?.first().map(|(block, _)| *block);
         let block = [extent, resident].into_iter().flatten().min();
         Ok(block.map(|block| (block * size).max(offset)))
+    }
+
+    /// The first block, from `first` on, of an extent that was written, or where it begins if before.
+    fn next_written(&self, object: Object, first: u64) -> Result<Option<u64>> {
+        let (mut from, mut some) = (first, 1);
+        loop {
+            let extents = map::extents(&self.store, object, (from, u64::MAX), some)?;
+            if let Some((start, _)) = extents.iter().find(|(_, extent)| !extent.unwritten) {
+                return Ok(Some(*start));
+            }
+            match extents.last() {
+                Some((start, extent)) => from = start + u64::from(extent.blocks),
+                None => return Ok(None),
+            }
+            some = EXTENTS_AT_ONCE;
+        }
     }
 
     /// The first byte at or after `offset` that is in a hole: there always is one, beyond all data.
@@ -145,7 +164,9 @@ impl Extents {
         let _shared = self.map_of(object).read();
         loop {
             let before = block;
-            if let Some((start, extent)) = map::extents(&self.store, object, (block, block + 1), 1)?.first() {
+            if let Some((start, extent)) = map::extents(&self.store, object, (block, block + 1), 1)?.first()
+                && !extent.unwritten
+            {
                 block = start + u64::from(extent.blocks);
             }
             for (resident, _) in map::residents(&self.store, object, (block, block + 64), 64)? {

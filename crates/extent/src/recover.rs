@@ -103,7 +103,7 @@ fn new_data(op: &Op) -> Option<(crate::Object, u64, Extent)> {
     let Op::Put { table: EXTENT, key, value, .. } = op else { return None };
     let (object, start) = format::decode_key(key)?;
     let extent = Extent::decode(value)?;
-    (!extent.is_lost() && !extent.trimmed).then_some((object, start, extent))
+    (extent.is_stored() && !extent.trimmed).then_some((object, start, extent))
 }
 
 impl tree::Replay for Recovering {

@@ -3,7 +3,8 @@
 //! Small writes stay in the store, where a journal record makes them durable without a block of their
 //! own. When an object has gathered many, or those that could be moved are too many together, they are
 //! appended to a zone like any other data and inserted with a re-check, under the map lock, that each
-//! value is still the one that was written.
+//! value is still the one that was written. A block that had space, in a zone or promised, keeps it as an
+//! unwritten extent while it is resident, so that it can always be moved and written over.
 //!
 //! How many an object has is a count kept in memory, for choosing only, and for so many objects at most:
 //! small files that stay small are without number. What is not counted (it was there before the mount,
@@ -125,12 +126,12 @@ impl Extents {
 
     fn move_residents(&self, object: Object, blocks: &[(u64, Vec<u8>)]) -> Result<()> {
         let size = self.block_size() as usize;
-        let _reservation = self.reserve(blocks.len() as u64)?;
         for run in blocks.chunk_by(|a, b| a.0 + 1 == b.0) {
             let mut data = vec![0; run.len() * size];
             for (into, (_, value)) in data.chunks_mut(size).zip(run) {
                 into[..value.len()].copy_from_slice(value);
             }
+            let _reservation = self.reserve_over(object, run[0].0, run.len() as u64)?;
             let run_of = Run { object, start: run[0].0, data: &data, crcs: None };
             for piece in self.append_data(Hint::default(), run_of)? {
                 self.commit_resident(piece, run)?;

@@ -30,6 +30,7 @@ use rt::sync::{Condvar, Mutex};
 use tree::{Step, StoreError, Tx};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
+use crate::format::UNWRITTEN_BLOCKS;
 use crate::map::View;
 use crate::{ExtentError, Extents, Object, Result};
 
@@ -48,6 +49,8 @@ pub struct Space {
     pub dead: u64,
     /// Bytes promised to writers or written and not yet inserted.
     pub pending: u64,
+    /// Bytes that files keep and have not written.
+    pub unwritten: u64,
     /// Zones that can be opened at once.
     pub free_zones: u32,
 }
@@ -132,8 +135,10 @@ struct Census {
     capacity: i64,
     /// What is left out.
     kept: i64,
-    /// What is promised.
+    /// What is promised: to writers, and to files for what is unwritten.
     reserved: i64,
+    /// Of these, what is unwritten.
+    unwritten: i64,
 }
 
 impl Census {
@@ -187,21 +192,13 @@ impl Extents {
         Ok(reservation)
     }
 
-    /// Whether a short write may leave its blocks to the store. On a full volume blocks that are in zones
-    /// stay there: the place of a resident one would be taken by others for ever.
-    pub(crate) fn may_leave_zones(&self, object: Object, start: u64, blocks: u64) -> Result<bool> {
-        match self.reserve(blocks) {
-            Err(ExtentError::NoSpace) => Ok(self.blocks_held(object, start, blocks)? == 0),
-            reserved => reserved.map(|_| true),
-        }
-    }
-
-    /// How many of these blocks the object has in zones.
-    fn blocks_held(&self, object: Object, start: u64, blocks: u64) -> Result<u64> {
+    /// How many of these blocks the object has in zones, or has space kept for.
+    pub(crate) fn blocks_held(&self, object: Object, start: u64, blocks: u64) -> Result<u64> {
         let _shared = self.map_of(object).read();
         let view = View::load(&self.store, object, (start, start + blocks), usize::MAX)?;
         let within = |at: u64, length: u64| (at + length).min(start + blocks).saturating_sub(at.max(start));
-        Ok(view.extents().map(|(at, extent)| within(at, u64::from(extent.blocks))).sum())
+        let taken = view.extents().filter(|(_, extent)| !extent.is_lost());
+        Ok(taken.map(|(at, extent)| within(at, u64::from(extent.blocks))).sum())
     }
 
     fn slack_blocks(&self) -> u64 {
@@ -213,8 +210,10 @@ impl Extents {
 
     fn census(&self) -> Census {
         let zones = self.store.zones();
-        let reserved = self.space.reserved.load(Ordering::Acquire);
-        let (mut census, mut free, mut metadata) = (Census { reserved, ..Census::default() }, 0, 0);
+        let unwritten = self.store.counter(UNWRITTEN_BLOCKS) as i64;
+        let reserved = self.space.reserved.load(Ordering::Acquire) + unwritten;
+        let (mut census, mut free, mut metadata) =
+            (Census { reserved, unwritten, ..Census::default() }, 0, 0);
         for zone in (0..zones.count()).map(ZoneId) {
             let (entry, capacity) = (zones.entry(zone), zones.capacity(zone));
             let writable = !matches!(zones.reported(zone).state, ZoneState::ReadOnly | ZoneState::Offline);
@@ -256,6 +255,7 @@ impl Extents {
     pub fn space(&self) -> Space {
         let zones = self.store.zones();
         let census = self.census();
+        let pending = census.reserved - census.unwritten;
         let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
         let total: i64 = (0..zones.count())
             .map(|zone| i64::from(self.packing.payload(zones.capacity(ZoneId(zone)))))
@@ -265,8 +265,9 @@ impl Extents {
             total: bytes(total),
             available: bytes(census.available()),
             live: bytes(census.live),
-            dead: bytes(census.capacity - census.live - census.reserved),
-            pending: bytes(census.reserved),
+            dead: bytes(census.capacity - census.live - pending),
+            pending: bytes(pending),
+            unwritten: bytes(census.unwritten),
             free_zones: zones.free(),
         }
     }

@@ -15,7 +15,7 @@ use rt::sync::{Mutex, RwLockWriteGuard};
 use tree::{Store, Tx};
 use zone::{Address, Blocks, Cause, Command, DeviceError, ZoneId};
 
-use crate::format::{Entry, Extent};
+use crate::format::{EXTENT_BLOCKS_MAX, Entry, Extent};
 use crate::map::View;
 use crate::place::OpenZone;
 use crate::reverse::ZoneMap;
@@ -120,10 +120,18 @@ impl Written {
 /// The object's map, locked until the transaction that changes it is committed: keep it until
 /// `commit` has returned, then drop it.
 pub struct MapLock<'a> {
+    blocks_added: i64,
     // In this order they are dropped: what was inserted is pending until nobody can miss it.
     _guard: RwLockWriteGuard<'a, ()>,
     _pieces: Vec<Piece>,
     _reservation: Option<Reservation>,
+}
+
+impl MapLock<'_> {
+    /// How many blocks the object takes more than before.
+    pub fn blocks_added(&self) -> i64 {
+        self.blocks_added
+    }
 }
 
 impl Extents {
@@ -144,7 +152,7 @@ impl Extents {
         let (first, blocks) = self.assemble(object, offset, data, valid)?;
         let size = self.block_size() as usize;
         let count = (blocks.len() / size) as u64;
-        if data.len() < size && self.may_be_resident(&blocks) && self.may_leave_zones(object, first, count)? {
+        if data.len() < size && self.may_be_resident(&blocks) {
             let contents = blocks.chunks(size).map(|block| trim(block).to_vec());
             written.residents = (first..).zip(contents).collect();
             return Ok(written);
@@ -160,16 +168,62 @@ impl Extents {
     pub fn insert<'a>(&'a self, tx: &mut Tx, written: Written) -> Result<MapLock<'a>> {
         let (from, to) = written.range();
         let Written { object, pieces, residents, reservation, .. } = written;
-        let guard = self.map_of(object).write();
+        let mut lock = self.lock_map(object);
         if from < to {
             let mut view = View::load(&self.store, object, (from, to), usize::MAX)?;
-            view.cut(from, to);
-            pieces.iter().for_each(|piece| view.put(piece.start, piece.extent.clone()));
+            for piece in &pieces {
+                view.cut(piece.start, piece.end());
+                view.put(piece.start, piece.extent.clone());
+            }
             residents.into_iter().for_each(|(block, contents)| view.put_resident(block, contents));
-            self.residents.changed(object, view.resident_change());
-            view.apply(&self.store, tx);
+            lock.blocks_added = self.finish_view(&view, tx);
         }
-        Ok(MapLock { _guard: guard, _pieces: pieces, _reservation: reservation })
+        lock._pieces = pieces;
+        lock._reservation = reservation;
+        Ok(lock)
+    }
+
+    fn finish_view(&self, view: &View, tx: &mut Tx) -> i64 {
+        self.residents.changed(view.object(), view.resident_change());
+        view.apply(&self.store, tx);
+        view.block_change()
+    }
+
+    /// Locks the object's map and adds to `tx` that blocks [from, to) have space kept for them, which
+    /// later writes there take: a first part of them, in at most `limit` extents; where it stopped. With
+    /// `clear`, what they hold goes, and they read as zeros. Keep the lock until `commit` has returned. Call
+    /// with no map lock.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is not as much after all reclaim.
+    pub fn keep_space<'a>(
+        &'a self,
+        tx: &mut Tx,
+        object: Object,
+        (from, to): (u64, u64),
+        limit: usize,
+        clear: bool,
+    ) -> Result<(MapLock<'a>, u64)> {
+        assert!(from < to && limit > 0, "a step that does nothing never ends");
+        let most = limit as u64 * u64::from(EXTENT_BLOCKS_MAX);
+        let to = to.min(from.saturating_add(most));
+        let held = self.blocks_held(object, from, to - from)?;
+        let reservation = self.reserve(to - from - held)?;
+        let mut lock = self.lock_map(object);
+        let mut view = View::load(&self.store, object, (from, to), limit + 1)?;
+        let until = view.nth_entry(limit).unwrap_or(to);
+        if clear {
+            view.cut(from, until);
+        }
+        let until = view.keep(from, until, limit);
+        lock.blocks_added = self.finish_view(&view, tx);
+        lock._reservation = Some(reservation);
+        Ok((lock, until))
+    }
+
+    fn lock_map(&self, object: Object) -> MapLock<'_> {
+        let guard = self.map_of(object).write();
+        MapLock { blocks_added: 0, _guard: guard, _pieces: Vec::new(), _reservation: None }
     }
 
     /// Locks the object's map and adds to `tx` the removal of blocks [from, to), at most `limit` extents
@@ -183,15 +237,12 @@ impl Extents {
         limit: usize,
     ) -> Result<(MapLock<'a>, bool)> {
         assert!(limit > 0, "a removal that removes nothing never ends");
-        let guard = self.map_of(object).write();
+        let mut lock = self.lock_map(object);
         let mut view = View::load(&self.store, object, (from, to), limit + 1)?;
-        let extent = view.extents().nth(limit).map(|(start, _)| start);
-        let resident = view.residents().keys().nth(limit).copied();
-        let until = [extent, resident].into_iter().flatten().min();
+        let until = view.nth_entry(limit);
         view.cut(from, until.unwrap_or(to));
-        self.residents.changed(object, view.resident_change());
-        view.apply(&self.store, tx);
-        Ok((MapLock { _guard: guard, _pieces: Vec::new(), _reservation: None }, until.is_none()))
+        lock.blocks_added = self.finish_view(&view, tx);
+        Ok((lock, until.is_none()))
     }
 
     /// Whole blocks from the one that holds `offset`, with what the file has at both edges.

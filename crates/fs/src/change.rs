@@ -4,8 +4,7 @@
 //! never differ.
 
 use extent::Object;
-use extent::format::RESIDENT;
-use tree::{Lsn, Op, Tx};
+use tree::{Lsn, Tx};
 
 use crate::errno::Result;
 use crate::format::{INODE, Record, inode_key};
@@ -67,25 +66,6 @@ impl Fs {
             }
         }
         Ok(lsn)
-    }
-
-    /// Blocks of data that a change adds (or, negative, takes away), as far as it says so yet. The
-    /// object's map is locked. A resident block counts as one, so that writeback changes nothing.
-    pub(crate) fn blocks_added(&self, change: &Change) -> Result<i64> {
-        let mut blocks = 0;
-        for op in change.tx.ops() {
-            blocks += match op {
-                Op::ZoneLive { change, .. } => i64::from(*change),
-                Op::Put { group, table: RESIDENT, key, .. } => {
-                    i64::from(self.store.get(*group, RESIDENT, key)?.is_none())
-                }
-                Op::Delete { group, table: RESIDENT, key } => {
-                    -i64::from(self.store.get(*group, RESIDENT, key)?.is_some())
-                }
-                _ => 0,
-            };
-        }
-        Ok(blocks)
     }
 
     /// The object that holds an inode's contents.

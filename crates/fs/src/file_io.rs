@@ -158,7 +158,7 @@ impl Fs {
             record.set(FLAG_TAIL_STALE, false);
         }
         record.size = record.size.max(end);
-        record.add_blocks(self.blocks_added(&change)?);
+        record.add_blocks(map.blocks_added());
         self.note_write(&mut record, keep_set_id);
         change.save(inode, record);
         let lsn = self.commit(change, locked)?;

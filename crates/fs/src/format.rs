@@ -40,7 +40,9 @@ pub const FLAG_TRUNCATING: u32 = 2;
 pub const FLAG_TAIL_STALE: u32 = 4;
 /// Made without a name (`O_TMPFILE`) and may still be given one.
 pub const FLAG_LINKABLE: u32 = 8;
-const FLAGS_KNOWN: u32 = 15;
+/// Space beyond the end may be kept for the file.
+pub const FLAG_KEPT_BEYOND: u32 = 16;
+const FLAGS_KNOWN: u32 = 31;
 
 /// Stored bytes that mean nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -130,7 +130,7 @@ impl Fs {
         if !record.has_no_blocks() {
             let object = Self::object(inode);
             let (held, none_left) = self.extents.remove(&mut change.tx, object, 0, u64::MAX, STEP_EXTENTS)?;
-            record.add_blocks(self.blocks_added(&change)?);
+            record.add_blocks(held.blocks_added());
             (map, done) = (Some(held), none_left);
         }
         if done {

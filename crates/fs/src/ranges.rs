@@ -1,19 +1,32 @@
 //! Ranges of files: allocating, punching, zeroing, copying.
 
+use std::ops::Range;
+
+use extent::MapLock;
 use tree::Lsn;
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::file_io::check_file;
-use crate::format::{FILE_SIZE_MAX, FLAG_INLINE};
+use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND};
 use crate::handle::Handle;
 use crate::inodes::Locked;
 use crate::truncate::STEP_EXTENTS;
 use crate::types::{FallocateMode, InodeNo};
 use crate::volume::Fs;
 
-/// Zeros that one transaction writes; bytes that a copy moves at a time.
+/// Bytes that a copy moves at a time.
 const PIECE: u64 = 1 << 20;
+
+/// One step of keeping space.
+struct PartToKeep {
+    /// From block to block.
+    blocks: (u64, u64),
+    /// Whether what they hold goes.
+    clear: bool,
+    /// Bytes to be zeroed before.
+    zeros: Option<Range<u64>>,
+}
 
 impl Fs {
     /// `fallocate`.
@@ -26,72 +39,109 @@ impl Fs {
         let end = offset.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)?;
         check_file(handle.node().state.read().record()?)?;
         match mode {
-            FallocateMode::Allocate { keep_size } => self.fill(handle, offset, end, keep_size),
-            FallocateMode::PunchHole => self.clear(handle, offset, end, false),
-            FallocateMode::ZeroRange { keep_size } => self.clear(handle, offset, end, !keep_size),
+            FallocateMode::Allocate { keep_size } => self.keep(handle, &(offset..end), keep_size, false),
+            FallocateMode::ZeroRange { keep_size } => self.keep(handle, &(offset..end), keep_size, true),
+            FallocateMode::PunchHole => self.punch(handle, offset, end),
             FallocateMode::CollapseRange => self.collapse(handle, offset, end),
             FallocateMode::InsertRange => self.insert(handle, offset, end),
         }
     }
 
-    /// Fills holes with zeros that take space: later writes there replace blocks and so need none.
-    /// Space beyond the end cannot be kept for a file that does not grow.
-    fn fill(&self, handle: &Handle, offset: u64, end: u64, keep_size: bool) -> Result<()> {
+    /// Keeps space for [offset, end), which later writes there take: it reads as zeros where nothing
+    /// was written, or with `clear` everywhere.
+    fn keep(&self, handle: &Handle, range: &Range<u64>, keep_size: bool, clear: bool) -> Result<()> {
         let size = handle.node().state.read().record()?.size;
-        if keep_size && end > size {
-            return Err(FsError::NotSupported);
-        }
-        if end.saturating_sub(size.max(offset)) > self.extents.space().available {
+        let wanted = range.end.saturating_sub(size.max(range.start));
+        if wanted > self.extents.space().available {
             self.work_backlog()?;
-            if end.saturating_sub(size.max(offset)) > self.extents.space().available {
+            if wanted > self.extents.space().available {
                 return Err(FsError::NoSpace);
             }
         }
-        let mut at = offset;
-        while at < end {
+        let mut at = range.start;
+        while at < range.end {
             at = self.with_room(|| {
                 self.begin_growing()?;
-                self.fill_piece(handle, at, end)
+                self.keep_step(handle, range, at, keep_size, clear)
             })?;
         }
         Ok(())
     }
 
-    /// Fills what holes there are in a piece of [at, end); returns where the next piece begins.
-    fn fill_piece(&self, handle: &Handle, at: u64, end: u64) -> Result<u64> {
-        let inode = handle.inode();
+    /// A part of it, from `at`; where the next one begins.
+    fn keep_step(
+        &self,
+        handle: &Handle,
+        range: &Range<u64>,
+        at: u64,
+        keep_size: bool,
+        clear: bool,
+    ) -> Result<u64> {
+        let (inode, end) = (handle.inode(), range.end);
         let mut locked = Locked::one(handle.node());
-        let size = locked.record(inode)?.size;
-        if end > size {
+        if end > locked.record(inode)?.size {
             self.prepare_growth(&mut locked, inode, end)?;
         }
         if locked.record(inode)?.has(FLAG_INLINE) {
-            self.grow(&mut locked, inode, end, handle.keeps_set_id())?;
-            return Ok(end);
+            return self.keep_inline(&mut locked, handle, range, keep_size, clear);
         }
-        let object = Self::object(inode);
-        let hole = self.extents.next_hole(object, at)?.max(at);
-        let stop = match self.extents.next_data(object, hole)? {
-            Some(data) if data > hole => data.min(end),
-            _ => end,
-        };
-        let stop = stop.min((hole / PIECE + 1) * PIECE);
-        if hole >= end || hole >= stop {
-            self.grow(&mut locked, inode, end, handle.keeps_set_id())?;
-            return Ok(end);
+        let block = u64::from(self.extents.block_size());
+        let part = self.part_to_keep(range, at, clear.then_some(locked.record(inode)?.size));
+        if let Some(bytes) = part.zeros {
+            self.zero_bytes(&mut locked, inode, bytes.start, bytes.end)?;
         }
-        let mut change = Change::new();
         let mut record = locked.record(inode)?.clone();
-        let zeros = vec![0; (stop - hole) as usize];
-        let written = self.extents.write(object, record.hint(), hole, &zeros, record.size)?;
-        let map = self.extents.insert(&mut change.tx, written)?;
-        record.size = record.size.max(stop);
-        record.add_blocks(self.blocks_added(&change)?);
+        let mut change = Change::new();
+        let (object, blocks) = (Self::object(inode), part.blocks);
+        let (map, until) =
+            self.extents.keep_space(&mut change.tx, object, blocks, STEP_EXTENTS, part.clear)?;
+        let until = until * block;
+        record.add_blocks(map.blocks_added());
+        if until.min(end) > record.size {
+            record.set(FLAG_KEPT_BEYOND, keep_size);
+            record.size = if keep_size { record.size } else { until.min(end) };
+        }
         self.note_write(&mut record, handle.keeps_set_id());
         change.save(inode, record);
         self.commit(change, &mut locked)?;
         drop(map);
-        Ok(stop)
+        Ok(until)
+    }
+
+    /// What to do next from `at`. `cleared` is the size of the file if the range is to be cleared.
+    fn part_to_keep(&self, range: &Range<u64>, at: u64, cleared: Option<u64>) -> PartToKeep {
+        let block = u64::from(self.extents.block_size());
+        let (first, last) = (at / block, range.end.div_ceil(block));
+        let Some(size) = cleared else {
+            return PartToKeep { blocks: (first, last), clear: false, zeros: None };
+        };
+        // The block of the file's end goes as a whole: nothing behind the range in it counts.
+        let whole_end = if range.end >= size { last } else { range.end / block };
+        if (range.start.div_ceil(block)..whole_end).contains(&first) {
+            return PartToKeep { blocks: (first, whole_end), clear: true, zeros: None };
+        }
+        let zeros = (first * block).max(range.start)..((first + 1) * block).min(range.end);
+        PartToKeep { blocks: (first, first + 1), clear: false, zeros: Some(zeros) }
+    }
+
+    /// The record has the contents, and as much space as an inline file may take.
+    fn keep_inline(
+        &self,
+        locked: &mut Locked,
+        handle: &Handle,
+        range: &Range<u64>,
+        keep_size: bool,
+        clear: bool,
+    ) -> Result<u64> {
+        let (inode, keep_set_id) = (handle.inode(), handle.keeps_set_id());
+        if !keep_size {
+            self.grow(locked, inode, range.end, keep_set_id)?;
+        }
+        let end = range.end.min(locked.record(inode)?.size);
+        if clear && range.start < end {
+            self.clear_inline(locked, inode, range.start..end, keep_set_id)?;
+        }
+        Ok(range.end)
     }
 
     /// The size becomes at least `end`. Growth was prepared.
@@ -110,19 +160,15 @@ impl Fs {
     }
 
     /// Makes [offset, end) read as zeros: whole blocks become a hole, the edges are written.
-    fn clear(&self, handle: &Handle, offset: u64, end: u64, may_grow: bool) -> Result<()> {
+    fn punch(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
         let inode = handle.inode();
         let block = u64::from(self.extents.block_size());
         self.with_room(|| {
             // Whole blocks only go away, which a full volume must allow.
-            if may_grow || !offset.is_multiple_of(block) || !end.is_multiple_of(block) {
+            if !offset.is_multiple_of(block) || !end.is_multiple_of(block) {
                 self.extents.admit()?;
             }
             let mut locked = Locked::one(handle.node());
-            if may_grow && end > locked.record(inode)?.size {
-                self.prepare_growth(&mut locked, inode, end)?;
-                self.grow(&mut locked, inode, end, handle.keeps_set_id())?;
-            }
             let end = end.min(locked.record(inode)?.size);
             if offset >= end {
                 return Ok(());
@@ -139,7 +185,7 @@ impl Fs {
         &self,
         locked: &mut Locked,
         inode: InodeNo,
-        range: std::ops::Range<u64>,
+        range: Range<u64>,
         keep_set_id: bool,
     ) -> Result<()> {
         let mut record = locked.record(inode)?.clone();
@@ -189,7 +235,7 @@ impl Fs {
                 }
                 false => (None, true),
             };
-            record.add_blocks(self.blocks_added(&change)?);
+            record.add_blocks(map.as_ref().map_or(0, MapLock::blocks_added));
             self.note_write(&mut record, keep_set_id);
             change.save(inode, record);
             self.commit(change, locked)?;

@@ -207,7 +207,7 @@ impl Fs {
             let mut change = Change::reclaiming();
             let (map, none_left) =
                 self.extents.remove(&mut change.tx, Self::object(inode), from, to, STEP_EXTENTS)?;
-            record.add_blocks(self.blocks_added(&change)?);
+            record.add_blocks(map.blocks_added());
             change.save(inode, record);
             self.commit(change, locked)?;
             drop(map);

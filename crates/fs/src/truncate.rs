@@ -13,7 +13,8 @@ use extent::MapLock;
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{
-    FILE_SIZE_MAX, FLAG_INLINE, FLAG_TAIL_STALE, FLAG_TRUNCATING, INTENT, Record, marker, number_key,
+    FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_TAIL_STALE, FLAG_TRUNCATING, INTENT, Record, marker,
+    number_key,
 };
 use crate::inodes::Locked;
 use crate::orphan::Work;
@@ -40,7 +41,8 @@ impl Fs {
         record: &mut Record,
         size: u64,
     ) -> Result<Option<MapLock<'_>>> {
-        let shrinks = size < record.size;
+        // As elsewhere, to set the size that a file has gives back what is kept beyond it.
+        let shrinks = size < record.size || size == record.size && record.has(FLAG_KEPT_BEYOND);
         record.size = size;
         if record.has(FLAG_INLINE) {
             record.content.resize(size as usize, 0);
@@ -60,13 +62,14 @@ impl Fs {
         let from = record.size.div_ceil(block);
         let object = Self::object(inode);
         let (map, done) = self.extents.remove(&mut change.tx, object, from, u64::MAX, STEP_EXTENTS)?;
-        record.add_blocks(self.blocks_added(change)?);
+        record.add_blocks(map.blocks_added());
         match (done, record.has(FLAG_TRUNCATING)) {
             (true, true) => change.tx.delete(self.group(inode), INTENT, number_key(inode)),
             (false, false) => change.tx.put(self.group(inode), INTENT, number_key(inode), marker()),
             _ => {}
         }
         record.set(FLAG_TRUNCATING, !done);
+        record.set(FLAG_KEPT_BEYOND, false);
         if !done {
             self.backlog.push(Work::Trim(inode));
         }
@@ -117,7 +120,7 @@ impl Fs {
             false => Some(self.extents.write(Self::object(inode), record.hint(), 0, &content, 0)?),
         };
         let map = written.map(|written| self.extents.insert(&mut change.tx, written)).transpose()?;
-        record.add_blocks(self.blocks_added(&change)?);
+        record.add_blocks(map.as_ref().map_or(0, MapLock::blocks_added));
         change.save(inode, record);
         self.commit(change, locked)?;
         drop(map);
@@ -154,7 +157,7 @@ impl Fs {
         let written = self.extents.write(Self::object(inode), record.hint(), at, bytes, record.size)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;
-        record.add_blocks(self.blocks_added(&change)?);
+        record.add_blocks(map.blocks_added());
         change.save(inode, record);
         self.commit(change, locked)?;
         drop(map);

@@ -132,6 +132,14 @@ impl Model {
             }
             Operation::Truncate { size, .. } => content.truncate(*size),
             Operation::Punch { offset, length, .. } => content.punch(*offset, *length),
+            Operation::Allocate { offset, length, keep_size, clear, .. } => {
+                if !keep_size {
+                    content.truncate(content.size().max(offset + length));
+                }
+                if *clear {
+                    content.punch(*offset, *length);
+                }
+            }
             Operation::Fsync { .. } | Operation::ReadBack { .. } => {}
             other => unreachable!("{other} changes no bytes"),
         }

@@ -26,7 +26,7 @@ use crate::format::{
 use crate::lookup::chunk_address;
 use crate::mat::ChunkPlace;
 use crate::types::{Epoch, Lsn, NodeId, Result, StoreError, ZoneEntry};
-use crate::zones::Use;
+use crate::zones::{Use, UserCounters};
 
 /// Pages appended together.
 const PAGES_AT_ONCE: usize = 64;
@@ -85,13 +85,13 @@ impl Core {
     fn cut(&self) -> Cut {
         let mut locked: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
         let (lsn, epoch) = self.log.cut();
-        self.zones.cut();
+        let counters = self.zones.cut();
         self.mat.cut();
         let dirty =
             locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
         self.count.dirty.store(0, Ordering::Relaxed);
         self.count.pages_since_cut.store(0, Ordering::Relaxed);
-        Cut { lsn, epoch, next_node: self.mat.next_node(), dirty }
+        Cut { lsn, epoch, next_node: self.mat.next_node(), counters, dirty }
     }
 
     /// Writes dirty nodes of the running epoch, so that they need not stay in memory.
@@ -485,7 +485,7 @@ impl Core {
             zit_directories: count(saving.zit_directories.len()),
             patches: count(patches),
             user_bytes: count(user),
-            counters: [U64::ZERO; 16],
+            counters: cut.counters.map(I64::new),
             reserved: [0; 80],
         }
     }
@@ -505,6 +505,7 @@ struct Cut {
     lsn: Lsn,
     epoch: Epoch,
     next_node: u64,
+    counters: UserCounters,
     dirty: Vec<Arc<Node>>,
 }
 

@@ -60,7 +60,9 @@ impl Core {
         };
         if !self.zones.accepts(&tx.ops) {
             self.log.give_back(admitted);
-            let damage = StoreError::Corrupt("a change of live blocks contradicts the zone table".into());
+            let damage = StoreError::Corrupt(
+                "a change of live blocks or of a counter contradicts the zone table".into(),
+            );
             return self.latching("metadata is damaged", Err(damage));
         }
         let (lsn, epoch) = self.log.submit(record, admitted, |lsn| self.zones.apply(&tx.ops, lsn));
@@ -80,7 +82,7 @@ impl Core {
         ops.iter().all(|op| match op {
             Op::Put { group, key, value, .. } => keyed(group, key) && value.len() <= value_max,
             Op::Delete { group, key, .. } => keyed(group, key),
-            Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } => true,
+            Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } | Op::Counter { .. } => true,
         })
     }
 
@@ -166,7 +168,7 @@ impl Core {
 fn group_of(op: &Op) -> Option<Group> {
     match op {
         Op::Put { group, .. } | Op::Delete { group, .. } => Some(*group),
-        Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } => None,
+        Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } | Op::Counter { .. } => None,
     }
 }
 

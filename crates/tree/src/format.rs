@@ -15,6 +15,8 @@ pub(crate) const LOG_MAGIC: [u8; 4] = *b"PLOG";
 pub(crate) const PAGE_MAGIC: [u8; 4] = *b"PPAG";
 /// The longest key.
 pub const KEY_MAX: usize = 512;
+/// Counters that the store keeps for its user.
+pub const COUNTERS: usize = 16;
 /// Bytes of [`LogFrame`].
 pub(crate) const FRAME: usize = size_of::<LogFrame>();
 /// Bytes of [`PageHeader`].
@@ -122,7 +124,7 @@ pub(crate) struct CheckpointHeader {
     pub(crate) zit_directories: U32,
     pub(crate) patches: U32,
     pub(crate) user_bytes: U32,
-    pub(crate) counters: [U64; 16],
+    pub(crate) counters: [I64; crate::COUNTERS],
     pub(crate) reserved: [u8; 80],
 }
 

@@ -42,7 +42,7 @@ mod zones;
 
 pub use check::{Finding, FindingKind, Visit};
 pub use core::{Client, VolumeInfo};
-pub use format::KEY_MAX;
+pub use format::{COUNTERS, KEY_MAX};
 pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneUse};
 pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;

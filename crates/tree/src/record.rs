@@ -12,6 +12,7 @@ const DELETE: u8 = 2;
 const ZONE_OPENED: u8 = 3;
 const ZONE_LIVE: u8 = 4;
 const ZONE_USER: u8 = 5;
+const COUNTER: u8 = 6;
 
 fn op_bytes(op: &Op) -> usize {
     match op {
@@ -20,6 +21,7 @@ fn op_bytes(op: &Op) -> usize {
         Op::ZoneOpened { .. } => 10,
         Op::ZoneLive { .. } => 13,
         Op::ZoneUser { .. } => 25,
+        Op::Counter { .. } => 10,
     }
 }
 
@@ -82,6 +84,10 @@ fn encode_op(op: &Op, out: &mut Vec<u8>) {
             out.extend_from_slice(&life.0.to_le_bytes());
             out.extend_from_slice(bytes);
         }
+        Op::Counter { counter, change } => {
+            out.extend_from_slice(&[COUNTER, *counter]);
+            out.extend_from_slice(&change.to_le_bytes());
+        }
     }
 }
 
@@ -142,6 +148,11 @@ fn decode_op(reader: &mut Reader<'_>) -> Option<Op> {
             change: i32::from_le_bytes(reader.array()?),
         },
         ZONE_USER => Op::ZoneUser { zone: reader.zone()?, life: reader.life()?, bytes: reader.array()? },
+        COUNTER => {
+            let counter = reader.array::<1>()?[0];
+            let change = i64::from_le_bytes(reader.array()?);
+            (usize::from(counter) < crate::COUNTERS).then_some(Op::Counter { counter, change })?
+        }
         _ => return None,
     })
 }

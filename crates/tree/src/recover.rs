@@ -491,6 +491,11 @@ impl Core {
             self.load_entry(*zone, *entry)?;
             self.zones.patch(*zone, *entry);
         }
+        let counters = header.counters.map(zerocopy::little_endian::I64::get);
+        if counters.iter().any(|&count| count < 0) {
+            return Err(StoreError::Corrupt("a counter in the checkpoint is negative".into()));
+        }
+        self.zones.load_counters(counters);
         self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;
         self.mat.load(mat_chunks);
         let mut saving = self.saving.lock();

@@ -109,6 +109,12 @@ impl Store {
         self.core.floor(group, table, key)
     }
 
+    /// One of the user's counters ([`Tx::counter`]).
+    pub fn counter(&self, counter: u8) -> u64 {
+        let count = self.core.zones.counter(counter);
+        u64::try_from(count).expect("a counter is never negative")
+    }
+
     // ---- writing -----------------------------------------------------------------------------
 
     /// Applies a transaction. It is durable after a [`Store::sync`] of the LSN that this returns.

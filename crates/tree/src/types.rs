@@ -107,6 +107,13 @@ pub enum Op {
         /// The bytes.
         bytes: [u8; 16],
     },
+    /// One of the counters that the store keeps for its user changes.
+    Counter {
+        /// Which, below [`crate::COUNTERS`].
+        counter: u8,
+        /// By how much.
+        change: i64,
+    },
 }
 
 /// What a transaction may draw on when space is short.
@@ -160,6 +167,14 @@ impl Tx {
     /// Sets the user's bytes of a zone.
     pub fn zone_user(&mut self, zone: ZoneId, bytes: [u8; 16]) {
         self.ops.push(Op::ZoneUser { zone, life: Life(0), bytes });
+    }
+
+    /// Changes a counter. None may become negative.
+    pub fn counter(&mut self, counter: u8, change: i64) {
+        assert!(usize::from(counter) < crate::COUNTERS, "there are {} counters", crate::COUNTERS);
+        if change != 0 {
+            self.ops.push(Op::Counter { counter, change });
+        }
     }
 
     /// The writes so far.

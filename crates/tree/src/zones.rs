@@ -4,7 +4,8 @@
 //! its use, pending blocks, readers and pages of running epochs (which die with the mount).
 //!
 //! The ZIT is versioned at the cut: from the cut until its chunks are encoded, the first change to an
-//! entry saves the old one in `frozen`. What a checkpoint itself changes (metadata zones opened for
+//! entry saves the old one in `frozen`; the user's counters, which a checkpoint's record carries, are
+//! copied at the cut. What a checkpoint itself changes (metadata zones opened for
 //! it, live counts of the merged MAT) belongs to the saved version as well and goes to both.
 //!
 //! Which zones may be reset when is in `docs/design.md`, section 6 (I-ZONE-4). This table decides
@@ -62,7 +63,12 @@ struct State {
     changed_chunks: BTreeSet<u64>,
     /// Zones changed for the checkpoint after its ZIT chunks were encoded.
     late: Option<BTreeSet<ZoneId>>,
+    /// The user's counters, none of them negative.
+    counters: UserCounters,
 }
+
+/// Numbers that the store keeps for its user, changed by transactions.
+pub(crate) type UserCounters = [i64; crate::COUNTERS];
 
 /// The table.
 pub(crate) struct ZoneTable {
@@ -160,6 +166,7 @@ impl ZoneTable {
             frozen: None,
             changed_chunks: BTreeSet::new(),
             late: None,
+            counters: [0; crate::COUNTERS],
         };
         ZoneTable { state: Mutex::new(state), per_chunk, page_blocks, kept_for_metadata }
     }
@@ -322,6 +329,12 @@ impl ZoneTable {
                         state.touch(*zone, self.per_chunk).user = *bytes;
                     }
                 }
+                Op::Counter { counter, change } => {
+                    let mut state = self.state.lock();
+                    let counter = &mut state.counters[usize::from(*counter)];
+                    *counter += *change;
+                    assert!(*counter >= 0, "a counter counts what there is");
+                }
                 Op::Put { .. } | Op::Delete { .. } => {}
             }
         }
@@ -354,12 +367,18 @@ impl ZoneTable {
         state.run[zone.0 as usize].changed = lsn;
     }
 
-    /// Whether all zones that these writes name exist, and live counts stay in bounds: asked of records
-    /// that come from the device.
+    /// Whether all zones that these writes name exist, and live counts and counters stay in bounds: asked
+    /// of records that come from the device.
     pub(crate) fn accepts(&self, ops: &[Op]) -> bool {
         let state = self.state.lock();
         let mut seen: BTreeMap<ZoneId, (Life, i64)> = BTreeMap::new();
+        let mut counters = state.counters;
         for op in ops {
+            if let Op::Counter { counter, change } = op {
+                let counter = &mut counters[usize::from(*counter)];
+                let Some(after) = counter.checked_add(*change) else { return false };
+                *counter = after;
+            }
             let (Op::ZoneOpened { zone, life, .. }
             | Op::ZoneLive { zone, life, .. }
             | Op::ZoneUser { zone, life, .. }) = op
@@ -377,7 +396,8 @@ impl ZoneTable {
             }
         }
         // The capacity may have been another in the life that the record speaks of.
-        seen.values().all(|&(_, count)| (0..=i64::from(Address::BLOCKS_MAX)).contains(&count))
+        let in_bounds = |&(_, count): &(Life, i64)| (0..=i64::from(Address::BLOCKS_MAX)).contains(&count);
+        seen.values().all(in_bounds) && counters.iter().all(|&count| count >= 0)
     }
 
     // ---- what keeps a zone from being reset --------------------------------------------------
@@ -489,11 +509,22 @@ impl ZoneTable {
 
     // ---- what a checkpoint saves -------------------------------------------------------------
 
-    /// The cut: from now on entries keep their old version when they change.
-    pub(crate) fn cut(&self) {
+    /// The cut: from now on entries keep their old version when they change. The counters at the cut.
+    pub(crate) fn cut(&self) -> UserCounters {
         let mut state = self.state.lock();
         assert!(state.frozen.is_none(), "one checkpoint at a time");
         state.frozen = Some(HashMap::new());
+        state.counters
+    }
+
+    /// One of the user's counters.
+    pub(crate) fn counter(&self, counter: u8) -> i64 {
+        self.state.lock().counters[usize::from(counter)]
+    }
+
+    /// The counters as a checkpoint has them.
+    pub(crate) fn load_counters(&self, counters: UserCounters) {
+        self.state.lock().counters = counters;
     }
 
     /// Pages of nodes that the MAT of the checkpoint being taken names, or names no more.

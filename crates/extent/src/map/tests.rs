@@ -29,6 +29,19 @@ fn a_block_is_in_one_table_only() {
     assert_eq!(view.resident_change(), 0);
 }
 
+#[test]
+fn space_is_kept_under_resident_blocks_and_where_nothing_is() {
+    let mut view = View::new(Object(1), vec![(4, extent(3, 5, 4))], vec![(20, vec![1])]);
+    view.put_resident(5, vec![9]);
+    assert_eq!((view.live_changes(), view.block_change()), (vec![(ZoneId(3), -1)], 0));
+    assert_eq!(view.keep(2, 300, 2), 264);
+    let kept: Vec<_> = view.extents().filter(|(_, e)| e.unwritten).map(|(at, e)| (at, e.blocks)).collect();
+    assert_eq!(kept, [(2, 2), (5, 1), (8, 256)]);
+    assert_eq!(view.block_change(), 2 + 256 - 1, "the resident block at 20 counted before");
+    view.cut(0, 300);
+    assert_eq!((view.extents().count(), view.block_change()), (0, -5));
+}
+
 /// Random cuts and puts against an array of owners.
 #[test]
 fn views_agree_with_an_array_of_blocks() {

@@ -1,7 +1,7 @@
 //! Every finding of the checker, each with the damage that it is for.
 
 use extent::Object;
-use extent::format::RESIDENT;
+use extent::format::{RESIDENT, UNWRITTEN_BLOCKS};
 use fs::format::{
     self, DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, XATTR,
     XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
@@ -283,4 +283,15 @@ fn data_of_what_is_no_file() {
     }
     let d = sound.d;
     sound.finds(&[NOBODY, short, d].map(|inode| NameFinding::DataWithoutFile { inode }));
+}
+
+#[test]
+fn a_count_of_unwritten_blocks_that_nobody_has() {
+    let sound = Sound::new();
+    let mut tx = Tx::new();
+    tx.counter(UNWRITTEN_BLOCKS, 3);
+    sound.volume.fs.store().commit(tx).unwrap();
+    let findings = sound.volume.fs.check().unwrap();
+    let [Finding::Extents(what)] = &findings[..] else { panic!("one thing is wrong: {findings:?}") };
+    assert_eq!(what, "3 unwritten blocks are counted, extents have 0");
 }

@@ -252,9 +252,10 @@ impl Exerciser {
     fn allocate(&mut self) -> bool {
         let (at, length) = self.range(self.size_max);
         let length = length.min(64 * self.block);
-        self.fallocate(FallocateMode::Allocate { keep_size: false }, at, length).unwrap();
+        let keep_size = self.rng.u8(..3) == 0;
+        self.fallocate(FallocateMode::Allocate { keep_size }, at, length).unwrap();
         let end = (at + length) as usize;
-        if self.model.len() < end {
+        if !keep_size && self.model.len() < end {
             self.model.resize(end, 0);
         }
         true

@@ -116,21 +116,74 @@ fn holes_and_data_are_told_apart() {
 }
 
 #[test]
-fn allocation_takes_space_and_what_cannot_be_kept_is_refused() {
+fn allocation_keeps_space_and_reads_as_zeros() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let allocate = |mode, offset, length| volume.fs.allocate(&handle, mode, offset, length);
     volume.write(&handle, 3 * BLOCK, b"data");
-    allocate(FallocateMode::Allocate { keep_size: false }, 0, 9 * BLOCK).unwrap();
+    let before = volume.fs.space();
+    allocate(FallocateMode::Allocate { keep_size: false }, 0, 900 * BLOCK).unwrap();
     let shown = volume.fs.attributes(handle.inode()).unwrap();
-    assert_eq!(shown.size, 9 * BLOCK);
-    assert_eq!(volume.fs.seek_hole(&handle, 0), Ok(9 * BLOCK));
+    assert_eq!((shown.size, shown.blocks), (900 * BLOCK, 900 * BLOCK / 512));
+    let after = volume.fs.space();
+    assert_eq!((after.unwritten, before.available - after.available), (900 * BLOCK, 900 * BLOCK));
+    assert_eq!(volume.fs.seek_data(&handle, 0), Ok(3 * BLOCK));
+    assert_eq!(volume.fs.seek_hole(&handle, 3 * BLOCK), Ok(4 * BLOCK));
     assert_eq!(&volume.contents(&handle)[3 * BLOCK as usize..][..5], b"data\0");
-    let beyond = allocate(FallocateMode::Allocate { keep_size: true }, 0, 10 * BLOCK);
-    assert_eq!(beyond, Err(FsError::NotSupported));
+    volume.write(&handle, 700 * BLOCK, &pattern(1, 3 * BLOCK as usize));
+    volume.write(&handle, 10 * BLOCK + 10, b"small");
+    assert_eq!(volume.fs.attributes(handle.inode()).unwrap().blocks, 900 * BLOCK / 512);
     assert_eq!(allocate(FallocateMode::PunchHole, 0, 0), Err(FsError::Invalid));
     let huge = allocate(FallocateMode::Allocate { keep_size: false }, 0, 1 << 40);
     assert_eq!(huge, Err(FsError::NoSpace));
+    volume.settle_and_check();
+}
+
+#[test]
+fn space_is_kept_beyond_the_end_until_the_size_is_set() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let beyond = FallocateMode::Allocate { keep_size: true };
+    volume.fs.allocate(&handle, beyond, 0, 500 * BLOCK).unwrap();
+    let inode = handle.inode();
+    let shown = volume.fs.attributes(inode).unwrap();
+    assert_eq!((shown.size, shown.blocks), (0, 500 * BLOCK / 512));
+    volume.write(&handle, 0, &pattern(1, 2 * BLOCK as usize + 5));
+    drop(handle);
+    let volume = volume.remount();
+    let handle = volume.open(inode);
+    let shown = volume.fs.attributes(inode).unwrap();
+    assert_eq!((shown.size, shown.blocks), (2 * BLOCK + 5, 500 * BLOCK / 512));
+    assert_eq!(volume.fs.seek_data(&handle, 2 * BLOCK + 5), Err(FsError::NoData));
+    resize(&volume, inode, 2 * BLOCK + 5);
+    assert_eq!(volume.fs.attributes(inode).unwrap().blocks, 3 * BLOCK / 512);
+    assert_eq!(volume.contents(&handle), pattern(1, 2 * BLOCK as usize + 5));
+    // What is not kept is not needed: a small file has its room in its record.
+    let small = volume.file(ROOT, "small");
+    volume.fs.allocate(&small, beyond, 0, 10).unwrap();
+    assert_eq!(volume.fs.attributes(small.inode()).unwrap().blocks, 0);
+    volume.settle_and_check();
+}
+
+#[test]
+fn a_range_is_zeroed_and_keeps_its_space() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let mut model = pattern(1, 20 * BLOCK as usize + 30);
+    volume.write(&handle, 0, &model);
+    let zero = |offset, length, keep_size| {
+        volume.fs.allocate(&handle, FallocateMode::ZeroRange { keep_size }, offset, length).unwrap();
+    };
+    let taken = volume.fs.attributes(handle.inode()).unwrap().blocks;
+    zero(BLOCK + 100, 5 * BLOCK, true);
+    model[BLOCK as usize + 100..][..5 * BLOCK as usize].fill(0);
+    assert_eq!(volume.contents(&handle), model);
+    assert_eq!(volume.fs.attributes(handle.inode()).unwrap().blocks, taken);
+    zero(19 * BLOCK + 1, 4 * BLOCK, false);
+    model[19 * BLOCK as usize + 1..].fill(0);
+    model.resize(23 * BLOCK as usize + 1, 0);
+    assert_eq!(volume.contents(&handle), model);
+    assert_eq!(volume.fs.attributes(handle.inode()).unwrap().blocks, 24 * BLOCK / 512);
     volume.settle_and_check();
 }
 

@@ -83,6 +83,9 @@ fn what_was_allocated_can_be_written_when_nothing_else_can() {
             let written = volume.fs.write(&kept, number as u64 * 300_000, piece);
             assert_eq!(written, Ok(piece.len()), "piece {number} of round {round}");
         }
+        // Less than a block goes to the record, and the space stays the file's.
+        volume.write(&kept, 5 * 4096 + 7, b"small");
+        volume.write(&kept, 5 * 4096, &data[5 * 4096..6 * 4096]);
         assert!(volume.contents(&kept) == data);
         assert_eq!(volume.fs.write(&big, at, &pattern(3, 4096)), Err(FsError::NoSpace));
     }

@@ -299,6 +299,14 @@ impl Driver {
             Operation::Punch { offset, length, .. } => {
                 self.fs.allocate(handle, FallocateMode::PunchHole, *offset, *length)?;
             }
+            Operation::Allocate { offset, length, keep_size, clear, .. } => {
+                let keep_size = *keep_size;
+                let mode = match clear {
+                    true => FallocateMode::ZeroRange { keep_size },
+                    false => FallocateMode::Allocate { keep_size },
+                };
+                self.fs.allocate(handle, mode, *offset, *length)?;
+            }
             Operation::Fsync { data_only, .. } => self.fs.fsync(handle, *data_only)?,
             Operation::ReadBack { file } => {
                 let expected = self.model.content(file)?.bytes();

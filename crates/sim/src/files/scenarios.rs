@@ -58,6 +58,7 @@ pub fn all() -> Vec<Scenario> {
     let evicting = Scenario { cache_bytes: 64 << 10, groups: 4, ..usual("eviction", eviction) };
     vec![
         usual("create", create),
+        usual("allocate", allocate),
         usual("append-fsync", append_fsync),
         usual("group-commit", group_commit),
         usual("rename-over", rename_over),
@@ -184,6 +185,26 @@ fn truncate(shape: &Shape, seed: u64) -> Plan {
         script.punch("s", block / 2, 3 * block).fsync("s").punch("s", 6 * block, 2 * block);
         script.truncate("s", 20 * block).write("s", 19 * block, 10).read_back("s").sync();
         script.truncate("s", block + 1).truncate("s", 3 * block).read_back("s").fsync("s");
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// Space that is kept, taken by writes large and small, and given back; checkpoints in between.
+fn allocate(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        script.create("a").write("a", 0, 4 * block).create("z").write("z", 0, 6 * block);
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.allocate("a", 2 * block, 12 * block, false).write("a", 5 * block, 2 * block).fsync("a");
+        script.write("a", 8 * block + 9, 30).write("a", block + 5, 20).fsync("a").steps(2);
+        script.allocate("a", 10 * block, 20 * block, true).append("a", block + 1).checkpoint();
+        script.write("a", 8 * block, 2 * block).punch("a", 3 * block, 2 * block).fsync("a").steps(2);
+        script.zero("z", block / 2, 3 * block, true).fsync("z").zero("z", 5 * block, 4 * block, false);
+        script.write("z", 6 * block, block).read_back("z").sync().truncate("a", 6 * block).steps(2);
+        script.create("new").allocate("new", 0, 9 * block, true).append("new", 3 * block).fsync("new");
+        script.unlink("z").read_back("a").truncate("new", 3 * block).checkpoint().sync();
     };
     plan(shape, seed, prepare, cut)
 }

@@ -114,6 +114,14 @@ impl Script {
         self.add(Operation::Punch { file: at(path), offset, length })
     }
 
+    pub(super) fn allocate(&mut self, path: &str, offset: u64, length: u64, keep_size: bool) -> &mut Self {
+        self.add(Operation::Allocate { file: at(path), offset, length, keep_size, clear: false })
+    }
+
+    pub(super) fn zero(&mut self, path: &str, offset: u64, length: u64, keep_size: bool) -> &mut Self {
+        self.add(Operation::Allocate { file: at(path), offset, length, keep_size, clear: true })
+    }
+
     pub(super) fn fsync(&mut self, path: &str) -> &mut Self {
         self.add(Operation::Fsync { file: at(path), data_only: false })
     }

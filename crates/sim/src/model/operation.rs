@@ -82,6 +82,14 @@ pub enum Operation {
         offset: u64,
         length: u64,
     },
+    /// Keeps space for a range; the file grows unless `keep_size`, and with `clear` reads as zeros there.
+    Allocate {
+        file: File,
+        offset: u64,
+        length: u64,
+        keep_size: bool,
+        clear: bool,
+    },
     /// Opens a file and keeps it open.
     Hold {
         path: String,
@@ -129,6 +137,7 @@ impl Operation {
             | Operation::Append { file, .. }
             | Operation::Truncate { file, .. }
             | Operation::Punch { file, .. }
+            | Operation::Allocate { file, .. }
             | Operation::Fsync { file, .. }
             | Operation::ReadBack { file } => Some(file),
             _ => None,

@@ -40,6 +40,31 @@ fn a_history_is_the_same_in_a_map_over_many_mounts() {
     }
 }
 
+/// The counters of a checkpoint are those at its cut, and the journal after it changes them.
+#[test]
+fn counters_are_what_transactions_made_them_over_mounts_and_checkpoints() {
+    let device = formatted(Spec::power_of_two(), &options());
+    let mut rng = fastrand::Rng::with_seed(9);
+    let mut model = [0_i64; 2];
+    for mount in 0..8 {
+        let (store, _) = open(&device).unwrap();
+        assert_eq!([0, 1].map(|counter| store.counter(counter) as i64), model, "mount {mount}");
+        for _ in 0..100 {
+            let counter = rng.u8(0..2);
+            let change = rng.i64(-model[usize::from(counter)]..=20);
+            let mut tx = Tx::new();
+            tx.put(Group(0), Table(1), b"other", b"changes");
+            tx.counter(counter, change);
+            store.commit(tx).unwrap();
+            model[usize::from(counter)] += change;
+            if rng.u8(0..30) == 0 {
+                store.checkpoint().unwrap();
+            }
+        }
+        store.sync(store.last_lsn()).unwrap();
+    }
+}
+
 #[test]
 fn ranges_and_floors_agree_with_a_map() {
     let device = formatted(Spec::power_of_two(), &options());
