@@ -6,7 +6,8 @@
 //! so the order of LSNs is the order of effects in each group.
 //!
 //! Splits need nothing but the path. A leaf that is empty leaves its parent; one that is small is
-//! merged with a neighbour if that happens to be in memory.
+//! merged with a neighbour if that happens to be in memory. Both come after all changes of the
+//! transaction: from then on the way to a key may be one that nobody has pinned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -117,15 +118,27 @@ impl Core {
         lsn: Lsn,
         epoch: Epoch,
     ) {
-        for op in ops {
-            let Some(group) = group_of(op) else { continue };
+        let mut thinned: Vec<(Group, Bytes)> = Vec::new();
+        let mut change_of = |group: Group, change: &mut dyn FnMut(&mut Change<'_>)| {
             let tree = locked.get_mut(&group).expect("all groups of the transaction are locked");
-            let mut change = Change { core: self, tree, group, lsn, epoch };
+            change(&mut Change { core: self, tree, group, lsn, epoch });
+        };
+        for op in ops {
             match op {
-                Op::Put { table, key, value, .. } => change.put(&tree_key(*table, key), value),
-                Op::Delete { table, key, .. } => change.delete(&tree_key(*table, key)),
+                Op::Put { group, table, key, value } => {
+                    change_of(*group, &mut |change| change.put(&tree_key(*table, key), value));
+                }
+                Op::Delete { group, table, key } => change_of(*group, &mut |change| {
+                    let key = tree_key(*table, key);
+                    if change.delete(&key) {
+                        thinned.push((*group, key));
+                    }
+                }),
                 _ => {}
             }
+        }
+        for (group, key) in thinned {
+            change_of(group, &mut |change| change.tidy(&key));
         }
     }
 
@@ -283,12 +296,20 @@ impl Change<'_> {
         self.edit(root, |page| page.set_lsn(lsn));
     }
 
-    fn delete(&mut self, key: &[u8]) {
+    /// True when the leaf has become so small that it is to be tidied.
+    fn delete(&mut self, key: &[u8]) -> bool {
         let path = self.path(key);
         let (leaf, _) = path.last().expect("a path has a leaf");
-        let Ok(index) = leaf.page().search(key) else { return };
+        let Ok(index) = leaf.page().search(key) else { return false };
         self.edit(leaf, |page| page.remove(index));
-        self.shrink(&path);
+        leaf.page().is_small()
+    }
+
+    /// Shrinks the tree around a leaf that was thinned, if the way to it is still in memory.
+    fn tidy(&mut self, key: &[u8]) {
+        if let Ok(path) = self.core.path(self.group, key) {
+            self.shrink(&path);
+        }
     }
 
     /// Removes what a deletion left empty, merges what it left small, from the leaf upwards.
@@ -300,7 +321,7 @@ impl Change<'_> {
             if page.count() == 0 {
                 self.remove_branch(parent, *branch);
                 self.free(node);
-            } else if page.used() < page.capacity() / 4 {
+            } else if page.is_small() {
                 self.merge(parent, *branch);
                 break;
             } else {

@@ -176,6 +176,11 @@ impl Page {
         self.used
     }
 
+    /// Whether it should be merged with a neighbour.
+    pub(crate) fn is_small(&self) -> bool {
+        self.used < self.capacity() / 4
+    }
+
     /// Bytes that slots and cells may take.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.len() - PAGE_HEADER

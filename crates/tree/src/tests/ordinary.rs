@@ -40,6 +40,35 @@ fn a_history_is_the_same_in_a_map_over_many_mounts() {
     }
 }
 
+/// A leaf that a transaction empties must not send the rest of it to nodes that are not in memory.
+#[test]
+fn a_leaf_is_emptied_and_written_to_in_one_transaction() {
+    let device = formatted(Spec::power_of_two(), &options());
+    let key = |number: u32| format!("key {number:08}").into_bytes();
+    let put = |tx: &mut Tx, number| tx.put(Group(0), Table(1), key(number), vec![7; 300]);
+    let (store, _) = open(&device).unwrap();
+    for number in 0..2000 {
+        let mut tx = Tx::new();
+        put(&mut tx, number);
+        store.commit(tx).unwrap();
+    }
+    drop(store);
+    for first in 1000..1030 {
+        // Nothing is in memory yet but what the mount needed.
+        let (store, _) = open(&device).unwrap();
+        let mut tx = Tx::new();
+        (first..first + 60).for_each(|number| tx.delete(Group(0), Table(1), key(number)));
+        put(&mut tx, first + 1);
+        store.commit(tx).unwrap();
+        let left = store.range(Group(0), Table(1), &key(first), &key(first + 60), 100).unwrap();
+        assert_eq!(left, [(key(first + 1), vec![7; 300])]);
+        let mut again = Tx::new();
+        (first..first + 60).for_each(|number| put(&mut again, number));
+        store.commit(again).unwrap();
+        store.close().unwrap();
+    }
+}
+
 /// The counters of a checkpoint are those at its cut, and the journal after it changes them.
 #[test]
 fn counters_are_what_transactions_made_them_over_mounts_and_checkpoints() {
