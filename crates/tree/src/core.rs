@@ -1,6 +1,6 @@
 //! What all parts of the store share.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -49,10 +49,11 @@ pub(crate) struct Limits {
     pub(crate) replay_bytes: u64,
 }
 
-/// One tree: the nodes that changed since the last cut and are not written.
+/// One tree: the nodes that changed since the last cut and are not written. They are written in the order
+/// of their numbers, so that the same run gives the same device.
 #[derive(Default)]
 pub(crate) struct Tree {
-    pub(crate) dirty: HashMap<NodeId, Arc<Node>>,
+    pub(crate) dirty: BTreeMap<NodeId, Arc<Node>>,
 }
 
 /// What whoever takes a checkpoint, writes nodes out, or cleans works with. Its lock is the checkpoint
