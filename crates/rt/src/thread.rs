@@ -5,12 +5,13 @@ use std::time::Duration;
 /// A thread that can be joined.
 pub use std::thread::JoinHandle;
 
-/// Starts a named thread.
+/// Starts a named thread. A thread of a [`crate::schedule`] starts none: it would wait for no turn.
 #[allow(clippy::disallowed_methods, reason = "this is the seam")]
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
+    assert!(!crate::schedule::is_scheduled(), "a thread of a schedule starts no others");
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
 }
 
