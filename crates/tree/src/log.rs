@@ -73,6 +73,8 @@ struct State {
     /// Records and their bytes since the last cut: what a recovery would replay.
     replay_records: u64,
     replay_bytes: u64,
+    /// What those wait for who sync now.
+    waiting: Vec<u64>,
 }
 
 /// A batch that was appended and may have to be appended again.
@@ -116,6 +118,8 @@ pub(crate) struct Log {
     durable: AtomicU64,
     known: AtomicU64,
     batches: AtomicU64,
+    followers: AtomicU64,
+    served_max: AtomicU64,
     checkpoint_due: AtomicBool,
 }
 
@@ -153,6 +157,7 @@ impl Log {
             checkpoint_first: false,
             replay_records: 0,
             replay_bytes: 0,
+            waiting: Vec::new(),
         };
         let io = Io {
             lease: None,
@@ -176,6 +181,8 @@ impl Log {
             durable: AtomicU64::new(0),
             known: AtomicU64::new(0),
             batches: AtomicU64::new(0),
+            followers: AtomicU64::new(0),
+            served_max: AtomicU64::new(0),
             checkpoint_due: AtomicBool::new(false),
         }
     }
@@ -327,17 +334,42 @@ impl Log {
         if self.durable() >= lsn {
             return Ok(());
         }
-        self.leading(|io| {
-            if self.durable() >= lsn {
-                return Ok(());
-            }
-            self.append_gathered(io)?;
-            if cfg!(feature = "break-flush-on-sync") {
-                self.durable.store(io.appended, Ordering::Release);
-                return Ok(());
-            }
-            self.flush(io)
-        })
+        self.state.lock().waiting.push(lsn.0);
+        let led = self.leading(|io| self.make_durable(io, lsn));
+        let waiting = &mut self.state.lock().waiting;
+        let at = waiting.iter().position(|other| *other == lsn.0);
+        waiting.swap_remove(at.expect("it was put there above"));
+        led
+    }
+
+    fn make_durable(&self, io: &mut Io, lsn: Lsn) -> Result<()> {
+        // A leader before this one may have done it: that is group commit.
+        if self.durable() >= lsn {
+            return Ok(());
+        }
+        self.append_gathered(io)?;
+        if cfg!(feature = "break-flush-on-sync") {
+            self.durable.store(io.appended, Ordering::Release);
+            return Ok(());
+        }
+        self.flush(io)?;
+        if cfg!(feature = "break-follower") {
+            self.durable.fetch_max(self.last().0, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Counts those whom a flush has served at once.
+    fn note_served(&self, before: u64, now: u64) {
+        let served = |lsn: &&u64| before < **lsn && **lsn <= now;
+        let served = self.state.lock().waiting.iter().filter(served).count() as u64;
+        self.followers.fetch_add(served.saturating_sub(1), Ordering::Relaxed);
+        self.served_max.fetch_max(served, Ordering::Relaxed);
+    }
+
+    /// Syncs that shared a flush with one before them, and the most that one flush has served.
+    pub(crate) fn served(&self) -> (u64, u64) {
+        (self.followers.load(Ordering::Relaxed), self.served_max.load(Ordering::Relaxed))
     }
 
     /// Does the leader's work under the commit lock. Once it has failed nobody leads any more: a later
@@ -506,7 +538,8 @@ impl Log {
         self.device.flush()?;
         io.unflushed.clear();
         io.unflushed_bytes = 0;
-        self.durable.fetch_max(io.appended, Ordering::AcqRel);
+        let before = self.durable.fetch_max(io.appended, Ordering::AcqRel);
+        self.note_served(before, io.appended);
         self.known.fetch_max(io.appended_known, Ordering::AcqRel);
         Ok(())
     }

@@ -30,6 +30,10 @@ pub struct StoreStats {
     pub commits: u64,
     /// Batches appended to the log (journal, checkpoints, seals).
     pub log_batches: u64,
+    /// Syncs that shared a flush of the log with one before them.
+    pub sync_followers: u64,
+    /// The most syncs that one flush of the log has served.
+    pub syncs_per_flush_max: u64,
     /// Pages of nodes and chunks in memory.
     pub pages_cached: u64,
     /// Pages that may be in memory.
@@ -208,10 +212,13 @@ impl Store {
     /// What was counted.
     pub fn stats(&self) -> StoreStats {
         let count = &self.core.count;
+        let (sync_followers, syncs_per_flush_max) = self.core.log.served();
         StoreStats {
             checkpoints: count.checkpoints.load(Ordering::Relaxed),
             commits: count.commits.load(Ordering::Relaxed),
             log_batches: self.core.log.batches(),
+            sync_followers,
+            syncs_per_flush_max,
             pages_cached: (self.core.cache.pages() + self.core.chunks.pages()) as u64,
             pages_cached_max: self.core.cache.limit() as u64,
             nodes_written: count.nodes_written.load(Ordering::Relaxed),

@@ -256,6 +256,7 @@ impl Emulated {
         zone: Option<ZoneId>,
         work: impl FnOnce(&mut Inner, Option<Effect>) -> Result<T>,
     ) -> Result<T> {
+        rt::schedule::at_device();
         let mut inner = self.inner.lock();
         self.check_power(&inner)?;
         self.settle_turns(&mut inner);
