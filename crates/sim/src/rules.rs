@@ -18,6 +18,7 @@ use crate::report::Failure;
 pub const RULES: &[&str] = &[
     "break-data-before-record",
     "break-flush-on-sync",
+    "break-follower",
     "break-checkpoint-flush-before",
     "break-checkpoint-flush-after",
     "break-replay-from",

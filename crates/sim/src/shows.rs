@@ -18,6 +18,10 @@ use crate::caught::Wrong;
 pub enum Sign {
     /// Batches appended to the log.
     Batches,
+    /// Syncs that shared a flush with one before them.
+    Followers,
+    /// Whether one flush has served four syncs, whose records it carried.
+    FlushesForFour,
     /// Checkpoints taken.
     Checkpoints,
     /// Nodes written.
@@ -50,8 +54,10 @@ pub enum Sign {
 
 impl Sign {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Sign; 15] = [
+    pub const ALL: [Sign; 17] = [
         Sign::Batches,
+        Sign::Followers,
+        Sign::FlushesForFour,
         Sign::Checkpoints,
         Sign::NodesWritten,
         Sign::NodesRead,
@@ -72,6 +78,8 @@ impl Sign {
     pub fn name(self) -> &'static str {
         match self {
             Sign::Batches => "batches",
+            Sign::Followers => "syncs that shared a flush",
+            Sign::FlushesForFour => "flush for four",
             Sign::Checkpoints => "checkpoints",
             Sign::NodesWritten => "nodes written",
             Sign::NodesRead => "nodes read back",
@@ -110,6 +118,8 @@ impl Reading {
         let live = metadata.map(|zone| u64::from(store.zones().entry(zone).live)).sum();
         let count = |sign| match sign {
             Sign::Batches => stats.log_batches,
+            Sign::Followers => stats.sync_followers,
+            Sign::FlushesForFour => u64::from(stats.syncs_per_flush_max >= 4),
             Sign::Checkpoints => stats.checkpoints,
             Sign::NodesWritten => stats.nodes_written,
             Sign::NodesRead => stats.nodes_read,

@@ -25,8 +25,10 @@ pub struct Profile {
     pub shows: &'static [Sign],
     /// Steps before the recording begins.
     pub prepare: u32,
-    /// Steps that are recorded and cut.
+    /// Steps that are recorded and cut; with several clients, transactions of each.
     pub steps: u32,
+    /// Clients that commit and sync at once; 0: all is done by one, step by step.
+    pub clients: u32,
     /// Groups of the volume.
     pub groups: u16,
     /// Distinct keys of each group.
@@ -77,6 +79,7 @@ const USUAL: Profile = Profile {
     shows: &[Sign::Batches],
     prepare: 20,
     steps: 60,
+    clients: 0,
     groups: 2,
     keys: 60,
     value_bytes: 120,
@@ -93,7 +96,7 @@ const USUAL: Profile = Profile {
 
 /// All scenarios of the store.
 pub fn all() -> Vec<Profile> {
-    [nodes(), data(), failures()].concat()
+    [nodes(), crews(), data(), failures()].concat()
 }
 
 /// What happens to nodes and the log.
@@ -160,6 +163,42 @@ fn nodes() -> Vec<Profile> {
             keys: 30,
             meddling: 3,
             weights: Weights { sync: 1, checkpoint: 3, step: 0, ..USUAL.weights },
+            ..USUAL
+        },
+    ]
+}
+
+/// What happens when four write at once.
+fn crews() -> Vec<Profile> {
+    vec![
+        Profile {
+            name: "store-group-commit",
+            shows: &[Sign::Followers, Sign::FlushesForFour],
+            clients: 4,
+            steps: 6,
+            weights: Weights { commit: 1, sync: 6, checkpoint: 0, step: 0, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-group-checkpoint",
+            shows: &[Sign::Followers, Sign::Checkpoints, Sign::NodesWritten],
+            clients: 4,
+            steps: 6,
+            keys: 200,
+            weights: Weights { commit: 1, sync: 1, checkpoint: 2, step: 3, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-group-eviction",
+            shows: &[Sign::Followers, Sign::NodesRead, Sign::NodesWritten],
+            clients: 4,
+            prepare: 100,
+            steps: 6,
+            groups: 4,
+            value_bytes: usize::MAX,
+            delete_every: 10,
+            cache_bytes: 64 << 10,
+            weights: Weights { commit: 1, sync: 1, checkpoint: 1, step: 4, ..USUAL.weights },
             ..USUAL
         },
     ]

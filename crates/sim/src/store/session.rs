@@ -8,6 +8,7 @@ use tree::{Config, FormatOptions, Group, Lsn, Store, StoreError, Table, Tx, Zone
 use zone::emulated::{CommandKind, Counters, CrashPlan, Emulated, Fault, Spec};
 use zone::{Cause, Device, FsId, Lease, Role, ZoneState};
 
+use super::crew::{Write, transaction};
 use super::data::{DATA, Place, Recovering, User};
 use super::entries::{Entries, Key};
 use super::scenarios::{Profile, ZoneFailure};
@@ -25,10 +26,16 @@ const PLAIN: u8 = 1;
 /// Steps after each recovery.
 const STEPS_AFTER: u32 = 6;
 
+/// Transactions of each client after each recovery.
+const TRANSACTIONS_AFTER: u32 = 2;
+
+/// How often all clients go on together until the run shows what its scenario names.
+const CREW_ROUNDS: u32 = 30;
+
 /// The store under one profile on one shape of device.
 pub struct StoreSubject {
     run: Run,
-    profile: Profile,
+    pub(super) profile: Profile,
     shape: Shape,
 }
 
@@ -61,6 +68,16 @@ impl StoreSubject {
 }
 
 impl StoreSubject {
+    fn run_crew(&self, session: &mut Session<'_>, before: &Reading) -> Result<(), Wrong> {
+        for _ in 0..CREW_ROUNDS {
+            session.crew(self.profile.steps)?;
+            if session.reading().since(before).check(self.profile.shows).is_ok() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// The run is a recovery: from a loss of power that left the record of the last transaction, but
     /// not the data that it names.
     fn run_recovery(&self, mut session: Session<'_>) -> Result<Ran<Entries>, Wrong> {
@@ -114,7 +131,11 @@ impl Subject for StoreSubject {
         }
         session.meddling = self.profile.meddling;
         let before = session.reading();
-        session.steps_with_failure(self.profile.steps, self.profile.failure)?;
+        if self.profile.clients > 0 {
+            self.run_crew(&mut session, &before)?;
+        } else {
+            session.steps_with_failure(self.profile.steps, self.profile.failure)?;
+        }
         let shown = session.reading().since(&before);
         Ok(Ran { device: Arc::clone(device), history: session.history, shown })
     }
@@ -148,7 +169,11 @@ impl StoreSubject {
         history.settle(device.commands(), Arc::clone(&allowed[index]));
         let seed = mix(&[self.run.seed, round as u64]);
         let mut session = Session::new(self, device, store, &recovering, history, seed)?;
-        session.steps(STEPS_AFTER)?;
+        if self.profile.clients > 0 {
+            session.crew(TRANSACTIONS_AFTER)?;
+        } else {
+            session.steps(STEPS_AFTER)?;
+        }
         session.all_durable()?;
         session.steps(STEPS_AFTER / 2)?;
         Ok((Recovered { found: found.digest(), history: session.history }, discarded))
@@ -231,15 +256,15 @@ fn check_data(store: &Store, recovering: &Recovering, found: &Entries) -> Result
 }
 
 /// A store while it is mounted.
-struct Session<'a> {
-    subject: &'a StoreSubject,
-    device: &'a Arc<Emulated>,
-    store: Arc<Store>,
+pub(super) struct Session<'a> {
+    pub(super) subject: &'a StoreSubject,
+    pub(super) device: &'a Arc<Emulated>,
+    pub(super) store: Arc<Store>,
     user: Arc<User>,
-    entries: Entries,
-    history: History<Entries>,
-    /// For each commit the state that it led to.
-    commits: Vec<(Lsn, usize)>,
+    pub(super) entries: Entries,
+    pub(super) history: History<Entries>,
+    /// For each commit, in the order of LSNs, the state that it led to.
+    pub(super) commits: Vec<(Lsn, usize)>,
     lease: Option<Lease>,
     /// A reader, in the zone of this place.
     reading: Option<(Place, ZoneRef)>,
@@ -250,7 +275,7 @@ struct Session<'a> {
     preparing: bool,
     /// What the device had done when the recording began.
     recorded_from: Counters,
-    rng: Rng,
+    pub(super) rng: Rng,
 }
 
 impl<'a> Session<'a> {
@@ -451,12 +476,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn key(&mut self) -> (u16, Vec<u8>) {
-        let Profile { groups, keys, .. } = self.subject.profile;
-        let group = self.rng.u16(0..groups);
-        (group, format!("key-{:05}", self.rng.u32(0..keys)).into_bytes())
-    }
-
     fn commit_plain(&mut self) -> Result<(), Wrong> {
         let mut after = self.entries.clone();
         let tx = self.plain(&mut after);
@@ -465,20 +484,9 @@ impl<'a> Session<'a> {
 
     /// Puts and deletes, and what they do.
     fn plain(&mut self, after: &mut Entries) -> Tx {
-        let profile = self.subject.profile;
-        let mut tx = Tx::new();
-        for _ in 0..self.rng.u32(1..=profile.writes) {
-            let (group, key) = self.key();
-            if profile.delete_every > 0 && self.rng.u32(0..profile.delete_every) == 0 {
-                tx.delete(Group(group), Table(PLAIN), key.clone());
-                after.delete(&(group, PLAIN, key));
-            } else {
-                let mut value = vec![0; self.rng.usize(0..=profile.value_bytes.min(self.store.value_max()))];
-                self.rng.fill(&mut value);
-                tx.put(Group(group), Table(PLAIN), key.clone(), value.clone());
-                after.put((group, PLAIN, key), value);
-            }
-        }
+        let writes = random_writes(&self.subject.profile, self.store.value_max(), &mut self.rng);
+        let tx = transaction(&writes);
+        writes.into_iter().for_each(|write| after.write(write));
         tx
     }
 
@@ -500,7 +508,7 @@ impl<'a> Session<'a> {
 
     /// Writes blocks to a data zone and names them in a transaction.
     fn commit_data(&mut self) -> Result<(), Wrong> {
-        let (group, key) = self.key();
+        let (group, key) = random_key(&self.subject.profile, &mut self.rng);
         // Zones fill after a few dozen of these, whatever a block is.
         let most = (self.device.geometry().zone_blocks / 12).max(3);
         let (blocks, tag) =
@@ -569,10 +577,29 @@ impl<'a> Session<'a> {
     }
 
     /// What the store says is durable is promised, whoever asked for it.
-    fn note_durable(&mut self) {
+    pub(super) fn note_durable(&mut self) {
         let durable = self.store.durable_lsn();
         if let Some((_, state)) = self.commits.iter().rev().find(|(lsn, _)| *lsn <= durable) {
             self.history.promise(self.device.commands(), *state);
         }
     }
+}
+
+fn random_key(profile: &Profile, rng: &mut Rng) -> (u16, Vec<u8>) {
+    let group = rng.u16(0..profile.groups);
+    (group, format!("key-{:05}", rng.u32(0..profile.keys)).into_bytes())
+}
+
+/// Puts and deletes of a transaction.
+pub(super) fn random_writes(profile: &Profile, value_max: usize, rng: &mut Rng) -> Vec<Write> {
+    let write = |rng: &mut Rng| {
+        let (group, key) = random_key(profile, rng);
+        if profile.delete_every > 0 && rng.u32(0..profile.delete_every) == 0 {
+            return ((group, PLAIN, key), None);
+        }
+        let mut value = vec![0; rng.usize(0..=profile.value_bytes.min(value_max))];
+        rng.fill(&mut value);
+        ((group, PLAIN, key), Some(value))
+    };
+    (0..rng.u32(1..=profile.writes)).map(|_| write(rng)).collect()
 }

@@ -1,0 +1,195 @@
+//! Several clients of one store at once, and one that takes checkpoints and background steps.
+//!
+//! They are threads of an [`rt::schedule`], so that what they do to each other follows from the seed,
+//! and repeats. Whoever waits for the commit lock while a leader flushes is a follower: his records are
+//! in the next flush with those of all who gathered meanwhile, and the scenarios name that as a sign.
+//!
+//! No client knows what the others have done when it commits. The store tells each its LSN, and from
+//! these the history is put together afterwards:
+//! * The states are those after each transaction in the order of LSNs, over all clients: what is found
+//!   must be one of them. So of each client a prefix is there, and nobody's transaction is there without
+//!   all that came before it, whoever's that was (I-TREE-1).
+//! * A transaction can be on the device only after it and all before it were begun. That is the ceiling.
+//! * A sync that has returned promises its LSN and all before. That is the floor, to the command.
+
+use std::sync::Arc;
+
+use rt::random::Rng;
+use rt::schedule::{self, Body};
+use tree::{Lsn, Store, StoreError, Tx};
+use zone::emulated::Emulated;
+
+use super::entries::{Entries, Key};
+use super::scenarios::Profile;
+use super::session::{Session, random_writes};
+use crate::caught::{Wrong, caught};
+use crate::digest::mix;
+
+/// A put, or a delete where there is no value.
+pub(super) type Write = (Key, Option<Vec<u8>>);
+
+/// A transaction that a client has committed.
+struct Written {
+    /// What the device had done before.
+    begun: u64,
+    lsn: Lsn,
+    writes: Vec<Write>,
+}
+
+/// A sync, or a checkpoint, that has returned.
+struct Acknowledged {
+    /// What the device had done then.
+    commands: u64,
+    /// The last transaction that it promises.
+    lsn: Lsn,
+}
+
+/// What one client did, in its order.
+#[derive(Default)]
+struct Account {
+    written: Vec<Written>,
+    acknowledged: Vec<Acknowledged>,
+}
+
+impl Session<'_> {
+    /// All clients at once, each with so many transactions.
+    pub(super) fn crew(&mut self, transactions: u32) -> Result<(), Wrong> {
+        let (seed, clients) = (self.rng.u64(..), self.subject.profile.clients);
+        let body = |number: u32| -> Body<'_, Result<Account, Wrong>> {
+            let client = Client {
+                store: &self.store,
+                device: self.device,
+                profile: &self.subject.profile,
+                rng: Rng::with_seed(mix(&[seed, u64::from(number)])),
+                account: Account::default(),
+            };
+            let scenario = self.subject.profile.name;
+            if number == clients {
+                return (
+                    "keeper".to_owned(),
+                    Box::new(move || caught(scenario, || client.keep(transactions))),
+                );
+            }
+            let work = move || caught(scenario, || client.write(transactions));
+            (format!("client {number}"), Box::new(work))
+        };
+        let bodies = (0..=clients).map(body).collect();
+        let accounts = schedule::run(seed, bodies).returned.into_iter().collect::<Result<Vec<_>, _>>()?;
+        self.book(accounts)
+    }
+
+    /// Puts the history together.
+    fn book(&mut self, accounts: Vec<Account>) -> Result<(), Wrong> {
+        let in_order = |account: &Account| account.written.is_sorted_by(|a, b| a.lsn < b.lsn);
+        if !accounts.iter().all(in_order) {
+            return Err(Wrong("the transactions of one client got LSNs out of their order".to_owned()));
+        }
+        let (mut written, mut acknowledged) = (Vec::new(), Vec::new());
+        for account in accounts {
+            written.extend(account.written);
+            acknowledged.extend(account.acknowledged);
+        }
+        written.sort_by_key(|written| written.lsn);
+        acknowledged.sort_by_key(|acknowledged| acknowledged.commands);
+        let mut begun = 0;
+        for Written { begun: at, lsn, writes } in written {
+            begun = begun.max(at);
+            writes.into_iter().for_each(|write| self.entries.write(write));
+            self.history.begin(begun, self.entries.clone());
+            self.commits.push((lsn, self.history.last()));
+        }
+        for Acknowledged { commands, lsn } in acknowledged {
+            let index = self.commits.partition_point(|(commit, _)| *commit <= lsn);
+            if let Some((_, state)) = index.checked_sub(1).map(|last| self.commits[last]) {
+                self.history.promise(commands, state);
+            }
+        }
+        self.note_durable();
+        Ok(())
+    }
+}
+
+/// One of those who are at work at once.
+struct Client<'a> {
+    store: &'a Arc<Store>,
+    device: &'a Emulated,
+    profile: &'a Profile,
+    rng: Rng,
+    account: Account,
+}
+
+impl Client<'_> {
+    /// Commits, and syncs now and then what it has committed.
+    fn write(mut self, transactions: u32) -> Result<Account, Wrong> {
+        let weights = self.profile.weights;
+        let mut newest = None;
+        for _ in 0..transactions {
+            newest = self.commit()?.or(newest);
+            if self.rng.u32(0..weights.commit + weights.sync) >= weights.commit
+                && let Some(lsn) = newest
+            {
+                self.store.sync(lsn).map_err(|error| Wrong::at("sync", error))?;
+                self.acknowledged(lsn);
+            }
+        }
+        Ok(self.account)
+    }
+
+    /// `None` when there was no room.
+    fn commit(&mut self) -> Result<Option<Lsn>, Wrong> {
+        let writes = random_writes(self.profile, self.store.value_max(), &mut self.rng);
+        let begun = self.device.commands();
+        match self.store.commit(transaction(&writes)) {
+            Ok(lsn) => {
+                self.account.written.push(Written { begun, lsn, writes });
+                Ok(Some(lsn))
+            }
+            Err(StoreError::NoSpace) => Ok(None),
+            Err(error) => Err(Wrong::at("commit", error)),
+        }
+    }
+
+    fn acknowledged(&mut self, lsn: Lsn) {
+        self.account.acknowledged.push(Acknowledged { commands: self.device.commands(), lsn });
+    }
+
+    /// Takes checkpoints and background steps while others commit.
+    fn keep(mut self, rounds: u32) -> Result<Account, Wrong> {
+        let weights = self.profile.weights;
+        let sum = weights.checkpoint + weights.step;
+        for _ in 0..if sum == 0 { 0 } else { rounds } {
+            if self.rng.u32(0..sum) >= weights.checkpoint {
+                self.store.step().map_err(|error| Wrong::at("step", error))?;
+                continue;
+            }
+            // What was committed before is part of it.
+            let lsn = self.store.last_lsn();
+            self.store.checkpoint().map_err(|error| Wrong::at("checkpoint", error))?;
+            self.acknowledged(lsn);
+        }
+        Ok(self.account)
+    }
+}
+
+/// A transaction of these writes.
+pub(super) fn transaction(writes: &[Write]) -> Tx {
+    let mut tx = Tx::new();
+    for ((group, table, key), value) in writes {
+        let (group, table) = (tree::Group(*group), tree::Table(*table));
+        match value {
+            Some(value) => tx.put(group, table, key.clone(), value.clone()),
+            None => tx.delete(group, table, key.clone()),
+        }
+    }
+    tx
+}
+
+impl Entries {
+    /// Does one write.
+    pub(super) fn write(&mut self, (key, value): Write) {
+        match value {
+            Some(value) => self.put(key, value),
+            None => self.delete(&key),
+        }
+    }
+}
