@@ -245,6 +245,17 @@ impl Extents {
         Ok((lock, until.is_none()))
     }
 
+    /// Locks the object's map and adds to `tx` what makes a block lost: it cannot be read, and takes no
+    /// space. Keep the lock until `commit` has returned.
+    pub fn lose_block<'a>(&'a self, tx: &mut Tx, object: Object, block: u64) -> Result<MapLock<'a>> {
+        let mut lock = self.lock_map(object);
+        let mut view = View::load(&self.store, object, (block, block + 1), usize::MAX)?;
+        view.cut(block, block + 1);
+        view.put(block, Extent::lost(1));
+        lock.blocks_added = self.finish_view(&view, tx);
+        Ok(lock)
+    }
+
     /// Whole blocks from the one that holds `offset`, with what the file has at both edges.
     fn assemble<'d>(
         &self,

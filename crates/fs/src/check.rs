@@ -12,8 +12,8 @@ use tree::{Group, Table};
 
 use crate::errno::Result;
 use crate::format::{
-    DIRENT, Damaged, Dirent, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, XATTR, decode_dirent_key,
-    decode_inode_key, decode_xattr_key, number_key,
+    DIRENT, Damaged, Dirent, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, Shift, XATTR,
+    decode_dirent_key, decode_inode_key, decode_xattr_key, number_key,
 };
 use crate::inodes::State;
 use crate::names::first_cookie;
@@ -115,9 +115,11 @@ impl std::fmt::Display for NameFinding {
             Detached { inode } => write!(f, "directory {} is not below the root", inode.0),
             OrphanWithoutInode { inode } => write!(f, "orphan {} does not exist", inode.0),
             OrphanWithName { inode } => write!(f, "orphan {} has links", inode.0),
-            IntentWithoutCause { inode } => write!(f, "inode {} is not being truncated", inode.0),
+            IntentWithoutCause { inode } => {
+                write!(f, "there is an intent for inode {}, which has nothing to finish", inode.0)
+            }
             CauseWithoutIntent { inode } => {
-                write!(f, "the truncation of inode {} would not be finished", inode.0)
+                write!(f, "what is being done to inode {} would not be finished", inode.0)
             }
             AttributeWithoutInode { inode } => {
                 write!(f, "inode {} has an attribute but does not exist", inode.0)
@@ -224,7 +226,7 @@ impl Pass<'_> {
         fs.for_each_row(DIRENT, &mut |group, key, value| self.dirent(group, key, value))?;
         fs.for_each_row(XATTR, &mut |group, key, _| self.attribute(group, key))?;
         fs.for_each_row(ORPHAN, &mut |group, key, _| self.orphan(group, key))?;
-        fs.for_each_row(INTENT, &mut |group, key, _| self.intent(group, key))?;
+        fs.for_each_row(INTENT, &mut |group, key, value| self.intent(group, key, value))?;
         for table in [EXTENT, RESIDENT] {
             fs.for_each_object(table, &mut |inode| self.data_of(inode))?;
         }
@@ -347,8 +349,14 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn intent(&mut self, group: Group, key: &[u8]) -> Result<()> {
+    fn intent(&mut self, group: Group, key: &[u8], value: &[u8]) -> Result<()> {
         let Some(inode) = self.decoded(INTENT, decode_inode_key(key)) else { return Ok(()) };
+        let is_shifting = |seen: &Seen| seen.record.has(FLAG_SHIFTING);
+        if self.seen.get(&inode).is_some_and(is_shifting)
+            && let Err(why) = Shift::decode(value)
+        {
+            self.findings.push(NameFinding::Damaged { table: INTENT.0, why });
+        }
         self.check_group(INTENT, group, inode);
         if self.is_ours(inode) {
             match self.seen.get_mut(&inode) {
@@ -402,7 +410,7 @@ impl Pass<'_> {
         if stored != counted && !(seen.is_orphan && counted < stored) {
             self.findings.push(NameFinding::WrongAttributes { inode, stored, counted });
         }
-        match (seen.record.has(FLAG_TRUNCATING), seen.has_intent) {
+        match (seen.record.has(FLAG_TRUNCATING | FLAG_SHIFTING), seen.has_intent) {
             (true, false) => self.findings.push(NameFinding::CauseWithoutIntent { inode }),
             (false, true) => self.findings.push(NameFinding::IntentWithoutCause { inode }),
             _ => {}
@@ -432,10 +440,10 @@ impl Pass<'_> {
         }
     }
 
-    /// Beyond the end there is no data, unless a truncation is not finished.
+    /// Beyond the end there is no data, unless a truncation or a move is not finished.
     fn judge_data(&mut self, inode: InodeNo, seen: &Seen) -> Result<()> {
         let block = u64::from(self.fs.extents.block_size());
-        if seen.record.has_no_blocks() || seen.record.has(FLAG_TRUNCATING) {
+        if seen.record.has_no_blocks() || seen.record.has(FLAG_TRUNCATING | FLAG_SHIFTING) {
             return Ok(());
         }
         let end = seen.record.size.next_multiple_of(block);

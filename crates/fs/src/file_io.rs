@@ -32,7 +32,7 @@ impl Fs {
         if record.has(FLAG_INLINE) {
             into.copy_from_slice(&record.content.get(offset as usize..).unwrap_or_default()[..length]);
         } else if length > 0 {
-            self.extents.read(Self::object(handle.inode()), offset, into)?;
+            self.read_blocks(handle.inode(), record, offset, into)?;
         }
         Ok(length)
     }
@@ -56,6 +56,7 @@ impl Fs {
         self.begin_growing()?;
         let inode = handle.inode();
         let mut locked = Locked::one(handle.node());
+        self.finish_shift(&mut locked, inode)?;
         let record = locked.record(inode)?;
         check_file(record)?;
         let offset = if handle.flags().append { record.size } else { offset };
@@ -185,7 +186,7 @@ impl Fs {
         if record.has(FLAG_INLINE) {
             return Ok(offset);
         }
-        let data = self.extents.next_data(Self::object(handle.inode()), offset)?;
+        let data = self.next_data(handle.inode(), record, offset)?;
         data.map(|data| data.max(offset)).filter(|data| *data < record.size).ok_or(FsError::NoData)
     }
 
@@ -200,7 +201,7 @@ impl Fs {
         if record.has(FLAG_INLINE) {
             return Ok(record.size);
         }
-        let hole = self.extents.next_hole(Self::object(handle.inode()), offset)?;
+        let hole = self.next_hole(handle.inode(), record, offset)?;
         Ok(hole.max(offset).min(record.size))
     }
 }

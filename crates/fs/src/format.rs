@@ -18,7 +18,8 @@ pub const DIRENT: Table = Table(17);
 pub const XATTR: Table = Table(18);
 /// Inodes without a name: [`number_key`] → [`Marker`].
 pub const ORPHAN: Table = Table(19);
-/// Files whose blocks beyond the end are still being removed: [`number_key`] → [`Marker`].
+/// Files that something is still being done to: [`number_key`] → [`Marker`] where blocks beyond the end
+/// are being removed, [`ShiftIntent`] where a range is being moved.
 pub const INTENT: Table = Table(20);
 /// Ends of the ranges of inode counters: [`counter_key`] → [`Counter`].
 pub const COUNTER: Table = Table(21);
@@ -42,7 +43,9 @@ pub const FLAG_TAIL_STALE: u32 = 4;
 pub const FLAG_LINKABLE: u32 = 8;
 /// Space beyond the end may be kept for the file.
 pub const FLAG_KEPT_BEYOND: u32 = 16;
-const FLAGS_KNOWN: u32 = 31;
+/// A range is being moved; there is an [`INTENT`] that says which, and how far that has come.
+pub const FLAG_SHIFTING: u32 = 32;
+const FLAGS_KNOWN: u32 = 63;
 
 /// Stored bytes that mean nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -139,6 +142,25 @@ pub struct Marker {
 }
 const _: () = assert!(size_of::<Marker>() == 8);
 
+/// The value of an intent to move what follows a range that was taken out of a file or put in.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct ShiftIntent {
+    /// [`VERSION`].
+    pub version: u8,
+    /// [`Direction`].
+    pub direction: u8,
+    /// Zero.
+    pub reserved: [u8; 6],
+    /// Where the range begins.
+    pub at: U64,
+    /// Bytes of the range.
+    pub length: U64,
+    /// Down: all before this has been moved. Up: all from here on has been.
+    pub moved: U64,
+}
+const _: () = assert!(size_of::<ShiftIntent>() == 32);
+
 /// The end of the range of inode counters that a group may have used.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -194,7 +216,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether a flag is set.
+    /// Whether a flag is set, or one of several.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
@@ -282,6 +304,74 @@ impl Record {
 
 /// No file is larger (a whole number of blocks of any size below 2^63).
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64 - 0xffff;
+
+/// Where what follows a range goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Direction {
+    /// The range was taken out.
+    Down = 1,
+    /// The range was put in.
+    Up = 2,
+}
+
+/// A range of a file that was taken out or put in, and how far what follows it has been moved. All are
+/// bytes of whole blocks, counted as before the move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shift {
+    /// Where what follows goes.
+    pub direction: Direction,
+    /// Where the range begins.
+    pub at: u64,
+    /// Its bytes.
+    pub length: u64,
+    /// Down: all before this has been moved, at first the range's end. Up: all from here on has been, at
+    /// first the file's end.
+    pub moved: u64,
+}
+
+impl Shift {
+    /// The bytes to store.
+    pub fn encode(&self) -> Vec<u8> {
+        let intent = ShiftIntent {
+            version: VERSION,
+            direction: self.direction as u8,
+            reserved: [0; 6],
+            at: self.at.into(),
+            length: self.length.into(),
+            moved: self.moved.into(),
+        };
+        intent.as_bytes().to_vec()
+    }
+
+    /// The intent in stored bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Shift, Damaged> {
+        let intent = ShiftIntent::read_from_bytes(bytes)
+            .map_err(|_| Damaged("an intent to move a range has a wrong length"))?;
+        if intent.version != VERSION {
+            return Err(Damaged("an intent has an unknown version"));
+        }
+        let direction = match intent.direction {
+            1 => Direction::Down,
+            2 => Direction::Up,
+            _ => return Err(Damaged("an intent has an unknown direction")),
+        };
+        let (at, length, moved) = (intent.at.get(), intent.length.get(), intent.moved.get());
+        let least = match direction {
+            Direction::Down => at.checked_add(length),
+            Direction::Up => Some(at),
+        };
+        let reach = match direction {
+            Direction::Down => Some(moved),
+            Direction::Up => moved.checked_add(length),
+        };
+        let is_within = reach.is_some_and(|reach| reach <= FILE_SIZE_MAX.next_multiple_of(0x10000));
+        match is_within && length > 0 && least.is_some_and(|least| least <= moved) {
+            true => Ok(Shift { direction, at, length, moved }),
+            false => Err(Damaged("an intent's range is none")),
+        }
+    }
+}
 
 /// What a directory entry says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
-//! Deleting inodes and finishing truncations, a few hundred extents at a time.
+//! Deleting inodes and finishing truncations and moves of ranges, a few hundred extents at a time.
 //!
 //! An inode that lost its last name has a row in the table of orphans, and a file that is still
-//! being truncated one among the intents, both written by the transaction that made them so. What
+//! being truncated, or in which a range is being moved, one among the intents, both written by the transaction that made them so. What
 //! is left of either after a crash is found by a scan of these two tables, which `step` does in
 //! pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
 //! whether there is anything to do: so it does no harm that work is queued twice or too early.
@@ -14,7 +14,8 @@ use tree::{Group, Table};
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{
-    FLAG_TRUNCATING, INTENT, ORPHAN, Record, XATTR, decode_inode_key, inode_key, number_key, xattr_key,
+    FLAG_SHIFTING, FLAG_TRUNCATING, INTENT, ORPHAN, Record, XATTR, decode_inode_key, inode_key, number_key,
+    xattr_key,
 };
 use crate::inodes::Locked;
 use crate::truncate::STEP_EXTENTS;
@@ -31,8 +32,8 @@ const STEP_ATTRIBUTES: usize = 64;
 pub(crate) enum Work {
     /// Delete an inode, if it has neither name nor handle.
     Reap(InodeNo),
-    /// Remove blocks beyond a file's end.
-    Trim(InodeNo),
+    /// Go on with a file's intent.
+    Intent(InodeNo),
 }
 
 /// What is left to do, and how far the scan for what earlier mounts left has come.
@@ -109,10 +110,10 @@ impl Fs {
     fn work_on(&self, work: Work) -> Result<bool> {
         match work {
             Work::Reap(inode) => self.reap(inode),
-            Work::Trim(inode) => {
+            Work::Intent(inode) => {
                 let node = self.node(inode)?;
                 let mut locked = Locked::one(&node);
-                self.trim(&mut locked, inode)
+                Ok(self.step_shift(&mut locked, inode)? && self.trim(&mut locked, inode)?)
             }
         }
     }
@@ -162,7 +163,7 @@ impl Fs {
     fn erase(&self, change: &mut Change, inode: InodeNo, record: &Record) {
         let group = self.group(inode);
         change.tx.delete(group, ORPHAN, number_key(inode));
-        if record.has(FLAG_TRUNCATING) {
+        if record.has(FLAG_TRUNCATING | FLAG_SHIFTING) {
             change.tx.delete(group, INTENT, number_key(inode));
         }
         change.erase(inode);
@@ -175,7 +176,7 @@ impl Fs {
         let rows = self.store.range(Group(at.group), at.table, &at.from, &[], SCAN_ROWS)?;
         for (key, _) in &rows {
             let inode = decode_inode_key(key)?;
-            let work = if at.table == ORPHAN { Work::Reap(inode) } else { Work::Trim(inode) };
+            let work = if at.table == ORPHAN { Work::Reap(inode) } else { Work::Intent(inode) };
             self.backlog.push(work);
         }
         match rows.last() {

@@ -79,6 +79,7 @@ impl Fs {
     ) -> Result<u64> {
         let (inode, end) = (handle.inode(), range.end);
         let mut locked = Locked::one(handle.node());
+        self.finish_shift(&mut locked, inode)?;
         if end > locked.record(inode)?.size {
             self.prepare_growth(&mut locked, inode, end)?;
         }
@@ -169,6 +170,7 @@ impl Fs {
                 self.extents.admit()?;
             }
             let mut locked = Locked::one(handle.node());
+            self.finish_shift(&mut locked, inode)?;
             let end = end.min(locked.record(inode)?.size);
             if offset >= end {
                 return Ok(());

@@ -1,43 +1,99 @@
 //! Taking a range out of a file, or opening one in it: what follows moves down or up.
 //!
 //! The bytes that follow are copied, not renumbered: a zone's reverse map says of each block which block
-//! of the object it was, and garbage collection believes it (I-EXT-2). Holes stay holes. The map is
-//! changed piece by piece, always away from what is still to be moved, so that no byte is overwritten
-//! before it was copied. The inode is locked throughout: a reader sees the file before or after.
-//! Not so a crash, which may keep the first pieces only, as with a large write.
+//! of the object it was, and garbage collection believes it (I-EXT-2). Copying takes many transactions,
+//! and yet a crash leaves the file as it was before or as it is after:
+//! * The first transaction is the operation. It gives the file its new size, sets `FLAG_SHIFTING`, and
+//!   writes an intent that says which range it is and how far the copying has come: one step, so that a
+//!   full volume refuses the operation before anything has happened.
+//! * From then on the file's bytes are found through the intent ([`Shift::spans`]): what was copied is at
+//!   its new place, the rest still at its old one, and a range that was put in is a hole. Readers see
+//!   the file after, whenever they come, also on a volume that may not be changed.
+//! * Each step copies a piece and says so in one transaction, or removes what no byte is found at any
+//!   more. Pieces are taken away from what is still to be copied, so none is overwritten before.
+//! * The last step takes flag and intent away. Whoever wants to change the file does all steps before
+//!   ([`Fs::finish_shift`]); usually the operation itself has done them, with the inode locked.
 //!
-//! Each piece frees as many blocks as it takes, so a full volume refuses at the first one; only when others
-//! take the last space meanwhile does a later one fail, and what was moved so far stays moved.
+//! After a crash the backlog finds the intent and goes on. A block that cannot be read is lost at its new
+//! place as well and stops nobody. Each piece frees as many blocks as it takes; only when others take the
+//! last space meanwhile is there none for a later one: the operation is done, and the copying goes on
+//! when there is room.
 
 use std::ops::Range;
 
+use extent::{ExtentError, MapLock};
+
 use crate::change::Change;
 use crate::errno::{FsError, Result};
-use crate::format::{FILE_SIZE_MAX, FLAG_INLINE};
+use crate::format::{
+    Damaged, Direction, FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHIFTING, INTENT, Record, Shift, number_key,
+};
 use crate::handle::Handle;
 use crate::inodes::Locked;
+use crate::orphan::Work;
 use crate::truncate::STEP_EXTENTS;
 use crate::types::InodeNo;
 use crate::volume::Fs;
 
-/// Bytes that one transaction moves.
+/// Bytes that one transaction copies.
 const PIECE: u64 = 1 << 20;
 
-/// Which way, and by how many bytes.
-#[derive(Clone, Copy)]
-enum Shift {
-    Down(u64),
-    Up(u64),
-}
+/// Bytes of a file that follow each other, and where the object has them: `None` for a hole.
+pub(crate) type Span = (Range<u64>, Option<u64>);
 
 impl Shift {
-    /// Where the byte at `offset` goes.
-    fn of(self, offset: u64) -> u64 {
-        match self {
-            Shift::Down(by) => offset - by,
-            Shift::Up(by) => offset + by,
+    /// Where the bytes of the file are, from the first to the last that there can be.
+    pub(crate) fn spans(&self) -> Vec<Span> {
+        let Shift { at, length, moved, .. } = *self;
+        match self.direction {
+            Direction::Down => {
+                vec![(0..moved - length, Some(0)), (moved - length..u64::MAX, Some(moved))]
+            }
+            Direction::Up => vec![
+                (0..at, Some(0)),
+                (at..at + length, None),
+                (at + length..moved + length, Some(at)),
+                (moved + length..u64::MAX, Some(moved + length)),
+            ],
         }
     }
+
+    /// Where the file ended before, for a size after.
+    fn end_before(&self, size: u64, block: u64) -> u64 {
+        let size = match self.direction {
+            Direction::Down => size + self.length,
+            Direction::Up => size - self.length,
+        };
+        size.next_multiple_of(block)
+    }
+
+    /// Where a byte goes.
+    fn target(&self, offset: u64) -> u64 {
+        match self.direction {
+            Direction::Down => offset - self.length,
+            Direction::Up => offset + self.length,
+        }
+    }
+
+    /// What follows has been moved a step further.
+    fn advance(&mut self, done: &Range<u64>) {
+        let (before, after) = match self.direction {
+            Direction::Down => (done.start, done.end),
+            Direction::Up => (done.end, done.start),
+        };
+        assert_eq!(self.moved, before, "steps follow each other");
+        self.moved = after;
+    }
+}
+
+/// What the next step does.
+enum Next {
+    /// Copy these bytes.
+    Copy(Range<u64>),
+    /// There is nothing in these: remove what is where they go.
+    Skip(Range<u64>),
+    /// All is where it belongs.
+    End,
 }
 
 impl Fs {
@@ -47,13 +103,12 @@ impl Fs {
     /// `Invalid` for what is no whole number of blocks, or reaches the end of the file: that is a
     /// truncation.
     pub(crate) fn collapse(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
-        let (inode, by) = (handle.inode(), end - offset);
+        let inode = handle.inode();
         self.check_whole_blocks(offset, end)?;
-        // What is before this was moved when space ran out, and is not moved again.
-        let mut moved = end;
         self.with_room(|| {
             self.begin_growing()?;
             let mut locked = Locked::one(handle.node());
+            self.finish_shift(&mut locked, inode)?;
             let size = locked.record(inode)?.size;
             if end >= size {
                 return Err(FsError::Invalid);
@@ -62,8 +117,9 @@ impl Fs {
                 let (from, to) = (offset as usize, end as usize);
                 return self.edit_inline(&mut locked, handle, |content| drop(content.drain(from..to)));
             }
-            self.move_down(&mut locked, inode, &mut moved, by, size)?;
-            self.finish_shift(&mut locked, handle, size - by)
+            while !self.trim(&mut locked, inode)? {}
+            let shift = Shift { direction: Direction::Down, at: offset, length: end - offset, moved: end };
+            self.shift(&mut locked, handle, shift, size - (end - offset))
         })
     }
 
@@ -73,85 +129,277 @@ impl Fs {
     /// `Invalid` for what is no whole number of blocks or begins at the end of the file or behind it;
     /// `TooLarge` when the file would be.
     pub(crate) fn insert(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
-        let (inode, by) = (handle.inode(), end - offset);
+        let (inode, length) = (handle.inode(), end - offset);
         self.check_whole_blocks(offset, end)?;
-        // The size before, and what has yet to be moved of it: known once the operation is under way.
-        let mut begun: Option<(u64, u64)> = None;
         self.with_room(|| {
             self.begin_growing()?;
             let mut locked = Locked::one(handle.node());
-            let now = locked.record(inode)?.size;
-            let (size, mut unmoved) = begun.unwrap_or((now, now));
+            self.finish_shift(&mut locked, inode)?;
+            let size = locked.record(inode)?.size;
             if offset >= size {
                 return Err(FsError::Invalid);
             }
-            let grown = size.checked_add(by).filter(|size| *size <= FILE_SIZE_MAX);
+            let grown = size.checked_add(length).filter(|size| *size <= FILE_SIZE_MAX);
             let grown = grown.ok_or(FsError::TooLarge)?;
             if locked.record(inode)?.has(FLAG_INLINE) && grown <= self.inline_bytes_max() as u64 {
-                return self.insert_inline(&mut locked, handle, offset as usize, by as usize);
+                return self.insert_inline(&mut locked, handle, offset as usize, length as usize);
             }
-            self.prepare_growth(&mut locked, inode, grown)?;
-            self.finish_shift(&mut locked, handle, grown.max(now))?;
-            let done = self.move_up(&mut locked, inode, offset..size, &mut unmoved, by);
-            begun = Some((size, unmoved));
-            done
+            self.spill(&mut locked, inode)?;
+            while !self.trim(&mut locked, inode)? {}
+            let moved = size.next_multiple_of(u64::from(self.extents.block_size()));
+            self.shift(
+                &mut locked,
+                handle,
+                Shift { direction: Direction::Up, at: offset, length, moved },
+                grown,
+            )
         })
     }
 
-    /// Moves data from `moved` on, up to the end of the file.
-    fn move_down(
-        &self,
-        locked: &mut Locked,
-        inode: InodeNo,
-        moved: &mut u64,
-        by: u64,
-        size: u64,
-    ) -> Result<()> {
-        let shift = Shift::Down(by);
-        let mut cleared = shift.of(*moved);
-        for run in self.data_runs(inode, *moved, size)? {
-            self.remove_range(locked, inode, cleared, shift.of(run.start))?;
-            for piece in pieces(&run) {
-                self.move_piece(locked, inode, &piece, shift)?;
-                *moved = piece.end;
-            }
-            cleared = shift.of(run.end);
+    /// The operation with its first step, then the others as far as there is room.
+    fn shift(&self, locked: &mut Locked, handle: &Handle, shift: Shift, size: u64) -> Result<()> {
+        let inode = handle.inode();
+        let mut record = locked.record(inode)?.clone();
+        record.size = size;
+        record.set(FLAG_SHIFTING, true);
+        self.note_write(&mut record, handle.keeps_set_id());
+        self.go_on(locked, inode, record, shift)?;
+        if let Err(error) = self.finish_shift(locked, inode) {
+            tracing::warn!("what follows a range of inode {} will be moved later: {error}", inode.0);
+            self.backlog.push(Work::Intent(inode));
+            self.runtime.wake();
         }
-        self.remove_range(locked, inode, cleared, shift.of(size))
+        Ok(())
     }
 
-    /// Moves data before `unmoved`, down to where the range begins.
-    fn move_up(
-        &self,
-        locked: &mut Locked,
-        inode: InodeNo,
-        range: Range<u64>,
-        unmoved: &mut u64,
-        by: u64,
-    ) -> Result<()> {
-        let shift = Shift::Up(by);
-        let mut cleared = shift.of(*unmoved);
-        for run in self.data_runs(inode, range.start, *unmoved)?.iter().rev() {
-            self.remove_range(locked, inode, shift.of(run.end), cleared)?;
-            for piece in pieces(run).iter().rev() {
-                self.move_piece(locked, inode, piece, shift)?;
-                *unmoved = piece.start;
-            }
-            cleared = shift.of(run.start);
-        }
-        self.remove_range(locked, inode, range.start, cleared)
+    /// Does what is left to do before the file can be changed.
+    pub(crate) fn finish_shift(&self, locked: &mut Locked, inode: InodeNo) -> Result<()> {
+        while !self.step_shift(locked, inode)? {}
+        Ok(())
     }
 
-    fn insert_inline(&self, locked: &mut Locked, handle: &Handle, at: usize, by: usize) -> Result<()> {
-        self.edit_inline(locked, handle, |content| {
-            content.splice(at..at, std::iter::repeat_n(0, by));
+    /// One step; true when there is nothing left.
+    pub(crate) fn step_shift(&self, locked: &mut Locked, inode: InodeNo) -> Result<bool> {
+        let record = match locked.record(inode) {
+            Ok(record) if record.has(FLAG_SHIFTING) => record.clone(),
+            _ => return Ok(true),
+        };
+        let shift = self.shift_of(inode)?;
+        self.go_on(locked, inode, record, shift)
+    }
+
+    /// One step, which saves the record as it is given; true when it was the last.
+    fn go_on(&self, locked: &mut Locked, inode: InodeNo, record: Record, shift: Shift) -> Result<bool> {
+        match self.next(inode, &shift, record.size)? {
+            Next::Copy(piece) => self.copy(locked, inode, record, shift, piece)?,
+            Next::Skip(hole) => self.skip(locked, inode, record, shift, hole)?,
+            Next::End => return self.end_shift(locked, inode, record, &shift),
+        }
+        Ok(false)
+    }
+
+    /// The intent of a file that has one.
+    pub(crate) fn shift_of(&self, inode: InodeNo) -> Result<Shift> {
+        let stored = self.store.get(self.group(inode), INTENT, &number_key(inode))?;
+        let stored = stored.ok_or(Damaged("a range is being moved and nothing says which"))?;
+        let shift = Shift::decode(&stored)?;
+        let block = u64::from(self.extents.block_size());
+        let whole = [shift.at, shift.length, shift.moved].iter().all(|offset| offset.is_multiple_of(block));
+        if whole {
+            Ok(shift)
+        } else {
+            Err(Damaged("a range that is being moved is not of whole blocks").into())
+        }
+    }
+
+    fn next(&self, inode: InodeNo, shift: &Shift, size: u64) -> Result<Next> {
+        let block = u64::from(self.extents.block_size());
+        let damaged = FsError::from(Damaged("a range that is being moved is not within its file"));
+        let Shift { direction, at, length, moved } = *shift;
+        if direction == Direction::Up && size < length {
+            return Err(damaged);
+        }
+        let end = shift.end_before(size, block);
+        let object = Self::object(inode);
+        if moved > end {
+            return Err(damaged);
+        }
+        Ok(match direction {
+            Direction::Down if moved == end => Next::End,
+            Direction::Down => match self.extents.next_data(object, moved)?.filter(|data| *data < end) {
+                Some(data) if data > moved => Next::Skip(moved..data),
+                Some(_) => {
+                    Next::Copy(moved..self.extents.next_hole(object, moved)?.min(end).min(moved + PIECE))
+                }
+                None => Next::Skip(moved..end),
+            },
+            Direction::Up if moved == at => Next::End,
+            Direction::Up => {
+                // The last run of data or hole among the bytes before.
+                let from = moved.saturating_sub(PIECE).max(at);
+                match self.last_run(inode, from, moved)? {
+                    (run, true) => Next::Copy(run),
+                    (run, false) => Next::Skip(run),
+                }
+            }
         })
+    }
+
+    /// The last run within [from, to), and whether it is of data.
+    fn last_run(&self, inode: InodeNo, from: u64, to: u64) -> Result<(Range<u64>, bool)> {
+        let object = Self::object(inode);
+        let mut at = from;
+        loop {
+            let data = self.extents.next_data(object, at)?.map_or(to, |data| data.min(to));
+            if data == to {
+                return Ok((at..to, false));
+            }
+            let hole = self.extents.next_hole(object, data)?.min(to);
+            if hole == to {
+                return Ok((data..to, true));
+            }
+            at = hole;
+        }
+    }
+
+    /// Copies a piece of data to where it goes.
+    fn copy(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        mut record: Record,
+        mut shift: Shift,
+        piece: Range<u64>,
+    ) -> Result<()> {
+        let (object, block) = (Self::object(inode), u64::from(self.extents.block_size()));
+        let mut data = vec![0; (piece.end - piece.start) as usize];
+        match self.extents.read(object, piece.start, &mut data) {
+            Err(ExtentError::Lost { .. }) if data.len() as u64 > block => {
+                // Block by block, to lose as little as possible.
+                let one = match shift.direction {
+                    Direction::Down => piece.start..piece.start + block,
+                    Direction::Up => piece.end - block..piece.end,
+                };
+                return self.copy(locked, inode, record, shift, one);
+            }
+            Err(ExtentError::Lost { .. }) => return self.lose(locked, inode, record, shift, piece),
+            read => read?,
+        }
+        let written =
+            self.extents.write(object, record.hint(), shift.target(piece.start), &data, u64::MAX)?;
+        let mut change = Change::new();
+        let map = self.extents.insert(&mut change.tx, written)?;
+        record.add_blocks(map.blocks_added());
+        shift.advance(&piece);
+        self.commit_step(locked, inode, change, record, &shift, map)
+    }
+
+    /// A block that cannot be read: neither can it be where it goes.
+    fn lose(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        mut record: Record,
+        mut shift: Shift,
+        piece: Range<u64>,
+    ) -> Result<()> {
+        let target = shift.target(piece.start) / u64::from(self.extents.block_size());
+        let mut change = Change::reclaiming();
+        let map = self.extents.lose_block(&mut change.tx, Self::object(inode), target)?;
+        record.add_blocks(map.blocks_added());
+        shift.advance(&piece);
+        self.commit_step(locked, inode, change, record, &shift, map)
+    }
+
+    /// Removes what is where a hole goes.
+    fn skip(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        mut record: Record,
+        mut shift: Shift,
+        hole: Range<u64>,
+    ) -> Result<()> {
+        let mut change = Change::reclaiming();
+        let target = shift.target(hole.start)..shift.target(hole.end);
+        let (map, none_left) = self.remove_some(&mut change, inode, &mut record, &target)?;
+        if none_left {
+            shift.advance(&hole);
+        }
+        self.commit_step(locked, inode, change, record, &shift, map)
+    }
+
+    fn commit_step(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        mut change: Change,
+        record: Record,
+        shift: &Shift,
+        map: MapLock<'_>,
+    ) -> Result<()> {
+        change.tx.put(self.group(inode), INTENT, number_key(inode), shift.encode());
+        change.save(inode, record);
+        self.commit(change, locked)?;
+        drop(map);
+        Ok(())
+    }
+
+    /// Everything is at its new place: removes what is still at old ones, then the intent.
+    fn end_shift(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        mut record: Record,
+        shift: &Shift,
+    ) -> Result<bool> {
+        let mut change = Change::reclaiming();
+        let left = match shift.direction {
+            Direction::Down => {
+                let block = u64::from(self.extents.block_size());
+                record.size.next_multiple_of(block)..shift.end_before(record.size, block)
+            }
+            Direction::Up => shift.at..shift.at + shift.length,
+        };
+        let (map, none_left) = self.remove_some(&mut change, inode, &mut record, &left)?;
+        if none_left {
+            record.set(FLAG_SHIFTING, false);
+            change.tx.delete(self.group(inode), INTENT, number_key(inode));
+        }
+        change.save(inode, record);
+        self.commit(change, locked)?;
+        drop(map);
+        Ok(none_left)
+    }
+
+    /// Removes as much of a range as one transaction takes; whether that was all.
+    fn remove_some(
+        &self,
+        change: &mut Change,
+        inode: InodeNo,
+        record: &mut Record,
+        range: &Range<u64>,
+    ) -> Result<(MapLock<'_>, bool)> {
+        let block = u64::from(self.extents.block_size());
+        let (from, to) = (range.start / block, range.end / block);
+        let removed = self.extents.remove(&mut change.tx, Self::object(inode), from, to, STEP_EXTENTS)?;
+        record.add_blocks(removed.0.blocks_added());
+        Ok(removed)
     }
 
     fn check_whole_blocks(&self, offset: u64, end: u64) -> Result<()> {
         let block = u64::from(self.extents.block_size());
         let whole = offset.is_multiple_of(block) && end.is_multiple_of(block);
         if whole { Ok(()) } else { Err(FsError::Invalid) }
+    }
+}
+
+/// Contents in the record are changed at once.
+impl Fs {
+    fn insert_inline(&self, locked: &mut Locked, handle: &Handle, at: usize, by: usize) -> Result<()> {
+        self.edit_inline(locked, handle, |content| {
+            content.splice(at..at, std::iter::repeat_n(0, by));
+        })
     }
 
     fn edit_inline(
@@ -170,68 +418,74 @@ impl Fs {
         self.commit(change, locked)?;
         Ok(())
     }
-
-    /// Where there is data in [from, to): in order, and not next to each other.
-    fn data_runs(&self, inode: InodeNo, from: u64, to: u64) -> Result<Vec<Range<u64>>> {
-        let object = Self::object(inode);
-        let (mut runs, mut at) = (Vec::new(), from);
-        while let Some(start) = self.extents.next_data(object, at)?
-            && start < to
-        {
-            at = self.extents.next_hole(object, start)?.min(to);
-            runs.push(start..at);
-        }
-        Ok(runs)
-    }
-
-    /// Copies a piece of data to where it goes.
-    fn move_piece(
-        &self,
-        locked: &mut Locked,
-        inode: InodeNo,
-        piece: &Range<u64>,
-        shift: Shift,
-    ) -> Result<()> {
-        let mut data = vec![0; (piece.end - piece.start) as usize];
-        self.extents.read(Self::object(inode), piece.start, &mut data)?;
-        self.put_bytes(locked, inode, shift.of(piece.start), &data)
-    }
-
-    /// Makes a hole of [from, to), which begins with a block and ends with one or with the file.
-    fn remove_range(&self, locked: &mut Locked, inode: InodeNo, from: u64, to: u64) -> Result<()> {
-        let block = u64::from(self.extents.block_size());
-        let (from, to) = (from.div_ceil(block), to.div_ceil(block));
-        let mut done = from >= to;
-        while !done {
-            let mut record = locked.record(inode)?.clone();
-            let mut change = Change::reclaiming();
-            let (map, none_left) =
-                self.extents.remove(&mut change.tx, Self::object(inode), from, to, STEP_EXTENTS)?;
-            record.add_blocks(map.blocks_added());
-            change.save(inode, record);
-            self.commit(change, locked)?;
-            drop(map);
-            done = none_left;
-        }
-        Ok(())
-    }
-
-    /// The new size and times.
-    fn finish_shift(&self, locked: &mut Locked, handle: &Handle, size: u64) -> Result<()> {
-        let inode = handle.inode();
-        let mut record = locked.record(inode)?.clone();
-        let mut change = Change::reclaiming();
-        let map = self.resize(&mut change, inode, &mut record, size)?;
-        self.note_write(&mut record, handle.keeps_set_id());
-        change.save(inode, record);
-        self.commit(change, locked)?;
-        drop(map);
-        Ok(())
-    }
 }
 
-/// A run in parts that one transaction takes.
-fn pieces(run: &Range<u64>) -> Vec<Range<u64>> {
-    let starts = (run.start..run.end).step_by(PIECE as usize);
-    starts.map(|start| start..(start + PIECE).min(run.end)).collect()
+/// Reading a file in which a range is being moved.
+impl Fs {
+    /// Where the bytes of a file are: one span unless a range is being moved.
+    fn spans_of(&self, inode: InodeNo, record: &Record) -> Result<Vec<Span>> {
+        match record.has(FLAG_SHIFTING) {
+            true => Ok(self.shift_of(inode)?.spans()),
+            false => Ok(vec![(0..u64::MAX, Some(0))]),
+        }
+    }
+
+    /// Reads from blocks; the file is locked and the range within its size.
+    pub(crate) fn read_blocks(
+        &self,
+        inode: InodeNo,
+        record: &Record,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<()> {
+        let object = Self::object(inode);
+        if !record.has(FLAG_SHIFTING) {
+            return Ok(self.extents.read(object, offset, into)?);
+        }
+        let end = offset + into.len() as u64;
+        for (span, place) in self.spans_of(inode, record)? {
+            let (from, to) = (span.start.max(offset), span.end.min(end));
+            if from >= to {
+                continue;
+            }
+            let part = &mut into[(from - offset) as usize..(to - offset) as usize];
+            match place {
+                Some(place) => self.extents.read(object, place + (from - span.start), part)?,
+                None => part.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    /// The first byte at or after `offset` that is data; the file is locked.
+    pub(crate) fn next_data(&self, inode: InodeNo, record: &Record, offset: u64) -> Result<Option<u64>> {
+        for (span, place) in self.spans_of(inode, record)? {
+            let Some(place) = place.filter(|_| offset < span.end) else { continue };
+            let from = place + (span.start.max(offset) - span.start);
+            let found = self.extents.next_data(Self::object(inode), from)?;
+            if let Some(data) =
+                found.map(|data| data.max(from) - place).filter(|at| *at < span.end - span.start)
+            {
+                return Ok(Some(span.start + data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first byte at or after `offset` that is in a hole; the file is locked.
+    pub(crate) fn next_hole(&self, inode: InodeNo, record: &Record, offset: u64) -> Result<u64> {
+        for (span, place) in self.spans_of(inode, record)? {
+            if offset >= span.end {
+                continue;
+            }
+            let start = span.start.max(offset);
+            let Some(place) = place else { return Ok(start) };
+            let from = place + (start - span.start);
+            let hole = self.extents.next_hole(Self::object(inode), from)?.max(from) - place;
+            if hole < span.end - span.start {
+                return Ok(span.start + hole);
+            }
+        }
+        Ok(u64::MAX)
+    }
 }

@@ -3,7 +3,8 @@
 //! A size never covers bytes that were not written except as zeros. Three things could break that:
 //! blocks beyond the end that are still being removed (`FLAG_TRUNCATING`), bytes behind the end in
 //! the last block (`FLAG_TAIL_STALE`, after a truncation within a block), and contents that move
-//! from the record to blocks. So whatever lets a file grow first calls [`Fs::prepare_growth`].
+//! from the record to blocks. So whatever lets a file grow first calls [`Fs::prepare_growth`]. And
+//! whatever changes a file in which a range is being moved first calls [`Fs::finish_shift`].
 //!
 //! Truncation needs no space: it changes the record and removes a first few hundred extents in one
 //! transaction; the rest is an intent that later steps, or the next mount's, go on with.
@@ -30,6 +31,7 @@ impl Fs {
         if size > FILE_SIZE_MAX {
             return Err(FsError::TooLarge);
         }
+        self.finish_shift(locked, inode)?;
         if size > locked.record(inode)?.size { self.prepare_growth(locked, inode, size) } else { Ok(()) }
     }
 
@@ -71,7 +73,7 @@ impl Fs {
         record.set(FLAG_TRUNCATING, !done);
         record.set(FLAG_KEPT_BEYOND, false);
         if !done {
-            self.backlog.push(Work::Trim(inode));
+            self.backlog.push(Work::Intent(inode));
         }
         if done && record.size == 0 {
             record.set(FLAG_INLINE, true);

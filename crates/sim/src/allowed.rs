@@ -2,7 +2,8 @@
 //!
 //! Two oracles. The *strong* one is what the library promises: one handle's writes commit in order
 //! and every operation is one transaction, so the whole tree is a prefix of what was done; only a
-//! write of several blocks that was under way may be there in part, by whole blocks. The *contract*
+//! write of several blocks that was under way may be there in part, by whole blocks, but not a range that
+//! was being taken out or put in. The *contract*
 //! is what every user may rely on, whoever wrote: the names are a prefix, and each block of a file,
 //! by itself, is one whole version no older than the file's last acknowledged fsync.
 //!
@@ -14,7 +15,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::history::State;
-use crate::model::{Content, Item, Model, Snapshot};
+use crate::model::{Content, Item, Model, Operation, Snapshot};
 
 /// A state of the model, and what can be seen of it.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct FilesState {
     pub model: Model,
     /// What can be seen.
     pub snapshot: Snapshot,
+    /// What led here is there as a whole or not at all, however many blocks it changed.
+    whole: bool,
     digest: u64,
 }
 
@@ -30,13 +33,18 @@ impl FilesState {
     /// The state that a model is in.
     pub fn new(model: Model) -> Self {
         let snapshot = model.snapshot();
-        FilesState { digest: snapshot.digest(), snapshot, model }
+        FilesState { digest: snapshot.digest(), snapshot, model, whole: false }
+    }
+
+    /// The state that an operation leads to, of which the model knows.
+    pub fn after(operation: &Operation, model: Model) -> Self {
+        FilesState { whole: operation.is_whole(), ..FilesState::new(model) }
     }
 
     /// The state that was found.
     pub fn found(snapshot: Snapshot, block_size: usize) -> Self {
         let model = Model::of(&snapshot, block_size);
-        FilesState { digest: snapshot.digest(), snapshot, model }
+        FilesState { digest: snapshot.digest(), snapshot, model, whole: false }
     }
 }
 
@@ -52,8 +60,9 @@ impl State for FilesState {
     fn find(allowed: &[Arc<Self>], found: &Self) -> Option<usize> {
         let exact = allowed.iter().rposition(|state| state.digest == found.digest);
         let under_way = || {
-            let between =
-                |pair: &[Arc<Self>]| is_between(&pair[0].snapshot, &pair[1].snapshot, &found.snapshot);
+            let between = |pair: &[Arc<Self>]| {
+                !pair[1].whole && is_between(&pair[0].snapshot, &pair[1].snapshot, &found.snapshot)
+            };
             allowed.windows(2).rposition(between)
         };
         exact.or_else(under_way)

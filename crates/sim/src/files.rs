@@ -1,7 +1,8 @@
 //! The whole file system, against the model.
 //!
 //! A [`Scenario`] is a list of operations; a seeded scheduler puts background steps between them.
-//! Everything runs in one thread, on a clock that moves only when told to.
+//! Everything runs in one thread, on a clock that moves only when told to; only where a range is taken
+//! out or put in, another one syncs meanwhile, in turns that follow from the seed.
 
 mod driver;
 mod observe;

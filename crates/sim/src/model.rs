@@ -140,6 +140,8 @@ impl Model {
                     content.punch(*offset, *length);
                 }
             }
+            Operation::Collapse { offset, length, .. } => content.collapse(*offset, *length)?,
+            Operation::Insert { offset, length, .. } => content.insert(*offset, *length)?,
             Operation::Fsync { .. } | Operation::ReadBack { .. } => {}
             other => unreachable!("{other} changes no bytes"),
         }

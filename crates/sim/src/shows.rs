@@ -22,6 +22,8 @@ pub enum Sign {
     Followers,
     /// Whether one flush has served four syncs, whose records it carried.
     FlushesForFour,
+    /// Moments in the middle of one operation at which a part of its transactions became durable.
+    Amid,
     /// Checkpoints taken.
     Checkpoints,
     /// Nodes written.
@@ -54,10 +56,11 @@ pub enum Sign {
 
 impl Sign {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Sign; 17] = [
+    pub const ALL: [Sign; 18] = [
         Sign::Batches,
         Sign::Followers,
         Sign::FlushesForFour,
+        Sign::Amid,
         Sign::Checkpoints,
         Sign::NodesWritten,
         Sign::NodesRead,
@@ -80,6 +83,7 @@ impl Sign {
             Sign::Batches => "batches",
             Sign::Followers => "syncs that shared a flush",
             Sign::FlushesForFour => "flush for four",
+            Sign::Amid => "times durable in part",
             Sign::Checkpoints => "checkpoints",
             Sign::NodesWritten => "nodes written",
             Sign::NodesRead => "nodes read back",
@@ -130,13 +134,19 @@ impl Reading {
             Sign::Failures => commands.failed,
             Sign::ReadOnly => in_state(ZoneState::ReadOnly),
             Sign::Offline => in_state(ZoneState::Offline),
-            Sign::LogZones | Sign::DataZones | Sign::Capacities | Sign::Discarded => 0,
+            Sign::Amid | Sign::LogZones | Sign::DataZones | Sign::Capacities | Sign::Discarded => 0,
         };
         Reading {
             counts: Sign::ALL.map(count),
             lives: zones().filter_map(|(zone, info)| life(device, zone, info.state)).collect(),
             capacities: report.iter().map(|info| info.capacity).collect(),
         }
+    }
+
+    /// With a count that neither device nor store knows.
+    pub fn with(mut self, sign: Sign, count: u64) -> Self {
+        self.counts[sign as usize] = count;
+        self
     }
 
     /// By how much each has risen since `before`.

@@ -14,3 +14,6 @@ mod session;
 pub use entries::Entries;
 pub use scenarios::{Profile, ZoneFailure, all};
 pub use session::StoreSubject;
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,10 @@ fn record() -> Record {
     }
 }
 
+fn shift() -> Shift {
+    Shift { direction: Direction::Down, at: 4096, length: 8192, moved: 12288 }
+}
+
 #[test]
 fn records_come_back_as_they_were() {
     assert_eq!(Record::decode(&record().encode()), Ok(record()));
@@ -33,6 +37,7 @@ fn records_come_back_as_they_were() {
     let head = XattrHead { parts: 3, value_length: 70_000, name: b"user.a".to_vec(), bytes: vec![1, 2] };
     assert_eq!(XattrHead::decode(&head.encode()), Ok(head));
     assert_eq!(decode_counter(&encode_counter(77)), Ok(77));
+    assert_eq!(Shift::decode(&shift().encode()), Ok(shift()));
     assert_eq!(decode_dirent_key(&dirent_key(InodeNo(3), 1 << 62)), Ok((InodeNo(3), 1 << 62)));
     assert_eq!(decode_xattr_key(&xattr_key(InodeNo(3), u64::MAX, 4, 5)), Ok((InodeNo(3), u64::MAX, 4, 5)));
     assert_eq!(decode_inode_key(&inode_key(InodeNo(u64::MAX))), Ok(InodeNo(u64::MAX)));
@@ -44,7 +49,7 @@ fn any_bytes_can_be_decoded_without_a_panic() {
     let offer = |bytes: &[u8]| {
         let _ = (Record::decode(bytes), Dirent::decode(bytes), XattrHead::decode(bytes));
         let _ = (decode_counter(bytes), decode_inode_key(bytes), decode_dirent_key(bytes));
-        let _ = decode_xattr_key(bytes);
+        let _ = (decode_xattr_key(bytes), Shift::decode(bytes));
     };
     let mut rng = Rng::with_seed(1);
     for _ in 0..20_000 {
@@ -55,7 +60,7 @@ fn any_bytes_can_be_decoded_without_a_panic() {
         offer(&bytes);
     }
     let dirent = Dirent { inode: InodeNo(9), kind: Kind::Fifo, name: b"name".to_vec() }.encode();
-    for good in [record().encode(), dirent, encode_counter(3), dirent_key(InodeNo(3), 4)] {
+    for good in [record().encode(), dirent, encode_counter(3), dirent_key(InodeNo(3), 4), shift().encode()] {
         (0..good.len()).for_each(|length| offer(&good[..length]));
         for bit in 0..good.len() * 8 {
             let mut changed = good.clone();
@@ -81,6 +86,17 @@ fn what_cannot_be_is_refused() {
     let mut longer = record().encode();
     longer.push(0);
     assert!(Record::decode(&longer).is_err());
+    let up = Shift { direction: Direction::Up, ..shift() };
+    for none in [
+        Shift { length: 0, ..shift() },
+        Shift { moved: 8192, ..shift() },
+        Shift { moved: 0, ..up },
+        Shift { at: u64::MAX, ..shift() },
+        Shift { moved: i64::MAX as u64, ..up },
+        Shift { moved: u64::MAX, ..shift() },
+    ] {
+        assert!(Shift::decode(&none.encode()).is_err(), "{none:?}");
+    }
 }
 
 #[test]
@@ -117,6 +133,7 @@ fn the_manual_says_the_same() {
     table!(XattrHeader: version, parts, name_length, value_length);
     table!(Counter: version, reserved, end);
     table!(Marker: version, reserved);
+    table!(ShiftIntent: version, direction, reserved, at, length, moved);
     for (name, offset, field) in fields {
         let table = section.split(&name).nth(1).expect("the table is there");
         let row = table.lines().find(|line| line.starts_with(&format!("| {offset} |")));

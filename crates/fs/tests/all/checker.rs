@@ -3,8 +3,8 @@
 use extent::Object;
 use extent::format::{RESIDENT, UNWRITTEN_BLOCKS};
 use fs::format::{
-    self, DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, XATTR,
-    XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
+    self, DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN,
+    Record, XATTR, XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
 };
 use fs::{Caller, Finding, InodeNo, Kind, NameFinding};
 use tree::{Group, Table, Tx};
@@ -235,6 +235,25 @@ fn intents_and_their_causes() {
         NameFinding::IntentWithoutCause { inode: f },
         NameFinding::CauseWithoutIntent { inode: other },
     ]);
+}
+
+#[test]
+fn a_range_that_is_being_moved_nobody_knows_where_to() {
+    let sound = Sound::new();
+    let other = sound.volume.file(sound.d, "other").inode();
+    sound.put(sound.f, INTENT, number_key(sound.f), marker());
+    sound.change(sound.f, |record| record.flags |= FLAG_SHIFTING);
+    sound.change(other, |record| record.flags |= FLAG_SHIFTING);
+    let mut bytes = [0; 10];
+    let volume = sound.volume.fs.sync().map(|()| sound.volume.kill()).unwrap();
+    let (f, damaged) = (sound.f, volume.fs.check_names().unwrap());
+    let why = Damaged("an intent to move a range has a wrong length");
+    assert!(damaged.contains(&NameFinding::Damaged { table: INTENT.0, why }), "{damaged:?}");
+    assert!(damaged.contains(&NameFinding::CauseWithoutIntent { inode: other }), "{damaged:?}");
+    assert_eq!(damaged.len(), 2, "{damaged:?}");
+    let handle = volume.open(f);
+    assert!(matches!(volume.fs.read(&handle, 0, &mut bytes), Err(fs::FsError::Io(_))));
+    assert!(matches!(volume.fs.write(&handle, 0, &bytes), Err(fs::FsError::Io(_))));
 }
 
 #[test]

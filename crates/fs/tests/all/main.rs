@@ -15,5 +15,6 @@ mod links;
 mod permissions;
 mod renames;
 mod runtime;
+mod shifts;
 mod support;
 mod xattrs;

@@ -22,7 +22,7 @@ impl Story {
 
     fn then(mut self, operation: Operation) -> Self {
         self.model.apply(&operation).expect("these operations are possible");
-        self.history.begin(self.commands, FilesState::new(self.model.clone()));
+        self.history.begin(self.commands, FilesState::after(&operation, self.model.clone()));
         self.commands += 1;
         if let Operation::Fsync { file, .. } = &operation {
             self.model.settle(file);
@@ -188,4 +188,21 @@ fn a_replacing_rename_does_not_come_before_its_data() {
     let story = story.create("new").write("new", 0, 99, 2).rename("new", "old");
     let empty = story.wrong(|model| apply(model, Operation::Truncate { file: file("old"), size: 0 }));
     assert!(!story.strong(&empty), "the name, and none of the bytes");
+}
+
+#[test]
+fn a_range_that_is_half_taken_out_is_wrong() {
+    let (block, size) = (BLOCK as u64, BLOCK);
+    let four = (0..4).fold(Story::new().create("f"), |story, n| story.write("f", n * block, size, n));
+    let collapse = Operation::Collapse { file: file("f"), offset: 0, length: block };
+    let story = four.fsync("f").then(collapse);
+    assert!(story.strong(&story.model.snapshot()));
+    // The first block is the second already, and no other has moved: each is one of the two that it was.
+    let half = story.wrong(|model| {
+        for (at, tag) in [(1, 1), (2, 2)] {
+            let write = Operation::Write { file: file("f"), offset: at * block, length: size, tag };
+            model.apply(&write).expect("it can be written");
+        }
+    });
+    assert!(!story.strong(&half), "it is taken out as a whole or not at all");
 }

@@ -1,25 +1,32 @@
 //! A mounted file system that is driven along the model: each operation is done on both, and must
 //! give the same on both.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fs::{Changes, FallocateMode, Fs, FsError, Handle, InodeNo, OpenFlags, RenameFlags};
 use rt::ManualClock;
 use rt::random::Rng;
+use rt::schedule::{self, Body};
 use tree::Lsn;
 use zone::Device;
 use zone::emulated::{CommandKind, Emulated, Fault};
 
 use super::observe::{self, caller};
 use crate::allowed::FilesState;
-use crate::caught::Wrong;
+use crate::caught::{Wrong, caught};
+use crate::digest::mix;
 use crate::history::History;
 use crate::model::{File, Model, Operation, operation_bytes};
 use crate::shows::{Reading, Sign};
 use crate::store::ZoneFailure;
 
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
+
+/// Syncs of another while a range is taken out or put in, at most.
+const SYNCS_AMID: u32 = 200;
 
 /// A file system while it is mounted.
 pub struct Driver {
@@ -39,6 +46,8 @@ pub struct Driver {
     pub steps_between: u32,
     /// Operations that were refused for want of space.
     pub refused: u32,
+    /// Moments in the middle of an operation at which what there was of it became durable.
+    amid: Cell<u64>,
 }
 
 impl Driver {
@@ -63,6 +72,7 @@ impl Driver {
             rng,
             steps_between,
             refused: 0,
+            amid: Cell::new(0),
         }
     }
 
@@ -94,7 +104,8 @@ impl Driver {
 
     /// What was counted so far.
     pub fn reading(&self) -> Reading {
-        Reading::of(&self.device, self.fs.store(), self.fs.extents().gc_stats().blocks_moved)
+        let moved = self.fs.extents().gc_stats().blocks_moved;
+        Reading::of(&self.device, self.fs.store(), moved).with(Sign::Amid, self.amid.get())
     }
 
     /// Does all of these, with background steps between them.
@@ -118,7 +129,7 @@ impl Driver {
         let begun = self.device.commands();
         let mut after = self.model.clone();
         let expected = after.apply(operation);
-        self.history.begin(begun, FilesState::new(after.clone()));
+        self.history.begin(begun, FilesState::after(operation, after.clone()));
         let done = self.perform(operation);
         match (done, expected) {
             (Ok(written), Ok(())) => self.model = self.after_write(operation, written, begun, after),
@@ -307,6 +318,12 @@ impl Driver {
                 };
                 self.fs.allocate(handle, mode, *offset, *length)?;
             }
+            Operation::Collapse { offset, length, .. } => {
+                self.allocate_amid_syncs(handle, FallocateMode::CollapseRange, *offset, *length)?;
+            }
+            Operation::Insert { offset, length, .. } => {
+                self.allocate_amid_syncs(handle, FallocateMode::InsertRange, *offset, *length)?;
+            }
             Operation::Fsync { data_only, .. } => self.fs.fsync(handle, *data_only)?,
             Operation::ReadBack { file } => {
                 let expected = self.model.content(file)?.bytes();
@@ -317,6 +334,45 @@ impl Driver {
             other => unreachable!("{other} is no operation on a file"),
         }
         Ok(None)
+    }
+
+    /// What takes many transactions, while somebody else makes durable what there is of it: else all of
+    /// them would reach the device together, and no cut would fall between two.
+    fn allocate_amid_syncs(
+        &self,
+        handle: &Handle,
+        mode: FallocateMode,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), FsError> {
+        let fs = &self.fs;
+        let before = fs.store().last_lsn();
+        let is_over = AtomicBool::new(false);
+        let allocate = || {
+            let done = fs.allocate(handle, mode, offset, length);
+            is_over.store(true, Ordering::SeqCst);
+            done.map(|()| vec![fs.store().last_lsn()])
+        };
+        let sync = || {
+            let one = |_| {
+                schedule::at_device();
+                fs.sync().map(|()| fs.store().durable_lsn())
+            };
+            let goes_on = |_: &u32| !is_over.load(Ordering::SeqCst);
+            (0..SYNCS_AMID).take_while(goes_on).map(one).collect::<Result<Vec<Lsn>, FsError>>()
+        };
+        let seed = mix(&[self.device.commands(), before.0, offset, length]);
+        let bodies: Vec<Body<'_, Result<Vec<Lsn>, FsError>>> = vec![
+            ("allocating".to_owned(), Box::new(|| within("allocating", allocate))),
+            ("syncing".to_owned(), Box::new(|| within("syncing", sync))),
+        ];
+        let mut ran = schedule::run(seed, bodies).returned;
+        let [synced, done] = [ran.pop(), ran.pop()].map(|lsns| lsns.expect("both have returned"));
+        let (synced, done) = (synced?, done?);
+        let mut amid: Vec<Lsn> = synced.into_iter().filter(|lsn| before < *lsn && *lsn < done[0]).collect();
+        amid.dedup();
+        self.amid.set(self.amid.get() + amid.len() as u64);
+        Ok(())
     }
 
     /// From now on every append to a zone of a role fails, if it is being written.
@@ -330,4 +386,9 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// In a thread of a schedule: a panic is an error, with its words.
+fn within<T>(what: &str, work: impl FnOnce() -> Result<T, FsError>) -> Result<T, FsError> {
+    caught(what, || Ok(work())).unwrap_or_else(|wrong| Err(FsError::Io(wrong.0)))
 }

@@ -64,6 +64,8 @@ pub fn all() -> Vec<Scenario> {
         usual("rename-over", rename_over),
         usual("link-unlink", link_unlink),
         usual("truncate", truncate),
+        showing(&[Sign::Amid], usual("ranges", ranges)),
+        showing(&[Sign::Amid], usual("ranges-big", ranges_big)),
         showing(&[Sign::Batches, Sign::Checkpoints], usual("small-fsync", small_fsync)),
         showing(&[Sign::Moved, Sign::Resets], Scenario { steps_between: 2, ..usual("gc", gc) }),
         showing(&[Sign::Checkpoints, Sign::NodesWritten], usual("checkpoint", checkpoint)),
@@ -107,6 +109,40 @@ fn append_fsync(shape: &Shape, seed: u64) -> Plan {
         script.append("log", block).append("log", block).read_back("log").fsync("log").append("log", 7);
     };
     plan(shape, seed, |_| {}, cut)
+}
+
+/// Ranges are taken out of files with holes and put in, so that there are many steps; then the files are
+/// used.
+fn ranges(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        for name in ["f", "g", "held"] {
+            script.create(name).write(name, 0, 3 * block).write(name, 5 * block, 2 * block);
+            script.write(name, 9 * block, block).write(name, 20 * block, block + 77);
+        }
+        script.hold("held", 0);
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.collapse("f", 1, 3).read_back("f").fsync("f").insert("f", 2, 2).read_back("f");
+        script.append("f", 100).sync().insert("f", 0, 30).write("f", 31 * block, 10).collapse("f", 0, 29);
+        script.truncate("f", 4 * block + 5).fsync("f").collapse("g", 4, 1).insert("g", 4, 1).steps(2);
+        script.fsync("g").unlink("held").insert("#0", 6, 1).collapse("#0", 0, 2).read_back("#0");
+        script.collapse("g", 40, 1).insert("g", 1, 1).rename("g", "f").sync().release(0).steps(3);
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// More than one transaction takes follows the ranges.
+fn ranges_big(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        let length = script.block * (script.device_blocks / 5);
+        script.create("big").write("big", 0, length + 5);
+    };
+    let cut = |script: &mut Script| {
+        script.insert("big", 1, 2).fsync("big").collapse("big", 0, 2).steps(2).collapse("big", 7, 1).sync();
+    };
+    plan(shape, seed, prepare, cut)
 }
 
 /// Four writers commit, one waits for all.

@@ -122,6 +122,18 @@ impl Script {
         self.add(Operation::Allocate { file: at(path), offset, length, keep_size, clear: true })
     }
 
+    /// In blocks.
+    pub(super) fn collapse(&mut self, path: &str, first: u64, blocks: u64) -> &mut Self {
+        let (offset, length) = (first * self.block, blocks * self.block);
+        self.add(Operation::Collapse { file: at(path), offset, length })
+    }
+
+    /// In blocks.
+    pub(super) fn insert(&mut self, path: &str, first: u64, blocks: u64) -> &mut Self {
+        let (offset, length) = (first * self.block, blocks * self.block);
+        self.add(Operation::Insert { file: at(path), offset, length })
+    }
+
     pub(super) fn fsync(&mut self, path: &str) -> &mut Self {
         self.add(Operation::Fsync { file: at(path), data_only: false })
     }

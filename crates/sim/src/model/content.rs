@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fs::FsError;
+
 use crate::digest::{Digest, mix};
 
 /// The bytes of a block, and their hash.
@@ -127,6 +129,37 @@ impl Content {
     pub fn truncate(&mut self, size: u64) {
         self.splice(size, self.size.saturating_sub(size), |_, into| into.fill(0));
         self.resize(size);
+    }
+
+    /// Takes a range out: what follows takes its place.
+    pub fn collapse(&mut self, offset: u64, length: u64) -> Result<(), FsError> {
+        self.check_range(offset, length)?;
+        if offset + length >= self.size {
+            return Err(FsError::Invalid);
+        }
+        let mut bytes = self.bytes();
+        bytes.drain(offset as usize..(offset + length) as usize);
+        self.truncate(bytes.len() as u64);
+        self.write(0, &bytes);
+        Ok(())
+    }
+
+    /// Puts zeros in: what follows moves on.
+    pub fn insert(&mut self, offset: u64, length: u64) -> Result<(), FsError> {
+        self.check_range(offset, length)?;
+        if offset >= self.size {
+            return Err(FsError::Invalid);
+        }
+        let mut bytes = self.bytes();
+        bytes.splice(offset as usize..offset as usize, std::iter::repeat_n(0, length as usize));
+        self.write(0, &bytes);
+        Ok(())
+    }
+
+    fn check_range(&self, offset: u64, length: u64) -> Result<(), FsError> {
+        let size = self.block_size as u64;
+        let whole = offset.is_multiple_of(size) && length.is_multiple_of(size) && length > 0;
+        if whole { Ok(()) } else { Err(FsError::Invalid) }
     }
 
     /// All bytes.

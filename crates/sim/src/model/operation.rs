@@ -90,6 +90,18 @@ pub enum Operation {
         keep_size: bool,
         clear: bool,
     },
+    /// Takes a range of whole blocks out.
+    Collapse {
+        file: File,
+        offset: u64,
+        length: u64,
+    },
+    /// Puts a hole of whole blocks in.
+    Insert {
+        file: File,
+        offset: u64,
+        length: u64,
+    },
     /// Opens a file and keeps it open.
     Hold {
         path: String,
@@ -138,10 +150,17 @@ impl Operation {
             | Operation::Truncate { file, .. }
             | Operation::Punch { file, .. }
             | Operation::Allocate { file, .. }
+            | Operation::Collapse { file, .. }
+            | Operation::Insert { file, .. }
             | Operation::Fsync { file, .. }
             | Operation::ReadBack { file } => Some(file),
             _ => None,
         }
+    }
+
+    /// Whether a crash leaves all of it or nothing, though it takes many transactions.
+    pub fn is_whole(&self) -> bool {
+        matches!(self, Operation::Collapse { .. } | Operation::Insert { .. })
     }
 
     /// The write of only the first bytes; `None` when that is all of it.

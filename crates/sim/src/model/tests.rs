@@ -32,7 +32,23 @@ fn bytes_are_written_cut_and_punched_as_in_a_plain_vector() {
     let mut rng = rt::random::Rng::with_seed(5);
     for tag in 0..300 {
         let (at, length) = (rng.usize(0..4000), rng.usize(0..2000));
-        match rng.u32(0..4) {
+        match rng.u32(0..6) {
+            4 => {
+                let (from, to) = (at / 512 * 512, (at + length) / 512 * 512);
+                let taken = content.collapse(from as u64, (to - from) as u64);
+                assert_eq!(taken.is_ok(), from < to && to < plain.len());
+                if taken.is_ok() {
+                    plain.drain(from..to);
+                }
+            }
+            5 => {
+                let (at, length) = (at / 512 * 512, length / 512 * 512);
+                let put = content.insert(at as u64, length as u64);
+                assert_eq!(put.is_ok(), length > 0 && at < plain.len());
+                if put.is_ok() {
+                    plain.splice(at..at, vec![0; length]);
+                }
+            }
             0 => {
                 content.truncate(at as u64);
                 plain.resize(at, 0);

@@ -1,0 +1,157 @@
+//! Ranges that are taken out of files and put in, when something comes in between: a loss of power, a
+//! mount that may change nothing, a block that cannot be read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use extent::Object;
+use extent::format::{EXTENT, Extent};
+use fs::format::FLAG_SHIFTING;
+use fs::{Caller, FallocateMode, Fs, FsError, Handle, InodeNo};
+use rt::schedule::{self, Body};
+use rt::{ManualClock, Timestamp};
+
+use crate::support::{READ, Volume, mount, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const BLOCK: u64 = 4096;
+
+/// What can be seen of a file: its bytes, and where data begins and ends.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    bytes: Vec<u8>,
+    edges: Vec<u64>,
+}
+
+impl Seen {
+    fn of(fs: &Fs, inode: InodeNo) -> Seen {
+        let handle = fs.open(&Caller::root(), inode, READ).unwrap();
+        let mut bytes = vec![0xee; fs.attributes(inode).unwrap().size as usize];
+        assert_eq!(fs.read(&handle, 0, &mut bytes), Ok(bytes.len()));
+        Seen { bytes, edges: edges(fs, &handle) }
+    }
+}
+
+fn edges(fs: &Fs, handle: &Handle) -> Vec<u64> {
+    let mut edges = Vec::new();
+    while let Ok(data) = fs.seek_data(handle, edges.last().copied().unwrap_or(0)) {
+        edges.extend([data, fs.seek_hole(handle, data).unwrap()]);
+    }
+    edges
+}
+
+/// Data, holes, and an end within a block.
+fn file_with_holes(volume: &Volume) -> Handle {
+    let handle = volume.file(ROOT, "f");
+    for (at, blocks) in [(0, 3), (5, 2), (9, 1), (20, 4)] {
+        volume.write(&handle, at * BLOCK, &pattern(at as u8 + 1, (blocks * BLOCK) as usize));
+    }
+    volume.write(&handle, 24 * BLOCK, &pattern(99, 77));
+    volume.fs.sync().unwrap();
+    handle
+}
+
+/// Does it while another thread makes durable what there is of it.
+fn amid_syncs(volume: &Volume, handle: &Handle, mode: FallocateMode, range: (u64, u64), seed: u64) {
+    let is_over = AtomicBool::new(false);
+    let allocate = || {
+        let done = volume.fs.allocate(handle, mode, range.0 * BLOCK, range.1 * BLOCK);
+        is_over.store(true, Ordering::SeqCst);
+        done.unwrap();
+    };
+    let sync = || {
+        while !is_over.load(Ordering::SeqCst) {
+            schedule::at_device();
+            volume.fs.sync().unwrap();
+        }
+    };
+    let bodies: Vec<Body<'_, ()>> =
+        vec![("allocating".into(), Box::new(allocate)), ("syncing".into(), Box::new(sync))];
+    schedule::run(seed, bodies);
+}
+
+/// Cuts at every command of the operation. Whoever mounts finds the file before or after, may he change
+/// it or not; returns how many cuts fell in the middle.
+fn cut_everywhere(mode: FallocateMode, range: (u64, u64), seed: u64) -> u32 {
+    let volume = Volume::new();
+    let handle = file_with_holes(&volume);
+    let inode = handle.inode();
+    let before = Seen::of(&volume.fs, inode);
+    volume.device.record();
+    amid_syncs(&volume, &handle, mode, range, seed);
+    let after = Seen::of(&volume.fs, inode);
+    assert_ne!(before, after);
+    let mut amid = 0;
+    for command in 0..=volume.device.commands() {
+        for plan in volume.device.plans_at(command) {
+            let device = Arc::new(volume.device.image_at(command, &plan));
+            let clock = Arc::new(ManualClock::at(Timestamp(0)));
+            let fs = mount(&device, &clock, true);
+            let record = fs.view_inode(inode).unwrap().unwrap();
+            let seen = Seen::of(&fs, inode);
+            assert!(seen == before || seen == after, "command {command}, {plan:?}, read-only");
+            if record.flags & FLAG_SHIFTING != 0 {
+                assert!(seen == after, "command {command}, {plan:?}: what is under way has happened");
+                amid += 1;
+            }
+            assert_eq!(fs.check().unwrap(), [], "command {command}, {plan:?}");
+            drop(fs);
+            let fs = mount(&device, &clock, false);
+            assert!(Seen::of(&fs, inode) == seen, "command {command}, {plan:?}");
+            let crashed = Volume { device, clock, fs };
+            if command % 2 == 0 {
+                // Whoever changes the file finds it whole.
+                crashed.write(&crashed.open(inode), 2 * BLOCK, &[7; 10]);
+                let mut bytes = seen.bytes;
+                bytes[2 * BLOCK as usize..][..10].fill(7);
+                assert!(crashed.contents(&crashed.open(inode)) == bytes, "command {command}, {plan:?}");
+                crashed.settle_and_check();
+            } else {
+                crashed.settle_and_check();
+                assert!(Seen::of(&crashed.fs, inode) == seen, "command {command}, {plan:?}");
+            }
+            let record = crashed.fs.view_inode(inode).unwrap().unwrap();
+            assert_eq!(record.flags & FLAG_SHIFTING, 0, "the background has finished it");
+        }
+    }
+    amid
+}
+
+#[test]
+fn a_crash_leaves_a_file_before_or_after_a_range_was_taken_out() {
+    let amid: u32 = (0..4).map(|seed| cut_everywhere(FallocateMode::CollapseRange, (1, 7), seed)).sum();
+    assert!(amid > 10, "{amid} cuts fell in the middle");
+}
+
+#[test]
+fn a_crash_leaves_a_file_before_or_after_a_range_was_put_in() {
+    let amid: u32 = (0..4).map(|seed| cut_everywhere(FallocateMode::InsertRange, (2, 3), seed)).sum();
+    assert!(amid > 10, "{amid} cuts fell in the middle");
+}
+
+#[test]
+fn a_block_that_cannot_be_read_moves_with_the_others() {
+    let volume = Volume::new();
+    let handle = file_with_holes(&volume);
+    let inode = handle.inode();
+    let store = volume.fs.store();
+    let key = extent::format::key(Object(inode.0), 20);
+    let row = store.get(store.group_of(inode.0), EXTENT, &key).unwrap().unwrap();
+    let address = Extent::decode(&row).unwrap().address_of(1);
+    volume.device.spoil(address.zone(), address.block());
+    let lost = |block: u64| {
+        let read = volume.fs.read(&handle, block * BLOCK, &mut [0; BLOCK as usize]);
+        matches!(read, Err(FsError::Io(_)))
+    };
+    assert!(lost(21));
+    for (mode, at, blocks, now) in
+        [(FallocateMode::InsertRange, 1, 6, 27), (FallocateMode::CollapseRange, 4, 8, 19)]
+    {
+        volume.fs.allocate(&handle, mode, at * BLOCK, blocks * BLOCK).unwrap();
+        assert_eq!((now - 1..now + 3).map(lost).collect::<Vec<_>>(), [false, true, false, false]);
+    }
+    let mut after = vec![0; BLOCK as usize];
+    volume.fs.read(&handle, 20 * BLOCK, &mut after).unwrap();
+    assert_eq!(after, pattern(21, 4 * BLOCK as usize)[2 * BLOCK as usize..3 * BLOCK as usize]);
+    volume.settle_and_check();
+}
