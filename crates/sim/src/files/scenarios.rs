@@ -136,7 +136,8 @@ fn ranges(shape: &Shape, seed: u64) -> Plan {
 /// More than one transaction takes follows the ranges.
 fn ranges_big(shape: &Shape, seed: u64) -> Plan {
     let prepare = |script: &mut Script| {
-        let length = script.block * (script.device_blocks / 5);
+        // A transaction takes a mebibyte.
+        let length = (script.block * (script.device_blocks / 5)).min(9 << 18);
         script.create("big").write("big", 0, length + 5);
     };
     let cut = |script: &mut Script| {
