@@ -164,7 +164,7 @@ fn each_thread_has_randomness_of_its_own_that_repeats() {
 
 #[test]
 fn threads_of_no_schedule_go_their_own_way_meanwhile() {
-    let ran = run(1, vec![body("alone", || at_device())]);
+    let ran = run(1, vec![body("alone", at_device)]);
     assert_eq!((ran.returned.len(), ran.handovers), (1, 0));
     let lock = Mutex::new(1);
     std::thread::scope(|scope| {
