@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -113,6 +113,13 @@ impl Line {
             bail!("`{self}` failed ({}): {}", output.status, said.join(" ").trim());
         }
         Ok(output.stdout)
+    }
+
+    /// Starts the command and leaves it running, for the caller to wait for.
+    pub(crate) fn start(&self, input: Stdio, output: Stdio, errors: Stdio) -> Result<Child> {
+        let mut command = self.command();
+        command.stdin(input).stdout(output).stderr(errors);
+        command.spawn().with_context(|| format!("cannot start `{self}`"))
     }
 
     fn command(&self) -> Command {

@@ -44,6 +44,8 @@ pub(super) struct Volume {
     polder: PathBuf,
     folder: TempDir,
     run_dir: TempDir,
+    /// Where it is mounted.
+    dir: PathBuf,
     mount_args: Vec<String>,
     clock: SystemClock,
     pid: Cell<Option<Pid>>,
@@ -55,14 +57,21 @@ pub(super) struct Volume {
 impl Volume {
     /// Builds the command and makes a volume with it; `mkfs` and `mount` are arguments of those.
     pub(super) fn make(mkfs: &[&str], mount: &[&str]) -> Result<Self> {
+        Volume::make_for(None, mkfs, mount)
+    }
+
+    /// The same, to be mounted on a folder of the caller's (none: on one that only we can reach).
+    pub(super) fn make_for(dir: Option<&Path>, mkfs: &[&str], mount: &[&str]) -> Result<Self> {
         setup::require(&[setup::FUSE])?;
         setup::check_fuse_device()?;
         let polder = workspace::build_polder()?;
         let target = workspace::target_dir()?;
         let temporary = |within: &Path| tempfile::Builder::new().prefix("accept-").tempdir_in(within);
+        let folder = temporary(&target).context("cannot make a temporary folder")?;
         let volume = Volume {
             polder,
-            folder: temporary(&target).context("cannot make a temporary folder")?,
+            dir: dir.map_or_else(|| folder.path().join("mnt"), Path::to_owned),
+            folder,
             run_dir: temporary(&std::env::temp_dir()).context("cannot make a temporary folder")?,
             mount_args: mount.iter().map(|&arg| arg.to_owned()).collect(),
             clock: SystemClock::new(),
@@ -71,7 +80,7 @@ impl Volume {
             mounts: Cell::new(0),
             mount_ns_max: Cell::new(0),
         };
-        std::fs::create_dir(volume.dir())?;
+        std::fs::create_dir_all(volume.dir())?;
         volume.command("mkfs").arg(volume.file()).args(mkfs).run()?;
         Ok(volume)
     }
@@ -88,7 +97,7 @@ impl Volume {
 
     /// Where it is mounted.
     pub(super) fn dir(&self) -> PathBuf {
-        self.folder.path().join("mnt")
+        self.dir.clone()
     }
 
     /// The process that serves the mount.
