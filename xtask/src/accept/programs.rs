@@ -12,6 +12,7 @@
 
 mod copies;
 mod odd_tree;
+mod postgres;
 mod running;
 mod sqlite;
 
@@ -28,7 +29,8 @@ type Counts = Vec<(&'static str, u64)>;
 /// One kind of programs; gets a folder that is removed afterwards.
 type Part = fn(&Run, &std::path::Path) -> Result<(String, Counts)>;
 
-const PARTS: [(&str, Part); 2] = [("rsync", copies::run), ("SQLite", sqlite::run)];
+const PARTS: [(&str, Part); 3] =
+    [("rsync", copies::run), ("SQLite", sqlite::run), ("PostgreSQL", postgres::run)];
 
 pub(super) fn run(run: &Run) -> Result<Report> {
     ensure!(setup::is_root()?, "only root can make devices and change users; run this point with sudo");

@@ -251,16 +251,28 @@ impl Volume {
         result
     }
 
+    /// Hands a result on; with a failure, shows the log, and lets the volume go.
+    pub(super) fn tell_if_failed<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.show_log();
+        }
+        result
+    }
+
     fn keep(&self, name: &str) {
-        let log = std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        println!("the end of the daemon's log:");
-        lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).for_each(|line| println!("  {line}"));
+        self.show_log();
         let kept = self.folder.path().with_file_name(format!("failed-{name}.volume"));
         match std::fs::rename(self.file(), &kept) {
             Ok(()) => println!("the volume is kept as {}", kept.display()),
             Err(error) => println!("the volume cannot be kept: {error}"),
         }
+    }
+
+    fn show_log(&self) {
+        let log = std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        println!("the end of the daemon's log:");
+        lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).for_each(|line| println!("  {line}"));
     }
 
     fn command(&self, name: &str) -> Line {
@@ -289,7 +301,7 @@ impl Drop for Volume {
 
 /// Whether nothing of a process runs any more: what its parent has not yet asked about holds no
 /// file, once its last thread has ended.
-fn is_gone(pid: Pid) -> bool {
+pub(super) fn is_gone(pid: Pid) -> bool {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let Ok(stat) = std::fs::read_to_string(process.join("stat")) else { return true };
     let is_zombie = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));

@@ -19,7 +19,7 @@ const SPARSE_BLOCKS_MAX: u64 = 2 * 5 * (20_000 + 2 * 65_536) / 512;
 
 pub(super) fn run(run: &Run, place: &Path) -> Result<(String, Counts)> {
     let volume = Volume::make(&["--size", "1G"], &[])?;
-    volume.keep_if_failed("copies", copy(&volume, run, place))
+    volume.tell_if_failed(copy(&volume, run, place))
 }
 
 fn copy(volume: &Volume, run: &Run, place: &Path) -> Result<(String, Counts)> {

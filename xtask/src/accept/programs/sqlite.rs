@@ -48,7 +48,7 @@ const KINDS: [Kind; 2] = [
 
 pub(super) fn run(run: &Run, place: &Path) -> Result<(String, Counts)> {
     let volume = Volume::make(&["--size", "256M"], &[])?;
-    volume.keep_if_failed("sqlite", prove(&volume, run, place))
+    volume.tell_if_failed(prove(&volume, run, place))
 }
 
 fn prove(volume: &Volume, run: &Run, place: &Path) -> Result<(String, Counts)> {
