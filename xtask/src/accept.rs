@@ -7,6 +7,7 @@
 
 mod crash_cuts;
 mod endurance;
+mod ext4;
 mod fresh_clone;
 mod full_volume;
 mod kills;

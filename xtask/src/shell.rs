@@ -95,9 +95,15 @@ impl Line {
 
     /// Runs the command and returns whether it succeeded and all that it printed.
     pub(crate) fn verdict(&self) -> Result<(bool, String)> {
+        let (status, said) = self.outcome()?;
+        Ok((status == Some(0), said))
+    }
+
+    /// The same with the exit status (none: a signal ended it).
+    pub(crate) fn outcome(&self) -> Result<(Option<i32>, String)> {
         let output = self.command().output().with_context(|| format!("cannot start `{self}`"))?;
         let said = [output.stdout, output.stderr].concat();
-        Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+        Ok((output.status.code(), String::from_utf8_lossy(&said).into_owned()))
     }
 
     /// Runs the command and returns its standard output; an error if it fails.

@@ -13,8 +13,11 @@
 mod copies;
 mod odd_tree;
 mod postgres;
+mod rocksdb;
 mod running;
 mod sqlite;
+mod stress;
+mod two_mounts;
 
 use anyhow::{Context, Result, ensure};
 use rt::{Clock, SystemClock};
@@ -29,8 +32,14 @@ type Counts = Vec<(&'static str, u64)>;
 /// One kind of programs; gets a folder that is removed afterwards.
 type Part = fn(&Run, &std::path::Path) -> Result<(String, Counts)>;
 
-const PARTS: [(&str, Part); 3] =
-    [("rsync", copies::run), ("SQLite", sqlite::run), ("PostgreSQL", postgres::run)];
+const PARTS: [(&str, Part); 6] = [
+    ("rsync", copies::run),
+    ("SQLite", sqlite::run),
+    ("PostgreSQL", postgres::run),
+    ("RocksDB", rocksdb::run),
+    ("stress-ng", stress::run),
+    ("two mounts", two_mounts::run),
+];
 
 pub(super) fn run(run: &Run) -> Result<Report> {
     ensure!(setup::is_root()?, "only root can make devices and change users; run this point with sudo");

@@ -59,7 +59,7 @@ fn prove(volume: &Volume, run: &Run, place: &Path) -> Result<(String, Counts)> {
         databases.push(Database::make(kind, &volume.dir(), place)?);
     }
     let mut random = fastrand::Rng::with_seed(run.seed);
-    let (kills, latest_ms) = if run.quick { (3, 700) } else { (60, 3_000) };
+    let (kills, latest_ms) = if run.quick { (2, 500) } else { (60, 3_000) };
     let mut checked = 0;
     for kill in 1..=kills {
         let at = Duration::from_millis(random.u64(..latest_ms));
