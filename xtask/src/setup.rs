@@ -72,8 +72,8 @@ const fn package(name: &'static str, probe: &'static str, why: &'static str) -> 
 
 /// Installs (or names) everything that the gate needs and fetches the crates it is built from.
 pub(crate) fn run() -> Result<()> {
-    require(&NEEDS)?;
-    require(&PROGRAMS)?;
+    let needs: Vec<Need> = NEEDS.into_iter().chain(PROGRAMS).collect();
+    require(&needs)?;
     check_fuse_device()?;
     Line::new("cargo fetch --locked").run()?;
     [PJDFSTEST, FSX].iter().try_for_each(|suite| suite.program().map(drop))

@@ -194,9 +194,11 @@ fn make_lists(root: &Path, made: &[PathBuf]) -> Result<()> {
 fn set_times(path: &Path, random: &mut fastrand::Rng) -> Result<()> {
     let metadata = fs::symlink_metadata(path)?;
     if metadata.is_dir() {
-        for entry in fs::read_dir(path)? {
-            set_times(&entry?.path(), random)?;
-        }
+        let below: Result<Vec<_>, _> =
+            fs::read_dir(path)?.map(|entry| Ok::<_, std::io::Error>(entry?.path())).collect();
+        let mut below = below?;
+        below.sort();
+        below.iter().try_for_each(|path| set_times(path, random))?;
     }
     let time =
         Timespec { tv_sec: random.i64(-1_000_000_000..4_000_000_000), tv_nsec: random.i64(0..1_000_000_000) };
@@ -330,3 +332,6 @@ pub(super) fn sum(bytes: &[u8]) -> u64 {
         mixed ^ (mixed >> 29)
     })
 }
+
+#[cfg(test)]
+mod tests;

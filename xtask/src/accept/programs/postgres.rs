@@ -219,3 +219,6 @@ impl Sum {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -122,3 +122,6 @@ fn parent(pid: i32) -> Option<i32> {
 pub(super) fn at_most(seconds: u64, words: &str) -> Line {
     Line::new(&format!("timeout --kill-after=5 {seconds} {words}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -285,9 +285,10 @@ struct Mover {
 }
 
 impl Mover {
-    /// Works until the mount dies; returns the number of the last transaction that was acknowledged.
+    /// Works until the kill; returns the number of the last transaction that was acknowledged. What syncs
+    /// notices the death of the mount, and what does not must end too.
     fn work(mut self, mut session: Session, killing: &AtomicBool, done: &AtomicU64) -> Result<u64> {
-        loop {
+        while !killing.load(Ordering::SeqCst) {
             let number = self.last + 1;
             match session.ask(&self.transaction(number))? {
                 Some(said) if said == number.to_string() => self.last = number,
