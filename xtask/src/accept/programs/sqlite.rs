@@ -231,6 +231,8 @@ fn payload(client: &str, number: &str) -> String {
 /// The command of SQLite, which reads and prints line by line.
 struct Session {
     running: Running,
+    /// The file that it prints errors to.
+    errors: PathBuf,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -239,12 +241,12 @@ impl Session {
     fn open(database: &Database, number: u64) -> Result<Self> {
         let line = Line::new("stdbuf -oL sqlite3 -bail").arg(&database.file);
         let errors = database.place.join(format!("sqlite-{}-{number}", database.kind.name));
-        let errors = std::fs::File::create(errors)?;
-        let mut running = Running::with(&line, Stdio::piped(), Stdio::piped(), errors.into())?;
+        let file = std::fs::File::create(&errors)?;
+        let mut running = Running::with(&line, Stdio::piped(), Stdio::piped(), file.into())?;
         let child = running.child();
         let input = child.stdin.take().expect("asked for a pipe");
         let output = BufReader::new(child.stdout.take().expect("asked for a pipe"));
-        let mut session = Session { running, input, output };
+        let mut session = Session { running, errors, input, output };
         let begun = session.ask(&format!(".timeout 60000\n{}\n.print begun\n", database.kind.settings));
         // The settings answer too.
         let mut said = begun?;
@@ -271,7 +273,8 @@ impl Session {
 
     /// The program has ended; it may only when the daemon is being killed.
     fn close(mut self, killing: &AtomicBool) -> Result<()> {
-        ensure!(killing.load(Ordering::SeqCst), "sqlite3 ended before the kill");
+        let said = || std::fs::read_to_string(&self.errors).unwrap_or_default();
+        ensure!(killing.load(Ordering::SeqCst), "sqlite3 ended before the kill: {}", said());
         drop(self.input);
         self.running.await_end().map(drop)
     }
@@ -291,6 +294,9 @@ impl Mover {
         while !killing.load(Ordering::SeqCst) {
             let number = self.last + 1;
             match session.ask(&self.transaction(number))? {
+                // What is said after the kill counts as under way. SQLite takes a commit for done when it
+                // cannot open the directory that it wants to sync, as on a mount that has just died.
+                Some(_) if killing.load(Ordering::SeqCst) => break,
                 Some(said) if said == number.to_string() => self.last = number,
                 Some(said) => bail!("sqlite3 says {said} after transaction {number}"),
                 None => break,

@@ -58,7 +58,7 @@ fn compare(volume: &Volume, run: &Run, place: &Path) -> Result<(String, Counts)>
     volume.unmount()?;
     volume.check()?;
     let counts = vec![
-        ("stressors run on both", stressors.len() as u64),
+        ("stressors tried on both", stressors.len() as u64),
         ("stressors passed on Polder", passed),
         ("stressors passed on ext4", passed_there),
     ];
