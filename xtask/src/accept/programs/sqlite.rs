@@ -32,6 +32,9 @@ const SECONDS_MAX: u64 = 300;
 /// Transactions that must have been acknowledged before each kill, of each database.
 const BEFORE_KILL_MIN: u64 = 10;
 
+/// How long a client waits for others: SQLite lets them in by chance, and one may be unlucky for long.
+const BUSY_MS: u64 = 500_000;
+
 /// What the clients of one kind set before they begin.
 struct Kind {
     name: &'static str,
@@ -95,6 +98,8 @@ fn round(
         let has_ended = work.iter().any(Work::has_ended);
         Ok(has_ended || work.iter().all(|work| work.done.load(Ordering::SeqCst) >= BEFORE_KILL_MIN))
     });
+    let so_far: Vec<u64> = work.iter().map(|work| work.done.load(Ordering::SeqCst)).collect();
+    let begun = begun.with_context(|| format!("transactions so far, with a log and a journal: {so_far:?}"));
     Stop::default().wait(at);
     killing.store(true, Ordering::SeqCst);
     let struck = volume.strike();
@@ -247,7 +252,7 @@ impl Session {
         let input = child.stdin.take().expect("asked for a pipe");
         let output = BufReader::new(child.stdout.take().expect("asked for a pipe"));
         let mut session = Session { running, errors, input, output };
-        let begun = session.ask(&format!(".timeout 60000\n{}\n.print begun\n", database.kind.settings));
+        let begun = session.ask(&format!(".timeout {BUSY_MS}\n{}\n.print begun\n", database.kind.settings));
         // The settings answer too.
         let mut said = begun?;
         while said.as_deref().is_some_and(|said| said != "begun") {

@@ -33,7 +33,7 @@ pub(super) fn run(run: &Run, place: &Path) -> Result<(String, Counts)> {
 }
 
 fn prove(volumes: &[Volume; 2], run: &Run, place: &Path) -> Result<(String, Counts)> {
-    let (rounds, files, steps) = if run.quick { (1, 60, 400) } else { (5, 1_500, 20_000) };
+    let (rounds, files, steps) = if run.quick { (1, 60, 400) } else { (4, 500, 10_000) };
     let mut random = fastrand::Rng::with_seed(run.seed);
     let mut trees = Vec::new();
     for (number, volume) in volumes.iter().enumerate() {
