@@ -7,12 +7,14 @@
 
 mod crash_cuts;
 mod endurance;
+mod ext4;
 mod fresh_clone;
 mod full_volume;
 mod kills;
 mod large_metadata;
 mod mounting;
 mod posix;
+mod programs;
 mod real_input;
 mod simulator;
 mod volume;
@@ -68,6 +70,11 @@ pub(crate) const POINTS: &[Point] = &[
         number: 9,
         title: "for many times its capacity a volume at four fifths refuses, loses and leaks nothing",
         run: endurance::run,
+    },
+    Point {
+        number: 10,
+        title: "databases and other programs run on a mount as they do on ext4",
+        run: programs::run,
     },
 ];
 

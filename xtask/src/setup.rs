@@ -42,6 +42,16 @@ pub(crate) const FUSE: Need = package("fuse3", "fusermount3", "mounts: tests, `a
 /// What a mount is compared with.
 pub(crate) const EXT4: Need = package("e2fsprogs", "mkfs.ext4", "an ext4 to compare with, in `accept 6`");
 
+/// The programs that point 10 runs.
+pub(crate) const PROGRAMS: [Need; 5] = [
+    package("rsync", "rsync", "copies of everything, in `accept 10`"),
+    package("sqlite3", "sqlite3", "a database in a file, in `accept 10`"),
+    // `psql` alone could be a client's.
+    package("postgresql", "pg_ctlcluster", "a database with a server, in `accept 10`"),
+    package("rocksdb-tools", "db_bench", "a database of sorted files, in `accept 10`"),
+    package("stress-ng", "stress-ng", "many system calls at once, in `accept 10`"),
+];
+
 const NEEDS: [Need; 10] = [
     Need { name: "rustfmt", how: How::Component, probe: "cargo-fmt", why: "the step fmt" },
     Need { name: "clippy", how: How::Component, probe: "cargo-clippy", why: "the step clippy" },
@@ -62,7 +72,8 @@ const fn package(name: &'static str, probe: &'static str, why: &'static str) -> 
 
 /// Installs (or names) everything that the gate needs and fetches the crates it is built from.
 pub(crate) fn run() -> Result<()> {
-    require(&NEEDS)?;
+    let needs: Vec<Need> = NEEDS.into_iter().chain(PROGRAMS).collect();
+    require(&needs)?;
     check_fuse_device()?;
     Line::new("cargo fetch --locked").run()?;
     [PJDFSTEST, FSX].iter().try_for_each(|suite| suite.program().map(drop))

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -95,9 +95,15 @@ impl Line {
 
     /// Runs the command and returns whether it succeeded and all that it printed.
     pub(crate) fn verdict(&self) -> Result<(bool, String)> {
+        let (status, said) = self.outcome()?;
+        Ok((status == Some(0), said))
+    }
+
+    /// The same with the exit status (none: a signal ended it).
+    pub(crate) fn outcome(&self) -> Result<(Option<i32>, String)> {
         let output = self.command().output().with_context(|| format!("cannot start `{self}`"))?;
         let said = [output.stdout, output.stderr].concat();
-        Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+        Ok((output.status.code(), String::from_utf8_lossy(&said).into_owned()))
     }
 
     /// Runs the command and returns its standard output; an error if it fails.
@@ -113,6 +119,13 @@ impl Line {
             bail!("`{self}` failed ({}): {}", output.status, said.join(" ").trim());
         }
         Ok(output.stdout)
+    }
+
+    /// Starts the command and leaves it running, for the caller to wait for.
+    pub(crate) fn start(&self, input: Stdio, output: Stdio, errors: Stdio) -> Result<Child> {
+        let mut command = self.command();
+        command.stdin(input).stdout(output).stderr(errors);
+        command.spawn().with_context(|| format!("cannot start `{self}`"))
     }
 
     fn command(&self) -> Command {

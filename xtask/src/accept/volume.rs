@@ -44,6 +44,8 @@ pub(super) struct Volume {
     polder: PathBuf,
     folder: TempDir,
     run_dir: TempDir,
+    /// Where it is mounted.
+    dir: PathBuf,
     mount_args: Vec<String>,
     clock: SystemClock,
     pid: Cell<Option<Pid>>,
@@ -55,14 +57,21 @@ pub(super) struct Volume {
 impl Volume {
     /// Builds the command and makes a volume with it; `mkfs` and `mount` are arguments of those.
     pub(super) fn make(mkfs: &[&str], mount: &[&str]) -> Result<Self> {
+        Volume::make_for(None, mkfs, mount)
+    }
+
+    /// The same, to be mounted on a folder of the caller's (none: on one that only we can reach).
+    pub(super) fn make_for(dir: Option<&Path>, mkfs: &[&str], mount: &[&str]) -> Result<Self> {
         setup::require(&[setup::FUSE])?;
         setup::check_fuse_device()?;
         let polder = workspace::build_polder()?;
         let target = workspace::target_dir()?;
         let temporary = |within: &Path| tempfile::Builder::new().prefix("accept-").tempdir_in(within);
+        let folder = temporary(&target).context("cannot make a temporary folder")?;
         let volume = Volume {
             polder,
-            folder: temporary(&target).context("cannot make a temporary folder")?,
+            dir: dir.map_or_else(|| folder.path().join("mnt"), Path::to_owned),
+            folder,
             run_dir: temporary(&std::env::temp_dir()).context("cannot make a temporary folder")?,
             mount_args: mount.iter().map(|&arg| arg.to_owned()).collect(),
             clock: SystemClock::new(),
@@ -71,7 +80,7 @@ impl Volume {
             mounts: Cell::new(0),
             mount_ns_max: Cell::new(0),
         };
-        std::fs::create_dir(volume.dir())?;
+        std::fs::create_dir_all(volume.dir())?;
         volume.command("mkfs").arg(volume.file()).args(mkfs).run()?;
         Ok(volume)
     }
@@ -88,7 +97,7 @@ impl Volume {
 
     /// Where it is mounted.
     pub(super) fn dir(&self) -> PathBuf {
-        self.folder.path().join("mnt")
+        self.dir.clone()
     }
 
     /// The process that serves the mount.
@@ -242,16 +251,28 @@ impl Volume {
         result
     }
 
+    /// Hands a result on; with a failure, shows the log, and lets the volume go.
+    pub(super) fn tell_if_failed<T>(&self, result: Result<T>) -> Result<T> {
+        if result.is_err() {
+            self.show_log();
+        }
+        result
+    }
+
     fn keep(&self, name: &str) {
-        let log = std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        println!("the end of the daemon's log:");
-        lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).for_each(|line| println!("  {line}"));
+        self.show_log();
         let kept = self.folder.path().with_file_name(format!("failed-{name}.volume"));
         match std::fs::rename(self.file(), &kept) {
             Ok(()) => println!("the volume is kept as {}", kept.display()),
             Err(error) => println!("the volume cannot be kept: {error}"),
         }
+    }
+
+    fn show_log(&self) {
+        let log = std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        println!("the end of the daemon's log:");
+        lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).for_each(|line| println!("  {line}"));
     }
 
     fn command(&self, name: &str) -> Line {
@@ -280,7 +301,7 @@ impl Drop for Volume {
 
 /// Whether nothing of a process runs any more: what its parent has not yet asked about holds no
 /// file, once its last thread has ended.
-fn is_gone(pid: Pid) -> bool {
+pub(super) fn is_gone(pid: Pid) -> bool {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let Ok(stat) = std::fs::read_to_string(process.join("stat")) else { return true };
     let is_zombie = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));

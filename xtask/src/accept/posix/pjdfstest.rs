@@ -4,15 +4,14 @@
 //! every test that ext4 passes and Polder does not must be among [`EXCLUDES`].
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::accept::ext4::Ext4;
 use crate::accept::volume::Volume;
 use crate::setup;
 use crate::shell::Line;
-use crate::try_volume::is_mounted;
 use crate::workspace;
 
 /// What passes on ext4 and is skipped on Polder, each with its reason.
@@ -57,7 +56,7 @@ pub(super) fn run() -> Result<Passed> {
 
 fn compare(volume: &Volume) -> Result<Passed> {
     let folder = tempfile::Builder::new().prefix("accept-").tempdir_in(workspace::target_dir()?)?;
-    let ext4 = Ext4::mount(folder.path())?;
+    let ext4 = Ext4::mount(folder.path(), EXT4_BYTES)?;
     volume.mount()?;
     let geometry = volume.geometry()?;
     let theirs = Verdicts::of(&ext4.dir, folder.path())?;
@@ -159,32 +158,6 @@ fn total_of(said: &str) -> Option<usize> {
     let summary = said.lines().find_map(|line| line.strip_prefix("Summary: "))?;
     let (_, total) = summary.rsplit_once(", ")?;
     total.strip_suffix(" total")?.parse().ok()
-}
-
-/// An ext4 in a file, unmounted when dropped.
-struct Ext4 {
-    dir: PathBuf,
-}
-
-impl Ext4 {
-    fn mount(folder: &Path) -> Result<Ext4> {
-        let (image, dir) = (folder.join("ext4.image"), folder.join("ext4"));
-        File::create_new(&image)?.set_len(EXT4_BYTES)?;
-        std::fs::create_dir(&dir)?;
-        Line::new("mkfs.ext4 -q").arg(&image).run()?;
-        Line::new("mount -o loop").arg(&image).arg(&dir).run()?;
-        Ok(Ext4 { dir })
-    }
-}
-
-impl Drop for Ext4 {
-    fn drop(&mut self) {
-        if is_mounted(&self.dir).unwrap_or(true)
-            && let Err(error) = Line::new("umount").arg(&self.dir).run()
-        {
-            println!("an ext4 is left behind on {}: {error:#}", self.dir.display());
-        }
-    }
 }
 
 #[cfg(test)]

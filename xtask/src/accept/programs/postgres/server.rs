@@ -1,0 +1,179 @@
+//! A PostgreSQL server of our own: its data on the mount, reached by a Unix socket only, run by the user
+//! that its package makes.
+//!
+//! Processes of the server outlive the one that was started when that is killed, for a moment, and no new
+//! server starts while one of them is there: all of them are waited for, by their pids.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::accept::programs::running::{Running, at_most, await_that, children};
+use crate::accept::volume::is_gone;
+use crate::shell::Line;
+
+/// The user that the package makes.
+const USER: &str = "postgres";
+/// Where Debian keeps the programs of each version.
+const VERSIONS: &str = "/usr/lib/postgresql";
+const SECONDS_MAX: u64 = 500;
+/// How many lines of the server's log a failure shows.
+const LOG_LINES: usize = 40;
+
+/// Small buffers and short intervals, so that much of what is done reaches the file system, and checkpoints
+/// and old segments of the log come and go while we watch.
+const SETTINGS: [&str; 7] = [
+    "listen_addresses=",
+    "shared_buffers=32MB",
+    "max_connections=20",
+    "checkpoint_timeout=30s",
+    "max_wal_size=256MB",
+    "min_wal_size=32MB",
+    "log_checkpoints=on",
+];
+
+pub(super) struct Server {
+    programs: PathBuf,
+    /// Reached by everybody; holds sockets and logs.
+    place: PathBuf,
+    data: PathBuf,
+    running: RefCell<Option<Running>>,
+    /// Processes of a server that is gone.
+    left: RefCell<Vec<Pid>>,
+}
+
+impl Server {
+    /// Makes a cluster in a new folder on the mount.
+    pub(super) fn make(place: &Path, data: PathBuf) -> Result<Self> {
+        let server = Server {
+            programs: programs()?,
+            place: place.to_owned(),
+            data,
+            running: RefCell::new(None),
+            left: RefCell::new(Vec::new()),
+        };
+        for folder in [&server.data, &server.sockets()] {
+            Line::new("install -d -m 0700 -g").args([USER, "-o", USER]).arg(folder).run()?;
+        }
+        let line = server.line("initdb").args(["--data-checksums", "--auth=trust", "--no-locale"]);
+        line.args(["--encoding=UTF8", "--no-instructions"]).arg("--pgdata").arg(&server.data).output()?;
+        Ok(server)
+    }
+
+    fn sockets(&self) -> PathBuf {
+        self.place.join("sockets")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.place.join("server-log")
+    }
+
+    /// One of PostgreSQL's programs, as its user, for no longer than it may take.
+    pub(super) fn line(&self, name: &str) -> Line {
+        let line = at_most(SECONDS_MAX, "setpriv --init-groups --reuid").args([USER, "--regid", USER]);
+        line.arg(self.programs.join(name)).in_dir(&self.place)
+    }
+
+    /// One that talks to the server.
+    pub(super) fn client(&self, name: &str) -> Line {
+        let sockets = self.sockets().to_string_lossy().into_owned();
+        self.line(name).env("PGHOST", &sockets).env("PGUSER", USER).env("PGDATABASE", "postgres")
+    }
+
+    /// Starts the server and waits until it has recovered what there is to recover.
+    pub(super) fn start(&self) -> Result<()> {
+        let line = Line::new("setpriv --init-groups --reuid").args([USER, "--regid", USER]);
+        let line = line.arg(self.programs.join("postgres")).arg("-D").arg(&self.data);
+        let sockets = format!("unix_socket_directories={}", self.sockets().display());
+        let line = SETTINGS.iter().fold(line, |line, setting| line.arg("-c").arg(setting));
+        let line = line.arg("-c").arg(sockets).in_dir(&self.place);
+        *self.running.borrow_mut() = Some(Running::start(&line, Stdio::null(), &self.log())?);
+        self.await_ready().inspect_err(|_| self.show_log())
+    }
+
+    fn await_ready(&self) -> Result<()> {
+        await_that("PostgreSQL taking connections", || {
+            let mut running = self.running.borrow_mut();
+            let ended = running.as_mut().context("the server was not started")?.ended()?;
+            ensure!(ended.is_none(), "the server ended by itself: {ended:?}");
+            Ok(self.client("pg_isready").verdict()?.0)
+        })
+    }
+
+    pub(super) fn show_log(&self) {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        println!("the end of PostgreSQL's log:");
+        lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).for_each(|line| println!("  {line}"));
+    }
+
+    /// What a query answers: one value a line.
+    pub(super) fn ask(&self, sql: &str) -> Result<Vec<String>> {
+        let line = self.client("psql").args(["--no-psqlrc", "--tuples-only", "--no-align"]);
+        let said = line.arg("--set=ON_ERROR_STOP=1").arg("--command").arg(sql).output()?;
+        Ok(said.lines().map(str::to_owned).collect())
+    }
+
+    /// Stops the server as its users do: clients are sent away, and everything is written.
+    pub(super) fn stop(&self) -> Result<()> {
+        let mut running = self.running.borrow_mut();
+        let running = running.as_mut().context("the server was not started")?;
+        running.signal(Signal::SIGINT)?;
+        let status = running.await_end()?;
+        ensure!(status.success(), "PostgreSQL did not stop well: {status}");
+        Ok(())
+    }
+
+    /// `kill -9` of the process that was started, without waiting.
+    pub(super) fn strike(&self) -> Result<()> {
+        let mut running = self.running.borrow_mut();
+        let running = running.as_mut().context("the server was not started")?;
+        // Stopped it starts no process that would be missed here.
+        running.signal(Signal::SIGSTOP)?;
+        self.left.borrow_mut().extend(children(running.pid())?);
+        running.signal(Signal::SIGKILL)
+    }
+
+    /// Waits until nothing is left of a server that was struck; its processes notice that and end. With
+    /// `all` they are killed as well: those that wait for a dead mount notice nothing.
+    pub(super) fn await_end(&self, all: bool) -> Result<()> {
+        if let Some(mut running) = self.running.take() {
+            running.await_end()?;
+        }
+        let left = self.left.take();
+        for &pid in left.iter().filter(|&&pid| all && !is_gone(pid)) {
+            // It may have gone in this moment.
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        await_that("the end of all processes of PostgreSQL", || Ok(left.iter().all(|&pid| is_gone(pid))))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.running.borrow().is_none() {
+            return;
+        }
+        if let Err(error) = self.strike().and_then(|()| self.await_end(true)) {
+            println!("a server is left behind: {error:#}");
+        }
+    }
+}
+
+/// The newest version that is installed with a server.
+fn programs() -> Result<PathBuf> {
+    let mut versions = Vec::new();
+    for entry in std::fs::read_dir(VERSIONS).context("PostgreSQL is not where Debian has it")? {
+        let path = entry?.path();
+        let version = path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
+        if let Some(version) = version.filter(|_| path.join("bin/initdb").is_file()) {
+            versions.push((version, path.join("bin")));
+        }
+    }
+    versions.sort();
+    Ok(versions.pop().context("no version of PostgreSQL has an initdb")?.1)
+}

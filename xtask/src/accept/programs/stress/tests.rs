@@ -1,0 +1,23 @@
+use super::*;
+
+#[test]
+fn what_was_left_out_has_a_reason_and_nothing_else_is() {
+    let fiemap = "stress-ng: info:  [7] fiemap: FS_IOC_FIEMAP not supported, skipping stressor\n\
+                  stress-ng: info:  [6] successful run completed in 1.03s";
+    let reason = "fiemap: FS_IOC_FIEMAP not supported, skipping stressor".to_owned();
+    assert_eq!(judge(Some(0), fiemap), Outcome::LeftOut(reason));
+    let disabled = "stress-ng: info:  [5] disabled 'bind-mount' as it may hang or reboot the machine\n\
+                    stress-ng: error: [5] No stress workers invoked";
+    assert!(matches!(judge(Some(1), disabled), Outcome::LeftOut(_)));
+    assert_eq!(judge(Some(0), "stress-ng: info:  [6] successful run completed in 1.03s"), Outcome::Passed);
+}
+
+#[test]
+fn a_failure_is_one_whatever_else_was_said() {
+    let said = "stress-ng: fail:  [7] link: link failed, errno=2\n\
+                stress-ng: info:  [7] link: skipping stressor";
+    for status in [Some(1), Some(2), Some(124), None] {
+        assert!(matches!(judge(status, said), Outcome::Failed(_)), "{status:?}");
+    }
+    assert!(matches!(judge(Some(3), "nobody says why"), Outcome::Failed(_)));
+}
