@@ -92,10 +92,9 @@ pub struct Row {
     pub data_zones: f64,
     /// Zones with metadata in them, on average.
     pub metadata_zones: f64,
-    /// The ideal cleaner with the zones left for data, and the zones that it got.
+    /// The ideal cleaner with the zones left for data; between whole numbers, by proportion. None when
+    /// it cannot go on.
     pub ideal: Option<f64>,
-    /// See `ideal`.
-    pub ideal_zones: usize,
     /// The ideal cleaner with all zones.
     pub ideal_of_all: Option<f64>,
     /// The analytical optimum for the zones left for data, where there is one.
@@ -262,6 +261,8 @@ impl Run {
 impl Cell {
     /// Runs it.
     pub fn run(&self) -> Result<Row> {
+        // The volume's secret orders its directories.
+        rt::random::repeat_from(self.seed);
         let volume = Volume::new(self.shape, self.switches)?;
         let offered_bytes = volume.available()?;
         let level = offered_bytes / BLOCK * self.fill_percent / 100;
@@ -293,7 +294,6 @@ impl Cell {
         }
         let data_zones = looks.mean(looks.data_zones);
         let live_blocks = looks.mean(looks.live_blocks);
-        let ideal_zones = data_zones.round() as usize;
         let zone_blocks = (self.shape.zone_bytes / BLOCK) as usize;
         let parts: Vec<Part> = Cause::ALL
             .iter()
@@ -318,8 +318,7 @@ impl Cell {
             parts,
             data_zones,
             metadata_zones: looks.mean(looks.metadata_zones),
-            ideal: self.ideal(level, ideal_zones, window).ok(),
-            ideal_zones,
+            ideal: self.ideal_between(level, data_zones, window).ok(),
             ideal_of_all: self.ideal(level, self.shape.zones as usize, window).ok(),
             optimum: (self.workload == Workload::Uniform)
                 .then(|| uniform_optimum((data_zones - 1.0) * zone_blocks as f64, live_blocks)),
@@ -330,6 +329,16 @@ impl Cell {
             queued_ns_max: [Kind::Read, Kind::Write].map(|kind| times.of(kind).waited_ns_max),
             compared_blocks,
         })
+    }
+
+    /// With zones that are no whole number: one is worth several percent where there are few.
+    fn ideal_between(&self, level: u64, zones: f64, window: Window) -> Result<f64, Full> {
+        let more = self.ideal(level, zones.ceil() as usize, window)?;
+        if zones.fract() == 0.0 {
+            return Ok(more);
+        }
+        let fewer = self.ideal(level, zones.floor() as usize, window)?;
+        Ok(fewer + (more - fewer) * zones.fract())
     }
 
     /// The same trace through the ideal cleaner; what it wrote over the same writes.
@@ -361,3 +370,6 @@ impl Row {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

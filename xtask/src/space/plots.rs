@@ -10,8 +10,8 @@ use plotters::prelude::*;
 
 use super::row::{Row, Waits};
 
-const PANEL: (u32, u32) = (440, 320);
-const FONT: (&str, u32) = ("sans-serif", 14);
+const PANEL: (u32, u32) = (520, 380);
+const FONT: (&str, u32) = ("sans-serif", 15);
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 90, 160),
     RGBColor(200, 80, 0),
@@ -98,7 +98,7 @@ fn draw(area: &Area<'_>, caption: &str, lines: &[Line], logarithmic: bool) -> Re
         return Ok(());
     }
     let mut builder = ChartBuilder::on(area);
-    builder.caption(caption, FONT).margin(8).x_label_area_size(34).y_label_area_size(44);
+    builder.caption(caption, FONT).margin(10).x_label_area_size(44).y_label_area_size(54);
     let fills = 58.0..97.0;
     if logarithmic {
         let least = values().fold(f64::MAX, f64::min);
@@ -122,7 +122,9 @@ where
         .x_desc("% of what the empty volume offers")
         .x_labels(8)
         .y_labels(8)
-        .light_line_style(WHITE)
+        .max_light_lines(0)
+        .axis_desc_style(FONT)
+        .label_style(FONT)
         .draw()
         .map_err(drawing)?;
     for (line, colour) in lines.iter().zip(COLOURS) {
@@ -138,6 +140,7 @@ where
     }
     chart
         .configure_series_labels()
+        .label_font(FONT)
         .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.8))
         .draw()

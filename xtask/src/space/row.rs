@@ -21,7 +21,6 @@ pub(super) struct Row {
     pub(super) data_zones: f64,
     /// The ideal cleaner with so many zones, and with all.
     pub(super) ideal: Option<f64>,
-    pub(super) ideal_zones: u32,
     pub(super) ideal_of_all: Option<f64>,
     /// What analysis says of uniform writes.
     pub(super) optimum: Option<f64>,

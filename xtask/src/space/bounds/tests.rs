@@ -18,7 +18,6 @@ fn row(workload: &str, fill_percent: u64, hints: bool, amplification: f64) -> Ro
         parts: vec![Part { cause: "data".to_owned(), amplification: 1.0 }],
         data_zones: 247.0,
         ideal: Some(2.0),
-        ideal_zones: 247,
         ideal_of_all: Some(1.9),
         optimum: (workload == "uniform").then_some(2.0),
         empty: waits,
