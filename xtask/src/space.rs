@@ -63,7 +63,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let rows = cells::run(target.join("release/polder-space"), &cells, &record)?;
     let recorded = !args.quick && args.only.is_none();
     let documents = if recorded { workspace::root().join("docs") } else { folder };
-    let (page, verdicts) = write(&rows, args.seed, form, &documents)?;
+    let about = About { form, seed: args.seed, first: cells[0] };
+    let (page, verdicts) = write(&rows, &about, &documents)?;
     println!("{page}\nwritten to {}", documents.join("space.md").display());
     let failed = verdicts.iter().filter(|bound| !bound.holds()).count();
     ensure!(!verdicts.is_empty(), "no bound was judged");
@@ -72,12 +73,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// What the page says of the run.
+struct About {
+    form: &'static str,
+    seed: u64,
+    /// All cells write as much as this one, in percent of their level.
+    first: cells::Cell,
+}
+
 /// Writes the page and its plots.
-fn write(rows: &[Row], seed: u64, form: &str, documents: &Path) -> Result<(String, Vec<bounds::Bound>)> {
+fn write(rows: &[Row], about: &About, documents: &Path) -> Result<(String, Vec<bounds::Bound>)> {
     let plots = documents.join("space");
     std::fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
     let verdicts = bounds::of(rows);
-    let mut page = heading(rows, seed, form)?;
+    let mut page = heading(rows, about)?;
     for (name, title, rows) in tables::by_workload(rows) {
         write!(page, "\n## {name}: {title}\n\n{}\n", tables::amplification(&rows))?;
         writeln!(page, "{}", tables::latencies(&rows))?;
@@ -104,7 +113,7 @@ fn plot(plots: &Path, what: &str, workload: &str) -> PathBuf {
     plots.join(format!("{what}-{workload}.svg"))
 }
 
-fn heading(rows: &[Row], seed: u64, form: &str) -> Result<String> {
+fn heading(rows: &[Row], about: &About) -> Result<String> {
     let commit = workspace::head_commit()?;
     let compared: u64 = rows.iter().map(|row| row.compared_blocks).sum();
     let mut offers: Vec<String> = Vec::new();
@@ -118,9 +127,11 @@ fn heading(rows: &[Row], seed: u64, form: &str) -> Result<String> {
     }
     Ok(format!(
         include_str!("space/heading.md"),
-        form = form,
+        form = about.form,
         commit = commit,
-        seed = seed,
+        seed = about.seed,
+        warm = about.first.warm,
+        measure = about.first.measure,
         cells = rows.len(),
         compared = compared,
         offers = offers.join("; "),

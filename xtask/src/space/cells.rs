@@ -59,8 +59,8 @@ pub(super) struct Cell {
     pub(super) hints: bool,
     pub(super) seed: u64,
     /// What is written before it is measured and while, in percent of what is in files.
-    warm: u64,
-    measure: u64,
+    pub(super) warm: u64,
+    pub(super) measure: u64,
 }
 
 impl Cell {
