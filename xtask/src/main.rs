@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `try`.
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `space`, `try`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
 //! program goes through [`shell::Line`], so that a person can repeat it by hand.
@@ -8,6 +8,7 @@ mod accept;
 mod ci;
 mod setup;
 mod shell;
+mod space;
 mod tidy;
 mod try_volume;
 mod workspace;
@@ -32,6 +33,8 @@ enum Task {
     Tidy,
     /// One acceptance point: what the project promises, shown from outside.
     Accept(accept::Args),
+    /// Write amplification and latency of volumes in memory, beside an ideal cleaner.
+    Space(space::Args),
     /// Builds Polder, makes a volume in a file, mounts it and says what to try.
     Try(try_volume::Args),
 }
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
         Task::Accept(args) => accept::run(&args),
+        Task::Space(args) => space::run(&args),
         Task::Try(args) => try_volume::run(&args),
     };
     match result {

@@ -10,7 +10,11 @@
 //! share their bytes between all images, and the state at each flush is kept, so that an image costs
 //! about as much as the commands since the last flush. An image can record and crash again.
 //!
-//! It is not a model of time: a command is over when it returns, and a batch when all of it is.
+//! It is not a model of time: a command is over when it returns, and a batch when all of it is;
+//! [`crate::timed`] adds one.
+//!
+//! While it does not record, blocks that repeat one word of eight bytes take no memory but for that
+//! word, so that runs which write such data can be as large as they need to be.
 
 mod crash;
 mod fault;
@@ -297,22 +301,21 @@ impl Emulated {
     }
 
     fn put(&self, kind: CommandKind, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Result<Blocks> {
-        let payload = Payload::new(from);
         self.command(kind, Some(zone), |inner, effect| {
             let blocks = inner.medium.machine.blocks(zone, from.len())?;
             if kind == CommandKind::Append {
                 inner.medium.machine.check_append(zone, blocks)?;
             }
             let Some(effect) = effect else {
-                return self.store(inner, zone, at, &payload, blocks);
+                return self.store(inner, zone, at, from, blocks);
             };
             let (Effect::Torn(survive) | Effect::TurnReadOnly(survive)) = effect else {
                 return Err(self.fail(inner, zone, operation(kind), effect));
             };
             assert!(survive <= blocks, "no more blocks survive than were written: {survive} of {blocks}");
             if survive > 0 {
-                let part = Payload::new(&from[..(survive * self.spec.block_size) as usize]);
-                self.store(inner, zone, at, &part, survive)?;
+                let part = &from[..(survive * self.spec.block_size) as usize];
+                self.store(inner, zone, at, part, survive)?;
             }
             Err(self.fail(inner, zone, operation(kind), effect))
         })
@@ -323,13 +326,19 @@ impl Emulated {
         inner: &mut Inner,
         zone: ZoneId,
         at: Option<Blocks>,
-        payload: &Arc<Payload>,
+        from: &[u8],
         blocks: Blocks,
     ) -> Result<Blocks> {
         let start = inner.medium.machine.advance(zone, blocks, at)?;
-        inner.medium.contents_mut(zone).append(payload, blocks);
-        inner.counters.bytes_written += u64::from(blocks) * u64::from(self.spec.block_size);
-        self.changed(inner, Change::Append { zone, at: start, payload: Arc::clone(payload) });
+        inner.counters.bytes_written += from.len() as u64;
+        let contents = inner.medium.contents_mut(zone);
+        if inner.recording.is_none() && contents.append_repeated(from, self.spec.block_size as usize) {
+            self.commands.fetch_add(1, Ordering::SeqCst);
+            return Ok(start);
+        }
+        let payload = Payload::new(from);
+        contents.append(&payload, blocks);
+        self.changed(inner, Change::Append { zone, at: start, payload });
         Ok(start)
     }
 

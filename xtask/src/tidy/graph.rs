@@ -10,17 +10,18 @@ const ORDER: [&str; 6] =
     ["polder-rt", "polder-zone", "polder-tree", "polder-extent", "polder-fs", "polder-fuse"];
 
 /// Who may use how much of the order; those who are not in it are used by nobody.
-const CONSUMERS: [(&str, &str); 4] = [
+const CONSUMERS: [(&str, &str); 5] = [
     ("polder", "polder-fuse"),
     ("polder-capi", "polder-fs"),
     ("polder-sim", "polder-fs"),
+    ("polder-space", "polder-fs"),
     ("xtask", "polder-rt"),
 ];
 
 /// Dependencies from outside that only some may have.
 const FENCES: [(&str, &[&str], &str); 5] = [
-    ("anyhow", &["polder", "polder-sim", "xtask"], "below the command errors are typed"),
-    ("clap", &["polder", "polder-sim", "xtask"], "the command line is defined once"),
+    ("anyhow", &["polder", "polder-sim", "polder-space", "xtask"], "below the command errors are typed"),
+    ("clap", &["polder", "polder-sim", "polder-space", "xtask"], "the command line is defined once"),
     ("fuser", &["polder-fuse"], "only fuse speaks the kernel's language"),
     ("io-uring", &["polder-zone"], "nothing above zone does device I/O (I-ZONE-1)"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),

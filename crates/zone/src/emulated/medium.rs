@@ -26,8 +26,7 @@ impl Payload {
     }
 
     fn hash(&self, at: Blocks, block_size: usize) -> u64 {
-        let crc = |block: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, block);
-        self.hashes.get_or_init(|| self.bytes.chunks(block_size).map(crc).collect())[at as usize]
+        self.hashes.get_or_init(|| self.bytes.chunks(block_size).map(checksum).collect())[at as usize]
     }
 }
 
@@ -36,6 +35,8 @@ impl Payload {
 pub(super) enum Block {
     /// The `at`-th block of a write.
     Data { payload: Arc<Payload>, at: Blocks },
+    /// One word over and over: what it takes to hold a block of a long run's data.
+    Repeated(u64),
     /// Nothing was written here although the pointer is beyond it; it reads as zeros.
     Zeros,
     /// The same; it reads as noise.
@@ -52,6 +53,7 @@ impl Block {
                 let start = *at as usize * into.len();
                 into.copy_from_slice(&payload.bytes[start..start + into.len()]);
             }
+            Block::Repeated(word) => repeat(*word, into),
             Block::Zeros => into.fill(0),
             Block::Noise(seed) => Rng::with_seed(*seed).fill(into),
             Block::Unreadable => return false,
@@ -62,6 +64,11 @@ impl Block {
     fn hash(&self, block_size: usize) -> u64 {
         match self {
             Block::Data { payload, at } => payload.hash(*at, block_size),
+            Block::Repeated(word) => {
+                let mut bytes = vec![0; block_size];
+                repeat(*word, &mut bytes);
+                checksum(&bytes)
+            }
             Block::Zeros => 1,
             Block::Noise(seed) => mix(2, *seed),
             Block::Unreadable => 3,
@@ -104,6 +111,13 @@ impl Contents {
     pub(super) fn append(&mut self, payload: &Arc<Payload>, blocks: Blocks) {
         let written = (0..blocks).map(|at| Block::Data { payload: Arc::clone(payload), at });
         Arc::make_mut(&mut self.blocks).extend(written);
+    }
+
+    /// Puts blocks at the end that each repeat a word, without keeping their bytes; false when some do not.
+    pub(super) fn append_repeated(&mut self, bytes: &[u8], block_size: usize) -> bool {
+        let Some(blocks) = repeated(bytes, block_size) else { return false };
+        Arc::make_mut(&mut self.blocks).extend(blocks);
+        true
     }
 
     /// Puts a block in place, below the end or right at it.
@@ -170,6 +184,26 @@ impl Medium {
         }
         digest
     }
+}
+
+fn checksum(block: &[u8]) -> u64 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, block)
+}
+
+const WORD: usize = size_of::<u64>();
+
+fn repeat(word: u64, into: &mut [u8]) {
+    into.chunks_exact_mut(WORD).for_each(|place| place.copy_from_slice(&word.to_ne_bytes()));
+}
+
+/// The word that each of these blocks repeats; none unless all do.
+fn repeated(bytes: &[u8], block_size: usize) -> Option<Vec<Block>> {
+    let word_of = |block: &[u8]| {
+        let (first, rest) = block.split_at(WORD);
+        // What equals itself moved on by a word repeats the first.
+        (rest == &block[..rest.len()]).then(|| u64::from_ne_bytes(first.try_into().expect("split at a word")))
+    };
+    bytes.chunks_exact(block_size).map(|block| word_of(block).map(Block::Repeated)).collect()
 }
 
 /// Two numbers made one, so that each bit of both counts.

@@ -1,0 +1,375 @@
+//! One cell of the table: a workload at a level of fill on one shape of device, and what it cost.
+//!
+//! A run has five parts: *fill*, of which the first half tells what an empty device does; *warm up*, until
+//! the zones have settled; *measure*, in a closed loop; *half rate*, in which writes arrive at half the
+//! rate that the closed loop kept up, whoever still waits; and *compare*. Then the same trace goes
+//! through the ideal cleaner, once with the zones that the volume had left for data, once with all, and
+//! is measured over the same writes.
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+use zone::Cause;
+use zone::timed::Kind;
+
+use crate::ideal::{Cleaner, Full, uniform_optimum};
+use crate::latency::{Latencies, Summary};
+use crate::trace::{BLOCK, Op, PIECE, Trace, Workload};
+use crate::volume::{Shape, Switches, Timing, Volume};
+
+/// Operations between two looks at the zones.
+const LOOK_EVERY: u64 = 256;
+/// Files that are compared at the end.
+const COMPARED: usize = 32;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Cell {
+    /// The trace.
+    pub workload: Workload,
+    /// How full, in percent of what the empty volume offers.
+    pub fill_percent: u64,
+    /// The device.
+    pub shape: Shape,
+    /// What is done or left out.
+    pub switches: Switches,
+    /// Decides everything that is left open.
+    pub seed: u64,
+    /// Bytes written before measuring, and while, in percent of the level.
+    pub warm_percent: u64,
+    /// See `warm_percent`.
+    pub measure_percent: u64,
+    /// Whether the checker looks at the end.
+    pub check: bool,
+}
+
+/// Device bytes per byte that the user wrote, for one cause.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Part {
+    /// Why they were written.
+    pub cause: &'static str,
+    /// Bytes per byte.
+    pub amplification: f64,
+}
+
+/// What was waited for.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Waits {
+    /// All writes, each with the fsync that follows it.
+    pub writes: Summary,
+    /// Of these, those of 1 MiB.
+    pub writes_of_1_mib: Summary,
+}
+
+/// What one cell came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The name of the workload.
+    pub workload: &'static str,
+    /// Percent of what the empty volume offers.
+    pub fill_percent: u64,
+    /// Zones of the device.
+    pub zones: u32,
+    /// Bytes of a zone.
+    pub zone_bytes: u64,
+    /// Whether files were made durable when closed.
+    pub fsync: bool,
+    /// Whether the volume was told of lifetimes.
+    pub hints: bool,
+    /// The seed.
+    pub seed: u64,
+    /// What the empty volume offers, in bytes.
+    pub offered_bytes: u64,
+    /// What files held while it was measured, on average, in percent of all bytes of the device.
+    pub live_percent_of_raw: f64,
+    /// Bytes written by the user while it was measured.
+    pub user_bytes: u64,
+    /// Device bytes per byte that the user wrote.
+    pub amplification: f64,
+    /// The same by cause.
+    pub parts: Vec<Part>,
+    /// Zones left for data, on average: those of the log, those with metadata and those kept for it are
+    /// not.
+    pub data_zones: f64,
+    /// Zones with metadata in them, on average.
+    pub metadata_zones: f64,
+    /// The ideal cleaner with the zones left for data; between whole numbers, by proportion. None when
+    /// it cannot go on.
+    pub ideal: Option<f64>,
+    /// The ideal cleaner with all zones.
+    pub ideal_of_all: Option<f64>,
+    /// The analytical optimum for the zones left for data, where there is one.
+    pub optimum: Option<f64>,
+    /// The first writes on an empty device.
+    pub empty: Waits,
+    /// In a closed loop.
+    pub closed: Waits,
+    /// At half the rate of the closed loop.
+    pub half_rate: Waits,
+    /// What the closed loop kept up, in bytes a second of device time.
+    pub bytes_per_second: f64,
+    /// The longest that a device command waited for others, in nanoseconds: reads, writes.
+    pub queued_ns_max: [u64; 2],
+    /// Blocks compared at the end.
+    pub compared_blocks: u64,
+}
+
+#[derive(Default)]
+struct Waiting {
+    writes: Latencies,
+    of_1_mib: Latencies,
+    last_was_1_mib: bool,
+}
+
+impl Waiting {
+    fn add(&mut self, timing: Timing) {
+        match timing {
+            Timing::Wrote { blocks, nanoseconds } => {
+                self.writes.add(nanoseconds);
+                self.last_was_1_mib = blocks == PIECE;
+                if self.last_was_1_mib {
+                    self.of_1_mib.add(nanoseconds);
+                }
+            }
+            Timing::Synced { nanoseconds } => {
+                self.writes.extend_last(nanoseconds);
+                if self.last_was_1_mib {
+                    self.of_1_mib.extend_last(nanoseconds);
+                }
+            }
+            Timing::Other => {}
+        }
+    }
+
+    fn waits(&self) -> Waits {
+        Waits { writes: self.writes.summary(), writes_of_1_mib: self.of_1_mib.summary() }
+    }
+}
+
+/// When parts of the run end, in blocks written by the user.
+#[derive(Clone, Copy)]
+struct Window {
+    from: u64,
+    to: u64,
+}
+
+struct Run {
+    volume: Volume,
+    trace: Trace,
+    written: u64,
+    live: Live,
+}
+
+/// Blocks that files hold.
+#[derive(Default)]
+struct Live {
+    files: std::collections::HashMap<u32, u64>,
+    blocks: u64,
+}
+
+impl Live {
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Write { file, start, blocks } => {
+                let held = self.files.entry(file).or_default();
+                let grown = (start + blocks).saturating_sub(*held);
+                *held += grown;
+                self.blocks += grown;
+            }
+            Op::Delete { file } => self.blocks -= self.files.remove(&file).unwrap_or(0),
+            _ => {}
+        }
+    }
+}
+
+/// What was seen now and then while it was measured.
+#[derive(Default)]
+struct Looks {
+    count: u64,
+    data_zones: u64,
+    metadata_zones: u64,
+    live_blocks: u64,
+}
+
+impl Looks {
+    fn look(&mut self, run: &Run) {
+        let zones = run.volume.zone_use();
+        self.count += 1;
+        self.data_zones += u64::from(zones.data);
+        self.metadata_zones += u64::from(zones.metadata);
+        self.live_blocks += run.live.blocks;
+    }
+
+    fn mean(&self, sum: u64) -> f64 {
+        sum as f64 / self.count.max(1) as f64
+    }
+}
+
+impl Run {
+    fn step(&mut self) -> Result<Timing> {
+        let op = self.trace.next().expect("traces do not end");
+        self.apply(&op)
+    }
+
+    fn apply(&mut self, op: &Op) -> Result<Timing> {
+        self.live.apply(op);
+        if let Op::Write { blocks, .. } = op {
+            self.written += blocks;
+        }
+        self.volume.apply(op)
+    }
+
+    /// Fills; the waits of the first half.
+    fn fill(&mut self, level: u64) -> Result<Waits> {
+        let mut empty = Waiting::default();
+        while !self.trace.is_filled() {
+            let timing = self.step()?;
+            if self.written <= level / 2 {
+                empty.add(timing);
+            }
+        }
+        Ok(empty.waits())
+    }
+
+    fn go_on(&mut self, until: u64, mut each: impl FnMut(&Run, Timing)) -> Result<()> {
+        while self.written < until {
+            let timing = self.step()?;
+            each(self, timing);
+        }
+        Ok(())
+    }
+
+    /// Writes arrive at this rate, whoever is still waited for.
+    fn at_rate(&mut self, until: u64, bytes_per_second: f64) -> Result<Waits> {
+        let mut waiting = Waiting::default();
+        let mut arrival = self.volume.now() as f64;
+        while self.written < until {
+            let op = self.trace.next().expect("traces do not end");
+            let Op::Write { blocks, .. } = op else {
+                waiting.add(self.apply(&op)?);
+                continue;
+            };
+            self.volume.rest_until(arrival as u64)?;
+            self.apply(&op)?;
+            let nanoseconds = self.volume.now() - arrival as u64;
+            waiting.add(Timing::Wrote { blocks, nanoseconds });
+            arrival += (blocks * BLOCK) as f64 / bytes_per_second * 1e9;
+        }
+        Ok(waiting.waits())
+    }
+}
+
+impl Cell {
+    /// Runs it.
+    pub fn run(&self) -> Result<Row> {
+        // The volume's secret orders its directories.
+        rt::random::repeat_from(self.seed);
+        let volume = Volume::new(self.shape, self.switches)?;
+        let offered_bytes = volume.available()?;
+        let level = offered_bytes / BLOCK * self.fill_percent / 100;
+        let trace = Trace::new(self.workload, level, self.seed);
+        let mut run = Run { volume, trace, written: 0, live: Live::default() };
+        let empty = run.fill(level)?;
+        let from = run.written + level * self.warm_percent / 100;
+        let to = from + level * self.measure_percent / 100;
+        run.go_on(from, |_, _| {})?;
+        let window = Window { from: run.written, to };
+        let (mut closed, mut looks, mut operations) = (Waiting::default(), Looks::default(), 0);
+        let (before, began) = (device_bytes(&run.volume), run.volume.now());
+        run.go_on(to, |run, timing| {
+            closed.add(timing);
+            if operations % LOOK_EVERY == 0 {
+                looks.look(run);
+            }
+            operations += 1;
+        })?;
+        let (after, took) = (device_bytes(&run.volume), run.volume.now() - began);
+        let window = Window { to: run.written, ..window };
+        let user_bytes = (window.to - window.from) * BLOCK;
+        let bytes_per_second = user_bytes as f64 / took as f64 * 1e9;
+        let half_rate = run.at_rate(to + (to - from) / 2, bytes_per_second / 2.0)?;
+        let times = run.volume.times();
+        let compared_blocks = run.volume.compare(COMPARED)?;
+        if self.check {
+            run.volume.check()?;
+        }
+        let data_zones = looks.mean(looks.data_zones);
+        let live_blocks = looks.mean(looks.live_blocks);
+        let zone_blocks = (self.shape.zone_bytes / BLOCK) as usize;
+        let parts: Vec<Part> = Cause::ALL
+            .iter()
+            .zip(before.iter().zip(&after))
+            .map(|(cause, (before, after))| Part {
+                cause: cause.name(),
+                amplification: (after - before) as f64 / user_bytes as f64,
+            })
+            .collect();
+        Ok(Row {
+            workload: self.workload.name(),
+            fill_percent: self.fill_percent,
+            zones: self.shape.zones,
+            zone_bytes: self.shape.zone_bytes,
+            fsync: self.switches.fsync,
+            hints: self.switches.hints,
+            seed: self.seed,
+            offered_bytes,
+            live_percent_of_raw: live_blocks / f64::from(self.shape.zones) / zone_blocks as f64 * 100.0,
+            user_bytes,
+            amplification: parts.iter().map(|part| part.amplification).sum(),
+            parts,
+            data_zones,
+            metadata_zones: looks.mean(looks.metadata_zones),
+            ideal: self.ideal_between(level, data_zones, window).ok(),
+            ideal_of_all: self.ideal(level, self.shape.zones as usize, window).ok(),
+            optimum: (self.workload == Workload::Uniform)
+                .then(|| uniform_optimum((data_zones - 1.0) * zone_blocks as f64, live_blocks)),
+            empty,
+            closed: closed.waits(),
+            half_rate,
+            bytes_per_second,
+            queued_ns_max: [Kind::Read, Kind::Write].map(|kind| times.of(kind).waited_ns_max),
+            compared_blocks,
+        })
+    }
+
+    /// With zones that are no whole number: one is worth several percent where there are few.
+    fn ideal_between(&self, level: u64, zones: f64, window: Window) -> Result<f64, Full> {
+        let more = self.ideal(level, zones.ceil() as usize, window)?;
+        if zones.fract() == 0.0 {
+            return Ok(more);
+        }
+        let fewer = self.ideal(level, zones.floor() as usize, window)?;
+        Ok(fewer + (more - fewer) * zones.fract())
+    }
+
+    /// The same trace through the ideal cleaner; what it wrote over the same writes.
+    fn ideal(&self, level: u64, zones: usize, window: Window) -> Result<f64, Full> {
+        let mut cleaner = Cleaner::new(zones, (self.shape.zone_bytes / BLOCK) as usize);
+        let mut trace = Trace::new(self.workload, level, self.seed);
+        let mut go_on = |cleaner: &mut Cleaner, until: u64| {
+            while cleaner.written().user < until {
+                cleaner.apply(&trace.next().expect("traces do not end"))?;
+            }
+            Ok(())
+        };
+        go_on(&mut cleaner, window.from)?;
+        let before = cleaner.written();
+        go_on(&mut cleaner, window.to)?;
+        Ok(cleaner.written().since(before).amplification())
+    }
+}
+
+fn device_bytes(volume: &Volume) -> Vec<u64> {
+    Cause::ALL.iter().map(|&cause| volume.written(cause)).collect()
+}
+
+impl Row {
+    /// Refuses figures that cannot be: a device that takes fewer bytes than were written.
+    pub fn verify(&self) -> Result<()> {
+        ensure!(self.amplification >= 1.0, "{} device bytes per byte written", self.amplification);
+        ensure!(self.closed.writes.count > 0 && self.half_rate.writes.count > 0, "no writes were timed");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! `polder-space`: runs one cell of the table that `cargo xtask space` makes, and prints it as JSON.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use polder_space::cell::Cell;
+use polder_space::trace::Workload;
+use polder_space::volume::{Shape, Switches};
+
+/// Runs a workload on a volume in memory and beside it an ideal cleaner; prints one line of JSON.
+#[derive(Parser)]
+#[command(name = "polder-space")]
+struct Options {
+    /// small-files, large-files, uniform, zipf, rocksdb or mix.
+    #[arg(long)]
+    workload: Workload,
+    /// How full, in percent of what the empty volume offers.
+    #[arg(long, default_value_t = 80)]
+    fill: u64,
+    /// Zones of the device.
+    #[arg(long, default_value_t = 256)]
+    zones: u32,
+    /// MiB of a zone.
+    #[arg(long, default_value_t = 16)]
+    zone_mib: u64,
+    /// Make files durable when they are closed, and every 64 writes where none is.
+    #[arg(long)]
+    fsync: bool,
+    /// Tell the volume what the program knows of lifetimes.
+    #[arg(long)]
+    hints: bool,
+    /// Bytes written before it is measured, in percent of what is in files.
+    #[arg(long, default_value_t = 200)]
+    warm: u64,
+    /// Bytes written while it is measured, in percent of what is in files.
+    #[arg(long, default_value_t = 100)]
+    measure: u64,
+    /// Let the checker look at the end.
+    #[arg(long)]
+    check: bool,
+    /// Decides everything that is left open.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<()> {
+    ensure!((1..=100).contains(&options.fill), "--fill is a percentage from 1 to 100");
+    ensure!(options.measure >= 1, "--measure is at least 1");
+    let cell = Cell {
+        workload: options.workload,
+        fill_percent: options.fill,
+        shape: Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 },
+        switches: Switches { fsync: options.fsync, hints: options.hints },
+        seed: options.seed,
+        warm_percent: options.warm,
+        measure_percent: options.measure,
+        check: options.check,
+    };
+    let row = cell.run()?;
+    row.verify()?;
+    println!("{}", serde_json::to_string(&row)?);
+    Ok(())
+}

@@ -1,0 +1,196 @@
+use std::collections::{HashMap, HashSet};
+
+use super::*;
+
+const LEVEL: u64 = 100_000;
+
+/// What files hold after so many operations, and checks that every operation makes sense.
+#[derive(Default)]
+struct Files {
+    blocks: HashMap<u32, u64>,
+    open: HashSet<u32>,
+    used: HashSet<u32>,
+    live: u64,
+    live_max: u64,
+    written: u64,
+}
+
+impl Files {
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Create { file, .. } => {
+                assert!(self.used.insert(file), "file {file} is made twice");
+                self.blocks.insert(file, 0);
+                self.open.insert(file);
+            }
+            Op::Write { file, start, blocks } => {
+                assert!(0 < blocks && blocks <= PIECE && self.open.contains(&file), "{op:?}");
+                let held = self.blocks.get_mut(&file).unwrap();
+                assert!(start <= *held, "no holes: {op:?} of {held}");
+                let grown = (start + blocks).saturating_sub(*held);
+                *held += grown;
+                self.live += grown;
+                self.written += blocks;
+                self.live_max = self.live_max.max(self.live);
+            }
+            Op::Sync { file } => assert!(self.open.contains(&file)),
+            Op::Close { file } => assert!(self.open.remove(&file)),
+            Op::Delete { file } => {
+                assert!(!self.open.contains(&file), "{file} is deleted while it is written");
+                self.live -= self.blocks.remove(&file).unwrap();
+            }
+        }
+    }
+
+    fn fill(&mut self, trace: &mut Trace) {
+        while !trace.is_filled() {
+            self.apply(&trace.next().unwrap());
+        }
+    }
+
+    fn write(&mut self, trace: &mut Trace, blocks: u64, mut each: impl FnMut(&Op)) {
+        let until = self.written + blocks;
+        while self.written < until {
+            let op = trace.next().unwrap();
+            each(&op);
+            self.apply(&op);
+        }
+    }
+}
+
+#[test]
+fn every_trace_fills_to_its_level_and_never_beyond() {
+    for workload in Workload::ALL {
+        // The largest files are to be few of the level.
+        let level = if workload == Workload::LargeFiles { 10 * LEVEL } else { LEVEL };
+        let mut trace = Trace::new(workload, level, 3);
+        let mut files = Files::default();
+        files.fill(&mut trace);
+        let least = if workload == Workload::RocksDb { 70 } else { 80 };
+        assert!(files.live * 100 >= level * least, "{workload}: {} of {level}", files.live);
+        let (mut sum, mut count) = (0, 0);
+        for _ in 0..40 {
+            files.write(&mut trace, level / 8, |_| {});
+            (sum, count) = (sum + files.live, count + 1);
+        }
+        assert!(files.live_max <= level, "{workload}: {} of {level}", files.live_max);
+        assert!(sum / count * 100 >= level * 83, "{workload} keeps {} of {level}", sum / count);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_and_another_another() {
+    for workload in Workload::ALL {
+        let ops = |seed| Trace::new(workload, LEVEL, seed).skip(2000).take(5000).collect::<Vec<_>>();
+        assert!(ops(1) == ops(1), "{workload}");
+        assert!(ops(1) != ops(2), "{workload}");
+    }
+}
+
+#[test]
+fn sizes_of_files_are_log_uniform() {
+    let mut trace = Trace::new(Workload::SmallFiles, LEVEL, 5);
+    let mut sizes: HashMap<u32, u64> = HashMap::new();
+    for op in trace.by_ref().take(60_000) {
+        if let Op::Write { file, blocks, .. } = op {
+            *sizes.entry(file).or_default() += blocks;
+        }
+    }
+    let within = |from: u64, to: u64| {
+        let fits = sizes.values().filter(|&&size| from <= size && size < to).count();
+        fits as f64 / sizes.len() as f64
+    };
+    assert!(sizes.len() > 5000 && sizes.values().all(|&size| size <= 2048));
+    for (from, to) in [(4, 16), (16, 64), (64, 256), (256, 1024)] {
+        let expected = (to as f64 / from as f64).ln() / 2048f64.ln();
+        let found = within(from, to);
+        assert!((found - expected).abs() < 0.02, "{from} to {to}: {found} instead of {expected}");
+    }
+}
+
+/// How often each block was written over, most often first.
+fn counts(workload: Workload, writes: u64) -> Vec<u64> {
+    let mut trace = Trace::new(workload, LEVEL, 11);
+    let mut files = Files::default();
+    files.fill(&mut trace);
+    let mut counts: HashMap<(u32, u64), u64> = HashMap::new();
+    files.write(&mut trace, writes, |op| {
+        if let Op::Write { file, start, .. } = op {
+            *counts.entry((*file, *start)).or_default() += 1;
+        }
+    });
+    let mut counts: Vec<u64> = counts.into_values().collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    counts
+}
+
+#[test]
+fn uniform_writes_are_uniform() {
+    let counts = counts(Workload::Uniform, 10 * LEVEL);
+    // Poisson with mean 10: next to no block is never written, and none is far from 10.
+    assert!(counts.len() as u64 > LEVEL * 999 / 1000);
+    assert!(counts[0] < 35, "{}", counts[0]);
+    let above = counts.iter().filter(|&&count| count > 10).count() as f64 / LEVEL as f64;
+    assert!((above - 0.417).abs() < 0.01, "{above}");
+}
+
+#[test]
+fn zipf_writes_follow_the_law() {
+    let writes = 10 * LEVEL;
+    let counts = counts(Workload::Zipf, writes);
+    let sum: f64 = (1..=LEVEL).map(|rank| (rank as f64).powf(-0.99)).sum();
+    for rank in [1, 2, 10, 100, 1000] {
+        let expected = writes as f64 * (rank as f64).powf(-0.99) / sum;
+        let found = counts[rank - 1] as f64;
+        assert!((found / expected - 1.0).abs() < 0.15, "rank {rank}: {found} instead of {expected}");
+    }
+}
+
+#[test]
+fn the_mix_writes_four_fifths_to_files_that_live_shortly() {
+    let mut trace = Trace::new(Workload::Mix, LEVEL, 2);
+    let mut files = Files::default();
+    files.fill(&mut trace);
+    let mut short: HashMap<u32, (bool, u64)> = HashMap::new();
+    let (mut ages, mut at) = ([Vec::new(), Vec::new()], 0);
+    files.write(&mut trace, 20 * LEVEL, |op| match op {
+        Op::Create { file, class, .. } => drop(short.insert(*file, (*class == Class::Short, at))),
+        Op::Write { blocks, .. } => at += blocks,
+        Op::Delete { file } => {
+            if let Some(&(short, born)) = short.get(file) {
+                ages[usize::from(short)].push(at - born);
+            }
+        }
+        _ => {}
+    });
+    let mean = |ages: &[u64]| ages.iter().sum::<u64>() as f64 / ages.len() as f64;
+    let counts = [ages[0].len(), ages[1].len()];
+    let [long, short] = ages.map(|ages| mean(&ages));
+    assert!((0.75..0.85).contains(&(counts[1] as f64 / (counts[0] + counts[1]) as f64)), "{counts:?}");
+    // By Little's law 0.1 / 0.8 and 0.9 / 0.2 of the level; those that have not died yet are missing.
+    assert!((0.10..0.14).contains(&(short / LEVEL as f64)), "{short}");
+    assert!((3.2..5.0).contains(&(long / LEVEL as f64)), "{long}");
+}
+
+#[test]
+fn the_database_has_the_levels_of_its_shape() {
+    let mut trace = Trace::new(Workload::RocksDb, LEVEL, 9);
+    let mut files = Files::default();
+    files.fill(&mut trace);
+    files.write(&mut trace, 30 * LEVEL, |_| {});
+    let (mut by_class, mut classes) = (HashMap::<Class, u64>::new(), HashMap::new());
+    files.write(&mut trace, 10 * LEVEL, |op| match op {
+        Op::Create { file, class, .. } => drop(classes.insert(*file, *class)),
+        Op::Write { file, blocks, .. } => {
+            *by_class.entry(classes.get(file).copied().unwrap_or_default()).or_default() += blocks;
+        }
+        _ => {}
+    });
+    let log = by_class[&Class::Short] as f64;
+    let per_log = |class| by_class[&class] as f64 / log;
+    // Level 0 writes it once, level 1 once more with itself. Taken in the order of keys, a table covers
+    // half of the range that one would cover by its level's mean, so it overlaps five of ten tables below.
+    assert!((2.2..4.0).contains(&per_log(Class::Medium)), "{by_class:?}");
+    assert!((4.0..7.0).contains(&per_log(Class::Long)), "{by_class:?}");
+    assert!((4.0..7.0).contains(&per_log(Class::Extreme)), "{by_class:?}");
+}

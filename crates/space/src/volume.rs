@@ -1,0 +1,336 @@
+//! A whole file system on a timed device in memory, used by one client.
+//!
+//! The client does one operation after the other, each when the one before has returned, and its time is
+//! the device's clock. Background work is done between operations: a piece begins as soon as the device
+//! has finished the last one, as a thread of the runtime would.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use extent::Lifetime;
+use fs::{Caller, FormatOptions, Fs, Handle, InodeNo, MountOptions, OpenFlags};
+use rt::{Clock, ManualClock, Timestamp};
+use tree::Step;
+use zone::emulated::{Emulated, Spec};
+use zone::timed::{Model, Timed, Times};
+use zone::{Cause, Device, FsId, Role, ZoneId};
+
+use crate::trace::{BLOCK, Class, Name, Op, PIECE};
+
+/// Pieces of background work between two operations, at most: those without a command take no time.
+const PIECES_MAX: u32 = 64;
+/// Memory for metadata.
+const CACHE_BYTES: u64 = 64 << 20;
+const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
+const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
+
+/// The device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Zones.
+    pub zones: u32,
+    /// Bytes of a zone.
+    pub zone_bytes: u64,
+}
+
+/// What is done or left out, beyond what the trace says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switches {
+    /// Where the trace closes a file or would sync it, what was written becomes durable.
+    pub fsync: bool,
+    /// The volume is told what the program knows of lifetimes.
+    pub hints: bool,
+}
+
+/// What took how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// A write of so many blocks.
+    Wrote {
+        /// How many.
+        blocks: u64,
+        /// How long.
+        nanoseconds: u64,
+    },
+    /// What was written last became durable.
+    Synced {
+        /// How long.
+        nanoseconds: u64,
+    },
+    /// Something else.
+    Other,
+}
+
+struct File {
+    inode: InodeNo,
+    handle: Option<Handle>,
+    name: Name,
+    /// How often each block was written.
+    versions: Vec<u16>,
+}
+
+/// A mounted volume and its client.
+pub struct Volume {
+    fs: Arc<Fs>,
+    device: Arc<Timed>,
+    clock: Arc<ManualClock>,
+    switches: Switches,
+    directories: HashMap<&'static str, InodeNo>,
+    files: HashMap<u32, File>,
+    buffer: Vec<u8>,
+}
+
+/// How the zones are used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ZoneUse {
+    /// Zones that the log has, in use or empty.
+    pub log: u32,
+    /// Zones with metadata in them.
+    pub metadata: u32,
+    /// Free zones that are kept for metadata.
+    pub kept_for_metadata: u32,
+    /// All others: they hold data, or can, or garbage collection needs them.
+    pub data: u32,
+}
+
+impl Volume {
+    /// Makes and mounts an empty volume.
+    pub fn new(shape: Shape, switches: Switches) -> Result<Volume> {
+        let zone_blocks = u32::try_from(shape.zone_bytes / BLOCK).context("a zone has too many blocks")?;
+        let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
+        let emulated = Arc::new(Emulated::new(Spec::new(BLOCK as u32, shape.zones, zone_blocks)));
+        let device = Arc::new(Timed::new(emulated, Arc::clone(&clock), Model::ssd()));
+        let shared: Arc<dyn Device> = Arc::clone(&device) as _;
+        let options = FormatOptions {
+            label: "space".to_owned(),
+            fs_id: FsId([7; 16]),
+            uid: 0,
+            gid: 0,
+            page_size: None,
+            groups: None,
+        };
+        Fs::format(&shared, &options, clock.as_ref())?;
+        let options = MountOptions {
+            cache_bytes: CACHE_BYTES,
+            read_only: false,
+            commit_interval_ns: COMMIT_INTERVAL_NS,
+            clock: Arc::clone(&clock) as _,
+        };
+        let (fs, _) = Fs::mount(shared, options)?;
+        Ok(Volume {
+            fs,
+            device,
+            clock,
+            switches,
+            directories: HashMap::new(),
+            files: HashMap::new(),
+            buffer: vec![0; (PIECE * BLOCK) as usize],
+        })
+    }
+
+    /// Bytes that can be written now.
+    pub fn available(&self) -> Result<u64> {
+        let sizes = self.fs.statfs()?;
+        Ok(sizes.available * u64::from(sizes.block_size))
+    }
+
+    /// Bytes written to the device so far, and why.
+    pub fn written(&self, cause: Cause) -> u64 {
+        self.fs.store().traffic().bytes_written(cause)
+    }
+
+    /// What device commands took so far.
+    pub fn times(&self) -> Times {
+        self.device.times()
+    }
+
+    /// Nanoseconds of the client's time.
+    pub fn now(&self) -> u64 {
+        self.clock.monotonic_ns()
+    }
+
+    /// How the zones are used now.
+    pub fn zone_use(&self) -> ZoneUse {
+        let zones = self.fs.store().zones();
+        let roles = (0..zones.count()).map(|zone| zones.entry(ZoneId(zone)).role);
+        let metadata = roles.filter(|role| *role == Role::Metadata).count() as u32;
+        let (log, kept) = (zones.kept_for_log(), zones.kept_from_gc());
+        ZoneUse { log, metadata, kept_for_metadata: kept, data: zones.count() - log - metadata - kept }
+    }
+
+    /// Does what the trace does, and what background work there is.
+    pub fn apply(&mut self, op: &Op) -> Result<Timing> {
+        let before = self.now();
+        let timing = match *op {
+            Op::Create { file, name, class } => {
+                self.create(file, name, class)?;
+                Timing::Other
+            }
+            Op::Write { file, start, blocks } => {
+                self.write(file, start, blocks)?;
+                Timing::Wrote { blocks, nanoseconds: self.now() - before }
+            }
+            Op::Sync { file } => self.sync(file)?,
+            Op::Close { file } => {
+                let timing = self.sync(file)?;
+                self.file(file).handle = None;
+                timing
+            }
+            Op::Delete { file } => {
+                let gone = self.files.remove(&file).expect("a trace deletes what it has made");
+                let directory = self.directories[gone.name.directory];
+                self.fs.unlink(&caller(), directory, &name_of(file, gone.name))?;
+                Timing::Other
+            }
+        };
+        self.work_in_background()?;
+        Ok(timing)
+    }
+
+    /// Does nothing until then, while background work goes on.
+    pub fn rest_until(&mut self, then: u64) -> Result<()> {
+        while self.now() < then {
+            if self.work_in_background()? == Step::Idle {
+                self.clock.advance(then - self.now());
+            } else {
+                self.device.wait_until(then);
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, file: u32) -> &mut File {
+        self.files.get_mut(&file).expect("a trace uses what it has made")
+    }
+
+    fn directory(&mut self, name: &'static str) -> Result<InodeNo> {
+        if let Some(directory) = self.directories.get(name) {
+            return Ok(*directory);
+        }
+        let made = self.fs.make_directory(&caller(), InodeNo::ROOT, name.as_bytes(), 0o755)?;
+        self.directories.insert(name, made.inode);
+        Ok(made.inode)
+    }
+
+    fn create(&mut self, file: u32, name: Name, class: Class) -> Result<()> {
+        let directory = self.directory(name.directory)?;
+        let (made, handle) =
+            self.fs.create(&caller(), directory, &name_of(file, name), 0o644, WRITING, true)?;
+        if self.switches.hints && class != Class::Unknown {
+            self.fs.set_lifetime(&caller(), made.inode, lifetime(class))?;
+        }
+        let file_of = File { inode: made.inode, handle: Some(handle), name, versions: Vec::new() };
+        self.files.insert(file, file_of);
+        Ok(())
+    }
+
+    fn write(&mut self, file: u32, start: u64, blocks: u64) -> Result<()> {
+        let Volume { fs, files, buffer, .. } = self;
+        let known = files.get_mut(&file).expect("a trace writes what it has made");
+        let end = (start + blocks) as usize;
+        if known.versions.len() < end {
+            known.versions.resize(end, 0);
+        }
+        let bytes = &mut buffer[..(blocks * BLOCK) as usize];
+        for (block, into) in (start..).zip(bytes.chunks_exact_mut(BLOCK as usize)) {
+            let version = &mut known.versions[block as usize];
+            *version = version.wrapping_add(1);
+            fill(into, word(file, block, *version));
+        }
+        let handle = known.handle.as_ref().expect("a trace writes before it closes");
+        let mut done = 0;
+        while done < bytes.len() {
+            done += fs.write(handle, start * BLOCK + done as u64, &bytes[done..])?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, file: u32) -> Result<Timing> {
+        if !self.switches.fsync {
+            return Ok(Timing::Other);
+        }
+        let before = self.now();
+        let fs = Arc::clone(&self.fs);
+        let handle = self.file(file).handle.as_ref().expect("a trace syncs before it closes");
+        fs.fsync(handle, false)?;
+        Ok(Timing::Synced { nanoseconds: self.now() - before })
+    }
+
+    /// What the threads of the runtime would do by now.
+    fn work_in_background(&mut self) -> Result<Step> {
+        for _ in 0..PIECES_MAX {
+            if !self.device.background_is_free() {
+                return Ok(Step::Worked);
+            }
+            if self.device.in_background(|| self.fs.step())? == Step::Idle {
+                self.device.background_idles();
+                return Ok(Step::Idle);
+            }
+        }
+        Ok(Step::Worked)
+    }
+
+    /// Reads every block of some files and compares it with what was written last; how many blocks.
+    pub fn compare(&mut self, files: usize) -> Result<u64> {
+        let mut numbers: Vec<u32> = self.files.keys().copied().collect();
+        numbers.sort_unstable();
+        let every = numbers.len().div_ceil(files.max(1)).max(1);
+        let mut compared = 0;
+        for file in numbers.into_iter().step_by(every) {
+            compared += self.compare_one(file)?;
+        }
+        ensure!(compared > 0, "there was nothing to compare");
+        Ok(compared)
+    }
+
+    fn compare_one(&mut self, file: u32) -> Result<u64> {
+        let known = &self.files[&file];
+        let handle = self.fs.open(&caller(), known.inode, WRITING)?;
+        let (mut found, mut expected) = (vec![0; BLOCK as usize], vec![0; BLOCK as usize]);
+        for (block, version) in (0..).zip(&known.versions) {
+            let read = self.fs.read(&handle, block * BLOCK, &mut found)?;
+            fill(&mut expected, word(file, block, *version));
+            ensure!(
+                read == found.len() && found == expected,
+                "block {block} of file {file} is not what was written"
+            );
+        }
+        Ok(known.versions.len() as u64)
+    }
+
+    /// Makes everything durable and lets the checker look.
+    pub fn check(&mut self) -> Result<()> {
+        self.fs.sync()?;
+        let findings = self.fs.check()?;
+        ensure!(findings.is_empty(), "the checker finds {findings:?}");
+        Ok(())
+    }
+}
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, checked: true }
+}
+
+fn name_of(file: u32, name: Name) -> Vec<u8> {
+    format!("{file:08}{}", name.suffix).into_bytes()
+}
+
+fn lifetime(class: Class) -> Lifetime {
+    match class {
+        Class::Unknown => Lifetime::Unknown,
+        Class::Short => Lifetime::Short,
+        Class::Medium => Lifetime::Medium,
+        Class::Long => Lifetime::Long,
+        Class::Extreme => Lifetime::Extreme,
+    }
+}
+
+/// What a block holds, over and over; the device keeps no more than that of it.
+fn word(file: u32, block: u64, version: u16) -> u64 {
+    (u64::from(file) << 40) ^ (block << 16) ^ u64::from(version)
+}
+
+fn fill(bytes: &mut [u8], word: u64) {
+    bytes.chunks_exact_mut(size_of::<u64>()).for_each(|place| place.copy_from_slice(&word.to_ne_bytes()));
+}

@@ -1,0 +1,178 @@
+//! A model of time over a device that has none.
+//!
+//! Every command is carried out at once by the device below. How long it would have taken is worked out
+//! from a [`Model`], and the clock that it is given moves by what its caller waits for; nothing depends
+//! on the machine. A zone lies on one of several channels. A command occupies the channel of its zone
+//! for its service time, and the link of its direction, which all channels share, for as long as its
+//! bytes take; both serve one after the other in the order of issue, and the command is complete when
+//! both are done with it.
+//!
+//! There are two who issue commands: the *client*, whose time is the clock, and *background* work, done
+//! inside [`Timed::in_background`]. What that does takes effect at once, but its commands are only
+//! noted: they are issued one after the other in times of their own, as the client's time passes, so
+//! that client and background queue for the device exactly in the order of their times. So background
+//! work is at most one such piece ahead of its time, and the next may begin when the last of its
+//! commands is complete ([`Timed::background_is_free`]).
+//!
+//! Opening, closing and finishing a zone and reporting take no time; processors take none.
+
+mod schedule;
+
+use std::sync::Arc;
+
+use rt::sync::Mutex;
+use rt::{Clock, ManualClock};
+
+use crate::{Blocks, Command, Device, Geometry, Output, Result, ZoneId, ZoneInfo};
+
+use schedule::{Demand, Schedule};
+pub use schedule::{Kind, Model, Spent, Times};
+
+/// A device whose commands take time on a clock that only they move.
+pub struct Timed {
+    below: Arc<dyn Device>,
+    clock: Arc<ManualClock>,
+    state: Mutex<State>,
+}
+
+struct State {
+    schedule: Schedule,
+    /// Commands are those of background work.
+    in_background: bool,
+}
+
+impl Timed {
+    /// Nothing under way yet. Nobody else but the client may move the clock, and only forwards.
+    pub fn new(below: Arc<dyn Device>, clock: Arc<ManualClock>, model: Model) -> Timed {
+        let schedule = Schedule::new(model, clock.monotonic_ns());
+        Timed { below, clock, state: Mutex::new(State { schedule, in_background: false }) }
+    }
+
+    /// Does a piece of background work, whose commands do not hold up the client but through the queues
+    /// of the device. It begins when the last piece was over.
+    pub fn in_background<T>(&self, work: impl FnOnce() -> T) -> T {
+        let entered = std::mem::replace(&mut self.state.lock().in_background, true);
+        assert!(!entered, "background work does not begin within background work");
+        let done = work();
+        self.state.lock().in_background = false;
+        done
+    }
+
+    /// Whether the commands of background work are complete by now, so that more can be done.
+    pub fn background_is_free(&self) -> bool {
+        let now = self.clock.monotonic_ns();
+        self.state.lock().schedule.free_by(now).is_some()
+    }
+
+    /// Background work has found nothing to do: the next piece does not begin before now.
+    pub fn background_idles(&self) {
+        let now = self.clock.monotonic_ns();
+        self.state.lock().schedule.idle_until(now);
+    }
+
+    /// Lets the client wait until then, or only until background work is free if that comes first.
+    pub fn wait_until(&self, until: u64) {
+        let now = self.clock.monotonic_ns();
+        let free = self.state.lock().schedule.free_by(until);
+        self.clock.advance(free.unwrap_or(until).max(now) - now);
+    }
+
+    /// What commands have taken so far.
+    pub fn times(&self) -> Times {
+        self.state.lock().schedule.times()
+    }
+
+    /// The clock that it moves.
+    pub fn clock(&self) -> &Arc<ManualClock> {
+        &self.clock
+    }
+
+    /// Commands that are issued at once: their issuer waits for all of them.
+    fn take(&self, demands: Vec<Demand>) {
+        let mut state = self.state.lock();
+        if state.in_background {
+            state.schedule.note(demands);
+            return;
+        }
+        let now = self.clock.monotonic_ns();
+        state.schedule.play_until(now);
+        let complete = state.schedule.issue(now, &demands);
+        drop(state);
+        self.clock.advance(complete - now);
+    }
+
+    fn take_one(&self, zone: ZoneId, kind: Kind, bytes: usize) {
+        self.take(vec![Demand { zone: Some(zone), kind, bytes: bytes as u64 }]);
+    }
+}
+
+impl Device for Timed {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+
+    fn report(&self) -> Result<Vec<ZoneInfo>> {
+        self.below.report()
+    }
+
+    fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
+        self.below.report_zone(zone)
+    }
+
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
+        self.take_one(zone, Kind::Read, into.len());
+        self.below.read(zone, block, into)
+    }
+
+    fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
+        self.take_one(zone, Kind::Write, from.len());
+        self.below.append(zone, from)
+    }
+
+    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {
+        self.take_one(zone, Kind::Write, from.len());
+        self.below.write(zone, block, from)
+    }
+
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        let demand = |command: &Command<'_>| match command {
+            Command::Read { zone, into, .. } => {
+                Demand { zone: Some(*zone), kind: Kind::Read, bytes: into.len() as u64 }
+            }
+            Command::Append { zone, from } => {
+                Demand { zone: Some(*zone), kind: Kind::Write, bytes: from.len() as u64 }
+            }
+        };
+        self.take(batch.iter().map(demand).collect());
+        self.below.run(batch)
+    }
+
+    fn open(&self, zone: ZoneId) -> Result<()> {
+        self.below.open(zone)
+    }
+
+    fn close(&self, zone: ZoneId) -> Result<()> {
+        self.below.close(zone)
+    }
+
+    fn finish(&self, zone: ZoneId) -> Result<()> {
+        self.below.finish(zone)
+    }
+
+    fn reset(&self, zone: ZoneId) -> Result<()> {
+        self.take_one(zone, Kind::Reset, 0);
+        self.below.reset(zone)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.take(vec![Demand { zone: None, kind: Kind::Flush, bytes: 0 }]);
+        self.below.flush()
+    }
+
+    fn own_bytes_written(&self) -> u64 {
+        self.below.own_bytes_written()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+use super::*;
+use crate::emulated::{Emulated, Spec};
+
+const BLOCK: usize = 4096;
+
+fn timed() -> Timed {
+    let below = Emulated::new(Spec::new(BLOCK as u32, 32, 1024).max_append(256));
+    Timed::new(Arc::new(below), Arc::default(), Model::ssd())
+}
+
+fn took(timed: &Timed, work: impl FnOnce(&Timed)) -> u64 {
+    let before = timed.clock().monotonic_ns();
+    work(timed);
+    timed.clock().monotonic_ns() - before
+}
+
+fn append(timed: &Timed, zone: u32, blocks: usize) {
+    timed.append(ZoneId(zone), &vec![1; blocks * BLOCK]).unwrap();
+}
+
+#[test]
+fn an_idle_device_takes_what_the_model_says() {
+    let timed = timed();
+    assert_eq!(took(&timed, |t| append(t, 0, 1)), 15_000);
+    assert_eq!(took(&timed, |t| append(t, 0, 256)), (1 << 20) * 10 / 12);
+    assert_eq!(took(&timed, |t| t.read(ZoneId(0), 0, &mut [0; BLOCK]).unwrap()), 70_000);
+    let mut large = vec![0; 256 * BLOCK];
+    assert_eq!(took(&timed, |t| t.read(ZoneId(0), 0, &mut large).unwrap()), (1 << 20) / 3);
+    assert_eq!(took(&timed, |t| t.flush().unwrap()), 15_000);
+    assert_eq!(took(&timed, |t| t.finish(ZoneId(0)).unwrap()), 0);
+    assert_eq!(took(&timed, |t| t.reset(ZoneId(0)).unwrap()), 3_000_000);
+    assert_eq!(timed.times().of(Kind::Write).waited_ns_max, 0);
+}
+
+#[test]
+fn channels_work_side_by_side_and_share_the_link() {
+    let timed = timed();
+    let block = vec![1; BLOCK];
+    let appends = |zones: [u32; 8]| {
+        let batch = zones.map(|zone| Command::Append { zone: ZoneId(zone), from: &block });
+        took(&timed, |t| assert!(t.run(&mut Vec::from(batch)).iter().all(Result::is_ok)))
+    };
+    let transfer = BLOCK as u64 * 10 / 12;
+    assert_eq!(appends([0, 1, 2, 3, 4, 5, 6, 7]), 8 * transfer);
+    assert_eq!(appends([0, 8, 0, 8, 0, 8, 0, 8]), 8 * 15_000, "one channel, one after the other");
+    assert_eq!(timed.times().of(Kind::Write).commands, 16);
+    assert_eq!(timed.times().of(Kind::Write).waited_ns_max, 7 * 15_000);
+}
+
+#[test]
+fn a_reset_holds_up_its_channel_only() {
+    let timed = timed();
+    append(&timed, 8, 1);
+    timed.in_background(|| timed.reset(ZoneId(8)).unwrap());
+    assert_eq!(took(&timed, |t| append(t, 1, 1)), 15_000);
+    assert_eq!(took(&timed, |t| append(t, 0, 1)), 3_000_000, "issued 15 µs later, and behind the reset");
+}
+
+#[test]
+fn background_commands_are_issued_in_their_own_time() {
+    let timed = timed();
+    let large = 256 * BLOCK as u64 * 10 / 12;
+    assert_eq!(took(&timed, |t| t.in_background(|| (0..10).for_each(|_| append(t, 1, 100)))), 0);
+    assert!(!timed.background_is_free());
+    // The link is busy with one command of background work, not with all that it will issue.
+    let behind_one = took(&timed, |t| append(t, 2, 256));
+    assert_eq!(behind_one, 100 * BLOCK as u64 * 10 / 12 + large);
+    timed.wait_until(u64::MAX);
+    assert!(timed.background_is_free());
+    assert_eq!(timed.times().of(Kind::Write).commands, 11);
+    // A piece begins when the last is over, unless there was nothing to do meanwhile.
+    let before = timed.clock().monotonic_ns();
+    timed.clock().advance(1_000_000);
+    timed.background_idles();
+    timed.in_background(|| append(&timed, 3, 1));
+    timed.wait_until(u64::MAX);
+    assert_eq!(timed.clock().monotonic_ns(), before + 1_015_000);
+}
+
+#[test]
+fn waiting_ends_when_told_while_background_work_goes_on() {
+    let timed = timed();
+    timed.in_background(|| append(&timed, 1, 256));
+    timed.wait_until(1_000);
+    assert_eq!((timed.clock().monotonic_ns(), timed.background_is_free()), (1_000, false));
+}

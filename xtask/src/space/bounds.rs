@@ -1,0 +1,96 @@
+//! What the figures must be.
+
+use super::row::{Row, Summary};
+
+/// Within this of the ideal cleaner, where no data lives longer than other data.
+const AGAINST_IDEAL: f64 = 1.08;
+/// What log, metadata and reserve may cost with 256 zones at 80 %.
+const PRICE: f64 = 1.10;
+/// Within this of the analytical optimum.
+const AGAINST_OPTIMUM: f64 = 1.10;
+/// At most this of the ideal cleaner, which does not tell data apart.
+const ZIPF: f64 = 0.80;
+const MIX: f64 = 0.60;
+/// Without hints against with them.
+const WITHOUT_HINTS: f64 = 1.10;
+/// Of W times what an empty device takes, in a closed loop: 99.9 %, all.
+const CLOSED: (f64, f64) = (2.0, 4.0);
+/// Of what an empty device takes, at half the rate: 99.9 %, all.
+const HALF_RATE: (f64, f64) = (8.0, 30.0);
+/// Fewer writes say nothing of the thousandth.
+const WRITES_MIN: u64 = 1000;
+
+/// Something that is to be at most so much.
+pub(super) struct Bound {
+    pub(super) what: String,
+    pub(super) found: f64,
+    pub(super) at_most: f64,
+}
+
+impl Bound {
+    pub(super) fn holds(&self) -> bool {
+        self.found <= self.at_most
+    }
+}
+
+/// All bounds that these rows say something of.
+pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
+    let mut bounds = Vec::new();
+    for row in rows {
+        let mut add = |what: &str, found: Option<f64>, at_most: f64| {
+            let what = format!("{}: {what}", title(row));
+            bounds.extend(found.map(|found| Bound { what, found, at_most }));
+        };
+        let alike = matches!(row.workload.as_str(), "small-files" | "large-files" | "uniform");
+        if alike && row.fill_percent <= 90 {
+            add("against the ideal cleaner", row.against_ideal(), AGAINST_IDEAL);
+        }
+        if alike && row.fill_percent == 80 && row.zones == 256 {
+            add("price of being self-contained", row.price(), PRICE);
+        }
+        add("against the optimum", row.optimum.map(|optimum| row.amplification / optimum), AGAINST_OPTIMUM);
+        if row.fill_percent == 80 && !row.hints {
+            match row.workload.as_str() {
+                "zipf" => add("against the ideal cleaner", row.against_ideal(), ZIPF),
+                "mix" => add("against the ideal cleaner", row.against_ideal(), MIX),
+                "rocksdb" => add("without hints against with", without_hints(row, rows), WITHOUT_HINTS),
+                _ => {}
+            }
+        }
+        if row.fill_percent >= 90 {
+            latencies(row, &mut add);
+        }
+    }
+    bounds
+}
+
+fn without_hints(row: &Row, rows: &[Row]) -> Option<f64> {
+    let is_same = |other: &&Row| {
+        other.hints
+            && (&other.workload, other.fill_percent, other.zones, other.fsync, other.seed)
+                == (&row.workload, row.fill_percent, row.zones, row.fsync, row.seed)
+    };
+    rows.iter().find(is_same).map(|other| row.amplification / other.amplification)
+}
+
+fn latencies(row: &Row, add: &mut impl FnMut(&str, Option<f64>, f64)) {
+    let empty = row.empty.writes_of_1_mib.p50_ns as f64;
+    let mut of = |what: &str, writes: &Summary, (most, all): (f64, f64), times: f64| {
+        if writes.count >= WRITES_MIN {
+            let times_empty = |nanoseconds: u64| Some(nanoseconds as f64 / empty);
+            add(&format!("{what}, 99.9 % of 1-MiB writes"), times_empty(writes.p999_ns), most * times);
+            add(&format!("{what}, all 1-MiB writes"), times_empty(writes.max_ns), all * times);
+        }
+    };
+    of("closed loop", &row.closed.writes_of_1_mib, CLOSED, row.amplification);
+    of("half rate", &row.half_rate.writes_of_1_mib, HALF_RATE, 1.0);
+}
+
+fn title(row: &Row) -> String {
+    let switches = [(row.fsync, ", fsync"), (row.hints, ", hints")];
+    let on: String = switches.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+    format!("{}, {}, {} %{on}", row.workload, row.geometry(), row.fill_percent)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! What `polder-space` prints of one cell.
+
+use serde::{Deserialize, Serialize};
+
+/// One cell of the table.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Row {
+    pub(super) workload: String,
+    pub(super) fill_percent: u64,
+    pub(super) zones: u32,
+    pub(super) zone_bytes: u64,
+    pub(super) fsync: bool,
+    pub(super) hints: bool,
+    pub(super) seed: u64,
+    pub(super) offered_bytes: u64,
+    pub(super) live_percent_of_raw: f64,
+    /// Device bytes per byte that the user wrote.
+    pub(super) amplification: f64,
+    pub(super) parts: Vec<Part>,
+    /// Zones left for data, on average.
+    pub(super) data_zones: f64,
+    /// The ideal cleaner with so many zones, and with all.
+    pub(super) ideal: Option<f64>,
+    pub(super) ideal_of_all: Option<f64>,
+    /// What analysis says of uniform writes.
+    pub(super) optimum: Option<f64>,
+    pub(super) empty: Waits,
+    pub(super) closed: Waits,
+    pub(super) half_rate: Waits,
+    pub(super) bytes_per_second: f64,
+    pub(super) compared_blocks: u64,
+}
+
+/// Device bytes per byte that the user wrote, for one cause.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Part {
+    pub(super) cause: String,
+    pub(super) amplification: f64,
+}
+
+/// What was waited for.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(super) struct Waits {
+    pub(super) writes: Summary,
+    pub(super) writes_of_1_mib: Summary,
+}
+
+/// Latencies in nanoseconds.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(super) struct Summary {
+    pub(super) count: u64,
+    pub(super) p50_ns: u64,
+    pub(super) p99_ns: u64,
+    pub(super) p999_ns: u64,
+    pub(super) max_ns: u64,
+}
+
+impl Row {
+    /// `256 × 16 MiB`.
+    pub(super) fn geometry(&self) -> String {
+        format!("{} × {} MiB", self.zones, self.zone_bytes >> 20)
+    }
+
+    /// Polder's amplification per that of the ideal cleaner with the same zones.
+    pub(super) fn against_ideal(&self) -> Option<f64> {
+        self.ideal.map(|ideal| self.amplification / ideal)
+    }
+
+    /// What it costs that log, metadata and reserve come out of the same zones.
+    pub(super) fn price(&self) -> Option<f64> {
+        Some(self.ideal? / self.ideal_of_all?)
+    }
+
+    /// Device bytes per byte for one cause.
+    pub(super) fn part(&self, cause: &str) -> f64 {
+        let part = self.parts.iter().find(|part| part.cause == cause);
+        part.map_or(0.0, |part| part.amplification)
+    }
+}
