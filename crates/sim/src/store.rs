@@ -3,7 +3,7 @@
 //! Scenarios are random steps of a [`Profile`]: transactions of puts and deletes, data blocks that
 //! transactions name (a tiny stand-in for `extent`, which makes zones fill, die and be reset),
 //! syncs, checkpoints and background steps. Every transaction is one state, so what is recovered
-//! must be a prefix of them (I-TREE-1). In some scenarios several clients are at work at once ([`crew`]).
+//! must be a prefix of them (I-TREE-1). In some scenarios several clients are at work at once (`crew`).
 
 mod crew;
 mod data;
