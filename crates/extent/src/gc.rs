@@ -27,14 +27,16 @@ use std::sync::Arc;
 use tree::{Group, Tx, ZoneRef};
 use zone::{Address, Blocks, Cause, Command, Life, Role, ZoneId};
 
-use crate::format::{self, EXTENT, Entry, Extent, ZoneUser};
+use crate::format::{self, EXTENT, Entry, Extent, Packing, ZoneUser};
 use crate::map::{self, View};
 use crate::place::{OpenZone, Opened};
 use crate::write::{Piece, Run, is_fatal};
 use crate::{Extents, Object, Result, reverse};
 
-/// Bytes that are moved in one piece of work.
-const CHUNK_BYTES: usize = 2 << 20;
+/// Bytes that are moved in one piece of work …
+const CHUNK_BYTES: usize = 1 << 20;
+/// … or a share of a zone, if that is less.
+const CHUNK_SHARE: usize = 16;
 /// Victims evacuated together.
 const VICTIMS_MAX: usize = 4;
 
@@ -96,6 +98,21 @@ impl GcState {
     /// When the zone was put off in this life; 0: it was not.
     fn put_off(&self, zone: ZoneId, life: Life) -> u64 {
         self.put_off.get(&zone).filter(|(in_life, _)| *in_life == life).map_or(0, |(_, number)| *number)
+    }
+
+    /// The zones that are being emptied.
+    pub(crate) fn victims(&self) -> impl Iterator<Item = ZoneId> {
+        self.victims.iter().map(|(zone, _)| *zone)
+    }
+
+    /// Whether there is nothing left to move of the victims.
+    pub(crate) fn is_moved(&self) -> bool {
+        self.queue.is_empty() && !self.victims.is_empty()
+    }
+
+    /// Blocks that the zone that is written takes at least.
+    pub(crate) fn target_room(&self, packing: Packing) -> i64 {
+        self.target.as_ref().map_or(0, |open| i64::from(packing.payload(open.lease.room())))
     }
 
     /// Zones that count more live blocks than the object map has there.
@@ -211,12 +228,17 @@ impl Extents {
 
     fn choose_victims(&self, gc: &GcState, eager: bool) -> Vec<ZoneId> {
         let mut candidates = self.first_victims(gc);
-        if eager || self.is_short_of_zones() {
+        if eager {
             self.add_victims_worth_it(gc, eager, &mut candidates);
         }
         let mut room = self.room_to_move_to(gc);
+        let mut gain = self.gain_of(gc);
         let mut chosen = Vec::new();
         for (zone, live) in candidates.into_iter().take(VICTIMS_MAX) {
+            if gain.zones() >= self.zones_to_win() {
+                break;
+            }
+            gain.add(live);
             room -= i64::from(live);
             // One that was put off is tried alone: what it fails by is not to keep others from being moved.
             if !chosen.is_empty() && (room < 0 || self.is_put_off(gc, zone)) {
@@ -264,11 +286,12 @@ impl Extents {
         first
     }
 
+    /// Blocks that are sure to find a place: in the zone that is written, and in the one that is kept for
+    /// it. Others that are free now may be fresh data's before they are needed.
     fn room_to_move_to(&self, gc: &GcState) -> i64 {
         let zones = self.store.zones();
-        let target = gc.target.as_ref().map_or(0, |open| self.packing.payload(open.lease.room()));
-        let spare = i64::from(zones.free()) - i64::from(zones.kept_from_gc());
-        i64::from(target) + spare.max(0) * i64::from(self.payload_min)
+        let kept = zones.free() > zones.kept_from_gc();
+        gc.target_room(self.packing) + i64::from(kept) * i64::from(self.payload_min)
     }
 
     /// What the zone's reverse map says; None when it cannot be read.
@@ -397,7 +420,9 @@ impl Extents {
             }
             let target = gc.target.as_ref().expect("it was just opened");
             let pieces = self.append_some(target, &mut runs, Cause::Gc)?;
-            gc.stats.blocks_moved += pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
+            let moved = pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
+            gc.stats.blocks_moved += moved;
+            self.pace.paid(moved);
             pieces.into_iter().try_for_each(|piece| self.commit_move(&chunk, piece))?;
         }
         Ok(Progress::Moved)
@@ -440,7 +465,8 @@ impl Extents {
     fn read_chunk(&self, gc: &mut GcState) -> Result<(Chunk, Vec<ZoneRef>)> {
         let size = self.block_size() as usize;
         let (mut moves, mut held, mut blocks) = (Vec::new(), Vec::new(), 0);
-        while blocks == 0 || blocks * size < CHUNK_BYTES {
+        let most = (CHUNK_BYTES / size).min(self.payload_min as usize / CHUNK_SHARE);
+        while blocks == 0 || blocks < most {
             let Some(next) = gc.queue.pop_front() else { break };
             // A zone that cannot be held has been emptied and reset meanwhile.
             if let Some(hold) = self.store.zones().hold(next.extent.address) {

@@ -36,6 +36,7 @@ pub mod format;
 mod gc;
 mod inspect;
 mod map;
+mod pace;
 mod place;
 mod read;
 mod recover;
@@ -53,6 +54,7 @@ use zone::{Blocks, Device, ZoneId, ZoneState};
 
 use crate::format::Packing;
 use crate::gc::{GcState, Progress};
+use crate::pace::Pace;
 use crate::place::Placement;
 use crate::resident::Residents;
 use crate::reverse::ReverseMaps;
@@ -144,6 +146,7 @@ pub struct Extents {
     reverse: Arc<ReverseMaps>,
     space: Arc<SpaceCounters>,
     residents: Residents,
+    pace: Pace,
     gc: Mutex<GcState>,
     deferred: Deferred,
 }
@@ -165,6 +168,7 @@ impl Extents {
             reverse,
             space: Arc::default(),
             residents: Residents::default(),
+            pace: Pace::default(),
             gc: Mutex::default(),
             deferred: Deferred::default(),
             store,
@@ -184,16 +188,16 @@ impl Extents {
         self.packing.block_size
     }
 
-    /// One piece of background work: garbage collection when zones are short, then writeback of
-    /// resident blocks.
+    /// One piece of background work: garbage collection as far as it is owed, then writeback of resident
+    /// blocks.
     pub fn step(&self) -> Result<Step> {
         self.reverse.prune(&self.store);
-        if self.is_short_of_zones() && self.store.reclaim(false)? > 0 {
+        if self.store.reclaim(false)? > 0 || self.pay_in_background()? {
             return Ok(Step::Worked);
         }
-        if (self.is_short_of_zones() || !self.reverse.without_footer().is_empty())
+        if !self.reverse.without_footer().is_empty()
             && let Some(mut gc) = self.gc.try_lock()
-            && self.collect(&mut gc, self.is_out_of_zones())? != Progress::Nothing
+            && self.collect(&mut gc, false)? != Progress::Nothing
         {
             return Ok(Step::Worked);
         }

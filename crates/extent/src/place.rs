@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rt::sync::{Condvar, Mutex};
 use tree::{StoreError, Tx};
-use zone::{Cause, DeviceError, Lease, Role, ZoneId};
+use zone::{Blocks, Cause, DeviceError, Lease, Role, ZoneId};
 
 use crate::format::{Unfinished, ZoneName, ZoneUser};
 use crate::reverse::{Closed, Summary, ZoneMap};
@@ -88,6 +88,8 @@ struct State {
     affinity: HashMap<Object, ZoneId>,
     /// Counts choices.
     now: u64,
+    /// How many zones are to be open at once.
+    open_max: usize,
 }
 
 /// The open zones of fresh data.
@@ -157,6 +159,21 @@ impl Placement {
         self.state.lock().slots.retain(|slot| !std::ptr::eq(&*slot.open, open));
     }
 
+    /// Blocks that are left in each open zone.
+    pub(crate) fn rooms(&self) -> impl Iterator<Item = Blocks> {
+        let rooms: Vec<Blocks> = self.state.lock().slots.iter().map(|slot| slot.open.lease.room()).collect();
+        rooms.into_iter()
+    }
+
+    /// How many zones are to be open at once.
+    pub(crate) fn open_max(&self) -> usize {
+        self.state.lock().open_max.max(1)
+    }
+
+    fn set_open_max(&self, zones: usize) {
+        self.state.lock().open_max = zones;
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.state.lock().slots.len()
     }
@@ -168,8 +185,7 @@ impl Extents {
     pub(crate) fn place(&self, object: Object, hint: Hint) -> Result<Arc<OpenZone>> {
         loop {
             let seen = self.placement.alive.gone();
-            let plenty = self.placement.count() < self.store.zones().leases_for_data() as usize
-                && !self.is_short_of_zones();
+            let plenty = self.placement.count() < self.placement.open_max() && !self.is_out_of_zones();
             if let Some(open) = self.placement.choose(object, hint, plenty) {
                 return Ok(open);
             }
@@ -178,6 +194,8 @@ impl Extents {
                 return Ok(open);
             }
             let opened = self.open_zone(Role::Data)?;
+            self.placement.set_open_max(self.count_open_wanted());
+            self.pace.rest();
             if let Opened::Zone(open) = &opened {
                 self.placement.add(Arc::clone(open), hint);
                 let mut state = self.placement.state.lock();

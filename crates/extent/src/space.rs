@@ -31,6 +31,7 @@ use tree::{Step, StoreError, Tx};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
 use crate::format::UNWRITTEN_BLOCKS;
+use crate::gc::Progress;
 use crate::map::View;
 use crate::{ExtentError, Extents, Object, Result};
 
@@ -251,6 +252,12 @@ impl Extents {
         METADATA_ZONES_BESIDE + bytes.div_ceil(zone) as i64
     }
 
+    /// How many zones of fresh data should be open. Walks over all zones.
+    pub(crate) fn count_open_wanted(&self) -> usize {
+        let census = self.census();
+        self.open_zones_wanted(census.payload - census.live - census.reserved)
+    }
+
     /// What is used and what is left. Walks over all zones.
     pub fn space(&self) -> Space {
         let zones = self.store.zones();
@@ -272,36 +279,22 @@ impl Extents {
         }
     }
 
-    /// Free zones below which garbage is collected.
-    fn low_water(&self) -> u32 {
-        let zones = self.store.zones();
-        zones.kept_from_data() + 1 + zones.count() / 64
-    }
-
-    /// Whether garbage should be collected before more zones are opened.
-    pub(crate) fn is_short_of_zones(&self) -> bool {
-        self.store.zones().free() <= self.low_water()
-    }
-
     /// Whether data can have no zone now.
     pub(crate) fn is_out_of_zones(&self) -> bool {
         self.store.zones().free() <= self.store.zones().kept_from_data()
     }
 
-    /// Helps with resets, cleaning and garbage collection when zones are short. Call before taking the
-    /// locks of any operation that grows metadata.
+    /// Wins back a zone when metadata has taken one of those that are kept for it. Call before taking the locks of any operation that grows metadata.
     pub fn admit(&self) -> Result<()> {
-        self.help_if_short()
-    }
-
-    /// A writer's share of garbage collection: a small piece when zones are short, unless somebody else
-    /// is at it.
-    pub(crate) fn help_if_short(&self) -> Result<()> {
-        if !self.is_short_of_zones() || self.store.reclaim(false)? > 0 {
+        let zones = self.store.zones();
+        if zones.free() >= zones.kept_from_gc() || self.store.reclaim(false)? > 0 {
             return Ok(());
         }
-        if let Some(mut gc) = self.gc.try_lock() {
-            self.collect(&mut gc, self.is_out_of_zones())?;
+        let mut gc = self.gc.lock();
+        let enough = || zones.free() >= zones.kept_from_gc();
+        while !enough() && self.collect(&mut gc, true)? == Progress::Moved {}
+        if !enough() {
+            self.store.reclaim(true)?;
         }
         Ok(())
     }
@@ -317,6 +310,7 @@ impl Extents {
             return Ok(true);
         }
         let worked = self.evacuate(&mut gc)?;
+        self.pace.rest();
         self.space.outdated();
         Ok(self.store.reclaim(true)? > 0 || worked || self.clean_metadata()?)
     }

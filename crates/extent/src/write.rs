@@ -301,7 +301,7 @@ impl Extents {
     /// Appends a run to zones of fresh data.
     pub(crate) fn append_data(&self, hint: Hint, run: Run<'_>) -> Result<Vec<Piece>> {
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
-        self.help_if_short()?;
+        self.pay(u64::from(run.blocks(self.block_size() as usize)))?;
         while !runs.is_empty() {
             let open = self.place(run.object, hint)?;
             let appended = self.append_some(&open, &mut runs, Cause::Data)?;

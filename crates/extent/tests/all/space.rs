@@ -67,6 +67,34 @@ fn a_full_volume_can_be_overwritten_bit_by_bit() {
     }
 }
 
+/// Writers alone, without a background step: no write has to move much, and little is moved in all.
+#[test]
+fn garbage_is_collected_late_and_in_small_parts() {
+    const BLOCKS: u64 = 16;
+    let zone = 512;
+    let volume = Volume::new(Spec::new(4096, 64, zone));
+    let zone = u64::from(zone);
+    let size = volume.block_size();
+    let objects = volume.extents.space().available / size / BLOCKS * 85 / 100;
+    let write = |object: u64| {
+        let before = volume.extents.gc_stats().blocks_moved;
+        volume.write(object, 0, &vec![object as u8; (BLOCKS * size) as usize], BLOCKS * size).unwrap();
+        volume.extents.gc_stats().blocks_moved - before
+    };
+    (1..=objects).for_each(|object| assert!(write(object) <= zone / 8));
+    let (mut rng, mut moved, mut most) = (Rng::with_seed(4), 0, 0);
+    for _ in 0..4 * objects {
+        let some = write(1 + rng.u64(0..objects));
+        (moved, most) = (moved + some, most.max(some));
+    }
+    let written = 4 * objects * BLOCKS;
+    assert!(most <= zone / 4, "one write moved {most} of a zone's {zone} blocks");
+    // Three quarters of the zones left for data are live: a greedy cleaner moves a little more than it is given.
+    assert!(moved <= written * 3 / 2, "{moved} blocks were moved for {written} that were written");
+    assert!(moved > written / 4, "there was something to collect");
+    volume.check();
+}
+
 #[test]
 fn what_was_not_inserted_is_given_back() {
     let volume = Volume::new(Spec::power_of_two());

@@ -1,0 +1,242 @@
+//! How fast garbage is collected: as late as it can be, and in step with what is written.
+//!
+//! Two numbers decide. *Room* is what fresh data can still take: the rest of the open zones and the zones
+//! that may be opened. *Debt* is what must be moved until there is a zone more than now. While room is
+//! plenty nothing is moved: what dies meanwhile need not be. Below a room to begin with, every block that
+//! is written owes a share of the debt: (begin − room) / room, divided by the blocks of a zone. So it grows
+//! smoothly from nothing; where half of the room is left a zone is won for each that is written, and
+//! before there is none the whole debt is paid. No writer finds everything still to be done.
+//!
+//! What is owed is paid by the background step, and by a writer only as far as more is owed than a small
+//! allowance. Writers pay before they take any lock of an object, and nobody else pays: not a reader, not
+//! an fsync.
+//!
+//! This file does no moving (`gc.rs`) and promises no space (`space.rs`). When a writer finds no zone at
+//! all (others took the room faster than they paid, or what was to be moved could not be), `place.rs`
+//! collects until there is one.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use zone::Blocks;
+
+use crate::gc::{GcState, Progress};
+use crate::{Extents, Result};
+
+/// Bytes that may be owed before writers pay themselves …
+const ALLOWANCE_BYTES: u64 = 1 << 20;
+/// … or a share of a zone, if that is less.
+const ALLOWANCE_SHARE: u64 = 16;
+/// What a block owes is counted in such parts of a block.
+const PARTS: i64 = 1024;
+/// The rate is found anew whenever such a share of a zone has gone.
+const ROOM_SHARE: i64 = 32;
+/// Spare zones for each open zone: what is free in an open zone is not to be had elsewhere.
+const SPARE_PER_OPEN: i64 = 8;
+/// Candidates looked at to find out what a zone costs.
+const CANDIDATES_MAX: usize = 256;
+
+/// What is owed, and how much each written block adds.
+#[derive(Default)]
+pub(crate) struct Pace {
+    /// Parts of a block that each written block owes; 0 while room is plenty.
+    rate: AtomicI64,
+    /// Parts of a block.
+    owed: AtomicI64,
+    /// The room for which the rate was found.
+    room: AtomicI64,
+}
+
+impl Pace {
+    /// Nothing is owed, and nothing will be until the rate is found anew.
+    pub(crate) fn rest(&self) {
+        self.rate.store(0, Ordering::Relaxed);
+        self.owed.store(0, Ordering::Relaxed);
+    }
+
+    /// Nobody owes more than the debt.
+    fn set(&self, rate: i64, debt: i64, room: i64) {
+        self.room.store(room, Ordering::Relaxed);
+        self.rate.store(rate.max(1), Ordering::Relaxed);
+        self.owed.fetch_min(debt * PARTS, Ordering::Relaxed);
+    }
+
+    /// Whether the rate is to be found anew: there is none, or so much of the room has gone since.
+    fn is_outdated(&self, room: i64, step: i64) -> bool {
+        self.is_resting() || self.room.load(Ordering::Relaxed) - room >= step
+    }
+
+    fn is_resting(&self) -> bool {
+        self.rate.load(Ordering::Relaxed) == 0
+    }
+
+    fn wrote(&self, blocks: u64) {
+        let owes = self.rate.load(Ordering::Relaxed).saturating_mul(blocks as i64);
+        self.owed.fetch_add(owes, Ordering::Relaxed);
+    }
+
+    /// Blocks were moved.
+    pub(crate) fn paid(&self, blocks: u64) {
+        // Who has paid more than was owed is owed nothing: the rate will be less.
+        let less = |owed: i64| Some((owed - blocks as i64 * PARTS).max(0));
+        let _ = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    fn owed_blocks(&self) -> i64 {
+        self.owed.load(Ordering::Relaxed) / PARTS
+    }
+}
+
+/// What emptying some zones wins.
+pub(crate) struct Gain {
+    /// Blocks that go to the zone that is written already.
+    into: i64,
+    /// Blocks that another zone takes.
+    payload: i64,
+    freed: i64,
+    moved: i64,
+}
+
+impl Gain {
+    /// One more zone is emptied, in which so many blocks live.
+    pub(crate) fn add(&mut self, live: Blocks) {
+        self.freed += 1;
+        self.moved += i64::from(live);
+    }
+
+    /// Zones that are free afterwards, less those that what is moved needs.
+    pub(crate) fn zones(&self) -> i64 {
+        let beyond = (self.moved - self.into).max(0);
+        self.freed - (beyond + self.payload - 1) / self.payload
+    }
+}
+
+impl Extents {
+    /// A writer is about to append so many blocks. Call with no map lock.
+    pub(crate) fn pay(&self, blocks: u64) -> Result<()> {
+        if !self.is_room_short() {
+            self.pace.rest();
+            return Ok(());
+        }
+        let step = i64::from(self.payload_min) / ROOM_SHARE;
+        if self.pace.is_outdated(self.room(), step)
+            && let Some(gc) = self.gc.try_lock()
+        {
+            self.set_pace(&gc);
+        }
+        self.pace.wrote(blocks);
+        let allowance = self.allowance();
+        if self.pace.owed_blocks() <= allowance {
+            return Ok(());
+        }
+        let mut gc = self.gc.lock();
+        while self.pace.owed_blocks() > allowance && self.pay_some(&mut gc)? {}
+        Ok(())
+    }
+
+    /// The background step's part: whether it did something.
+    pub(crate) fn pay_in_background(&self) -> Result<bool> {
+        match self.gc.try_lock() {
+            // Victims that are empty need only be given up: the next writer may wait for their zones.
+            Some(mut gc) if self.pace.owed_blocks() > 0 || gc.is_moved() => self.pay_some(&mut gc),
+            _ => Ok(false),
+        }
+    }
+
+    /// Moves a chunk; false when nothing more can be won or need be.
+    fn pay_some(&self, gc: &mut GcState) -> Result<bool> {
+        if !self.is_room_short() {
+            self.pace.rest();
+            return Ok(false);
+        }
+        match self.collect(gc, true)? {
+            Progress::Nothing => self.pace.rest(),
+            // The zones that are empty now give room as soon as they are reset.
+            Progress::Evacuated => drop(self.store.reclaim(true)?),
+            Progress::Moved => {}
+        }
+        self.set_pace(gc);
+        Ok(!self.pace.is_resting())
+    }
+
+    /// What each block owes from now on.
+    fn set_pace(&self, gc: &GcState) {
+        let (room, begin) = (self.room(), self.room_to_begin());
+        match self.debt(gc) {
+            Some(debt) if room <= begin => {
+                let share = PARTS * (begin - room) / room.max(1);
+                self.pace.set(debt * share / i64::from(self.payload_min), debt, room);
+            }
+            _ => self.pace.rest(),
+        }
+    }
+
+    /// Whether it is time to collect garbage.
+    pub(crate) fn is_room_short(&self) -> bool {
+        self.room() <= self.room_to_begin()
+    }
+
+    /// Blocks that fresh data can take before a zone must have been emptied.
+    fn room(&self) -> i64 {
+        let zones = self.store.zones();
+        let spare = i64::from(zones.free()) - self.zones_kept();
+        let open = self.placement.rooms().map(|room| i64::from(self.packing.payload(room)));
+        open.sum::<i64>() + spare.max(0) * i64::from(self.payload_min)
+    }
+
+    /// With one open zone: when the last one that could be opened has been. With more of them about as
+    /// much as is left in the others when that happens.
+    fn room_to_begin(&self) -> i64 {
+        let open = self.placement.open_max() as i64;
+        i64::from(self.payload_min) * (open + 1) / 2
+    }
+
+    /// Blocks to be moved until one more zone is free than must be: of the victims in hand, and of as
+    /// many more as it takes. None: however many are emptied, their contents need as many.
+    fn debt(&self, gc: &GcState) -> Option<i64> {
+        let zones = self.store.zones();
+        let mut gain = self.gain_of(gc);
+        for zone in gc.victims() {
+            gain.add(zones.entry(zone).live);
+        }
+        let candidates = zones.victims(CANDIDATES_MAX + gain.freed as usize);
+        let mut others = candidates.iter().filter(|(zone, _)| !gc.victims().any(|victim| victim == *zone));
+        while gain.zones() < self.zones_to_win() {
+            let &(zone, live) = others.next()?;
+            if live >= self.payload_of(zone) {
+                return None;
+            }
+            gain.add(live);
+        }
+        Some(gain.moved)
+    }
+
+    /// Free zones that fresh data is not to need: those that it must leave, and one that metadata may take
+    /// before it has cleaned. With less, garbage collection could not open a zone of its own any more.
+    fn zones_kept(&self) -> i64 {
+        i64::from(self.store.zones().kept_from_data()) + 1
+    }
+
+    /// Zones that must be won so that there is one more than must be.
+    pub(crate) fn zones_to_win(&self) -> i64 {
+        (self.zones_kept() - i64::from(self.store.zones().free())).max(0) + 1
+    }
+
+    /// What emptying zones wins, beginning with the room in the zone that is written.
+    pub(crate) fn gain_of(&self, gc: &GcState) -> Gain {
+        let (into, payload) = (gc.target_room(self.packing), i64::from(self.payload_min));
+        Gain { into, payload, freed: 0, moved: 0 }
+    }
+
+    fn allowance(&self) -> i64 {
+        let bytes = ALLOWANCE_BYTES / u64::from(self.block_size());
+        bytes.min(u64::from(self.payload_min) / ALLOWANCE_SHARE).max(1) as i64
+    }
+
+    /// How many zones of fresh data should be open at once: many while there is much that is free or
+    /// dead, one when there is little.
+    pub(crate) fn open_zones_wanted(&self, spare_blocks: i64) -> usize {
+        let most = i64::from(self.store.zones().leases_for_data());
+        let wanted = spare_blocks / (SPARE_PER_OPEN * i64::from(self.payload_min.max(1)));
+        wanted.clamp(1, most.max(1)) as usize
+    }
+}
