@@ -302,8 +302,9 @@ impl Record {
     }
 }
 
-/// No file is larger (a whole number of blocks of any size below 2^63).
-pub const FILE_SIZE_MAX: u64 = i64::MAX as u64 - 0xffff;
+/// No file is larger: an offset of POSIX has a sign. Rounded up to a block of any size it is 2^63, which
+/// offsets of ours, without a sign, can hold.
+pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// Where what follows a range goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use fs::{Caller, Changes, FallocateMode, FsError, InodeNo, OpenFlags};
 
+use zone::emulated::Spec;
+
 use crate::support::{READ, READ_WRITE, Volume, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -235,8 +237,8 @@ fn ranges_that_cannot_be_taken_out_or_put_in_are_refused() {
         assert_eq!(change(mode, 4 * BLOCK, BLOCK), Err(FsError::Invalid), "beyond the end");
     }
     assert_eq!(change(FallocateMode::CollapseRange, 2 * BLOCK, 2 * BLOCK), Err(FsError::Invalid));
-    let largest = (1 << 63) - (1 << 16);
-    assert_eq!(change(FallocateMode::InsertRange, 0, largest - BLOCK), Err(FsError::TooLarge));
+    let largest = (1 << 63) - BLOCK;
+    assert_eq!(change(FallocateMode::InsertRange, 0, largest), Err(FsError::TooLarge));
     assert!(volume.contents(&handle) == pattern(1, 3 * BLOCK as usize + 5), "nothing has changed");
     // Contents in the inode's record end within the first block of this size, so nothing is whole there.
     let small = volume.file(ROOT, "small");
@@ -377,4 +379,37 @@ fn a_clock_that_goes_backwards_changes_nothing_but_times() {
     assert_eq!(volume.fs.attributes(handle.inode()).unwrap().modified, rt::Timestamp(-7));
     assert!(volume.contents(&handle) == pattern(2, 10_000));
     volume.settle_and_check();
+}
+
+/// The last block of the largest file is one byte short of whole, and its end is the first offset with the sign
+/// bit set: what rounds up to it must not wrap around. Files used to end 64 KiB before that, and the last bytes
+/// that other file systems take were refused.
+#[test]
+fn the_largest_file_has_a_first_and_a_last_byte_and_a_hole_between_them() {
+    const LARGEST: u64 = i64::MAX as u64;
+    for block in [512, 4096, 65536] {
+        let volume = Volume::on(Spec::new(block, 40, (1 << 20) / block));
+        let handle = volume.file(ROOT, "sparse");
+        volume.write(&handle, LARGEST - 1, b"z");
+        volume.write(&handle, 0, b"a");
+        assert_eq!(volume.fs.write(&handle, LARGEST, b"!"), Err(FsError::TooLarge));
+        let volume = volume.remount();
+        let handle = volume.open(volume.find(ROOT, "sparse").unwrap());
+        assert_eq!(volume.fs.attributes(handle.inode()).unwrap().size, LARGEST);
+        let last = LARGEST - LARGEST % u64::from(block);
+        assert_eq!(volume.fs.seek_hole(&handle, 0).unwrap(), u64::from(block));
+        assert_eq!(volume.fs.seek_data(&handle, u64::from(block)).unwrap(), last);
+        assert_eq!(volume.fs.seek_hole(&handle, last).unwrap(), LARGEST);
+        let mut end = [0xee; 3];
+        assert_eq!(volume.fs.read(&handle, LARGEST - 2, &mut end).unwrap(), 2);
+        assert_eq!(end, [0, b'z', 0xee]);
+        resize(&volume, handle.inode(), LARGEST - 1);
+        resize(&volume, handle.inode(), LARGEST);
+        assert_eq!(volume.fs.read(&handle, LARGEST - 1, &mut end).unwrap(), 1);
+        assert_eq!(end[0], 0);
+        volume.fs.allocate(&handle, FallocateMode::PunchHole, 1, LARGEST - 1).unwrap();
+        assert_eq!(volume.fs.seek_hole(&handle, 0).unwrap(), u64::from(block));
+        assert_eq!(volume.fs.seek_data(&handle, u64::from(block)), Err(FsError::NoData));
+        volume.settle_and_check();
+    }
 }
