@@ -284,7 +284,8 @@ impl Extents {
         self.store.zones().free() <= self.store.zones().kept_from_data()
     }
 
-    /// Wins back a zone when metadata has taken one of those that are kept for it. Call before taking the locks of any operation that grows metadata.
+    /// Wins back a zone when metadata has taken one of those that are kept for it. Call before taking the
+    /// locks of any operation that grows metadata.
     pub fn admit(&self) -> Result<()> {
         let zones = self.store.zones();
         if zones.free() >= zones.kept_from_gc() || self.store.reclaim(false)? > 0 {
