@@ -175,6 +175,7 @@ impl Extents {
             device,
         };
         extents.continue_zones(recovering)?;
+        extents.placement.set_open_max(extents.count_open_wanted());
         Ok(Arc::new(extents))
     }
 

@@ -170,7 +170,7 @@ impl Placement {
         self.state.lock().open_max.max(1)
     }
 
-    fn set_open_max(&self, zones: usize) {
+    pub(crate) fn set_open_max(&self, zones: usize) {
         self.state.lock().open_max = zones;
     }
 
