@@ -144,12 +144,14 @@ fn batch(batch: &BatchView) -> Value {
         }
         BatchContents::Journal(None) | BatchContents::Damaged => shown["kind"] = json!("damaged"),
         BatchContents::Seal => shown["kind"] = json!("seal"),
-        BatchContents::Checkpoint { number, cut, replay_from, next_node } => {
+        BatchContents::Checkpoint { number, cut, replay_from, next_node, features, counters } => {
             shown["kind"] = json!("checkpoint");
             shown["number"] = json!(number);
             shown["cut"] = json!(cut);
             shown["replay_from"] = place(*replay_from);
             shown["next_node"] = json!(next_node);
+            shown["features"] = json!(features);
+            shown["counters"] = json!(counters);
         }
     }
     shown

@@ -468,7 +468,7 @@ impl Core {
             version: U32::new(zone::format::FORMAT_VERSION),
             features_compatible: U64::ZERO,
             features_read_only: U64::ZERO,
-            features_incompatible: U64::ZERO,
+            features_incompatible: U64::new(zone::format::FEATURES),
             block_size: U32::new(geometry.block_size),
             zones: U32::new(geometry.zones),
             page_size: U32::new(self.info.page_size),

@@ -6,7 +6,7 @@
 use zone::{Address, Blocks, Role, ZoneId, ZoneState};
 
 use crate::core::Core;
-use crate::format::{BatchKind, PageKind, decode_page};
+use crate::format::{BatchKind, COUNTERS, PageKind, decode_page};
 use crate::record;
 use crate::recover::decode_checkpoint;
 use crate::scan::{Found, LogZone};
@@ -91,6 +91,10 @@ pub enum BatchContents {
         replay_from: Address,
         /// The next node's name.
         next_node: u64,
+        /// The volume's incompatible features ([`zone::format::FEATURES`]).
+        features: u64,
+        /// The store's counters at the cut.
+        counters: [i64; COUNTERS],
     },
     /// What a recovery accepted.
     Seal,
@@ -240,6 +244,8 @@ fn view_batch(found: Found) -> BatchView {
                 cut: checkpoint.header.cut.get(),
                 replay_from: Address::from_bits(checkpoint.header.replay_from.get()),
                 next_node: checkpoint.header.next_node.get(),
+                features: checkpoint.header.features_incompatible.get(),
+                counters: checkpoint.header.counters.map(|counter| counter.get()),
             },
             None => BatchContents::Damaged,
         },

@@ -393,10 +393,8 @@ fn load(
 
 fn check_header(header: &CheckpointHeader, device: &dyn Device) -> Result<()> {
     let (version, features) = (header.version.get(), header.features_incompatible.get());
-    if version != zone::format::FORMAT_VERSION || features != 0 {
-        let reader = Reader::default();
-        return Err(no_volume(HeaderError::Newer { version, features, reader }.to_string()));
-    }
+    zone::format::check_version(version, features, Reader::default())
+        .map_err(|error| no_volume(error.to_string()))?;
     let geometry = device.geometry();
     let (page, groups) = (header.page_size.get(), header.groups.get());
     let sound = header.block_size.get() == geometry.block_size
@@ -645,7 +643,10 @@ impl Core {
         if !cfg!(feature = "break-seal") {
             self.log.seal(last)?;
         }
-        if !self.log_has_a_free_zone() && !cfg!(feature = "break-checkpoint-first") {
+        let full = !self.log_has_a_free_zone() && !cfg!(feature = "break-checkpoint-first");
+        // A release that does not know a feature must be able to see it before anything uses it.
+        let older = contents.checkpoint.header.features_incompatible.get() != zone::format::FEATURES;
+        if full || older {
             self.log.checkpoint_first();
         }
         self.reset_active_junk()?;

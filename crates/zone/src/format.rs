@@ -60,6 +60,14 @@ pub const ZONE_MAGIC: [u8; 8] = *b"POLDERZ1";
 /// The format that this code writes.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// Incompatible feature: files may keep space that they have not written (extents that read as zeros,
+/// space beyond the end, the store's counter of such blocks) and may be in the middle of a shift.
+pub const FEATURE_KEPT_SPACE: u64 = 1;
+
+/// The incompatible features that this code knows. It writes all of them: a volume that was made without
+/// one gets it with the first checkpoint of this release, before anything that needs it.
+pub const FEATURES: u64 = FEATURE_KEPT_SPACE;
+
 /// The oldest release that reads [`FORMAT_VERSION`].
 pub const READER: Reader = Reader::new("0.1.0");
 
@@ -160,7 +168,7 @@ pub fn encode_header(identity: &ZoneIdentity, geometry: &crate::Geometry) -> Vec
         reserved: [0; 7],
         features_compatible: U64::ZERO,
         features_read_only: U64::ZERO,
-        features_incompatible: U64::ZERO,
+        features_incompatible: U64::new(FEATURES),
         block_size: U32::new(geometry.block_size),
         zones: U32::new(geometry.zones),
         reader: READER,
@@ -205,6 +213,14 @@ pub enum HeaderError {
     },
 }
 
+/// Refuses what this release does not know.
+pub fn check_version(version: u32, features: u64, reader: Reader) -> Result<(), HeaderError> {
+    if version == FORMAT_VERSION && features & !FEATURES == 0 {
+        return Ok(());
+    }
+    Err(HeaderError::Newer { version, features, reader })
+}
+
 /// Reads the header of a zone; any bytes may be offered.
 pub fn decode_header(block: &[u8]) -> Result<(ZoneIdentity, ZoneHeader), HeaderError> {
     let (header, _) = ZoneHeader::read_from_prefix(block).map_err(|_| HeaderError::Foreign)?;
@@ -214,10 +230,7 @@ pub fn decode_header(block: &[u8]) -> Result<(ZoneIdentity, ZoneHeader), HeaderE
     if checksum(&[&block[..8], &[0; 4], &block[12..]]) != header.checksum.get() {
         return Err(HeaderError::Damaged);
     }
-    let (version, features) = (header.version.get(), header.features_incompatible.get());
-    if version != FORMAT_VERSION || features != 0 {
-        return Err(HeaderError::Newer { version, features, reader: header.reader });
-    }
+    check_version(header.version.get(), header.features_incompatible.get(), header.reader)?;
     let role = Role::from_number(header.role).ok_or(HeaderError::Damaged)?;
     let identity = ZoneIdentity {
         fs_id: FsId(header.fs_id),

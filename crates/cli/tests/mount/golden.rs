@@ -1,19 +1,37 @@
-//! Volumes as earlier releases wrote them: an image of each version of the format, which has to be read for ever.
+//! Volumes as earlier releases wrote them: an image of each version of the format and of each set of features
+//! that came after it, which has to be read for ever.
 //!
 //! An image is taken of a volume whose daemon was killed, so that part of what it holds is in the log only. With
-//! `POLDER_WRITE_IMAGE` in the environment the test of the newest version writes its image instead of reading it:
-//! once, when a version begins.
+//! `POLDER_WRITE_IMAGE` in the environment the test of the newest one writes its image instead of reading it:
+//! once, when a version or a feature begins.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Timespec, Timestamps, utimensat};
 
 use crate::inside::{compare, fill};
 use crate::{Bench, bench_or_skip};
 
-const IMAGE: &str = "testdata/format-1.zlib";
+/// An image, and what is in it.
+struct Image {
+    path: &'static str,
+    /// The incompatible features of the volume.
+    features: u64,
+    /// Files and directories, with the root.
+    files: usize,
+    fill: fn(&Path),
+}
+
+const FIRST: Image = Image { path: "testdata/format-1.zlib", features: 0, files: 11, fill: fill_as_then };
+const KEPT_SPACE: Image = Image {
+    path: "testdata/format-1-kept-space.zlib",
+    features: zone::format::FEATURE_KEPT_SPACE,
+    files: 13,
+    fill: fill_and_keep,
+};
+const NEWEST: Image = KEPT_SPACE;
 /// As large as an image in the repository may be.
 const IMAGE_BYTES_MAX: usize = 64 << 10;
 const VOLUME_BYTES: usize = 12 << 20;
@@ -28,6 +46,19 @@ fn fill_as_then(root: &Path) {
     set_times(root);
 }
 
+/// Files that keep space: beyond the end, and between what was written.
+fn fill_and_keep(root: &Path) {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    fill(root, false);
+    let beyond = fs::File::create(root.join("kept-beyond")).unwrap();
+    rustix::fs::fallocate(&beyond, FallocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
+    beyond.write_all_at(&[7; 5000], 0).unwrap();
+    let within = fs::File::create(root.join("kept-within")).unwrap();
+    rustix::fs::fallocate(&within, FallocateFlags::empty(), 0, 300_000).unwrap();
+    within.write_all_at(&[8; 10_000], 100_000).unwrap();
+    set_times(root);
+}
+
 fn set_times(path: &Path) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         crate::bench::names(path).iter().for_each(|name| set_times(&path.join(name)));
@@ -36,64 +67,104 @@ fn set_times(path: &Path) {
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-fn image() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(IMAGE)
-}
-
-fn write_image(bench: &Bench, volume: &Path) {
-    let (volume, directory) = (volume.to_str().unwrap(), bench.directory());
-    bench.succeed(&["mkfs", volume, "--size", "12M", "--label", "golden", "--uuid", FS_ID]);
-    bench.succeed(&["mount", volume, directory.to_str().unwrap(), "-o", "commit=3600"]);
-    let mounted = crate::Mounted { bench };
-    fill_as_then(&mounted.root());
-    bench.succeed(&["sync", directory.to_str().unwrap()]);
-    mounted.daemon().kill();
-    drop(mounted);
-    let packed = miniz_oxide::deflate::compress_to_vec_zlib(&fs::read(volume).unwrap(), 10);
-    fs::write(image(), packed).unwrap();
-}
-
-/// The image as a file beside the bench's own volume.
-fn unpacked(bench: &Bench) -> PathBuf {
-    let volume = bench.volume().with_file_name("golden");
-    if std::env::var_os("POLDER_WRITE_IMAGE").is_some() {
-        write_image(bench, &volume);
-        fs::remove_file(&volume).unwrap();
+impl Image {
+    fn file(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(self.path)
     }
-    let packed = fs::read(image()).unwrap();
-    assert!(packed.len() <= IMAGE_BYTES_MAX, "{} bytes are too many for the repository", packed.len());
-    let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, VOLUME_BYTES).unwrap();
-    fs::write(&volume, bytes).unwrap();
-    volume
+
+    fn write(&self, bench: &Bench, volume: &Path) {
+        let (volume, directory) = (volume.to_str().unwrap(), bench.directory());
+        bench.succeed(&["mkfs", volume, "--size", "12M", "--label", "golden", "--uuid", FS_ID]);
+        bench.succeed(&["mount", volume, directory.to_str().unwrap(), "-o", "commit=3600"]);
+        let mounted = crate::Mounted { bench };
+        (self.fill)(&mounted.root());
+        bench.succeed(&["sync", directory.to_str().unwrap()]);
+        mounted.daemon().kill();
+        drop(mounted);
+        let packed = miniz_oxide::deflate::compress_to_vec_zlib(&fs::read(volume).unwrap(), 10);
+        fs::write(self.file(), packed).unwrap();
+    }
+
+    /// The image as a file beside the bench's own volume.
+    fn unpack(&self, bench: &Bench) -> PathBuf {
+        let volume = bench.volume().with_file_name("golden");
+        if self.path == NEWEST.path && std::env::var_os("POLDER_WRITE_IMAGE").is_some() {
+            self.write(bench, &volume);
+            fs::remove_file(&volume).unwrap();
+        }
+        let packed = fs::read(self.file()).unwrap();
+        assert!(packed.len() <= IMAGE_BYTES_MAX, "{} bytes are too many for the repository", packed.len());
+        let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, VOLUME_BYTES).unwrap();
+        fs::write(&volume, bytes).unwrap();
+        volume
+    }
+
+    fn holds_what_was_written_then(&self) {
+        let bench = bench_or_skip!();
+        let volume = self.unpack(&bench);
+        let named = volume.to_str().unwrap();
+        assert_eq!(newest_checkpoint(&bench, named)["features"], self.features);
+        let then = bench.volume().with_file_name("then");
+        fs::create_dir(&then).unwrap();
+        (self.fill)(&then);
+
+        let info: serde_json::Value =
+            serde_json::from_str(&bench.succeed(&["info", "--json", named])).unwrap();
+        assert_eq!((&info["label"], &info["id"]), (&"golden".into(), &FS_ID.into()));
+        assert_eq!(info["format_version"], 1);
+        assert!(bench.succeed(&["check", "--data", named]).ends_with(": clean\n"));
+        let copy = bench.volume().with_file_name("copy");
+        bench.succeed(&["cp", "-r", named, "/", copy.to_str().unwrap()]);
+        let mut count = 0;
+        compare(&then, &copy, false, &mut count);
+        assert_eq!(count, self.files);
+
+        bench.succeed(&["mount", named, bench.directory().to_str().unwrap()]);
+        let mounted = crate::Mounted { bench: &bench };
+        compare(&then, &mounted.root(), false, &mut count);
+        fs::write(mounted.path("new"), "by this release").unwrap();
+        fs::remove_file(mounted.path("large")).unwrap();
+        mounted.umount();
+        assert!(bench.succeed(&["check", "--data", named]).ends_with(": clean\n"));
+        assert_eq!(bench.succeed(&["cat", named, "new"]), "by this release");
+        assert_eq!(newest_checkpoint(&bench, named)["features"], zone::format::FEATURES);
+    }
+}
+
+fn newest_checkpoint(bench: &Bench, volume: &str) -> serde_json::Value {
+    let journal: serde_json::Value =
+        serde_json::from_str(&bench.succeed(&["dump", "--json", volume, "journal"])).unwrap();
+    let mut batches = journal["batches"].as_array().unwrap().iter().rev();
+    batches.find(|batch| batch["kind"] == "checkpoint").unwrap().clone()
 }
 
 #[test]
 fn an_image_of_format_1_holds_what_was_written_then() {
+    FIRST.holds_what_was_written_then();
+}
+
+#[test]
+fn an_image_with_kept_space_holds_what_was_written_then() {
+    KEPT_SPACE.holds_what_was_written_then();
+}
+
+/// The daemon is killed right after its first write: whoever comes next must be able to see that there is
+/// something in the log that a release without the feature cannot read.
+#[test]
+fn a_feature_is_told_before_it_is_used() {
     let bench = bench_or_skip!();
-    let volume = unpacked(&bench);
-    let named = volume.to_str().unwrap();
-    let then = bench.volume().with_file_name("then");
-    fs::create_dir(&then).unwrap();
-    fill_as_then(&then);
-
-    let info: serde_json::Value = serde_json::from_str(&bench.succeed(&["info", "--json", named])).unwrap();
-    assert_eq!((&info["label"], &info["id"]), (&"golden".into(), &FS_ID.into()));
-    assert_eq!(info["format_version"], 1);
-    assert!(bench.succeed(&["check", "--data", named]).ends_with(": clean\n"));
-    let copy = bench.volume().with_file_name("copy");
-    bench.succeed(&["cp", "-r", named, "/", copy.to_str().unwrap()]);
-    let mut count = 0;
-    compare(&then, &copy, false, &mut count);
-    assert_eq!(count, 11);
-
-    bench.succeed(&["mount", named, bench.directory().to_str().unwrap()]);
+    let volume = FIRST.unpack(&bench);
+    let (named, directory) = (volume.to_str().unwrap(), bench.directory());
+    bench.succeed(&["mount", named, directory.to_str().unwrap(), "-o", "commit=3600"]);
     let mounted = crate::Mounted { bench: &bench };
-    compare(&then, &mounted.root(), false, &mut count);
-    fs::write(mounted.path("new"), "by this release").unwrap();
-    fs::remove_file(mounted.path("large")).unwrap();
-    mounted.umount();
-    assert!(bench.succeed(&["check", "--data", named]).ends_with(": clean\n"));
-    assert_eq!(bench.succeed(&["cat", named, "new"]), "by this release");
+    let file = fs::File::create(mounted.path("kept")).unwrap();
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+    file.sync_all().unwrap();
+    mounted.daemon().kill();
+    drop(mounted);
+    let told = newest_checkpoint(&bench, named);
+    assert_eq!((&told["features"], &told["counters"][0]), (&zone::format::FEATURES.into(), &0.into()));
+    assert!(bench.succeed(&["dump", "--json", volume.to_str().unwrap(), "journal"]).contains("counter"));
 }
 
 /// Changes both copies of the file's header, and their checksums with them.
@@ -114,7 +185,7 @@ fn rewrite_header(volume: &Path, change: impl Fn(&mut [u8])) {
 #[test]
 fn what_a_later_release_wrote_is_refused_with_the_name_of_that_release() {
     let bench = bench_or_skip!();
-    let volume = unpacked(&bench);
+    let volume = NEWEST.unpack(&bench);
     let (named, directory) = (volume.to_str().unwrap(), bench.directory());
     let directory = directory.to_str().unwrap();
     rewrite_header(&volume, |header| {
