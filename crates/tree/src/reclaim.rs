@@ -3,6 +3,12 @@
 //!
 //! When a zone may be reset is I-ZONE-4; `docs/design.md`, section 6, says what that means for each
 //! role and tells the story of the zone that was reset one batch too early.
+//!
+//! A page that cannot be read (or is not what was written) is passed over by cleaning: mostly it is dead.
+//! Chunks and directories of which memory has all that they say are written anew from there. A node
+//! or a chunk of the MAT that still lives there stays named as it was: its zone keeps counting it, so it is
+//! never reset, and it is not tried again in this mount. Whoever needs that page is told then, and
+//! only that latches the volume; so does a device that answers nothing any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +39,15 @@ pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, zones: &ZoneTable, zon
     };
     let shown = shown.filter(|identity| identity.fs_id == fs_id).map_or(known, |identity| identity.life);
     Ok(known.max(shown).next())
+}
+
+/// Reads; false when what is there cannot be read, an error when the device cannot be asked.
+fn read_if_there_is(device: &dyn Device, at: Address, into: &mut [u8]) -> Result<bool> {
+    match device.read(at.zone(), at.block(), into) {
+        Ok(()) => Ok(true),
+        Err(error) if error.ends_zone() || matches!(error, DeviceError::Unwritten { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 impl Core {
@@ -232,23 +247,35 @@ impl Core {
     }
 
     fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
-        let geometry = self.device.geometry();
         let page_blocks = self.zones.page_blocks();
         let life = self.zones.entry(zone).life;
         let end = self.written_end(zone)?;
         let step = (CLEANED_AT_ONCE / self.page_size()).max(1) as Blocks * page_blocks;
-        let mut block = 1;
+        let (mut block, mut unreadable) = (1, 0);
         while block + page_blocks <= end {
             let blocks = step.min((end - block) / page_blocks * page_blocks);
-            let mut bytes = vec![0; (blocks * geometry.block_size) as usize];
-            self.device.read(zone, block, &mut bytes)?;
-            let pages = bytes.chunks(self.page_size()).enumerate();
-            let pages = pages
-                .map(|(index, page)| (Address::new(zone, block + index as Blocks * page_blocks, life), page));
-            self.move_pages(saving, pages.collect())?;
+            let pages = self.read_pages(Address::new(zone, block, life), blocks)?;
+            unreadable += pages.iter().filter(|(_, page)| page.is_none()).count();
+            self.move_pages(saving, pages)?;
             block += blocks;
         }
+        if unreadable > 0 {
+            tracing::warn!(zone = zone.0, "{unreadable} pages cannot be read and were not moved");
+        }
         Ok(())
+    }
+
+    /// The pages of some blocks, each by itself when they cannot be read at once; none for one that cannot
+    /// be read at all.
+    fn read_pages(&self, at: Address, blocks: Blocks) -> Result<Vec<(Address, Option<Vec<u8>>)>> {
+        let mut bytes = vec![0; blocks as usize * self.device.geometry().block_size as usize];
+        let at_once = read_if_there_is(&*self.device, at, &mut bytes)?;
+        let pages = bytes.chunks_mut(self.page_size()).enumerate().map(|(index, page)| {
+            let at = at.offset(index as Blocks * self.zones.page_blocks());
+            let read = at_once || read_if_there_is(&*self.device, at, page)?;
+            Ok((at, read.then(|| page.to_vec())))
+        });
+        pages.collect()
     }
 
     fn written_end(&self, zone: ZoneId) -> Result<Blocks> {
@@ -257,14 +284,18 @@ impl Core {
     }
 
     /// Moves those of these pages that are still where the tables say.
-    fn move_pages(&self, saving: &mut Saving, pages: Vec<(Address, &[u8])>) -> Result<()> {
+    fn move_pages(&self, saving: &mut Saving, pages: Vec<(Address, Option<Vec<u8>>)>) -> Result<()> {
         let mut moved: BTreeMap<Address, (NodeId, Vec<u8>)> = BTreeMap::new();
         for (at, page) in pages {
-            let Some(header) = format::decode_page(page, self.info.fs_id) else { continue };
+            let header = page.as_deref().and_then(|page| format::decode_page(page, self.info.fs_id));
+            let (Some(page), Some(header)) = (page, header) else {
+                self.save_from_memory(saving, at);
+                continue;
+            };
             if header.kind != PageKind::Node as u8 {
                 self.move_at_next_checkpoint(saving, at, &header);
             } else if self.find(NodeId(header.id.get()))?.0 == at {
-                moved.insert(at, (NodeId(header.id.get()), page.to_vec()));
+                moved.insert(at, (NodeId(header.id.get()), page));
             }
         }
         let (from, nodes): (Vec<_>, Vec<_>) = moved.into_iter().unzip();
@@ -288,10 +319,15 @@ impl Core {
         let number = header.id.get();
         if header.kind == PageKind::MatChunk as u8 && self.mat.chunk(number).address == at {
             saving.move_mat_chunks.insert(number);
-        } else if header.kind == PageKind::ZitChunk as u8
-            && saving.zit_chunks.get(number as usize).is_some_and(|place| place.address == at)
-        {
-            self.zones.save_chunk(number);
+        } else {
+            self.save_from_memory(saving, at);
+        }
+    }
+
+    /// If a ZIT chunk or a directory page lies there: memory has all that they say.
+    fn save_from_memory(&self, saving: &mut Saving, at: Address) {
+        if let Some(number) = saving.zit_chunks.iter().position(|place| place.address == at) {
+            self.zones.save_chunk(number as u64);
         } else if saving.mat_directories.contains(&at) || saving.zit_directories.contains(&at) {
             saving.move_directories = true;
         }

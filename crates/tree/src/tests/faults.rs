@@ -1,0 +1,90 @@
+//! The store on a device whose commands fail, or whose blocks cannot be read any more.
+
+use zone::{Address, ZoneId};
+
+use super::*;
+use crate::types::NodeId;
+
+fn put(store: &Store, model: &mut Contents, number: u32, value: u8) {
+    let (key, value) = (number.to_be_bytes().to_vec(), vec![value; 900]);
+    let mut tx = Tx::new();
+    tx.put(Group(0), Table(1), key.clone(), value.clone());
+    model.insert((0, 1, key), value);
+    store.commit(tx).unwrap();
+}
+
+/// A store with nodes in several metadata zones, many of them dead, all in a checkpoint.
+fn with_dead_nodes() -> (Arc<Emulated>, Store, Contents) {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut model = Contents::new();
+    (0..1200).for_each(|number| put(&store, &mut model, number, 1));
+    store.checkpoint().unwrap();
+    (0..300).for_each(|round: u32| put(&store, &mut model, round * 7919 % 1200, 2));
+    store.checkpoint().unwrap();
+    (device, store, model)
+}
+
+/// Where each node lies.
+fn places(store: &Store) -> BTreeMap<Address, NodeId> {
+    let ids = (0..store.core.mat.next_node()).map(NodeId);
+    let placed = ids.map(|id| (store.core.find(id).unwrap().0, id));
+    placed.filter(|(at, _)| !at.is_none()).collect()
+}
+
+/// The zone that is cleaned next, and the pages written there.
+fn next_to_clean(store: &Store) -> (ZoneId, Vec<Address>) {
+    let zones = store.core.zones.closed_metadata();
+    let (_, zone, life) = zones.into_iter().map(|(zone, life, live, _)| (live, zone, life)).min().unwrap();
+    let (end, step) = (store.core.zones.info(zone).capacity, store.core.zones.page_blocks());
+    let pages = (1..=end - step).step_by(step as usize).map(|block| Address::new(zone, block, life));
+    (zone, pages.collect())
+}
+
+fn clean(store: &Store) -> bool {
+    let cleaned = store.core.clean(&mut store.core.saving.lock(), true).unwrap();
+    store.checkpoint().unwrap();
+    cleaned
+}
+
+#[test]
+fn dead_pages_that_cannot_be_read_keep_no_zone_from_being_cleaned() {
+    let (device, store, model) = with_dead_nodes();
+    let (zone, pages) = next_to_clean(&store);
+    let live = places(&store);
+    let chunks = store.core.mat.chunks();
+    let is_live = |at: &Address| live.contains_key(at) || chunks.iter().any(|chunk| chunk.address == *at);
+    let dead: Vec<_> = pages.into_iter().filter(|at| !is_live(at)).collect();
+    assert!(dead.len() > 2, "something is dead there");
+    dead.iter().for_each(|at| device.spoil(zone, at.block()));
+    assert!(clean(&store));
+    assert_eq!(store.latched(), None);
+    assert!(store.core.zones.usage(zone) == crate::zones::Use::Free { empty: true }, "it was emptied");
+    assert_eq!(contents(&store), model);
+}
+
+#[test]
+fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
+    let (device, store, mut model) = with_dead_nodes();
+    let (zone, pages) = next_to_clean(&store);
+    let live = places(&store);
+    let level = |at: &Address| store.core.load(live[at]).unwrap().unwrap().page().level();
+    let at = pages.into_iter().find(|at| live.contains_key(at) && level(at) == 0).unwrap();
+    let before = live.keys().filter(|at| at.zone() == zone).count();
+    device.spoil(zone, at.block());
+    drop(store);
+    // Nothing is in memory but what the mount needed.
+    let (store, _) = open(&device).unwrap();
+    assert!(clean(&store), "it is tried in each mount");
+    let left: Vec<_> = places(&store).into_iter().filter(|(at, _)| at.zone() == zone).collect();
+    assert_eq!(left, [(at, live[&at])], "of {before} nodes those that can be read were moved");
+    assert_eq!(store.core.zones.entry(zone).live, store.core.zones.page_blocks());
+    while clean(&store) {
+        assert_eq!(store.core.zones.usage(zone), crate::zones::Use::Closed);
+    }
+    (2000..2200).for_each(|number| put(&store, &mut model, number, 3));
+    assert_eq!(store.latched(), None, "nobody needed it");
+    store.close().unwrap();
+    assert!(store.core.load(live[&at]).is_err(), "who needs it is told");
+    assert!(store.latched().is_some());
+}
