@@ -550,8 +550,14 @@ impl Log {
     fn switch(&self, io: &mut Io) -> Result<()> {
         // Finished first, so that the log never needs a second open zone; what it holds stays readable.
         if let Some(before) = io.lease.take() {
-            io.previous.push(before.zone());
-            before.finish()?;
+            let zone = before.zone();
+            io.previous.push(zone);
+            match before.finish() {
+                Err(error) if error.ends_zone() => {
+                    tracing::warn!(zone = zone.0, %error, "a log zone cannot be finished");
+                }
+                finished => finished?,
+            }
         }
         io.lease = Some(self.begin_standby()?);
         if cfg!(feature = "break-log-reset-after-checkpoint") {

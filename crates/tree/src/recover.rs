@@ -715,7 +715,7 @@ impl Core {
 
     /// The seal needs a new log zone: if all of the device's slots are taken, finishes a zone, which loses
     /// nothing of it (a reset would have to wait for the seal). One that holds nothing if there is one,
-    /// else one of data, else one of metadata.
+    /// else one of data, else one of metadata; where that fails, the next.
     fn free_a_slot(&self) -> Result<()> {
         let zones = (0..self.zones.count()).map(ZoneId);
         let active: Vec<ZoneId> = zones.filter(|&zone| self.zones.info(zone).state.is_active()).collect();
@@ -728,11 +728,23 @@ impl Core {
             Use::Closed => Some(2),
             _ => None,
         };
-        let Some((_, zone)) = active.iter().filter_map(|zone| Some((rank(zone)?, *zone))).min() else {
-            return Ok(());
-        };
-        self.device.finish(zone)?;
-        self.zones.set_info(zone, self.device.report_zone(zone)?);
+        let mut candidates: Vec<_> = active.iter().filter_map(|zone| Some((rank(zone)?, *zone))).collect();
+        candidates.sort_unstable();
+        for (_, zone) in candidates {
+            let finished = self.device.finish(zone);
+            let info = self.device.report_zone(zone)?;
+            self.zones.set_info(zone, info);
+            match finished {
+                Err(error) if error.ends_zone() => {
+                    tracing::warn!(zone = zone.0, %error, "a zone cannot be finished");
+                }
+                finished => finished?,
+            }
+            // What made it fail may have taken its slot as well.
+            if !info.state.is_active() {
+                break;
+            }
+        }
         Ok(())
     }
 

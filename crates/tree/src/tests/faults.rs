@@ -1,6 +1,7 @@
 //! The store on a device whose commands fail, or whose blocks cannot be read any more.
 
-use zone::{Address, ZoneId};
+use zone::emulated::{CommandKind, Effect, Fault};
+use zone::{Address, Role, ZoneId, ZoneState};
 
 use super::*;
 use crate::types::NodeId;
@@ -87,4 +88,61 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     store.close().unwrap();
     assert!(store.core.load(live[&at]).is_err(), "who needs it is told");
     assert!(store.latched().is_some());
+}
+
+#[test]
+fn a_log_zone_that_cannot_be_finished_is_left_all_the_same() {
+    for effect in [Effect::Error, Effect::TurnReadOnly(0), Effect::TurnOffline] {
+        let device = formatted(Spec::tiny(), &options());
+        let (store, _) = open(&device).unwrap();
+        let mut model = Contents::new();
+        let in_use = |store: &Store| {
+            let state = |zone: &ZoneId| device.report_zone(*zone).unwrap().state;
+            store.zones().in_role(Role::Log).into_iter().find(|zone| state(zone).is_active()).unwrap()
+        };
+        let before = in_use(&store);
+        device.inject(Fault::nth(CommandKind::Finish, 1, effect).on(before));
+        let finished = device.counters().of(CommandKind::Finish);
+        for number in 0.. {
+            put(&store, &mut model, number % 50, number as u8);
+            if device.counters().of(CommandKind::Finish) > finished && in_use(&store) != before {
+                break;
+            }
+        }
+        store.sync(store.last_lsn()).unwrap();
+        assert_eq!(store.latched(), None, "{effect:?}");
+        store.checkpoint().unwrap();
+        drop(store);
+        let (store, _) = open(&device).unwrap();
+        assert_eq!(contents(&store), model, "{effect:?}");
+    }
+}
+
+#[test]
+fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
+    for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
+        let device = formatted(Spec::tiny(), &options());
+        let (store, _) = open(&device).unwrap();
+        let mut model = Contents::new();
+        put(&store, &mut model, 1, 1);
+        store.close().unwrap();
+        let log = store.zones().in_role(Role::Log);
+        drop(store);
+        // The log cannot go on where it was, and others hold all slots.
+        log.iter().for_each(|&zone| device.turn(zone, ZoneState::ReadOnly));
+        let geometry = device.geometry().clone();
+        let mut zone = geometry.zones;
+        while (device.report().unwrap().iter().filter(|info| info.state.is_active()).count() as u32)
+            < geometry.max_active
+        {
+            zone -= 1;
+            device.append(ZoneId(zone), &vec![7; geometry.block_size as usize]).unwrap();
+            device.close(ZoneId(zone)).unwrap();
+        }
+        device.inject(Fault::nth(CommandKind::Finish, 1, effect).on(ZoneId(zone)));
+        let (store, _) = open(&device).unwrap();
+        put(&store, &mut model, 2, 2);
+        store.close().unwrap();
+        assert_eq!(contents(&store), model, "{effect:?}");
+    }
 }
