@@ -18,6 +18,7 @@ use tree::Tx;
 use zone::Blocks;
 
 use crate::map::{self, View};
+use crate::space::Reservation;
 use crate::write::{Piece, Run};
 use crate::{ExtentError, Extents, Hint, Object, Result};
 
@@ -131,17 +132,22 @@ impl Extents {
             for (into, (_, value)) in data.chunks_mut(size).zip(run) {
                 into[..value.len()].copy_from_slice(value);
             }
-            let _reservation = self.reserve_over(object, run[0].0, run.len() as u64)?;
+            let reservation = self.reserve_over(object, run[0].0, run.len() as u64)?;
             let run_of = Run { object, start: run[0].0, data: &data, crcs: None };
             for piece in self.append_data(Hint::default(), run_of)? {
-                self.commit_resident(piece, run)?;
+                self.commit_resident(piece, run, &reservation)?;
             }
         }
         Ok(())
     }
 
     /// The blocks of the piece leave the store, where they are still the same.
-    fn commit_resident(&self, piece: Piece, written: &[(u64, Vec<u8>)]) -> Result<()> {
+    fn commit_resident(
+        &self,
+        piece: Piece,
+        written: &[(u64, Vec<u8>)],
+        reservation: &Reservation,
+    ) -> Result<()> {
         let _guard = self.map_of(piece.object).write();
         let mut view = View::load(&self.store, piece.object, (piece.start, piece.end()), usize::MAX)?;
         let first = (piece.start - written[0].0) as usize;
@@ -156,6 +162,7 @@ impl Extents {
         self.residents.changed(piece.object, view.resident_change());
         let mut tx = Tx::new();
         view.apply(&self.store, &mut tx);
+        reservation.part_kept_by(&mut tx, u64::from(piece.extent.blocks));
         self.commit_if_any(tx)
     }
 }

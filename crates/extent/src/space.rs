@@ -10,7 +10,7 @@
 //! while metadata grows.
 //!
 //! A writer takes blocks from a budget that was counted at some moment and only goes down; who finds it
-//! empty counts anew, over all zones, one at a time. So the hot path is two atomic operations, and
+//! empty counts anew, over all zones, one at a time. So the hot path is one lock for a moment, and
 //! whoever is refused was refused by a fresh count.
 //!
 //! Writing over what is there takes no more space in the end, but for a moment both are there. Where the
@@ -19,15 +19,18 @@
 //! lock that it has and give it back when they have inserted. More than all of it is refused; the caller
 //! writes in smaller pieces.
 //!
-//! A count promises nothing twice: nobody takes from the old budget once it has begun, and what is
-//! promised is read before what lives, so blocks that go from one to the other meanwhile count twice
-//! rather than not at all.
+//! A count sees one moment, in which each block is in one place. What is promised becomes live (or
+//! unwritten) at the moment at which the transaction takes effect that inserts it: the transaction keeps the
+//! promise. All zones and counters are looked at under the lock under which that happens, so blocks
+//! that garbage collection moves meanwhile are neither counted twice (which would refuse what there is)
+//! nor not at all (which would promise what there is not). While somebody counts, the budget is empty:
+//! what is promised can only become less.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rt::sync::{Condvar, Mutex};
-use tree::{Step, StoreError, Tx};
+use tree::{Promise, Step, StoreError, Tx, ZoneNow};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
 use crate::format::UNWRITTEN_BLOCKS;
@@ -74,10 +77,8 @@ const CLEANING_STEPS_MAX: usize = 64;
 /// The budget and what is promised.
 #[derive(Debug, Default)]
 pub(crate) struct SpaceCounters {
-    /// Blocks that may be promised without counting anew.
-    budget: AtomicI64,
-    /// Blocks promised and not yet inserted or given back.
-    reserved: AtomicI64,
+    /// A leaf lock.
+    promises: Mutex<Promises>,
     /// Held while somebody counts anew. Before the leaves.
     counting: Mutex<()>,
     /// Blocks of slack in use.
@@ -86,41 +87,100 @@ pub(crate) struct SpaceCounters {
     returned: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Promises {
+    /// Blocks that may be promised without counting anew.
+    budget: i64,
+    /// Blocks promised and not yet inserted or given back.
+    reserved: i64,
+    /// How often the budget was said to be outdated.
+    outdated: u64,
+}
+
 impl SpaceCounters {
-    /// The count is no longer to be relied on.
+    /// The count is no longer to be relied on, nor is one that is being made.
     pub(crate) fn outdated(&self) {
-        self.budget.store(0, Ordering::Release);
+        let mut promises = self.promises.lock();
+        promises.budget = 0;
+        promises.outdated += 1;
     }
 
     /// Promises blocks from the budget, if it still has as many.
     fn promise(self: &Arc<Self>, blocks: i64) -> Option<Reservation> {
-        let reservation = Reservation::new(self, blocks);
-        (self.budget.fetch_sub(blocks, Ordering::AcqRel) >= blocks).then_some(reservation)
+        let mut promises = self.promises.lock();
+        if promises.budget < blocks {
+            return None;
+        }
+        promises.budget -= blocks;
+        promises.reserved += blocks;
+        Some(Reservation::of(self, blocks))
     }
 }
 
-/// Blocks promised to a writer; dropped when they are inserted, and counted as live then, or given up.
-pub(crate) struct Reservation {
+/// What is left of a promise.
+#[derive(Debug)]
+struct Promised {
     counters: Arc<SpaceCounters>,
+    /// Changed under the lock of the promises.
+    left: AtomicI64,
+}
+
+impl Promised {
+    fn give_back(&self, most: i64) {
+        let mut promises = self.counters.promises.lock();
+        let left = self.left.load(Ordering::Relaxed);
+        let blocks = most.min(left);
+        self.left.store(left - blocks, Ordering::Relaxed);
+        promises.reserved -= blocks;
+        assert!(promises.reserved >= 0, "a reservation is returned once");
+    }
+}
+
+/// A part of a promise that a transaction keeps.
+#[derive(Debug)]
+struct Part {
+    promised: Arc<Promised>,
     blocks: i64,
+}
+
+impl Promise for Part {
+    fn kept(&self) {
+        self.promised.give_back(self.blocks);
+    }
+}
+
+/// Blocks promised to a writer. Those that a transaction inserts are promised no more from the moment at
+/// which it takes effect; the rest is given back when this is dropped.
+pub(crate) struct Reservation {
+    promised: Arc<Promised>,
     /// Blocks from the slack.
     slack: i64,
 }
 
 impl Reservation {
-    fn new(counters: &Arc<SpaceCounters>, blocks: i64) -> Self {
-        counters.reserved.fetch_add(blocks, Ordering::AcqRel);
-        Reservation { counters: Arc::clone(counters), blocks, slack: 0 }
+    fn of(counters: &Arc<SpaceCounters>, blocks: i64) -> Self {
+        let promised = Promised { counters: Arc::clone(counters), left: AtomicI64::new(blocks) };
+        Reservation { promised: Arc::new(promised), slack: 0 }
+    }
+
+    /// The transaction inserts all that was promised.
+    pub(crate) fn kept_by(&self, tx: &mut Tx) {
+        self.part_kept_by(tx, i64::MAX as u64);
+    }
+
+    /// The transaction inserts so many of the blocks.
+    pub(crate) fn part_kept_by(&self, tx: &mut Tx, blocks: u64) {
+        tx.keeps(Arc::new(Part { promised: Arc::clone(&self.promised), blocks: blocks as i64 }));
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let before = self.counters.reserved.fetch_sub(self.blocks, Ordering::AcqRel);
-        assert!(before >= self.blocks, "a reservation is returned once");
+        self.promised.give_back(i64::MAX);
         if self.slack > 0 {
-            *self.counters.overdrawn.lock() -= self.slack;
-            self.counters.returned.notify_all();
+            let counters = &self.promised.counters;
+            *counters.overdrawn.lock() -= self.slack;
+            counters.returned.notify_all();
         }
     }
 }
@@ -162,12 +222,21 @@ impl Extents {
         if let Some(reservation) = counters.promise(blocks) {
             return Ok(reservation);
         }
-        // Swapped, not stored: the count sees what was promised from it.
-        counters.budget.swap(0, Ordering::AcqRel);
-        let reservation = Reservation::new(counters, blocks);
-        let left = self.census().available();
-        counters.budget.store(left.max(0), Ordering::Release);
-        if left >= 0 { Ok(reservation) } else { Err(ExtentError::NoSpace) }
+        let outdated = {
+            let mut promises = counters.promises.lock();
+            promises.budget = 0;
+            promises.outdated
+        };
+        let available = self.census().available();
+        let mut promises = counters.promises.lock();
+        let left = available - blocks;
+        let budget = if left >= 0 { left } else { available };
+        promises.budget = if promises.outdated == outdated { budget.max(0) } else { 0 };
+        if left < 0 {
+            return Err(ExtentError::NoSpace);
+        }
+        promises.reserved += blocks;
+        Ok(Reservation::of(counters, blocks))
     }
 
     /// Promises blocks to a writer who writes over some of an object: what it has there already need not
@@ -211,37 +280,42 @@ impl Extents {
 
     fn census(&self) -> Census {
         let zones = self.store.zones();
-        let unwritten = self.store.counter(UNWRITTEN_BLOCKS) as i64;
-        let reserved = self.space.reserved.load(Ordering::Acquire) + unwritten;
-        let (mut census, mut free, mut metadata) =
-            (Census { reserved, unwritten, ..Census::default() }, 0, 0);
-        for zone in (0..zones.count()).map(ZoneId) {
-            let (entry, capacity) = (zones.entry(zone), zones.capacity(zone));
-            let writable = !matches!(zones.reported(zone).state, ZoneState::ReadOnly | ZoneState::Offline);
-            let payload = self.packing.payload(capacity);
-            match entry.role {
-                Role::Data | Role::Gc => {
-                    // What lives in a zone that can only be read takes nothing from the others.
-                    census.payload += i64::from(if writable { payload } else { entry.live });
-                    census.live += i64::from(entry.live);
-                    census.capacity += i64::from(capacity);
-                }
-                Role::Free if writable => {
-                    census.payload += i64::from(payload);
-                    free += 1;
-                }
-                Role::Metadata => metadata += 1,
-                _ => {}
-            }
-        }
-        let largest = i64::from(self.packing.payload(self.device.geometry().zone_blocks));
         // Who only reads opens no zone; what is told is what a writer would find.
         let opens_zones = !matches!(zones.writable(), Err(StoreError::ReadOnly));
-        let unusable = if opens_zones { (free - i64::from(zones.free())).max(0) } else { 0 };
+        let logs = zones.kept_for_log() as usize;
+        let (mut census, metadata) = zones.at_one_moment(|moment| {
+            let unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
+            let reserved = self.space.promises.lock().reserved + unwritten;
+            let (mut census, mut metadata) = (Census { reserved, unwritten, ..Census::default() }, 0);
+            for (number, zone) in moment.zones().enumerate() {
+                let is_free = if opens_zones { zone.is_free } else { number >= logs };
+                metadata += i64::from(zone.entry.role == Role::Metadata);
+                self.count(&mut census, &zone, is_free);
+            }
+            (census, metadata)
+        });
+        let largest = i64::from(self.packing.payload(self.device.geometry().zone_blocks));
         let growth = (self.metadata_zones_at_worst(census.payload) - metadata).max(0);
-        census.kept = (i64::from(zones.kept_from_data()) + 1 + unusable + growth) * largest
-            + self.slack_blocks() as i64;
+        census.kept = (i64::from(zones.kept_from_data()) + 1 + growth) * largest + self.slack_blocks() as i64;
         census
+    }
+
+    /// Adds what a zone takes and holds.
+    fn count(&self, census: &mut Census, zone: &ZoneNow, is_free: bool) {
+        let (entry, capacity) = (zone.entry, zone.info.capacity);
+        let for_good = matches!(zone.info.state, ZoneState::ReadOnly | ZoneState::Offline);
+        let payload = self.packing.payload(capacity);
+        match entry.role {
+            Role::Data | Role::Gc => {
+                // What lives in a zone that is not written again takes nothing from the others.
+                let again = !for_good && !zone.is_bad;
+                census.payload += i64::from(if again { payload } else { entry.live });
+                census.live += i64::from(entry.live);
+                census.capacity += i64::from(capacity);
+            }
+            Role::Free if is_free && !for_good => census.payload += i64::from(payload),
+            _ => {}
+        }
     }
 
     /// Zones that metadata takes when so many blocks of data are written.

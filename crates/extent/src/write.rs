@@ -168,6 +168,9 @@ impl Extents {
     pub fn insert<'a>(&'a self, tx: &mut Tx, written: Written) -> Result<MapLock<'a>> {
         let (from, to) = written.range();
         let Written { object, pieces, residents, reservation, .. } = written;
+        if let Some(reservation) = &reservation {
+            reservation.kept_by(tx);
+        }
         let mut lock = self.lock_map(object);
         if from < to {
             let mut view = View::load(&self.store, object, (from, to), usize::MAX)?;
@@ -217,6 +220,7 @@ impl Extents {
         }
         let until = view.keep(from, until, limit);
         lock.blocks_added = self.finish_view(&view, tx);
+        reservation.kept_by(tx);
         lock._reservation = Some(reservation);
         Ok((lock, until))
     }

@@ -66,7 +66,8 @@ impl Core {
             );
             return self.latching("metadata is damaged", Err(damage));
         }
-        let (lsn, epoch) = self.log.submit(record, admitted, |lsn| self.zones.apply(&tx.ops, lsn));
+        let (lsn, epoch) =
+            self.log.submit(record, admitted, |lsn| self.zones.apply(&tx.ops, lsn, &tx.promises));
         self.apply(&mut locked, &tx.ops, lsn, epoch);
         drop(locked);
         self.count.commits.fetch_add(1, Ordering::Relaxed);
@@ -155,7 +156,7 @@ impl Core {
                     continue;
                 }
             };
-            self.zones.apply(ops, lsn);
+            self.zones.apply(ops, lsn, &[]);
             self.apply(&mut locked, ops, lsn, epoch);
             drop(held);
             return Ok(());

@@ -48,7 +48,10 @@ pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
 pub use recover::{Config, Recovery, Replay};
 pub use store::{Store, StoreStats, Zones};
-pub use types::{Bytes, Draw, Entry, Group, Lsn, Op, Result, Step, StoreError, Table, Tx, ZoneEntry};
+pub use types::{
+    Bytes, Draw, Entry, Group, Lsn, Op, Promise, Result, Step, StoreError, Table, Tx, ZoneEntry,
+};
+pub use zones::{Moment, ZoneNow};
 
 #[cfg(test)]
 mod tests;

@@ -105,7 +105,7 @@ impl Core {
     /// Journals that a zone has begun a life.
     fn announce(&self, lease: Lease) -> Result<Lease> {
         let (zone, role) = (lease.zone(), lease.role());
-        let mut tx = Tx { ops: Vec::new(), draw: Draw::Reserve };
+        let mut tx = Tx::reclaiming();
         tx.ops.push(Op::ZoneOpened { zone, life: lease.life(), role });
         if let Err(error) = self.commit(tx) {
             if let Err(error) = lease.finish() {

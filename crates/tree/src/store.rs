@@ -11,7 +11,7 @@ use crate::lookup::ZoneRef;
 use crate::mkfs::FormatOptions;
 use crate::recover::{Config, Recovery, Replay};
 use crate::types::{Bytes, Entry, Group, Lsn, Result, Step, StoreError, Table, Tx, ZoneEntry};
-use crate::zones::Use;
+use crate::zones::{Moment, Use};
 
 /// Transactional ordered tables on a zoned device.
 pub struct Store {
@@ -281,6 +281,12 @@ impl Zones {
     /// A zone's entry in the ZIT.
     pub fn entry(&self, zone: ZoneId) -> ZoneEntry {
         self.core.zones.entry(zone)
+    }
+
+    /// Shows one moment of the whole table: no transaction is half applied, no zone between two uses.
+    /// Under the table's lock: `see` takes only leaf locks and never calls the store.
+    pub fn at_one_moment<T>(&self, see: impl FnOnce(Moment<'_>) -> T) -> T {
+        self.core.zones.at_one_moment(see)
     }
 
     /// Blocks that a zone holds, header included.

@@ -126,6 +126,13 @@ pub enum Draw {
     Reserve,
 }
 
+/// What was promised beforehand for what a transaction brings: space, say.
+pub trait Promise: Send + Sync + std::fmt::Debug {
+    /// The transaction takes effect. Called in the same moment in which its changes of zones and counters
+    /// do, under the lock of the zone table: takes only leaf locks of its own and never calls the store.
+    fn kept(&self);
+}
+
 /// Writes that happen together or not at all.
 ///
 /// It has no reads: whoever builds it holds the locks that make its preconditions true until
@@ -134,6 +141,7 @@ pub enum Draw {
 pub struct Tx {
     pub(crate) ops: Vec<Op>,
     pub(crate) draw: Draw,
+    pub(crate) promises: Vec<Arc<dyn Promise>>,
 }
 
 impl Tx {
@@ -144,7 +152,12 @@ impl Tx {
 
     /// An empty transaction that may draw on the reserve: one that frees space, or GC's.
     pub fn reclaiming() -> Self {
-        Tx { ops: Vec::new(), draw: Draw::Reserve }
+        Tx { draw: Draw::Reserve, ..Tx::default() }
+    }
+
+    /// When this transaction takes effect, so is a promise kept.
+    pub fn keeps(&mut self, promise: Arc<dyn Promise>) {
+        self.promises.push(promise);
     }
 
     /// Sets a key.

@@ -8,15 +8,19 @@
 //! copied at the cut. What a checkpoint itself changes (metadata zones opened for
 //! it, live counts of the merged MAT) belongs to the saved version as well and goes to both.
 //!
+//! A transaction's changes of zones and counters happen at one moment, and with them the promises that it
+//! keeps: who looks at the whole table ([`Moment`]) never sees half of one.
+//!
 //! Which zones may be reset when is in `docs/design.md`, section 6 (I-ZONE-4). This table decides
 //! which are dead; `reclaim` does the resets.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use rt::sync::Mutex;
 use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 
-use crate::types::{Lsn, Op, ZoneEntry};
+use crate::types::{Lsn, Op, Promise, ZoneEntry};
 
 /// What a zone is doing in this mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +144,96 @@ impl State {
     }
 }
 
+/// How a transaction changes the table, and a zone its use.
+impl State {
+    fn apply(&mut self, op: &Op, lsn: Lsn, per_chunk: u64) {
+        match op {
+            Op::ZoneOpened { zone, life, role } => self.open(*zone, *life, *role, lsn, per_chunk),
+            Op::ZoneLive { zone, life, change } if self.is_of(*zone, *life) => {
+                self.set_live(*zone, i64::from(*change), per_chunk);
+                self.run[zone.0 as usize].changed = lsn;
+            }
+            Op::ZoneUser { zone, life, bytes } if self.is_of(*zone, *life) => {
+                self.touch(*zone, per_chunk).user = *bytes;
+            }
+            Op::Counter { counter, change } => {
+                let counter = &mut self.counters[usize::from(*counter)];
+                *counter += *change;
+                assert!(*counter >= 0, "a counter counts what there is");
+            }
+            Op::ZoneLive { .. } | Op::ZoneUser { .. } | Op::Put { .. } | Op::Delete { .. } => {}
+        }
+    }
+
+    fn open(&mut self, zone: ZoneId, life: Life, role: Role, lsn: Lsn, per_chunk: u64) {
+        if self.entries[zone.0 as usize].life >= life {
+            return;
+        }
+        let entry = self.touch(zone, per_chunk);
+        assert_eq!(entry.live, 0, "nothing lives in zone {} when it is opened", zone.0);
+        *entry = ZoneEntry { life, role, live: 0, user: [0; 16] };
+        // A replay may begin when the zone held metadata.
+        self.set_metadata(zone);
+        // Even if nothing is ever put there: a replay looks for its header until the record is known
+        // to be durable.
+        self.run[zone.0 as usize].changed = lsn;
+    }
+
+    fn set_usage(&mut self, zone: ZoneId, usage: Use) {
+        let live = self.entries[zone.0 as usize].live;
+        self.closed.remove(&(live, zone));
+        self.free.remove(&zone);
+        self.run[zone.0 as usize].usage = usage;
+        if matches!(usage, Use::Free { .. }) {
+            // The log takes its zones by number.
+            if zone.0 >= crate::log::LOG_ZONES {
+                self.free.insert(zone);
+            }
+        } else if self.is_victim(zone) {
+            self.closed.insert((live, zone));
+        }
+    }
+}
+
+/// The whole table at one moment.
+pub struct Moment<'a> {
+    state: &'a State,
+}
+
+/// A zone at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct ZoneNow {
+    /// Its entry in the ZIT.
+    pub entry: ZoneEntry,
+    /// As the device reported it at the mount, or when it was last reset.
+    pub info: ZoneInfo,
+    /// It holds nothing, and it can be opened for data or metadata, or is being opened.
+    pub is_free: bool,
+    /// It is never written again in this mount.
+    pub is_bad: bool,
+}
+
+impl Moment<'_> {
+    /// All zones, in order.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneNow> {
+        let all = self.state.entries.iter().zip(&self.state.run).enumerate();
+        all.map(|(index, (&entry, run))| ZoneNow {
+            entry,
+            info: run.info,
+            is_free: entry.role == Role::Free
+                && index as u32 >= crate::log::LOG_ZONES
+                && matches!(run.usage, Use::Free { .. } | Use::Leased),
+            is_bad: run.usage == Use::Bad,
+        })
+    }
+
+    /// One of the user's counters.
+    pub fn counter(&self, counter: u8) -> u64 {
+        let count = self.state.counters[usize::from(counter)];
+        u64::try_from(count).expect("a counter is never negative")
+    }
+}
+
 impl ZoneTable {
     pub(crate) fn new(
         entries: Vec<ZoneEntry>,
@@ -230,19 +324,12 @@ impl ZoneTable {
 
     /// Gives a zone its use after recovery, or when its use ends.
     pub(crate) fn set_usage(&self, zone: ZoneId, usage: Use) {
-        let mut state = self.state.lock();
-        let live = state.entries[zone.0 as usize].live;
-        state.closed.remove(&(live, zone));
-        state.free.remove(&zone);
-        state.run[zone.0 as usize].usage = usage;
-        if matches!(usage, Use::Free { .. }) {
-            // The log takes its zones by number.
-            if zone.0 >= crate::log::LOG_ZONES {
-                state.free.insert(zone);
-            }
-        } else if state.is_victim(zone) {
-            state.closed.insert((live, zone));
-        }
+        self.state.lock().set_usage(zone, usage);
+    }
+
+    /// Shows the table as it is at one moment.
+    pub(crate) fn at_one_moment<T>(&self, see: impl FnOnce(Moment<'_>) -> T) -> T {
+        see(Moment { state: &self.state.lock() })
     }
 
     /// Zones that could be opened.
@@ -304,40 +391,17 @@ impl ZoneTable {
         entry.user = [0; 16];
         state.set_metadata(zone);
         state.run[zone.0 as usize].info = info;
-        drop(state);
-        self.set_usage(zone, Use::Free { empty: true });
+        state.set_usage(zone, Use::Free { empty: true });
     }
 
     // ---- what transactions change ------------------------------------------------------------
 
-    /// Applies the part of a transaction that concerns zones. Under the log's lock, so that the order
-    /// of LSNs is the order of changes.
-    pub(crate) fn apply(&self, ops: &[Op], lsn: Lsn) {
-        for op in ops {
-            match op {
-                Op::ZoneOpened { zone, life, role } => self.apply_opened(*zone, *life, *role, lsn),
-                Op::ZoneLive { zone, life, change } => {
-                    let mut state = self.state.lock();
-                    if state.is_of(*zone, *life) {
-                        state.set_live(*zone, i64::from(*change), self.per_chunk);
-                        state.run[zone.0 as usize].changed = lsn;
-                    }
-                }
-                Op::ZoneUser { zone, life, bytes } => {
-                    let mut state = self.state.lock();
-                    if state.is_of(*zone, *life) {
-                        state.touch(*zone, self.per_chunk).user = *bytes;
-                    }
-                }
-                Op::Counter { counter, change } => {
-                    let mut state = self.state.lock();
-                    let counter = &mut state.counters[usize::from(*counter)];
-                    *counter += *change;
-                    assert!(*counter >= 0, "a counter counts what there is");
-                }
-                Op::Put { .. } | Op::Delete { .. } => {}
-            }
-        }
+    /// Applies the part of a transaction that concerns zones, at one moment. Under the log's lock, so that
+    /// the order of LSNs is the order of changes.
+    pub(crate) fn apply(&self, ops: &[Op], lsn: Lsn, promises: &[Arc<dyn Promise>]) {
+        let mut state = self.state.lock();
+        ops.iter().for_each(|op| state.apply(op, lsn, self.per_chunk));
+        promises.iter().for_each(|promise| promise.kept());
     }
 
     /// Fills in the lives that changes of zones speak of.
@@ -350,21 +414,6 @@ impl ZoneTable {
                 *life = entry.life;
             }
         }
-    }
-
-    fn apply_opened(&self, zone: ZoneId, life: Life, role: Role, lsn: Lsn) {
-        let mut state = self.state.lock();
-        if state.entries[zone.0 as usize].life >= life {
-            return;
-        }
-        let entry = state.touch(zone, self.per_chunk);
-        assert_eq!(entry.live, 0, "nothing lives in zone {} when it is opened", zone.0);
-        *entry = ZoneEntry { life, role, live: 0, user: [0; 16] };
-        // A replay may begin when the zone held metadata.
-        state.set_metadata(zone);
-        // Even if nothing is ever put there: a replay looks for its header until the record is known
-        // to be durable.
-        state.run[zone.0 as usize].changed = lsn;
     }
 
     /// Whether all zones that these writes name exist, and live counts and counters stay in bounds: asked

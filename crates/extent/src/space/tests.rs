@@ -1,5 +1,8 @@
+use rt::schedule::{self, Body};
+
 use super::*;
 use crate::place::tests::extents;
+use crate::{Hint, Object};
 
 /// The test's own sum goes down before the reservation does.
 fn give_back(promised: &AtomicI64, held: Option<(i64, Reservation)>) {
@@ -40,4 +43,100 @@ fn no_more_is_promised_than_there_is() {
     });
     assert!(refused.load(Ordering::Relaxed) > 0, "the writers were in each other's way");
     assert_eq!(extents.census().available(), most);
+}
+
+const SCHEDULES: u64 = 60;
+const LOOKS: usize = 60;
+
+fn write(extents: &Extents, object: u64, blocks: u64) {
+    let size = extents.block_size() as u64;
+    let data = vec![object as u8 + 1; (blocks * size) as usize];
+    let written = extents.write(Object(object), Hint::default(), 0, &data, blocks * size).unwrap();
+    let mut tx = Tx::new();
+    let _lock = extents.insert(&mut tx, written).unwrap();
+    extents.store.commit(tx).unwrap();
+}
+
+/// What a thread that only looks sees to be available while another does this.
+fn seen_while(seed: u64, extents: &Extents, work: impl Fn() + Sync) -> Vec<i64> {
+    let look = || (0..LOOKS).map(|_| extents.census().available()).collect::<Vec<_>>();
+    let work = || {
+        work();
+        Vec::new()
+    };
+    let bodies: Vec<Body<'_, Vec<i64>>> =
+        vec![("work".into(), Box::new(work)), ("look".into(), Box::new(look))];
+    schedule::run(seed, bodies).returned.swap_remove(1)
+}
+
+#[test]
+fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
+    const BLOCKS: u64 = 40;
+    for seed in 0..SCHEDULES {
+        let extents = extents();
+        write(&extents, 1, 2 * BLOCKS);
+        let before = extents.census().available();
+        let after = before - 2 * BLOCKS as i64;
+        let seen = seen_while(seed, &extents, || {
+            let mut tx = Tx::new();
+            let range = (0, BLOCKS);
+            let (lock, until) = extents.keep_space(&mut tx, Object(2), range, 64, false).unwrap();
+            assert_eq!(until, BLOCKS);
+            extents.store.commit(tx).unwrap();
+            drop(lock);
+            write(&extents, 3, BLOCKS);
+            // What lived is kept, what was kept is written: as much as before.
+            let mut tx = Tx::new();
+            let (lock, _) = extents.keep_space(&mut tx, Object(1), range, 64, true).unwrap();
+            extents.store.commit(tx).unwrap();
+            drop(lock);
+        });
+        let steps = [before, before - BLOCKS as i64, after];
+        assert!(seen.iter().all(|seen| steps.contains(seen)), "seed {seed}: {steps:?}: {seen:?}");
+        assert!(seen.is_sorted_by(|a, b| a >= b), "seed {seed}: {seen:?}");
+        assert_eq!(extents.census().available(), after);
+    }
+}
+
+#[test]
+fn what_is_moved_is_counted_once() {
+    let mut moved = 0;
+    for seed in 0..SCHEDULES {
+        let extents = extents();
+        // Half of what is in each zone dies.
+        (1..=30).for_each(|object| write(&extents, object, 40));
+        (2..=30).step_by(2).for_each(|object| write(&extents, object, 40));
+        let before = extents.census().available();
+        let seen = seen_while(seed, &extents, || {
+            for _ in 0..3 {
+                extents.evacuate(&mut extents.gc.lock()).unwrap();
+                extents.store.reclaim(true).unwrap();
+            }
+        });
+        moved += extents.gc_stats().blocks_moved;
+        assert!(seen.iter().all(|&seen| seen == before), "seed {seed}: {before}: {seen:?}");
+    }
+    assert!(moved > 0, "there was something to move");
+}
+
+#[test]
+fn who_asks_for_too_much_keeps_nobody_from_what_there_is() {
+    for seed in 0..SCHEDULES {
+        let extents = extents();
+        let most = extents.census().available();
+        let ask = |blocks: i64, fits: bool| {
+            let extents = &extents;
+            let body = move || {
+                for _ in 0..30 {
+                    assert_eq!(
+                        extents.reserve(blocks as u64).is_ok(),
+                        fits,
+                        "seed {seed}: {blocks} of {most}"
+                    );
+                }
+            };
+            (format!("{blocks}"), Box::new(body) as Box<dyn FnOnce() + Send>)
+        };
+        schedule::run(seed, vec![ask(most + 1, false), ask(most / 2, true), ask(most - most / 2, true)]);
+    }
 }

@@ -13,7 +13,7 @@ fn a_zone_that_a_replay_makes_one_of_data_is_no_dead_metadata() {
     let info = ZoneInfo { state: ZoneState::Full, capacity: 64, pointer: 64 };
     let zones = ZoneTable::new(vec![ZoneEntry::default()], &[info], 1, 4, 0);
     zones.load(zone, held);
-    zones.apply(&[Op::ZoneOpened { zone, life, role: Role::Data }], Lsn(7));
+    zones.apply(&[Op::ZoneOpened { zone, life, role: Role::Data }], Lsn(7), &[]);
     zones.set_usage(zone, Use::Closed);
     assert_eq!(zones.closed_metadata(), []);
     assert_eq!(zones.claim_dead_metadata(), []);
