@@ -44,8 +44,6 @@ pub struct Driver {
     rng: Rng,
     /// Background steps between two operations, at most.
     pub steps_between: u32,
-    /// Operations that were refused for want of space.
-    pub refused: u32,
     /// Moments in the middle of an operation at which what there was of it became durable.
     amid: Cell<u64>,
 }
@@ -71,7 +69,6 @@ impl Driver {
             commits: Vec::new(),
             rng,
             steps_between,
-            refused: 0,
             amid: Cell::new(0),
         }
     }
@@ -133,10 +130,7 @@ impl Driver {
         let done = self.perform(operation);
         match (done, expected) {
             (Ok(written), Ok(())) => self.model = self.after_write(operation, written, begun, after),
-            (Err(FsError::NoSpace), Ok(())) => {
-                self.refused += 1;
-                self.history.withdraw();
-            }
+            (Err(FsError::NoSpace), Ok(())) => self.history.withdraw(),
             (Err(refused), Err(expected)) if refused == expected => {}
             (done, expected) => return Err(Wrong(format!("gives {done:?}, should give {expected:?}"))),
         }
@@ -154,7 +148,6 @@ impl Driver {
         whole: Model,
     ) -> Model {
         let Some(shorter) = written.and_then(|written| operation.shortened(written)) else { return whole };
-        self.refused += 1;
         let mut after = self.model.clone();
         after.apply(&shorter).expect("the whole write was possible");
         self.history.withdraw();
