@@ -69,7 +69,8 @@ pub(crate) struct GcState {
     target: Option<Arc<OpenZone>>,
     /// In the life in which they were chosen: once empty, they may be reset and written again any time.
     victims: Vec<(ZoneId, Life)>,
-    /// What is left to move of them, by object and offset.
+    /// What is left to move of them, by object and offset. Where others cut extents while they were looked
+    /// up, a block may be in two of them, at the same address: victims are not written.
     queue: VecDeque<Move>,
     /// Victims whose reverse map did not name all that lives there.
     searched: BTreeSet<ZoneId>,
@@ -145,6 +146,8 @@ struct Source {
 /// What was read of one chunk: blocks in the order of the queue, and their bytes.
 struct Chunk {
     sources: Vec<Source>,
+    /// Where each block was read.
+    places: BTreeMap<(Object, u64), Address>,
     crcs: Vec<u32>,
     data: Vec<u8>,
 }
@@ -166,9 +169,7 @@ impl Chunk {
 
     /// Where the block lay that is being moved.
     fn address(&self, object: Object, block: u64) -> Option<Address> {
-        let found =
-            self.sources.binary_search_by_key(&(object, block), |source| (source.object, source.block));
-        found.ok().map(|index| self.sources[index].address)
+        self.places.get(&(object, block)).copied()
     }
 }
 
@@ -477,6 +478,7 @@ impl Extents {
         }
         let mut chunk = Chunk {
             sources: moves.iter().flat_map(sources).collect(),
+            places: moves.iter().flat_map(sources).map(|s| ((s.object, s.block), s.address)).collect(),
             crcs: moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect(),
             data: vec![0; blocks * size],
         };
@@ -585,3 +587,6 @@ fn unchanged(view: &View, chunk: &Chunk, object: Object, (from, to): (u64, u64))
     }
     ranges
 }
+
+#[cfg(test)]
+mod tests;

@@ -319,8 +319,8 @@ impl Extents {
         Ok(pieces)
     }
 
-    /// Appends from `runs` what the zone takes, one batch; what failed is in `runs` again. The zone is
-    /// retired when it has become full or has failed.
+    /// Appends from `runs` what the zone takes, one batch; what failed is in `runs` again, in its order. The zone
+    /// is retired when it has become full or has failed.
     pub(crate) fn append_some(
         &self,
         open: &Arc<OpenZone>,
@@ -342,7 +342,7 @@ impl Extents {
         let mut commands: Vec<Command<'_>> =
             batch.iter().map(|run| Command::Append { zone, from: run.data }).collect();
         let outputs = self.submit(open, &mut commands);
-        let (mut pieces, mut entries, mut fatal) = (Vec::new(), Vec::new(), None);
+        let (mut pieces, mut entries, mut failed, mut fatal) = (Vec::new(), Vec::new(), Vec::new(), None);
         let sequence = self.store.last_lsn().0;
         for ((run, (pending, crcs)), output) in batch.into_iter().zip(prepared).zip(outputs) {
             open.lease.account(cause, run.data.len(), &output);
@@ -355,10 +355,12 @@ impl Extents {
                 }
                 Err(error) => {
                     fatal = fatal.or(is_fatal(&error).then_some(error));
-                    runs.push_front(run);
+                    failed.push(run);
                 }
             }
         }
+        // In their order, before what follows them.
+        failed.into_iter().rev().for_each(|run| runs.push_front(run));
         open.map.lock().end(promised, entries);
         match fatal {
             // The zone has failed for its lease, while the device goes on: it must be closed like any other.

@@ -6,7 +6,11 @@ use super::*;
 use crate::Recovering;
 
 pub(crate) fn extents() -> Arc<Extents> {
-    let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::power_of_two()));
+    extents_on(Arc::new(Emulated::new(Spec::power_of_two())))
+}
+
+pub(crate) fn extents_on(device: Arc<Emulated>) -> Arc<Extents> {
+    let device: Arc<dyn Device> = device;
     let (label, page_size) = ("test".to_owned(), device.geometry().block_size.max(4096));
     let options = FormatOptions { fs_id: FsId([3; 16]), label, page_size, groups: 4, created_ns: 1 };
     Store::format(&device, &options).unwrap();

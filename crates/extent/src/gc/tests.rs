@@ -1,0 +1,83 @@
+use zone::emulated::{CommandKind, Effect, Emulated, Fault, Spec};
+
+use super::*;
+use crate::Hint;
+use crate::place::tests::extents_on;
+
+const SIZE: usize = 4096;
+
+fn write(extents: &Extents, object: u64, block: u64, blocks: usize, valid: u64) {
+    let data = vec![object as u8; blocks * SIZE];
+    let offset = block * SIZE as u64;
+    let written = extents.write(Object(object), Hint::default(), offset, &data, valid).unwrap();
+    let mut tx = Tx::new();
+    let _lock = extents.insert(&mut tx, written).unwrap();
+    extents.store.commit(tx).unwrap();
+}
+
+fn names(runs: &VecDeque<Run<'_>>) -> Vec<(Object, u64)> {
+    runs.iter().map(|run| (run.object, run.start)).collect()
+}
+
+#[test]
+fn what_could_not_be_appended_is_left_in_its_order() {
+    let device = Arc::new(Emulated::new(Spec::power_of_two()));
+    let extents = extents_on(Arc::clone(&device));
+    let data = vec![7; 3 * SIZE];
+    let run = |object| Run { object: Object(object), start: object * 10, data: &data, crcs: None };
+    for failing in 1..=6 {
+        let open = extents.place(Object(1), Hint::default()).unwrap();
+        let mut runs: VecDeque<Run<'_>> = (1..12).map(run).collect();
+        let before = names(&runs);
+        device.inject(Fault::nth(CommandKind::Append, failing, Effect::Error).on(open.lease.zone()));
+        let done = extents.append_some(&open, &mut runs, Cause::Data).unwrap();
+        let done: BTreeSet<_> = done.iter().map(|piece| (piece.object, piece.start)).collect();
+        assert_eq!(done.len() as u64, failing - 1, "a batch ends with its first failure");
+        let left: Vec<_> = before.into_iter().filter(|name| !done.contains(name)).collect();
+        assert_eq!(names(&runs), left);
+        device.heal();
+    }
+}
+
+/// Each time when what was read cannot be written, it is back in the queue, in order, with its places.
+#[test]
+fn what_is_put_back_again_and_again_is_moved_in_the_end() {
+    let device = Arc::new(Emulated::new(Spec::power_of_two()));
+    let extents = extents_on(Arc::clone(&device));
+    // Single blocks of many objects, so that a batch has many runs.
+    (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
+    (1..=40).for_each(|object| write(&extents, object, 1, 1, 3 * SIZE as u64));
+    let zone = extents.place(Object(1), Hint::default()).unwrap();
+    extents.retire(&zone).unwrap();
+    let mut gc = extents.gc.lock();
+    assert!(extents.begin_evacuation(&mut gc, true).unwrap());
+    let all: BTreeSet<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
+    for round in 0..5 {
+        assert!(extents.has_target(&mut gc).unwrap());
+        let (chunk, _held) = extents.read_chunk(&mut gc).unwrap();
+        let run = |range: Range<usize>| Run {
+            object: chunk.sources[range.start].object,
+            start: chunk.sources[range.start].block,
+            data: &chunk.data[range.start * SIZE..range.end * SIZE],
+            crcs: Some(&chunk.crcs[range]),
+        };
+        let mut runs: VecDeque<Run<'_>> = chunk.runs().into_iter().map(|(range, _)| run(range)).collect();
+        let target = Arc::clone(gc.target.as_ref().unwrap());
+        device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(target.lease.zone()));
+        assert!(extents.append_some(&target, &mut runs, Cause::Gc).unwrap().is_empty());
+        extents.put_back(&mut gc, &chunk, &runs);
+        let queued: Vec<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
+        assert!(queued.is_sorted(), "round {round}");
+        assert_eq!(queued.iter().copied().collect::<BTreeSet<_>>(), all, "round {round}");
+    }
+    assert!(extents.evacuate(&mut gc).unwrap());
+    assert_eq!(gc.stats.blocks_moved, all.len() as u64);
+    assert_eq!(gc.stats.zones_searched, 0);
+    drop(gc);
+    for object in 1..=40 {
+        let mut found = vec![0; 3 * SIZE];
+        extents.read(Object(object), 0, &mut found).unwrap();
+        assert!(found.iter().all(|&byte| byte == object as u8));
+    }
+    assert_eq!(extents.check().unwrap(), []);
+}
