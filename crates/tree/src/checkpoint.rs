@@ -312,16 +312,21 @@ impl Core {
         let mut page = Vec::clone(&old);
         write_header(&mut page, PageKind::MatChunk, number, lsn);
         let mut used = place.used;
+        let miscounted = |zone: zone::ZoneId| {
+            StoreError::Corrupt(format!("MAT chunk {number} and the ZIT disagree about zone {}", zone.0))
+        };
         for &(id, address) in changes {
             let index = (id.0 % self.mat.per_chunk()) as usize;
             let before = chunk_address(&page, index);
             if !before.is_none() {
-                self.zones.merge_live(before.zone(), -1);
-                used -= 1;
+                let counted = used > 0 && self.zones.merge_live(before.zone(), -1);
+                used = used.checked_sub(1).filter(|_| counted).ok_or_else(|| miscounted(before.zone()))?;
             }
             if !address.is_none() {
                 // From now on the chunk counts it, the overlay does no more.
-                self.zones.merge_live(address.zone(), 1);
+                if !self.zones.merge_live(address.zone(), 1) {
+                    return Err(miscounted(address.zone()));
+                }
                 self.zones.remove_page(address.zone());
                 used += 1;
             }

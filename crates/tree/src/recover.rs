@@ -482,7 +482,7 @@ impl Core {
                 let entry = entry.ok_or_else(|| {
                     StoreError::Corrupt(format!("the ZIT's entry of zone {zone} has no role"))
                 })?;
-                self.zones.load(ZoneId(zone), entry);
+                self.load_entry(ZoneId(zone), entry)?;
             }
         }
         for (zone, entry) in &checkpoint.patches {
@@ -509,6 +509,13 @@ impl Core {
             return Err(StoreError::Corrupt(format!(
                 "the checkpoint speaks of zone {}, which does not exist",
                 zone.0
+            )));
+        }
+        let may_hold = entry.role.holds_data() || entry.role == Role::Metadata;
+        if entry.live > Address::BLOCKS_MAX || (entry.live > 0 && !may_hold) {
+            return Err(StoreError::Corrupt(format!(
+                "zone {} ({:?}) cannot hold {} live blocks",
+                zone.0, entry.role, entry.live
             )));
         }
         self.zones.load(zone, entry);
@@ -618,7 +625,7 @@ impl Core {
 
     /// Sorts the zones, seals the log, and clears away what nothing refers to.
     fn go_on(&self, contents: &LogContents, epoch: Epoch, last: Lsn) -> Result<()> {
-        self.sort_zones(contents);
+        self.sort_zones(contents)?;
         let next = contents.seals.next_after(last.0).max(contents.lsn_max + 1);
         let (lease, mut previous) = self.log_leases(contents);
         let going_on_nowhere = lease.is_none();
@@ -662,12 +669,18 @@ impl Core {
     ///
     /// A zone that died in a record that is durable only on this seal's word waits like any dead zone:
     /// without the seal, the next recovery asks once more for what was in it.
-    fn sort_zones(&self, contents: &LogContents) {
+    fn sort_zones(&self, contents: &LogContents) -> Result<()> {
         let known = Lsn(contents.known_durable(|kind| kind != BatchKind::Seal));
         // A mount that did not get as far as a checkpoint may have begun lives that the ZIT does not know;
         // if they were begun again, what is left of them could pass for new.
         for (identity, info) in &contents.zones {
-            if self.zones.entry(identity.zone).life < identity.life {
+            let entry = self.zones.entry(identity.zone);
+            if entry.live > 0 {
+                let (zone, live) = (identity.zone.0, entry.live);
+                let what = format!("zone {zone} holds the log, but the ZIT counts {live} live blocks there");
+                return Err(StoreError::Corrupt(what));
+            }
+            if entry.life < identity.life {
                 self.zones.opened_for_store(identity.zone, identity.life, Role::Log, info.capacity);
             }
         }
@@ -689,6 +702,7 @@ impl Core {
             }
             self.zones.set_usage(zone, usage);
         }
+        Ok(())
     }
 
     /// The lease on the log zone to go on in, if it takes anything, and the log zones that the next

@@ -577,15 +577,23 @@ impl ZoneTable {
     }
 
     /// Pages of nodes that the MAT of the checkpoint being taken names, or names no more.
-    pub(crate) fn merge_live(&self, zone: ZoneId, pages: i64) {
+    ///
+    /// The count before comes from the device: where it cannot be right, nothing is changed.
+    #[must_use]
+    pub(crate) fn merge_live(&self, zone: ZoneId, pages: i64) -> bool {
         let mut state = self.state.lock();
-        let change = pages * i64::from(self.page_blocks);
-        let capacity = i64::from(state.run[zone.0 as usize].info.capacity);
-        state.change_both(zone, self.per_chunk, |entry| {
-            let after = i64::from(entry.live) + change;
-            assert!((0..=capacity).contains(&after), "zone {}: live pages are counted exactly", zone.0);
-            entry.live = after as Blocks;
-        });
+        let index = zone.0 as usize;
+        let Some(entry) = state.entries.get(index) else { return false };
+        let after = i64::from(entry.live) + pages * i64::from(self.page_blocks);
+        if !(0..=i64::from(state.run[index].info.capacity)).contains(&after) {
+            return false;
+        }
+        let frozen = state.frozen.as_ref().and_then(|frozen| frozen.get(&zone));
+        let same = frozen.is_none_or(|frozen| frozen.live == entry.live);
+        if same {
+            state.change_both(zone, self.per_chunk, |entry| entry.live = after as Blocks);
+        }
+        same
     }
 
     /// The chunks that differ from those on the device, as they were at the cut; from now on, what the

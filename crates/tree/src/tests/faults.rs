@@ -5,6 +5,7 @@ use zone::{Address, Role, ZoneId, ZoneState};
 
 use super::*;
 use crate::types::NodeId;
+use crate::{StoreError, ZoneEntry};
 
 fn put(store: &Store, model: &mut Contents, number: u32, value: u8) {
     let (key, value) = (number.to_be_bytes().to_vec(), vec![value; 900]);
@@ -144,5 +145,56 @@ fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
         put(&store, &mut model, 2, 2);
         store.close().unwrap();
         assert_eq!(contents(&store), model, "{effect:?}");
+    }
+}
+
+/// Puts an entry into the ZIT that contradicts what is on the device.
+fn plant(store: &Store, zone: ZoneId, change: impl Fn(&mut ZoneEntry)) {
+    let mut entry = store.core.zones.entry(zone);
+    change(&mut entry);
+    store.core.zones.patch(zone, entry);
+}
+
+#[test]
+fn a_wrong_count_of_live_nodes_latches_and_panics_nowhere() {
+    for live in [0, Address::BLOCKS_MAX] {
+        let (device, store, mut model) = with_dead_nodes();
+        let zones = store.zones().in_role(Role::Metadata);
+        zones.iter().for_each(|&zone| plant(&store, zone, |entry| entry.live = live));
+        let wrong = (0..1200).find_map(|number| {
+            let mut tx = Tx::new();
+            tx.put(Group(0), Table(1), u32::to_be_bytes(number).to_vec(), vec![9; 900]);
+            model.insert((0, 1, number.to_be_bytes().to_vec()), vec![9; 900]);
+            store.commit(tx).err().or_else(|| store.checkpoint().err())
+        });
+        assert!(matches!(wrong, Some(StoreError::Corrupt(_))), "{live}: {wrong:?}");
+        assert!(store.latched().is_some());
+        drop(store);
+        // Nothing of the wrong count is on the device.
+        contents(&open(&device).unwrap().0);
+    }
+}
+
+#[test]
+fn a_zit_that_cannot_be_right_is_refused_at_the_mount() {
+    type Change = fn(&mut ZoneEntry);
+    let changes: [(Role, Change); 4] = [
+        (Role::Log, |entry| entry.live = 4),
+        (Role::Log, |entry| (entry.role, entry.live) = (Role::Data, 4)),
+        (Role::Free, |entry| entry.live = 4),
+        (Role::Metadata, |entry| entry.live = u32::MAX),
+    ];
+    for (role, change) in changes {
+        let (device, store, _) = with_dead_nodes();
+        let zone = *store.zones().in_role(role).last().unwrap();
+        plant(&store, zone, change);
+        // One more, so that nothing is done with the entry but to write it.
+        if store.checkpoint().is_ok() {
+            drop(store);
+            let error = open(&device).err();
+            assert!(matches!(error, Some(StoreError::Corrupt(_))), "{role:?}: {error:?}");
+        } else {
+            panic!("{role:?}: the checkpoint was refused");
+        }
     }
 }
