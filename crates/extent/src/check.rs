@@ -119,7 +119,9 @@ impl Check<'_> {
             return self
                 .found(FindingKind::Record, format!("an extent with key {key:02x?} cannot be decoded"));
         };
-        let Some(end) = start.checked_add(u64::from(extent.blocks)) else {
+        let most = map::blocks_max(self.extents.device.geometry());
+        let end = start.checked_add(u64::from(extent.blocks));
+        let Some(end) = end.filter(|&end| end <= most) else {
             return self.found(
                 FindingKind::Record,
                 format!("object {}: the extent at block {start} has no end", object.0),
@@ -168,10 +170,12 @@ impl Check<'_> {
     fn residents(&mut self) -> Result<()> {
         let mut blocks = Vec::new();
         let size = self.extents.block_size() as usize;
+        let most = map::blocks_max(self.extents.device.geometry());
         let findings = &mut self.findings;
         let mut found = |what: String| findings.push(Finding { kind: FindingKind::Record, what });
         self.extents.each_entry(RESIDENT, &mut |key, value| match format::decode_key(key) {
             Some(_) if value.len() > size => found(format!("a resident block at {key:02x?} is too long")),
+            Some((_, block)) if block >= most => found(format!("a resident block at {key:02x?} has no end")),
             Some(block) => blocks.push(block),
             None => found(format!("a resident block with key {key:02x?} cannot be decoded")),
         })?;

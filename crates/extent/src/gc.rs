@@ -341,9 +341,10 @@ impl Extents {
 
     /// Calls `each` for every extent of the volume.
     pub(crate) fn each_extent(&self, each: &mut dyn FnMut(Object, u64, Extent)) -> Result<()> {
+        let most = map::blocks_max(self.device.geometry());
         self.each_entry(EXTENT, &mut |key, value| {
             if let (Some((object, start)), Some(extent)) = (format::decode_key(key), Extent::decode(value))
-                && start.checked_add(u64::from(extent.blocks)).is_some()
+                && start.checked_add(u64::from(extent.blocks)).is_some_and(|end| end <= most)
             {
                 each(object, start, extent);
             }

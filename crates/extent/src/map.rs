@@ -29,8 +29,8 @@ fn after(key: &[u8]) -> Vec<u8> {
 }
 
 fn decode(store: &Store, object: Object, key: &[u8], value: &[u8]) -> Result<(u64, Extent)> {
-    let (owner, start) = format::decode_key(key).ok_or_else(|| damaged(object, "key"))?;
-    let extent = Extent::decode(value).ok_or_else(|| damaged(owner, "extent"))?;
+    let (owner, start) = format::decode_key(key).ok_or_else(|| damaged(object, "a key"))?;
+    let extent = Extent::decode(value).ok_or_else(|| damaged(owner, "an extent"))?;
     if !is_possible(store.device().geometry(), start, &extent) {
         return Err(outside(owner, start, &extent).into());
     }
@@ -44,7 +44,17 @@ fn is_possible(geometry: &Geometry, start: u64, extent: &Extent) -> bool {
         let end = address.block().checked_add(extent.blocks);
         address.zone().0 < geometry.zones && end.is_some_and(|end| end <= geometry.zone_blocks)
     };
-    start.checked_add(u64::from(extent.blocks)).is_some() && (!extent.is_stored() || fits())
+    let end = start.checked_add(u64::from(extent.blocks));
+    end.is_some_and(|end| end <= blocks_max(geometry)) && (!extent.is_stored() || fits())
+}
+
+/// Blocks of an object whose bytes can be counted.
+pub(crate) fn blocks_max(geometry: &Geometry) -> u64 {
+    u64::MAX / u64::from(geometry.block_size)
+}
+
+fn overlap(object: Object, start: u64) -> StoreError {
+    StoreError::Corrupt(format!("object {} block {start}: its extent overlaps the one before", object.0))
 }
 
 fn outside(object: Object, start: u64, extent: &Extent) -> StoreError {
@@ -56,7 +66,7 @@ fn outside(object: Object, start: u64, extent: &Extent) -> StoreError {
 }
 
 fn damaged(object: Object, what: &str) -> StoreError {
-    StoreError::Corrupt(format!("an {what} of object {} cannot be decoded", object.0))
+    StoreError::Corrupt(format!("{what} of object {} cannot be decoded", object.0))
 }
 
 /// The extent that begins at or before `block`, if it reaches it.
@@ -72,7 +82,8 @@ fn covering(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Ex
     Ok((start + u64::from(extent.blocks) > block).then_some((start, extent)))
 }
 
-/// Extents of the object that have a block in [from, to), at most `limit`, in order.
+/// Extents of the object that have a block in [from, to), at most `limit`, in order; no two of them have the
+/// same block.
 pub(crate) fn extents(
     store: &Store,
     object: Object,
@@ -96,7 +107,11 @@ pub(crate) fn extents(
         let wanted = BATCH.min(limit - found.len());
         let batch = store.range(group, EXTENT, &key, &format::key(object, to), wanted)?;
         for (key, value) in &batch {
-            found.push(decode(store, object, key, value)?);
+            let (start, extent) = decode(store, object, key, value)?;
+            if found.last().is_some_and(|(before, extent)| has(*before, extent, start)) {
+                return Err(overlap(object, start).into());
+            }
+            found.push((start, extent));
         }
         match batch.last() {
             Some((last, _)) if batch.len() == wanted => key = after(last),
@@ -117,13 +132,18 @@ pub(crate) fn residents(
     if from >= to {
         return Ok(found);
     }
+    let geometry = store.device().geometry();
     let (group, mut key) = (store.group_of(object.0), format::key(object, from).to_vec());
     while found.len() < limit {
         let wanted = BATCH.min(limit - found.len());
         let batch = store.range(group, RESIDENT, &key, &format::key(object, to), wanted)?;
         let more = (batch.len() == wanted).then(|| after(&batch[wanted - 1].0));
         for (key, value) in batch {
-            let (_, block) = format::decode_key(&key).ok_or_else(|| damaged(object, "key"))?;
+            let (_, block) = format::decode_key(&key).ok_or_else(|| damaged(object, "a key"))?;
+            let fits = value.len() <= geometry.block_size as usize && block < blocks_max(geometry);
+            if !fits {
+                return Err(damaged(object, "a resident block").into());
+            }
             found.push((block, value));
         }
         match more {

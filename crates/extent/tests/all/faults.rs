@@ -229,3 +229,42 @@ fn an_extent_that_no_zone_has_is_damage() {
     }
     volume.check();
 }
+
+#[test]
+fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
+    use polder_extent::format::{EXTENT, RESIDENT, key};
+    let is_corrupt = |error: &ExtentError| matches!(error, ExtentError::Store(tree::StoreError::Corrupt(_)));
+    // Blocks that are smaller than the longest value, so that a resident one can be too long.
+    let volume = Volume::new(Spec::blocks_of_512());
+    let (size, object) = (512, Object(1));
+    volume.write(1, 0, &vec![5; 10 * size], 0).unwrap();
+    let group = volume.store.group_of(1);
+    let value = volume.store.get(group, EXTENT, &key(object, 0)).unwrap().unwrap();
+    let too_far = u64::MAX / size as u64;
+    for (table, block, value) in
+        [(EXTENT, 3, value.clone()), (RESIDENT, 12, vec![1; size + 1]), (RESIDENT, too_far, vec![1; 7])]
+    {
+        let mut tx = Tx::new();
+        tx.put(group, table, key(object, block), value);
+        volume.store.commit(tx).unwrap();
+        if block < too_far {
+            let read = volume.extents.read(object, 0, &mut vec![0; 13 * size]);
+            assert!(read.is_err_and(|error| is_corrupt(&error)), "block {block} is read");
+            let kept = volume.extents.keep_space(&mut Tx::new(), object, (0, 13), 64, false).map(|_| ());
+            assert!(kept.is_err_and(|error| is_corrupt(&error)), "space is kept at block {block}");
+            let written = volume.extents.write(object, Hint::default(), 0, &vec![7; 13 * size], 0);
+            let inserted =
+                written.and_then(|written| volume.extents.insert(&mut Tx::new(), written).map(|_| ()));
+            assert!(inserted.is_err_and(|error| is_corrupt(&error)), "block {block} is written");
+        }
+        let removed = volume.extents.remove(&mut Tx::new(), object, 0, u64::MAX, 7).map(|_| ());
+        assert!(removed.is_err_and(|error| is_corrupt(&error)), "block {block} is removed");
+        let next = volume.extents.next_data(object, 11 * size as u64);
+        assert!(block == 3 || next.is_err_and(|error| is_corrupt(&error)), "data is looked for at {block}");
+        assert!(!volume.extents.check().unwrap().is_empty(), "the checker finds block {block}");
+        let mut tx = Tx::new();
+        tx.delete(group, table, key(object, block));
+        volume.store.commit(tx).unwrap();
+        volume.check();
+    }
+}
