@@ -164,7 +164,7 @@ impl Extents {
         match self.debt(gc) {
             Some(debt) if room <= begin => {
                 let share = PARTS * (begin - room) / room.max(1);
-                self.pace.set(debt * share / i64::from(self.payload_min), debt, room);
+                self.pace.set(debt * share / i64::from(self.payload_min.max(1)), debt, room);
             }
             _ => self.pace.rest(),
         }
@@ -223,7 +223,7 @@ impl Extents {
 
     /// What emptying zones wins, beginning with the room in the zone that is written.
     pub(crate) fn gain_of(&self, gc: &GcState) -> Gain {
-        let (into, payload) = (gc.target_room(self.packing), i64::from(self.payload_min));
+        let (into, payload) = (gc.target_room(self.packing), i64::from(self.payload_min.max(1)));
         Gain { into, payload, freed: 0, moved: 0 }
     }
 

@@ -154,6 +154,14 @@ impl Placement {
         state.slots.push(Slot { open, lifetime: hint.lifetime, used: 0 });
     }
 
+    /// Adds a zone and chooses it at once: from then on others may fill and retire it.
+    fn add_for(&self, object: Object, open: Arc<OpenZone>, hint: Hint) {
+        let mut state = self.state.lock();
+        let index = state.slots.len();
+        state.slots.push(Slot { open, lifetime: hint.lifetime, used: 0 });
+        state.take(object, index);
+    }
+
     /// The zone takes no more. Not by number: it may be open again in a later life.
     fn retire(&self, open: &OpenZone) {
         self.state.lock().slots.retain(|slot| !std::ptr::eq(&*slot.open, open));
@@ -197,10 +205,8 @@ impl Extents {
             self.placement.set_open_max(self.count_open_wanted());
             self.pace.rest();
             if let Opened::Zone(open) = &opened {
-                self.placement.add(Arc::clone(open), hint);
-                let mut state = self.placement.state.lock();
-                let index = state.slots.len() - 1;
-                return Ok(state.take(object, index));
+                self.placement.add_for(object, Arc::clone(open), hint);
+                return Ok(Arc::clone(open));
             }
             drop(opening);
             if let Some(open) = self.placement.choose(object, hint, false) {
