@@ -70,7 +70,7 @@ impl Recovering {
         if block.checked_add(extent.blocks).is_none_or(|end| end > geometry.zone_blocks) {
             return Ok(false);
         }
-        if let Err(error) = self.device.read(zone, block, &mut bytes) {
+        if let Err(error) = tree::read_twice(&*self.device, zone, block, &mut bytes) {
             return if crate::write::is_fatal(&error) { Err(error.into()) } else { Ok(false) };
         }
         let blocks = bytes.chunks(size).zip(&extent.crcs);
@@ -85,7 +85,7 @@ impl Recovering {
             Some(header) => header,
             None => {
                 let mut block = vec![0; self.device.geometry().block_size as usize];
-                let header = match self.device.read(zone, 0, &mut block) {
+                let header = match tree::read_twice(&*self.device, zone, 0, &mut block) {
                     Ok(()) => decode_header(&block).ok().map(|(identity, _)| identity),
                     Err(error) if crate::write::is_fatal(&error) => return Err(error.into()),
                     Err(_) => None,

@@ -47,6 +47,7 @@ pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneU
 pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
 pub use recover::{Config, Recovery, Replay};
+pub use scan::read_twice;
 pub use store::{Store, StoreStats, Zones};
 pub use types::{
     Bytes, Draw, Entry, Group, Lsn, Op, Promise, Result, Step, StoreError, Table, Tx, ZoneEntry,

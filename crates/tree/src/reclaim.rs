@@ -19,6 +19,7 @@ use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role,
 use crate::core::{Core, Saving};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::Replaced;
+use crate::scan::read_twice;
 use crate::types::{Draw, Lsn, NodeId, Op, Result, StoreError, Tx};
 use crate::zones::{Use, ZoneTable};
 
@@ -33,7 +34,7 @@ pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, zones: &ZoneTable, zon
         return Ok(known.next());
     }
     let mut block = vec![0; device.geometry().block_size as usize];
-    let shown = match device.read(zone, 0, &mut block) {
+    let shown = match read_twice(device, zone, 0, &mut block) {
         Ok(()) => zone::format::decode_header(&block).ok().map(|(identity, _)| identity),
         Err(_) => None,
     };

@@ -26,7 +26,7 @@ use crate::format::{
 use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
-use crate::scan::{Found, LogZone, Seals};
+use crate::scan::{Found, LogZone, Seals, read_twice};
 use crate::types::{Epoch, Lsn, Op, Result, StoreError, ZoneEntry};
 use crate::zones::{Use, ZoneTable};
 
@@ -192,7 +192,7 @@ fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>>
             continue;
         }
         let mut block = vec![0; geometry.block_size as usize];
-        if device.read(ZoneId(index as u32), 0, &mut block).is_err() {
+        if read_twice(device, ZoneId(index as u32), 0, &mut block).is_err() {
             continue;
         }
         match zone::format::decode_header(&block) {
@@ -616,7 +616,7 @@ impl Core {
             return true;
         }
         let mut block = vec![0; self.device.geometry().block_size as usize];
-        let read = self.device.read(zone, 0, &mut block);
+        let read = read_twice(&*self.device, zone, 0, &mut block);
         let wanted = ZoneIdentity { fs_id: self.info.fs_id, zone, life, role };
         read.is_ok() && zone::format::decode_header(&block).is_ok_and(|(found, _)| found == wanted)
     }

@@ -12,6 +12,12 @@ use zone::{Address, Blocks, Device, FsId, Life, ZoneId, ZoneInfo};
 use crate::format::{self, BatchHeader, BatchKind, FRAME, Identity, LogFrame, Seal};
 use crate::types::Result;
 
+/// Reads, and tries once more when that fails. For recovery, which drops for good what it cannot read: one
+/// failure in passing must not cost what was acknowledged.
+pub fn read_twice(device: &dyn Device, zone: ZoneId, block: Blocks, into: &mut [u8]) -> zone::Result<()> {
+    device.read(zone, block, into).or_else(|_| device.read(zone, block, into))
+}
+
 /// Bytes read at once.
 const READ_AT_ONCE: usize = 1 << 20;
 
@@ -113,11 +119,11 @@ impl<'a> LogZone<'a> {
     /// Blocks, with zeros for those that cannot be read: what is lost or torn is no batch.
     fn read(&self, block: Blocks, blocks: Blocks) -> Vec<u8> {
         let mut bytes = vec![0; blocks as usize * self.block_size()];
-        if self.device.read(self.identity.zone, block, &mut bytes).is_ok() || blocks == 1 {
+        if blocks > 1 && self.device.read(self.identity.zone, block, &mut bytes).is_ok() {
             return bytes;
         }
         for (index, one) in bytes.chunks_mut(self.block_size()).enumerate() {
-            if self.device.read(self.identity.zone, block + index as Blocks, one).is_err() {
+            if read_twice(self.device, self.identity.zone, block + index as Blocks, one).is_err() {
                 one.fill(0);
             }
         }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod crash;
+mod every;
 mod faults;
 mod ordinary;
 mod space;

@@ -1,0 +1,168 @@
+//! Every single command that fails: a short history in which the first, the second, the third … reset,
+//! finish, open or read fails, until there is none left to fail.
+//!
+//! Whatever the store says to its user then, it says in a typed error and not by a panic; the next mount
+//! is sound, and has all that was acknowledged.
+
+use zone::emulated::{CommandKind, Effect, Fault};
+
+use super::*;
+use crate::StoreError;
+
+/// What a run came to.
+struct Ran {
+    /// What was put, after each transaction that was taken.
+    after: BTreeMap<Lsn, Contents>,
+    acknowledged: Lsn,
+    /// What the store gave up with.
+    error: Option<StoreError>,
+}
+
+/// Mounts, changes, cleans and mounts again, until something is refused.
+fn run(device: &Arc<Emulated>, base: &Contents) -> Ran {
+    let mut ran = Ran { after: BTreeMap::from([(Lsn(0), base.clone())]), acknowledged: Lsn(0), error: None };
+    let (mut rng, mut model) = (fastrand::Rng::with_seed(5), base.clone());
+    for closes in [false, true] {
+        if let Err(error) = mounted(device, &mut rng, &mut model, &mut ran, closes) {
+            ran.error = Some(error);
+            break;
+        }
+    }
+    ran
+}
+
+fn mounted(
+    device: &Arc<Emulated>,
+    rng: &mut fastrand::Rng,
+    model: &mut Contents,
+    ran: &mut Ran,
+    closes: bool,
+) -> Result<()> {
+    let (store, recovery) = open(device)?;
+    assert!(recovery.last >= ran.acknowledged, "{recovery:?}");
+    model.clone_from(ran.after.range(..=recovery.last).next_back().unwrap().1);
+    for round in 0..60 {
+        let mut changed = model.clone();
+        let mut tx = random_tx(rng, &mut changed, 500, 900);
+        if round % 20 == 7 {
+            // A zone of data is opened, filled and given back, and dies.
+            let opened = store.zones().open(zone::Role::Data)?;
+            let lease = opened.expect("there are free zones");
+            let zone = lease.zone();
+            tx.zone_live(zone, 1);
+            if let Err(error) = lease.finish() {
+                assert!(error.ends_zone(), "{error}");
+            }
+            store.zones().close(zone);
+            let mut dies = Tx::new();
+            dies.zone_live(zone, -1);
+            store.commit(tx)?;
+            tx = dies;
+        }
+        let lsn = store.commit(tx)?;
+        *model = changed;
+        ran.after.insert(lsn, model.clone());
+        match round % 12 {
+            3 | 9 => {
+                store.sync(lsn)?;
+                ran.acknowledged = lsn;
+            }
+            5 => store.checkpoint()?,
+            7 => drop(store.reclaim(true)?),
+            _ => drop(store.step()?),
+        }
+    }
+    store.core.clean(&mut store.core.saving.lock(), true)?;
+    if closes {
+        store.close()?;
+        ran.acknowledged = store.last_lsn();
+    }
+    Ok(())
+}
+
+/// A volume with a few hundred keys, to be copied for each run.
+fn base() -> (Arc<Emulated>, Contents) {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut base = Contents::new();
+    for number in 0..600 {
+        let mut tx = Tx::new();
+        let key = format!("key {number:08}").into_bytes();
+        tx.put(Group(0), Table(1), key.clone(), vec![1; 600]);
+        base.insert((0, 1, key), vec![1; 600]);
+        store.commit(tx).unwrap();
+    }
+    store.close().unwrap();
+    device.record();
+    (device, base)
+}
+
+/// Runs with the `nth` command failing; whether there was one, and whether the run ended with it.
+fn with_fault(
+    (device, base): &(Arc<Emulated>, Contents),
+    kind: CommandKind,
+    effect: Effect,
+    nth: u64,
+) -> (bool, Ran) {
+    let told = format!("{kind:?} {nth}, {effect:?}");
+    let device = Arc::new(device.image_at(0, &CrashPlan::KeepAll));
+    let before = device.counters();
+    device.inject(Fault::nth(kind, nth, effect));
+    let ran = run(&device, base);
+    let struck = device.counters().of(kind) - before.of(kind) >= nth;
+    device.heal();
+    let (store, recovery) = open(&device).unwrap_or_else(|error| panic!("{told}: {error}"));
+    assert!(recovery.last >= ran.acknowledged, "{told}: {recovery:?} of {:?}", ran.acknowledged);
+    let at = ran.after.range(..=recovery.last).next_back().unwrap().1;
+    assert_eq!(&contents(&store), at, "{told}");
+    let mut tx = Tx::new();
+    tx.put(Group(1), Table(1), *b"again", *b"it takes changes");
+    let lsn = store.commit(tx).unwrap_or_else(|error| panic!("{told}: {error}"));
+    store.sync(lsn).unwrap_or_else(|error| panic!("{told}: {error}"));
+    store.close().unwrap_or_else(|error| panic!("{told}: {error}"));
+    (struck, ran)
+}
+
+/// Until there is no such command left; how many failed, and how many of them the user saw.
+fn every(kind: CommandKind, effect: Effect) -> (u64, Vec<String>) {
+    let (base, mut seen) = (base(), Vec::new());
+    for nth in 1.. {
+        let (struck, ran) = with_fault(&base, kind, effect, nth);
+        if !struck {
+            assert!(ran.error.is_none(), "nothing failed: {:?}", ran.error);
+            println!("{kind:?} {effect:?}: {} failed, {} were seen", nth - 1, seen.len());
+            return (nth - 1, seen);
+        }
+        seen.extend(ran.error.map(|error| format!("{nth}: {error}")));
+    }
+    unreachable!("a run ends");
+}
+
+#[test]
+fn resets_that_fail_are_nobodys_business() {
+    for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
+        let (failed, seen) = every(CommandKind::Reset, effect);
+        assert!(failed > 5 && seen.is_empty(), "{failed} failed: {seen:?}");
+    }
+}
+
+#[test]
+fn finishes_that_fail_are_nobodys_business() {
+    for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
+        let (failed, seen) = every(CommandKind::Finish, effect);
+        assert!(failed > 5 && seen.is_empty(), "{failed} failed: {seen:?}");
+    }
+}
+
+#[test]
+fn reads_that_fail_once_are_told_and_harm_nothing() {
+    let (failed, seen) = every(CommandKind::Read, Effect::Error);
+    assert!(failed > 20 && !seen.is_empty(), "{failed} failed: {seen:?}");
+}
+
+#[test]
+fn no_command_opens_a_zone_but_an_append() {
+    for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
+        assert_eq!(every(CommandKind::Open, effect).0, 0, "an open has no place in what may fail");
+    }
+}
