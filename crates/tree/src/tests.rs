@@ -16,6 +16,7 @@ mod every;
 mod faults;
 mod formats;
 mod ordinary;
+mod refused;
 
 /// A user of the store that has nothing of its own on the device.
 pub(crate) struct Plain;

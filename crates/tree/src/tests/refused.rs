@@ -1,0 +1,102 @@
+//! Volumes that this release must not open, or not for writing: one line says why, and what to do.
+
+use zerocopy::{FromBytes, IntoBytes};
+use zone::format::{FEATURES, FORMAT_VERSION, ZoneIdentity};
+use zone::{Life, Role, ZoneId};
+
+use super::*;
+use crate::StoreError;
+use crate::format::{self, BatchHeader, BatchKind, CheckpointHeader, FRAME, Identity};
+use crate::scan::LogZone;
+
+/// A copy of the device with all checkpoints changed, their checksums right.
+fn changed(device: &Arc<Emulated>, change: impl Fn(&mut CheckpointHeader)) -> Arc<Emulated> {
+    let copy = Arc::new(Emulated::new(device.spec().clone()));
+    let size = device.geometry().block_size as usize;
+    for (number, info) in device.report().unwrap().into_iter().enumerate().filter(|(_, i)| i.pointer > 0) {
+        let zone = ZoneId(number as u32);
+        let mut bytes = vec![0; info.pointer as usize * size];
+        device.read(zone, 0, &mut bytes).unwrap();
+        let (identity, _) = zone::format::decode_header(&bytes[..size]).unwrap();
+        if identity.role == Role::Log {
+            let log = LogZone::new(&**device, identity.fs_id, zone, identity.life, info);
+            for found in log.batches(1).unwrap().iter().filter(|found| found.kind == BatchKind::Checkpoint) {
+                let at = found.at.block() as usize * size;
+                let count = log.count_at(found.at.block()).unwrap() as usize;
+                change_batch(&mut bytes[at..at + count * size], size, &log.identity, &change);
+            }
+        }
+        let most = device.geometry().max_append as usize * size;
+        for piece in bytes.chunks(most) {
+            copy.append(zone, piece).unwrap();
+        }
+    }
+    copy
+}
+
+fn change_batch(bytes: &mut [u8], size: usize, log: &Identity, change: &impl Fn(&mut CheckpointHeader)) {
+    let frames: Vec<_> = bytes.chunks(size).map(|block| format::decode_frame(block, log).unwrap()).collect();
+    let parts = bytes.chunks(size).zip(&frames);
+    let mut payload: Vec<u8> =
+        parts.flat_map(|(block, frame)| block[FRAME..][..frame.payload.get() as usize].to_vec()).collect();
+    let (_, body) = BatchHeader::read_from_prefix(&payload).unwrap();
+    let (mut header, rest) = CheckpointHeader::read_from_prefix(body).unwrap();
+    let at = payload.len() - body.len();
+    let end = payload.len() - rest.len();
+    change(&mut header);
+    payload[at..end].copy_from_slice(header.as_bytes());
+    let sum = format::checksum(&[&payload[4..]]);
+    payload[..4].copy_from_slice(&sum.to_le_bytes());
+    for ((block, part), frame) in bytes.chunks_mut(size).zip(payload.chunks(size - FRAME)).zip(frames) {
+        block[FRAME..FRAME + part.len()].copy_from_slice(part);
+        format::seal_block(block, frame);
+    }
+}
+
+fn refusal(device: &Arc<Emulated>, read_only: bool) -> String {
+    let before = device.digest();
+    let opened = open_with(device, &Config { read_only, ..config() });
+    let error = opened.err().expect("it is refused");
+    assert!(matches!(error, StoreError::NoVolume(_)), "{error:?}");
+    let told = error.to_string();
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert_eq!(device.digest(), before, "nothing was written");
+    told
+}
+
+#[test]
+fn a_checkpoint_of_another_release_is_refused() {
+    let device = formatted(Spec::tiny(), &options());
+    assert!(open(&changed(&device, |_| {})).is_ok(), "a copy is as good");
+    let newer = changed(&device, |header| header.version.set(FORMAT_VERSION + 1));
+    let unknown = changed(&device, |header| header.features_incompatible.set(FEATURES | 1 << 63));
+    for read_only in [false, true] {
+        let told = refusal(&newer, read_only);
+        assert!(told.contains(&(FORMAT_VERSION + 1).to_string()), "{told}");
+        let told = refusal(&unknown, read_only);
+        assert!(told.contains("feature"), "{told}");
+    }
+}
+
+#[test]
+fn a_volume_with_features_that_can_only_be_read_is_read() {
+    let device = formatted(Spec::tiny(), &options());
+    let device = changed(&device, |header| header.features_read_only.set(1));
+    let told = refusal(&device, false);
+    assert!(told.contains("-o ro"), "{told}");
+    let (store, _) = open_with(&device, &Config { read_only: true, ..config() }).unwrap();
+    assert_eq!(contents(&store), Contents::new());
+    let mut tx = Tx::new();
+    tx.put(Group(0), Table(1), *b"key", *b"value");
+    assert!(matches!(store.commit(tx), Err(StoreError::ReadOnly)));
+}
+
+#[test]
+fn log_zones_of_different_volumes_are_refused() {
+    let device = formatted(Spec::tiny(), &options());
+    let zone = (0..3).map(ZoneId).find(|zone| device.report_zone(*zone).unwrap().pointer == 0).unwrap();
+    let identity = ZoneIdentity { fs_id: FsId([8; 16]), zone, life: Life(1), role: Role::Log };
+    device.append(zone, &zone::format::encode_header(&identity, device.geometry())).unwrap();
+    let told = refusal(&device, false);
+    assert!(told.contains("different volumes") && told.contains("mkfs"), "{told}");
+}
