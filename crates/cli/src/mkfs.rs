@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use fs::{FormatOptions, Fs};
 use rt::SystemClock;
-use zone::file::{FileContents, FileDevice, FileOptions};
+use zone::file::{FileDevice, FileOptions};
 use zone::{Device, FsId, Geometry};
 
 use crate::bytes;
@@ -56,15 +56,20 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let fs_id = arguments.uuid.unwrap_or_else(new_fs_id);
-    let is_new = FileDevice::probe(&arguments.path)? == FileContents::Nothing;
-    let device: Arc<dyn Device> =
-        Arc::new(FileDevice::create(&arguments.path, &device_options(arguments, fs_id))?);
-    let formatted = Fs::format(&device, &format_options(arguments, fs_id), &SystemClock::new());
+    let (device_options, format_options) =
+        (device_options(arguments, fs_id), format_options(arguments, fs_id));
+    // Whatever can be refused is refused before anything is written.
+    let draft = FileDevice::draft(&arguments.path, &device_options)?;
+    let place = || arguments.path.display().to_string();
+    Fs::check_format(draft.geometry(), &format_options).with_context(place)?;
+    let is_new = draft.is_new();
+    let device: Arc<dyn Device> = Arc::new(draft.make()?);
+    let formatted = Fs::format(&device, &format_options, &SystemClock::new());
     if formatted.is_err() && is_new {
         // Made by this command, locked by it, and of no use to anybody.
         let _ = std::fs::remove_file(&arguments.path);
     }
-    formatted.with_context(|| arguments.path.display().to_string())?;
+    formatted.with_context(place)?;
     println!("{}", describe(&arguments.path, fs_id, device.geometry()));
     Ok(())
 }

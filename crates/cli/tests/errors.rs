@@ -111,6 +111,36 @@ fn what_a_file_holds_is_not_overwritten_unasked() {
     assert_ne!(fs::read(&volume).unwrap(), before, "a volume has an id of its own");
 }
 
+/// A volume was lost to `polder mkfs --force` with a page size that cannot be: the file was emptied before that
+/// was found out.
+#[test]
+fn what_mkfs_refuses_leaves_the_file_as_it_was() {
+    let place = Place::new();
+    let volume = place.volume("volume");
+    let blank = place.file("blank", &[0; 64 << 20]);
+    let empty = place.file("empty", b"");
+    let host_is_full = ["--size", "8000000000000000", "--zone-size", "64G", "--preallocate"];
+    for (arguments, complaint) in [
+        (&["--page-size", "5000"][..], "node of 5000 bytes"),
+        (&["--groups", "5000"], "5000 groups"),
+        (&["--block-size", "32K", "--page-size", "4K"], "node of 4096 bytes"),
+        (&["--max-open", "5"], "open zones 5"),
+        (&["--zone-size", "32M"], "too few"),
+        (&host_is_full, &volume),
+    ] {
+        for (path, size) in [(&volume, &[][..]), (&blank, &[]), (&empty, &["--size", "64M"])] {
+            // An option that comes again would be refused for that.
+            let size = if arguments.contains(&"--size") { &[] } else { size };
+            let before = fs::read(path).unwrap();
+            let said = refusal(1, &[&["mkfs", "--force", path.as_str()], arguments, size].concat());
+            let complaint = if complaint == volume { path } else { complaint };
+            assert!(said.contains(complaint), "{arguments:?}: {said}");
+            assert!(fs::read(path).unwrap() == before, "{arguments:?} changed {path}");
+        }
+    }
+    assert!(polder(&["check", &volume]).status.success());
+}
+
 /// Every command that looks at a volume refuses this one with this complaint and this advice, and leaves the
 /// file as it was.
 fn refused_by_all(place: &Place, path: &str, complaint: &str, advice: &str) {

@@ -7,7 +7,7 @@ use extent::{Extents, Recovering};
 use rt::sync::Mutex;
 use rt::{Clock, Timestamp};
 use tree::{Config, Group, Store};
-use zone::Device;
+use zone::{Device, Geometry};
 
 use crate::errno::{FsError, Result};
 use crate::format::{Damaged, FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
@@ -49,19 +49,19 @@ pub struct Fs {
 }
 
 impl Fs {
-    /// Makes an empty volume with a root directory. What the device held is lost.
-    pub fn format(device: &Arc<dyn Device>, options: &FormatOptions, clock: &dyn Clock) -> Result<()> {
-        let block_size = device.geometry().block_size;
+    /// Whether [`Fs::format`] would take these options on a device of this shape: asked before what the
+    /// device holds is given up.
+    pub fn check_format(geometry: &Geometry, options: &FormatOptions) -> Result<()> {
         if options.label.len() > LABEL_MAX || options.groups == Some(0) {
             return Err(FsError::Invalid);
         }
-        let tree_options = tree::FormatOptions {
-            fs_id: options.fs_id,
-            label: options.label.clone(),
-            page_size: options.page_size.unwrap_or(PAGE_SIZE.max(block_size)),
-            groups: options.groups.unwrap_or(GROUPS),
-            created_ns: clock.now().0,
-        };
+        Ok(Store::check_format(geometry, &tree_options(geometry, options, Timestamp(0)))?)
+    }
+
+    /// Makes an empty volume with a root directory. What the device held is lost.
+    pub fn format(device: &Arc<dyn Device>, options: &FormatOptions, clock: &dyn Clock) -> Result<()> {
+        Self::check_format(device.geometry(), options)?;
+        let tree_options = tree_options(device.geometry(), options, clock.now());
         Store::format(device, &tree_options)?;
         let mut recovering = Recovering::new(device.clone());
         let config = Config { cache_bytes: 1 << 20, read_only: false };
@@ -233,6 +233,16 @@ impl Fs {
 impl Drop for Fs {
     fn drop(&mut self) {
         self.runtime.stop();
+    }
+}
+
+fn tree_options(geometry: &Geometry, options: &FormatOptions, now: Timestamp) -> tree::FormatOptions {
+    tree::FormatOptions {
+        fs_id: options.fs_id,
+        label: options.label.clone(),
+        page_size: options.page_size.unwrap_or(PAGE_SIZE.max(geometry.block_size)),
+        groups: options.groups.unwrap_or(GROUPS),
+        created_ns: now.0,
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use zone::{Address, Device, FsId, Life, Role, ZoneId, ZoneState};
+use zone::{Address, Device, FsId, Geometry, Life, Role, ZoneId, ZoneState};
 
 use crate::cache::Node;
 use crate::core::{Client, Core, VolumeInfo};
@@ -42,8 +42,8 @@ fn unusable(what: impl Into<String>) -> StoreError {
     StoreError::NoVolume(what.into())
 }
 
-fn check_options(device: &dyn Device, options: &FormatOptions) -> Result<()> {
-    let geometry = device.geometry();
+/// Refuses what no volume on a device of this shape can have.
+pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Result<()> {
     let page = options.page_size;
     if !page.is_power_of_two() || !(4096..=65536).contains(&page) || page < geometry.block_size {
         return Err(unusable(format!(
@@ -60,8 +60,8 @@ fn check_options(device: &dyn Device, options: &FormatOptions) -> Result<()> {
     if geometry.max_open.min(geometry.max_active) < 6 {
         return Err(unusable("the device allows fewer than 6 active zones, and Polder needs 6"));
     }
-    let (bounds, ..) = limits(device, page as usize, 64 << 20);
-    let needed = LOG_ZONES + zones_kept(device, page as usize, &bounds) + 4;
+    let (bounds, ..) = limits(geometry, page as usize, 64 << 20);
+    let needed = LOG_ZONES + zones_kept(geometry, page as usize, &bounds) + 4;
     if geometry.zones < needed {
         return Err(unusable(format!(
             "the device has {} zones of {} KiB; at this size a volume needs at least {needed}: use a larger device",
@@ -81,7 +81,7 @@ fn check_options(device: &dyn Device, options: &FormatOptions) -> Result<()> {
 
 /// Makes an empty volume on a device, whatever was there.
 pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
-    check_options(&**device, options)?;
+    check_options(device.geometry(), options)?;
     empty_all(&**device)?;
     let geometry = device.geometry().clone();
     let report = device.report()?;

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
 use zone::format::{HeaderError, Reader, ZoneIdentity};
-use zone::{Address, Device, Leases, Life, Role, Traffic, ZoneId, ZoneInfo, ZoneState};
+use zone::{Address, Device, Geometry, Leases, Life, Role, Traffic, ZoneId, ZoneInfo, ZoneState};
 
 use crate::cache::Cache;
 use crate::checkpoint::{entries_per_page, loaded};
@@ -336,8 +336,7 @@ pub(crate) fn decode_checkpoint(found: &Found) -> Option<Checkpoint> {
 }
 
 /// Bounds for a volume of this size with this cache.
-pub(crate) fn limits(device: &dyn Device, page_size: usize, cache_bytes: u64) -> (Limits, usize, usize) {
-    let geometry = device.geometry();
+pub(crate) fn limits(geometry: &Geometry, page_size: usize, cache_bytes: u64) -> (Limits, usize, usize) {
     let volume_bytes =
         u64::from(geometry.zones) * u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
     let volume_pages = (volume_bytes / page_size as u64) as usize;
@@ -356,8 +355,7 @@ pub(crate) fn limits(device: &dyn Device, page_size: usize, cache_bytes: u64) ->
 
 /// Free zones that only metadata may take: room for what two epochs dirty with its chunks, and a zone
 /// to clean into.
-pub(crate) fn zones_kept(device: &dyn Device, page_size: usize, limits: &Limits) -> u32 {
-    let geometry = device.geometry();
+pub(crate) fn zones_kept(geometry: &Geometry, page_size: usize, limits: &Limits) -> u32 {
     let bytes = limits.epoch_nodes as u64 * 5 / 2 * page_size as u64;
     let zone = u64::from(geometry.zone_blocks - 1) * u64::from(geometry.block_size);
     1 + bytes.div_ceil(zone) as u32
@@ -421,8 +419,8 @@ pub(crate) fn assemble(
     next_node: u64,
 ) -> Arc<Core> {
     let page_size = info.page_size as usize;
-    let (limits, node_pages, chunk_pages) = limits(&*device, page_size, config.cache_bytes);
-    let kept = zones_kept(&*device, page_size, &limits);
+    let (limits, node_pages, chunk_pages) = limits(device.geometry(), page_size, config.cache_bytes);
+    let kept = zones_kept(device.geometry(), page_size, &limits);
     let page_blocks = info.page_size / device.geometry().block_size;
     let per_chunk = entries_per_page(page_size, size_of::<ZitEntry>()) as u64;
     let zones = Arc::new(ZoneTable::new(entries, report, per_chunk, page_blocks, kept));

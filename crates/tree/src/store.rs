@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zone::{Address, Blocks, Device, Lease, Role, Traffic, ZoneId, ZoneInfo};
+use zone::{Address, Blocks, Device, Geometry, Lease, Role, Traffic, ZoneId, ZoneInfo};
 
 use crate::check::{Finding, Visit};
 use crate::core::{Client, Core, VolumeInfo};
@@ -47,6 +47,12 @@ pub struct StoreStats {
 }
 
 impl Store {
+    /// Whether [`Store::format`] would take these options on a device of this shape: asked before what
+    /// the device holds is given up.
+    pub fn check_format(geometry: &Geometry, options: &FormatOptions) -> Result<()> {
+        crate::mkfs::check_options(geometry, options)
+    }
+
     /// Makes an empty volume, whatever was on the device.
     pub fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
         crate::mkfs::format(device, options)

@@ -25,6 +25,7 @@
 
 mod buffer;
 mod contents;
+mod draft;
 mod engine;
 mod error;
 pub mod format;
@@ -39,6 +40,7 @@ use rt::sync::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
 pub use contents::FileContents;
+pub use draft::Draft;
 pub use error::FileError;
 pub use options::{FileOptions, ZONES_MIN};
 

@@ -1,0 +1,187 @@
+//! Making a volume in a file.
+//!
+//! In two parts: a draft, which refuses whatever can be refused and writes nothing, and carrying it out.
+//! What a file held before is safe until all that can say no has been asked: this module for the file,
+//! and whoever has the draft for what is to be put on the device.
+//!
+//! The header goes last: where it is, all else is.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::contents::contents_of;
+use super::format::{HEADER_BYTES, Layout, encode_header};
+use super::slots::Slots;
+use super::volume::{lock, open_file, size_of};
+use super::{FileContents, FileDevice, FileError, FileOptions, OpenMode};
+use crate::Geometry;
+
+/// A volume that can be made, as far as its file can tell. Nothing is written yet; a file that is there
+/// is locked.
+pub struct Draft {
+    path: PathBuf,
+    options: FileOptions,
+    layout: Layout,
+    /// Bytes that the file is to have.
+    size: u64,
+    /// The file, if it is there.
+    found: Option<File>,
+}
+
+impl FileDevice {
+    /// Prepares to make a volume with empty zones in a file. Refuses to overwrite what the file holds
+    /// unless told to.
+    pub fn draft(path: &Path, options: &FileOptions) -> Result<Draft, FileError> {
+        let (size, found) = match open_file(path, OpenMode::ReadWrite) {
+            Err(FileError::NotFound(_)) => {
+                let why = "a file that is not there yet needs one; say how large it is to be";
+                (options.size.ok_or(FileError::Option { option: "size", value: 0, why })?, None)
+            }
+            found => {
+                let file = found?;
+                let present = size_of(&file, path)?;
+                if !options.force {
+                    refuse_contents(&contents_of(&file, path, present)?, path)?;
+                }
+                (options.size.unwrap_or(present), Some(file))
+            }
+        };
+        let draft = Draft {
+            path: path.to_owned(),
+            options: options.clone(),
+            layout: options.layout(size)?,
+            size,
+            found,
+        };
+        draft.check_room()?;
+        Ok(draft)
+    }
+
+    /// Makes a volume as [`FileDevice::draft`] says, in a file, which is made too if there is none, and
+    /// opens it.
+    pub fn create(path: &Path, options: &FileOptions) -> Result<FileDevice, FileError> {
+        FileDevice::draft(path, options)?.make()
+    }
+}
+
+impl Draft {
+    /// The shape of the device.
+    pub fn geometry(&self) -> &Geometry {
+        &self.layout.geometry
+    }
+
+    /// Whether there is no file yet.
+    pub fn is_new(&self) -> bool {
+        self.found.is_none()
+    }
+
+    /// Makes the volume and opens it; what was there is lost.
+    pub fn make(mut self) -> Result<FileDevice, FileError> {
+        let found = self.found.take();
+        let is_new = found.is_none();
+        let file = found.map_or_else(|| make_file(&self.path), Ok)?;
+        let filled = self.fill(&file);
+        if filled.is_err() && is_new {
+            // It was made by this call and is locked by it, so nothing of anybody's is in it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        filled?;
+        FileDevice::open_locked(file, &self.path, OpenMode::ReadWrite)
+    }
+
+    /// Asks the host for what it may refuse; what the file holds stays.
+    fn check_room(&self) -> Result<(), FileError> {
+        let Some(file) = &self.found else { return Ok(()) };
+        let present = size_of(file, &self.path)?;
+        if !self.is_file(file)? {
+            let expected = self.layout.file_bytes();
+            let is_enough = present >= expected;
+            let error = FileError::Truncated { path: self.path.clone(), found: present, expected };
+            return if is_enough { Ok(()) } else { Err(error) };
+        }
+        // Also when all is taken, the size of files has its limit.
+        let tried = file.set_len(self.size.max(present));
+        let taken =
+            tried.map_err(self.io("give it its size")).and_then(|()| match self.options.preallocate {
+                true => take_blocks(file, &self.path, self.size),
+                false => Ok(()),
+            });
+        // What was won beyond the old end goes back.
+        file.set_len(present).map_err(self.io("give it its size"))?;
+        taken
+    }
+
+    /// Puts an empty volume into the locked file.
+    fn fill(&self, file: &File) -> Result<(), FileError> {
+        if self.is_file(file)? {
+            // All old contents go, and with them what an earlier volume left in its zones.
+            let sized = file.set_len(0).and_then(|()| file.set_len(self.size));
+            sized.map_err(self.io("give it its size"))?;
+            if self.options.preallocate {
+                take_blocks(file, &self.path, self.size)?;
+            }
+        } else {
+            file.write_all_at(&[0; 2 * HEADER_BYTES], 0)
+                .and_then(|()| file.sync_data())
+                .map_err(self.io("write to it"))?;
+        }
+        let fs_id = self.options.fs_id;
+        for page in Slots::new(fs_id, self.layout.clone()).take_changed() {
+            file.write_all_at(&page.bytes, page.offset).map_err(self.io("write to it"))?;
+        }
+        file.sync_all().map_err(self.io("make it durable"))?;
+        let header = encode_header(fs_id, &self.layout);
+        file.write_all_at(&[header.clone(), header].concat(), 0).map_err(self.io("write to it"))?;
+        file.sync_all().map_err(self.io("make it durable"))?;
+        sync_directory(&self.path).map_err(self.io("make its name durable"))
+    }
+
+    fn is_file(&self, file: &File) -> Result<bool, FileError> {
+        Ok(file.metadata().map_err(self.io("look at it"))?.is_file())
+    }
+
+    fn io(&self, operation: &'static str) -> impl Fn(std::io::Error) -> FileError {
+        move |error| FileError::io(&self.path, operation, error)
+    }
+}
+
+fn make_file(path: &Path) -> Result<File, FileError> {
+    let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    let file = made.map_err(|error| FileError::io(path, "make it", error))?;
+    lock(&file, path, OpenMode::ReadWrite)?;
+    Ok(file)
+}
+
+fn refuse_contents(contents: &FileContents, path: &Path) -> Result<(), FileError> {
+    let what = match contents {
+        FileContents::Nothing | FileContents::Blank => return Ok(()),
+        FileContents::Volume { fs_id, .. } => format!("the Polder volume {fs_id}"),
+        FileContents::Other(what) => what.clone(),
+    };
+    Err(FileError::HoldsData { path: path.to_owned(), what })
+}
+
+/// Takes all of the host's blocks for a file.
+fn take_blocks(file: &File, path: &Path, size: u64) -> Result<(), FileError> {
+    const SECTOR: u64 = 512;
+    let io = |error| FileError::io(path, "take its blocks", error);
+    let held = file.metadata().map_err(io)?.blocks() * SECTOR;
+    let host = rustix::fs::fstatvfs(file).map_err(|errno| io(errno.into()))?;
+    // Asked first, because the host would give all that it has before it says no.
+    if size > held.saturating_add(host.f_bfree.saturating_mul(host.f_frsize)) {
+        return Err(FileError::HostFull { path: path.to_owned(), size });
+    }
+    rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size).map_err(|errno| match errno {
+        Errno::NOSPC | Errno::DQUOT => FileError::HostFull { path: path.to_owned(), size },
+        errno => FileError::io(path, "take its blocks", errno),
+    })
+}
+
+fn sync_directory(path: &Path) -> std::io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
