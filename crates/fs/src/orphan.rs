@@ -1,9 +1,9 @@
 //! Deleting inodes and finishing truncations and moves of ranges, a few hundred extents at a time.
 //!
 //! An inode that lost its last name has a row in the table of orphans, and a file that is still
-//! being truncated, or in which a range is being moved, one among the intents, both written by the transaction that made them so. What
-//! is left of either after a crash is found by a scan of these two tables, which `step` does in
-//! pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
+//! being truncated, or in which a range is being moved, one among the intents, both written by the
+//! transaction that made them so. What is left of either after a crash is found by a scan of these two
+//! tables, which `step` does in pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
 //! whether there is anything to do: so it does no harm that work is queued twice or too early.
 
 use std::collections::VecDeque;
@@ -62,6 +62,19 @@ impl Backlog {
     fn pop(&self) -> Option<Work> {
         self.queue.lock().pop_front()
     }
+
+    /// What is not done yet. A deletion goes on at once: others may wait for its room.
+    fn push_again(&self, work: Work) {
+        let mut queue = self.queue.lock();
+        match work {
+            Work::Reap(_) => queue.push_front(work),
+            Work::Intent(_) => queue.push_back(work),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.queue.lock().len()
+    }
 }
 
 impl Fs {
@@ -77,33 +90,50 @@ impl Fs {
         self.runtime.wake();
     }
 
-    /// One piece of work that is left from before; false when there is none.
+    /// One piece of work that is left from before; false when there is none. What finds no room lets
+    /// everything else go first: that may make some.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is work, and no room for any of it.
     pub(crate) fn step_backlog(&self) -> Result<bool> {
         if self.is_read_only() {
             return Ok(false);
         }
-        let Some(work) = self.backlog.pop() else { return self.step_scan() };
-        match self.work_on(work) {
-            Ok(true) => {}
-            Ok(false) => self.backlog.push(work),
-            Err(FsError::NoSpace) => {
-                self.backlog.push(work);
-                return Err(FsError::NoSpace);
+        let mut is_stuck = false;
+        for _ in 0..self.backlog.len() {
+            let Some(work) = self.backlog.pop() else { break };
+            match self.work_on(work) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {
+                    self.backlog.push_again(work);
+                    return Ok(true);
+                }
+                Err(FsError::NoSpace) => {
+                    self.backlog.push(work);
+                    is_stuck = true;
+                }
+                // What cannot be done (its metadata is damaged) must not stop the rest. Its row stays,
+                // so the next mount tries again.
+                Err(error) => return Err(error),
             }
-            // What cannot be done (its metadata is damaged) must not stop the rest. Its row stays,
-            // so the next mount tries again.
-            Err(error) => return Err(error),
         }
-        Ok(true)
+        match self.step_scan()? {
+            false if is_stuck => Err(FsError::NoSpace),
+            worked => Ok(worked),
+        }
     }
 
-    /// Everything that is left from before; false when there was nothing. No lock is held.
+    /// Everything that is left from before, as far as there is room; false when nothing could be done.
+    /// No lock is held.
     pub(crate) fn work_backlog(&self) -> Result<bool> {
         let mut worked = false;
-        while self.step_backlog()? {
-            worked = true;
+        loop {
+            match self.step_backlog() {
+                Ok(true) => worked = true,
+                Ok(false) | Err(FsError::NoSpace) => return Ok(worked),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(worked)
     }
 
     /// True when it is finished.

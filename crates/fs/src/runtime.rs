@@ -185,9 +185,14 @@ impl Fs {
         if self.is_read_only() {
             return Ok(Step::Idle);
         }
-        let worked = self.note_failure(self.step_backlog())?;
+        let backlog = self.note_failure(self.step_backlog());
+        // Also when that failed: what finds no room waits for this.
         let step = self.note_failure(self.extents.step().map_err(FsError::from))?;
-        Ok(if worked { Step::Worked } else { step })
+        match backlog {
+            Ok(true) => Ok(Step::Worked),
+            Err(FsError::NoSpace) if step == Step::Worked => Ok(step),
+            backlog => backlog.map(|_| step),
+        }
     }
 
     /// A lack of space is met by those who need some; what else fails here is told to every handle.

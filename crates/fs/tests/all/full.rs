@@ -63,6 +63,118 @@ fn a_deleted_file_makes_room_at_once() {
     volume.settle_and_check();
 }
 
+const BLOCK: u64 = 4096;
+const PIECE: u64 = 1 << 20;
+const FLAG_SHIFTING: u32 = fs::format::FLAG_SHIFTING;
+
+/// To the last block.
+fn fill_up(volume: &Volume, handle: &Handle, at: u64) {
+    for block in at / BLOCK.. {
+        match volume.fs.write(handle, block * BLOCK, &pattern(3, BLOCK as usize)) {
+            Ok(written) => assert_eq!(written as u64, BLOCK),
+            Err(error) => return assert_eq!(error, FsError::NoSpace),
+        }
+    }
+}
+
+/// In pieces that fit as a whole or not at all.
+fn write_pieces(volume: &Volume, handle: &Handle, bytes: u64) {
+    for at in (0..bytes).step_by(128 << 10) {
+        volume.write(handle, at, &pattern(8, 128 << 10));
+    }
+}
+
+/// A file with a block in every second place: each is an extent, so that it goes in several steps.
+fn scattered(volume: &Volume, parent: InodeNo, name: &str, blocks: u64) -> Handle {
+    let handle = volume.file(parent, name);
+    for block in 0..blocks {
+        volume.write(&handle, 2 * block * BLOCK, &pattern(block as u8, BLOCK as usize));
+    }
+    handle
+}
+
+/// A full volume on which a hole of four pieces was taken out of a file, and what follows could not be moved to
+/// the end: the file, and what it holds.
+struct Stuck {
+    volume: Volume,
+    file: Handle,
+    bytes: Vec<u8>,
+}
+
+impl Stuck {
+    fn new(prepare: impl FnOnce(&Volume)) -> Stuck {
+        let volume = Volume::new();
+        let file = volume.file(ROOT, "f");
+        let bytes = pattern(4, 4 * PIECE as usize);
+        volume.write(&file, 4 * PIECE, &bytes);
+        prepare(&volume);
+        let big = volume.file(ROOT, "big");
+        let size = fill(&volume, &big);
+        // As much as the first piece needs and not the second.
+        let left = size - PIECE - PIECE / 2;
+        let cut = Changes { size: Some(left), ..Changes::default() };
+        volume.fs.set_attributes(&Caller::root(), big.inode(), &cut).unwrap();
+        volume.settle();
+        volume.fs.allocate(&file, FallocateMode::CollapseRange, 0, 4 * PIECE).unwrap();
+        fill_up(&volume, &big, left);
+        let stuck = Stuck { volume, file, bytes };
+        assert!(stuck.is_shifting());
+        let stops = (0..100).find_map(|_| stuck.volume.fs.step().err());
+        assert_eq!(stops, Some(FsError::NoSpace), "there is work and no room for it");
+        assert!(stuck.is_shifting() && stuck.volume.contents(&stuck.file) == stuck.bytes);
+        stuck
+    }
+
+    fn is_shifting(&self) -> bool {
+        let record = self.volume.fs.view_inode(self.file.inode()).unwrap().unwrap();
+        record.flags & FLAG_SHIFTING != 0
+    }
+}
+
+/// A move that finds no room made everybody behind it wait for ever: files that were deleted gave no room back, and
+/// writers were refused.
+#[test]
+fn what_finds_no_room_does_not_keep_others_from_making_some() {
+    let deleted = || {
+        Stuck::new(|volume| {
+            let far = (0..3).fold(ROOT, |parent, n| volume.directory(parent, &format!("d{n}")));
+            drop(scattered(volume, far, "doomed", 2000));
+            drop(scattered(volume, ROOT, "doomed too", 300));
+        })
+    };
+    let unlink = |volume: &Volume| {
+        let far = (0..3).fold(ROOT, |parent, n| volume.find(parent, &format!("d{n}")).unwrap());
+        volume.unlink(far, "doomed").unwrap();
+        volume.unlink(ROOT, "doomed too").unwrap();
+    };
+    // The background goes on.
+    let stuck = deleted();
+    unlink(&stuck.volume);
+    stuck.volume.settle_and_check();
+    assert!(!stuck.is_shifting() && stuck.volume.contents(&stuck.file) == stuck.bytes);
+    // Whoever needs room makes it.
+    let stuck = deleted();
+    unlink(&stuck.volume);
+    let new = stuck.volume.file(ROOT, "new");
+    write_pieces(&stuck.volume, &new, 5 << 20);
+    let stuck = deleted();
+    unlink(&stuck.volume);
+    let kept = stuck.volume.file(ROOT, "kept");
+    stuck.volume.fs.allocate(&kept, FallocateMode::Allocate { keep_size: false }, 0, 5 << 20).unwrap();
+    // What an earlier mount has left is found.
+    let stuck = deleted();
+    unlink(&stuck.volume);
+    let Stuck { volume, file, bytes } = stuck;
+    volume.fs.sync().unwrap();
+    let inode = file.inode();
+    drop(file);
+    let volume = volume.kill();
+    let new = volume.file(ROOT, "new");
+    write_pieces(&volume, &new, 5 << 20);
+    volume.settle_and_check();
+    assert!(volume.contents(&volume.open(inode)) == bytes);
+}
+
 /// What was allocated can be written, however full the volume has become since; and again and again.
 #[test]
 fn what_was_allocated_can_be_written_when_nothing_else_can() {
