@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use extent::MapLock;
 use tree::Lsn;
 
 use crate::change::Change;
@@ -164,13 +163,16 @@ impl Fs {
     fn punch(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
         let inode = handle.inode();
         let block = u64::from(self.extents.block_size());
+        // Whole blocks only go away, which a full volume must allow.
+        let is_whole = offset.is_multiple_of(block) && end.is_multiple_of(block);
         self.with_room(|| {
-            // Whole blocks only go away, which a full volume must allow.
-            if !offset.is_multiple_of(block) || !end.is_multiple_of(block) {
+            if !is_whole {
                 self.extents.admit()?;
             }
             let mut locked = Locked::one(handle.node());
-            self.finish_shift(&mut locked, inode)?;
+            if !is_whole {
+                self.finish_shift(&mut locked, inode)?;
+            }
             let end = end.min(locked.record(inode)?.size);
             if offset >= end {
                 return Ok(());
@@ -224,25 +226,27 @@ impl Fs {
     ) -> Result<()> {
         let block = u64::from(self.extents.block_size());
         let size = locked.record(inode)?.size;
-        let from = offset.div_ceil(block);
-        let to = if end == size { end.div_ceil(block) } else { end / block };
+        let to = if end == size { end.next_multiple_of(block) } else { end - end % block };
+        let whole = offset.next_multiple_of(block)..to;
+        let mut places = self.places_of(inode, locked.record(inode)?, &whole)?;
         loop {
             let mut record = locked.record(inode)?.clone();
             let mut change = Change::reclaiming();
-            let (map, done) = match from < to {
-                true => {
-                    let object = Self::object(inode);
-                    let (map, done) = self.extents.remove(&mut change.tx, object, from, to, STEP_EXTENTS)?;
-                    (Some(map), done)
+            let map = match places.last() {
+                Some(place) => {
+                    let (map, none_left) = self.remove_some(&mut change, inode, &mut record, place)?;
+                    if none_left {
+                        places.pop();
+                    }
+                    Some(map)
                 }
-                false => (None, true),
+                None => None,
             };
-            record.add_blocks(map.as_ref().map_or(0, MapLock::blocks_added));
             self.note_write(&mut record, keep_set_id);
             change.save(inode, record);
             self.commit(change, locked)?;
             drop(map);
-            if done {
+            if places.is_empty() {
                 return Ok(());
             }
         }

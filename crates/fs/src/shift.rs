@@ -13,6 +13,8 @@
 //!   more. Pieces are taken away from what is still to be copied, so none is overwritten before.
 //! * The last step takes flag and intent away. Whoever wants to change the file does all steps before
 //!   ([`Fs::finish_shift`]); usually the operation itself has done them, with the inode locked.
+//! * What only takes away needs no room and does not wait for the steps, which may: a file that is cut
+//!   keeps what is left of the move ([`Shift::cut`]), and whole blocks are removed from where they are.
 //!
 //! After a crash the backlog finds the intent and goes on. A block that cannot be read is lost at its new
 //! place as well and stops nobody. Each piece frees as many blocks as it takes; only when others take the
@@ -26,7 +28,8 @@ use extent::{ExtentError, MapLock};
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{
-    Damaged, Direction, FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHIFTING, INTENT, Record, Shift, number_key,
+    Damaged, Direction, FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHIFTING, FLAG_TRUNCATING, INTENT, Record, Shift,
+    number_key,
 };
 use crate::handle::Handle;
 use crate::inodes::Locked;
@@ -58,13 +61,34 @@ impl Shift {
         }
     }
 
-    /// Where the file ended before, for a size after.
+    /// Where the file ended before, for a size after; of a file that was cut within a range that was put
+    /// in: where that begins.
     fn end_before(&self, size: u64, block: u64) -> u64 {
-        let size = match self.direction {
-            Direction::Down => size + self.length,
-            Direction::Up => size - self.length,
+        match self.direction {
+            Direction::Down => (size + self.length).next_multiple_of(block),
+            Direction::Up => size.next_multiple_of(block).saturating_sub(self.length).max(self.at),
+        }
+    }
+
+    /// Where the object's blocks end, for a size after.
+    pub(crate) fn object_end(&self, size: u64, block: u64) -> u64 {
+        match self.direction {
+            Direction::Down => self.end_before(size, block),
+            Direction::Up => size.next_multiple_of(block),
+        }
+    }
+
+    /// What is left of the move when the file is cut to `size`; None when all that stays is in its place.
+    pub(crate) fn cut(&self, size: u64, block: u64) -> Option<Shift> {
+        let is_all_in_place = match self.direction {
+            Direction::Down => size <= self.moved - self.length,
+            Direction::Up => size <= self.at,
         };
-        size.next_multiple_of(block)
+        let moved = match self.direction {
+            Direction::Down => self.moved,
+            Direction::Up => self.moved.min(self.end_before(size, block)),
+        };
+        (!is_all_in_place).then(|| Shift { moved, ..self.clone() })
     }
 
     /// Where a byte goes.
@@ -184,6 +208,11 @@ impl Fs {
             Ok(record) if record.has(FLAG_SHIFTING) => record.clone(),
             _ => return Ok(true),
         };
+        if record.has(FLAG_TRUNCATING) {
+            // That makes room, and what it removes is in nobody's way.
+            self.trim(locked, inode)?;
+            return Ok(false);
+        }
         let shift = self.shift_of(inode)?;
         self.go_on(locked, inode, record, shift)
     }
@@ -215,10 +244,7 @@ impl Fs {
     fn next(&self, inode: InodeNo, shift: &Shift, size: u64) -> Result<Next> {
         let block = u64::from(self.extents.block_size());
         let damaged = FsError::from(Damaged("a range that is being moved is not within its file"));
-        let Shift { direction, at, length, moved } = *shift;
-        if direction == Direction::Up && size < length {
-            return Err(damaged);
-        }
+        let Shift { direction, at, moved, .. } = *shift;
         let end = shift.end_before(size, block);
         let object = Self::object(inode);
         if moved > end {
@@ -373,7 +399,7 @@ impl Fs {
     }
 
     /// Removes as much of a range as one transaction takes; whether that was all.
-    fn remove_some(
+    pub(crate) fn remove_some(
         &self,
         change: &mut Change,
         inode: InodeNo,
@@ -428,6 +454,22 @@ impl Fs {
             true => Ok(self.shift_of(inode)?.spans()),
             false => Ok(vec![(0..u64::MAX, Some(0))]),
         }
+    }
+
+    /// Where the object has a range of the file; without the parts that are nowhere.
+    pub(crate) fn places_of(
+        &self,
+        inode: InodeNo,
+        record: &Record,
+        range: &Range<u64>,
+    ) -> Result<Vec<Range<u64>>> {
+        let spans = self.spans_of(inode, record)?.into_iter();
+        let places = spans.filter_map(|(span, place)| {
+            let (from, to) = (span.start.max(range.start), span.end.min(range.end));
+            let place = place.filter(|_| from < to)?;
+            Some(place + (from - span.start)..place + (to - span.start))
+        });
+        Ok(places.collect())
     }
 
     /// Reads from blocks; the file is locked and the range within its size.

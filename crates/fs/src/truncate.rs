@@ -4,7 +4,8 @@
 //! blocks beyond the end that are still being removed (`FLAG_TRUNCATING`), bytes behind the end in
 //! the last block (`FLAG_TAIL_STALE`, after a truncation within a block), and contents that move
 //! from the record to blocks. So whatever lets a file grow first calls [`Fs::prepare_growth`]. And
-//! whatever changes a file in which a range is being moved first calls [`Fs::finish_shift`].
+//! whatever changes a file in which a range is being moved, but does not only take away from it, first
+//! calls [`Fs::finish_shift`].
 //!
 //! Truncation needs no space: it changes the record and removes a first few hundred extents in one
 //! transaction; the rest is an intent that later steps, or the next mount's, go on with.
@@ -14,8 +15,8 @@ use extent::MapLock;
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{
-    FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_TAIL_STALE, FLAG_TRUNCATING, INTENT, Record, marker,
-    number_key,
+    FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_SHIFTING, FLAG_TAIL_STALE, FLAG_TRUNCATING, INTENT,
+    Record, Shift, marker, number_key,
 };
 use crate::inodes::Locked;
 use crate::orphan::Work;
@@ -31,8 +32,11 @@ impl Fs {
         if size > FILE_SIZE_MAX {
             return Err(FsError::TooLarge);
         }
+        if size <= locked.record(inode)?.size {
+            return Ok(());
+        }
         self.finish_shift(locked, inode)?;
-        if size > locked.record(inode)?.size { self.prepare_growth(locked, inode, size) } else { Ok(()) }
+        self.prepare_growth(locked, inode, size)
     }
 
     /// Adds a new size to a change. Hold what it returns until the change is committed.
@@ -50,29 +54,44 @@ impl Fs {
             record.content.resize(size as usize, 0);
             return Ok(None);
         }
-        if shrinks { self.remove_beyond_end(change, inode, record).map(Some) } else { Ok(None) }
+        if !shrinks {
+            return Ok(None);
+        }
+        let block = u64::from(self.extents.block_size());
+        let shift = self.shift_if_any(inode, record)?.and_then(|shift| shift.cut(size, block));
+        self.remove_beyond_end(change, inode, record, shift).map(Some)
     }
 
+    fn shift_if_any(&self, inode: InodeNo, record: &Record) -> Result<Option<Shift>> {
+        record.has(FLAG_SHIFTING).then(|| self.shift_of(inode)).transpose()
+    }
+
+    /// Removes what is beyond the size that the record has; `shift` is the move that goes on.
     fn remove_beyond_end(
         &self,
         change: &mut Change,
         inode: InodeNo,
         record: &mut Record,
+        shift: Option<Shift>,
     ) -> Result<MapLock<'_>> {
         let block = u64::from(self.extents.block_size());
         record.set(FLAG_TAIL_STALE, !record.size.is_multiple_of(block));
-        let from = record.size.div_ceil(block);
-        let object = Self::object(inode);
+        let own_end = record.size.next_multiple_of(block);
+        let end = shift.as_ref().map_or(own_end, |shift| shift.object_end(record.size, block));
+        let (object, from) = (Self::object(inode), end / block);
         let (map, done) = self.extents.remove(&mut change.tx, object, from, u64::MAX, STEP_EXTENTS)?;
         record.add_blocks(map.blocks_added());
-        match (done, record.has(FLAG_TRUNCATING)) {
-            (true, true) => change.tx.delete(self.group(inode), INTENT, number_key(inode)),
-            (false, false) => change.tx.put(self.group(inode), INTENT, number_key(inode), marker()),
-            _ => {}
+        let (group, key) = (self.group(inode), number_key(inode));
+        match &shift {
+            Some(shift) => change.tx.put(group, INTENT, key, shift.encode()),
+            None if !done => change.tx.put(group, INTENT, key, marker()),
+            None if record.has(FLAG_TRUNCATING | FLAG_SHIFTING) => change.tx.delete(group, INTENT, key),
+            None => {}
         }
+        record.set(FLAG_SHIFTING, shift.is_some());
         record.set(FLAG_TRUNCATING, !done);
         record.set(FLAG_KEPT_BEYOND, false);
-        if !done {
+        if !done || shift.is_some() {
             self.backlog.push(Work::Intent(inode));
         }
         if done && record.size == 0 {
@@ -89,7 +108,8 @@ impl Fs {
         };
         let was_stale = record.has(FLAG_TAIL_STALE);
         let mut change = Change::reclaiming();
-        let map = self.remove_beyond_end(&mut change, inode, &mut record)?;
+        let shift = self.shift_if_any(inode, &record)?;
+        let map = self.remove_beyond_end(&mut change, inode, &mut record, shift)?;
         record.set(FLAG_TAIL_STALE, was_stale);
         let done = !record.has(FLAG_TRUNCATING);
         change.save(inode, record);

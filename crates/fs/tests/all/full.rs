@@ -1,8 +1,8 @@
 //! A full volume: what takes space is refused, what frees it succeeds.
 
-use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, RenameFlags};
+use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, OpenFlags, RenameFlags};
 
-use crate::support::{Volume, pattern};
+use crate::support::{READ_WRITE, Volume, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -173,6 +173,34 @@ fn what_finds_no_room_does_not_keep_others_from_making_some() {
     write_pieces(&volume, &new, 5 << 20);
     volume.settle_and_check();
     assert!(volume.contents(&volume.open(inode)) == bytes);
+}
+
+/// The file itself may become smaller meanwhile, which gave `ENOSPC`: the move had to be finished first.
+#[test]
+fn a_file_whose_move_finds_no_room_can_be_made_smaller() {
+    let cut = |size| Changes { size: Some(size), ..Changes::default() };
+    for size in [4 * PIECE - 5, 3 * PIECE, PIECE / 2, 0] {
+        let Stuck { volume, file, bytes } = Stuck::new(|_| {});
+        volume.fs.set_attributes(&Caller::root(), file.inode(), &cut(size)).unwrap();
+        assert!(volume.contents(&file) == bytes[..size as usize], "cut to {size}");
+        volume.unlink(ROOT, "big").unwrap();
+        volume.settle_and_check();
+        assert!(volume.contents(&file) == bytes[..size as usize], "cut to {size}, moved");
+    }
+    let Stuck { volume, file, .. } = Stuck::new(|_| {});
+    let flags = OpenFlags { truncate: true, ..READ_WRITE };
+    volume.fs.open(&Caller::root(), file.inode(), flags).unwrap();
+    volume.settle_and_check();
+
+    let Stuck { volume, file, mut bytes } = Stuck::new(|_| {});
+    for from in [0, PIECE, 3 * PIECE] {
+        volume.fs.allocate(&file, FallocateMode::PunchHole, from, PIECE / 2).unwrap();
+        bytes[from as usize..][..PIECE as usize / 2].fill(0);
+        assert!(volume.contents(&file) == bytes, "punched at {from}");
+    }
+    volume.unlink(ROOT, "big").unwrap();
+    volume.settle_and_check();
+    assert!(volume.contents(&file) == bytes);
 }
 
 /// What was allocated can be written, however full the volume has become since; and again and again.

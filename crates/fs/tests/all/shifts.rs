@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use extent::Object;
 use extent::format::{EXTENT, Extent};
-use fs::format::FLAG_SHIFTING;
-use fs::{Caller, FallocateMode, Fs, FsError, Handle, InodeNo};
+use fs::format::{FLAG_SHIFTING, INTENT};
+use fs::{Caller, Changes, FallocateMode, Fs, FsError, Handle, InodeNo};
 use rt::schedule::{self, Body};
 use rt::{ManualClock, Timestamp};
+use zone::emulated::{CrashPlan, Emulated};
 
 use crate::support::{READ, Volume, mount, pattern};
 
@@ -127,6 +128,108 @@ fn a_crash_leaves_a_file_before_or_after_a_range_was_taken_out() {
 fn a_crash_leaves_a_file_before_or_after_a_range_was_put_in() {
     let amid: u32 = (0..4).map(|seed| cut_everywhere(FallocateMode::InsertRange, (2, 3), seed)).sum();
     assert!(amid > 10, "{amid} cuts fell in the middle");
+}
+
+/// What takes away from a file and needs no room.
+#[derive(Clone, Copy, Debug)]
+enum Less {
+    Cut { bytes: u64 },
+    Punch { from: u64, to: u64 },
+}
+
+impl Less {
+    /// Of a file of so many bytes: at, before and behind every place that a move has.
+    fn all(size: u64) -> Vec<Less> {
+        let cut = |bytes| Less::Cut { bytes };
+        let punch = |(from, to): (u64, u64)| Less::Punch { from: from * BLOCK, to: to * BLOCK };
+        let by_block = (0..size / BLOCK).flat_map(|block| [block * BLOCK, block * BLOCK + 5]).map(cut);
+        let ranges = [(0, 1), (1, 2), (1, 9), (2, 3), (3, 17), (8, 14), (13, 40), (0, 40)].map(punch);
+        by_block.chain([cut(size - 1)]).chain(ranges).collect()
+    }
+
+    fn apply(self, volume: &Volume, inode: InodeNo, bytes: &mut Vec<u8>) {
+        match self {
+            Less::Cut { bytes: size } => {
+                let changes = Changes { size: Some(size), ..Changes::default() };
+                volume.fs.set_attributes(&Caller::root(), inode, &changes).unwrap();
+                bytes.truncate(size as usize);
+            }
+            Less::Punch { from, to } => {
+                let handle = volume.open(inode);
+                volume.fs.allocate(&handle, FallocateMode::PunchHole, from, to - from).unwrap();
+                let to = bytes.len().min(to as usize);
+                bytes[from as usize..to].fill(0);
+            }
+        }
+    }
+}
+
+/// Cuts the power amid a move, takes something away from the file, and looks at it: at once, after one more crash,
+/// after it has grown, and when the move is over.
+fn take_away_amid(mode: FallocateMode, range: (u64, u64), seed: u64) -> u32 {
+    let volume = Volume::new();
+    let handle = file_with_holes(&volume);
+    let inode = handle.inode();
+    volume.device.record();
+    amid_syncs(&volume, &handle, mode, range, seed);
+    let after = Seen::of(&volume.fs, inode).bytes;
+    let mut amid = 0;
+    let mut moved = Vec::new();
+    for command in 0..=volume.device.commands() {
+        let image = || Arc::new(volume.device.image_at(command, &CrashPlan::LoseAll));
+        let crashed = |device: Arc<Emulated>| {
+            let clock = Arc::new(ManualClock::at(Timestamp(0)));
+            let fs = mount(&device, &clock, false);
+            Volume { device, clock, fs }
+        };
+        let is_shifting =
+            |volume: &Volume| volume.fs.view_inode(inode).unwrap().unwrap().flags & FLAG_SHIFTING != 0;
+        let found = crashed(image());
+        let store = found.fs.store();
+        let intent = store.get(store.group_of(inode.0), INTENT, &inode.0.to_be_bytes()).unwrap();
+        if !is_shifting(&found) || moved.contains(&intent) {
+            continue;
+        }
+        moved.push(intent);
+        amid += 1;
+        for (number, less) in Less::all(after.len() as u64).into_iter().enumerate() {
+            let found = crashed(image());
+            let mut bytes = after.clone();
+            less.apply(&found, inode, &mut bytes);
+            let is = |volume: &Volume| volume.contents(&volume.open(inode)) == bytes;
+            assert!(is(&found), "command {command}, {less:?}");
+            assert_eq!(found.fs.check().unwrap(), [], "command {command}, {less:?}");
+            let found = if number % 2 == 0 {
+                found.fs.sync().unwrap();
+                found.kill()
+            } else {
+                found
+            };
+            assert!(is(&found), "command {command}, {less:?}, mounted again");
+            if number % 3 == 0 {
+                found.write(&found.open(inode), 50 * BLOCK, b"far");
+                bytes.resize(50 * BLOCK as usize, 0);
+                bytes.extend(b"far");
+            }
+            let is = |volume: &Volume| volume.contents(&volume.open(inode)) == bytes;
+            assert!(is(&found), "command {command}, {less:?}, grown");
+            found.settle_and_check();
+            assert!(is(&found) && !is_shifting(&found), "command {command}, {less:?}, over");
+        }
+    }
+    amid
+}
+
+#[test]
+fn a_file_in_the_middle_of_a_move_can_be_cut_and_punched() {
+    for (mode, range) in [
+        (FallocateMode::CollapseRange, (1, 7)),
+        (FallocateMode::InsertRange, (2, 3)),
+        (FallocateMode::InsertRange, (2, 20)),
+    ] {
+        let amid: u32 = (0..2).map(|seed| take_away_amid(mode, range, seed)).sum();
+        assert!(amid > 3, "{amid} places in the middle of {mode:?}");
+    }
 }
 
 #[test]
