@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use extent::Piece;
 use tree::Lsn;
 
 use crate::change::Change;
@@ -49,11 +50,9 @@ impl Fs {
     /// Keeps space for [offset, end), which later writes there take: it reads as zeros where nothing
     /// was written, or with `clear` everywhere.
     fn keep(&self, handle: &Handle, range: &Range<u64>, keep_size: bool, clear: bool) -> Result<()> {
-        let size = handle.node().state.read().record()?.size;
-        let wanted = range.end.saturating_sub(size.max(range.start));
-        if wanted > self.extents.space().available {
+        if !self.may_fit(handle, range)? {
             self.work_backlog()?;
-            if wanted > self.extents.space().available {
+            if !self.may_fit(handle, range)? {
                 return Err(FsError::NoSpace);
             }
         }
@@ -65,6 +64,32 @@ impl Fs {
             })?;
         }
         Ok(())
+    }
+
+    /// Whether there is room for what the file would grow by.
+    fn may_fit(&self, handle: &Handle, range: &Range<u64>) -> Result<bool> {
+        let record = handle.node().state.read().record()?.clone();
+        let grown = range.start.max(record.size)..range.end;
+        let wanted = grown.end.saturating_sub(grown.start);
+        let available = self.extents.space().available;
+        if wanted <= available || !record.has(FLAG_KEPT_BEYOND) {
+            return Ok(wanted <= available);
+        }
+        Ok(wanted.saturating_sub(self.bytes_held(handle.inode(), &grown)?) <= available)
+    }
+
+    /// How much of a range the file has blocks for.
+    fn bytes_held(&self, inode: InodeNo, range: &Range<u64>) -> Result<u64> {
+        let block = u64::from(self.extents.block_size());
+        let pieces = self.extents.view_object(Self::object(inode))?.into_iter();
+        let held = pieces.filter_map(|(at, piece)| match piece {
+            Piece::Stored(extent) if !extent.is_lost() => {
+                let end = (at + u64::from(extent.blocks)) * block;
+                Some(end.min(range.end).saturating_sub((at * block).max(range.start)))
+            }
+            _ => None,
+        });
+        Ok(held.sum())
     }
 
     /// A part of it, from `at`; where the next one begins.

@@ -231,3 +231,21 @@ fn what_was_allocated_can_be_written_when_nothing_else_can() {
     }
     volume.settle_and_check();
 }
+
+/// What a file keeps beyond its end was asked for once more, which a full volume refused.
+#[test]
+fn a_file_can_grow_into_what_it_keeps_when_the_volume_is_full() {
+    let volume = Volume::new();
+    let kept = volume.file(ROOT, "kept");
+    let allocate =
+        |keep_size, length| volume.fs.allocate(&kept, FallocateMode::Allocate { keep_size }, 0, length);
+    volume.write(&kept, 0, b"small");
+    allocate(true, 8 * PIECE).unwrap();
+    fill_up(&volume, &volume.file(ROOT, "big"), 0);
+    assert_eq!(allocate(false, 8 * PIECE + BLOCK), Err(FsError::NoSpace));
+    assert_eq!(volume.fs.attributes(kept.inode()).unwrap().size, 5, "it was asked first");
+    allocate(false, 8 * PIECE).unwrap();
+    assert_eq!(volume.fs.attributes(kept.inode()).unwrap().size, 8 * PIECE);
+    write_pieces(&volume, &kept, 8 * PIECE);
+    volume.settle_and_check();
+}
