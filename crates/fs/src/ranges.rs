@@ -123,8 +123,11 @@ impl Fs {
         let until = until * block;
         record.add_blocks(map.blocks_added());
         if until.min(end) > record.size {
-            record.set(FLAG_KEPT_BEYOND, keep_size);
-            record.size = if keep_size { record.size } else { until.min(end) };
+            // Behind what the file grows by more may be kept.
+            match keep_size {
+                true => record.set(FLAG_KEPT_BEYOND, true),
+                false => record.size = until.min(end),
+            }
         }
         self.note_write(&mut record, handle.keeps_set_id());
         change.save(inode, record);
@@ -198,6 +201,7 @@ impl Fs {
             if !is_whole {
                 self.finish_shift(&mut locked, inode)?;
             }
+            self.punch_kept(&mut locked, inode, offset..end)?;
             let end = end.min(locked.record(inode)?.size);
             if offset >= end {
                 return Ok(());
@@ -208,6 +212,28 @@ impl Fs {
             self.clear_edges(&mut locked, inode, offset, end)?;
             self.clear_blocks(&mut locked, inode, offset, end, handle.keeps_set_id())
         })
+    }
+
+    /// Gives back what is kept beyond the end of the file in the whole blocks of a range. What is kept there
+    /// does not take part in a move: it is where it was.
+    fn punch_kept(&self, locked: &mut Locked, inode: InodeNo, range: Range<u64>) -> Result<()> {
+        let block = u64::from(self.extents.block_size());
+        loop {
+            let mut record = locked.record(inode)?.clone();
+            let from = range.start.max(self.object_end(inode, &record)?).next_multiple_of(block);
+            let kept = from..range.end - range.end % block;
+            if !record.has(FLAG_KEPT_BEYOND) || kept.is_empty() {
+                return Ok(());
+            }
+            let mut change = Change::reclaiming();
+            let (map, none_left) = self.remove_some(&mut change, inode, &mut record, &kept)?;
+            change.save(inode, record);
+            self.commit(change, locked)?;
+            drop(map);
+            if none_left {
+                return Ok(());
+            }
+        }
     }
 
     fn clear_inline(

@@ -62,6 +62,14 @@ impl Fs {
         self.remove_beyond_end(change, inode, record, shift).map(Some)
     }
 
+    /// Where the object's blocks end that the file has bytes in.
+    pub(crate) fn object_end(&self, inode: InodeNo, record: &Record) -> Result<u64> {
+        let block = u64::from(self.extents.block_size());
+        let shift = self.shift_if_any(inode, record)?;
+        let own_end = record.size.next_multiple_of(block);
+        Ok(shift.map_or(own_end, |shift| shift.object_end(record.size, block)))
+    }
+
     fn shift_if_any(&self, inode: InodeNo, record: &Record) -> Result<Option<Shift>> {
         record.has(FLAG_SHIFTING).then(|| self.shift_of(inode)).transpose()
     }

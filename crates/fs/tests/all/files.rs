@@ -167,6 +167,51 @@ fn space_is_kept_beyond_the_end_until_the_size_is_set() {
     volume.settle_and_check();
 }
 
+fn blocks(volume: &Volume, inode: InodeNo) -> u64 {
+    volume.fs.attributes(inode).unwrap().blocks * 512 / BLOCK
+}
+
+/// A file that grew into a part of what was kept forgot that there was more: the rest could not be given back.
+#[test]
+fn a_file_that_grows_into_what_is_kept_can_give_back_the_rest() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let inode = handle.inode();
+    volume.fs.allocate(&handle, FallocateMode::Allocate { keep_size: true }, 0, 100 * BLOCK).unwrap();
+    volume.fs.allocate(&handle, FallocateMode::Allocate { keep_size: false }, 0, 10 * BLOCK).unwrap();
+    assert_eq!((volume.fs.attributes(inode).unwrap().size, blocks(&volume, inode)), (10 * BLOCK, 100));
+    resize(&volume, inode, 10 * BLOCK);
+    assert_eq!(blocks(&volume, inode), 10);
+    volume.settle_and_check();
+}
+
+#[test]
+fn what_is_kept_beyond_the_end_can_be_punched() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let inode = handle.inode();
+    let data = pattern(1, 3 * BLOCK as usize + 5);
+    volume.write(&handle, 0, &data);
+    volume.fs.allocate(&handle, FallocateMode::Allocate { keep_size: true }, 0, 900 * BLOCK).unwrap();
+    let punch = |from: u64, to: u64| {
+        volume.fs.allocate(&handle, FallocateMode::PunchHole, from, to - from).unwrap();
+        blocks(&volume, inode)
+    };
+    assert_eq!(punch(800 * BLOCK, 2000 * BLOCK), 800);
+    assert_eq!(punch(100 * BLOCK - 1, 200 * BLOCK + 1), 700, "whole blocks only");
+    assert_eq!(punch(3 * BLOCK + 100, 20 * BLOCK), 684, "behind the last byte, in its block");
+    assert!(volume.contents(&handle) == data);
+    assert_eq!(punch(2 * BLOCK, 50 * BLOCK), 652);
+    let kept = [&data[..2 * BLOCK as usize], &[0; BLOCK as usize + 5]].concat();
+    assert!(volume.contents(&handle) == kept);
+    volume.settle_and_check();
+    let handle = volume.open(inode);
+    volume.fs.allocate(&handle, FallocateMode::PunchHole, 4 * BLOCK, 900 * BLOCK).unwrap();
+    assert_eq!(blocks(&volume, inode), 2);
+    assert!(volume.contents(&handle) == kept);
+    volume.settle_and_check();
+}
+
 #[test]
 fn a_range_is_zeroed_and_keeps_its_space() {
     let volume = Volume::new();
