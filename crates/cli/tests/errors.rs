@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -365,6 +367,79 @@ fn damage_is_named() {
     log.for_each(|block| block[100] ^= 0xff);
     fs::write(&logless, &bytes).unwrap();
     refused_by_all(&place, &logless, "the log holds no checkpoint that can be read", restore);
+}
+
+#[test]
+fn what_cannot_hold_a_volume_is_refused() {
+    let place = Place::new();
+    let (folder, file, pipe) = (place.folder("folder"), place.file("folder/file", b"x"), place.path("pipe"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let advice = "name a file or a block device";
+    refused_without_reading(&place, &pipe, "is a pipe", advice);
+    refused_without_reading(&place, "/dev/null", "is a character device", advice);
+    for arguments in
+        [&["mkfs", &folder][..], &["mkfs", &folder, "--force", "--size", "64M"], &["mount", &folder, &folder]]
+    {
+        let said = refusal(1, arguments);
+        assert!(said.contains("is a directory") && said.contains(advice), "{arguments:?}: {said}");
+    }
+    assert!(refusal(8, &["check", &folder]).contains("no volume of Polder is mounted there"));
+    assert_eq!(fs::read(file).unwrap(), b"x");
+}
+
+/// As `refused_by_all`, for what cannot be read, and by `polder mkfs`.
+fn refused_without_reading(place: &Place, path: &str, complaint: &str, advice: &str) {
+    let folder = place.path("mount point");
+    fs::create_dir_all(&folder).unwrap();
+    for (status, command) in [
+        (1, vec!["mkfs", path]),
+        (1, vec!["mkfs", path, "--force", "--size", "64M"]),
+        (1, vec!["mount", path, &folder]),
+        (1, vec!["info", path]),
+        (1, vec!["stats", path]),
+        (8, vec!["check", path]),
+    ] {
+        let said = refusal(status, &command);
+        assert!(
+            said.contains(path) && said.contains(complaint) && said.contains(advice),
+            "{command:?}: {said}"
+        );
+    }
+}
+
+/// A user who is not root has no right to read this file. Root, who may read all, becomes nobody for that.
+#[test]
+fn what_may_not_be_read_is_refused() {
+    const NOBODY: u32 = 65534;
+    let place = Place::new();
+    let volume = place.volume("volume");
+    let before = fs::read(&volume).unwrap();
+    fs::set_permissions(place.directory.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&volume, Permissions::from_mode(0o000)).unwrap();
+    // Where everybody may run it.
+    let command = place.path("polder");
+    fs::copy(env!("CARGO_BIN_EXE_polder"), &command).unwrap();
+    let folder = place.folder("folder");
+    let is_root = fs::metadata(&volume).unwrap().uid() == 0;
+    for (status, arguments) in [
+        (1, &["mkfs", &volume][..]),
+        (1, &["mkfs", &volume, "--force", "--size", "64M"]),
+        (1, &["mount", &volume, &folder]),
+        (1, &["info", &volume]),
+        (8, &["check", &volume]),
+    ] {
+        let mut run = Command::new(&command);
+        if is_root {
+            run.uid(NOBODY).gid(NOBODY);
+        }
+        let output = run.args(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(status), 1), "{arguments:?}: {said}");
+        let says = [volume.as_str(), "permission denied; ", "change its permissions"];
+        assert!(says.iter().all(|words| said.contains(words)), "{arguments:?}: {said}");
+    }
+    fs::set_permissions(&volume, Permissions::from_mode(0o600)).unwrap();
+    assert!(fs::read(&volume).unwrap() == before);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! The header goes last: where it is, all else is.
 
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -151,7 +152,10 @@ impl Draft {
 
 fn make_file(path: &Path) -> Result<File, FileError> {
     let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
-    let file = made.map_err(|error| FileError::io(path, "make it", error))?;
+    let file = made.map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => FileError::NoAccess(path.to_owned()),
+        _ => FileError::io(path, "make it", error),
+    })?;
     lock(&file, path, OpenMode::ReadWrite)?;
     Ok(file)
 }

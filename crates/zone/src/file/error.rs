@@ -11,6 +11,17 @@ pub enum FileError {
     /// There is no such file.
     #[error("{}: no such file; make a volume there first (polder mkfs)", .0.display())]
     NotFound(PathBuf),
+    /// It is a directory or a pipe, say.
+    #[error("{} is {what}; name a file or a block device", path.display())]
+    NotStorage {
+        /// What was named.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// The system does not let this user have it.
+    #[error("{}: permission denied; run this as a user who may use it, or change its permissions", .0.display())]
+    NoAccess(PathBuf),
     /// Another process has it open.
     #[error("{} is in use by another process; unmount it or end that process first", .0.display())]
     InUse(PathBuf),

@@ -28,9 +28,10 @@ impl FileDevice {
     /// What is at a path: nothing, nothing of value, a volume, or something else. Changes nothing
     /// and needs no lock.
     pub fn probe(path: &Path) -> Result<FileContents, FileError> {
-        let file = match File::open(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(FileContents::Nothing),
-            opened => opened.map_err(|error| FileError::io(path, "open it", error))?,
+        let opened = check_kind(path).and_then(|()| File::open(path).map_err(|error| refusal(path, error)));
+        let file = match opened {
+            Err(FileError::NotFound(_)) => return Ok(FileContents::Nothing),
+            opened => opened?,
         };
         let size = size_of(&file, path)?;
         contents_of(&file, path, size)
@@ -85,19 +86,39 @@ fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>) -> State {
 
 /// Opens a file or block device that is there, and locks it.
 pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<File, FileError> {
+    check_kind(path)?;
     let writable = mode == OpenMode::ReadWrite;
     let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
     // On a block device this keeps out whoever mounts it.
     let exclusive = if is_device && writable { OFlags::EXCL } else { OFlags::empty() };
     let opened =
         OpenOptions::new().read(true).write(writable).custom_flags(exclusive.bits() as i32).open(path);
-    let file = opened.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => FileError::NotFound(path.to_owned()),
-        ErrorKind::ResourceBusy => FileError::InUse(path.to_owned()),
-        _ => FileError::io(path, "open it", error),
-    })?;
+    let file = opened.map_err(|error| refusal(path, error))?;
     lock(&file, path, mode)?;
     Ok(file)
+}
+
+/// Refuses what cannot hold a volume. Asked before it is opened: opening a pipe waits for its other end.
+fn check_kind(path: &Path) -> Result<(), FileError> {
+    let kind = std::fs::metadata(path).map_err(|error| refusal(path, error))?.file_type();
+    let what = match kind {
+        kind if kind.is_file() || kind.is_block_device() => return Ok(()),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a character device",
+    };
+    Err(FileError::NotStorage { path: path.to_owned(), what })
+}
+
+/// Why the system does not open a path.
+fn refusal(path: &Path, error: std::io::Error) -> FileError {
+    match error.kind() {
+        ErrorKind::NotFound => FileError::NotFound(path.to_owned()),
+        ErrorKind::ResourceBusy => FileError::InUse(path.to_owned()),
+        ErrorKind::PermissionDenied => FileError::NoAccess(path.to_owned()),
+        _ => FileError::io(path, "open it", error),
+    }
 }
 
 pub(super) fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<(), FileError> {
