@@ -2,8 +2,8 @@
 //!
 //! Writers work on a mount, each in a directory of its own, and note what was acknowledged: outside
 //! the volume, in this process, which the death of the daemon leaves alone. The daemon is killed at a
-//! random moment, the volume mounted again (in less than a second), and everything on it compared with
-//! what may be there (`kills/names.rs`, `kills/contents.rs`). Then the writers go on with what was
+//! random moment, the volume checked, mounted again (in less than a second), and everything on it compared
+//! with what may be there (`kills/names.rs`, `kills/contents.rs`). Then the writers go on with what was
 //! found. The volume is small and four fifths full, so that garbage collection and checkpoints hardly
 //! ever rest; a part of the kills waits until the daemon's counters say that one of them is at work.
 //!
@@ -39,17 +39,14 @@ struct Scale {
     kills: u64,
     /// The latest moment of a kill, counted from the beginning of the work.
     latest_ms: u64,
-    /// Each how many kills the volume is checked before it is mounted again.
-    check_each: u64,
     /// How many kills must have caught garbage collection at work, and as many a checkpoint.
     caught_min: u64,
     /// How many answers of `fsync` and `fdatasync` the comparison must have judged.
     synced_min: u64,
 }
 
-const QUICK: Scale = Scale { kills: 10, latest_ms: 2000, check_each: 5, caught_min: 1, synced_min: 200 };
-const FULL: Scale =
-    Scale { kills: 200, latest_ms: 3000, check_each: 10, caught_min: 20, synced_min: 100_000 };
+const QUICK: Scale = Scale { kills: 10, latest_ms: 2000, caught_min: 1, synced_min: 200 };
+const FULL: Scale = Scale { kills: 200, latest_ms: 3000, caught_min: 20, synced_min: 100_000 };
 
 /// What the writers and the one who kills share.
 struct Shared {
@@ -98,7 +95,7 @@ fn prove(volume: &Volume, seed: u64, scale: &Scale) -> Result<Report> {
         }
         let aim = Sign::for_kill(kill);
         let at = Duration::from_millis(random.u64(..scale.latest_ms));
-        writers = round(volume, writers, Watch::new(at, scale.latest_ms, aim), scale, &mut sum)
+        writers = round(volume, writers, Watch::new(at, scale.latest_ms, aim), &mut sum)
             .with_context(|| format!("kill {} at {} ms or later", kill + 1, at.as_millis()))?;
         if sum.kills.is_multiple_of(20) {
             let (synced, buffered) = (sum.tally.synced(), sum.tally.buffered());
@@ -130,13 +127,7 @@ fn geometry(volume: &Volume) -> Result<String> {
 }
 
 /// Works until the kill, mounts again and compares; returns the writers with what they found.
-fn round(
-    volume: &Volume,
-    writers: Vec<Writer>,
-    mut watch: Watch,
-    scale: &Scale,
-    sum: &mut Sum,
-) -> Result<Vec<Writer>> {
+fn round(volume: &Volume, writers: Vec<Writer>, mut watch: Watch, sum: &mut Sum) -> Result<Vec<Writer>> {
     let shared = Arc::new(Shared::new());
     let threads = start(writers, &shared)?;
     let watched = watch.until_kill(volume);
@@ -151,11 +142,9 @@ fn round(
     sum.kills += 1;
     sum.during_gc += u64::from(watch.saw(Sign::Collection));
     sum.during_checkpoint += u64::from(watch.saw(Sign::Checkpoint));
-    if sum.kills.is_multiple_of(scale.check_each) {
-        volume.detach()?;
-        volume.check()?;
-        sum.checks += 1;
-    }
+    volume.detach()?;
+    volume.check()?;
+    sum.checks += 1;
     volume.mount_in_time()?;
     sum.bytes_compared += compare(&mut writers, &volume.dir())?;
     writers.iter_mut().for_each(|writer| sum.tally.add(writer.take_tally()));
