@@ -60,6 +60,8 @@ pub enum Verdict {
     Died,
     /// Nothing went wrong, but the run did not show what its scenario names: that proves nothing.
     Idle,
+    /// The run failed before anything was cut: it was not the cuts that noticed.
+    Uncut,
 }
 
 /// What each scenario said, by name.
@@ -118,6 +120,7 @@ pub fn verdict(failure: Option<&Failure>) -> &'static str {
     match failure {
         None => "verdict clean",
         Some(failure) if failure.idle => "verdict idle",
+        Some(failure) if failure.case.cuts.is_empty() => "verdict uncut",
         Some(_) => "verdict wrong",
     }
 }
@@ -128,6 +131,7 @@ fn read_verdict(output: &str) -> Verdict {
     match said {
         Some("clean") => Verdict::Clean,
         Some("idle") => Verdict::Idle,
+        Some("uncut") => Verdict::Uncut,
         Some(_) => Verdict::Wrong,
         None => Verdict::Died,
     }
@@ -136,7 +140,7 @@ fn read_verdict(output: &str) -> Verdict {
 /// The scenarios that noticed, in words: those whose process ended or hung are marked.
 pub fn noticed(verdicts: &Verdicts) -> Vec<String> {
     let words = verdicts.iter().filter_map(|(scenario, verdict)| match verdict {
-        Verdict::Clean | Verdict::Idle => None,
+        Verdict::Clean | Verdict::Idle | Verdict::Uncut => None,
         Verdict::Wrong => Some(scenario.clone()),
         Verdict::Died => Some(format!("{scenario}(died)")),
     });
@@ -146,10 +150,16 @@ pub fn noticed(verdicts: &Verdicts) -> Vec<String> {
 /// A rule's line of the table.
 pub fn line(verdicts: &Verdicts) -> String {
     let (noticed, total) = (noticed(verdicts), verdicts.len());
-    let idle = verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::Idle);
-    let idle: Vec<String> = idle.map(|(scenario, _)| format!("{scenario}(idle)")).collect();
+    let beside: Vec<String> = verdicts
+        .iter()
+        .filter_map(|(scenario, verdict)| match verdict {
+            Verdict::Idle => Some(format!("{scenario}(idle)")),
+            Verdict::Uncut => Some(format!("{scenario}(uncut)")),
+            _ => None,
+        })
+        .collect();
     let words = if noticed.is_empty() { "SURVIVED".to_owned() } else { noticed.join(" ") };
-    format!("{:>2} of {total}: {}", noticed.len(), [vec![words], idle].concat().join(" "))
+    format!("{:>2} of {total}: {}", noticed.len(), [vec![words], beside].concat().join(" "))
 }
 
 #[cfg(test)]
