@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use polder_sim::case::{Case, Cut, Loss};
 use polder_sim::catalogue::{self, Entry};
 use polder_sim::explore::Thoroughness;
-use polder_sim::report::Counts;
+use polder_sim::report::{Counts, Coverage};
 use polder_sim::rules::{self, Trial};
 use rt::{Clock, SystemClock};
 
@@ -139,11 +139,13 @@ fn cuts(options: &Cuts) -> Result<()> {
     }
     let how = if options.quick { Thoroughness::QUICK } else { Thoroughness::FULL };
     let (clock, mut sum, mut failed) = (SystemClock::new(), Counts::default(), 0);
+    let mut coverage = Coverage::default();
     for entry in &entries {
         let began = clock.monotonic_ns();
         let (counts, failure) = entry.explore(how);
         let seconds = (clock.monotonic_ns() - began) as f64 / 1e9;
         println!("{:<24} {:<13} {counts} {seconds:6.1} s", entry.run().scenario, entry.run().shape);
+        coverage.note(entry.run(), &counts);
         sum.add(counts);
         if options.verdicts {
             println!("{}", rules::verdict(failure.as_ref()));
@@ -155,7 +157,10 @@ fn cuts(options: &Cuts) -> Result<()> {
         }
     }
     println!("{:<38} {sum} {:6.1} s", format!("{} runs", entries.len()), clock.monotonic_ns() as f64 / 1e9);
-    for (what, count) in sum.named() {
+    for shape in coverage.shapes() {
+        println!("shape {shape}");
+    }
+    for (what, count) in coverage.named().into_iter().chain(sum.named()) {
         println!("counted {what}: {count}");
     }
     ensure!(failed == 0, "{failed} of {} runs failed", entries.len());

@@ -1,11 +1,12 @@
 //! What an exploration counted, and what it found.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
-use crate::case::{Case, Cut, Loss};
+use crate::case::{Case, Cut, Loss, Run};
 use crate::caught::Wrong;
 use crate::digest::mix;
+use crate::shapes::{self, Shape};
 
 /// Counts of one or several explorations.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +83,31 @@ impl fmt::Display for Counts {
             self.recovered.len(),
             self.digest
         )
+    }
+}
+
+/// Which scenarios were cut, and on which shapes of device.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage(BTreeMap<&'static str, BTreeSet<&'static str>>);
+
+impl Coverage {
+    /// Notes that a run was cut at least once.
+    pub fn note(&mut self, run: &Run, counts: &Counts) {
+        if counts.cuts[0] > 0 {
+            self.0.entry(run.scenario).or_default().insert(run.shape);
+        }
+    }
+
+    /// Each count with its name.
+    pub fn named(&self) -> [(&'static str, u64); 2] {
+        let fewest = self.0.values().map(BTreeSet::len).min().unwrap_or(0);
+        [("scenarios", self.0.len() as u64), ("shapes of each scenario, at least", fewest as u64)]
+    }
+
+    /// The shapes in words.
+    pub fn shapes(&self) -> Vec<String> {
+        let is_used = |shape: &Shape| self.0.values().any(|shapes| shapes.contains(shape.name));
+        shapes::all().iter().filter(|shape| is_used(shape)).map(Shape::to_string).collect()
     }
 }
 

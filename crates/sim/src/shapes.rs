@@ -1,6 +1,8 @@
 //! The shapes of device that scenarios run on: small, so that zones fill, are cleaned and reset
 //! within a few hundred commands, and each with something that a careless sum would get wrong.
 
+use std::fmt;
+
 use zone::emulated::Spec;
 
 /// A shape of device, and what a volume on it is made with.
@@ -12,6 +14,18 @@ pub struct Shape {
     pub spec: Spec,
     /// Bytes of a page of the metadata store.
     pub page_size: u32,
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let capacities = &self.spec.capacities;
+        let (most, least) =
+            (capacities.iter().max().copied().unwrap_or(0), capacities.iter().min().copied().unwrap_or(0));
+        let (zones, block) = (capacities.len(), self.spec.block_size);
+        let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        let active = self.spec.max_active;
+        write!(f, "{}: {zones} zones of {range} blocks of {block} bytes, {active} active", self.name)
+    }
 }
 
 /// All shapes.

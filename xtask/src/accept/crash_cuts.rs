@@ -7,27 +7,32 @@
 //! quick form takes each scenario on two shapes, draws plans where there are many, and leaves the
 //! rules out.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::simulator::{Counted, simulator};
 use super::{Report, Run};
 
-const SHAPES: &str = "emulated: 28 zones of 256 KiB in 4-KiB blocks with 14 or 6 active, zones of \
-                      77 and 70 blocks with a runt, 512-byte and 64-KiB blocks";
-
 pub(super) fn run(run: &Run) -> Result<Report> {
     let mut counted = Counted::of(&COUNTS);
+    let mut shapes = Vec::new();
     let line = simulator("cuts").arg("--seed").arg(run.seed.to_string());
     let line = if run.quick { line.arg("--quick") } else { line };
-    line.run_watched(|line| counted.read(line))?;
+    line.run_watched(|line| {
+        counted.read(line);
+        shapes.extend(line.strip_prefix("shape ").map(str::to_owned));
+    })?;
+    let counts = counted.counts();
     if !run.quick {
+        check_enough(&counts)?;
         simulator("rules").run().context("a rule can be removed and nothing notices")?;
     }
-    Ok(Report { geometry: SHAPES.to_owned(), counts: counted.counts() })
+    Ok(Report { geometry: format!("emulated; {}", shapes.join("; ")), counts })
 }
 
 /// What the simulator counts, under the names of the report.
-const COUNTS: [&str; 8] = [
+const COUNTS: [&str; 10] = [
+    "scenarios",
+    "shapes of each scenario, at least",
     "device commands",
     "cuts",
     "second cuts",
@@ -37,3 +42,32 @@ const COUNTS: [&str; 8] = [
     "distinct device images",
     "distinct recovered trees",
 ];
+
+/// What the whole form must have done to say anything.
+const LEAST: [(&str, u64); 3] =
+    [("scenarios", 12), ("shapes of each scenario, at least", 3), ("cuts", 20_000)];
+
+fn check_enough(counts: &[(&'static str, u64)]) -> Result<()> {
+    for (what, least) in LEAST {
+        let count = counts.iter().find(|(name, _)| *name == what).map_or(0, |(_, count)| *count);
+        ensure!(count >= least, "{what}: only {count}, which says too little: {least} are wanted");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_scenarios_shapes_or_cuts_fail() {
+        check_enough(&LEAST).unwrap();
+        check_enough(&[]).unwrap_err();
+        for missing in 0..LEAST.len() {
+            let mut counts = LEAST;
+            counts[missing].1 -= 1;
+            let error = check_enough(&counts).unwrap_err().to_string();
+            assert!(error.starts_with(counts[missing].0), "{error}");
+        }
+    }
+}
