@@ -30,4 +30,5 @@ pub mod report;
 pub mod rules;
 pub mod shapes;
 pub mod shows;
+pub mod speed;
 pub mod store;

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod run_long;
+mod run_speed;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,6 +39,12 @@ enum Command {
     Fill(run_long::Fill),
     /// Make, write over, cut and delete files until many times the capacity was written.
     Endure(run_long::Endure),
+    /// Measure how fast names are in small and in large trees.
+    Names(run_speed::Names),
+    /// Measure reads, writes and names in several places, in turns.
+    Turns(run_speed::Turns),
+    /// Count the metadata that is written for each operation on a tree much larger than the cache.
+    Amplification(run_speed::Amplification),
 }
 
 #[derive(Args)]
@@ -111,6 +118,9 @@ fn main() -> ExitCode {
         Command::Rules(options) => rules(&options),
         Command::Fill(options) => run_long::fill(&options),
         Command::Endure(options) => run_long::endure(&options),
+        Command::Names(options) => run_speed::names(&options),
+        Command::Turns(options) => run_speed::turns(&options),
+        Command::Amplification(options) => run_speed::amplification(&options),
         Command::Shows(options) => shows(&options),
         Command::List => {
             list();

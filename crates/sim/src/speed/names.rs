@@ -1,0 +1,193 @@
+//! Rates of names in small and in large trees: do they hold when a tree is a hundred times as large?
+//!
+//! A [`Tree`] is a number of files of 1 KiB in one directory or in a thousand. Trees take turns of up to
+//! [`SLICE`] files. Two stages, between which everything is mounted again, so that neither the kernel nor
+//! Polder remembers a name from the making:
+//!
+//! * [`make`]: a tree of one slice is made anew in every round (and the old one removed, not timed); a larger
+//!   one is filled up to its last slices, which are timed. So both pay for their checkpoints.
+//! * [`visit`]: names are looked up in the order in which they were made, a different slice in each round,
+//!   for the first time and at once again; directories are listed; slices are unlinked.
+
+use rt::Clock;
+
+use super::{Named, Result, rate};
+
+/// Files of one turn, at most.
+pub const SLICE: u64 = 10_000;
+
+/// Bytes of a file.
+const CONTENT: [u8; 1024] = [0x5a; 1024];
+/// Directories are listed so often; it takes as long as the tree is large.
+const LISTINGS: u64 = 3;
+
+/// Files in a place.
+pub struct Tree {
+    /// The place.
+    pub named: Named,
+    /// How many files.
+    pub files: u64,
+    /// In how many directories.
+    pub directories: u64,
+}
+
+/// What one turn measured.
+pub struct Measured<'a> {
+    /// The place's name.
+    pub place: &'a str,
+    /// Files of the tree.
+    pub files: u64,
+    /// What was done.
+    pub operation: &'a str,
+    /// How many of it in a second.
+    pub rate: f64,
+}
+
+impl Tree {
+    /// Whether one turn takes all of it.
+    fn is_small(&self) -> bool {
+        self.files <= SLICE
+    }
+
+    fn check(&self, rounds: u64) -> Result<()> {
+        let enough = self.is_small() || self.files >= rounds * SLICE;
+        match self.files.is_multiple_of(self.directories.max(1)) && self.directories > 0 && enough {
+            true => Ok(()),
+            false => {
+                Err(format!("{} files in {} directories cannot be shared out", self.files, self.directories))
+            }
+        }
+    }
+
+    fn directory(&self, generation: u64, number: u64) -> String {
+        format!("g{generation}d{number}")
+    }
+
+    fn path(&self, generation: u64, file: u64) -> String {
+        let directory = self.directory(generation, file / (self.files / self.directories));
+        format!("{directory}/f{file}")
+    }
+
+    fn make_directories(&self, generation: u64) -> Result<()> {
+        (0..self.directories)
+            .try_for_each(|number| self.named.place.make_directory(&self.directory(generation, number)))
+    }
+
+    fn create(&self, generation: u64, files: std::ops::Range<u64>) -> Result<()> {
+        let mut files = files;
+        files.try_for_each(|file| self.named.place.create(&self.path(generation, file), &CONTENT))
+    }
+
+    fn remove(&self, generation: u64, files: std::ops::Range<u64>) -> Result<()> {
+        let mut files = files;
+        files.try_for_each(|file| self.named.place.remove(&self.path(generation, file)))
+    }
+
+    fn lookup(&self, generation: u64, files: std::ops::Range<u64>) -> Result<()> {
+        let mut files = files;
+        files.try_for_each(|file| match self.named.place.lookup(&self.path(generation, file))? {
+            size if size == CONTENT.len() as u64 => Ok(()),
+            size => Err(format!("file {file} has {size} bytes")),
+        })
+    }
+
+    fn list(&self, generation: u64) -> Result<u64> {
+        (0..self.directories).map(|number| self.named.place.list(&self.directory(generation, number))).sum()
+    }
+
+    /// The files of a round's turn: spread over all of the tree, no file twice.
+    fn slice(&self, round: u64, rounds: u64) -> std::ops::Range<u64> {
+        let share = self.files / rounds;
+        round * share..round * share + share.min(SLICE)
+    }
+
+    /// Which of the trees that were made in this place is there after `rounds`.
+    fn last_generation(&self, rounds: u64) -> u64 {
+        if self.is_small() { rounds - 1 } else { 0 }
+    }
+
+    fn measured(&self, operation: &'static str, rate: f64, each: &mut dyn FnMut(Measured<'_>)) {
+        each(Measured { place: &self.named.name, files: self.files, operation, rate });
+    }
+}
+
+/// Makes all trees and times the last slices.
+pub fn make(
+    trees: &[Tree],
+    rounds: u64,
+    clock: &dyn Clock,
+    each: &mut dyn FnMut(Measured<'_>),
+) -> Result<()> {
+    trees.iter().try_for_each(|tree| tree.check(rounds))?;
+    for tree in trees.iter().filter(|tree| !tree.is_small()) {
+        tree.make_directories(0)?;
+        tree.create(0, 0..tree.files - rounds * SLICE)?;
+    }
+    for round in 0..rounds {
+        for tree in trees {
+            let (generation, slice) = if tree.is_small() {
+                tree.make_directories(round)?;
+                (round, 0..tree.files)
+            } else {
+                (0, tree.files - (rounds - round) * SLICE..tree.files - (rounds - round - 1) * SLICE)
+            };
+            let operations = slice.end - slice.start;
+            let rate = rate(clock, operations, || tree.create(generation, slice))?;
+            tree.measured("create", rate, each);
+            if tree.is_small() && round + 1 < rounds {
+                tree.remove(generation, 0..tree.files)?;
+            }
+        }
+    }
+    trees.iter().try_for_each(|tree| tree.named.place.sync())
+}
+
+/// Looks names up, lists directories and unlinks, in trees made with as many rounds.
+pub fn visit(
+    trees: &[Tree],
+    rounds: u64,
+    clock: &dyn Clock,
+    each: &mut dyn FnMut(Measured<'_>),
+) -> Result<()> {
+    trees.iter().try_for_each(|tree| tree.check(rounds))?;
+    for round in 0..rounds {
+        for tree in trees {
+            let generation = tree.last_generation(rounds);
+            for operation in ["lookup", "lookup again"] {
+                let slice = tree.slice(round, rounds);
+                let rate = rate(clock, slice.end - slice.start, || tree.lookup(generation, slice))?;
+                tree.measured(operation, rate, each);
+            }
+        }
+    }
+    for _ in 0..LISTINGS {
+        for tree in trees {
+            let rate = rate(clock, tree.files, || list_all(tree, rounds, tree.files))?;
+            tree.measured("readdir", rate, each);
+        }
+    }
+    for round in 0..rounds {
+        for tree in trees {
+            let generation = tree.last_generation(rounds);
+            let slice = if tree.is_small() { 0..tree.files } else { tree.slice(round, rounds) };
+            let rate = rate(clock, slice.end - slice.start, || tree.remove(generation, slice))?;
+            tree.measured("unlink", rate, each);
+            if tree.is_small() {
+                tree.create(generation, 0..tree.files)?;
+            }
+        }
+    }
+    for tree in trees {
+        let removed = if tree.is_small() { 0 } else { rounds * (tree.files / rounds).min(SLICE) };
+        list_all(tree, rounds, tree.files - removed)?;
+        tree.named.place.sync()?;
+    }
+    Ok(())
+}
+
+fn list_all(tree: &Tree, rounds: u64, expected: u64) -> Result<()> {
+    match tree.list(tree.last_generation(rounds))? {
+        entries if entries == expected => Ok(()),
+        entries => Err(format!("{}: {entries} of {expected} names are listed", tree.named.name)),
+    }
+}

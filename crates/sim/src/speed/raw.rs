@@ -1,0 +1,68 @@
+//! A plain file past the kernel's cache: what the device below could give to anyone.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::directory::Opened;
+use super::{Bytes, Place, Result};
+
+/// The folder of the host in which the files are made. It has bytes and no names.
+pub struct Raw {
+    folder: PathBuf,
+}
+
+impl Raw {
+    /// Files in this folder.
+    pub fn new(folder: &Path) -> Self {
+        Raw { folder: folder.to_owned() }
+    }
+}
+
+fn no_names<T>() -> Result<T> {
+    Err("a raw file has no names".to_owned())
+}
+
+impl Place for Raw {
+    fn make_directory(&self, _name: &str) -> Result<()> {
+        no_names()
+    }
+
+    fn create(&self, _path: &str, _content: &[u8]) -> Result<()> {
+        no_names()
+    }
+
+    fn lookup(&self, _path: &str) -> Result<u64> {
+        no_names()
+    }
+
+    fn list(&self, _directory: &str) -> Result<u64> {
+        no_names()
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        std::fs::remove_file(self.folder.join(path)).map_err(|error| format!("{path}: {error}"))
+    }
+
+    fn open(&self, path: &str) -> Result<Box<dyn Bytes>> {
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(OFlags::DIRECT.bits() as i32)
+            .open(self.folder.join(path));
+        Ok(Box::new(Opened(opened.map_err(|error| format!("{path}: {error}"))?)))
+    }
+
+    fn has_names(&self) -> bool {
+        false
+    }
+
+    fn sync(&self) -> Result<()> {
+        let folder = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        folder.map_err(|error| format!("{}: {error}", self.folder.display()))
+    }
+}

@@ -1,0 +1,138 @@
+use rt::ManualClock;
+
+use super::data::Turn;
+use super::names::Tree;
+use super::*;
+
+/// Names in memory; every call takes a microsecond.
+#[derive(Default)]
+struct Memory {
+    clock: std::sync::Arc<ManualClock>,
+    files: rt::sync::Mutex<std::collections::BTreeMap<String, usize>>,
+}
+
+impl Memory {
+    fn take_time(&self) {
+        self.clock.advance(1000);
+    }
+}
+
+impl Place for Memory {
+    fn make_directory(&self, _name: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn create(&self, path: &str, content: &[u8]) -> Result<()> {
+        self.take_time();
+        match self.files.lock().insert(path.to_owned(), content.len()) {
+            None => Ok(()),
+            Some(_) => Err(format!("{path} is made twice")),
+        }
+    }
+
+    fn lookup(&self, path: &str) -> Result<u64> {
+        self.take_time();
+        self.files.lock().get(path).map(|&bytes| bytes as u64).ok_or(format!("{path} is not there"))
+    }
+
+    fn list(&self, directory: &str) -> Result<u64> {
+        self.take_time();
+        let inside = format!("{directory}/");
+        Ok(self.files.lock().keys().filter(|path| path.starts_with(&inside)).count() as u64)
+    }
+
+    fn remove(&self, path: &str) -> Result<()> {
+        self.take_time();
+        self.files.lock().remove(path).map(drop).ok_or(format!("{path} is not there"))
+    }
+
+    fn open(&self, _path: &str) -> Result<Box<dyn Bytes>> {
+        Err("there are only names".to_owned())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn trees(clock: &std::sync::Arc<ManualClock>, directories: u64) -> Vec<Tree> {
+    let tree = |files| {
+        let place = Memory { clock: std::sync::Arc::clone(clock), ..Memory::default() };
+        Tree { named: Named { name: "memory".to_owned(), place: Box::new(place) }, files, directories }
+    };
+    vec![tree(names::SLICE), tree(6 * names::SLICE)]
+}
+
+#[test]
+fn both_stages_measure_every_operation_in_every_round() {
+    for directories in [1, 10] {
+        let clock = std::sync::Arc::new(ManualClock::default());
+        let trees = trees(&clock, directories);
+        let mut seen = std::collections::BTreeMap::new();
+        let mut note = |measured: names::Measured<'_>| {
+            if measured.operation != "readdir" {
+                // A microsecond for each of them.
+                assert!((measured.rate - 1e6).abs() < 1.0, "{} {}", measured.operation, measured.rate);
+            }
+            *seen.entry((measured.files, measured.operation.to_owned())).or_insert(0) += 1;
+        };
+        names::make(&trees, 5, &*clock, &mut note).unwrap();
+        names::visit(&trees, 5, &*clock, &mut note).unwrap();
+        for files in [names::SLICE, 6 * names::SLICE] {
+            for operation in ["create", "lookup", "lookup again", "unlink"] {
+                assert_eq!(seen[&(files, operation.to_owned())], 5, "{files} {operation}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tree_that_lost_a_name_is_noticed() {
+    let clock = std::sync::Arc::new(ManualClock::default());
+    let trees = trees(&clock, 1);
+    names::make(&trees, 5, &*clock, &mut |_| {}).unwrap();
+    trees[1].named.place.remove("g0d0/f59999").unwrap();
+    let visited = names::visit(&trees, 5, &*clock, &mut |_| {});
+    assert_eq!(visited.unwrap_err(), "memory: 59999 of 60000 names are listed");
+}
+
+#[test]
+fn trees_that_cannot_be_shared_out_are_refused() {
+    let clock = std::sync::Arc::new(ManualClock::default());
+    assert!(names::make(&trees(&clock, 7), 5, &*clock, &mut |_| {}).is_err());
+    assert!(names::make(&trees(&clock, 1), 7, &*clock, &mut |_| {}).is_err());
+}
+
+/// In a directory of the host, without direct I/O, where the rates say nothing and the calls are real.
+#[test]
+fn every_operation_is_measured_in_a_directory() {
+    let folder = Scratch::new();
+    let turn = Turn { file_bytes: 2 << 20, small: 32, synced: 4, names: 10 };
+    let place = Directory::open(&folder.0, false).unwrap();
+    let places = [Named { name: "host".to_owned(), place: Box::new(place) }];
+    let mut seen = Vec::new();
+    data::run(&places, &turn, 2, &rt::SystemClock::new(), &mut |measured| {
+        assert!(measured.rate > 0.0);
+        seen.push(measured.operation);
+    })
+    .unwrap();
+    assert_eq!(seen.len(), 2 * 9);
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+}
+
+/// A folder that goes away.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("polder-speed-{:x}", rt::random::Rng::new().u64(..)));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
