@@ -59,6 +59,9 @@ impl Fs {
         }
         let lsn = self.store.commit(change.tx)?;
         self.runtime.committed(self.clock.monotonic_ns());
+        if self.store.is_pressed() {
+            self.runtime.press();
+        }
         for (inode, record) in change.records {
             match record {
                 Some(record) => locked.install(inode, record),

@@ -5,7 +5,7 @@
 //! collection does not hold up the commit interval. They hold the volume only while they work:
 //! a volume that is dropped without `unmount` ends as if the process had been killed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub(crate) struct Runtime {
     commit_interval_ns: AtomicU64,
     /// When the oldest change that may not be durable was made (monotonic), or [`NOTHING`].
     oldest_ns: AtomicU64,
+    /// Dirty nodes wait for a thread that was woken for them.
+    pressed: AtomicBool,
     /// Errors of the volume so far.
     errors: AtomicU64,
     last_error: Mutex<Option<FsError>>,
@@ -68,6 +70,7 @@ impl Runtime {
         Runtime {
             commit_interval_ns: AtomicU64::new(commit_interval_ns),
             oldest_ns: AtomicU64::new(NOTHING),
+            pressed: AtomicBool::new(false),
             errors: AtomicU64::new(0),
             last_error: Mutex::new(None),
             signal: Arc::default(),
@@ -103,6 +106,13 @@ impl Runtime {
     pub(crate) fn wake(&self) {
         self.signal.state.lock().wakes += 1;
         self.signal.changed.notify_all();
+    }
+
+    /// There is a checkpoint to be taken; wakes the threads once for it.
+    pub(crate) fn press(&self) {
+        if !self.pressed.swap(true, Ordering::SeqCst) {
+            self.wake();
+        }
     }
 
     /// Something failed that the caller of no operation may hear of.
@@ -172,6 +182,7 @@ impl Fs {
         if self.is_read_only() {
             return Ok(Step::Idle);
         }
+        self.runtime.pressed.store(false, Ordering::SeqCst);
         let due = self.runtime.take_due(self.clock.monotonic_ns());
         if due {
             self.note_failure(self.sync())?;

@@ -41,6 +41,12 @@ impl Core {
             || self.log.replay_cost().1 >= self.limits.replay_bytes
     }
 
+    /// Whether so much is dirty that a checkpoint in the background should begin: it has the other half of
+    /// the bound to write in, before whoever changes the trees must wait for it.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.count.dirty.load(Ordering::Relaxed) >= self.limits.dirty / 2
+    }
+
     /// Takes a checkpoint, after the one that is being taken.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         self.writable()?;

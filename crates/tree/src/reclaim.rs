@@ -25,6 +25,8 @@ use crate::zones::{Use, ZoneTable};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
 const CLEANED_AT_ONCE: usize = 1 << 20;
+/// Free zones abound when they are more than this fraction of all.
+const FREE_ZONES_ABOUND: u32 = 4;
 
 /// The life that begins when this zone is opened: greater than the ZIT's and than the one its header
 /// shows, which a crash may have left behind.
@@ -215,13 +217,16 @@ impl Core {
             && self.zones.free() > 0
     }
 
-    /// Whether metadata zones hold so much that is dead that cleaning is worth it.
+    /// Whether metadata zones hold so much that is dead that cleaning is worth it: twice what lives there
+    /// while free zones abound, half of it otherwise. The longer a zone waits the less has to be moved.
     pub(crate) fn cleaning_is_worth_it(&self) -> bool {
         let zones = self.zones.closed_metadata();
         let garbage: u64 = zones.iter().map(|(_, _, live, capacity)| u64::from(capacity - live)).sum();
         let live: u64 = zones.iter().map(|&(_, _, live, _)| u64::from(live)).sum();
         let zone = u64::from(self.device.geometry().zone_blocks);
-        garbage > (2 * zone).max(live / 2)
+        let abound = self.zones.free() > self.zones.count() / FREE_ZONES_ABOUND;
+        let bearable = if abound { 2 * live } else { live / 2 };
+        garbage > (2 * zone).max(bearable)
     }
 
     /// Moves what lives out of the metadata zone with the least of it; the next checkpoint frees it.

@@ -155,6 +155,11 @@ impl Store {
         self.core.checkpoint()
     }
 
+    /// Whether [`Store::step`] should be called soon: otherwise those who commit will have to do its work.
+    pub fn is_pressed(&self) -> bool {
+        self.core.is_pressed()
+    }
+
     /// One piece of background work.
     pub fn step(&self) -> Result<Step> {
         if self.core.writable().is_err() {
@@ -249,7 +254,7 @@ impl Core {
 
     fn background(&self) -> Result<bool> {
         let cleaned = self.saving.lock().cleaned;
-        if cleaned || self.epoch_is_long() {
+        if cleaned || self.epoch_is_long() || self.is_pressed() {
             self.saving.lock().cleaned = false;
             self.checkpoint()?;
             return Ok(true);
