@@ -19,7 +19,7 @@ use crate::options::{Words, cache_bytes};
 use crate::{remount, volume};
 
 /// What `--cache` is by itself.
-const CACHE_BYTES: u64 = 64 << 20;
+const CACHE_BYTES: u64 = 128 << 20;
 /// The name by which this program is all its commands.
 const PROGRAM: &str = "polder";
 
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
     /// How much metadata is kept in memory.
-    #[arg(long, default_value = "64M", value_parser = cache_bytes)]
+    #[arg(long, default_value = "128M", value_parser = cache_bytes)]
     cache: u64,
     /// Serve in this process, until the volume is unmounted or a signal ends it.
     #[arg(long)]

@@ -20,10 +20,11 @@ use crate::types::{FormatOptions, InodeNo, Kind, MountOptions, StatFs, VolumeInf
 const PAGE_SIZE: u32 = 16 << 10;
 const GROUPS: u16 = 8;
 const LABEL_MAX: usize = 64;
-/// Memory of the node cache for each record that is kept beside it: records take about a tenth.
+/// Memory of the node cache for each record that is kept beside it. A record holds contents of up to 2 KiB: the
+/// largest number of them takes 40 MiB, of the 64 MiB that a volume may need beside its cache however large that is.
 const CACHE_BYTES_PER_NODE: u64 = 4096;
 const NODES_MIN: u64 = 256;
-const NODES_MAX: u64 = 1 << 20;
+const NODES_MAX: u64 = 1 << 14;
 
 /// A mounted volume. One process has it; any number of threads may call.
 pub struct Fs {

@@ -181,3 +181,25 @@ fn the_volume_says_what_it_is() {
     assert!(statfs.available > 0 && statfs.available <= statfs.free && statfs.free <= statfs.blocks);
     assert_eq!((statfs.block_size, statfs.name_max), (4096, 255));
 }
+
+/// Records hold contents of up to 2 KiB, and there was one for each 4 KiB of the cache: with a large cache, half as
+/// much again was needed beside it, without a bound.
+#[test]
+fn a_large_cache_does_not_let_records_grow_without_bound() {
+    let volume = Volume::on(zone::emulated::Spec::new(4096, 64, 1024));
+    let options = fs::MountOptions {
+        cache_bytes: 1 << 30,
+        read_only: false,
+        commit_interval_ns: 5_000_000_000,
+        clock: volume.clock.clone(),
+    };
+    let Volume { device, fs, .. } = volume;
+    fs.unmount().unwrap();
+    let (fs, _) = fs::Fs::mount(device, options).unwrap();
+    for number in 0..20_000 {
+        let name = format!("f{number}").into_bytes();
+        fs.make_node(&fs::Caller::root(), fs::InodeNo::ROOT, &name, fs::Kind::File, 0o644, 0).unwrap();
+    }
+    let cached = fs.inodes_cached();
+    assert!((10_000..=17_000).contains(&cached), "{cached} records are in memory");
+}
