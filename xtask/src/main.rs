@@ -1,11 +1,14 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `space`, `try`.
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `bench`, `space`, `try`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
 //! program goes through [`shell::Line`], so that a person can repeat it by hand.
 #![forbid(unsafe_code)]
 
 mod accept;
+mod bench;
 mod ci;
+mod measured;
+mod peer;
 mod setup;
 mod shell;
 mod space;
@@ -35,6 +38,8 @@ enum Task {
     Accept(accept::Args),
     /// Write amplification and latency of volumes in memory, beside an ideal cleaner.
     Space(space::Args),
+    /// How fast Polder is beside a plain file, ext4 and XFS.
+    Bench(bench::Args),
     /// Builds Polder, makes a volume in a file, mounts it and says what to try.
     Try(try_volume::Args),
 }
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Accept(args) => accept::run(&args),
         Task::Space(args) => space::run(&args),
+        Task::Bench(args) => bench::run(&args),
         Task::Try(args) => try_volume::run(&args),
     };
     match result {

@@ -40,7 +40,10 @@ enum How {
 pub(crate) const FUSE: Need = package("fuse3", "fusermount3", "mounts: tests, `accept` and `try`");
 
 /// What a mount is compared with.
-pub(crate) const EXT4: Need = package("e2fsprogs", "mkfs.ext4", "an ext4 to compare with, in `accept 6`");
+pub(crate) const EXT4: Need =
+    package("e2fsprogs", "mkfs.ext4", "an ext4 to compare with, in `accept` and `bench`");
+pub(crate) const XFS: Need =
+    package("xfsprogs", "mkfs.xfs", "an XFS to compare with, in `accept` and `bench`");
 
 /// The programs that point 10 runs.
 pub(crate) const PROGRAMS: [Need; 5] = [
@@ -52,7 +55,7 @@ pub(crate) const PROGRAMS: [Need; 5] = [
     package("stress-ng", "stress-ng", "many system calls at once, in `accept 10`"),
 ];
 
-const NEEDS: [Need; 10] = [
+const NEEDS: [Need; 11] = [
     Need { name: "rustfmt", how: How::Component, probe: "cargo-fmt", why: "the step fmt" },
     Need { name: "clippy", how: How::Component, probe: "cargo-clippy", why: "the step clippy" },
     package("git", "git", "`tidy` reads the list of files, `accept 1` clones"),
@@ -60,6 +63,7 @@ const NEEDS: [Need; 10] = [
     package("attr", "getfattr", "tests of extended attributes through a mount"),
     package("acl", "setfacl", "tests of access control lists through a mount"),
     EXT4,
+    XFS,
     // Headers: no program shows that they are there.
     package("libacl1-dev", "/usr/include/sys/acl.h", "building pjdfstest"),
     package("clang", "clang", "building pjdfstest"),

@@ -45,6 +45,8 @@ enum Command {
     Turns(run_speed::Turns),
     /// Count the metadata that is written for each operation on a tree much larger than the cache.
     Amplification(run_speed::Amplification),
+    /// Write, compare or delete a file of very many extents.
+    Extents(run_speed::Extents),
 }
 
 #[derive(Args)]
@@ -121,6 +123,7 @@ fn main() -> ExitCode {
         Command::Names(options) => run_speed::names(&options),
         Command::Turns(options) => run_speed::turns(&options),
         Command::Amplification(options) => run_speed::amplification(&options),
+        Command::Extents(options) => run_speed::extents(&options),
         Command::Shows(options) => shows(&options),
         Command::List => {
             list();

@@ -1,4 +1,5 @@
-//! The commands that measure: `polder-sim names`, `polder-sim turns` and `polder-sim amplification`.
+//! The commands that measure: `polder-sim names`, `polder-sim turns`, `polder-sim amplification` and
+//! `polder-sim extents`.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -6,6 +7,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, ValueEnum};
 use polder_sim::speed::data::{self, Turn};
+use polder_sim::speed::extents;
 use polder_sim::speed::names::{self, Measured, Tree};
 use polder_sim::speed::{Directory, Library, Named, Place, Raw};
 use rt::SystemClock;
@@ -35,8 +37,8 @@ pub(crate) struct Names {
     /// How many turns each tree gets.
     #[arg(long, default_value_t = 10)]
     rounds: u64,
-    /// The library's memory for metadata, in MiB.
-    #[arg(long, default_value_t = 64)]
+    /// The library's memory for metadata, in MiB (by itself as much as a mount's).
+    #[arg(long, default_value_t = 128)]
     cache: u64,
 }
 
@@ -100,8 +102,8 @@ pub(crate) struct Turns {
     /// Files made, looked up and removed in a turn.
     #[arg(long, default_value_t = 4000)]
     names: u64,
-    /// The library's memory for metadata, in MiB.
-    #[arg(long, default_value_t = 64)]
+    /// The library's memory for metadata, in MiB (by itself as much as a mount's).
+    #[arg(long, default_value_t = 128)]
     cache: u64,
 }
 
@@ -121,6 +123,35 @@ pub(crate) struct Amplification {
     /// Decides which.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ExtentsStage {
+    /// Write the file.
+    Make,
+    /// Read it and compare.
+    Compare,
+    /// Delete it.
+    Remove,
+}
+
+#[derive(Args)]
+pub(crate) struct Extents {
+    /// What to do.
+    #[arg(long)]
+    stage: ExtentsStage,
+    /// A volume's file, used through the library.
+    #[arg(long, conflicts_with = "directory", required_unless_present = "directory")]
+    library: Option<PathBuf>,
+    /// A directory, used by system calls with direct I/O.
+    #[arg(long)]
+    directory: Option<PathBuf>,
+    /// How many.
+    #[arg(long, default_value_t = 20_000)]
+    extents: u64,
+    /// The library's memory for metadata, in MiB (by itself as much as a mount's).
+    #[arg(long, default_value_t = 128)]
+    cache: u64,
 }
 
 /// Measures names in small and large trees.
@@ -197,5 +228,26 @@ pub(crate) fn amplification(options: &Amplification) -> Result<()> {
     println!("measured metadata overwrite: {:.1}", found.overwrite);
     println!("measured metadata unlink: {:.1}", found.unlink);
     println!("{}", place.told().unwrap_or_default());
+    Ok(())
+}
+
+/// Writes, compares or deletes a file of very many extents.
+pub(crate) fn extents(options: &Extents) -> Result<()> {
+    let place = match (&options.library, &options.directory) {
+        (Some(path), _) => library(path, options.cache << 20)?,
+        (None, Some(path)) => directory(path, true)?,
+        (None, None) => return Err(anyhow!("name a --library or a --directory")),
+    };
+    let clock = SystemClock::new();
+    let (what, rate) = match options.stage {
+        ExtentsStage::Make => ("written", extents::make(&*place, options.extents, &clock)),
+        ExtentsStage::Compare => ("compared", extents::compare(&*place, options.extents, &clock)),
+        ExtentsStage::Remove => {
+            return extents::remove(&*place).map_err(|wrong| anyhow!(wrong));
+        }
+    };
+    let rate = rate.map_err(|wrong| anyhow!(wrong))?;
+    println!("counted extents {what}: {}", options.extents);
+    println!("{rate:.0} a second");
     Ok(())
 }

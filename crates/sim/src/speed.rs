@@ -4,10 +4,12 @@
 //! A machine that others use is fast now and slow a second later, so nothing here is a figure by itself.
 //! What is to be compared is measured in turns of a fraction of a second each, in one process, and whoever
 //! reads it takes medians and divides. A [`Place`] is where operations go: the library on a file device, or a
-//! directory by system calls. [`names`] measures names at two sizes, [`data`] bytes and single operations.
+//! directory by system calls. [`names`] measures names at two sizes, [`data`] bytes
+//! and single operations, [`extents`] one file of very many extents.
 
 pub mod data;
 mod directory;
+pub mod extents;
 mod library;
 pub mod names;
 mod raw;

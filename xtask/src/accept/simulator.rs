@@ -3,21 +3,21 @@
 use crate::shell::Line;
 
 /// A command of the simulator.
-pub(super) fn simulator(command: &str) -> Line {
+pub(crate) fn simulator(command: &str) -> Line {
     Line::new("cargo run --quiet --release --package polder-sim --").arg(command)
 }
 
 /// Sums of what the simulator counts, by name.
-pub(super) struct Counted(Vec<(&'static str, u64)>);
+pub(crate) struct Counted(Vec<(&'static str, u64)>);
 
 impl Counted {
     /// These, and nothing counted yet.
-    pub(super) fn of(names: &[&'static str]) -> Self {
+    pub(crate) fn of(names: &[&'static str]) -> Self {
         Counted(names.iter().map(|&name| (name, 0)).collect())
     }
 
     /// Reads a line such as `counted cuts: 123`; others say nothing.
-    pub(super) fn read(&mut self, line: &str) {
+    pub(crate) fn read(&mut self, line: &str) {
         let named = line.strip_prefix("counted ").and_then(|rest| rest.split_once(": "));
         let Some((what, Ok(count))) = named.map(|(what, count)| (what, count.parse::<u64>())) else { return };
         if let Some((_, sum)) = self.0.iter_mut().find(|(name, _)| *name == what) {
@@ -26,7 +26,7 @@ impl Counted {
     }
 
     /// For the report.
-    pub(super) fn counts(self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn counts(self) -> Vec<(&'static str, u64)> {
         self.0
     }
 }

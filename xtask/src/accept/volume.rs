@@ -24,7 +24,7 @@ use crate::try_volume::{is_mounted, umount_line};
 use crate::workspace;
 
 /// What a mount may take, after a crash too.
-pub(super) const MOUNT_NS_MAX: u64 = 1_000_000_000;
+pub(crate) const MOUNT_NS_MAX: u64 = 1_000_000_000;
 
 /// How long a killed process may take to be gone.
 const END_NS_MAX: u64 = 10_000_000_000;
@@ -37,10 +37,10 @@ const LOG: &str = "log";
 const LOG_LINES: usize = 80;
 
 /// Where the daemon's control sockets are; its path must be short.
-pub(super) const RUN_DIR: &str = "POLDER_RUN_DIR";
+pub(crate) const RUN_DIR: &str = "POLDER_RUN_DIR";
 
 /// One volume in a folder of its own.
-pub(super) struct Volume {
+pub(crate) struct Volume {
     polder: PathBuf,
     folder: TempDir,
     run_dir: TempDir,
@@ -56,7 +56,7 @@ pub(super) struct Volume {
 
 impl Volume {
     /// Builds the command and makes a volume with it; `mkfs` and `mount` are arguments of those.
-    pub(super) fn make(mkfs: &[&str], mount: &[&str]) -> Result<Self> {
+    pub(crate) fn make(mkfs: &[&str], mount: &[&str]) -> Result<Self> {
         Volume::make_for(None, mkfs, mount)
     }
 
@@ -86,42 +86,42 @@ impl Volume {
     }
 
     /// The file that holds the volume.
-    pub(super) fn file(&self) -> PathBuf {
+    pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("volume")
     }
 
     /// The program.
-    pub(super) fn polder(&self) -> &Path {
+    pub(crate) fn polder(&self) -> &Path {
         &self.polder
     }
 
     /// Where it is mounted.
-    pub(super) fn dir(&self) -> PathBuf {
+    pub(crate) fn dir(&self) -> PathBuf {
         self.dir.clone()
     }
 
     /// The process that serves the mount.
-    pub(super) fn pid(&self) -> Result<Pid> {
+    pub(crate) fn pid(&self) -> Result<Pid> {
         self.pid.get().context("the volume is not mounted")
     }
 
     /// How often it was mounted.
-    pub(super) fn mounts(&self) -> u64 {
+    pub(crate) fn mounts(&self) -> u64 {
         self.mounts.get()
     }
 
     /// The longest mount so far, from the start of the command to its end.
-    pub(super) fn mount_ns_max(&self) -> u64 {
+    pub(crate) fn mount_ns_max(&self) -> u64 {
         self.mount_ns_max.get()
     }
 
     /// Mounts; returns how long the command took.
-    pub(super) fn mount(&self) -> Result<u64> {
+    pub(crate) fn mount(&self) -> Result<u64> {
         self.mount_with(&[])
     }
 
     /// The same with further arguments.
-    pub(super) fn mount_with(&self, more: &[&str]) -> Result<u64> {
+    pub(crate) fn mount_with(&self, more: &[&str]) -> Result<u64> {
         let log = self.folder.path().join(LOG);
         let line = self.command("mount").args(&self.mount_args).args(more).arg("--log").arg(log);
         let line = line.arg(self.file()).arg(self.dir());
@@ -138,19 +138,19 @@ impl Volume {
     }
 
     /// Mounts after a crash, which may take no longer than [`MOUNT_NS_MAX`].
-    pub(super) fn mount_in_time(&self) -> Result<u64> {
+    pub(crate) fn mount_in_time(&self) -> Result<u64> {
         let took_ns = self.mount()?;
         ensure!(took_ns < MOUNT_NS_MAX, "the mount after a crash took {} ms", took_ns / 1_000_000);
         Ok(took_ns)
     }
 
     /// `kill -9`, without waiting for anything.
-    pub(super) fn strike(&self) -> Result<()> {
+    pub(crate) fn strike(&self) -> Result<()> {
         kill(self.pid()?, Signal::SIGKILL).context("the daemon had ended before it was killed")
     }
 
     /// Waits until the process that was struck, or told to end, is gone with its hold on the volume.
-    pub(super) fn await_end(&self) -> Result<()> {
+    pub(crate) fn await_end(&self) -> Result<()> {
         let pid = self.pid()?;
         let began_ns = self.clock.monotonic_ns();
         while !is_gone(pid) {
@@ -163,13 +163,13 @@ impl Volume {
     }
 
     /// `kill -9`, and the dead mount taken away.
-    pub(super) fn kill(&self) -> Result<()> {
+    pub(crate) fn kill(&self) -> Result<()> {
         self.strike()?;
         self.await_end()?;
         self.detach()
     }
 
-    pub(super) fn unmount(&self) -> Result<()> {
+    pub(crate) fn unmount(&self) -> Result<()> {
         umount_line(&self.polder, &self.dir()).env(RUN_DIR, &self.run_dir()).run()?;
         ensure!(!is_mounted(&self.dir())?, "`polder umount` ended well, but the mount is still there");
         // It has let go of the volume; that its process is gone too may take a moment.
@@ -177,7 +177,7 @@ impl Volume {
     }
 
     /// Takes the mount of a dead daemon away.
-    pub(super) fn detach(&self) -> Result<()> {
+    pub(crate) fn detach(&self) -> Result<()> {
         if is_mounted(&self.dir())? {
             Line::new("fusermount3 -u -z").arg(self.dir()).run()?;
         }
@@ -185,18 +185,18 @@ impl Volume {
     }
 
     /// The volume, not mounted, must be clean.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         self.command("check").arg(self.file()).output()?;
         Ok(())
     }
 
     /// What `polder info` says.
-    pub(super) fn info(&self) -> Result<Value> {
+    pub(crate) fn info(&self) -> Result<Value> {
         self.ask_command("info")
     }
 
     /// What `polder stats` says, at once: over a connection that stays.
-    pub(super) fn stats(&self) -> Result<Value> {
+    pub(crate) fn stats(&self) -> Result<Value> {
         let mut control = self.control.borrow_mut();
         let stream = match &mut *control {
             Some(stream) => stream,
@@ -226,7 +226,7 @@ impl Volume {
     }
 
     /// One line that says what it is.
-    pub(super) fn geometry(&self) -> Result<String> {
+    pub(crate) fn geometry(&self) -> Result<String> {
         let info = self.info()?;
         let number = |key: &str| info[key].as_u64().with_context(|| format!("`polder info` names no {key}"));
         let options = match self.mount_args.as_slice() {
@@ -244,7 +244,7 @@ impl Volume {
     }
 
     /// Hands a result on; with a failure, keeps the file of the volume and says where.
-    pub(super) fn keep_if_failed<T>(&self, name: &str, result: Result<T>) -> Result<T> {
+    pub(crate) fn keep_if_failed<T>(&self, name: &str, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.keep(name);
         }
@@ -279,7 +279,7 @@ impl Volume {
         Line::program(&self.polder).arg(name).env(RUN_DIR, &self.run_dir())
     }
 
-    pub(super) fn run_dir(&self) -> String {
+    pub(crate) fn run_dir(&self) -> String {
         self.run_dir.path().to_string_lossy().into_owned()
     }
 }
@@ -310,6 +310,6 @@ pub(super) fn is_gone(pid: Pid) -> bool {
 }
 
 /// A number in the answer of `polder stats` or `polder info`.
-pub(super) fn number(answer: &Value, path: &str) -> Result<u64> {
+pub(crate) fn number(answer: &Value, path: &str) -> Result<u64> {
     answer.pointer(path).and_then(Value::as_u64).with_context(|| format!("the daemon does not count {path}"))
 }

@@ -7,7 +7,7 @@ fn an_ordinary_user_is_given_one_command() {
     assert!(command.starts_with("sudo apt-get update && sudo DEBIAN_FRONTEND=noninteractive apt-get"));
     assert!(
         command.contains(
-            "fuse3 attr acl e2fsprogs libacl1-dev clang && rustup component add rustfmt clippy && "
+            "fuse3 attr acl e2fsprogs xfsprogs libacl1-dev clang && rustup component add rustfmt clippy && "
         ),
         "{command}"
     );

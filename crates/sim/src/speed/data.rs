@@ -14,9 +14,9 @@ use super::{Bytes, Named, Place, Result, rate};
 /// Bytes of large reads and writes.
 const LARGE: usize = 1 << 20;
 /// Bytes of small ones.
-const SMALL: usize = 4096;
+pub(super) const SMALL: usize = 4096;
 /// How many are under way at once.
-const DEPTH: u64 = 16;
+pub(super) const DEPTH: u64 = 16;
 /// What direct I/O needs an address to be a multiple of.
 const ALIGNMENT: usize = 4096;
 /// Bytes of a file whose names are measured.
@@ -89,25 +89,26 @@ pub fn run(
 }
 
 /// Memory that direct I/O takes.
-struct Buffer {
+pub(super) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     length: usize,
 }
 
 impl Buffer {
-    fn new(length: usize, seed: u64) -> Self {
-        let mut bytes = vec![0; length + ALIGNMENT];
-        Rng::with_seed(seed).fill(&mut bytes);
+    pub(super) fn new(length: usize, seed: u64) -> Self {
+        let bytes = vec![0; length + ALIGNMENT];
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
-        Buffer { bytes, start, length }
+        let mut buffer = Buffer { bytes, start, length };
+        Rng::with_seed(seed).fill(buffer.get_mut());
+        buffer
     }
 
-    fn get(&self) -> &[u8] {
+    pub(super) fn get(&self) -> &[u8] {
         &self.bytes[self.start..][..self.length]
     }
 
-    fn get_mut(&mut self) -> &mut [u8] {
+    pub(super) fn get_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..][..self.length]
     }
 }
@@ -177,7 +178,7 @@ fn synced_name(number: u64) -> String {
 }
 
 /// Does `work` on [`DEPTH`] threads at once, which share the files out.
-fn at_once(
+pub(super) fn at_once(
     place: &dyn Place,
     names: &[String],
     operations: u64,

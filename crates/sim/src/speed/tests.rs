@@ -120,6 +120,24 @@ fn every_operation_is_measured_in_a_directory() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
+#[test]
+fn a_block_of_many_extents_that_changed_is_noticed() {
+    let folder = Scratch::new();
+    let place = Directory::open(&folder.0, false).unwrap();
+    let clock = rt::SystemClock::new();
+    extents::make(&place, 100, &clock).unwrap();
+    extents::compare(&place, 100, &clock).unwrap();
+    for (block, what) in [(20, "extent 10"), (21, "extent 10")] {
+        let before = std::fs::read(folder.0.join("extents")).unwrap();
+        place.open("extents").unwrap().write(block * 4096 + 5, b"x").unwrap();
+        let said = extents::compare(&place, 100, &clock).unwrap_err();
+        assert_eq!(said, format!("{what} holds something else"));
+        std::fs::write(folder.0.join("extents"), before).unwrap();
+    }
+    assert!(extents::compare(&place, 99, &clock).is_err());
+    extents::remove(&place).unwrap();
+}
+
 /// A folder that goes away.
 struct Scratch(std::path::PathBuf);
 
