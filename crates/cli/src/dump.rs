@@ -113,7 +113,7 @@ fn node(fs: &Fs, number: u64) -> Result<Value> {
     let entries: Vec<Value> = view.entries.iter().map(node_entry).collect();
     Ok(json!({
         "node": view.id, "group": view.group.0, "level": view.level, "lsn": view.lsn.0,
-        "address": place(view.address), "used_bytes": view.used.0, "capacity_bytes": view.used.1,
+        "address": place(view.address), "base": place(view.base), "used_bytes": view.used.0, "capacity_bytes": view.used.1,
         "entries": entries,
     }))
 }

@@ -53,8 +53,12 @@ pub(crate) struct Metadata {
     /// Batches appended to the log: journal, checkpoints, seals.
     pub(crate) log_batches: u64,
     pub(crate) checkpoints: u64,
+    /// Whole.
     pub(crate) nodes_written: u64,
+    /// Of which changes only.
+    pub(crate) deltas_written: u64,
     pub(crate) nodes_cleaned: u64,
+    pub(crate) deltas_cleaned: u64,
     pub(crate) nodes_read: u64,
     pub(crate) pages_cached: u64,
     /// How many pages the cache may hold.
@@ -147,7 +151,9 @@ impl Metadata {
             log_batches: stats.log_batches,
             checkpoints: stats.checkpoints,
             nodes_written: stats.nodes_written,
+            deltas_written: stats.deltas_written,
             nodes_cleaned: stats.nodes_cleaned,
+            deltas_cleaned: stats.deltas_cleaned,
             nodes_read: stats.nodes_read,
             pages_cached: stats.pages_cached,
             pages_cached_max: stats.pages_cached_max,
@@ -159,6 +165,8 @@ impl Metadata {
         line("checkpoints", self.checkpoints);
         let (written, cleaned, read) = (self.nodes_written, self.nodes_cleaned, self.nodes_read);
         line("nodes", format_args!("{written} written, {cleaned} cleaned, {read} read"));
+        let (written, cleaned) = (self.deltas_written, self.deltas_cleaned);
+        line("changes", format_args!("{written} of leaves written, {cleaned} cleaned"));
         line("cache", format_args!("{} of {} pages", self.pages_cached, self.pages_cached_max));
     }
 }

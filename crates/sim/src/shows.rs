@@ -28,10 +28,14 @@ pub enum Sign {
     Checkpoints,
     /// Nodes written.
     NodesWritten,
+    /// Leaves of which the changes were written.
+    DeltasWritten,
     /// Nodes read back from the device.
     NodesRead,
     /// Nodes moved by cleaning.
     NodesCleaned,
+    /// Leaves whose changes were moved.
+    DeltasCleaned,
     /// Nodes that live in metadata zones.
     NodesLive,
     /// Blocks moved by garbage collection.
@@ -56,15 +60,17 @@ pub enum Sign {
 
 impl Sign {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Sign; 18] = [
+    pub const ALL: [Sign; 20] = [
         Sign::Batches,
         Sign::Followers,
         Sign::FlushesForFour,
         Sign::Amid,
         Sign::Checkpoints,
         Sign::NodesWritten,
+        Sign::DeltasWritten,
         Sign::NodesRead,
         Sign::NodesCleaned,
+        Sign::DeltasCleaned,
         Sign::NodesLive,
         Sign::Moved,
         Sign::LogZones,
@@ -86,8 +92,10 @@ impl Sign {
             Sign::Amid => "times durable in part",
             Sign::Checkpoints => "checkpoints",
             Sign::NodesWritten => "nodes written",
+            Sign::DeltasWritten => "changes of leaves written",
             Sign::NodesRead => "nodes read back",
             Sign::NodesCleaned => "nodes cleaned",
+            Sign::DeltasCleaned => "changes of leaves cleaned",
             Sign::NodesLive => "nodes added",
             Sign::Moved => "blocks moved by gc",
             Sign::LogZones => "log zones begun",
@@ -126,8 +134,10 @@ impl Reading {
             Sign::FlushesForFour => u64::from(stats.syncs_per_flush_max >= 4),
             Sign::Checkpoints => stats.checkpoints,
             Sign::NodesWritten => stats.nodes_written,
+            Sign::DeltasWritten => stats.deltas_written,
             Sign::NodesRead => stats.nodes_read,
             Sign::NodesCleaned => stats.nodes_cleaned,
+            Sign::DeltasCleaned => stats.deltas_cleaned,
             Sign::NodesLive => live,
             Sign::Moved => moved,
             Sign::Resets => commands.of(CommandKind::Reset),

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rt::sync::{Mutex, RwLock};
 
+use crate::delta::Changes;
 use crate::page::Page;
-use crate::types::{Epoch, NodeId};
+use crate::types::{Epoch, Lsn, NodeId};
 
 const SHARDS: usize = 16;
 
@@ -31,6 +32,10 @@ pub(crate) struct Node {
 pub(crate) struct NodeState {
     /// The newest contents.
     pub(crate) page: Arc<Page>,
+    /// How they may differ from the page that was last written whole.
+    pub(crate) changes: Changes,
+    /// The LSN of that page; none when there is none.
+    pub(crate) base: Option<Lsn>,
     /// The epoch in which the newest contents were last changed, unless they have been written since.
     pub(crate) dirty: Option<Epoch>,
     /// The contents at the last cut, when they were changed after it and not yet written.
@@ -40,8 +45,20 @@ pub(crate) struct NodeState {
 }
 
 impl Node {
-    pub(crate) fn new(id: NodeId, page: Page, dirty: Option<Epoch>) -> Arc<Node> {
-        let state = NodeState { page: Arc::new(page), dirty, frozen: None, freed: false };
+    /// A node that has never been written.
+    pub(crate) fn new(id: NodeId, page: Page, dirty: Epoch) -> Arc<Node> {
+        let page = Arc::new(page);
+        let changes = Changes::all();
+        Node::of(id, NodeState { page, changes, base: None, dirty: Some(dirty), frozen: None, freed: false })
+    }
+
+    /// A node that was read: these changes to the page with this LSN.
+    pub(crate) fn read(id: NodeId, page: Page, changes: Changes, base: Lsn) -> Arc<Node> {
+        let (page, base) = (Arc::new(page), Some(base));
+        Node::of(id, NodeState { page, changes, base, dirty: None, frozen: None, freed: false })
+    }
+
+    fn of(id: NodeId, state: NodeState) -> Arc<Node> {
         Arc::new(Node { id, state: RwLock::new(state), recent: AtomicBool::new(true) })
     }
 

@@ -10,7 +10,6 @@ use std::fmt;
 use zone::{Role, ZoneId};
 
 use crate::core::Core;
-use crate::lookup::chunk_address;
 use crate::types::{Bytes, Group, NodeId, Result, StoreError, Table};
 
 /// Is shown every entry: group, table, key, value.
@@ -27,7 +26,7 @@ pub enum FindingKind {
     Shared,
     /// The MAT names a node that is part of no tree.
     Unreachable,
-    /// The ZIT's count of a metadata zone is not the number of pages that the MAT places there.
+    /// The ZIT's counts of a metadata zone are not those of what the MAT places there.
     LiveCount,
 }
 
@@ -85,25 +84,28 @@ impl Core {
             walk.node(root, None, &[], None)?;
         }
         let (seen, mut findings) = (walk.seen, walk.findings);
-        let pages = self.check_mat(&seen, &mut findings)?;
-        self.check_counts(&pages, &mut findings);
+        let placed = self.check_mat(&seen, &mut findings)?;
+        self.check_counts(&placed, &mut findings);
         Ok(findings)
     }
 
-    /// Compares what the MAT names with what was seen. Returns the pages that its chunks place in each
-    /// zone.
-    fn check_mat(&self, seen: &Bits, findings: &mut Vec<Finding>) -> Result<HashMap<ZoneId, u32>> {
-        let mut pages: HashMap<ZoneId, u32> = HashMap::new();
+    /// Compares what the MAT names with what was seen. Returns what its chunks place in each zone: pages,
+    /// and leaves' changes.
+    fn check_mat(&self, seen: &Bits, findings: &mut Vec<Finding>) -> Result<HashMap<ZoneId, (u32, u32)>> {
+        let mut placed: HashMap<ZoneId, (u32, u32)> = HashMap::new();
         for number in 0..self.mat.next_node().div_ceil(self.mat.per_chunk()) {
             let place = self.mat.chunk(number).address;
             let Some(bytes) = self.chunk(number, place)? else { continue };
             for index in 0..self.mat.per_chunk() {
-                let stored = chunk_address(&bytes, index as usize);
-                if !stored.is_none() {
-                    *pages.entry(stored.zone()).or_default() += 1;
+                let stored = self.mat.place_in(&bytes, index as usize);
+                if !stored.is_nowhere() {
+                    placed.entry(stored.whole_page().zone()).or_default().0 += 1;
+                }
+                if stored.is_delta() {
+                    placed.entry(stored.at.zone()).or_default().1 += 1;
                 }
                 let id = NodeId(number * self.mat.per_chunk() + index);
-                if !self.find(id)?.0.is_none() && !seen.contains(id.0) {
+                if !self.find(id)?.0.is_nowhere() && !seen.contains(id.0) {
                     findings.push(Finding {
                         kind: FindingKind::Unreachable,
                         what: format!("the MAT names node {}, which is part of no tree", id.0),
@@ -111,23 +113,26 @@ impl Core {
                 }
             }
         }
-        Ok(pages)
+        Ok(placed)
     }
 
-    fn check_counts(&self, pages: &HashMap<ZoneId, u32>, findings: &mut Vec<Finding>) {
+    fn check_counts(&self, placed: &HashMap<ZoneId, (u32, u32)>, findings: &mut Vec<Finding>) {
         for index in 0..self.zones.count() {
             let zone = ZoneId(index);
             let entry = self.zones.entry(zone);
             if entry.role.holds_data() {
                 continue;
             }
-            let counted = pages.get(&zone).copied().unwrap_or(0) * self.zones.page_blocks();
-            if entry.live != counted || (counted > 0 && entry.role != Role::Metadata) {
+            let (pages, deltas) = placed.get(&zone).copied().unwrap_or_default();
+            let counted = pages * self.zones.page_blocks();
+            let holds = counted > 0 || deltas > 0;
+            if (entry.live, entry.deltas) != (counted, deltas) || (holds && entry.role != Role::Metadata) {
                 findings.push(Finding {
                     kind: FindingKind::LiveCount,
                     what: format!(
-                        "zone {index} ({:?}) holds {counted} live blocks of metadata, the ZIT says {}",
-                        entry.role, entry.live
+                        "zone {index} ({:?}) holds {counted} live blocks of metadata and {deltas} changes of \
+                         leaves, the ZIT says {} and {}",
+                        entry.role, entry.live, entry.deltas
                     ),
                 });
             }

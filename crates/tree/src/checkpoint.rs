@@ -15,17 +15,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::{I64, U16, U32, U64};
+use zerocopy::little_endian::{I64, U32, U64};
 use zone::{Address, Cause, Lease, Role};
 
 use crate::cache::Node;
 use crate::core::{Core, Saving};
+use crate::delta::{Changes, Packed};
 use crate::format::{
-    self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageHeader, PageKind, ZitEntry, ZonePatch,
+    self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, write_header,
 };
-use crate::lookup::chunk_address;
-use crate::mat::ChunkPlace;
-use crate::types::{Epoch, Lsn, NodeId, Result, StoreError, ZoneEntry};
+use crate::mat::{ChunkPlace, Place};
+use crate::page::Page;
+use crate::types::{Bytes, Epoch, Lsn, NodeId, Result, StoreError, ZoneEntry};
 use crate::zones::{Use, UserCounters};
 
 /// Pages appended together.
@@ -114,36 +115,84 @@ impl Core {
     /// Appends nodes: for a checkpoint (`saved` is its epoch) as they were at its cut, otherwise as they
     /// are.
     fn write_nodes(&self, saving: &mut Saving, nodes: &[Arc<Node>], saved: Option<Epoch>) -> Result<()> {
-        for some in nodes.chunks(PAGES_AT_ONCE) {
-            let pages = some.iter().filter_map(|node| page_to_write(node, saved)).collect::<Vec<_>>();
-            let epoch = saved.unwrap_or_else(|| self.log.epoch());
-            let mut bytes: Vec<Vec<u8>> = pages.iter().map(|(_, page)| page.bytes().to_vec()).collect();
-            let places = self.append_pages(saving, &mut bytes, epoch, Cause::Checkpoint)?;
-            for ((node, page), place) in pages.into_iter().zip(places) {
-                self.note_written(&node, &page, place, saved);
+        let epoch = saved.unwrap_or_else(|| self.log.epoch());
+        let (mut whole, mut packed) = (Vec::new(), Packed::new(self.page_size()));
+        for node in nodes {
+            let Some(version) = version_to_write(node, saved) else { continue };
+            match self.delta_of(&version, saved, epoch)? {
+                Some((delta, base)) => packed.add(&delta, version.lsn(), (version, base)),
+                None => whole.push(version),
             }
-            self.count.nodes_written.fetch_add(some.len() as u64, Ordering::Relaxed);
+            if whole.len() + packed.len() >= PAGES_AT_ONCE {
+                let full = std::mem::replace(&mut packed, Packed::new(self.page_size()));
+                self.write_versions(saving, std::mem::take(&mut whole), full, epoch, saved)?;
+            }
         }
+        self.write_versions(saving, whole, packed, epoch, saved)
+    }
+
+    /// A leaf's changes since it was last written whole, and where that page lies; `None` when it has to be
+    /// written whole now.
+    fn delta_of(
+        &self,
+        version: &Version,
+        saved: Option<Epoch>,
+        epoch: Epoch,
+    ) -> Result<Option<(Bytes, Address)>> {
+        let Some((changes, base)) = version.changes.as_ref().filter(|_| self.mat.has_deltas()) else {
+            return Ok(None);
+        };
+        let Some(delta) = changes.encode(&version.page, *base, epoch) else { return Ok(None) };
+        let id = version.node.id;
+        let place = if saved.is_some() { self.find_saved(id)? } else { self.find(id)?.0 };
+        // Of the running epoch it may have been freed this moment: then it counts no more where it is written.
+        assert!(!place.is_nowhere() || saved.is_none(), "node {} has been written before", id.0);
+        Ok((!place.is_nowhere()).then(|| (delta, place.whole_page())))
+    }
+
+    fn write_versions(
+        &self,
+        saving: &mut Saving,
+        mut whole: Vec<Version>,
+        packed: Packed<(Version, Address)>,
+        epoch: Epoch,
+        saved: Option<Epoch>,
+    ) -> Result<()> {
+        let (mut pages, mut deltas) = packed.take();
+        // Alone in a page, changes cost as much as the whole.
+        while let Some(alone) = deltas.iter().position(|those| those.len() == 1) {
+            pages.remove(alone);
+            whole.extend(deltas.remove(alone).into_iter().map(|(version, _)| version));
+        }
+        let count = (whole.len(), deltas.iter().map(Vec::len).sum::<usize>());
+        let mut bytes: Vec<Bytes> = whole.iter().map(|version| version.page.bytes().to_vec()).collect();
+        bytes.append(&mut pages);
+        let mut places = self.append_pages(saving, &mut bytes, epoch, Cause::Checkpoint)?.into_iter();
+        for (version, at) in whole.iter().zip(&mut places) {
+            self.note_written(version, Place::whole(at), saved);
+        }
+        for (those, at) in deltas.iter().zip(&mut places) {
+            for (version, base) in those {
+                self.note_written(version, Place { at, base: *base }, saved);
+            }
+        }
+        self.count.nodes_written.fetch_add(count.0 as u64, Ordering::Relaxed);
+        self.count.deltas_written.fetch_add(count.1 as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    /// A node's page has been appended at `place`.
-    fn note_written(
-        &self,
-        node: &Arc<Node>,
-        page: &Arc<crate::page::Page>,
-        place: Address,
-        saved: Option<Epoch>,
-    ) {
+    /// A node has been appended at `place`.
+    fn note_written(&self, version: &Version, place: Place, saved: Option<Epoch>) {
+        let (node, page) = (&version.node, &version.page);
         let written_as_is = {
             let mut state = node.state.write();
             if saved.is_none() && state.freed {
                 return;
             }
             let before = self.mat.place(node.id, place, saved.is_some());
-            self.zones.add_page(place.zone());
-            if let Some(before) = before.filter(|address| !address.is_none()) {
-                self.zones.remove_page(before.zone());
+            self.zones.add_place(place);
+            if let Some(before) = before {
+                self.zones.remove_place(before);
             }
             if saved.is_some() {
                 state.frozen = None;
@@ -151,6 +200,12 @@ impl Core {
             let as_is = Arc::ptr_eq(&state.page, page);
             if as_is {
                 state.dirty = None;
+            }
+            if !place.is_delta() {
+                state.base = Some(version.lsn());
+                if as_is {
+                    state.changes = Changes::default();
+                }
             }
             as_is
         };
@@ -285,9 +340,9 @@ impl Core {
 
     /// Merges the overlay of the epoch that is being saved into the chunks and appends those.
     fn write_mat(&self, saving: &mut Saving, lsn: Lsn, epoch: Epoch) -> Result<Vec<(u64, ChunkPlace)>> {
-        let mut by_chunk: BTreeMap<u64, Vec<(NodeId, Address)>> = BTreeMap::new();
-        for (id, address) in self.mat.saving() {
-            by_chunk.entry(id.0 / self.mat.per_chunk()).or_default().push((id, address));
+        let mut by_chunk: BTreeMap<u64, Vec<(NodeId, Place)>> = BTreeMap::new();
+        for (id, place) in self.mat.saving() {
+            by_chunk.entry(id.0 / self.mat.per_chunk()).or_default().push((id, place));
         }
         for number in std::mem::take(&mut saving.move_mat_chunks) {
             by_chunk.entry(number).or_default();
@@ -312,32 +367,28 @@ impl Core {
         Ok(written)
     }
 
-    fn merge_chunk(&self, number: u64, changes: &[(NodeId, Address)], lsn: Lsn) -> Result<(Vec<u8>, u32)> {
+    fn merge_chunk(&self, number: u64, changes: &[(NodeId, Place)], lsn: Lsn) -> Result<(Vec<u8>, u32)> {
         let place = self.mat.chunk(number);
         let old = self.chunk(number, place.address)?.expect("chunks move only under the checkpoint lock");
         let mut page = Vec::clone(&old);
         write_header(&mut page, PageKind::MatChunk, number, lsn);
         let mut used = place.used;
-        let miscounted = |zone: zone::ZoneId| {
-            StoreError::Corrupt(format!("MAT chunk {number} and the ZIT disagree about zone {}", zone.0))
-        };
-        for &(id, address) in changes {
+        for &(id, now) in changes {
             let index = (id.0 % self.mat.per_chunk()) as usize;
-            let before = chunk_address(&page, index);
-            if !before.is_none() {
-                let counted = used > 0 && self.zones.merge_live(before.zone(), -1);
-                used = used.checked_sub(1).filter(|_| counted).ok_or_else(|| miscounted(before.zone()))?;
+            let before = self.mat.place_in(&page, index);
+            let counted = self.zones.merge_place(before, -1)
+                && self.zones.merge_place(now, 1)
+                && (used > 0 || before.is_nowhere());
+            if !counted {
+                return Err(StoreError::Corrupt(format!(
+                    "MAT chunk {number} and the ZIT disagree about node {}, which was at {} and is at {}",
+                    id.0, before.at, now.at
+                )));
             }
-            if !address.is_none() {
-                // From now on the chunk counts it, the overlay does no more.
-                if !self.zones.merge_live(address.zone(), 1) {
-                    return Err(miscounted(address.zone()));
-                }
-                self.zones.remove_page(address.zone());
-                used += 1;
-            }
-            let at = PAGE_HEADER + index * 8;
-            page[at..at + 8].copy_from_slice(&address.bits().to_le_bytes());
+            // From now on the chunk counts it, the overlay does no more.
+            self.zones.remove_place(now);
+            used = used + u32::from(!now.is_nowhere()) - u32::from(!before.is_nowhere());
+            self.mat.set_in(&mut page, index, now);
         }
         Ok((page, used))
     }
@@ -479,7 +530,7 @@ impl Core {
             version: U32::new(zone::format::FORMAT_VERSION),
             features_compatible: U64::ZERO,
             features_read_only: U64::ZERO,
-            features_incompatible: U64::new(zone::format::FEATURES),
+            features_incompatible: U64::new(self.info.features),
             block_size: U32::new(geometry.block_size),
             zones: U32::new(geometry.zones),
             page_size: U32::new(self.info.page_size),
@@ -520,15 +571,32 @@ struct Cut {
     dirty: Vec<Arc<Node>>,
 }
 
-/// What is to be written of a node, if anything is.
-fn page_to_write(node: &Arc<Node>, saved: Option<Epoch>) -> Option<(Arc<Node>, Arc<crate::page::Page>)> {
+/// What is to be written of a node.
+struct Version {
+    node: Arc<Node>,
+    page: Arc<Page>,
+    /// The keys under which it may differ from the page that was last written whole, and that page's LSN;
+    /// none when there is no such page.
+    changes: Option<(Changes, Lsn)>,
+}
+
+impl Version {
+    fn lsn(&self) -> Lsn {
+        Lsn(self.page.header().lsn.get())
+    }
+}
+
+/// What is to be written of a node, if anything is. The changes are those of its newest contents also where
+/// the contents at the cut are written: those are more keys, and each says what those contents have.
+fn version_to_write(node: &Arc<Node>, saved: Option<Epoch>) -> Option<Version> {
     let state = node.state.read();
     let page = match saved {
         Some(_) => state.frozen.as_ref().unwrap_or(&state.page),
         None if state.freed || state.dirty.is_none() => return None,
         None => &state.page,
     };
-    Some((Arc::clone(node), Arc::clone(page)))
+    let changes = state.base.map(|base| (state.changes.clone(), base));
+    Some(Version { node: Arc::clone(node), page: Arc::clone(page), changes })
 }
 
 fn replace_chunks(chunks: &mut Vec<ChunkPlace>, written: &[(u64, ChunkPlace)], old: &mut Vec<Address>) {
@@ -546,25 +614,6 @@ pub(crate) fn entries_per_page(page_size: usize, entry: usize) -> usize {
     (page_size - PAGE_HEADER) / entry
 }
 
-fn write_header(page: &mut [u8], kind: PageKind, id: u64, lsn: Lsn) {
-    let header = PageHeader {
-        checksum: U32::ZERO,
-        magic: [0; 4],
-        fs_id: [0; 16],
-        id: U64::new(id),
-        lsn: U64::new(lsn.0),
-        epoch: U64::ZERO,
-        life: U32::ZERO,
-        group: U16::ZERO,
-        kind: kind as u8,
-        level: 0,
-        entries: U16::ZERO,
-        reserved: U16::ZERO,
-        cells: U32::ZERO,
-    };
-    page[..PAGE_HEADER].copy_from_slice(header.as_bytes());
-}
-
 /// An entry as it is stored.
 pub(crate) fn stored(entry: &ZoneEntry) -> ZitEntry {
     ZitEntry {
@@ -572,7 +621,7 @@ pub(crate) fn stored(entry: &ZoneEntry) -> ZitEntry {
         role: entry.role as u8,
         reserved: [0; 3],
         live: U32::new(entry.live),
-        reserved2: U32::ZERO,
+        deltas: U32::new(entry.deltas),
         user: entry.user,
     }
 }
@@ -583,6 +632,7 @@ pub(crate) fn loaded(entry: &ZitEntry) -> Option<ZoneEntry> {
         life: zone::Life(entry.life.get()),
         role: Role::from_number(entry.role)?,
         live: entry.live.get(),
+        deltas: entry.deltas.get(),
         user: entry.user,
     })
 }

@@ -17,6 +17,7 @@ use rt::sync::RwLockWriteGuard;
 
 use crate::cache::Node;
 use crate::core::{Core, Tree};
+use crate::delta::Changes;
 use crate::lookup::{Miss, Path, Pins, tree_key};
 use crate::page::Page;
 use crate::record;
@@ -194,9 +195,25 @@ impl Change<'_> {
             .expect("every node on the way was pinned before the LSN was taken")
     }
 
+    /// Changes what a leaf has under a key.
+    fn edit_entry<R>(&mut self, leaf: &Arc<Node>, key: &[u8], change: impl FnOnce(&mut Page) -> R) -> R {
+        let page_size = self.core.page_size();
+        self.edit_noting(leaf, |changes| changes.note(key, page_size), change)
+    }
+
+    /// Changes more of a node, or another one than a leaf.
+    fn edit<R>(&mut self, node: &Arc<Node>, change: impl FnOnce(&mut Page) -> R) -> R {
+        self.edit_noting(node, Changes::note_all, change)
+    }
+
     /// Changes a node's newest contents. What a checkpoint that is being taken still has to write of the
     /// contents before its cut is kept.
-    fn edit<R>(&mut self, node: &Arc<Node>, change: impl FnOnce(&mut Page) -> R) -> R {
+    fn edit_noting<R>(
+        &mut self,
+        node: &Arc<Node>,
+        note: impl FnOnce(&mut Changes),
+        change: impl FnOnce(&mut Page) -> R,
+    ) -> R {
         let mut state = node.state.write();
         assert!(!state.freed, "node {} is part of the tree", node.id.0);
         if state.dirty != Some(self.epoch) {
@@ -209,6 +226,7 @@ impl Change<'_> {
                 self.core.count.dirty.fetch_add(1, Ordering::Relaxed);
             }
         }
+        note(&mut state.changes);
         let page = Arc::make_mut(&mut state.page);
         page.set_lsn(self.lsn);
         change(page)
@@ -218,7 +236,7 @@ impl Change<'_> {
         let id = self.core.mat.allocate();
         let mut page = Page::new(self.core.page_size(), id, self.group, level);
         page.set_lsn(self.lsn);
-        let node = Node::new(id, page, Some(self.epoch));
+        let node = Node::new(id, page, self.epoch);
         self.tree.dirty.insert(id, Arc::clone(&node));
         self.core.count.dirty.fetch_add(1, Ordering::Relaxed);
         self.core.cache.insert_new(Arc::clone(&node));
@@ -236,8 +254,8 @@ impl Change<'_> {
         }
         let mut state = node.state.write();
         state.freed = true;
-        if let Some(address) = self.core.mat.free(node.id).filter(|address| !address.is_none()) {
-            self.core.zones.remove_page(address.zone());
+        if let Some(place) = self.core.mat.free(node.id) {
+            self.core.zones.remove_place(place);
         }
     }
 
@@ -247,11 +265,11 @@ impl Change<'_> {
             let (leaf, _) = path.last().expect("a path has a leaf");
             let found = leaf.page().search(key);
             if let Ok(index) = found {
-                self.edit(leaf, |page| page.remove(index));
+                self.edit_entry(leaf, key, |page| page.remove(index));
             }
             let (Ok(index) | Err(index)) = found;
             if leaf.page().fits(key.len(), value.len()) {
-                return self.edit(leaf, |page| page.insert(index, key, value));
+                return self.edit_entry(leaf, key, |page| page.insert(index, key, value));
             }
             self.split(&path, path.len() - 1, index);
         }
@@ -302,7 +320,7 @@ impl Change<'_> {
         let path = self.path(key);
         let (leaf, _) = path.last().expect("a path has a leaf");
         let Ok(index) = leaf.page().search(key) else { return false };
-        self.edit(leaf, |page| page.remove(index));
+        self.edit_entry(leaf, key, |page| page.remove(index));
         leaf.page().is_small()
     }
 

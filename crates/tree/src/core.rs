@@ -34,6 +34,8 @@ pub struct VolumeInfo {
     pub page_size: u32,
     /// When it was made, in nanoseconds since 1970.
     pub created_ns: i64,
+    /// Its incompatible features ([`zone::format::FEATURES`]).
+    pub features: u64,
     /// Keys the hashes of names.
     pub secret: [u8; 16],
 }
@@ -102,6 +104,8 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
     pub(crate) commits: AtomicU64,
     pub(crate) nodes_written: AtomicU64,
+    pub(crate) deltas_written: AtomicU64,
+    pub(crate) deltas_cleaned: AtomicU64,
     pub(crate) nodes_cleaned: AtomicU64,
     /// Dirty nodes of the running epoch that are not written.
     pub(crate) dirty: AtomicUsize,

@@ -3,6 +3,7 @@
 //! `docs/format.md` has the same tables; a test compares the two. Decoders take any bytes and never
 //! panic; what they return has been checked against its checksum and identity (I-TREE-2).
 
+use crate::types::Lsn;
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zone::{FsId, Life, ZoneId};
@@ -148,7 +149,7 @@ pub(crate) struct ZitEntry {
     pub(crate) role: u8,
     pub(crate) reserved: [u8; 3],
     pub(crate) live: U32,
-    pub(crate) reserved2: U32,
+    pub(crate) deltas: U32,
     pub(crate) user: [u8; 16],
 }
 
@@ -171,7 +172,7 @@ const _: () = assert!(size_of::<DirectoryEntry>() == 16);
 pub(crate) enum PageKind {
     /// A node of a tree.
     Node = 1,
-    /// Addresses of nodes.
+    /// Places of nodes.
     MatChunk = 2,
     /// Entries of zones.
     ZitChunk = 3,
@@ -179,7 +180,40 @@ pub(crate) enum PageKind {
     MatDirectory = 4,
     /// Addresses of ZIT chunks.
     ZitDirectory = 5,
+    /// Changes of leaves.
+    Deltas = 6,
 }
+
+/// One leaf's changes in a page of them; its entries follow.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct DeltaHeader {
+    pub(crate) node: U64,
+    pub(crate) lsn: U64,
+    pub(crate) epoch: U64,
+    /// The LSN of the whole page that they are to.
+    pub(crate) base: U64,
+    pub(crate) group: U16,
+    pub(crate) entries: U16,
+    /// Bytes of the entries.
+    pub(crate) bytes: U32,
+}
+
+const _: () = assert!(size_of::<DeltaHeader>() == 40);
+
+/// The start of an entry: key and value follow, or, in place of the value of a key that is gone, nothing.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct DeltaEntry {
+    pub(crate) key: U16,
+    /// [`DELTA_GONE`] when the key is gone.
+    pub(crate) value: U16,
+}
+
+const _: () = assert!(size_of::<DeltaEntry>() == 4);
+
+/// Longer than a value can be.
+pub(crate) const DELTA_GONE: u16 = u16::MAX;
 
 /// The start of every page.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -236,6 +270,26 @@ pub(crate) fn decode_frame(block: &[u8], identity: &Identity) -> Option<LogFrame
         && BatchKind::from_number(frame.kind).is_some();
     let sum = || checksum(&[&block[..4], &[0; 4], &block[8..]]);
     (ours && sum() == frame.checksum.get()).then_some(frame)
+}
+
+/// Begins a page that is not a node.
+pub(crate) fn write_header(page: &mut [u8], kind: PageKind, id: u64, lsn: Lsn) {
+    let header = PageHeader {
+        checksum: U32::ZERO,
+        magic: [0; 4],
+        fs_id: [0; 16],
+        id: U64::new(id),
+        lsn: U64::new(lsn.0),
+        epoch: U64::ZERO,
+        life: U32::ZERO,
+        group: U16::ZERO,
+        kind: kind as u8,
+        level: 0,
+        entries: U16::ZERO,
+        reserved: U16::ZERO,
+        cells: U32::ZERO,
+    };
+    page[..PAGE_HEADER].copy_from_slice(header.as_bytes());
 }
 
 /// Completes a page in place for where it is going to be written.

@@ -40,8 +40,10 @@ pub struct NodeView {
     pub level: u8,
     /// The last change in it.
     pub lsn: Lsn,
-    /// Where it lies; nowhere as long as it has not been written.
+    /// Where it was written last, whole or as changes; nowhere as long as it has not been written.
     pub address: Address,
+    /// Where the page lies that the changes are to; nowhere when it was written whole.
+    pub base: Address,
     /// Bytes of its entries, and how many there could be.
     pub used: (usize, usize),
     /// What it holds, in order.
@@ -150,12 +152,14 @@ impl Store {
             }
             _ => NodeEntry::Child(page.key(index).to_vec(), page.child(index).0),
         };
+        let place = core.find(NodeId(id))?.0;
         Ok(Some(NodeView {
             id,
             group: page.group(),
             level: page.level(),
             lsn: Lsn(header.lsn.get()),
-            address: core.find(NodeId(id))?.0,
+            address: place.at,
+            base: place.base,
             used: (page.used(), page.capacity()),
             entries: (0..page.count()).map(entry).collect(),
         }))
@@ -208,7 +212,7 @@ impl Core {
         let Some(header) = decode_page(&bytes, self.info.fs_id) else { return Ok(None) };
         let (id, is_node) = (header.id.get(), header.kind == PageKind::Node as u8);
         let is_current = match is_node && id < self.mat.next_node() {
-            true => Some(self.find(NodeId(id))?.0 == at),
+            true => Some(self.find(NodeId(id))?.0.whole_page() == at),
             false => None,
         };
         Ok(Some(PageView {
@@ -230,6 +234,7 @@ fn kind_name(kind: u8) -> &'static str {
         (PageKind::ZitChunk, "ZIT chunk"),
         (PageKind::MatDirectory, "MAT directory"),
         (PageKind::ZitDirectory, "ZIT directory"),
+        (PageKind::Deltas, "changes of leaves"),
     ];
     kinds.iter().find(|(known, _)| *known as u8 == kind).map_or("unknown", |(_, name)| name)
 }

@@ -25,6 +25,7 @@ mod check;
 mod checkpoint;
 mod commit;
 mod core;
+mod delta;
 mod format;
 mod inspect;
 mod log;

@@ -11,10 +11,11 @@ use zone::{Address, ZoneId};
 
 use crate::cache::Node;
 use crate::core::Core;
-use crate::format::{self, PAGE_HEADER, PageHeader, PageKind};
-use crate::mat::Found;
+use crate::delta::{self, Changes};
+use crate::format::{self, PageHeader, PageKind};
+use crate::mat::{Found, Place};
 use crate::page::Page;
-use crate::types::{Bytes, Entry, Group, NodeId, Result, StoreError, Table};
+use crate::types::{Bytes, Entry, Group, Lsn, NodeId, Result, StoreError, Table};
 
 /// How often a walk may come upon a node that has just been freed.
 const VAIN_MAX: usize = 100;
@@ -199,37 +200,50 @@ impl Core {
             if let Some(node) = self.cache.get(id) {
                 return Ok(Some(node));
             }
-            let (address, chunk) = self.find(id)?;
-            if address.is_none() {
+            let (place, chunk) = self.find(id)?;
+            if place.is_nowhere() {
                 return Ok(None);
             }
-            if !self.zones.enter(address) {
-                if self.is_current(id, address, chunk) {
-                    return self.damaged(format!(
-                        "node {} is said to be at {address}, in a zone of another life",
-                        id.0
-                    ));
-                }
-                continue;
-            }
             self.count.node_reads.fetch_add(1, Ordering::Relaxed);
-            let read = self.read_page(address, PageKind::Node, id.0);
-            self.zones.leave(address.zone());
-            let page = match read {
-                Ok((bytes, _)) => Page::load(bytes),
-                Err(error) if self.is_current(id, address, chunk) => {
+            let node = match self.read_node(id, place) {
+                Ok(node) => node,
+                Err(error) if self.is_current(id, place, chunk) => {
                     return self.latching("a node cannot be read", Err(error));
                 }
                 Err(_) => continue,
             };
-            let Some(page) = page else {
-                return self.damaged(format!("node {} at {address} is not well formed", id.0));
-            };
-            let node = Node::new(id, page, None);
-            if let Some(node) = self.cache.insert_read(node, || self.is_current(id, address, chunk)) {
+            if let Some(node) = self.cache.insert_read(node, || self.is_current(id, place, chunk)) {
                 return Ok(Some(node));
             }
         }
+    }
+
+    /// Reads a node that lies at `place`: the page that holds it whole, and the changes to that.
+    fn read_node(&self, id: NodeId, place: Place) -> Result<Arc<Node>> {
+        let malformed =
+            |at: Address| StoreError::Corrupt(format!("node {} at {at} is not well formed", id.0));
+        let at = place.whole_page();
+        let (bytes, header) = self.read_within(at, PageKind::Node, id.0)?;
+        let mut page = Page::load(bytes).ok_or_else(|| malformed(at))?;
+        let mut changes = Changes::default();
+        if place.is_delta() {
+            let (bytes, _) = self.read_within(place.at, PageKind::Deltas, 0)?;
+            let delta = delta::find(&bytes, id).filter(|delta| delta.is_to(&page));
+            changes = delta.and_then(|delta| delta.apply(&mut page)).ok_or_else(|| malformed(place.at))?;
+        }
+        Ok(Node::read(id, page, changes, Lsn(header.lsn.get())))
+    }
+
+    /// Reads a page of a zone that is in the life that its address says.
+    fn read_within(&self, at: Address, kind: PageKind, id: u64) -> Result<(Vec<u8>, PageHeader)> {
+        if !self.zones.enter(at) {
+            return Err(StoreError::Corrupt(format!(
+                "page {id} ({kind:?}) at {at}: the zone has another life"
+            )));
+        }
+        let read = self.read_page(at, kind, id);
+        self.zones.leave(at.zone());
+        read
     }
 
     fn damaged<T>(&self, what: String) -> Result<T> {
@@ -237,15 +251,24 @@ impl Core {
     }
 
     /// Where a node lies, and the address of the chunk that said so.
-    pub(crate) fn find(&self, id: NodeId) -> Result<(Address, Option<Address>)> {
+    pub(crate) fn find(&self, id: NodeId) -> Result<(Place, Option<Address>)> {
+        self.find_by(id, || self.mat.find(id))
+    }
+
+    /// Where a node was written last in the epoch that is being saved, or before.
+    pub(crate) fn find_saved(&self, id: NodeId) -> Result<Place> {
+        Ok(self.find_by(id, || self.mat.find_saved(id))?.0)
+    }
+
+    fn find_by(&self, id: NodeId, found: impl Fn() -> Found) -> Result<(Place, Option<Address>)> {
         loop {
-            match self.mat.find(id) {
-                Found::At(address) => return Ok((address, None)),
+            match found() {
+                Found::At(place) => return Ok((place, None)),
                 Found::InChunk(number) => {
-                    let place = self.mat.chunk(number).address;
-                    if let Some(bytes) = self.chunk(number, place)? {
+                    let chunk = self.mat.chunk(number).address;
+                    if let Some(bytes) = self.chunk(number, chunk)? {
                         let index = (id.0 % self.mat.per_chunk()) as usize;
-                        return Ok((chunk_address(&bytes, index), Some(place)));
+                        return Ok((self.mat.place_in(&bytes, index), Some(chunk)));
                     }
                 }
             }
@@ -253,9 +276,9 @@ impl Core {
     }
 
     /// Whether what [`Core::find`] said is still so.
-    fn is_current(&self, id: NodeId, address: Address, chunk: Option<Address>) -> bool {
+    fn is_current(&self, id: NodeId, place: Place, chunk: Option<Address>) -> bool {
         match (self.mat.find(id), chunk) {
-            (Found::At(now), None) => now == address,
+            (Found::At(now), None) => now == place,
             (Found::InChunk(number), Some(place)) => self.mat.chunk(number).address == place,
             _ => false,
         }
@@ -314,12 +337,6 @@ fn check_page(bytes: &[u8], core: &Core, at: Address, kind: PageKind, id: u64) -
         return Err(damaged("it is newer than the log"));
     }
     Ok(header)
-}
-
-/// The address at `index` of a MAT chunk.
-pub(crate) fn chunk_address(bytes: &[u8], index: usize) -> Address {
-    let at = PAGE_HEADER + index * 8;
-    Address::from_bits(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes are eight bytes")))
 }
 
 fn leaf(path: &Path) -> Arc<Page> {

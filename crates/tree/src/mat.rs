@@ -1,5 +1,8 @@
 //! The Metadata Allocation Table: where each node lies.
 //!
+//! A node's place is one address, of the page that holds all of it; or, of a leaf that has changed a little
+//! since it was last written whole, two: that page (the base) and a page of changes (`delta`).
+//!
 //! Three layers, asked in this order: the overlay of the running epoch, the overlay of the epoch that
 //! is being checkpointed, the chunks. Chunks change only when a checkpoint merges its overlay into
 //! them, so the chunks on the device are always those of the last checkpoint. Which chunks there are,
@@ -12,6 +15,7 @@ use std::collections::HashMap;
 use rt::sync::Mutex;
 use zone::Address;
 
+use crate::format::PAGE_HEADER;
 use crate::types::NodeId;
 
 /// Where a chunk lies and how many of its ids are in use.
@@ -21,11 +25,42 @@ pub(crate) struct ChunkPlace {
     pub(crate) used: u32,
 }
 
+/// Where a node lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    /// The page with its newest contents, whole or as changes to the base; none when it lies nowhere.
+    pub(crate) at: Address,
+    /// The whole page that the changes are to; none when `at` is whole.
+    pub(crate) base: Address,
+}
+
+impl Place {
+    pub(crate) const NOWHERE: Place = Place { at: Address::NONE, base: Address::NONE };
+
+    /// A page that holds all of the node.
+    pub(crate) fn whole(at: Address) -> Self {
+        Place { at, base: Address::NONE }
+    }
+
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.at.is_none()
+    }
+
+    pub(crate) fn is_delta(&self) -> bool {
+        !self.base.is_none()
+    }
+
+    /// The page from which reading the node begins.
+    pub(crate) fn whole_page(&self) -> Address {
+        if self.is_delta() { self.base } else { self.at }
+    }
+}
+
 /// What is known of a node without I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Here (or, with no address, nowhere).
-    At(Address),
+    /// Here (or nowhere).
+    At(Place),
     /// The chunk with this number says.
     InChunk(u64),
 }
@@ -41,8 +76,8 @@ pub(crate) enum Replaced {
     InChunk,
 }
 
-/// Changes of places since a cut. No address: the node was freed.
-pub(crate) type Overlay = HashMap<NodeId, Address>;
+/// Changes of places since a cut. Nowhere: the node was freed, or is new.
+pub(crate) type Overlay = HashMap<NodeId, Place>;
 
 #[derive(Default)]
 struct State {
@@ -59,14 +94,46 @@ struct State {
 /// The table.
 pub(crate) struct Mat {
     state: Mutex<State>,
-    /// Addresses in a chunk.
+    /// Bytes of a place in a chunk: with one address or with two.
+    entry: usize,
+    /// Places in a chunk.
     per_chunk: u64,
 }
 
 impl Mat {
-    pub(crate) fn new(per_chunk: u64, next_node: u64) -> Self {
+    /// A table whose chunks have pages of this size; with changes of leaves, or without.
+    pub(crate) fn new(page_size: usize, deltas: bool, next_node: u64) -> Self {
         let state = State { next_node, ..State::default() };
-        Mat { state: Mutex::new(state), per_chunk }
+        let entry = if deltas { 16 } else { 8 };
+        Mat { state: Mutex::new(state), entry, per_chunk: ((page_size - PAGE_HEADER) / entry) as u64 }
+    }
+
+    /// Whether a leaf may lie as changes to a base.
+    pub(crate) fn has_deltas(&self) -> bool {
+        self.entry == 16
+    }
+
+    /// The place at `index` of a chunk.
+    pub(crate) fn place_in(&self, chunk: &[u8], index: usize) -> Place {
+        let at = PAGE_HEADER + index * self.entry;
+        let address = |at: usize| {
+            Address::from_bits(u64::from_le_bytes(chunk[at..at + 8].try_into().expect("eight bytes")))
+        };
+        match self.has_deltas() {
+            true => Place { at: address(at), base: address(at + 8) },
+            false => Place::whole(address(at)),
+        }
+    }
+
+    /// Sets the place at `index` of a chunk.
+    pub(crate) fn set_in(&self, chunk: &mut [u8], index: usize, place: Place) {
+        let at = PAGE_HEADER + index * self.entry;
+        chunk[at..at + 8].copy_from_slice(&place.at.bits().to_le_bytes());
+        if self.has_deltas() {
+            chunk[at + 8..at + 16].copy_from_slice(&place.base.bits().to_le_bytes());
+        } else {
+            assert!(!place.is_delta(), "a volume without deltas has none");
+        }
     }
 
     /// The chunks of the checkpoint from which recovery starts.
@@ -74,17 +141,23 @@ impl Mat {
         self.state.lock().chunks = chunks;
     }
 
-    /// Addresses in a chunk.
+    /// Places in a chunk.
     pub(crate) fn per_chunk(&self) -> u64 {
         self.per_chunk
     }
 
     pub(crate) fn find(&self, id: NodeId) -> Found {
         let state = self.state.lock();
-        if let Some(address) = state.running.get(&id).or_else(|| state.saving.get(&id)) {
-            return Found::At(*address);
+        if let Some(place) = state.running.get(&id).or_else(|| state.saving.get(&id)) {
+            return Found::At(*place);
         }
         Found::InChunk(id.0 / self.per_chunk)
+    }
+
+    /// The same in the epoch that is being saved.
+    pub(crate) fn find_saved(&self, id: NodeId) -> Found {
+        let state = self.state.lock();
+        state.saving.get(&id).map_or(Found::InChunk(id.0 / self.per_chunk), |place| Found::At(*place))
     }
 
     /// Where a chunk lies; no address when there is none.
@@ -93,15 +166,16 @@ impl Mat {
     }
 
     /// Notes where a node of the running epoch (or, with `saving`, of the one being saved) was written.
-    pub(crate) fn place(&self, id: NodeId, address: Address, saving: bool) -> Option<Address> {
+    /// Returns the place that it had in that epoch.
+    pub(crate) fn place(&self, id: NodeId, place: Place, saving: bool) -> Option<Place> {
         let mut state = self.state.lock();
         let overlay = if saving { &mut state.saving } else { &mut state.running };
-        overlay.insert(id, address)
+        overlay.insert(id, place)
     }
 
     /// Notes the new place of a node that was moved, if nothing has happened to it meanwhile; `from` is
     /// where the overlay, or else its chunk, said that it was.
-    pub(crate) fn replace(&self, id: NodeId, from: Address, to: Address) -> Replaced {
+    pub(crate) fn replace(&self, id: NodeId, from: Place, to: Place) -> Replaced {
         let mut state = self.state.lock();
         assert!(state.saving.is_empty(), "nothing is cleaned while a checkpoint is taken");
         match state.running.get(&id) {
@@ -115,10 +189,10 @@ impl Mat {
     }
 
     /// The node is no longer part of any tree. Its id may be given out again at once.
-    pub(crate) fn free(&self, id: NodeId) -> Option<Address> {
+    pub(crate) fn free(&self, id: NodeId) -> Option<Place> {
         let mut state = self.state.lock();
         state.free.push(id);
-        state.running.insert(id, Address::NONE)
+        state.running.insert(id, Place::NOWHERE)
     }
 
     /// An id for a new node, which lies nowhere until it is written.
@@ -128,7 +202,7 @@ impl Mat {
             state.next_node += 1;
             NodeId(state.next_node - 1)
         });
-        state.running.entry(id).or_insert(Address::NONE);
+        state.running.entry(id).or_insert(Place::NOWHERE);
         id
     }
 
@@ -157,15 +231,15 @@ impl Mat {
     }
 
     /// Takes the unused ids of a chunk, if nothing has changed since the last checkpoint.
-    pub(crate) fn harvest(&self, number: u64, addresses: impl Iterator<Item = Address>) {
+    pub(crate) fn harvest(&self, number: u64, chunk: &[u8]) {
         let mut state = self.state.lock();
         if !state.free.is_empty() || !state.saving.is_empty() || !state.running.is_empty() {
             return;
         }
         let next = state.next_node;
         let first = number * self.per_chunk;
-        let unused = addresses.enumerate().filter(|(_, address)| address.is_none());
-        let ids = unused.map(|(index, _)| NodeId(first + index as u64)).filter(|id| id.0 != 0 && id.0 < next);
+        let unused = (0..self.per_chunk as usize).filter(|&index| self.place_in(chunk, index).is_nowhere());
+        let ids = unused.map(|index| NodeId(first + index as u64)).filter(|id| id.0 != 0 && id.0 < next);
         state.free.extend(ids);
     }
 
@@ -182,8 +256,8 @@ impl Mat {
     }
 
     /// What is being saved, by chunk.
-    pub(crate) fn saving(&self) -> Vec<(NodeId, Address)> {
-        let mut all: Vec<_> = self.state.lock().saving.iter().map(|(id, address)| (*id, *address)).collect();
+    pub(crate) fn saving(&self) -> Vec<(NodeId, Place)> {
+        let mut all: Vec<_> = self.state.lock().saving.iter().map(|(id, place)| (*id, *place)).collect();
         all.sort_unstable();
         all
     }

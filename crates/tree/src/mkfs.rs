@@ -91,6 +91,7 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
         groups: options.groups,
         page_size: options.page_size,
         created_ns: options.created_ns,
+        features: zone::format::FEATURES,
         secret: rt::random::secret(),
     };
     let config = Config { cache_bytes: 64 << 20, read_only: false };
@@ -120,7 +121,7 @@ fn plant_roots(core: &Core) {
     for (index, tree) in core.groups.iter().enumerate() {
         let group = Group(index as u16);
         let page = crate::commit::empty_root(core.page_size(), group);
-        let node = Node::new(core.root(group), page, Some(Epoch(1)));
+        let node = Node::new(core.root(group), page, Epoch(1));
         core.cache.insert_new(Arc::clone(&node));
         tree.write().dirty.insert(node.id, node);
     }

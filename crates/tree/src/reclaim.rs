@@ -10,17 +10,17 @@
 //! never reset, and it is not tried again in this mount. Whoever needs that page is told then, and
 //! only that latches the volume; so does a device that answers nothing any more.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
 use crate::core::{Core, Saving};
+use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
-use crate::mat::Replaced;
+use crate::mat::{Place, Replaced};
 use crate::scan::read_twice;
-use crate::types::{Draw, Lsn, NodeId, Op, Result, StoreError, Tx};
+use crate::types::{Draw, Epoch, Lsn, NodeId, Op, Result, StoreError, Tx};
 use crate::zones::{Use, ZoneTable};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
@@ -289,35 +289,69 @@ impl Core {
         Ok(if info.state.has_pointer() { info.pointer } else { info.capacity })
     }
 
-    /// Moves those of these pages that are still where the tables say.
+    /// Moves what counts in these pages: whole pages first, so that changes then find their base where it is.
     fn move_pages(&self, saving: &mut Saving, pages: Vec<(Address, Option<Vec<u8>>)>) -> Result<()> {
-        let mut moved: BTreeMap<Address, (NodeId, Vec<u8>)> = BTreeMap::new();
+        let (mut whole, mut moves, mut deltas) = (Vec::new(), Vec::new(), Vec::new());
         for (at, page) in pages {
             let header = page.as_deref().and_then(|page| format::decode_page(page, self.info.fs_id));
             let (Some(page), Some(header)) = (page, header) else {
                 self.save_from_memory(saving, at);
                 continue;
             };
-            if header.kind != PageKind::Node as u8 {
+            let id = NodeId(header.id.get());
+            if header.kind == PageKind::Deltas as u8 {
+                deltas.push((at, page));
+            } else if header.kind != PageKind::Node as u8 {
                 self.move_at_next_checkpoint(saving, at, &header);
-            } else if self.find(NodeId(header.id.get()))?.0 == at {
-                moved.insert(at, (NodeId(header.id.get()), page));
+            } else if let from = self.find(id)?.0
+                && from.whole_page() == at
+            {
+                whole.push(page);
+                moves.push((id, from));
             }
         }
-        let (from, nodes): (Vec<_>, Vec<_>) = moved.into_iter().unzip();
-        let (ids, mut bytes): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
         let epoch = self.log.epoch();
-        let places = self.append_pages(saving, &mut bytes, epoch, Cause::MetadataGc)?;
-        for ((id, from), to) in ids.into_iter().zip(from).zip(places) {
-            match self.mat.replace(id, from, to) {
-                Replaced::Not => continue,
-                Replaced::InOverlay => self.zones.remove_page(from.zone()),
-                Replaced::InChunk => {}
+        let places = self.append_pages(saving, &mut whole, epoch, Cause::MetadataGc)?;
+        self.count.nodes_cleaned.fetch_add(places.len() as u64, Ordering::Relaxed);
+        for ((id, from), to) in moves.into_iter().zip(places) {
+            let to = if from.is_delta() { Place { base: to, ..from } } else { Place::whole(to) };
+            self.note_moved(id, from, to);
+        }
+        self.move_deltas(saving, deltas, epoch)
+    }
+
+    /// Moves those changes of leaves that are still where the tables say.
+    fn move_deltas(&self, saving: &mut Saving, pages: Vec<(Address, Vec<u8>)>, epoch: Epoch) -> Result<()> {
+        let mut packed = Packed::new(self.page_size());
+        for (at, page) in pages {
+            for delta in delta::all(&page).unwrap_or_default() {
+                let from = self.find(delta.node())?.0;
+                if from.is_delta() && from.at == at {
+                    packed.add(delta.bytes, Lsn(delta.header.lsn.get()), (delta.node(), from));
+                }
             }
-            self.zones.add_page(to.zone());
-            self.count.nodes_cleaned.fetch_add(1, Ordering::Relaxed);
+        }
+        let (mut pages, moves) = packed.take();
+        let places = self.append_pages(saving, &mut pages, epoch, Cause::MetadataGc)?;
+        self.count
+            .deltas_cleaned
+            .fetch_add(moves.iter().map(Vec::len).sum::<usize>() as u64, Ordering::Relaxed);
+        for (moves, at) in moves.into_iter().zip(places) {
+            for (id, from) in moves {
+                self.note_moved(id, from, Place { at, ..from });
+            }
         }
         Ok(())
+    }
+
+    /// What a node lies in was copied; if nothing has happened to the node meanwhile, it lies there now.
+    fn note_moved(&self, id: NodeId, from: Place, to: Place) {
+        match self.mat.replace(id, from, to) {
+            Replaced::Not => return,
+            Replaced::InOverlay => self.zones.remove_place(from),
+            Replaced::InChunk => {}
+        }
+        self.zones.add_place(to);
     }
 
     /// Chunks and directory pages are written anew by the next checkpoint.
@@ -346,9 +380,7 @@ impl Core {
         let place = self.mat.chunk(number).address;
         let bytes: Option<Arc<Vec<u8>>> = self.chunk(number, place)?;
         if let Some(bytes) = bytes {
-            let addresses =
-                (0..self.mat.per_chunk() as usize).map(|index| crate::lookup::chunk_address(&bytes, index));
-            self.mat.harvest(number, addresses);
+            self.mat.harvest(number, &bytes);
         }
         Ok(true)
     }

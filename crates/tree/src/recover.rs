@@ -380,6 +380,7 @@ fn load(
         groups: header.groups.get() as u16,
         page_size: header.page_size.get(),
         created_ns: header.created_ns.get(),
+        features: header.features_incompatible.get() | zone::format::FEATURES_GIVEN,
         secret: header.secret,
     };
     let geometry = device.geometry().clone();
@@ -438,7 +439,7 @@ pub(crate) fn assemble(
     };
     Arc::new(Core {
         log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&zones)),
-        mat: Mat::new(entries_per_page(page_size, 8) as u64, next_node),
+        mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
         cache: Cache::new(node_pages),
         chunks: ChunkCache::new(chunk_pages),
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
@@ -650,7 +651,7 @@ impl Core {
         }
         let full = !self.log_has_a_free_zone() && !cfg!(feature = "break-checkpoint-first");
         // A release that does not know a feature must be able to see it before anything uses it.
-        let older = contents.checkpoint.header.features_incompatible.get() != zone::format::FEATURES;
+        let older = contents.checkpoint.header.features_incompatible.get() != self.info.features;
         if full || older {
             self.log.checkpoint_first();
         }
@@ -687,7 +688,7 @@ impl Core {
             let (entry, info) = (self.zones.entry(zone), self.zones.info(zone));
             let in_log = contents.zones.iter().any(|(identity, _)| identity.zone == zone);
             let waits = entry.role.holds_data() && self.zones.changed(zone) > known;
-            let holds = entry.live > 0 || self.zones.pages(zone) > 0 || waits;
+            let holds = entry.holds_anything() || self.zones.pages(zone) > 0 || waits;
             let usage = match info.state {
                 _ if in_log => Use::Leased,
                 ZoneState::Offline => Use::Bad,

@@ -38,10 +38,14 @@ pub struct StoreStats {
     pub pages_cached: u64,
     /// Pages that may be in memory.
     pub pages_cached_max: u64,
-    /// Nodes written by checkpoints and evictions.
+    /// Nodes written whole by checkpoints and evictions.
     pub nodes_written: u64,
-    /// Nodes moved by cleaning.
+    /// Leaves of which they wrote the changes only.
+    pub deltas_written: u64,
+    /// Whole nodes moved by cleaning.
     pub nodes_cleaned: u64,
+    /// Leaves whose changes were moved.
+    pub deltas_cleaned: u64,
     /// Nodes read from the device.
     pub nodes_read: u64,
 }
@@ -233,6 +237,8 @@ impl Store {
             pages_cached: (self.core.cache.pages() + self.core.chunks.pages()) as u64,
             pages_cached_max: self.core.cache.limit() as u64,
             nodes_written: count.nodes_written.load(Ordering::Relaxed),
+            deltas_written: count.deltas_written.load(Ordering::Relaxed),
+            deltas_cleaned: count.deltas_cleaned.load(Ordering::Relaxed),
             nodes_cleaned: count.nodes_cleaned.load(Ordering::Relaxed),
             nodes_read: count.node_reads.load(Ordering::Relaxed),
         }

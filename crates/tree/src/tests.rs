@@ -12,6 +12,7 @@ use crate::{
 
 mod concurrent;
 mod crash;
+mod deltas;
 mod every;
 mod faults;
 mod formats;

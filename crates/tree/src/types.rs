@@ -222,8 +222,17 @@ pub struct ZoneEntry {
     pub life: Life,
     /// What it is used for.
     pub role: Role,
-    /// Live blocks: of extents, or of node pages.
+    /// Live blocks: of extents, or of whole pages.
     pub live: Blocks,
+    /// Leaves whose newest changes lie here.
+    pub deltas: u32,
     /// The user's bytes.
     pub user: [u8; 16],
+}
+
+impl ZoneEntry {
+    /// Whether a checkpoint names anything in it.
+    pub(crate) fn holds_anything(&self) -> bool {
+        self.live > 0 || self.deltas > 0
+    }
 }

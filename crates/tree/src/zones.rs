@@ -20,6 +20,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 
+use crate::mat::Place;
 use crate::types::{Lsn, Op, Promise, ZoneEntry};
 
 /// What a zone is doing in this mount.
@@ -40,6 +41,9 @@ pub(crate) enum Use {
     Bad,
 }
 
+/// Leaves' changes that about fill a page, for a guess at how much lives in a zone.
+const DELTAS_IN_PAGE: u64 = 16;
+
 struct Run {
     info: ZoneInfo,
     usage: Use,
@@ -47,8 +51,10 @@ struct Run {
     pending: Blocks,
     /// Readers that are in it.
     readers: u32,
-    /// Pages in it that overlays and directories name: they count beside `live`.
+    /// Whole pages in it that overlays and directories name: they count beside `live`.
     pages: u32,
+    /// Changes of leaves in it, and bases of such changes, that overlays name.
+    pins: u32,
     /// The last record that changed `live`.
     changed: Lsn,
 }
@@ -104,6 +110,21 @@ impl State {
             late.insert(zone);
         }
         self.changed_chunks.insert(u64::from(zone.0) / per_chunk);
+    }
+
+    /// Changes the counts of a metadata zone for both; false where they cannot be right.
+    fn merge(&mut self, zone: ZoneId, per_chunk: u64, blocks: i64, deltas: i64) -> bool {
+        let index = zone.0 as usize;
+        let Some(entry) = self.entries.get(index) else { return false };
+        let live = i64::from(entry.live) + blocks;
+        let Ok(deltas) = u32::try_from(i64::from(entry.deltas) + deltas) else { return false };
+        let frozen = self.frozen.as_ref().and_then(|frozen| frozen.get(&zone));
+        let same = frozen.is_none_or(|frozen| (frozen.live, frozen.deltas) == (entry.live, entry.deltas));
+        if !same || !(0..=i64::from(self.run[index].info.capacity)).contains(&live) {
+            return false;
+        }
+        self.change_both(zone, per_chunk, |entry| (entry.live, entry.deltas) = (live as Blocks, deltas));
+        true
     }
 
     /// Keeps the set of metadata zones after a role has changed.
@@ -170,8 +191,8 @@ impl State {
             return;
         }
         let entry = self.touch(zone, per_chunk);
-        assert_eq!(entry.live, 0, "nothing lives in zone {} when it is opened", zone.0);
-        *entry = ZoneEntry { life, role, live: 0, user: [0; 16] };
+        assert!(!entry.holds_anything(), "nothing lives in zone {} when it is opened", zone.0);
+        *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
         // A replay may begin when the zone held metadata.
         self.set_metadata(zone);
         // Even if nothing is ever put there: a replay looks for its header until the record is known
@@ -249,6 +270,7 @@ impl ZoneTable {
             pending: 0,
             readers: 0,
             pages: 0,
+            pins: 0,
             changed: Lsn(0),
         });
         let state = State {
@@ -296,7 +318,8 @@ impl ZoneTable {
 
     /// Pages in it that overlays and directories name.
     pub(crate) fn pages(&self, zone: ZoneId) -> u32 {
-        self.state.lock().run[zone.0 as usize].pages
+        let run = &self.state.lock().run[zone.0 as usize];
+        run.pages + run.pins
     }
 
     // ---- what zones are used for -------------------------------------------------------------
@@ -374,10 +397,10 @@ impl ZoneTable {
     pub(crate) fn opened_for_store(&self, zone: ZoneId, life: Life, role: Role, capacity: Blocks) {
         let mut state = self.state.lock();
         state.run[zone.0 as usize].info.capacity = capacity;
-        assert_eq!(state.entries[zone.0 as usize].live, 0, "nothing lives in a zone that is opened");
+        assert!(!state.entries[zone.0 as usize].holds_anything(), "nothing lives in a zone that is opened");
         // At the cut something may have lived there; it has died and the zone was reset since.
         state.change_both(zone, self.per_chunk, |entry| {
-            *entry = ZoneEntry { life, role, live: 0, user: [0; 16] };
+            *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
         });
         state.set_metadata(zone);
     }
@@ -386,7 +409,7 @@ impl ZoneTable {
     pub(crate) fn freed(&self, zone: ZoneId, info: ZoneInfo) {
         let mut state = self.state.lock();
         let entry = state.touch(zone, self.per_chunk);
-        assert_eq!(entry.live, 0, "zone {} is not dead", zone.0);
+        assert!(!entry.holds_anything(), "zone {} is not dead", zone.0);
         entry.role = Role::Free;
         entry.user = [0; 16];
         state.set_metadata(zone);
@@ -435,7 +458,8 @@ impl ZoneTable {
                 continue;
             };
             let Some(entry) = state.entries.get(zone.0 as usize) else { return false };
-            let now = seen.entry(*zone).or_insert((entry.life, i64::from(entry.live)));
+            let now =
+                seen.entry(*zone).or_insert((entry.life, i64::from(entry.live) + i64::from(entry.deltas)));
             match op {
                 Op::ZoneOpened { .. } if *life > now.0 && now.1 != 0 => return false,
                 Op::ZoneOpened { .. } => now.0 = now.0.max(*life),
@@ -492,6 +516,28 @@ impl ZoneTable {
         run.pages -= 1;
     }
 
+    /// An overlay names this place of a node.
+    pub(crate) fn add_place(&self, place: Place) {
+        self.change_place(place, |count| *count += 1);
+    }
+
+    /// An overlay names this place no more.
+    pub(crate) fn remove_place(&self, place: Place) {
+        self.change_place(place, |count| {
+            *count = count.checked_sub(1).expect("an overlay ceases to name a place once");
+        });
+    }
+
+    fn change_place(&self, place: Place, change: impl Fn(&mut u32)) {
+        let mut state = self.state.lock();
+        if place.is_delta() {
+            change(&mut state.run[place.at.zone().0 as usize].pins);
+            change(&mut state.run[place.base.zone().0 as usize].pins);
+        } else if !place.is_nowhere() {
+            change(&mut state.run[place.at.zone().0 as usize].pages);
+        }
+    }
+
     /// Closed data zones without pending blocks, fewest live first.
     pub(crate) fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
         let state = self.state.lock();
@@ -532,19 +578,23 @@ impl ZoneTable {
         let dead = |zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
             assert_eq!(entry.role, Role::Metadata, "zone {} is no zone of metadata", zone.0);
-            run.usage == Use::Closed && entry.live == 0 && run.pages == 0 && run.readers == 0
+            let named = entry.holds_anything() || run.pages > 0 || run.pins > 0;
+            run.usage == Use::Closed && !named && run.readers == 0
         };
         let dead: Vec<ZoneId> = state.metadata.iter().copied().filter(dead).collect();
         dead.iter().for_each(|zone| state.run[zone.0 as usize].usage = Use::Resetting);
         dead
     }
 
-    /// Closed metadata zones with their live blocks, those of running epochs too, and their capacity.
+    /// Closed metadata zones with about as many live blocks as they have, those of running epochs too, and
+    /// their capacity.
     pub(crate) fn closed_metadata(&self) -> Vec<(ZoneId, Life, Blocks, Blocks)> {
         let state = self.state.lock();
         let measured = |&zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
-            let live = (entry.live + run.pages * self.page_blocks).min(run.info.capacity);
+            let changes = u64::from(entry.deltas + run.pins) * u64::from(self.page_blocks) / DELTAS_IN_PAGE;
+            let live = u64::from(entry.live + run.pages * self.page_blocks) + changes;
+            let live = live.min(u64::from(run.info.capacity)) as Blocks;
             (run.usage == Use::Closed).then_some((zone, entry.life, live, run.info.capacity))
         };
         state.metadata.iter().filter_map(measured).collect()
@@ -576,24 +626,19 @@ impl ZoneTable {
         self.state.lock().counters = counters;
     }
 
-    /// Pages of nodes that the MAT of the checkpoint being taken names, or names no more.
+    /// The MAT of the checkpoint being taken names this place of a node (`sign` 1), or no more (-1).
     ///
-    /// The count before comes from the device: where it cannot be right, nothing is changed.
+    /// The counts before come from the device: where they cannot be right, nothing is changed and the answer
+    /// is false.
     #[must_use]
-    pub(crate) fn merge_live(&self, zone: ZoneId, pages: i64) -> bool {
+    pub(crate) fn merge_place(&self, place: Place, sign: i64) -> bool {
+        if place.is_nowhere() {
+            return true;
+        }
         let mut state = self.state.lock();
-        let index = zone.0 as usize;
-        let Some(entry) = state.entries.get(index) else { return false };
-        let after = i64::from(entry.live) + pages * i64::from(self.page_blocks);
-        if !(0..=i64::from(state.run[index].info.capacity)).contains(&after) {
-            return false;
-        }
-        let frozen = state.frozen.as_ref().and_then(|frozen| frozen.get(&zone));
-        let same = frozen.is_none_or(|frozen| frozen.live == entry.live);
-        if same {
-            state.change_both(zone, self.per_chunk, |entry| entry.live = after as Blocks);
-        }
-        same
+        let page = sign * i64::from(self.page_blocks);
+        state.merge(place.whole_page().zone(), self.per_chunk, page, 0)
+            && (!place.is_delta() || state.merge(place.at.zone(), self.per_chunk, 0, sign))
     }
 
     /// The chunks that differ from those on the device, as they were at the cut; from now on, what the
@@ -646,7 +691,7 @@ impl ZoneTable {
     pub(crate) fn forget_role(&self, zone: ZoneId) {
         let mut state = self.state.lock();
         let entry = state.touch(zone, self.per_chunk);
-        assert_eq!(entry.live, 0, "zone {} is not dead", zone.0);
+        assert!(!entry.holds_anything(), "zone {} is not dead", zone.0);
         (entry.role, entry.user) = (Role::Free, [0; 16]);
         state.set_metadata(zone);
     }

@@ -64,9 +64,16 @@ pub const FORMAT_VERSION: u32 = 1;
 /// space beyond the end, the store's counter of such blocks) and may be in the middle of a shift.
 pub const FEATURE_KEPT_SPACE: u64 = 1;
 
-/// The incompatible features that this code knows. It writes all of them: a volume that was made without
-/// one gets it with the first checkpoint of this release, before anything that needs it.
-pub const FEATURES: u64 = FEATURE_KEPT_SPACE;
+/// Incompatible feature: the MAT has two addresses for each node, and a leaf may lie as changes to a page.
+/// Volumes have it from the day on which they are made, or never; it is told in checkpoints only.
+pub const FEATURE_DELTAS: u64 = 2;
+
+/// The incompatible features that this code knows.
+pub const FEATURES: u64 = FEATURE_KEPT_SPACE | FEATURE_DELTAS;
+
+/// Those that every volume gets: one that was made without gets them with the first checkpoint of this
+/// release, before anything that needs them.
+pub const FEATURES_GIVEN: u64 = FEATURE_KEPT_SPACE;
 
 /// The oldest release that reads [`FORMAT_VERSION`].
 pub const READER: Reader = Reader::new("0.1.0");
@@ -168,7 +175,7 @@ pub fn encode_header(identity: &ZoneIdentity, geometry: &crate::Geometry) -> Vec
         reserved: [0; 7],
         features_compatible: U64::ZERO,
         features_read_only: U64::ZERO,
-        features_incompatible: U64::new(FEATURES),
+        features_incompatible: U64::new(FEATURES_GIVEN),
         block_size: U32::new(geometry.block_size),
         zones: U32::new(geometry.zones),
         reader: READER,

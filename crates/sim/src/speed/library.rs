@@ -134,7 +134,8 @@ impl Place for Library {
     fn told(&self) -> Option<String> {
         let stats = self.fs.store().stats();
         Some(format!(
-            "{} commits, {} batches of the log, {} checkpoints; nodes: {} read, {} written, {} cleaned; {} of {} \
+            "{} commits, {} batches of the log, {} checkpoints; nodes: {} read, {} written, {} cleaned; changes \
+             of leaves: {} written, {} cleaned; {} of {} \
              pages cached",
             stats.commits,
             stats.log_batches,
@@ -142,6 +143,8 @@ impl Place for Library {
             stats.nodes_read,
             stats.nodes_written,
             stats.nodes_cleaned,
+            stats.deltas_written,
+            stats.deltas_cleaned,
             stats.pages_cached,
             stats.pages_cached_max,
         ))

@@ -114,7 +114,7 @@ fn nodes() -> Vec<Profile> {
         },
         Profile {
             name: "store-checkpoints",
-            shows: &[Sign::Checkpoints],
+            shows: &[Sign::Checkpoints, Sign::DeltasWritten],
             steps: 50,
             keys: 200,
             weights: Weights { checkpoint: 3, step: 3, ..USUAL.weights },
@@ -122,7 +122,7 @@ fn nodes() -> Vec<Profile> {
         },
         Profile {
             name: "store-cleaning",
-            shows: &[Sign::NodesCleaned, Sign::Resets],
+            shows: &[Sign::NodesCleaned, Sign::DeltasCleaned, Sign::Resets],
             prepare: 400,
             steps: 60,
             keys: 160,

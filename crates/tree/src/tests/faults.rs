@@ -30,7 +30,10 @@ fn with_dead_nodes() -> (Arc<Emulated>, Store, Contents) {
 /// Where each node lies.
 fn places(store: &Store) -> BTreeMap<Address, NodeId> {
     let ids = (0..store.core.mat.next_node()).map(NodeId);
-    let placed = ids.map(|id| (store.core.find(id).unwrap().0, id));
+    let placed = ids.flat_map(|id| {
+        let place = store.core.find(id).unwrap().0;
+        [(place.at, id), (place.base, id)]
+    });
     placed.filter(|(at, _)| !at.is_none()).collect()
 }
 

@@ -2,7 +2,9 @@
 
 use std::mem::offset_of;
 
-use crate::format::{BatchHeader, CheckpointHeader, LogFrame, PageHeader, RecordHeader, Seal, ZitEntry};
+use crate::format::{
+    BatchHeader, CheckpointHeader, DeltaHeader, LogFrame, PageHeader, RecordHeader, Seal, ZitEntry,
+};
 
 const FORMAT: &str = include_str!("../../../../docs/format.md");
 
@@ -79,8 +81,22 @@ fn the_tables_agree_with_the_structs() {
         size_of::<PageHeader>(),
     );
     agree(
+        "## Changes of a leaf",
+        &[
+            (offset_of!(DeltaHeader, node), "node id"),
+            (offset_of!(DeltaHeader, base), "LSN of the base"),
+            (offset_of!(DeltaHeader, entries), "entries"),
+            (offset_of!(DeltaHeader, bytes), "bytes of the entries"),
+        ],
+        size_of::<DeltaHeader>(),
+    );
+    agree(
         "## `ZitEntry`",
-        &[(offset_of!(ZitEntry, live), "live"), (offset_of!(ZitEntry, user), "user")],
+        &[
+            (offset_of!(ZitEntry, live), "live"),
+            (offset_of!(ZitEntry, deltas), "leaves whose"),
+            (offset_of!(ZitEntry, user), "user"),
+        ],
         size_of::<ZitEntry>(),
     );
     assert_eq!((size_of::<RecordHeader>(), size_of::<Seal>()), (16, 16));

@@ -1,0 +1,220 @@
+//! Changes of a leaf since it was last written whole, and pages of such changes.
+//!
+//! A leaf that has changed in a few entries is not written again: what it has now under the keys that
+//! changed goes to a page that it shares with the changes of other leaves, and the MAT names that page
+//! beside the whole one, the *base*. Each time all changes since the base are written, so a leaf lies in
+//! two pages at most; when they take more than an eighth of a page (then the pages written for a change
+//! are about the fewest), or are of a kind that keys do not tell, it is written whole.
+//!
+//! Which keys have changed is kept with the node in memory. It may be more of them than have, never
+//! fewer: the value under a key is taken from the page that is written, so that a key too many says
+//! what the base says.
+//!
+//! Changes name their base by its LSN and not by its address: cleaning moves either by itself.
+//!
+//! Does no I/O and knows nothing of where pages lie. Inner nodes are always written whole.
+
+use std::collections::BTreeMap;
+
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64};
+
+use crate::format::{
+    DELTA_GONE, DeltaEntry, DeltaHeader, PAGE_HEADER, PageHeader, PageKind, take, write_header,
+};
+use crate::page::Page;
+use crate::types::{Bytes, Epoch, Lsn, NodeId};
+
+/// The part of a page that a leaf's changes may take.
+const SHARE: usize = 8;
+
+/// The keys under which a leaf may differ from its base.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes {
+    keys: Vec<Bytes>,
+    /// What they and their values would take at least.
+    bytes: usize,
+    /// More has changed than is known by key.
+    all: bool,
+}
+
+impl Changes {
+    /// Of a node that has to be written whole.
+    pub(crate) fn all() -> Self {
+        Changes { all: true, ..Changes::default() }
+    }
+
+    /// What is under this key has changed.
+    pub(crate) fn note(&mut self, key: &[u8], page_size: usize) {
+        if self.all || self.keys.iter().any(|known| known == key) {
+            return;
+        }
+        self.bytes += size_of::<DeltaEntry>() + key.len();
+        if self.bytes > page_size / SHARE {
+            *self = Changes::all();
+        } else {
+            self.keys.push(key.to_vec());
+        }
+    }
+
+    /// More has changed than can be told by key.
+    pub(crate) fn note_all(&mut self) {
+        *self = Changes::all();
+    }
+
+    /// The changes as they are stored; `None` when the leaf has to be written whole.
+    pub(crate) fn encode(&self, page: &Page, base: Lsn, epoch: Epoch) -> Option<Bytes> {
+        if self.all || page.level() > 0 {
+            return None;
+        }
+        let header = page.header();
+        let mut entries = Bytes::new();
+        for key in &self.keys {
+            let value = page.search(key).ok().map(|index| page.value(index));
+            let entry = DeltaEntry {
+                key: U16::new(key.len() as u16),
+                value: U16::new(value.map_or(DELTA_GONE, |value| value.len() as u16)),
+            };
+            entries.extend_from_slice(entry.as_bytes());
+            entries.extend_from_slice(key);
+            entries.extend_from_slice(value.unwrap_or_default());
+        }
+        let header = DeltaHeader {
+            node: header.id,
+            lsn: header.lsn,
+            epoch: U64::new(epoch.0),
+            base: U64::new(base.0),
+            group: header.group,
+            entries: U16::new(self.keys.len() as u16),
+            bytes: U32::new(entries.len() as u32),
+        };
+        let bytes = [header.as_bytes(), &entries].concat();
+        (bytes.len() <= page.bytes().len() / SHARE).then_some(bytes)
+    }
+}
+
+/// One leaf's changes as they are stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Delta<'a> {
+    pub(crate) header: DeltaHeader,
+    entries: &'a [u8],
+    /// Header and entries.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Delta<'_> {
+    pub(crate) fn node(&self) -> NodeId {
+        NodeId(self.header.node.get())
+    }
+
+    /// Whether this is the page that the changes are to.
+    pub(crate) fn is_to(&self, page: &Page) -> bool {
+        let header = page.header();
+        header.level == 0
+            && (header.id, header.lsn, header.group)
+                == (self.header.node, self.header.base, self.header.group)
+    }
+
+    /// Changes the base; the keys under which it then may differ from what is on the device. `None` when
+    /// these are no changes to that page.
+    pub(crate) fn apply(&self, page: &mut Page) -> Option<Changes> {
+        let (mut puts, mut changes) = (BTreeMap::new(), Changes::default());
+        let mut rest = self.entries;
+        for _ in 0..self.header.entries.get() {
+            let (entry, behind) = take::<DeltaEntry>(rest)?;
+            let (key, behind) = behind.split_at_checked(usize::from(entry.key.get()))?;
+            let gone = entry.value.get() == DELTA_GONE;
+            let length = if gone { 0 } else { usize::from(entry.value.get()) };
+            let (value, behind) = behind.split_at_checked(length)?;
+            rest = behind;
+            changes.note(key, page.bytes().len());
+            if let Ok(index) = page.search(key) {
+                page.remove(index);
+            }
+            if !gone {
+                puts.insert(key, value);
+            }
+        }
+        // What goes goes first: then what comes has room at every step.
+        for (key, value) in puts {
+            let Err(index) = page.search(key) else { return None };
+            if key.is_empty() || !page.fits(key.len(), value.len()) {
+                return None;
+            }
+            page.insert(index, key, value);
+        }
+        page.set_lsn(Lsn(self.header.lsn.get()));
+        (rest.is_empty() && !changes.all).then_some(changes)
+    }
+}
+
+/// All changes in a page whose header has been checked; `None` when they are not well formed.
+pub(crate) fn all(page: &[u8]) -> Option<Vec<Delta<'_>>> {
+    let (header, _) = take::<PageHeader>(page)?;
+    let mut rest = page.get(PAGE_HEADER..)?;
+    let mut deltas = Vec::new();
+    for _ in 0..header.entries.get() {
+        let (header, behind) = take::<DeltaHeader>(rest)?;
+        let (entries, behind) = behind.split_at_checked(header.bytes.get() as usize)?;
+        let bytes = &rest[..size_of::<DeltaHeader>() + entries.len()];
+        deltas.push(Delta { header, entries, bytes });
+        rest = behind;
+    }
+    Some(deltas)
+}
+
+/// A node's changes in a page whose header has been checked.
+pub(crate) fn find(page: &[u8], id: NodeId) -> Option<Delta<'_>> {
+    all(page)?.into_iter().find(|delta| delta.node() == id)
+}
+
+/// Fills pages with the changes of leaves, in turn; `T` goes with each.
+pub(crate) struct Packed<T> {
+    page_size: usize,
+    pages: Vec<(Bytes, Vec<T>)>,
+    lsn: Lsn,
+}
+
+impl<T> Packed<T> {
+    pub(crate) fn new(page_size: usize) -> Self {
+        Packed { page_size, pages: Vec::new(), lsn: Lsn(0) }
+    }
+
+    /// Pages so far.
+    pub(crate) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Adds a leaf's changes, which [`Changes::encode`] or [`Delta::bytes`] gave.
+    pub(crate) fn add(&mut self, delta: &[u8], lsn: Lsn, with: T) {
+        let room = self.page_size - PAGE_HEADER;
+        if self.pages.last().is_none_or(|(bytes, _)| bytes.len() + delta.len() > room) {
+            self.seal();
+            self.pages.push((Bytes::with_capacity(self.page_size), Vec::new()));
+        }
+        let (bytes, those) = self.pages.last_mut().expect("one was added if there was none");
+        bytes.extend_from_slice(delta);
+        those.push(with);
+        self.lsn = self.lsn.max(lsn);
+    }
+
+    /// Completes the page that is being filled.
+    fn seal(&mut self) {
+        let lsn = std::mem::take(&mut self.lsn);
+        let Some((bytes, those)) = self.pages.last_mut() else { return };
+        let mut page = vec![0; self.page_size];
+        page[PAGE_HEADER..PAGE_HEADER + bytes.len()].copy_from_slice(bytes);
+        write_header(&mut page, PageKind::Deltas, 0, lsn);
+        page[56..58].copy_from_slice(&(those.len() as u16).to_le_bytes());
+        *bytes = page;
+    }
+
+    /// The pages, and what went with the changes in each.
+    pub(crate) fn take(mut self) -> (Vec<Bytes>, Vec<Vec<T>>) {
+        self.seal();
+        self.pages.into_iter().unzip()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Leaves that are written as changes.
+
+use zone::{Address, Life, ZoneId};
+
+use super::*;
+use crate::FindingKind;
+use crate::mat::Place;
+
+fn put(store: &Store, model: &mut Contents, number: u32, value: Vec<u8>) {
+    let (key, mut tx) = (format!("key {number:08}").into_bytes(), Tx::new());
+    tx.put(Group(0), Table(1), key.clone(), value.clone());
+    store.commit(tx).unwrap();
+    model.insert((0, 1, key), value);
+}
+
+fn filled(device: &Arc<Emulated>, entries: u32) -> (Store, Contents) {
+    let (store, mut model) = (open(device).unwrap().0, Contents::new());
+    for number in 0..entries {
+        put(&store, &mut model, number, vec![1; 100]);
+    }
+    store.checkpoint().unwrap();
+    (store, model)
+}
+
+#[test]
+fn a_few_changes_cost_a_few_pages() {
+    let device = formatted(Spec::new(4096, 64, 256), &options());
+    let (store, mut model) = filled(&device, 6000);
+    let written = || device.report().unwrap().iter().map(|info| info.pointer).sum::<u32>();
+    let (before, blocks) = (store.stats(), written());
+    for number in (0..6000).step_by(60) {
+        put(&store, &mut model, number, vec![2; 100]);
+    }
+    store.checkpoint().unwrap();
+    let (after, blocks) = (store.stats(), written() - blocks);
+    let (whole, deltas) =
+        (after.nodes_written - before.nodes_written, after.deltas_written - before.deltas_written);
+    assert!(deltas >= 90 && whole <= 10, "{deltas} leaves are written as changes, {whole} whole");
+    assert!(blocks < 40, "{blocks} blocks for 100 leaves, with journal, MAT and ZIT");
+    assert_eq!(contents(&store), model);
+    drop(store);
+    let (store, recovery) = open(&device).unwrap();
+    assert!(recovery.clean, "everything is in the checkpoint: {recovery:?}");
+    assert_eq!(contents(&store), model);
+    // Written again, they are changes to the same base: what was read says which keys.
+    for number in (30..6000).step_by(60) {
+        put(&store, &mut model, number, vec![3; 100]);
+    }
+    store.checkpoint().unwrap();
+    assert!(store.stats().deltas_written >= 90);
+    store.close().unwrap();
+    assert_eq!(contents(&open(&device).unwrap().0), model);
+}
+
+#[test]
+fn what_has_changed_much_is_written_whole_again() {
+    let device = formatted(Spec::new(4096, 64, 256), &options());
+    let (store, mut model) = filled(&device, 2000);
+    let mut before = store.stats();
+    let (mut whole, mut deltas) = (0, 0);
+    for round in 0..12 {
+        // One in each leaf, another one each time.
+        for number in (round..2000).step_by(30) {
+            put(&store, &mut model, number, vec![round as u8; 100]);
+        }
+        store.checkpoint().unwrap();
+        let now = store.stats();
+        whole += now.nodes_written - before.nodes_written;
+        deltas += now.deltas_written - before.deltas_written;
+        before = now;
+    }
+    assert!(whole * 2 < deltas && deltas < whole * 8, "{whole} whole, {deltas} as changes");
+    assert_eq!(contents(&store), model);
+}
+
+#[test]
+fn cleaning_moves_bases_and_changes_each_by_itself() {
+    let device = formatted(Spec::new(4096, 24, 64), &options());
+    let (mut store, mut model) = filled(&device, 3000);
+    let (mut rng, mut moved) = (fastrand::Rng::with_seed(8), (0, 0));
+    for round in 0..40 {
+        for _ in 0..200 {
+            put(&store, &mut model, rng.u32(0..3000), vec![rng.u8(..); 100]);
+            store.step().unwrap();
+        }
+        if round % 8 == 7 {
+            let stats = store.stats();
+            moved = (moved.0 + stats.nodes_cleaned, moved.1 + stats.deltas_cleaned);
+            store.sync(store.last_lsn()).unwrap();
+            drop(store);
+            store = open(&device).unwrap().0;
+            assert_eq!(contents(&store), model, "round {round}");
+        }
+    }
+    assert!(moved.0 > 100 && moved.1 > 100, "{moved:?} nodes and changes were moved");
+}
+
+#[test]
+fn the_checker_counts_changes() {
+    let device = formatted(Spec::new(4096, 64, 64), &options());
+    let (store, _) = filled(&device, 500);
+    let zone = store.zones().in_role(zone::Role::Metadata)[0];
+    let at = |block| Address::new(ZoneId(zone.0), block, Life(1));
+    assert!(store.core.zones.merge_place(Place { at: at(5), base: at(9) }, 1));
+    let findings = store.check(&mut |_, _, _, _| ()).unwrap();
+    assert_eq!(findings.iter().map(|finding| finding.kind).collect::<Vec<_>>(), [FindingKind::LiveCount]);
+    assert!(findings[0].what.contains("and 1"), "{findings:?}");
+}
