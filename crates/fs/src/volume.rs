@@ -130,7 +130,7 @@ impl Fs {
         Ok(StatFs {
             block_size: space.block_size,
             blocks: space.total / block,
-            free: space.total.saturating_sub(space.live) / block,
+            free: space.total.saturating_sub(space.live + space.unwritten) / block,
             available: space.available / block,
             files: 0,
             files_free: 0,
