@@ -168,10 +168,31 @@ pub(crate) fn recover(
     let epoch = Epoch(contents.epoch_max + 1 + rt_random(EPOCH_JUMP));
     let core = load(device, config, &contents, &report)?;
     let recovery = core.replay_log(&contents, epoch, replay)?;
+    check_complete(&contents, recovery.last, config.read_only)?;
     if !config.read_only {
         core.go_on(&contents, epoch, recovery.last)?;
     }
     Ok((core, recovery))
+}
+
+/// Refuses to go on from a log that has lost what it says was durable: then the device has not kept what
+/// it had promised, and whoever writes on would make that final. Reading what is left is allowed.
+///
+/// What a later epoch says may be as far as its first LSN, beyond those that its seal gave up.
+fn check_complete(contents: &LogContents, last: Lsn, read_only: bool) -> Result<()> {
+    let known = contents.known_durable(|_| true);
+    if known < contents.seals.next_after(last.0) {
+        return Ok(());
+    }
+    let what = format!(
+        "the log is damaged: transactions up to {known} were durable, and those after {} cannot be read",
+        last.0
+    );
+    if read_only {
+        tracing::error!(what);
+        return Ok(());
+    }
+    Err(StoreError::Corrupt(format!("{what}; mount the volume with -o ro and copy what is left")))
 }
 
 fn rt_random(below: u64) -> u64 {
@@ -192,7 +213,8 @@ fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>>
             continue;
         }
         let mut block = vec![0; geometry.block_size as usize];
-        if read_twice(device, ZoneId(index as u32), 0, &mut block).is_err() {
+        if let Err(error) = read_twice(device, ZoneId(index as u32), 0, &mut block) {
+            tracing::error!(zone = index, %error, "the header of a zone that may be the log's cannot be read");
             continue;
         }
         match zone::format::decode_header(&block) {

@@ -201,3 +201,33 @@ fn a_zit_that_cannot_be_right_is_refused_at_the_mount() {
         }
     }
 }
+
+/// A block of the log that was durable and cannot be read any more: what was acknowledged after it is there,
+/// but not what was in it.
+#[test]
+fn a_hole_in_what_was_durable_is_not_written_over() {
+    let device = formatted(Spec::power_of_two(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut model = Contents::new();
+    let log = |device: &Emulated| {
+        let zones = (0..3).map(ZoneId);
+        let written = zones.map(|zone| (device.report_zone(zone).unwrap().pointer, zone));
+        written.max().unwrap()
+    };
+    let mut ends = Vec::new();
+    for number in 0..6 {
+        put(&store, &mut model, number, 1);
+        store.sync(store.last_lsn()).unwrap();
+        ends.push(log(&device));
+    }
+    drop(store);
+    let (end, zone) = ends[2];
+    device.spoil(zone, end - 1);
+    let digest = device.digest();
+    let error = open(&device).map(|_| ()).unwrap_err();
+    assert!(matches!(&error, StoreError::Corrupt(what) if what.contains("-o ro")), "{error}");
+    assert_eq!(device.digest(), digest, "nothing was changed");
+    let (store, recovery) = open_with(&device, &crate::Config { read_only: true, ..config() }).unwrap();
+    assert_eq!(recovery.records, 2, "those before the hole");
+    assert_eq!(contents(&store).len(), 2);
+}
