@@ -346,12 +346,13 @@ impl Core {
 
     /// What a node lies in was copied; if nothing has happened to the node meanwhile, it lies there now.
     fn note_moved(&self, id: NodeId, from: Place, to: Place) {
+        // First: from the moment at which the table names the new place, whoever frees the node gives it back.
+        self.zones.add_place(to);
         match self.mat.replace(id, from, to) {
-            Replaced::Not => return,
+            Replaced::Not => self.zones.remove_place(to),
             Replaced::InOverlay => self.zones.remove_place(from),
             Replaced::InChunk => {}
         }
-        self.zones.add_place(to);
     }
 
     /// Chunks and directory pages are written anew by the next checkpoint.
