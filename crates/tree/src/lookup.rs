@@ -268,7 +268,12 @@ impl Core {
                     let chunk = self.mat.chunk(number).address;
                     if let Some(bytes) = self.chunk(number, chunk)? {
                         let index = (id.0 % self.mat.per_chunk()) as usize;
-                        return Ok((self.mat.place_in(&bytes, index), Some(chunk)));
+                        let place = self.mat.place_in(&bytes, index);
+                        let zones = self.device.geometry().zones;
+                        if [place.at, place.base].iter().any(|at| !at.is_none() && at.zone().0 >= zones) {
+                            return self.damaged(format!("node {} is said to be in no zone there is", id.0));
+                        }
+                        return Ok((place, Some(chunk)));
                     }
                 }
             }

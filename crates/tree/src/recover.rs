@@ -68,6 +68,9 @@ pub struct Recovery {
     pub last: Lsn,
 }
 
+/// Changes of leaves that a zone may be said to hold: more than fit, so little that sums stay in bounds.
+const DELTAS_MAX: u32 = 1 << 30;
+
 /// A log zone's header and state.
 type LogHeader = (ZoneIdentity, ZoneInfo);
 
@@ -533,10 +536,15 @@ impl Core {
             )));
         }
         let may_hold = entry.role.holds_data() || entry.role == Role::Metadata;
-        if entry.live > Address::BLOCKS_MAX || (entry.live > 0 && !may_hold) {
+        let may_hold_deltas = entry.role == Role::Metadata && self.mat.has_deltas();
+        if entry.live > Address::BLOCKS_MAX
+            || (entry.live > 0 && !may_hold)
+            || entry.deltas > DELTAS_MAX
+            || (entry.deltas > 0 && !may_hold_deltas)
+        {
             return Err(StoreError::Corrupt(format!(
-                "zone {} ({:?}) cannot hold {} live blocks",
-                zone.0, entry.role, entry.live
+                "zone {} ({:?}) cannot hold {} live blocks and {} changes of leaves",
+                zone.0, entry.role, entry.live, entry.deltas
             )));
         }
         self.zones.load(zone, entry);

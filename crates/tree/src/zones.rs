@@ -439,8 +439,8 @@ impl ZoneTable {
         }
     }
 
-    /// Whether all zones that these writes name exist, and live counts and counters stay in bounds: asked
-    /// of records that come from the device.
+    /// Whether all zones that these writes name exist, and live counts and counters stay in bounds at each of
+    /// them: asked of records that come from the device.
     pub(crate) fn accepts(&self, ops: &[Op]) -> bool {
         let state = self.state.lock();
         let mut seen: BTreeMap<ZoneId, (Life, i64)> = BTreeMap::new();
@@ -448,7 +448,9 @@ impl ZoneTable {
         for op in ops {
             if let Op::Counter { counter, change } = op {
                 let counter = &mut counters[usize::from(*counter)];
-                let Some(after) = counter.checked_add(*change) else { return false };
+                let Some(after) = counter.checked_add(*change).filter(|&after| after >= 0) else {
+                    return false;
+                };
                 *counter = after;
             }
             let (Op::ZoneOpened { zone, life, .. }
@@ -458,19 +460,20 @@ impl ZoneTable {
                 continue;
             };
             let Some(entry) = state.entries.get(zone.0 as usize) else { return false };
-            let now =
-                seen.entry(*zone).or_insert((entry.life, i64::from(entry.live) + i64::from(entry.deltas)));
+            let now = seen.entry(*zone).or_insert((entry.life, i64::from(entry.live)));
             match op {
-                Op::ZoneOpened { .. } if *life > now.0 && now.1 != 0 => return false,
+                Op::ZoneOpened { .. } if *life > now.0 && (now.1 != 0 || entry.deltas > 0) => return false,
                 Op::ZoneOpened { .. } => now.0 = now.0.max(*life),
                 Op::ZoneLive { change, .. } if *life == now.0 => now.1 += i64::from(*change),
                 _ if *life > now.0 => return false,
                 _ => {}
             }
+            // The capacity may have been another in the life that the record speaks of.
+            if !(0..=i64::from(Address::BLOCKS_MAX)).contains(&now.1) {
+                return false;
+            }
         }
-        // The capacity may have been another in the life that the record speaks of.
-        let in_bounds = |&(_, count): &(Life, i64)| (0..=i64::from(Address::BLOCKS_MAX)).contains(&count);
-        seen.values().all(in_bounds) && counters.iter().all(|&count| count >= 0)
+        true
     }
 
     // ---- what keeps a zone from being reset --------------------------------------------------
