@@ -27,8 +27,8 @@ pub(crate) struct Node {
     recent: AtomicBool,
 }
 
-/// What is known of a node. Changed only under its group's write lock, or (for `frozen` and
-/// `dirty`, when a page has been written) by whoever holds the checkpoint lock.
+/// What is known of a node. Changed only under its group's write lock, or, when a page has been written (for
+/// `frozen`, `dirty`, `base` and `changes`), by whoever holds the checkpoint lock.
 pub(crate) struct NodeState {
     /// The newest contents.
     pub(crate) page: Arc<Page>,

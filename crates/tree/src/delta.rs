@@ -27,13 +27,15 @@ use crate::types::{Bytes, Epoch, Lsn, NodeId};
 
 /// The part of a page that a leaf's changes may take.
 const SHARE: usize = 8;
+/// As many leaves' changes as a page that is full holds at least. Counted so, nothing that cleaning would have to
+/// move is taken for dead; otherwise it would move what lives round and round.
+pub(crate) const IN_PAGE_AT_LEAST: u64 = SHARE as u64 - 1;
 
 /// The keys under which a leaf may differ from its base.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
-    keys: Vec<Bytes>,
-    /// What they and their values would take at least.
-    bytes: usize,
+    /// Each with its length before it.
+    keys: Bytes,
     /// More has changed than is known by key.
     all: bool,
 }
@@ -46,15 +48,25 @@ impl Changes {
 
     /// What is under this key has changed.
     pub(crate) fn note(&mut self, key: &[u8], page_size: usize) {
-        if self.all || self.keys.iter().any(|known| known == key) {
+        if self.all || self.keys().any(|known| known == key) {
             return;
         }
-        self.bytes += size_of::<DeltaEntry>() + key.len();
-        if self.bytes > page_size / SHARE {
+        if self.keys.len() + key.len() > page_size / SHARE {
             *self = Changes::all();
         } else {
-            self.keys.push(key.to_vec());
+            self.keys.extend_from_slice(&(key.len() as u16).to_le_bytes());
+            self.keys.extend_from_slice(key);
         }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = self.keys.as_slice();
+        std::iter::from_fn(move || {
+            let (length, behind) = take::<U16>(rest)?;
+            let (key, behind) = behind.split_at(usize::from(length.get()));
+            rest = behind;
+            Some(key)
+        })
     }
 
     /// More has changed than can be told by key.
@@ -68,8 +80,9 @@ impl Changes {
             return None;
         }
         let header = page.header();
-        let mut entries = Bytes::new();
-        for key in &self.keys {
+        let (mut entries, mut count) = (Bytes::new(), 0);
+        for key in self.keys() {
+            count += 1;
             let value = page.search(key).ok().map(|index| page.value(index));
             let entry = DeltaEntry {
                 key: U16::new(key.len() as u16),
@@ -85,7 +98,7 @@ impl Changes {
             epoch: U64::new(epoch.0),
             base: U64::new(base.0),
             group: header.group,
-            entries: U16::new(self.keys.len() as u16),
+            entries: U16::new(count),
             bytes: U32::new(entries.len() as u32),
         };
         let bytes = [header.as_bytes(), &entries].concat();

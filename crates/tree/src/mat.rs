@@ -6,7 +6,7 @@
 //! Three layers, asked in this order: the overlay of the running epoch, the overlay of the epoch that
 //! is being checkpointed, the chunks. Chunks change only when a checkpoint merges its overlay into
 //! them, so the chunks on the device are always those of the last checkpoint. Which chunks there are,
-//! and where, is in the directory, which is kept in memory (16 bytes for each ~2,000 nodes).
+//! and where, is in the directory, which is kept in memory (16 bytes for each ~1,000 nodes).
 //!
 //! Does no I/O: a chunk that is not in memory is named to the caller, who reads it.
 

@@ -202,7 +202,10 @@ impl Core {
             return Ok(());
         }
         let mut saving = self.saving.lock();
-        while self.zones.free() < kept && self.clean(&mut saving, true)? {
+        for _ in 0..self.zones.count() {
+            if self.zones.free() >= kept || !self.clean(&mut saving, true)? {
+                break;
+            }
             self.checkpoint_with(&mut saving)?;
         }
         let enough =

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 
+use crate::delta::IN_PAGE_AT_LEAST;
 use crate::mat::Place;
 use crate::types::{Lsn, Op, Promise, ZoneEntry};
 
@@ -40,9 +41,6 @@ pub(crate) enum Use {
     /// Cannot be written any more (read-only, offline, or it failed): never free again.
     Bad,
 }
-
-/// Leaves' changes that about fill a page, for a guess at how much lives in a zone.
-const DELTAS_IN_PAGE: u64 = 16;
 
 struct Run {
     info: ZoneInfo,
@@ -589,14 +587,15 @@ impl ZoneTable {
         dead
     }
 
-    /// Closed metadata zones with about as many live blocks as they have, those of running epochs too, and
-    /// their capacity.
+    /// Closed metadata zones with the most blocks that moving what lives in them can take, what running
+    /// epochs name included, and their capacity.
     pub(crate) fn closed_metadata(&self) -> Vec<(ZoneId, Life, Blocks, Blocks)> {
         let state = self.state.lock();
         let measured = |&zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
-            let changes = u64::from(entry.deltas + run.pins) * u64::from(self.page_blocks) / DELTAS_IN_PAGE;
-            let live = u64::from(entry.live + run.pages * self.page_blocks) + changes;
+            let changes = u64::from(entry.deltas) + u64::from(run.pins);
+            let pages = u64::from(run.pages) + changes.div_ceil(IN_PAGE_AT_LEAST);
+            let live = u64::from(entry.live) + pages * u64::from(self.page_blocks);
             let live = live.min(u64::from(run.info.capacity)) as Blocks;
             (run.usage == Use::Closed).then_some((zone, entry.life, live, run.info.capacity))
         };
@@ -631,8 +630,8 @@ impl ZoneTable {
 
     /// The MAT of the checkpoint being taken names this place of a node (`sign` 1), or no more (-1).
     ///
-    /// The counts before come from the device: where they cannot be right, nothing is changed and the answer
-    /// is false.
+    /// The counts before come from the device: where they cannot be right, the answer is false, and the
+    /// checkpoint must fail.
     #[must_use]
     pub(crate) fn merge_place(&self, place: Place, sign: i64) -> bool {
         if place.is_nowhere() {

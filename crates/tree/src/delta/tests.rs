@@ -135,3 +135,12 @@ fn damaged_changes_are_refused_or_make_a_page_that_is_whole() {
         }
     }
 }
+
+#[test]
+fn no_changes_take_more_pages_than_cleaning_counts() {
+    for page_size in [4096, 16384, 65536] {
+        let mut packed = Packed::new(page_size);
+        (0..1000).for_each(|_| packed.add(&vec![1; page_size / SHARE], Lsn(1), ()));
+        assert!(packed.len() as u64 <= 1000_u64.div_ceil(IN_PAGE_AT_LEAST), "{page_size}");
+    }
+}
