@@ -124,6 +124,7 @@ fn what_mkfs_refuses_leaves_the_file_as_it_was() {
     let host_is_full = ["--size", "8000000000000000", "--zone-size", "64G", "--preallocate"];
     for (arguments, complaint) in [
         (&["--page-size", "5000"][..], "node of 5000 bytes"),
+        (&["--page-size", "5000", "--preallocate"], "node of 5000 bytes"),
         (&["--groups", "5000"], "5000 groups"),
         (&["--block-size", "32K", "--page-size", "4K"], "node of 4096 bytes"),
         (&["--max-open", "5"], "open zones 5"),
@@ -133,11 +134,13 @@ fn what_mkfs_refuses_leaves_the_file_as_it_was() {
         for (path, size) in [(&volume, &[][..]), (&blank, &[]), (&empty, &["--size", "64M"])] {
             // An option that comes again would be refused for that.
             let size = if arguments.contains(&"--size") { &[] } else { size };
-            let before = fs::read(path).unwrap();
+            let blocks = || fs::metadata(path).unwrap().blocks();
+            let (before, taken) = (fs::read(path).unwrap(), blocks());
             let said = refusal(1, &[&["mkfs", "--force", path.as_str()], arguments, size].concat());
             let complaint = if complaint == volume { path } else { complaint };
             assert!(said.contains(complaint), "{arguments:?}: {said}");
             assert!(fs::read(path).unwrap() == before, "{arguments:?} changed {path}");
+            assert_eq!(blocks(), taken, "{arguments:?} took blocks of the host for {path}");
         }
     }
     assert!(polder(&["check", &volume]).status.success());

@@ -104,16 +104,10 @@ impl Draft {
             let error = FileError::Truncated { path: self.path.clone(), found: present, expected };
             return if is_enough { Ok(()) } else { Err(error) };
         }
-        // Also when all is taken, the size of files has its limit.
+        // Blocks are only asked after: who takes some meanwhile is met when the old contents are gone.
         let tried = file.set_len(self.size.max(present));
-        let taken =
-            tried.map_err(self.io("give it its size")).and_then(|()| match self.options.preallocate {
-                true => take_blocks(file, &self.path, self.size),
-                false => Ok(()),
-            });
-        // What was won beyond the old end goes back.
-        file.set_len(present).map_err(self.io("give it its size"))?;
-        taken
+        file.set_len(present).and(tried).map_err(self.io("give it its size"))?;
+        if self.options.preallocate { check_blocks(file, &self.path, self.size) } else { Ok(()) }
     }
 
     /// Puts an empty volume into the locked file.
@@ -169,16 +163,22 @@ fn refuse_contents(contents: &FileContents, path: &Path) -> Result<(), FileError
     Err(FileError::HoldsData { path: path.to_owned(), what })
 }
 
-/// Takes all of the host's blocks for a file.
-fn take_blocks(file: &File, path: &Path, size: u64) -> Result<(), FileError> {
+/// Whether the host has so many blocks for a file, beside those that it holds.
+fn check_blocks(file: &File, path: &Path, size: u64) -> Result<(), FileError> {
     const SECTOR: u64 = 512;
     let io = |error| FileError::io(path, "take its blocks", error);
     let held = file.metadata().map_err(io)?.blocks() * SECTOR;
     let host = rustix::fs::fstatvfs(file).map_err(|errno| io(errno.into()))?;
-    // Asked first, because the host would give all that it has before it says no.
     if size > held.saturating_add(host.f_bfree.saturating_mul(host.f_frsize)) {
         return Err(FileError::HostFull { path: path.to_owned(), size });
     }
+    Ok(())
+}
+
+/// Takes all of the host's blocks for a file.
+fn take_blocks(file: &File, path: &Path, size: u64) -> Result<(), FileError> {
+    // Asked first, because the host would give all that it has before it says no.
+    check_blocks(file, path, size)?;
     rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size).map_err(|errno| match errno {
         Errno::NOSPC | Errno::DQUOT => FileError::HostFull { path: path.to_owned(), size },
         errno => FileError::io(path, "take its blocks", errno),
