@@ -51,8 +51,10 @@ struct Run {
     readers: u32,
     /// Whole pages in it that overlays and directories name: they count beside `live`.
     pages: u32,
-    /// Changes of leaves in it, and bases of such changes, that overlays name.
-    pins: u32,
+    /// Changes of leaves in it that overlays name.
+    deltas: u32,
+    /// Bases of such changes, most of which `live` counts.
+    bases: u32,
     /// The last record that changed `live`.
     changed: Lsn,
 }
@@ -268,7 +270,8 @@ impl ZoneTable {
             pending: 0,
             readers: 0,
             pages: 0,
-            pins: 0,
+            deltas: 0,
+            bases: 0,
             changed: Lsn(0),
         });
         let state = State {
@@ -317,7 +320,7 @@ impl ZoneTable {
     /// Pages in it that overlays and directories name.
     pub(crate) fn pages(&self, zone: ZoneId) -> u32 {
         let run = &self.state.lock().run[zone.0 as usize];
-        run.pages + run.pins
+        run.pages + run.deltas + run.bases
     }
 
     // ---- what zones are used for -------------------------------------------------------------
@@ -532,8 +535,8 @@ impl ZoneTable {
     fn change_place(&self, place: Place, change: impl Fn(&mut u32)) {
         let mut state = self.state.lock();
         if place.is_delta() {
-            change(&mut state.run[place.at.zone().0 as usize].pins);
-            change(&mut state.run[place.base.zone().0 as usize].pins);
+            change(&mut state.run[place.at.zone().0 as usize].deltas);
+            change(&mut state.run[place.base.zone().0 as usize].bases);
         } else if !place.is_nowhere() {
             change(&mut state.run[place.at.zone().0 as usize].pages);
         }
@@ -579,7 +582,7 @@ impl ZoneTable {
         let dead = |zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
             assert_eq!(entry.role, Role::Metadata, "zone {} is no zone of metadata", zone.0);
-            let named = entry.holds_anything() || run.pages > 0 || run.pins > 0;
+            let named = entry.holds_anything() || run.pages + run.deltas + run.bases > 0;
             run.usage == Use::Closed && !named && run.readers == 0
         };
         let dead: Vec<ZoneId> = state.metadata.iter().copied().filter(dead).collect();
@@ -593,7 +596,7 @@ impl ZoneTable {
         let state = self.state.lock();
         let measured = |&zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
-            let changes = u64::from(entry.deltas) + u64::from(run.pins);
+            let changes = u64::from(entry.deltas) + u64::from(run.deltas);
             let pages = u64::from(run.pages) + changes.div_ceil(IN_PAGE_AT_LEAST);
             let live = u64::from(entry.live) + pages * u64::from(self.page_blocks);
             let live = live.min(u64::from(run.info.capacity)) as Blocks;
