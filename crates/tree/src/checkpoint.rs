@@ -84,6 +84,7 @@ impl Core {
         let record = self.encode_checkpoint(saving, &cut, replay_from, &user_bytes);
         self.log.append_checkpoint(cut.lsn, record)?;
         self.publish(&mat_chunks, old);
+        saving.cleaned = false;
         self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.free_dead_metadata()
     }

@@ -203,7 +203,8 @@ impl Core {
         }
         let mut saving = self.saving.lock();
         for _ in 0..self.zones.count() {
-            if self.zones.free() >= kept || !self.clean(&mut saving, true)? {
+            // What the background has cleaned comes free with a checkpoint, before more is moved.
+            if self.zones.free() >= kept || !(saving.cleaned || self.clean(&mut saving, true)?) {
                 break;
             }
             self.checkpoint_with(&mut saving)?;

@@ -261,7 +261,6 @@ impl Core {
     fn background(&self) -> Result<bool> {
         let cleaned = self.saving.lock().cleaned;
         if cleaned || self.epoch_is_long() || self.is_pressed() {
-            self.saving.lock().cleaned = false;
             self.checkpoint()?;
             return Ok(true);
         }

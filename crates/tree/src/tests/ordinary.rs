@@ -204,3 +204,29 @@ fn a_full_store_says_so_and_still_deletes() {
     tx.put(Group(0), Table(1), *b"again", *b"there is room");
     store.commit(tx).unwrap();
 }
+
+/// Zones that were cleaned come free with the next checkpoint. Who needed one in between found nothing left to
+/// clean, and was told that there is no space.
+#[test]
+fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    for number in 0..1500_u32 {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), (number * 7919 % 1200).to_be_bytes(), vec![1; 900]);
+        store.commit(tx).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let core = &store.core;
+    let mut saving = core.saving.lock();
+    assert!(core.clean(&mut saving, true).unwrap(), "there was something to clean");
+    // The others hold what cannot be moved.
+    let others = core.zones.closed_metadata();
+    saving.cleaned_once.extend(others.into_iter().map(|(zone, life, ..)| (zone, life)));
+    drop(saving);
+    while core.zones.free() >= core.zones.kept_for_metadata() {
+        core.zones.take_free(|_, _| true).unwrap();
+    }
+    core.space_for_metadata(crate::types::Draw::Free).unwrap();
+    assert!(core.zones.free() >= core.zones.kept_for_metadata());
+}
