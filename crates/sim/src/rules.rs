@@ -60,7 +60,8 @@ pub enum Verdict {
     Died,
     /// Nothing went wrong, but the run did not show what its scenario names: that proves nothing.
     Idle,
-    /// The run failed before anything was cut: it was not the cuts that noticed.
+    /// What the run itself compares went wrong before anything was cut: not every rule needs a loss of power
+    /// to be missed. That a zone is not reset under a reader is seen by the reader.
     Uncut,
 }
 
@@ -137,11 +138,13 @@ fn read_verdict(output: &str) -> Verdict {
     }
 }
 
-/// The scenarios that noticed, in words: those whose process ended or hung are marked.
+/// The scenarios that noticed, in words: those whose process ended or hung are marked, and those that failed
+/// before they were cut.
 pub fn noticed(verdicts: &Verdicts) -> Vec<String> {
     let words = verdicts.iter().filter_map(|(scenario, verdict)| match verdict {
-        Verdict::Clean | Verdict::Idle | Verdict::Uncut => None,
+        Verdict::Clean | Verdict::Idle => None,
         Verdict::Wrong => Some(scenario.clone()),
+        Verdict::Uncut => Some(format!("{scenario}(uncut)")),
         Verdict::Died => Some(format!("{scenario}(died)")),
     });
     words.collect()
@@ -150,16 +153,10 @@ pub fn noticed(verdicts: &Verdicts) -> Vec<String> {
 /// A rule's line of the table.
 pub fn line(verdicts: &Verdicts) -> String {
     let (noticed, total) = (noticed(verdicts), verdicts.len());
-    let beside: Vec<String> = verdicts
-        .iter()
-        .filter_map(|(scenario, verdict)| match verdict {
-            Verdict::Idle => Some(format!("{scenario}(idle)")),
-            Verdict::Uncut => Some(format!("{scenario}(uncut)")),
-            _ => None,
-        })
-        .collect();
+    let idle = verdicts.iter().filter(|(_, verdict)| **verdict == Verdict::Idle);
+    let idle: Vec<String> = idle.map(|(scenario, _)| format!("{scenario}(idle)")).collect();
     let words = if noticed.is_empty() { "SURVIVED".to_owned() } else { noticed.join(" ") };
-    format!("{:>2} of {total}: {}", noticed.len(), [vec![words], beside].concat().join(" "))
+    format!("{:>2} of {total}: {}", noticed.len(), [vec![words], idle].concat().join(" "))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ fn the_table_marks_who_died_and_does_not_count_who_was_idle() {
         verdicts(&[("a", Verdict::Clean), ("b", Verdict::Wrong), ("c", Verdict::Died), ("d", Verdict::Idle)]);
     assert_eq!(line(&all), " 2 of 4: b c(died) d(idle)");
     assert_eq!(line(&verdicts(&[("d", Verdict::Idle)])), " 0 of 1: SURVIVED d(idle)");
-    assert_eq!(line(&verdicts(&[("e", Verdict::Uncut)])), " 0 of 1: SURVIVED e(uncut)");
+    assert_eq!(line(&verdicts(&[("e", Verdict::Uncut)])), " 1 of 1: e(uncut)");
 }
 
 /// Every feature of this crate is tried, and every rule that the design names has one.
