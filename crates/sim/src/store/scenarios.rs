@@ -122,7 +122,7 @@ fn nodes() -> Vec<Profile> {
         },
         Profile {
             name: "store-cleaning",
-            shows: &[Sign::NodesCleaned, Sign::DeltasCleaned, Sign::Resets],
+            shows: &[Sign::NodesCleaned, Sign::Resets],
             prepare: 400,
             steps: 60,
             keys: 160,
