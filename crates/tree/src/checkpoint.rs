@@ -119,7 +119,10 @@ impl Core {
         let epoch = saved.unwrap_or_else(|| self.log.epoch());
         let (mut whole, mut packed) = (Vec::new(), Packed::new(self.page_size()));
         for node in nodes {
+            // Never in the middle of a transaction: of one LSN a node has one contents (I-TREE-3).
+            let settled = saved.is_none().then(|| self.groups[usize::from(node.page().group().0)].read());
             let Some(version) = version_to_write(node, saved) else { continue };
+            drop(settled);
             match self.delta_of(&version, saved, epoch)? {
                 Some((delta, base)) => packed.add(&delta, version.lsn(), (version, base)),
                 None => whole.push(version),

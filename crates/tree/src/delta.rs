@@ -10,7 +10,8 @@
 //! fewer: the value under a key is taken from the page that is written, so that a key too many says
 //! what the base says.
 //!
-//! Changes name their base by its LSN and not by its address: cleaning moves either by itself.
+//! Changes name their base by its LSN and not by its address: cleaning moves either by itself, and a MAT
+//! rebuilt by scanning finds the two again (I-TREE-3). Any bytes may be offered for changes (I-TREE-2).
 //!
 //! Does no I/O and knows nothing of where pages lie. Inner nodes are always written whole.
 
