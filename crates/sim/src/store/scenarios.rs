@@ -114,7 +114,7 @@ fn nodes() -> Vec<Profile> {
         },
         Profile {
             name: "store-checkpoints",
-            shows: &[Sign::Checkpoints, Sign::DeltasWritten],
+            shows: &[Sign::Checkpoints],
             steps: 50,
             keys: 200,
             weights: Weights { checkpoint: 3, step: 3, ..USUAL.weights },
