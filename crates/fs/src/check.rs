@@ -294,8 +294,8 @@ impl Pass<'_> {
 
     /// The entry seen from its directory.
     fn entry_of(&mut self, parent: InodeNo, cookie: u64, entry: &Dirent) {
-        let name = String::from_utf8_lossy(&entry.name).into_owned();
-        if first_cookie(&self.fs.store.info().secret, &entry.name) != cookie & !0xff {
+        let name = String::from_utf8_lossy(entry.name).into_owned();
+        if first_cookie(&self.fs.store.info().secret, entry.name) != cookie & !0xff {
             self.findings.push(NameFinding::WrongHash { parent, name: name.clone() });
         }
         match self.seen.get_mut(&parent) {
@@ -309,7 +309,7 @@ impl Pass<'_> {
 
     /// The entry seen from the inode that it names.
     fn name_of(&mut self, parent: InodeNo, entry: &Dirent) {
-        let name = || String::from_utf8_lossy(&entry.name).into_owned();
+        let name = || String::from_utf8_lossy(entry.name).into_owned();
         let inode = entry.inode;
         let Some(seen) = self.seen.get_mut(&inode) else {
             self.findings.push(NameFinding::NoInode { parent, name: name(), inode });

@@ -375,31 +375,31 @@ impl Shift {
 }
 
 /// What a directory entry says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dirent {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dirent<'a> {
     /// The inode.
     pub inode: InodeNo,
     /// Its kind.
     pub kind: Kind,
     /// The name.
-    pub name: Vec<u8>,
+    pub name: &'a [u8],
 }
 
-impl Dirent {
+impl Dirent<'_> {
     /// The bytes to store.
     pub fn encode(&self) -> Vec<u8> {
         let header = DirentHeader {
             version: VERSION,
             kind: self.kind as u8,
-            name_length: name_length(&self.name),
+            name_length: name_length(self.name),
             reserved: 0.into(),
             inode: self.inode.0.into(),
         };
-        [header.as_bytes(), &self.name].concat()
+        [header.as_bytes(), self.name].concat()
     }
 
     /// The entry in stored bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Dirent, Damaged> {
+    pub fn decode(bytes: &[u8]) -> Result<Dirent<'_>, Damaged> {
         let (header, name) =
             DirentHeader::read_from_prefix(bytes).map_err(|_| Damaged("a directory entry is too short"))?;
         if header.version != VERSION {
@@ -409,7 +409,7 @@ impl Dirent {
             return Err(Damaged("a directory entry's name has another length than it says"));
         }
         let kind = Kind::from_number(header.kind).ok_or(Damaged("a directory entry has an unknown kind"))?;
-        Ok(Dirent { inode: InodeNo(header.inode.get()), kind, name: name.to_vec() })
+        Ok(Dirent { inode: InodeNo(header.inode.get()), kind, name })
     }
 }
 

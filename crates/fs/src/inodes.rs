@@ -8,11 +8,12 @@
 //! again, so this is final). Locks of several inodes are taken in the order of their numbers
 //! ([`Locked::lock`]), and what was looked up before is looked up again under them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rt::sync::{Mutex, RwLock, RwLockWriteGuard};
+use rustc_hash::FxHashMap;
 
 use crate::errno::{FsError, Result};
 use crate::format::Record;
@@ -63,7 +64,7 @@ pub(crate) struct Inodes {
 
 #[derive(Default)]
 struct Shard {
-    nodes: HashMap<InodeNo, Arc<Node>>,
+    nodes: FxHashMap<InodeNo, Arc<Node>>,
     /// Every node once, in the order in which they are considered for eviction.
     queue: VecDeque<InodeNo>,
 }
@@ -149,6 +150,13 @@ impl<'a> Locked<'a> {
     /// Locks one.
     pub(crate) fn one(node: &'a Arc<Node>) -> Self {
         Self::lock(std::slice::from_ref(node))
+    }
+
+    /// Locks another, whose place in the order is behind all that are locked.
+    pub(crate) fn also(&mut self, node: &'a Arc<Node>) {
+        let last = self.guards.last().map(|(node, _)| node.inode);
+        assert!(last < Some(node.inode), "inodes are locked in their order");
+        self.guards.push((node, node.state.write()));
     }
 
     /// The committed record of one of them.

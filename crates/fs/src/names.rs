@@ -6,6 +6,7 @@
 //! 0, 1 and 2 are no hash's cookies: "from the start", "." and "..".
 
 use std::hash::Hasher;
+use std::ops::ControlFlow;
 
 use siphasher::sip::SipHasher13;
 use tree::Tx;
@@ -62,19 +63,25 @@ impl Fs {
     pub(crate) fn slot(&self, parent: InodeNo, name: &[u8]) -> Result<Slot> {
         let first = first_cookie(&self.store.info().secret, name);
         let (from, to) = (dirent_key(parent, first), dirent_key(parent, first + COLLISIONS as u64));
-        let entries = self.store.range(self.group(parent), DIRENT, &from, &to, COLLISIONS)?;
-        let mut free = first;
-        for (key, value) in &entries {
-            let (_, cookie) = decode_dirent_key(key)?;
-            let dirent = Dirent::decode(value)?;
-            if dirent.name == name {
-                return Ok(Slot::Taken(Found { cookie, inode: dirent.inode, kind: dirent.kind }));
+        let mut slot = Ok(Slot::Free(first));
+        self.store.visit(self.group(parent), DIRENT, &from, &to, |key, value| {
+            slot = match (is_it(name, key, value), &slot) {
+                (Err(damaged), _) => Err(damaged),
+                (Ok((_, Some(found))), _) => Ok(Slot::Taken(found)),
+                (Ok((cookie, None)), Ok(Slot::Free(free))) => {
+                    Ok(Slot::Free(free + u64::from(*free == cookie)))
+                }
+                _ => unreachable!("the visit ends with the name, or with damage"),
+            };
+            match slot {
+                Ok(Slot::Free(_)) => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
             }
-            if cookie == free {
-                free += 1;
-            }
+        })?;
+        match slot? {
+            Slot::Free(free) if free == first + COLLISIONS as u64 => Err(FsError::NoSpace),
+            slot => Ok(slot),
         }
-        if entries.len() == COLLISIONS { Err(FsError::NoSpace) } else { Ok(Slot::Free(free)) }
     }
 
     /// Looks a name up.
@@ -102,7 +109,7 @@ impl Fs {
         inode: InodeNo,
         kind: Kind,
     ) {
-        let dirent = Dirent { inode, kind, name: name.to_vec() };
+        let dirent = Dirent { inode, kind, name };
         tx.put(self.group(parent), DIRENT, dirent_key(parent, cookie), dirent.encode());
     }
 
@@ -114,13 +121,27 @@ impl Fs {
     pub(crate) fn entries_after(&self, parent: InodeNo, cookie: u64, limit: usize) -> Result<Vec<DirEntry>> {
         let from = dirent_key(parent, cookie.saturating_add(1));
         let to = dirent_key(parent, u64::MAX);
-        let decode = |(key, value): &tree::Entry| {
+        let decode = |key: &[u8], value: &[u8]| {
             let (_, cookie) = decode_dirent_key(key)?;
             let Dirent { inode, kind, name } = Dirent::decode(value)?;
-            Ok(DirEntry { inode, cookie, kind, name })
+            Ok(DirEntry { inode, cookie, kind, name: name.to_vec() })
         };
-        self.store.range(self.group(parent), DIRENT, &from, &to, limit)?.iter().map(decode).collect()
+        let mut entries: Vec<Result<DirEntry>> = Vec::new();
+        if limit > 0 {
+            self.store.visit(self.group(parent), DIRENT, &from, &to, |key, value| {
+                entries.push(decode(key, value));
+                if entries.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+        }
+        entries.into_iter().collect()
     }
+}
+
+/// An entry's cookie, and what it names if that is its name.
+fn is_it(name: &[u8], key: &[u8], value: &[u8]) -> Result<(u64, Option<Found>)> {
+    let (_, cookie) = decode_dirent_key(key)?;
+    let Dirent { inode, kind, name: its } = Dirent::decode(value)?;
+    Ok((cookie, (its == name).then_some(Found { cookie, inode, kind })))
 }
 
 impl Record {

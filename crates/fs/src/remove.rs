@@ -26,15 +26,26 @@ impl Fs {
         loop {
             // Who may not search a directory is told so before whether the name is there.
             self.check_search(who, parent)?;
+            let nodes;
+            let holder = self.node(parent)?;
+            let mut locked = Locked::one(&holder);
+            locked.directory(parent)?;
             let found = self.find(parent, name)?.ok_or(FsError::NotFound)?;
             if found.inode == parent {
                 return Err(FsError::Io(format!("metadata is damaged: directory {} names itself", parent.0)));
             }
-            let nodes = in_order(vec![self.node(parent)?, self.node(found.inode)?]);
-            let mut locked = Locked::lock(&nodes);
-            locked.directory(parent)?;
-            if self.find(parent, name)? != Some(found) {
-                continue;
+            // Most were made after their directory, so their lock comes after its.
+            if found.inode > parent {
+                nodes = vec![self.node(found.inode)?];
+                locked.also(&nodes[0]);
+            } else {
+                drop(locked);
+                nodes = in_order(vec![self.node(parent)?, self.node(found.inode)?]);
+                locked = Locked::lock(&nodes);
+                locked.directory(parent)?;
+                if self.find(parent, name)? != Some(found) {
+                    continue;
+                }
             }
             let mut change = Change::reclaiming();
             self.delete_name(&mut change.tx, parent, found.cookie);
@@ -75,16 +86,16 @@ impl Fs {
     /// Adds to `change` that the inode loses a name. True when that was the last and nobody has it
     /// open: then the caller disposes of it after the commit.
     pub(crate) fn drop_name(&self, change: &mut Change, locked: &Locked, inode: InodeNo) -> bool {
-        let mut record: Record = locked.record(inode).expect("the caller has looked at it").clone();
-        record.links = if record.kind == Kind::Directory { 0 } else { record.links.saturating_sub(1) };
-        record.changed = self.clock.now();
-        if record.links > 0 {
-            change.save(inode, record);
+        let record = locked.record(inode).expect("the caller has looked at it");
+        let links = if record.kind == Kind::Directory { 0 } else { record.links.saturating_sub(1) };
+        let is_closed = locked.is_closed(inode);
+        if links == 0 && is_closed && record.has_no_blocks() && record.xattrs == 0 {
+            change.erase(inode);
             return false;
         }
-        let is_closed = locked.is_closed(inode);
-        if is_closed && record.has_no_blocks() && record.xattrs == 0 {
-            change.erase(inode);
+        let record = Record { links, changed: self.clock.now(), ..record.clone() };
+        if links > 0 {
+            change.save(inode, record);
             return false;
         }
         change.tx.put(self.group(inode), ORPHAN, number_key(inode), marker());

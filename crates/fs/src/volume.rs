@@ -190,8 +190,8 @@ impl Fs {
         if matches!(*node.state.read(), State::Unknown) {
             let mut state = node.state.write();
             if matches!(*state, State::Unknown) {
-                *state = match self.store.get(self.group(inode), INODE, &inode_key(inode))? {
-                    Some(bytes) => State::Present(Record::decode(&bytes)?),
+                *state = match self.store.look(self.group(inode), INODE, &inode_key(inode), Record::decode)? {
+                    Some(record) => State::Present(record?),
                     None => State::Gone(None),
                 };
             }

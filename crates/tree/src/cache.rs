@@ -7,11 +7,11 @@
 //! The limit counts pages. It can be exceeded only by what is pinned or dirty, which admission
 //! bounds.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use rt::sync::{Mutex, RwLock};
+use rt::sync::{Mutex, RwLock, RwLockReadGuard};
+use rustc_hash::FxHashMap;
 
 use crate::delta::Changes;
 use crate::page::Page;
@@ -62,6 +62,11 @@ impl Node {
         Arc::new(Node { id, state: RwLock::new(state), recent: AtomicBool::new(true) })
     }
 
+    /// The newest contents, which stay as they are for as long as this is held.
+    pub(crate) fn look(&self) -> RwLockReadGuard<'_, NodeState> {
+        self.state.read()
+    }
+
     /// The newest contents, as they are at this moment.
     pub(crate) fn page(&self) -> Arc<Page> {
         Arc::clone(&self.state.read().page)
@@ -70,7 +75,7 @@ impl Node {
 
 #[derive(Default)]
 struct Shard {
-    nodes: HashMap<NodeId, Arc<Node>>,
+    nodes: FxHashMap<NodeId, Arc<Node>>,
     /// The ids in `nodes`, and some that have gone; the hand walks over them.
     ring: Vec<NodeId>,
     hand: usize,

@@ -9,22 +9,35 @@
 //! merged with a neighbour if that happens to be in memory. Both come after all changes of the
 //! transaction: from then on the way to a key may be one that nobody has pinned.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rt::sync::RwLockWriteGuard;
+use smallvec::SmallVec;
 
 use crate::cache::Node;
 use crate::core::{Core, Tree};
 use crate::delta::Changes;
-use crate::lookup::{Miss, Path, Pins, tree_key};
+use crate::lookup::{Miss, Path, Pins, leaf_of, tree_key};
 use crate::page::Page;
 use crate::record;
 use crate::types::{Bytes, Draw, Epoch, Group, Lsn, NodeId, Op, Result, StoreError, Tx};
 
 /// Data named by records that a flush has not yet covered: what a recovery would verify.
 const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
+
+/// The trees of a transaction, locked in the order of their groups.
+type LockedTrees<'a> = SmallVec<[(Group, RwLockWriteGuard<'a, Tree>); 2]>;
+
+/// A write to a tree, with all nodes on the way to its key in memory and pinned.
+struct Held<'a> {
+    group: Group,
+    /// With the number of its table.
+    key: Bytes,
+    /// None: what is under the key goes.
+    value: Option<&'a [u8]>,
+    path: Path,
+}
 
 /// Changes one tree: its group's lock is held exclusively, its transaction has its LSN.
 struct Change<'a> {
@@ -47,7 +60,7 @@ impl Core {
         let record = record::encode(&tx.ops);
         let admitted = self.admit(record.len(), tx.draw)?;
         let mut pins = Pins::default();
-        let (mut locked, _held) = loop {
+        let (mut locked, held) = loop {
             let locked = self.lock_groups(&tx.ops);
             match self.on_the_way(&tx.ops) {
                 Ok(held) => break (locked, held),
@@ -69,7 +82,8 @@ impl Core {
         }
         let (lsn, epoch) =
             self.log.submit(record, admitted, |lsn| self.zones.apply(&tx.ops, lsn, &tx.promises));
-        self.apply(&mut locked, &tx.ops, lsn, epoch);
+        self.apply(&mut locked, &held, lsn, epoch);
+        drop(held);
         drop(locked);
         self.count.commits.fetch_add(1, Ordering::Relaxed);
         self.bound_unflushed_data(&tx.ops, lsn)?;
@@ -95,52 +109,48 @@ impl Core {
         assert!(bytes <= self.log.record_max(), "a transaction of {bytes} bytes is too long");
     }
 
-    fn lock_groups(&self, ops: &[Op]) -> BTreeMap<Group, RwLockWriteGuard<'_, Tree>> {
-        let mut groups: Vec<Group> = ops.iter().filter_map(group_of).collect();
+    fn lock_groups(&self, ops: &[Op]) -> LockedTrees<'_> {
+        let mut groups: SmallVec<[Group; 8]> = ops.iter().filter_map(group_of).collect();
         groups.sort_unstable();
         groups.dedup();
         groups.into_iter().map(|group| (group, self.groups[usize::from(group.0)].write())).collect()
     }
 
-    /// All nodes on the way to the keys of these writes.
-    fn on_the_way(&self, ops: &[Op]) -> std::result::Result<Vec<Path>, Miss> {
+    /// The writes to trees with their keys as they are there and all nodes on the way to each.
+    fn on_the_way<'a>(&self, ops: &'a [Op]) -> std::result::Result<Vec<Held<'a>>, Miss> {
         let keyed = ops.iter().filter_map(|op| match op {
-            Op::Put { group, table, key, .. } | Op::Delete { group, table, key } => {
-                Some((*group, tree_key(*table, key)))
-            }
+            Op::Put { group, table, key, value } => Some((*group, tree_key(*table, key), Some(value))),
+            Op::Delete { group, table, key } => Some((*group, tree_key(*table, key), None)),
             _ => None,
         });
-        keyed.map(|(group, key)| self.path(group, &key)).collect()
+        keyed
+            .map(|(group, key, value)| {
+                let path = self.path(group, &key)?;
+                Ok(Held { group, key, value: value.map(Vec::as_slice), path })
+            })
+            .collect()
     }
 
-    fn apply(
-        &self,
-        locked: &mut BTreeMap<Group, RwLockWriteGuard<'_, Tree>>,
-        ops: &[Op],
-        lsn: Lsn,
-        epoch: Epoch,
-    ) {
-        let mut thinned: Vec<(Group, Bytes)> = Vec::new();
+    fn apply(&self, locked: &mut LockedTrees<'_>, held: &[Held<'_>], lsn: Lsn, epoch: Epoch) {
+        let (mut thinned, mut is_reshaped) = (Vec::new(), false);
         let mut change_of = |group: Group, change: &mut dyn FnMut(&mut Change<'_>)| {
-            let tree = locked.get_mut(&group).expect("all groups of the transaction are locked");
+            let tree = locked.iter_mut().find(|(locked, _)| *locked == group);
+            let (_, tree) = tree.expect("all groups of the transaction are locked");
             change(&mut Change { core: self, tree, group, lsn, epoch });
         };
-        for op in ops {
-            match op {
-                Op::Put { group, table, key, value } => {
-                    change_of(*group, &mut |change| change.put(&tree_key(*table, key), value));
+        for write in held {
+            change_of(write.group, &mut |change| {
+                // A split may have led the way elsewhere.
+                let path = if is_reshaped { &change.path(&write.key) } else { &write.path };
+                match write.value {
+                    Some(value) => is_reshaped |= change.put(path, &write.key, value),
+                    None if change.delete(path, &write.key) => thinned.push(write),
+                    None => {}
                 }
-                Op::Delete { group, table, key } => change_of(*group, &mut |change| {
-                    let key = tree_key(*table, key);
-                    if change.delete(&key) {
-                        thinned.push((*group, key));
-                    }
-                }),
-                _ => {}
-            }
+            });
         }
-        for (group, key) in thinned {
-            change_of(group, &mut |change| change.tidy(&key));
+        for write in thinned {
+            change_of(write.group, &mut |change| change.tidy(&write.key));
         }
     }
 
@@ -158,8 +168,7 @@ impl Core {
                 }
             };
             self.zones.apply(ops, lsn, &[]);
-            self.apply(&mut locked, ops, lsn, epoch);
-            drop(held);
+            self.apply(&mut locked, &held, lsn, epoch);
             return Ok(());
         }
     }
@@ -259,20 +268,26 @@ impl Change<'_> {
         }
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) {
-        loop {
-            let path = self.path(key);
-            let (leaf, _) = path.last().expect("a path has a leaf");
-            let found = leaf.page().search(key);
-            if let Ok(index) = found {
-                self.edit_entry(leaf, key, |page| page.remove(index));
-            }
-            let (Ok(index) | Err(index)) = found;
-            if leaf.page().fits(key.len(), value.len()) {
-                return self.edit_entry(leaf, key, |page| page.insert(index, key, value));
-            }
-            self.split(&path, path.len() - 1, index);
+    /// Puts what has its place in the leaf at the end of `path`. True when nodes have been split: then
+    /// ways that were found before lead to the wrong leaves.
+    fn put(&mut self, path: &Path, key: &[u8], value: &[u8]) -> bool {
+        let leaf = leaf_of(path);
+        let (found, fits) = {
+            let page = &leaf.look().page;
+            let found = page.search(key);
+            (found, page.fits_at(found, key.len(), value.len()))
+        };
+        if fits {
+            self.edit_entry(leaf, key, |page| page.put(found, key, value));
+            return false;
         }
+        if let Ok(index) = found {
+            self.edit_entry(leaf, key, |page| page.remove(index));
+        }
+        let (Ok(index) | Err(index)) = found;
+        self.split(path, path.len() - 1, index);
+        self.put(&self.path(key), key, value);
+        true
     }
 
     /// Splits the node at `depth` of a path (or, where there is no room for that, one above it).
@@ -316,12 +331,14 @@ impl Change<'_> {
     }
 
     /// True when the leaf has become so small that it is to be tidied.
-    fn delete(&mut self, key: &[u8]) -> bool {
-        let path = self.path(key);
-        let (leaf, _) = path.last().expect("a path has a leaf");
-        let Ok(index) = leaf.page().search(key) else { return false };
-        self.edit_entry(leaf, key, |page| page.remove(index));
-        leaf.page().is_small()
+    fn delete(&mut self, path: &Path, key: &[u8]) -> bool {
+        let leaf = leaf_of(path);
+        let found = leaf.look().page.search(key);
+        let Ok(index) = found else { return false };
+        self.edit_entry(leaf, key, |page| {
+            page.remove(index);
+            page.is_small()
+        })
     }
 
     /// Shrinks the tree around a leaf that was thinned, if the way to it is still in memory.

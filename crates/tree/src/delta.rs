@@ -55,6 +55,7 @@ impl Changes {
         if self.keys.len() + key.len() > page_size / SHARE {
             *self = Changes::all();
         } else {
+            self.keys.reserve(key.len() + 2);
             self.keys.extend_from_slice(&(key.len() as u16).to_le_bytes());
             self.keys.extend_from_slice(key);
         }
@@ -81,7 +82,10 @@ impl Changes {
             return None;
         }
         let header = page.header();
-        let (mut entries, mut count) = (Bytes::new(), 0);
+        // With the header before them once it is known.
+        let mut bytes = Bytes::with_capacity(page.bytes().len() / SHARE);
+        bytes.resize(size_of::<DeltaHeader>(), 0);
+        let mut count = 0;
         for key in self.keys() {
             count += 1;
             let value = page.search(key).ok().map(|index| page.value(index));
@@ -89,9 +93,9 @@ impl Changes {
                 key: U16::new(key.len() as u16),
                 value: U16::new(value.map_or(DELTA_GONE, |value| value.len() as u16)),
             };
-            entries.extend_from_slice(entry.as_bytes());
-            entries.extend_from_slice(key);
-            entries.extend_from_slice(value.unwrap_or_default());
+            bytes.extend_from_slice(entry.as_bytes());
+            bytes.extend_from_slice(key);
+            bytes.extend_from_slice(value.unwrap_or_default());
         }
         let header = DeltaHeader {
             node: header.id,
@@ -100,9 +104,9 @@ impl Changes {
             base: U64::new(base.0),
             group: header.group,
             entries: U16::new(count),
-            bytes: U32::new(entries.len() as u32),
+            bytes: U32::new((bytes.len() - size_of::<DeltaHeader>()) as u32),
         };
-        let bytes = [header.as_bytes(), &entries].concat();
+        bytes[..size_of::<DeltaHeader>()].copy_from_slice(header.as_bytes());
         (bytes.len() <= page.bytes().len() / SHARE).then_some(bytes)
     }
 }

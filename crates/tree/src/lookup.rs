@@ -4,9 +4,11 @@
 //! there ends the walk with its id; the lock is dropped, the node read, and the walk begun again with
 //! that node pinned. So no I/O happens under a tree's lock.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use smallvec::SmallVec;
 use zone::{Address, ZoneId};
 
 use crate::cache::Node;
@@ -36,7 +38,7 @@ pub(crate) enum Miss {
 }
 
 /// A way from the root to a leaf: each node, and the entry through which the next was reached.
-pub(crate) type Path = Vec<(Arc<Node>, usize)>;
+pub(crate) type Path = SmallVec<[(Arc<Node>, usize); 4]>;
 
 /// The key as it is in the tree.
 pub(crate) fn tree_key(table: Table, key: &[u8]) -> Bytes {
@@ -54,24 +56,28 @@ impl Core {
         let mut level = None;
         loop {
             let node = self.cache.get(id).ok_or(Miss::Absent(id))?;
-            let page = node.page();
+            let seen = node.look();
+            let page = &*seen.page;
             // Levels fall by one on the way down, so that no walk goes round in circles.
             if page.group() != group || level.is_some_and(|level| page.level() != level) {
                 return Err(Miss::Misplaced(id));
             }
-            if page.level() == 0 {
-                path.push((node, 0));
+            let mut branch = 0;
+            if page.level() > 0 {
+                branch = page.branch(key);
+                id = page.child(branch);
+            }
+            level = page.level().checked_sub(1);
+            drop(seen);
+            path.push((node, branch));
+            if level.is_none() {
                 return Ok(path);
             }
-            let branch = page.branch(key);
-            id = page.child(branch);
-            level = Some(page.level() - 1);
-            path.push((node, branch));
         }
     }
 
     /// Repeats `walk` under the group's shared lock until all the nodes it needs are in memory.
-    fn walking<T>(&self, group: Group, walk: impl Fn() -> std::result::Result<T, Miss>) -> Result<T> {
+    fn walking<T>(&self, group: Group, mut walk: impl FnMut() -> std::result::Result<T, Miss>) -> Result<T> {
         let mut pins = Pins::default();
         loop {
             let missed = {
@@ -104,64 +110,49 @@ impl Core {
         Ok(())
     }
 
-    pub(crate) fn get(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
+    pub(crate) fn look<T>(
+        &self,
+        group: Group,
+        table: Table,
+        key: &[u8],
+        see: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
         let key = tree_key(table, key);
+        let mut see = Some(see);
         self.walking(group, || {
-            let page = leaf(&self.path(group, &key)?);
-            Ok(page.search(&key).ok().map(|index| page.value(index).to_vec()))
+            let path = self.path(group, &key)?;
+            let page = &leaf_of(&path).look().page;
+            let found = page.search(&key).ok();
+            Ok(found.and_then(|index| see.take().map(|see| see(page.value(index)))))
         })
     }
 
-    pub(crate) fn range(
+    pub(crate) fn visit(
         &self,
         group: Group,
         table: Table,
         from: &[u8],
         to: &[u8],
-        limit: usize,
-    ) -> Result<Vec<Entry>> {
+        mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
         let end = if to.is_empty() { tree_key(Table(table.0 + 1), &[]) } else { tree_key(table, to) };
         let mut next = Some(tree_key(table, from));
-        let mut found = Vec::new();
         while let Some(start) = next.take()
-            && found.len() < limit
             && start < end
         {
-            let (entries, behind) =
-                self.walking(group, || self.leaf_entries(group, &start, &end, limit - found.len()))?;
-            found.extend(entries);
-            next = behind;
+            next = self.walking(group, || {
+                let path = self.path(group, &start)?;
+                Ok(visit_leaf(&path, &start, &end, &mut each))
+            })?;
         }
-        Ok(found)
-    }
-
-    /// Entries of one leaf from `start` on, and where the next leaf begins.
-    #[allow(clippy::type_complexity, reason = "entries and a key, used once")]
-    fn leaf_entries(
-        &self,
-        group: Group,
-        start: &[u8],
-        end: &[u8],
-        limit: usize,
-    ) -> std::result::Result<(Vec<Entry>, Option<Bytes>), Miss> {
-        let path = self.path(group, start)?;
-        let page = leaf(&path);
-        let first = page.search(start).unwrap_or_else(|index| index);
-        let wanted = (first..page.count()).take_while(|&index| page.key(index) < end).take(limit);
-        let entries =
-            wanted.map(|index| (page.key(index)[1..].to_vec(), page.value(index).to_vec())).collect();
-        let behind = path.iter().rev().skip(1).find_map(|(node, branch)| {
-            let page = node.page();
-            (branch + 1 < page.count()).then(|| page.key(branch + 1).to_vec())
-        });
-        Ok((entries, behind))
+        Ok(())
     }
 
     pub(crate) fn floor(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Entry>> {
         let key = tree_key(table, key);
         let found = self.walking(group, || {
             let path = self.path(group, &key)?;
-            let page = leaf(&path);
+            let page = leaf_of(&path).page();
             match page.search(&key) {
                 Ok(index) => Ok(Some(entry(&page, index))),
                 Err(0) => self.last_before(&path),
@@ -344,8 +335,30 @@ fn check_page(bytes: &[u8], core: &Core, at: Address, kind: PageKind, id: u64) -
     Ok(header)
 }
 
-fn leaf(path: &Path) -> Arc<Page> {
-    path.last().expect("a path has a leaf").0.page()
+/// Shows the entries of a path's leaf from `start` on; where the next leaf begins, if there may be more.
+fn visit_leaf(
+    path: &Path,
+    start: &[u8],
+    end: &[u8],
+    each: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> Option<Bytes> {
+    let page = &leaf_of(path).look().page;
+    let first = page.search(start).unwrap_or_else(|index| index);
+    for index in first..page.count() {
+        let key = page.key(index);
+        if key >= end || each(&key[1..], page.value(index)).is_break() {
+            return None;
+        }
+    }
+    path.iter().rev().skip(1).find_map(|(node, branch)| {
+        let page = &node.look().page;
+        (branch + 1 < page.count()).then(|| page.key(branch + 1).to_vec())
+    })
+}
+
+/// The leaf that a path leads to.
+pub(crate) fn leaf_of(path: &Path) -> &Arc<Node> {
+    &path.last().expect("a path has a leaf").0
 }
 
 fn entry(page: &Page, index: usize) -> Entry {

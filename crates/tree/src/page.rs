@@ -132,6 +132,12 @@ impl Page {
         (at + CELL_HEADER, key, value)
     }
 
+    /// What an entry takes, its slot included.
+    fn entry_bytes(&self, index: usize) -> usize {
+        let (_, key, value) = self.cell(index);
+        SLOT + CELL_HEADER + key + value
+    }
+
     /// The key of an entry.
     pub(crate) fn key(&self, index: usize) -> &[u8] {
         let (at, key, _) = self.cell(index);
@@ -191,6 +197,25 @@ impl Page {
         self.used + SLOT + CELL_HEADER + key + value <= self.capacity()
     }
 
+    /// Whether an entry of these lengths fits where [`Page::search`] found its key or its place.
+    pub(crate) fn fits_at(&self, found: Result<usize, usize>, key: usize, value: usize) -> bool {
+        let goes = found.map_or(0, |index| self.entry_bytes(index));
+        self.used - goes + SLOT + CELL_HEADER + key + value <= self.capacity()
+    }
+
+    /// Puts an entry that fits where [`Page::search`] found its key or its place.
+    pub(crate) fn put(&mut self, found: Result<usize, usize>, key: &[u8], value: &[u8]) {
+        let (Ok(index) | Err(index)) = found;
+        if found.is_ok() {
+            let (at, key, old) = self.cell(index);
+            if old == value.len() {
+                return self.bytes[at + key..at + key + old].copy_from_slice(value);
+            }
+            self.remove(index);
+        }
+        self.insert(index, key, value);
+    }
+
     /// Inserts an entry that fits, as the `index`-th.
     pub(crate) fn insert(&mut self, index: usize, key: &[u8], value: &[u8]) {
         assert!(self.fits(key.len(), value.len()), "the caller splits a page that is full");
@@ -246,8 +271,7 @@ impl Page {
         }
         let mut bytes = 0;
         for index in 0..count {
-            let (_, key, value) = self.cell(index);
-            bytes += SLOT + CELL_HEADER + key + value;
+            bytes += self.entry_bytes(index);
             if bytes * 2 >= self.used {
                 return (index + 1).min(count - 1).max(1);
             }

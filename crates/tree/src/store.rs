@@ -1,5 +1,6 @@
 //! The store as its user sees it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -102,11 +103,34 @@ impl Store {
 
     /// The value of a key.
     pub fn get(&self, group: Group, table: Table, key: &[u8]) -> Result<Option<Bytes>> {
-        self.core.get(group, table, key)
+        self.look(group, table, key, <[u8]>::to_vec)
     }
 
-    /// Up to `limit` entries with `from <= key < to`, in order; an empty `to` is the end of the table.
-    /// Not one moment's picture if others write meanwhile.
+    /// Shows the value of a key where it lies; `None` when there is none. `see` calls nothing of the store.
+    pub fn look<T>(
+        &self,
+        group: Group,
+        table: Table,
+        key: &[u8],
+        see: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        self.core.look(group, table, key, see)
+    }
+
+    /// Shows entries with `from <= key < to` where they lie, in order; an empty `to` is the end of the
+    /// table. `each` calls nothing of the store. Not one moment's picture if others write meanwhile.
+    pub fn visit(
+        &self,
+        group: Group,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+        each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.core.visit(group, table, from, to, each)
+    }
+
+    /// Up to `limit` entries as [`Store::visit`] shows them.
     pub fn range(
         &self,
         group: Group,
@@ -115,7 +139,15 @@ impl Store {
         to: &[u8],
         limit: usize,
     ) -> Result<Vec<Entry>> {
-        self.core.range(group, table, from, to, limit)
+        let mut found = Vec::new();
+        if limit == 0 {
+            return Ok(found);
+        }
+        self.visit(group, table, from, to, |key, value| {
+            found.push((key.to_vec(), value.to_vec()));
+            if found.len() < limit { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(found)
     }
 
     /// The entry with the greatest key that is not greater than `key`.

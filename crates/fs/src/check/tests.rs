@@ -58,14 +58,15 @@ fn names_of_one_hash_are_told_apart_up_to_256() {
     let first = first_cookie(&fs.store().info().secret, b"wanted");
     let mut tx = tree::Tx::new();
     for n in 0..254u64 {
-        let entry = Dirent { inode: InodeNo(9), kind: Kind::File, name: format!("other{n}").into_bytes() };
+        let name = format!("other{n}");
+        let entry = Dirent { inode: InodeNo(9), kind: Kind::File, name: name.as_bytes() };
         tx.put(fs.group(ROOT), DIRENT, dirent_key(ROOT, first + n), entry.encode());
     }
     fs.store().commit(tx).unwrap();
     assert_eq!(fs.slot(ROOT, b"wanted"), Ok(Slot::Free(first + 254)));
     fs.make_node(&root, ROOT, b"wanted", Kind::File, 0o644, 0).unwrap();
     assert_eq!(fs.find(ROOT, b"wanted").unwrap().map(|found| found.cookie), Some(first + 254));
-    let entry = Dirent { inode: InodeNo(9), kind: Kind::File, name: b"last".to_vec() };
+    let entry = Dirent { inode: InodeNo(9), kind: Kind::File, name: b"last" };
     let mut tx = tree::Tx::new();
     tx.put(fs.group(ROOT), DIRENT, dirent_key(ROOT, first + 255), entry.encode());
     fs.store().commit(tx).unwrap();
@@ -73,7 +74,7 @@ fn names_of_one_hash_are_told_apart_up_to_256() {
     fs.unlink(&root, ROOT, b"wanted").unwrap();
     assert_eq!(fs.slot(ROOT, b"wanted"), Ok(Slot::Free(first + 254)), "its number is used again");
     let mut tx = tree::Tx::new();
-    let entry = Dirent { inode: InodeNo(9), kind: Kind::File, name: b"one more".to_vec() };
+    let entry = Dirent { inode: InodeNo(9), kind: Kind::File, name: b"one more" };
     tx.put(fs.group(ROOT), DIRENT, dirent_key(ROOT, first + 254), entry.encode());
     fs.store().commit(tx).unwrap();
     assert_eq!(fs.slot(ROOT, b"wanted"), Err(FsError::NoSpace), "there are 256 names of this hash");

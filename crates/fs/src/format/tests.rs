@@ -32,7 +32,7 @@ fn shift() -> Shift {
 #[test]
 fn records_come_back_as_they_were() {
     assert_eq!(Record::decode(&record().encode()), Ok(record()));
-    let dirent = Dirent { inode: InodeNo(9), kind: Kind::Fifo, name: vec![0xff; 255] };
+    let dirent = Dirent { inode: InodeNo(9), kind: Kind::Fifo, name: &[0xff; 255] };
     assert_eq!(Dirent::decode(&dirent.encode()), Ok(dirent));
     let head = XattrHead { parts: 3, value_length: 70_000, name: b"user.a".to_vec(), bytes: vec![1, 2] };
     assert_eq!(XattrHead::decode(&head.encode()), Ok(head));
@@ -59,7 +59,7 @@ fn any_bytes_can_be_decoded_without_a_panic() {
         }
         offer(&bytes);
     }
-    let dirent = Dirent { inode: InodeNo(9), kind: Kind::Fifo, name: b"name".to_vec() }.encode();
+    let dirent = Dirent { inode: InodeNo(9), kind: Kind::Fifo, name: b"name" }.encode();
     for good in [record().encode(), dirent, encode_counter(3), dirent_key(InodeNo(3), 4), shift().encode()] {
         (0..good.len()).for_each(|length| offer(&good[..length]));
         for bit in 0..good.len() * 8 {
