@@ -9,6 +9,12 @@
 //! extent of its own, as far as metadata has not taken them already: so the promise does not shrink
 //! while metadata grows.
 //!
+//! Names and small files make trees grow too, and pay from the same sum: trees may grow by an *allowance*
+//! of nodes, which is taken out of what is offered like a promise and given back when somebody finds too
+//! little. Where metadata already takes more than the object map could, what it takes now counts, and
+//! an eighth of that which cleaning needs to be dead. So neither data nor names ever take what was promised to
+//! the other, and what only changes or frees metadata never needs an allowance.
+//!
 //! A writer takes blocks from a budget that was counted at some moment and only goes down; who finds it
 //! empty counts anew, over all zones, one at a time. So the hot path is one lock for a moment, and
 //! whoever is refused was refused by a fresh count.
@@ -55,6 +61,8 @@ pub struct Space {
     pub pending: u64,
     /// Bytes that files keep and have not written.
     pub unwritten: u64,
+    /// Bytes that live metadata takes.
+    pub metadata: u64,
     /// Zones that can be opened at once.
     pub free_zones: u32,
 }
@@ -65,6 +73,15 @@ const METADATA_PER_BLOCK: u64 = 75;
 /// Metadata zones beside those of live nodes: the open one, and two that may hold garbage before the
 /// store cleans.
 const METADATA_ZONES_BESIDE: i64 = 3;
+/// The same where it takes more than the object map could, with the garbage counted by itself.
+const METADATA_ZONES_OF_NAMES: i64 = 2;
+
+/// Nodes that trees may grow by at once …
+const ALLOWANCE: u64 = 64;
+/// … and when they get more.
+const ALLOWANCE_LOW: u64 = 16;
+/// Of so many blocks of live metadata, one more is to be dead so that cleaning costs little.
+const METADATA_GARBAGE_SHARE: i64 = 8;
 
 /// Bytes of slack …
 const SLACK_BYTES: u64 = 1 << 20;
@@ -200,12 +217,19 @@ struct Census {
     reserved: i64,
     /// Of these, what is unwritten.
     unwritten: i64,
+    /// What trees may grow by.
+    allowed: i64,
 }
 
 impl Census {
-    /// Blocks that can be promised beside what is; negative when too much is.
-    fn available(&self) -> i64 {
+    /// Blocks that can be promised when trees are not to grow beside that; negative when too much is.
+    fn offered(&self) -> i64 {
         self.payload - self.kept - self.live - self.reserved
+    }
+
+    /// Blocks that can be promised beside what trees may grow by.
+    fn available(&self) -> i64 {
+        self.offered() - self.allowed
     }
 }
 
@@ -222,21 +246,54 @@ impl Extents {
         if let Some(reservation) = counters.promise(blocks) {
             return Ok(reservation);
         }
+        if !self.count_anew(blocks) {
+            // What trees may grow by and have not is there as well.
+            self.store.zones().allow_no_nodes();
+            if !self.count_anew(blocks) {
+                return Err(ExtentError::NoSpace);
+            }
+        }
+        self.space.promises.lock().reserved += blocks;
+        Ok(Reservation::of(counters, blocks))
+    }
+
+    /// Counts what is available and takes so many blocks out of it; false when there are fewer. The caller
+    /// counts alone.
+    fn count_anew(&self, blocks: i64) -> bool {
         let outdated = {
-            let mut promises = counters.promises.lock();
+            let mut promises = self.space.promises.lock();
             promises.budget = 0;
             promises.outdated
         };
         let available = self.census().available();
-        let mut promises = counters.promises.lock();
-        let left = available - blocks;
-        let budget = if left >= 0 { left } else { available };
-        promises.budget = if promises.outdated == outdated { budget.max(0) } else { 0 };
-        if left < 0 {
-            return Err(ExtentError::NoSpace);
+        let mut promises = self.space.promises.lock();
+        let is_enough = available >= blocks;
+        let left = if is_enough { available - blocks } else { available };
+        promises.budget = if promises.outdated == outdated { left.max(0) } else { 0 };
+        is_enough
+    }
+
+    /// Lets trees grow by some nodes more, if there is room for them.
+    pub(crate) fn allow_growth(&self) {
+        let zones = self.store.zones();
+        if zones.allowed_nodes() >= ALLOWANCE_LOW {
+            return;
         }
-        promises.reserved += blocks;
-        Ok(Reservation::of(counters, blocks))
+        let _counting = self.space.counting.lock();
+        let left = zones.allowed_nodes();
+        if left >= ALLOWANCE_LOW {
+            return;
+        }
+        let cost = self.blocks_to_grow_by(1);
+        let some = (1..=ALLOWANCE - left).rev().step_by(ALLOWANCE_LOW as usize / 2);
+        let more = some.into_iter().find(|&nodes| self.count_anew(nodes as i64 * cost));
+        zones.allow_nodes(more.unwrap_or(0));
+    }
+
+    /// What is taken out of what is offered when trees are allowed to grow by so many nodes.
+    fn blocks_to_grow_by(&self, nodes: u64) -> i64 {
+        let blocks = nodes as i64 * i64::from(self.store.zones().blocks_of_a_node());
+        blocks + (blocks + METADATA_GARBAGE_SHARE - 1) / METADATA_GARBAGE_SHARE
     }
 
     /// Promises blocks to a writer who writes over some of an object: what it has there already need not
@@ -283,6 +340,7 @@ impl Extents {
         // Who only reads opens no zone; what is told is what a writer would find.
         let opens_zones = !matches!(zones.writable(), Err(StoreError::ReadOnly));
         let logs = zones.kept_for_log() as usize;
+        let living = zones.metadata_blocks() as i64;
         let (mut census, metadata) = zones.at_one_moment(|moment| {
             let unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
             let reserved = self.space.promises.lock().reserved + unwritten;
@@ -294,9 +352,17 @@ impl Extents {
             }
             (census, metadata)
         });
-        let largest = i64::from(self.packing.payload(self.device.geometry().zone_blocks));
-        let growth = (self.metadata_zones_at_worst(census.payload) - metadata).max(0);
-        census.kept = (i64::from(zones.kept_from_data()) + 1 + growth) * largest + self.slack_blocks() as i64;
+        let zone_blocks = self.device.geometry().zone_blocks;
+        let largest = i64::from(self.packing.payload(zone_blocks));
+        let foreseen = (self.metadata_zones_at_worst(census.payload) - metadata) * largest;
+        let needed = living
+            + (living + METADATA_GARBAGE_SHARE - 1) / METADATA_GARBAGE_SHARE
+            + self.metadata_blocks_at_worst(census.payload - census.live)
+            + (METADATA_ZONES_OF_NAMES - metadata) * i64::from(zone_blocks);
+        census.kept = (i64::from(zones.kept_from_data()) + 1) * largest
+            + foreseen.max(needed).max(0)
+            + self.slack_blocks() as i64;
+        census.allowed = self.blocks_to_grow_by(zones.allowed_nodes());
         census
     }
 
@@ -318,12 +384,16 @@ impl Extents {
         }
     }
 
-    /// Zones that metadata takes when so many blocks of data are written.
+    /// Blocks that the object map takes when so many blocks of data are written.
+    fn metadata_blocks_at_worst(&self, blocks: i64) -> i64 {
+        let bytes = blocks.max(0) as u64 * METADATA_PER_BLOCK;
+        bytes.div_ceil(u64::from(self.block_size())) as i64
+    }
+
+    /// Zones that metadata takes then.
     fn metadata_zones_at_worst(&self, blocks: i64) -> i64 {
-        let geometry = self.device.geometry();
-        let zone = u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
-        let bytes = blocks as u64 * METADATA_PER_BLOCK;
-        METADATA_ZONES_BESIDE + bytes.div_ceil(zone) as i64
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        METADATA_ZONES_BESIDE + (self.metadata_blocks_at_worst(blocks) as u64).div_ceil(zone) as i64
     }
 
     /// How many zones of fresh data should be open. Walks over all zones.
@@ -336,6 +406,7 @@ impl Extents {
     pub fn space(&self) -> Space {
         let zones = self.store.zones();
         let census = self.census();
+        let metadata = zones.metadata_blocks() as i64;
         let pending = census.reserved - census.unwritten;
         let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
         let total: i64 = (0..zones.count())
@@ -344,11 +415,12 @@ impl Extents {
         Space {
             block_size: self.block_size(),
             total: bytes(total),
-            available: bytes(census.available()),
+            available: bytes(census.offered()),
             live: bytes(census.live),
             dead: bytes(census.capacity - census.live - pending),
             pending: bytes(pending),
             unwritten: bytes(census.unwritten),
+            metadata: bytes(metadata),
             free_zones: zones.free(),
         }
     }
@@ -358,15 +430,16 @@ impl Extents {
         self.store.zones().free() <= self.store.zones().kept_from_data()
     }
 
-    /// Wins back a zone when metadata has taken one of those that are kept for it. Call before taking the
-    /// locks of any operation that grows metadata.
+    /// Wins back a zone when metadata has taken one of those that are kept for it, and lets trees grow if
+    /// there is room. Call before taking the locks of any operation that may make metadata grow.
     pub fn admit(&self) -> Result<()> {
+        self.allow_growth();
         let zones = self.store.zones();
-        if zones.free() >= zones.kept_from_gc() || self.store.reclaim(false)? > 0 {
+        let enough = || zones.free() >= zones.needed_to_grow();
+        if enough() || self.store.reclaim(false)? > 0 {
             return Ok(());
         }
         let mut gc = self.gc.lock();
-        let enough = || zones.free() >= zones.kept_from_gc();
         while !enough() && self.collect(&mut gc, true)? == Progress::Moved {}
         if !enough() {
             self.store.reclaim(true)?;

@@ -127,10 +127,11 @@ impl Fs {
     pub fn statfs(&self) -> Result<StatFs> {
         let space = self.extents.space();
         let block = u64::from(space.block_size);
+        let taken = space.live + space.unwritten + space.metadata;
         Ok(StatFs {
             block_size: space.block_size,
             blocks: space.total / block,
-            free: space.total.saturating_sub(space.live + space.unwritten) / block,
+            free: space.total.saturating_sub(taken).max(space.available) / block,
             available: space.available / block,
             files: 0,
             files_free: 0,

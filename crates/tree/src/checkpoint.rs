@@ -86,7 +86,9 @@ impl Core {
         self.publish(&mat_chunks, old);
         saving.cleaned = false;
         self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
-        self.free_dead_metadata()
+        self.free_dead_metadata()?;
+        self.measure_garbage(saving);
+        Ok(())
     }
 
     /// The one moment at which all groups are locked: what belongs to the epoch that ends is taken over.

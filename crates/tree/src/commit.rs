@@ -58,7 +58,7 @@ impl Core {
         self.check_sizes(&tx.ops);
         self.zones.fill_lives(&mut tx.ops);
         let record = record::encode(&tx.ops);
-        let admitted = self.admit(record.len(), tx.draw)?;
+        let admitted = self.admit(record.len())?;
         let mut pins = Pins::default();
         let (mut locked, held) = loop {
             let locked = self.lock_groups(&tx.ops);
@@ -73,6 +73,10 @@ impl Core {
                 }
             }
         };
+        if tx.draw == Draw::Free && !self.take_allowance(splits(&held)) {
+            self.log.give_back(admitted);
+            return Err(StoreError::NoSpace);
+        }
         if !self.zones.accepts(&tx.ops) {
             self.log.give_back(admitted);
             let damage = StoreError::Corrupt(
@@ -189,6 +193,29 @@ impl Core {
     }
 }
 
+/// How many leaves these writes split, about.
+fn splits(held: &[Held<'_>]) -> u64 {
+    let mut grown: SmallVec<[(NodeId, isize); 4]> = SmallVec::new();
+    let mut splits = 0;
+    for write in held {
+        let Some(value) = write.value else { continue };
+        let leaf = leaf_of(&write.path);
+        let page = &leaf.look().page;
+        let growth = page.growth(page.search(&write.key), write.key.len(), value.len());
+        let before = grown.iter().position(|(id, _)| *id == leaf.id).unwrap_or_else(|| {
+            grown.push((leaf.id, 0));
+            grown.len() - 1
+        });
+        let all = &mut grown[before].1;
+        *all += growth;
+        if *all > page.room() {
+            *all = 0;
+            splits += 1;
+        }
+    }
+    splits
+}
+
 fn group_of(op: &Op) -> Option<Group> {
     match op {
         Op::Put { group, .. } | Op::Delete { group, .. } => Some(*group),
@@ -245,6 +272,7 @@ impl Change<'_> {
         let id = self.core.mat.allocate();
         let mut page = Page::new(self.core.page_size(), id, self.group, level);
         page.set_lsn(self.lsn);
+        self.core.count.nodes.fetch_add(1, Ordering::Relaxed);
         let node = Node::new(id, page, self.epoch);
         self.tree.dirty.insert(id, Arc::clone(&node));
         self.core.count.dirty.fetch_add(1, Ordering::Relaxed);
@@ -261,6 +289,7 @@ impl Change<'_> {
         if self.tree.dirty.remove(&node.id).is_some() {
             self.core.count.dirty.fetch_sub(1, Ordering::Relaxed);
         }
+        self.core.count.nodes.fetch_sub(1, Ordering::Relaxed);
         let mut state = node.state.write();
         state.freed = true;
         if let Some(place) = self.core.mat.free(node.id) {
@@ -275,7 +304,7 @@ impl Change<'_> {
         let (found, fits) = {
             let page = &leaf.look().page;
             let found = page.search(key);
-            (found, page.fits_at(found, key.len(), value.len()))
+            (found, page.growth(found, key.len(), value.len()) <= page.room())
         };
         if fits {
             self.edit_entry(leaf, key, |page| page.put(found, key, value));
@@ -450,11 +479,11 @@ pub(crate) fn empty_root(page_size: usize, group: Group) -> Page {
 impl Core {
     /// Makes room for a record and the nodes that it will dirty, helping where there is none: takes the
     /// checkpoint, writes nodes out, cleans. No lock of the trees is held.
-    fn admit(&self, bytes: usize, draw: Draw) -> Result<crate::log::Admitted> {
+    fn admit(&self, bytes: usize) -> Result<crate::log::Admitted> {
         for _ in 0..ADMISSION_ROUNDS {
             self.writable()?;
             self.bound_dirty()?;
-            self.space_for_metadata(draw)?;
+            self.space_for_metadata()?;
             if let Some(admitted) = self.log.admit(bytes) {
                 return Ok(admitted);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases};
@@ -115,6 +115,13 @@ pub(crate) struct Counters {
     pub(crate) unflushed_data: AtomicU64,
     /// How often readers found a node not in memory.
     pub(crate) node_reads: AtomicU64,
+    /// Nodes of all trees.
+    pub(crate) nodes: AtomicI64,
+    /// Nodes that trees may still grow by.
+    pub(crate) allowance: AtomicU64,
+    /// Free zones that metadata lacks beside those kept for it so that cleaning never moves much for
+    /// little, as of the last checkpoint.
+    pub(crate) zones_lacking: AtomicU32,
 }
 
 impl Core {

@@ -275,6 +275,11 @@ impl Mat {
         state.saving.clear();
     }
 
+    /// Number of chunks.
+    pub(crate) fn chunks_len(&self) -> u64 {
+        self.state.lock().chunks.len() as u64
+    }
+
     /// All chunks.
     pub(crate) fn chunks(&self) -> Vec<ChunkPlace> {
         self.state.lock().chunks.clone()

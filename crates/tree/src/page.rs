@@ -197,10 +197,16 @@ impl Page {
         self.used + SLOT + CELL_HEADER + key + value <= self.capacity()
     }
 
-    /// Whether an entry of these lengths fits where [`Page::search`] found its key or its place.
-    pub(crate) fn fits_at(&self, found: Result<usize, usize>, key: usize, value: usize) -> bool {
+    /// By how many bytes an entry of these lengths makes the page longer where [`Page::search`] found its
+    /// key or its place.
+    pub(crate) fn growth(&self, found: Result<usize, usize>, key: usize, value: usize) -> isize {
         let goes = found.map_or(0, |index| self.entry_bytes(index));
-        self.used - goes + SLOT + CELL_HEADER + key + value <= self.capacity()
+        (SLOT + CELL_HEADER + key + value) as isize - goes as isize
+    }
+
+    /// Bytes that slots and cells may still take.
+    pub(crate) fn room(&self) -> isize {
+        (self.capacity() - self.used) as isize
     }
 
     /// Puts an entry that fits where [`Page::search`] found its key or its place.

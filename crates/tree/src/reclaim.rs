@@ -20,13 +20,27 @@ use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Place, Replaced};
 use crate::scan::read_twice;
-use crate::types::{Draw, Epoch, Lsn, NodeId, Op, Result, StoreError, Tx};
+use crate::types::{Epoch, Lsn, NodeId, Op, Result, StoreError, Tx};
 use crate::zones::{Use, ZoneTable};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
 const CLEANED_AT_ONCE: usize = 1 << 20;
 /// Free zones abound when they are more than this fraction of all.
 const FREE_ZONES_ABOUND: u32 = 4;
+
+/// Of so many blocks of metadata that live in closed zones, one more is to be dead or free there.
+const GARBAGE_SHARE: u64 = 8;
+
+/// How much has to be gained for metadata to be cleaned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// There is room.
+    May,
+    /// Free zones are short.
+    Should,
+    /// Somebody waits, and will be refused otherwise.
+    Must,
+}
 
 /// The life that begins when this zone is opened: greater than the ZIT's and than the one its header
 /// shows, which a crash may have left behind.
@@ -191,8 +205,10 @@ impl Core {
 
     // ---- space for metadata ------------------------------------------------------------------
 
-    /// Makes sure that a transaction's nodes can be written: helps cleaning when free zones are short.
-    pub(crate) fn space_for_metadata(&self, draw: Draw) -> Result<()> {
+    /// Makes sure that a transaction's nodes can be written: helps cleaning when free zones are short. The
+    /// reserve is what this leaves when it has done all it can, so it is never used up: not by what frees
+    /// space either, which rewrites nodes before it gives any back.
+    pub(crate) fn space_for_metadata(&self) -> Result<()> {
         let kept = self.zones.kept_for_metadata();
         if self.zones.free() >= kept {
             return Ok(());
@@ -204,21 +220,58 @@ impl Core {
         let mut saving = self.saving.lock();
         for _ in 0..self.zones.count() {
             // What the background has cleaned comes free with a checkpoint, before more is moved.
-            if self.zones.free() >= kept || !(saving.cleaned || self.clean(&mut saving, true)?) {
+            if self.zones.free() >= kept || !(saving.cleaned || self.clean(&mut saving, Need::Must)?) {
                 break;
             }
             self.checkpoint_with(&mut saving)?;
         }
-        let enough =
-            self.zones.free() >= kept || draw == Draw::Reserve || self.zones_of_metadata_have_room(&saving);
-        if enough { Ok(()) } else { Err(StoreError::NoSpace) }
+        if self.zones.free() >= kept || self.has_room_to_clean(&saving) {
+            Ok(())
+        } else {
+            Err(StoreError::NoSpace)
+        }
     }
 
-    /// Whether the open metadata zone alone takes what an epoch writes.
-    fn zones_of_metadata_have_room(&self, saving: &Saving) -> bool {
-        let room = saving.lease.as_ref().map_or(0, Lease::room);
-        room as usize >= self.limits.epoch_nodes * 3 * self.zones.page_blocks() as usize
-            && self.zones.free() > 0
+    /// Whether the open metadata zone and those that are free take what an epoch writes and what lives in a
+    /// zone that is cleaned.
+    fn has_room_to_clean(&self, saving: &Saving) -> bool {
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        let room = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
+        let epoch = self.limits.epoch_nodes as u64 * 3 / 2 * u64::from(self.zones.page_blocks());
+        room + u64::from(self.zones.free()) * zone >= epoch + zone
+    }
+
+    /// Takes from what trees may grow by; false when there is not as much.
+    pub(crate) fn take_allowance(&self, nodes: u64) -> bool {
+        let allowance = &self.count.allowance;
+        if nodes == 0 {
+            return true;
+        }
+        let lacking = self.count.zones_lacking.load(Ordering::Relaxed);
+        if lacking > 0 && self.zones.free() < self.zones.kept_for_metadata() + lacking {
+            return false;
+        }
+        let take = |allowed: u64| allowed.checked_sub(nodes);
+        allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// Finds out whether metadata zones have so much that is dead or not yet written that cleaning need not
+    /// move much for little. After a checkpoint: only then is dead what no epoch needs.
+    pub(crate) fn measure_garbage(&self, saving: &Saving) {
+        let zones = self.zones.closed_metadata();
+        let live: u64 = zones.iter().map(|&(_, _, live, _)| u64::from(live)).sum();
+        let all: u64 = zones.iter().map(|&(.., capacity)| u64::from(capacity)).sum();
+        let open = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
+        let lacking = (live / GARBAGE_SHARE).saturating_sub(all - live + open);
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        self.count.zones_lacking.store(lacking.div_ceil(zone) as u32, Ordering::Relaxed);
+    }
+
+    /// Blocks that metadata lives in: nodes, changes of leaves, chunks.
+    pub(crate) fn metadata_blocks(&self) -> u64 {
+        let nodes = self.count.nodes.load(Ordering::Relaxed).max(0) as u64;
+        let pages = nodes + self.mat.chunks_len() + self.zones.deltas().div_ceil(delta::IN_PAGE_AT_LEAST);
+        pages * u64::from(self.zones.page_blocks())
     }
 
     /// Whether metadata zones hold so much that is dead that cleaning is worth it: twice what lives there
@@ -235,7 +288,7 @@ impl Core {
 
     /// Moves what lives out of the metadata zone with the least of it; the next checkpoint frees it.
     /// False when nothing would be gained.
-    pub(crate) fn clean(&self, saving: &mut Saving, urgent: bool) -> Result<bool> {
+    pub(crate) fn clean(&self, saving: &mut Saving, need: Need) -> Result<bool> {
         self.writable()?;
         let mut victims = self.zones.closed_metadata();
         // A zone that was cleaned in this life and is still here holds something that cannot be moved.
@@ -245,7 +298,11 @@ impl Core {
         else {
             return Ok(false);
         };
-        let worth = if urgent { capacity / 8 } else { capacity / 4 };
+        let worth = match need {
+            Need::May => capacity / 4,
+            Need::Should => capacity / 8,
+            Need::Must => capacity / 16,
+        };
         if capacity - live < worth.max(self.zones.page_blocks()) {
             return Ok(false);
         }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
@@ -473,7 +473,7 @@ pub(crate) fn assemble(
         read_only: config.read_only,
         latched: Mutex::new(None),
         is_latched: std::sync::atomic::AtomicBool::new(false),
-        count: Counters::default(),
+        count: Counters { allowance: AtomicU64::new(u64::MAX / 2), ..Counters::default() },
         info,
         device,
         leases,
@@ -519,6 +519,8 @@ impl Core {
         }
         self.zones.load_counters(counters);
         self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;
+        let nodes: u64 = mat_chunks.iter().map(|chunk| u64::from(chunk.used)).sum();
+        self.count.nodes.store(nodes.min(header.next_node.get()) as i64, Ordering::Relaxed);
         self.mat.load(mat_chunks);
         let mut saving = self.saving.lock();
         saving.number = header.number.get();

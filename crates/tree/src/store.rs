@@ -10,6 +10,7 @@ use crate::check::{Finding, Visit};
 use crate::core::{Client, Core, VolumeInfo};
 use crate::lookup::ZoneRef;
 use crate::mkfs::FormatOptions;
+use crate::reclaim::Need;
 use crate::recover::{Config, Recovery, Replay};
 use crate::types::{Bytes, Entry, Group, Lsn, Result, Step, StoreError, Table, Tx, ZoneEntry};
 use crate::zones::{Moment, Use};
@@ -70,6 +71,7 @@ impl Store {
         replay: &mut dyn Replay,
     ) -> Result<(Store, Recovery)> {
         let (core, recovery) = crate::recover::recover(device, config, replay)?;
+        core.measure_garbage(&core.saving.lock());
         let zones = Zones { core: Arc::clone(&core) };
         Ok((Store { core, zones, idle_at: AtomicU64::new(u64::MAX) }, recovery))
     }
@@ -301,7 +303,8 @@ impl Core {
         }
         let short = self.zones.free() <= self.zones.kept_for_metadata() + 1;
         if short || self.cleaning_is_worth_it() {
-            return self.clean(&mut self.saving.lock(), short);
+            let need = if short { Need::Should } else { Need::May };
+            return self.clean(&mut self.saving.lock(), need);
         }
         Ok(false)
     }
@@ -350,6 +353,37 @@ impl Zones {
     /// Zones that could be opened now.
     pub fn free(&self) -> u32 {
         self.core.zones.free()
+    }
+
+    /// Lets trees grow by so many nodes more. What frees space, and what was promised its space, is never
+    /// refused for want of this.
+    pub fn allow_nodes(&self, nodes: u64) {
+        self.core.count.allowance.fetch_add(nodes, Ordering::Relaxed);
+    }
+
+    /// Lets trees grow no more, until [`Zones::allow_nodes`] is called. Who never calls this has no such limit.
+    pub fn allow_no_nodes(&self) {
+        self.core.count.allowance.store(0, Ordering::Relaxed);
+    }
+
+    /// Nodes that trees may still grow by.
+    pub fn allowed_nodes(&self) -> u64 {
+        self.core.count.allowance.load(Ordering::Relaxed)
+    }
+
+    /// Free zones without which trees may not grow, beside what [`Zones::allow_nodes`] says.
+    pub fn needed_to_grow(&self) -> u32 {
+        self.core.zones.kept_for_metadata() + self.core.count.zones_lacking.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that live metadata takes.
+    pub fn metadata_blocks(&self) -> u64 {
+        self.core.metadata_blocks()
+    }
+
+    /// Blocks of a node.
+    pub fn blocks_of_a_node(&self) -> Blocks {
+        self.core.zones.page_blocks()
     }
 
     /// Free zones that fresh data must leave.

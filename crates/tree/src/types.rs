@@ -119,9 +119,12 @@ pub enum Op {
 /// What a transaction may draw on when space is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
-    /// Free space only.
+    /// Free space only: where trees may not grow ([`crate::Zones::allow_nodes`]), what would make one grow is
+    /// refused. What only changes what is there is not.
     #[default]
     Free,
+    /// What was promised beforehand for what it brings.
+    Promised,
     /// The metadata reserve too: it frees space, or nothing can go on without it.
     Reserve,
 }
@@ -157,6 +160,9 @@ impl Tx {
 
     /// When this transaction takes effect, so is a promise kept.
     pub fn keeps(&mut self, promise: Arc<dyn Promise>) {
+        if self.draw == Draw::Free {
+            self.draw = Draw::Promised;
+        }
         self.promises.push(promise);
     }
 

@@ -605,6 +605,12 @@ impl ZoneTable {
         state.metadata.iter().filter_map(measured).collect()
     }
 
+    /// Changes of leaves that the saved MAT names.
+    pub(crate) fn deltas(&self) -> u64 {
+        let state = self.state.lock();
+        state.metadata.iter().map(|zone| u64::from(state.entries[zone.0 as usize].deltas)).sum()
+    }
+
     pub(crate) fn in_role(&self, role: Role) -> Vec<ZoneId> {
         let state = self.state.lock();
         let zones = state.entries.iter().enumerate();

@@ -14,7 +14,7 @@ fn give_back(promised: &AtomicI64, held: Option<(i64, Reservation)>) {
 #[test]
 fn no_more_is_promised_than_there_is() {
     let extents = extents();
-    let most = extents.census().available();
+    let most = extents.census().offered();
     let promised = Arc::new(AtomicI64::new(0));
     let refused = Arc::new(AtomicI64::new(0));
     std::thread::scope(|scope| {
@@ -42,7 +42,7 @@ fn no_more_is_promised_than_there_is() {
         }
     });
     assert!(refused.load(Ordering::Relaxed) > 0, "the writers were in each other's way");
-    assert_eq!(extents.census().available(), most);
+    assert_eq!(extents.census().offered(), most);
 }
 
 const SCHEDULES: u64 = 60;
@@ -59,7 +59,7 @@ fn write(extents: &Extents, object: u64, blocks: u64) {
 
 /// What a thread that only looks sees to be available while another does this.
 fn seen_while(seed: u64, extents: &Extents, work: impl Fn() + Sync) -> Vec<i64> {
-    let look = || (0..LOOKS).map(|_| extents.census().available()).collect::<Vec<_>>();
+    let look = || (0..LOOKS).map(|_| extents.census().offered()).collect::<Vec<_>>();
     let work = || {
         work();
         Vec::new()
@@ -75,7 +75,7 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
     for seed in 0..SCHEDULES {
         let extents = extents();
         write(&extents, 1, 2 * BLOCKS);
-        let before = extents.census().available();
+        let before = extents.census().offered();
         let after = before - 2 * BLOCKS as i64;
         let seen = seen_while(seed, &extents, || {
             let mut tx = Tx::new();
@@ -94,7 +94,7 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
         let steps = [before, before - BLOCKS as i64, after];
         assert!(seen.iter().all(|seen| steps.contains(seen)), "seed {seed}: {steps:?}: {seen:?}");
         assert!(seen.is_sorted_by(|a, b| a >= b), "seed {seed}: {seen:?}");
-        assert_eq!(extents.census().available(), after);
+        assert_eq!(extents.census().offered(), after);
     }
 }
 
@@ -106,7 +106,7 @@ fn what_is_moved_is_counted_once() {
         // Half of what is in each zone dies.
         (1..=30).for_each(|object| write(&extents, object, 40));
         (2..=30).step_by(2).for_each(|object| write(&extents, object, 40));
-        let before = extents.census().available();
+        let before = extents.census().offered();
         let seen = seen_while(seed, &extents, || {
             for _ in 0..3 {
                 extents.evacuate(&mut extents.gc.lock()).unwrap();
@@ -123,7 +123,7 @@ fn what_is_moved_is_counted_once() {
 fn who_asks_for_too_much_keeps_nobody_from_what_there_is() {
     for seed in 0..SCHEDULES {
         let extents = extents();
-        let most = extents.census().available();
+        let most = extents.census().offered();
         let ask = |blocks: i64, fits: bool| {
             let extents = &extents;
             let body = move || {

@@ -2,6 +2,8 @@
 
 use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, OpenFlags, RenameFlags};
 
+use zone::emulated::Spec;
+
 use crate::support::{READ_WRITE, Volume, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -247,5 +249,77 @@ fn a_file_can_grow_into_what_it_keeps_when_the_volume_is_full() {
     allocate(false, 8 * PIECE).unwrap();
     assert_eq!(volume.fs.attributes(kept.inode()).unwrap().size, 8 * PIECE);
     write_pieces(&volume, &kept, 8 * PIECE);
+    volume.settle_and_check();
+}
+
+/// Files of a block or less that lie in metadata, until there is no room for another.
+fn fill_with_small_files(volume: &Volume, directory: InodeNo, bytes: usize) -> u32 {
+    for n in 0.. {
+        let (name, flags) = (format!("small{n}"), READ_WRITE);
+        let made = volume.fs.create(&Caller::root(), directory, name.as_bytes(), 0o644, flags, true);
+        let written = made.and_then(|(_, handle)| volume.fs.write(&handle, 0, &pattern(n as u8, bytes)));
+        match written {
+            Ok(written) => assert_eq!(written, bytes),
+            Err(error) => {
+                assert_eq!(error, FsError::NoSpace);
+                return n;
+            }
+        }
+    }
+    unreachable!("a volume has its limit")
+}
+
+#[test]
+fn a_volume_full_of_small_files_can_be_emptied() {
+    for (zones, zone_blocks) in [(16, 1024), (40, 256), (66, 1024)] {
+        let volume = Volume::on(Spec::new(4096, zones, zone_blocks));
+        let directory = volume.directory(ROOT, "d");
+        let empty = volume.fs.space().available;
+        let files = fill_with_small_files(&volume, directory, 1000);
+        let taken = u64::from(files) * 1000;
+        assert!(taken > empty / 4, "{zones} zones: {taken} of {empty} bytes in {files} files");
+        // In the order of a listing, which has nothing to do with that in which they were made.
+        for name in volume.names_in_order(directory) {
+            volume.unlink(directory, &name).unwrap_or_else(|error| panic!("{zones} zones, {name}: {error}"));
+        }
+        volume.settle_and_check();
+        let volume = volume.remount();
+        volume.settle_and_check();
+        let offered = volume.fs.space().available;
+        assert!(offered >= empty - (empty >> 6), "{zones} zones: {offered} of {empty} are offered again");
+    }
+}
+
+#[test]
+fn small_files_leave_what_was_promised() {
+    let volume = Volume::on(Spec::new(4096, 24, 256));
+    let root = Caller::root();
+    let kept = volume.file(ROOT, "kept");
+    volume.fs.allocate(&kept, FallocateMode::Allocate { keep_size: false }, 0, 1 << 20).unwrap();
+    let written = volume.file(ROOT, "written");
+    volume.write(&written, 0, &pattern(1, 1 << 20));
+    let directory = volume.directory(ROOT, "d");
+    volume.directory(directory, "sub");
+    let files = fill_with_small_files(&volume, directory, 1000);
+    assert!(files > 1000, "{files}");
+    for at in (0..1 << 20).step_by(4096) {
+        volume.write(&kept, at, &pattern(2, 4096));
+        volume.write(&written, (1 << 20) - 4096 - at, &pattern(3, 4096));
+    }
+    for n in (0..files).step_by(7) {
+        let inode = volume.find(directory, &format!("small{n}")).unwrap();
+        volume.write(&volume.open(inode), 0, &pattern(4, 1000));
+        let changes = Changes { permissions: Some(0o600), uid: Some(5), ..Changes::default() };
+        volume.fs.set_attributes(&root, inode, &changes).unwrap();
+    }
+    let (from, to) = ("small1", "small2");
+    let renamed =
+        volume.fs.rename(&root, directory, from.as_bytes(), directory, to.as_bytes(), RenameFlags::default());
+    renamed.unwrap();
+    volume.fs.remove_directory(&root, directory, b"sub").unwrap();
+    volume.settle_and_check();
+    let volume = volume.remount();
+    let written = volume.open(volume.find(ROOT, "written").unwrap());
+    assert_eq!(volume.contents(&written)[..4096], pattern(3, 4096));
     volume.settle_and_check();
 }

@@ -104,6 +104,13 @@ impl Volume {
     }
 
     pub(crate) fn names(&self, inode: InodeNo) -> Vec<String> {
+        let mut names = self.names_in_order(inode);
+        names.sort();
+        names
+    }
+
+    /// As a listing gives them.
+    pub(crate) fn names_in_order(&self, inode: InodeNo) -> Vec<String> {
         let handle = self.fs.open(&Caller::root(), inode, READ).expect("the directory exists");
         let mut names = Vec::new();
         let mut each = |entry: fs::DirEntry| {
@@ -111,7 +118,6 @@ impl Volume {
             true
         };
         self.fs.read_directory(&handle, 2, &mut each).expect("the directory can be read");
-        names.sort();
         names
     }
 }

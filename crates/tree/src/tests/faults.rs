@@ -47,7 +47,7 @@ fn next_to_clean(store: &Store) -> (ZoneId, Vec<Address>) {
 }
 
 fn clean(store: &Store) -> bool {
-    let cleaned = store.core.clean(&mut store.core.saving.lock(), true).unwrap();
+    let cleaned = store.core.clean(&mut store.core.saving.lock(), crate::reclaim::Need::Should).unwrap();
     store.checkpoint().unwrap();
     cleaned
 }

@@ -219,7 +219,7 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     store.checkpoint().unwrap();
     let core = &store.core;
     let mut saving = core.saving.lock();
-    assert!(core.clean(&mut saving, true).unwrap(), "there was something to clean");
+    assert!(core.clean(&mut saving, crate::reclaim::Need::Should).unwrap(), "there was something to clean");
     // The others hold what cannot be moved.
     let others = core.zones.closed_metadata();
     saving.cleaned_once.extend(others.into_iter().map(|(zone, life, ..)| (zone, life)));
@@ -227,6 +227,6 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     while core.zones.free() >= core.zones.kept_for_metadata() {
         core.zones.take_free(|_, _| true).unwrap();
     }
-    core.space_for_metadata(crate::types::Draw::Free).unwrap();
+    core.space_for_metadata().unwrap();
     assert!(core.zones.free() >= core.zones.kept_for_metadata());
 }
