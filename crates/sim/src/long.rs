@@ -12,7 +12,7 @@ mod library;
 
 pub use directory::Directory;
 pub use endure::{Endured, endure};
-pub use full::{Filled, fill};
+pub use full::{Filled, fill, fill_small};
 pub use library::Library;
 
 use std::fmt;

@@ -70,9 +70,13 @@ pub(crate) fn fill(options: &Fill) -> Result<()> {
     let device = &options.device;
     let block_size = u64::from(device.block_size);
     if let Some(directory) = &options.directory {
-        let filled = long::fill(&mut in_directory(directory)?, block_size, options.times, device.seed)
-            .map_err(|wrong| anyhow!("{wrong}"))?;
-        print_filled(&filled);
+        let place = &mut in_directory(directory)?;
+        let filled =
+            long::fill(place, block_size, options.times, device.seed).map_err(|wrong| anyhow!("{wrong}"))?;
+        print_filled(&filled, 2);
+        let filled =
+            long::fill_small(place, block_size, 7, device.seed).map_err(|wrong| anyhow!("{wrong}"))?;
+        print_filled(&filled, 0);
         return Ok(());
     }
     for &zones in &device.zones {
@@ -86,13 +90,23 @@ pub(crate) fn fill(options: &Fill) -> Result<()> {
             filled.offered,
             library.device_bytes()
         );
-        print_filled(&filled);
+        print_filled(&filled, 2);
+        for eighths in [0, 7] {
+            let mut library = device.library(zones)?;
+            let filled = long::fill_small(&mut library, block_size, eighths, device.seed)
+                .map_err(|wrong| anyhow!("{zones} zones, small files: {wrong}"))?;
+            library.remount().map_err(|wrong| anyhow!("{zones} zones, small files: {wrong}"))?;
+            println!("{zones} zones: {} small files beside {eighths} eighths", filled.small);
+            print_filled(&filled, 0);
+        }
     }
     Ok(())
 }
 
-fn print_filled(filled: &Filled) {
-    println!("counted bytes offered and written: {}", 2 * filled.offered);
+/// Counts what was filled so many times to the last byte.
+fn print_filled(filled: &Filled, exactly: u64) {
+    println!("counted bytes offered and written: {}", exactly * filled.offered);
+    println!("counted small files made and deleted: {}", filled.small);
     println!("counted bytes written over: {}", filled.overwritten);
     println!("counted bytes compared: {}", filled.compared);
 }

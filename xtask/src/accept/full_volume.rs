@@ -1,5 +1,5 @@
 //! Point 8: a volume takes exactly what it offers, can be written over while it is full, and offers all
-//! of it again once everything is deleted.
+//! of it again once everything is deleted; also where small files fill it.
 //!
 //! Through the library on the emulated device with few and with many zones, and through a mount. The
 //! quick form leaves out the thousand zones.
@@ -12,7 +12,8 @@ use super::{Report, Run};
 use crate::shell::Line;
 
 /// What the simulator counts, under the names of the report.
-const COUNTS: [&str; 3] = ["bytes offered and written", "bytes written over", "bytes compared"];
+const COUNTS: [&str; 4] =
+    ["bytes offered and written", "small files made and deleted", "bytes written over", "bytes compared"];
 
 pub(super) fn run(run: &Run) -> Result<Report> {
     let mut counted = Counted::of(&COUNTS);

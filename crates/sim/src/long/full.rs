@@ -1,5 +1,6 @@
 //! The full volume: a file of exactly what is offered fits, one block more does not, writing over and
-//! deleting go on, and what was deleted is offered again.
+//! deleting go on, and what was deleted is offered again. The same where files so small that they lie in
+//! metadata have taken what a large one left.
 
 use rt::random::Rng;
 
@@ -11,6 +12,9 @@ use crate::caught::Wrong;
 const PIECE: u64 = 1 << 20;
 const ALL: u32 = 0;
 const MORE: u32 = 1;
+const FIRST_SMALL: u32 = 2;
+/// Bytes of a file that lies in its inode.
+const SMALL: u64 = 1000;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +27,8 @@ pub struct Filled {
     pub compared: u64,
     /// Files made and deleted while there was no space for data.
     pub files: u64,
+    /// Files of less than a block made until there was no space.
+    pub small: u64,
 }
 
 /// Fills it twice; each time it is written over `times` times.
@@ -47,6 +53,72 @@ pub fn fill(place: &mut impl Place, block_size: u64, times: u64, seed: u64) -> R
         filled.overwritten += written.iter().map(|&write| u64::from(write > 0) * GRANULE).sum::<u64>();
     }
     Ok(filled)
+}
+
+/// A large file takes some eighths of what is offered, small ones the rest; then all is written over, and
+/// deleted in another order.
+pub fn fill_small(place: &mut impl Place, block_size: u64, eighths: u64, seed: u64) -> Result<Filled, Wrong> {
+    let mut rng = Rng::with_seed(seed);
+    let empty = offered(place)?;
+    let mut filled = Filled { offered: empty, ..Filled::default() };
+    let size = empty / 8 * eighths / block_size * block_size;
+    write_all(place, size, &mut filled)?;
+    let mut small: Vec<u32> =
+        (FIRST_SMALL..).map_while(|file| make_small(place, file).transpose()).collect::<Result<_, _>>()?;
+    filled.small = small.len() as u64;
+    if filled.small * SMALL < (empty - size) / 4 {
+        return Err(Wrong(format!(
+            "{} files of {SMALL} bytes is little for {empty} - {size} bytes",
+            filled.small
+        )));
+    }
+    rng.shuffle(&mut small);
+    let written = overwrite(place, size, 1, &mut rng)?;
+    compare(place, &written, size, &mut filled)?;
+    for &file in small.iter().step_by(7) {
+        let again = place.write(file, 0, &made(file, 0, SMALL as usize, 1)).and_then(|()| place.fsync(file));
+        again.map_err(|error| error.wrong("writing over a small file"))?;
+        filled.overwritten += SMALL;
+    }
+    for (index, &file) in small.iter().enumerate() {
+        let mut found = vec![0; SMALL as usize];
+        let read = place.read(file, 0, &mut found).map_err(|error| error.wrong("reading a small file"))?;
+        if read != (SMALL, SMALL as usize)
+            || found != made(file, 0, SMALL as usize, u64::from(index % 7 == 0))
+        {
+            return Err(Wrong(format!("small file {file}, written over or not, has other contents")));
+        }
+        filled.compared += SMALL;
+    }
+    for &file in small.iter().chain(&[ALL, MORE]) {
+        place
+            .remove(file)
+            .map_err(|error| error.wrong(format!("deleting file {file} of {}", small.len())))?;
+    }
+    let after = place.regain(empty).map_err(|error| error.wrong("after deleting"))?;
+    match after >= empty {
+        true => Ok(filled),
+        false => {
+            Err(Wrong(format!("{after} bytes are offered after deleting small files, {empty} when empty")))
+        }
+    }
+}
+
+/// False when there is no room for another.
+fn make_small(place: &mut impl Place, file: u32) -> Result<Option<u32>, Wrong> {
+    let made = place
+        .create(file)
+        .and_then(|()| place.write(file, 0, &made(file, 0, SMALL as usize, 0)))
+        .and_then(|()| place.fsync(file));
+    match made {
+        Ok(()) => Ok(Some(file)),
+        Err(Refused::NoSpace) => match place.remove(file) {
+            // It was refused before there was a name, or after.
+            Ok(()) | Err(Refused::Other(_)) => Ok(None),
+            Err(error) => Err(error.wrong("deleting a file that was refused")),
+        },
+        Err(error) => Err(error.wrong("making a small file")),
+    }
 }
 
 fn offered(place: &mut impl Place) -> Result<u64, Wrong> {
