@@ -354,14 +354,15 @@ impl Extents {
         });
         let zone_blocks = self.device.geometry().zone_blocks;
         let largest = i64::from(self.packing.payload(zone_blocks));
-        let foreseen = (self.metadata_zones_at_worst(census.payload) - metadata) * largest;
+        let foreseen = self.metadata_zones_at_worst(census.payload) * largest;
         let needed = living
             + (living + METADATA_GARBAGE_SHARE - 1) / METADATA_GARBAGE_SHARE
             + self.metadata_blocks_at_worst(census.payload - census.live)
-            + (METADATA_ZONES_OF_NAMES - metadata) * i64::from(zone_blocks);
-        census.kept = (i64::from(zones.kept_from_data()) + 1) * largest
-            + foreseen.max(needed).max(0)
-            + self.slack_blocks() as i64;
+            + METADATA_ZONES_OF_NAMES * i64::from(zone_blocks);
+        let needed = (needed as u64 * largest as u64).div_ceil(u64::from(zone_blocks)) as i64;
+        // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
+        let growth = foreseen.max(needed) - metadata * largest;
+        census.kept = (i64::from(zones.kept_from_data()) + 1) * largest + growth + self.slack_blocks() as i64;
         census.allowed = self.blocks_to_grow_by(zones.allowed_nodes());
         census
     }
