@@ -32,6 +32,8 @@ const PARTS: i64 = 1024;
 const ROOM_SHARE: i64 = 32;
 /// Spare zones for each open zone: what is free in an open zone is not to be had elsewhere.
 const SPARE_PER_OPEN: i64 = 8;
+/// In the last part of its open zone, metadata's next one is kept as well.
+const METADATA_PART: u32 = 4;
 /// Candidates looked at to find out what a zone costs.
 const CANDIDATES_MAX: usize = 256;
 
@@ -178,9 +180,9 @@ impl Extents {
     /// Blocks that fresh data can take before a zone must have been emptied.
     fn room(&self) -> i64 {
         let zones = self.store.zones();
-        let spare = i64::from(zones.free()) - self.zones_kept();
+        let spare = i64::from(zones.free()) * i64::from(self.payload_min) - self.room_kept();
         let open = self.placement.rooms().map(|room| i64::from(self.packing.payload(room)));
-        open.sum::<i64>() + spare.max(0) * i64::from(self.payload_min)
+        open.sum::<i64>() + spare.max(0)
     }
 
     /// With one open zone: when the last one that could be opened has been. With more of them about as
@@ -210,15 +212,22 @@ impl Extents {
         Some(gain.moved)
     }
 
-    /// Free zones that fresh data is not to need: those that it must leave, and one that metadata may take
-    /// before it has cleaned. With less, garbage collection could not open a zone of its own any more.
-    fn zones_kept(&self) -> i64 {
-        i64::from(self.store.zones().kept_from_data()) + 1
+    /// Room in free zones that fresh data is not to need: those that it must leave and, while metadata fills
+    /// the last part of its open zone, more and more of the next: with less, garbage collection could not
+    /// open a zone of its own any more when metadata has taken it.
+    fn room_kept(&self) -> i64 {
+        let zones = self.store.zones();
+        let part = i64::from(self.device.geometry().zone_blocks / METADATA_PART).max(1);
+        let filled = (part - i64::from(zones.open_room_for_metadata())).max(0);
+        let payload = i64::from(self.payload_min);
+        i64::from(zones.kept_from_data()) * payload + payload * filled / part
     }
 
     /// Zones that must be won so that there is one more than must be.
     pub(crate) fn zones_to_win(&self) -> i64 {
-        (self.zones_kept() - i64::from(self.store.zones().free())).max(0) + 1
+        let payload = i64::from(self.payload_min.max(1));
+        let kept = (self.room_kept() + payload / 2) / payload;
+        (kept - i64::from(self.store.zones().free())).max(0) + 1
     }
 
     /// What emptying zones wins, beginning with the room in the zone that is written.

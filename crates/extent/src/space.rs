@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rt::sync::{Condvar, Mutex};
-use tree::{Promise, Step, StoreError, Tx, ZoneNow};
+use tree::{Promise, StoreError, Tx, ZoneNow};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
 use crate::format::UNWRITTEN_BLOCKS;
@@ -88,8 +88,8 @@ const SLACK_BYTES: u64 = 1 << 20;
 /// … or a share of a zone, if that is less.
 const SLACK_SHARE: u64 = 4;
 
-/// Steps of the store that a writer in need does before it gives up.
-const CLEANING_STEPS_MAX: usize = 64;
+/// Zones of metadata that a writer in need has cleaned before it gives up.
+const CLEANED_MAX: usize = 64;
 
 /// The budget and what is promised.
 #[derive(Debug, Default)]
@@ -362,7 +362,8 @@ impl Extents {
         let needed = (needed as u64 * largest as u64).div_ceil(u64::from(zone_blocks)) as i64;
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
         let growth = foreseen.max(needed) - metadata * largest;
-        census.kept = (i64::from(zones.kept_from_data()) + 1) * largest + growth + self.slack_blocks() as i64;
+        census.kept =
+            (i64::from(zones.kept_from_data_at_most()) + 1) * largest + growth + self.slack_blocks() as i64;
         census.allowed = self.blocks_to_grow_by(zones.allowed_nodes());
         census
     }
@@ -468,13 +469,12 @@ impl Extents {
     /// false when that frees none.
     fn clean_metadata(&self) -> Result<bool> {
         let before = self.store.zones().free();
-        for _ in 0..CLEANING_STEPS_MAX {
-            let step = self.store.step()?;
+        for _ in 0..CLEANED_MAX {
+            if !self.store.clean()? {
+                break;
+            }
             if self.store.zones().free() > before {
                 return Ok(true);
-            }
-            if step == Step::Idle {
-                break;
             }
         }
         Ok(false)

@@ -9,6 +9,9 @@ use polder_sim::long::{self, Directory, Endured, Filled, Library, Place};
 use zone::Cause;
 use zone::emulated::Spec;
 
+/// Eighths of what is offered that a large file takes beside small ones.
+const BESIDE: u64 = 7;
+
 #[derive(Args)]
 pub(crate) struct Device {
     /// Zones of the emulated device. May be given several times.
@@ -41,6 +44,9 @@ pub(crate) struct Fill {
     /// How many times the full volume is written over.
     #[arg(long, default_value_t = 2)]
     times: u64,
+    /// Fill with files that lie in metadata, alone and beside a large one, not with one large file.
+    #[arg(long)]
+    small_files: bool,
 }
 
 #[derive(Args)]
@@ -71,41 +77,49 @@ pub(crate) fn fill(options: &Fill) -> Result<()> {
     let block_size = u64::from(device.block_size);
     if let Some(directory) = &options.directory {
         let place = &mut in_directory(directory)?;
-        let filled =
-            long::fill(place, block_size, options.times, device.seed).map_err(|wrong| anyhow!("{wrong}"))?;
-        print_filled(&filled, 2);
-        let filled =
-            long::fill_small(place, block_size, 7, device.seed).map_err(|wrong| anyhow!("{wrong}"))?;
-        print_filled(&filled, 0);
+        let filled = match options.small_files {
+            true => long::fill_small(place, block_size, BESIDE, device.seed),
+            false => long::fill(place, block_size, options.times, device.seed),
+        };
+        print_filled(&filled.map_err(|wrong| anyhow!("{wrong}"))?, options);
         return Ok(());
     }
     for &zones in &device.zones {
-        let mut library = device.library(zones)?;
-        let filled = long::fill(&mut library, block_size, options.times, device.seed)
-            .map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
-        library.remount().map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
-        println!(
-            "{zones} zones of {} blocks of {block_size}: {} of {} bytes offered, filled twice",
-            device.zone_blocks,
-            filled.offered,
-            library.device_bytes()
-        );
-        print_filled(&filled, 2);
-        for eighths in [0, 7] {
-            let mut library = device.library(zones)?;
-            let filled = long::fill_small(&mut library, block_size, eighths, device.seed)
-                .map_err(|wrong| anyhow!("{zones} zones, small files: {wrong}"))?;
-            library.remount().map_err(|wrong| anyhow!("{zones} zones, small files: {wrong}"))?;
-            println!("{zones} zones: {} small files beside {eighths} eighths", filled.small);
-            print_filled(&filled, 0);
+        let beside: &[u64] = if options.small_files { &[0, BESIDE] } else { &[0] };
+        for &eighths in beside {
+            fill_library(options, zones, eighths).map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
         }
     }
     Ok(())
 }
 
-/// Counts what was filled so many times to the last byte.
-fn print_filled(filled: &Filled, exactly: u64) {
-    println!("counted bytes offered and written: {}", exactly * filled.offered);
+fn fill_library(options: &Fill, zones: u32, eighths: u64) -> Result<()> {
+    let device = &options.device;
+    let block_size = u64::from(device.block_size);
+    let mut library = device.library(zones)?;
+    let filled = match options.small_files {
+        true => long::fill_small(&mut library, block_size, eighths, device.seed),
+        false => long::fill(&mut library, block_size, options.times, device.seed),
+    };
+    let filled = filled.map_err(|wrong| anyhow!("{wrong}"))?;
+    library.remount().map_err(|wrong| anyhow!("{wrong}"))?;
+    println!(
+        "{zones} zones of {} blocks of {block_size}: {} of {} bytes offered",
+        device.zone_blocks,
+        filled.offered,
+        library.device_bytes()
+    );
+    if options.small_files {
+        println!("{} small files beside a file of {eighths} eighths", filled.small);
+    }
+    print_filled(&filled, options);
+    Ok(())
+}
+
+fn print_filled(filled: &Filled, options: &Fill) {
+    // One large file fills it twice.
+    let exactly = if options.small_files { 0 } else { 2 * filled.offered };
+    println!("counted bytes offered and written: {exactly}");
     println!("counted small files made and deleted: {}", filled.small);
     println!("counted bytes written over: {}", filled.overwritten);
     println!("counted bytes compared: {}", filled.compared);

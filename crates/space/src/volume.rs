@@ -155,7 +155,7 @@ impl Volume {
         let zones = self.fs.store().zones();
         let roles = (0..zones.count()).map(|zone| zones.entry(ZoneId(zone)).role);
         let metadata = roles.filter(|role| *role == Role::Metadata).count() as u32;
-        let (log, kept) = (zones.kept_for_log(), zones.kept_from_gc());
+        let (log, kept) = (zones.kept_for_log(), zones.kept_from_data() - 1);
         ZoneUse { log, metadata, kept_for_metadata: kept, data: zones.count() - log - metadata - kept }
     }
 

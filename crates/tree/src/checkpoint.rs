@@ -238,7 +238,9 @@ impl Core {
         while places.len() < pages.len() {
             let rest = &mut pages[places.len()..];
             let lease = self.metadata_lease(saving)?;
-            match self.append_some(lease, rest, epoch, cause) {
+            let appended = self.append_some(lease, rest, epoch, cause);
+            self.zones.set_open_room(if lease.has_failed() { 0 } else { lease.room() });
+            match appended {
                 Ok(some) => places.extend(some),
                 Err(StoreError::Device(error)) if error.ends_zone() => {
                     tracing::warn!(%error, "a metadata zone takes no more");
@@ -305,6 +307,7 @@ impl Core {
 
     fn leave_metadata_zone(&self, lease: Lease) -> Result<()> {
         let (zone, failed, room) = (lease.zone(), lease.has_failed(), lease.room());
+        self.zones.set_open_room(0);
         drop(lease);
         // What is left of it is less than a page, or nothing that can be written: its slot is worth more.
         if (room > 0 || failed)

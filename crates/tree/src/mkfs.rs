@@ -10,7 +10,7 @@ use zone::{Address, Device, FsId, Geometry, Life, Role, ZoneId, ZoneState};
 use crate::cache::Node;
 use crate::core::{Client, Core, VolumeInfo};
 use crate::log::{LOG_ZONES, Start};
-use crate::recover::{Config, assemble, limits, zones_kept};
+use crate::recover::{Config, assemble, kept_for_metadata, limits};
 use crate::types::{Bytes, Epoch, Group, Lsn, Result, StoreError, ZoneEntry};
 use crate::zones::Use;
 
@@ -61,7 +61,7 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
         return Err(unusable("the device allows fewer than 6 active zones, and Polder needs 6"));
     }
     let (bounds, ..) = limits(geometry, page as usize, 64 << 20);
-    let needed = LOG_ZONES + zones_kept(geometry, page as usize, &bounds) + 4;
+    let needed = LOG_ZONES + kept_for_metadata(geometry, page as usize, &bounds).zones(0) + 4;
     if geometry.zones < needed {
         return Err(unusable(format!(
             "the device has {} zones of {} KiB; at this size a volume needs at least {needed}: use a larger device",

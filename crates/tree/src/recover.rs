@@ -28,7 +28,7 @@ use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, read_twice};
 use crate::types::{Epoch, Lsn, Op, Result, StoreError, ZoneEntry};
-use crate::zones::{Use, ZoneTable};
+use crate::zones::{KeptForMetadata, Use, ZoneTable};
 
 /// How far an epoch's number may jump at a seal.
 const EPOCH_JUMP: u64 = u32::MAX as u64;
@@ -378,12 +378,11 @@ pub(crate) fn limits(geometry: &Geometry, page_size: usize, cache_bytes: u64) ->
     (limits, cache_pages - chunk_pages, chunk_pages)
 }
 
-/// Free zones that only metadata may take: room for what two epochs dirty with its chunks, and a zone
-/// to clean into.
-pub(crate) fn zones_kept(geometry: &Geometry, page_size: usize, limits: &Limits) -> u32 {
+/// What only metadata may take: room for what two epochs dirty with its chunks, and a zone to clean into.
+pub(crate) fn kept_for_metadata(geometry: &Geometry, page_size: usize, limits: &Limits) -> KeptForMetadata {
     let bytes = limits.epoch_nodes as u64 * 5 / 2 * page_size as u64;
-    let zone = u64::from(geometry.zone_blocks - 1) * u64::from(geometry.block_size);
-    1 + bytes.div_ceil(zone) as u32
+    let blocks = bytes.div_ceil(u64::from(geometry.block_size));
+    KeptForMetadata { blocks, of_zone: u64::from(geometry.zone_blocks - 1) }
 }
 
 /// The volume's facts, the tables of a checkpoint, and nothing replayed yet.
@@ -446,7 +445,7 @@ pub(crate) fn assemble(
 ) -> Arc<Core> {
     let page_size = info.page_size as usize;
     let (limits, node_pages, chunk_pages) = limits(device.geometry(), page_size, config.cache_bytes);
-    let kept = zones_kept(device.geometry(), page_size, &limits);
+    let kept = kept_for_metadata(device.geometry(), page_size, &limits);
     let page_blocks = info.page_size / device.geometry().block_size;
     let per_chunk = entries_per_page(page_size, size_of::<ZitEntry>()) as u64;
     let zones = Arc::new(ZoneTable::new(entries, report, per_chunk, page_blocks, kept));
@@ -823,7 +822,9 @@ impl Core {
             let aligned = info.pointer > 0 && (info.pointer - 1).is_multiple_of(page_blocks);
             let life = self.zones.entry(zone).life;
             if saving.lease.is_none() && aligned && self.shows(zone, life, Role::Metadata) {
-                saving.lease = Some(self.leases.resume(zone, life, Role::Metadata)?);
+                let lease = self.leases.resume(zone, life, Role::Metadata)?;
+                self.zones.set_open_room(lease.room());
+                saving.lease = Some(lease);
                 self.zones.set_usage(zone, Use::Leased);
             } else if let Err(error) = self.device.finish(zone) {
                 tracing::warn!(zone = zone.0, %error, "a metadata zone cannot be finished");

@@ -215,6 +215,17 @@ impl Store {
         Ok(Step::Idle)
     }
 
+    /// Cleans a metadata zone, if that gains anything, and makes it free; false when there is none. For who
+    /// needs a zone for data and can have none otherwise.
+    pub fn clean(&self) -> Result<bool> {
+        let mut saving = self.core.saving.lock();
+        if !saving.cleaned && !self.core.clean(&mut saving, Need::Should)? {
+            return Ok(false);
+        }
+        self.core.checkpoint_with(&mut saving)?;
+        Ok(true)
+    }
+
     /// Resets zones in which nothing lives; returns how many became free. With `force`, first makes the
     /// log say what is durable if that is what they wait for.
     pub fn reclaim(&self, force: bool) -> Result<u32> {
@@ -301,12 +312,7 @@ impl Core {
         if self.reclaim(false)? > 0 || self.harvest_ids()? {
             return Ok(true);
         }
-        let short = self.zones.free() <= self.zones.kept_for_metadata() + 1;
-        if short || self.cleaning_is_worth_it() {
-            let need = if short { Need::Should } else { Need::May };
-            return self.clean(&mut self.saving.lock(), need);
-        }
-        Ok(false)
+        Ok(self.cleaning_is_worth_it() && self.clean(&mut self.saving.lock(), Need::May)?)
     }
 
     fn settle(&self, last: Lsn) -> Result<Step> {
@@ -386,9 +392,19 @@ impl Zones {
         self.core.zones.page_blocks()
     }
 
-    /// Free zones that fresh data must leave.
+    /// Free zones that fresh data must leave now. Fewer while the open metadata zone has room.
     pub fn kept_from_data(&self) -> u32 {
         self.core.zones.kept_from(Role::Data)
+    }
+
+    /// Blocks that the open metadata zone still takes.
+    pub fn open_room_for_metadata(&self) -> Blocks {
+        self.core.zones.open_room()
+    }
+
+    /// The most free zones that fresh data ever must leave.
+    pub fn kept_from_data_at_most(&self) -> u32 {
+        self.core.zones.kept_for_metadata_at_most() + 1
     }
 
     /// Free zones that garbage collection must leave.

@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rt::sync::Mutex;
 use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
@@ -85,8 +86,26 @@ pub(crate) struct ZoneTable {
     state: Mutex<State>,
     per_chunk: u64,
     page_blocks: Blocks,
-    /// Free zones that only metadata may take.
-    kept_for_metadata: u32,
+    kept: KeptForMetadata,
+    /// Blocks that the open metadata zone still takes: as many of those that are kept.
+    open_room: AtomicU32,
+}
+
+/// What only metadata may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptForMetadata {
+    /// Blocks for what two epochs write.
+    pub(crate) blocks: u64,
+    /// Blocks that a zone takes.
+    pub(crate) of_zone: u64,
+}
+
+impl KeptForMetadata {
+    /// Free zones that are needed beside so many blocks of the open metadata zone, one to clean into
+    /// among them.
+    pub(crate) fn zones(self, open_room: u64) -> u32 {
+        1 + self.blocks.saturating_sub(open_room).div_ceil(self.of_zone) as u32
+    }
 }
 
 impl State {
@@ -261,7 +280,7 @@ impl ZoneTable {
         report: &[ZoneInfo],
         per_chunk: u64,
         page_blocks: Blocks,
-        kept_for_metadata: u32,
+        kept: KeptForMetadata,
     ) -> Self {
         assert_eq!(entries.len(), report.len(), "the ZIT has an entry for each zone");
         let run = report.iter().map(|&info| Run {
@@ -285,7 +304,7 @@ impl ZoneTable {
             late: None,
             counters: [0; crate::COUNTERS],
         };
-        ZoneTable { state: Mutex::new(state), per_chunk, page_blocks, kept_for_metadata }
+        ZoneTable { state: Mutex::new(state), per_chunk, page_blocks, kept, open_room: AtomicU32::new(0) }
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -296,8 +315,24 @@ impl ZoneTable {
         self.page_blocks
     }
 
+    /// Free zones that only metadata may take now.
     pub(crate) fn kept_for_metadata(&self) -> u32 {
-        self.kept_for_metadata
+        self.kept.zones(u64::from(self.open_room()))
+    }
+
+    /// Blocks that the open metadata zone still takes.
+    pub(crate) fn open_room(&self) -> Blocks {
+        self.open_room.load(Ordering::Relaxed)
+    }
+
+    /// The most that this ever is.
+    pub(crate) fn kept_for_metadata_at_most(&self) -> u32 {
+        self.kept.zones(0)
+    }
+
+    /// So much of what is kept for metadata is in the zone that is open.
+    pub(crate) fn set_open_room(&self, blocks: Blocks) {
+        self.open_room.store(blocks, Ordering::Relaxed);
     }
 
     pub(crate) fn entry(&self, zone: ZoneId) -> ZoneEntry {
@@ -366,11 +401,12 @@ impl ZoneTable {
         self.free() > self.kept_from(role)
     }
 
-    /// Free zones that this role must leave to others.
+    /// Free zones that this role must leave to others. Garbage collection may draw on what is kept for
+    /// metadata: it gives back more than it takes, and what it commits meanwhile is less than an epoch.
     pub(crate) fn kept_from(&self, role: Role) -> u32 {
         match role {
-            Role::Data => self.kept_for_metadata + 1,
-            Role::Gc => self.kept_for_metadata,
+            Role::Data => self.kept_for_metadata() + 1,
+            Role::Gc => self.kept_for_metadata() - 1,
             _ => 0,
         }
     }

@@ -23,6 +23,9 @@ pub(super) fn run(run: &Run) -> Result<Report> {
         .iter()
         .fold(fill().args(["--zone-blocks", "256"]), |line, zones| line.arg("--zones").arg(zones));
     line.run_watched(|line| counted.read(line))?;
+    // Small files are far more operations for each byte.
+    let small = fill().args(["--small-files", "--zone-blocks", "256", "--zones", "16", "--zones", "64"]);
+    small.run_watched(|line| counted.read(line))?;
     let volume = Volume::make(&["--size", if run.quick { "96M" } else { "1G" }], &[])?;
     let geometry = volume.keep_if_failed("full-volume", through(&volume, fill, &mut counted))?;
     Ok(Report {
@@ -37,7 +40,9 @@ fn through(volume: &Volume, fill: impl Fn() -> Line, counted: &mut Counted) -> R
     let geometry = volume.geometry()?;
     let directory = volume.dir().join("full");
     std::fs::create_dir(&directory)?;
-    fill().arg("--directory").arg(&directory).run_watched(|line| counted.read(line))?;
+    for small in [&[][..], &["--small-files"]] {
+        fill().args(small).arg("--directory").arg(&directory).run_watched(|line| counted.read(line))?;
+    }
     volume.unmount()?;
     volume.check()?;
     Ok(geometry)
