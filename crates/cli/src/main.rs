@@ -12,6 +12,7 @@ mod cp;
 mod daemon;
 mod dump;
 mod fsck;
+mod hint;
 mod info;
 mod inside;
 mod install;
@@ -54,6 +55,7 @@ enum Command {
     Info(info::Arguments),
     Stats(stats::Arguments),
     Zones(zones::Arguments),
+    Hint(hint::Arguments),
     Check(check::Arguments),
     Dump(dump::Arguments),
     Ls(ls::Arguments),
@@ -96,6 +98,7 @@ fn run(command: Command) -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Zones(arguments) => zones::run(&arguments),
+        Command::Hint(arguments) => hint::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments),
         Command::Ls(arguments) => ls::run(&arguments),
         Command::Cat(arguments) => cat::run(&arguments),

@@ -1,7 +1,9 @@
 //! Finding and opening volumes that are named on the command line.
 
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,6 +154,16 @@ pub(crate) fn resolve_directory(directory: &Path) -> io::Result<PathBuf> {
 pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
     let entry = entry_at(directory).context("the table of mounts cannot be read")?;
     Ok(entry.filter(MountEntry::is_ours))
+}
+
+/// What a file or directory is, and the mount of ours that it is in.
+pub(crate) fn mount_around(path: &Path) -> Result<(Metadata, MountEntry)> {
+    let about = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    let device = format!("{}:{}", rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
+    let table = fuse::mount::table().context("the table of mounts cannot be read")?;
+    let entry = table.into_iter().find(|entry| entry.is_ours() && entry.device == device);
+    let entry = entry.with_context(|| format!("{}: is not in a mounted volume of Polder", path.display()))?;
+    Ok((about, entry))
 }
 
 /// Whether nobody answers for the mount at this directory any more. Attributes would not tell: the kernel

@@ -35,6 +35,7 @@ mod check;
 pub mod format;
 mod gc;
 mod inspect;
+mod lifetime;
 mod map;
 mod pace;
 mod place;
@@ -109,7 +110,7 @@ impl From<StoreError> for ExtentError {
 pub type Result<T> = std::result::Result<T, ExtentError>;
 
 /// How long data is expected to live: what is written together should die together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lifetime {
     /// Nothing is known.
     #[default]

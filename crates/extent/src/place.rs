@@ -1,7 +1,8 @@
 //! Which open zone a write goes to.
 //!
 //! A file has an empty zone of its own while the limit on open zones and the free zones allow;
-//! otherwise it shares the least recently used open zone of its lifetime class, or of any. When every
+//! otherwise it shares the least recently used open zone of a lifetime class that goes with its own
+//! (`lifetime.rs`), or of any. When every
 //! open zone is full and none can be opened, the writer reclaims and collects garbage itself. What
 //! garbage collection writes never comes here: it has a zone of its own.
 //!
@@ -138,13 +139,12 @@ impl Placement {
     /// The zone to write to without opening one; `may_open`: rather none than a shared one.
     fn choose(&self, object: Object, hint: Hint, may_open: bool) -> Option<Arc<OpenZone>> {
         let mut state = self.state.lock();
-        let index = match state.own(object) {
+        let fits = |slot: &Slot| slot.lifetime.shares_with(hint.lifetime);
+        let own = state.own(object);
+        let index = match own.filter(|&own| fits(&state.slots[own])) {
             Some(index) => Some(index),
             None if may_open => None,
-            None => {
-                let alike = state.least_used(|slot| slot.lifetime == hint.lifetime);
-                alike.or_else(|| state.least_used(|_| true))
-            }
+            None => state.least_used(fits).or(own).or_else(|| state.least_used(|_| true)),
         };
         index.map(|index| state.take(object, index))
     }

@@ -1,7 +1,5 @@
 //! Attributes of inodes: showing and changing.
 
-use extent::Lifetime;
-
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::Record;
@@ -79,37 +77,6 @@ impl Fs {
             drop(map);
             Ok(attributes)
         })
-    }
-
-    /// Says how long the data of a file is expected to live, for its placement; a directory hands
-    /// it down to what is made in it.
-    pub fn set_lifetime(&self, who: &Caller, inode: InodeNo, lifetime: Lifetime) -> Result<()> {
-        self.begin()?;
-        let node = self.node(inode)?;
-        let mut locked = Locked::one(&node);
-        let mut record = locked.record(inode)?.clone();
-        check_owner(who, &record)?;
-        record.lifetime = LIFETIMES.iter().position(|known| *known == lifetime).map_or(0, |at| at as u8);
-        let mut change = Change::reclaiming();
-        change.save(inode, record);
-        self.commit(change, &mut locked)?;
-        Ok(())
-    }
-
-    /// How long the data is expected to live.
-    pub fn lifetime(&self, inode: InodeNo) -> Result<Lifetime> {
-        Ok(self.node(inode)?.state.read().record()?.hint().lifetime)
-    }
-}
-
-/// In the order of their stored numbers.
-const LIFETIMES: [Lifetime; 5] =
-    [Lifetime::Unknown, Lifetime::Short, Lifetime::Medium, Lifetime::Long, Lifetime::Extreme];
-
-impl Record {
-    /// What placement may know.
-    pub(crate) fn hint(&self) -> extent::Hint {
-        extent::Hint { lifetime: LIFETIMES.get(usize::from(self.lifetime)).copied().unwrap_or_default() }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
+use extent::Hint;
 use tree::Lsn;
 
 use crate::change::Change;
@@ -69,7 +70,7 @@ impl Fs {
             return Ok((data.len(), lsn));
         }
         self.prepare_write(&mut locked, inode, offset, end)?;
-        self.write_pieces(&mut locked, inode, offset, data, keep_set_id)
+        self.write_pieces(&mut locked, handle, offset, data)
     }
 
     fn write_inline(
@@ -114,10 +115,9 @@ impl Fs {
     fn write_pieces(
         &self,
         locked: &mut Locked,
-        inode: InodeNo,
+        handle: &Handle,
         offset: u64,
         data: &[u8],
-        keep_set_id: bool,
     ) -> Result<(usize, Lsn)> {
         let block = u64::from(self.extents.block_size());
         let (mut done, mut piece) = (0, PIECE);
@@ -125,7 +125,7 @@ impl Fs {
         while done < data.len() {
             let at = offset + done as u64;
             let length = ((piece - at % piece) as usize).min(data.len() - done);
-            match self.write_piece(locked, inode, at, &data[done..done + length], keep_set_id) {
+            match self.write_piece(locked, handle, at, &data[done..done + length]) {
                 Ok(lsn) => last = lsn,
                 // What is written over needs its space twice for a moment, so less at once may do.
                 Err(FsError::NoSpace) if piece > block => {
@@ -140,18 +140,13 @@ impl Fs {
         Ok((done, last))
     }
 
-    fn write_piece(
-        &self,
-        locked: &mut Locked,
-        inode: InodeNo,
-        offset: u64,
-        data: &[u8],
-        keep_set_id: bool,
-    ) -> Result<Lsn> {
+    fn write_piece(&self, locked: &mut Locked, handle: &Handle, offset: u64, data: &[u8]) -> Result<Lsn> {
+        let inode = handle.inode();
         let mut record = locked.record(inode)?.clone();
         let block = u64::from(self.extents.block_size());
         let end = offset + data.len() as u64;
-        let written = self.extents.write(Self::object(inode), record.hint(), offset, data, record.size)?;
+        let hint = handle.lifetime().map_or(record.hint(), |lifetime| Hint { lifetime });
+        let written = self.extents.write(Self::object(inode), hint, offset, data, record.size)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;
         let touches_tail = offset / block <= record.size / block && record.size < end.next_multiple_of(block);
@@ -160,7 +155,7 @@ impl Fs {
         }
         record.size = record.size.max(end);
         record.add_blocks(map.blocks_added());
-        self.note_write(&mut record, keep_set_id);
+        self.note_write(&mut record, handle.keeps_set_id());
         change.save(inode, record);
         let lsn = self.commit(change, locked)?;
         drop(map);

@@ -1,13 +1,18 @@
 //! Open files and directories.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+
+use extent::Lifetime;
 
 use crate::errno::{FsError, Result};
 use crate::inodes::{Node, State};
 use crate::permissions::{READ, WRITE, check_access};
 use crate::types::{Caller, Changes, InodeNo, Kind, OpenFlags};
 use crate::volume::Fs;
+
+/// No lifetime was said of a handle.
+const AS_THE_FILE: u8 = u8::MAX;
 
 /// An open file or directory; dropping the last one of an unlinked inode deletes it.
 pub struct Handle {
@@ -16,6 +21,8 @@ pub struct Handle {
     flags: OpenFlags,
     /// Writes do not clear set-user-id: root's, and those of a kernel that says itself when to clear it.
     keeps_set_id: bool,
+    /// The number of the lifetime that is said of what is written through it, or [`AS_THE_FILE`].
+    lifetime: AtomicU8,
     /// Volume errors up to this one have been reported through this handle.
     errors_seen: AtomicU64,
 }
@@ -24,7 +31,9 @@ impl Handle {
     /// A handle of a node that was already counted as opened.
     pub(crate) fn new(fs: &Fs, node: Arc<Node>, who: &Caller, flags: OpenFlags) -> Handle {
         let errors_seen = AtomicU64::new(fs.runtime.errors());
-        Handle { fs: fs.me.clone(), node, flags, keeps_set_id: who.checked || who.is_root(), errors_seen }
+        let keeps_set_id = who.checked || who.is_root();
+        let lifetime = AtomicU8::new(AS_THE_FILE);
+        Handle { fs: fs.me.clone(), node, flags, keeps_set_id, lifetime, errors_seen }
     }
 
     /// The inode.
@@ -35,6 +44,17 @@ impl Handle {
     /// What it was opened for.
     pub fn flags(&self) -> OpenFlags {
         self.flags
+    }
+
+    /// Says how long what is written through this handle from now on is expected to live, for its
+    /// placement; `None`: as long as the file ([`Fs::set_lifetime`]).
+    pub fn set_lifetime(&self, lifetime: Option<Lifetime>) {
+        self.lifetime.store(lifetime.map_or(AS_THE_FILE, Lifetime::number), Ordering::Relaxed);
+    }
+
+    /// What was said of it.
+    pub fn lifetime(&self) -> Option<Lifetime> {
+        Lifetime::from_number(self.lifetime.load(Ordering::Relaxed))
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {

@@ -21,6 +21,7 @@ pub mod format;
 mod handle;
 mod inodes;
 mod inspect;
+mod lifetime;
 mod names;
 mod numbers;
 mod orphan;
@@ -37,9 +38,12 @@ mod volume;
 mod xattr;
 
 pub use check::{Finding, NameFinding};
+pub use extent::Lifetime;
+
 pub use errno::{FsError, Result};
 pub use handle::Handle;
 pub use inspect::Readable;
+pub use lifetime::LIFETIME_ATTRIBUTE;
 pub use types::{
     Attributes, Caller, Changes, DirEntry, FallocateMode, FormatOptions, InodeNo, Kind, MountOptions,
     OpenFlags, RenameFlags, SetTime, StatFs, VolumeInfo,

@@ -2,7 +2,8 @@
 //!
 //! An attribute is found by (inode, hash of its name, collision number). A value that does not fit
 //! in one row goes on in further parts. The inode counts its attributes, so that asking for one
-//! where there are none (the kernel does so at every write) costs nothing.
+//! where there are none (the kernel does so at every write) costs nothing. One attribute has no row: the
+//! lifetime is a field of the inode's record (`lifetime.rs`).
 
 use tree::Entry;
 
@@ -12,6 +13,7 @@ use crate::format::{
     Damaged, NAME_MAX, Record, VERSION, XATTR, XattrHead, XattrHeader, decode_xattr_key, inode_key, xattr_key,
 };
 use crate::inodes::Locked;
+use crate::lifetime::LIFETIME_ATTRIBUTE;
 use crate::names::hash_name;
 use crate::permissions::{READ, STICKY, WRITE, check_access, check_owner, check_root};
 use crate::types::{Caller, InodeNo, Kind};
@@ -42,6 +44,9 @@ impl Fs {
         let state = node.state.read();
         let record = state.record()?;
         check_xattr(who, record, name, READ)?;
+        if name == LIFETIME_ATTRIBUTE {
+            return record.lifetime_attribute().ok_or(FsError::NoAttribute);
+        }
         if record.xattrs == 0 {
             return Err(FsError::NoAttribute);
         }
@@ -61,6 +66,9 @@ impl Fs {
     ) -> Result<()> {
         if value.len() > XATTR_VALUE_MAX {
             return Err(FsError::ArgumentTooLong);
+        }
+        if name == LIFETIME_ATTRIBUTE {
+            return self.change_lifetime_attribute(who, inode, Some(value), create, replace);
         }
         self.with_room(|| {
             self.begin_growing()?;
@@ -93,11 +101,13 @@ impl Fs {
     pub fn list_xattrs(&self, inode: InodeNo) -> Result<Vec<Vec<u8>>> {
         let node = self.node(inode)?;
         let state = node.state.read();
-        if state.record()?.xattrs == 0 {
-            return Ok(Vec::new());
+        let record = state.record()?;
+        let of_lifetime = record.lifetime_attribute().map(|_| LIFETIME_ATTRIBUTE.to_vec());
+        let mut names = Vec::from_iter(of_lifetime);
+        if record.xattrs == 0 {
+            return Ok(names);
         }
         let (from, to) = (xattr_key(inode, 0, 0, 0), inode_key(InodeNo(inode.0 + 1)));
-        let mut names = Vec::new();
         for (key, value) in self.store.range(self.group(inode), XATTR, &from, &to, usize::MAX)? {
             if decode_xattr_key(&key)?.3 == 0 {
                 names.push(XattrHead::decode(&value)?.name);
@@ -108,6 +118,9 @@ impl Fs {
 
     /// Takes an attribute away.
     pub fn remove_xattr(&self, who: &Caller, inode: InodeNo, name: &[u8]) -> Result<()> {
+        if name == LIFETIME_ATTRIBUTE {
+            return self.change_lifetime_attribute(who, inode, None, false, true);
+        }
         self.begin()?;
         let node = self.node(inode)?;
         let mut locked = Locked::one(&node);
@@ -194,7 +207,7 @@ fn join(head: &XattrHead, rest: &[Entry]) -> Result<Vec<u8>> {
 }
 
 /// Who may read or write attributes of which namespace.
-fn check_xattr(who: &Caller, record: &Record, name: &[u8], access: u16) -> Result<()> {
+pub(crate) fn check_xattr(who: &Caller, record: &Record, name: &[u8], access: u16) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
         return Err(FsError::Range);
     }

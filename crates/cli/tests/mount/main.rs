@@ -8,6 +8,7 @@ mod bench;
 mod block_device;
 mod daemon;
 mod golden;
+mod hints;
 mod inside;
 mod memory;
 mod names;

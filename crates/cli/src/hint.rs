@@ -1,0 +1,66 @@
+//! `polder hint`: how long data is expected to live, for its placement.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use fs::{LIFETIME_ATTRIBUTE, Lifetime};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use crate::{output, volume};
+
+/// Say how long the data of a file is expected to live, or what is made in a directory; without CLASS, show it.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// A file or directory of a mounted volume.
+    path: PathBuf,
+    /// How long.
+    class: Option<Class>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Class {
+    /// Seconds to minutes.
+    Short,
+    /// Hours.
+    Medium,
+    /// Days to months.
+    Long,
+    /// For ever.
+    Extreme,
+    /// Nothing is known.
+    None,
+}
+
+impl Class {
+    fn lifetime(self) -> Lifetime {
+        match self {
+            Class::Short => Lifetime::Short,
+            Class::Medium => Lifetime::Medium,
+            Class::Long => Lifetime::Long,
+            Class::Extreme => Lifetime::Extreme,
+            Class::None => Lifetime::Unknown,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let path = &arguments.path;
+    volume::mount_around(path)?;
+    match arguments.class {
+        Some(class) => {
+            let value = class.lifetime().name().as_bytes();
+            rustix::fs::setxattr(path, LIFETIME_ATTRIBUTE, value, XattrFlags::empty())
+                .with_context(|| path.display().to_string())
+        }
+        None => {
+            let mut value = [0; 16];
+            let shown = match rustix::fs::getxattr(path, LIFETIME_ATTRIBUTE, &mut value) {
+                Ok(length) => String::from_utf8_lossy(&value[..length]).into_owned(),
+                Err(Errno::NODATA) => Lifetime::Unknown.name().to_owned(),
+                Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            };
+            output::say(shown + "\n")
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What programs say of the lifetime of data, and where it goes for that.
+
+use std::collections::BTreeSet;
+
+use extent::Object;
+use extent::Piece::Stored;
+use fs::{Caller, FsError, InodeNo, LIFETIME_ATTRIBUTE, Lifetime, OpenFlags};
+use zone::ZoneId;
+use zone::emulated::Spec;
+
+use crate::support::{Volume, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+
+fn set(volume: &Volume, inode: InodeNo, value: &str) -> fs::Result<()> {
+    volume.fs.set_xattr(&Caller::root(), inode, LIFETIME_ATTRIBUTE, value.as_bytes(), false, false)
+}
+
+fn get(volume: &Volume, inode: InodeNo) -> fs::Result<String> {
+    let value = volume.fs.get_xattr(&Caller::root(), inode, LIFETIME_ATTRIBUTE)?;
+    Ok(String::from_utf8(value).unwrap())
+}
+
+fn zones_of(volume: &Volume, inode: InodeNo) -> BTreeSet<ZoneId> {
+    let pieces = volume.fs.extents().view_object(Object(inode.0)).unwrap();
+    let zone = |piece| if let Stored(extent) = piece { Some(extent.address.zone()) } else { None };
+    pieces.into_iter().filter_map(|(_, piece)| zone(piece)).collect()
+}
+
+#[test]
+fn the_attribute_is_the_lifetime_and_outlives_the_mount() {
+    let volume = Volume::new();
+    let inode = volume.file(ROOT, "f").inode();
+    assert_eq!(get(&volume, inode), Err(FsError::NoAttribute));
+    for lifetime in [Lifetime::Short, Lifetime::Medium, Lifetime::Long, Lifetime::Extreme] {
+        set(&volume, inode, lifetime.name()).unwrap();
+        assert_eq!(get(&volume, inode).as_deref(), Ok(lifetime.name()));
+        assert_eq!(volume.fs.lifetime(inode), Ok(lifetime));
+    }
+    for refused in ["", "LONG", "long\0", "forever"] {
+        assert_eq!(set(&volume, inode, refused), Err(FsError::Invalid), "{refused}");
+    }
+    volume.fs.set_xattr(&Caller::root(), inode, b"user.other", b"1", false, false).unwrap();
+    let volume = volume.remount();
+    assert_eq!(get(&volume, inode).as_deref(), Ok("extreme"));
+    let names = BTreeSet::from_iter(volume.fs.list_xattrs(inode).unwrap());
+    assert_eq!(names, BTreeSet::from([b"user.other".to_vec(), LIFETIME_ATTRIBUTE.to_vec()]));
+    volume.settle_and_check();
+
+    set(&volume, inode, "none").unwrap();
+    assert_eq!(get(&volume, inode), Err(FsError::NoAttribute));
+    assert_eq!(volume.fs.list_xattrs(inode).unwrap(), [b"user.other".to_vec()]);
+    volume.settle_and_check();
+}
+
+#[test]
+fn it_is_made_replaced_and_removed_like_any_attribute() {
+    let volume = Volume::new();
+    let (root, inode) = (Caller::root(), volume.file(ROOT, "f").inode());
+    let remove = || volume.fs.remove_xattr(&root, inode, LIFETIME_ATTRIBUTE);
+    let set =
+        |create, replace| volume.fs.set_xattr(&root, inode, LIFETIME_ATTRIBUTE, b"long", create, replace);
+    assert_eq!(remove(), Err(FsError::NoAttribute));
+    assert_eq!(set(false, true), Err(FsError::NoAttribute));
+    assert_eq!(set(true, false), Ok(()));
+    assert_eq!(set(true, false), Err(FsError::Exists));
+    assert_eq!(remove(), Ok(()));
+    assert_eq!(volume.fs.lifetime(inode), Ok(Lifetime::Unknown));
+
+    let stranger = Caller::user(1000, 1000);
+    let by_stranger = volume.fs.set_xattr(&stranger, inode, LIFETIME_ATTRIBUTE, b"long", false, false);
+    assert_eq!(by_stranger, Err(FsError::Access));
+    assert_eq!(volume.fs.set_lifetime(&stranger, inode, Lifetime::Long), Err(FsError::NotPermitted));
+    volume.fs.symlink(&root, ROOT, b"link", b"f").unwrap();
+    let link = volume.find(ROOT, "link").unwrap();
+    let of_link = volume.fs.set_xattr(&root, link, LIFETIME_ATTRIBUTE, b"long", false, false);
+    assert_eq!(of_link, Err(FsError::NotPermitted));
+}
+
+#[test]
+fn directories_hand_it_down_to_what_is_made_in_them() {
+    let volume = Volume::new();
+    let logs = volume.directory(ROOT, "logs");
+    let before = volume.file(logs, "before").inode();
+    set(&volume, logs, "short").unwrap();
+    let below = volume.directory(logs, "below");
+    let file = volume.file(below, "file").inode();
+    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    let nameless = volume.fs.temporary_file(&Caller::root(), logs, 0o600, flags).unwrap().1;
+    for inode in [below, file, nameless.inode()] {
+        assert_eq!(get(&volume, inode).as_deref(), Ok("short"));
+    }
+    assert_eq!(get(&volume, before), Err(FsError::NoAttribute), "only what is made afterwards");
+
+    set(&volume, file, "none").unwrap();
+    set(&volume, below, "long").unwrap();
+    assert_eq!(volume.fs.lifetime(file), Ok(Lifetime::Unknown), "what is there keeps its own");
+    let volume = volume.remount();
+    let later = volume.file(below, "later");
+    assert_eq!(volume.fs.lifetime(later.inode()), Ok(Lifetime::Long), "after a mount too");
+}
+
+/// Files of all classes, written by turns: only those that die soon share zones with what nothing is known of.
+#[test]
+fn what_lives_differently_lies_in_different_zones() {
+    let volume = Volume::on(Spec::new(4096, 200, 256));
+    let classes = Lifetime::ALL.map(|lifetime| {
+        let directory = volume.directory(ROOT, lifetime.name());
+        volume.fs.set_lifetime(&Caller::root(), directory, lifetime).unwrap();
+        let files: Vec<_> = (0..20).map(|n| volume.file(directory, &n.to_string())).collect();
+        (lifetime, files)
+    });
+    for turn in 0..20 {
+        for (_, files) in &classes {
+            volume.write(&files[turn], 0, &pattern(turn as u8, 40 * 4096));
+        }
+    }
+    let zones = classes.each_ref().map(|(lifetime, files)| {
+        let zones = files.iter().flat_map(|file| zones_of(&volume, file.inode()));
+        (*lifetime, zones.collect::<BTreeSet<ZoneId>>())
+    });
+    for (one, zones_of_one) in &zones {
+        for (other, zones_of_other) in zones.iter().filter(|(other, _)| other > one) {
+            let may_share = matches!((one, other), (Lifetime::Unknown, Lifetime::Short));
+            let shared: Vec<_> = zones_of_one.intersection(zones_of_other).collect();
+            assert!(may_share || shared.is_empty(), "{one:?} and {other:?} share {shared:?}");
+        }
+    }
+    volume.settle_and_check();
+}
+
+/// One file may hold what lives long and what does not, if its handles say so.
+#[test]
+fn a_handle_says_it_of_what_is_written_through_it() {
+    let volume = Volume::on(Spec::new(4096, 200, 256));
+    let brief = volume.file(ROOT, "f");
+    let lasting = volume.open(brief.inode());
+    brief.set_lifetime(Some(Lifetime::Short));
+    lasting.set_lifetime(Some(Lifetime::Extreme));
+    assert_eq!((brief.lifetime(), lasting.lifetime()), (Some(Lifetime::Short), Some(Lifetime::Extreme)));
+    let (piece, pieces) = (4096_u64, 64);
+    for number in 0..pieces {
+        let handle = if number % 2 == 0 { &brief } else { &lasting };
+        volume.write(handle, number * piece, &pattern(number as u8, piece as usize));
+    }
+    let extents = volume.fs.extents().view_object(Object(brief.inode().0)).unwrap();
+    let zone = |wanted: u64| {
+        let of = extents.iter().filter(move |(block, _)| block % 2 == wanted);
+        BTreeSet::from_iter(of.map(|(_, piece)| match piece {
+            Stored(extent) => extent.address.zone(),
+            other => panic!("{other:?} is not in a zone"),
+        }))
+    };
+    assert!(zone(0).is_disjoint(&zone(1)), "{:?} {:?}", zone(0), zone(1));
+    assert_eq!(volume.fs.lifetime(brief.inode()), Ok(Lifetime::Unknown), "the file is told nothing");
+    brief.set_lifetime(None);
+    assert_eq!(brief.lifetime(), None);
+    volume.settle_and_check();
+}
