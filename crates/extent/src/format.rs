@@ -109,6 +109,13 @@ impl Extent {
         if self.is_stored() { self.address.offset(index) } else { Address::NONE }
     }
 
+    /// Whether the other one begins in the zone where this one ends.
+    pub fn is_followed_by(&self, next: &Extent) -> bool {
+        let (here, there) = (self.address, next.address);
+        let same_zone = here.zone() == there.zone() && here.life_low_bits() == there.life_low_bits();
+        self.is_stored() && next.is_stored() && same_zone && here.block() + self.blocks == there.block()
+    }
+
     /// Its blocks from `from` to `to`, counted from its first.
     pub fn slice(&self, from: Blocks, to: Blocks) -> Extent {
         assert!(from < to && to <= self.blocks, "a slice lies within its extent");

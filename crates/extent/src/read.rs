@@ -9,7 +9,7 @@ use std::ops::Range;
 use tree::ZoneRef;
 use zone::{Blocks, Command, DeviceError};
 
-use crate::format::Extent;
+use crate::format::{self, Extent};
 use crate::write::is_fatal;
 use crate::{ExtentError, Extents, Object, Result, map};
 
@@ -17,6 +17,9 @@ use crate::{ExtentError, Extents, Object, Result, map};
 const LOOKUPS_MAX: usize = 8;
 /// Extents looked up at once when passing over unwritten ones.
 const EXTENTS_AT_ONCE: usize = 64;
+
+/// Bytes that one command reads at most.
+const READ_BYTES_MAX: usize = format::EXTENT_BYTES_MAX as usize;
 
 /// A part of an extent and where it goes.
 struct Segment {
@@ -31,6 +34,32 @@ struct Plan {
     segments: Vec<Segment>,
     residents: Vec<(usize, Vec<u8>)>,
     _held: Vec<ZoneRef>,
+}
+
+impl Plan {
+    /// The segments by what one command reads: what lies together in the object and in its zone.
+    fn together(&self) -> impl Iterator<Item = &[Segment]> {
+        let mut rest = self.segments.as_slice();
+        std::iter::from_fn(move || {
+            let first = rest.first()?;
+            let mut count = 1;
+            while let Some(next) = rest.get(count)
+                && rest[count - 1].is_followed_by(next)
+                && next.into.end - first.into.start <= READ_BYTES_MAX
+            {
+                count += 1;
+            }
+            let (together, after) = rest.split_at(count);
+            rest = after;
+            Some(together)
+        })
+    }
+}
+
+impl Segment {
+    fn is_followed_by(&self, next: &Segment) -> bool {
+        self.into.end == next.into.start && self.extent.is_followed_by(&next.extent)
+    }
 }
 
 impl Extents {
@@ -64,17 +93,29 @@ impl Extents {
         }
         let mut commands = Vec::new();
         let (mut rest, mut at) = (&mut *into, 0);
-        for segment in &plan.segments {
-            let (_, after) = rest.split_at_mut(segment.into.start - at);
-            let (target, after) = after.split_at_mut(segment.into.len());
-            let address = segment.extent.address;
+        for together in plan.together() {
+            let (first, last) = (&together[0], &together[together.len() - 1]);
+            let (_, after) = rest.split_at_mut(first.into.start - at);
+            let (target, after) = after.split_at_mut(last.into.end - first.into.start);
+            let address = first.extent.address;
             commands.push(Command::Read { zone: address.zone(), block: address.block(), into: target });
-            (rest, at) = (after, segment.into.end);
+            (rest, at) = (after, last.into.end);
         }
         let outputs = self.device.run(&mut commands);
         drop(commands);
-        for (segment, output) in plan.segments.iter().zip(outputs) {
-            self.verify(object, segment, output.map(drop), &into[segment.into.clone()])?;
+        for (together, output) in plan.together().zip(outputs) {
+            for segment in together {
+                let bytes = &mut into[segment.into.clone()];
+                let address = segment.extent.address;
+                // What cannot be read at once is read extent by extent, so that the error names the right one.
+                let output = match &output {
+                    Err(error) if together.len() > 1 && !is_fatal(error) => {
+                        self.device.read(address.zone(), address.block(), bytes)
+                    }
+                    output => output.clone().map(drop),
+                };
+                self.verify(object, segment, output, bytes)?;
+            }
         }
         Ok(())
     }
