@@ -41,10 +41,10 @@ const CHUNK_SHARE: usize = 16;
 const VICTIMS_MAX: usize = 4;
 
 /// An extent that is to be moved, as it was found.
-struct Move {
-    object: Object,
-    start: u64,
-    extent: Extent,
+pub(crate) struct Move {
+    pub(crate) object: Object,
+    pub(crate) start: u64,
+    pub(crate) extent: Extent,
 }
 
 /// What garbage collection has done since the volume was opened.
@@ -135,26 +135,26 @@ pub(crate) enum Progress {
 
 /// A block that is being moved.
 #[derive(Clone, Copy)]
-struct Source {
-    object: Object,
-    block: u64,
+pub(crate) struct Source {
+    pub(crate) object: Object,
+    pub(crate) block: u64,
     address: Address,
     crc: u32,
     readable: bool,
 }
 
 /// What was read of one chunk: blocks in the order of the queue, and their bytes.
-struct Chunk {
-    sources: Vec<Source>,
+pub(crate) struct Chunk {
+    pub(crate) sources: Vec<Source>,
     /// Where each block was read.
     places: BTreeMap<(Object, u64), Address>,
-    crcs: Vec<u32>,
-    data: Vec<u8>,
+    pub(crate) crcs: Vec<u32>,
+    pub(crate) data: Vec<u8>,
 }
 
 impl Chunk {
     /// Maximal runs of blocks that follow one another in one object, and whether they can be read.
-    fn runs(&self) -> Vec<(Range<usize>, bool)> {
+    pub(crate) fn runs(&self) -> Vec<(Range<usize>, bool)> {
         let follows = |a: &Source, b: &Source| {
             a.object == b.object && a.block + 1 == b.block && a.readable == b.readable
         };
@@ -425,7 +425,7 @@ impl Extents {
             let moved = pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
             gc.stats.blocks_moved += moved;
             self.pace.paid(moved);
-            pieces.into_iter().try_for_each(|piece| self.commit_move(&chunk, piece))?;
+            pieces.into_iter().try_for_each(|piece| self.commit_move(&chunk, piece, Tx::reclaiming()))?;
         }
         Ok(Progress::Moved)
     }
@@ -465,9 +465,8 @@ impl Extents {
 
     /// Reads the front of the queue; what cannot be read is marked.
     fn read_chunk(&self, gc: &mut GcState) -> Result<(Chunk, Vec<ZoneRef>)> {
-        let size = self.block_size() as usize;
         let (mut moves, mut held, mut blocks) = (Vec::new(), Vec::new(), 0);
-        let most = (CHUNK_BYTES / size).min(self.payload_min as usize / CHUNK_SHARE);
+        let most = (CHUNK_BYTES / self.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE);
         while blocks == 0 || blocks < most {
             let Some(next) = gc.queue.pop_front() else { break };
             // A zone that cannot be held has been emptied and reset meanwhile.
@@ -477,16 +476,23 @@ impl Extents {
                 moves.push(next);
             }
         }
+        Ok((self.read_moves(&moves)?, held))
+    }
+
+    /// Reads what is to be moved, from zones that are held; what cannot be read is marked.
+    pub(crate) fn read_moves(&self, moves: &[Move]) -> Result<Chunk> {
+        let size = self.block_size() as usize;
+        let crcs: Vec<u32> = moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect();
         let mut chunk = Chunk {
             sources: moves.iter().flat_map(sources).collect(),
             places: moves.iter().flat_map(sources).map(|s| ((s.object, s.block), s.address)).collect(),
-            crcs: moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect(),
-            data: vec![0; blocks * size],
+            data: vec![0; crcs.len() * size],
+            crcs,
         };
         self.catch_up();
         let mut commands = Vec::new();
         let mut rest = &mut chunk.data[..];
-        for Move { extent, .. } in &moves {
+        for Move { extent, .. } in moves {
             let (into, after) = rest.split_at_mut(extent.blocks as usize * size);
             commands.push(Command::Read { zone: extent.address.zone(), block: extent.address.block(), into });
             rest = after;
@@ -494,7 +500,7 @@ impl Extents {
         self.device.run(&mut commands);
         drop(commands);
         self.verify_chunk(&mut chunk)?;
-        Ok((chunk, held))
+        Ok(chunk)
     }
 
     /// Verifies every block, and reads once more by itself what is not right: the next block may be.
@@ -516,7 +522,7 @@ impl Extents {
     }
 
     /// The object's extents follow the moved blocks, where they are still the same.
-    fn commit_move(&self, chunk: &Chunk, piece: Piece) -> Result<()> {
+    pub(crate) fn commit_move(&self, chunk: &Chunk, piece: Piece, mut tx: Tx) -> Result<()> {
         let _guard = self.map_of(piece.object).write();
         let range = (piece.start, piece.end());
         let mut view = View::load(&self.store, piece.object, range, usize::MAX)?;
@@ -525,7 +531,6 @@ impl Extents {
             view.cut(start, end);
             view.put(start, part);
         }
-        let mut tx = Tx::reclaiming();
         view.apply(&self.store, &mut tx);
         self.commit_if_any(tx)
     }

@@ -32,6 +32,8 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod compact;
+mod defrag;
 pub mod format;
 mod gc;
 mod inspect;
@@ -63,6 +65,8 @@ use crate::space::SpaceCounters;
 use crate::submit::Deferred;
 
 pub use check::{Finding, FindingKind};
+pub use compact::Outlook;
+pub use defrag::{Defragmented, Layout};
 pub use gc::GcStats;
 pub use inspect::Piece;
 pub use recover::Recovering;

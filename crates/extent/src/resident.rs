@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use rt::sync::Mutex;
 use tree::Tx;
-use zone::Blocks;
+use zone::{Blocks, Cause};
 
 use crate::map::{self, View};
 use crate::space::Reservation;
@@ -134,7 +134,7 @@ impl Extents {
             }
             let reservation = self.reserve_over(object, run[0].0, run.len() as u64)?;
             let run_of = Run { object, start: run[0].0, data: &data, crcs: None };
-            for piece in self.append_data(Hint::default(), run_of)? {
+            for piece in self.append_data(Hint::default(), run_of, Cause::Data)? {
                 self.commit_resident(piece, run, &reservation)?;
             }
         }

@@ -159,7 +159,7 @@ impl Extents {
         }
         written.reservation = Some(self.reserve_over(object, first, count)?);
         let run = Run { object, start: first, data: &blocks, crcs: None };
-        written.pieces = self.append_data(hint, run)?;
+        written.pieces = self.append_data(hint, run, Cause::Data)?;
         Ok(written)
     }
 
@@ -303,12 +303,12 @@ impl Extents {
     }
 
     /// Appends a run to zones of fresh data.
-    pub(crate) fn append_data(&self, hint: Hint, run: Run<'_>) -> Result<Vec<Piece>> {
+    pub(crate) fn append_data(&self, hint: Hint, run: Run<'_>, cause: Cause) -> Result<Vec<Piece>> {
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
         self.pay(u64::from(run.blocks(self.block_size() as usize)))?;
         while !runs.is_empty() {
             let open = self.place(run.object, hint)?;
-            let appended = self.append_some(&open, &mut runs, Cause::Data)?;
+            let appended = self.append_some(&open, &mut runs, cause)?;
             failures += u32::from(open.lease.has_failed());
             if failures > FAILURES_MAX {
                 let why = "too many zones fail".to_owned();

@@ -34,11 +34,12 @@ mod runtime;
 mod shift;
 mod truncate;
 mod types;
+mod upkeep;
 mod volume;
 mod xattr;
 
 pub use check::{Finding, NameFinding};
-pub use extent::Lifetime;
+pub use extent::{Defragmented, Layout, Lifetime, Outlook};
 
 pub use errno::{FsError, Result};
 pub use handle::Handle;

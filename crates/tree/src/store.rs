@@ -233,6 +233,13 @@ impl Store {
         self.core.reclaim(force)
     }
 
+    /// Wins back a zone of metadata because somebody asked for it, with the checkpoint that frees it: false when
+    /// less than a zone's worth is dead.
+    pub fn clean(&self) -> Result<bool> {
+        self.core.writable()?;
+        self.core.clean_on_request()
+    }
+
     /// Takes a last checkpoint, so that the next mount has nothing to replay.
     pub fn close(&self) -> Result<()> {
         if self.core.read_only {

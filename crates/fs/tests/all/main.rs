@@ -18,4 +18,5 @@ mod renames;
 mod runtime;
 mod shifts;
 mod support;
+mod upkeep;
 mod xattrs;

@@ -1,0 +1,71 @@
+//! Garbage collection that somebody asks for, whether zones are short or not.
+//!
+//! It is the same work as ever (`gc.rs`), in the same hands: what was begun here may be gone on with by a
+//! writer, and the other way round. Only when to stop is decided otherwise: not when enough zones are free, but
+//! when emptying all that is worth it would win none.
+
+use std::collections::BTreeSet;
+
+use zone::{Blocks, ZoneId};
+
+use crate::gc::{GcState, Progress};
+use crate::{Extents, Result};
+
+/// What garbage collection could still come to, as things are now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// Zones that could be opened now.
+    pub free_zones: u32,
+    /// How many more there could be.
+    pub zones_to_win: u32,
+    /// Blocks to be moved for that.
+    pub blocks_to_move: u64,
+}
+
+impl Extents {
+    /// What garbage collection could still come to. Looks at all zones.
+    pub fn gc_outlook(&self) -> Outlook {
+        self.outlook(&self.gc.lock())
+    }
+
+    /// One piece of garbage collection; false when it can win nothing more. Call with no map lock, and again
+    /// as long as it is wanted: it may stop at any time.
+    pub fn compact(&self) -> Result<bool> {
+        if self.store.reclaim(true)? > 0 {
+            return Ok(true);
+        }
+        let mut gc = self.gc.lock();
+        if gc.victims().next().is_none() && self.outlook(&gc).zones_to_win == 0 {
+            return Ok(false);
+        }
+        match self.collect(&mut gc, true)? {
+            Progress::Moved => Ok(true),
+            Progress::Nothing => Ok(false),
+            Progress::Evacuated => {
+                self.store.reclaim(true)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// The most zones that emptying the ones with the least in them wins, and the least to be moved for it.
+    fn outlook(&self, gc: &GcState) -> Outlook {
+        let zones = self.store.zones();
+        let in_hand: BTreeSet<ZoneId> = gc.victims().collect();
+        let stuck: BTreeSet<ZoneId> = gc.stuck().collect();
+        let begun = in_hand.iter().map(|&zone| (zone, zones.entry(zone).live));
+        let worth_it = |&(zone, live): &(ZoneId, Blocks)| live < self.payload_of(zone);
+        let others = zones.victims(usize::MAX).into_iter();
+        let others = others.filter(|(zone, _)| !in_hand.contains(zone) && !stuck.contains(zone));
+        let mut outlook = Outlook { free_zones: zones.free(), ..Outlook::default() };
+        let (mut gain, mut moved) = (self.gain_of(gc), 0);
+        for (_, live) in begun.chain(others.filter(worth_it)) {
+            gain.add(live);
+            moved += u64::from(live);
+            if gain.zones() > i64::from(outlook.zones_to_win) {
+                (outlook.zones_to_win, outlook.blocks_to_move) = (gain.zones() as u32, moved);
+            }
+        }
+        outlook
+    }
+}

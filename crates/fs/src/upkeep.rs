@@ -1,0 +1,53 @@
+//! What people have done to a volume's zones by hand: collecting garbage, and putting files together.
+//!
+//! Both go in small pieces that lock no inode while they move data, so others use the volume as ever, and both
+//! may stop after any of them.
+
+use extent::{Defragmented, Layout};
+
+use crate::errno::Result;
+use crate::types::{InodeNo, Kind};
+use crate::volume::Fs;
+
+impl Fs {
+    /// One piece of garbage collection that somebody asks for: of what waits to be deleted, then of data, and
+    /// when that has nothing more to win of metadata. False when there is nothing left to do.
+    pub fn collect_garbage(&self) -> Result<bool> {
+        self.begin()?;
+        if self.work_backlog()? || self.extents.compact()? {
+            return Ok(true);
+        }
+        Ok(self.store.clean()?)
+    }
+
+    /// How the contents of a file lie in zones: not at all, when they lie in its record.
+    pub fn layout(&self, inode: InodeNo) -> Result<Layout> {
+        let node = self.node(inode)?;
+        let kind = node.state.read().record()?.kind;
+        if kind != Kind::File {
+            return Ok(Layout::default());
+        }
+        Ok(self.extents.layout(Self::object(inode))?)
+    }
+
+    /// Puts together a part of a file that begins at block `from`, if that saves reads: call it, beginning with 0,
+    /// until there is nothing to go on with. What others change meanwhile stays as they change it.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is no room even for a piece of it to be there twice.
+    pub fn defragment(&self, inode: InodeNo, from: u64) -> Result<Defragmented> {
+        self.with_room(|| {
+            self.begin_growing()?;
+            let node = self.node(inode)?;
+            let (kind, hint) = {
+                let state = node.state.read();
+                let record = state.record()?;
+                (record.kind, record.hint())
+            };
+            if kind != Kind::File {
+                return Ok(Defragmented::default());
+            }
+            Ok(self.extents.defragment(Self::object(inode), hint, from)?)
+        })
+    }
+}

@@ -1,0 +1,426 @@
+//! What people have done by hand: files put together, garbage collected.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fs::{Caller, Changes, Fs, FsError, Handle, InodeNo, Layout, MountOptions};
+use rt::sync::Mutex;
+use rt::{ManualClock, Timestamp};
+use tree::Step;
+use zone::emulated::{Emulated, Spec};
+use zone::{Blocks, Command, Device, Geometry, Output, Role, ZoneId, ZoneInfo};
+
+use crate::support::{Volume, mount, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const PIECE: u64 = 4096;
+const PIECES: u64 = 1000;
+const OTHERS: u64 = 100;
+/// What a program reads at once.
+const READ_AT_ONCE: u64 = 128 << 10;
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A device that counts the reads it is asked for, and can have something happen at the next of them.
+struct Watched {
+    device: Arc<Emulated>,
+    reads: AtomicU64,
+    at_next_read: Mutex<Option<Hook>>,
+}
+
+impl Watched {
+    fn count(&self) {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        let hook = self.at_next_read.lock().take();
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+}
+
+impl Device for Watched {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+    fn report(&self) -> zone::Result<Vec<ZoneInfo>> {
+        self.device.report()
+    }
+    fn report_zone(&self, zone: ZoneId) -> zone::Result<ZoneInfo> {
+        self.device.report_zone(zone)
+    }
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> zone::Result<()> {
+        self.count();
+        self.device.read(zone, block, into)
+    }
+    fn append(&self, zone: ZoneId, from: &[u8]) -> zone::Result<Blocks> {
+        self.device.append(zone, from)
+    }
+    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> zone::Result<()> {
+        self.device.write(zone, block, from)
+    }
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        batch.iter().filter(|command| matches!(command, Command::Read { .. })).for_each(|_| self.count());
+        self.device.run(batch)
+    }
+    fn open(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.open(zone)
+    }
+    fn close(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.close(zone)
+    }
+    fn finish(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.finish(zone)
+    }
+    fn reset(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.reset(zone)
+    }
+    fn flush(&self) -> zone::Result<()> {
+        self.device.flush()
+    }
+}
+
+/// A volume whose device is watched; its cache takes all metadata, so that a read of a file is one of data.
+struct Bench {
+    watched: Arc<Watched>,
+    volume: Volume,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self::with_zones(40, 4096)
+    }
+
+    fn with_zones(zones: u32, blocks: Blocks) -> Self {
+        let spec = Spec { max_append: 256, ..Spec::new(4096, zones, blocks) };
+        let Volume { device, clock, fs } = Volume::on(spec);
+        fs.unmount().unwrap();
+        drop(fs);
+        let watched =
+            Watched { device: device.clone(), reads: AtomicU64::new(0), at_next_read: Mutex::new(None) };
+        let watched = Arc::new(watched);
+        let options = MountOptions {
+            cache_bytes: 64 << 20,
+            read_only: false,
+            commit_interval_ns: 5_000_000_000,
+            clock: clock.clone(),
+        };
+        let fs = Fs::mount(watched.clone(), options).unwrap().0;
+        Bench { watched, volume: Volume { device, clock, fs } }
+    }
+
+    /// Writes a file in pieces, and between them pieces of all the others.
+    fn write_beside(&self, others: u64) -> (Handle, Vec<Handle>) {
+        let file = self.volume.file(ROOT, "file");
+        let others: Vec<Handle> = (0..others).map(|n| self.volume.file(ROOT, &format!("other{n}"))).collect();
+        for piece in 0..PIECES {
+            self.volume.write(&file, piece * PIECE, &pattern(piece as u8, PIECE as usize));
+            for (number, other) in others.iter().enumerate().skip(piece as usize % 10).step_by(10) {
+                let at = self.volume.fs.attributes(other.inode()).unwrap().size;
+                self.volume.write(other, at, &pattern(number as u8, PIECE as usize));
+            }
+        }
+        (file, others)
+    }
+
+    /// Reads the file from its beginning to its end and verifies it; how often the device was asked.
+    fn reads_of(&self, file: &Handle) -> u64 {
+        let before = self.watched.reads.load(Ordering::SeqCst);
+        let mut bytes = vec![0; READ_AT_ONCE as usize];
+        for at in (0..PIECES * PIECE).step_by(READ_AT_ONCE as usize) {
+            let read = self.volume.fs.read(file, at, &mut bytes).unwrap();
+            for (piece, found) in (at / PIECE..).zip(bytes[..read].chunks(PIECE as usize)) {
+                assert!(found == pattern(piece as u8, PIECE as usize), "piece {piece}");
+            }
+        }
+        self.watched.reads.load(Ordering::SeqCst) - before
+    }
+
+    fn zones_of(&self, file: &Handle) -> Vec<ZoneId> {
+        let pieces = self.volume.fs.extents().view_object(extent::Object(file.inode().0)).unwrap();
+        let zone = |piece| match piece {
+            extent::Piece::Stored(extent) => extent.address.zone(),
+            other => panic!("{other:?} is not in a zone"),
+        };
+        pieces.into_iter().map(|(_, piece)| zone(piece)).collect()
+    }
+
+    /// Whether a part of the file is in a zone that still takes data.
+    fn has_open_zone(&self, file: &Handle) -> bool {
+        let zones = self.volume.fs.store().zones();
+        self.zones_of(file).into_iter().any(|zone| zones.is_leased(zone))
+    }
+
+    /// Extents of the file in zones of a role.
+    fn pieces_in(&self, file: &Handle, role: Role) -> u64 {
+        let zones = self.volume.fs.store().zones();
+        self.zones_of(file).into_iter().filter(|zone| zones.entry(*zone).role == role).count() as u64
+    }
+
+    fn layout(&self, file: &Handle) -> Layout {
+        self.volume.fs.layout(file.inode()).unwrap()
+    }
+}
+
+/// What reading the file takes when nobody else wrote meanwhile.
+fn reads_when_alone() -> u64 {
+    let bench = Bench::new();
+    let (file, _) = bench.write_beside(0);
+    bench.reads_of(&file)
+}
+
+fn defragment(fs: &Fs, inode: InodeNo) -> fs::Result<u64> {
+    let (mut from, mut moved) = (Some(0), 0);
+    while let Some(at) = from {
+        let done = fs.defragment(inode, at)?;
+        (from, moved) = (done.next, moved + done.blocks_moved);
+    }
+    Ok(moved)
+}
+
+#[test]
+fn a_scattered_file_is_put_together_as_if_it_had_been_written_alone() {
+    let alone = reads_when_alone();
+    let bench = Bench::new();
+    let (file, _others) = bench.write_beside(OTHERS);
+    let (before, reads_before) = (bench.layout(&file), bench.reads_of(&file));
+    assert!(before.is_scattered() && before.fragments > PIECES / 2, "{before:?}");
+    assert_eq!(defragment(&bench.volume.fs, file.inode()), Ok(PIECES));
+    let (after, reads_after) = (bench.layout(&file), bench.reads_of(&file));
+    println!("alone {alone} reads; before {reads_before}, {before:?}; after {reads_after}, {after:?}");
+    assert!(reads_after * 10 <= alone * 11, "{reads_after} reads, {alone} when written alone");
+    assert!(!after.is_scattered() && after.fragments <= 2, "{after:?}");
+    assert_eq!(after.blocks, before.blocks);
+    assert_eq!(defragment(&bench.volume.fs, file.inode()), Ok(0), "once is enough");
+    bench.volume.settle_and_check();
+    let volume = Volume { ..bench.volume }.remount();
+    assert_eq!(
+        volume.contents(&volume.open(file.inode()))[..8192],
+        [pattern(0, 4096), pattern(1, 4096)].concat()
+    );
+}
+
+/// The others are deleted, life goes on until the zones in which they were are full, and garbage collection is
+/// asked for everything that it can win. What it moves it puts together; but the zone whose emptying would win no
+/// further one it leaves alone, with what is scattered there.
+#[test]
+fn garbage_collection_puts_together_what_is_left() {
+    let alone = reads_when_alone();
+    let bench = Bench::with_zones(400, 512);
+    let (file, others) = bench.write_beside(OTHERS);
+    let (before, reads_before) = (bench.layout(&file), bench.reads_of(&file));
+    assert!(before.is_scattered() && before.zones > 2, "{before:?}");
+    drop(others);
+    (0..OTHERS).for_each(|n| bench.volume.unlink(ROOT, &format!("other{n}")).unwrap());
+    let mut later = 0;
+    while bench.has_open_zone(&file) {
+        later += 1;
+        let handle = bench.volume.file(ROOT, &format!("later{later}"));
+        bench.volume.write(&handle, 0, &[1; 64 << 10]);
+    }
+    while bench.volume.fs.collect_garbage().unwrap() {}
+    let (after, reads_after) = (bench.layout(&file), bench.reads_of(&file));
+    let left = bench.pieces_in(&file, Role::Data);
+    println!(
+        "alone {alone} reads; before {reads_before}, {before:?}; after {reads_after}, {after:?}, {left} left"
+    );
+    assert!(left * 3 < PIECES, "{left} pieces lie where they were");
+    let collected = after.fragments - left;
+    assert!(collected <= 4, "{collected} fragments of what was moved");
+    assert!(
+        reads_after - left <= alone * 11 / 10,
+        "{reads_after} reads, {left} of them of what was not moved"
+    );
+    defragment(&bench.volume.fs, file.inode()).unwrap();
+    let reads_after = bench.reads_of(&file);
+    assert!(reads_after * 10 <= alone * 11, "{reads_after} reads, {alone} when written alone");
+    bench.volume.settle_and_check();
+}
+
+#[test]
+fn what_gains_nothing_is_left_alone() {
+    let bench = Bench::new();
+    let file = bench.volume.file(ROOT, "file");
+    bench.volume.write(&file, 0, &pattern(3, 10 << 20));
+    let sparse = bench.volume.file(ROOT, "sparse");
+    (0..50).for_each(|n| bench.volume.write(&sparse, n * 3 * PIECE, &pattern(n as u8, PIECE as usize)));
+    let inline = bench.volume.file(ROOT, "inline");
+    bench.volume.write(&inline, 0, b"in the record");
+    for handle in [&file, &sparse, &inline] {
+        let before = bench.layout(handle);
+        assert_eq!(defragment(&bench.volume.fs, handle.inode()), Ok(0), "{before:?}");
+        assert_eq!(bench.layout(handle), before);
+    }
+    assert_eq!(bench.layout(&inline), Layout::default());
+    assert_eq!(bench.volume.fs.layout(ROOT), Ok(Layout::default()));
+}
+
+/// Whoever writes between the reading and the commit wins: what was read is no longer the file's.
+#[test]
+fn what_is_changed_meanwhile_stays_as_it_was_changed() {
+    let bench = Bench::new();
+    let (file, _others) = bench.write_beside(OTHERS);
+    let fs = Arc::clone(&bench.volume.fs);
+    let writer = bench.volume.open(file.inode());
+    let hook = move || {
+        fs.write(&writer, 10 * PIECE, &[0xab; 2 * PIECE as usize]).unwrap();
+        fs.set_attributes(&Caller::root(), writer.inode(), &cut(100 * PIECE + 7)).unwrap();
+    };
+    *bench.watched.at_next_read.lock() = Some(Box::new(hook));
+    defragment(&bench.volume.fs, file.inode()).unwrap();
+    let mut expected: Vec<u8> = (0..101).flat_map(|n| pattern(n as u8, PIECE as usize)).collect();
+    expected.truncate(100 * PIECE as usize + 7);
+    expected[10 * PIECE as usize..12 * PIECE as usize].fill(0xab);
+    assert!(bench.volume.contents(&file) == expected);
+    bench.volume.settle_and_check();
+    assert!(bench.volume.contents(&file) == expected);
+}
+
+fn cut(size: u64) -> Changes {
+    Changes { size: Some(size), ..Changes::default() }
+}
+
+/// A block that cannot be read stays one, in its place; what is around it is put together all the same.
+#[test]
+fn damage_is_left_where_it_is() {
+    let bench = Bench::new();
+    let (file, _others) = bench.write_beside(OTHERS);
+    let pieces = bench.volume.fs.extents().view_object(extent::Object(file.inode().0)).unwrap();
+    let (block, extent::Piece::Stored(extent)) = &pieces[500] else { panic!("{:?}", pieces[500]) };
+    bench.watched.device.spoil(extent.address.zone(), extent.address.block());
+    assert_eq!(defragment(&bench.volume.fs, file.inode()), Ok(PIECES - u64::from(extent.blocks)));
+    let mut bytes = vec![0; PIECE as usize];
+    assert!(matches!(bench.volume.fs.read(&file, block * PIECE, &mut bytes), Err(FsError::Io(_))));
+    assert_eq!(bench.volume.fs.read(&file, (block + 1) * PIECE, &mut bytes), Ok(PIECE as usize));
+    assert!(bytes == pattern((block + 1) as u8, PIECE as usize));
+}
+
+/// On a volume that takes no block more, files are put together as well: each piece takes the room that is kept
+/// for writing over, and gives it back.
+#[test]
+fn a_full_volume_is_put_together_too() {
+    let volume = Volume::new();
+    let files: Vec<Handle> = (0..8).map(|n| volume.file(ROOT, &n.to_string())).collect();
+    let mut rounds = 0;
+    'full: loop {
+        for (number, file) in files.iter().enumerate() {
+            match volume.fs.write(file, rounds * PIECE, &pattern(number as u8, PIECE as usize)) {
+                Ok(_) => {}
+                Err(FsError::NoSpace) => break 'full,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        rounds += 1;
+    }
+    let fragments = || files.iter().map(|f| volume.fs.layout(f.inode()).unwrap().fragments).sum::<u64>();
+    let (before, live) = (fragments(), volume.fs.space().live);
+    for (number, file) in files.iter().enumerate() {
+        defragment(&volume.fs, file.inode()).unwrap();
+        let contents = volume.contents(file);
+        let piece = pattern(number as u8, PIECE as usize);
+        assert!(contents.chunks(PIECE as usize).take(rounds as usize).all(|found| found == piece));
+    }
+    println!("{before} fragments, then {}", fragments());
+    assert!(fragments() * 4 < before, "{before} fragments, then {}", fragments());
+    assert_eq!(volume.fs.space().live, live);
+    volume.settle_and_check();
+}
+
+/// The power goes after each change that putting a file together and collecting the rest makes.
+#[test]
+fn the_power_may_go_at_any_time() {
+    let volume = Volume::new();
+    let file = volume.file(ROOT, "file");
+    let others: Vec<Handle> = (0..12).map(|n| volume.file(ROOT, &format!("other{n}"))).collect();
+    for piece in 0..100 {
+        volume.write(&file, piece * PIECE, &pattern(piece as u8, PIECE as usize));
+        others.iter().for_each(|other| volume.write(other, piece * PIECE, &pattern(0xff, PIECE as usize)));
+    }
+    volume.fs.sync().unwrap();
+    let (inode, expected) = (file.inode(), volume.contents(&file));
+    volume.device.record();
+    assert_eq!(defragment(&volume.fs, inode), Ok(100));
+    drop(others);
+    (0..12).for_each(|n| volume.unlink(ROOT, &format!("other{n}")).unwrap());
+    while volume.fs.collect_garbage().unwrap() {}
+    volume.fs.sync().unwrap();
+    let changes = volume.device.commands();
+    for n in 0..=changes {
+        for plan in volume.device.plans_at(n) {
+            let device = Arc::new(volume.device.image_at(n, &plan));
+            let clock = Arc::new(ManualClock::at(Timestamp(5_000_000_000)));
+            let fs = mount(&device, &clock, false);
+            while fs.step().unwrap() == Step::Worked {}
+            assert_eq!(fs.check().unwrap(), [], "change {n}, {plan:?}");
+            let found = Volume { device, clock, fs };
+            assert!(found.contents(&found.open(inode)) == expected, "change {n}, {plan:?}");
+        }
+    }
+    assert!(changes > 10, "{changes}");
+}
+
+/// Collecting by hand ends, wins what it said, and leaves what lives.
+#[test]
+fn collecting_by_hand_ends_where_nothing_is_left_to_win() {
+    let volume = Volume::new();
+    let names: Vec<String> = (0..600).map(|n| n.to_string()).collect();
+    for (number, name) in names.iter().enumerate() {
+        let file = volume.file(ROOT, name);
+        volume.write(&file, 0, &pattern(number as u8, (1 + number % 13) * 4096));
+    }
+    names.iter().step_by(3).for_each(|name| volume.unlink(ROOT, name).unwrap());
+    volume.settle();
+    let before = volume.fs.extents().gc_outlook();
+    assert!(before.zones_to_win > 0, "{before:?}");
+    let mut steps = 0;
+    while volume.fs.collect_garbage().unwrap() {
+        steps += 1;
+        assert!(steps < 1000, "it goes on for ever: {:?}", volume.fs.extents().gc_outlook());
+    }
+    let after = volume.fs.extents().gc_outlook();
+    println!("{before:?}, then {after:?}: {:?}", volume.fs.extents().gc_stats());
+    assert_eq!(after.zones_to_win, 0, "{after:?}");
+    assert!(after.free_zones >= before.free_zones + before.zones_to_win, "{before:?}, then {after:?}");
+    for (number, name) in names.iter().enumerate().filter(|(number, _)| number % 3 != 0) {
+        let file = volume.open(volume.find(ROOT, name).unwrap());
+        assert!(volume.contents(&file) == pattern(number as u8, (1 + number % 13) * 4096), "{name}");
+    }
+    volume.settle_and_check();
+    let volume = volume.remount();
+    let outlook = volume.fs.extents().gc_outlook();
+    while volume.fs.collect_garbage().unwrap() {}
+    println!("after a mount {outlook:?}: {:?}", volume.fs.extents().gc_stats());
+}
+
+/// Names that come and go leave little that lives in many zones of metadata.
+#[test]
+fn metadata_is_cleaned_by_hand_too() {
+    let volume = Volume::new();
+    let count = || volume.fs.store().zones().in_role(Role::Metadata).len();
+    for round in 0..24 {
+        let names: Vec<String> = (0..500).map(|n| format!("{round}-{n}")).collect();
+        names.iter().for_each(|name| drop(volume.file(ROOT, name)));
+        volume.fs.store().checkpoint().unwrap();
+        names.iter().skip(10).for_each(|name| volume.unlink(ROOT, name).unwrap());
+        volume.fs.store().checkpoint().unwrap();
+    }
+    let (before, cleaned) = (count(), volume.fs.store().stats().nodes_cleaned);
+    while volume.fs.collect_garbage().unwrap() {}
+    println!("{before} zones of metadata, then {}", count());
+    assert!(count() < before, "{before} zones of metadata, then {}", count());
+    assert!(volume.fs.store().stats().nodes_cleaned > cleaned);
+    assert_eq!(volume.fs.collect_garbage(), Ok(false));
+    let volume = volume.remount();
+    assert_eq!(volume.names(ROOT).len(), 240);
+    volume.settle_and_check();
+}
+
+#[test]
+fn a_volume_that_is_only_read_is_left_alone() {
+    let volume = Volume::new();
+    let file = volume.file(ROOT, "f");
+    volume.write(&file, 0, &pattern(1, 40_000));
+    volume.fs.make_read_only().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(volume.fs.collect_garbage(), Err(FsError::ReadOnly));
+    assert_eq!(defragment(&volume.fs, file.inode()), Err(FsError::ReadOnly));
+    assert_eq!(volume.fs.layout(file.inode()).unwrap().blocks, 10);
+}
