@@ -38,6 +38,23 @@ pub(crate) enum Request {
         /// The contents of files too.
         data: bool,
     },
+    /// How garbage stands; with `work`, after a piece of collecting it.
+    Gc {
+        /// Whether to do something.
+        work: bool,
+    },
+    /// How a file lies in zones.
+    Layout {
+        /// Its number.
+        inode: u64,
+    },
+    /// Put a part of a file together.
+    Defragment {
+        /// Its number.
+        inode: u64,
+        /// The block with which to begin.
+        from: u64,
+    },
     /// Make everything durable that programs have written, in the kernel's cache too.
     Sync,
     /// End the mount, as a signal would.
@@ -225,6 +242,12 @@ mod tests {
         let remount = Request::Remount { directory: "/mnt".into(), options: "ro".into() };
         let line = r#"{"command":"remount","directory":"/mnt","options":"ro"}"#;
         assert_eq!(serde_json::to_string(&remount).unwrap(), line);
+        let line = r#"{"command":"defragment","inode":7,"from":0}"#;
+        assert_eq!(serde_json::to_string(&Request::Defragment { inode: 7, from: 0 }).unwrap(), line);
+        assert_eq!(
+            serde_json::to_string(&Request::Gc { work: true }).unwrap(),
+            r#"{"command":"gc","work":true}"#
+        );
         assert!(serde_json::from_str::<Request>(r#"{"command":"format"}"#).is_err());
         assert_eq!(serde_json::to_string(&Answer::Error("no".into())).unwrap(), r#"{"error":"no"}"#);
     }

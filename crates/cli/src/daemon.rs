@@ -24,6 +24,8 @@ use zone::file::{FileDevice, OpenMode};
 
 use crate::check::Report;
 use crate::control::{Request, Service, Socket};
+use crate::files::{FileLayout, FileStep};
+use crate::gc::Garbage;
 use crate::info::{Info, Place};
 use crate::options::Words;
 use crate::remount::Mount;
@@ -158,6 +160,11 @@ impl Service for Served {
             Request::Stats => Ok(serde_json::to_value(Stats::of(&self.fs, self.place().read_only))?),
             Request::Zones => Ok(serde_json::to_value(zones::all(&self.fs)?)?),
             Request::Check { data } => Ok(serde_json::to_value(self.check(data)?)?),
+            Request::Gc { work } => Ok(serde_json::to_value(Garbage::of(&self.fs, work)?)?),
+            Request::Layout { inode } => Ok(serde_json::to_value(FileLayout::of(&self.fs, inode)?)?),
+            Request::Defragment { inode, from } => {
+                Ok(serde_json::to_value(FileStep::of(&self.fs, inode, from)?)?)
+            }
             Request::Sync => self.sync().map(|()| Value::Null),
             Request::Unmount => self.detach().map(|()| Value::Null),
             Request::Remount { directory, options } => {
@@ -279,7 +286,7 @@ fn leave_terminal(log: Option<&File>) -> Result<()> {
 }
 
 /// Signals that end the daemon wait to be fetched, in every thread that is started from now on.
-fn block_signals() -> Result<SigSet> {
+pub(crate) fn block_signals() -> Result<SigSet> {
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         signals.add(signal);

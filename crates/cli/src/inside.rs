@@ -21,7 +21,16 @@ pub(crate) struct Inside {
 impl Inside {
     /// Opens the volume for reading. Refused while it is mounted: then there is a directory to look into.
     pub(crate) fn open(named: &Path) -> Result<Inside> {
-        match Volume::find(named)? {
+        Self::of(named, Volume::find(named)?)
+    }
+
+    /// The same, to have changed how things lie in it: close `opened` in the end.
+    pub(crate) fn open_to_change(named: &Path) -> Result<Inside> {
+        Self::of(named, Volume::find_to_change(named)?)
+    }
+
+    fn of(named: &Path, volume: Volume) -> Result<Inside> {
+        match volume {
             Volume::Opened(opened) => Ok(Inside { opened, who: Caller::root() }),
             Volume::Served(mut client) => {
                 let info: crate::info::Info = client.ask(&crate::control::Request::Info)?;

@@ -10,12 +10,17 @@ mod check;
 mod control;
 mod cp;
 mod daemon;
+mod defrag;
 mod dump;
+mod files;
+mod fragments;
 mod fsck;
+mod gc;
 mod hint;
 mod info;
 mod inside;
 mod install;
+mod interrupt;
 mod logging;
 mod ls;
 mod mkfs;
@@ -56,6 +61,9 @@ enum Command {
     Stats(stats::Arguments),
     Zones(zones::Arguments),
     Hint(hint::Arguments),
+    Gc(gc::Arguments),
+    Fragments(fragments::Arguments),
+    Defrag(defrag::Arguments),
     Check(check::Arguments),
     Dump(dump::Arguments),
     Ls(ls::Arguments),
@@ -99,6 +107,9 @@ fn run(command: Command) -> ExitCode {
         Command::Stats(arguments) => stats::run(&arguments),
         Command::Zones(arguments) => zones::run(&arguments),
         Command::Hint(arguments) => hint::run(&arguments),
+        Command::Gc(arguments) => gc::run(&arguments),
+        Command::Fragments(arguments) => fragments::run(&arguments),
+        Command::Defrag(arguments) => defrag::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments),
         Command::Ls(arguments) => ls::run(&arguments),
         Command::Cat(arguments) => cat::run(&arguments),

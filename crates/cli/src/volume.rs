@@ -31,7 +31,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(2);
 pub(crate) enum Volume {
     /// A daemon has it.
     Served(Client),
-    /// Nobody has it; opened for reading only.
+    /// Nobody has it; opened by this process, for reading only unless it was asked for otherwise.
     Opened(Box<Opened>),
 }
 
@@ -52,6 +52,15 @@ struct Found {
 impl Volume {
     /// Finds the volume by its own path or by the directory that it is mounted on.
     pub(crate) fn find(named: &Path) -> Result<Volume> {
+        Self::find_or_open(named, open_to_look)
+    }
+
+    /// The same, and opens one that nobody has for writing: close it with [`Opened::close`].
+    pub(crate) fn find_to_change(named: &Path) -> Result<Volume> {
+        Self::find_or_open(named, open_to_change)
+    }
+
+    fn find_or_open(named: &Path, open: fn(&Path) -> Result<Opened>) -> Result<Volume> {
         let found = locate(named)?;
         if let Some(mut client) = id_of(&found.path)?.and_then(Client::connect)
             && client.is_alive()
@@ -64,8 +73,31 @@ impl Volume {
                 directory.display()
             );
         }
-        open_to_look(&found.path).map(|opened| Volume::Opened(Box::new(opened)))
+        open(&found.path).map(|opened| Volume::Opened(Box::new(opened)))
     }
+}
+
+impl Opened {
+    /// Makes everything durable and closes the volume, so that the next mount has nothing to replay.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.fs.unmount().with_context(|| self.path.display().to_string())
+    }
+}
+
+/// Whether a path is that of a volume, mounted or not.
+pub(crate) fn is_volume(path: &Path) -> bool {
+    matches!(FileDevice::probe(path), Ok(FileContents::Volume { .. }))
+}
+
+/// The daemon of a mount.
+pub(crate) fn daemon_of(entry: &MountEntry) -> Result<Client> {
+    let client = id_of(&entry.source)?.and_then(Client::connect);
+    client.with_context(|| {
+        let directory = entry.directory.display();
+        format!(
+            "{directory}: its daemon cannot be asked; the mount belongs to another user, so ask as that user"
+        )
+    })
 }
 
 /// Opens a volume, which may just have lost its daemon.
@@ -101,13 +133,19 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Opened> {
     Ok(Opened { path: path.to_owned(), fs, recovery })
 }
 
+/// Opens a volume that is not in use, to be changed.
+fn open_to_change(path: &Path) -> Result<Opened> {
+    let device: Arc<dyn Device> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
+    let (fs, recovery) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
+    Ok(Opened { path: path.to_owned(), fs, recovery })
+}
+
 /// Closes a volume whose daemon did not: recovers it and writes that down. Returns how many records were
 /// replayed.
 pub(crate) fn close_properly(path: &Path) -> Result<u64> {
-    let device: Arc<dyn Device> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
-    let (fs, recovery) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
-    fs.unmount()?;
-    Ok(recovery.records)
+    let opened = open_to_change(path)?;
+    opened.close()?;
+    Ok(opened.recovery.records)
 }
 
 /// Recovers the volume on a device; errors name the path.

@@ -15,6 +15,7 @@ mod names;
 mod operations;
 mod options;
 mod survival;
+mod upkeep;
 mod user;
 
 pub(crate) use bench::{Bench, Mounted};

@@ -1,0 +1,99 @@
+//! `polder defrag`: puts the pieces of files together.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+
+use crate::files::{FileLayout, Files, Named};
+use crate::fragments::describe;
+use crate::inside::Inside;
+use crate::interrupt::Interrupt;
+use crate::{bytes, output, progress};
+
+/// Put the pieces of files together, where that saves reads.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Files and directories of a mounted volume; or a volume that is not mounted, and paths inside it.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Only tell of which files the pieces would be put together.
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+}
+
+/// What was done so far.
+#[derive(Default)]
+struct Done {
+    files: u64,
+    bytes: u64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.dry_run {
+        let mut files = Files::find(&arguments.paths, Inside::open)?;
+        let scattered = find_scattered(&mut files, &|| false)?;
+        let line =
+            |(file, layout): &(Named, FileLayout)| format!("{}: {}\n", file.path.display(), describe(layout));
+        return output::say(scattered.iter().map(line).collect::<String>());
+    }
+    let interrupt = Interrupt::watch()?;
+    let mut files = Files::find(&arguments.paths, Inside::open_to_change)?;
+    let mut done = Done::default();
+    let worked = put_together(&mut files, &interrupt, &mut done);
+    files.close()?;
+    worked?;
+    let (count, looked_at) = (done.files, files.files.len());
+    let moved = bytes::show(done.bytes);
+    output::say(format!("{count} of {looked_at} files put together, {moved} moved\n"))?;
+    if interrupt.has_come() {
+        bail!("interrupted; what was put together stays so");
+    }
+    Ok(())
+}
+
+/// The files of which it is worth it.
+fn find_scattered(files: &mut Files, stop: &dyn Fn() -> bool) -> Result<Vec<(Named, FileLayout)>> {
+    let waiting = progress::waiting("looking for scattered files");
+    let mut scattered = Vec::new();
+    for file in files.files.clone() {
+        if stop() {
+            break;
+        }
+        if let Some(layout) = files.layout(&file)?
+            && layout.scattered
+        {
+            scattered.push((file, layout));
+        }
+    }
+    waiting.finish_and_clear();
+    Ok(scattered)
+}
+
+fn put_together(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Result<()> {
+    let scattered = find_scattered(files, &|| interrupt.has_come())?;
+    let bar = progress::moving(scattered.iter().map(|(_, layout)| layout.bytes()).sum());
+    let mut before_this = 0;
+    for (file, before) in scattered {
+        let mut from = Some(0);
+        while let Some(at) = from.filter(|_| !interrupt.has_come()) {
+            let step = files.defragment(&file, at)?;
+            done.bytes += step.blocks_moved * u64::from(before.block_size);
+            from = step.next;
+            let passed = step.next.map_or(before.bytes(), |next| next * u64::from(before.block_size));
+            bar.set_position(before_this + passed.min(before.bytes()));
+        }
+        before_this += before.bytes();
+        if let Some(after) = files.layout(&file)? {
+            done.files += u64::from(after.fragments < before.fragments);
+            let (before, after) = (before.fragments, after.fragments);
+            bar.suspend(|| {
+                output::say(format!("{}: {before} fragments, now {after}\n", file.path.display()))
+            })?;
+        }
+        if interrupt.has_come() {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! `polder fragments`: in how many pieces files lie.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::files::{FileLayout, Files};
+use crate::inside::Inside;
+use crate::{bytes, output};
+
+/// Show in how many pieces files lie in their zones.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Files and directories of a mounted volume; or a volume that is not mounted, and paths inside it.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Write it as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A file and how it lies.
+#[derive(Serialize)]
+struct Shown {
+    path: PathBuf,
+    #[serde(flatten)]
+    layout: FileLayout,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut files = Files::find(&arguments.paths, Inside::open)?;
+    let mut shown = Vec::new();
+    for file in files.files.clone() {
+        let layout = files.layout(&file)?;
+        shown.extend(layout.map(|layout| Shown { path: file.path, layout }));
+    }
+    shown.sort_by(|one, other| one.path.cmp(&other.path));
+    if arguments.json {
+        return output::say(serde_json::to_string_pretty(&shown)? + "\n");
+    }
+    output::say(shown.iter().map(Shown::line).collect::<String>())
+}
+
+impl Shown {
+    fn line(&self) -> String {
+        format!("{}: {}\n", self.path.display(), describe(&self.layout))
+    }
+}
+
+/// Pieces and how long they are.
+pub(crate) fn describe(layout: &FileLayout) -> String {
+    let FileLayout { fragments, zones, .. } = layout;
+    match fragments {
+        0 => "nothing in zones".to_owned(),
+        1 => format!("1 fragment of {}", bytes::show(layout.bytes())),
+        _ => {
+            let average = bytes::show(layout.bytes() / fragments);
+            let zones = if *zones == 1 { "1 zone".to_owned() } else { format!("{zones} zones") };
+            format!("{fragments} fragments of {average} on average, in {zones}")
+        }
+    }
+}

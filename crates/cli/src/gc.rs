@@ -1,0 +1,176 @@
+//! `polder gc`: collects garbage until nothing more can be won.
+//!
+//! Whoever has the volume does the work, a piece at a time; between two pieces this command decides whether to go
+//! on. So it can be ended at any time, and what was done stays.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use fs::Fs;
+use rt::{Clock, SystemClock};
+use serde::{Deserialize, Serialize};
+
+use crate::control::Request;
+use crate::interrupt::Interrupt;
+use crate::volume::Volume;
+use crate::{output, progress};
+
+/// Pieces of at most a mebibyte that are moved before somebody may say that it is enough.
+const PIECES: usize = 8;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Collect garbage now: move what lives out of zones that are partly dead, until no zone more comes free.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The volume's file or block device, or the directory that it is mounted on.
+    path: PathBuf,
+    /// End as soon as so many zones are free; it is an error if there cannot be as many.
+    #[arg(long, value_name = "N")]
+    free: Option<u32>,
+    /// End after so many seconds.
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Write what was done as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How garbage stands; also the answer to the control request `gc`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Garbage {
+    /// Whether there may be more to do.
+    worked: bool,
+    block_size: u32,
+    zone_blocks: u32,
+    free_zones: u32,
+    /// Zones of data that could come free in addition.
+    zones_to_win: u32,
+    /// Blocks that would have to be moved for that.
+    blocks_to_move: u64,
+    dead_blocks: u64,
+    /// Since the mount, as are the others: zones of data that were emptied.
+    zones_emptied: u64,
+    blocks_moved: u64,
+    /// Blocks that could not be read and are lost.
+    blocks_lost: u64,
+    /// Pages of metadata that were moved.
+    pages_moved: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+struct Summary {
+    zones_emptied: u64,
+    blocks_moved: u64,
+    blocks_lost: u64,
+    pages_moved: u64,
+    free_zones_before: u32,
+    free_zones: u32,
+    dead_blocks: u64,
+}
+
+impl Garbage {
+    /// Does some work if it is asked for, and tells.
+    pub(crate) fn of(fs: &Fs, work: bool) -> Result<Garbage> {
+        let mut worked = work;
+        for _ in 0..PIECES {
+            worked = worked && fs.collect_garbage()?;
+        }
+        let (outlook, done, space) = (fs.extents().gc_outlook(), fs.extents().gc_stats(), fs.space());
+        let store = fs.store().stats();
+        Ok(Garbage {
+            worked,
+            block_size: space.block_size,
+            zone_blocks: fs.store().device().geometry().zone_blocks,
+            free_zones: outlook.free_zones,
+            zones_to_win: outlook.zones_to_win,
+            blocks_to_move: outlook.blocks_to_move,
+            dead_blocks: space.dead / u64::from(space.block_size),
+            zones_emptied: done.zones_evacuated,
+            blocks_moved: done.blocks_moved,
+            blocks_lost: done.blocks_lost,
+            pages_moved: store.nodes_cleaned,
+        })
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let interrupt = Interrupt::watch()?;
+    let mut volume = Volume::find_to_change(&arguments.path)?;
+    let first = ask(&mut volume, false);
+    let done =
+        first.and_then(|first| Ok((first.clone(), arguments.collect(&mut volume, &first, &interrupt)?)));
+    if let Volume::Opened(opened) = &volume {
+        opened.close()?;
+    }
+    let (first, last) = done?;
+    arguments.show(&Summary::between(&first, &last))?;
+    match arguments.free {
+        _ if interrupt.has_come() => bail!("interrupted; what was done stays, and may be gone on with"),
+        Some(wanted) if last.free_zones < wanted && !last.worked => {
+            bail!("only {} zones are free, and nothing more can be won", last.free_zones)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn ask(volume: &mut Volume, work: bool) -> Result<Garbage> {
+    match volume {
+        Volume::Served(client) => client.ask(&Request::Gc { work }),
+        Volume::Opened(opened) => {
+            Garbage::of(&opened.fs, work).with_context(|| opened.path.display().to_string())
+        }
+    }
+}
+
+impl Arguments {
+    fn collect(&self, volume: &mut Volume, first: &Garbage, interrupt: &Interrupt) -> Result<Garbage> {
+        let clock = SystemClock::new();
+        let until = self.seconds.map(|seconds| seconds.saturating_mul(SECOND_NS));
+        let bar = progress::moving(first.blocks_to_move * u64::from(first.block_size));
+        // Others may make garbage as fast as it is collected, and that has no end.
+        let most = 2 * first.blocks_to_move + u64::from(first.zone_blocks);
+        let mut now = Garbage { worked: true, ..first.clone() };
+        let enough = |now: &Garbage| {
+            self.free.is_some_and(|wanted| now.free_zones >= wanted)
+                || until.is_some_and(|until| clock.monotonic_ns() >= until)
+                || now.blocks_moved - first.blocks_moved > most
+        };
+        while now.worked && !interrupt.has_come() && !enough(&now) {
+            now = ask(volume, true)?;
+            bar.set_position((now.blocks_moved - first.blocks_moved) * u64::from(now.block_size));
+        }
+        bar.finish_and_clear();
+        Ok(now)
+    }
+
+    fn show(&self, summary: &Summary) -> Result<()> {
+        if self.json {
+            return output::say(serde_json::to_string_pretty(summary)? + "\n");
+        }
+        let Summary { zones_emptied, blocks_moved, pages_moved, dead_blocks, .. } = summary;
+        let mut text = format!("{zones_emptied} zones emptied, {blocks_moved} blocks moved");
+        if *pages_moved > 0 {
+            text += &format!(", {pages_moved} pages of metadata moved");
+        }
+        if summary.blocks_lost > 0 {
+            text += &format!(", {} blocks that cannot be read are lost", summary.blocks_lost);
+        }
+        let (before, now) = (summary.free_zones_before, summary.free_zones);
+        output::say(format!("{text}\n{now} zones free, {before} before; {dead_blocks} dead blocks left\n"))
+    }
+}
+
+impl Summary {
+    fn between(first: &Garbage, last: &Garbage) -> Summary {
+        Summary {
+            zones_emptied: last.zones_emptied - first.zones_emptied,
+            blocks_moved: last.blocks_moved - first.blocks_moved,
+            blocks_lost: last.blocks_lost - first.blocks_lost,
+            pages_moved: last.pages_moved - first.pages_moved,
+            free_zones_before: first.free_zones,
+            free_zones: last.free_zones,
+            dead_blocks: last.dead_blocks,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Garbage collected and files put together by hand, mounted and not.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+use crate::bench::{Bench, Mounted};
+use crate::bench_or_skip;
+
+const PIECE: usize = 4096;
+const PIECES: usize = 60;
+const FILES: usize = 24;
+
+fn contents(number: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at / 7 + number) as u8).collect()
+}
+
+/// Files of which every second is deleted again.
+fn half_dead(mounted: &Mounted<'_>) {
+    for number in 0..240 {
+        fs::write(mounted.path(&number.to_string()), contents(number, 300_000)).unwrap();
+    }
+    mounted.bench.succeed(&["sync", mounted.root().to_str().unwrap()]);
+    (0..240).step_by(2).for_each(|number| fs::remove_file(mounted.path(&number.to_string())).unwrap());
+}
+
+fn verify(mounted: &Mounted<'_>) {
+    for number in (1..240).step_by(2) {
+        let found = fs::read(mounted.path(&number.to_string())).unwrap();
+        assert!(found == contents(number, 300_000), "file {number}");
+    }
+}
+
+fn json(bench: &Bench, arguments: &[&str]) -> Value {
+    serde_json::from_str(&bench.succeed(&[arguments, &["--json"]].concat())).unwrap()
+}
+
+#[test]
+fn garbage_is_collected_on_a_mounted_volume() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    half_dead(&mounted);
+    let root = mounted.root();
+    let root = root.to_str().unwrap();
+    let count = |done: &Value, name: &str| done[name].as_u64().unwrap_or_else(|| panic!("{name}: {done}"));
+    let done = json(&bench, &["gc", root]);
+    assert!(count(&done, "zones_emptied") > 4 && count(&done, "blocks_moved") > 0, "{done}");
+    assert!(count(&done, "free_zones") > count(&done, "free_zones_before"), "{done}");
+    let again = json(&bench, &["gc", root]);
+    assert_eq!(count(&again, "blocks_moved"), 0, "{again}");
+    let said = bench.succeed(&["gc", root, "--free", "3", "--seconds", "20"]);
+    assert!(
+        said.starts_with("0 zones emptied, 0 blocks moved\n") && said.ends_with("dead blocks left\n"),
+        "{said}"
+    );
+    let said = bench.fail(1, &["gc", root, "--free", "64"]);
+    assert!(said.contains("nothing more can be won") && said.lines().count() == 1, "{said}");
+    verify(&mounted);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn garbage_is_collected_on_a_volume_that_nobody_has() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    half_dead(&mounted);
+    mounted.umount();
+    let volume = bench.volume();
+    let done = json(&bench, &["gc", volume.to_str().unwrap()]);
+    assert!(done["zones_emptied"].as_u64() > Some(4), "{done}");
+    bench.check();
+    let mounted = bench.mount(&["-o", "ro"]);
+    verify(&mounted);
+    let said = bench.fail(1, &["gc", mounted.root().to_str().unwrap()]);
+    assert!(said.contains("read-only"), "{said}");
+    mounted.umount();
+}
+
+/// Ended at whatever moment: the volume is sound, and goes on from there.
+#[test]
+fn collecting_can_be_interrupted() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    half_dead(&mounted);
+    mounted.umount();
+    for _ in 0..3 {
+        let volume = bench.volume();
+        let mut command = Command::new(bench.program());
+        let command = command.args(["gc", volume.to_str().unwrap()]).env("POLDER_RUN_DIR", bench.sockets());
+        let written = || fs::metadata(&volume).unwrap().modified().unwrap();
+        let before = written();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // As soon as it writes.
+        while written() == before && child.try_wait().unwrap().is_none() {}
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        match output.status.code() {
+            Some(0) => assert_eq!(said, "", "it was done before"),
+            Some(1) => {
+                assert!(said.starts_with("polder: interrupted") && said.lines().count() == 1, "{said}")
+            }
+            _ => panic!("{}: {said}", output.status),
+        }
+        bench.check();
+    }
+    bench.succeed(&["gc", bench.volume().to_str().unwrap()]);
+    let mounted = bench.mount(&[]);
+    verify(&mounted);
+    mounted.umount();
+}
+
+/// Writes files by turns, past the kernel's cache.
+fn scatter(mounted: &Mounted<'_>) {
+    fs::create_dir(mounted.path("d")).unwrap();
+    let direct = OFlags::DIRECT.bits().cast_signed();
+    let files: Vec<File> = (0..FILES)
+        .map(|number| {
+            let path = mounted.path(&format!("d/{number}"));
+            OpenOptions::new().write(true).create_new(true).custom_flags(direct).open(path).unwrap()
+        })
+        .collect();
+    let mut buffer = vec![0; 2 * PIECE];
+    let aligned = buffer.as_ptr().align_offset(PIECE);
+    for piece in 0..PIECES {
+        for (number, file) in files.iter().enumerate() {
+            let page = &mut buffer[aligned..aligned + PIECE];
+            page.copy_from_slice(&contents(number + piece, PIECE));
+            file.write_all_at(page, (piece * PIECE) as u64).unwrap();
+        }
+    }
+}
+
+fn is_whole(directory: &Path) -> bool {
+    (0..FILES).all(|number| {
+        let found = fs::read(directory.join(number.to_string())).unwrap();
+        let pieces = found.chunks(PIECE).enumerate();
+        found.len() == PIECES * PIECE
+            && pieces.into_iter().all(|(n, piece)| piece == contents(number + n, PIECE))
+    })
+}
+
+fn fragments(bench: &Bench, paths: &[&str]) -> u64 {
+    let shown = json(bench, &[&["fragments"], paths].concat());
+    shown.as_array().unwrap().iter().map(|file| file["fragments"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn files_are_put_together_on_a_mounted_volume() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    scatter(&mounted);
+    let directory = mounted.path("d");
+    let [directory_shown, one] = [directory.clone(), directory.join("7")];
+    let [directory_shown, one] = [directory_shown.to_str().unwrap(), one.to_str().unwrap()];
+    let before = fragments(&bench, &[directory_shown]);
+    assert!(before > (FILES * PIECES / 2) as u64, "{before}");
+    let said = bench.succeed(&["fragments", one, one]);
+    assert!(said.contains("fragments of") && said.lines().count() == 1, "{said}");
+    let listed = bench.succeed(&["defrag", "--dry-run", directory_shown]);
+    assert!(listed.lines().count() > FILES / 2, "{listed}");
+    assert_eq!(fragments(&bench, &[directory_shown]), before);
+
+    let said = bench.succeed(&["defrag", one]);
+    assert!(
+        said.contains("now 1\n") && said.ends_with("1 of 1 files put together, 240 KiB moved\n"),
+        "{said}"
+    );
+    let said = bench.succeed(&["defrag", directory_shown]);
+    assert!(said.ends_with("moved\n") && !said.contains(&format!("{one}:")), "{said}");
+    let after = fragments(&bench, &[directory_shown]);
+    assert!(after <= 2 * FILES as u64, "{after}");
+    assert_eq!(bench.succeed(&["defrag", "-n", directory_shown]), "");
+    mounted.umount();
+    bench.check();
+    let mounted = bench.mount(&[]);
+    assert!(is_whole(&mounted.path("d")));
+    mounted.umount();
+}
+
+#[test]
+fn files_are_put_together_on_a_volume_that_nobody_has() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    scatter(&mounted);
+    let inside = mounted.path("d");
+    let said = bench.fail(1, &["defrag", bench.volume().to_str().unwrap(), "/d"]);
+    assert!(said.contains("is mounted on") && said.lines().count() == 1, "{said}");
+    mounted.umount();
+    let volume = bench.volume();
+    let volume = volume.to_str().unwrap();
+    let before = fragments(&bench, &[volume, "/"]);
+    let said = bench.succeed(&["defrag", volume, "/d/3", "/"]);
+    assert!(said.contains("/d/3: "), "{said}");
+    let after = fragments(&bench, &[volume, "/"]);
+    assert!(before > (FILES * PIECES / 2) as u64 && after <= 2 * FILES as u64, "{before}, then {after}");
+    bench.check();
+    for (arguments, complaint) in [
+        (&["defrag", volume][..], "name files inside it"),
+        (&["fragments", volume, "/nothing"], "/nothing in the volume"),
+        (&["defrag", "/proc/self/status"], "is not in a mounted volume of Polder"),
+    ] {
+        let said = bench.fail(1, arguments);
+        assert!(said.contains(complaint) && said.lines().count() == 1, "{said}");
+    }
+    let mounted = bench.mount(&["-o", "ro"]);
+    assert!(is_whole(&inside));
+    let path = mounted.path("d/3");
+    assert!(bench.succeed(&["fragments", path.to_str().unwrap()]).contains("fragment"));
+    mounted.umount();
+}
