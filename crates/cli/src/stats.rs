@@ -31,6 +31,8 @@ pub(crate) struct Stats {
     pub(crate) written: Written,
     pub(crate) metadata: Metadata,
     pub(crate) stored: Stored,
+    /// Nothing where nothing can be written.
+    pub(crate) collection: Option<Collection>,
 }
 
 /// What was written since the mount.
@@ -65,13 +67,45 @@ pub(crate) struct Metadata {
     pub(crate) pages_cached_max: u64,
 }
 
+/// How near writers are to waiting for garbage collection.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Collection {
+    /// What fresh data can take before a zone must have been emptied.
+    pub(crate) room_bytes: u64,
+    /// The room below which writers owe moving.
+    pub(crate) begin_bytes: u64,
+    /// What must be moved until one zone more is free; nothing: no zone can be won.
+    pub(crate) debt_bytes: Option<u64>,
+    /// What is owed and not yet moved.
+    pub(crate) owed_bytes: u64,
+    /// What may be written before a writer moves something himself; nothing: writing owes nothing.
+    pub(crate) credit_bytes: Option<u64>,
+    /// Bytes to be moved for each that is written, now.
+    pub(crate) moved_per_written: f64,
+    /// Bytes that come free for each that is moved, of the next zones to be emptied.
+    pub(crate) won_per_moved: Option<f64>,
+    /// Fresh data, over the last 10 to 20 seconds.
+    pub(crate) written_bytes_per_second: u64,
+    /// When writing owes moving if it goes on like this: 0 now, nothing never.
+    pub(crate) throttle_in_seconds: Option<f64>,
+    pub(crate) zones_emptied: u64,
+    pub(crate) blocks_moved: u64,
+    pub(crate) blocks_lost: u64,
+}
+
 /// What the volume holds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Stored {
+    /// Bytes of all zones, as far as data can ever use them.
+    pub(crate) total_bytes: u64,
     /// Bytes of blocks that files have.
     pub(crate) live_bytes: u64,
     /// Bytes of blocks that wait for garbage collection.
     pub(crate) dead_bytes: u64,
+    /// Bytes promised to writers, or written and not yet part of a file.
+    pub(crate) pending_bytes: u64,
+    /// Bytes that files keep and have not written.
+    pub(crate) unwritten_bytes: u64,
     /// Bytes that files could have in addition; nothing where nothing can be written.
     pub(crate) available_bytes: Option<u64>,
     /// How many zones there are of each role.
@@ -101,6 +135,7 @@ impl Stats {
             written: Written::of(fs),
             metadata: Metadata::of(fs),
             stored: Stored::of(fs, read_only),
+            collection: (!read_only).then(|| Collection::of(fs)),
         }
     }
 
@@ -112,6 +147,57 @@ impl Stats {
             line("mounted", "no, so there is nothing to tell of writing");
         }
         self.stored.show();
+        if let Some(collection) = &self.collection {
+            collection.show();
+        }
+    }
+}
+
+impl Collection {
+    fn of(fs: &Fs) -> Collection {
+        let (pressure, done) = (fs.extents().pressure(), fs.extents().gc_stats());
+        let written_bytes_per_second = fs.data_bytes_per_second();
+        let throttle_in_seconds = match (pressure.before_begin(), written_bytes_per_second) {
+            (0, _) => Some(0.0),
+            (_, 0) => None,
+            (left, rate) => Some(left as f64 / rate as f64),
+        };
+        Collection {
+            room_bytes: pressure.room,
+            begin_bytes: pressure.begin,
+            debt_bytes: pressure.debt,
+            owed_bytes: pressure.owed,
+            credit_bytes: pressure.credit,
+            moved_per_written: pressure.moved_per_written,
+            won_per_moved: pressure.won_per_moved,
+            written_bytes_per_second,
+            throttle_in_seconds,
+            zones_emptied: done.zones_evacuated,
+            blocks_moved: done.blocks_moved,
+            blocks_lost: done.blocks_lost,
+        }
+    }
+
+    fn show(&self) {
+        let (room, begin) = (bytes::show(self.room_bytes), bytes::show(self.begin_bytes));
+        line("room", format_args!("{room}; collection begins at {begin}"));
+        let rate = bytes::show(self.written_bytes_per_second);
+        let when = match self.throttle_in_seconds {
+            Some(0.0) => "has begun".to_owned(),
+            Some(seconds) => format!("in {seconds:.0} s at {rate} a second"),
+            None => "nothing is being written".to_owned(),
+        };
+        line("throttle", when);
+        let debt = self.debt_bytes.map_or("no zone can be won".to_owned(), |debt| {
+            format!("{} until a zone more is free, {} owed", bytes::show(debt), bytes::show(self.owed_bytes))
+        });
+        line("debt", debt);
+        if let Some(credit) = self.credit_bytes {
+            let moved = self.moved_per_written;
+            line("credit", format_args!("{}, each byte owes {moved:.2}", bytes::show(credit)));
+        }
+        let (emptied, moved, lost) = (self.zones_emptied, self.blocks_moved, self.blocks_lost);
+        line("collected", format_args!("{emptied} zones emptied, {moved} blocks moved, {lost} lost"));
     }
 }
 
@@ -184,8 +270,11 @@ impl Stored {
             ("gc", Role::Gc),
         ];
         Stored {
+            total_bytes: space.total,
             live_bytes: space.live,
             dead_bytes: space.dead,
+            pending_bytes: space.pending,
+            unwritten_bytes: space.unwritten,
             available_bytes: (!read_only).then_some(space.available),
             zones_by_role: zones_by_role.map(|(name, role)| (name.to_owned(), count(role))).into(),
         }
@@ -194,6 +283,8 @@ impl Stored {
     fn show(&self) {
         line("live", bytes::show(self.live_bytes));
         line("dead", bytes::show(self.dead_bytes));
+        let (pending, unwritten) = (bytes::show(self.pending_bytes), bytes::show(self.unwritten_bytes));
+        line("reserved", format_args!("{pending} by writers, {unwritten} by files"));
         if let Some(available) = self.available_bytes {
             line("available", bytes::show(available));
         }

@@ -1,9 +1,10 @@
 //! `polder zones`: what each zone of a volume is.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use fs::Fs;
+use fs::{Fs, Lifetime};
 use serde::{Deserialize, Serialize};
 use tree::ZoneUse;
 use zone::{Role, ZoneId, ZoneState};
@@ -45,6 +46,8 @@ pub(crate) struct Zone {
     written_blocks: u32,
     live_blocks: u32,
     capacity_blocks: u32,
+    /// The lifetime class of what is written to it, of one that takes fresh data.
+    lifetime: Option<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -61,6 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 pub(crate) fn all(fs: &Fs) -> Result<Vec<Zone>> {
     let zones = fs.store().zones();
+    let classes: BTreeMap<ZoneId, Lifetime> = fs.extents().open_zones().into_iter().collect();
     let report = fs.store().device().report().context("the zones cannot be told")?;
     let one = |(number, info): (usize, &zone::ZoneInfo)| {
         let zone = ZoneId(number as u32);
@@ -74,6 +78,7 @@ pub(crate) fn all(fs: &Fs) -> Result<Vec<Zone>> {
             written_blocks: info.pointer,
             live_blocks: entry.live,
             capacity_blocks: info.capacity,
+            lifetime: classes.get(&zone).map(|lifetime| lifetime.name().to_owned()),
         }
     };
     Ok(report.iter().enumerate().map(one).collect())
@@ -91,17 +96,20 @@ fn map(zones: &[Zone]) -> String {
 }
 
 fn list(zones: &[Zone]) -> String {
-    let line = |words: [&str; 8]| {
-        let [zone, role, usage, state, life, written, live, capacity] = words;
-        format!(
-            "{zone:>7}  {role:<8}  {usage:<9}  {state:<9}  {life:>6}  {written:>8}  {live:>8}  {capacity:>8}\n"
-        )
+    let line = |words: [&str; 9]| {
+        let [zone, role, usage, state, life, written, live, capacity, lifetime] = words;
+        let line = format!(
+            "{zone:>7}  {role:<8}  {usage:<9}  {state:<9}  {life:>6}  {written:>8}  {live:>8}  {capacity:>8}  {lifetime}"
+        );
+        line.trim_end().to_owned() + "\n"
     };
-    let mut text = line(["zone", "role", "use", "state", "life", "written", "live", "capacity"]);
+    let mut text = line(["zone", "role", "use", "state", "life", "written", "live", "capacity", "lifetime"]);
     for zone in zones {
         let numbers = [zone.zone, zone.life, zone.written_blocks, zone.live_blocks, zone.capacity_blocks];
         let [number, life, written, live, capacity] = &numbers.map(|number| number.to_string());
-        text += &line([number, &zone.role, &zone.usage, &zone.state, life, written, live, capacity]);
+        let lifetime = zone.lifetime.as_deref().unwrap_or_default();
+        text +=
+            &line([number, &zone.role, &zone.usage, &zone.state, life, written, live, capacity, lifetime]);
     }
     text
 }
@@ -173,6 +181,7 @@ mod tests {
             written_blocks,
             live_blocks,
             capacity_blocks: 100,
+            lifetime: None,
         }
     }
 

@@ -83,7 +83,12 @@ impl Pace {
         let _ = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    fn owed_blocks(&self) -> i64 {
+    /// Blocks to be moved for each that is written.
+    pub(crate) fn moved_per_written(&self) -> f64 {
+        self.rate.load(Ordering::Relaxed) as f64 / PARTS as f64
+    }
+
+    pub(crate) fn owed_blocks(&self) -> i64 {
         self.owed.load(Ordering::Relaxed) / PARTS
     }
 }
@@ -178,7 +183,7 @@ impl Extents {
     }
 
     /// Blocks that fresh data can take before a zone must have been emptied.
-    fn room(&self) -> i64 {
+    pub(crate) fn room(&self) -> i64 {
         let zones = self.store.zones();
         let spare = i64::from(zones.free()) * i64::from(self.payload_min) - self.room_kept();
         let open = self.placement.rooms().map(|room| i64::from(self.packing.payload(room)));
@@ -187,14 +192,14 @@ impl Extents {
 
     /// With one open zone: when the last one that could be opened has been. With more of them about as
     /// much as is left in the others when that happens.
-    fn room_to_begin(&self) -> i64 {
+    pub(crate) fn room_to_begin(&self) -> i64 {
         let open = self.placement.open_max() as i64;
         i64::from(self.payload_min) * (open + 1) / 2
     }
 
     /// Blocks to be moved until one more zone is free than must be: of the victims in hand, and of as
     /// many more as it takes. None: however many are emptied, their contents need as many.
-    fn debt(&self, gc: &GcState) -> Option<i64> {
+    pub(crate) fn debt(&self, gc: &GcState) -> Option<i64> {
         let zones = self.store.zones();
         let mut gain = self.gain_of(gc);
         for zone in gc.victims() {
@@ -236,7 +241,7 @@ impl Extents {
         Gain { into, payload, freed: 0, moved: 0 }
     }
 
-    fn allowance(&self) -> i64 {
+    pub(crate) fn allowance(&self) -> i64 {
         let bytes = ALLOWANCE_BYTES / u64::from(self.block_size());
         bytes.min(u64::from(self.payload_min) / ALLOWANCE_SHARE).max(1) as i64
     }

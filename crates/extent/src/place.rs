@@ -173,6 +173,11 @@ impl Placement {
         rooms.into_iter()
     }
 
+    /// The lifetime class of each open zone.
+    pub(crate) fn classes(&self) -> Vec<(ZoneId, Lifetime)> {
+        self.state.lock().slots.iter().map(|slot| (slot.open.lease.zone(), slot.lifetime)).collect()
+    }
+
     /// How many zones are to be open at once.
     pub(crate) fn open_max(&self) -> usize {
         self.state.lock().open_max.max(1)

@@ -27,6 +27,7 @@ mod numbers;
 mod orphan;
 mod permissions;
 mod ranges;
+mod rate;
 mod remount;
 mod remove;
 mod rename;

@@ -196,6 +196,7 @@ impl Fs {
         if self.is_read_only() {
             return Ok(Step::Idle);
         }
+        self.rate.note(self.clock.monotonic_ns(), self.data_bytes());
         let backlog = self.note_failure(self.step_backlog());
         // Also when that failed: what finds no room waits for this.
         let step = self.note_failure(self.extents.step().map_err(FsError::from))?;

@@ -7,13 +7,14 @@ use extent::{Extents, Recovering};
 use rt::sync::Mutex;
 use rt::{Clock, Timestamp};
 use tree::{Config, Group, Store};
-use zone::{Device, Geometry};
+use zone::{Cause, Device, Geometry};
 
 use crate::errno::{FsError, Result};
 use crate::format::{Damaged, FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
 use crate::inodes::{Inodes, Node};
 use crate::numbers::Numbers;
 use crate::orphan::Backlog;
+use crate::rate::WriteRate;
 use crate::runtime::Runtime;
 use crate::types::{FormatOptions, InodeNo, Kind, MountOptions, StatFs, VolumeInfo};
 
@@ -39,6 +40,7 @@ pub struct Fs {
     /// any inode's lock.
     pub(crate) directory_moves: Mutex<()>,
     pub(crate) user_bytes: AtomicU64,
+    pub(crate) rate: WriteRate,
     /// Tells this mount from others; the inodes that it makes carry it.
     pub(crate) generation: u32,
     /// Opened for reading only, for good.
@@ -91,12 +93,13 @@ impl Fs {
             runtime: Runtime::new(options.commit_interval_ns),
             // Microseconds tell mounts apart; that they come round every hour is no concern.
             generation: (options.clock.now().0 / 1000) as u32,
-            clock: options.clock,
             directory_moves: Mutex::new(()),
             user_bytes: AtomicU64::new(0),
+            rate: WriteRate::new(options.clock.monotonic_ns()),
             read_only: options.read_only,
             held: AtomicBool::new(false),
             me: me.clone(),
+            clock: options.clock,
         });
         if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
             return Err(Damaged("there is no root directory: run `polder check`").into());
@@ -172,6 +175,15 @@ impl Fs {
     /// Bytes that users have written since the mount: the denominator of write amplification.
     pub fn user_bytes_written(&self) -> u64 {
         self.user_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of fresh data that come to zones in a second, over the last 10 to 20.
+    pub fn data_bytes_per_second(&self) -> u64 {
+        self.rate.per_second(self.clock.monotonic_ns(), self.data_bytes())
+    }
+
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.store.traffic().bytes_written(Cause::Data)
     }
 
     /// Inodes in memory.

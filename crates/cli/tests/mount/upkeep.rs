@@ -82,6 +82,40 @@ fn garbage_is_collected_on_a_volume_that_nobody_has() {
     mounted.umount();
 }
 
+#[test]
+fn the_numbers_say_how_near_collection_is() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    half_dead(&mounted);
+    bench.succeed(&["hint", mounted.path("1").to_str().unwrap(), "long"]);
+    let file = OpenOptions::new().append(true).open(mounted.path("1")).unwrap();
+    file.write_all_at(&[1; 1 << 20], 300_000).unwrap();
+    file.sync_all().unwrap();
+    let stats = mounted.told("stats");
+    let collection = &stats["collection"];
+    let number = |name: &str| collection[name].as_f64().unwrap_or_else(|| panic!("{name}: {stats}"));
+    assert!(number("room_bytes") > number("begin_bytes") && number("begin_bytes") > 0.0, "{stats}");
+    assert!(number("debt_bytes") > 0.0 && number("won_per_moved") > 0.3, "{stats}");
+    assert!(number("written_bytes_per_second") > 0.0 && number("throttle_in_seconds") > 0.0, "{stats}");
+    assert_eq!((number("owed_bytes"), number("moved_per_written")), (0.0, 0.0), "{stats}");
+    assert!(stats["stored"]["total_bytes"].as_u64() > stats["stored"]["live_bytes"].as_u64(), "{stats}");
+    let said = bench.succeed(&["stats", mounted.root().to_str().unwrap()]);
+    assert!(said.contains("collection begins at") && said.contains("throttle"), "{said}");
+    let zones = mounted.told("zones");
+    let classes = zones.as_array().unwrap().iter().filter_map(|zone| zone["lifetime"].as_str());
+    assert!(
+        classes.clone().any(|class| class == "long") && classes.clone().any(|class| class == "none"),
+        "{zones}"
+    );
+    let listed = bench.succeed(&["zones", mounted.root().to_str().unwrap(), "--list"]);
+    assert!(listed.lines().any(|line| line.ends_with("  long")), "{listed}");
+    drop(file);
+    mounted.umount();
+    let volume = bench.volume();
+    let stats: Value = json(&bench, &["stats", volume.to_str().unwrap()]);
+    assert_eq!(stats["collection"], Value::Null);
+}
+
 /// Ended at whatever moment: the volume is sound, and goes on from there.
 #[test]
 fn collecting_can_be_interrupted() {

@@ -414,6 +414,62 @@ fn metadata_is_cleaned_by_hand_too() {
     volume.settle_and_check();
 }
 
+/// What is told of the throttle is what writers then meet.
+#[test]
+fn what_is_told_of_the_throttle_comes_true() {
+    let volume = Volume::new();
+    let told = || volume.fs.extents().pressure();
+    let moved = || volume.fs.extents().gc_stats().blocks_moved;
+    let first = told();
+    assert!(first.before_begin() > 0 && first.moved_per_written == 0.0, "{first:?}");
+    assert_eq!((first.debt, first.owed, first.credit), (None, 0, None), "{first:?}");
+    let mut number = 0;
+    let mut write = || {
+        let file = volume.file(ROOT, &number.to_string());
+        volume.write(&file, 0, &pattern(1, 8 * 4096));
+        number += 1;
+        if number % 3 == 0 {
+            volume.unlink(ROOT, &(number - 2).to_string()).unwrap();
+        }
+    };
+    write();
+    let second = told();
+    assert!(second.room < first.room && first.room - second.room < 64 * 4096, "{first:?}, then {second:?}");
+    while told().before_begin() > 0 {
+        assert_eq!(moved(), 0, "nothing is moved before: {:?}", told());
+        write();
+    }
+    while told().moved_per_written == 0.0 {
+        write();
+    }
+    let begun = told();
+    assert!(begun.credit.is_some() && begun.debt.is_some_and(|debt| debt > 0), "{begun:?}");
+    assert!(begun.won_per_moved.is_some_and(|won| won > 0.3), "{begun:?}");
+    while moved() == 0 {
+        write();
+    }
+    volume.settle_and_check();
+}
+
+#[test]
+fn the_rate_of_writing_is_told_by_the_clock() {
+    let volume = Volume::new();
+    let file = volume.file(ROOT, "f");
+    for piece in 0..30 {
+        volume.write(&file, piece * PIECE, &pattern(1, PIECE as usize));
+        volume.clock.advance(1_000_000_000);
+        volume.fs.step().unwrap();
+    }
+    let rate = volume.fs.data_bytes_per_second();
+    assert!((PIECE - 10..=PIECE).contains(&rate), "{rate}");
+    volume.clock.advance(60_000_000_000);
+    volume.fs.step().unwrap();
+    volume.clock.advance(10_000_000_000);
+    volume.fs.step().unwrap();
+    volume.clock.advance(1_000_000_000);
+    assert_eq!(volume.fs.data_bytes_per_second(), 0);
+}
+
 #[test]
 fn a_volume_that_is_only_read_is_left_alone() {
     let volume = Volume::new();

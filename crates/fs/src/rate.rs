@@ -1,0 +1,67 @@
+//! How fast data is written: over the last moments, not since the mount.
+
+use rt::sync::Mutex;
+
+/// The rate is told over at least this time, and at most twice as much.
+const WINDOW_NS: u64 = 10_000_000_000;
+const SECOND_NS: f64 = 1e9;
+
+/// What had been written when.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    at_ns: u64,
+    bytes: u64,
+}
+
+/// Two moments to compare the present with.
+#[derive(Debug)]
+pub(crate) struct WriteRate {
+    /// The older one and the newer one, which takes its place.
+    samples: Mutex<[Sample; 2]>,
+}
+
+impl WriteRate {
+    pub(crate) fn new(at_ns: u64) -> Self {
+        WriteRate { samples: Mutex::new([Sample { at_ns, bytes: 0 }; 2]) }
+    }
+
+    /// To be called often.
+    pub(crate) fn note(&self, at_ns: u64, bytes: u64) {
+        let mut samples = self.samples.lock();
+        if at_ns.saturating_sub(samples[1].at_ns) >= WINDOW_NS {
+            *samples = [samples[1], Sample { at_ns, bytes }];
+        }
+    }
+
+    /// Bytes a second; 0 when no time has passed.
+    pub(crate) fn per_second(&self, at_ns: u64, bytes: u64) -> u64 {
+        let [since, _] = *self.samples.lock();
+        let (time, written) = (at_ns.saturating_sub(since.at_ns), bytes.saturating_sub(since.bytes));
+        if time == 0 { 0 } else { (written as f64 * SECOND_NS / time as f64) as u64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn what_was_written_long_ago_counts_no_more() {
+        let rate = WriteRate::new(5 * SECOND);
+        assert_eq!(rate.per_second(5 * SECOND, 100), 0);
+        assert_eq!(rate.per_second(7 * SECOND, 100), 50);
+        // A thousand a second for half a minute, then nothing.
+        for second in 6..=35 {
+            rate.note(second * SECOND, (second - 5) * 1000);
+        }
+        assert_eq!(rate.per_second(35 * SECOND, 30_000), 1000);
+        for second in 36..=50 {
+            rate.note(second * SECOND, 30_000);
+            assert!(rate.per_second(second * SECOND, 30_000) < 1000);
+        }
+        (51..=60).for_each(|second| rate.note(second * SECOND, 30_000));
+        assert_eq!(rate.per_second(60 * SECOND, 30_000), 0);
+    }
+}
