@@ -2,7 +2,7 @@
 //!
 //! A file has an empty zone of its own while the limit on open zones and the free zones allow;
 //! otherwise it shares the least recently used open zone of a lifetime class that goes with its own
-//! (`lifetime.rs`), or of any. When every
+//! (`lifetime.rs`), takes one over from a class that has several, or shares any. When every
 //! open zone is full and none can be opened, the writer reclaims and collects garbage itself. What
 //! garbage collection writes never comes here: it has a zone of its own.
 //!
@@ -129,6 +129,17 @@ impl State {
         self.slots.iter().position(|slot| slot.open.lease.zone() == *zone)
     }
 
+    /// A class that has no open zone gets one of those of a class that has several: what is in there already
+    /// stays mixed, but nothing that follows does.
+    fn take_over(&mut self, lifetime: Lifetime) -> Option<usize> {
+        let has_several = |slot: &Slot| {
+            self.slots.iter().filter(|other| other.lifetime.shares_with(slot.lifetime)).count() > 1
+        };
+        let index = self.least_used(has_several)?;
+        self.slots[index].lifetime = lifetime;
+        Some(index)
+    }
+
     fn least_used(&self, fits: impl Fn(&Slot) -> bool) -> Option<usize> {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| fits(slot));
         slots.min_by_key(|(_, slot)| slot.used).map(|(index, _)| index)
@@ -144,7 +155,10 @@ impl Placement {
         let index = match own.filter(|&own| fits(&state.slots[own])) {
             Some(index) => Some(index),
             None if may_open => None,
-            None => state.least_used(fits).or(own).or_else(|| state.least_used(|_| true)),
+            None => {
+                let alike = state.least_used(fits).or_else(|| state.take_over(hint.lifetime));
+                alike.or(own).or_else(|| state.least_used(|_| true))
+            }
         };
         index.map(|index| state.take(object, index))
     }

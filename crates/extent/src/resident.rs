@@ -20,7 +20,7 @@ use zone::{Blocks, Cause};
 use crate::map::{self, View};
 use crate::space::Reservation;
 use crate::write::{Piece, Run};
-use crate::{ExtentError, Extents, Hint, Object, Result};
+use crate::{ExtentError, Extents, Hint, Lifetime, Object, Result};
 
 /// Resident blocks of one object that are worth a write.
 const MANY: u64 = 16;
@@ -48,6 +48,8 @@ struct Counts {
     order: BTreeSet<(u64, Object)>,
     /// The sum of those that are at least `SOME`.
     movable: u64,
+    /// What was said of the lifetime of those of which something is known: as many as are counted.
+    lifetimes: HashMap<Object, Lifetime>,
 }
 
 impl Counts {
@@ -58,12 +60,14 @@ impl Counts {
             self.movable -= movable(before);
         }
         if count == 0 {
+            self.lifetimes.remove(&object);
             return;
         }
         if self.of.len() >= COUNTED_MAX
             && let Some((fewest, loser)) = self.order.pop_first()
         {
             self.of.remove(&loser);
+            self.lifetimes.remove(&loser);
             self.movable -= movable(fewest);
         }
         self.of.insert(object, count);
@@ -81,6 +85,21 @@ impl Residents {
         let mut counts = self.counts.lock();
         let before = counts.of.get(&object).copied().unwrap_or(0);
         counts.set(object, before.saturating_add_signed(change));
+    }
+
+    /// A block is about to become resident.
+    pub(crate) fn expect(&self, object: Object, hint: Hint) {
+        let mut counts = self.counts.lock();
+        if hint.lifetime == Lifetime::Unknown {
+            counts.lifetimes.remove(&object);
+        } else if counts.lifetimes.len() < COUNTED_MAX || counts.lifetimes.contains_key(&object) {
+            counts.lifetimes.insert(object, hint.lifetime);
+        }
+    }
+
+    /// What was said when its last block became resident.
+    fn hint(&self, object: Object) -> Hint {
+        Hint { lifetime: self.counts.lock().lifetimes.get(&object).copied().unwrap_or_default() }
     }
 
     /// The object has as many.
@@ -134,7 +153,7 @@ impl Extents {
             }
             let reservation = self.reserve_over(object, run[0].0, run.len() as u64)?;
             let run_of = Run { object, start: run[0].0, data: &data, crcs: None };
-            for piece in self.append_data(Hint::default(), run_of, Cause::Data)? {
+            for piece in self.append_data(self.residents.hint(object), run_of, Cause::Data)? {
                 self.commit_resident(piece, run, &reservation)?;
             }
         }

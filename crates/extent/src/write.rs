@@ -153,6 +153,7 @@ impl Extents {
         let size = self.block_size() as usize;
         let count = (blocks.len() / size) as u64;
         if data.len() < size && self.may_be_resident(&blocks) {
+            self.residents.expect(object, hint);
             let contents = blocks.chunks(size).map(|block| trim(block).to_vec());
             written.residents = (first..).zip(contents).collect();
             return Ok(written);

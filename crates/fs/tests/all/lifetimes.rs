@@ -129,6 +129,29 @@ fn what_lives_differently_lies_in_different_zones() {
     volume.settle_and_check();
 }
 
+/// Writes of less than a block come to zones later, and go to the right ones all the same. The class that comes
+/// second finds all zones open that may be, and takes one over.
+#[test]
+fn small_writes_are_placed_when_they_are_written_back() {
+    let volume = Volume::on(Spec::new(4096, 200, 256));
+    // More than there are open zones, so that they share some.
+    let files: Vec<_> = (0..40).map(|n| volume.file(ROOT, &n.to_string())).collect();
+    let (lasting, others) = files.split_at(20);
+    for file in lasting {
+        volume.fs.set_lifetime(&Caller::root(), file.inode(), Lifetime::Extreme).unwrap();
+    }
+    for block in 0..20 {
+        files.iter().for_each(|file| volume.write(file, block * 4096 + 7, &pattern(block as u8, 3000)));
+    }
+    volume.settle();
+    let zones = [lasting, others].map(|files| {
+        let each = files.iter().map(|file| zones_of(&volume, file.inode()));
+        each.inspect(|zones| assert!(!zones.is_empty())).flatten().collect::<BTreeSet<ZoneId>>()
+    });
+    assert!(zones[0].intersection(&zones[1]).count() <= 1, "{zones:?}");
+    volume.settle_and_check();
+}
+
 /// One file may hold what lives long and what does not, if its handles say so.
 #[test]
 fn a_handle_says_it_of_what_is_written_through_it() {
