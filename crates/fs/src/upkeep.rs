@@ -17,7 +17,7 @@ impl Fs {
         if self.work_backlog()? || self.extents.compact()? {
             return Ok(true);
         }
-        Ok(self.store.clean()?)
+        Ok(self.store.clean_if_worth_it()?)
     }
 
     /// How the contents of a file lie in zones: not at all, when they lie in its record.

@@ -286,18 +286,11 @@ impl Core {
         garbage > (2 * zone).max(bearable)
     }
 
-    /// Cleans the metadata zone with the least that lives, if all together hold a zone's worth that is dead, and
-    /// frees it. What the background has cleaned comes free first.
-    pub(crate) fn clean_on_request(&self) -> Result<bool> {
-        let mut saving = self.saving.lock();
+    /// Whether closed metadata zones together hold a zone's worth that is dead.
+    pub(crate) fn a_zone_is_dead(&self) -> bool {
         let zones = self.zones.closed_metadata();
         let dead: u64 = zones.iter().map(|(_, _, live, capacity)| u64::from(capacity - live)).sum();
-        let is_worth_it = dead >= u64::from(self.device.geometry().zone_blocks);
-        if !(saving.cleaned || is_worth_it && self.clean(&mut saving, Need::Should)?) {
-            return Ok(false);
-        }
-        self.checkpoint_with(&mut saving)?;
-        Ok(true)
+        dead >= u64::from(self.device.geometry().zone_blocks)
     }
 
     /// Moves what lives out of the metadata zone with the least of it; the next checkpoint frees it.

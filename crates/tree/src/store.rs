@@ -233,11 +233,10 @@ impl Store {
         self.core.reclaim(force)
     }
 
-    /// Wins back a zone of metadata because somebody asked for it, with the checkpoint that frees it: false when
-    /// less than a zone's worth is dead.
-    pub fn clean(&self) -> Result<bool> {
+    /// The same, while metadata zones together hold a zone's worth that is dead.
+    pub fn clean_if_worth_it(&self) -> Result<bool> {
         self.core.writable()?;
-        self.core.clean_on_request()
+        Ok(self.core.a_zone_is_dead() && self.clean()?)
     }
 
     /// Takes a last checkpoint, so that the next mount has nothing to replay.
