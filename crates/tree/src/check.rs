@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use zone::{Role, ZoneId};
+use zone::{DeviceError, Role, ZoneId};
 
 use crate::core::Core;
 use crate::types::{Bytes, Group, NodeId, Result, StoreError, Table};
@@ -28,6 +28,19 @@ pub enum FindingKind {
     Unreachable,
     /// The ZIT's counts of a metadata zone are not those of what the MAT places there.
     LiveCount,
+    /// A chunk of the MAT or ZIT, or a directory of these, cannot be read or is not what it should be.
+    Table,
+}
+
+/// Keys of one group that lie together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The group.
+    pub group: Group,
+    /// The first: the table's number, then the key.
+    pub low: Bytes,
+    /// The first one behind; none at the end of the group.
+    pub high: Option<Bytes>,
 }
 
 /// One thing that is wrong.
@@ -37,12 +50,35 @@ pub struct Finding {
     pub kind: FindingKind,
     /// Where, in words.
     pub what: String,
+    /// What cannot be read because of it, as far as that is known.
+    pub lost: Option<KeyRange>,
+}
+
+impl KeyRange {
+    /// Whether a key of a table that begins with these bytes may lie in it.
+    pub fn touches(&self, table: Table, prefix: &[u8]) -> bool {
+        let first = crate::lookup::tree_key(table, prefix);
+        let reaches = self.low <= first || self.low.starts_with(&first);
+        reaches && self.high.as_ref().is_none_or(|high| *high > first)
+    }
+}
+
+impl Finding {
+    /// Metadata that was met on the way and is not what it should be.
+    pub fn unreadable(what: String) -> Finding {
+        Finding { kind: FindingKind::Node, what, lost: None }
+    }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
     }
+}
+
+/// Whether the device has failed at one place only: what lies elsewhere can still be verified.
+pub(crate) fn is_of_one_place(error: &DeviceError) -> bool {
+    !matches!(error, DeviceError::PowerLost | DeviceError::Unusable(_) | DeviceError::HostFull { .. })
 }
 
 struct Walk<'a, 'v> {
@@ -95,7 +131,20 @@ impl Core {
         let mut placed: HashMap<ZoneId, (u32, u32)> = HashMap::new();
         for number in 0..self.mat.next_node().div_ceil(self.mat.per_chunk()) {
             let place = self.mat.chunk(number).address;
-            let Some(bytes) = self.chunk(number, place)? else { continue };
+            let bytes = match self.chunk(number, place) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => continue,
+                Err(StoreError::Corrupt(what)) => {
+                    findings.push(Finding { kind: FindingKind::Table, what, lost: None });
+                    continue;
+                }
+                Err(StoreError::Device(error)) if is_of_one_place(&error) => {
+                    let what = format!("MAT chunk {number} cannot be read: {error}");
+                    findings.push(Finding { kind: FindingKind::Table, what, lost: None });
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             for index in 0..self.mat.per_chunk() {
                 let stored = self.mat.place_in(&bytes, index as usize);
                 if !stored.is_nowhere() {
@@ -109,6 +158,7 @@ impl Core {
                     findings.push(Finding {
                         kind: FindingKind::Unreachable,
                         what: format!("the MAT names node {}, which is part of no tree", id.0),
+                        lost: None,
                     });
                 }
             }
@@ -134,6 +184,7 @@ impl Core {
                          leaves, the ZIT says {} and {}",
                         entry.role, entry.live, entry.deltas
                     ),
+                    lost: None,
                 });
             }
         }
@@ -142,7 +193,13 @@ impl Core {
 
 impl Walk<'_, '_> {
     fn found(&mut self, kind: FindingKind, what: String) {
-        self.findings.push(Finding { kind, what });
+        self.findings.push(Finding { kind, what, lost: None });
+    }
+
+    /// A node cannot be used, and with it what lies below.
+    fn lost(&mut self, what: String, low: &[u8], high: Option<&[u8]>) {
+        let lost = KeyRange { group: self.group, low: low.to_vec(), high: high.map(<[u8]>::to_vec) };
+        self.findings.push(Finding { kind: FindingKind::Node, what, lost: Some(lost) });
     }
 
     /// Checks a node whose keys should be in `low..high`, and all below it.
@@ -157,14 +214,15 @@ impl Walk<'_, '_> {
         let node = match self.core.load(id) {
             Ok(Some(node)) => node,
             Ok(None) => {
-                self.found(
-                    FindingKind::Node,
-                    format!("node {} of group {} lies nowhere", id.0, self.group.0),
-                );
+                self.lost(format!("node {} of group {} lies nowhere", id.0, self.group.0), low, high);
                 return Ok(());
             }
             Err(StoreError::Corrupt(what)) => {
-                self.found(FindingKind::Node, what);
+                self.lost(what, low, high);
+                return Ok(());
+            }
+            Err(StoreError::Device(error)) if is_of_one_place(&error) => {
+                self.lost(format!("node {} cannot be read: {error}", id.0), low, high);
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -172,9 +230,10 @@ impl Walk<'_, '_> {
         let page = node.page();
         let belongs = page.group() == self.group && level.is_none_or(|level| page.level() == level);
         if !belongs || page.header().id.get() != id.0 {
-            self.found(
-                FindingKind::Node,
+            self.lost(
                 format!("node {} is not the one that group {} names", id.0, self.group.0),
+                low,
+                high,
             );
             return Ok(());
         }

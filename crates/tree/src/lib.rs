@@ -37,11 +37,12 @@ mod reclaim;
 mod record;
 mod recover;
 mod scan;
+mod scrub;
 mod store;
 mod types;
 mod zones;
 
-pub use check::{Finding, FindingKind, Visit};
+pub use check::{Finding, FindingKind, KeyRange, Visit};
 pub use core::{Client, VolumeInfo};
 pub use format::{COUNTERS, KEY_MAX};
 pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneUse};
@@ -49,6 +50,7 @@ pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
 pub use recover::{Config, Recovery, Replay};
 pub use scan::read_twice;
+pub use scrub::{NodeScrub, Scrubbed};
 pub use store::{Store, StoreStats, Zones};
 pub use types::{
     Bytes, Draw, Entry, Group, Lsn, Op, Promise, Result, Step, StoreError, Table, Tx, ZoneEntry,

@@ -210,7 +210,7 @@ impl Core {
     }
 
     /// Reads a node that lies at `place`: the page that holds it whole, and the changes to that.
-    fn read_node(&self, id: NodeId, place: Place) -> Result<Arc<Node>> {
+    pub(crate) fn read_node(&self, id: NodeId, place: Place) -> Result<Arc<Node>> {
         let malformed =
             |at: Address| StoreError::Corrupt(format!("node {} at {at} is not well formed", id.0));
         let at = place.whole_page();
@@ -226,7 +226,7 @@ impl Core {
     }
 
     /// Reads a page of a zone that is in the life that its address says.
-    fn read_within(&self, at: Address, kind: PageKind, id: u64) -> Result<(Vec<u8>, PageHeader)> {
+    pub(crate) fn read_within(&self, at: Address, kind: PageKind, id: u64) -> Result<(Vec<u8>, PageHeader)> {
         if !self.zones.enter(at) {
             return Err(StoreError::Corrupt(format!(
                 "page {id} ({kind:?}) at {at}: the zone has another life"

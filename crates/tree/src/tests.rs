@@ -10,6 +10,7 @@ use crate::{
     Bytes, Client, Config, FormatOptions, Group, Lsn, Op, Recovery, Replay, Result, Store, Table, Tx,
 };
 
+mod check;
 mod concurrent;
 mod crash;
 mod deltas;

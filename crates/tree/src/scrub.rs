@@ -1,0 +1,178 @@
+//! Reading all metadata that counts, while the store is used: is it still on the device what was written?
+//!
+//! A piece at a time, from where the last one ended; what the cache holds is read again too. No lock is held
+//! over a read, so what is found wrong is asked for once more: a page that was written anew or moved
+//! meanwhile is no finding. Nothing is latched: what is damaged here may never be needed.
+
+use zone::Address;
+
+use crate::check::{Finding, FindingKind, is_of_one_place};
+use crate::core::Core;
+use crate::format::PageKind;
+use crate::mat::{Found, Place};
+use crate::store::Store;
+use crate::types::{NodeId, Result, StoreError};
+
+/// Where reading goes on; begins with the tables and goes through all nodes by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeScrub {
+    /// The tables have been read.
+    pub begun: bool,
+    /// The next chunk of the MAT.
+    pub chunk: u64,
+    /// The next node in it.
+    pub index: u64,
+}
+
+/// What a piece of work came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// There is nothing left to read.
+    pub done: bool,
+}
+
+impl Store {
+    /// Reads and verifies the next pages, about as many as have so many bytes.
+    ///
+    /// # Errors
+    /// When the device as a whole has failed. What is damaged is a finding.
+    pub fn scrub_step(&self, scrub: &mut NodeScrub, bytes_max: u64) -> Result<Scrubbed> {
+        let core = &*self.core;
+        let mut scrubbed = Scrubbed::default();
+        if !scrub.begun {
+            core.scrub_tables(&mut scrubbed)?;
+            scrub.begun = true;
+            return Ok(scrubbed);
+        }
+        let per_chunk = core.mat.per_chunk();
+        while scrubbed.bytes < bytes_max {
+            let first = scrub.chunk * per_chunk;
+            if first >= core.mat.next_node() {
+                scrubbed.done = true;
+                break;
+            }
+            let Some(chunk) = core.scrub_chunk(scrub.chunk, &mut scrubbed)? else {
+                (scrub.chunk, scrub.index) = (scrub.chunk + 1, 0);
+                continue;
+            };
+            while scrub.index < per_chunk {
+                core.scrub_node(NodeId(first + scrub.index), &chunk, &mut scrubbed)?;
+                scrub.index += 1;
+                if scrubbed.bytes >= bytes_max {
+                    break;
+                }
+            }
+            if scrub.index == per_chunk {
+                (scrub.chunk, scrub.index) = (scrub.chunk + 1, 0);
+            }
+        }
+        Ok(scrubbed)
+    }
+
+    /// Bytes of the nodes that [`Store::scrub_step`] will read, about.
+    pub fn scrub_bytes(&self) -> u64 {
+        let page = u64::from(self.info().page_size);
+        self.core.mat.chunks().iter().map(|chunk| (u64::from(chunk.used) + 1) * page).sum()
+    }
+}
+
+impl Core {
+    /// The directories and the chunks of the ZIT.
+    fn scrub_tables(&self, scrubbed: &mut Scrubbed) -> Result<()> {
+        for (kind, number, at) in self.tables() {
+            let is_named = || self.tables().contains(&(kind, number, at));
+            self.scrub_page(at, kind, number, is_named, scrubbed)?;
+        }
+        Ok(())
+    }
+
+    /// Where they lie now. The lock is held for the look only; a checkpoint that is being taken is waited for.
+    fn tables(&self) -> Vec<(PageKind, u64, Address)> {
+        let saving = self.saving.lock();
+        let numbered = |kind: PageKind, places: &mut dyn Iterator<Item = Address>| -> Vec<_> {
+            let numbered = places.enumerate().map(|(number, at)| (kind, number as u64, at));
+            numbered.filter(|(.., at)| !at.is_none()).collect()
+        };
+        let mut all = numbered(PageKind::MatDirectory, &mut saving.mat_directories.iter().copied());
+        all.extend(numbered(PageKind::ZitDirectory, &mut saving.zit_directories.iter().copied()));
+        all.extend(numbered(PageKind::ZitChunk, &mut saving.zit_chunks.iter().map(|chunk| chunk.address)));
+        all
+    }
+
+    /// A chunk of the MAT; none where no node of it has been written by a checkpoint, or it is damaged.
+    fn scrub_chunk(&self, number: u64, scrubbed: &mut Scrubbed) -> Result<Option<Vec<u8>>> {
+        loop {
+            let at = self.mat.chunk(number).address;
+            if at.is_none() {
+                return Ok(None);
+            }
+            let is_named = || self.mat.chunk(number).address == at;
+            let page = self.scrub_page(at, PageKind::MatChunk, number, is_named, scrubbed)?;
+            if page.is_some() || is_named() {
+                return Ok(page);
+            }
+        }
+    }
+
+    fn scrub_node(&self, id: NodeId, chunk: &[u8], scrubbed: &mut Scrubbed) -> Result<()> {
+        let mut known = Some(self.mat.place_in(chunk, (id.0 % self.mat.per_chunk()) as usize));
+        loop {
+            let place = match (self.mat.find(id), known.take()) {
+                (Found::At(place), _) | (Found::InChunk(_), Some(place)) => place,
+                (Found::InChunk(_), None) => self.find(id)?.0,
+            };
+            if place.is_nowhere() {
+                return Ok(());
+            }
+            let pages = if place.is_delta() { 2 } else { 1 };
+            scrubbed.bytes += pages * self.page_size() as u64;
+            let Some(wrong) = wrong(self.read_node(id, place))? else { return Ok(()) };
+            if self.lies_at(id, place)? {
+                scrubbed.findings.push(Finding { kind: FindingKind::Node, what: wrong, lost: None });
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether the node lies there still.
+    fn lies_at(&self, id: NodeId, place: Place) -> Result<bool> {
+        Ok(self.find(id)?.0 == place)
+    }
+
+    /// Reads a page; one that is damaged, and still named, is a finding.
+    fn scrub_page(
+        &self,
+        at: Address,
+        kind: PageKind,
+        number: u64,
+        is_named: impl Fn() -> bool,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<Option<Vec<u8>>> {
+        scrubbed.bytes += self.page_size() as u64;
+        match self.read_within(at, kind, number) {
+            Ok((bytes, _)) => Ok(Some(bytes)),
+            Err(error) => {
+                if let Some(what) = wrong(Err::<(), _>(error))?
+                    && is_named()
+                {
+                    scrubbed.findings.push(Finding { kind: FindingKind::Table, what, lost: None });
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// What is wrong with one page, in words; an error when more than that is.
+fn wrong<T>(read: Result<T>) -> Result<Option<String>> {
+    match read {
+        Ok(_) => Ok(None),
+        Err(StoreError::Corrupt(what)) => Ok(Some(what)),
+        Err(StoreError::Device(error)) if is_of_one_place(&error) => Ok(Some(error.to_string())),
+        Err(error) => Err(error),
+    }
+}

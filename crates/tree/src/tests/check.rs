@@ -1,0 +1,194 @@
+//! Every finding of the checker and the scrub, each with the damage that it is for.
+
+use zone::{Address, Role};
+
+use super::*;
+use crate::mat::Place;
+use crate::page::Page;
+use crate::types::NodeId;
+use crate::{FindingKind, NodeScrub, Scrubbed};
+
+/// A store with a tree of two levels in group 0, all of it in a checkpoint.
+fn with_leaves() -> (Arc<Emulated>, Store) {
+    let device = formatted(Spec::new(4096, 64, 64), &options());
+    let (store, _) = open(&device).unwrap();
+    for number in 0..200u32 {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![7; 200]);
+        store.commit(tx).unwrap();
+    }
+    store.checkpoint().unwrap();
+    (device, store)
+}
+
+/// The kinds of what is found, each once.
+fn kinds(store: &Store) -> Vec<FindingKind> {
+    let mut kinds: Vec<_> =
+        store.check(&mut |_, _, _, _| ()).unwrap().iter().map(|finding| finding.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
+}
+
+/// Changes the root of group 0 in memory only.
+fn change_root(store: &Store, change: impl FnOnce(&mut Page)) {
+    let root = store.core.load(NodeId(1)).unwrap().unwrap();
+    let mut state = root.state.write();
+    assert!(state.page.level() == 1 && state.page.count() > 3);
+    change(Arc::make_mut(&mut state.page));
+}
+
+/// Sets the child of an entry.
+fn set_child(page: &mut Page, index: usize, child: u64) {
+    let key = page.key(index).to_vec();
+    page.remove(index);
+    page.insert(index, &key, &child.to_le_bytes());
+}
+
+fn place(store: &Store, id: u64) -> Address {
+    store.core.find(NodeId(id)).unwrap().0.whole_page()
+}
+
+/// The first leaf of group 0.
+fn a_leaf(store: &Store) -> u64 {
+    store.core.load(NodeId(1)).unwrap().unwrap().page().child(1).0
+}
+
+fn scrub(store: &Store) -> Scrubbed {
+    let (mut at, mut all) = (NodeScrub::default(), Scrubbed::default());
+    while !all.done {
+        let some = store.scrub_step(&mut at, 10_000).unwrap();
+        all.bytes += some.bytes;
+        all.findings.extend(some.findings);
+        all.done = some.done;
+    }
+    all
+}
+
+#[test]
+fn a_sound_store_has_no_findings_and_is_read_as_a_whole() {
+    let (_device, store) = with_leaves();
+    assert_eq!(kinds(&store), []);
+    let scrubbed = scrub(&store);
+    let nodes = store.core.mat.next_node() - 1;
+    assert_eq!(scrubbed.findings, []);
+    assert!(scrubbed.bytes >= nodes * 4096 && store.scrub_bytes() >= nodes * 4096, "{scrubbed:?}");
+}
+
+/// What a damaged leaf takes with it is told, and the other leaves are shown.
+#[test]
+fn a_node_that_is_damaged_or_cannot_be_read() {
+    for by_device in [false, true] {
+        let (device, store) = with_leaves();
+        let leaf = a_leaf(&store);
+        let (at, keys) = {
+            let page = store.core.load(NodeId(leaf)).unwrap().unwrap().page();
+            (place(&store, leaf), (page.key(0).to_vec(), page.count()))
+        };
+        drop(store);
+        match by_device {
+            true => device.spoil(at.zone(), at.block()),
+            false => device.corrupt(at.zone(), at.block(), 1000, 4),
+        }
+        let found = scrub(&open(&device).unwrap().0);
+        assert_eq!(found.findings.iter().map(|found| found.kind).collect::<Vec<_>>(), [FindingKind::Node]);
+
+        let store = open(&device).unwrap().0;
+        let mut rows = 0;
+        let findings = store.check(&mut |_, _, _, _| rows += 1).unwrap();
+        assert_eq!(findings.iter().map(|found| found.kind).collect::<Vec<_>>(), [FindingKind::Node]);
+        let lost = findings[0].lost.as_ref().unwrap();
+        assert!(lost.low <= keys.0 && lost.high.as_ref().is_some_and(|high| *high > keys.0));
+        assert!(lost.touches(Table(keys.0[0]), &keys.0[1..]) && !lost.touches(Table(2), b""));
+        assert_eq!(rows, 200 - keys.1);
+    }
+}
+
+#[test]
+fn a_node_of_another_tree() {
+    let (_device, store) = with_leaves();
+    change_root(&store, |page| set_child(page, 1, 2));
+    assert!(kinds(&store).contains(&FindingKind::Node));
+}
+
+#[test]
+fn keys_out_of_bounds() {
+    let (_device, store) = with_leaves();
+    change_root(&store, |page| {
+        let (key, child) = (page.key(1).to_vec(), page.child(1).0);
+        page.remove(1);
+        page.insert(1, &[&key[..], b"later"].concat(), &child.to_le_bytes());
+    });
+    assert_eq!(kinds(&store), [FindingKind::Order]);
+}
+
+#[test]
+fn a_node_named_twice_and_one_named_by_nobody() {
+    let (_device, store) = with_leaves();
+    change_root(&store, |page| {
+        let first = page.child(0).0;
+        set_child(page, 1, first);
+    });
+    assert_eq!(kinds(&store), [FindingKind::Shared, FindingKind::Unreachable]);
+}
+
+#[test]
+fn a_place_of_a_node_that_is_part_of_no_tree() {
+    let (_device, store) = with_leaves();
+    let id = store.core.mat.allocate();
+    store.core.mat.place(id, Place::whole(place(&store, 1)), false);
+    assert_eq!(kinds(&store), [FindingKind::Unreachable]);
+}
+
+#[test]
+fn a_wrong_count_of_live_pages() {
+    let (_device, store) = with_leaves();
+    assert!(store.core.zones.merge_place(Place::whole(place(&store, 1)), 1));
+    assert_eq!(kinds(&store), [FindingKind::LiveCount]);
+}
+
+#[test]
+fn a_damaged_chunk_of_the_tables() {
+    let (device, store) = with_leaves();
+    let mat = store.core.mat.chunk(0).address;
+    let zit = store.core.saving.lock().zit_chunks[0].address;
+    drop(store);
+    let store = open(&device).unwrap().0;
+    device.corrupt(mat.zone(), mat.block(), 2000, 1);
+    device.corrupt(zit.zone(), zit.block(), 300, 1);
+    let found = scrub(&store);
+    assert_eq!(found.findings.iter().map(|found| found.kind).collect::<Vec<_>>(), [FindingKind::Table; 2]);
+    let store = open_with(&device, &crate::Config { read_only: true, ..config() });
+    assert!(store.is_err(), "the chunk of the ZIT is needed to open it");
+    device.corrupt(zit.zone(), zit.block(), 300, 1);
+    let store = open(&device).unwrap().0;
+    assert!(kinds(&store).contains(&FindingKind::Table));
+}
+
+/// Cleaning moves nodes between the look-up and the read; what is not there any more was not damaged.
+#[test]
+fn what_is_rewritten_meanwhile_is_no_finding() {
+    let (device, store) = with_leaves();
+    let (mut at, mut rng) = (NodeScrub::default(), fastrand::Rng::with_seed(4));
+    let mut rounds = 0;
+    while rounds < 20 {
+        let some = store.scrub_step(&mut at, 4096 * 5).unwrap();
+        assert_eq!(some.findings, []);
+        if some.done {
+            (at, rounds) = (NodeScrub::default(), rounds + 1);
+        }
+        for _ in 0..20 {
+            let mut tx = Tx::new();
+            tx.put(Group(0), Table(1), rng.u32(0..200).to_be_bytes().to_vec(), vec![rng.u8(..); 300]);
+            store.commit(tx).unwrap();
+            store.step().unwrap();
+        }
+        store.checkpoint().unwrap();
+    }
+    assert!(store.zones().in_role(Role::Metadata).iter().any(|zone| store.zones().entry(*zone).life.0 > 1));
+    // A device that has failed as a whole is no finding.
+    device.record();
+    device.lose_power_after(0);
+    device.flush().unwrap_err();
+    assert!(store.scrub_step(&mut NodeScrub::default(), 4096).is_err());
+}
