@@ -5,12 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use tree::StoreError;
 use zone::{Blocks, Role, ZoneId};
 
 use crate::format::{self, EXTENT, Extent, RESIDENT, UNWRITTEN_BLOCKS};
+use crate::scrub::{self, DataScrub};
 use crate::{ExtentError, Extents, Object, Result, map};
+
+/// Bytes read in one piece when all data are.
+const SCRUB_AT_ONCE: u64 = 1 << 20;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +34,8 @@ pub enum FindingKind {
     Unwritten,
     /// A block cannot be read or has a wrong checksum (found only when scrubbing).
     Data,
+    /// A block could not be read when it was to be moved, and is lost for good.
+    Lost,
 }
 
 /// One thing that is wrong.
@@ -38,6 +45,14 @@ pub struct Finding {
     pub kind: FindingKind,
     /// Where, in words.
     pub what: String,
+    /// The object that it concerns, and which of its blocks.
+    pub of: Option<(Object, Range<u64>)>,
+}
+
+impl Finding {
+    pub(crate) fn new(kind: FindingKind, of: Option<(Object, Range<u64>)>, what: String) -> Finding {
+        Finding { kind, what, of }
+    }
 }
 
 impl fmt::Display for Finding {
@@ -102,16 +117,39 @@ impl Extents {
                 format!("zone {} could not be evacuated: it counts blocks that nobody owns", zone.0),
             );
         }
+        let mut findings = check.findings;
         if scrub {
-            check.scrub()?;
+            let mut at = DataScrub::default();
+            loop {
+                let scrubbed = self.scrub_step(&mut at, SCRUB_AT_ONCE)?;
+                findings.extend(scrubbed.findings);
+                if scrubbed.done {
+                    break;
+                }
+            }
         }
-        Ok(check.findings)
+        Ok(findings)
+    }
+
+    /// What could not be read when it was to be moved, and is lost for good: told by the object map alone.
+    pub fn lost(&self) -> Result<Vec<Finding>> {
+        let mut findings: Vec<Finding> = Vec::new();
+        self.each_extent(&mut |object, start, extent| {
+            if extent.is_lost() {
+                scrub::add(&mut findings, object, start..start + u64::from(extent.blocks), None);
+            }
+        })?;
+        Ok(findings)
     }
 }
 
 impl Check<'_> {
     fn found(&mut self, kind: FindingKind, what: String) {
-        self.findings.push(Finding { kind, what });
+        self.findings.push(Finding::new(kind, None, what));
+    }
+
+    fn found_at(&mut self, kind: FindingKind, object: Object, blocks: Range<u64>, what: String) {
+        self.findings.push(Finding::new(kind, Some((object, blocks)), what));
     }
 
     fn extent(&mut self, key: &[u8], value: &[u8]) {
@@ -122,16 +160,12 @@ impl Check<'_> {
         let most = map::blocks_max(self.extents.device.geometry());
         let end = start.checked_add(u64::from(extent.blocks));
         let Some(end) = end.filter(|&end| end <= most) else {
-            return self.found(
-                FindingKind::Record,
-                format!("object {}: the extent at block {start} has no end", object.0),
-            );
+            let what = format!("object {}: the extent at block {start} has no end", object.0);
+            return self.found_at(FindingKind::Record, object, start..u64::MAX, what);
         };
         if self.before.is_some_and(|(owner, end)| owner == object && end > start) {
-            self.found(
-                FindingKind::Overlap,
-                format!("object {}: extents overlap at block {start}", object.0),
-            );
+            let what = format!("object {}: extents overlap at block {start}", object.0);
+            self.found_at(FindingKind::Overlap, object, start..end, what);
         }
         self.before = Some((object, end));
         if extent.unwritten {
@@ -146,24 +180,20 @@ impl Check<'_> {
         let (zones, address) = (self.extents.store.zones(), extent.address);
         let zone = address.zone();
         let end = address.block() + extent.blocks;
+        let blocks = start..start + u64::from(extent.blocks);
         if zone.0 >= zones.count() || end > zones.capacity(zone) {
-            return self.found(
-                FindingKind::Place,
-                format!("object {} block {start}: {address} is outside of its zone", object.0),
-            );
+            let what = format!("object {} block {start}: {address} is outside of its zone", object.0);
+            return self.found_at(FindingKind::Place, object, blocks, what);
         }
         let entry = zones.entry(zone);
         if !entry.role.holds_data() || !address.is_of(entry.life) {
-            self.found(
-                FindingKind::Place,
-                format!("object {} block {start}: {address} is of another life or role", object.0),
-            );
+            let what = format!("object {} block {start}: {address} is of another life or role", object.0);
+            self.found_at(FindingKind::Place, object, blocks.clone(), what);
         }
         if let Some(block) = self.zones.entry(zone).or_default().own(address.block(), end) {
-            self.found(
-                FindingKind::Shared,
-                format!("object {} block {start}: block {block} of zone {} has two owners", object.0, zone.0),
-            );
+            let what =
+                format!("object {} block {start}: block {block} of zone {} has two owners", object.0, zone.0);
+            self.found_at(FindingKind::Shared, object, blocks, what);
         }
     }
 
@@ -172,7 +202,7 @@ impl Check<'_> {
         let size = self.extents.block_size() as usize;
         let most = map::blocks_max(self.extents.device.geometry());
         let findings = &mut self.findings;
-        let mut found = |what: String| findings.push(Finding { kind: FindingKind::Record, what });
+        let mut found = |what: String| findings.push(Finding::new(FindingKind::Record, None, what));
         self.extents.each_entry(RESIDENT, &mut |key, value| match format::decode_key(key) {
             Some(_) if value.len() > size => found(format!("a resident block at {key:02x?} is too long")),
             Some((_, block)) if block >= most => found(format!("a resident block at {key:02x?} has no end")),
@@ -181,13 +211,15 @@ impl Check<'_> {
         })?;
         for (object, block) in blocks {
             match map::extents(&self.extents.store, object, (block, block + 1), 1) {
-                Err(ExtentError::Store(StoreError::Corrupt(what))) => self.found(FindingKind::Record, what),
+                Err(ExtentError::Store(StoreError::Corrupt(what))) => {
+                    self.found_at(FindingKind::Record, object, block..block + 1, what);
+                }
                 Err(error) => return Err(error),
                 Ok(found) if found.iter().all(|(_, extent)| extent.unwritten) => {}
-                Ok(_) => self.found(
-                    FindingKind::Overlap,
-                    format!("object {} block {block} is both resident and in an extent", object.0),
-                ),
+                Ok(_) => {
+                    let what = format!("object {} block {block} is both resident and in an extent", object.0);
+                    self.found_at(FindingKind::Overlap, object, block..block + 1, what);
+                }
             }
         }
         Ok(())
@@ -215,25 +247,5 @@ impl Check<'_> {
                 format!("{counted} unwritten blocks are counted, extents have {found}"),
             );
         }
-    }
-
-    fn scrub(&mut self) -> Result<()> {
-        let (extents, size) = (self.extents, self.extents.block_size() as usize);
-        let mut all = Vec::new();
-        extents.each_extent(&mut |object, start, extent| all.push((object, start, extent.blocks)))?;
-        for (object, start, blocks) in all {
-            let mut bytes = vec![0; blocks as usize * size];
-            match extents.read_blocks(object, start, &mut bytes) {
-                Err(ExtentError::Store(StoreError::Corrupt(what))) => self.found(FindingKind::Data, what),
-                Err(ExtentError::Lost { block, why, .. }) => {
-                    self.found(
-                        FindingKind::Data,
-                        format!("object {} block {block} cannot be read: {why}", object.0),
-                    );
-                }
-                read => read?,
-            }
-        }
-        Ok(())
     }
 }

@@ -46,6 +46,7 @@ mod read;
 mod recover;
 mod resident;
 mod reverse;
+mod scrub;
 mod space;
 mod submit;
 mod write;
@@ -72,6 +73,7 @@ pub use gc::GcStats;
 pub use inspect::Piece;
 pub use pressure::Pressure;
 pub use recover::Recovering;
+pub use scrub::{DataScrub, Scrubbed};
 pub use space::Space;
 pub use write::{MapLock, Written};
 

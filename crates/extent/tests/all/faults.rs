@@ -69,7 +69,69 @@ fn a_wrong_block_fails_its_own_range_only() {
         }
     }
     volume.extents.read(Object(1), 6 * 4096, &mut vec![0; 4 * 4096]).unwrap();
-    assert_eq!(volume.extents.check_data(true).unwrap().len(), 1);
+    let found = volume.extents.check_data(true).unwrap();
+    let told: Vec<_> = found.into_iter().map(|finding| (finding.kind, finding.of.unwrap())).collect();
+    let data = extent::FindingKind::Data;
+    assert_eq!(told, [(data, (Object(1), 3..4)), (data, (Object(1), 5..6))]);
+}
+
+/// All pieces of a scrub; between them `meanwhile` is called.
+fn scrub(volume: &Volume, bytes: u64, mut meanwhile: impl FnMut()) -> extent::Scrubbed {
+    let (mut at, mut all) = (extent::DataScrub::default(), extent::Scrubbed::default());
+    while !all.done {
+        let some = volume.extents.scrub_step(&mut at, bytes).unwrap();
+        all.bytes += some.bytes;
+        all.findings.extend(some.findings);
+        all.done = some.done;
+        meanwhile();
+    }
+    all
+}
+
+#[test]
+fn a_scrub_reads_every_live_block_once() {
+    let volume = Volume::new(Spec::power_of_two());
+    for object in 1..20 {
+        volume.write(object, 0, &vec![object as u8; 4096 * object as usize], 0).unwrap();
+    }
+    let live: u64 = (1..20).map(|object| object * 4096).sum();
+    for bytes in [1, 5000, 1 << 20] {
+        let found = scrub(&volume, bytes, || ());
+        assert_eq!((found.bytes, found.findings), (live, vec![]));
+    }
+    let (zone, block) = first_block_of(&volume, 7);
+    volume.device.corrupt(zone, block + 1, 5, 1);
+    volume.device.corrupt(zone, block + 2, 5, 1);
+    volume.device.spoil(zone, block + 5);
+    let found = scrub(&volume, 5000, || ()).findings;
+    let told: Vec<_> = found.iter().map(|finding| finding.of.clone().unwrap()).collect();
+    assert_eq!(told, [(Object(7), 1..3), (Object(7), 5..6)]);
+    assert!(found[0].what.starts_with("object 7 blocks 1 to 2 cannot be read"), "{found:?}");
+    volume.write(7, 4096, &vec![1; 5 * 4096], 7 * 4096).unwrap();
+    assert_eq!(scrub(&volume, 5000, || ()).findings, [], "it was overwritten");
+}
+
+/// Writers and garbage collection change everything under the scrub's feet.
+#[test]
+fn what_is_overwritten_or_moved_meanwhile_is_no_finding() {
+    let volume = Volume::new(Spec::power_of_two());
+    let mut rng = Rng::with_seed(3);
+    for object in 1..9 {
+        volume.write(object, 0, &noise(&mut rng, 300 * 4096), 0).unwrap();
+    }
+    for _ in 0..5 {
+        let found = scrub(&volume, 100_000, || {
+            for _ in 0..4 {
+                let (object, at) = (rng.u64(1..9), rng.u64(0..250) * 4096);
+                let data = noise(&mut rng, 50 * 4096);
+                volume.write(object, at, &data, 300 * 4096).unwrap();
+                volume.step(3);
+            }
+        });
+        assert_eq!(found.findings, []);
+    }
+    assert!(volume.extents.gc_stats().blocks_moved > 0, "{:?}", volume.extents.gc_stats());
+    volume.check();
 }
 
 #[test]
@@ -98,6 +160,10 @@ fn what_cannot_be_moved_is_lost_and_pins_nothing() {
             }
         }
     }
+    let lost = volume.extents.lost().unwrap();
+    let told: Vec<_> = lost.iter().map(|finding| (finding.kind, finding.of.clone().unwrap())).collect();
+    assert_eq!(told, [3, 7].map(|block| (extent::FindingKind::Lost, (Object(1), block..block + 1))));
+    assert_eq!(volume.extents.check_data(true).unwrap(), lost);
     // Overwritten, it can be read again.
     volume.write(1, 3 * size as u64, &vec![6; size], 10 * size as u64).unwrap();
     volume.extents.read(Object(1), 3 * size as u64, &mut vec![0; size]).unwrap();

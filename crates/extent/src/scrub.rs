@@ -1,0 +1,227 @@
+//! Reading all data that lives, while it is used: is it still on the device what was written?
+//!
+//! A piece at a time, from where the last one ended, in the order of the object map. As for every reader, the
+//! map's lock is held for the look-up only, and the zones that are read until they have been (I-ZONE-4). What
+//! is found wrong is looked up and read once more: a block that was overwritten or moved meanwhile is no
+//! finding. Changes nothing, and computes no checksum anew.
+
+use std::ops::Range;
+
+use tree::{Group, StoreError, ZoneRef};
+use zone::{Address, Blocks};
+
+use crate::check::{Finding, FindingKind};
+use crate::format::{self, EXTENT, Extent};
+use crate::write::is_fatal;
+use crate::{ExtentError, Extents, Object, Result, map};
+
+/// Rows that are looked up at a time.
+const ROWS: usize = 64;
+/// Look-ups before a zone that is not in the life its extents speak of is believed to be damage.
+const LOOKUPS_MAX: usize = 8;
+
+/// Where reading goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataScrub {
+    /// The group of the map.
+    pub group: u16,
+    /// The object in it.
+    pub object: u64,
+    /// The first block of it that has not been read.
+    pub block: u64,
+}
+
+/// What a piece of work came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// There is nothing left to read.
+    pub done: bool,
+}
+
+/// A block as the map had it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Suspect {
+    block: u64,
+    address: Address,
+    crc: u32,
+}
+
+impl Extents {
+    /// Reads and verifies the next extents, until so many bytes have been read.
+    ///
+    /// # Errors
+    /// When the device as a whole has failed. What is damaged is a finding.
+    pub fn scrub_step(&self, scrub: &mut DataScrub, bytes_max: u64) -> Result<Scrubbed> {
+        let mut scrubbed = Scrubbed::default();
+        while scrubbed.bytes < bytes_max.max(1) {
+            if scrub.group >= self.store.info().groups {
+                scrubbed.done = true;
+                break;
+            }
+            let from = format::key(Object(scrub.object), scrub.block);
+            let rows = match self.store.range(Group(scrub.group), EXTENT, &from, &[], ROWS) {
+                Ok(rows) if !rows.is_empty() => rows,
+                Ok(_) => {
+                    *scrub = DataScrub { group: scrub.group + 1, ..DataScrub::default() };
+                    continue;
+                }
+                Err(StoreError::Corrupt(what)) => {
+                    scrubbed.findings.push(Finding::new(FindingKind::Record, None, what));
+                    *scrub = DataScrub { group: scrub.group + 1, ..DataScrub::default() };
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            self.scrub_rows(scrub, &rows, bytes_max, &mut scrubbed)?;
+        }
+        Ok(scrubbed)
+    }
+
+    fn scrub_rows(
+        &self,
+        scrub: &mut DataScrub,
+        rows: &[tree::Entry],
+        bytes_max: u64,
+        scrubbed: &mut Scrubbed,
+    ) -> Result<()> {
+        for (key, value) in rows {
+            let Some((object, start)) = format::decode_key(key) else {
+                let what = format!("an extent with key {key:02x?} cannot be decoded");
+                scrubbed.findings.push(Finding::new(FindingKind::Record, None, what));
+                *scrub = DataScrub { group: scrub.group + 1, ..DataScrub::default() };
+                return Ok(());
+            };
+            let blocks = Extent::decode(value).map_or(1, |extent| u64::from(extent.blocks));
+            let end = start.saturating_add(blocks);
+            self.scrub_range(object, start..end, scrubbed)?;
+            (scrub.object, scrub.block) = (object.0, end);
+            if scrubbed.bytes >= bytes_max {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what the map has in these blocks.
+    fn scrub_range(&self, object: Object, blocks: Range<u64>, scrubbed: &mut Scrubbed) -> Result<()> {
+        let range = (blocks.start, blocks.end);
+        let (extents, _held) = match self.look_up_and_hold(object, range) {
+            Ok(Some(held)) => held,
+            Ok(None) => {
+                let why = "its zone is not in the life in which it was written";
+                add(&mut scrubbed.findings, object, blocks, Some(why));
+                return Ok(());
+            }
+            Err(ExtentError::Store(StoreError::Corrupt(what))) => {
+                let of = Some((object, blocks));
+                scrubbed.findings.push(Finding::new(FindingKind::Record, of, what));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        for (start, extent) in extents {
+            if extent.is_lost() {
+                add(&mut scrubbed.findings, object, start..start + u64::from(extent.blocks), None);
+            }
+            if extent.is_stored() {
+                scrubbed.bytes += u64::from(extent.blocks) * u64::from(self.block_size());
+                for (suspect, why) in self.read_and_verify(start, &extent)? {
+                    if self.is_confirmed(object, suspect)? {
+                        let block = suspect.block;
+                        add(&mut scrubbed.findings, object, block..block + 1, Some(&why));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The extents of a range with the zones held that they lie in; none when these are in another life, however
+    /// often one looks.
+    #[allow(clippy::type_complexity, reason = "extents and references, used once")]
+    fn look_up_and_hold(
+        &self,
+        object: Object,
+        range: (u64, u64),
+    ) -> Result<Option<(Vec<(u64, Extent)>, Vec<ZoneRef>)>> {
+        for _ in 0..LOOKUPS_MAX {
+            let _shared = self.map_of(object).read();
+            let extents = map::extents(&self.store, object, range, usize::MAX)?;
+            let stored = extents.iter().filter(|(_, extent)| extent.is_stored());
+            let held: Option<Vec<_>> =
+                stored.map(|(_, extent)| self.store.zones().hold(extent.address)).collect();
+            if let Some(held) = held {
+                return Ok(Some((extents, held)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The blocks of an extent, whose zone is held, that are not what was written, and why.
+    fn read_and_verify(&self, start: u64, extent: &Extent) -> Result<Vec<(Suspect, String)>> {
+        let size = self.block_size() as usize;
+        let (zone, first) = (extent.address.zone(), extent.address.block());
+        let mut bytes = vec![0; extent.blocks as usize * size];
+        let whole = self.device.read(zone, first, &mut bytes);
+        let mut wrong = Vec::new();
+        for (index, block) in bytes.chunks_mut(size).enumerate() {
+            let read = match &whole {
+                Ok(()) => Ok(()),
+                Err(error) if is_fatal(error) => Err(error.clone()),
+                Err(_) => self.device.read(zone, first + index as Blocks, block),
+            };
+            let crc = extent.crcs[index];
+            let why = match read {
+                Ok(()) if zone::format::checksum(&[block]) == crc => continue,
+                Ok(()) => "its checksum is wrong".to_owned(),
+                Err(error) if is_fatal(&error) => return Err(StoreError::Device(error).into()),
+                Err(error) => error.to_string(),
+            };
+            let address = extent.address_of(index as Blocks);
+            wrong.push((Suspect { block: start + index as u64, address, crc }, why));
+        }
+        Ok(wrong)
+    }
+
+    /// Whether the map still names the block there, and it is still wrong.
+    fn is_confirmed(&self, object: Object, suspect: Suspect) -> Result<bool> {
+        let block = suspect.block;
+        let Some((extents, _held)) = self.look_up_and_hold(object, (block, block + 1))? else {
+            return Ok(true);
+        };
+        let Some((start, extent)) = extents.first().filter(|(_, extent)| extent.is_stored()) else {
+            return Ok(false);
+        };
+        let index = (block - start) as Blocks;
+        let now = extent.slice(index, index + 1);
+        if (now.address, now.crcs[0]) != (suspect.address, suspect.crc) {
+            return Ok(false);
+        }
+        Ok(!self.read_and_verify(block, &now)?.is_empty())
+    }
+}
+
+/// Adds damaged blocks, to the finding before when they follow it; without a reason they were lost before.
+pub(crate) fn add(findings: &mut Vec<Finding>, object: Object, blocks: Range<u64>, why: Option<&str>) {
+    let kind = if why.is_some() { FindingKind::Data } else { FindingKind::Lost };
+    let why = why.unwrap_or("it was lost before");
+    let say = |blocks: &Range<u64>| match blocks.end - blocks.start {
+        1 => format!("object {} block {} cannot be read: {why}", object.0, blocks.start),
+        _ => {
+            format!("object {} blocks {} to {} cannot be read: {why}", object.0, blocks.start, blocks.end - 1)
+        }
+    };
+    if let Some(Finding { kind: before, what, of: Some((owner, range)) }) = findings.last_mut()
+        && (*before, *owner, range.end) == (kind, object, blocks.start)
+    {
+        range.end = blocks.end;
+        *what = say(range);
+        return;
+    }
+    let what = say(&blocks);
+    findings.push(Finding::new(kind, Some((object, blocks)), what));
+}
