@@ -230,11 +230,7 @@ impl Walk<'_, '_> {
         let page = node.page();
         let belongs = page.group() == self.group && level.is_none_or(|level| page.level() == level);
         if !belongs || page.header().id.get() != id.0 {
-            self.lost(
-                format!("node {} is not the one that group {} names", id.0, self.group.0),
-                low,
-                high,
-            );
+            self.lost(format!("node {} is not the one that group {} names", id.0, self.group.0), low, high);
             return Ok(());
         }
         let keys: Vec<Bytes> = (0..page.count()).map(|index| page.key(index).to_vec()).collect();

@@ -36,6 +36,7 @@ mod page;
 mod reclaim;
 mod record;
 mod recover;
+mod salvage;
 mod scan;
 mod scrub;
 mod store;
@@ -49,6 +50,7 @@ pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneU
 pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
 pub use recover::{Config, Recovery, Replay};
+pub use salvage::{SalvageCounts, Salvaged, SalvagedRow, SalvagedZone};
 pub use scan::read_twice;
 pub use scrub::{NodeScrub, Scrubbed};
 pub use store::{Store, StoreStats, Zones};

@@ -19,6 +19,7 @@ mod faults;
 mod formats;
 mod ordinary;
 mod refused;
+mod salvage;
 
 /// A user of the store that has nothing of its own on the device.
 pub(crate) struct Plain;

@@ -1,0 +1,270 @@
+//! What the metadata zones hold: every page that is whole, by what it says it is.
+//!
+//! Trusts nothing but checksums and the volume's id in headers and pages (I-TREE-2). Only zones whose header
+//! says that they hold metadata are read, and zones without a header in which pages stand: users' bytes, which
+//! could look like pages, are in zones of data. Memory: about 50 bytes for each page.
+
+use std::collections::{BTreeMap, HashMap};
+
+use zone::format::{ZoneIdentity, decode_header};
+use zone::{Address, Blocks, Device, FsId, Life, Role, ZoneId, ZoneInfo, ZoneState};
+
+use crate::check::is_of_one_place;
+use crate::delta;
+use crate::format::{PageHeader, PageKind, decode_page};
+use crate::types::{Result, StoreError};
+
+/// Sizes that a page can have.
+const PAGE_SIZES: [usize; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+/// Bytes read at once.
+const READ_AT_ONCE: usize = 1 << 20;
+
+/// A page, or a leaf's changes in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copy {
+    pub(super) at: Address,
+    pub(super) epoch: u64,
+    pub(super) lsn: u64,
+    pub(super) group: u16,
+    pub(super) level: u8,
+    /// Of changes: the LSN of the page that they are to.
+    pub(super) base: u64,
+}
+
+impl Copy {
+    /// Of two copies of one thing the one with the greater age is newer.
+    pub(super) fn age(&self) -> (u64, u64) {
+        (self.epoch, self.lsn)
+    }
+}
+
+/// A zone as it was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoundZone {
+    pub(super) info: ZoneInfo,
+    pub(super) identity: Option<ZoneIdentity>,
+}
+
+impl FoundZone {
+    /// Where what was written ends, as far as that is known.
+    pub(super) fn end(&self) -> Blocks {
+        match self.info.state {
+            ZoneState::Empty | ZoneState::Offline => 0,
+            state if state.has_pointer() => self.info.pointer,
+            _ => self.info.capacity,
+        }
+    }
+}
+
+/// Everything that was found.
+#[derive(Default)]
+pub(super) struct Scan {
+    pub(super) zones: Vec<FoundZone>,
+    pub(super) fs_id: FsId,
+    pub(super) page_size: usize,
+    pub(super) nodes: HashMap<u64, Vec<Copy>>,
+    pub(super) deltas: HashMap<u64, Vec<Copy>>,
+    /// Chunks and directories, by kind and number.
+    pub(super) tables: BTreeMap<(u8, u64), Vec<Copy>>,
+    /// Pages that are not what was written, or were never whole.
+    pub(super) damaged: Vec<(ZoneId, Blocks)>,
+    pub(super) pages: u64,
+    /// Blocks of a page.
+    pub(super) page_blocks: Blocks,
+}
+
+/// Reads all headers.
+pub(super) fn zones(device: &dyn Device) -> Result<Vec<FoundZone>> {
+    let mut block = vec![0; device.geometry().block_size as usize];
+    let infos = device.report()?.into_iter().enumerate();
+    let found = infos.map(|(index, info)| {
+        let zone = ZoneId(index as u32);
+        let is_there = !matches!(info.state, ZoneState::Empty | ZoneState::Offline);
+        let read = is_there && read(device, zone, 0, &mut block)?;
+        let header = read.then(|| decode_header(&block).ok()).flatten();
+        let identity = header.map(|(identity, _)| identity).filter(|identity| identity.zone == zone);
+        Ok(FoundZone { info, identity })
+    });
+    found.collect()
+}
+
+/// The volume that most headers speak of.
+pub(super) fn volume(zones: &[FoundZone]) -> Option<FsId> {
+    let mut votes: BTreeMap<FsId, u32> = BTreeMap::new();
+    zones.iter().filter_map(|zone| zone.identity).for_each(|id| *votes.entry(id.fs_id).or_default() += 1);
+    votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(fs_id, _)| fs_id)
+}
+
+/// Reads blocks; false when these cannot be read. An error when the device as a whole has failed.
+pub(super) fn read(device: &dyn Device, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<bool> {
+    match device.read(zone, block, into) {
+        Ok(()) => Ok(true),
+        Err(error) if is_of_one_place(&error) => Ok(false),
+        Err(error) => Err(StoreError::Device(error)),
+    }
+}
+
+impl Scan {
+    /// Reads all metadata; `progress` is told zones done and zones in all.
+    pub(super) fn new(device: &dyn Device, progress: &mut dyn FnMut(u64, u64)) -> Result<Scan> {
+        let zones = zones(device)?;
+        let Some(fs_id) = volume(&zones) else {
+            return Err(StoreError::NoVolume(
+                "no zone has a header of Polder: this is no volume, or nothing of it is left".into(),
+            ));
+        };
+        let mut scan = Scan { zones, fs_id, ..Scan::default() };
+        let candidates = scan.candidates();
+        scan.page_size = scan.find_page_size(device, &candidates)?;
+        scan.page_blocks = (scan.page_size / device.geometry().block_size as usize) as Blocks;
+        for (done, &zone) in candidates.iter().enumerate() {
+            progress(done as u64, candidates.len() as u64);
+            if scan.zones[zone.0 as usize].identity.is_some() || scan.is_metadata(device, zone)? {
+                scan.zone(device, zone)?;
+            }
+        }
+        Ok(scan)
+    }
+
+    /// Whether a zone without a header is one of metadata: what is in it are pages, for the most part.
+    fn is_metadata(&self, device: &dyn Device, zone: ZoneId) -> Result<bool> {
+        let (mut page, mut block) = (vec![0; self.page_size], 1);
+        let (mut whole, mut other) = (0u64, 0u64);
+        while block + self.page_blocks <= self.zones[zone.0 as usize].end() {
+            let is_read = read(device, zone, block, &mut page)?;
+            match is_read && decode_page(&page, self.fs_id).is_some() {
+                true => whole += 1,
+                false => other += u64::from(!is_read || page.iter().any(|byte| *byte != 0)),
+            }
+            block += self.page_blocks;
+        }
+        Ok(whole > other)
+    }
+
+    /// Zones of metadata, and those of which nothing is known.
+    fn candidates(&self) -> Vec<ZoneId> {
+        let is_one = |zone: &FoundZone| match zone.identity {
+            Some(identity) => identity.fs_id == self.fs_id && identity.role == Role::Metadata,
+            None => zone.end() > 1,
+        };
+        let numbered = self.zones.iter().enumerate().filter(|(_, zone)| is_one(zone));
+        numbered.map(|(index, _)| ZoneId(index as u32)).collect()
+    }
+
+    /// The size for which a page is whole.
+    fn find_page_size(&self, device: &dyn Device, candidates: &[ZoneId]) -> Result<usize> {
+        let block_size = device.geometry().block_size as usize;
+        for &zone in candidates {
+            let end = self.zones[zone.0 as usize].end();
+            for size in PAGE_SIZES.into_iter().filter(|&size| size >= block_size) {
+                let (mut page, step) = (vec![0; size], (size / block_size) as Blocks);
+                let mut block = 1;
+                while block + step <= end {
+                    if read(device, zone, block, &mut page)? && decode_page(&page, self.fs_id).is_some() {
+                        return Ok(size);
+                    }
+                    block += step;
+                }
+            }
+        }
+        Err(StoreError::NoVolume("no page of metadata can be read: no names can be saved".into()))
+    }
+
+    /// Notes every page of a zone.
+    fn zone(&mut self, device: &dyn Device, zone: ZoneId) -> Result<()> {
+        let (found, step) = (self.zones[zone.0 as usize], self.page_blocks);
+        let mut life = found.identity.map(|identity| identity.life);
+        let mut unknown: Vec<(Blocks, bool)> = Vec::new();
+        let (mut block, mut whole) = (1, 0);
+        let mut buffer = vec![0; (READ_AT_ONCE / self.page_size).max(1) * self.page_size];
+        while block + step <= found.end() {
+            let pages = ((found.end() - block) / step).min((buffer.len() / self.page_size) as Blocks);
+            let bytes = &mut buffer[..pages as usize * self.page_size];
+            let at_once = read(device, zone, block, bytes)?;
+            for page in bytes.chunks_mut(self.page_size) {
+                let is_read = at_once || read(device, zone, block, page)?;
+                let header = is_read.then(|| decode_page(page, self.fs_id)).flatten();
+                // The pages of a zone without a header say which life it is in; they all do.
+                let header = header
+                    .filter(|header| *life.get_or_insert(Life(header.life.get())) == Life(header.life.get()));
+                match header {
+                    Some(header) => {
+                        whole += 1;
+                        self.page(Address::new(zone, block, Life(header.life.get())), &header, page);
+                    }
+                    None => unknown.push((block, is_read && page.iter().all(|byte| *byte == 0))),
+                }
+                block += step;
+            }
+        }
+        // Where there is no pointer, what was never written ends the zone.
+        if !found.info.state.has_pointer() {
+            while unknown.last().is_some_and(|(at, is_blank)| *is_blank && at + step >= block) {
+                block -= step;
+                unknown.pop();
+            }
+        }
+        self.damaged.extend(unknown.into_iter().map(|(block, _)| (zone, block)));
+        self.pages += whole;
+        Ok(())
+    }
+
+    fn page(&mut self, at: Address, header: &PageHeader, page: &[u8]) {
+        let copy = Copy {
+            at,
+            epoch: header.epoch.get(),
+            lsn: header.lsn.get(),
+            group: header.group.get(),
+            level: header.level,
+            base: 0,
+        };
+        if header.kind == PageKind::Node as u8 {
+            self.nodes.entry(header.id.get()).or_default().push(copy);
+        } else if header.kind == PageKind::Deltas as u8 {
+            for delta in delta::all(page).unwrap_or_default() {
+                let header = delta.header;
+                let copy = Copy {
+                    epoch: header.epoch.get(),
+                    lsn: header.lsn.get(),
+                    group: header.group.get(),
+                    base: header.base.get(),
+                    ..copy
+                };
+                self.deltas.entry(header.node.get()).or_default().push(copy);
+            }
+        } else {
+            self.tables.entry((header.kind, header.id.get())).or_default().push(copy);
+        }
+    }
+
+    /// The copies of a chunk or directory page.
+    pub(super) fn table(&self, kind: PageKind, number: u64) -> &[Copy] {
+        self.tables.get(&(kind as u8, number)).map_or(&[], Vec::as_slice)
+    }
+
+    /// All copies of a kind.
+    pub(super) fn all(&self, kind: PageKind) -> impl Iterator<Item = (u64, &Copy)> {
+        let of_kind = self.tables.range((kind as u8, 0)..=(kind as u8, u64::MAX));
+        of_kind.flat_map(|((_, number), copies)| copies.iter().map(move |copy| (*number, copy)))
+    }
+
+    /// Whether something that was written later than this page may be among what is damaged.
+    ///
+    /// One metadata zone is written at a time. So only what follows the page in its zone can be later as long
+    /// as that zone has room; and when it has none, zones that end in something earlier are earlier.
+    pub(super) fn may_hide_later(&self, page: &Copy) -> bool {
+        let own = &self.zones[page.at.zone().0 as usize];
+        let has_room =
+            own.info.state.has_pointer() && own.info.pointer + self.page_blocks <= own.info.capacity;
+        self.damaged.iter().any(|&(zone, block)| match zone == page.at.zone() {
+            true => block > page.at.block(),
+            false => !has_room && !self.ends_earlier(zone, block, page),
+        })
+    }
+
+    /// Whether a table that is not later than `page` stands behind a place in a zone.
+    fn ends_earlier(&self, zone: ZoneId, block: Blocks, page: &Copy) -> bool {
+        let behind = |copy: &Copy| copy.at.zone() == zone && copy.at.block() > block;
+        self.tables.values().flatten().any(|copy| behind(copy) && copy.age() <= page.age())
+    }
+}
