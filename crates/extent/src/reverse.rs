@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use rt::sync::Mutex;
 use tree::{Lsn, Store};
-use zone::{Blocks, FsId, Lease, Life, ZoneId};
+use zone::{Blocks, Device, FsId, Lease, Life, ZoneId};
 
 use crate::format::{self, Entry, FOOTER_MAGIC, Packing, SUMMARY_MAGIC, Unfinished, ZoneName, ZoneUser};
 
@@ -312,12 +312,22 @@ impl tree::Client for ReverseMaps {
 
 /// Reads a summary or footer; None when it is not there or not whole.
 fn read_part(store: &Store, magic: u32, name: &ZoneName, place: Blocks) -> Option<(u32, Vec<u8>)> {
-    let (device, zones) = (store.device(), store.zones());
+    read_part_of(&**store.device(), store.zones().capacity(name.zone), magic, name, place)
+}
+
+/// The same in a zone that ends at `end`.
+pub(crate) fn read_part_of(
+    device: &dyn Device,
+    end: Blocks,
+    magic: u32,
+    name: &ZoneName,
+    place: Blocks,
+) -> Option<(u32, Vec<u8>)> {
     let size = device.geometry().block_size as usize;
     let mut bytes = vec![0; size];
     device.read(name.zone, place, &mut bytes).ok()?;
     let blocks = format::summary_blocks_claimed(magic, &bytes)?;
-    if blocks == 0 || place.checked_add(blocks).is_none_or(|end| end > zones.capacity(name.zone)) {
+    if blocks == 0 || place.checked_add(blocks).is_none_or(|behind| behind > end) {
         return None;
     }
     bytes.resize(blocks as usize * size, 0);
