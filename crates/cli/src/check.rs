@@ -9,12 +9,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, bail};
-use fs::{Finding, Fs};
+use fs::{Affected, Finding, Fs};
 use serde::{Deserialize, Serialize};
 
 use crate::control::Request;
+use crate::scrub::{self, Place};
 use crate::volume::Volume;
 use crate::{complain, progress};
+
+/// The kind of finding that the tables alone tell of.
+const LOST: &str = "lost";
 
 const FOUND: u8 = 4;
 const NOT_CHECKED: u8 = 8;
@@ -52,15 +56,34 @@ pub(crate) struct Report {
     pub(crate) not_checked: Vec<String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ReportedFinding {
     /// Where: `store`, `extents` or `names`.
     part: String,
+    /// What kind of damage.
+    kind: String,
     what: String,
+    /// Whose files it is about.
+    pub(crate) files: Vec<ReportedFile>,
+}
+
+/// A file that a finding is about, and which of its bytes if it is not about all of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReportedFile {
+    pub(crate) inode: u64,
+    /// From the root of the volume; null when no name leads to it.
+    pub(crate) path: Option<String>,
+    from: Option<u64>,
+    to: Option<u64>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    match check(arguments) {
+    exit_status(check(arguments))
+}
+
+/// The exit status of whoever verifies; true: clean.
+pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
+    match verified {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FOUND),
         Err(error) => {
@@ -73,13 +96,17 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 /// True when the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
     let waiting = progress::waiting("checking");
-    let report: Report = match Volume::find(&arguments.path)? {
-        Volume::Served(mut client) => client.ask(&Request::Check { data: arguments.data })?,
+    let mut volume = Volume::find(&arguments.path)?;
+    let mut report: Report = match &mut volume {
+        Volume::Served(client) => client.ask(&Request::Check { data: false })?,
         Volume::Opened(opened) => {
-            Report::of(&opened.fs, arguments.data).with_context(|| opened.path.display().to_string())?
+            Report::of(&opened.fs, false).with_context(|| opened.path.display().to_string())?
         }
     };
     waiting.finish_and_clear();
+    if arguments.data {
+        report.add_data(scrub::all(&mut volume, Place::data(), None)?.findings);
+    }
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -91,62 +118,117 @@ fn check(arguments: &Arguments) -> Result<bool> {
 impl Report {
     /// Of everything there is; nobody may change the volume meanwhile.
     pub(crate) fn of(fs: &Fs, data: bool) -> Result<Report> {
-        let found = match fs.check() {
-            Ok(found) => found,
-            Err(error) => return Report::of_metadata(fs, &error.into()),
-        };
-        let mut findings: Vec<_> = found.into_iter().map(reported).collect();
-        if data {
-            let found = fs.check_readable(true)?.findings;
-            findings
-                .extend(found.into_iter().map(|what| ReportedFinding { part: "extents".to_owned(), what }));
+        let found = fs.check().and_then(|mut found| {
+            found.extend(fs.check_lost()?);
+            Ok(found)
+        });
+        match found {
+            Ok(found) => Report::new(fs, found, Vec::new())?.with_data(fs, data),
+            Err(error) => Report::of_metadata(fs, &error.into()),
         }
-        Ok(Report::new(findings, Vec::new()))
     }
 
     /// Of the trees alone, when they are too damaged for what is in them to be verified.
     fn of_metadata(fs: &Fs, why: &Error) -> Result<Report> {
-        let found = fs.store().check(&mut |_, _, _, _| ())?;
+        let found = fs.check_store()?;
         if found.is_empty() {
             bail!("{why:#}");
         }
-        let findings = found.into_iter().map(|finding| reported(Finding::Store(finding.what))).collect();
-        Ok(Report::new(findings, vec!["data and names, because metadata is damaged".to_owned()]))
+        Report::new(fs, found, vec!["data and names, because metadata is damaged".to_owned()])
     }
 
     /// Of what can be told while others change it.
     pub(crate) fn of_used(fs: &Fs, data: bool) -> Result<Report> {
-        let found = fs.check_readable(data)?.findings;
-        let finding = |what| ReportedFinding { part: "store".to_owned(), what };
-        let not_checked = NOT_WHILE_WRITTEN.iter().copied().chain((!data).then_some(NOT_WITHOUT_DATA));
-        Ok(Report::new(found.into_iter().map(finding).collect(), not_checked.map(str::to_owned).collect()))
+        let mut found = fs.check_readable()?.findings;
+        match fs.check_lost() {
+            Ok(lost) => found.extend(lost),
+            Err(error) if found.is_empty() => return Err(error.into()),
+            Err(_) => {}
+        }
+        let not_checked = NOT_WHILE_WRITTEN.into_iter().chain([NOT_WITHOUT_DATA]);
+        Report::new(fs, found, not_checked.map(str::to_owned).collect())?.with_data(fs, data)
     }
 
-    fn new(findings: Vec<ReportedFinding>, not_checked: Vec<String>) -> Report {
-        Report { clean: findings.is_empty(), findings, not_checked }
+    fn new(fs: &Fs, found: Vec<Finding>, not_checked: Vec<String>) -> Result<Report> {
+        let affected = fs.affected(&found)?;
+        let reported = |(finding, files)| ReportedFinding::new(&finding, files);
+        let findings: Vec<_> = found.into_iter().zip(affected).map(reported).collect();
+        Ok(Report { clean: findings.is_empty(), findings, not_checked })
+    }
+
+    fn with_data(mut self, fs: &Fs, data: bool) -> Result<Report> {
+        if data {
+            self.add_data(scrub::all_of(fs, Place::data())?.findings);
+        }
+        Ok(self)
+    }
+
+    /// Adds what reading all data has shown; what is lost is known already.
+    fn add_data(&mut self, found: Vec<ReportedFinding>) {
+        self.findings.extend(found.into_iter().filter(|finding| finding.kind != LOST));
+        self.not_checked.retain(|what| what != NOT_WITHOUT_DATA);
+        self.clean = self.findings.is_empty();
     }
 
     pub(crate) fn show(&self, path: &Path) {
+        self.findings.iter().for_each(|finding| finding.show(path));
         let path = path.display();
-        for finding in &self.findings {
-            println!("{path}: {}: {}", finding.part, finding.what);
-        }
         for what in &self.not_checked {
             println!("{path}: not checked: {what}");
         }
-        match self.findings.len() {
-            0 => println!("{path}: clean"),
-            1 => println!("{path}: 1 finding"),
-            count => println!("{path}: {count} findings"),
+        show_count(&path, self.findings.len());
+    }
+}
+
+/// The last line.
+pub(crate) fn show_count(path: &std::path::Display<'_>, findings: usize) {
+    match findings {
+        0 => println!("{path}: clean"),
+        1 => println!("{path}: 1 finding"),
+        count => println!("{path}: {count} findings"),
+    }
+}
+
+impl ReportedFinding {
+    pub(crate) fn new(finding: &Finding, files: impl IntoIterator<Item = Affected>) -> Self {
+        ReportedFinding {
+            part: finding.part().to_owned(),
+            kind: finding.kind().to_owned(),
+            what: finding.what(),
+            files: files.into_iter().map(ReportedFile::new).collect(),
+        }
+    }
+
+    /// One line for it and one for each file.
+    pub(crate) fn show(&self, path: &Path) {
+        let path = path.display();
+        println!("{path}: {}: {}", self.part, self.what);
+        for file in &self.files {
+            println!("{path}: concerns {}", file.shown());
         }
     }
 }
 
-fn reported(finding: Finding) -> ReportedFinding {
-    let (part, what) = match finding {
-        Finding::Store(what) => ("store", what),
-        Finding::Extents(what) => ("extents", what),
-        Finding::Names(what) => ("names", what.to_string()),
-    };
-    ReportedFinding { part: part.to_owned(), what }
+impl ReportedFile {
+    fn new(affected: Affected) -> Self {
+        let bytes = affected.bytes;
+        ReportedFile {
+            inode: affected.inode.0,
+            path: affected.path.map(|path| String::from_utf8_lossy(&path).into_owned()),
+            from: bytes.as_ref().map(|bytes| bytes.start),
+            to: bytes.as_ref().map(|bytes| bytes.end),
+        }
+    }
+
+    fn shown(&self) -> String {
+        let named = match &self.path {
+            Some(path) => path.clone(),
+            None => format!("inode {}, to which no name leads", self.inode),
+        };
+        match (self.from, self.to) {
+            (Some(from), Some(u64::MAX)) => format!("{named}, from byte {from} on"),
+            (Some(from), Some(to)) => format!("{named}, bytes {from} to {to}"),
+            _ => named,
+        }
+    }
 }

@@ -7,6 +7,7 @@
 //! The daemon's lock on the volume is what keeps two daemons apart; a socket that nobody listens on is
 //! what a killed daemon left behind and is replaced.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,6 +20,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zone::FsId;
+
+use crate::scrub::Place;
 
 /// Overrides where sockets are.
 const DIRECTORY: &str = "POLDER_RUN_DIR";
@@ -54,6 +57,18 @@ pub(crate) enum Request {
         inode: u64,
         /// The block with which to begin.
         from: u64,
+    },
+    /// Read and verify a piece of everything that lives.
+    Scrub {
+        /// Where it begins.
+        at: Place,
+        /// About how many bytes.
+        bytes: u64,
+    },
+    /// A name of each of these inodes.
+    Paths {
+        /// Their numbers.
+        inodes: BTreeSet<u64>,
     },
     /// Make everything durable that programs have written, in the kernel's cache too.
     Sync,

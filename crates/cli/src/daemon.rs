@@ -30,7 +30,7 @@ use crate::info::{Info, Place};
 use crate::options::Words;
 use crate::remount::Mount;
 use crate::stats::Stats;
-use crate::{logging, process, remount, volume, zones};
+use crate::{logging, process, remount, scrub, volume, zones};
 
 /// What the daemon says on its standard output when the mount can be used.
 pub(crate) const READY: &str = "ready";
@@ -165,6 +165,8 @@ impl Service for Served {
             Request::Defragment { inode, from } => {
                 Ok(serde_json::to_value(FileStep::of(&self.fs, inode, from)?)?)
             }
+            Request::Scrub { at, bytes } => Ok(serde_json::to_value(scrub::piece(&self.fs, &at, bytes)?)?),
+            Request::Paths { inodes } => Ok(serde_json::to_value(scrub::paths(&self.fs, &inodes)?)?),
             Request::Sync => self.sync().map(|()| Value::Null),
             Request::Unmount => self.detach().map(|()| Value::Null),
             Request::Remount { directory, options } => {

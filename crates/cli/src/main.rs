@@ -31,6 +31,7 @@ mod output;
 mod process;
 mod progress;
 mod remount;
+mod scrub;
 mod stats;
 mod sync;
 mod umount;
@@ -65,6 +66,7 @@ enum Command {
     Fragments(fragments::Arguments),
     Defrag(defrag::Arguments),
     Check(check::Arguments),
+    Scrub(scrub::Arguments),
     Dump(dump::Arguments),
     Ls(ls::Arguments),
     Cat(cat::Arguments),
@@ -116,6 +118,7 @@ fn run(command: Command) -> ExitCode {
         Command::Cp(arguments) => cp::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Check(arguments) => return check::run(&arguments),
+        Command::Scrub(arguments) => return scrub::run(&arguments),
     })
 }
 

@@ -12,12 +12,13 @@ use tree::{Group, Table};
 
 use crate::errno::Result;
 use crate::format::{
-    DIRENT, Damaged, Dirent, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, Shift, XATTR,
-    decode_dirent_key, decode_inode_key, decode_xattr_key, number_key,
+    COUNTER, DIRENT, Damaged, Dirent, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, Shift,
+    XATTR, XattrHead, counter_key, decode_counter, decode_dirent_key, decode_inode_key, decode_xattr_key,
+    number_key,
 };
 use crate::inodes::State;
 use crate::names::first_cookie;
-use crate::numbers::range_end;
+use crate::numbers::COUNTER_FIRST;
 use crate::types::{InodeNo, Kind};
 use crate::volume::Fs;
 
@@ -33,9 +34,9 @@ type EachRow<'a> = dyn FnMut(Group, &[u8], &[u8]) -> Result<()> + 'a;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// Trees, journal, zone table.
-    Store(String),
+    Store(tree::Finding),
     /// Data and its accounting.
-    Extents(String),
+    Extents(extent::Finding),
     /// Names, inodes and what belongs to them.
     Names(NameFinding),
 }
@@ -69,9 +70,108 @@ pub enum NameFinding {
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Finding::Store(what) => write!(f, "metadata: {what}"),
-            Finding::Extents(what) => write!(f, "data: {what}"),
+            Finding::Store(finding) => write!(f, "metadata: {finding}"),
+            Finding::Extents(finding) => write!(f, "data: {finding}"),
             Finding::Names(what) => write!(f, "names: {what}"),
+        }
+    }
+}
+
+impl Finding {
+    /// The crate whose finding it is: `store`, `extents` or `names`.
+    pub fn part(&self) -> &'static str {
+        match self {
+            Finding::Store(_) => "store",
+            Finding::Extents(_) => "extents",
+            Finding::Names(_) => "names",
+        }
+    }
+
+    /// What kind of damage it is, in words for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Finding::Store(finding) => match finding.kind {
+                tree::FindingKind::Node => "node",
+                tree::FindingKind::Order => "order",
+                tree::FindingKind::Shared => "shared-node",
+                tree::FindingKind::Unreachable => "unreachable-node",
+                tree::FindingKind::LiveCount => "live-pages",
+                tree::FindingKind::Table => "table",
+            },
+            Finding::Extents(finding) => match finding.kind {
+                extent::FindingKind::Record => "extent",
+                extent::FindingKind::Overlap => "overlap",
+                extent::FindingKind::Place => "place",
+                extent::FindingKind::Shared => "shared-block",
+                extent::FindingKind::LiveCount => "live-blocks",
+                extent::FindingKind::Unwritten => "unwritten-blocks",
+                extent::FindingKind::Data => "data",
+                extent::FindingKind::Lost => "lost",
+            },
+            Finding::Names(finding) => finding.kind(),
+        }
+    }
+
+    /// In words, without the part.
+    pub fn what(&self) -> String {
+        match self {
+            Finding::Store(finding) => finding.what.clone(),
+            Finding::Extents(finding) => finding.what.clone(),
+            Finding::Names(finding) => finding.to_string(),
+        }
+    }
+}
+
+impl NameFinding {
+    fn kind(&self) -> &'static str {
+        use NameFinding::*;
+        match self {
+            Damaged { .. } => "row",
+            Misplaced { .. } => "misplaced",
+            NumberBeyondRange { .. } => "number",
+            NoDirectory { .. } => "no-directory",
+            NoInode { .. } => "no-inode",
+            WrongKind { .. } => "kind",
+            WrongHash { .. } => "hash",
+            WrongParent { .. } => "parent",
+            WrongLinks { .. } => "links",
+            WrongEntries { .. } => "entries",
+            WrongAttributes { .. } => "attributes",
+            Nameless { .. } => "nameless",
+            Detached { .. } => "detached",
+            OrphanWithoutInode { .. } => "orphan-without-inode",
+            OrphanWithName { .. } => "orphan-with-name",
+            IntentWithoutCause { .. } => "intent-without-cause",
+            CauseWithoutIntent { .. } => "cause-without-intent",
+            AttributeWithoutInode { .. } => "attribute-without-inode",
+            DataBeyondEnd { .. } => "data-beyond-end",
+            DataWithoutFile { .. } => "data-without-file",
+        }
+    }
+
+    /// The inode that it is about, if one is known.
+    pub fn inode(&self) -> Option<InodeNo> {
+        use NameFinding::*;
+        match *self {
+            Damaged { .. } => None,
+            NoDirectory { parent, .. } | WrongHash { parent, .. } => Some(parent),
+            Misplaced { inode, .. }
+            | NumberBeyondRange { inode }
+            | NoInode { inode, .. }
+            | WrongKind { inode, .. }
+            | WrongParent { inode, .. }
+            | WrongLinks { inode, .. }
+            | WrongEntries { inode, .. }
+            | WrongAttributes { inode, .. }
+            | Nameless { inode }
+            | Detached { inode }
+            | OrphanWithoutInode { inode }
+            | OrphanWithName { inode }
+            | IntentWithoutCause { inode }
+            | CauseWithoutIntent { inode }
+            | AttributeWithoutInode { inode }
+            | DataBeyondEnd { inode, .. }
+            | DataWithoutFile { inode } => Some(inode),
         }
     }
 }
@@ -138,11 +238,21 @@ impl Fs {
     /// The checker: tree, extents, names, link counts, orphans, sizes. Typed findings; empty = clean.
     pub fn check(&self) -> Result<Vec<Finding>> {
         let store = self.store.check(&mut |_, _, _, _| ())?;
-        let mut findings: Vec<_> = store.into_iter().map(|finding| Finding::Store(finding.what)).collect();
-        let extents = self.extents.check()?;
-        findings.extend(extents.into_iter().map(|finding| Finding::Extents(finding.what)));
+        let mut findings: Vec<_> = store.into_iter().map(Finding::Store).collect();
+        findings.extend(self.extents.check()?.into_iter().map(Finding::Extents));
         findings.extend(self.check_names()?.into_iter().map(Finding::Names));
         Ok(findings)
+    }
+
+    /// The trees and the zone table alone: goes on where metadata is too damaged for [`Fs::check`].
+    pub fn check_store(&self) -> Result<Vec<Finding>> {
+        Ok(self.store.check(&mut |_, _, _, _| ())?.into_iter().map(Finding::Store).collect())
+    }
+
+    /// What is known to be lost: data that could not be read when they were to be moved. The volume is
+    /// sound all the same, so [`Fs::check`] does not tell of it.
+    pub fn check_lost(&self) -> Result<Vec<Finding>> {
+        Ok(self.extents.lost()?.into_iter().map(Finding::Extents).collect())
     }
 
     /// The tables of the file system alone.
@@ -165,7 +275,7 @@ impl Fs {
         Ok(findings)
     }
 
-    fn for_each_row(&self, table: Table, each: &mut EachRow<'_>) -> Result<()> {
+    pub(crate) fn for_each_row(&self, table: Table, each: &mut EachRow<'_>) -> Result<()> {
         for group in (0..self.store.info().groups).map(Group) {
             let mut from = Vec::new();
             loop {
@@ -224,9 +334,13 @@ impl Pass<'_> {
         let fs = self.fs;
         fs.for_each_row(INODE, &mut |group, key, value| self.inode(group, key, value))?;
         fs.for_each_row(DIRENT, &mut |group, key, value| self.dirent(group, key, value))?;
-        fs.for_each_row(XATTR, &mut |group, key, _| self.attribute(group, key))?;
+        fs.for_each_row(XATTR, &mut |group, key, value| self.attribute(group, key, value))?;
         fs.for_each_row(ORPHAN, &mut |group, key, _| self.orphan(group, key))?;
         fs.for_each_row(INTENT, &mut |group, key, value| self.intent(group, key, value))?;
+        fs.for_each_row(COUNTER, &mut |_, _, value| {
+            self.decoded(COUNTER, decode_counter(value));
+            Ok(())
+        })?;
         for table in [EXTENT, RESIDENT] {
             fs.for_each_object(table, &mut |inode| self.data_of(inode))?;
         }
@@ -324,8 +438,14 @@ impl Pass<'_> {
         }
     }
 
-    fn attribute(&mut self, group: Group, key: &[u8]) -> Result<()> {
-        let Some((inode, _, _, part)) = self.decoded(XATTR, decode_xattr_key(key)) else { return Ok(()) };
+    fn attribute(&mut self, group: Group, key: &[u8], value: &[u8]) -> Result<()> {
+        let decoded = decode_xattr_key(key).and_then(|key| {
+            if key.3 == 0 {
+                XattrHead::decode(value)?;
+            }
+            Ok(key)
+        });
+        let Some((inode, _, _, part)) = self.decoded(XATTR, decoded) else { return Ok(()) };
         self.check_group(XATTR, group, inode);
         if !self.is_ours(inode) || part > 0 {
             return Ok(());
@@ -373,11 +493,18 @@ impl Pass<'_> {
         if seen.record.kind == Kind::Directory && seen.names > 0 && !self.reaches_root(inode)? {
             self.findings.push(NameFinding::Detached { inode });
         }
-        let groups = u64::from(self.fs.store.info().groups);
-        if inode != InodeNo::ROOT && inode.0 / groups >= range_end(&self.fs.store, self.fs.group(inode))? {
+        if inode != InodeNo::ROOT && self.is_beyond_range(inode)? {
             self.findings.push(NameFinding::NumberBeyondRange { inode });
         }
         self.judge_data(inode, seen)
+    }
+
+    /// Whether its number was never handed out. A counter that means nothing says nothing either.
+    fn is_beyond_range(&self, inode: InodeNo) -> Result<bool> {
+        let (store, group) = (&self.fs.store, self.fs.group(inode));
+        let stored = store.get(group, COUNTER, &counter_key(group.0))?;
+        let end = stored.map_or(Ok(COUNTER_FIRST), |bytes| decode_counter(&bytes));
+        Ok(end.is_ok_and(|end| inode.0 / u64::from(store.info().groups) >= end))
     }
 
     fn judge_links(&mut self, inode: InodeNo, seen: &Seen) {

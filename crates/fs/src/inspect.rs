@@ -1,31 +1,27 @@
 //! Looking inside: an inode's record as it is stored, and what can be verified while a volume is in use.
 
-use extent::ExtentError;
 use extent::format::{EXTENT, Extent, RESIDENT};
 use tree::{Group, StoreError, Table};
 
-use crate::errno::{FsError, Result};
+use crate::check::{Finding, NameFinding};
+use crate::errno::Result;
 use crate::format::{
-    COUNTER, DIRENT, Dirent, INODE, INTENT, ORPHAN, Record, XATTR, decode_dirent_key, decode_inode_key,
-    decode_xattr_key, inode_key,
+    COUNTER, DIRENT, Damaged, Dirent, INODE, INTENT, ORPHAN, Record, XATTR, decode_counter,
+    decode_dirent_key, decode_inode_key, decode_xattr_key, inode_key,
 };
-use crate::types::{InodeNo, Kind};
+use crate::types::InodeNo;
 use crate::volume::Fs;
 
 /// Rows that are read at a time.
 const BATCH: usize = 256;
-/// Bytes of a file that are read at a time.
-const PIECE: u64 = 1 << 20;
 
 /// What was verified of a volume in use.
 #[derive(Clone, Debug, Default)]
 pub struct Readable {
     /// Rows of all tables that were read.
     pub rows: u64,
-    /// Bytes of files that were read.
-    pub bytes: u64,
-    /// What is wrong, in words.
-    pub findings: Vec<String>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
 }
 
 impl Fs {
@@ -35,36 +31,31 @@ impl Fs {
         Ok(stored.map(|bytes| Record::decode(&bytes)).transpose()?)
     }
 
-    /// Reads everything that names lead to, and with `data` all files too, while others go on using the
-    /// volume: every page, row and block that is read is verified by itself. Counts and links between rows
-    /// are not: they may change meanwhile.
-    pub fn check_readable(&self, data: bool) -> Result<Readable> {
+    /// Reads every row while others go on using the volume: every page and row is verified by itself. Counts
+    /// and links between rows are not: they may change meanwhile.
+    pub fn check_readable(&self) -> Result<Readable> {
         let mut found = Readable::default();
         for group in (0..self.store.info().groups).map(Group) {
             for table in [EXTENT, RESIDENT, INODE, DIRENT, XATTR, ORPHAN, INTENT, COUNTER] {
-                self.read_table(group, table, data, &mut found)?;
+                self.read_table(group, table, &mut found)?;
             }
         }
         Ok(found)
     }
 
-    fn read_table(&self, group: Group, table: Table, data: bool, found: &mut Readable) -> Result<()> {
+    fn read_table(&self, group: Group, table: Table, found: &mut Readable) -> Result<()> {
         let mut from = Vec::new();
         loop {
             let rows = match self.store.range(group, table, &from, &[], BATCH) {
                 Err(StoreError::Corrupt(what)) => {
-                    found.findings.push(what);
+                    found.findings.push(Finding::Store(tree::Finding::unreadable(what)));
                     return Ok(());
                 }
                 rows => rows?,
             };
             found.rows += rows.len() as u64;
             for (key, value) in &rows {
-                if let Some(what) = self.wrong_row(group, table, key, value) {
-                    found.findings.push(format!("a row of table {} in group {}: {what}", table.0, group.0));
-                } else if data && table == INODE {
-                    self.read_file(decode_inode_key(key)?, found)?;
-                }
+                found.findings.extend(self.wrong_row(group, table, key, value).map(Finding::Names));
             }
             match rows.last() {
                 Some((last, _)) if rows.len() == BATCH => from = [last.as_slice(), &[0]].concat(),
@@ -74,51 +65,31 @@ impl Fs {
     }
 
     /// What is wrong with a row by itself.
-    fn wrong_row(&self, group: Group, table: Table, key: &[u8], value: &[u8]) -> Option<String> {
+    fn wrong_row(&self, group: Group, table: Table, key: &[u8], value: &[u8]) -> Option<NameFinding> {
+        let damaged = |why| Some(NameFinding::Damaged { table: table.0, why });
+        let no_key = Damaged("a key of data has a wrong length");
         let owner = match table {
-            EXTENT | RESIDENT => extent::format::decode_key(key).map(|(object, _)| object.0),
-            DIRENT => decode_dirent_key(key).ok().map(|(inode, _)| inode.0),
-            XATTR => decode_xattr_key(key).ok().map(|(inode, ..)| inode.0),
-            INODE | ORPHAN | INTENT => decode_inode_key(key).ok().map(|inode| inode.0),
-            _ => return None,
+            EXTENT | RESIDENT => {
+                extent::format::decode_key(key).map(|(object, _)| InodeNo(object.0)).ok_or(no_key)
+            }
+            DIRENT => decode_dirent_key(key).map(|(inode, _)| inode),
+            XATTR => decode_xattr_key(key).map(|(inode, ..)| inode),
+            INODE | ORPHAN | INTENT => decode_inode_key(key),
+            _ => return decode_counter(value).err().and_then(damaged),
         };
-        match owner {
-            None => return Some("its key means nothing".to_owned()),
-            Some(number) if self.store.group_of(number) != group => {
-                return Some(format!("what belongs to inode {number} is in another group"));
-            }
-            Some(_) => {}
+        let inode = match owner {
+            Ok(inode) => inode,
+            Err(why) => return damaged(why),
+        };
+        if self.group(inode) != group {
+            return Some(NameFinding::Misplaced { table: table.0, inode });
         }
-        match table {
-            EXTENT if Extent::decode(value).is_none() => Some("its extent means nothing".to_owned()),
-            INODE => Record::decode(value).err().map(|why| why.to_string()),
-            DIRENT => Dirent::decode(value).err().map(|why| why.to_string()),
-            _ => None,
-        }
-    }
-
-    /// Reads a file; one that has gone meanwhile has nothing to read.
-    fn read_file(&self, inode: InodeNo, found: &mut Readable) -> Result<()> {
-        let Ok(attributes) = self.attributes(inode) else { return Ok(()) };
-        if attributes.kind != Kind::File {
-            return Ok(());
-        }
-        let object = Self::object(inode);
-        let mut offset = 0;
-        while let Some(data) = self.extents.next_data(object, offset).map_err(FsError::from)? {
-            if data >= attributes.size {
-                break;
-            }
-            let length = PIECE.min(attributes.size - data);
-            match self.extents.read(object, data, &mut vec![0; length as usize]) {
-                Err(ExtentError::Lost { block, why, .. }) => {
-                    found.findings.push(format!("inode {} block {block} cannot be read: {why}", inode.0));
-                }
-                read => read.map_err(FsError::from)?,
-            }
-            found.bytes += length;
-            offset = data + length;
-        }
-        Ok(())
+        let wrong = match table {
+            EXTENT if Extent::decode(value).is_none() => Err(Damaged("an extent means nothing")),
+            INODE => Record::decode(value).map(drop),
+            DIRENT => Dirent::decode(value).map(drop),
+            _ => Ok(()),
+        };
+        wrong.err().and_then(damaged)
     }
 }

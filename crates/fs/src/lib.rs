@@ -10,6 +10,7 @@
 
 mod access;
 mod acl;
+mod affected;
 mod attributes;
 mod change;
 mod check;
@@ -32,6 +33,7 @@ mod remount;
 mod remove;
 mod rename;
 mod runtime;
+mod scrub;
 mod shift;
 mod truncate;
 mod types;
@@ -39,6 +41,7 @@ mod upkeep;
 mod volume;
 mod xattr;
 
+pub use affected::Affected;
 pub use check::{Finding, NameFinding};
 pub use extent::{Defragmented, Layout, Lifetime, Outlook};
 
@@ -46,6 +49,7 @@ pub use errno::{FsError, Result};
 pub use handle::Handle;
 pub use inspect::Readable;
 pub use lifetime::LIFETIME_ATTRIBUTE;
+pub use scrub::{ScrubAt, Scrubbed};
 pub use types::{
     Attributes, Caller, Changes, DirEntry, FallocateMode, FormatOptions, InodeNo, Kind, MountOptions,
     OpenFlags, RenameFlags, SetTime, StatFs, VolumeInfo,

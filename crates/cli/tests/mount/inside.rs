@@ -153,7 +153,12 @@ fn a_mounted_volume_is_verified_as_far_as_can_be() {
     drop(file);
     bench.check();
     let said = String::from_utf8(bench.polder(&["check", "--data", volume]).stdout).unwrap();
-    assert!(said.contains(&format!("inode {inode} block 0 cannot be read")), "{said}");
+    assert!(said.contains(&format!("object {inode} block 0 cannot be read")), "{said}");
+    assert!(
+        said.contains("large-too, bytes 0 to 4096\n") || said.contains("/large, bytes 0 to 4096\n"),
+        "{said}"
+    );
+    scrubbed(&bench, volume, false);
     let mounted = bench.mount(&[]);
     for _ in 0..3 {
         assert!(fs::read(mounted.path("large")).is_err());
@@ -162,7 +167,29 @@ fn a_mounted_volume_is_verified_as_far_as_can_be() {
     assert_eq!(lines, 1, "the first error of a kind: {}", bench.logged());
     let found = bench.polder(&["check", "--data", directory]);
     assert_eq!(found.status.code(), Some(4), "{}", String::from_utf8_lossy(&found.stdout));
+    scrubbed(&bench, directory, false);
+    fs::remove_file(mounted.path("large")).unwrap();
+    fs::remove_file(mounted.path("deep/large-too")).unwrap();
+    scrubbed(&bench, directory, true);
     mounted.umount();
+}
+
+/// Scrubs a volume in which all is well but the beginning of the file `large`, if it is there; it has two names.
+fn scrubbed(bench: &crate::Bench, volume: &str, clean: bool) {
+    let output = bench.polder(&["scrub", volume, "--rate", "64M"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.stderr.is_empty() && said.contains(" bytes verified\n"), "{said}");
+    assert_eq!(output.status.code(), Some(if clean { 0 } else { 4 }), "{said}");
+    assert_eq!(said.contains(", bytes 0 to 4096\n"), !clean, "{said}");
+    let output = bench.polder(&["scrub", volume, "--json"]);
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["clean"], clean, "{found}");
+    assert!(found["bytes"].as_u64().unwrap() > 1 << 16, "{found}");
+    if !clean {
+        let file = &found["findings"][0]["files"][0];
+        assert!(["/large", "/deep/large-too"].contains(&file["path"].as_str().unwrap()), "{found}");
+        assert_eq!(found["findings"][0]["kind"], "data", "{found}");
+    }
 }
 
 fn inode_of(bench: &crate::Bench, name: &str) -> String {

@@ -3,10 +3,10 @@
 use extent::Object;
 use extent::format::{RESIDENT, UNWRITTEN_BLOCKS};
 use fs::format::{
-    self, DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN,
-    Record, XATTR, XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
+    self, COUNTER, DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT,
+    ORPHAN, Record, XATTR, XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
 };
-use fs::{Caller, Finding, InodeNo, Kind, NameFinding};
+use fs::{Caller, Finding, InodeNo, Kind, NameFinding, ScrubAt};
 use tree::{Group, Table, Tx};
 
 use crate::support::{Volume, pattern};
@@ -314,6 +314,110 @@ fn a_count_of_unwritten_blocks_that_nobody_has() {
     tx.counter(UNWRITTEN_BLOCKS, 3);
     sound.volume.fs.store().commit(tx).unwrap();
     let findings = sound.volume.fs.check().unwrap();
-    let [Finding::Extents(what)] = &findings[..] else { panic!("one thing is wrong: {findings:?}") };
-    assert_eq!(what, "3 unwritten blocks are counted, extents have 0");
+    let [Finding::Extents(found)] = &findings[..] else { panic!("one thing is wrong: {findings:?}") };
+    assert_eq!(found.kind, extent::FindingKind::Unwritten);
+    assert_eq!(found.what, "3 unwritten blocks are counted, extents have 0");
+}
+
+#[test]
+fn an_attribute_and_a_counter_that_mean_nothing() {
+    let sound = Sound::new();
+    sound.put(sound.f, XATTR, xattr_key(sound.f, 1, 0, 0), vec![0; 9]);
+    let group = sound.group(sound.f).0;
+    sound.put(sound.f, COUNTER, format::counter_key(group), vec![9]);
+    sound.finds(&[
+        NameFinding::Damaged { table: XATTR.0, why: Damaged("an extended attribute has an unknown version") },
+        NameFinding::Damaged { table: COUNTER.0, why: Damaged("a counter of inode numbers means nothing") },
+    ]);
+}
+
+/// A kind of finding, the path of a file, and which of its bytes.
+type Told = (&'static str, Option<String>, Option<std::ops::Range<u64>>);
+
+/// Everything that a scrub finds: kinds, paths, bytes.
+fn scrub(volume: &Volume) -> Vec<Told> {
+    let (mut at, mut findings) = (ScrubAt::start(), Vec::new());
+    while at != ScrubAt::End {
+        let some = volume.fs.scrub_step(at, 10_000).unwrap();
+        findings.extend(some.findings.into_iter().map(|(finding, _)| finding));
+        at = some.next;
+    }
+    told(volume, &findings)
+}
+
+fn told(volume: &Volume, findings: &[Finding]) -> Vec<Told> {
+    let affected = volume.fs.affected(findings).unwrap();
+    let path = |path: Option<Vec<u8>>| path.map(|path| String::from_utf8(path).unwrap());
+    let each = findings.iter().zip(affected);
+    each.flat_map(|(finding, of)| of.into_iter().map(move |of| (finding.kind(), path(of.path), of.bytes)))
+        .collect()
+}
+
+/// Where the first extent of a file lies.
+fn first_extent(volume: &Volume, inode: InodeNo) -> zone::Address {
+    let pieces = volume.fs.extents().view_object(Object(inode.0)).unwrap();
+    match &pieces[0].1 {
+        extent::Piece::Stored(extent) => extent.address,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn damaged_data_is_told_by_name_and_bytes() {
+    let sound = Sound::new();
+    let at = first_extent(&sound.volume, sound.f);
+    assert_eq!(scrub(&sound.volume), []);
+    sound.volume.device.corrupt(at.zone(), at.block() + 2, 9, 1);
+    sound.volume.device.spoil(at.zone(), at.block() + 12);
+    let path = || Some("/d/f".to_owned());
+    assert_eq!(
+        scrub(&sound.volume),
+        [("data", path(), Some(2 * 4096..3 * 4096)), ("data", path(), Some(12 * 4096..50_000))]
+    );
+}
+
+/// A leaf that cannot be read: whose names, contents and attributes may be in it is told.
+#[test]
+fn what_a_damaged_page_of_metadata_takes_with_it() {
+    let volume = Volume::new();
+    let (mut files, mut inodes) = (Vec::new(), std::collections::BTreeSet::new());
+    for number in 0..400 {
+        let file = volume.file(ROOT, &format!("f{number}"));
+        volume.write(&file, 0, &pattern(number as u8, 5000));
+        inodes.insert(file.inode());
+        files.push((file.inode(), number));
+    }
+    let volume = volume.remount();
+    let store = volume.fs.store();
+    let leaf_of = |inode: InodeNo| {
+        let root = store.view_node(1 + u64::from(store.group_of(inode.0).0)).unwrap().unwrap();
+        let key = [&[INODE.0][..], &inode_key(inode)].concat();
+        let mut children = root.entries.into_iter().filter_map(|entry| match entry {
+            tree::NodeEntry::Child(first, child) if first <= key => Some(child),
+            _ => None,
+        });
+        store.view_node(children.next_back().unwrap()).unwrap().unwrap()
+    };
+    let victim = *inodes.iter().nth(200).unwrap();
+    let leaf = leaf_of(victim);
+    assert_eq!(leaf.level, 0);
+    let at = if leaf.base.is_none() { leaf.address } else { leaf.base };
+    let inside: std::collections::BTreeSet<u64> = (leaf.entries.iter())
+        .filter_map(|entry| match entry {
+            tree::NodeEntry::Row(INODE, key, _) => Some(u64::from_be_bytes(key[..8].try_into().unwrap())),
+            _ => None,
+        })
+        .collect();
+    assert!(inside.contains(&victim.0) && inside.len() < 200);
+    volume.device.corrupt(at.zone(), at.block(), 77, 1);
+    let volume = volume.kill();
+    let findings = volume.fs.check_store().unwrap();
+    let told = told(&volume, &findings);
+    assert!(told.iter().all(|(kind, ..)| *kind == "node"), "{told:?}");
+    for (inode, number) in files {
+        let is_told = told.iter().any(|(_, path, _)| path.as_deref() == Some(&format!("/f{number}")));
+        assert!(is_told || !inside.contains(&inode.0), "/f{number}");
+    }
+    assert!(told.len() < 300, "{} files are named", told.len());
+    assert!(!volume.fs.check_readable().unwrap().findings.is_empty());
 }

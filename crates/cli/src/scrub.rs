@@ -1,0 +1,235 @@
+//! `polder scrub`: reads everything that lives in a volume and verifies it, while the volume is used or not.
+//!
+//! The volume's process does a piece at a time and remembers nothing between two: who asks says where the next
+//! piece begins, how large it is, and waits as long as the rate demands. So a scrub ends with the command.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use extent::DataScrub;
+use fs::{Fs, InodeNo, ScrubAt};
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
+use serde::{Deserialize, Serialize};
+use tree::NodeScrub;
+
+use crate::check::{ReportedFinding, exit_status, show_count};
+use crate::control::Request;
+use crate::volume::Volume;
+use crate::{bytes, progress};
+
+/// Bytes of a piece: so many that asking costs little, so few that others hardly wait.
+const PIECE: u64 = 4 << 20;
+const PIECE_MIN: u64 = 64 << 10;
+/// Pieces in a second, at least, when there is a rate.
+const PIECES_A_SECOND: u64 = 8;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Read everything that a volume holds and verify it, mounted or not.
+///
+/// The exit status is 0 when all of it is what was written, 4 when something is not, 8 when it could not be
+/// read.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The volume's file or block device, or the directory that it is mounted on.
+    path: PathBuf,
+    /// The most bytes to read in a second.
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    rate: Option<u64>,
+    /// Write what was found as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    bytes::parse(text).and_then(|rate| match rate {
+        0 => Err("a rate of 0 would never end; leave --rate out to read as fast as possible".to_owned()),
+        rate => Ok(rate),
+    })
+}
+
+/// Where a piece begins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Place {
+    Metadata { begun: bool, chunk: u64, index: u64 },
+    Data { group: u16, object: u64, block: u64 },
+    End,
+}
+
+/// The answer to the control request `scrub`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Piece {
+    next: Place,
+    bytes: u64,
+    /// About as many bytes as there are in all.
+    total: u64,
+    findings: Vec<ReportedFinding>,
+}
+
+/// What was read, and found.
+#[derive(Default, Serialize)]
+pub(crate) struct Found {
+    clean: bool,
+    bytes: u64,
+    pub(crate) findings: Vec<ReportedFinding>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    exit_status(scrub(arguments))
+}
+
+/// True when nothing was found.
+fn scrub(arguments: &Arguments) -> Result<bool> {
+    let mut volume = Volume::find(&arguments.path)?;
+    let found = all(&mut volume, Place::start(), arguments.rate)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&found)?);
+        return Ok(found.clean);
+    }
+    found.findings.iter().for_each(|finding| finding.show(&arguments.path));
+    let path = arguments.path.display();
+    println!("{path}: {} bytes verified", found.bytes);
+    show_count(&path, found.findings.len());
+    Ok(found.clean)
+}
+
+/// Reads from a place to the end, in this process or through the one that has the volume.
+pub(crate) fn all(volume: &mut Volume, from: Place, rate: Option<u64>) -> Result<Found> {
+    let mut pace = Pace::new(rate);
+    let bar = progress::moving(0);
+    let found = found(from, |at| {
+        let piece: Piece = match volume {
+            Volume::Served(client) => client.ask(&Request::Scrub { at, bytes: pace.piece })?,
+            Volume::Opened(opened) => {
+                piece(&opened.fs, &at, pace.piece).with_context(|| opened.path.display().to_string())?
+            }
+        };
+        bar.set_length(piece.total.max(bar.position() + piece.bytes));
+        bar.inc(piece.bytes);
+        pace.wait(piece.bytes);
+        Ok(piece)
+    });
+    bar.finish_and_clear();
+    let mut found = found?;
+    let inodes: BTreeSet<u64> = found.files().map(|file| file.inode).collect();
+    if !inodes.is_empty() {
+        let paths: BTreeMap<u64, String> = match volume {
+            Volume::Served(client) => client.ask(&Request::Paths { inodes })?,
+            Volume::Opened(opened) => paths(&opened.fs, &inodes)?,
+        };
+        found.name(&paths);
+    }
+    Ok(found)
+}
+
+/// The same within the process that has the volume, as fast as it goes.
+pub(crate) fn all_of(fs: &Fs, from: Place) -> Result<Found> {
+    let mut found = found(from, |at| piece(fs, &at, PIECE))?;
+    let inodes: BTreeSet<u64> = found.files().map(|file| file.inode).collect();
+    if !inodes.is_empty() {
+        found.name(&paths(fs, &inodes)?);
+    }
+    Ok(found)
+}
+
+fn found(from: Place, mut next: impl FnMut(Place) -> Result<Piece>) -> Result<Found> {
+    let (mut found, mut at) = (Found::default(), from);
+    while at != Place::End {
+        let piece = next(at)?;
+        found.bytes += piece.bytes;
+        found.findings.extend(piece.findings);
+        at = piece.next;
+    }
+    found.clean = found.findings.is_empty();
+    Ok(found)
+}
+
+/// One piece.
+pub(crate) fn piece(fs: &Fs, at: &Place, bytes: u64) -> Result<Piece> {
+    let scrubbed = fs.scrub_step(at.decode(), bytes)?;
+    let (metadata, data) = fs.scrub_bytes();
+    let findings = scrubbed.findings.into_iter();
+    Ok(Piece {
+        next: Place::encode(scrubbed.next),
+        bytes: scrubbed.bytes,
+        total: metadata + data,
+        findings: findings.map(|(finding, of)| ReportedFinding::new(&finding, of)).collect(),
+    })
+}
+
+/// The answer to the control request `paths`: a name of each inode that has one.
+pub(crate) fn paths(fs: &Fs, inodes: &BTreeSet<u64>) -> Result<BTreeMap<u64, String>> {
+    let paths = fs.paths_of(&inodes.iter().copied().map(InodeNo).collect())?;
+    let text = |path: Vec<u8>| String::from_utf8_lossy(&path).into_owned();
+    Ok(paths.into_iter().map(|(inode, path)| (inode.0, text(path))).collect())
+}
+
+impl Found {
+    fn files(&mut self) -> impl Iterator<Item = &mut crate::check::ReportedFile> {
+        self.findings.iter_mut().flat_map(|finding| &mut finding.files)
+    }
+
+    fn name(&mut self, paths: &BTreeMap<u64, String>) {
+        self.files().for_each(|file| file.path = paths.get(&file.inode).cloned());
+    }
+}
+
+impl Place {
+    fn start() -> Place {
+        Place::encode(ScrubAt::start())
+    }
+
+    /// The beginning of the contents of files.
+    pub(crate) fn data() -> Place {
+        Place::encode(ScrubAt::data())
+    }
+
+    fn encode(at: ScrubAt) -> Place {
+        match at {
+            ScrubAt::Metadata(NodeScrub { begun, chunk, index }) => Place::Metadata { begun, chunk, index },
+            ScrubAt::Data(DataScrub { group, object, block }) => Place::Data { group, object, block },
+            ScrubAt::End => Place::End,
+        }
+    }
+
+    fn decode(&self) -> ScrubAt {
+        match *self {
+            Place::Metadata { begun, chunk, index } => ScrubAt::Metadata(NodeScrub { begun, chunk, index }),
+            Place::Data { group, object, block } => ScrubAt::Data(DataScrub { group, object, block }),
+            Place::End => ScrubAt::End,
+        }
+    }
+}
+
+/// No more bytes than in so many seconds may be read.
+struct Pace {
+    clock: SystemClock,
+    began_ns: u64,
+    rate: Option<u64>,
+    /// Bytes to ask for at once.
+    piece: u64,
+    read: u64,
+}
+
+impl Pace {
+    fn new(rate: Option<u64>) -> Self {
+        let clock = SystemClock::new();
+        let piece = rate.map_or(PIECE, |rate| (rate / PIECES_A_SECOND).clamp(PIECE_MIN, PIECE));
+        Pace { began_ns: clock.monotonic_ns(), clock, rate, piece, read: 0 }
+    }
+
+    /// Waits until so many more bytes may have been read.
+    fn wait(&mut self, bytes: u64) {
+        self.read += bytes;
+        let Some(rate) = self.rate else { return };
+        let due_ns = u128::from(self.read) * u128::from(SECOND_NS) / u128::from(rate);
+        let passed_ns = u128::from(self.clock.monotonic_ns() - self.began_ns);
+        if let Ok(left_ns) = u64::try_from(due_ns.saturating_sub(passed_ns)) {
+            Stop::default().wait(Duration::from_nanos(left_ns));
+        }
+    }
+}
