@@ -31,6 +31,7 @@ mod output;
 mod process;
 mod progress;
 mod remount;
+mod salvage;
 mod scrub;
 mod stats;
 mod sync;
@@ -67,6 +68,7 @@ enum Command {
     Defrag(defrag::Arguments),
     Check(check::Arguments),
     Scrub(scrub::Arguments),
+    Salvage(salvage::Arguments),
     Dump(dump::Arguments),
     Ls(ls::Arguments),
     Cat(cat::Arguments),
@@ -119,6 +121,7 @@ fn run(command: Command) -> ExitCode {
         Command::Install(arguments) => install::run(&arguments),
         Command::Check(arguments) => return check::run(&arguments),
         Command::Scrub(arguments) => return scrub::run(&arguments),
+        Command::Salvage(arguments) => return salvage::run(&arguments),
     })
 }
 

@@ -18,3 +18,10 @@ pub(crate) fn moving(bytes: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left");
     ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
+
+/// So many things of a kind that have to be done.
+pub(crate) fn parts(count: u64, what: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} {msg}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(count).with_style(style).with_message(what.to_owned())
+}

@@ -33,6 +33,7 @@ mod remount;
 mod remove;
 mod rename;
 mod runtime;
+mod salvage;
 mod scrub;
 mod shift;
 mod truncate;
@@ -49,6 +50,7 @@ pub use errno::{FsError, Result};
 pub use handle::Handle;
 pub use inspect::Readable;
 pub use lifetime::LIFETIME_ATTRIBUTE;
+pub use salvage::{Salvage, SalvagedItem, Trouble, Unsaved};
 pub use scrub::{ScrubAt, Scrubbed};
 pub use types::{
     Attributes, Caller, Changes, DirEntry, FallocateMode, FormatOptions, InodeNo, Kind, MountOptions,

@@ -16,6 +16,7 @@ mod links;
 mod permissions;
 mod renames;
 mod runtime;
+mod salvage;
 mod shifts;
 mod support;
 mod upkeep;

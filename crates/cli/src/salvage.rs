@@ -1,0 +1,350 @@
+//! `polder salvage`: saves names and data of a volume whose log cannot be read any more, or that cannot be
+//! opened for another reason.
+//!
+//! The volume is opened for reading only and never written. Everything goes into a directory that is made, or
+//! is empty: nothing is written over, and no link that is there is followed, whatever names the volume has.
+//! What is not saved, or not for certain, is told by name.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, OpenOptions};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use fs::{Kind, Salvage, SalvagedItem, Trouble, Unsaved};
+use indicatif::ProgressBar;
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use serde::Serialize;
+use zone::Device;
+use zone::file::OpenMode;
+
+use crate::check::exit_status;
+use crate::{progress, volume};
+
+const SECOND: i64 = 1_000_000_000;
+
+/// Save names and data of a volume whose journal and checkpoints are lost into a directory.
+///
+/// The volume is never written. The exit status is 0 when everything was saved that the last checkpoint had, 4
+/// when something was not, 8 when nothing could be.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The volume's file or block device; not mounted.
+    source: PathBuf,
+    /// Where files go: a directory that is empty, or is not there yet.
+    target: PathBuf,
+    /// Write what was saved and what was not as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was saved, and what was not.
+#[derive(Default, Serialize)]
+struct Report {
+    /// Nothing is wrong with what was saved.
+    complete: bool,
+    /// No later checkpoint can be among what is damaged.
+    newest: bool,
+    files: u64,
+    directories: u64,
+    /// Symbolic links, devices, pipes, sockets.
+    others: u64,
+    bytes: u64,
+    metadata_pages: u64,
+    metadata_pages_damaged: u64,
+    metadata_nodes_lost: u64,
+    /// Extended attributes that the target does not take.
+    attributes_refused: u64,
+    troubles: Vec<ReportedTrouble>,
+}
+
+#[derive(Serialize)]
+struct ReportedTrouble {
+    path: String,
+    inode: u64,
+    /// `older`, `entries`, `no-inode`, `attributes`, `lost-bytes`, `older-bytes`, `unknown-bytes`, `name`,
+    /// `not-made`.
+    kind: &'static str,
+    what: String,
+    /// Bytes from and to.
+    ranges: Vec<(u64, u64)>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    exit_status(salvage(arguments))
+}
+
+/// True when everything was saved.
+fn salvage(arguments: &Arguments) -> Result<bool> {
+    let shown = arguments.source.display();
+    let source = volume::resolve(&arguments.source)?;
+    let device: Arc<dyn Device> = Arc::new(volume::open_device(&source, OpenMode::ReadOnly)?);
+    let bar = progress::parts(0, "zones of metadata read");
+    let opened = Salvage::open(device, &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let salvage = opened.with_context(|| shown.to_string())?;
+    make_target(&arguments.target)?;
+    let mut saving = Saving::new(&salvage, &arguments.target);
+    let walked = salvage.walk(&mut |item| saving.save(item));
+    saving.bar.finish_and_clear();
+    let troubles = walked.with_context(|| arguments.target.display().to_string())?;
+    let report = saving.finish(troubles)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        report.show(&arguments.source);
+    }
+    Ok(report.complete)
+}
+
+fn make_target(target: &Path) -> Result<()> {
+    let shown = target.display();
+    match std::fs::read_dir(target).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => bail!("{shown}: is not empty; name a directory that is, or one that is not there yet"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            DirBuilder::new().mode(0o700).create(target).with_context(|| shown.to_string())
+        }
+        Err(error) => Err(anyhow!(error).context(shown.to_string())),
+    }
+}
+
+/// What is being saved.
+struct Saving<'a> {
+    salvage: &'a Salvage,
+    target: &'a Path,
+    is_root: bool,
+    report: Report,
+    /// Directories get their attributes last: what is made in them changes these, and may be forbidden by them.
+    directories: Vec<SalvagedItem>,
+    /// What could not be made: nothing below is either.
+    failed: BTreeSet<Vec<u8>>,
+    bar: ProgressBar,
+}
+
+impl<'a> Saving<'a> {
+    fn new(salvage: &'a Salvage, target: &'a Path) -> Self {
+        let counts = salvage.tables().counts();
+        let report = Report {
+            newest: salvage.tables().is_newest(),
+            metadata_pages: counts.pages,
+            metadata_pages_damaged: counts.pages_damaged,
+            metadata_nodes_lost: counts.nodes_lost,
+            ..Report::default()
+        };
+        let is_root = rustix::process::geteuid().is_root();
+        let bar = progress::waiting("saving");
+        let (directories, failed) = (Vec::new(), BTreeSet::new());
+        Saving { salvage, target, is_root, report, directories, failed, bar }
+    }
+
+    fn to(&self, path: &[u8]) -> PathBuf {
+        if path.is_empty() { self.target.to_owned() } else { self.target.join(OsStr::from_bytes(path)) }
+    }
+
+    /// Saves one item. What the target refuses is told and goes on; a full target ends it.
+    fn save(&mut self, item: &SalvagedItem) -> Result<()> {
+        let above = item.path.iter().rposition(|byte| *byte == b'/').map(|at| &item.path[..at]);
+        if above.is_some_and(|above| self.failed.contains(above)) {
+            self.failed.insert(item.path.clone());
+            self.not_made(item, "the directory that it is in was not made");
+            return Ok(());
+        }
+        let made = self.make(item);
+        if let Err(error) = made {
+            let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+            if kind == Some(std::io::ErrorKind::StorageFull) || error.is::<fs::FsError>() {
+                return Err(error);
+            }
+            self.failed.insert(item.path.clone());
+            self.not_made(item, &format!("{error:#}"));
+        }
+        Ok(())
+    }
+
+    fn not_made(&mut self, item: &SalvagedItem, why: &str) {
+        let path = String::from_utf8_lossy(&item.path).into_owned();
+        let what = format!("was not made: {why}");
+        let kind = "not-made";
+        self.report.troubles.push(ReportedTrouble {
+            path,
+            inode: item.inode.0,
+            kind,
+            what,
+            ranges: Vec::new(),
+        });
+    }
+
+    fn make(&mut self, item: &SalvagedItem) -> Result<()> {
+        let to = self.to(&item.path);
+        if let Some(first) = &item.link_to {
+            return Ok(std::fs::hard_link(self.to(first), to)?);
+        }
+        match item.record.kind {
+            Kind::Directory => {
+                if !item.path.is_empty() {
+                    DirBuilder::new().mode(0o700).create(&to)?;
+                }
+                self.report.directories += 1;
+                self.directories.push(item.clone());
+                return Ok(());
+            }
+            Kind::File => self.file(item, &to)?,
+            Kind::Symlink => symlink(OsStr::from_bytes(&item.record.content), &to)?,
+            kind => make_node(item, kind, &to)?,
+        }
+        self.report.files += u64::from(item.record.kind == Kind::File);
+        self.report.others += u64::from(item.record.kind != Kind::File);
+        self.attributes(item)
+    }
+
+    fn file(&mut self, item: &SalvagedItem, to: &Path) -> Result<()> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+        if item.has_record {
+            file.set_len(item.record.size)?;
+        }
+        let (mut written, mut bytes) = (Ok(()), 0);
+        let troubles = self.salvage.contents(item, &mut |offset, data| {
+            if written.is_ok() {
+                written = file.write_all_at(data, offset);
+                bytes += data.len() as u64;
+            }
+        })?;
+        written?;
+        self.report.bytes += bytes;
+        self.bar.set_message(format!("saving: {} files", self.report.files));
+        self.report.troubles.extend(troubles.into_iter().map(|what| {
+            let trouble = Trouble { path: item.path.clone(), inode: item.inode, what };
+            ReportedTrouble::new(&trouble)
+        }));
+        Ok(())
+    }
+
+    /// Owner, extended attributes, permissions, times, in this order: each may change those before it.
+    fn attributes(&mut self, item: &SalvagedItem) -> Result<()> {
+        let (to, record) = (self.to(&item.path), &item.record);
+        if self.is_root && item.has_record {
+            let owner = (Uid::from_raw(record.uid), Gid::from_raw(record.gid));
+            rustix::fs::chownat(CWD, &to, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        for (name, value) in &item.xattrs {
+            let set = rustix::fs::lsetxattr(&to, name.as_slice(), value, XattrFlags::empty());
+            self.report.attributes_refused += u64::from(set.is_err());
+        }
+        if !item.has_record {
+            return Ok(());
+        }
+        if record.kind != Kind::Symlink {
+            let mode = Mode::from_raw_mode(record.permissions.into());
+            rustix::fs::chmodat(CWD, &to, mode, AtFlags::empty())?;
+        }
+        let times =
+            Timestamps { last_access: time(record.accessed), last_modification: time(record.modified) };
+        Ok(rustix::fs::utimensat(CWD, &to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    fn finish(mut self, troubles: Vec<Trouble>) -> Result<Report> {
+        for item in std::mem::take(&mut self.directories).into_iter().rev() {
+            self.attributes(&item).with_context(|| self.to(&item.path).display().to_string())?;
+        }
+        let mut report = self.report;
+        report.troubles.extend(troubles.iter().map(ReportedTrouble::new));
+        report.troubles.sort_by(|one, other| one.path.cmp(&other.path));
+        report.complete = report.newest && report.troubles.is_empty();
+        Ok(report)
+    }
+}
+
+impl Report {
+    fn show(&self, source: &Path) {
+        let source = source.display();
+        for trouble in &self.troubles {
+            let path = if trouble.path.is_empty() { "/" } else { &trouble.path };
+            println!("{source}: {path}: {}", trouble.what);
+        }
+        if !self.newest {
+            println!(
+                "{source}: a later state may be among what is damaged: everything may be older than it was last"
+            );
+        }
+        println!(
+            "{source}: saved {} files, {} directories, {} others, {} bytes",
+            self.files, self.directories, self.others, self.bytes
+        );
+        println!(
+            "{source}: {} pages of metadata read, {} damaged, {} nodes lost, {} attributes refused",
+            self.metadata_pages,
+            self.metadata_pages_damaged,
+            self.metadata_nodes_lost,
+            self.attributes_refused
+        );
+        println!(
+            "{source}: what was changed since the last checkpoint stood in the journal and is not there"
+        );
+        match self.troubles.len() {
+            0 if self.newest => println!("{source}: all of the last checkpoint was saved"),
+            1 => println!("{source}: 1 thing is not as it was"),
+            count => println!("{source}: {count} things are not as they were"),
+        }
+    }
+}
+
+impl ReportedTrouble {
+    fn new(trouble: &Trouble) -> Self {
+        let none: &[Range<u64>] = &[];
+        let (kind, what, ranges) = match &trouble.what {
+            Unsaved::Older => ("older", "may be older than it was last".to_owned(), none),
+            Unsaved::Entries { found, stored: Some(stored) } => {
+                ("entries", format!("{found} of {stored} entries were found"), none)
+            }
+            Unsaved::Entries { found, stored: None } => {
+                ("entries", format!("{found} entries were found, there may have been more"), none)
+            }
+            Unsaved::NoInode => {
+                ("no-inode", "its size, owner, permissions and times are lost".to_owned(), none)
+            }
+            Unsaved::Attributes => ("attributes", "extended attributes are missing".to_owned(), none),
+            Unsaved::Name => ("name", "no file can have this name".to_owned(), none),
+            Unsaved::LostBytes(ranges) => ("lost-bytes", said("cannot be read", ranges), &ranges[..]),
+            Unsaved::OlderBytes(ranges) => {
+                ("older-bytes", said("may be of another version", ranges), &ranges[..])
+            }
+            Unsaved::UnknownBytes(ranges) => ("unknown-bytes", said("may be lost", ranges), &ranges[..]),
+        };
+        ReportedTrouble {
+            path: String::from_utf8_lossy(&trouble.path).into_owned(),
+            inode: trouble.inode.0,
+            kind,
+            what,
+            ranges: ranges.iter().map(|range| (range.start, range.end)).collect(),
+        }
+    }
+}
+
+fn said(what: &str, ranges: &[Range<u64>]) -> String {
+    let ranges: Vec<String> =
+        ranges.iter().map(|range| format!("{} to {}", range.start, range.end)).collect();
+    format!("bytes {} {what}", ranges.join(", "))
+}
+
+fn make_node(item: &SalvagedItem, kind: Kind, to: &Path) -> Result<()> {
+    let kind = match kind {
+        Kind::CharDevice => FileType::CharacterDevice,
+        Kind::BlockDevice => FileType::BlockDevice,
+        Kind::Fifo => FileType::Fifo,
+        _ => FileType::Socket,
+    };
+    Ok(rustix::fs::mknodat(CWD, to, kind, Mode::from_raw_mode(0o600), item.record.device.into())?)
+}
+
+fn time(time: rt::Timestamp) -> Timespec {
+    Timespec { tv_sec: time.0.div_euclid(SECOND), tv_nsec: time.0.rem_euclid(SECOND) }
+}

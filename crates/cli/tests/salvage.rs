@@ -1,0 +1,256 @@
+//! `polder salvage`: a volume in a file whose log zones are destroyed, and what ends up in a directory.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use ::fs::{Caller, FormatOptions, Fs, InodeNo, Kind, MountOptions, OpenFlags};
+use rt::SystemClock;
+use serde_json::Value;
+use tempfile::TempDir;
+use zone::file::{FileDevice, FileOptions};
+use zone::{Device, FsId, Role};
+
+const ZONE_BYTES: u64 = 4 << 20;
+const ROOT: InodeNo = InodeNo::ROOT;
+
+/// A path below the root, and what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum There {
+    File(Vec<u8>),
+    Link(PathBuf),
+    Directory,
+    Fifo,
+}
+
+type Tree = BTreeMap<String, There>;
+
+fn polder(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_polder")).args(arguments).output().unwrap()
+}
+
+fn pattern(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + at / 251 + seed * 13) as u8).collect()
+}
+
+/// Makes a volume with some hundred files; where its log and metadata zones are.
+fn volume(path: &Path) -> (Tree, Vec<u64>, Vec<u64>) {
+    let options = FileOptions {
+        size: Some(128 << 20),
+        zone_bytes: Some(ZONE_BYTES),
+        fs_id: FsId([9; 16]),
+        ..FileOptions::default()
+    };
+    let device: Arc<dyn Device> = Arc::new(FileDevice::create(path, &options).unwrap());
+    let clock = Arc::new(SystemClock::new());
+    let format = FormatOptions {
+        label: String::new(),
+        fs_id: FsId([9; 16]),
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        page_size: None,
+        groups: None,
+    };
+    Fs::format(&device, &format, &*clock).unwrap();
+    let options =
+        MountOptions { cache_bytes: 8 << 20, read_only: false, commit_interval_ns: 1_000_000_000, clock };
+    let (volume, _) = Fs::mount(device, options).unwrap();
+    let tree = fill(&volume);
+    volume.unmount().unwrap();
+    let zones = |role| volume.store().zones().in_role(role).into_iter().map(|zone| u64::from(zone.0));
+    (tree, zones(Role::Log).collect(), zones(Role::Metadata).collect())
+}
+
+fn fill(volume: &Fs) -> Tree {
+    let who = Caller { uid: format_owner().0, gid: format_owner().1, ..Caller::root() };
+    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    let mut tree = Tree::new();
+    for number in 0..20 {
+        let name = format!("d{number}");
+        let directory = volume.make_directory(&who, ROOT, name.as_bytes(), 0o750).unwrap().inode;
+        tree.insert(name.clone(), There::Directory);
+        for file in 0..20usize {
+            let seed = number * 20 + file;
+            let bytes = pattern(seed, [0, 30, 2000, 4097, 60_000, 150_000][seed % 6]);
+            let (named, path) = (format!("f{file}"), format!("{name}/f{file}"));
+            let (made, handle) =
+                volume.create(&who, directory, named.as_bytes(), 0o640, flags, true).unwrap();
+            volume.write(&handle, 0, &bytes).unwrap();
+            if file == 7 {
+                volume.set_xattr(&who, made.inode, b"user.color", b"blue", false, false).unwrap();
+                volume.link(&who, made.inode, ROOT, format!("link{number}").as_bytes()).unwrap();
+                tree.insert(format!("link{number}"), There::File(bytes.clone()));
+            }
+            tree.insert(path, There::File(bytes));
+        }
+        volume.symlink(&who, directory, b"s", b"../d0/f1").unwrap();
+        tree.insert(format!("{name}/s"), There::Link(PathBuf::from("../d0/f1")));
+    }
+    volume.make_node(&who, ROOT, b"pipe", Kind::Fifo, 0o600, 0).unwrap();
+    tree.insert("pipe".to_owned(), There::Fifo);
+    tree
+}
+
+fn format_owner() -> (u32, u32) {
+    (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
+}
+
+/// Where a zone begins in the file.
+fn offset_of(path: &Path, zone: u64) -> u64 {
+    let zones = (fs::metadata(path).unwrap().len() - 16384) / ZONE_BYTES;
+    8192 + 2 * (zones * 32).next_multiple_of(4096) + zone * ZONE_BYTES
+}
+
+fn destroy(path: &Path, at: u64, length: usize) {
+    let mut file = File::options().write(true).open(path).unwrap();
+    file.seek(SeekFrom::Start(at)).unwrap();
+    file.write_all(&vec![0x5a; length]).unwrap();
+}
+
+/// What is in a directory.
+fn tree_of(root: &Path) -> Tree {
+    let (mut tree, mut left) = (Tree::new(), vec![root.to_owned()]);
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let kind = fs::symlink_metadata(&path).unwrap().file_type();
+            let there = if kind.is_symlink() {
+                There::Link(fs::read_link(&path).unwrap())
+            } else if kind.is_dir() {
+                left.push(path.clone());
+                There::Directory
+            } else if kind.is_fifo() {
+                There::Fifo
+            } else {
+                There::File(fs::read(&path).unwrap())
+            };
+            tree.insert(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(), there);
+        }
+    }
+    tree
+}
+
+struct Place(TempDir);
+
+impl Place {
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn a_volume_without_its_log_is_saved_as_a_whole() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let (source, target) = (place.path("volume"), place.path("saved"));
+    let (expected, log, _) = volume(&source);
+    for zone in log {
+        destroy(&source, offset_of(&source, zone), ZONE_BYTES as usize);
+    }
+    let refused = polder(&["ls", &place.text("volume")]);
+    assert_eq!(refused.status.code(), Some(1), "it cannot be opened");
+    let before = fs::read(&source).unwrap();
+    let output = polder(&["salvage", &place.text("volume"), &place.text("saved")]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("saved 400 files, 21 directories, 21 others"), "{said}");
+    assert!(said.ends_with(": all of the last checkpoint was saved\n"), "{said}");
+    assert!(fs::read(&source).unwrap() == before, "the volume is not written");
+
+    let found = tree_of(&target);
+    for (path, there) in &expected {
+        assert!(found.get(path) == Some(there), "{path}");
+    }
+    assert_eq!(found.len(), expected.len());
+    let file = fs::metadata(target.join("d3/f7")).unwrap();
+    assert_eq!((file.mode() & 0o7777, file.nlink()), (0o640, 2));
+    assert_eq!(fs::metadata(target.join("link3")).unwrap().ino(), file.ino());
+    assert!((file.mtime() - fs::metadata(&source).unwrap().mtime()).abs() < 600, "times are kept");
+    assert_eq!(fs::metadata(target.join("d3")).unwrap().mode() & 0o7777, 0o750);
+    let mut value = [0; 8];
+    match rustix::fs::getxattr(target.join("d3/f7"), "user.color", &mut value) {
+        Ok(length) => assert_eq!(&value[..length], b"blue"),
+        Err(_) => assert!(!said.contains(" 0 attributes refused"), "{said}"),
+    }
+}
+
+/// Blocks of metadata are destroyed as well: what is saved is right, or named.
+#[test]
+fn what_is_not_saved_is_named() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let source = place.path("volume");
+    let (expected, log, metadata) = volume(&source);
+    for zone in log {
+        destroy(&source, offset_of(&source, zone), ZONE_BYTES as usize);
+    }
+    let sound = fs::read(&source).unwrap();
+    let (mut wrong, mut newest) = (0, 0);
+    for round in 0..8u64 {
+        fs::write(&source, &sound).unwrap();
+        let mut rng = rt::random::Rng::with_seed(round);
+        for _ in 0..1 + round / 2 {
+            let zone = metadata[rng.usize(0..metadata.len())];
+            destroy(&source, offset_of(&source, zone) + 4096 * rng.u64(1..60), 4096);
+        }
+        let target = place.path(&format!("saved{round}"));
+        let output = polder(&["salvage", "--json", &place.text("volume"), target.to_str().unwrap()]);
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        let report: Value = serde_json::from_slice(&output.stdout).expect(&complaint);
+        let found = tree_of(&target);
+        let told: Vec<&str> = report["troubles"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|told| told["path"].as_str().unwrap())
+            .collect();
+        let is_newest = report["newest"] == true;
+        newest += u32::from(is_newest);
+        let all_there = expected.iter().all(|(path, there)| found.get(path) == Some(there));
+        assert_eq!(output.status.code(), Some(if report["complete"] == true { 0 } else { 4 }), "{report}");
+        assert!(all_there || report["complete"] == false, "round {round}");
+        for path in
+            expected.iter().filter(|(path, there)| found.get(*path) != Some(there)).map(|(path, _)| path)
+        {
+            wrong += 1;
+            let above = path.rsplit_once('/').map_or("", |(above, _)| above);
+            let is_told = told.contains(&path.as_str()) || told.contains(&above) || told.contains(&"");
+            assert!(!is_newest || is_told, "round {round}: {path}");
+        }
+    }
+    assert!(newest > 2, "{wrong} wrong, newest in {newest} of 8");
+}
+
+#[test]
+fn what_cannot_be_salvaged_is_refused_in_one_line() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let (source, full) = (place.path("volume"), place.path("full"));
+    volume(&source);
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("there"), "").unwrap();
+    fs::write(place.path("text"), vec![1; 1 << 20]).unwrap();
+    for (from, to, why) in [
+        ("volume", "full", "is not empty"),
+        ("nothing", "new", "nothing"),
+        ("text", "new", "text"),
+        ("volume", "text", "text"),
+    ] {
+        let output = polder(&["salvage", &place.text(from), &place.text(to)]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(8), "{from} {to}: {said}");
+        assert!(said.lines().count() == 1 && said.contains(why), "{said}");
+    }
+    assert!(!place.path("new").exists(), "nothing is made for nothing");
+    let mounted = FileDevice::open(&source, zone::file::OpenMode::ReadWrite).unwrap();
+    let output = polder(&["salvage", &place.text("volume"), &place.text("new")]);
+    assert_eq!(output.status.code(), Some(8), "{}", String::from_utf8_lossy(&output.stderr));
+    drop(mounted);
+}

@@ -1,0 +1,361 @@
+//! Names and contents of a volume whose log is gone, whole but for that or not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use fs::{Caller, FallocateMode, FsError, InodeNo, Kind, Salvage, Trouble, Unsaved};
+use rt::random::Rng;
+use zone::emulated::{Emulated, Spec};
+use zone::format::decode_header;
+use zone::{Blocks, Device, Role, ZoneId};
+
+use crate::support::{Volume, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+
+/// What there is to be saved under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Saved {
+    inode: InodeNo,
+    kind: Kind,
+    owner: (u32, u32, u16),
+    modified: i64,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    contents: Vec<u8>,
+}
+
+type Tree = BTreeMap<String, Saved>;
+
+/// A volume with everything that a file can be, used for a while.
+fn used(seed: u64) -> Volume {
+    let volume = Volume::on(Spec::new(4096, 40, 256));
+    let (root, mut rng) = (Caller::root(), Rng::with_seed(seed));
+    let mut directories = vec![ROOT];
+    for number in 0..30 {
+        let parent = directories[rng.usize(0..directories.len())];
+        directories.push(volume.directory(parent, &format!("d{number}")));
+    }
+    for number in 0..300usize {
+        let parent = directories[rng.usize(0..directories.len())];
+        let file = volume.file(parent, &format!("file {number}"));
+        let length = [0, 10, 900, 3000, 5000, 70_000][rng.usize(0..6)];
+        volume.clock.advance(1_000_000);
+        volume.write(&file, rng.u64(0..3) * 40_000, &pattern(number as u8, length));
+        match number % 13 {
+            0 => volume
+                .fs
+                .set_xattr(&root, file.inode(), b"user.a", &pattern(1, number * 30), false, false)
+                .unwrap(),
+            1 => volume
+                .fs
+                .link(&root, file.inode(), ROOT, format!("link {number}").as_bytes())
+                .map(drop)
+                .unwrap(),
+            2 => drop(volume.fs.symlink(&root, parent, format!("s{number}").as_bytes(), b"../x").unwrap()),
+            3 => volume.fs.allocate(&file, FallocateMode::Allocate { keep_size: false }, 0, 60_000).unwrap(),
+            4 => volume.write(&file, 5001, b"in the middle of a block"),
+            _ => {}
+        }
+        if number % 7 == 6 {
+            volume.fs.unlink(&root, parent, format!("file {number}").as_bytes()).unwrap();
+        }
+        if number % 50 == 49 {
+            volume.settle();
+            volume.fs.store().checkpoint().unwrap();
+        }
+    }
+    // So much is written over that zones are collected.
+    let large = volume.file(ROOT, "large");
+    for round in 0..=u8::MAX {
+        if volume.fs.extents().gc_stats().zones_evacuated > 0 {
+            break;
+        }
+        volume.write(&large, 0, &pattern(round, 2_000_000));
+        volume.write(&large, 3_000_000, &pattern(round, 700_000));
+        volume.settle();
+    }
+    volume
+}
+
+/// What the volume itself says.
+fn tree_of(volume: &Volume) -> Tree {
+    let (root, fs) = (Caller::root(), &volume.fs);
+    let mut tree = Tree::new();
+    let mut left = vec![(ROOT, String::new())];
+    while let Some((inode, path)) = left.pop() {
+        let found = fs.attributes(inode).unwrap();
+        let names = fs.list_xattrs(inode).unwrap().into_iter();
+        let xattrs = names.map(|name| (name.clone(), fs.get_xattr(&root, inode, &name).unwrap()));
+        let xattrs = xattrs.collect();
+        let contents = match found.kind {
+            Kind::File => volume.contents(&volume.open(inode)),
+            Kind::Symlink => fs.read_link(inode).unwrap(),
+            _ => Vec::new(),
+        };
+        let (owner, modified) = ((found.uid, found.gid, found.permissions), found.modified.0);
+        if found.kind == Kind::Directory {
+            let handle = fs.open(&root, inode, crate::support::READ).unwrap();
+            fs.read_directory(&handle, 0, &mut |entry| {
+                let name = String::from_utf8(entry.name).unwrap();
+                if name != "." && name != ".." {
+                    left.push((entry.inode, format!("{path}/{name}")));
+                }
+                true
+            })
+            .unwrap();
+        }
+        tree.insert(path, Saved { inode, kind: found.kind, owner, modified, xattrs, contents });
+    }
+    tree
+}
+
+/// What is saved, and what is told of it.
+fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
+    let salvage = Salvage::open(device.clone(), &mut |_, _| ()).unwrap();
+    let (mut tree, mut told) = (Tree::new(), Vec::new());
+    let troubles = salvage
+        .walk::<FsError>(&mut |item| {
+            let path = match item.path.as_slice() {
+                b"" => String::new(),
+                path => format!("/{}", String::from_utf8(path.to_vec()).unwrap()),
+            };
+            let record = &item.record;
+            let mut contents = Vec::new();
+            if record.kind == Kind::Symlink {
+                contents.clone_from(&record.content);
+            }
+            if record.kind == Kind::File {
+                contents.resize(if item.has_record { record.size as usize } else { 0 }, 0);
+                let what = salvage.contents(item, &mut |offset, bytes| {
+                    let (from, to) = (offset as usize, offset as usize + bytes.len());
+                    assert!(!item.has_record || to <= contents.len(), "not beyond the size");
+                    contents.resize(contents.len().max(to), 0);
+                    contents[from..to].copy_from_slice(bytes);
+                })?;
+                let trouble = |what| Trouble { path: item.path.clone(), inode: item.inode, what };
+                told.extend(what.into_iter().map(trouble));
+            }
+            let saved = Saved {
+                inode: item.inode,
+                kind: record.kind,
+                owner: (record.uid, record.gid, record.permissions),
+                modified: record.modified.0,
+                xattrs: item.xattrs.iter().cloned().collect(),
+                contents,
+            };
+            if item.link_to.is_some() {
+                let first = format!("/{}", String::from_utf8(item.link_to.clone().unwrap()).unwrap());
+                let saved = Saved { inode: item.inode, ..Tree::clone(&tree).remove(&first).unwrap() };
+                tree.insert(path, saved);
+                return Ok(());
+            }
+            tree.insert(path, saved);
+            Ok(())
+        })
+        .unwrap();
+    told.extend(troubles);
+    (tree, told, salvage.tables().is_newest())
+}
+
+/// Blocks of a zone's role that begin like this, each with those that follow it.
+fn blocks(
+    device: &Emulated,
+    wanted: Role,
+    (at, magic): (usize, &[u8]),
+    each: Blocks,
+) -> Vec<(ZoneId, Blocks)> {
+    let mut found = Vec::new();
+    for (index, info) in device.report().unwrap().into_iter().enumerate() {
+        let (zone, mut bytes) = (ZoneId(index as u32), vec![0; 4096]);
+        let header = device.read(zone, 0, &mut bytes).ok().and_then(|()| decode_header(&bytes).ok());
+        if header.is_none_or(|(identity, _)| identity.role != wanted) {
+            continue;
+        }
+        let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
+        for block in (1..end).step_by(each as usize) {
+            let is_one = device.read(zone, block, &mut bytes).is_ok() && bytes[at..].starts_with(magic);
+            found.extend((block..block + if is_one { each } else { 0 }).map(|block| (zone, block)));
+        }
+    }
+    found
+}
+
+fn log(device: &Emulated) -> Vec<(ZoneId, Blocks)> {
+    blocks(device, Role::Log, (0, b"PLOG"), 1)
+}
+
+fn metadata(device: &Emulated) -> Vec<(ZoneId, Blocks)> {
+    blocks(device, Role::Metadata, (4, b"PPAG"), 4)
+}
+
+/// Every block of a file.
+fn data(volume: &Volume, tree: &Tree) -> Vec<(ZoneId, Blocks)> {
+    let inodes: BTreeSet<u64> = tree.values().map(|saved| saved.inode.0).collect();
+    let extents = inodes.into_iter().flat_map(|inode| {
+        let pieces = volume.fs.extents().view_object(extent::Object(inode)).unwrap();
+        pieces.into_iter().filter_map(|(_, piece)| match piece {
+            extent::Piece::Stored(extent) if extent.is_stored() => Some(extent),
+            _ => None,
+        })
+    });
+    let blocks = extents.flat_map(|extent| (0..extent.blocks).map(move |index| extent.address_of(index)));
+    blocks.map(|at| (at.zone(), at.block())).collect()
+}
+
+fn wipe_log(device: &Emulated) {
+    log(device).into_iter().for_each(|(zone, block)| device.spoil(zone, block));
+}
+
+#[test]
+fn everything_is_saved_without_the_log() {
+    for seed in 0..3 {
+        let volume = used(seed);
+        let expected = tree_of(&volume);
+        assert!(expected.len() > 280, "{} names", expected.len());
+        volume.fs.unmount().unwrap();
+        assert!(volume.fs.extents().gc_stats().zones_evacuated > 0);
+        wipe_log(&volume.device);
+        let commands = volume.device.commands();
+        let (found, told, is_newest) = salvaged(&volume.device);
+        assert!(is_newest && told.is_empty(), "{told:?}");
+        for (path, saved) in &expected {
+            assert!(found.get(path) == Some(saved), "seed {seed}: {path}");
+        }
+        assert_eq!(found.len(), expected.len());
+        assert_eq!(volume.device.commands(), commands, "nothing is written");
+    }
+}
+
+/// After the last checkpoint files were changed, deleted, and moved by garbage collection; only the journal knew.
+/// What had not been touched is saved from where it is now; what had is saved as it was, or said to be another.
+#[test]
+fn what_was_moved_since_the_checkpoint_is_found_again() {
+    let volume = used(7);
+    volume.fs.store().checkpoint().unwrap();
+    let expected = tree_of(&volume);
+    let evacuated = volume.fs.extents().gc_stats().zones_evacuated;
+    let large = volume.open(expected["/large"].inode);
+    let checkpoints = volume.fs.store().stats().checkpoints;
+    let mut rounds = 0;
+    while volume.fs.extents().gc_stats().zones_evacuated < evacuated + 4 {
+        volume.write(&large, 0, &pattern(77, 1_000_000));
+        volume.fs.extents().step().unwrap();
+        rounds += 1;
+        assert!(rounds < 200);
+    }
+    let new = volume.file(ROOT, "new");
+    volume.write(&new, 0, &pattern(5, 1_000_000));
+    volume.fs.sync().unwrap();
+    assert_eq!(volume.fs.store().stats().checkpoints, checkpoints, "only the journal knows");
+    let Volume { device, fs, .. } = volume;
+    drop((large, new, fs));
+    wipe_log(&device);
+    let (found, told, is_newest) = salvaged(&device);
+    assert!(is_newest);
+    let other: BTreeSet<&[u8]> = told.iter().map(|trouble| trouble.path.as_slice()).collect();
+    assert!(other.contains(&b"large"[..]) && other.len() < 4, "{told:?}");
+    for (path, saved) in expected.iter().filter(|(path, _)| path.as_str() != "/large") {
+        assert!(found.get(path) == Some(saved), "{path}");
+    }
+}
+
+/// Whether what was saved under a name is told to be uncertain in a way that allows this.
+fn is_told(told: &[Trouble], path: &str, saved: &Saved, found: Option<&Saved>) -> bool {
+    let of_path = || told.iter().filter(|trouble| trouble.path == path.trim_start_matches('/').as_bytes());
+    let Some(found) = found else {
+        // A directory above it, or all of them up there, must say that something is missing.
+        let mut above = path;
+        while let Some((parent, _)) = above.rsplit_once('/') {
+            let named = parent.trim_start_matches('/').as_bytes();
+            let says = |trouble: &Trouble| {
+                trouble.path == named
+                    && matches!(trouble.what, Unsaved::Entries { .. } | Unsaved::NoInode | Unsaved::Older)
+            };
+            if told.iter().any(says) {
+                return true;
+            }
+            above = parent;
+        }
+        return false;
+    };
+    if of_path().any(|trouble| matches!(trouble.what, Unsaved::Older | Unsaved::NoInode)) {
+        return true;
+    }
+    let attributes = of_path().any(|trouble| trouble.what == Unsaved::Attributes);
+    let same_but_bytes = Saved { contents: saved.contents.clone(), ..found.clone() };
+    let same_but_both = Saved { xattrs: saved.xattrs.clone(), ..same_but_bytes.clone() };
+    if *saved != same_but_bytes && !(attributes && *saved == same_but_both) {
+        return false;
+    }
+    let ranges: Vec<_> = of_path()
+        .flat_map(|trouble| match &trouble.what {
+            Unsaved::LostBytes(ranges) | Unsaved::OlderBytes(ranges) | Unsaved::UnknownBytes(ranges) => {
+                ranges.clone()
+            }
+            _ => Vec::new(),
+        })
+        .collect();
+    let bytes = saved.contents.iter().zip(&found.contents).enumerate();
+    saved.contents.len() == found.contents.len()
+        && bytes
+            .filter(|(_, (one, other))| one != other)
+            .all(|(at, _)| ranges.iter().any(|range| range.contains(&(at as u64))))
+}
+
+/// In what one differs from the other, in few words.
+fn differs(saved: &Saved, found: Option<&Saved>) -> String {
+    let Some(found) = found else { return "missing".to_owned() };
+    let mut bytes = saved.contents.iter().zip(&found.contents);
+    let lengths = (saved.contents.len(), found.contents.len());
+    let first = bytes.position(|(one, other)| one != other);
+    let of = |saved: &Saved| (saved.inode, saved.kind, saved.owner, saved.modified, saved.xattrs.len());
+    format!("{:?} instead of {:?}, of {lengths:?} bytes, from {first:?}", of(found), of(saved))
+}
+
+/// Any blocks are destroyed, and the log. What is saved is right, or said not to be.
+#[test]
+fn what_is_saved_of_a_damaged_volume_is_right_or_told() {
+    let volume = used(1);
+    let expected = tree_of(&volume);
+    volume.fs.unmount().unwrap();
+    wipe_log(&volume.device);
+    volume.device.record();
+    let (metadata, data) = (metadata(&volume.device), data(&volume, &expected));
+    let (mut right, mut other, mut missing, mut newest) = (0, 0, 0, 0);
+    for seed in 0..40 {
+        let device = Arc::new(volume.device.image(&zone::emulated::CrashPlan::KeepAll));
+        let mut rng = Rng::with_seed(seed);
+        for _ in 0..seed % 9 {
+            let (zone, block) = metadata[rng.usize(0..metadata.len())];
+            device.spoil(zone, block);
+        }
+        for _ in 0..seed % 3 * 5 {
+            let (zone, block) = data[rng.usize(0..data.len())];
+            device.corrupt(zone, block, 5, 1);
+        }
+        let Ok(salvage) = Salvage::open(device.clone(), &mut |_, _| ()) else { continue };
+        drop(salvage);
+        let (found, told, is_newest) = salvaged(&device);
+        newest += u32::from(is_newest);
+        for (path, saved) in &expected {
+            match found.get(path) {
+                Some(there) if there == saved => right += 1,
+                there => {
+                    let is_told = !is_newest || is_told(&told, path, saved, there);
+                    assert!(is_told, "seed {seed}: {path} is {}, and nobody says so", differs(saved, there));
+                    (other, missing) =
+                        (other + u32::from(there.is_some()), missing + u32::from(there.is_none()));
+                }
+            }
+        }
+        // Nothing is made up: what is not expected stands where it is said to be doubtful.
+        for path in found.keys().filter(|path| !expected.contains_key(*path)) {
+            let bare = path.trim_start_matches('/');
+            let is_doubtful = bare.starts_with("lost+found")
+                || told.iter().any(|trouble| bare.as_bytes().starts_with(&trouble.path));
+            assert!(!is_newest || is_doubtful, "seed {seed}: {path} was never there");
+        }
+    }
+    println!("{right} right, {other} other, {missing} missing, newest in {newest} of 40");
+    assert!(right > 7_000 && other > 10 && missing > 0 && newest > 12, "{right} {other} {missing} {newest}");
+}
