@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::control::Request;
 use crate::scrub::{self, Place};
 use crate::volume::Volume;
-use crate::{complain, progress};
+use crate::{complain, progress, volume};
 
+/// How often a volume is repaired at most.
+const REPAIRS_MAX: usize = 16;
 /// The kind of finding that the tables alone tell of.
 const LOST: &str = "lost";
 
@@ -32,7 +34,7 @@ const NOT_WHILE_WRITTEN: [&str; 3] = [
 /// What takes long and was not asked for.
 const NOT_WITHOUT_DATA: &str = "the contents of files (--data)";
 
-/// Verify a volume; changes nothing.
+/// Verify a volume; changes nothing without --repair.
 ///
 /// The exit status is 0 when it is clean, 4 when something is wrong, 8 when it could not be checked.
 #[derive(clap::Args)]
@@ -42,6 +44,9 @@ pub(crate) struct Arguments {
     /// Reads and verifies the contents of all files too.
     #[arg(long)]
     data: bool,
+    /// Puts right what follows from something else, and names what has lost its name. Not while it is mounted.
+    #[arg(long)]
+    repair: bool,
     /// Write what was found as JSON.
     #[arg(long)]
     json: bool,
@@ -54,6 +59,9 @@ pub(crate) struct Report {
     pub(crate) findings: Vec<ReportedFinding>,
     /// What was not verified.
     pub(crate) not_checked: Vec<String>,
+    /// What was found before, and put right.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    repaired: Vec<ReportedFinding>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,6 +103,7 @@ pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
 
 /// True when the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
+    let repaired = if arguments.repair { repair(&arguments.path)? } else { Vec::new() };
     let waiting = progress::waiting("checking");
     let mut volume = Volume::find(&arguments.path)?;
     let mut report: Report = match &mut volume {
@@ -104,6 +113,7 @@ fn check(arguments: &Arguments) -> Result<bool> {
         }
     };
     waiting.finish_and_clear();
+    report.repaired = repaired;
     if arguments.data {
         report.add_data(scrub::all(&mut volume, Place::data(), None)?.findings);
     }
@@ -113,6 +123,25 @@ fn check(arguments: &Arguments) -> Result<bool> {
         report.show(&arguments.path);
     }
     Ok(report.clean)
+}
+
+/// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired.
+fn repair(named: &Path) -> Result<Vec<ReportedFinding>> {
+    if let Volume::Served(_) = Volume::find(named)? {
+        bail!("{}: is mounted; unmount it before it is repaired", named.display());
+    }
+    let path = volume::resolve(named)?;
+    let waiting = progress::waiting("repairing");
+    let mut all = Vec::new();
+    for _ in 0..REPAIRS_MAX {
+        let repaired = volume::repair_once(&path).with_context(|| named.display().to_string())?.repaired;
+        if repaired.is_empty() {
+            break;
+        }
+        all.extend(repaired.iter().map(|finding| ReportedFinding::new(finding, [])));
+    }
+    waiting.finish_and_clear();
+    Ok(all)
 }
 
 impl Report {
@@ -153,7 +182,7 @@ impl Report {
         let affected = fs.affected(&found)?;
         let reported = |(finding, files)| ReportedFinding::new(&finding, files);
         let findings: Vec<_> = found.into_iter().zip(affected).map(reported).collect();
-        Ok(Report { clean: findings.is_empty(), findings, not_checked })
+        Ok(Report { clean: findings.is_empty(), findings, not_checked, repaired: Vec::new() })
     }
 
     fn with_data(mut self, fs: &Fs, data: bool) -> Result<Report> {
@@ -171,6 +200,9 @@ impl Report {
     }
 
     pub(crate) fn show(&self, path: &Path) {
+        for finding in &self.repaired {
+            println!("{}: repaired: {}: {}", path.display(), finding.part, finding.what);
+        }
         self.findings.iter().for_each(|finding| finding.show(path));
         let path = path.display();
         for what in &self.not_checked {

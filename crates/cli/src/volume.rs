@@ -148,6 +148,17 @@ pub(crate) fn close_properly(path: &Path) -> Result<u64> {
     Ok(opened.recovery.records)
 }
 
+/// Recovers a volume, repairs what can be, and closes it.
+pub(crate) fn repair_once(path: &Path) -> Result<fs::Repaired> {
+    let device: Arc<dyn Device> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
+    let (fs, _) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
+    let repaired = fs.repair()?;
+    if !repaired.repaired.is_empty() {
+        fs.unmount()?;
+    }
+    Ok(repaired)
+}
+
 /// Recovers the volume on a device; errors name the path.
 pub(crate) fn mount_fs(
     path: &Path,

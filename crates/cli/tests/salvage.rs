@@ -26,7 +26,8 @@ enum There {
     File(Vec<u8>),
     Link(PathBuf),
     Directory,
-    Fifo,
+    /// A device, socket, or, if true, a FIFO.
+    Special(bool),
 }
 
 type Tree = BTreeMap<String, There>;
@@ -93,7 +94,7 @@ fn fill(volume: &Fs) -> Tree {
         tree.insert(format!("{name}/s"), There::Link(PathBuf::from("../d0/f1")));
     }
     volume.make_node(&who, ROOT, b"pipe", Kind::Fifo, 0o600, 0).unwrap();
-    tree.insert("pipe".to_owned(), There::Fifo);
+    tree.insert("pipe".to_owned(), There::Special(true));
     tree
 }
 
@@ -125,10 +126,10 @@ fn tree_of(root: &Path) -> Tree {
             } else if kind.is_dir() {
                 left.push(path.clone());
                 There::Directory
-            } else if kind.is_fifo() {
-                There::Fifo
-            } else {
+            } else if kind.is_file() {
                 There::File(fs::read(&path).unwrap())
+            } else {
+                There::Special(kind.is_fifo())
             };
             tree.insert(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(), there);
         }
@@ -180,6 +181,25 @@ fn a_volume_without_its_log_is_saved_as_a_whole() {
     match rustix::fs::getxattr(target.join("d3/f7"), "user.color", &mut value) {
         Ok(length) => assert_eq!(&value[..length], b"blue"),
         Err(_) => assert!(!said.contains(" 0 attributes refused"), "{said}"),
+    }
+}
+
+/// Volumes as earlier releases wrote them: the pages themselves tell whether places have one address or two.
+#[test]
+fn volumes_of_every_format_are_saved() {
+    for image in ["format-1.zlib", "format-1-deltas.zlib"] {
+        let place = Place(tempfile::tempdir().unwrap());
+        let packed = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(image)).unwrap();
+        let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, 12 << 20).unwrap();
+        fs::write(place.path("volume"), bytes).unwrap();
+        fs::create_dir(place.path("copied")).unwrap();
+        let copied = polder(&["cp", "-r", &place.text("volume"), "/", &place.text("copied")]);
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        let output = polder(&["salvage", &place.text("volume"), &place.text("saved")]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{image}: {said}");
+        let (copied, saved) = (tree_of(&place.path("copied")), tree_of(&place.path("saved")));
+        assert!(copied == saved && saved.len() >= 10, "{image}: {:?} {:?}", copied.keys(), saved.keys());
     }
 }
 
@@ -253,4 +273,46 @@ fn what_cannot_be_salvaged_is_refused_in_one_line() {
     let output = polder(&["salvage", &place.text("volume"), &place.text("new")]);
     assert_eq!(output.status.code(), Some(8), "{}", String::from_utf8_lossy(&output.stderr));
     drop(mounted);
+}
+
+/// A volume whose counts are wrong and in which a file has lost its name.
+#[test]
+fn what_follows_from_something_else_is_repaired() {
+    use ::fs::format::{DIRENT, Dirent, INODE, Record, dirent_key, inode_key};
+    let place = Place(tempfile::tempdir().unwrap());
+    let source = place.path("volume");
+    let (expected, ..) = volume(&source);
+    let device: Arc<dyn Device> =
+        Arc::new(FileDevice::open(&source, zone::file::OpenMode::ReadWrite).unwrap());
+    let clock = Arc::new(SystemClock::new());
+    let options =
+        MountOptions { cache_bytes: 8 << 20, read_only: false, commit_interval_ns: 1_000_000_000, clock };
+    let (opened, _) = Fs::mount(device, options).unwrap();
+    let (store, root) = (opened.store(), Caller::root());
+    let d3 = opened.lookup(&root, ROOT, b"d3").unwrap().inode;
+    let group = store.group_of(d3.0);
+    let rows = store.range(group, DIRENT, &dirent_key(d3, 0), &dirent_key(d3, u64::MAX), 100).unwrap();
+    let (key, value) = rows.iter().find(|(_, row)| Dirent::decode(row).unwrap().name == b"f1").unwrap();
+    let lost = Dirent::decode(value).unwrap().inode;
+    let record = Record::decode(&store.get(group, INODE, &inode_key(d3)).unwrap().unwrap()).unwrap();
+    let mut tx = tree::Tx::new();
+    tx.delete(group, DIRENT, key.clone());
+    tx.put(group, INODE, inode_key(d3), Record { links: 9, ..record }.encode());
+    store.commit(tx).unwrap();
+    opened.unmount().unwrap();
+    drop(opened);
+
+    let named = place.text("volume");
+    let before = fs::read(&source).unwrap();
+    assert_eq!(polder(&["check", &named]).status.code(), Some(4));
+    assert!(fs::read(&source).unwrap() == before, "nothing changes without --repair");
+    let output = polder(&["check", "--repair", &named]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("repaired: names:") && said.ends_with(": clean\n"), "{said}");
+    let found = polder(&["cat", &named, &format!("/lost+found/inode-{}", lost.0)]);
+    assert!(Some(&There::File(found.stdout)) == expected.get("d3/f1"));
+    let again: Value =
+        serde_json::from_slice(&polder(&["check", "--repair", "--json", &named]).stdout).unwrap();
+    assert!(again["clean"] == true && again.get("repaired").is_none(), "{again}");
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use tree::StoreError;
+use tree::{StoreError, Tx};
 use zone::{Blocks, Role, ZoneId};
 
 use crate::format::{self, EXTENT, Extent, RESIDENT, UNWRITTEN_BLOCKS};
@@ -36,6 +36,13 @@ pub enum FindingKind {
     Data,
     /// A block could not be read when it was to be moved, and is lost for good.
     Lost,
+}
+
+impl FindingKind {
+    /// Whether it is of a count that follows from the object map.
+    pub fn is_count(self) -> bool {
+        matches!(self, FindingKind::LiveCount | FindingKind::Unwritten)
+    }
 }
 
 /// One thing that is wrong.
@@ -101,6 +108,28 @@ impl Extents {
     /// overlap, share blocks, or lie outside of a zone or its life. Reads no data.
     pub fn check(&self) -> Result<Vec<Finding>> {
         self.check_data(false)
+    }
+
+    /// Sets the counts that follow from the object map (I-EXT-2). False, and nothing is done, when the map
+    /// contradicts itself, so that nothing follows from it. Nobody may change the volume meanwhile.
+    pub fn repair_counts(&self) -> Result<bool> {
+        let (findings, zones) = (Vec::new(), BTreeMap::new());
+        let mut check = Check { extents: self, findings, zones, before: None, unwritten: 0 };
+        self.each_entry(EXTENT, &mut |key, value| check.extent(key, value))?;
+        if !check.findings.is_empty() {
+            return Ok(false);
+        }
+        let table = self.store.zones();
+        for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| table.in_role(role)) {
+            let live = check.zones.get(&zone).map_or(0, |seen| seen.live);
+            let mut tx = Tx::reclaiming();
+            tx.zone_live(zone, (live as i64 - i64::from(table.entry(zone).live)) as i32);
+            self.store.commit(tx)?;
+        }
+        let (mut tx, counted) = (Tx::reclaiming(), self.store.counter(UNWRITTEN_BLOCKS));
+        tx.counter(UNWRITTEN_BLOCKS, check.unwritten as i64 - counted as i64);
+        self.store.commit(tx)?;
+        Ok(true)
     }
 
     /// As [`Extents::check`]; with `scrub` also reads and verifies all data.

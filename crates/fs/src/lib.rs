@@ -32,6 +32,7 @@ mod rate;
 mod remount;
 mod remove;
 mod rename;
+mod repair;
 mod runtime;
 mod salvage;
 mod scrub;
@@ -50,6 +51,7 @@ pub use errno::{FsError, Result};
 pub use handle::Handle;
 pub use inspect::Readable;
 pub use lifetime::LIFETIME_ATTRIBUTE;
+pub use repair::Repaired;
 pub use salvage::{Salvage, SalvagedItem, Trouble, Unsaved};
 pub use scrub::{ScrubAt, Scrubbed};
 pub use types::{

@@ -15,15 +15,15 @@ const ROOT: InodeNo = InodeNo::ROOT;
 const NOBODY: InodeNo = InodeNo(4 * 100);
 
 /// A volume with a directory `d` that holds a directory `e` and a file `f` of some blocks.
-struct Sound {
-    volume: Volume,
-    d: InodeNo,
-    e: InodeNo,
-    f: InodeNo,
+pub(crate) struct Sound {
+    pub(crate) volume: Volume,
+    pub(crate) d: InodeNo,
+    pub(crate) e: InodeNo,
+    pub(crate) f: InodeNo,
 }
 
 impl Sound {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let volume = Volume::new();
         let d = volume.directory(ROOT, "d");
         let e = volume.directory(d, "e");
@@ -36,35 +36,35 @@ impl Sound {
         Sound { volume, d, e, f }
     }
 
-    fn group(&self, inode: InodeNo) -> Group {
+    pub(crate) fn group(&self, inode: InodeNo) -> Group {
         self.volume.fs.store().group_of(inode.0)
     }
 
-    fn record(&self, inode: InodeNo) -> Record {
+    pub(crate) fn record(&self, inode: InodeNo) -> Record {
         let bytes = self.volume.fs.store().get(self.group(inode), INODE, &inode_key(inode)).unwrap();
         Record::decode(&bytes.expect("the inode exists")).unwrap()
     }
 
-    fn put(&self, inode: InodeNo, table: Table, key: Vec<u8>, value: Vec<u8>) {
+    pub(crate) fn put(&self, inode: InodeNo, table: Table, key: Vec<u8>, value: Vec<u8>) {
         let mut tx = Tx::new();
         tx.put(self.group(inode), table, key, value);
         self.volume.fs.store().commit(tx).unwrap();
     }
 
-    fn delete(&self, inode: InodeNo, table: Table, key: Vec<u8>) {
+    pub(crate) fn delete(&self, inode: InodeNo, table: Table, key: Vec<u8>) {
         let mut tx = Tx::new();
         tx.delete(self.group(inode), table, key);
         self.volume.fs.store().commit(tx).unwrap();
     }
 
-    fn change(&self, inode: InodeNo, change: impl FnOnce(&mut Record)) {
+    pub(crate) fn change(&self, inode: InodeNo, change: impl FnOnce(&mut Record)) {
         let mut record = self.record(inode);
         change(&mut record);
         self.put(inode, INODE, inode_key(inode), record.encode());
     }
 
     /// Key and entry of a name.
-    fn entry<'a>(&self, parent: InodeNo, name: &'a str) -> (Vec<u8>, Dirent<'a>) {
+    pub(crate) fn entry<'a>(&self, parent: InodeNo, name: &'a str) -> (Vec<u8>, Dirent<'a>) {
         let store = self.volume.fs.store();
         let (from, to) = (dirent_key(parent, 0), dirent_key(parent, u64::MAX));
         let rows = store.range(self.group(parent), DIRENT, &from, &to, 100).unwrap();

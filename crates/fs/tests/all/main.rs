@@ -15,6 +15,7 @@ mod lifetimes;
 mod links;
 mod permissions;
 mod renames;
+mod repair;
 mod runtime;
 mod salvage;
 mod shifts;
