@@ -58,7 +58,7 @@ impl Core {
         self.check_sizes(&tx.ops);
         self.zones.fill_lives(&mut tx.ops);
         let record = record::encode(&tx.ops);
-        let admitted = self.admit(record.len())?;
+        let admitted = self.admit(record.len(), tx.draw)?;
         let mut pins = Pins::default();
         let (mut locked, held) = loop {
             let locked = self.lock_groups(&tx.ops);
@@ -479,11 +479,11 @@ pub(crate) fn empty_root(page_size: usize, group: Group) -> Page {
 impl Core {
     /// Makes room for a record and the nodes that it will dirty, helping where there is none: takes the
     /// checkpoint, writes nodes out, cleans. No lock of the trees is held.
-    fn admit(&self, bytes: usize) -> Result<crate::log::Admitted> {
+    fn admit(&self, bytes: usize, draw: Draw) -> Result<crate::log::Admitted> {
         for _ in 0..ADMISSION_ROUNDS {
             self.writable()?;
             self.bound_dirty()?;
-            self.space_for_metadata()?;
+            self.space_for_metadata(draw)?;
             if let Some(admitted) = self.log.admit(bytes) {
                 return Ok(admitted);
             }

@@ -20,7 +20,7 @@ use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Place, Replaced};
 use crate::scan::read_twice;
-use crate::types::{Epoch, Lsn, NodeId, Op, Result, StoreError, Tx};
+use crate::types::{Draw, Epoch, Lsn, NodeId, Op, Result, StoreError, Tx};
 use crate::zones::{Use, ZoneTable};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
@@ -208,7 +208,7 @@ impl Core {
     /// Makes sure that a transaction's nodes can be written: helps cleaning when free zones are short. The
     /// reserve is what this leaves when it has done all it can, so it is never used up: not by what frees
     /// space either, which rewrites nodes before it gives any back.
-    pub(crate) fn space_for_metadata(&self) -> Result<()> {
+    pub(crate) fn space_for_metadata(&self, draw: Draw) -> Result<()> {
         let kept = self.zones.kept_for_metadata();
         if self.zones.free() >= kept {
             return Ok(());
@@ -225,20 +225,22 @@ impl Core {
             }
             self.checkpoint_with(&mut saving)?;
         }
-        if self.zones.free() >= kept || self.has_room_to_clean(&saving) {
+        // Garbage collection gives back the zone that it may have opened; what frees space finds garbage to clean.
+        let to_clean_into = if draw == Draw::Reserve { 0 } else { self.device.geometry().zone_blocks };
+        if self.zones.free() >= kept || self.has_room_for_an_epoch(&saving, to_clean_into) {
             Ok(())
         } else {
             Err(StoreError::NoSpace)
         }
     }
 
-    /// Whether the open metadata zone and those that are free take what an epoch writes and what lives in a
-    /// zone that is cleaned.
-    fn has_room_to_clean(&self, saving: &Saving) -> bool {
+    /// Whether the open metadata zone and those that are free take what an epoch writes, and so many blocks
+    /// more.
+    fn has_room_for_an_epoch(&self, saving: &Saving, more: Blocks) -> bool {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let room = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
         let epoch = self.limits.epoch_nodes as u64 * 3 / 2 * u64::from(self.zones.page_blocks());
-        room + u64::from(self.zones.free()) * zone >= epoch + zone
+        room + u64::from(self.zones.free()) * zone >= epoch + u64::from(more)
     }
 
     /// Takes from what trees may grow by; false when there is not as much.

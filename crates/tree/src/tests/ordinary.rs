@@ -228,6 +228,6 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
         core.zones.take_free(|_, _| true).unwrap();
     }
     let short = core.zones.free();
-    core.space_for_metadata().unwrap();
+    core.space_for_metadata(crate::types::Draw::Free).unwrap();
     assert!(core.zones.free() > short, "what had been cleaned is free");
 }
