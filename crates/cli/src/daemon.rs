@@ -16,7 +16,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use fs::Fs;
 use fuse::mount::{abort, unmount, unmount_lazily};
-use fuse::{AccessTimes, MountEntry, MountOptions, Mounted};
+use fuse::{AccessTimes, KernelCache, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
 use rt::sync::Mutex;
 use serde_json::Value;
@@ -62,6 +62,7 @@ struct Served {
     /// How it is mounted now. Held while that is changed.
     words: Mutex<Words>,
     access_times: AccessTimes,
+    kernel_cache: KernelCache,
 }
 
 pub(crate) fn run(daemon: Daemon) -> Result<()> {
@@ -89,6 +90,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         entry: mounted.entry().cloned(),
         words: Mutex::new(daemon.words.clone()),
         access_times: mounted.access_times(),
+        kernel_cache: mounted.kernel_cache(),
     });
     let service: Arc<dyn Service> = Arc::clone(&served) as _;
     if let Some(socket) = &socket {
@@ -177,10 +179,22 @@ impl Service for Served {
 }
 
 impl Served {
+    /// Whether the directory leads to this mount. Once it was detached another may be there, which is none
+    /// of ours.
+    fn is_in_sight(&self) -> bool {
+        self.entry.as_ref().is_none_or(|entry| entry.is_in_sight().unwrap_or(true))
+    }
+
     /// Takes the kernel's dirty pages, then makes everything durable.
     fn sync(&self) -> Result<()> {
-        let root = File::open(&self.directory).context("the mount is gone")?;
-        rustix::fs::syncfs(&root).context("the kernel's cache cannot be written back")?;
+        let written_back = match self.is_in_sight() {
+            true => {
+                let root = File::open(&self.directory).context("the mount is gone")?;
+                rustix::fs::syncfs(&root).map_err(io::Error::from)
+            }
+            false => self.kernel_cache.write_back(),
+        };
+        written_back.context("the kernel's cache cannot be written back")?;
         Ok(self.fs.sync()?)
     }
 
@@ -195,7 +209,8 @@ impl Served {
     }
 
     fn place(&self) -> Place {
-        Place { read_only: self.words.lock().read_only, ..self.place.clone() }
+        let mounted_on = self.place.mounted_on.clone().filter(|_| self.is_in_sight());
+        Place { read_only: self.words.lock().read_only, mounted_on, ..self.place.clone() }
     }
 
     fn remount(&self, directory: &PathBuf, options: &str) -> Result<()> {
@@ -203,6 +218,9 @@ impl Served {
         let mount = Mount { directory: &self.directory, opened_read_only: self.place.read_only };
         let after = mount.words_after(&words, directory, options)?;
         let shown = self.directory.display();
+        if !self.is_in_sight() {
+            bail!("{shown}: is not mounted there any more");
+        }
         if words.read_only && !after.read_only {
             self.fs.make_writable().with_context(|| shown.to_string())?;
         }
@@ -226,6 +244,10 @@ impl Served {
 
     /// Detaches the mount. When it is in use it goes out of sight, and ends when nobody uses it any more.
     fn detach(&self) -> Result<()> {
+        if !self.is_in_sight() {
+            tracing::info!("out of sight already; it ends when nobody uses it any more");
+            return self.sync();
+        }
         match unmount(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.detach_in_use(),
             Err(error) => tracing::debug!("somebody else was faster: {error}"),

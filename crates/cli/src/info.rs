@@ -127,7 +127,8 @@ impl Info {
         let writing = if self.read_only { "read-only" } else { "read-write" };
         match (&self.mounted_on, self.pid) {
             (Some(directory), Some(pid)) => format!("on {}, {writing}, by process {pid}", shown(directory)),
-            _ => "no".to_owned(),
+            (None, Some(pid)) => format!("out of sight, {writing}, by process {pid} until nobody uses it"),
+            (_, None) => "no".to_owned(),
         }
     }
 }

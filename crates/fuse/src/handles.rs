@@ -97,6 +97,12 @@ impl<T> Handles<T> {
         self.shard(inode.0 % SHARDS).read().writers.contains_key(&inode)
     }
 
+    /// All inodes of which that may be so.
+    pub(crate) fn written(&self) -> Vec<InodeNo> {
+        let of = |shard: &RwLock<Shard<T>>| shard.read().writers.keys().copied().collect::<Vec<_>>();
+        self.shards.iter().flat_map(of).collect()
+    }
+
     /// What became of the bytes of this inode.
     pub(crate) fn shortage(&self, inode: InodeNo) -> Shortage {
         let shard = self.shard(inode.0 % SHARDS).read();

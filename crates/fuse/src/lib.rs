@@ -37,4 +37,4 @@ mod transport;
 
 pub use access::AccessTimes;
 pub use mount::{MountEntry, MountError, MountOptions};
-pub use session::Mounted;
+pub use session::{KernelCache, Mounted};

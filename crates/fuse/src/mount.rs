@@ -93,6 +93,12 @@ impl MountEntry {
     pub fn is_ours(&self) -> bool {
         self.kind == FILE_SYSTEM_TYPE
     }
+
+    /// Whether its directory still leads to it: no longer when it was detached, also while it is in use, and
+    /// something else may be mounted there by now.
+    pub fn is_in_sight(&self) -> io::Result<bool> {
+        Ok(entry_at(&self.directory)?.is_some_and(|now| now.device == self.device))
+    }
 }
 
 /// Everything that is mounted, in the order in which it was.

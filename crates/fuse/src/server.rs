@@ -249,6 +249,11 @@ impl Server {
         self.handles.has_writers(inode)
     }
 
+    /// All files of which that may be so.
+    pub(crate) fn files_written(&self) -> Vec<InodeNo> {
+        self.handles.written()
+    }
+
     /// Changes attributes. The kernel may write back the times of an inode whose last name is gone and
     /// that it has not forgotten yet; nobody will ever see them, and its `syncfs` must not fail for it.
     pub(crate) fn set_attributes(

@@ -5,11 +5,11 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Weak};
 
 use fs::Fs;
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
 
 use crate::access::AccessTimes;
 use crate::mount::{self, MountEntry, MountError, MountOptions};
@@ -63,6 +63,11 @@ impl Mounted {
         self.server.access_times().clone()
     }
 
+    /// The kernel's cache of this mount.
+    pub fn kernel_cache(&self) -> KernelCache {
+        KernelCache { server: Arc::downgrade(&self.server), notifier: self.session.notifier() }
+    }
+
     /// Answers requests until the volume is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
         let Mounted { session, server, errands, entry } = self;
@@ -88,6 +93,28 @@ impl Mounted {
     }
 }
 
+/// What the kernel holds of a mount, reached without a way through a directory.
+pub struct KernelCache {
+    /// Open files end with the session, not with us.
+    server: Weak<Server>,
+    notifier: Notifier,
+}
+
+impl KernelCache {
+    /// Makes the kernel write back what it holds of the contents of all files that are open for writing; others
+    /// it has written back when they were closed. Never to be called by a thread that answers requests.
+    pub fn write_back(&self) -> io::Result<()> {
+        let Some(server) = self.server.upgrade() else { return Ok(()) };
+        for inode in server.files_written() {
+            self.notifier.inval_inode(INodeNo(inode.0), 0, 0)?;
+            if server.is_short(inode) {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+        }
+        Ok(())
+    }
+}
+
 fn config() -> Config {
     let mut config = Config::default();
     config.n_threads = Some((2 * rt::thread::processors()).clamp(THREADS_MIN, THREADS_MAX));
@@ -98,8 +125,7 @@ fn config() -> Config {
 /// A session that ended by an error leaves a mount that answers nobody.
 fn detach_leftover(entry: Option<&MountEntry>) {
     let Some(entry) = entry else { return };
-    let Ok(Some(now)) = mount::entry_at(&entry.directory) else { return };
-    if now.device == entry.device
+    if entry.is_in_sight().unwrap_or(false)
         && let Err(error) = mount::unmount_lazily(&entry.directory)
     {
         tracing::warn!("the mount cannot be detached: {error}");

@@ -217,3 +217,36 @@ fn the_foreground_is_left_by_unmounting() {
     assert!(daemon.wait().unwrap().success());
     bench.check();
 }
+
+/// A daemon that had been detached while in use unmounted by path, and so took away what had been mounted there
+/// since; and `polder sync` of its volume opened that mount instead, and said that all was durable: after
+/// a power loss what the kernel still held of the first volume would have been missing.
+#[test]
+fn a_daemon_out_of_sight_leaves_the_next_mount_alone() {
+    let bench = bench_or_skip!();
+    let other = bench_or_skip!();
+    let (volume, directory) = (bench.volume(), bench.directory());
+    let (volume, directory) = (volume.to_str().unwrap(), directory.to_str().unwrap());
+    let mounted = bench.mount(&[]);
+    let socket = fs::read_dir(bench.sockets()).unwrap().next().unwrap().unwrap().path();
+    let daemon = mounted.daemon();
+    let mut file = File::create(mounted.path("open")).unwrap();
+    bench.succeed(&["umount", "--lazy", directory]);
+    bench.succeed(&["mount", other.volume().to_str().unwrap(), directory]);
+
+    file.write_all(b"in the kernel's cache").unwrap();
+    bench.succeed(&["sync", volume]);
+    let mut asked = UnixStream::connect(&socket).unwrap();
+    asked.write_all(b"{\"command\":\"unmount\"}\n").unwrap();
+    let mut answer = String::new();
+    BufReader::new(asked).read_line(&mut answer).unwrap();
+    assert!(answer.contains("\"ok\""), "{answer}");
+    assert!(bench.is_mounted(), "the other volume was unmounted");
+    assert!(bench.succeed(&["info", volume]).contains("out of sight"));
+
+    daemon.kill();
+    drop(file);
+    assert_eq!(bench.succeed(&["cat", volume, "/open"]), "in the kernel's cache");
+    mounted.umount();
+    bench.check();
+}

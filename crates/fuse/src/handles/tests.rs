@@ -36,6 +36,7 @@ fn writers_are_counted_by_inode() {
     assert!(handles.has_writers(InodeNo(3)));
     handles.remove(two).unwrap();
     assert!(!handles.has_writers(InodeNo(3)));
+    assert_eq!(handles.written(), []);
     handles.remove(reader).unwrap();
 }
 
