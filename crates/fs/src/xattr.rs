@@ -25,7 +25,8 @@ pub const XATTR_VALUE_MAX: usize = 64 << 10;
 const XATTRS_MAX: u32 = 4096;
 const COLLISIONS: usize = 256;
 
-const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+/// The access list of an inode, which changes its permission bits when it is set.
+pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Where an attribute is.

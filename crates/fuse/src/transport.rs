@@ -90,6 +90,15 @@ impl Transport {
         // Nobody is there any more when the session has ended, and then nobody writes.
         let _ = self.errands.send(Errand::ForgetAttributes(inode));
     }
+
+    /// An access list changes the permission bits, which the kernel does not expect from an attribute.
+    fn reply_to_xattr(&self, inode: INodeNo, name: &OsStr, done: fs::Result<()>, reply: ReplyEmpty) {
+        if done.is_err() || name.as_bytes() != fs::ACL_ACCESS {
+            return reply_empty(reply, done);
+        }
+        // What cannot be sent is dropped, and `fuser` answers what is dropped with an error.
+        let _ = self.errands.send(Errand::ForgetAndReply(inode, reply));
+    }
 }
 
 /// What must not be done by a thread that answers requests, because it may have to wait for one.
@@ -98,19 +107,27 @@ pub(crate) enum Errand {
     Seek(Seek),
     /// Tells the kernel that the attributes it remembers are no longer valid.
     ForgetAttributes(INodeNo),
+    /// The same before the program that changed them goes on.
+    ForgetAndReply(INodeNo, ReplyEmpty),
 }
 
 impl Errand {
     pub(crate) fn run(self, server: &Server, notifier: &Notifier) {
         match self {
             Errand::Seek(seek) => seek.answer(server, notifier),
-            Errand::ForgetAttributes(inode) => {
-                // A negative offset leaves the pages alone.
-                if let Err(error) = notifier.inval_inode(inode, -1, 0) {
-                    tracing::debug!("the kernel keeps the attributes of inode {}: {error}", inode.0);
-                }
+            Errand::ForgetAttributes(inode) => forget_attributes(notifier, inode),
+            Errand::ForgetAndReply(inode, reply) => {
+                forget_attributes(notifier, inode);
+                reply.ok();
             }
         }
+    }
+}
+
+fn forget_attributes(notifier: &Notifier, inode: INodeNo) {
+    // A negative offset leaves the pages alone.
+    if let Err(error) = notifier.inval_inode(inode, -1, 0) {
+        tracing::debug!("the kernel keeps the attributes of inode {}: {error}", inode.0);
     }
 }
 
@@ -504,7 +521,8 @@ impl Filesystem for Transport {
         let (create, replace) = (flags & CREATE != 0, flags & REPLACE != 0);
         let who = caller(request, 0);
         let fs = self.server.fs();
-        reply_empty(reply, fs.set_xattr(&who, ours(inode), name.as_bytes(), value, create, replace));
+        let done = fs.set_xattr(&who, ours(inode), name.as_bytes(), value, create, replace);
+        self.reply_to_xattr(inode, name, done, reply);
     }
 
     fn getxattr(&self, request: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -526,7 +544,7 @@ impl Filesystem for Transport {
 
     fn removexattr(&self, request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.server.fs().remove_xattr(&caller(request, 0), ours(inode), name.as_bytes());
-        reply_empty(reply, done);
+        self.reply_to_xattr(inode, name, done, reply);
     }
 
     fn fallocate(

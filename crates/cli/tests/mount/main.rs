@@ -14,6 +14,7 @@ mod memory;
 mod names;
 mod operations;
 mod options;
+mod permissions;
 mod survival;
 mod upkeep;
 mod user;
