@@ -50,6 +50,7 @@ impl Fs {
         cookie: u64,
         each: &mut dyn FnMut(DirEntry) -> bool,
     ) -> Result<()> {
+        handle.check_readable()?;
         let inode = handle.inode();
         let record = handle.node().state.read().record()?.clone();
         if record.kind != Kind::Directory {

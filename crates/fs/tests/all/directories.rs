@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fs::{Caller, FsError, InodeNo, Kind};
+use fs::{Caller, FsError, InodeNo, Kind, OpenFlags};
 
 use crate::support::{READ, READ_WRITE, Volume};
 
@@ -28,6 +28,18 @@ fn dot_and_dot_dot_are_the_directory_and_the_one_above() {
     assert_eq!(volume.find(inner, "."), Ok(inner));
     assert_eq!(volume.find(inner, ".."), Ok(outer));
     assert_eq!(volume.find(ROOT, ".."), Ok(ROOT));
+}
+
+/// A handle that was opened for nothing listed a directory that its owner had closed to others.
+#[test]
+fn a_directory_is_listed_by_whom_it_may_be_read() {
+    let volume = Volume::new();
+    let closed = volume.fs.make_directory(&Caller::root(), ROOT, b"closed", 0o711).unwrap().inode;
+    let other = Caller::user(11, 30);
+    assert_eq!(volume.fs.open(&other, closed, READ).map(|_| ()), Err(FsError::Access));
+    let handle = volume.fs.open(&other, closed, OpenFlags::default()).unwrap();
+    assert_eq!(volume.fs.read_directory(&handle, 0, &mut |_| true), Err(FsError::BadHandle));
+    assert_eq!(volume.fs.fsync(&handle, false), Ok(()));
 }
 
 #[test]
