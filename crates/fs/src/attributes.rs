@@ -3,6 +3,7 @@
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::Record;
+use crate::handle::Handle;
 use crate::inodes::{Locked, Node, State};
 use crate::permissions::{SET_GID, WRITE, check_access, check_owner, without_set_id};
 use crate::types::{Attributes, Caller, Changes, InodeNo, Kind, SetTime};
@@ -47,6 +48,30 @@ impl Fs {
 
     /// Changes attributes, all in one step.
     pub fn set_attributes(&self, who: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
+        self.change_attributes(who, inode, changes, false)
+    }
+
+    /// The same of an open file (`ftruncate`, `fchmod` and the like): its size may be changed by whoever has it
+    /// open for writing, whatever its permissions are by now.
+    pub fn set_attributes_through(
+        &self,
+        who: &Caller,
+        handle: &Handle,
+        changes: &Changes,
+    ) -> Result<Attributes> {
+        if changes.size.is_some() {
+            handle.check_writable()?;
+        }
+        self.change_attributes(who, handle.inode(), changes, true)
+    }
+
+    fn change_attributes(
+        &self,
+        who: &Caller,
+        inode: InodeNo,
+        changes: &Changes,
+        may_write: bool,
+    ) -> Result<Attributes> {
         self.with_room(|| {
             self.begin()?;
             let node = self.node(inode)?;
@@ -55,7 +80,7 @@ impl Fs {
                 self.extents.admit()?;
             }
             let mut locked = Locked::one(&node);
-            check_changes(who, locked.record(inode)?, changes)?;
+            check_changes(who, locked.record(inode)?, changes, may_write)?;
             if let Some(size) = changes.size {
                 self.prepare_resize(&mut locked, inode, size)?;
             }
@@ -85,9 +110,10 @@ fn size_of_file(node: &Node) -> u64 {
     node.state.read().record().map_or(0, |record| record.size)
 }
 
-fn check_changes(who: &Caller, record: &Record, changes: &Changes) -> Result<()> {
+fn check_changes(who: &Caller, record: &Record, changes: &Changes, may_write: bool) -> Result<()> {
     if changes.size.is_some() {
         match record.kind {
+            Kind::File if may_write => {}
             Kind::File => check_access(who, record, WRITE)?,
             Kind::Directory => return Err(FsError::IsDirectory),
             _ => return Err(FsError::Invalid),

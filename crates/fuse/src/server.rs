@@ -272,6 +272,16 @@ impl Server {
         }
     }
 
+    /// Changes attributes of a file by way of a handle.
+    pub(crate) fn set_attributes_through(
+        &self,
+        who: &Caller,
+        handle: HandleNo,
+        changes: &Changes,
+    ) -> Result<Attributes> {
+        self.fs.set_attributes_through(who, &*self.handle(handle)?, changes)
+    }
+
     fn handle(&self, number: HandleNo) -> Result<Arc<Handle>> {
         self.handles.get(number).ok_or(FsError::BadHandle)
     }

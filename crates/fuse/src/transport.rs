@@ -195,7 +195,7 @@ impl Filesystem for Transport {
         accessed: Option<TimeOrNow>,
         modified: Option<TimeOrNow>,
         changed: Option<SystemTime>,
-        _handle: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _created: Option<SystemTime>,
         _flags_changed: Option<SystemTime>,
         _backed_up: Option<SystemTime>,
@@ -211,7 +211,12 @@ impl Filesystem for Transport {
             modified: modified.map(set_time),
             changed: changed.map(translate::from_request),
         };
-        reply_attributes(reply, self.server.set_attributes(&caller(request, 0), ours(inode), &changes));
+        let who = caller(request, 0);
+        let changed = match handle.filter(|_| size.is_some()) {
+            Some(handle) => self.server.set_attributes_through(&who, HandleNo(handle.0), &changes),
+            None => self.server.set_attributes(&who, ours(inode), &changes),
+        };
+        reply_attributes(reply, changed);
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {

@@ -96,6 +96,34 @@ fn attributes_are_the_owners_and_owners_are_roots() {
     assert_eq!(set(&volume, &other, inode, Changes { size: Some(0), ..NONE }), Err(FsError::Access));
 }
 
+/// Whoever has a file open for writing may change its size, whatever its mode says by now: `tar` makes files with
+/// the mode that they had and then cuts them, and could not.
+#[test]
+fn a_handle_for_writing_changes_the_size_of_a_file_that_nobody_may_write() {
+    let (volume, home, owner) = volume_with_home();
+    let (made, handle) = volume.fs.create(&owner, home, b"f", 0o400, READ_WRITE, true).unwrap();
+    volume.write(&handle, 0, &[7; 5000]);
+    let cut = Changes { size: Some(10), ..NONE };
+    assert_eq!(set(&volume, &owner, made.inode, cut), Err(FsError::Access));
+    let through = |who: &Caller, handle: &fs::Handle, changes: &Changes| {
+        volume.fs.set_attributes_through(who, handle, changes).map(|shown| (shown.size, shown.permissions))
+    };
+    assert_eq!(through(&owner, &handle, &cut), Ok((10, 0o400)));
+    assert_eq!(volume.contents(&handle), [7; 10]);
+    let reader = volume.fs.open(&owner, made.inode, READ).unwrap();
+    assert_eq!(through(&owner, &reader, &cut), Err(FsError::BadHandle));
+    // All else is as without a handle.
+    let other = Caller::user(11, 30);
+    let armed = Changes { permissions: Some(0o4700), ..NONE };
+    assert_eq!(through(&other, &handle, &armed), Err(FsError::NotPermitted));
+    assert_eq!(through(&owner, &reader, &armed), Ok((10, 0o4700)));
+    assert_eq!(through(&other, &handle, &cut), Ok((10, 0o700)));
+    volume.unlink(home, "f").unwrap();
+    assert_eq!(through(&owner, &handle, &Changes { size: Some(20), ..NONE }), Ok((20, 0o700)));
+    drop((handle, reader));
+    volume.settle_and_check();
+}
+
 #[test]
 fn programs_lose_the_right_to_run_as_another_when_they_change() {
     let (volume, home, owner) = volume_with_home();
