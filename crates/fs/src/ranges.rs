@@ -318,6 +318,7 @@ impl Fs {
         if to.flags().append {
             return Err(FsError::BadHandle);
         }
+        let length = self.bytes_after(from, from_offset)?.min(length);
         let overlaps =
             from_offset < to_offset.saturating_add(length) && to_offset < from_offset.saturating_add(length);
         if from.inode() == to.inode() && overlaps && length > 0 {
@@ -327,18 +328,25 @@ impl Fs {
         let mut done = 0;
         while done < length {
             let wanted = (length - done).min(PIECE) as usize;
-            let offset = from_offset.checked_add(done).ok_or(FsError::TooLarge)?;
-            let read = self.read(from, offset, &mut buffer[..wanted])?;
-            if read == 0 {
-                break;
-            }
-            let offset = to_offset.checked_add(done).ok_or(FsError::TooLarge)?;
-            match self.write(to, offset, &buffer[..read]) {
+            let (source, target) = (from_offset + done, to_offset.saturating_add(done));
+            let read = self.read(from, source, &mut buffer[..wanted]);
+            let written = read.and_then(|read| self.write(to, target, &buffer[..read]));
+            match written {
+                Ok(0) => break,
                 Ok(written) => done += written as u64,
-                Err(FsError::NoSpace) if done > 0 => break,
+                // The caller learns of it when he asks for the rest.
+                Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
         Ok(done)
+    }
+
+    /// How much a file has from an offset on.
+    fn bytes_after(&self, handle: &Handle, offset: u64) -> Result<u64> {
+        let state = handle.node().state.read();
+        let record = state.record()?;
+        check_file(record)?;
+        Ok(record.size.saturating_sub(offset))
     }
 }

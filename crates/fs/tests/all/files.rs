@@ -344,6 +344,29 @@ fn handles_do_only_what_they_were_opened_for() {
     assert_eq!(nothing, Err(FsError::NotDirectory));
 }
 
+/// Whether ranges of one file overlap was asked of what the caller asked for and not of what the source
+/// has: copying "all" of the end of a file to its front was refused. And an error in the middle hid what had
+/// been copied before it.
+#[test]
+fn what_is_copied_ends_where_the_source_does() {
+    let volume = Volume::new();
+    let file = volume.file(ROOT, "f");
+    volume.write(&file, 0, &pattern(1, 10_000));
+    assert_eq!(volume.fs.copy_range(&file, 9000, &file, 0, u64::MAX), Ok(1000));
+    assert_eq!(volume.contents(&file)[..1000], pattern(1, 10_000)[9000..]);
+    assert_eq!(volume.fs.copy_range(&file, 9000, &file, 10_000, u64::MAX), Ok(1000));
+    assert_eq!(volume.fs.copy_range(&file, 9000, &file, 9500, 1000), Err(FsError::Invalid));
+    assert_eq!(volume.fs.copy_range(&file, 9000, &file, 9500, 500), Ok(500));
+
+    // The target can hold the first piece and not the second.
+    let source = volume.file(ROOT, "source");
+    volume.write(&source, 0, &pattern(2, 3 << 20));
+    let end = i64::MAX as u64;
+    let copied = volume.fs.copy_range(&source, 0, &file, end - (3 << 19), 3 << 20);
+    assert_eq!(copied, Ok(1 << 20));
+    assert_eq!(volume.fs.copy_range(&source, 0, &file, end - (1 << 19), 3 << 20), Err(FsError::TooLarge));
+}
+
 #[test]
 fn files_end_where_64_bits_do() {
     let volume = Volume::new();
