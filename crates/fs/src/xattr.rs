@@ -21,8 +21,11 @@ use crate::volume::Fs;
 
 /// Bytes of the longest value.
 pub const XATTR_VALUE_MAX: usize = 64 << 10;
-/// Attributes of one inode: their names fit in one `listxattr`.
+/// Attributes of one inode.
 const XATTRS_MAX: u32 = 4096;
+/// Bytes of all names of one inode, each with a NUL: the kernel does not list more. The lifetime always finds
+/// room there.
+const XATTR_NAMES_MAX: usize = (64 << 10) - LIFETIME_ATTRIBUTE.len() - 1;
 const COLLISIONS: usize = 256;
 
 /// The access list of an inode, which changes its permission bits when it is set.
@@ -81,6 +84,7 @@ impl Fs {
             match place.parts {
                 0 if replace => return Err(FsError::NoAttribute),
                 0 if record.xattrs >= XATTRS_MAX => return Err(FsError::NoSpace),
+                0 if !self.has_room_for_name(inode, &record, name)? => return Err(FsError::NoSpace),
                 0 => record.xattrs += 1,
                 _ if create => return Err(FsError::Exists),
                 _ => {}
@@ -108,6 +112,22 @@ impl Fs {
         if record.xattrs == 0 {
             return Ok(names);
         }
+        names.extend(self.names_of(inode)?);
+        Ok(names)
+    }
+
+    /// Whether all names can still be listed with one more.
+    fn has_room_for_name(&self, inode: InodeNo, record: &Record, name: &[u8]) -> Result<bool> {
+        if (record.xattrs as usize + 1) * (NAME_MAX + 1) <= XATTR_NAMES_MAX {
+            return Ok(true);
+        }
+        let bytes: usize = self.names_of(inode)?.iter().map(|name| name.len() + 1).sum();
+        Ok(bytes + name.len() < XATTR_NAMES_MAX)
+    }
+
+    /// The names of those that are rows.
+    fn names_of(&self, inode: InodeNo) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
         let (from, to) = (xattr_key(inode, 0, 0, 0), inode_key(InodeNo(inode.0 + 1)));
         for (key, value) in self.store.range(self.group(inode), XATTR, &from, &to, usize::MAX)? {
             if decode_xattr_key(&key)?.3 == 0 {

@@ -51,6 +51,30 @@ fn creating_and_replacing_can_be_insisted_upon() {
     assert_eq!(set(false, true), Ok(()));
 }
 
+/// The kernel asks for all names at once, in at most 64 KiB: an inode with more of them could not be listed, so
+/// that no program could have copied or saved it with its attributes.
+#[test]
+fn all_names_fit_in_one_list() {
+    let volume = Volume::new();
+    let inode = volume.file(ROOT, "f").inode();
+    let name = |n: usize| format!("user.{n:0250}");
+    let set_all = |names: std::ops::Range<usize>| names.map(|n| set(&volume, inode, &name(n), b"")).collect();
+    let done: fs::Result<Vec<()>> = set_all(0..255);
+    assert_eq!(done.map(|done| done.len()), Ok(255), "255 names of 255 bytes and a NUL");
+    assert_eq!(set(&volume, inode, &name(255), b""), Err(FsError::NoSpace));
+    assert_eq!(set(&volume, inode, &name(17), b"what is there can be replaced"), Ok(()));
+    // What is left is room for the lifetime, and for this.
+    let rest = 256 - "user.polder.lifetime".len() - 1 - "user.".len() - 1;
+    let fits = format!("user.{:0rest$}", 7);
+    assert_eq!(set(&volume, inode, &format!("{fits}8"), b""), Err(FsError::NoSpace));
+    assert_eq!(set(&volume, inode, &fits, b""), Ok(()));
+    assert_eq!(set(&volume, inode, "user.a", b""), Err(FsError::NoSpace));
+    assert_eq!(set(&volume, inode, "user.polder.lifetime", b"short"), Ok(()));
+    let bytes: usize = volume.fs.list_xattrs(inode).unwrap().iter().map(|name| name.len() + 1).sum();
+    assert_eq!(bytes, 64 << 10);
+    volume.settle_and_check();
+}
+
 #[test]
 fn they_go_with_the_inode() {
     let volume = Volume::new();
