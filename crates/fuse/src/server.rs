@@ -272,6 +272,12 @@ impl Server {
         }
     }
 
+    /// Whether the kernel keeps an inode's time of modification itself, and shows what it was asked to set:
+    /// that of a regular file, with the writeback cache.
+    pub(crate) fn is_time_kept_by_kernel(&self, inode: InodeNo) -> bool {
+        self.fs.attributes(inode).is_ok_and(|attributes| attributes.kind == fs::Kind::File)
+    }
+
     /// Changes attributes of a file by way of a handle.
     pub(crate) fn set_attributes_through(
         &self,

@@ -108,13 +108,21 @@ pub(crate) fn to_reply(time: Timestamp) -> SystemTime {
 /// A time as `fuser` decoded it (see the head of this file); what 64 bits cannot hold becomes the
 /// nearest that they can.
 pub(crate) fn from_request(time: SystemTime) -> Timestamp {
+    let clamped = nanoseconds_of(time).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
+    Timestamp(i64::try_from(clamped).expect("clamped to what fits"))
+}
+
+/// Whether a time can be kept as it is.
+pub(crate) fn can_be_kept(time: SystemTime) -> bool {
+    i64::try_from(nanoseconds_of(time)).is_ok()
+}
+
+fn nanoseconds_of(time: SystemTime) -> i128 {
     let (seconds, nanoseconds) = match time.duration_since(UNIX_EPOCH) {
         Ok(since) => (i128::from(since.as_secs()), since.subsec_nanos()),
         Err(before) => (-i128::from(before.duration().as_secs()), before.duration().subsec_nanos()),
     };
-    let total = seconds * SECOND + i128::from(nanoseconds);
-    let clamped = total.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-    Timestamp(i64::try_from(clamped).expect("clamped to what fits"))
+    seconds * SECOND + i128::from(nanoseconds)
 }
 
 #[cfg(test)]

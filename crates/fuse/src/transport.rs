@@ -202,6 +202,9 @@ impl Filesystem for Transport {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        if modified.is_some_and(is_out_of_range) && self.server.is_time_kept_by_kernel(ours(inode)) {
+            return reply.error(errno(&FsError::Range));
+        }
         let changes = Changes {
             permissions: mode.map(permissions),
             uid,
@@ -628,6 +631,10 @@ fn set_time(time: TimeOrNow) -> SetTime {
         TimeOrNow::Now => SetTime::Now,
         TimeOrNow::SpecificTime(time) => SetTime::To(translate::from_request(time)),
     }
+}
+
+fn is_out_of_range(time: TimeOrNow) -> bool {
+    matches!(time, TimeOrNow::SpecificTime(time) if !translate::can_be_kept(time))
 }
 
 /// A count that a request limited to 32 bits.

@@ -262,6 +262,43 @@ fn attributes_are_kept() {
     bench.check();
 }
 
+/// What 64 bits of nanoseconds cannot hold was shown as it was asked for until the kernel forgot it, then
+/// as it was stored: a backup that compares times copied such a file again and again.
+#[test]
+fn a_time_out_of_range_is_never_shown() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let (file, directory) = (mounted.path("file"), mounted.path("directory"));
+    fs::write(&file, "x").unwrap();
+    fs::create_dir(&directory).unwrap();
+    let time = |tv_sec| Timespec { tv_sec, tv_nsec: 5 };
+    let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let set = |path, last_access, last_modification| {
+        rustix::fs::utimensat(CWD, path, &Timestamps { last_access, last_modification }, AtFlags::empty())
+    };
+    let latest = (i64::MAX / 1_000_000_000, i64::MAX % 1_000_000_000);
+    let earliest = (i64::MIN.div_euclid(1_000_000_000), i64::MIN.rem_euclid(1_000_000_000));
+    let accessed = |path| fs::metadata(path).map(|shown| (shown.atime(), shown.atime_nsec())).unwrap();
+    let modified = |path| fs::metadata(path).map(|shown| (shown.mtime(), shown.mtime_nsec())).unwrap();
+    for (seconds, nearest) in [(1 << 34, latest), (-(1 << 34), earliest), (-1, (-1, 5))] {
+        set(&directory, time(seconds), time(seconds)).unwrap();
+        assert_eq!((accessed(&directory), modified(&directory)), (nearest, nearest));
+        set(&file, time(seconds), omitted).unwrap();
+        assert_eq!(accessed(&file), nearest);
+    }
+    // The kernel keeps the time of modification of a file itself, as it was asked for.
+    for seconds in [1 << 34, -(1 << 34)] {
+        set(&file, time(1), time(2)).unwrap();
+        assert_eq!(set(&file, time(3), time(seconds)), Err(Errno::RANGE));
+        assert_eq!((accessed(&file), modified(&file)), ((1, 5), (2, 5)));
+    }
+    let again = remounted(mounted);
+    assert_eq!((accessed(&file), modified(&file)), ((1, 5), (2, 5)));
+    assert_eq!((accessed(&directory), modified(&directory)), ((-1, 5), (-1, 5)));
+    again.umount();
+    bench.check();
+}
+
 #[test]
 fn copying_within_the_volume() {
     let bench = bench_or_skip!();

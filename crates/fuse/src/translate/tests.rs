@@ -79,6 +79,10 @@ fn times_before_the_epoch_survive() {
 fn times_too_far_away_become_the_nearest() {
     assert_eq!(from_request(decoded(1 << 40, 0)), Timestamp(i64::MAX));
     assert_eq!(from_request(decoded(-(1 << 40), 0)), Timestamp(i64::MIN));
+    let (latest, first) = (i64::MAX.div_euclid(1_000_000_000), i64::MIN.div_euclid(1_000_000_000));
+    let at = |nanoseconds: i64| u32::try_from(nanoseconds.rem_euclid(1_000_000_000)).unwrap();
+    assert!(can_be_kept(decoded(latest, at(i64::MAX))) && !can_be_kept(decoded(latest, at(i64::MAX) + 1)));
+    assert!(can_be_kept(decoded(first, at(i64::MIN))) && !can_be_kept(decoded(first, at(i64::MIN) - 1)));
 }
 
 #[test]
