@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -185,11 +185,19 @@ impl Copy {
             }
         }
         if found.kind != Kind::Symlink {
-            rustix::fs::chmodat(CWD, to, Mode::from_raw_mode(found.permissions.into()), AtFlags::empty())?;
+            let permissions = permissions_of_copy(found, &std::fs::symlink_metadata(to)?);
+            rustix::fs::chmodat(CWD, to, Mode::from_raw_mode(permissions.into()), AtFlags::empty())?;
         }
         let times = Timestamps { last_access: time(found.accessed), last_modification: time(found.modified) };
         Ok(rustix::fs::utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
+}
+
+/// The permissions of a copy. A program does not run as its owner or group when these are others now.
+fn permissions_of_copy(found: &Attributes, made: &Metadata) -> u16 {
+    const SET_ID: u16 = 0o6000;
+    let is_owner_kept = (made.uid(), made.gid()) == (found.uid, found.gid);
+    if is_owner_kept { found.permissions } else { found.permissions & !SET_ID }
 }
 
 fn make_node(found: &Attributes, to: &Path) -> Result<()> {

@@ -116,6 +116,40 @@ fn a_copy_out_of_a_volume_is_what_the_mount_shows() {
     mounted.umount();
 }
 
+/// A program that ran as root became one that runs as whoever had copied it out of the volume, for all to run.
+#[test]
+fn a_copy_that_changes_its_owner_runs_as_nobody_else() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can copy as somebody else");
+    }
+    let mounted = bench.mount(&[]);
+    let armed = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o6755)).unwrap();
+    fs::write(mounted.path("roots"), "x").unwrap();
+    fs::write(mounted.path("own"), "x").unwrap();
+    std::os::unix::fs::chown(mounted.path("own"), Some(65534), Some(65534)).unwrap();
+    fs::create_dir(mounted.path("shared")).unwrap();
+    ["roots", "own", "shared"].map(|name| armed(&mounted.path(name)));
+    mounted.umount();
+
+    let home = tempfile::Builder::new().prefix("user-").tempdir_in(std::env::temp_dir()).unwrap();
+    let (program, volume) = (home.path().join("polder"), home.path().join("volume"));
+    fs::copy(bench.program(), &program).unwrap();
+    fs::rename(bench.volume(), &volume).or_else(|_| fs::copy(bench.volume(), &volume).map(drop)).unwrap();
+    for owned in [home.path(), &program, &volume] {
+        std::os::unix::fs::chown(owned, Some(65534), Some(65534)).unwrap();
+    }
+    let copy = home.path().join("copy");
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([&program, Path::new("cp"), Path::new("-r"), &volume, Path::new("/"), &copy])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mode = |name| fs::metadata(copy.join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(["roots", "own", "shared"].map(mode), [0o755, 0o6755, 0o755]);
+}
+
 #[test]
 fn a_mounted_volume_is_verified_as_far_as_can_be() {
     let bench = bench_or_skip!();
