@@ -5,8 +5,8 @@
 //!
 //! **Set-id bits.** With `FUSE_HANDLE_KILLPRIV_V2` the kernel leaves it to us to drop the set-user-id and
 //! set-group-id bits (asking the kernel to do it costs a `getxattr` for each `write`). The file system
-//! does, by who changes the owner, truncates, or has opened the file. What is left for here are
-//! writes that say so, because whoever writes need not be who opened.
+//! does, by who changes the owner, truncates, or has opened the file. What is left for here is
+//! changing contents, because whoever does need not be who opened ([`Server::drop_set_id`]).
 //!
 //! **Full volumes.** The kernel takes bytes into its cache without asking whether there is space for them.
 //! When some found none, `fsync` and `close` say so by the kernel's doing, but a program that only
@@ -117,20 +117,9 @@ impl Server {
         self.fs.read(&*self.handle(handle)?, offset, into)
     }
 
-    /// Writes what a program writes past the cache, or less where space runs out on the way;
-    /// `drops_set_id` when whoever writes may not keep these bits.
-    pub(crate) fn write(
-        &self,
-        handle: HandleNo,
-        offset: u64,
-        data: &[u8],
-        drops_set_id: bool,
-    ) -> Result<usize> {
-        let handle = self.handle(handle)?;
-        if drops_set_id {
-            self.drop_set_id(handle.inode())?;
-        }
-        self.fs.write(&handle, offset, data)
+    /// Writes what a program writes past the cache, or less where space runs out on the way.
+    pub(crate) fn write(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
+        self.fs.write(&*self.handle(handle)?, offset, data)
     }
 
     /// Takes bytes that the kernel had in its cache: all of them, because the kernel does not look at how
@@ -288,6 +277,16 @@ impl Server {
         self.fs.set_attributes_through(who, &*self.handle(handle)?, changes)
     }
 
+    /// Takes the set-id bits away from a file whose contents somebody changes who may not keep them. Whether
+    /// there were any, so that the kernel has to learn of it.
+    pub(crate) fn drop_set_id(&self, inode: InodeNo) -> Result<bool> {
+        let attributes = self.fs.attributes(inode)?;
+        let Some(left) = translate::without_set_id(attributes.permissions) else { return Ok(false) };
+        let changes = Changes { permissions: Some(left), ..Changes::default() };
+        self.fs.set_attributes(&ourselves(), inode, &changes)?;
+        Ok(true)
+    }
+
     fn handle(&self, number: HandleNo) -> Result<Arc<Handle>> {
         self.handles.get(number).ok_or(FsError::BadHandle)
     }
@@ -299,15 +298,6 @@ impl Server {
             batch.len() < DIRECTORY_BATCH
         })?;
         Ok(batch)
-    }
-
-    fn drop_set_id(&self, inode: InodeNo) -> Result<()> {
-        let attributes = self.fs.attributes(inode)?;
-        if let Some(left) = translate::without_set_id(attributes.permissions) {
-            let changes = Changes { permissions: Some(left), ..Changes::default() };
-            self.fs.set_attributes(&ourselves(), inode, &changes)?;
-        }
-        Ok(())
     }
 }
 

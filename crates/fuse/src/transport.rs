@@ -91,14 +91,26 @@ impl Transport {
         let _ = self.errands.send(Errand::ForgetAttributes(inode));
     }
 
-    /// An access list changes the permission bits, which the kernel does not expect from an attribute.
-    fn reply_to_xattr(&self, inode: INodeNo, name: &OsStr, done: fs::Result<()>, reply: ReplyEmpty) {
-        if done.is_err() || name.as_bytes() != fs::ACL_ACCESS {
-            return reply_empty(reply, done);
+    /// Replies; where permission bits have changed by something of which the kernel does not expect it, not
+    /// before the kernel has forgotten those that it knows.
+    fn reply_after(&self, bits_changed: bool, inode: INodeNo, reply: impl FnOnce() + Send + 'static) {
+        if !bits_changed {
+            return reply();
         }
         // What cannot be sent is dropped, and `fuser` answers what is dropped with an error.
-        let _ = self.errands.send(Errand::ForgetAndReply(inode, reply));
+        let _ = self.errands.send(Errand::ForgetThen(inode, Box::new(reply)));
     }
+
+    /// Somebody changes the contents of a file. Whether it lost its set-id bits by that, as it does unless it
+    /// is root who changes it: the capability that decides elsewhere is not told to us.
+    fn drop_set_id_for(&self, who: u32, inode: INodeNo) -> fs::Result<bool> {
+        if who == 0 { Ok(false) } else { self.server.drop_set_id(ours(inode)) }
+    }
+}
+
+/// An access list sets the permission bits too.
+fn sets_bits(name: &OsStr) -> bool {
+    name.as_bytes() == fs::ACL_ACCESS
 }
 
 /// What must not be done by a thread that answers requests, because it may have to wait for one.
@@ -107,8 +119,8 @@ pub(crate) enum Errand {
     Seek(Seek),
     /// Tells the kernel that the attributes it remembers are no longer valid.
     ForgetAttributes(INodeNo),
-    /// The same before the program that changed them goes on.
-    ForgetAndReply(INodeNo, ReplyEmpty),
+    /// The same, before something else.
+    ForgetThen(INodeNo, Box<dyn FnOnce() + Send>),
 }
 
 impl Errand {
@@ -116,9 +128,9 @@ impl Errand {
         match self {
             Errand::Seek(seek) => seek.answer(server, notifier),
             Errand::ForgetAttributes(inode) => forget_attributes(notifier, inode),
-            Errand::ForgetAndReply(inode, reply) => {
+            Errand::ForgetThen(inode, then) => {
                 forget_attributes(notifier, inode);
-                reply.ok();
+                then();
             }
         }
     }
@@ -377,16 +389,16 @@ impl Filesystem for Transport {
         reply: ReplyWrite,
     ) {
         let handle = HandleNo(handle.0);
-        let written = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            self.server.write_back(handle, offset, data)
-        } else {
-            let drops_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-            self.server.write(handle, offset, data, drops_set_id)
+        let drops_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let dropped = match drops_set_id.then(|| self.server.drop_set_id(ours(inode))).transpose() {
+            Ok(dropped) => dropped.unwrap_or(false),
+            Err(error) => return reply.error(errno(&error)),
         };
-        match written {
-            Ok(count) => reply.written(short(count as u64)),
-            Err(error) => reply.error(errno(&error)),
-        }
+        let written = match write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            true => self.server.write_back(handle, offset, data),
+            false => self.server.write(handle, offset, data),
+        };
+        self.reply_after(dropped, inode, || reply_written(reply, written.map(|count| count as u64)));
         if self.server.is_short(ours(inode)) {
             self.forget_attributes(inode);
         }
@@ -530,7 +542,7 @@ impl Filesystem for Transport {
         let who = caller(request, 0);
         let fs = self.server.fs();
         let done = fs.set_xattr(&who, ours(inode), name.as_bytes(), value, create, replace);
-        self.reply_to_xattr(inode, name, done, reply);
+        self.reply_after(done.is_ok() && sets_bits(name), inode, || reply_empty(reply, done));
     }
 
     fn getxattr(&self, request: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -552,20 +564,25 @@ impl Filesystem for Transport {
 
     fn removexattr(&self, request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.server.fs().remove_xattr(&caller(request, 0), ours(inode), name.as_bytes());
-        self.reply_to_xattr(inode, name, done, reply);
+        self.reply_after(done.is_ok() && sets_bits(name), inode, || reply_empty(reply, done));
     }
 
     fn fallocate(
         &self,
-        _request: &Request,
-        _inode: INodeNo,
+        request: &Request,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         length: u64,
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(reply, self.server.allocate(HandleNo(handle.0), mode, offset, length));
+        let dropped = match self.drop_set_id_for(request.uid(), inode) {
+            Ok(dropped) => dropped,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let done = self.server.allocate(HandleNo(handle.0), mode, offset, length);
+        self.reply_after(dropped, inode, || reply_empty(reply, done));
     }
 
     fn lseek(
@@ -587,11 +604,11 @@ impl Filesystem for Transport {
 
     fn copy_file_range(
         &self,
-        _request: &Request,
+        request: &Request,
         _from_inode: INodeNo,
         from: FileHandle,
         from_offset: u64,
-        _to_inode: INodeNo,
+        to_inode: INodeNo,
         to: FileHandle,
         to_offset: u64,
         length: u64,
@@ -601,10 +618,12 @@ impl Filesystem for Transport {
         // The reply has 32 bits for the count.
         let length = length.min(u64::from(u32::MAX));
         let (from, to) = ((HandleNo(from.0), from_offset), (HandleNo(to.0), to_offset));
-        match self.server.copy_range(from, to, length) {
-            Ok(count) => reply.written(short(count)),
-            Err(error) => reply.error(errno(&error)),
-        }
+        let dropped = match self.drop_set_id_for(request.uid(), to_inode) {
+            Ok(dropped) => dropped,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let copied = self.server.copy_range(from, to, length);
+        self.reply_after(dropped, to_inode, || reply_written(reply, copied));
     }
 }
 
@@ -703,6 +722,13 @@ fn nothing() -> FileAttr {
 fn reply_empty(reply: ReplyEmpty, done: fs::Result<()>) {
     match done {
         Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(&error)),
+    }
+}
+
+fn reply_written(reply: ReplyWrite, count: fs::Result<u64>) {
+    match count {
+        Ok(count) => reply.written(short(count)),
         Err(error) => reply.error(errno(&error)),
     }
 }

@@ -129,7 +129,9 @@ fn a_copy_that_changes_its_owner_runs_as_nobody_else() {
     fs::write(mounted.path("own"), "x").unwrap();
     std::os::unix::fs::chown(mounted.path("own"), Some(65534), Some(65534)).unwrap();
     fs::create_dir(mounted.path("shared")).unwrap();
-    ["roots", "own", "shared"].map(|name| armed(&mounted.path(name)));
+    for name in ["roots", "own", "shared"] {
+        armed(&mounted.path(name));
+    }
     mounted.umount();
 
     let home = tempfile::Builder::new().prefix("user-").tempdir_in(std::env::temp_dir()).unwrap();

@@ -1,9 +1,10 @@
 //! Who may do what through the kernel.
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{FallocateFlags, Uid, XattrFlags, copy_file_range, fallocate};
+use rustix::thread::set_thread_res_uid;
 
 use crate::bench_or_skip;
 
@@ -43,6 +44,50 @@ fn an_access_list_changes_the_mode_at_once() {
     }
     rustix::fs::removexattr(&path, ACCESS_LIST).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o646);
+    mounted.umount();
+    bench.check();
+}
+
+/// With what we ask of the kernel it leaves it to us to drop these bits. For `fallocate` and `copy_file_range`
+/// we did not: whoever may write a program that runs as another could put zeros or other code in it and
+/// have it still run as that other.
+#[test]
+fn whoever_changes_a_program_takes_the_right_to_run_as_another_from_it() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can change a file as somebody else");
+    }
+    let mounted = bench.mount(&[]);
+    let path = mounted.path("program");
+    fs::write(mounted.path("source"), [7; 9000]).unwrap();
+    const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+    type Change = fn(&File, &File) -> std::io::Result<()>;
+    let changes: [(&str, Change); 5] = [
+        ("write", |file, _| file.write_all_at(b"x", 3)),
+        ("ftruncate", |file, _| file.set_len(10)),
+        ("fallocate", |file, _| Ok(fallocate(file, FallocateFlags::empty(), 0, 20_000)?)),
+        ("fallocate -p", |file, _| Ok(fallocate(file, PUNCH, 0, 4096)?)),
+        ("copy_file_range", |file, source| Ok(copy_file_range(source, None, file, None, 5000).map(drop)?)),
+    ];
+    for (name, change) in changes {
+        for (is_root, expected) in [(false, 0o777), (true, 0o6777)] {
+            fs::write(&path, [1; 9000]).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+            let file = File::options().read(true).write(true).open(&path).unwrap();
+            let source = File::open(mounted.path("source")).unwrap();
+            let changed = rt::thread::spawn("whoever", move || {
+                // Of this thread alone, for the rest of its life.
+                if !is_root {
+                    let somebody = Uid::from_raw(65534);
+                    set_thread_res_uid(somebody, somebody, somebody)?;
+                }
+                change(&file, &source)
+            });
+            changed.unwrap().join().unwrap().unwrap();
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(mode, expected, "{name}, root: {is_root}");
+        }
+    }
     mounted.umount();
     bench.check();
 }
