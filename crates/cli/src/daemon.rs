@@ -27,6 +27,7 @@ use crate::control::{Request, Service, Socket};
 use crate::files::{FileLayout, FileStep};
 use crate::gc::Garbage;
 use crate::info::{Info, Place};
+use crate::logging::Reader;
 use crate::options::Words;
 use crate::remount::Mount;
 use crate::stats::Stats;
@@ -286,9 +287,11 @@ impl Served {
 
 /// Leaves what was started with this process behind: its session, its directory. Returns the log file.
 fn prepare_process(daemon: &Daemon) -> Result<Option<Arc<File>>> {
-    // A daemon without a log file is heard until it is ready: then warnings are enough.
-    let level = if daemon.detach && daemon.log.is_none() { "warn" } else { "info" };
-    let log = logging::start(daemon.log.as_deref(), level)?;
+    let log = logging::start(&match &daemon.log {
+        Some(path) => Reader::File(path),
+        None if daemon.detach => Reader::System,
+        None => Reader::Starter,
+    })?;
     if daemon.detach {
         rustix::process::setsid().context("no session of its own")?;
         std::env::set_current_dir("/").context("/")?;
@@ -337,6 +340,7 @@ fn end_on_signal(signals: SigSet, served: Arc<Served>) -> Result<()> {
 fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        tracing::error!("{}", panic.to_string().replace('\n', " "));
         report(panic);
         std::process::abort();
     }));

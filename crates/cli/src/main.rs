@@ -35,6 +35,7 @@ mod salvage;
 mod scrub;
 mod stats;
 mod sync;
+mod syslog;
 mod umount;
 mod volume;
 mod zones;

@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// Serve in this process, until the volume is unmounted or a signal ends it.
     #[arg(long)]
     foreground: bool,
-    /// Write log lines to this file; without it a daemon has none once it runs.
+    /// Write log lines to this file; without it a daemon writes to the system's log.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Become a daemon, and say so on the standard output.

@@ -198,6 +198,55 @@ fn the_log_tells_of_mounts_and_names_no_files() {
     assert!(!log.contains("a-telling-name"), "{log}");
 }
 
+/// Prepares a machine with a log, `$1`, of its own. `$2`: the program.
+const MACHINE: &str = r#"
+set -e
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 tmpfs /dev
+mknod -m 666 /dev/fuse c 10 229
+mknod -m 666 /dev/null c 1 3
+touch /dev/log
+mount --bind log /dev/log
+"$1" mount volume mnt
+touch mnt/a-telling-name
+"$1" umount mnt
+echo "seen to the end"
+"#;
+
+/// What is mounted by `/etc/fstab` or systemd has no log file: nobody could tell afterwards what a
+/// recovery had done, or why a volume took no more writes.
+#[test]
+fn a_daemon_without_a_log_file_writes_to_the_systems_log() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can make a /dev/log");
+    }
+    let place = bench.directory().parent().unwrap().to_owned();
+    let log = std::os::unix::net::UnixDatagram::bind(place.join("log")).unwrap();
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", MACHINE, "sh"])
+        .arg(bench.program())
+        .current_dir(&place)
+        .env("POLDER_RUN_DIR", bench.sockets())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.ends_with("seen to the end\n"), "{said}{complained}");
+    assert_eq!(complained, "", "only warnings are for whoever mounts");
+    log.set_nonblocking(true).unwrap();
+    let mut lines = Vec::new();
+    let mut line = [0; 1000];
+    while let Ok(length) = log.recv(&mut line) {
+        lines.push(String::from_utf8(line[..length].to_vec()).unwrap());
+    }
+    let [recovered, mounted, unmounted] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(recovered.starts_with("<30>polder[") && recovered.contains("]: recovered "), "{recovered}");
+    assert!(recovered.contains(" records=0 ") && recovered.contains(" took_ms="), "{recovered}");
+    assert!(mounted.contains("]: mounted ") && unmounted.contains("]: unmounted "), "{lines:?}");
+    bench.check();
+}
+
 #[test]
 fn the_foreground_is_left_by_unmounting() {
     let bench: Bench = bench_or_skip!();
