@@ -9,7 +9,7 @@ use rt::SystemClock;
 use zone::file::{FileDevice, FileOptions};
 use zone::{Device, FsId, Geometry};
 
-use crate::bytes;
+use crate::{bytes, progress};
 
 /// Make a volume in a file or on a block device.
 #[derive(clap::Args)]
@@ -63,7 +63,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let place = || arguments.path.display().to_string();
     Fs::check_format(draft.geometry(), &format_options).with_context(place)?;
     let is_new = draft.is_new();
-    let device: Arc<dyn Device> = Arc::new(draft.make()?);
+    let bar = progress::moving(0);
+    let made = draft.make(&mut |taken, all| {
+        bar.set_length(all);
+        bar.set_position(taken);
+    });
+    bar.finish_and_clear();
+    let device: Arc<dyn Device> = Arc::new(made?);
     let formatted = Fs::format(&device, &format_options, &SystemClock::new());
     if formatted.is_err() && is_new {
         // Made by this command, locked by it, and of no use to anybody.

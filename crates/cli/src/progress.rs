@@ -1,8 +1,10 @@
 //! Where a person would wait: how far it is. On the standard error output, and only where that is a terminal.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use rt::thread::{JoinHandle, Stop};
 
 const TICK: Duration = Duration::from_millis(100);
 
@@ -24,4 +26,58 @@ pub(crate) fn parts(count: u64, what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len} {msg}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(count).with_style(style).with_message(what.to_owned())
+}
+
+/// Something is being written of which nobody knows how much it is; goes away when it is dropped.
+pub(crate) struct Writing {
+    bar: ProgressBar,
+    stop: Arc<Stop>,
+    watch: Option<JoinHandle<()>>,
+}
+
+/// Shows how much has been written since now, as told by `written`, a counter of bytes.
+pub(crate) fn writing(
+    what: &'static str,
+    mut written: impl FnMut() -> Option<u64> + Send + 'static,
+) -> Writing {
+    let bar = waiting(what);
+    let stop = Arc::new(Stop::default());
+    let watch = (!bar.is_hidden()).then(|| {
+        let (bar, stop) = (bar.clone(), Arc::clone(&stop));
+        rt::thread::spawn("polder-progress", move || {
+            let before = written();
+            while !stop.wait(TICK)
+                && let (Some(before), Some(now)) = (before, written())
+            {
+                bar.set_message(so_far(what, now.saturating_sub(before)));
+            }
+        })
+    });
+    Writing { bar, stop, watch: watch.and_then(Result::ok) }
+}
+
+fn so_far(what: &str, bytes: u64) -> String {
+    if bytes == 0 { what.to_owned() } else { format!("{what}: {} so far", HumanBytes(bytes)) }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(watch) = self.watch.take() {
+            // It only shows something: nothing hangs on how it ended.
+            let _ = watch.join();
+        }
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_told_once_there_is_something() {
+        assert_eq!(so_far("syncing", 0), "syncing");
+        assert_eq!(so_far("syncing", 3 << 20), "syncing: 3.00 MiB so far");
+    }
 }

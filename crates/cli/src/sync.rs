@@ -1,11 +1,14 @@
 //! `polder sync`: makes everything durable that was written to a mounted volume.
 
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use serde_json::Value;
 
 use crate::control::Request;
+use crate::progress;
+use crate::stats::Stats;
 use crate::volume::Volume;
 
 /// Make everything durable that programs have written to a mounted volume, the kernel's cache included.
@@ -17,9 +20,22 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     match Volume::find(&arguments.directory)? {
-        Volume::Served(mut client) => client.ask::<Value>(&Request::Sync).map(drop),
+        Volume::Served(mut client) => {
+            let _bar = progress::writing("syncing", written(&arguments.directory));
+            client.ask::<Value>(&Request::Sync).map(drop)
+        }
         Volume::Opened(_) => {
             bail!("{}: is not mounted, so there is nothing to sync", arguments.directory.display())
         }
     }
+}
+
+/// A counter of what programs have written that has come to the volume's daemon, as long as one answers and
+/// somebody looks.
+pub(crate) fn written(named: &Path) -> impl FnMut() -> Option<u64> + Send + 'static {
+    let mut client = match std::io::stderr().is_terminal().then(|| Volume::find(named)) {
+        Some(Ok(Volume::Served(client))) => Some(client),
+        _ => None,
+    };
+    move || Some(client.as_mut()?.ask::<Stats>(&Request::Stats).ok()?.written.user_bytes)
 }

@@ -13,6 +13,8 @@ use rustix::process::{Pid, PidfdFlags};
 
 use crate::control::Request;
 use crate::info::Info;
+use crate::progress;
+use crate::sync::written;
 use crate::volume::{self, Volume};
 
 /// Detach a volume and wait until its daemon has let go of it.
@@ -37,6 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return wait_until_free(&entry.source);
     }
     let daemon = daemon_of(&directory);
+    let bar = progress::writing("unmounting", written(&directory));
     match unmount(&directory) {
         Ok(()) => {
             daemon.as_ref().map_or(Ok(()), wait_for_end)?;
@@ -48,6 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
         Err(_) => {
             unmount_lazily(&directory).with_context(|| named.to_string())?;
+            drop(bar);
             eprintln!("{named}: detached; it ends when nobody uses it any more");
             Ok(())
         }

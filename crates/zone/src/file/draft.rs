@@ -65,7 +65,7 @@ impl FileDevice {
     /// Makes a volume as [`FileDevice::draft`] says, in a file, which is made too if there is none, and
     /// opens it.
     pub fn create(path: &Path, options: &FileOptions) -> Result<FileDevice, FileError> {
-        FileDevice::draft(path, options)?.make()
+        FileDevice::draft(path, options)?.make(&mut |_, _| {})
     }
 }
 
@@ -80,12 +80,13 @@ impl Draft {
         self.found.is_none()
     }
 
-    /// Makes the volume and opens it; what was there is lost.
-    pub fn make(mut self) -> Result<FileDevice, FileError> {
+    /// Makes the volume and opens it; what was there is lost. While the host's blocks are taken, `taken` is
+    /// told of how many bytes they are so far, and of how many they are to be.
+    pub fn make(mut self, taken: &mut dyn FnMut(u64, u64)) -> Result<FileDevice, FileError> {
         let found = self.found.take();
         let is_new = found.is_none();
         let file = found.map_or_else(|| make_file(&self.path), Ok)?;
-        let filled = self.fill(&file);
+        let filled = self.fill(&file, taken);
         if filled.is_err() && is_new {
             // It was made by this call and is locked by it, so nothing of anybody's is in it.
             let _ = std::fs::remove_file(&self.path);
@@ -111,13 +112,13 @@ impl Draft {
     }
 
     /// Puts an empty volume into the locked file.
-    fn fill(&self, file: &File) -> Result<(), FileError> {
+    fn fill(&self, file: &File, taken: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
         if self.is_file(file)? {
             // All old contents go, and with them what an earlier volume left in its zones.
             let sized = file.set_len(0).and_then(|()| file.set_len(self.size));
             sized.map_err(self.io("give it its size"))?;
             if self.options.preallocate {
-                take_blocks(file, &self.path, self.size)?;
+                take_blocks(file, &self.path, self.size, taken)?;
             }
         } else {
             file.write_all_at(&[0; 2 * HEADER_BYTES], 0)
@@ -175,14 +176,26 @@ fn check_blocks(file: &File, path: &Path, size: u64) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Takes all of the host's blocks for a file.
-fn take_blocks(file: &File, path: &Path, size: u64) -> Result<(), FileError> {
+/// Takes all of the host's blocks for a file, in pieces, because some hosts write zeros for it.
+fn take_blocks(
+    file: &File,
+    path: &Path,
+    size: u64,
+    taken: &mut dyn FnMut(u64, u64),
+) -> Result<(), FileError> {
+    const PIECE: u64 = 64 << 20;
     // Asked first, because the host would give all that it has before it says no.
     check_blocks(file, path, size)?;
-    rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size).map_err(|errno| match errno {
-        Errno::NOSPC | Errno::DQUOT => FileError::HostFull { path: path.to_owned(), size },
-        errno => FileError::io(path, "take its blocks", errno),
-    })
+    for at in (0..size).step_by(PIECE as usize) {
+        let length = PIECE.min(size - at);
+        let done = rustix::fs::fallocate(file, FallocateFlags::empty(), at, length);
+        done.map_err(|errno| match errno {
+            Errno::NOSPC | Errno::DQUOT => FileError::HostFull { path: path.to_owned(), size },
+            errno => FileError::io(path, "take its blocks", errno),
+        })?;
+        taken(at + length, size);
+    }
+    Ok(())
 }
 
 fn sync_directory(path: &Path) -> std::io::Result<()> {

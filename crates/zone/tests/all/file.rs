@@ -166,6 +166,19 @@ fn a_preallocated_file_keeps_what_it_has() {
     assert!(home.host_bytes() >= 24 << 20);
 }
 
+/// Whoever waits for the host to give all its blocks is told how far it is.
+#[test]
+fn taking_blocks_says_how_far_it_is() {
+    let home = Home::new();
+    let size = 160 << 20;
+    let options = FileOptions { size: Some(size), preallocate: true, ..options() };
+    let mut told = Vec::new();
+    let draft = FileDevice::draft(&home.path, &options).unwrap();
+    draft.make(&mut |taken, all| told.push((taken, all))).unwrap();
+    assert_eq!(told, [(64 << 20, size), (128 << 20, size), (size, size)]);
+    assert!(home.host_bytes() >= size);
+}
+
 #[test]
 fn a_zone_with_a_damaged_slot_is_full_and_loses_nothing() {
     // The damaged slot may have been the newer one: a pointer from the other would hide blocks that
