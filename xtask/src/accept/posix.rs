@@ -23,7 +23,7 @@ use crate::setup;
 use crate::shell::Line;
 
 /// Operations on each of the six shapes of the library's exerciser.
-const LIBRARY_OPERATIONS: u64 = 20_000;
+const LIBRARY_OPERATIONS: u64 = 100_000;
 const LIBRARY_SHAPES: u64 = 6;
 
 pub(super) fn run(run: &Run) -> Result<Report> {

@@ -11,6 +11,7 @@ mod exerciser;
 mod files;
 mod forged;
 mod full;
+mod holes;
 mod lifetimes;
 mod links;
 mod permissions;

@@ -15,6 +15,12 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 use super::fsx::fill;
 use crate::accept::Run;
 use crate::accept::volume::{Volume, number};
+use holes::Holes;
+
+/// The same knowledge as of the library's exerciser.
+#[expect(dead_code, reason = "no mount takes ranges out of a file or puts them in")]
+#[path = "../../../../crates/fs/tests/all/holes.rs"]
+mod holes;
 
 /// Direct access is in units of this.
 const UNIT: usize = 4096;
@@ -47,6 +53,7 @@ fn exercise(volume: &Volume, run: &Run) -> Result<Done> {
     let moved_bytes = number(&volume.stats()?, "/written/device_bytes_by_cause/gc")?;
     println!("O_DIRECT: {operations} operations, {moved_bytes} bytes moved; {}", subject.told());
     ensure!(moved_bytes > 0, "garbage collection had nothing to move");
+    ensure!(subject.holes_seen > 0, "there was never a hole to be found");
     ensure!(subject.done.iter().all(|(_, done)| *done > 0), "an operation was never done");
     drop(subject.files);
     volume.unmount()?;
@@ -82,6 +89,9 @@ struct Subject {
     path: PathBuf,
     files: Files,
     model: Vec<u8>,
+    holes: Holes,
+    /// Blocks that were holes for certain when holes were searched for.
+    holes_seen: u64,
     size_max: usize,
     random: fastrand::Rng,
     /// Room for direct access, aligned from `aligned` on.
@@ -111,6 +121,8 @@ impl Subject {
             path: path.to_owned(),
             files: Files::open(path)?,
             model: Vec::new(),
+            holes: Holes::new(UNIT as u64),
+            holes_seen: 0,
             size_max,
             random: fastrand::Rng::with_seed(seed),
             buffer,
@@ -154,11 +166,13 @@ impl Subject {
         let end = at + data.len();
         self.grow(end);
         self.model[at..end].copy_from_slice(&self.buffer[data]);
+        self.holes.write(at as u64, (end - at) as u64);
     }
 
     fn grow(&mut self, end: usize) {
         if self.model.len() < end {
             self.model.resize(end, 0);
+            self.holes.resize(end as u64);
         }
     }
 
@@ -210,6 +224,7 @@ impl Subject {
         self.fallocate(FallocateFlags::ZERO_RANGE, at, length)?;
         self.grow(at + length);
         self.model[at..at + length].fill(0);
+        self.holes.zero(at as u64, length as u64);
         Ok(())
     }
 
@@ -217,6 +232,7 @@ impl Subject {
         let (at, length) = self.range(self.model.len(), 1);
         self.fallocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, at, length)?;
         self.model[at..at + length].fill(0);
+        self.holes.zero(at as u64, length as u64);
         Ok(())
     }
 
@@ -224,6 +240,7 @@ impl Subject {
         let (at, length) = self.range(self.model.len(), 1);
         self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, length)?;
         self.model[at..at + length].fill(0);
+        self.holes.punch(at as u64, length as u64);
         Ok(())
     }
 
@@ -239,6 +256,7 @@ impl Subject {
         let size = self.random.usize(near).min(self.size_max);
         self.files.cached.set_len(size as u64)?;
         self.model.resize(size, 0);
+        self.holes.resize(size as u64);
         Ok(())
     }
 
@@ -258,23 +276,28 @@ impl Subject {
         let data = self.model[from..from + length].to_vec();
         self.grow(to + length);
         self.model[to..to + length].copy_from_slice(&data);
+        self.holes.write(to as u64, length as u64);
         Ok(())
     }
 
-    /// What is called a hole holds nothing but zeros, whatever the kernel has not written back yet.
+    /// What is called a hole holds nothing but zeros, whatever the kernel has not written back yet, and what is
+    /// one for certain is called one.
     fn search(&mut self) -> Result<()> {
         let (at, _) = self.range(self.model.len(), 1);
         if self.model.is_empty() {
             return Ok(());
         }
-        let data = match rustix::fs::seek(&self.files.cached, SeekFrom::Data(at as u64)) {
-            Err(rustix::io::Errno::NXIO) => self.model.len(),
-            found => found? as usize,
+        let found = match rustix::fs::seek(&self.files.cached, SeekFrom::Data(at as u64)) {
+            Err(rustix::io::Errno::NXIO) => None,
+            found => Some(found?),
         };
+        let data = found.map_or(self.model.len(), |found| found as usize);
         let hole = self.model.get(at..data).context("data was found before where it was looked for")?;
         ensure!(hole.iter().all(|&byte| byte == 0), "{at} to {data} is called a hole");
         let end = rustix::fs::seek(&self.files.cached, SeekFrom::Hole(at as u64))? as usize;
         ensure!((at..=self.model.len()).contains(&end), "the hole at {end} is beyond the file");
+        self.holes.compare(at as u64, found, end as u64).map_err(anyhow::Error::msg)?;
+        self.holes_seen += self.holes.count();
         Ok(())
     }
 
