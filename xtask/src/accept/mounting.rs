@@ -7,7 +7,7 @@
 //! daemon that has little memory takes more dirty pages than fit in it.
 //!
 //! The quick form has fewer files and rounds. The system's own programs and the limit of memory need root; systemd is
-//! left out where there is none, or no control groups. What is left out is said, and has no line in the report.
+//! left out where there is none, or no control groups. What is left out is said, also in the report.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -51,9 +51,8 @@ struct Proof<'a> {
 impl Proof<'_> {
     fn run(mut self, quick: bool) -> Result<Report> {
         let is_root = Line::new("id -u").output()?.trim() == "0";
-        if !is_root {
-            println!("only root may use fstab, fsck -A, systemd and limits of memory: left out");
-        }
+        let left_out = left_out(is_root);
+        left_out.iter().for_each(|what| println!("left out: {what}"));
         let mut counts = if is_root { self.names_of_the_system()? } else { Vec::new() };
         self.volume.mount()?;
         let geometry = self.volume.geometry()?;
@@ -90,6 +89,8 @@ impl Proof<'_> {
             ("signals that waited for an open file", rounds),
             ("mounts", self.volume.mounts()),
         ]);
+        let geometry =
+            left_out.iter().fold(geometry, |all, what| format!("{all}\n          left out: {what}"));
         Ok(Report { geometry, counts })
     }
 
@@ -97,10 +98,8 @@ impl Proof<'_> {
     fn names_of_the_system(&self) -> Result<Vec<(&'static str, u64)>> {
         let names = self.script("unshare --mount sh", "names.sh")?;
         let mut counts = vec![("ways in which mount and fsck were used", names)];
-        if Path::new(SYSTEMD).exists() && Path::new("/sys/fs/cgroup").exists() {
+        if has_systemd() {
             counts.push(("jobs of systemd", self.script("sh", "systemd.sh")?));
-        } else {
-            println!("there is no systemd here: it is left out");
         }
         Ok(counts)
     }
@@ -200,6 +199,19 @@ impl Proof<'_> {
         ensure!(written == contents, "what was written with little memory is something else");
         said.trim().parse().with_context(|| format!("{said}: no count"))
     }
+}
+
+fn has_systemd() -> bool {
+    Path::new(SYSTEMD).exists() && Path::new("/sys/fs/cgroup").exists()
+}
+
+/// What cannot be shown here, and why.
+fn left_out(is_root: bool) -> Vec<&'static str> {
+    let all = [
+        (!is_root, "mount, fstab, fsck -A and limits of memory, which are root's"),
+        (!is_root || !has_systemd(), "systemd, which is not here, or has no control groups, or is root's"),
+    ];
+    all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, what)| what).collect()
 }
 
 impl Line {

@@ -21,3 +21,16 @@ fn a_failure_is_one_whatever_else_was_said() {
     }
     assert!(matches!(judge(Some(3), "nobody says why"), Outcome::Failed(_)));
 }
+
+#[test]
+fn what_passes_on_ext4_is_left_out_for_a_known_reason_only() {
+    let left_out = || Outcome::LeftOut("not supported".to_owned());
+    let failed = || Outcome::Failed("errno=5".to_owned());
+    assert!(is_worse("xattr", &left_out(), &Outcome::Passed));
+    assert!(!is_worse("fiemap", &left_out(), &Outcome::Passed));
+    assert!(is_worse("fiemap", &failed(), &Outcome::Passed), "a failure is never known");
+    assert!(is_worse("xattr", &failed(), &left_out()));
+    assert!(!is_worse("xattr", &left_out(), &left_out()));
+    assert!(!is_worse("xattr", &failed(), &failed()));
+    assert!(!is_worse("xattr", &Outcome::Passed, &failed()));
+}
