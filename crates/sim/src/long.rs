@@ -10,7 +10,7 @@ mod endure;
 mod full;
 mod library;
 
-pub use directory::Directory;
+pub use directory::{Ask, Directory};
 pub use endure::{Endured, endure};
 pub use full::{Filled, fill, fill_small};
 pub use library::Library;
@@ -41,6 +41,10 @@ pub trait Place {
 
     /// Bytes that `statfs` offers.
     fn available(&mut self) -> Result<u64, Refused>;
+
+    /// Has everything verified by other means, while the files are there; from here on reading passes by what
+    /// is remembered of contents, so that they come from where they are kept.
+    fn verify(&mut self) -> Result<(), Refused>;
 
     /// Waits for what was deleted to be given back, until so many bytes are offered or that takes too
     /// long; how many are.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use polder_sim::long::{self, Directory, Endured, Filled, Library, Place};
+use polder_sim::long::{self, Directory, Endured, Filled, Library};
 use zone::Cause;
 use zone::emulated::Spec;
 
@@ -41,6 +41,9 @@ pub(crate) struct Fill {
     /// Run in this empty directory of a mounted file system instead.
     #[arg(long)]
     directory: Option<PathBuf>,
+    /// A command that verifies that file system, for the shell.
+    #[arg(long, requires = "directory")]
+    verify: Option<String>,
     /// How many times the full volume is written over.
     #[arg(long, default_value_t = 2)]
     times: u64,
@@ -54,8 +57,14 @@ pub(crate) struct Endure {
     #[command(flatten)]
     device: Device,
     /// Run in this empty directory of a mounted file system instead.
-    #[arg(long)]
+    #[arg(long, requires = "capacity")]
     directory: Option<PathBuf>,
+    /// A command that verifies that file system, for the shell.
+    #[arg(long, requires = "directory")]
+    verify: Option<String>,
+    /// What its capacity is: the bytes of its device.
+    #[arg(long, value_name = "BYTES", requires = "directory")]
+    capacity: Option<u64>,
     /// How full the volume is kept, in percent of what it offers when it is empty.
     #[arg(long, default_value_t = 80)]
     percent: u64,
@@ -76,7 +85,7 @@ pub(crate) fn fill(options: &Fill) -> Result<()> {
     let device = &options.device;
     let block_size = u64::from(device.block_size);
     if let Some(directory) = &options.directory {
-        let place = &mut in_directory(directory)?;
+        let place = &mut in_directory(directory, options.verify.as_deref())?;
         let filled = match options.small_files {
             true => long::fill_small(place, block_size, BESIDE, device.seed),
             false => long::fill(place, block_size, options.times, device.seed),
@@ -127,8 +136,8 @@ fn print_filled(filled: &Filled, options: &Fill) {
 
 /// Runs a volume of each size, or a directory.
 pub(crate) fn endure(options: &Endure) -> Result<()> {
-    if let Some(directory) = &options.directory {
-        return endure_in(directory, options);
+    if let (Some(directory), Some(capacity)) = (&options.directory, options.capacity) {
+        return endure_in(directory, capacity, options);
     }
     for &zones in &options.device.zones {
         let mut library = options.device.library(zones)?;
@@ -138,8 +147,14 @@ pub(crate) fn endure(options: &Endure) -> Result<()> {
         let traffic = Arc::clone(library.fs.store().traffic());
         library.remount().map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
         println!(
-            "{zones} zones of {} blocks, {} active, at {} % of the {} bytes offered:",
-            options.device.zone_blocks, options.device.active, options.percent, endured.offered
+            "{zones} zones of {} blocks, {} active, {} times the {} bytes of the device, at {} % of the {} bytes \
+             offered:",
+            options.device.zone_blocks,
+            options.device.active,
+            options.times,
+            library.device_bytes(),
+            options.percent,
+            endured.offered
         );
         print_endured(&endured);
         for cause in Cause::ALL {
@@ -152,18 +167,21 @@ pub(crate) fn endure(options: &Endure) -> Result<()> {
     Ok(())
 }
 
-fn endure_in(directory: &Path, options: &Endure) -> Result<()> {
-    let mut place = in_directory(directory)?;
-    let offered = place.available().map_err(|refused| anyhow!("{refused}"))?;
-    let total = offered * options.times;
+fn endure_in(directory: &Path, capacity: u64, options: &Endure) -> Result<()> {
+    let mut place = in_directory(directory, options.verify.as_deref())?;
+    let total = capacity * options.times;
     let endured = long::endure(&mut place, options.percent, total, options.device.seed, &mut |_| {})
         .map_err(|wrong| anyhow!("{wrong}"))?;
+    println!(
+        "{} times the {capacity} bytes of the device, at {} % of the {} bytes offered:",
+        options.times, options.percent, endured.offered
+    );
     print_endured(&endured);
     Ok(())
 }
 
-/// A directory, and `df` to ask what is offered there.
-fn in_directory(directory: &Path) -> Result<Directory> {
+/// A directory, `df` to ask what is offered there, and a command to verify it.
+fn in_directory(directory: &Path, verify: Option<&str>) -> Result<Directory> {
     let asked = directory.to_owned();
     let available = move || {
         let output = std::process::Command::new("df")
@@ -175,7 +193,18 @@ fn in_directory(directory: &Path) -> Result<Directory> {
         let number = text.lines().nth(1).and_then(|line| line.trim().parse().ok());
         number.ok_or_else(|| format!("df says {text:?}"))
     };
-    Directory::new(directory.to_owned(), Box::new(available)).context("the directory must be empty")
+    let command = verify.map(str::to_owned);
+    let verify = move || command.as_deref().map_or(Ok(()), run_command);
+    Directory::new(directory.to_owned(), Box::new(available), Box::new(verify))
+        .context("the directory must be empty")
+}
+
+fn run_command(command: &str) -> Result<(), String> {
+    let ran = std::process::Command::new("sh").args(["-c", command]).output();
+    let output = ran.map_err(|error| format!("sh: {error}"))?;
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(format!("{command}: {}: {complaint}", output.status)) }
 }
 
 fn print_endured(endured: &Endured) {

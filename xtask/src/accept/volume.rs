@@ -190,6 +190,21 @@ impl Volume {
         Ok(())
     }
 
+    /// The same, with every block of every file.
+    pub(crate) fn check_data(&self) -> Result<()> {
+        self.command("check").arg("--data").arg(self.file()).output()?;
+        Ok(())
+    }
+
+    /// Arguments of the simulator for a run in a directory of the mount, with all files verified by the
+    /// daemon before they are deleted.
+    pub(super) fn verified_in(&self, directory: &Path) -> Vec<String> {
+        let polder = self.polder.display();
+        let verify =
+            format!("{RUN_DIR}='{}' '{polder}' check --data '{}'", self.run_dir(), self.dir().display());
+        ["--directory", &directory.to_string_lossy(), "--verify", &verify].map(str::to_owned).to_vec()
+    }
+
     /// What `polder info` says.
     pub(crate) fn info(&self) -> Result<Value> {
         self.ask_command("info")

@@ -2,12 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
+use rustix::fs::OFlags;
 
 use super::{Place, Refused};
 
@@ -20,24 +21,34 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A directory that is the run's alone.
 pub struct Directory {
     path: PathBuf,
-    /// Asks how much is offered; there is no portable call for it.
-    available: Box<dyn Fn() -> Result<u64, String> + Send>,
+    /// Asks how much is offered.
+    available: Ask<u64>,
+    /// Verifies the file system.
+    verify: Ask<()>,
+    /// Whether reading passes by the kernel's cache.
+    direct: bool,
 }
 
+/// Asks something of the file system for which there is no portable call.
+pub type Ask<T> = Box<dyn Fn() -> Result<T, String> + Send>;
+
 impl Directory {
-    /// This one, which is empty and of which `available` says how much its file system offers.
-    pub fn new(
-        path: PathBuf,
-        available: Box<dyn Fn() -> Result<u64, String> + Send>,
-    ) -> std::io::Result<Self> {
+    /// This one, which is empty; `available` says how much its file system offers, `verify` verifies it.
+    pub fn new(path: PathBuf, available: Ask<u64>, verify: Ask<()>) -> std::io::Result<Self> {
         for number in 0..DIRECTORIES {
             std::fs::create_dir(path.join(format!("d{number}")))?;
         }
-        Ok(Directory { path, available })
+        Ok(Directory { path, available, verify, direct: false })
     }
 
     fn file(&self, file: u32) -> PathBuf {
         self.path.join(format!("d{}/f{file}", file % DIRECTORIES))
+    }
+
+    /// Open past the kernel's cache, for reading only.
+    fn open_direct(&self, file: u32) -> Result<File, Refused> {
+        let direct = OFlags::DIRECT.bits().cast_signed();
+        Ok(OpenOptions::new().read(true).custom_flags(direct).open(self.file(file))?)
     }
 
     fn open(&self, file: u32) -> Result<File, Refused> {
@@ -74,7 +85,7 @@ impl Place for Directory {
     }
 
     fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused> {
-        let opened = self.open(file)?;
+        let opened = if self.direct { self.open_direct(file)? } else { self.open(file)? };
         let size = opened.metadata()?.len();
         let mut done = 0;
         while done < into.len() {
@@ -88,6 +99,11 @@ impl Place for Directory {
 
     fn fsync(&mut self, file: u32) -> Result<(), Refused> {
         Ok(self.open(file)?.sync_all()?)
+    }
+
+    fn verify(&mut self) -> Result<(), Refused> {
+        self.direct = true;
+        (self.verify)().map_err(Refused::Other)
     }
 
     fn available(&mut self) -> Result<u64, Refused> {

@@ -223,6 +223,7 @@ impl<P: Place> Run<'_, P> {
     fn finish(mut self) -> Result<Endured, Wrong> {
         let files: Vec<u32> = self.files.keys().copied().collect();
         self.done.files = files.len() as u64;
+        self.place.verify().map_err(|error| error.wrong("verifying everything"))?;
         for &file in &files {
             self.compare(file)?;
         }

@@ -180,17 +180,22 @@ fn overwrite(place: &mut impl Place, size: u64, times: u64, rng: &mut Rng) -> Re
 }
 
 fn compare(place: &mut impl Place, writes: &[u64], size: u64, filled: &mut Filled) -> Result<(), Wrong> {
-    let mut found = vec![0; GRANULE as usize];
-    for (granule, &write) in writes.iter().enumerate() {
-        let offset = granule as u64 * GRANULE;
-        let read = place.read(ALL, offset, &mut found).map_err(|error| error.wrong("reading"))?;
-        if read != (size, GRANULE as usize) {
+    place.verify().map_err(|error| error.wrong("verifying everything"))?;
+    let mut found = vec![0; PIECE as usize];
+    for (piece, writes) in writes.chunks((PIECE / GRANULE) as usize).enumerate() {
+        let offset = piece as u64 * PIECE;
+        let found = &mut found[..writes.len() * GRANULE as usize];
+        let read = place.read(ALL, offset, found).map_err(|error| error.wrong("reading"))?;
+        if read != (size, found.len()) {
             return Err(Wrong(format!("at {offset} of {size}: {read:?} was read")));
         }
-        if found != made(ALL, offset, GRANULE as usize, write) {
-            return Err(Wrong(format!("at {offset} is not what write {write} put there")));
+        for ((index, granule), &write) in (0..).zip(found.chunks(GRANULE as usize)).zip(writes) {
+            let offset = offset + index * GRANULE;
+            if granule != made(ALL, offset, GRANULE as usize, write) {
+                return Err(Wrong(format!("at {offset} is not what write {write} put there")));
+            }
+            filled.compared += GRANULE;
         }
-        filled.compared += GRANULE;
     }
     Ok(())
 }

@@ -185,6 +185,19 @@ impl Place for Library {
         Ok(sizes.available * u64::from(sizes.block_size))
     }
 
+    /// Nothing is remembered of contents: each read is one of the device.
+    fn verify(&mut self) -> Result<(), Refused> {
+        while self.fs.step()? == Step::Worked {}
+        self.fs.sync()?;
+        let wrong = |what: String| Refused::Other(what);
+        let findings = self.fs.check()?;
+        let unread = self.fs.extents().check_data(true).map_err(|error| wrong(error.to_string()))?;
+        match findings.is_empty() && unread.is_empty() {
+            true => Ok(()),
+            false => Err(wrong(format!("the checker finds {findings:?} {unread:?}"))),
+        }
+    }
+
     fn regain(&mut self, _bytes: u64) -> Result<u64, Refused> {
         self.open.clear();
         while self.fs.step()? == Step::Worked {}

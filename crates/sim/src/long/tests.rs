@@ -13,6 +13,8 @@ struct Memory {
     leak: u64,
     /// One write in so many is forgotten; 0 for none.
     forgets: u32,
+    /// What is kept is not what was shown until the caches are passed by.
+    rots: bool,
     writes: u32,
 }
 
@@ -71,6 +73,13 @@ impl Place for Memory {
         Ok(())
     }
 
+    fn verify(&mut self) -> Result<(), Refused> {
+        if self.rots {
+            self.files.values_mut().flatten().for_each(|byte| *byte ^= 1);
+        }
+        Ok(())
+    }
+
     fn available(&mut self) -> Result<u64, Refused> {
         Ok(self.limit - self.used())
     }
@@ -105,6 +114,13 @@ fn one_that_leaks_or_forgets_does_not() {
     );
 }
 
+/// Files were compared with what the kernel remembered of them, never with what was kept.
+#[test]
+fn one_that_shows_more_than_it_keeps_does_not() {
+    assert!(endured(&mut Memory { rots: true, ..Memory::of(LIMIT) }).is_err());
+    assert!(fill(&mut Memory { rots: true, ..Memory::of(LIMIT) }, 4096, 1, 5).is_err());
+}
+
 #[test]
 fn one_that_offers_too_little_does_not() {
     struct Modest(Memory);
@@ -126,6 +142,9 @@ fn one_that_offers_too_little_does_not() {
         }
         fn fsync(&mut self, file: u32) -> Result<(), Refused> {
             self.0.fsync(file)
+        }
+        fn verify(&mut self) -> Result<(), Refused> {
+            self.0.verify()
         }
         fn available(&mut self) -> Result<u64, Refused> {
             Ok(self.0.available()? - 4096)
