@@ -263,7 +263,7 @@ impl Subject {
     fn copy(&mut self) -> Result<()> {
         let (from, length) = self.range(self.model.len(), 1);
         let to = self.random.usize(..self.size_max - LENGTH_MAX);
-        if from < to + length && to < from + length {
+        if length == 0 || from < to + length && to < from + length {
             return Ok(());
         }
         let (mut source, mut target) = (from as u64, to as u64);
