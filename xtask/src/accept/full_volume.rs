@@ -39,9 +39,9 @@ pub(super) fn run(run: &Run) -> Result<Report> {
 fn through(volume: &Volume, fill: impl Fn() -> Line, counted: &mut Counted) -> Result<String> {
     volume.mount()?;
     let geometry = volume.geometry()?;
-    let directory = volume.dir().join("full");
-    std::fs::create_dir(&directory)?;
-    for small in [&[][..], &["--small-files"]] {
+    for (name, small) in [("full", &[][..]), ("small", &["--small-files"])] {
+        let directory = volume.dir().join(name);
+        std::fs::create_dir(&directory)?;
         fill().args(small).args(volume.verified_in(&directory)).run_watched(|line| counted.read(line))?;
     }
     volume.unmount()?;
