@@ -167,8 +167,8 @@ impl Extents {
     /// store's client. Call it once, right after `Store::open`. It appends nothing.
     pub fn open(store: Arc<Store>, recovering: Recovering) -> Result<Arc<Extents>> {
         let reverse = ReverseMaps::new();
-        store.zones().allow_no_nodes();
         store.set_client(Arc::clone(&reverse) as Arc<dyn Client>);
+        store.zones().allow_no_nodes();
         let device = Arc::clone(store.device());
         let packing = Packing { block_size: device.geometry().block_size };
         let extents = Extents {
@@ -188,8 +188,10 @@ impl Extents {
         };
         extents.continue_zones(recovering)?;
         extents.placement.set_open_max(extents.count_open_wanted());
-        extents.allow_growth();
-        Ok(Arc::new(extents))
+        let extents = Arc::new(extents);
+        let growth = Arc::downgrade(&extents);
+        extents.store.set_growth(growth);
+        Ok(extents)
     }
 
     /// The store below.

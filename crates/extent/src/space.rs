@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rt::sync::{Condvar, Mutex};
-use tree::{Promise, StoreError, Tx, ZoneNow};
+use tree::{Growth, Promise, StoreError, Tx, ZoneNow};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
 use crate::format::UNWRITTEN_BLOCKS;
@@ -76,10 +76,8 @@ const METADATA_ZONES_BESIDE: i64 = 3;
 /// The same where it takes more than the object map could, with the garbage counted by itself.
 const METADATA_ZONES_OF_NAMES: i64 = 2;
 
-/// Nodes that trees may grow by at once …
-const ALLOWANCE: u64 = 64;
-/// … and when they get more.
-const ALLOWANCE_LOW: u64 = 16;
+/// Nodes that trees may grow by before it is counted again.
+const ALLOWANCE: i64 = 64;
 /// Of so many blocks of live metadata, one more is to be dead so that cleaning costs little.
 const METADATA_GARBAGE_SHARE: i64 = 8;
 
@@ -260,39 +258,35 @@ impl Extents {
     /// Counts what is available and takes so many blocks out of it; false when there are fewer. The caller
     /// counts alone.
     fn count_anew(&self, blocks: i64) -> bool {
+        self.count_and_take(|available| if available >= blocks { blocks } else { 0 }) == blocks
+    }
+
+    /// Counts what is available and takes out of it what `part` says. The caller counts alone.
+    fn count_and_take(&self, part: impl FnOnce(i64) -> i64) -> i64 {
         let outdated = {
             let mut promises = self.space.promises.lock();
             promises.budget = 0;
             promises.outdated
         };
         let available = self.census().available();
+        let taken = part(available);
         let mut promises = self.space.promises.lock();
-        let is_enough = available >= blocks;
-        let left = if is_enough { available - blocks } else { available };
-        promises.budget = if promises.outdated == outdated { left.max(0) } else { 0 };
-        is_enough
+        promises.budget = if promises.outdated == outdated { (available - taken).max(0) } else { 0 };
+        taken
     }
 
-    /// Lets trees grow by some nodes more, if there is room for them.
-    pub(crate) fn allow_growth(&self) {
+    /// Whether there is room for a node more.
+    pub(crate) fn may_trees_grow(&self) -> bool {
         let zones = self.store.zones();
-        if zones.allowed_nodes() >= ALLOWANCE_LOW {
-            return;
+        if zones.allowed_nodes() == 0 {
+            self.allow(1);
         }
-        let _counting = self.space.counting.lock();
-        let left = zones.allowed_nodes();
-        if left >= ALLOWANCE_LOW {
-            return;
-        }
-        let cost = self.blocks_to_grow_by(1);
-        let some = (1..=ALLOWANCE - left).rev().step_by(ALLOWANCE_LOW as usize / 2);
-        let more = some.into_iter().find(|&nodes| self.count_anew(nodes as i64 * cost));
-        zones.allow_nodes(more.unwrap_or(0));
+        zones.allowed_nodes() > 0
     }
 
     /// What is taken out of what is offered when trees are allowed to grow by so many nodes.
-    fn blocks_to_grow_by(&self, nodes: u64) -> i64 {
-        let blocks = nodes as i64 * i64::from(self.store.zones().blocks_of_a_node());
+    fn blocks_to_grow_by(&self, nodes: i64) -> i64 {
+        let blocks = nodes * i64::from(self.store.zones().blocks_of_a_node());
         blocks + (blocks + METADATA_GARBAGE_SHARE - 1) / METADATA_GARBAGE_SHARE
     }
 
@@ -340,6 +334,8 @@ impl Extents {
         // Who only reads opens no zone; what is told is what a writer would find.
         let opens_zones = !matches!(zones.writable(), Err(StoreError::ReadOnly));
         let logs = zones.kept_for_log() as usize;
+        // First: what trees grow by meanwhile is then counted twice rather than not at all.
+        let allowed = self.blocks_to_grow_by(zones.allowed_nodes() as i64);
         let living = zones.metadata_blocks() as i64;
         let (mut census, metadata) = zones.at_one_moment(|moment| {
             let unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
@@ -347,7 +343,7 @@ impl Extents {
             let (mut census, mut metadata) = (Census { reserved, unwritten, ..Census::default() }, 0);
             for (number, zone) in moment.zones().enumerate() {
                 let is_free = if opens_zones { zone.is_free } else { number >= logs };
-                metadata += i64::from(zone.entry.role == Role::Metadata);
+                metadata += i64::from(zone.entry.role == Role::Metadata && can_be_used_again(&zone));
                 self.count(&mut census, &zone, is_free);
             }
             (census, metadata)
@@ -364,24 +360,22 @@ impl Extents {
         let growth = foreseen.max(needed) - metadata * largest;
         census.kept =
             (i64::from(zones.kept_from_data_at_most()) + 1) * largest + growth + self.slack_blocks() as i64;
-        census.allowed = self.blocks_to_grow_by(zones.allowed_nodes());
+        census.allowed = allowed;
         census
     }
 
     /// Adds what a zone takes and holds.
     fn count(&self, census: &mut Census, zone: &ZoneNow, is_free: bool) {
         let (entry, capacity) = (zone.entry, zone.info.capacity);
-        let for_good = matches!(zone.info.state, ZoneState::ReadOnly | ZoneState::Offline);
         let payload = self.packing.payload(capacity);
         match entry.role {
             Role::Data | Role::Gc => {
                 // What lives in a zone that is not written again takes nothing from the others.
-                let again = !for_good && !zone.is_bad;
-                census.payload += i64::from(if again { payload } else { entry.live });
+                census.payload += i64::from(if can_be_used_again(zone) { payload } else { entry.live });
                 census.live += i64::from(entry.live);
                 census.capacity += i64::from(capacity);
             }
-            Role::Free if is_free && !for_good => census.payload += i64::from(payload),
+            Role::Free if is_free && can_be_used_again(zone) => census.payload += i64::from(payload),
             _ => {}
         }
     }
@@ -432,10 +426,8 @@ impl Extents {
         self.store.zones().free() <= self.store.zones().kept_from_data()
     }
 
-    /// Wins back a zone when metadata has taken one of those that are kept for it, and lets trees grow if
-    /// there is room. Call before taking the locks of any operation that may make metadata grow.
+    /// Wins back a zone when metadata has taken one of those that are kept for it. Call before taking the locks of any operation that may make metadata grow.
     pub fn admit(&self) -> Result<()> {
-        self.allow_growth();
         let zones = self.store.zones();
         let enough = || zones.free() >= zones.needed_to_grow();
         if enough() || self.store.reclaim(false)? > 0 {
@@ -492,6 +484,28 @@ impl Extents {
         }
         Ok(())
     }
+}
+
+impl Growth for Extents {
+    fn allow(&self, nodes: u64) {
+        let (zones, nodes) = (self.store.zones(), nodes as i64);
+        let _counting = self.space.counting.lock();
+        let lacking = nodes - zones.allowed_nodes() as i64;
+        if lacking <= 0 {
+            return;
+        }
+        let cost = self.blocks_to_grow_by(1);
+        let taken = self.count_and_take(|available| {
+            let most = (available / cost).min(lacking.max(ALLOWANCE));
+            if most >= lacking { most * cost } else { 0 }
+        });
+        zones.allow_nodes((taken / cost) as u64);
+    }
+}
+
+/// Whether a zone is written again once nothing lives in it.
+fn can_be_used_again(zone: &ZoneNow) -> bool {
+    !matches!(zone.info.state, ZoneState::ReadOnly | ZoneState::Offline) && !zone.is_bad
 }
 
 #[cfg(test)]

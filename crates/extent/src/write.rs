@@ -152,13 +152,22 @@ impl Extents {
         let (first, blocks) = self.assemble(object, offset, data, valid)?;
         let size = self.block_size() as usize;
         let count = (blocks.len() / size) as u64;
-        if data.len() < size && self.may_be_resident(&blocks) {
-            self.residents.expect(object, hint);
-            let contents = blocks.chunks(size).map(|block| trim(block).to_vec());
-            written.residents = (first..).zip(contents).collect();
-            return Ok(written);
-        }
-        written.reservation = Some(self.reserve_over(object, first, count)?);
+        let is_small = data.len() < size && self.may_be_resident(&blocks);
+        // Where trees may not grow, what the object has space for already is written there.
+        let reserved = match is_small && self.may_trees_grow() {
+            true => None,
+            false => Some(self.reserve_over(object, first, count)),
+        };
+        written.reservation = match reserved {
+            Some(Ok(reservation)) => Some(reservation),
+            Some(Err(error)) if !is_small || !matches!(error, ExtentError::NoSpace) => return Err(error),
+            _ => {
+                self.residents.expect(object, hint);
+                let contents = blocks.chunks(size).map(|block| trim(block).to_vec());
+                written.residents = (first..).zip(contents).collect();
+                return Ok(written);
+            }
+        };
         let run = Run { object, start: first, data: &blocks, crcs: None };
         written.pieces = self.append_data(hint, run, Cause::Data)?;
         Ok(written)

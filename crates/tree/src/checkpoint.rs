@@ -300,14 +300,15 @@ impl Core {
             self.leave_metadata_zone(full)?;
         }
         if saving.lease.is_none() {
-            saving.lease = Some(self.open_metadata_zone()?);
+            let lease = self.open_metadata_zone()?;
+            self.zones.set_open_room(lease.room());
+            saving.lease = Some(lease);
         }
         Ok(saving.lease.as_ref().expect("a zone was opened if there was none"))
     }
 
     fn leave_metadata_zone(&self, lease: Lease) -> Result<()> {
         let (zone, failed, room) = (lease.zone(), lease.has_failed(), lease.room());
-        self.zones.set_open_room(0);
         drop(lease);
         // What is left of it is less than a page, or nothing that can be written: its slot is worth more.
         if (room > 0 || failed)

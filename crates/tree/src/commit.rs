@@ -9,8 +9,8 @@
 //! merged with a neighbour if that happens to be in memory. Both come after all changes of the
 //! transaction: from then on the way to a key may be one that nobody has pinned.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use rt::sync::RwLockWriteGuard;
 use smallvec::SmallVec;
@@ -59,11 +59,23 @@ impl Core {
         self.zones.fill_lives(&mut tx.ops);
         let record = record::encode(&tx.ops);
         let admitted = self.admit(record.len(), tx.draw)?;
-        let mut pins = Pins::default();
+        let (mut pins, mut asked) = (Pins::default(), false);
         let (mut locked, held) = loop {
             let locked = self.lock_groups(&tx.ops);
             match self.on_the_way(&tx.ops) {
-                Ok(held) => break (locked, held),
+                Ok(held) => {
+                    let nodes = if tx.draw == Draw::Free { splits(&held) } else { 0 };
+                    if self.take_allowance(nodes) {
+                        break (locked, held);
+                    }
+                    drop(locked);
+                    if asked {
+                        self.log.give_back(admitted);
+                        return Err(StoreError::NoSpace);
+                    }
+                    asked = true;
+                    self.ask_to_grow(nodes);
+                }
                 Err(miss) => {
                     drop(locked);
                     if let Err(error) = self.pin(&mut pins, miss) {
@@ -73,10 +85,6 @@ impl Core {
                 }
             }
         };
-        if tx.draw == Draw::Free && !self.take_allowance(splits(&held)) {
-            self.log.give_back(admitted);
-            return Err(StoreError::NoSpace);
-        }
         if !self.zones.accepts(&tx.ops) {
             self.log.give_back(admitted);
             let damage = StoreError::Corrupt(
@@ -105,6 +113,14 @@ impl Core {
             Op::Delete { group, key, .. } => keyed(group, key),
             Op::ZoneOpened { .. } | Op::ZoneLive { .. } | Op::ZoneUser { .. } | Op::Counter { .. } => true,
         })
+    }
+
+    /// No lock of the trees is held.
+    fn ask_to_grow(&self, nodes: u64) {
+        let growth = self.growth.read().as_ref().and_then(Weak::upgrade);
+        if let Some(growth) = growth {
+            growth.allow(nodes);
+        }
     }
 
     fn check_sizes(&self, ops: &[Op]) {
@@ -198,10 +214,13 @@ fn splits(held: &[Held<'_>]) -> u64 {
     let mut grown: SmallVec<[(NodeId, isize); 4]> = SmallVec::new();
     let mut splits = 0;
     for write in held {
-        let Some(value) = write.value else { continue };
         let leaf = leaf_of(&write.path);
         let page = &leaf.look().page;
-        let growth = page.growth(page.search(&write.key), write.key.len(), value.len());
+        let found = page.search(&write.key);
+        let growth = match write.value {
+            Some(value) => page.growth(found, write.key.len(), value.len()),
+            None => -found.map_or(0, |index| page.entry_bytes(index) as isize),
+        };
         let before = grown.iter().position(|(id, _)| *id == leaf.id).unwrap_or_else(|| {
             grown.push((leaf.id, 0));
             grown.len() - 1

@@ -1,8 +1,8 @@
 //! What all parts of the store share.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases};
@@ -19,6 +19,13 @@ use crate::zones::ZoneTable;
 pub trait Client: Send + Sync {
     /// Bytes for the checkpoint record. What they cover may be more than the cut, never less.
     fn checkpoint_bytes(&self) -> Bytes;
+}
+
+/// Lets trees grow, as far as there is room for it.
+pub trait Growth: Send + Sync {
+    /// A transaction would make trees grow by so many nodes more than they may. If there is room, lets them
+    /// ([`crate::Zones::allow_nodes`]). Called with no lock of the store's, but perhaps with the caller's.
+    fn allow(&self, nodes: u64);
 }
 
 /// What `mkfs` decided and nobody changes.
@@ -91,6 +98,7 @@ pub(crate) struct Core {
     pub(crate) groups: Vec<RwLock<Tree>>,
     pub(crate) saving: Mutex<Saving>,
     pub(crate) client: RwLock<Option<Arc<dyn Client>>>,
+    pub(crate) growth: RwLock<Option<Weak<dyn Growth>>>,
     pub(crate) limits: Limits,
     pub(crate) read_only: bool,
     pub(crate) latched: Mutex<Option<Arc<str>>>,

@@ -44,7 +44,7 @@ mod types;
 mod zones;
 
 pub use check::{Finding, FindingKind, KeyRange, Visit};
-pub use core::{Client, VolumeInfo};
+pub use core::{Client, Growth, VolumeInfo};
 pub use format::{COUNTERS, KEY_MAX};
 pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneUse};
 pub use lookup::ZoneRef;

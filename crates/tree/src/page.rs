@@ -133,7 +133,7 @@ impl Page {
     }
 
     /// What an entry takes, its slot included.
-    fn entry_bytes(&self, index: usize) -> usize {
+    pub(crate) fn entry_bytes(&self, index: usize) -> usize {
         let (_, key, value) = self.cell(index);
         SLOT + CELL_HEADER + key + value
     }

@@ -28,6 +28,10 @@ const CLEANED_AT_ONCE: usize = 1 << 20;
 /// Free zones abound when they are more than this fraction of all.
 const FREE_ZONES_ABOUND: u32 = 4;
 
+/// With less than so many pages, cleaning gains no more than the checkpoint after it writes.
+const GAIN_PAGES: Blocks = 4;
+/// Pages of directories that a checkpoint writes, about.
+const DIRECTORY_PAGES: u64 = 4;
 /// Of so many blocks of metadata that live in closed zones, one more is to be dead or free there.
 const GARBAGE_SHARE: u64 = 8;
 
@@ -36,7 +40,7 @@ const GARBAGE_SHARE: u64 = 8;
 pub(crate) enum Need {
     /// There is room.
     May,
-    /// Free zones are short.
+    /// Somebody asks for it.
     Should,
     /// Somebody waits, and will be refused otherwise.
     Must,
@@ -209,25 +213,21 @@ impl Core {
     /// reserve is what this leaves when it has done all it can, so it is never used up: not by what frees
     /// space either, which rewrites nodes before it gives any back.
     pub(crate) fn space_for_metadata(&self, draw: Draw) -> Result<()> {
-        let kept = self.zones.kept_for_metadata();
-        if self.zones.free() >= kept {
-            return Ok(());
-        }
-        self.reclaim(true)?;
-        if self.zones.free() >= kept {
+        let is_whole = || self.zones.free() >= self.zones.kept_for_metadata();
+        if is_whole() || self.reclaim(true)? > 0 && is_whole() {
             return Ok(());
         }
         let mut saving = self.saving.lock();
         for _ in 0..self.zones.count() {
             // What the background has cleaned comes free with a checkpoint, before more is moved.
-            if self.zones.free() >= kept || !(saving.cleaned || self.clean(&mut saving, Need::Must)?) {
+            if is_whole() || !(saving.cleaned || self.clean(&mut saving, Need::Must)?) {
                 break;
             }
             self.checkpoint_with(&mut saving)?;
         }
         // Garbage collection gives back the zone that it may have opened; what frees space finds garbage to clean.
         let to_clean_into = if draw == Draw::Reserve { 0 } else { self.device.geometry().zone_blocks };
-        if self.zones.free() >= kept || self.has_room_for_an_epoch(&saving, to_clean_into) {
+        if is_whole() || self.has_room_for_an_epoch(&saving, to_clean_into) {
             Ok(())
         } else {
             Err(StoreError::NoSpace)
@@ -237,10 +237,24 @@ impl Core {
     /// Whether the open metadata zone and those that are free take what an epoch writes, and so many blocks
     /// more.
     fn has_room_for_an_epoch(&self, saving: &Saving, more: Blocks) -> bool {
-        let zone = u64::from(self.device.geometry().zone_blocks);
-        let room = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
         let epoch = self.limits.epoch_nodes as u64 * 3 / 2 * u64::from(self.zones.page_blocks());
-        room + u64::from(self.zones.free()) * zone >= epoch + u64::from(more)
+        self.room(saving) >= epoch + u64::from(more)
+    }
+
+    /// Blocks of pages that the open metadata zone and those that are free take.
+    fn room(&self, saving: &Saving) -> u64 {
+        let of_zone = u64::from(self.device.geometry().zone_blocks - 1);
+        let open = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
+        open + u64::from(self.zones.free()) * of_zone
+    }
+
+    /// Whether what lives in a zone finds a place, and then a checkpoint, without which it is not free.
+    fn has_room_to_clean(&self, saving: &Saving, live: Blocks) -> bool {
+        let page = u64::from(self.zones.page_blocks());
+        let nodes = self.count.dirty.load(Ordering::Relaxed).max(self.limits.dirty) as u64;
+        let moved = self.mat.running_len() as u64 + u64::from(live) / page;
+        let chunks = self.mat.chunks_len().min(moved) + saving.zit_chunks.len() as u64;
+        self.room(saving) >= u64::from(live) + (nodes + chunks + DIRECTORY_PAGES) * page
     }
 
     /// Takes from what trees may grow by; false when there is not as much.
@@ -312,7 +326,9 @@ impl Core {
             Need::Should => capacity / 8,
             Need::Must => capacity / 16,
         };
-        if capacity - live < worth.max(self.zones.page_blocks()) {
+        if capacity - live < worth.max(GAIN_PAGES * self.zones.page_blocks())
+            || !self.has_room_to_clean(saving, live)
+        {
             return Ok(false);
         }
         saving.cleaned_once.insert(zone, life);

@@ -469,6 +469,7 @@ pub(crate) fn assemble(
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
         saving: Mutex::new(saving),
         client: RwLock::new(None),
+        growth: RwLock::new(None),
         read_only: config.read_only,
         latched: Mutex::new(None),
         is_latched: std::sync::atomic::AtomicBool::new(false),

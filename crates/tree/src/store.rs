@@ -1,13 +1,13 @@
 //! The store as its user sees it.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use zone::{Address, Blocks, Device, Geometry, Lease, Role, Traffic, ZoneId, ZoneInfo};
 
 use crate::check::{Finding, Visit};
-use crate::core::{Client, Core, VolumeInfo};
+use crate::core::{Client, Core, Growth, VolumeInfo};
 use crate::lookup::ZoneRef;
 use crate::mkfs::FormatOptions;
 use crate::reclaim::Need;
@@ -79,6 +79,11 @@ impl Store {
     /// Names the user whose bytes checkpoints carry.
     pub fn set_client(&self, client: Arc<dyn Client>) {
         *self.core.client.write() = Some(client);
+    }
+
+    /// Names who is asked when trees may not grow ([`Zones::allow_no_nodes`]) and would.
+    pub fn set_growth(&self, growth: Weak<dyn Growth>) {
+        *self.core.growth.write() = Some(growth);
     }
 
     /// What `mkfs` decided.
@@ -218,8 +223,12 @@ impl Store {
     /// Cleans a metadata zone, if that gains anything, and makes it free; false when there is none. For who
     /// needs a zone for data and can have none otherwise.
     pub fn clean(&self) -> Result<bool> {
+        self.clean_for(Need::Must)
+    }
+
+    fn clean_for(&self, need: Need) -> Result<bool> {
         let mut saving = self.core.saving.lock();
-        if !saving.cleaned && !self.core.clean(&mut saving, Need::Should)? {
+        if !saving.cleaned && !self.core.clean(&mut saving, need)? {
             return Ok(false);
         }
         self.core.checkpoint_with(&mut saving)?;
@@ -236,7 +245,7 @@ impl Store {
     /// The same, while metadata zones together hold a zone's worth that is dead.
     pub fn clean_if_worth_it(&self) -> Result<bool> {
         self.core.writable()?;
-        Ok(self.core.a_zone_is_dead() && self.clean()?)
+        Ok(self.core.a_zone_is_dead() && self.clean_for(Need::Should)?)
     }
 
     /// Takes a last checkpoint, so that the next mount has nothing to replay.
@@ -373,7 +382,7 @@ impl Zones {
         self.core.count.allowance.fetch_add(nodes, Ordering::Relaxed);
     }
 
-    /// Lets trees grow no more, until [`Zones::allow_nodes`] is called. Who never calls this has no such limit.
+    /// Lets trees grow no more, until [`Zones::allow_nodes`] is called.
     pub fn allow_no_nodes(&self) {
         self.core.count.allowance.store(0, Ordering::Relaxed);
     }

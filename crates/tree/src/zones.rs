@@ -402,11 +402,12 @@ impl ZoneTable {
     }
 
     /// Free zones that this role must leave to others. Garbage collection may draw on what is kept for
-    /// metadata: it gives back more than it takes, and what it commits meanwhile is less than an epoch.
+    /// metadata, but not the last zone: it gives back more than it takes, and what it commits meanwhile is less
+    /// than an epoch.
     pub(crate) fn kept_from(&self, role: Role) -> u32 {
         match role {
             Role::Data => self.kept_for_metadata() + 1,
-            Role::Gc => self.kept_for_metadata() - 1,
+            Role::Gc => (self.kept_for_metadata() - 1).max(1),
             _ => 0,
         }
     }

@@ -296,6 +296,8 @@ fn small_files_leave_what_was_promised() {
     let root = Caller::root();
     let kept = volume.file(ROOT, "kept");
     volume.fs.allocate(&kept, FallocateMode::Allocate { keep_size: false }, 0, 1 << 20).unwrap();
+    let parts = volume.file(ROOT, "parts");
+    volume.fs.allocate(&parts, FallocateMode::Allocate { keep_size: false }, 0, 1 << 20).unwrap();
     let written = volume.file(ROOT, "written");
     volume.write(&written, 0, &pattern(1, 1 << 20));
     let directory = volume.directory(ROOT, "d");
@@ -304,6 +306,7 @@ fn small_files_leave_what_was_promised() {
     assert!(files > 1000, "{files}");
     for at in (0..1 << 20).step_by(4096) {
         volume.write(&kept, at, &pattern(2, 4096));
+        volume.write(&parts, at + 512, &pattern(5, 512));
         volume.write(&written, (1 << 20) - 4096 - at, &pattern(3, 4096));
     }
     for n in (0..files).step_by(7) {
@@ -322,4 +325,47 @@ fn small_files_leave_what_was_promised() {
     let written = volume.open(volume.find(ROOT, "written").unwrap());
     assert_eq!(volume.contents(&written)[..4096], pattern(3, 4096));
     volume.settle_and_check();
+}
+
+#[test]
+fn names_and_data_share_a_full_volume() {
+    for zones in [18, 24] {
+        let volume = Volume::on(Spec::new(4096, zones, 1024));
+        let root = Caller::root();
+        let directory = volume.directory(ROOT, "d");
+        let half = volume.fs.space().available / 2;
+        let mut files = 0;
+        while volume.fs.space().available > half {
+            for _ in 0..100 {
+                volume.write(&volume.file(directory, &format!("small{files}")), 0, &pattern(1, 1000));
+                files += 1;
+            }
+        }
+        let big = volume.file(ROOT, "big");
+        fill_up(&volume, &big, 0);
+        let blocks = volume.fs.attributes(big.inode()).unwrap().size / BLOCK;
+        for n in 0..20_000_u64 {
+            let (file, block) = (n * 7919 % files, n * 104_729 % blocks);
+            let (from, to) = (format!("small{file}"), format!("moved{file}"));
+            let rename = |from: &str, to: &str| {
+                let plain = RenameFlags::default();
+                volume.fs.rename(&root, directory, from.as_bytes(), directory, to.as_bytes(), plain)
+            };
+            match n % 3 {
+                0 => volume.write(&big, block * BLOCK, &pattern(n as u8, BLOCK as usize)),
+                1 => {
+                    let inode = volume.find(directory, &from).unwrap();
+                    volume.write(&volume.open(inode), 0, &pattern(n as u8, 1000));
+                }
+                // A longer name may need a leaf more, which there may not be.
+                _ => match rename(&from, &to) {
+                    Ok(()) => {
+                        rename(&to, &from).unwrap_or_else(|error| panic!("{zones} zones, {n}: {error}"))
+                    }
+                    Err(error) => assert_eq!(error, FsError::NoSpace),
+                },
+            }
+        }
+        volume.settle_and_check();
+    }
 }

@@ -74,9 +74,7 @@ pub(super) const SHAPES: [Shape; 7] = [
     Shape {
         name: "16 zones, 6 active",
         mkfs: &["--size", "66M", "--zone-size", "4M", "--max-open", "6", "--max-active", "6"],
-        operations: [3_000, 100_000],
-        filled: 20,
-        used: 40,
+        operations: [4_000, 100_000],
         ..ORDINARY
     },
     Shape { name: "cache of 8 MiB", mount: &["--cache", "8M"], operations: [0, 100_000], ..ORDINARY },
