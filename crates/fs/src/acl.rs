@@ -1,7 +1,6 @@
 //! POSIX access control lists as the kernel hands them over: version 2, then entries of
-//! (tag u16, permissions u16, id u32). They are kept as they are, and nobody is asked for by name when access
-//! is decided: the file's permission bits are. So these become such that nobody gets more by them than
-//! the list gives him; who gets less is whom only the list names.
+//! (tag u16, permissions u16, id u32). They are kept as they are; the owner's, mask's and others'
+//! entries of an access list are also the file's permission bits.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -48,19 +47,12 @@ pub(crate) fn is_valid(value: &[u8]) -> bool {
         && (count(MASK) == 1 || !named)
 }
 
-/// The permission bits that give everybody at most what a valid list does.
-///
-/// A named user may be in the owning group or not, so neither bits have what his entry lacks; the
-/// members of a named group who are in the owning one too get what either entry gives.
+/// The permission bits that a valid list stands for.
 pub(crate) fn permissions_of(value: &[u8], permissions: u16) -> u16 {
-    let all_of = |tag: u16| {
-        let found = entries(value).unwrap_or_default().iter().filter(|entry| entry.tag.get() == tag);
-        found.fold(7, |all, entry| all & entry.permissions.get())
+    let of = |tag: u16| {
+        let found = entries(value)?.iter().find(|entry| entry.tag.get() == tag)?;
+        Some(found.permissions.get() & 7)
     };
-    let (users, groups, mask) = (all_of(USER), all_of(GROUP), all_of(MASK));
-    let names_any =
-        entries(value).unwrap_or_default().iter().any(|entry| entry.tag.get() & (USER | GROUP) != 0);
-    let named = if names_any { users & groups & mask } else { 7 };
-    let (group, other) = (all_of(GROUP_OBJ) & mask & users, all_of(OTHER) & named);
-    permissions & 0o7000 | all_of(USER_OBJ) << 6 | group << 3 | other
+    let group = of(MASK).or_else(|| of(GROUP_OBJ)).unwrap_or(0);
+    permissions & 0o7000 | of(USER_OBJ).unwrap_or(0) << 6 | group << 3 | of(OTHER).unwrap_or(0)
 }

@@ -110,32 +110,6 @@ fn each_namespace_has_its_rules() {
     assert_eq!(set(&volume, inode, &format!("user.{}", "x".repeat(251)), b"v"), Err(FsError::Range));
 }
 
-/// The mask became the bits of the owning group, as where lists are enforced: `setfacl -m u:bob:rw` on
-/// a file of mode 0640 let the whole group write it.
-#[test]
-fn an_access_list_gives_nobody_more_than_it_says() {
-    let volume = Volume::new();
-    let inode = volume.fs.make_node(&Caller::root(), ROOT, b"f", Kind::File, 0o640, 0).unwrap().inode;
-    const NONE: u32 = u32::MAX;
-    let mode_after = |named: &[(u16, u16, u32)], group, mask: Option<u16>, other| {
-        let mut entries = vec![(1, 6, NONE), (4, group, NONE), (0x20, other, NONE)];
-        entries.extend(mask.map(|mask| (0x10, mask, NONE)));
-        entries.extend(named);
-        entries.sort_unstable();
-        set(&volume, inode, "system.posix_acl_access", &acl(&entries)).unwrap();
-        volume.fs.attributes(inode).unwrap().permissions
-    };
-    const BOB: (u16, u32) = (2, 10);
-    const STAFF: (u16, u32) = (8, 20);
-    assert_eq!(mode_after(&[(BOB.0, 6, BOB.1)], 4, Some(6), 0), 0o640, "bob may write, his group may not");
-    assert_eq!(mode_after(&[(STAFF.0, 6, STAFF.1)], 4, Some(6), 4), 0o644);
-    assert_eq!(mode_after(&[(BOB.0, 0, BOB.1)], 4, Some(4), 4), 0o600, "bob may be in the group or not");
-    assert_eq!(mode_after(&[(STAFF.0, 0, STAFF.1)], 4, Some(4), 4), 0o640, "staff are among the others");
-    assert_eq!(mode_after(&[(BOB.0, 6, BOB.1)], 6, Some(4), 6), 0o644, "the mask holds for bob");
-    assert_eq!(mode_after(&[], 6, Some(4), 6), 0o646, "and for the owning group, not for others");
-    assert_eq!(mode_after(&[], 6, None, 7), 0o667);
-}
-
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut bytes = 2u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
