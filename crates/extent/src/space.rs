@@ -426,7 +426,8 @@ impl Extents {
         self.store.zones().free() <= self.store.zones().kept_from_data()
     }
 
-    /// Wins back a zone when metadata has taken one of those that are kept for it. Call before taking the locks of any operation that may make metadata grow.
+    /// Wins back a zone when metadata has taken one of those that are kept for it. Call before taking the
+    /// locks of any operation that may make metadata grow.
     pub fn admit(&self) -> Result<()> {
         let zones = self.store.zones();
         let enough = || zones.free() >= zones.needed_to_grow();
