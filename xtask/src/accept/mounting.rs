@@ -34,7 +34,8 @@ const PATIENCE_NS: u64 = 10_000_000_000;
 const LOOK: Duration = Duration::from_millis(1);
 
 pub(super) fn run(run: &Run) -> Result<Report> {
-    let volume = Volume::make(&["--size", "256M"], &["-o", "commit=3600"])?;
+    let size = if run.quick { "256M" } else { "1G" };
+    let volume = Volume::make(&["--size", size], &["-o", "commit=3600"])?;
     let place =
         tempfile::Builder::new().prefix("accept-").tempdir().context("cannot make a temporary folder")?;
     let proof = Proof { volume: &volume, place: place.path(), random: fastrand::Rng::with_seed(run.seed) };
