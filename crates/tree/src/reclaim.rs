@@ -183,8 +183,14 @@ impl Core {
         self.reset_claimed(zone)
     }
 
+    fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
+        let freed = self.reset_zone(zone);
+        self.zones.reset_ended();
+        freed
+    }
+
     /// Resets a zone that nobody can enter any more; one that cannot be reset is never used again.
-    pub(crate) fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
+    pub(crate) fn reset_zone(&self, zone: ZoneId) -> Result<bool> {
         match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
             Ok(info) => {
                 self.zones.freed(zone, info);
@@ -201,10 +207,10 @@ impl Core {
 
     /// Resets metadata zones that the newest checkpoint does not name. Under the checkpoint lock.
     pub(crate) fn free_dead_metadata(&self) -> Result<()> {
-        for zone in self.zones.claim_dead_metadata() {
-            self.reset_claimed(zone)?;
-        }
-        Ok(())
+        let claimed = self.zones.claim_dead_metadata();
+        // Each is settled, whatever becomes of the others.
+        let settled: Vec<Result<bool>> = claimed.into_iter().map(|zone| self.reset_claimed(zone)).collect();
+        settled.into_iter().try_for_each(|settled| settled.map(drop))
     }
 
     // ---- space for metadata ------------------------------------------------------------------

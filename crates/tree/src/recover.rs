@@ -804,7 +804,7 @@ impl Core {
             }
             // Its life goes on from what its header shows.
             let life = crate::reclaim::next_life(&*self.device, self.info.fs_id, &self.zones, zone)?;
-            if self.reset_claimed(zone)? {
+            if self.reset_zone(zone)? {
                 self.zones.set_life(zone, life);
             }
         }

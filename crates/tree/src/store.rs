@@ -412,9 +412,9 @@ impl Zones {
         self.core.zones.kept_from(Role::Data)
     }
 
-    /// Blocks that the open metadata zone still takes.
-    pub fn open_room_for_metadata(&self) -> Blocks {
-        self.core.zones.open_room()
+    /// Blocks that metadata can write before one more free zone is needed for it.
+    pub fn room_until_more_is_kept(&self) -> u64 {
+        self.core.zones.room_until_more_is_kept()
     }
 
     /// The most free zones that fresh data ever must leave.
@@ -474,6 +474,11 @@ impl Zones {
     /// Closed data zones without pending blocks and with live ones, fewest live first.
     pub fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
         self.core.zones.victims(limit)
+    }
+
+    /// Waits until a reset is over that goes on now; false when there is none.
+    pub fn wait_for_a_reset(&self) -> bool {
+        self.core.zones.wait_for_a_reset()
     }
 
     /// Zones of a role.

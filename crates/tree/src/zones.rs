@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rt::sync::Mutex;
+use rt::sync::{Condvar, Mutex};
 use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 
 use crate::delta::IN_PAGE_AT_LEAST;
@@ -66,6 +66,8 @@ struct State {
     free: BTreeSet<ZoneId>,
     /// Closed data zones by live blocks.
     closed: BTreeSet<(Blocks, ZoneId)>,
+    /// Zones that were taken to be reset and are not yet, and how many have been.
+    resets: (u32, u64),
     /// Zones with the role metadata.
     metadata: BTreeSet<ZoneId>,
     /// Entries as they were at the cut, where they have changed since.
@@ -84,6 +86,8 @@ pub(crate) type UserCounters = [i64; crate::COUNTERS];
 /// The table.
 pub(crate) struct ZoneTable {
     state: Mutex<State>,
+    /// With `state`: a reset is over.
+    reset_ended: Condvar,
     per_chunk: u64,
     page_blocks: Blocks,
     kept: KeptForMetadata,
@@ -105,6 +109,13 @@ impl KeptForMetadata {
     /// among them.
     pub(crate) fn zones(self, open_room: u64) -> u32 {
         1 + self.blocks.saturating_sub(open_room).div_ceil(self.of_zone) as u32
+    }
+
+    /// How much metadata can write before one more free zone is needed. Once in the life of its open zone that is
+    /// so: where the number above rises; when it opens the next one, that falls again, and so do the free ones.
+    fn until_more(self, open_room: u64) -> u64 {
+        let rises_at = self.blocks % self.of_zone;
+        if open_room > rises_at { open_room - rises_at } else { open_room + self.of_zone - rises_at }
     }
 }
 
@@ -298,13 +309,21 @@ impl ZoneTable {
             run: run.collect(),
             free: BTreeSet::new(),
             closed: BTreeSet::new(),
+            resets: (0, 0),
             metadata: BTreeSet::new(),
             frozen: None,
             changed_chunks: BTreeSet::new(),
             late: None,
             counters: [0; crate::COUNTERS],
         };
-        ZoneTable { state: Mutex::new(state), per_chunk, page_blocks, kept, open_room: AtomicU32::new(0) }
+        ZoneTable {
+            state: Mutex::new(state),
+            reset_ended: Condvar::new(),
+            per_chunk,
+            page_blocks,
+            kept,
+            open_room: AtomicU32::new(0),
+        }
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -318,6 +337,11 @@ impl ZoneTable {
     /// Free zones that only metadata may take now.
     pub(crate) fn kept_for_metadata(&self) -> u32 {
         self.kept.zones(u64::from(self.open_room()))
+    }
+
+    /// Blocks that metadata can write before one more free zone is needed for it.
+    pub(crate) fn room_until_more_is_kept(&self) -> u64 {
+        self.kept.until_more(u64::from(self.open_room()))
     }
 
     /// Blocks that the open metadata zone still takes.
@@ -610,7 +634,26 @@ impl ZoneTable {
         }
         state.closed.remove(&(0, zone));
         state.run[zone.0 as usize].usage = Use::Resetting;
+        state.resets.0 += 1;
         true
+    }
+
+    /// The reset of a zone that was taken to be reset is over, however it went.
+    pub(crate) fn reset_ended(&self) {
+        let mut state = self.state.lock();
+        assert!(state.resets.0 > 0, "a reset ends that began");
+        state.resets = (state.resets.0 - 1, state.resets.1 + 1);
+        self.reset_ended.notify_all();
+    }
+
+    /// Waits until a reset is over that goes on now; false when there is none.
+    pub(crate) fn wait_for_a_reset(&self) -> bool {
+        let mut state = self.state.lock();
+        let (going_on, seen) = state.resets;
+        while state.resets.0 > 0 && state.resets.1 == seen {
+            self.reset_ended.wait(&mut state);
+        }
+        going_on > 0
     }
 
     /// Takes closed metadata zones that nothing names and nobody reads, to be reset.
@@ -624,6 +667,7 @@ impl ZoneTable {
         };
         let dead: Vec<ZoneId> = state.metadata.iter().copied().filter(dead).collect();
         dead.iter().for_each(|zone| state.run[zone.0 as usize].usage = Use::Resetting);
+        state.resets.0 += dead.len() as u32;
         dead
     }
 
