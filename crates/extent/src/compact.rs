@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use zone::{Blocks, ZoneId};
+use zone::{Blocks, Life, ZoneId};
 
-use crate::gc::{GcState, Progress};
+use crate::gc::{Aim, GcState, Progress};
 use crate::{Extents, Result};
 
 /// What garbage collection could still come to, as things are now.
@@ -38,7 +38,7 @@ impl Extents {
         if gc.victims().next().is_none() && self.outlook(&gc).zones_to_win == 0 {
             return Ok(false);
         }
-        match self.collect(&mut gc, true)? {
+        match self.collect(&mut gc, Aim::Zone)? {
             Progress::Moved => Ok(true),
             Progress::Nothing => Ok(false),
             Progress::Evacuated => {
@@ -53,7 +53,11 @@ impl Extents {
         let zones = self.store.zones();
         let in_hand: BTreeSet<ZoneId> = gc.victims().collect();
         let stuck: BTreeSet<ZoneId> = gc.stuck().collect();
-        let begun = in_hand.iter().map(|&zone| (zone, zones.entry(zone).live));
+        let is_there = |&(zone, life): &(ZoneId, Life)| {
+            let entry = zones.entry(zone);
+            entry.life == life && entry.role.holds_data()
+        };
+        let begun = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| (zone, zones.entry(zone).live));
         let worth_it = |&(zone, live): &(ZoneId, Blocks)| live < self.payload_of(zone);
         let others = zones.victims(usize::MAX).into_iter();
         let others = others.filter(|(zone, _)| !in_hand.contains(zone) && !stuck.contains(zone));

@@ -222,7 +222,7 @@ impl Extents {
         let reservation = self.reserve_over(first.object, first.block, blocks)?;
         let data = &chunk.data[range.start * size..range.end * size];
         let run = Run { object: first.object, start: first.block, data, crcs: Some(&chunk.crcs[range]) };
-        for piece in self.append_data(hint, run, Cause::Gc)? {
+        for piece in self.append_data(self.class_of(run.object, hint, run.start, false)?, run, Cause::Gc)? {
             let mut tx = Tx::new();
             reservation.part_kept_by(&mut tx, u64::from(piece.extent.blocks));
             self.commit_move(chunk, piece, tx)?;

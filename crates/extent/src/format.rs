@@ -174,6 +174,10 @@ pub struct ZoneUser {
     pub footer: Blocks,
     /// Whether the zone takes no more writes.
     pub closed: bool,
+    /// What was written to it: 0–4 fresh data of that lifetime class, 5 what garbage collection moved.
+    pub stream: u8,
+    /// Blocks that users had written when it was closed.
+    pub filled_at: u64,
 }
 
 impl ZoneUser {
@@ -182,13 +186,16 @@ impl ZoneUser {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&self.footer.to_le_bytes());
         bytes[4] = u8::from(self.closed);
+        bytes[5] = self.stream;
+        bytes[8..].copy_from_slice(&self.filled_at.to_le_bytes());
         bytes
     }
 
     /// What stored bytes say.
     pub fn decode(bytes: &[u8; 16]) -> Self {
         let footer = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        ZoneUser { footer, closed: bytes[4] & 1 != 0 }
+        let filled_at = u64::from_le_bytes(bytes[8..].try_into().expect("eight bytes"));
+        ZoneUser { footer, closed: bytes[4] & 1 != 0, stream: bytes[5], filled_at }
     }
 }
 

@@ -39,6 +39,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 const CHUNK_SHARE: usize = 16;
 /// Victims evacuated together.
 const VICTIMS_MAX: usize = 4;
+/// Of the zones with the fewest live blocks, how many are compared.
+const RANKED: usize = 1024;
 
 /// An extent that is to be moved, as it was found.
 pub(crate) struct Move {
@@ -106,6 +108,11 @@ impl GcState {
         self.victims.iter().map(|(zone, _)| *zone)
     }
 
+    /// The same, and the life in which each was chosen.
+    pub(crate) fn victims_as_chosen(&self) -> impl Iterator<Item = (ZoneId, Life)> {
+        self.victims.iter().copied()
+    }
+
     /// Whether there is nothing left to move of the victims.
     pub(crate) fn is_moved(&self) -> bool {
         self.queue.is_empty() && !self.victims.is_empty()
@@ -131,6 +138,17 @@ pub(crate) enum Progress {
     Evacuated,
     /// There is no victim that is worth it, or no zone to write to.
     Nothing,
+}
+
+/// What garbage is collected for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// To be rid of zones without a footer; others are left alone.
+    Mend,
+    /// To move as little as can be in the long run: in step with writing (`learn/ages.rs`).
+    Pace,
+    /// To win a zone by moving as little as can be now.
+    Zone,
 }
 
 /// A block that is being moved.
@@ -179,26 +197,26 @@ impl Extents {
         self.gc.lock().stats
     }
 
-    /// One piece of work; `eager`: whatever can be won is worth it.
-    pub(crate) fn collect(&self, gc: &mut GcState, eager: bool) -> Result<Progress> {
-        self.go_on(gc, eager).inspect_err(|_| gc.abandon())
+    /// One piece of work.
+    pub(crate) fn collect(&self, gc: &mut GcState, aim: Aim) -> Result<Progress> {
+        self.go_on(gc, aim).inspect_err(|_| gc.abandon())
     }
 
-    fn go_on(&self, gc: &mut GcState, eager: bool) -> Result<Progress> {
+    fn go_on(&self, gc: &mut GcState, aim: Aim) -> Result<Progress> {
         if !gc.queue.is_empty() {
             return self.move_chunk(gc);
         }
         if !gc.victims.is_empty() {
             return self.end_evacuation(gc);
         }
-        let begun = self.begin_evacuation(gc, eager)?;
+        let begun = self.begin_evacuation(gc, aim)?;
         Ok(if begun { Progress::Moved } else { Progress::Nothing })
     }
 
     /// Works until the victims in hand, or the next ones, are empty; false when there are none.
     pub(crate) fn evacuate(&self, gc: &mut GcState) -> Result<bool> {
         loop {
-            match self.collect(gc, true)? {
+            match self.collect(gc, Aim::Zone)? {
                 Progress::Moved => {}
                 Progress::Evacuated => return Ok(true),
                 Progress::Nothing => return Ok(false),
@@ -208,10 +226,11 @@ impl Extents {
 
     // ---- victims -----------------------------------------------------------------------------
 
-    fn begin_evacuation(&self, gc: &mut GcState, eager: bool) -> Result<bool> {
+    fn begin_evacuation(&self, gc: &mut GcState, aim: Aim) -> Result<bool> {
         let with_life = |zone: ZoneId| (zone, self.store.zones().entry(zone).life);
-        gc.victims = self.choose_victims(gc, eager).into_iter().map(with_life).collect();
+        gc.victims = self.choose_victims(gc, aim).into_iter().map(with_life).collect();
         gc.searched.clear();
+        self.learned.evacuated(gc.victims().map(|zone| (zone, self.store.zones().entry(zone).live)));
         let mut moves = BTreeMap::new();
         for &(zone, _) in &gc.victims {
             match self.entries_of(zone) {
@@ -227,10 +246,10 @@ impl Extents {
         Ok(!gc.victims.is_empty())
     }
 
-    fn choose_victims(&self, gc: &GcState, eager: bool) -> Vec<ZoneId> {
+    fn choose_victims(&self, gc: &GcState, aim: Aim) -> Vec<ZoneId> {
         let mut candidates = self.first_victims(gc);
-        if eager {
-            self.add_victims_worth_it(gc, eager, &mut candidates);
+        if aim != Aim::Mend {
+            self.add_victims_worth_it(gc, aim, &mut candidates);
         }
         let mut room = self.room_to_move_to(gc);
         let mut gain = self.gain_of(gc);
@@ -254,20 +273,28 @@ impl Extents {
         gc.put_off(zone, self.store.zones().entry(zone).life) > 0
     }
 
-    /// Adds the victims with the fewest live blocks; behind all, those that were put off, the earliest
-    /// first.
-    fn add_victims_worth_it(&self, gc: &GcState, eager: bool, candidates: &mut Vec<(ZoneId, Blocks)>) {
+    /// Adds the victims from which something can be won, the best first; behind all, those that were put off,
+    /// the earliest first.
+    fn add_victims_worth_it(&self, gc: &GcState, aim: Aim, candidates: &mut Vec<(ZoneId, Blocks)>) {
         let first: BTreeSet<ZoneId> = candidates.iter().map(|&(zone, _)| zone).collect();
         let zones = self.store.zones();
-        let limit = VICTIMS_MAX + first.len() + gc.stuck.len() + gc.put_off.len();
-        let mut others = zones.victims(limit);
+        let mut others =
+            self.ranked_victims(aim, VICTIMS_MAX + first.len() + gc.stuck.len() + gc.put_off.len());
         others.retain(|&(zone, live)| {
-            let payload = self.payload_of(zone);
-            let wins = live < if eager { payload } else { payload - payload / 8 };
-            wins && !first.contains(&zone) && !gc.stuck.contains(&zone)
+            live < self.payload_of(zone) && !first.contains(&zone) && !gc.stuck.contains(&zone)
         });
         others.sort_by_key(|&(zone, _)| gc.put_off(zone, zones.entry(zone).life));
         candidates.extend(others);
+    }
+
+    /// Closed zones, the best victims first: at least so many, if there are.
+    pub(crate) fn ranked_victims(&self, aim: Aim, least: usize) -> Vec<(ZoneId, Blocks)> {
+        let looked_at = if aim == Aim::Pace { least.max(RANKED) } else { least };
+        let mut victims = self.store.zones().victims(looked_at);
+        if aim == Aim::Pace {
+            self.learned.rank(&mut victims, self.payload_min);
+        }
+        victims
     }
 
     /// Zones without a footer, fewest live first, as long as there is a zone to move them to: they need not

@@ -37,6 +37,7 @@ mod defrag;
 pub mod format;
 mod gc;
 mod inspect;
+mod learn;
 mod lifetime;
 mod map;
 mod pace;
@@ -59,7 +60,8 @@ use tree::{Client, Step, Store, StoreError};
 use zone::{Blocks, Device, ZoneId, ZoneState};
 
 use crate::format::Packing;
-use crate::gc::{GcState, Progress};
+use crate::gc::{Aim, GcState, Progress};
+use crate::learn::Learned;
 use crate::pace::Pace;
 use crate::place::Placement;
 use crate::resident::Residents;
@@ -72,6 +74,7 @@ pub use compact::Outlook;
 pub use defrag::{Defragmented, Layout};
 pub use gc::GcStats;
 pub use inspect::Piece;
+pub use learn::{Kind, LEARNED, Switches};
 pub use pressure::Pressure;
 pub use recover::Recovering;
 pub use salvage::{EachBlock, FoundObject, SalvagedData, StrayObject, blocks_in};
@@ -136,10 +139,19 @@ pub enum Lifetime {
 }
 
 /// What placement may know of a write.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hint {
-    /// How long the data is expected to live.
+    /// How long the data is expected to live, if somebody has said so.
     pub lifetime: Lifetime,
+    /// What it is, as far as it is known: where nobody has said anything, what is learned of the kind counts.
+    pub kind: Kind,
+}
+
+impl Hint {
+    /// Somebody says how long the data will live.
+    pub fn of_lifetime(lifetime: Lifetime) -> Hint {
+        Hint { lifetime, kind: Kind::default() }
+    }
 }
 
 /// All objects of a volume.
@@ -158,6 +170,7 @@ pub struct Extents {
     space: Arc<SpaceCounters>,
     residents: Residents,
     pace: Pace,
+    learned: Learned,
     gc: Mutex<GcState>,
     deferred: Deferred,
 }
@@ -176,16 +189,18 @@ impl Extents {
             payload_min: payload_min(&store, packing),
             piece_blocks_max: piece_blocks_max(&store),
             maps: (0..MAP_LOCKS).map(|_| RwLock::new(())).collect(),
-            placement: Placement::default(),
+            placement: Placement::new(payload_min(&store, packing)),
             reverse,
             space: Arc::default(),
             residents: Residents::default(),
             pace: Pace::default(),
+            learned: Learned::new(device.geometry().zones, device.geometry().zone_blocks),
             gc: Mutex::default(),
             deferred: Deferred::default(),
             store,
             device,
         };
+        extents.load_learned()?;
         extents.continue_zones(recovering)?;
         extents.placement.set_open_max(extents.count_open_wanted());
         let extents = Arc::new(extents);
@@ -213,11 +228,12 @@ impl Extents {
         }
         if !self.reverse.without_footer().is_empty()
             && let Some(mut gc) = self.gc.try_lock()
-            && self.collect(&mut gc, false)? != Progress::Nothing
+            && self.collect(&mut gc, Aim::Mend)? != Progress::Nothing
         {
             return Ok(Step::Worked);
         }
-        Ok(if self.write_back()? { Step::Worked } else { Step::Idle })
+        let worked = self.write_back()? || self.save_learned(false)?;
+        Ok(if worked { Step::Worked } else { Step::Idle })
     }
 
     /// The lock of an object's map.

@@ -324,6 +324,15 @@ impl View {
         tx.counter(format::UNWRITTEN_BLOCKS, unwritten(&self.new) - unwritten(&self.old));
     }
 
+    /// By how much the blocks change that it has in zones.
+    pub(crate) fn stored_change(&self) -> i64 {
+        let stored = |extents: &BTreeMap<u64, Extent>| {
+            let stored = extents.values().filter(|extent| extent.is_stored());
+            stored.map(|extent| i64::from(extent.blocks)).sum::<i64>()
+        };
+        stored(&self.new) - stored(&self.old)
+    }
+
     /// By how much the live blocks of each zone change.
     pub(crate) fn live_changes(&self) -> Vec<(ZoneId, i32)> {
         let mut live: BTreeMap<ZoneId, i32> = BTreeMap::new();

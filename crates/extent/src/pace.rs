@@ -1,13 +1,17 @@
 //! How fast garbage is collected: as late as it can be, and in step with what is written.
 //!
 //! Two numbers decide. *Room* is what fresh data can still take: the rest of the open zones and the zones
-//! that may be opened. *Debt* is what must be moved until there is a zone more than now. While room is
+//! that may be opened. *Debt* is what must be moved until one more zone can be opened than now. While room is
 //! plenty nothing is moved: what dies meanwhile need not be. Below a room to begin with, every block that
-//! is written owes a share of the debt: (begin − room) / room, divided by the blocks of a zone. So it grows
-//! smoothly from nothing; where half of the room is left a zone is won for each that is written, and
-//! before there is none the whole debt is paid. No writer finds everything still to be done.
+//! is written owes debt / room: as much as it takes for a zone to be won when the room ends, if nothing changes.
+//! No writer finds everything still to be done.
 //!
-//! What is owed is paid by the background step, and by a writer only as far as more is owed than a small
+//! Both are counted in blocks, not in zones, so that neither jumps when a zone is opened or is going to be: the room
+//! left in garbage collection's zone counts like that of a free one, and what metadata will need soon is kept back
+//! little by little. Where two classes of lifetime have zones of their own, room for two zones is looked at as
+//! well: they may end one right after the other.
+//!
+//! The background step pays all of it as soon as anything is owed; a writer only as far as more is owed than a small
 //! allowance. Writers pay before they take any lock of an object, and nobody else pays: not a reader, not
 //! an fsync.
 //!
@@ -17,9 +21,9 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use zone::Blocks;
+use zone::{Blocks, Life, ZoneId};
 
-use crate::gc::{GcState, Progress};
+use crate::gc::{Aim, GcState, Progress};
 use crate::{Extents, Result};
 
 /// Bytes that may be owed before writers pay themselves …
@@ -30,10 +34,12 @@ const ALLOWANCE_SHARE: u64 = 16;
 const PARTS: i64 = 1024;
 /// The rate is found anew whenever such a share of a zone has gone.
 const ROOM_SHARE: i64 = 32;
+/// A part of a zone: with less room than that, no write owes more than with as much.
+const END_SHARE: i64 = 24;
 /// Spare zones for each open zone: what is free in an open zone is not to be had elsewhere.
 const SPARE_PER_OPEN: i64 = 8;
-/// In the last part of its open zone, metadata's next one is kept as well.
-const METADATA_PART: u32 = 4;
+/// In the part of a zone before metadata needs one more, that is kept as well.
+const METADATA_PART: u32 = 2;
 /// Candidates looked at to find out what a zone costs.
 const CANDIDATES_MAX: usize = 256;
 
@@ -46,6 +52,8 @@ pub(crate) struct Pace {
     owed: AtomicI64,
     /// The room for which the rate was found.
     room: AtomicI64,
+    /// Room in the zone that garbage collection writes, when it was last looked at.
+    target_room: AtomicI64,
 }
 
 impl Pace {
@@ -144,7 +152,7 @@ impl Extents {
     pub(crate) fn pay_in_background(&self) -> Result<bool> {
         match self.gc.try_lock() {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
-            Some(mut gc) if self.pace.owed_blocks() > 0 || gc.is_moved() => self.pay_some(&mut gc),
+            Some(mut gc) if !self.pace.is_resting() || gc.is_moved() => self.pay_some(&mut gc),
             _ => Ok(false),
         }
     }
@@ -155,7 +163,7 @@ impl Extents {
             self.pace.rest();
             return Ok(false);
         }
-        match self.collect(gc, true)? {
+        match self.collect(gc, Aim::Pace)? {
             Progress::Nothing => self.pace.rest(),
             // The zones that are empty now give room as soon as they are reset.
             Progress::Evacuated => drop(self.store.reclaim(true)?),
@@ -167,54 +175,87 @@ impl Extents {
 
     /// What each block owes from now on.
     fn set_pace(&self, gc: &GcState) {
-        let (room, begin) = (self.room(), self.room_to_begin());
-        match self.debt(gc) {
-            Some(debt) if room <= begin => {
-                let share = PARTS * (begin - room) / room.max(1);
-                self.pace.set(debt * share / i64::from(self.payload_min.max(1)), debt, room);
+        self.pace.target_room.store(gc.target_room(self.packing), Ordering::Relaxed);
+        let begin = self.room_to_begin();
+        let mut fastest: Option<(i64, i64)> = None;
+        let rooms = self.rooms();
+        for (&room, zones) in rooms.iter().zip(1..) {
+            let Some(debt) = self.debt(gc, zones) else { continue };
+            if room <= begin * zones {
+                let rate = PARTS * debt / room.max(self.room_to_end());
+                fastest = fastest.max(Some((rate, debt)));
             }
-            _ => self.pace.rest(),
+        }
+        match fastest {
+            Some((rate, debt)) => self.pace.set(rate, debt, rooms[0]),
+            None => self.pace.rest(),
         }
     }
 
     /// Whether it is time to collect garbage.
     pub(crate) fn is_room_short(&self) -> bool {
-        self.room() <= self.room_to_begin()
+        let begin = self.room_to_begin();
+        self.rooms().iter().zip(1..).any(|(&room, zones)| room <= begin * zones)
     }
 
     /// Blocks that fresh data can take before a zone must have been emptied.
     pub(crate) fn room(&self) -> i64 {
-        let zones = self.store.zones();
-        let spare = i64::from(zones.free()) * i64::from(self.payload_min) - self.room_kept();
-        let open = self.placement.rooms().map(|room| i64::from(self.packing.payload(room)));
-        open.sum::<i64>() + spare.max(0)
+        self.rooms()[0]
     }
 
-    /// With one open zone: when the last one that could be opened has been. With more of them about as
-    /// much as is left in the others when that happens.
+    /// The same for one zone, and for two if there are two classes of data.
+    fn rooms(&self) -> Vec<i64> {
+        let spare = self.spare(self.pace.target_room.load(Ordering::Relaxed));
+        let mut rooms = self.placement.rooms(|room| self.packing.payload(room));
+        rooms.iter_mut().for_each(|room| *room += spare.max(0));
+        rooms
+    }
+
+    /// With one open zone for each class: when the last one that could be opened has been. With more of them
+    /// about as much as is left in the others when that happens.
     pub(crate) fn room_to_begin(&self) -> i64 {
-        let open = self.placement.open_max() as i64;
-        i64::from(self.payload_min) * (open + 1) / 2
+        let beyond = self.placement.open_beyond() as i64;
+        i64::from(self.payload_min) * (beyond + 2) / 2
     }
 
-    /// Blocks to be moved until one more zone is free than must be: of the victims in hand, and of as
-    /// many more as it takes. None: however many are emptied, their contents need as many.
-    pub(crate) fn debt(&self, gc: &GcState) -> Option<i64> {
+    /// The room below which writes do not owe more and more.
+    fn room_to_end(&self) -> i64 {
+        (i64::from(self.payload_min) / END_SHARE).max(1)
+    }
+
+    /// Blocks to be moved until so many more zones can be opened than now: of the victims in hand, and of as many
+    /// more as it takes; of the last one a part. None: however many are emptied, their contents need as many.
+    pub(crate) fn debt(&self, gc: &GcState, more: i64) -> Option<i64> {
         let zones = self.store.zones();
-        let mut gain = self.gain_of(gc);
-        for zone in gc.victims() {
-            gain.add(zones.entry(zone).live);
-        }
-        let candidates = zones.victims(CANDIDATES_MAX + gain.freed as usize);
-        let mut others = candidates.iter().filter(|(zone, _)| !gc.victims().any(|victim| victim == *zone));
-        while gain.zones() < self.zones_to_win() {
-            let &(zone, live) = others.next()?;
-            if live >= self.payload_of(zone) {
-                return None;
+        let payload = i64::from(self.payload_min.max(1));
+        let mut lacking = more * payload - self.spare(gc.target_room(self.packing));
+        // One that has been reset already is among the free ones.
+        let is_there = |&(zone, life): &(ZoneId, Life)| {
+            let entry = zones.entry(zone);
+            entry.life == life && entry.role.holds_data()
+        };
+        let in_hand: Vec<ZoneId> = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| zone).collect();
+        let candidates = self.ranked_victims(Aim::Pace, CANDIDATES_MAX + in_hand.len());
+        let others = candidates.into_iter().filter(|(zone, _)| !in_hand.contains(zone));
+        let victims = in_hand.iter().map(|&zone| (zone, zones.entry(zone).live)).chain(others);
+        let mut moved = 0;
+        for (live, won) in victims.map(|(_, live)| (i64::from(live), payload - i64::from(live))) {
+            if lacking <= 0 {
+                return Some(moved);
             }
-            gain.add(live);
+            if won > 0 {
+                moved += live * won.min(lacking) / won;
+                lacking -= won;
+            }
         }
-        Some(gain.moved)
+        (lacking <= 0).then_some(moved)
+    }
+
+    /// Blocks of zones that fresh data may open, beside those for what garbage collection moves: when its zone
+    /// is full it opens one, and that is to be no surprise. Less than none when some are lacking.
+    fn spare(&self, target_room: i64) -> i64 {
+        let payload = i64::from(self.payload_min.max(1));
+        i64::from(self.store.zones().free()) * payload - self.room_kept() - (payload - target_room).max(0)
     }
 
     /// Room in free zones that fresh data is not to need: those that it must leave and, while metadata fills
@@ -223,7 +264,8 @@ impl Extents {
     fn room_kept(&self) -> i64 {
         let zones = self.store.zones();
         let part = i64::from(self.device.geometry().zone_blocks / METADATA_PART).max(1);
-        let filled = (part - i64::from(zones.open_room_for_metadata())).max(0);
+        let until = i64::try_from(zones.room_until_more_is_kept()).unwrap_or(i64::MAX);
+        let filled = (part - until).max(0);
         let payload = i64::from(self.payload_min);
         i64::from(zones.kept_from_data()) * payload + payload * filled / part
     }

@@ -1,9 +1,10 @@
 //! Which open zone a write goes to.
 //!
-//! A file has an empty zone of its own while the limit on open zones and the free zones allow;
-//! otherwise it shares the least recently used open zone of a lifetime class that goes with its own
-//! (`lifetime.rs`), takes one over from a class that has several, or shares any. When every
-//! open zone is full and none can be opened, the writer reclaims and collects garbage itself. What
+//! Each lifetime class that is written has an open zone, which its small files share in the order in which they
+//! are written: what is written together often dies together. A file that has become large has a zone of its own
+//! while the limit on open zones and the free zones allow. Otherwise it shares the least recently used open zone
+//! of a class that goes with its own (`lifetime.rs`), takes one over from a class that has several, or shares any.
+//! When every open zone is full and none can be opened, the writer reclaims and collects garbage itself. What
 //! garbage collection writes never comes here: it has a zone of its own.
 //!
 //! A zone leaves the placement when it takes no more; whoever ends the last append in flight to it
@@ -11,6 +12,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use rt::sync::{Condvar, Mutex};
 use tree::{StoreError, Tx};
@@ -18,19 +20,35 @@ use zone::{Blocks, Cause, DeviceError, Lease, Role, ZoneId};
 
 use crate::format::{Unfinished, ZoneName, ZoneUser};
 use crate::reverse::{Closed, Summary, ZoneMap};
-use crate::{ExtentError, Extents, Hint, Lifetime, Object, Result};
+use crate::{ExtentError, Extents, Lifetime, Object, Result};
 
 /// Objects whose last zone is remembered.
 const AFFINITIES_MAX: usize = 4096;
 /// Zones tried one after the other when their headers cannot be written.
 const OPEN_ATTEMPTS: usize = 4;
+/// The part of a zone that a file has been given when it is large.
+const LARGE_SHARE: u64 = 4;
+/// A zone that its file has not used for so many choices is anybody's.
+const OWNED_FOR: u64 = 64;
+/// A class is written when it has such a share of what is.
+const WRITTEN_SHARE: u64 = 16;
+/// Open zones for classes that are kept apart, at most.
+const CLASSES_MAX: usize = 2;
 
 /// A zone that takes data.
 pub(crate) struct OpenZone {
     // In this order they are dropped: who is told that a lease is back must find it back.
     pub(crate) lease: Lease,
     pub(crate) map: Arc<Mutex<ZoneMap>>,
+    /// The number of the lifetime class that it was last chosen for.
+    class: AtomicU8,
     _told: Told,
+}
+
+impl OpenZone {
+    fn lifetime(&self) -> Lifetime {
+        Lifetime::from_number(self.class.load(Ordering::Relaxed)).unwrap_or_default()
+    }
 }
 
 /// Counts the open zones, for those who wait until there is one less.
@@ -80,17 +98,37 @@ struct Slot {
     lifetime: Lifetime,
     /// When it was last chosen.
     used: u64,
+    /// The large file that it was opened for.
+    owner: Option<Object>,
+}
+
+/// Where an object was last written, and how many blocks it was given.
+#[derive(Clone, Copy)]
+struct Affinity {
+    zone: ZoneId,
+    blocks: u64,
+}
+
+/// A write that wants a zone.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) object: Object,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) blocks: u64,
 }
 
 #[derive(Default)]
 struct State {
     slots: Vec<Slot>,
-    /// The zone that an object was last written to.
-    affinity: HashMap<Object, ZoneId>,
+    affinity: HashMap<Object, Affinity>,
     /// Counts choices.
     now: u64,
     /// How many zones are to be open at once.
     open_max: usize,
+    /// Blocks written of late: of what lives long, and of everything else.
+    written: [u64; 2],
+    /// Files that are large have zones of their own.
+    by_file: bool,
 }
 
 /// The open zones of fresh data.
@@ -101,6 +139,8 @@ pub(crate) struct Placement {
     alive: Arc<Alive>,
     /// Held while a zone is opened, so that two writers in need open one. Before all map locks.
     opening: Mutex<()>,
+    /// Blocks of data of the smallest zone.
+    zone_blocks: AtomicU64,
 }
 
 /// What opening a zone came to.
@@ -112,21 +152,40 @@ pub(crate) enum Opened {
     NoZone,
 }
 
+/// Which of the two that are kept apart, if room is scarce.
+fn apart(lifetime: Lifetime) -> usize {
+    usize::from(matches!(lifetime, Lifetime::Long | Lifetime::Extreme))
+}
+
 impl State {
-    fn take(&mut self, object: Object, index: usize) -> Arc<OpenZone> {
+    fn take(&mut self, wanted: Wanted, index: usize) -> Arc<OpenZone> {
         self.now += 1;
+        self.written[apart(wanted.lifetime)] += wanted.blocks;
         let slot = &mut self.slots[index];
         slot.used = self.now;
         if self.affinity.len() >= AFFINITIES_MAX {
             self.affinity.clear();
         }
-        self.affinity.insert(object, slot.open.lease.zone());
+        slot.open.class.store(slot.lifetime.number(), Ordering::Relaxed);
+        let zone = slot.open.lease.zone();
+        let affinity = self.affinity.entry(wanted.object).or_insert(Affinity { zone, blocks: 0 });
+        *affinity = Affinity { zone, blocks: affinity.blocks + wanted.blocks };
         Arc::clone(&slot.open)
     }
 
     fn own(&self, object: Object) -> Option<usize> {
-        let zone = self.affinity.get(&object)?;
-        self.slots.iter().position(|slot| slot.open.lease.zone() == *zone)
+        let zone = self.affinity.get(&object)?.zone;
+        self.slots.iter().position(|slot| slot.open.lease.zone() == zone)
+    }
+
+    fn is_large(&self, object: Object, zone_blocks: u64) -> bool {
+        let given = self.affinity.get(&object).map_or(0, |affinity| affinity.blocks);
+        self.by_file && given >= zone_blocks / LARGE_SHARE
+    }
+
+    /// Whether it is another file's.
+    fn is_anothers(&self, slot: &Slot, object: Object) -> bool {
+        slot.owner.is_some_and(|owner| owner != object) && self.now - slot.used < OWNED_FOR
     }
 
     /// A class that has no open zone gets one of those of a class that has several: what is in there already
@@ -144,36 +203,75 @@ impl State {
         let slots = self.slots.iter().enumerate().filter(|(_, slot)| fits(slot));
         slots.min_by_key(|(_, slot)| slot.used).map(|(index, _)| index)
     }
+
+    fn most_used(&self, fits: impl Fn(&Slot) -> bool) -> Option<usize> {
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| fits(slot));
+        slots.max_by_key(|(_, slot)| slot.used).map(|(index, _)| index)
+    }
+
+    /// How many of the two that are kept apart are written.
+    fn classes(&self) -> usize {
+        let all: u64 = self.written.iter().sum();
+        self.written.iter().filter(|&&blocks| blocks > 0 && blocks * WRITTEN_SHARE >= all).count().max(1)
+    }
 }
 
 impl Placement {
-    /// The zone to write to without opening one; `may_open`: rather none than a shared one.
-    fn choose(&self, object: Object, hint: Hint, may_open: bool) -> Option<Arc<OpenZone>> {
-        let mut state = self.state.lock();
-        let fits = |slot: &Slot| slot.lifetime.shares_with(hint.lifetime);
-        let own = state.own(object);
-        let index = match own.filter(|&own| fits(&state.slots[own])) {
-            Some(index) => Some(index),
-            None if may_open => None,
-            None => {
-                let alike = state.least_used(fits).or_else(|| state.take_over(hint.lifetime));
-                alike.or(own).or_else(|| state.least_used(|_| true))
-            }
-        };
-        index.map(|index| state.take(object, index))
+    /// For zones of so many blocks of data.
+    pub(crate) fn new(zone_blocks: Blocks) -> Placement {
+        let placement = Placement { zone_blocks: AtomicU64::new(zone_blocks.into()), ..Placement::default() };
+        placement.set_by_file(true);
+        placement
     }
 
-    pub(crate) fn add(&self, open: Arc<OpenZone>, hint: Hint) {
+    /// The zone to write to without opening one; `may_open`: rather none than one that does not suit.
+    fn choose(&self, wanted: Wanted, may_open: bool) -> Option<Arc<OpenZone>> {
         let mut state = self.state.lock();
-        state.slots.push(Slot { open, lifetime: hint.lifetime, used: 0 });
+        let Wanted { object, lifetime, .. } = wanted;
+        let fits = |slot: &Slot| slot.lifetime.shares_with(lifetime);
+        let own = state.own(object);
+        let suits = |index: &usize| {
+            let slot = &state.slots[*index];
+            fits(slot) && !state.is_anothers(slot, object)
+        };
+        let wants_own = may_open && self.may_own(&state, object);
+        let is_owned = |index: &usize| !wants_own || state.slots[*index].owner == Some(object);
+        let index = match own.filter(suits).filter(is_owned) {
+            Some(index) => Some(index),
+            None if wants_own => None,
+            None => match state.most_used(|slot| fits(slot) && !state.is_anothers(slot, object)) {
+                Some(index) => Some(index),
+                None if may_open => None,
+                None => {
+                    let alike = state.least_used(fits).or_else(|| state.take_over(lifetime));
+                    alike.or(own).or_else(|| state.least_used(|_| true))
+                }
+            },
+        };
+        index.map(|index| state.take(wanted, index))
+    }
+
+    /// Whether a file is to have a zone of its own: it is large, and there may be one beside those that each
+    /// class needs.
+    fn may_own(&self, state: &State, object: Object) -> bool {
+        let owned = state.slots.iter().filter(|slot| slot.owner.is_some_and(|owner| owner != object)).count();
+        state.is_large(object, self.zone_blocks.load(Ordering::Relaxed))
+            && owned + state.classes() < state.open_max
+    }
+
+    pub(crate) fn add(&self, open: Arc<OpenZone>, lifetime: Lifetime) {
+        let mut state = self.state.lock();
+        state.slots.push(Slot { open, lifetime, used: 0, owner: None });
     }
 
     /// Adds a zone and chooses it at once: from then on others may fill and retire it.
-    fn add_for(&self, object: Object, open: Arc<OpenZone>, hint: Hint) {
+    fn add_for(&self, wanted: Wanted, open: Arc<OpenZone>) {
         let mut state = self.state.lock();
+        let owner = self.may_own(&state, wanted.object).then_some(wanted.object);
         let index = state.slots.len();
-        state.slots.push(Slot { open, lifetime: hint.lifetime, used: 0 });
-        state.take(object, index);
+        state.slots.push(Slot { open, lifetime: wanted.lifetime, used: 0, owner });
+        state.take(wanted, index);
+        state.written.iter_mut().for_each(|blocks| *blocks -= *blocks / 4);
     }
 
     /// The zone takes no more. Not by number: it may be open again in a later life.
@@ -181,10 +279,26 @@ impl Placement {
         self.state.lock().slots.retain(|slot| !std::ptr::eq(&*slot.open, open));
     }
 
-    /// Blocks that are left in each open zone.
-    pub(crate) fn rooms(&self) -> impl Iterator<Item = Blocks> {
-        let rooms: Vec<Blocks> = self.state.lock().slots.iter().map(|slot| slot.open.lease.room()).collect();
-        rooms.into_iter()
+    /// Blocks that can be written, as things are going, until one more zone is needed than is open, and until two
+    /// are, if there are two classes. `payload`: what a zone with so much room takes of data.
+    pub(crate) fn rooms(&self, payload: impl Fn(Blocks) -> Blocks) -> Vec<i64> {
+        let state = self.state.lock();
+        let mut rooms = [0; CLASSES_MAX];
+        for slot in &state.slots {
+            rooms[apart(slot.lifetime)] += i64::from(payload(slot.open.lease.room()));
+        }
+        let has_zone = |class| state.slots.iter().any(|slot| apart(slot.lifetime) == class);
+        // One that has none shares with the other until there is a zone.
+        if state.classes() < CLASSES_MAX || !has_zone(0) || !has_zone(1) {
+            return vec![rooms.iter().sum()];
+        }
+        let written: u64 = state.written.iter().sum();
+        let until = |class: usize| {
+            let share = state.written[class] as f64 / written.max(1) as f64;
+            (rooms[class] as f64 / share.max(1.0 / WRITTEN_SHARE as f64)) as i64
+        };
+        let all: i64 = rooms.iter().sum();
+        vec![until(0).min(until(1)).min(all), all.min(until(0).max(until(1)))]
     }
 
     /// The lifetime class of each open zone.
@@ -192,9 +306,21 @@ impl Placement {
         self.state.lock().slots.iter().map(|slot| (slot.open.lease.zone(), slot.lifetime)).collect()
     }
 
-    /// How many zones are to be open at once.
+    /// How many zones are to be open at once: as many as are wanted, but one for each class.
     pub(crate) fn open_max(&self) -> usize {
-        self.state.lock().open_max.max(1)
+        let state = self.state.lock();
+        state.open_max.max(state.classes())
+    }
+
+    /// Open zones beside those that each class needs.
+    pub(crate) fn open_beyond(&self) -> usize {
+        let state = self.state.lock();
+        state.open_max.saturating_sub(state.classes())
+    }
+
+    /// Whether large files have zones of their own.
+    pub(crate) fn set_by_file(&self, by_file: bool) {
+        self.state.lock().by_file = by_file;
     }
 
     pub(crate) fn set_open_max(&self, zones: usize) {
@@ -209,26 +335,26 @@ impl Placement {
 impl Extents {
     /// An open zone for this write. Makes room when there is none; no space only when there is none to
     /// be made.
-    pub(crate) fn place(&self, object: Object, hint: Hint) -> Result<Arc<OpenZone>> {
+    pub(crate) fn place(&self, wanted: Wanted) -> Result<Arc<OpenZone>> {
         loop {
             let seen = self.placement.alive.gone();
             let plenty = self.placement.count() < self.placement.open_max() && !self.is_out_of_zones();
-            if let Some(open) = self.placement.choose(object, hint, plenty) {
+            if let Some(open) = self.placement.choose(wanted, plenty) {
                 return Ok(open);
             }
             let opening = self.placement.opening.lock();
-            if let Some(open) = self.placement.choose(object, hint, plenty) {
+            if let Some(open) = self.placement.choose(wanted, plenty) {
                 return Ok(open);
             }
             let opened = self.open_zone(Role::Data)?;
             self.placement.set_open_max(self.count_open_wanted());
             self.pace.rest();
             if let Opened::Zone(open) = &opened {
-                self.placement.add_for(object, Arc::clone(open), hint);
+                self.placement.add_for(wanted, Arc::clone(open));
                 return Ok(Arc::clone(open));
             }
             drop(opening);
-            if let Some(open) = self.placement.choose(object, hint, false) {
+            if let Some(open) = self.placement.choose(wanted, false) {
                 return Ok(open);
             }
             match opened {
@@ -269,7 +395,7 @@ impl Extents {
             Role::Data => Arc::clone(&self.placement.alive),
             _ => Arc::default(),
         };
-        Arc::new(OpenZone { lease, map, _told: Told::new(&alive) })
+        Arc::new(OpenZone { lease, map, class: AtomicU8::new(0), _told: Told::new(&alive) })
     }
 
     /// Takes the zone out of the placement, and closes it if nothing is in flight to it.
@@ -311,8 +437,10 @@ impl Extents {
         {
             tracing::warn!("zone {} cannot be finished: {error}", zone.0);
         }
+        let (stream, filled_at) = self.learned.stamp(open.lease.role(), open.lifetime());
+        let user = ZoneUser { footer: place.unwrap_or(0), closed: true, stream, filled_at };
         let mut tx = Tx::reclaiming();
-        tx.zone_user(zone, ZoneUser { footer: place.unwrap_or(0), closed: true }.encode());
+        tx.zone_user(zone, user.encode());
         let committed = self.store.commit(tx);
         let how = match (&committed, place) {
             (Ok(lsn), Some(_)) => Closed::Footer(*lsn),
@@ -321,6 +449,7 @@ impl Extents {
         open.map.lock().close(how);
         self.store.zones().close(zone);
         self.space.outdated();
+        self.zone_was_filled(zone, &user);
         self.reverse.prune(&self.store);
         committed?;
         Ok(())

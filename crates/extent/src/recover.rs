@@ -28,7 +28,7 @@ use crate::format::{self, EXTENT, Entry, Extent, Unfinished, ZoneUser};
 use crate::gc::GcState;
 use crate::place::OpenZone;
 use crate::reverse::{self, Closed, ZoneMap};
-use crate::{Extents, Hint, Result};
+use crate::{Extents, Lifetime, Result};
 
 /// Recovery's half: hand it to `Store::open`, then to [`Extents::open`].
 pub struct Recovering {
@@ -157,7 +157,7 @@ impl Extents {
                 let Some(open) = self.continue_zone(zone, unfinished)? else { continue };
                 match role {
                     Role::Gc => target = Some(open),
-                    _ => self.placement.add(open, Hint::default()),
+                    _ => self.placement.add(open, Lifetime::Unknown),
                 }
             }
         }

@@ -20,7 +20,7 @@ use zone::{Blocks, Cause};
 use crate::map::{self, View};
 use crate::space::Reservation;
 use crate::write::{Piece, Run};
-use crate::{ExtentError, Extents, Hint, Lifetime, Object, Result};
+use crate::{ExtentError, Extents, Hint, Kind, Object, Result};
 
 /// Resident blocks of one object that are worth a write.
 const MANY: u64 = 16;
@@ -48,8 +48,8 @@ struct Counts {
     order: BTreeSet<(u64, Object)>,
     /// The sum of those that are at least `SOME`.
     movable: u64,
-    /// What was said of the lifetime of those of which something is known: as many as are counted.
-    lifetimes: HashMap<Object, Lifetime>,
+    /// What is known of those of which something is: as many as are counted.
+    hints: HashMap<Object, Hint>,
 }
 
 impl Counts {
@@ -60,14 +60,14 @@ impl Counts {
             self.movable -= movable(before);
         }
         if count == 0 {
-            self.lifetimes.remove(&object);
+            self.hints.remove(&object);
             return;
         }
         if self.of.len() >= COUNTED_MAX
             && let Some((fewest, loser)) = self.order.pop_first()
         {
             self.of.remove(&loser);
-            self.lifetimes.remove(&loser);
+            self.hints.remove(&loser);
             self.movable -= movable(fewest);
         }
         self.of.insert(object, count);
@@ -90,16 +90,16 @@ impl Residents {
     /// A block is about to become resident.
     pub(crate) fn expect(&self, object: Object, hint: Hint) {
         let mut counts = self.counts.lock();
-        if hint.lifetime == Lifetime::Unknown {
-            counts.lifetimes.remove(&object);
-        } else if counts.lifetimes.len() < COUNTED_MAX || counts.lifetimes.contains_key(&object) {
-            counts.lifetimes.insert(object, hint.lifetime);
+        if hint == Hint::default() {
+            counts.hints.remove(&object);
+        } else if counts.hints.len() < COUNTED_MAX || counts.hints.contains_key(&object) {
+            counts.hints.insert(object, hint);
         }
     }
 
     /// What was said when its last block became resident.
     fn hint(&self, object: Object) -> Hint {
-        Hint { lifetime: self.counts.lock().lifetimes.get(&object).copied().unwrap_or_default() }
+        self.counts.lock().hints.get(&object).copied().unwrap_or_default()
     }
 
     /// The object has as many.
@@ -146,6 +146,7 @@ impl Extents {
 
     fn move_residents(&self, object: Object, blocks: &[(u64, Vec<u8>)]) -> Result<()> {
         let size = self.block_size() as usize;
+        let hint = self.residents.hint(object);
         for run in blocks.chunk_by(|a, b| a.0 + 1 == b.0) {
             let mut data = vec![0; run.len() * size];
             for (into, (_, value)) in data.chunks_mut(size).zip(run) {
@@ -153,8 +154,9 @@ impl Extents {
             }
             let reservation = self.reserve_over(object, run[0].0, run.len() as u64)?;
             let run_of = Run { object, start: run[0].0, data: &data, crcs: None };
-            for piece in self.append_data(self.residents.hint(object), run_of, Cause::Data)? {
-                self.commit_resident(piece, run, &reservation)?;
+            let lifetime = self.class_of(object, hint, run_of.start, false)?;
+            for piece in self.append_data(lifetime, run_of, Cause::Data)? {
+                self.commit_resident(piece, hint.kind, run, &reservation)?;
             }
         }
         Ok(())
@@ -164,6 +166,7 @@ impl Extents {
     fn commit_resident(
         &self,
         piece: Piece,
+        kind: Kind,
         written: &[(u64, Vec<u8>)],
         reservation: &Reservation,
     ) -> Result<()> {
@@ -179,6 +182,7 @@ impl Extents {
         }
         view.join(&piece);
         self.residents.changed(piece.object, view.resident_change());
+        self.learn_of(&view, kind, std::slice::from_ref(&piece));
         let mut tx = Tx::new();
         view.apply(&self.store, &mut tx);
         reservation.part_kept_by(&mut tx, u64::from(piece.extent.blocks));

@@ -40,7 +40,7 @@ use tree::{Growth, Promise, StoreError, Tx, ZoneNow};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
 use crate::format::UNWRITTEN_BLOCKS;
-use crate::gc::Progress;
+use crate::gc::{Aim, Progress};
 use crate::map::View;
 use crate::{ExtentError, Extents, Object, Result};
 
@@ -435,9 +435,16 @@ impl Extents {
             return Ok(());
         }
         let mut gc = self.gc.lock();
-        while !enough() && self.collect(&mut gc, true)? == Progress::Moved {}
-        if !enough() {
-            self.store.reclaim(true)?;
+        while !enough() {
+            match self.collect(&mut gc, Aim::Zone)? {
+                Progress::Moved => {}
+                // One zone may not be all that is lacking.
+                Progress::Evacuated => drop(self.store.reclaim(true)?),
+                Progress::Nothing => {
+                    self.store.reclaim(true)?;
+                    break;
+                }
+            }
         }
         Ok(())
     }
@@ -455,7 +462,10 @@ impl Extents {
         let worked = self.evacuate(&mut gc)?;
         self.pace.rest();
         self.space.outdated();
-        Ok(self.store.reclaim(true)? > 0 || worked || self.clean_metadata()?)
+        drop(gc);
+        let won = self.store.reclaim(true)? > 0 || worked || self.clean_metadata()?;
+        // What somebody else is resetting is there in a moment.
+        Ok(won || self.store.zones().wait_for_a_reset())
     }
 
     /// Has the store clean its own zones, which may have taken the one that garbage collection needs;

@@ -17,10 +17,10 @@ use zone::{Address, Blocks, Cause, Command, DeviceError, ZoneId};
 
 use crate::format::{EXTENT_BLOCKS_MAX, Entry, Extent};
 use crate::map::View;
-use crate::place::OpenZone;
+use crate::place::{OpenZone, Wanted};
 use crate::reverse::ZoneMap;
 use crate::space::Reservation;
-use crate::{ExtentError, Extents, Hint, Object, Result};
+use crate::{ExtentError, Extents, Hint, Kind, Lifetime, Object, Result};
 
 /// Appends in flight to one zone for one writer.
 const BATCH_PIECES: usize = 8;
@@ -103,6 +103,7 @@ impl Piece {
 /// dead blocks.
 pub struct Written {
     object: Object,
+    kind: Kind,
     pieces: Vec<Piece>,
     /// Blocks that are to become values of the store.
     residents: Vec<(u64, Vec<u8>)>,
@@ -145,7 +146,8 @@ impl Extents {
     /// # Errors
     /// `NoSpace` when it does not fit after all reclaim; `Lost` when a block at an edge cannot be read.
     pub fn write(&self, object: Object, hint: Hint, offset: u64, data: &[u8], valid: u64) -> Result<Written> {
-        let mut written = Written { object, pieces: Vec::new(), residents: Vec::new(), reservation: None };
+        let (pieces, residents) = (Vec::new(), Vec::new());
+        let mut written = Written { object, kind: hint.kind, pieces, residents, reservation: None };
         if data.is_empty() {
             return Ok(written);
         }
@@ -169,7 +171,8 @@ impl Extents {
             }
         };
         let run = Run { object, start: first, data: &blocks, crcs: None };
-        written.pieces = self.append_data(hint, run, Cause::Data)?;
+        let lifetime = self.class_of(object, hint, first, first * (size as u64) < valid)?;
+        written.pieces = self.append_data(lifetime, run, Cause::Data)?;
         Ok(written)
     }
 
@@ -177,7 +180,7 @@ impl Extents {
     /// until `commit` has returned.
     pub fn insert<'a>(&'a self, tx: &mut Tx, written: Written) -> Result<MapLock<'a>> {
         let (from, to) = written.range();
-        let Written { object, pieces, residents, reservation, .. } = written;
+        let Written { object, kind, pieces, residents, reservation } = written;
         if let Some(reservation) = &reservation {
             reservation.kept_by(tx);
         }
@@ -190,6 +193,7 @@ impl Extents {
             }
             residents.into_iter().for_each(|(block, contents)| view.put_resident(block, contents));
             lock.blocks_added = self.finish_view(&view, tx);
+            self.learn_of(&view, kind, &pieces);
         }
         lock._pieces = pieces;
         lock._reservation = reservation;
@@ -202,9 +206,19 @@ impl Extents {
         view.block_change()
     }
 
+    /// What was written, and what is nobody's any more.
+    pub(crate) fn learn_of(&self, view: &View, kind: Kind, pieces: &[Piece]) {
+        let mut written = 0;
+        for piece in pieces {
+            written += i64::from(piece.extent.blocks);
+            self.learned.wrote(piece.object, kind, piece.start..piece.end());
+        }
+        self.learned.died(kind, (written - view.stored_change()).max(0) as u64);
+    }
+
     /// Locks the object's map and adds to `tx` that blocks [from, to) have space kept for them, which
     /// later writes there take: a first part of them, in at most `limit` extents; where it stopped. With
-    /// `clear`, what they hold goes, and they read as zeros. Keep the lock until `commit` has returned. Call
+    /// `clear`, what they hold goes, data of that kind, and they read as zeros. Keep the lock until `commit` has returned. Call
     /// with no map lock.
     ///
     /// # Errors
@@ -215,7 +229,7 @@ impl Extents {
         object: Object,
         (from, to): (u64, u64),
         limit: usize,
-        clear: bool,
+        clear: Option<Kind>,
     ) -> Result<(MapLock<'a>, u64)> {
         assert!(from < to && limit > 0, "a step that does nothing never ends");
         let most = limit as u64 * u64::from(EXTENT_BLOCKS_MAX);
@@ -225,11 +239,12 @@ impl Extents {
         let mut lock = self.lock_map(object);
         let mut view = View::load(&self.store, object, (from, to), limit + 1)?;
         let until = view.nth_entry(limit).unwrap_or(to);
-        if clear {
+        if clear.is_some() {
             view.cut(from, until);
         }
         let until = view.keep(from, until, limit);
         lock.blocks_added = self.finish_view(&view, tx);
+        self.learn_of(&view, clear.unwrap_or_default(), &[]);
         reservation.kept_by(tx);
         lock._reservation = Some(reservation);
         Ok((lock, until))
@@ -240,15 +255,15 @@ impl Extents {
         MapLock { blocks_added: 0, _guard: guard, _pieces: Vec::new(), _reservation: None }
     }
 
-    /// Locks the object's map and adds to `tx` the removal of blocks [from, to), at most `limit` extents
+    /// Locks the object's map and adds to `tx` the removal of blocks [from, to), data of `kind`, at most `limit` extents
     /// (and as many resident blocks); true when none is left. Keep the lock until `commit` has returned.
     pub fn remove<'a>(
         &'a self,
         tx: &mut Tx,
         object: Object,
-        from: u64,
-        to: u64,
+        (from, to): (u64, u64),
         limit: usize,
+        kind: Kind,
     ) -> Result<(MapLock<'a>, bool)> {
         assert!(limit > 0, "a removal that removes nothing never ends");
         let mut lock = self.lock_map(object);
@@ -256,6 +271,7 @@ impl Extents {
         let until = view.nth_entry(limit);
         view.cut(from, until.unwrap_or(to));
         lock.blocks_added = self.finish_view(&view, tx);
+        self.learn_of(&view, kind, &[]);
         Ok((lock, until.is_none()))
     }
 
@@ -313,11 +329,14 @@ impl Extents {
     }
 
     /// Appends a run to zones of fresh data.
-    pub(crate) fn append_data(&self, hint: Hint, run: Run<'_>, cause: Cause) -> Result<Vec<Piece>> {
+    pub(crate) fn append_data(&self, lifetime: Lifetime, run: Run<'_>, cause: Cause) -> Result<Vec<Piece>> {
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
-        self.pay(u64::from(run.blocks(self.block_size() as usize)))?;
+        let blocks = u64::from(run.blocks(self.block_size() as usize));
+        self.pay(blocks)?;
+        let mut wanted = Wanted { object: run.object, lifetime, blocks };
         while !runs.is_empty() {
-            let open = self.place(run.object, hint)?;
+            let open = self.place(wanted)?;
+            wanted.blocks = 0;
             let appended = self.append_some(&open, &mut runs, cause)?;
             failures += u32::from(open.lease.has_failed());
             if failures > FAILURES_MAX {

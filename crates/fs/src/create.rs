@@ -8,6 +8,7 @@ use crate::errno::{FsError, Result};
 use crate::format::{FLAG_INLINE, FLAG_LINKABLE, ORPHAN, Record, marker, number_key};
 use crate::handle::Handle;
 use crate::inodes::{Locked, Node, in_order};
+use crate::lifetime::kind_of_data;
 use crate::names::check_name;
 use crate::permissions::{EXECUTE, WRITE, check_access, inherited};
 use crate::types::{Attributes, Caller, InodeNo, Kind, OpenFlags};
@@ -25,6 +26,8 @@ struct Making<'a> {
     device: u32,
     /// A symlink's target.
     content: &'a [u8],
+    /// What the file's data is.
+    data_kind: extent::Kind,
 }
 
 impl Fs {
@@ -38,7 +41,9 @@ impl Fs {
         flags: OpenFlags,
         exclusive: bool,
     ) -> Result<(Attributes, Handle)> {
-        let making = Making { who, parent, kind: Kind::File, permissions, device: 0, content: &[] };
+        let data_kind = kind_of_data(parent, who.uid, name);
+        let making =
+            Making { who, parent, kind: Kind::File, permissions, device: 0, content: &[], data_kind };
         loop {
             match self.lookup(who, parent, name) {
                 Ok(_) if exclusive => return Err(FsError::Exists),
@@ -76,7 +81,8 @@ impl Fs {
             return Err(FsError::NotPermitted);
         }
         let device = if is_device { device } else { 0 };
-        self.make_named(&Making { who, parent, kind, permissions, device, content: &[] }, name)
+        let data_kind = kind_of_data(parent, who.uid, name);
+        self.make_named(&Making { who, parent, kind, permissions, device, content: &[], data_kind }, name)
     }
 
     /// Makes a directory.
@@ -88,7 +94,8 @@ impl Fs {
         permissions: u16,
     ) -> Result<Attributes> {
         let kind = Kind::Directory;
-        self.make_named(&Making { who, parent, kind, permissions, device: 0, content: &[] }, name)
+        let data_kind = extent::Kind::default();
+        self.make_named(&Making { who, parent, kind, permissions, device: 0, content: &[], data_kind }, name)
     }
 
     /// Makes a symbolic link. The target is not looked at.
@@ -101,7 +108,9 @@ impl Fs {
             return Err(FsError::Invalid);
         }
         let kind = Kind::Symlink;
-        self.make_named(&Making { who, parent, kind, permissions: 0o777, device: 0, content: target }, name)
+        let data_kind = extent::Kind::default();
+        let making = Making { who, parent, kind, permissions: 0o777, device: 0, content: target, data_kind };
+        self.make_named(&making, name)
     }
 
     /// The target of a symbolic link.
@@ -170,7 +179,9 @@ impl Fs {
         permissions: u16,
         flags: OpenFlags,
     ) -> Result<(Attributes, Handle)> {
-        let making = Making { who, parent, kind: Kind::File, permissions, device: 0, content: &[] };
+        let data_kind = kind_of_data(parent, who.uid, b"");
+        let making =
+            Making { who, parent, kind: Kind::File, permissions, device: 0, content: &[], data_kind };
         self.with_room(|| {
             self.begin_growing()?;
             let inode = self.numbers.next(&self.store, self.group(parent))?;
@@ -265,6 +276,7 @@ impl Fs {
             size: making.content.len() as u64,
             parent: if making.kind == Kind::Directory { making.parent } else { InodeNo(0) },
             lifetime: directory.lifetime,
+            data_kind: making.data_kind,
             content: making.content.to_vec(),
             ..Record::empty(self.clock.now())
         }
@@ -273,6 +285,8 @@ impl Fs {
     /// A whiteout in `directory`: the record only; the caller gives it the name.
     pub(crate) fn whiteout_record(&self, who: &Caller, parent: InodeNo, directory: &Record) -> Record {
         let kind = Kind::CharDevice;
-        self.new_record(&Making { who, parent, kind, permissions: 0, device: 0, content: &[] }, directory)
+        let data_kind = extent::Kind::default();
+        let making = Making { who, parent, kind, permissions: 0, device: 0, content: &[], data_kind };
+        self.new_record(&making, directory)
     }
 }

@@ -145,7 +145,10 @@ impl Fs {
         let mut record = locked.record(inode)?.clone();
         let block = u64::from(self.extents.block_size());
         let end = offset + data.len() as u64;
-        let hint = handle.lifetime().map_or(record.hint(), |lifetime| Hint { lifetime });
+        let hint = match handle.lifetime() {
+            Some(lifetime) => Hint { lifetime, ..record.hint() },
+            None => record.hint(),
+        };
         let written = self.extents.write(Self::object(inode), hint, offset, data, record.size)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;

@@ -94,8 +94,12 @@ pub struct InodeHeader {
     pub content_length: U32,
     /// Expected lifetime of the data: 0 unknown, 1 short, 2 medium, 3 long, 4 extreme.
     pub lifetime: u8,
+    /// The kind of its data among those in the same place, for what is learned of lifetimes; 0: none.
+    pub kind_here: U16,
+    /// The same anywhere.
+    pub kind_anywhere: U16,
     /// Zero.
-    pub reserved: [u8; 35],
+    pub reserved: [u8; 31],
 }
 const _: () = assert!(size_of::<InodeHeader>() == 128);
 
@@ -211,6 +215,8 @@ pub struct Record {
     pub born: Timestamp,
     /// Expected lifetime of the data, 0–4.
     pub lifetime: u8,
+    /// What the data is, as far as its name told.
+    pub data_kind: extent::Kind,
     /// A symlink's target, or an inline file's contents (then exactly `size` bytes).
     pub content: Vec<u8>,
 }
@@ -248,7 +254,9 @@ impl Record {
             born: self.born.0.into(),
             content_length: u32::try_from(self.content.len()).expect("contents are a few KiB").into(),
             lifetime: self.lifetime,
-            reserved: [0; 35],
+            kind_here: self.data_kind.particular.into(),
+            kind_anywhere: self.data_kind.general.into(),
+            reserved: [0; 31],
         };
         [header.as_bytes(), &self.content].concat()
     }
@@ -278,6 +286,10 @@ impl Record {
             changed: Timestamp(header.changed.get()),
             born: Timestamp(header.born.get()),
             lifetime: header.lifetime,
+            data_kind: extent::Kind {
+                particular: header.kind_here.get(),
+                general: header.kind_anywhere.get(),
+            },
             content: content.to_vec(),
         };
         record.verified(header.content_length.get())

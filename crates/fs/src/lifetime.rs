@@ -3,8 +3,15 @@
 //! It is a field of the inode's record, so whoever writes has it at hand, and what is made in a directory
 //! begins with that of the directory. Programs see it as an extended attribute, which is there unless
 //! nothing is known.
+//!
+//! Where nobody says anything, the volume learns from what it has seen of data of the same *kind*. A file has its
+//! kind from when it is made: its directory, its owner, and the pattern of its name. The pattern is the extension,
+//! or else the whole name; runs of digits in it are all the same, and so are names of hexadecimal digits.
 
-use extent::{Hint, Lifetime};
+use std::hash::Hasher;
+
+use extent::{Hint, Kind as DataKind, Lifetime};
+use siphasher::sip::SipHasher13;
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
@@ -17,6 +24,10 @@ use crate::xattr::check_xattr;
 
 /// The attribute that says how long the data is expected to live.
 pub const LIFETIME_ATTRIBUTE: &[u8] = b"user.polder.lifetime";
+/// The longest end of a name that is taken for an extension.
+const EXTENSION_MAX: usize = 16;
+/// Hexadecimal digits that are taken for a number.
+const HEX_LEAST: usize = 8;
 
 impl Fs {
     /// Says how long the data of a file is expected to live, for its placement; a directory hands
@@ -74,10 +85,43 @@ impl Fs {
     }
 }
 
+/// The kind of the data of a file that is made in `parent` under this name.
+pub(crate) fn kind_of_data(parent: InodeNo, uid: u32, name: &[u8]) -> DataKind {
+    let pattern = pattern(name);
+    let number = |parts: &[&[u8]]| {
+        // Without a key: a kind is the same in every mount.
+        let mut hasher = SipHasher13::new();
+        parts.iter().for_each(|part| hasher.write(part));
+        (hasher.finish() as u16).max(1)
+    };
+    let uid = uid.to_le_bytes();
+    let particular = number(&[&parent.0.to_le_bytes(), &uid, &pattern]);
+    DataKind { particular, general: number(&[&uid, &pattern]) }
+}
+
+/// What names of one kind have in common.
+fn pattern(name: &[u8]) -> Vec<u8> {
+    let dot = name.iter().rposition(|&byte| byte == b'.');
+    let end = match dot {
+        Some(dot) if dot > 0 && (1..=EXTENSION_MAX).contains(&(name.len() - dot - 1)) => &name[dot..],
+        _ => name,
+    };
+    let is_number = end.len() >= HEX_LEAST && end.iter().all(u8::is_ascii_hexdigit);
+    let mut pattern = Vec::new();
+    for &byte in if is_number { b"0" } else { end } {
+        let byte = if byte.is_ascii_digit() { b'0' } else { byte };
+        if byte != b'0' || pattern.last() != Some(&b'0') {
+            pattern.push(byte);
+        }
+    }
+    pattern
+}
+
 impl Record {
     /// What placement may know.
     pub(crate) fn hint(&self) -> Hint {
-        Hint { lifetime: Lifetime::from_number(self.lifetime).unwrap_or_default() }
+        let lifetime = Lifetime::from_number(self.lifetime).unwrap_or_default();
+        Hint { lifetime, kind: self.data_kind }
     }
 
     /// The value of the attribute, on what can have one.
@@ -85,5 +129,37 @@ impl Record {
         let has_attributes = matches!(self.kind, Kind::File | Kind::Directory);
         let lifetime = self.hint().lifetime;
         (has_attributes && lifetime != Lifetime::Unknown).then(|| lifetime.name().as_bytes().to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_kind_have_one_pattern() {
+        for (names, expected) in [
+            (&["000123.sst", "9.sst", "x.sst"][..], &b".sst"[..]),
+            (&["log.1", "log.20", "other.334"], b".0"),
+            (&["16384", "000000010000000A000000FF", "deadbeef"], b"0"),
+            (&["Makefile"], b"Makefile"),
+            (&["part-00001-of-00002"], b"part-0-of-0"),
+            (&[".profile"], b".profile"),
+            (&["name."], b"name."),
+            (&["a.this is no extension at all"], b"a.this is no extension at all"),
+            (&[""], b""),
+        ] {
+            names.iter().for_each(|name| assert_eq!(pattern(name.as_bytes()), expected, "{name}"));
+        }
+    }
+
+    #[test]
+    fn kinds_differ_by_place_and_owner() {
+        let kind = |parent, uid, name: &str| kind_of_data(InodeNo(parent), uid, name.as_bytes());
+        assert_eq!(kind(5, 0, "1.log"), kind(5, 0, "2.log"));
+        assert_eq!(kind(5, 0, "1.log").general, kind(6, 0, "2.log").general);
+        assert_ne!(kind(5, 0, "1.log").particular, kind(6, 0, "2.log").particular);
+        assert_ne!(kind(5, 0, "1.log").general, kind(5, 1, "2.log").general);
+        assert_ne!(kind(5, 0, "1.log").general, kind(5, 0, "1.sst").general);
     }
 }

@@ -160,7 +160,8 @@ impl Fs {
         let mut done = true;
         if !record.has_no_blocks() {
             let object = Self::object(inode);
-            let (held, none_left) = self.extents.remove(&mut change.tx, object, 0, u64::MAX, STEP_EXTENTS)?;
+            let (all, kind) = ((0, u64::MAX), record.data_kind);
+            let (held, none_left) = self.extents.remove(&mut change.tx, object, all, STEP_EXTENTS, kind)?;
             record.add_blocks(held.blocks_added());
             (map, done) = (Some(held), none_left);
         }

@@ -118,8 +118,8 @@ impl Fs {
         let mut record = locked.record(inode)?.clone();
         let mut change = Change::new();
         let (object, blocks) = (Self::object(inode), part.blocks);
-        let (map, until) =
-            self.extents.keep_space(&mut change.tx, object, blocks, STEP_EXTENTS, part.clear)?;
+        let clear = part.clear.then_some(record.data_kind);
+        let (map, until) = self.extents.keep_space(&mut change.tx, object, blocks, STEP_EXTENTS, clear)?;
         let until = until * block;
         record.add_blocks(map.blocks_added());
         if until.min(end) > record.size {

@@ -407,8 +407,8 @@ impl Fs {
         range: &Range<u64>,
     ) -> Result<(MapLock<'_>, bool)> {
         let block = u64::from(self.extents.block_size());
-        let (from, to) = (range.start / block, range.end / block);
-        let removed = self.extents.remove(&mut change.tx, Self::object(inode), from, to, STEP_EXTENTS)?;
+        let (object, blocks) = (Self::object(inode), (range.start / block, range.end / block));
+        let removed = self.extents.remove(&mut change.tx, object, blocks, STEP_EXTENTS, record.data_kind)?;
         record.add_blocks(removed.0.blocks_added());
         Ok(removed)
     }

@@ -87,7 +87,8 @@ impl Fs {
         let own_end = record.size.next_multiple_of(block);
         let end = shift.as_ref().map_or(own_end, |shift| shift.object_end(record.size, block));
         let (object, from) = (Self::object(inode), end / block);
-        let (map, done) = self.extents.remove(&mut change.tx, object, from, u64::MAX, STEP_EXTENTS)?;
+        let (map, done) =
+            self.extents.remove(&mut change.tx, object, (from, u64::MAX), STEP_EXTENTS, record.data_kind)?;
         record.add_blocks(map.blocks_added());
         let (group, key) = (self.group(inode), number_key(inode));
         match &shift {

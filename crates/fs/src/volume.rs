@@ -114,8 +114,14 @@ impl Fs {
         if self.read_only || self.held.load(Ordering::SeqCst) {
             return Ok(());
         }
+        self.extents.save_learned(true)?;
         self.store.sync(self.store.last_lsn())?;
         Ok(self.store.close()?)
+    }
+
+    /// What the placement of data makes use of from now on; everything, unless it is said.
+    pub fn set_switches(&self, switches: extent::Switches) {
+        self.extents.set_switches(switches);
     }
 
     /// Everything that has reached Polder becomes durable.
@@ -297,6 +303,7 @@ impl Record {
             changed: now,
             born: now,
             lifetime: 0,
+            data_kind: extent::Kind::default(),
             content: Vec::new(),
         }
     }

@@ -75,6 +75,10 @@ pub struct Row {
     pub fsync: bool,
     /// Whether the volume was told of lifetimes.
     pub hints: bool,
+    /// Whether large files had zones of their own.
+    pub by_file: bool,
+    /// Whether the volume made use of what it learned of lifetimes.
+    pub learning: bool,
     /// The seed.
     pub seed: u64,
     /// What the empty volume offers, in bytes.
@@ -310,6 +314,8 @@ impl Cell {
             zone_bytes: self.shape.zone_bytes,
             fsync: self.switches.fsync,
             hints: self.switches.hints,
+            by_file: self.switches.by_file,
+            learning: self.switches.learning,
             seed: self.seed,
             offered_bytes,
             live_percent_of_raw: live_blocks / f64::from(self.shape.zones) / zone_blocks as f64 * 100.0,

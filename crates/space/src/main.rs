@@ -31,6 +31,10 @@ struct Options {
     /// Tell the volume what the program knows of lifetimes.
     #[arg(long)]
     hints: bool,
+    /// Switch something off: by-file (large files have zones of their own) or learning (of lifetimes). More than
+    /// once for both.
+    #[arg(long)]
+    off: Vec<Off>,
     /// Bytes written before it is measured, in percent of what is in files.
     #[arg(long, default_value_t = 200)]
     warm: u64,
@@ -43,6 +47,12 @@ struct Options {
     /// Decides everything that is left open.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Off {
+    ByFile,
+    Learning,
 }
 
 fn main() -> ExitCode {
@@ -62,7 +72,12 @@ fn run(options: &Options) -> Result<()> {
         workload: options.workload,
         fill_percent: options.fill,
         shape: Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 },
-        switches: Switches { fsync: options.fsync, hints: options.hints },
+        switches: Switches {
+            fsync: options.fsync,
+            hints: options.hints,
+            by_file: !options.off.contains(&Off::ByFile),
+            learning: !options.off.contains(&Off::Learning),
+        },
         seed: options.seed,
         warm_percent: options.warm,
         measure_percent: options.measure,

@@ -41,6 +41,10 @@ pub struct Switches {
     pub fsync: bool,
     /// The volume is told what the program knows of lifetimes.
     pub hints: bool,
+    /// Large files have zones of their own.
+    pub by_file: bool,
+    /// The volume makes use of what it learns of lifetimes.
+    pub learning: bool,
 }
 
 /// What took how long.
@@ -118,6 +122,7 @@ impl Volume {
             clock: Arc::clone(&clock) as _,
         };
         let (fs, _) = Fs::mount(shared, options)?;
+        fs.set_switches(extent::Switches { by_file: switches.by_file, learning: switches.learning });
         Ok(Volume {
             fs,
             device,

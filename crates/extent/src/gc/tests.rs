@@ -2,7 +2,7 @@ use zone::emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 
 use super::*;
 use crate::Hint;
-use crate::place::tests::extents_on;
+use crate::place::tests::{extents_on, wanted};
 
 const SIZE: usize = 4096;
 
@@ -26,7 +26,7 @@ fn what_could_not_be_appended_is_left_in_its_order() {
     let data = vec![7; 3 * SIZE];
     let run = |object| Run { object: Object(object), start: object * 10, data: &data, crcs: None };
     for failing in 1..=6 {
-        let open = extents.place(Object(1), Hint::default()).unwrap();
+        let open = extents.place(wanted(Object(1))).unwrap();
         let mut runs: VecDeque<Run<'_>> = (1..12).map(run).collect();
         let before = names(&runs);
         device.inject(Fault::nth(CommandKind::Append, failing, Effect::Error).on(open.lease.zone()));
@@ -47,10 +47,10 @@ fn what_is_put_back_again_and_again_is_moved_in_the_end() {
     // Single blocks of many objects, so that a batch has many runs.
     (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
     (1..=40).for_each(|object| write(&extents, object, 1, 1, 3 * SIZE as u64));
-    let zone = extents.place(Object(1), Hint::default()).unwrap();
+    let zone = extents.place(wanted(Object(1))).unwrap();
     extents.retire(&zone).unwrap();
     let mut gc = extents.gc.lock();
-    assert!(extents.begin_evacuation(&mut gc, true).unwrap());
+    assert!(extents.begin_evacuation(&mut gc, Aim::Zone).unwrap());
     let all: BTreeSet<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
     for round in 0..5 {
         assert!(extents.has_target(&mut gc).unwrap());

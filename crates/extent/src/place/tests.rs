@@ -20,17 +20,22 @@ pub(crate) fn extents_on(device: Arc<Emulated>) -> Arc<Extents> {
     Extents::open(Arc::new(store), recovering).unwrap()
 }
 
+/// A small write that nothing is known of.
+pub(crate) fn wanted(object: Object) -> Wanted {
+    Wanted { object, lifetime: Lifetime::Unknown, blocks: 1 }
+}
+
 #[test]
 fn who_retires_an_earlier_life_leaves_the_later_one_alone() {
     let extents = extents();
     let object = Object(1);
-    let old = extents.place(object, Hint::default()).unwrap();
+    let old = extents.place(wanted(object)).unwrap();
     extents.retire(&old).unwrap();
     let zone = old.lease.zone();
     let again = (0..1000).find_map(|_| {
         extents.store.sync(extents.store.last_lsn()).unwrap();
         extents.store.reclaim(true).unwrap();
-        let open = extents.place(object, Hint::default()).unwrap();
+        let open = extents.place(wanted(object)).unwrap();
         if open.lease.zone() == zone {
             return Some(open);
         }
@@ -40,7 +45,7 @@ fn who_retires_an_earlier_life_leaves_the_later_one_alone() {
     let again = again.expect("the zone was empty and is opened again");
     assert_ne!(again.lease.life(), old.lease.life());
     extents.retire(&old).unwrap();
-    assert!(Arc::ptr_eq(&extents.place(object, Hint::default()).unwrap(), &again));
+    assert!(Arc::ptr_eq(&extents.place(wanted(object)).unwrap(), &again));
     extents.retire(&again).unwrap();
     assert_eq!(extents.placement.count(), 0);
 }

@@ -2,7 +2,7 @@ use rt::schedule::{self, Body};
 
 use super::*;
 use crate::place::tests::extents;
-use crate::{Hint, Object};
+use crate::{Hint, Kind, Object};
 
 /// The test's own sum goes down before the reservation does.
 fn give_back(promised: &AtomicI64, held: Option<(i64, Reservation)>) {
@@ -83,14 +83,14 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
         let seen = seen_while(seed, &extents, || {
             let mut tx = Tx::new();
             let range = (0, BLOCKS);
-            let (lock, until) = extents.keep_space(&mut tx, Object(2), range, 64, false).unwrap();
+            let (lock, until) = extents.keep_space(&mut tx, Object(2), range, 64, None).unwrap();
             assert_eq!(until, BLOCKS);
             extents.store.commit(tx).unwrap();
             drop(lock);
             write(&extents, 3, BLOCKS);
             // What lived is kept, what was kept is written: as much as before.
             let mut tx = Tx::new();
-            let (lock, _) = extents.keep_space(&mut tx, Object(1), range, 64, true).unwrap();
+            let (lock, _) = extents.keep_space(&mut tx, Object(1), range, 64, Some(Kind::default())).unwrap();
             extents.store.commit(tx).unwrap();
             drop(lock);
         });

@@ -284,7 +284,10 @@ fn an_extent_that_no_zone_has_is_damage() {
             let corrupt = matches!(&read, Err(ExtentError::Store(tree::StoreError::Corrupt(_))));
             assert!(corrupt, "{read:?}");
         }
-        let removed = volume.extents.remove(&mut Tx::new(), Object(1), 15, u64::MAX, 7).map(|(_, done)| done);
+        let removed = volume
+            .extents
+            .remove(&mut Tx::new(), Object(1), (15, u64::MAX), 7, Kind::default())
+            .map(|(_, done)| done);
         let corrupt = matches!(&removed, Err(ExtentError::Store(tree::StoreError::Corrupt(_))));
         assert!(corrupt, "{removed:?}");
         assert!(!volume.extents.check_data(true).unwrap().is_empty());
@@ -316,14 +319,15 @@ fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
         if block < too_far {
             let read = volume.extents.read(object, 0, &mut vec![0; 13 * size]);
             assert!(read.is_err_and(|error| is_corrupt(&error)), "block {block} is read");
-            let kept = volume.extents.keep_space(&mut Tx::new(), object, (0, 13), 64, false).map(|_| ());
+            let kept = volume.extents.keep_space(&mut Tx::new(), object, (0, 13), 64, None).map(|_| ());
             assert!(kept.is_err_and(|error| is_corrupt(&error)), "space is kept at block {block}");
             let written = volume.extents.write(object, Hint::default(), 0, &vec![7; 13 * size], 0);
             let inserted =
                 written.and_then(|written| volume.extents.insert(&mut Tx::new(), written).map(|_| ()));
             assert!(inserted.is_err_and(|error| is_corrupt(&error)), "block {block} is written");
         }
-        let removed = volume.extents.remove(&mut Tx::new(), object, 0, u64::MAX, 7).map(|_| ());
+        let removed =
+            volume.extents.remove(&mut Tx::new(), object, (0, u64::MAX), 7, Kind::default()).map(|_| ());
         assert!(removed.is_err_and(|error| is_corrupt(&error)), "block {block} is removed");
         let next = volume.extents.next_data(object, 11 * size as u64);
         assert!(block == 3 || next.is_err_and(|error| is_corrupt(&error)), "data is looked for at {block}");

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use polder_extent as extent;
-use polder_extent::{Extents, Hint, Object, Recovering, Result};
+use polder_extent::{Extents, Hint, Kind, Object, Recovering, Result};
 use rt::random::Rng;
 use tree::{Config, FormatOptions, Lsn, Store, Tx};
 use zone::emulated::{Emulated, Spec};
@@ -63,7 +63,8 @@ impl Volume {
     fn truncate(&self, object: u64, from: u64) -> Result<()> {
         loop {
             let mut tx = Tx::reclaiming();
-            let (_lock, done) = self.extents.remove(&mut tx, Object(object), from, u64::MAX, 7)?;
+            let (_lock, done) =
+                self.extents.remove(&mut tx, Object(object), (from, u64::MAX), 7, Kind::default())?;
             self.store.commit(tx)?;
             if done {
                 return Ok(());

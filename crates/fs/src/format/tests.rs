@@ -21,6 +21,7 @@ fn record() -> Record {
         changed: Timestamp(14),
         born: Timestamp(15),
         lifetime: 4,
+        data_kind: extent::Kind { particular: 16, general: 17 },
         content: b"bytes".to_vec(),
     }
 }

@@ -1,0 +1,254 @@
+//! What the volume learns of lifetimes from what it has seen die, and what it says of them.
+//!
+//! Three things are learned, none from what programs say, and on one clock, the blocks that users have written:
+//!
+//! * how fast the contents of zones die, by stream and age (`learn/ages.rs`): it decides which zones are emptied;
+//! * how long data of a kind of file lives (`learn/kinds.rs`), and
+//! * whether what is written over in place tells its next life by its last one (`learn/rewrites.rs`): they decide
+//!   which open zone a write goes to, where nobody has said anything.
+//!
+//! Where the past says nothing, all of them say nothing, and everything is as without. Sums are made when a zone
+//! is filled; writers only count. Now and then, and at the unmount, what was learned is put into the store
+//! ([`LEARNED`]), so that the next mount begins with it; what cannot be put there, or read, is learned anew. It is
+//! bounded: 140 KiB, 12 bytes a zone, and what is watched of blocks.
+//!
+//! Nothing here is needed for correctness, and nothing that is wrong here can do more than waste writes.
+
+mod ages;
+mod kinds;
+mod rewrites;
+mod stored;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rt::sync::Mutex;
+use tree::{StoreError, Tx};
+use zone::{Blocks, Role, ZoneId};
+
+use crate::format::ZoneUser;
+use crate::{Extents, Hint, Lifetime, Object, Result, map};
+
+pub use kinds::Kind;
+pub use stored::LEARNED;
+
+pub(crate) use ages::Stream;
+use ages::{Ages, Filled};
+use kinds::{Kinds, Sums};
+use rewrites::Rewrites;
+
+/// Blocks moved for each that is won: how many times those of the cheapest victim a better one may cost, and how
+/// many beyond that.
+const COST_TIMES: f64 = 3.0;
+const COST_BEYOND: f64 = 2.0;
+/// Zones that are filled before what was learned is put into the store again.
+const FILLED_BETWEEN: u32 = 32;
+/// Rows that are put there in one transaction.
+const ROWS_AT_ONCE: usize = 8;
+
+/// What placement makes use of; everything, unless it is switched off to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switches {
+    /// Large files have zones of their own.
+    pub by_file: bool,
+    /// What is learned of lifetimes counts.
+    pub learning: bool,
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        Switches { by_file: true, learning: true }
+    }
+}
+
+/// What was learned.
+pub(crate) struct Learned {
+    /// Whether anything is said.
+    is_on: AtomicBool,
+    /// Blocks that users have written.
+    clock: AtomicU64,
+    filled: Filled,
+    kinds: Kinds,
+    rewrites: Rewrites,
+    /// Zones filled since it was put into the store.
+    filled_since: AtomicU64,
+    /// A leaf lock.
+    book: Mutex<Book>,
+}
+
+/// What looks at all zones add to.
+struct Book {
+    ages: Ages,
+    kinds: Sums,
+    looked_at: u64,
+}
+
+impl Learned {
+    pub(crate) fn new(zones: u32, zone_blocks: Blocks) -> Learned {
+        let book = Book { ages: Ages::new(zones, zone_blocks), kinds: Sums::new(), looked_at: 0 };
+        Learned {
+            is_on: AtomicBool::new(true),
+            clock: AtomicU64::new(0),
+            filled: Filled::new(zones),
+            kinds: Kinds::new(),
+            rewrites: Rewrites::new(),
+            filled_since: AtomicU64::new(0),
+            book: Mutex::new(book),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// A user wrote blocks of an object.
+    pub(crate) fn wrote(&self, object: Object, kind: Kind, blocks: Range<u64>) {
+        let count = blocks.end - blocks.start;
+        let now = self.clock.fetch_add(count, Ordering::Relaxed);
+        self.kinds.wrote(kind, count);
+        self.rewrites.wrote(object, blocks, now);
+    }
+
+    /// Blocks of this kind that were in zones are nobody's any more.
+    pub(crate) fn died(&self, kind: Kind, blocks: u64) {
+        self.kinds.died(kind, blocks);
+    }
+
+    /// What the zone's entry is to say when it takes no more.
+    pub(crate) fn stamp(&self, role: Role, lifetime: Lifetime) -> (u8, u64) {
+        let stream = if role == Role::Gc { Stream::MOVED } else { Stream::fresh(lifetime) };
+        (stream.number(), self.now())
+    }
+
+    /// A zone takes no more, as its entry says; at the mount for each that is there.
+    pub(crate) fn filled(&self, zone: ZoneId, user: &ZoneUser) {
+        self.filled.set(zone, Stream::from_number(user.stream), user.filled_at);
+        self.clock.fetch_max(user.filled_at, Ordering::Relaxed);
+    }
+
+    /// What lives in these zones is about to be moved.
+    pub(crate) fn evacuated(&self, zones: impl Iterator<Item = (ZoneId, Blocks)>) {
+        let (now, mut book) = (self.now(), self.book.lock());
+        for (zone, live) in zones {
+            let (age, stream) = self.filled.of(zone, now);
+            if book.ages.evacuated(&self.filled, zone, now, live) && stream != Stream::MOVED {
+                self.rewrites.stayed(age);
+            }
+        }
+    }
+
+    /// Orders victims, of which the first has the fewest live blocks: the best first, and behind all those that
+    /// cost too much now.
+    pub(crate) fn rank(&self, victims: &mut [(ZoneId, Blocks)], payload: Blocks) {
+        let (Some(&(_, fewest)), true) = (victims.first(), self.is_on()) else { return };
+        let cost = |live: Blocks| f64::from(live) / f64::from(payload.saturating_sub(live).max(1));
+        let most = cost(fewest) * COST_TIMES + COST_BEYOND;
+        let (now, book) = (self.now(), self.book.lock());
+        let rank = |&(zone, live): &(ZoneId, Blocks)| {
+            let worth = book.ages.worth(self.filled.of(zone, now), live, payload);
+            (cost(live) > most, -worth)
+        };
+        victims.sort_by(|a, b| {
+            let (a, b) = (rank(a), rank(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+        });
+    }
+}
+
+impl Extents {
+    /// What placement makes use of from now on.
+    pub fn set_switches(&self, switches: Switches) {
+        self.learned.is_on.store(switches.learning, Ordering::Relaxed);
+        self.placement.set_by_file(switches.by_file);
+    }
+
+    /// The lifetime class of what is written to an object from this block on: what was said of it, or else what
+    /// was learned. `over`: there may be something.
+    pub(crate) fn class_of(&self, object: Object, hint: Hint, block: u64, over: bool) -> Result<Lifetime> {
+        let learned = &self.learned;
+        if hint.lifetime != Lifetime::Unknown || !learned.is_on() {
+            return Ok(hint.lifetime);
+        }
+        if over
+            && learned.rewrites.tells()
+            && let Some(zone) = self.zone_of(object, block)?
+        {
+            let (age, stream) = learned.filled.of(zone, learned.now());
+            // What was moved has lived long, whenever that was; and what is in an open zone has only begun.
+            return Ok(match stream {
+                _ if self.store.zones().is_leased(zone) => Lifetime::Short,
+                Stream::MOVED => Lifetime::Long,
+                _ => learned.rewrites.expect(age),
+            });
+        }
+        Ok(learned.kinds.expect(hint.kind))
+    }
+
+    /// The zone that has this block of an object.
+    fn zone_of(&self, object: Object, block: u64) -> Result<Option<ZoneId>> {
+        let _shared = self.map_of(object).read();
+        let found = map::extents(&self.store, object, (block, block + 1), 1)?;
+        let stored = found.first().filter(|(_, extent)| extent.is_stored());
+        Ok(stored.map(|(_, extent)| extent.address.zone()))
+    }
+
+    /// A zone takes no more: looks at all of them.
+    pub(crate) fn zone_was_filled(&self, zone: ZoneId, user: &ZoneUser) {
+        let learned = &self.learned;
+        learned.filled(zone, user);
+        let live = self.store.zones().at_one_moment(|moment| {
+            let live_of =
+                |zone: tree::ZoneNow| if zone.entry.role.holds_data() { zone.entry.live } else { 0 };
+            moment.zones().map(live_of).collect::<Vec<Blocks>>()
+        });
+        let (now, mut book) = (learned.now(), learned.book.lock());
+        let (passed, zones) = (now.saturating_sub(book.looked_at), live.len());
+        let zone_blocks = self.device.geometry().zone_blocks;
+        book.kinds.look(&learned.kinds, passed, zones, zone_blocks);
+        book.ages.look(&learned.filled, now, &live);
+        book.looked_at = now;
+        learned.filled_since.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Puts what was learned into the store when that is due, or if anything was learned and `now`.
+    pub fn save_learned(&self, now: bool) -> Result<bool> {
+        let least = if now { 1 } else { u64::from(FILLED_BETWEEN) };
+        if self.learned.filled_since.load(Ordering::Relaxed) < least {
+            return Ok(false);
+        }
+        self.learned.filled_since.store(0, Ordering::Relaxed);
+        for rows in self.learned.rows().chunks(ROWS_AT_ONCE) {
+            let mut tx = Tx::new();
+            rows.iter()
+                .for_each(|(key, value)| tx.put(self.store.group_of(0), LEARNED, &key[..], &value[..]));
+            match self.store.commit(tx) {
+                Ok(_) => {}
+                // A full volume has better uses for its room.
+                Err(StoreError::NoSpace) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on from what the store has; what means nothing is learned anew.
+    pub(crate) fn load_learned(&self) -> Result<()> {
+        let rows = self.store.range(self.store.group_of(0), LEARNED, &[], &[], stored::ROWS_MAX)?;
+        self.learned.remember(&rows);
+        for zone in (0..self.store.zones().count()).map(ZoneId) {
+            let entry = self.store.zones().entry(zone);
+            if entry.role.holds_data() {
+                self.learned.filled(zone, &ZoneUser::decode(&entry.user));
+            }
+        }
+        self.learned.book.lock().looked_at = self.learned.now();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! How fast the contents of zones die, by what was written to them and how long ago they were filled.
+//!
+//! The clock is blocks written by users. A *stream* is what goes into the same zones: fresh data of one
+//! lifetime class, or what garbage collection moves. For each stream, and each power of two of the time since a
+//! zone was filled, two sums are kept: how many blocks lived how long (*exposure*), and how many of them died.
+//! Their ratio is the *hazard*: which share of what lives dies in one unit of the clock.
+//!
+//! A victim costs the blocks that live in it, and wins the others. Who waits instead saves what dies meanwhile,
+//! and does without the zone as long. So the best victim is the one with the most dead / (alive × hazard). Where
+//! the hazard falls as one over the age, that is the cost-benefit rule of Rosenblum and Ousterhout (TOCS 1992,
+//! section 3.5); where it does not depend on the age, it is the greedy rule. What has not been seen is taken to be
+//! half of the hazard at half of the age: so zones are left to grow old until it is known how that is.
+//!
+//! Memory: 12 bytes a zone. This file chooses no victims and knows no device.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zone::{Blocks, ZoneId};
+
+use crate::Lifetime;
+
+/// Streams: one for each lifetime class, and garbage collection's.
+pub(crate) const STREAMS: usize = Lifetime::ALL.len() + 1;
+/// Powers of two of an age.
+pub(crate) const AGES: usize = 48;
+/// After as many zones filled as there are, this is left of what was seen.
+const KEPT: f64 = 0.7;
+
+/// What goes into the same zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stream(u8);
+
+impl Stream {
+    /// What garbage collection moves.
+    pub(crate) const MOVED: Stream = Stream(Lifetime::ALL.len() as u8);
+
+    /// Fresh data of a class.
+    pub(crate) fn fresh(lifetime: Lifetime) -> Stream {
+        Stream(lifetime.number())
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The stream of this number; of any other one, that of fresh data of which nothing is known.
+    pub(crate) fn from_number(number: u8) -> Stream {
+        Stream(if usize::from(number) < STREAMS { number } else { 0 })
+    }
+}
+
+/// What was seen of one stream at one age.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// Blocks times clock.
+    pub(crate) exposure: f64,
+    /// Blocks.
+    pub(crate) died: f64,
+}
+
+/// When each zone was filled, and with what. Writers may ask at any time.
+pub(crate) struct Filled(Vec<AtomicU64>);
+
+/// Below the time, a word has the stream.
+const STREAM_BITS: u32 = 3;
+
+impl Filled {
+    pub(crate) fn new(zones: u32) -> Filled {
+        Filled((0..zones).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub(crate) fn set(&self, zone: ZoneId, stream: Stream, at: u64) {
+        let word = at << STREAM_BITS | u64::from(stream.0);
+        self.0[zone.0 as usize].store(word, Ordering::Relaxed);
+    }
+
+    /// Time since the zone was filled, and with what.
+    pub(crate) fn of(&self, zone: ZoneId, now: u64) -> (u64, Stream) {
+        let word = self.0[zone.0 as usize].load(Ordering::Relaxed);
+        let stream = Stream::from_number((word & ((1 << STREAM_BITS) - 1)) as u8);
+        (now.saturating_sub(word >> STREAM_BITS), stream)
+    }
+}
+
+/// What was seen of all zones that were filled.
+pub(crate) struct Ages {
+    /// Blocks that lived in each zone at the last look; 0: it is not looked at.
+    live: Vec<Blocks>,
+    seen: [[Seen; AGES]; STREAMS],
+    looked_at: u64,
+    looks: usize,
+    /// Blocks of a zone: what an expectation weighs beside what was seen.
+    weight: f64,
+}
+
+impl Ages {
+    pub(crate) fn new(zones: u32, zone_blocks: Blocks) -> Ages {
+        Ages {
+            live: vec![0; zones as usize],
+            seen: [[Seen::default(); AGES]; STREAMS],
+            looked_at: 0,
+            looks: 0,
+            weight: f64::from(zone_blocks.max(1)),
+        }
+    }
+
+    /// Looks at all zones: how many blocks live in each that is filled, and 0 for all others.
+    pub(crate) fn look(&mut self, filled: &Filled, now: u64, live: &[Blocks]) {
+        for (zone, &live) in (0..).map(ZoneId).zip(live) {
+            self.account(filled, zone, now, live);
+            self.live[zone.0 as usize] = live;
+        }
+        self.looked_at = now;
+        self.looks += 1;
+        if self.looks >= self.live.len() {
+            self.looks = 0;
+            let all = self.seen.iter_mut().flatten();
+            all.for_each(|seen| (seen.exposure, seen.died) = (seen.exposure * KEPT, seen.died * KEPT));
+        }
+    }
+
+    /// What lives in this zone is about to be moved: it does not die. Whether it was looked at.
+    pub(crate) fn evacuated(&mut self, filled: &Filled, zone: ZoneId, now: u64, live: Blocks) -> bool {
+        self.account(filled, zone, now, live);
+        std::mem::take(&mut self.live[zone.0 as usize]) > 0
+    }
+
+    fn account(&mut self, filled: &Filled, zone: ZoneId, now: u64, live: Blocks) {
+        let before = self.live[zone.0 as usize];
+        if before == 0 {
+            return;
+        }
+        let (age, stream) = filled.of(zone, now);
+        let passed = now.saturating_sub(self.looked_at).min(age);
+        let seen = &mut self.seen[usize::from(stream.0)][power(age)];
+        seen.exposure += f64::from(before) * passed as f64;
+        seen.died += f64::from(before.saturating_sub(live));
+    }
+
+    /// The share of what lives in a zone of this stream and age that dies in one unit of the clock.
+    pub(crate) fn hazard(&self, stream: Stream, age: u64) -> f64 {
+        let mut hazard = 1.0;
+        for (power, seen) in self.seen[usize::from(stream.0)].iter().enumerate().take(power(age) + 1) {
+            let expected = if power == 0 { 1.0 } else { hazard / 2.0 };
+            hazard = (seen.died + self.weight) / (seen.exposure + self.weight / expected);
+        }
+        hazard
+    }
+
+    /// How good a victim is: the more, the better.
+    pub(crate) fn worth(&self, (age, stream): (u64, Stream), live: Blocks, payload: Blocks) -> f64 {
+        let dead = f64::from(payload.saturating_sub(live));
+        dead / (f64::from(live.max(1)) * self.hazard(stream, age))
+    }
+
+    /// What was seen, stream by stream and age by age.
+    pub(crate) fn seen(&self) -> impl Iterator<Item = Seen> {
+        self.seen.iter().flatten().copied()
+    }
+
+    /// Goes on from what was seen before, in the same order.
+    pub(crate) fn remember(&mut self, now: u64, before: impl Iterator<Item = Seen>) {
+        self.seen.iter_mut().flatten().zip(before).for_each(|(seen, before)| *seen = before);
+        self.looked_at = now;
+    }
+}
+
+/// The power of two below which an age is.
+fn power(age: u64) -> usize {
+    ((u64::BITS - age.leading_zeros()) as usize).min(AGES - 1)
+}
+
+#[cfg(test)]
+mod tests;

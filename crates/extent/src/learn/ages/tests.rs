@@ -1,0 +1,74 @@
+use super::*;
+
+const ZONE: Blocks = 1000;
+
+/// Zones of which this share of what lives dies in each thousand blocks, as long as they are this old.
+fn watch(shares: impl Fn(u64) -> f64) -> (Filled, Ages) {
+    let (filled, mut ages) = (Filled::new(64), Ages::new(64, ZONE));
+    let mut live = vec![0; 64];
+    for now in 1..2000_u64 {
+        let next = (now % 64) as usize;
+        ages.evacuated(&filled, ZoneId(next as u32), now * 1000, live[next]);
+        for (zone, live) in live.iter_mut().enumerate() {
+            let (age, _) = filled.of(ZoneId(zone as u32), now * 1000);
+            *live -= (f64::from(*live) * shares(age / 1000)) as Blocks;
+        }
+        filled.set(ZoneId(next as u32), Stream::fresh(Lifetime::Unknown), now * 1000);
+        live[next] = ZONE;
+        ages.look(&filled, now * 1000, &live);
+    }
+    (filled, ages)
+}
+
+#[test]
+fn where_age_says_nothing_the_emptiest_zone_is_the_best() {
+    let (zones, ages) = watch(|_| 0.02);
+    let worth = |filled: u64, live| {
+        let zone = ZoneId((filled % 64) as u32);
+        ages.worth(zones.of(zone, 1_999_000), live, ZONE)
+    };
+    for (old, young) in [(1945, 1990), (1950, 1980), (1940, 1970)] {
+        assert!(worth(young, 500) > worth(old, 560), "filled at {old} and {young}");
+        assert!(worth(young, 560) < worth(old, 500), "filled at {old} and {young}");
+    }
+}
+
+#[test]
+fn where_what_is_old_stays_a_young_zone_is_left_to_empty() {
+    let (zones, ages) = watch(|age| if age < 8 { 0.1 } else { 0.002 });
+    let now = 1_999_000;
+    let (old, young) = (ZoneId((1945_u64 % 64) as u32), ZoneId((1996_u64 % 64) as u32));
+    assert!(ages.worth(zones.of(old, now), 700, ZONE) > ages.worth(zones.of(young, now), 400, ZONE));
+    let hazard = |age| ages.hazard(Stream::fresh(Lifetime::Unknown), age);
+    assert!(hazard(4000) > 10.0 * hazard(40_000), "{} and {}", hazard(4000), hazard(40_000));
+}
+
+#[test]
+fn what_is_moved_does_not_die() {
+    let (zones, mut ages) = (Filled::new(4), Ages::new(4, ZONE));
+    zones.set(ZoneId(1), Stream::MOVED, 10);
+    ages.look(&zones, 10, &[0, 900, 0, 0]);
+    assert!(ages.evacuated(&zones, ZoneId(1), 20, 890));
+    ages.look(&zones, 30, &[0, 0, 0, 0]);
+    let (died, exposure) = ages.seen().fold((0.0, 0.0), |(d, e), s| (d + s.died, e + s.exposure));
+    assert!((died - 10.0_f64).abs() < 1e-9 && (exposure - 9000.0_f64).abs() < 1e-9, "{died} of {exposure}");
+}
+
+#[test]
+fn what_nobody_has_seen_is_expected_to_die_more_and_more_slowly() {
+    let ages = Ages::new(4, ZONE);
+    let hazards: Vec<f64> = (0..40).map(|power| ages.hazard(Stream::MOVED, 1 << power)).collect();
+    assert!(hazards.windows(2).all(|pair| pair[1] < pair[0]), "{hazards:?}");
+    assert!(hazards.iter().all(|hazard| hazard.is_finite() && *hazard > 0.0));
+}
+
+#[test]
+fn it_goes_on_from_what_was_seen_before() {
+    let (_, before) = watch(|age| if age < 8 { 0.1 } else { 0.01 });
+    let mut after = Ages::new(64, ZONE);
+    after.remember(1_999_000, before.seen());
+    for age in [0, 3000, 30_000, 1 << 40] {
+        let stream = Stream::fresh(Lifetime::Unknown);
+        assert_eq!(after.hazard(stream, age), before.hazard(stream, age));
+    }
+}

@@ -1,0 +1,173 @@
+//! Blocks that are written over in place: whether how long a block's contents lived tells how long its next ones
+//! will.
+//!
+//! It often does (Wang and others, *SepBIT*, FAST 2022, sections 3 and 4): what was written over soon will be
+//! again. It does not where every block is as likely as any other, and then telling them apart costs an open zone and
+//! wins nothing. So a sample of blocks is watched, chosen by a hash of their number: of each, when it was
+//! written and how long it lived before. As long as short lives follow short ones clearly more often than they follow
+//! long ones, predictions are made; otherwise none are. *Short* is what lives less long than a zone of fresh data
+//! stays before it is emptied.
+//!
+//! Memory: at most [`SAMPLES_MAX`] blocks are watched; when there would be more, every other one is given up.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rt::sync::Mutex;
+
+use crate::{Lifetime, Object};
+
+/// Blocks that are watched.
+const SAMPLES_MAX: usize = 1 << 14;
+/// To begin with one in so many, less one.
+const MASK: u64 = 15;
+/// Pairs of lives that must have been seen of either kind.
+const EVIDENCE: u32 = 32;
+/// When so many were seen, half of them are forgotten.
+const PAIRS_MAX: u32 = 4096;
+/// A zone more weighs so much in how long zones stay.
+const ZONES_WEIGHED: u64 = 8;
+
+#[derive(Clone, Copy)]
+struct Watched {
+    written: u64,
+    lived: Option<u64>,
+}
+
+/// Lives that followed, by whether they were short.
+#[derive(Clone, Copy, Debug, Default)]
+struct Followed {
+    short: u32,
+    long: u32,
+}
+
+impl Followed {
+    fn all(self) -> u32 {
+        self.short + self.long
+    }
+
+    fn share_of_short(self) -> f64 {
+        f64::from(self.short) / f64::from(self.all().max(1))
+    }
+}
+
+struct Samples {
+    mask: u64,
+    blocks: HashMap<(Object, u64), Watched>,
+    after_short: Followed,
+    after_long: Followed,
+}
+
+/// What was seen of blocks that were written over.
+pub(crate) struct Rewrites {
+    /// Of a block's hash, which bits must be zero for it to be watched; also in `samples`.
+    mask: AtomicU64,
+    /// How long a zone of fresh data stays; 0 until one has been emptied.
+    stay: AtomicU64,
+    tells: AtomicBool,
+    /// A leaf lock.
+    samples: Mutex<Samples>,
+}
+
+impl Rewrites {
+    pub(crate) fn new() -> Rewrites {
+        let samples = Samples {
+            mask: MASK,
+            blocks: HashMap::new(),
+            after_short: Followed::default(),
+            after_long: Followed::default(),
+        };
+        Rewrites {
+            mask: AtomicU64::new(MASK),
+            stay: AtomicU64::new(0),
+            tells: AtomicBool::new(false),
+            samples: Mutex::new(samples),
+        }
+    }
+
+    /// Whether anything can be said at all.
+    pub(crate) fn tells(&self) -> bool {
+        self.tells.load(Ordering::Relaxed)
+    }
+
+    /// What is expected of what is written over contents of this age.
+    pub(crate) fn expect(&self, age: u64) -> Lifetime {
+        let is_short = age < self.stay.load(Ordering::Relaxed);
+        if is_short { Lifetime::Short } else { Lifetime::Long }
+    }
+
+    /// Blocks of an object are written.
+    pub(crate) fn wrote(&self, object: Object, blocks: std::ops::Range<u64>, now: u64) {
+        let mask = self.mask.load(Ordering::Relaxed);
+        for block in blocks.filter(|&block| hash(object, block) & mask == 0) {
+            let stay = self.stay.load(Ordering::Relaxed);
+            let mut samples = self.samples.lock();
+            samples.wrote((object, block), now, stay);
+            self.mask.store(samples.mask, Ordering::Relaxed);
+            self.tells.store(samples.tells(self.tells()), Ordering::Relaxed);
+        }
+    }
+
+    /// A zone of fresh data was emptied so long after it was filled.
+    pub(crate) fn stayed(&self, time: u64) {
+        let before = self.stay.load(Ordering::Relaxed);
+        let now = match before {
+            0 => time,
+            _ => (before * (ZONES_WEIGHED - 1) + time) / ZONES_WEIGHED,
+        };
+        self.stay.store(now.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn stay(&self) -> u64 {
+        self.stay.load(Ordering::Relaxed)
+    }
+
+    /// Goes on from what was seen before.
+    pub(crate) fn remember(&self, stay: u64) {
+        self.stay.store(stay, Ordering::Relaxed);
+    }
+}
+
+impl Samples {
+    fn wrote(&mut self, block: (Object, u64), now: u64, stay: u64) {
+        let before = self.blocks.get(&block).copied();
+        let lived = before.map(|before| now.saturating_sub(before.written));
+        if let (Some(last), Some(lived)) = (before.and_then(|before| before.lived), lived)
+            && stay > 0
+        {
+            let followed = if last < stay { &mut self.after_short } else { &mut self.after_long };
+            if lived < stay {
+                followed.short += 1
+            } else {
+                followed.long += 1
+            }
+            if followed.all() >= PAIRS_MAX {
+                (followed.short, followed.long) = (followed.short / 2, followed.long / 2);
+            }
+        }
+        self.blocks.insert(block, Watched { written: now, lived });
+        if self.blocks.len() > SAMPLES_MAX {
+            self.mask = self.mask * 2 + 1;
+            let mask = self.mask;
+            self.blocks.retain(|&(object, block), _| hash(object, block) & mask == 0);
+        }
+    }
+
+    /// Once it is believed, it takes more to stop believing it.
+    fn tells(&self, believed: bool) -> bool {
+        let (short, long) = (self.after_short, self.after_long);
+        if short.all() < EVIDENCE || long.all() < EVIDENCE {
+            return believed;
+        }
+        let times = if believed { 1.3 } else { 1.6 };
+        short.share_of_short() > times * long.share_of_short()
+    }
+}
+
+fn hash(object: Object, block: u64) -> u64 {
+    let mixed = (object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ block).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    mixed ^ (mixed >> 32)
+}
+
+#[cfg(test)]
+mod tests;

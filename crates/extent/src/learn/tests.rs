@@ -1,0 +1,59 @@
+use super::*;
+
+const ZONE: Blocks = 1000;
+const BRIEF: Kind = Kind { particular: 70, general: 3 };
+
+fn learned() -> Learned {
+    let learned = Learned::new(8, ZONE);
+    for number in 0..40 {
+        learned.wrote(Object(number), BRIEF, 0..1000);
+        learned.died(BRIEF, 900);
+        let zone = ZoneId((number % 8) as u32);
+        let (stream, filled_at) = learned.stamp(Role::Data, Lifetime::Unknown);
+        learned.filled(zone, &ZoneUser { footer: 1, closed: true, stream, filled_at });
+        let mut book = learned.book.lock();
+        let now = learned.now();
+        book.kinds.look(&learned.kinds, 1000, 8, ZONE);
+        book.ages.look(&learned.filled, now, &[100, 200, 300, 400, 500, 600, 700, 800]);
+    }
+    learned
+}
+
+#[test]
+fn rows_lead_back() {
+    let before = learned();
+    let rows = before.rows();
+    assert!(rows.len() < stored::ROWS_MAX && rows.iter().all(|(_, value)| value.len() <= 512));
+    let after = Learned::new(8, ZONE);
+    after.remember(&rows);
+    assert_eq!(after.rows(), rows);
+    assert_eq!(after.now(), 40_000);
+}
+
+#[test]
+fn rows_that_mean_nothing_are_passed_over() {
+    let rows = learned().rows();
+    for (at, (key, value)) in rows.iter().enumerate() {
+        for length in 0..value.len() {
+            Learned::new(8, ZONE).remember(&[(key.clone(), value[..length].to_vec())]);
+        }
+        let mut damaged = rows.clone();
+        damaged[at].1.iter_mut().for_each(|byte| *byte = 0xff);
+        damaged.push((vec![9, 9, 9, 9], vec![1; 40]));
+        let after = Learned::new(8, ZONE);
+        after.remember(&damaged);
+        let mut victims = vec![(ZoneId(1), 5), (ZoneId(2), 900)];
+        after.rank(&mut victims, ZONE);
+        assert_eq!(victims[0].0, ZoneId(1));
+    }
+}
+
+#[test]
+fn switched_off_it_leaves_the_order_as_it_is() {
+    let learned = learned();
+    let greedy = [(ZoneId(3), 10), (ZoneId(1), 20), (ZoneId(2), 900)];
+    learned.is_on.store(false, Ordering::Relaxed);
+    let mut victims = greedy;
+    learned.rank(&mut victims, ZONE);
+    assert_eq!(victims, greedy);
+}
