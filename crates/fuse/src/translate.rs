@@ -43,6 +43,11 @@ pub(crate) fn sets_access_time(flags: i32) -> bool {
     !bits(flags).intersects(OFlags::WRONLY | OFlags::NOATIME)
 }
 
+/// Whether a program writes past the kernel's cache.
+pub(crate) fn is_direct(flags: i32) -> bool {
+    bits(flags).contains(OFlags::DIRECT)
+}
+
 fn bits(flags: i32) -> OFlags {
     OFlags::from_bits_retain(flags.cast_unsigned())
 }

@@ -319,10 +319,17 @@ impl Filesystem for Transport {
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.server.open(&caller(request, 0), ours(inode), flags.0) {
-            Ok(handle) => reply.opened(FileHandle(handle.0), self.caching()),
+        let truncates = translate::open_flags(flags.0).truncate;
+        let dropped = match truncates.then(|| self.drop_set_id_for(request.uid(), inode)).transpose() {
+            Ok(dropped) => dropped.unwrap_or(false),
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let opened = self.server.open(&caller(request, 0), ours(inode), flags.0);
+        let caching = self.caching();
+        self.reply_after(dropped, inode, move || match opened {
+            Ok(handle) => reply.opened(FileHandle(handle.0), caching),
             Err(error) => reply.error(errno(&error)),
-        }
+        });
     }
 
     fn create(
@@ -384,12 +391,14 @@ impl Filesystem for Transport {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let handle = HandleNo(handle.0);
         let drops_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        // Past its cache the kernel says so of every write, through it only where it knows of such bits.
+        let is_known = drops_set_id && !translate::is_direct(flags.0);
         let dropped = match drops_set_id.then(|| self.server.drop_set_id(ours(inode))).transpose() {
             Ok(dropped) => dropped.unwrap_or(false),
             Err(error) => return reply.error(errno(&error)),
@@ -398,7 +407,8 @@ impl Filesystem for Transport {
             true => self.server.write_back(handle, offset, data),
             false => self.server.write(handle, offset, data),
         };
-        self.reply_after(dropped, inode, || reply_written(reply, written.map(|count| count as u64)));
+        let reply = || reply_written(reply, written.map(|count| count as u64));
+        self.reply_after(dropped || is_known, inode, reply);
         if self.server.is_short(ours(inode)) {
             self.forget_attributes(inode);
         }

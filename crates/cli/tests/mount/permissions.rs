@@ -2,8 +2,12 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
 
-use rustix::fs::{FallocateFlags, Uid, XattrFlags, copy_file_range, fallocate};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, StatxFlags, Uid, XattrFlags, copy_file_range, fallocate,
+    openat, statx,
+};
 use rustix::thread::set_thread_res_uid;
 
 use crate::bench_or_skip;
@@ -48,9 +52,30 @@ fn an_access_list_changes_the_mode_at_once() {
     bench.check();
 }
 
+/// The mode that the kernel acts on, also when it has forgotten other attributes: what runs a program asks for
+/// no more than this.
+fn mode_acted_on(path: &Path) -> u16 {
+    statx(CWD, path, AtFlags::empty(), StatxFlags::MODE).unwrap().stx_mode & 0o7777
+}
+
+/// What a change works on: the program, something to copy from, and the directory of both.
+struct Scene {
+    program: File,
+    source: File,
+    directory: File,
+}
+
+impl Scene {
+    fn truncate_by_opening(&self) -> std::io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::TRUNC;
+        Ok(openat(&self.directory, "program", flags, Mode::empty())?.into())
+    }
+}
+
 /// With what we ask of the kernel it leaves it to us to drop these bits. For `fallocate` and `copy_file_range`
 /// we did not: whoever may write a program that runs as another could put zeros or other code in it and
-/// have it still run as that other.
+/// have it still run as that other. For `open` with O_TRUNC we did, and did not tell the kernel: it ran what was
+/// written then as that other, until somebody called `stat`.
 #[test]
 fn whoever_changes_a_program_takes_the_right_to_run_as_another_from_it() {
     let bench = bench_or_skip!();
@@ -61,31 +86,39 @@ fn whoever_changes_a_program_takes_the_right_to_run_as_another_from_it() {
     let path = mounted.path("program");
     fs::write(mounted.path("source"), [7; 9000]).unwrap();
     const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
-    type Change = fn(&File, &File) -> std::io::Result<()>;
-    let changes: [(&str, Change); 5] = [
-        ("write", |file, _| file.write_all_at(b"x", 3)),
-        ("ftruncate", |file, _| file.set_len(10)),
-        ("fallocate", |file, _| Ok(fallocate(file, FallocateFlags::empty(), 0, 20_000)?)),
-        ("fallocate -p", |file, _| Ok(fallocate(file, PUNCH, 0, 4096)?)),
-        ("copy_file_range", |file, source| Ok(copy_file_range(source, None, file, None, 5000).map(drop)?)),
+    type Change = fn(&Scene) -> std::io::Result<()>;
+    let changes: [(&str, Change); 7] = [
+        ("write", |scene| scene.program.write_all_at(b"x", 3)),
+        ("ftruncate", |scene| scene.program.set_len(10)),
+        ("open to truncate", |scene| scene.truncate_by_opening().map(drop)),
+        ("open to truncate, write", |scene| scene.truncate_by_opening()?.write_all_at(&[2; 9000], 0)),
+        ("fallocate", |scene| Ok(fallocate(&scene.program, FallocateFlags::empty(), 0, 20_000)?)),
+        ("fallocate -p", |scene| Ok(fallocate(&scene.program, PUNCH, 0, 4096)?)),
+        ("copy_file_range", |scene| {
+            Ok(copy_file_range(&scene.source, None, &scene.program, None, 5000).map(drop)?)
+        }),
     ];
     for (name, change) in changes {
         for (is_root, expected) in [(false, 0o777), (true, 0o6777)] {
             fs::write(&path, [1; 9000]).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
-            let file = File::options().read(true).write(true).open(&path).unwrap();
-            let source = File::open(mounted.path("source")).unwrap();
+            let scene = Scene {
+                program: File::options().read(true).write(true).open(&path).unwrap(),
+                source: File::open(mounted.path("source")).unwrap(),
+                directory: File::open(mounted.root()).unwrap(),
+            };
             let changed = rt::thread::spawn("whoever", move || {
                 // Of this thread alone, for the rest of its life.
                 if !is_root {
                     let somebody = Uid::from_raw(65534);
                     set_thread_res_uid(somebody, somebody, somebody)?;
                 }
-                change(&file, &source)
+                change(&scene)
             });
             changed.unwrap().join().unwrap().unwrap();
+            assert_eq!(mode_acted_on(&path), expected, "{name}, root: {is_root}");
             let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
-            assert_eq!(mode, expected, "{name}, root: {is_root}");
+            assert_eq!(mode, u32::from(expected), "{name}, root: {is_root}");
         }
     }
     mounted.umount();
