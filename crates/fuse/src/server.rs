@@ -14,6 +14,9 @@
 //! again: the kernel asks for attributes before it takes a write, if it has been told to forget those
 //! it has, and it asks through the file that is being written, which `stat` does not
 //! ([`Server::attributes_for_write`]).
+//!
+//! **Counts of blocks.** The kernel does not count blocks, and keeps a count of ours until somebody closes
+//! a copy of a file's descriptor. What it has of a file that is being written is therefore never 0.
 
 use std::sync::Arc;
 
@@ -238,7 +241,12 @@ impl Server {
         self.handles.has_writers(inode)
     }
 
-    /// All files of which that may be so.
+    /// Whether this is a file without any contents in zones or its record: empty, or one hole.
+    pub(crate) fn has_no_blocks(&self, attributes: &Attributes) -> bool {
+        attributes.kind == fs::Kind::File && attributes.blocks == 0
+    }
+
+    /// All files of which the kernel may hold bytes that have not come here yet.
     pub(crate) fn files_written(&self) -> Vec<InodeNo> {
         self.handles.written()
     }

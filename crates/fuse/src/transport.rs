@@ -91,14 +91,44 @@ impl Transport {
         let _ = self.errands.send(Errand::ForgetAttributes(inode));
     }
 
-    /// Replies; where permission bits have changed by something of which the kernel does not expect it, not
-    /// before the kernel has forgotten those that it knows.
-    fn reply_after(&self, bits_changed: bool, inode: INodeNo, reply: impl FnOnce() + Send + 'static) {
-        if !bits_changed {
+    /// Replies; where attributes have changed by something of which the kernel does not expect it, not before
+    /// the kernel has forgotten those that it knows.
+    fn reply_after(&self, is_outdated: bool, inode: INodeNo, reply: impl FnOnce() + Send + 'static) {
+        if !is_outdated {
             return reply();
         }
         // What cannot be sent is dropped, and `fuser` answers what is dropped with an error.
         let _ = self.errands.send(Errand::ForgetThen(inode, Box::new(reply)));
+    }
+
+    /// What the kernel is told of an inode. It goes on with the count of blocks that it was told, whatever it has
+    /// in its cache, and there are programs that take a file without blocks for one hole: so none that
+    /// somebody may be writing to is without.
+    fn shown(&self, attributes: &Attributes) -> FileAttr {
+        let is_being_written =
+            self.server.has_no_blocks(attributes) && self.server.may_be_dirty(attributes.inode);
+        FileAttr { blocks: attributes.blocks.max(is_being_written.into()), ..to_reply(attributes) }
+    }
+
+    /// Whether the kernel may know a file, which has just been opened for writing or closed after it, with
+    /// another count of blocks than is [`Transport::shown`] now.
+    fn looks_otherwise(&self, inode: INodeNo, flags: OpenFlags) -> bool {
+        translate::open_flags(flags.0).write
+            && self.server.fs().attributes(ours(inode)).is_ok_and(|found| self.server.has_no_blocks(&found))
+    }
+
+    fn reply_entry(&self, reply: ReplyEntry, found: fs::Result<Attributes>) {
+        match found {
+            Ok(attributes) => reply.entry(&LIFETIME, &self.shown(&attributes), generation(&attributes)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    fn reply_attributes(&self, reply: ReplyAttr, found: fs::Result<Attributes>) {
+        match found {
+            Ok(attributes) => reply.attr(&LIFETIME, &self.shown(&attributes)),
+            Err(error) => reply.error(errno(&error)),
+        }
     }
 
     /// Somebody changes the contents of a file. Whether it lost its set-id bits by that, as it does unless it
@@ -182,14 +212,14 @@ impl Filesystem for Transport {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.server.lookup(&caller(request, 0), ours(parent), name.as_bytes()) {
             Err(FsError::NotFound) => reply.entry(&LIFETIME, &nothing(), Generation(0)),
-            found => reply_entry(reply, found),
+            found => self.reply_entry(reply, found),
         }
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         match handle {
-            Some(_) => reply_attributes(reply, self.server.attributes_for_write(ours(inode))),
-            None => reply_attributes(reply, self.server.fs().attributes(ours(inode))),
+            Some(_) => self.reply_attributes(reply, self.server.attributes_for_write(ours(inode))),
+            None => self.reply_attributes(reply, self.server.fs().attributes(ours(inode))),
         }
         if self.server.is_short(ours(inode)) {
             self.forget_attributes(inode);
@@ -231,7 +261,7 @@ impl Filesystem for Transport {
             Some(handle) => self.server.set_attributes_through(&who, HandleNo(handle.0), &changes),
             None => self.server.set_attributes(&who, ours(inode), &changes),
         };
-        reply_attributes(reply, changed);
+        self.reply_attributes(reply, changed);
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
@@ -255,7 +285,7 @@ impl Filesystem for Transport {
         reply: ReplyEntry,
     ) {
         let who = caller(request, umask);
-        reply_entry(reply, self.server.make_node(&who, ours(parent), name.as_bytes(), mode, device));
+        self.reply_entry(reply, self.server.make_node(&who, ours(parent), name.as_bytes(), mode, device));
     }
 
     fn mkdir(
@@ -269,7 +299,7 @@ impl Filesystem for Transport {
     ) {
         let who = caller(request, umask);
         let made = self.server.fs().make_directory(&who, ours(parent), name.as_bytes(), permissions(mode));
-        reply_entry(reply, made);
+        self.reply_entry(reply, made);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -284,7 +314,7 @@ impl Filesystem for Transport {
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let who = caller(request, 0);
         let target = target.as_os_str().as_bytes();
-        reply_entry(reply, self.server.fs().symlink(&who, ours(parent), name.as_bytes(), target));
+        self.reply_entry(reply, self.server.fs().symlink(&who, ours(parent), name.as_bytes(), target));
     }
 
     fn rename(
@@ -315,7 +345,10 @@ impl Filesystem for Transport {
         reply: ReplyEntry,
     ) {
         let who = caller(request, 0);
-        reply_entry(reply, self.server.fs().link(&who, ours(inode), ours(new_parent), new_name.as_bytes()));
+        self.reply_entry(
+            reply,
+            self.server.fs().link(&who, ours(inode), ours(new_parent), new_name.as_bytes()),
+        );
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -326,7 +359,8 @@ impl Filesystem for Transport {
         };
         let opened = self.server.open(&caller(request, 0), ours(inode), flags.0);
         let caching = self.caching();
-        self.reply_after(dropped, inode, move || match opened {
+        let is_outdated = dropped || !truncates && self.looks_otherwise(inode, flags);
+        self.reply_after(is_outdated, inode, move || match opened {
             Ok(handle) => reply.opened(FileHandle(handle.0), caching),
             Err(error) => reply.error(errno(&error)),
         });
@@ -346,7 +380,7 @@ impl Filesystem for Transport {
         match self.server.create(&who, ours(parent), name.as_bytes(), permissions(mode), flags) {
             Ok((attributes, handle)) => reply.created(
                 &LIFETIME,
-                &to_reply(&attributes),
+                &self.shown(&attributes),
                 generation(&attributes),
                 FileHandle(handle.0),
                 FopenFlags::FOPEN_KEEP_CACHE,
@@ -423,14 +457,17 @@ impl Filesystem for Transport {
     fn release(
         &self,
         _request: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         reply_empty(reply, self.server.release(HandleNo(handle.0)));
+        if self.looks_otherwise(inode, flags) {
+            self.forget_attributes(inode);
+        }
     }
 
     fn fsync(
@@ -487,7 +524,7 @@ impl Filesystem for Transport {
             let name = OsStr::from_bytes(&entry.name);
             let inode = INodeNo(entry.inode.0);
             let (shown, generation) = match attributes {
-                Some(attributes) => (to_reply(&attributes), generation(&attributes)),
+                Some(attributes) => (self.shown(&attributes), generation(&attributes)),
                 None => (FileAttr { ino: inode, kind: FileType::Directory, ..nothing() }, Generation(0)),
             };
             !reply.add(inode, entry.cookie, name, &LIFETIME, &shown, generation)
@@ -739,20 +776,6 @@ fn reply_empty(reply: ReplyEmpty, done: fs::Result<()>) {
 fn reply_written(reply: ReplyWrite, count: fs::Result<u64>) {
     match count {
         Ok(count) => reply.written(short(count)),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn reply_entry(reply: ReplyEntry, found: fs::Result<Attributes>) {
-    match found {
-        Ok(attributes) => reply.entry(&LIFETIME, &to_reply(&attributes), generation(&attributes)),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn reply_attributes(reply: ReplyAttr, found: fs::Result<Attributes>) {
-    match found {
-        Ok(attributes) => reply.attr(&LIFETIME, &to_reply(&attributes)),
         Err(error) => reply.error(errno(&error)),
     }
 }

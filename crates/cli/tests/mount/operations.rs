@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -128,6 +129,88 @@ fn copies_of_files_that_were_just_written_lose_nothing() {
         succeed("tar", &["-x", "-f", archive, "-C", folder]);
         assert!(fs::read(elsewhere.path().join("source")).unwrap() == expected, "round {round}: tar -S");
     }
+    mounted.umount();
+    bench.check();
+}
+
+/// A `tar -S` of one file that is about to begin. It is started before the file is opened, because a process
+/// that is started later closes a copy of our descriptor, and then the kernel looks anew.
+struct Tar {
+    process: std::process::Child,
+    elsewhere: tempfile::TempDir,
+    name: &'static str,
+}
+
+impl Tar {
+    fn prepare(mounted: &crate::Mounted<'_>, name: &'static str) -> Tar {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "read go && exec tar -S -c -f \"$1\" -C \"$2\" \"$3\"", "sh"]);
+        shell.args([elsewhere.path().join("archive"), mounted.root(), name.into()]);
+        let process = shell.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        Tar { process, elsewhere, name }
+    }
+
+    fn run(&mut self) {
+        self.process.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        assert!(self.process.wait().unwrap().success(), "tar -c {}", self.name);
+    }
+
+    /// What it has saved.
+    fn saved(&self) -> Vec<u8> {
+        let mut tar = std::process::Command::new("tar");
+        tar.args(["-x", "-f"])
+            .arg(self.elsewhere.path().join("archive"))
+            .arg("-C")
+            .arg(self.elsewhere.path());
+        assert!(tar.status().unwrap().success(), "tar -x {}", self.name);
+        fs::read(self.elsewhere.path().join(self.name)).unwrap()
+    }
+}
+
+/// A file that was still open for writing had no blocks, as far as the kernel knew, for a day: `tar -S` takes
+/// such a file for one hole without looking for data, and saved zeros.
+#[test]
+fn a_file_that_is_being_written_is_no_hole() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let names = ["made", "made", "opened", "link"];
+    let [mut first, mut synced, mut opened, mut linked] = names.map(|name| Tar::prepare(&mounted, name));
+    let written = vec![1; 3 << 20];
+    let file = File::create_new(mounted.path("made")).unwrap();
+    file.write_all_at(&written, 0).unwrap();
+    first.run();
+    file.write_all_at(&written, 3 << 20).unwrap();
+    file.sync_data().unwrap();
+    synced.run();
+
+    // Known to be empty, then opened and written to.
+    let path = mounted.path("opened");
+    drop(File::create_new(&path).unwrap());
+    let settled = rt::thread::Stop::default();
+    let is_empty = (0..1000).any(|_| {
+        settled.wait(Duration::from_millis(5));
+        fs::metadata(&path).unwrap().blocks() == 0
+    });
+    assert!(is_empty, "an empty file that nobody writes has no blocks");
+    let mut again = File::options().append(true).open(&path).unwrap();
+    again.write_all(&written).unwrap();
+    opened.run();
+
+    // Cut, and looked up by a name that the kernel does not know yet.
+    again.set_len(0).unwrap();
+    fs::hard_link(&path, mounted.path("link")).unwrap();
+    again.write_all(&written).unwrap();
+    linked.run();
+    for entry in fs::read_dir(mounted.root()).unwrap() {
+        assert!(entry.unwrap().metadata().unwrap().blocks() > 0);
+    }
+
+    assert!(first.saved() == written, "tar was the first who looked");
+    assert!(synced.saved() == [written.as_slice(), &written].concat(), "synced, and not closed");
+    assert!(opened.saved() == written, "opened again");
+    assert!(linked.saved() == written, "by another name");
+    drop((file, again));
     mounted.umount();
     bench.check();
 }
