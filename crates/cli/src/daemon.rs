@@ -41,6 +41,8 @@ const PREPARED_WRITES: usize = 8;
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
+const NOT_WRITTEN_BACK: &str = "the kernel's cache cannot be written back";
+
 /// What to serve, and how.
 pub(crate) struct Daemon {
     /// Absolute.
@@ -186,16 +188,14 @@ impl Served {
         self.entry.as_ref().is_none_or(|entry| entry.is_in_sight().unwrap_or(true))
     }
 
-    /// Takes the kernel's dirty pages, then makes everything durable.
+    /// Takes the kernel's dirty pages, then makes everything durable. To sync its root only has the kernel begin
+    /// to write, all files at once; each is waited for after that.
     fn sync(&self) -> Result<()> {
-        let written_back = match self.is_in_sight() {
-            true => {
-                let root = File::open(&self.directory).context("the mount is gone")?;
-                rustix::fs::syncfs(&root).map_err(io::Error::from)
-            }
-            false => self.kernel_cache.write_back(),
-        };
-        written_back.context("the kernel's cache cannot be written back")?;
+        if self.is_in_sight() {
+            let root = File::open(&self.directory).context("the mount is gone")?;
+            rustix::fs::syncfs(&root).map_err(io::Error::from).context(NOT_WRITTEN_BACK)?;
+        }
+        self.kernel_cache.write_back().context(NOT_WRITTEN_BACK)?;
         Ok(self.fs.sync()?)
     }
 
@@ -270,7 +270,10 @@ impl Served {
         if let Err(error) = self.sync() {
             tracing::error!("on the way to its end: {error:#}");
         }
-        if let Err(error) = unmount_lazily(&self.directory) {
+        // That may have taken long, and somebody may have been faster.
+        if self.is_in_sight()
+            && let Err(error) = unmount_lazily(&self.directory)
+        {
             tracing::error!("the mount cannot be detached: {error}");
         }
     }
@@ -322,16 +325,32 @@ pub(crate) fn block_signals() -> Result<SigSet> {
     Ok(signals)
 }
 
-/// The first signal detaches the mount, a further one does not wait for those who use it.
+/// The first signal detaches the mount, a further one does not wait for those who use it, nor for what the first
+/// has begun.
 fn end_on_signal(signals: SigSet, served: Arc<Served>) -> Result<()> {
     rt::thread::spawn("polder-signals", move || {
-        let mut ends: fn(&Served) -> Result<()> = Served::detach;
+        let mut is_first = true;
         while let Ok(signal) = signals.wait() {
             tracing::info!("{signal}: unmounting");
-            if let Err(error) = ends(&served) {
+            let begun = match is_first {
+                true => detach_aside(&served),
+                false => served.cut_off(),
+            };
+            if let Err(error) = begun {
                 tracing::error!("{error:#}");
             }
-            ends = Served::cut_off;
+            is_first = false;
+        }
+    })?;
+    Ok(())
+}
+
+/// To make durable what was written takes as long as the device does.
+fn detach_aside(served: &Arc<Served>) -> Result<()> {
+    let served = Arc::clone(served);
+    rt::thread::spawn("polder-detach", move || {
+        if let Err(error) = served.detach() {
+            tracing::error!("{error:#}");
         }
     })?;
     Ok(())

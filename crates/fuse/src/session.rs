@@ -101,12 +101,19 @@ pub struct KernelCache {
 }
 
 impl KernelCache {
-    /// Makes the kernel write back what it holds of the contents of all files that are open for writing; others
-    /// it has written back when they were closed. Never to be called by a thread that answers requests.
+    /// Makes the kernel write back what it holds of the contents of all files that are open for writing, and waits
+    /// until it has; others it has written back when they were closed. Never to be called by a thread that
+    /// answers requests.
+    ///
+    /// Of what was on its way already kernels before 6.16 do not wait.
     pub fn write_back(&self) -> io::Result<()> {
         let Some(server) = self.server.upgrade() else { return Ok(()) };
         for inode in server.files_written() {
-            self.notifier.inval_inode(INodeNo(inode.0), 0, 0)?;
+            match self.notifier.inval_inode(INodeNo(inode.0), 0, 0) {
+                // The kernel has just begun to make it, or has just closed it, and holds nothing of it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                told => told?,
+            }
             if server.is_short(inode) {
                 return Err(io::ErrorKind::StorageFull.into());
             }

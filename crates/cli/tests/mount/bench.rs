@@ -134,10 +134,7 @@ impl Mounted<'_> {
     }
 
     pub(crate) fn daemon(&self) -> Daemon {
-        let pid = self.told("info")["pid"].as_i64().unwrap();
-        let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
-        let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
-        Daemon { pid, handle: handle.into() }
+        Daemon::of(self.bench, &self.root())
     }
 
     /// Unmounts, which must succeed. The mount may be in use for a moment without our doing: a process that
@@ -178,6 +175,15 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
+    /// That of the mount at this directory.
+    pub(crate) fn of(bench: &Bench, directory: &Path) -> Daemon {
+        let info = bench.succeed(&["info", directory.to_str().unwrap(), "--json"]);
+        let info: Value = serde_json::from_str(&info).unwrap();
+        let pid = Pid::from_raw(info["pid"].as_i64().unwrap().try_into().unwrap()).unwrap();
+        let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        Daemon { pid, handle: handle.into() }
+    }
+
     pub(crate) fn number(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }

@@ -4,11 +4,95 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::mount::MountFlags;
 use rustix::process::Signal;
 
+use crate::bench::Daemon;
 use crate::{Bench, bench_or_skip};
+
+/// Looks until it is so, for ten seconds.
+fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
+    let waiting = rt::thread::Stop::default();
+    (0..2000).any(|_| is_so() || waiting.wait(Duration::from_millis(5)))
+}
+
+/// A further directory to mount something on, taken down when dropped.
+struct Elsewhere<'a> {
+    bench: &'a Bench,
+    place: tempfile::TempDir,
+}
+
+impl<'a> Elsewhere<'a> {
+    fn new(bench: &'a Bench) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir(place.path().join("mnt")).unwrap();
+        Elsewhere { bench, place }
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.place.path().join("mnt")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.place.path().join("log")
+    }
+
+    fn mount(&self, volume: &Path) {
+        let paths = [volume, &self.directory(), &self.log()].map(|path| path.to_str().unwrap().to_owned());
+        self.bench.succeed(&["mount", &paths[0], &paths[1], "--log", &paths[2]]);
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon::of(self.bench, &self.directory())
+    }
+
+    /// Whether its daemon comes to log this.
+    fn comes_to_log(&self, words: &str) -> bool {
+        comes_true(|| fs::read_to_string(self.log()).unwrap().contains(words))
+    }
+}
+
+impl Drop for Elsewhere<'_> {
+    fn drop(&mut self) {
+        self.bench.polder(&["umount", "--lazy", self.directory().to_str().unwrap()]);
+    }
+}
+
+/// A process that gets on again when this is dropped.
+struct Stopped<'a>(&'a Daemon);
+
+impl<'a> Stopped<'a> {
+    fn new(daemon: &'a Daemon) -> Self {
+        daemon.signal(Signal::STOP);
+        Stopped(daemon)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        self.0.signal(Signal::CONT);
+    }
+}
+
+/// A command that is ended when this is dropped.
+struct Running(Child);
+
+impl Running {
+    fn has_succeeded(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some_and(|status| status.success())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 #[test]
 fn a_mounted_volume_answers_and_is_refused_to_others() {
@@ -151,6 +235,76 @@ fn a_second_signal_does_not_wait_for_who_uses_the_mount() {
     let again = bench.mount(&[]);
     assert_eq!(fs::read(again.path("open")).unwrap(), b"written before");
     again.umount();
+}
+
+/// While the first signal made durable what was written, nobody fetched a second: a device that hung kept the
+/// mount, and all who used it, for as long as it did.
+#[test]
+fn a_second_signal_does_not_wait_for_a_device_that_hangs() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let below = mounted.daemon();
+    let volume = mounted.path("volume");
+    bench.succeed(&["mkfs", volume.to_str().unwrap(), "--size", "64M"]);
+    let above = Elsewhere::new(&bench);
+    above.mount(&volume);
+    let daemon = above.daemon();
+    let mut file = File::create(above.directory().join("open")).unwrap();
+    {
+        let _hangs = Stopped::new(&below);
+        file.write_all(&[1; 64 << 10]).unwrap();
+        daemon.signal(Signal::TERM);
+        assert!(above.comes_to_log("SIGTERM: unmounting"));
+        daemon.signal(Signal::TERM);
+        assert!(above.comes_to_log("is cut off"));
+        assert!(comes_true(|| file.metadata().is_err()), "open files answer with errors");
+    }
+    daemon.wait();
+    drop((file, above));
+    mounted.umount();
+    bench.check();
+}
+
+/// The kernel only began to write back when it was asked to sync the mount; what it had not yet written
+/// when the power went was gone, though `polder sync` had returned.
+#[test]
+fn a_sync_waits_for_what_the_kernel_writes_back() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can remount");
+    }
+    let mounted = bench.mount(&[]);
+    let below = mounted.daemon();
+    let volume = mounted.path("volume");
+    bench.succeed(&["mkfs", volume.to_str().unwrap(), "--size", "64M"]);
+    let above = Elsewhere::new(&bench);
+    above.mount(&volume);
+    let daemon = above.daemon();
+    // With this the kernel does not write back the file's time, which comes after its bytes and waits for them.
+    let lazily = MountFlags::LAZYTIME | MountFlags::NOATIME;
+    rustix::mount::mount_remount(above.directory(), lazily, c"").unwrap();
+    // Started before there is an open file: what is started later closes a copy of it, and waits for that.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read go && exec \"$1\" sync \"$2\"", "sh"]);
+    shell.arg(bench.program()).arg(above.directory()).env("POLDER_RUN_DIR", bench.sockets());
+    let mut sync = Running(shell.stdin(Stdio::piped()).spawn().unwrap());
+    let mut file = File::create(above.directory().join("open")).unwrap();
+    file.sync_all().unwrap();
+    {
+        let _hangs = Stopped::new(&below);
+        file.write_all(&[b'x'; 64 << 10]).unwrap();
+        sync.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        // As long as its device hangs nothing becomes durable.
+        let waiting = rt::thread::Stop::default();
+        let is_over = (0..100).any(|_| waiting.wait(Duration::from_millis(5)) || sync.has_succeeded());
+        assert!(!is_over, "it has not waited");
+    }
+    assert!(comes_true(|| sync.has_succeeded()));
+    daemon.kill();
+    drop((file, above));
+    assert!(bench.succeed(&["cat", volume.to_str().unwrap(), "/open"]) == "x".repeat(64 << 10));
+    mounted.umount();
+    bench.check();
 }
 
 #[test]

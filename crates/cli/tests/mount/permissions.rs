@@ -1,14 +1,14 @@
 //! Who may do what through the kernel.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Mode, OFlags, StatxFlags, Uid, XattrFlags, copy_file_range, fallocate,
+    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, StatxFlags, Uid, XattrFlags, copy_file_range, fallocate,
     openat, statx,
 };
-use rustix::thread::set_thread_res_uid;
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::bench_or_skip;
 
@@ -120,6 +120,37 @@ fn whoever_changes_a_program_takes_the_right_to_run_as_another_from_it() {
             let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
             assert_eq!(mode, u32::from(expected), "{name}, root: {is_root}");
         }
+    }
+    mounted.umount();
+    bench.check();
+}
+
+/// Who belongs to a group by one of his further groups, which no request names, lost the bit.
+#[test]
+fn who_is_in_a_group_makes_programs_that_run_as_that_group() {
+    const SOMEBODY: u32 = 65534;
+    const GROUP: u32 = 7777;
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can be in any group");
+    }
+    let mounted = bench.mount(&[]);
+    let directory = mounted.path("shared");
+    fs::create_dir(&directory).unwrap();
+    std::os::unix::fs::chown(&directory, None, Some(GROUP)).unwrap();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o2777)).unwrap();
+    for (name, group, expected) in [("member", GROUP, 0o2755), ("stranger", GROUP + 1, 0o755)] {
+        let within = File::open(&directory).unwrap();
+        let made = rt::thread::spawn("somebody", move || {
+            let (user, own) = (Uid::from_raw(SOMEBODY), Gid::from_raw(SOMEBODY));
+            set_thread_groups(&[Gid::from_raw(1), Gid::from_raw(group)])?;
+            set_thread_res_gid(own, own, own)?;
+            set_thread_res_uid(user, user, user)?;
+            let mode = Mode::from_raw_mode(0o2755);
+            openat(&within, name, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY, mode)
+        });
+        let made = File::from(made.unwrap().join().unwrap().unwrap()).metadata().unwrap();
+        assert_eq!((made.mode() & 0o7777, made.gid(), made.uid()), (expected, GROUP, SOMEBODY), "{name}");
     }
     mounted.umount();
     bench.check();
