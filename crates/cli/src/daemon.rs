@@ -20,6 +20,7 @@ use fuse::{AccessTimes, KernelCache, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
 use rt::sync::Mutex;
 use serde_json::Value;
+use zone::FsId;
 use zone::file::{FileDevice, OpenMode};
 
 use crate::check::Report;
@@ -95,26 +96,36 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         access_times: mounted.access_times(),
         kernel_cache: mounted.kernel_cache(),
     });
-    let service: Arc<dyn Service> = Arc::clone(&served) as _;
-    if let Some(socket) = &socket {
-        socket.serve(&service)?;
-    }
-    end_on_signal(signals, Arc::clone(&served))?;
-    tracing::info!(volume = %fs_id, "mounted");
-    if daemon.detach {
-        leave_terminal(log.as_deref())?;
+    if let Err(error) = daemon.make_known(&served, socket.as_ref(), signals, log.as_deref()) {
+        tracing::error!("{error:#}");
+        return served.take_down().and(Err(error));
     }
     let ended = mounted.serve();
-    let closed = served.fs.unmount().with_context(|| format!("volume {fs_id} was not closed properly"));
-    if let Err(error) = &closed {
-        tracing::error!("{error:#}");
-    }
-    closed?;
-    tracing::info!(volume = %fs_id, "unmounted");
+    served.close()?;
     ended.context("the kernel's connection broke")
 }
 
 impl Daemon {
+    /// What is attached can be asked and ended from now on, and whoever waits for it knows.
+    fn make_known(
+        &self,
+        served: &Arc<Served>,
+        socket: Option<&Socket>,
+        signals: SigSet,
+        log: Option<&File>,
+    ) -> Result<()> {
+        if let Some(socket) = socket {
+            let service: Arc<dyn Service> = Arc::clone(served) as _;
+            socket.serve(&service)?;
+        }
+        end_on_signal(signals, Arc::clone(served))?;
+        tracing::info!(volume = %served.fs_id(), "mounted");
+        if self.detach {
+            leave_terminal(log)?;
+        }
+        Ok(())
+    }
+
     fn place(&self) -> Place {
         Place {
             path: self.path.clone(),
@@ -182,6 +193,30 @@ impl Service for Served {
 }
 
 impl Served {
+    fn fs_id(&self) -> FsId {
+        self.fs.volume_info().fs_id
+    }
+
+    /// Ends a mount that nobody answers for yet.
+    fn take_down(&self) -> Result<()> {
+        if self.is_in_sight()
+            && let Err(error) = unmount_lazily(&self.directory)
+        {
+            tracing::error!("the mount cannot be detached: {error}");
+        }
+        self.close()
+    }
+
+    fn close(&self) -> Result<()> {
+        let fs_id = self.fs_id();
+        let closed = self.fs.unmount().with_context(|| format!("volume {fs_id} was not closed properly"));
+        match &closed {
+            Ok(()) => tracing::info!(volume = %fs_id, "unmounted"),
+            Err(error) => tracing::error!("{error:#}"),
+        }
+        closed
+    }
+
     /// Whether the directory leads to this mount. Once it was detached another may be there, which is none
     /// of ours.
     fn is_in_sight(&self) -> bool {
@@ -238,7 +273,7 @@ impl Served {
             self.fs.set_commit_interval(interval_ns);
         }
         self.access_times.keep(after.strict_access_times);
-        tracing::info!(volume = %self.fs.volume_info().fs_id, read_only = after.read_only, "remounted");
+        tracing::info!(volume = %self.fs_id(), read_only = after.read_only, "remounted");
         *words = after;
         Ok(())
     }

@@ -307,6 +307,33 @@ fn a_sync_waits_for_what_the_kernel_writes_back() {
     bench.check();
 }
 
+/// Whoever had started the mount was ended while the daemon recovered; it ended too when it found nobody to
+/// say `ready` to, and left a mount behind that answered nobody and a volume that was not closed.
+#[test]
+fn a_mount_that_nobody_waits_for_is_taken_down() {
+    let bench = bench_or_skip!();
+    let guard = crate::Mounted { bench: &bench };
+    let mut daemon = Command::new(bench.program())
+        .args(["mount", "--foreground", "--detach", "--log"])
+        .args([bench.log(), bench.volume(), bench.directory()])
+        .env("POLDER_RUN_DIR", bench.sockets())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(daemon.stdout.take());
+    let ended = daemon.wait().unwrap();
+    assert_eq!(ended.code(), Some(1), "{}", bench.logged());
+    assert!(!bench.is_mounted(), "{}", bench.logged());
+    assert!(bench.logged().contains("nobody waits for the mount any more"), "{}", bench.logged());
+    assert_eq!(fs::read_dir(bench.sockets()).unwrap().count(), 0, "the socket goes too");
+    drop(guard);
+    let again = bench.mount(&[]);
+    let cleanly = bench.logged().lines().filter(|line| line.contains("clean=true")).count();
+    assert_eq!(cleanly, 2, "{}", bench.logged());
+    again.umount();
+    bench.check();
+}
+
 #[test]
 fn a_dead_mount_is_replaced_or_taken_away() {
     let bench = bench_or_skip!();
