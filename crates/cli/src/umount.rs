@@ -36,15 +36,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Whoever still uses a dead mount gets nothing but errors from it.
     if volume::is_dead(&directory) {
         unmount_lazily(&directory).with_context(|| named.to_string())?;
-        return wait_until_free(&entry.source);
+        return wait_until_free(&entry.source, volume::patience());
     }
     let daemon = daemon_of(&directory);
     let bar = progress::writing("unmounting", written(&directory));
     match unmount(&directory) {
-        Ok(()) => {
-            daemon.as_ref().map_or(Ok(()), wait_for_end)?;
-            wait_until_free(&entry.source)
-        }
+        Ok(()) => match &daemon {
+            Some(daemon) => {
+                wait_for_end(daemon)?;
+                wait_until_free(&entry.source, volume::patience())
+            }
+            None => {
+                let mut pause = volume::patience();
+                wait_until_free(&entry.source, || pause() || !is_mounted_again(&entry.source))
+            }
+        },
         Err(error) if !is_busy(&error) => Err(error).with_context(|| named.to_string()),
         Err(_) if !arguments.lazy => {
             bail!("{named} is in use; end what uses it (see `fuser -vm {named}`), or use --lazy")
@@ -79,19 +85,29 @@ fn wait_for_end(daemon: &OwnedFd) -> Result<()> {
     }
 }
 
-/// Waits for the daemon's lock, which it holds until its last write is done.
-fn wait_until_free(volume: &Path) -> Result<()> {
+/// Waits for the daemon's lock, which it holds until its last write is done, for as long as `wait` says: when the
+/// daemon has ended, and only what it had handed to the kernel can still hold the lock, not for ever, because
+/// by then it may be the lock of somebody else.
+fn wait_until_free(volume: &Path, mut wait: impl FnMut() -> bool) -> Result<()> {
     let file = match File::open(volume) {
         // Somebody has moved the file away: then this is not the place to wait.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.with_context(|| volume.display().to_string())?,
     };
     loop {
-        match rustix::fs::flock(&file, FlockOperation::LockShared) {
-            Err(rustix::io::Errno::INTR) => continue,
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(rustix::io::Errno::WOULDBLOCK) if wait() => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
             locked => return locked.with_context(|| volume.display().to_string()),
         }
     }
+}
+
+/// Whether a volume that was just unmounted is mounted again.
+fn is_mounted_again(volume: &Path) -> bool {
+    let table = fuse::mount::table().unwrap_or_default();
+    table.iter().any(|entry| entry.is_ours() && entry.source == volume && !volume::is_dead(&entry.directory))
 }
 
 fn is_busy(error: &io::Error) -> bool {

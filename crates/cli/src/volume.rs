@@ -105,10 +105,13 @@ pub(crate) fn daemon_of(entry: &MountEntry) -> Result<Client> {
 /// What a killed process had handed to the kernel goes on until it is done, and holds the lock for as long:
 /// rightly, since it may still write. That takes milliseconds; a daemon that lives takes longer.
 pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
+    open_when_free(path, mode, patience())
+}
+
+/// To be asked between looks whether a lock is free: waits a little, then says whether to look again.
+pub(crate) fn patience() -> impl FnMut() -> bool {
     let clock = SystemClock::new();
-    open_when_free(path, mode, || {
-        !Stop::default().wait(LOCK_PAUSE) && clock.monotonic_ns() < LOCK_PATIENCE_NS
-    })
+    move || !Stop::default().wait(LOCK_PAUSE) && clock.monotonic_ns() < LOCK_PATIENCE_NS
 }
 
 /// Opens a volume; as long as it is in use and `wait` says so, tries again.

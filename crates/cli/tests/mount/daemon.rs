@@ -257,7 +257,7 @@ fn a_second_signal_does_not_wait_for_a_device_that_hangs() {
         assert!(above.comes_to_log("SIGTERM: unmounting"));
         daemon.signal(Signal::TERM);
         assert!(above.comes_to_log("is cut off"));
-        assert!(comes_true(|| file.metadata().is_err()), "open files answer with errors");
+        assert!(comes_true(|| rustix::fs::fstatfs(&file).is_err()), "open files answer with errors");
     }
     daemon.wait();
     drop((file, above));
@@ -331,6 +331,27 @@ fn a_mount_that_nobody_waits_for_is_taken_down() {
     let cleanly = bench.logged().lines().filter(|line| line.contains("clean=true")).count();
     assert_eq!(cleanly, 2, "{}", bench.logged());
     again.umount();
+    bench.check();
+}
+
+/// It waited for the lock of whoever had mounted the volume since, elsewhere: for as long as that was mounted.
+#[test]
+fn a_dead_mount_is_taken_away_at_once_when_its_volume_is_mounted_elsewhere() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    mounted.daemon().kill();
+    let elsewhere = Elsewhere::new(&bench);
+    elsewhere.mount(&bench.volume());
+    let directory = bench.directory();
+    let mut command = Command::new(bench.program());
+    command.arg("umount").arg(directory).env("POLDER_RUN_DIR", bench.sockets());
+    let mut umount = Running(command.spawn().unwrap());
+    assert!(comes_true(|| umount.has_succeeded()));
+    assert!(!bench.is_mounted());
+    fs::write(elsewhere.directory().join("file"), "alive").unwrap();
+    let daemon = elsewhere.daemon();
+    drop(elsewhere);
+    daemon.wait();
     bench.check();
 }
 
