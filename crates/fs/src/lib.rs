@@ -59,7 +59,7 @@ pub use types::{
     OpenFlags, RenameFlags, SetTime, StatFs, VolumeInfo,
 };
 pub use volume::Fs;
-pub use xattr::{ACL_ACCESS, XATTR_VALUE_MAX};
+pub use xattr::{ACL_ACCESS, XATTR_VALUE_MAX, is_access_list};
 
 // Threads share both.
 const _: () = {

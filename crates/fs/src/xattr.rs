@@ -32,6 +32,11 @@ const COLLISIONS: usize = 256;
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// Whether an attribute is an access control list, which its owner alone may change.
+pub fn is_access_list(name: &[u8]) -> bool {
+    name == ACL_ACCESS || name == ACL_DEFAULT
+}
+
 /// Where an attribute is.
 struct Place {
     hash: u64,
@@ -239,7 +244,7 @@ pub(crate) fn check_xattr(who: &Caller, record: &Record, name: &[u8], access: u1
         check_root(who).map_err(|refused| if is_read { FsError::NoAttribute } else { refused })
     } else if name.starts_with(b"security.") {
         if is_read { Ok(()) } else { check_root(who) }
-    } else if name == ACL_ACCESS || name == ACL_DEFAULT {
+    } else if is_access_list(name) {
         if is_read { Ok(()) } else { check_owner(who, record) }
     } else {
         Err(FsError::NotSupported)
@@ -263,7 +268,7 @@ fn check_user_xattr(who: &Caller, record: &Record, name: &[u8], access: u16) -> 
 
 /// Lists that are no lists are refused, and default lists on what hands nothing down.
 fn check_acl(record: &Record, name: &[u8], value: &[u8]) -> Result<()> {
-    if name != ACL_ACCESS && name != ACL_DEFAULT {
+    if !is_access_list(name) {
         return Ok(());
     }
     match record.kind {

@@ -24,7 +24,7 @@ use fuser::{
 
 use crate::complaints::COMPLAINTS;
 use crate::handles::HandleNo;
-use crate::server::{Server, permissions};
+use crate::server::{Server, permissions, setter_of};
 use crate::translate;
 
 /// How long the kernel may believe attributes, entries and the absence of entries. Nothing changes them
@@ -586,7 +586,7 @@ impl Filesystem for Transport {
         const CREATE: i32 = 1;
         const REPLACE: i32 = 2;
         let (create, replace) = (flags & CREATE != 0, flags & REPLACE != 0);
-        let who = caller(request, 0);
+        let who = setter_of(name.as_bytes(), caller(request, 0));
         let fs = self.server.fs();
         let done = fs.set_xattr(&who, ours(inode), name.as_bytes(), value, create, replace);
         self.reply_after(done.is_ok() && sets_bits(name), inode, || reply_empty(reply, done));
@@ -610,7 +610,8 @@ impl Filesystem for Transport {
     }
 
     fn removexattr(&self, request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.server.fs().remove_xattr(&caller(request, 0), ours(inode), name.as_bytes());
+        let who = setter_of(name.as_bytes(), caller(request, 0));
+        let done = self.server.fs().remove_xattr(&who, ours(inode), name.as_bytes());
         self.reply_after(done.is_ok() && sets_bits(name), inode, || reply_empty(reply, done));
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fs::{Caller, FsError, InodeNo, Kind, XATTR_VALUE_MAX};
+use fs::{Caller, Changes, FsError, InodeNo, Kind, XATTR_VALUE_MAX};
 
 use crate::support::{Volume, pattern};
 
@@ -136,4 +136,28 @@ fn access_lists_are_verified_and_set_the_permission_bits() {
     }
     assert_eq!(set(&volume, inode, "system.posix_acl_default", &list), Err(FsError::Access));
     assert_eq!(set(&volume, ROOT, "system.posix_acl_default", &list), Ok(()));
+}
+
+#[test]
+fn only_its_owner_and_root_change_an_access_list() {
+    let volume = Volume::new();
+    let inode = volume.file(ROOT, "file").inode();
+    let owned = Changes { uid: Some(10), gid: Some(20), permissions: Some(0o660), ..Changes::default() };
+    volume.fs.set_attributes(&Caller::root(), inode, &owned).unwrap();
+    let open_to_all = acl(&[(1, 6, u32::MAX), (4, 6, u32::MAX), (0x20, 6, u32::MAX)]);
+    let name = b"system.posix_acl_access";
+    let set = |who: &Caller| volume.fs.set_xattr(who, inode, name, &open_to_all, false, false);
+    let remove = |who: &Caller| volume.fs.remove_xattr(who, inode, name);
+    let strangers = [Caller::user(11, 20), Caller { groups: vec![20], ..Caller::user(12, 30) }];
+    for stranger in &strangers {
+        assert_eq!(set(stranger), Err(FsError::NotPermitted));
+    }
+    assert_eq!(volume.fs.attributes(inode).unwrap().permissions, 0o660);
+    for may in [Caller::user(10, 99), Caller::root()] {
+        assert_eq!(set(&may), Ok(()));
+        for stranger in &strangers {
+            assert_eq!(remove(stranger), Err(FsError::NotPermitted));
+        }
+        assert_eq!(remove(&may), Ok(()));
+    }
 }
