@@ -28,6 +28,7 @@
 
 mod access;
 mod complaints;
+mod groups;
 mod handles;
 pub mod mount;
 mod server;

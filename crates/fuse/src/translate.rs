@@ -104,6 +104,11 @@ pub(crate) fn without_set_id(permissions: u16) -> Option<u16> {
     (left != permissions).then_some(left)
 }
 
+/// Whether what has these permissions runs as its group.
+pub(crate) fn runs_as_group(permissions: u16) -> bool {
+    permissions & SET_GROUP_ID != 0 && permissions & GROUP_EXECUTE != 0
+}
+
 /// A time of ours as `fuser` wants it.
 pub(crate) fn to_reply(time: Timestamp) -> SystemTime {
     let since = Duration::from_nanos(time.0.unsigned_abs());

@@ -23,6 +23,7 @@ use fuser::{
 };
 
 use crate::complaints::COMPLAINTS;
+use crate::groups;
 use crate::handles::HandleNo;
 use crate::server::{Server, permissions, setter_of};
 use crate::translate;
@@ -284,7 +285,7 @@ impl Filesystem for Transport {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let who = caller(request, umask);
+        let who = maker(request, umask, mode);
         self.reply_entry(reply, self.server.make_node(&who, ours(parent), name.as_bytes(), mode, device));
     }
 
@@ -376,7 +377,7 @@ impl Filesystem for Transport {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let who = caller(request, umask);
+        let who = maker(request, umask, mode);
         match self.server.create(&who, ours(parent), name.as_bytes(), permissions(mode), flags) {
             Ok((attributes, handle)) => reply.created(
                 &LIFETIME,
@@ -682,6 +683,16 @@ fn ours(inode: INodeNo) -> InodeNo {
 fn caller(request: &Request, umask: u32) -> Caller {
     let umask = permissions(umask);
     Caller { uid: request.uid(), gid: request.gid(), groups: Vec::new(), umask, checked: true }
+}
+
+/// Who makes something with these permissions: with all his groups where it depends on them whether what he
+/// makes may run as its group. Kernels from 6.0 on have looked at that, but do not say so.
+fn maker(request: &Request, umask: u32, mode: u32) -> Caller {
+    let who = caller(request, umask);
+    match who.uid != 0 && translate::runs_as_group(permissions(mode)) {
+        true => Caller { groups: groups::of_thread(request.pid()), ..who },
+        false => who,
+    }
 }
 
 fn errno(error: &FsError) -> Errno {
