@@ -107,7 +107,7 @@ impl Socket {
     /// there who has another volume with the same id.
     pub(crate) fn bind(fs_id: FsId, shared: bool) -> Result<Option<Socket>> {
         let path = socket_path(fs_id);
-        if UnixStream::connect(&path).is_ok() {
+        if connect(&path).is_some() {
             if shared {
                 return Ok(None);
             }
@@ -166,7 +166,7 @@ pub(crate) struct Client {
 impl Client {
     /// `None` when no daemon of a user whose socket we may open has the volume.
     pub(crate) fn connect(fs_id: FsId) -> Option<Client> {
-        UnixStream::connect(socket_path(fs_id)).ok().map(|stream| Client { stream: BufReader::new(stream) })
+        connect(&socket_path(fs_id)).map(|stream| Client { stream: BufReader::new(stream) })
     }
 
     /// Whether somebody answers: a daemon that was just killed may still have taken the connection.
@@ -234,16 +234,27 @@ fn directory() -> PathBuf {
     }
 }
 
+/// Nobody is listened to in a directory that somebody else may have made: what he says of a volume might be
+/// anything.
+fn connect(path: &Path) -> Option<UnixStream> {
+    let is_ours = owner_of(path.parent()?).is_ok_and(|owner| owner == rustix::process::geteuid().as_raw());
+    if is_ours { UnixStream::connect(path).ok() } else { None }
+}
+
 /// Makes the directory for our sockets, or makes sure that it is ours: in a shared place somebody else
 /// might have made it.
 fn make_directory(directory: &Path) -> Result<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.with_context(|| directory.display().to_string())?;
-    let owner = std::fs::symlink_metadata(directory)?.uid();
-    if owner != rustix::process::geteuid().as_raw() {
+    if owner_of(directory)? != rustix::process::geteuid().as_raw() {
         bail!("{} belongs to another user; set {DIRECTORY} to a directory of yours", directory.display());
     }
     Ok(())
+}
+
+/// Not of what a symbolic link leads to: that is the maker's choice.
+fn owner_of(directory: &Path) -> std::io::Result<u32> {
+    Ok(std::fs::symlink_metadata(directory)?.uid())
 }
 
 #[cfg(test)]
@@ -276,6 +287,26 @@ mod tests {
                 _ => Err(anyhow!("not now")),
             }
         }
+    }
+
+    /// Where there is no directory of his own for them, a user's sockets are in /tmp. Who had made that
+    /// directory first could answer for his volumes: that all is durable, that a file is sound.
+    #[test]
+    fn nobody_is_listened_to_in_a_directory_of_somebody_else() {
+        let place = tempfile::tempdir().unwrap();
+        let (own, linked) = (place.path().join("own"), place.path().join("linked"));
+        make_directory(&own).unwrap();
+        let _listener = UnixListener::bind(own.join("socket")).unwrap();
+        assert!(connect(&own.join("socket")).is_some());
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: only root can give a directory away");
+        }
+        std::os::unix::fs::symlink(&own, &linked).unwrap();
+        std::os::unix::fs::lchown(&linked, Some(65534), None).unwrap();
+        assert!(connect(&linked.join("socket")).is_none());
+        std::os::unix::fs::chown(&own, Some(65534), None).unwrap();
+        assert!(connect(&own.join("socket")).is_none());
+        assert!(make_directory(&own).unwrap_err().to_string().contains("belongs to another user"));
     }
 
     #[test]
