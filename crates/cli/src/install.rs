@@ -36,27 +36,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.remove {
         return remove(directory);
     }
-    // Nothing is changed before it is known that nothing of others is in the way.
-    for name in NAMES {
-        refuse_foreign(&directory.join(name))?;
-    }
+    let running = std::env::current_exe().context("this program cannot find itself")?;
     let program = directory.join(PROGRAM);
-    copy_program(&program)?;
+    // Nothing is changed before it is known that nothing of others is in the way.
+    for name in NAMES.map(|name| directory.join(name)) {
+        refuse_foreign(&name, is_link_of_ours(&name))?;
+    }
+    refuse_foreign(&program, is_program_of_ours(directory, &running))?;
+    // The links come first: with them the program is known for ours, should this be interrupted.
     for name in NAMES {
         link(&directory.join(name))?;
     }
+    copy_program(&running, &program)?;
     println!("{}, with {}", program.display(), NAMES.join(", "));
     Ok(())
 }
 
 /// Replaces the program in one step, so that a mount at this moment finds the old one or the new one.
-fn copy_program(program: &Path) -> Result<()> {
-    let running = std::env::current_exe().context("this program cannot find itself")?;
-    if is_same(&running, program) {
+fn copy_program(running: &Path, program: &Path) -> Result<()> {
+    if is_same(running, program) {
         return Ok(());
     }
     let fresh = program.with_file_name(format!(".{PROGRAM}.{}", std::process::id()));
-    let copied = fs::copy(&running, &fresh)
+    let copied = fs::copy(running, &fresh)
         .and_then(|_| fs::set_permissions(&fresh, Permissions::from_mode(0o755)))
         .and_then(|()| fs::rename(&fresh, program));
     if copied.is_err() {
@@ -74,30 +76,47 @@ fn link(path: &Path) -> Result<()> {
 }
 
 fn remove(directory: &Path) -> Result<()> {
-    for name in NAMES.iter().map(|name| directory.join(name)) {
-        if is_ours(&name) {
-            fs::remove_file(&name).with_context(|| name.display().to_string())?;
-        }
-    }
+    let running = std::env::current_exe().context("this program cannot find itself")?;
     let program = directory.join(PROGRAM);
-    match fs::remove_file(&program) {
+    // The program goes first: as long as a link is there it is known for ours.
+    if is_program_of_ours(directory, &running) {
+        remove_file(&program)?;
+    }
+    for name in NAMES.map(|name| directory.join(name)).iter().filter(|name| is_link_of_ours(name)) {
+        remove_file(name)?;
+    }
+    Ok(())
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| program.display().to_string())
+            Err(error).with_context(|| path.display().to_string())
         }
         _ => Ok(()),
     }
 }
 
-fn refuse_foreign(path: &Path) -> Result<()> {
-    if fs::symlink_metadata(path).is_ok() && !is_ours(path) {
+fn refuse_foreign(path: &Path, is_ours: bool) -> Result<()> {
+    if fs::symlink_metadata(path).is_ok() && !is_ours {
         bail!("{}: something else is there; move it away first", path.display());
     }
     Ok(())
 }
 
 /// Whether it is a link that `install` makes.
-fn is_ours(path: &Path) -> bool {
+fn is_link_of_ours(path: &Path) -> bool {
     fs::read_link(path).is_ok_and(|target| target.file_name() == Some(OsStr::new(PROGRAM)))
+}
+
+/// Whether what is called like this program is this program, or one that `install` has put there: then there are
+/// links to it.
+fn is_program_of_ours(directory: &Path, running: &Path) -> bool {
+    let leads_there = |name| {
+        let target = fs::read_link(directory.join(name)).map(|target| directory.join(target));
+        target.is_ok_and(|target| target == directory.join(PROGRAM))
+    };
+    is_same(running, &directory.join(PROGRAM)) || NAMES.into_iter().any(leads_there)
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
@@ -135,5 +154,27 @@ mod tests {
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
         run(&Arguments { remove: true, ..arguments }).unwrap();
         assert_eq!(fs::read(place.path().join("fsck.polder")).unwrap(), b"a script");
+    }
+
+    /// A wrapper script or another program of that name was overwritten, and taken away by `--remove`.
+    #[test]
+    fn a_program_of_others_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(PROGRAM);
+        fs::write(&path, "a script").unwrap();
+        let arguments = Arguments { prefix: place.path().to_owned(), remove: false };
+        assert!(run(&arguments).unwrap_err().to_string().contains("something else is there"));
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+        // Links to what is elsewhere say nothing of it.
+        symlink("/elsewhere/polder", place.path().join(NAMES[0])).unwrap();
+        assert!(run(&arguments).is_err());
+        run(&Arguments { remove: true, prefix: place.path().to_owned() }).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"a script");
+        // A release that was installed before is replaced.
+        symlink(PROGRAM, place.path().join(NAMES[1])).unwrap();
+        run(&arguments).unwrap();
+        assert!(fs::metadata(&path).unwrap().len() > 1000);
+        run(&Arguments { remove: true, ..arguments }).unwrap();
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 }
