@@ -37,6 +37,8 @@ mod runtime;
 mod salvage;
 mod scrub;
 mod shift;
+#[cfg(test)]
+mod tests;
 mod truncate;
 mod types;
 mod upkeep;

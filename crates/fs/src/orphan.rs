@@ -5,10 +5,14 @@
 //! transaction that made them so. What is left of either after a crash is found by a scan of these two
 //! tables, which `step` does in pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
 //! whether there is anything to do: so it does no harm that work is queued twice or too early.
+//!
+//! What somebody has in hand is in no queue. Who finds no room, and nothing to do that would make some, waits
+//! for those ([`Fs::make_room`]): what they are about to give back may be what he needs.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rt::sync::Mutex;
+use rt::sync::{Mutex, RwLock};
 use tree::{Group, Table};
 
 use crate::change::Change;
@@ -41,6 +45,11 @@ pub(crate) struct Backlog {
     queue: Mutex<VecDeque<Work>>,
     /// The next row to look at; None: everything was looked at.
     scan: Mutex<Option<Scan>>,
+    /// Held shared by those who have work in hand, and alone for a moment by who has waited for them. Taken
+    /// before any inode's lock.
+    in_hand: RwLock<()>,
+    /// Pieces of work that may have made room, or have found some to do.
+    advances: AtomicU64,
 }
 
 struct Scan {
@@ -52,7 +61,12 @@ struct Scan {
 impl Backlog {
     pub(crate) fn new(read_only: bool) -> Self {
         let scan = (!read_only).then(|| Scan { group: 0, table: ORPHAN, from: Vec::new() });
-        Backlog { queue: Mutex::default(), scan: Mutex::new(scan) }
+        Backlog {
+            queue: Mutex::default(),
+            scan: Mutex::new(scan),
+            in_hand: RwLock::new(()),
+            advances: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn push(&self, work: Work) {
@@ -75,12 +89,28 @@ impl Backlog {
     fn len(&self) -> usize {
         self.queue.lock().len()
     }
+
+    fn note_advance(&self) {
+        self.advances.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How far the work has come: to be asked before one looks for room.
+    pub(crate) fn advances(&self) -> u64 {
+        self.advances.load(Ordering::SeqCst)
+    }
+
+    /// Waits for all that is in hand; whether the work has come further than that.
+    fn has_advanced(&self, before: u64) -> bool {
+        drop(self.in_hand.write());
+        self.advances() != before
+    }
 }
 
 impl Fs {
     /// Deletes an inode that has just lost its last name or handle. What cannot be done at once,
     /// or not now, is done by later steps.
     pub(crate) fn dispose(&self, inode: InodeNo) {
+        let _in_hand = self.backlog.in_hand.read();
         match self.work_on(Work::Reap(inode)) {
             Ok(true) => return,
             Ok(false) => {}
@@ -101,6 +131,7 @@ impl Fs {
         }
         let mut is_stuck = false;
         for _ in 0..self.backlog.len() {
+            let _in_hand = self.backlog.in_hand.read();
             let Some(work) = self.backlog.pop() else { break };
             match self.work_on(work) {
                 Ok(true) => return Ok(true),
@@ -136,6 +167,12 @@ impl Fs {
         }
     }
 
+    /// Whether there may be more room than when the work had come as far as `before`: does what is left to do, or
+    /// waits for those who do it. No lock is held.
+    pub(crate) fn make_room(&self, before: u64) -> Result<bool> {
+        Ok(self.work_backlog()? || self.backlog.has_advanced(before))
+    }
+
     /// True when it is finished.
     fn work_on(&self, work: Work) -> Result<bool> {
         match work {
@@ -143,7 +180,9 @@ impl Fs {
             Work::Intent(inode) => {
                 let node = self.node(inode)?;
                 let mut locked = Locked::one(&node);
-                Ok(self.step_shift(&mut locked, inode)? && self.trim(&mut locked, inode)?)
+                let done = self.step_shift(&mut locked, inode)? && self.trim(&mut locked, inode)?;
+                self.backlog.note_advance();
+                Ok(done)
             }
         }
     }
@@ -158,7 +197,8 @@ impl Fs {
         let mut change = Change::reclaiming();
         let mut map = None;
         let mut done = true;
-        if !record.has_no_blocks() {
+        let has_blocks = !record.has_no_blocks();
+        if has_blocks {
             let object = Self::object(inode);
             let (all, kind) = ((0, u64::MAX), record.data_kind);
             let (held, none_left) = self.extents.remove(&mut change.tx, object, all, STEP_EXTENTS, kind)?;
@@ -174,6 +214,9 @@ impl Fs {
         }
         self.commit(change, &mut locked)?;
         drop(map);
+        if has_blocks {
+            self.backlog.note_advance();
+        }
         Ok(done)
     }
 
@@ -209,6 +252,7 @@ impl Fs {
             let inode = decode_inode_key(key)?;
             let work = if at.table == ORPHAN { Work::Reap(inode) } else { Work::Intent(inode) };
             self.backlog.push(work);
+            self.backlog.note_advance();
         }
         match rows.last() {
             Some((key, _)) => at.from = [key.as_slice(), &[0]].concat(),
@@ -229,3 +273,6 @@ impl Scan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

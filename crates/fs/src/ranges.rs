@@ -50,12 +50,10 @@ impl Fs {
     /// Keeps space for [offset, end), which later writes there take: it reads as zeros where nothing
     /// was written, or with `clear` everywhere.
     fn keep(&self, handle: &Handle, range: &Range<u64>, keep_size: bool, clear: bool) -> Result<()> {
-        if !self.may_fit(handle, range)? {
-            self.work_backlog()?;
-            if !self.may_fit(handle, range)? {
-                return Err(FsError::NoSpace);
-            }
-        }
+        self.with_room(|| match self.may_fit(handle, range)? {
+            true => Ok(()),
+            false => Err(FsError::NoSpace),
+        })?;
         let mut at = range.start;
         while at < range.end {
             at = self.with_room(|| {

@@ -242,8 +242,9 @@ impl Fs {
     /// and runs it again. The operation holds no lock when it returns.
     pub(crate) fn with_room<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
+            let before = self.backlog.advances();
             match operation() {
-                Err(FsError::NoSpace) if self.work_backlog()? => {}
+                Err(FsError::NoSpace) if self.make_room(before)? => {}
                 result => return result,
             }
         }

@@ -1,0 +1,47 @@
+use std::time::Duration;
+
+use rt::thread::Stop;
+
+use super::*;
+use crate::tests::volume;
+use crate::{Caller, OpenFlags};
+
+const BLOCK: u64 = 4096;
+/// More than one piece of work deletes, and no more than two do.
+const EXTENTS: u64 = STEP_EXTENTS as u64 * 3 / 2;
+
+/// While the background had the last piece of work in hand, the queue was empty: a writer who found no room
+/// took it for done, and was refused the space that came free a moment later.
+#[test]
+fn who_finds_no_room_waits_for_what_others_have_in_hand() {
+    let (_, fs) = volume();
+    assert_eq!(fs.work_backlog(), Ok(true), "the tables have been looked at");
+    let root = Caller::root();
+    let flags = OpenFlags { write: true, ..OpenFlags::default() };
+    let (_, file) = fs.create(&root, InodeNo::ROOT, b"doomed", 0o600, flags, true).unwrap();
+    for extent in 0..EXTENTS {
+        fs.write(&file, extent * 2 * BLOCK, &[7; BLOCK as usize]).unwrap();
+    }
+    let inode = file.inode();
+    drop(file);
+    fs.unlink(&root, InodeNo::ROOT, b"doomed").unwrap();
+    assert_eq!(fs.backlog.len(), 1);
+
+    let node = fs.node(inode).unwrap();
+    let mut in_the_way = Some(Locked::one(&node));
+    let background = {
+        let fs = fs.clone();
+        rt::thread::spawn("background", move || fs.step_backlog()).unwrap()
+    };
+    while fs.backlog.len() > 0 {
+        Stop::default().wait(Duration::from_millis(1));
+    }
+    let found = fs.with_room(|| match in_the_way.take() {
+        Some(_) => Err(FsError::NoSpace),
+        None => Ok(()),
+    });
+    assert_eq!(found, Ok(()));
+    assert_eq!(background.join().unwrap(), Ok(true));
+    let stuck: Result<()> = fs.with_room(|| Err(FsError::NoSpace));
+    assert_eq!(stuck, Err(FsError::NoSpace), "nothing is left that could make room");
+}

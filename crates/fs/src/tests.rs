@@ -1,0 +1,32 @@
+//! A volume for tests of the inside.
+
+use std::sync::Arc;
+
+use rt::{ManualClock, Timestamp};
+use zone::Device;
+use zone::emulated::{Emulated, Spec};
+
+use crate::{FormatOptions, Fs, MountOptions};
+
+/// An empty volume, mounted, without threads; and its device.
+pub(crate) fn volume() -> (Arc<dyn Device>, Arc<Fs>) {
+    let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::new(4096, 32, 256)));
+    let clock = ManualClock::at(Timestamp(0));
+    let options = FormatOptions {
+        label: String::new(),
+        fs_id: zone::FsId([1; 16]),
+        uid: 0,
+        gid: 0,
+        page_size: None,
+        groups: Some(3),
+    };
+    Fs::format(&device, &options, &clock).expect("an empty device can be formatted");
+    let fs = mount(&device);
+    (device, fs)
+}
+
+pub(crate) fn mount(device: &Arc<dyn Device>) -> Arc<Fs> {
+    let clock = Arc::new(ManualClock::at(Timestamp(0)));
+    let options = MountOptions { cache_bytes: 1 << 20, read_only: false, commit_interval_ns: 1, clock };
+    Fs::mount(device.clone(), options).expect("a sound volume can be mounted").0
+}
