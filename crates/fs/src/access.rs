@@ -10,6 +10,7 @@ use crate::volume::Fs;
 impl Fs {
     /// Notes that an inode was read just now. Where nothing can be changed nothing is noted.
     pub fn note_access(&self, inode: InodeNo) -> Result<()> {
+        let _aside = self.aside.read();
         if self.is_read_only() {
             return Ok(());
         }

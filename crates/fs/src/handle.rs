@@ -122,7 +122,12 @@ impl Fs {
             return;
         }
         let is_doomed = matches!(&*node.state.read(), State::Present(record) if record.links == 0);
-        if is_doomed && !self.is_read_only() {
+        if !is_doomed {
+            return;
+        }
+        // A kernel does not wait until we know that a file was closed.
+        let _aside = self.aside.read();
+        if !self.is_read_only() {
             self.dispose(node.inode);
         }
     }

@@ -12,11 +12,14 @@ use crate::volume::Fs;
 
 impl Fs {
     /// Ends background work, makes everything durable and closes the volume; what would change it is
-    /// refused from then on. Who calls this has seen to it that nobody is changing anything.
+    /// refused from then on. Who calls this has seen to it that no operation is changing anything; what is
+    /// done aside from operations (`aside`) is waited for.
     pub fn make_read_only(&self) -> Result<()> {
         if self.read_only || self.held.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        // What has begun ends first. What begins from now on sees that it may not.
+        drop(self.aside.write());
         self.runtime.stop_and_join();
         let closed = self.store.sync(self.store.last_lsn()).and_then(|()| self.store.close());
         Ok(closed?)
@@ -39,3 +42,6 @@ impl Fs {
         self.runtime.set_commit_interval(interval_ns);
     }
 }
+
+#[cfg(test)]
+mod tests;

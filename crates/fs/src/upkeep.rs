@@ -13,6 +13,7 @@ impl Fs {
     /// One piece of garbage collection that somebody asks for: of what waits to be deleted, then of data, and
     /// when that has nothing more to win of metadata. False when there is nothing left to do.
     pub fn collect_garbage(&self) -> Result<bool> {
+        let _aside = self.aside.read();
         self.begin()?;
         if self.work_backlog()? || self.extents.compact()? {
             return Ok(true);
@@ -36,6 +37,7 @@ impl Fs {
     /// # Errors
     /// `NoSpace` when there is no room even for a piece of it to be there twice.
     pub fn defragment(&self, inode: InodeNo, from: u64) -> Result<Defragmented> {
+        let _aside = self.aside.read();
         self.with_room(|| {
             self.begin_growing()?;
             let node = self.node(inode)?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use extent::{Extents, Recovering};
-use rt::sync::Mutex;
+use rt::sync::{Mutex, RwLock};
 use rt::{Clock, Timestamp};
 use tree::{Config, Group, Store};
 use zone::{Cause, Device, Geometry};
@@ -47,6 +47,9 @@ pub struct Fs {
     pub(crate) read_only: bool,
     /// Made read-only for the time being.
     pub(crate) held: AtomicBool,
+    /// Held shared by what changes the volume without being asked for by an operation that a kernel would wait
+    /// for before it makes a mount read-only; alone for a moment by who has set `held`. The first lock.
+    pub(crate) aside: RwLock<()>,
     /// For handles, which must not keep the volume.
     pub(crate) me: Weak<Fs>,
 }
@@ -98,6 +101,7 @@ impl Fs {
             rate: WriteRate::new(options.clock.monotonic_ns()),
             read_only: options.read_only,
             held: AtomicBool::new(false),
+            aside: RwLock::new(()),
             me: me.clone(),
             clock: options.clock,
         });

@@ -1,0 +1,67 @@
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rt::thread::Stop;
+
+use crate::inodes::Locked;
+use crate::orphan::Work;
+use crate::tests::{mount, volume};
+use crate::{Caller, Fs, InodeNo, OpenFlags};
+
+const PAUSE: Duration = Duration::from_millis(1);
+
+fn note_access(fs: &Fs, inode: InodeNo) {
+    fs.note_access(inode).unwrap();
+}
+
+fn collect_garbage(fs: &Fs, inode: InodeNo) {
+    fs.backlog.push(Work::Intent(inode));
+    fs.collect_garbage().unwrap();
+}
+
+fn defragment(fs: &Fs, inode: InodeNo) {
+    fs.defragment(inode, 0).unwrap();
+}
+
+/// Collecting, defragmenting and the noting of times of access are no system calls that the kernel waits for before
+/// it makes a mount read-only. What had begun of them changed the volume after it had been closed, when it
+/// is promised to stay as it is until it is made writable.
+#[test]
+fn what_has_begun_ends_before_a_volume_is_closed() {
+    let works: [fn(&Fs, InodeNo); 3] = [note_access, collect_garbage, defragment];
+    for work in works {
+        let (device, fs) = volume();
+        while fs.work_backlog().unwrap() {}
+        let flags = OpenFlags { write: true, ..OpenFlags::default() };
+        let (_, file) = fs.create(&Caller::root(), InodeNo::ROOT, b"file", 0o600, flags, true).unwrap();
+        fs.write(&file, 0, &[7; 64 << 10]).unwrap();
+        let inode = file.inode();
+        drop(file);
+
+        let node = fs.node(inode).unwrap();
+        let in_the_way = Locked::one(&node);
+        let holders = Arc::strong_count(&node);
+        let worker = fs.clone();
+        let working = rt::thread::spawn("working", move || work(&worker, inode)).unwrap();
+        while Arc::strong_count(&node) == holders {
+            Stop::default().wait(PAUSE);
+        }
+        let closer = fs.clone();
+        let closing = rt::thread::spawn("closing", move || {
+            closer.make_read_only().unwrap();
+            closer.store().last_lsn()
+        });
+        let closing = closing.unwrap();
+        while !fs.held.load(Ordering::SeqCst) {
+            Stop::default().wait(PAUSE);
+        }
+        let is_closed = (0..100).any(|_| Stop::default().wait(PAUSE) || closing.is_finished());
+        assert!(!is_closed, "it has not waited");
+        drop(in_the_way);
+        working.join().unwrap();
+        assert_eq!(closing.join().unwrap(), fs.store().last_lsn(), "changed after it was closed");
+        drop((node, fs));
+        assert_eq!(mount(&device).check().unwrap(), []);
+    }
+}
