@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use fs::Fs;
-use fuse::mount::{abort, unmount, unmount_lazily};
+use fuse::mount::{abort, unmount, unmount_by_force, unmount_lazily};
 use fuse::{AccessTimes, KernelCache, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
 use rt::sync::Mutex;
@@ -295,10 +295,14 @@ impl Served {
     /// Ends a mount, detached or not, whoever still uses it.
     fn cut_off(&self) -> Result<()> {
         tracing::warn!("who still uses the mount is cut off");
-        match self.entry.as_ref().map(abort) {
-            Some(Ok(())) => Ok(()),
-            _ => self.end_process(),
+        if self.entry.as_ref().is_some_and(|entry| abort(entry).is_ok()) {
+            return Ok(());
         }
+        // Where the kernel's switches for connections are not mounted.
+        if self.entry.is_some() && self.is_in_sight() && unmount_by_force(&self.directory).is_ok() {
+            return Ok(());
+        }
+        self.end_process()
     }
 
     fn detach_in_use(&self) {

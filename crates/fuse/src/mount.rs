@@ -128,6 +128,13 @@ pub fn unmount_lazily(directory: &Path) -> io::Result<()> {
     detach(directory, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, "-uz")
 }
 
+/// Takes what is mounted at `directory` out of the tree now, and ends its connection, so that everybody who still
+/// uses it gets an error. Only root may.
+pub fn unmount_by_force(directory: &Path) -> io::Result<()> {
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH | UnmountFlags::FORCE;
+    Ok(rustix::mount::unmount(directory, flags)?)
+}
+
 /// Ends the connection of a mount, detached or not, so that everybody who still uses it gets an error.
 pub fn abort(entry: &MountEntry) -> io::Result<()> {
     let connection = entry.device.split_once(':').map_or("", |(_, minor)| minor);
