@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use extent::Switches;
 use fs::Fs;
 use fuse::mount::{abort, unmount, unmount_by_force, unmount_lazily};
 use fuse::{AccessTimes, KernelCache, MountEntry, MountOptions, Mounted};
@@ -150,11 +151,16 @@ impl Daemon {
         let clock = Arc::clone(&options.clock);
         let began_ns = clock.monotonic_ns();
         let (fs, recovery) = volume::mount_fs(&self.path, Arc::new(device), options)?;
+        fs.set_switches(switches(&self.words));
         let took_ms = (clock.monotonic_ns() - began_ns) / MILLISECOND_NS;
         let (clean, records, discarded) = (recovery.clean, recovery.records, recovery.discarded);
         tracing::info!(volume = %fs_id, clean, records, discarded, took_ms, "recovered");
         Ok(fs)
     }
+}
+
+fn switches(words: &Words) -> Switches {
+    Switches { learning: !words.no_learning, ..Switches::default() }
 }
 
 fn mount_options(path: &Path, words: &Words) -> MountOptions {
@@ -273,6 +279,7 @@ impl Served {
             self.fs.set_commit_interval(interval_ns);
         }
         self.access_times.keep(after.strict_access_times);
+        self.fs.set_switches(switches(&after));
         tracing::info!(volume = %self.fs_id(), read_only = after.read_only, "remounted");
         *words = after;
         Ok(())

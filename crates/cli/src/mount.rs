@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     #[arg(required_unless_present = "options")]
     directory: Option<PathBuf>,
     /// Mount options, separated by commas: ro, rw, remount, commit=SECONDS, cache=SIZE, strictatime,
-    /// allow_other, default_permissions, nosuid, nodev, noexec and their opposites.
+    /// nolearn, allow_other, default_permissions, nosuid, nodev, noexec and their opposites.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
     /// How much metadata is kept in memory.

@@ -17,6 +17,8 @@ pub(crate) struct Words {
     pub(crate) no_devices: bool,
     pub(crate) no_execution: bool,
     pub(crate) strict_access_times: bool,
+    /// What is learned of lifetimes is not made use of.
+    pub(crate) no_learning: bool,
     pub(crate) cache_bytes: Option<u64>,
     pub(crate) commit_interval_ns: Option<u64>,
     /// Change a mount that is there.
@@ -27,7 +29,7 @@ pub(crate) struct Words {
 type Word = (&'static str, fn(&mut Words));
 
 /// Words without a value.
-const PLAIN: [Word; 15] = [
+const PLAIN: [Word; 17] = [
     ("defaults", |_| {}),
     ("rw", |words| words.read_only = false),
     ("ro", |words| words.read_only = true),
@@ -44,6 +46,8 @@ const PLAIN: [Word; 15] = [
     ("exec", |words| words.no_execution = false),
     ("noexec", |words| words.no_execution = true),
     ("async", |_| {}),
+    ("learn", |words| words.no_learning = false),
+    ("nolearn", |words| words.no_learning = true),
 ];
 
 /// Words in `/etc/fstab` for those who read it, which come to us all the same.
@@ -136,7 +140,7 @@ mod tests {
 
     #[test]
     fn every_word_is_understood() {
-        let list = "ro,nosuid,nodev,noexec,strictatime,allow_other,default_permissions,cache=128M,commit=30";
+        let list = "ro,nosuid,nodev,noexec,strictatime,nolearn,allow_other,cache=128M,commit=30";
         let words = parse(list).unwrap();
         assert_eq!(
             words,
@@ -147,6 +151,7 @@ mod tests {
                 no_devices: true,
                 no_execution: true,
                 strict_access_times: true,
+                no_learning: true,
                 cache_bytes: Some(128 << 20),
                 commit_interval_ns: Some(30_000_000_000),
                 remount: false,
