@@ -38,7 +38,7 @@ impl Extents {
         if gc.victims().next().is_none() && self.outlook(&gc).zones_to_win == 0 {
             return Ok(false);
         }
-        match self.collect(&mut gc, Aim::Zone)? {
+        match self.collect(&mut gc, Aim::All)? {
             Progress::Moved => Ok(true),
             Progress::Nothing => Ok(false),
             Progress::Evacuated => {

@@ -39,6 +39,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 const CHUNK_SHARE: usize = 16;
 /// Victims evacuated together.
 const VICTIMS_MAX: usize = 4;
+/// The same, when somebody asks for all that can be won.
+const VICTIMS_OF_ALL: usize = 32;
 /// Of the zones with the fewest live blocks, how many are compared.
 const RANKED: usize = 1024;
 
@@ -149,6 +151,9 @@ pub(crate) enum Aim {
     Pace,
     /// To win a zone by moving as little as can be now.
     Zone,
+    /// To win all that can be won: as many victims at once as there is room for, so that what belongs together
+    /// comes together.
+    All,
 }
 
 /// A block that is being moved.
@@ -254,8 +259,9 @@ impl Extents {
         let mut room = self.room_to_move_to(gc);
         let mut gain = self.gain_of(gc);
         let mut chosen = Vec::new();
-        for (zone, live) in candidates.into_iter().take(VICTIMS_MAX) {
-            if gain.zones() >= self.zones_to_win() {
+        let most = if aim == Aim::All { VICTIMS_OF_ALL } else { VICTIMS_MAX };
+        for (zone, live) in candidates.into_iter().take(most) {
+            if aim != Aim::All && gain.zones() >= self.zones_to_win() {
                 break;
             }
             gain.add(live);
@@ -279,7 +285,7 @@ impl Extents {
         let first: BTreeSet<ZoneId> = candidates.iter().map(|&(zone, _)| zone).collect();
         let zones = self.store.zones();
         let mut others =
-            self.ranked_victims(aim, VICTIMS_MAX + first.len() + gc.stuck.len() + gc.put_off.len());
+            self.ranked_victims(aim, VICTIMS_OF_ALL + first.len() + gc.stuck.len() + gc.put_off.len());
         others.retain(|&(zone, live)| {
             live < self.payload_of(zone) && !first.contains(&zone) && !gc.stuck.contains(&zone)
         });

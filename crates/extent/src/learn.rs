@@ -72,6 +72,8 @@ pub(crate) struct Learned {
     rewrites: Rewrites,
     /// Zones filled since it was put into the store.
     filled_since: AtomicU64,
+    /// What the store has was looked for.
+    is_loaded: AtomicBool,
     /// A leaf lock.
     book: Mutex<Book>,
 }
@@ -93,6 +95,7 @@ impl Learned {
             kinds: Kinds::new(),
             rewrites: Rewrites::new(),
             filled_since: AtomicU64::new(0),
+            is_loaded: AtomicBool::new(false),
             book: Mutex::new(book),
         }
     }
@@ -198,6 +201,7 @@ impl Extents {
 
     /// A zone takes no more: looks at all of them.
     pub(crate) fn zone_was_filled(&self, zone: ZoneId, user: &ZoneUser) {
+        self.load_learned();
         let learned = &self.learned;
         learned.filled(zone, user);
         let live = self.store.zones().at_one_moment(|moment| {
@@ -235,10 +239,20 @@ impl Extents {
         Ok(true)
     }
 
-    /// Goes on from what the store has; what means nothing is learned anew.
-    pub(crate) fn load_learned(&self) -> Result<()> {
-        let rows = self.store.range(self.store.group_of(0), LEARNED, &[], &[], stored::ROWS_MAX)?;
-        self.learned.remember(&rows);
+    /// Goes on from what the store has, the first time that it is called; what means nothing is learned anew. Not
+    /// at the mount, which reads no more than it must: what cannot be read latches.
+    pub(crate) fn load_learned(&self) {
+        if self.learned.is_loaded.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match self.store.range(self.store.group_of(0), LEARNED, &[], &[], stored::ROWS_MAX) {
+            Ok(rows) => self.learned.remember(&rows),
+            Err(error) => tracing::warn!("what was learned of lifetimes cannot be read: {error}"),
+        }
+    }
+
+    /// When each zone was filled, as its entry says.
+    pub(crate) fn load_ages(&self) {
         for zone in (0..self.store.zones().count()).map(ZoneId) {
             let entry = self.store.zones().entry(zone);
             if entry.role.holds_data() {
@@ -246,7 +260,6 @@ impl Extents {
             }
         }
         self.learned.book.lock().looked_at = self.learned.now();
-        Ok(())
     }
 }
 

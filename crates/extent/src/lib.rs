@@ -200,7 +200,7 @@ impl Extents {
             store,
             device,
         };
-        extents.load_learned()?;
+        extents.load_ages();
         extents.continue_zones(recovering)?;
         extents.placement.set_open_max(extents.count_open_wanted());
         let extents = Arc::new(extents);
@@ -222,6 +222,7 @@ impl Extents {
     /// One piece of background work: garbage collection as far as it is owed, then writeback of resident
     /// blocks.
     pub fn step(&self) -> Result<Step> {
+        self.load_learned();
         self.reverse.prune(&self.store);
         if self.store.reclaim(false)? > 0 || self.pay_in_background()? {
             return Ok(Step::Worked);

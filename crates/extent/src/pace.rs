@@ -238,9 +238,10 @@ impl Extents {
         let candidates = self.ranked_victims(Aim::Pace, CANDIDATES_MAX + in_hand.len());
         let others = candidates.into_iter().filter(|(zone, _)| !in_hand.contains(zone));
         let victims = in_hand.iter().map(|&zone| (zone, zones.entry(zone).live)).chain(others);
-        let mut moved = 0;
+        let (mut moved, mut wins) = (0, false);
         for (live, won) in victims.map(|(_, live)| (i64::from(live), payload - i64::from(live))) {
-            if lacking <= 0 {
+            wins |= won > 0;
+            if lacking <= 0 && wins {
                 return Some(moved);
             }
             if won > 0 {
@@ -248,7 +249,7 @@ impl Extents {
                 lacking -= won;
             }
         }
-        (lacking <= 0).then_some(moved)
+        (lacking <= 0 && wins).then_some(moved)
     }
 
     /// Blocks of zones that fresh data may open, beside those for what garbage collection moves: when its zone

@@ -1,4 +1,10 @@
+use std::sync::Arc;
+
+use zone::Device;
+use zone::emulated::{Emulated, Spec};
+
 use super::*;
+use crate::{Recovering, place};
 
 const ZONE: Blocks = 1000;
 const BRIEF: Kind = Kind { particular: 70, general: 3 };
@@ -56,4 +62,34 @@ fn switched_off_it_leaves_the_order_as_it_is() {
     let mut victims = greedy;
     learned.rank(&mut victims, ZONE);
     assert_eq!(victims, greedy);
+}
+
+#[test]
+fn the_next_mount_knows_what_this_one_has_learned() {
+    let device = Arc::new(Emulated::new(Spec::power_of_two()));
+    let before = place::tests::extents_on(Arc::clone(&device));
+    let size = before.block_size() as usize;
+    for round in 0..4 {
+        for object in (1..40).map(Object) {
+            let hint = Hint { kind: BRIEF, ..Hint::default() };
+            let data = vec![round; 16 * size];
+            let written = before.write(object, hint, 0, &data, data.len() as u64).unwrap();
+            let mut tx = Tx::new();
+            let _map = before.insert(&mut tx, written).unwrap();
+            before.store.commit(tx).unwrap();
+        }
+    }
+    assert!(before.learned.now() >= 4 * 39 * 16);
+    assert!(before.save_learned(true).unwrap(), "zones were filled");
+    assert!(!before.save_learned(true).unwrap(), "there is nothing new");
+    before.store.sync(before.store.last_lsn()).unwrap();
+    before.store.close().unwrap();
+    let rows = before.learned.rows();
+    drop(before);
+    let mut recovering = Recovering::new(Arc::clone(&device) as Arc<dyn Device>);
+    let config = tree::Config { cache_bytes: 8 << 20, read_only: false };
+    let (store, _) = tree::Store::open(device, &config, &mut recovering).unwrap();
+    let after = Extents::open(Arc::new(store), recovering).unwrap();
+    after.step().unwrap();
+    assert_eq!(after.learned.rows(), rows);
 }

@@ -74,7 +74,7 @@ impl Exerciser {
         let available = volume.fs.space().available;
         let handle = volume.file(InodeNo::ROOT, "file");
         // Most of the space is in use, so that zones hold live and dead blocks side by side.
-        let size_max = available / 5 * 3;
+        let size_max = available / 10 * 7;
         Exerciser {
             volume: Some(volume),
             handle: Some(handle),

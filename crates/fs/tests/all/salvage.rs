@@ -237,7 +237,7 @@ fn what_was_moved_since_the_checkpoint_is_found_again() {
     let large = volume.open(expected["/large"].inode);
     let checkpoints = volume.fs.store().stats().checkpoints;
     let mut rounds = 0;
-    while volume.fs.extents().gc_stats().zones_evacuated < evacuated + 4 {
+    while volume.fs.extents().gc_stats().zones_evacuated < evacuated + 2 {
         volume.write(&large, 0, &pattern(77, 1_000_000));
         volume.fs.extents().step().unwrap();
         rounds += 1;

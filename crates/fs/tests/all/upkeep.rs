@@ -206,6 +206,8 @@ fn a_scattered_file_is_put_together_as_if_it_had_been_written_alone() {
 fn garbage_collection_puts_together_what_is_left() {
     let alone = reads_when_alone();
     let bench = Bench::with_zones(400, 512);
+    // With zones of its own the file would not be scattered.
+    bench.volume.fs.set_switches(extent::Switches { by_file: false, ..Default::default() });
     let (file, others) = bench.write_beside(OTHERS);
     let (before, reads_before) = (bench.layout(&file), bench.reads_of(&file));
     assert!(before.is_scattered() && before.zones > 2, "{before:?}");
@@ -225,7 +227,8 @@ fn garbage_collection_puts_together_what_is_left() {
     );
     assert!(left * 3 < PIECES, "{left} pieces lie where they were");
     let collected = after.fragments - left;
-    assert!(collected <= 4, "{collected} fragments of what was moved");
+    // The zones are emptied in a few batches, each of which is sorted and may reach from one zone into another.
+    assert!(collected <= 8, "{collected} fragments of what was moved");
     assert!(
         reads_after - left <= alone * 11 / 10,
         "{reads_after} reads, {left} of them of what was not moved"
@@ -331,14 +334,14 @@ fn the_power_may_go_at_any_time() {
     let volume = Volume::new();
     let file = volume.file(ROOT, "file");
     let others: Vec<Handle> = (0..12).map(|n| volume.file(ROOT, &format!("other{n}"))).collect();
-    for piece in 0..100 {
+    for piece in 0..140 {
         volume.write(&file, piece * PIECE, &pattern(piece as u8, PIECE as usize));
         others.iter().for_each(|other| volume.write(other, piece * PIECE, &pattern(0xff, PIECE as usize)));
     }
     volume.fs.sync().unwrap();
     let (inode, expected) = (file.inode(), volume.contents(&file));
     volume.device.record();
-    assert_eq!(defragment(&volume.fs, inode), Ok(100));
+    assert_eq!(defragment(&volume.fs, inode), Ok(140));
     drop(others);
     (0..12).for_each(|n| volume.unlink(ROOT, &format!("other{n}")).unwrap());
     while volume.fs.collect_garbage().unwrap() {}
