@@ -9,7 +9,10 @@ mod observe;
 mod scenarios;
 mod script;
 mod subject;
+mod volume;
 
 pub use driver::Driver;
 pub use scenarios::{Scenario, all};
 pub use subject::FilesSubject;
+pub(crate) use subject::afterwards;
+pub use volume::{Volume, judge};

@@ -31,4 +31,5 @@ pub mod rules;
 pub mod shapes;
 pub mod shows;
 pub mod speed;
+pub mod states;
 pub mod store;

@@ -3,6 +3,7 @@
 
 mod run_long;
 mod run_speed;
+mod run_states;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,6 +30,8 @@ struct Cli {
 enum Command {
     /// Cut scenarios at every command, or repeat one case.
     Cuts(Cuts),
+    /// Cut all workloads of one, two and some of three operations, in every state that may be found.
+    States(run_states::States),
     /// Remove each ordering rule in turn, and show which scenarios notice.
     Rules(Rules),
     /// Run scenarios without a cut, and print what rose in the part that would be cut.
@@ -117,6 +120,7 @@ struct Cuts {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Cuts(options) => cuts(&options),
+        Command::States(options) => run_states::states(&options),
         Command::Rules(options) => rules(&options),
         Command::Fill(options) => run_long::fill(&options),
         Command::Endure(options) => run_long::endure(&options),

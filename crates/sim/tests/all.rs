@@ -5,6 +5,8 @@ use std::sync::Arc;
 use polder_sim::catalogue::{self, Entry};
 use polder_sim::explore::Thoroughness;
 use polder_sim::report::Counts;
+use polder_sim::shapes;
+use polder_sim::states::{Found, Limits, Search};
 
 /// As in the gate, with fewer plans.
 const SHORT: Thoroughness = Thoroughness { plans_max: 6, ..Thoroughness::QUICK };
@@ -56,4 +58,23 @@ fn the_quick_form_takes_every_scenario_on_two_shapes() {
     let runs: std::collections::HashSet<_> =
         rotated.iter().map(|entry| Arc::new(entry.run().clone())).collect();
     assert_eq!(runs.len(), rotated.len());
+}
+
+/// All workloads of one operation and a few longer ones, with few states of each command.
+fn search(shape: &str, seed: u64) -> Found {
+    let shape = shapes::all().into_iter().find(|known| known.name == shape).expect("such a shape");
+    let limits = Limits { states_max: 4, workloads_max: [60, 30], nanoseconds: 0, seed };
+    let (found, failure) = Arc::new(Search::new(shape, limits).expect("a volume can be made")).run();
+    assert!(failure.is_none(), "{}", failure.expect("there is one"));
+    found
+}
+
+#[test]
+fn small_workloads_lose_nothing_and_the_same_seed_finds_the_same() {
+    let found = search("power-of-two", 1);
+    assert!(found.images > 3000 && found.trees > 100 && found.seconds > 50, "{found:?}");
+    let again = search("power-of-two", 1);
+    assert_eq!((found.states, found.images, found.trees), (again.states, again.images, again.trees));
+    let other = search("blocks-512", 2);
+    assert!(other.images != found.images && other.workloads[0] == found.workloads[0], "{other:?}");
 }

@@ -20,6 +20,7 @@ mod crash;
 mod fault;
 mod medium;
 mod spec;
+mod states;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +34,7 @@ pub use spec::Spec;
 use crash::Change;
 use fault::FaultPlan;
 use medium::{Block, Contents, Medium, Payload, mix};
+use states::States;
 
 use crate::machine::Machine;
 use crate::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
@@ -142,6 +144,13 @@ impl Emulated {
         crash::plans(&window, kept.machine.active() > 0, block_size)
     }
 
+    /// How many states [`CrashPlan::State`] numbers at change `n`: all that the contract allows, but for what is
+    /// read at blocks that were lost. None when there are too many to number.
+    pub fn states_at(&self, n: u64) -> Option<u64> {
+        let (durable, window) = self.window_at(n);
+        States::of(&durable, &window, self.spec.block_size as usize).count()
+    }
+
     fn window_at(&self, n: u64) -> (Medium, Vec<Change>) {
         let inner = self.inner.lock();
         let recording = inner.recording.as_ref().expect("record() was called before this device is crashed");
@@ -216,6 +225,11 @@ impl Emulated {
     /// A number for the states and contents of all zones: equal on devices that hold the same.
     pub fn digest(&self) -> u64 {
         self.inner.lock().medium.digest()
+    }
+
+    /// A number like [`Emulated::digest`], but the same for devices that differ only in which noise they hold.
+    pub fn likeness(&self) -> u64 {
+        self.inner.lock().medium.likeness()
     }
 
     /// What it was made from.

@@ -2,15 +2,12 @@
 
 use std::sync::Arc;
 
-use fs::{FormatOptions, Fs, MountOptions};
 use rt::random::Rng;
-use rt::{ManualClock, Timestamp};
 use zone::emulated::{Emulated, Spec};
-use zone::{Device, FsId};
 
 use super::driver::Driver;
-use super::observe;
 use super::scenarios::Scenario;
+use super::volume::{Volume, judge};
 use crate::allowed::FilesState;
 use crate::case::Run;
 use crate::caught::Wrong;
@@ -20,9 +17,6 @@ use crate::history::{History, State};
 use crate::model::{File, Model, Operation};
 use crate::shapes::Shape;
 use crate::shows::Sign;
-
-/// The clock of every simulated volume begins here.
-const BEGINNING: Timestamp = Timestamp(1_600_000_000_000_000_000);
 
 /// A scenario on a shape of device.
 pub struct FilesSubject {
@@ -37,32 +31,9 @@ impl FilesSubject {
         FilesSubject { run: Run { scenario: scenario.name, shape: shape.name, seed }, scenario, shape }
     }
 
-    fn clock(&self) -> Arc<ManualClock> {
-        Arc::new(ManualClock::at(BEGINNING))
-    }
-
-    fn format(&self, device: &Arc<Emulated>) -> Result<(), Wrong> {
-        let options = FormatOptions {
-            label: "sim".to_owned(),
-            fs_id: FsId([7; 16]),
-            uid: 0,
-            gid: 0,
-            page_size: Some(self.shape.page_size),
-            groups: Some(self.scenario.groups),
-        };
-        let device: Arc<dyn Device> = Arc::clone(device) as _;
-        Fs::format(&device, &options, self.clock().as_ref()).map_err(|error| Wrong::at("format", error))
-    }
-
-    fn mount(&self, device: &Arc<Emulated>, clock: &Arc<ManualClock>) -> Result<Arc<Fs>, Wrong> {
-        let options = MountOptions {
-            cache_bytes: self.scenario.cache_bytes,
-            read_only: false,
-            commit_interval_ns: 5_000_000_000,
-            clock: Arc::clone(clock) as _,
-        };
-        let mounted = Fs::mount(Arc::clone(device) as _, options);
-        mounted.map(|(fs, _)| fs).map_err(|error| Wrong::at("mount", error))
+    fn volume(&self) -> Volume {
+        let Scenario { groups, cache_bytes, .. } = self.scenario;
+        Volume { page_size: self.shape.page_size, groups, cache_bytes }
     }
 
     fn block_size(&self) -> usize {
@@ -71,7 +42,7 @@ impl FilesSubject {
 }
 
 /// What is done after each recovery: a little, an fsync, a little more; no checkpoint is asked for.
-fn afterwards(round: usize, seed: u64, block_size: usize) -> Vec<Operation> {
+pub(crate) fn afterwards(round: usize, seed: u64, block_size: usize) -> Vec<Operation> {
     let (first, second) = (format!("after-{round}-a"), format!("after-{round}-b"));
     let tag = |number| mix(&[seed, round as u64, number]);
     let file = |path: &String| File::Path(path.clone());
@@ -103,9 +74,9 @@ impl Subject for FilesSubject {
     }
 
     fn run(&self, device: &Arc<Emulated>) -> Result<Ran<FilesState>, Wrong> {
-        self.format(device)?;
-        let clock = self.clock();
-        let fs = self.mount(device, &clock)?;
+        self.volume().format(device)?;
+        let clock = Volume::clock();
+        let fs = self.volume().mount(device, Arc::clone(&clock) as _)?;
         let history = History::from(FilesState::new(Model::new(self.block_size())));
         let rng = Rng::with_seed(self.run.seed);
         let steps_before = if self.scenario.idle_before { 0 } else { self.scenario.steps_between };
@@ -128,19 +99,10 @@ impl Subject for FilesSubject {
         round: usize,
     ) -> Result<Recovered<FilesState>, Wrong> {
         let mut history = History::recovering(allowed);
-        let clock = self.clock();
-        let fs = self.mount(device, &clock)?;
+        let clock = Volume::clock();
+        let fs = self.volume().mount(device, Arc::clone(&clock) as _)?;
         let mounted = device.commands();
-        let findings = fs.check().map_err(|error| Wrong::at("check", error))?;
-        if !findings.is_empty() {
-            let lines: Vec<String> = findings.iter().map(|finding| format!("{finding:?}")).collect();
-            return Err(Wrong(format!("the checker finds:\n{}", lines.join("\n"))));
-        }
-        let found = FilesState::found(observe::snapshot(&fs)?, self.block_size());
-        if FilesState::find(allowed, &found).is_none() {
-            let wrong = FilesState::explain(allowed, &found);
-            return Err(Wrong(format!("none of the {} states that may be found:\n{wrong}", allowed.len())));
-        }
+        let found = judge(&fs, allowed)?;
         let digest = found.digest();
         history.settle(mounted, Arc::new(found));
         let seed = mix(&[self.run.seed, round as u64]);

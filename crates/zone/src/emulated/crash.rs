@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rt::random::Rng;
 
 use super::medium::{Block, Medium, Payload, mix};
+use super::states::States;
 use crate::{Blocks, ZoneId, ZoneInfo, ZoneState};
 
 /// A way for a device to come back after a loss of power. Appends are counted from 0, over all zones,
@@ -44,6 +45,8 @@ pub enum CrashPlan {
     LoseAllUndoResets,
     /// Any state that the contract allows, chosen by this seed.
     Subset(u64),
+    /// One of all states that the contract allows, by its number below [`super::Emulated::states_at`].
+    State(u64),
     /// As the plan within, but every zone that would be active is `Full`.
     FullActive(Box<CrashPlan>),
 }
@@ -73,6 +76,7 @@ impl CrashPlan {
             CrashPlan::Subset(seed) => mix(17, *seed),
             CrashPlan::FullActive(plan) => mix(18, plan.seed()),
             CrashPlan::BackFrom(k) => mix(19, u64::from(*k)),
+            CrashPlan::State(number) => mix(20, *number),
         }
     }
 }
@@ -89,6 +93,7 @@ impl fmt::Display for CrashPlan {
             CrashPlan::UndoResets => f.write_str("undo-resets"),
             CrashPlan::LoseAllUndoResets => f.write_str("lose-all-undo-resets"),
             CrashPlan::Subset(seed) => write!(f, "subset:{seed}"),
+            CrashPlan::State(number) => write!(f, "state:{number}"),
             CrashPlan::FullActive(plan) => write!(f, "full:{plan}"),
         }
     }
@@ -121,6 +126,7 @@ impl FromStr for CrashPlan {
             ("undo-resets", []) => CrashPlan::UndoResets,
             ("lose-all-undo-resets", []) => CrashPlan::LoseAllUndoResets,
             ("subset", [seed]) => CrashPlan::Subset(*seed),
+            ("state", [number]) => CrashPlan::State(*number),
             _ => return Err(wrong()),
         })
     }
@@ -223,6 +229,10 @@ pub(super) fn after_power_loss(durable: Medium, window: &[Change], plan: &CrashP
     let (plan, full_active) = plan.split();
     let zones = durable.contents.len();
     let rng = Rng::with_seed(mix(seed, plan.seed()));
+    if let CrashPlan::State(number) = plan {
+        let block_size = durable.machine.geometry().block_size as usize;
+        return States::of(&durable, window, block_size).state(*number, rng);
+    }
     let mut aftermath =
         Aftermath { medium: durable, plan, rng, undone: vec![false; zones], append: 0, back: None };
     for change in window {
@@ -373,23 +383,23 @@ impl Aftermath<'_> {
             };
             self.medium.machine.force(zone, ZoneInfo { state, pointer, ..info });
         }
-        self.keep_within_limit();
+        keep_within_limit(&mut self.medium, &mut self.rng);
     }
 
     /// Any active zone by itself may.
     fn comes_back_full(&mut self) -> bool {
         matches!(self.plan, CrashPlan::Subset(_)) && self.rng.u32(0..8) == 0
     }
+}
 
-    /// A zone whose reset or whose end is undone is active again, perhaps one more than may be: a
-    /// device never breaks its own limit, and may let any active zone come back full.
-    fn keep_within_limit(&mut self) {
-        let limit = self.medium.machine.geometry().max_active;
-        while self.medium.machine.active() > limit {
-            let zones = self.medium.machine.zones();
-            let active: Vec<usize> = (0..zones.len()).filter(|&n| zones[n].state.is_active()).collect();
-            let chosen = active[self.rng.usize(..active.len())];
-            self.medium.turn(ZoneId(chosen as u32), ZoneState::Full);
-        }
+/// A zone whose reset or whose end is undone is active again, perhaps one more than may be: a
+/// device never breaks its own limit, and may let any active zone come back full.
+pub(super) fn keep_within_limit(medium: &mut Medium, rng: &mut Rng) {
+    let limit = medium.machine.geometry().max_active;
+    while medium.machine.active() > limit {
+        let zones = medium.machine.zones();
+        let active: Vec<usize> = (0..zones.len()).filter(|&n| zones[n].state.is_active()).collect();
+        let chosen = active[rng.usize(..active.len())];
+        medium.turn(ZoneId(chosen as u32), ZoneState::Full);
     }
 }

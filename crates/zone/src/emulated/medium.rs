@@ -170,6 +170,18 @@ impl Medium {
 
     /// A number that two devices share when they hold the same.
     pub(super) fn digest(&self) -> u64 {
+        self.sum(Block::hash)
+    }
+
+    /// The same, with all noise taken for one.
+    pub(super) fn likeness(&self) -> u64 {
+        self.sum(|block, block_size| match block {
+            Block::Noise(_) => 2,
+            block => block.hash(block_size),
+        })
+    }
+
+    fn sum(&self, hash: impl Fn(&Block, usize) -> u64) -> u64 {
         let block_size = self.machine.geometry().block_size as usize;
         let mut digest = 0;
         for (info, contents) in self.machine.zones().iter().zip(&self.contents) {
@@ -179,7 +191,7 @@ impl Medium {
             };
             digest = mix(digest, u64::from(info.capacity) << 8 | state as u64);
             for block in contents.blocks.iter() {
-                digest = mix(digest, block.hash(block_size));
+                digest = mix(digest, hash(block, block_size));
             }
         }
         digest

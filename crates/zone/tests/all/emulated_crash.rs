@@ -244,6 +244,57 @@ fn every_state_of_a_small_window_is_reached_by_some_seed() {
     assert_eq!(states.len(), 16, "each zone by itself: {states:?}");
 }
 
+/// What a zone is found as: its state, its pointer where that is told, and which blocks hold what was written.
+fn seen(image: &Emulated, zone: u32, written: &[u8]) -> (ZoneState, Option<u32>, Vec<bool>) {
+    let info = info(image, zone);
+    let pointer = info.state.has_pointer().then_some(info.pointer);
+    let end = pointer.unwrap_or(written.len() as u32);
+    let there = (0..end).map(|block| tags(image, zone, block, 1) == [written[block as usize]]);
+    (info.state, pointer, there.collect())
+}
+
+#[test]
+fn all_states_have_numbers_and_all_numbers_are_states() {
+    let device = recorded();
+    append(&device, 1, 10, 2);
+    device.flush().unwrap();
+    append(&device, 1, 20, 2);
+    append(&device, 2, 30, 1);
+    let count = device.states_at(4).unwrap();
+    // Zone 1: nothing, one block (2 subsets), two blocks (4), full (4). Zone 2: nothing, one block (2), full (2).
+    assert_eq!(count, (1 + 2 + 4 + 4) * (1 + 2 + 2));
+    let both = |plan: &CrashPlan| {
+        let image = device.image_at(4, plan);
+        (seen(&image, 1, &[10, 11, 20, 21]), seen(&image, 2, &[30]))
+    };
+    let all: BTreeSet<String> =
+        (0..count).map(|number| format!("{:?}", both(&CrashPlan::State(number)))).collect();
+    assert_eq!(all.len() as u64, count, "each another");
+    for plan in device.plans_at(4).into_iter().chain((0..500).map(CrashPlan::Subset)) {
+        let found = format!("{:?}", both(&plan));
+        assert!(all.contains(&found), "{plan} is one of them: {found}");
+    }
+}
+
+#[test]
+fn a_reset_that_is_undone_is_a_state_of_its_own() {
+    let device = recorded();
+    append(&device, 1, 10, 2);
+    device.flush().unwrap();
+    device.reset(ZONE).unwrap();
+    assert_eq!(device.states_at(3), Some(2 + 1), "as it was, as it was and full, empty");
+    append(&device, 1, 20, 1);
+    assert_eq!(device.states_at(4), Some(2 + 5));
+    let found: BTreeSet<String> = (0..7)
+        .map(|number| info(&device.image_at(4, &CrashPlan::State(number)), 1))
+        .map(|info| format!("{:?} {:?}", info.state, info.state.has_pointer().then_some(info.pointer)))
+        .collect();
+    let expected = ["Closed Some(1)", "Closed Some(2)", "Empty Some(0)", "Full None"];
+    assert_eq!(found, expected.map(str::to_owned).into());
+    (0..8).for_each(|_| append(&device, 3, 30, 8));
+    assert_eq!(device.states_at(device.commands()), None, "too many to number");
+}
+
 #[test]
 fn the_basic_plans_are_those_that_differ() {
     let device = two_flushed_seven_not();
@@ -266,7 +317,12 @@ fn the_basic_plans_are_those_that_differ() {
 fn a_plan_can_be_written_down_and_read_again() {
     let device = two_flushed_seven_not();
     let mut plans = device.plans_at(4);
-    plans.extend([CrashPlan::Subset(77), CrashPlan::UndoResets, CrashPlan::LoseAllUndoResets.full_active()]);
+    plans.extend([
+        CrashPlan::Subset(77),
+        CrashPlan::State(9),
+        CrashPlan::UndoResets,
+        CrashPlan::LoseAllUndoResets.full_active(),
+    ]);
     for plan in plans {
         assert_eq!(plan.to_string().parse::<CrashPlan>().unwrap(), plan);
     }
