@@ -176,6 +176,11 @@ impl Emulated {
         self.inner.lock().faults = FaultPlan::default();
     }
 
+    /// The zones whose commands were made to fail since [`Emulated::heal`], in order; none for a flush.
+    pub fn struck(&self) -> Vec<Option<ZoneId>> {
+        self.inner.lock().faults.struck.clone()
+    }
+
     /// Makes a zone read-only or offline now.
     pub fn turn(&self, zone: ZoneId, state: ZoneState) {
         self.turn_at(self.commands(), zone, state);
@@ -309,7 +314,7 @@ impl Emulated {
             Effect::HostFull => return DeviceError::HostFull { zone },
             Effect::TurnReadOnly(_) => self.force(inner, zone, ZoneState::ReadOnly),
             Effect::TurnOffline => self.force(inner, zone, ZoneState::Offline),
-            Effect::Error | Effect::Torn(_) => {}
+            Effect::Error | Effect::Torn(_) | Effect::Rot(_) => {}
         }
         DeviceError::Io { zone, operation, reason: "a fault was injected".to_owned() }
     }
@@ -323,6 +328,9 @@ impl Emulated {
             let Some(effect) = effect else {
                 return self.store(inner, zone, at, from, blocks);
             };
+            if let Effect::Rot(bit) = effect {
+                return self.store(inner, zone, at, &rotten(from, bit), blocks);
+            }
             let (Effect::Torn(survive) | Effect::TurnReadOnly(survive)) = effect else {
                 return Err(self.fail(inner, zone, operation(kind), effect));
             };
@@ -357,15 +365,19 @@ impl Emulated {
     }
 
     /// Finds the blocks under the lock; their bytes are copied without it.
-    fn find(&self, zone: ZoneId, block: Blocks, bytes: usize) -> Result<Vec<Block>> {
+    /// With the bit that is given wrong, if one is.
+    fn find(&self, zone: ZoneId, block: Blocks, bytes: usize) -> Result<(Vec<Block>, Option<u32>)> {
         self.command(CommandKind::Read, Some(zone), |inner, effect| {
             let blocks = inner.medium.machine.blocks(zone, bytes)?;
             inner.medium.machine.check_read(zone, block, blocks)?;
-            if let Some(effect) = effect {
-                return Err(self.fail(inner, zone, operation(CommandKind::Read), effect));
-            }
+            let rot = match effect {
+                Some(Effect::Rot(bit)) => Some(bit),
+                Some(effect) => return Err(self.fail(inner, zone, operation(CommandKind::Read), effect)),
+                None => None,
+            };
             inner.counters.bytes_read += bytes as u64;
-            Ok((block..block + blocks).map(|block| inner.medium.block(zone, block, self.spec.seed)).collect())
+            let blocks = (block..block + blocks).map(|block| inner.medium.block(zone, block, self.spec.seed));
+            Ok((blocks.collect(), rot))
         })
     }
 }
@@ -395,12 +407,15 @@ impl Device for Emulated {
     }
 
     fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
-        let found = self.find(zone, block, into.len())?;
+        let (found, rot) = self.find(zone, block, into.len())?;
         for (block, into) in found.iter().zip(into.chunks_exact_mut(self.spec.block_size as usize)) {
             if !block.copy_to(into) {
                 let reason = "the medium cannot be read here".to_owned();
                 return Err(DeviceError::Io { zone, operation: operation(CommandKind::Read), reason });
             }
+        }
+        if let Some(bit) = rot {
+            flip(into, bit);
         }
         Ok(())
     }
@@ -481,6 +496,17 @@ impl Device for Emulated {
             Ok(())
         })
     }
+}
+
+fn rotten(bytes: &[u8], bit: u32) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    flip(&mut bytes, bit);
+    bytes
+}
+
+fn flip(bytes: &mut [u8], bit: u32) {
+    let at = bit as usize % (bytes.len() * 8);
+    bytes[at / 8] ^= 1 << (at % 8);
 }
 
 fn operation(kind: CommandKind) -> &'static str {

@@ -39,6 +39,9 @@ pub enum Effect {
     TurnOffline,
     /// What holds the device is full; nothing changes.
     HostFull,
+    /// No error: one bit, of those that the command moves, is not what it should be. What an append puts so on the
+    /// medium stays so; what a read gives so is given right the next time.
+    Rot(u32),
 }
 
 /// Commands that fail.
@@ -103,6 +106,8 @@ impl Counters {
 #[derive(Debug, Default)]
 pub(super) struct FaultPlan {
     faults: Vec<Fault>,
+    /// The zones whose commands something went wrong with; none for a flush.
+    pub(super) struck: Vec<Option<ZoneId>>,
     /// Zones that change for good once so many commands were carried out.
     turns: Vec<(u64, ZoneId, ZoneState)>,
     /// Capacities that zones have after their next reset.
@@ -139,6 +144,9 @@ impl FaultPlan {
             }
         }
         self.faults.retain(|fault| fault.times > 0);
+        if effect.is_some() {
+            self.struck.push(zone);
+        }
         effect
     }
 
