@@ -299,7 +299,13 @@ impl Fs {
     ) -> Result<()> {
         let (object, block) = (Self::object(inode), u64::from(self.extents.block_size()));
         let mut data = vec![0; (piece.end - piece.start) as usize];
-        match self.extents.read(object, piece.start, &mut data) {
+        let mut read = || self.extents.read(object, piece.start, &mut data);
+        // What is lost is lost for good: one failure in passing must not cost what was written.
+        let mut twice = || match read() {
+            Err(ExtentError::Lost { .. }) => read(),
+            read => read,
+        };
+        match twice() {
             Err(ExtentError::Lost { .. }) if data.len() as u64 > block => {
                 // Block by block, to lose as little as possible.
                 let one = match shift.direction {
