@@ -309,8 +309,8 @@ fn find_checkpoint(device: &dyn Device, zones: &[LogHeader], at: Address) -> Res
     let named = zones.iter().find(|(identity, _)| identity.zone == at.zone() && at.is_of(identity.life));
     let (identity, info) = named.ok_or_else(lost)?;
     let zone = LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info);
-    let count = zone.count_at(at.block()).ok_or_else(lost)?;
-    let found = zone.batch_at(at.block(), count).filter(|found| found.kind == BatchKind::Checkpoint);
+    let count = zone.count_at(at.block())?.ok_or_else(lost)?;
+    let found = zone.batch_at(at.block(), count)?.filter(|found| found.kind == BatchKind::Checkpoint);
     decode_checkpoint(&found.ok_or_else(lost)?).ok_or_else(lost)
 }
 

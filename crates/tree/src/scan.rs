@@ -7,7 +7,7 @@
 //! light behind the pointer cannot pass for new ones.
 
 use zerocopy::FromBytes;
-use zone::{Address, Blocks, Device, FsId, Life, ZoneId, ZoneInfo};
+use zone::{Address, Blocks, Device, DeviceError, FsId, Life, ZoneId, ZoneInfo};
 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, Identity, LogFrame, Seal};
 use crate::types::Result;
@@ -66,7 +66,7 @@ impl<'a> LogZone<'a> {
         let mut block = from.max(1);
         while block < self.end() {
             let blocks = per_read.min(self.end() - block);
-            for (index, bytes) in self.read(block, blocks).chunks(self.block_size()).enumerate() {
+            for (index, bytes) in self.read(block, blocks)?.chunks(self.block_size()).enumerate() {
                 let at = Address::new(self.identity.zone, block + index as Blocks, self.identity.life);
                 let batch = gathered.take(at, bytes, format::decode_frame(bytes, &self.identity));
                 let newest = found.last().map(|last| (last.epoch, last.sequence));
@@ -86,13 +86,13 @@ impl<'a> LogZone<'a> {
         let mut block = self.end();
         while block > 1 {
             block -= 1;
-            let bytes = self.read(block, 1);
+            let bytes = self.read(block, 1)?;
             let Some(frame) = format::decode_frame(&bytes, &self.identity) else { continue };
             let (index, count) = (frame.index.get(), frame.count.get());
             if index + 1 != count || index >= block || count > self.end() {
                 continue;
             }
-            if let Some(found) = self.batch_at(block - index, count) {
+            if let Some(found) = self.batch_at(block - index, count)? {
                 return Ok(Some(found));
             }
         }
@@ -100,34 +100,44 @@ impl<'a> LogZone<'a> {
     }
 
     /// How many blocks the batch takes whose first block this is.
-    pub(crate) fn count_at(&self, block: Blocks) -> Option<Blocks> {
-        let frame = format::decode_frame(&self.read(block, 1), &self.identity)?;
-        let count = frame.count.get();
-        (frame.index.get() == 0 && count <= self.end().saturating_sub(block)).then_some(count)
+    pub(crate) fn count_at(&self, block: Blocks) -> Result<Option<Blocks>> {
+        let frame = format::decode_frame(&self.read(block, 1)?, &self.identity);
+        let begins = |frame: &LogFrame| {
+            frame.index.get() == 0 && frame.count.get() <= self.end().saturating_sub(block)
+        };
+        Ok(frame.filter(begins).map(|frame| frame.count.get()))
     }
 
     /// The batch that begins at a block, if it is whole.
-    pub(crate) fn batch_at(&self, block: Blocks, count: Blocks) -> Option<Found> {
-        let bytes = self.read(block, count);
+    pub(crate) fn batch_at(&self, block: Blocks, count: Blocks) -> Result<Option<Found>> {
+        let bytes = self.read(block, count)?;
         let mut gathered = Gathered::default();
-        bytes.chunks(self.block_size()).enumerate().find_map(|(index, bytes)| {
+        Ok(bytes.chunks(self.block_size()).enumerate().find_map(|(index, bytes)| {
             let at = Address::new(self.identity.zone, block + index as Blocks, self.identity.life);
             gathered.take(at, bytes, format::decode_frame(bytes, &self.identity))
-        })
+        }))
     }
 
     /// Blocks, with zeros for those that cannot be read: what is lost or torn is no batch.
-    fn read(&self, block: Blocks, blocks: Blocks) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// The zone, or the whole device, cannot be read any more: that says nothing of what was written, and a log
+    /// that is taken for empty because of it would be continued without what was acknowledged.
+    fn read(&self, block: Blocks, blocks: Blocks) -> Result<Vec<u8>> {
         let mut bytes = vec![0; blocks as usize * self.block_size()];
         if blocks > 1 && self.device.read(self.identity.zone, block, &mut bytes).is_ok() {
-            return bytes;
+            return Ok(bytes);
         }
         for (index, one) in bytes.chunks_mut(self.block_size()).enumerate() {
-            if read_twice(self.device, self.identity.zone, block + index as Blocks, one).is_err() {
-                one.fill(0);
+            match read_twice(self.device, self.identity.zone, block + index as Blocks, one) {
+                Ok(()) => {}
+                Err(gone @ (DeviceError::Offline(_) | DeviceError::PowerLost | DeviceError::Unusable(_))) => {
+                    return Err(gone.into());
+                }
+                Err(_) => one.fill(0),
             }
         }
-        bytes
+        Ok(bytes)
     }
 }
 

@@ -231,3 +231,35 @@ fn a_hole_in_what_was_durable_is_not_written_over() {
     assert_eq!(recovery.records, 2, "those before the hole");
     assert_eq!(contents(&store).len(), 2);
 }
+
+/// The log's zone went offline after recovery had read its checkpoint there, and before it had read the journal:
+/// blocks that cannot be read are no batches, so the journal was empty, and the volume went on from the checkpoint
+/// as if nothing had been acknowledged since.
+#[test]
+fn a_log_that_goes_offline_while_it_is_read_is_not_taken_for_empty() {
+    let device = formatted(Spec::power_of_two(), &options());
+    let (store, _) = open(&device).unwrap();
+    device.record();
+    let mut model = Contents::new();
+    for number in 0..6 {
+        put(&store, &mut model, number, 1);
+        store.sync(store.last_lsn()).unwrap();
+    }
+    let log = store.zones().in_role(Role::Log);
+    drop(store);
+    let mut refused = 0;
+    for nth in 1.. {
+        let copy = Arc::new(device.image(&CrashPlan::KeepAll));
+        log.iter().for_each(|&zone| {
+            copy.inject(Fault::nth(CommandKind::Read, nth, Effect::TurnOffline).on(zone));
+        });
+        match open(&copy) {
+            Ok((store, _)) => assert!(contents(&store) == model, "read {nth}"),
+            Err(_) => refused += 1,
+        }
+        if copy.struck().is_empty() {
+            break;
+        }
+    }
+    assert!(refused > 4, "{refused}");
+}

@@ -22,7 +22,7 @@ fn changed(device: &Arc<Emulated>, change: impl Fn(&mut CheckpointHeader)) -> Ar
             let log = LogZone::new(&**device, identity.fs_id, zone, identity.life, info);
             for found in log.batches(1).unwrap().iter().filter(|found| found.kind == BatchKind::Checkpoint) {
                 let at = found.at.block() as usize * size;
-                let count = log.count_at(found.at.block()).unwrap() as usize;
+                let count = log.count_at(found.at.block()).unwrap().unwrap() as usize;
                 change_batch(&mut bytes[at..at + count * size], size, &log.identity, &change);
             }
         }
