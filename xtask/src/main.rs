@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `bench`, `space`, `try`.
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `bench`, `space`, `try`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
 //! program goes through [`shell::Line`], so that a person can repeat it by hand.
@@ -11,6 +11,7 @@ mod measured;
 mod peer;
 mod setup;
 mod shell;
+mod soak;
 mod space;
 mod tidy;
 mod try_volume;
@@ -36,6 +37,8 @@ enum Task {
     Tidy,
     /// One acceptance point: what the project promises, shown from outside.
     Accept(accept::Args),
+    /// What the gate does of crash states, faults and flipped bits, for as long as there is time.
+    Soak(soak::Args),
     /// Write amplification and latency of volumes in memory, beside an ideal cleaner.
     Space(space::Args),
     /// How fast Polder is beside a plain file, ext4 and XFS.
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(),
         Task::Tidy => tidy::run(),
         Task::Accept(args) => accept::run(&args),
+        Task::Soak(args) => soak::run(&args),
         Task::Space(args) => space::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Try(args) => try_volume::run(&args),

@@ -11,8 +11,9 @@ mod script;
 mod subject;
 mod volume;
 
-pub use driver::Driver;
-pub use scenarios::{Scenario, all};
+pub use driver::{Driver, Failed};
+pub use observe::{View, view};
+pub use scenarios::{Plan, Scenario, all};
 pub use subject::FilesSubject;
 pub(crate) use subject::afterwards;
-pub use volume::{Volume, judge};
+pub use volume::{Volume, compare, findings, judge};

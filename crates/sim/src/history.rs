@@ -91,6 +91,13 @@ impl<S> History<S> {
         &self.states[self.last()]
     }
 
+    /// As [`History::allowed`], but of what was promised the last may be missing.
+    pub fn allowed_but_last(&self, commands: u64) -> &[Arc<S>] {
+        let reached = self.floors.partition_point(|&(from, _)| from <= commands);
+        let floor = self.floors[reached.saturating_sub(2)].1;
+        &self.states[floor..=last_at(&self.ceilings, commands).max(floor)]
+    }
+
     /// The states that may be found when the power goes right after so many commands.
     pub fn allowed(&self, commands: u64) -> &[Arc<S>] {
         let floor = last_at(&self.floors, commands);

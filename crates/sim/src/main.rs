@@ -1,6 +1,8 @@
 //! `polder-sim`: cuts the power of emulated volumes at every device command, and runs them for long.
 #![forbid(unsafe_code)]
 
+mod run_faults;
+mod run_flips;
 mod run_long;
 mod run_speed;
 mod run_states;
@@ -32,6 +34,10 @@ enum Command {
     Cuts(Cuts),
     /// Cut all workloads of one, two and some of three operations, in every state that may be found.
     States(run_states::States),
+    /// Let the first, second, third … command of each kind fail in every scenario.
+    Faults(run_faults::Faults),
+    /// Mount a small volume with one bit flipped, for every bit of it.
+    Flips(run_flips::Flips),
     /// Remove each ordering rule in turn, and show which scenarios notice.
     Rules(Rules),
     /// Run scenarios without a cut, and print what rose in the part that would be cut.
@@ -121,6 +127,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Cuts(options) => cuts(&options),
         Command::States(options) => run_states::states(&options),
+        Command::Faults(options) => run_faults::faults(&options),
+        Command::Flips(options) => run_flips::flips(&options),
         Command::Rules(options) => rules(&options),
         Command::Fill(options) => run_long::fill(&options),
         Command::Endure(options) => run_long::endure(&options),

@@ -73,6 +73,11 @@ impl Model {
         Model { block_size, nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1, held: BTreeMap::new() }
     }
 
+    /// Bytes of a block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
     /// Does it, or says why not and changes nothing.
     pub fn apply(&mut self, operation: &Operation) -> Result<()> {
         match operation {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use polder_sim::catalogue::{self, Entry};
 use polder_sim::explore::Thoroughness;
+use polder_sim::faults::{self, Harm, KINDS, Moment, Stage};
 use polder_sim::report::Counts;
 use polder_sim::shapes;
 use polder_sim::states::{Found, Limits, Search};
@@ -77,4 +78,21 @@ fn small_workloads_lose_nothing_and_the_same_seed_finds_the_same() {
     assert_eq!((found.states, found.images, found.trees), (again.states, again.images, again.trees));
     let other = search("blocks-512", 2);
     assert!(other.images != found.images && other.workloads[0] == found.workloads[0], "{other:?}");
+}
+
+#[test]
+fn faults_cost_no_more_than_they_may() {
+    let scenario = faults::scenarios().into_iter().find(|scenario| scenario.name == "small-fsync");
+    let shape = shapes::all().into_iter().find(|shape| shape.name == "six-active").expect("such a shape");
+    let stage = Stage::new(scenario.expect("such a scenario"), shape, 1).expect("it can be prepared");
+    for &kind in KINDS {
+        for moment in [Moment::Work, Moment::Mount] {
+            let (counts, failure) = faults::sweep(&stage, kind, moment, (1, 5), &|_| ());
+            assert!(failure.is_none(), "{failure:?}");
+            // No zone is reset or finished in so short a scenario.
+            let seldom = ["reset-error", "finish-error"].contains(&kind.name);
+            assert!(seldom || counts.struck > 0, "{} {moment:?}: {counts}", kind.name);
+            assert!(kind.harm != Harm::Nothing || counts.failed == 0, "{}: {counts}", kind.name);
+        }
+    }
 }

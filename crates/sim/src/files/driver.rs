@@ -25,6 +25,9 @@ use crate::store::ZoneFailure;
 
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
 
+/// What an operation gives that reads something else than was written.
+const MISREAD: &str = "reads as something else";
+
 /// Syncs of another while a range is taken out or put in, at most.
 const SYNCS_AMID: u32 = 200;
 
@@ -123,6 +126,14 @@ impl Driver {
     }
 
     fn operate(&mut self, operation: &Operation) -> Result<(), Wrong> {
+        match self.attempt(operation)? {
+            None => Ok(()),
+            Some(failed) => Err(Wrong(format!("gives {:?}", failed.error))),
+        }
+    }
+
+    /// Does it, on a device whose commands may fail; when it fails, what is there of it is open.
+    pub fn attempt(&mut self, operation: &Operation) -> Result<Option<Failed>, Wrong> {
         let begun = self.device.commands();
         let mut after = self.model.clone();
         let expected = after.apply(operation);
@@ -132,11 +143,39 @@ impl Driver {
             (Ok(written), Ok(())) => self.model = self.after_write(operation, written, begun, after),
             (Err(FsError::NoSpace), Ok(())) => self.history.withdraw(),
             (Err(refused), Err(expected)) if refused == expected => {}
+            (Err(error), _) if is_of_device(&error) => return Ok(Some(Failed { error, after })),
             (done, expected) => return Err(Wrong(format!("gives {done:?}, should give {expected:?}"))),
         }
         self.commits.push((self.fs.store().last_lsn(), self.history.last()));
         self.acknowledge(operation);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Time goes on after an operation, and background work is done; what failed in that.
+    pub fn pause(&mut self) -> Option<FsError> {
+        self.clock.advance(10_000_000);
+        let steps = self.rng.u32(0..=self.steps_between);
+        let failed = (0..steps).find_map(|_| self.fs.step().err());
+        self.note_durable();
+        failed
+    }
+
+    /// The state that the volume is in after an operation that failed.
+    pub fn adopt(&mut self, model: Model) {
+        self.model = model;
+        self.history.begin(self.device.commands(), FilesState::new(self.model.clone()));
+        self.commits.push((self.fs.store().last_lsn(), self.history.last()));
+    }
+
+    /// A recovery was over after so many commands and found this.
+    pub fn settle(&mut self, commands: u64, found: FilesState) {
+        self.model = found.model.clone();
+        self.history.settle(commands, Arc::new(found));
+    }
+
+    /// The model as it is now.
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// The model after an operation; a write that ended early, for want of space, is a shorter one.
@@ -321,7 +360,7 @@ impl Driver {
             Operation::ReadBack { file } => {
                 let expected = self.model.content(file)?.bytes();
                 if observe::read_all(&self.fs, handle, size()?)? != expected {
-                    return Err(FsError::Io("reads as something else".to_owned()));
+                    return Err(FsError::Io(MISREAD.to_owned()));
                 }
             }
             other => unreachable!("{other} is no operation on a file"),
@@ -378,6 +417,24 @@ impl Driver {
             }
         }
         Ok(())
+    }
+}
+
+/// An operation that the device has let fail.
+pub struct Failed {
+    /// What was said.
+    pub error: FsError,
+    /// The model if it was done all the same.
+    pub after: Model,
+}
+
+/// Whether an error says that the device failed, or the volume because of it: what was read wrong, and what
+/// panicked, is no such error.
+fn is_of_device(error: &FsError) -> bool {
+    match error {
+        FsError::ReadOnly => true,
+        FsError::Io(what) => what != MISREAD && !what.starts_with("panic: "),
+        _ => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Looks at a mounted file system as a user would: by path, reading everything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fs::{Attributes, Caller, Fs, FsError, InodeNo, OpenFlags};
@@ -17,12 +17,69 @@ pub(super) fn caller() -> Caller {
 pub(super) const READING: OpenFlags =
     OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
 
-/// Everything that can be seen.
+/// Everything that can be seen; nothing may fail.
 pub(super) fn snapshot(fs: &Fs) -> Result<Snapshot, Wrong> {
-    let mut walk = Walk { fs, items: BTreeMap::new(), inodes: BTreeMap::new() };
-    walk.visit(String::new(), InodeNo::ROOT)
-        .map_err(|(path, error)| Wrong(format!("look at /{path}: {error}")))?;
-    Ok(Snapshot { items: walk.finish() })
+    let view = view(fs)?;
+    match view.lost.first_key_value() {
+        Some((path, error)) => Err(Wrong(format!("look at /{path}: {error}"))),
+        None => Ok(view.snapshot),
+    }
+}
+
+/// What can be seen of a volume of which something may be lost.
+pub struct View {
+    /// What is given. Blocks that are not are zeros in it.
+    pub snapshot: Snapshot,
+    /// Paths of which something is not given, and why. Where a directory is not, nothing below it is.
+    pub lost: BTreeMap<String, FsError>,
+    /// Of files, the blocks that are not given.
+    pub unreadable: BTreeMap<String, BTreeSet<u64>>,
+}
+
+impl View {
+    /// Whether all that is given is as in this state.
+    pub fn agrees(&self, state: &Snapshot) -> bool {
+        self.difference(state).is_none()
+    }
+
+    /// What is given and is not as in this state.
+    pub fn difference(&self, state: &Snapshot) -> Option<String> {
+        let more = self.snapshot.items.keys().find(|path| !state.items.contains_key(*path));
+        let more = more.map(|path| format!("/{path} should not be there"));
+        more.or_else(|| state.items.iter().find_map(|(path, item)| self.difference_at(path, item)))
+    }
+
+    fn difference_at(&self, path: &str, item: &Item) -> Option<String> {
+        let Some(given) = self.snapshot.items.get(path) else {
+            let is_lost = |lost: &String| lost.is_empty() || path == lost || is_below(path, lost);
+            return (!self.lost.keys().any(is_lost)).then(|| format!("/{path} is missing"));
+        };
+        let nothing = BTreeSet::new();
+        let unreadable = self.unreadable.get(path).unwrap_or(&nothing);
+        // Of several names of an inode the first may be lost.
+        let given = Item { same_as: item.same_as.clone(), ..given.clone() };
+        if !given.same_attributes(item) || given.content.size() != item.content.size() {
+            return Some(format!("/{path} has other attributes, or another size"));
+        }
+        let mut blocks = given.content.blocks().chain(item.content.blocks());
+        let wrong = blocks.find(|block| {
+            !unreadable.contains(block) && given.content.block(*block) != item.content.block(*block)
+        });
+        wrong.map(|block| format!("block {block} of /{path} is {}", given.content.brief(block)))
+    }
+}
+
+fn is_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Everything that can be seen, with what cannot. Only errors of the device may keep something from being seen.
+pub fn view(fs: &Fs) -> Result<View, Wrong> {
+    let (lost, unreadable) = (BTreeMap::new(), BTreeMap::new());
+    let mut walk = Walk { fs, items: BTreeMap::new(), inodes: BTreeMap::new(), lost, unreadable };
+    walk.visit(String::new(), InodeNo::ROOT)?;
+    let (lost, unreadable) = (std::mem::take(&mut walk.lost), std::mem::take(&mut walk.unreadable));
+    Ok(View { snapshot: Snapshot { items: walk.finish() }, lost, unreadable })
 }
 
 struct Walk<'a> {
@@ -30,23 +87,40 @@ struct Walk<'a> {
     items: BTreeMap<String, Item>,
     /// Of each path.
     inodes: BTreeMap<String, InodeNo>,
+    lost: BTreeMap<String, FsError>,
+    unreadable: BTreeMap<String, BTreeSet<u64>>,
 }
 
-type Seen<T> = Result<T, (String, FsError)>;
-
 impl Walk<'_> {
-    fn visit(&mut self, path: String, inode: InodeNo) -> Seen<()> {
-        let item = self.look(inode).map_err(|error| (path.clone(), error))?;
-        let children = match item.kind {
-            Kind::Directory => self.children(inode).map_err(|error| (path.clone(), error))?,
-            _ => Vec::new(),
+    fn visit(&mut self, path: String, inode: InodeNo) -> Result<(), Wrong> {
+        let item = match self.look(&path, inode) {
+            Ok(item) => item,
+            Err(error) => return self.lose(&path, error),
         };
+        if item.kind == Kind::Directory {
+            match self.children(inode) {
+                Ok(children) => self.visit_all(&path, children)?,
+                Err(error) => self.lose(&path, error)?,
+            }
+        }
+        self.inodes.insert(path.clone(), inode);
+        self.items.insert(path, item);
+        Ok(())
+    }
+
+    fn visit_all(&mut self, path: &str, children: Vec<(String, InodeNo)>) -> Result<(), Wrong> {
         for (name, child) in children {
             let below = if path.is_empty() { name } else { format!("{path}/{name}") };
             self.visit(below, child)?;
         }
-        self.inodes.insert(path.clone(), inode);
-        self.items.insert(path, item);
+        Ok(())
+    }
+
+    fn lose(&mut self, path: &str, error: FsError) -> Result<(), Wrong> {
+        match error {
+            FsError::Io(_) => drop(self.lost.insert(path.to_owned(), error)),
+            error => return Err(Wrong(format!("look at /{path}: {error}"))),
+        }
         Ok(())
     }
 
@@ -62,13 +136,13 @@ impl Walk<'_> {
         })?;
         for (name, child) in &children {
             if self.fs.lookup(&caller(), inode, name.as_bytes())?.inode != *child {
-                return Err(FsError::Io(format!("{name} is listed as {child:?} and found as another")));
+                return Err(FsError::Stale);
             }
         }
         Ok(children)
     }
 
-    fn look(&self, inode: InodeNo) -> Result<Item, FsError> {
+    fn look(&mut self, path: &str, inode: InodeNo) -> Result<Item, FsError> {
         let attributes = self.fs.attributes(inode)?;
         let (mut target, mut content) = (String::new(), Content::new(self.block_size()));
         let kind = match attributes.kind {
@@ -78,7 +152,7 @@ impl Walk<'_> {
                 Kind::Symlink
             }
             _ => {
-                content = self.content(&attributes)?;
+                content = self.content(path, &attributes)?;
                 Kind::File
             }
         };
@@ -93,9 +167,33 @@ impl Walk<'_> {
         self.fs.extents().block_size() as usize
     }
 
-    fn content(&self, attributes: &Attributes) -> Result<Content, FsError> {
+    fn content(&mut self, path: &str, attributes: &Attributes) -> Result<Content, FsError> {
         let handle = self.fs.open(&caller(), attributes.inode, READING)?;
-        Ok(Content::of(self.block_size(), &read_all(self.fs, &handle, attributes.size)?))
+        let bytes = match read_all(self.fs, &handle, attributes.size) {
+            Err(FsError::Io(_)) => self.blocks(path, &handle, attributes.size)?,
+            bytes => bytes?,
+        };
+        Ok(Content::of(self.block_size(), &bytes))
+    }
+
+    /// The bytes of a file block by block: zeros for those that are not given.
+    fn blocks(&mut self, path: &str, handle: &fs::Handle, size: u64) -> Result<Vec<u8>, FsError> {
+        let (mut bytes, block_size) = (vec![0; size as usize], self.block_size());
+        for (number, block) in (0..).zip(bytes.chunks_mut(block_size)) {
+            match self.fs.read(handle, number * block_size as u64, block) {
+                Ok(read) if read == block.len() => {}
+                Ok(read) => {
+                    return Err(FsError::Io(format!("block {number}: {read} of {} bytes", block.len())));
+                }
+                Err(error @ FsError::Io(_)) => {
+                    self.lost.insert(path.to_owned(), error);
+                    self.unreadable.entry(path.to_owned()).or_default().insert(number);
+                    block.fill(0);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
     }
 
     fn xattrs(&self, inode: InodeNo) -> Result<BTreeMap<String, Vec<u8>>, FsError> {

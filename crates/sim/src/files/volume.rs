@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use fs::{FormatOptions, Fs, MountOptions};
+use fs::{FormatOptions, Fs, FsError, MountOptions};
 use rt::{Clock, ManualClock, Timestamp};
 use zone::emulated::Emulated;
 use zone::{Device, FsId};
 
-use super::observe;
+use super::observe::{self, View};
 use crate::allowed::FilesState;
 use crate::caught::Wrong;
 use crate::history::State;
@@ -73,4 +73,28 @@ pub fn judge(fs: &Fs, allowed: &[Arc<FilesState>]) -> Result<FilesState, Wrong> 
         return Err(Wrong(format!("none of the {} states that may be found:\n{wrong}", allowed.len())));
     }
     Ok(found)
+}
+
+/// All that the checkers find, with every block of data read.
+pub fn findings(fs: &Fs) -> Result<Vec<String>, FsError> {
+    let mut told: Vec<String> = fs.check()?.iter().map(ToString::to_string).collect();
+    let data = fs.extents().check_data(true).map_err(FsError::from)?;
+    told.extend(data.into_iter().map(|finding| finding.what));
+    Ok(told)
+}
+
+/// Whether all that is given is as in one of these states; the paths of which something is not given.
+pub fn compare(view: &View, allowed: &[Arc<FilesState>]) -> Result<Vec<String>, Wrong> {
+    let lost: Vec<String> = view.lost.iter().map(|(path, error)| format!("/{path} ({error})")).collect();
+    let agrees = allowed.iter().rev().any(|state| view.agrees(&state.snapshot));
+    let between = || {
+        let found = FilesState::found(view.snapshot.clone(), allowed[0].model.block_size());
+        lost.is_empty() && FilesState::find(allowed, &found).is_some()
+    };
+    if agrees || between() {
+        return Ok(lost);
+    }
+    let differences = allowed.iter().rev().filter_map(|state| view.difference(&state.snapshot));
+    let list: Vec<String> = differences.take(3).collect();
+    Err(Wrong(format!("none of {} states: {}; lost: {lost:?}", allowed.len(), list.join(" / "))))
 }

@@ -158,6 +158,22 @@ impl Operation {
         }
     }
 
+    /// Whether it changes anything that can be seen, or could be.
+    pub fn changes(&self) -> bool {
+        use Operation::{Checkpoint, Fail, Fsync, FsyncDirectory, ReadBack, Steps, Sync, Wait};
+        !matches!(
+            self,
+            Fsync { .. }
+                | FsyncDirectory { .. }
+                | Sync
+                | ReadBack { .. }
+                | Checkpoint
+                | Steps { .. }
+                | Wait { .. }
+                | Fail(_)
+        )
+    }
+
     /// Whether a crash leaves all of it or nothing, though it takes many transactions.
     pub fn is_whole(&self) -> bool {
         matches!(self, Operation::Collapse { .. } | Operation::Insert { .. })

@@ -4,10 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use rt::random::Rng;
-use rt::sync::{Condvar, Mutex};
+use rt::sync::Mutex;
 use rt::{Clock, ManualClock, SystemClock, Timestamp};
 use zone::emulated::{CrashPlan, Emulated};
 
@@ -15,6 +14,7 @@ use super::space::{self, Space, Workload};
 use crate::allowed::FilesState;
 use crate::case::{Cut, Loss};
 use crate::caught::{Wrong, caught};
+use crate::crew::{self, Member};
 use crate::digest::mix;
 use crate::files::{Driver, Volume, afterwards, judge};
 use crate::history::{History, State};
@@ -26,9 +26,6 @@ const FIXED: u64 = 1;
 
 /// Of so many images one goes on after its recovery, and loses its power once more.
 const GO_ON_EVERY: u64 = 32;
-
-/// After so long in one workload something hangs.
-const HUNG_AFTER: Duration = Duration::from_secs(120);
 
 /// How much is searched.
 #[derive(Clone, Copy, Debug)]
@@ -153,27 +150,23 @@ pub struct Search {
     model: Model,
     limits: Limits,
     clock: SystemClock,
-    /// The next number of the order in which workloads are taken.
-    next: AtomicU64,
+    /// The next turn, and the next numbers of workloads of two and of three operations.
+    next: [AtomicU64; 3],
     /// What was found on each image, in parts that are locked by themselves.
     images: Vec<Mutex<HashMap<u64, u64>>>,
     trees: Mutex<HashSet<u64>>,
     shared: Mutex<Shared>,
-    changed: Condvar,
 }
 
+#[derive(Default)]
 struct Shared {
     found: Found,
     failure: Option<Failure>,
-    /// For each worker its workload, and since when (monotonic nanoseconds).
-    working: Vec<Option<(String, u64)>>,
-    left: usize,
 }
 
 impl Search {
     /// Makes the volume that workloads begin with.
     pub fn new(shape: Shape, limits: Limits) -> Result<Search, Wrong> {
-        let workers = rt::thread::processors();
         let mut search = Search {
             space: Space::new(),
             start: Emulated::new(shape.spec.clone().seed(FIXED)),
@@ -181,16 +174,10 @@ impl Search {
             shape,
             limits,
             clock: SystemClock::new(),
-            next: AtomicU64::new(0),
+            next: Default::default(),
             images: (0..64).map(|_| Mutex::default()).collect(),
             trees: Mutex::default(),
-            shared: Mutex::new(Shared {
-                found: Found::default(),
-                failure: None,
-                working: vec![None; workers],
-                left: workers,
-            }),
-            changed: Condvar::new(),
+            shared: Mutex::default(),
         };
         search.prepare()?;
         Ok(search)
@@ -235,44 +222,35 @@ impl Search {
 
     /// Searches with a thread for each processor; what was counted, and what went wrong first.
     pub fn run(self: &Arc<Self>) -> (Found, Option<Failure>) {
-        let workers = self.shared.lock().working.len();
-        for number in 0..workers {
-            let search = Arc::clone(self);
-            let work = move || Worker { search: &search, number, found: Found::default() }.work();
-            rt::thread::spawn("states", work).expect("the system gives us threads");
-        }
-        let mut shared = self.shared.lock();
-        while shared.left > 0 {
-            self.changed.wait_for(&mut shared, Duration::from_secs(1));
-            let now = self.clock.monotonic_ns();
-            let hangs = |(_, since): &&(String, u64)| u128::from(now - since) > HUNG_AFTER.as_nanos();
-            if let Some((workload, _)) = shared.working.iter().flatten().find(hangs) {
-                println!("HUNG: nothing came back for {HUNG_AFTER:?} from {workload}");
-                std::process::exit(3);
-            }
-        }
+        let search = Arc::clone(self);
+        crew::share(move |member| Worker { search: &search, found: Found::default() }.work(member));
+        let shared = self.shared.lock();
         let mut found = shared.found.clone();
         found.images = self.images.iter().map(|part| part.lock().len() as u64).sum();
         found.trees = self.trees.lock().len() as u64;
         (found, shared.failure.clone())
     }
 
-    /// The next workload: all of one operation, then of two and of three, in an order that follows from the seed.
+    /// The next workload: all of one operation, then of two and three, in an order that follows from the seed.
     fn take(&self) -> Option<Workload> {
         let limits = &self.limits;
         let over = limits.nanoseconds > 0 && self.clock.monotonic_ns() > limits.nanoseconds;
         if over || self.shared.lock().failure.is_some() {
             return None;
         }
-        let mut number = self.next.fetch_add(1, Ordering::Relaxed);
-        for (operations, most) in (1..).zip([u64::MAX, limits.workloads_max[0], limits.workloads_max[1]]) {
-            let count = self.space.count(operations);
-            if number < count.min(most) {
-                return Some(self.space.workload(operations, shuffled(number, count, limits.seed)));
-            }
-            number -= count.min(most);
+        let turn = self.next[0].fetch_add(1, Ordering::Relaxed);
+        let one = self.space.count(1);
+        if turn < one {
+            return Some(self.space.workload(1, shuffled(turn, one, limits.seed)));
         }
-        None
+        // Longer ones take turns, one of three operations for three of two.
+        let order = if turn % 4 == 3 { [3, 2] } else { [2, 3] };
+        order.into_iter().find_map(|operations| {
+            let (count, most) = (self.space.count(operations), limits.workloads_max[operations as usize - 2]);
+            let number = self.next[operations as usize - 1].fetch_add(1, Ordering::Relaxed);
+            (number < count.min(most))
+                .then(|| self.space.workload(operations, shuffled(number, count, limits.seed)))
+        })
     }
 
     /// Runs a workload from the beginning, and lets everything become durable by itself afterwards.
@@ -364,12 +342,11 @@ fn shuffled(number: u64, count: u64, seed: u64) -> u64 {
 /// One thread's share.
 struct Worker<'a> {
     search: &'a Search,
-    number: usize,
     found: Found,
 }
 
 impl Worker<'_> {
-    fn work(mut self) {
+    fn work(mut self, member: &Member) {
         let search = self.search;
         while let Some(workload) = search.take() {
             if !space::is_possible(&workload, &search.model, search.block()) {
@@ -377,18 +354,14 @@ impl Worker<'_> {
                 continue;
             }
             let text = workload.to_string();
-            search.shared.lock().working[self.number] = Some((text.clone(), search.clock.monotonic_ns()));
+            member.began(format!("polder-sim states --geometry {} --workload {text}", search.shape.name));
             self.found.workloads[workload.steps.len() - 1] += 1;
             if let Err((cuts, wrong)) = self.cut_all(&workload, &text) {
                 let failure = Failure { workload: text, shape: search.shape.name, cuts, wrong };
                 search.shared.lock().failure.get_or_insert(failure);
             }
         }
-        let mut shared = search.shared.lock();
-        shared.found.add(&self.found);
-        shared.working[self.number] = None;
-        shared.left -= 1;
-        search.changed.notify_all();
+        search.shared.lock().found.add(&self.found);
     }
 
     fn cut_all(&mut self, workload: &Workload, text: &str) -> Result<(), (Vec<Cut>, Wrong)> {

@@ -1,0 +1,144 @@
+//! Faults of the device at the first, second, third … command of every scenario.
+//!
+//! A [`Kind`] is what goes wrong: an append, a read, a flush or a reset that fails, an append that is torn, a zone
+//! that turns read-only or offline, a bit that is not what was written. It strikes one command, once; a [`Trial`]
+//! says which. Either the scenario runs, or the volume that it leaves is mounted. Operations may fail then as far
+//! as the kind allows it. What is given afterwards, while the volume is mounted, after a loss of power, and when it
+//! was unmounted and mounted again, must be what the model has: an error, or what was written, and never anything
+//! else. Only what a kind destroys may be missing; then the checker says so.
+
+mod trial;
+
+use std::fmt;
+
+use zone::emulated::{CommandKind, Effect};
+
+pub use trial::{Moment, Outcome, Stage, Trial};
+
+use crate::caught::Wrong;
+use crate::caught::caught;
+use crate::files::{self, Scenario};
+
+/// What may be seen of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Harm {
+    /// No operation fails, and nothing is lost.
+    Nothing,
+    /// Operations may fail, and the volume may take no more changes until it is mounted again; nothing is lost.
+    Errors,
+    /// What was in the zone, or what the bit was part of, may be lost.
+    Loss,
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Which commands it strikes.
+    pub command: CommandKind,
+    /// What happens to them.
+    pub effect: Effect,
+    /// What may be seen of it.
+    pub harm: Harm,
+}
+
+/// All of them.
+pub const KINDS: &[Kind] = &[
+    kind("append-error", CommandKind::Append, Effect::Error, Harm::Nothing),
+    kind("append-torn", CommandKind::Append, Effect::Torn(1), Harm::Nothing),
+    kind("zone-read-only", CommandKind::Append, Effect::TurnReadOnly(0), Harm::Nothing),
+    kind("zone-read-only-torn", CommandKind::Append, Effect::TurnReadOnly(1), Harm::Nothing),
+    kind("reset-error", CommandKind::Reset, Effect::Error, Harm::Nothing),
+    kind("finish-error", CommandKind::Finish, Effect::Error, Harm::Nothing),
+    kind("read-error", CommandKind::Read, Effect::Error, Harm::Errors),
+    kind("read-rot", CommandKind::Read, Effect::Rot(0), Harm::Errors),
+    kind("flush-error", CommandKind::Flush, Effect::Error, Harm::Errors),
+    kind("zone-offline", CommandKind::Append, Effect::TurnOffline, Harm::Loss),
+    kind("zone-offline-read", CommandKind::Read, Effect::TurnOffline, Harm::Loss),
+    kind("append-rot", CommandKind::Append, Effect::Rot(0), Harm::Loss),
+];
+
+const fn kind(name: &'static str, command: CommandKind, effect: Effect, harm: Harm) -> Kind {
+    Kind { name, command, effect, harm }
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Trials in which the fault struck.
+    pub struck: u64,
+    /// Operations that failed.
+    pub failed: u64,
+    /// Background steps that failed.
+    pub background: u64,
+    /// Volumes that took no more changes.
+    pub latched: u64,
+    /// Mounts that were refused.
+    pub refused: u64,
+    /// Volumes that were looked at.
+    pub judged: u64,
+    /// Volumes on which something could not be read, and the checker said so.
+    pub lossy: u64,
+}
+
+impl Counts {
+    /// Adds what another counted.
+    pub fn add(&mut self, other: &Counts) {
+        self.struck += other.struck;
+        self.failed += other.failed;
+        self.background += other.background;
+        self.latched += other.latched;
+        self.refused += other.refused;
+        self.judged += other.judged;
+        self.lossy += other.lossy;
+    }
+
+    /// Each count with its name.
+    pub fn named(&self) -> [(&'static str, u64); 7] {
+        [
+            ("faults", self.struck),
+            ("operations that failed", self.failed),
+            ("background steps that failed", self.background),
+            ("volumes that latched", self.latched),
+            ("mounts refused", self.refused),
+            ("volumes compared", self.judged),
+            ("volumes with losses that were told", self.lossy),
+        ]
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts: Vec<String> =
+            self.named().iter().map(|(what, count)| format!("{count} {what}")).collect();
+        f.write_str(&counts.join(", "))
+    }
+}
+
+/// The scenarios that faults are tried on: those that make none of their own.
+pub fn scenarios() -> Vec<Scenario> {
+    files::all().into_iter().filter(|scenario| !scenario.name.ends_with("-failure")).collect()
+}
+
+/// One kind at one moment, at the `first` command and every `every`-th from there on, until there are no more. What
+/// went wrong first, and at which command.
+pub fn sweep(
+    stage: &Stage,
+    kind: Kind,
+    moment: Moment,
+    (first, every): (u64, u64),
+    began: &dyn Fn(&Trial<'_>),
+) -> (Counts, Option<(String, Wrong)>) {
+    let mut counts = Counts::default();
+    for nth in (first..).step_by(every as usize) {
+        let trial = Trial { stage, kind, moment, nth };
+        began(&trial);
+        match caught(trial, || trial.run()) {
+            Ok(Outcome::NotReached) => break,
+            Ok(Outcome::Struck(more)) => counts.add(&more),
+            Err(wrong) => return (counts, Some((trial.to_string(), wrong))),
+        }
+    }
+    (counts, None)
+}

@@ -1,0 +1,295 @@
+//! One fault in one scenario.
+
+use std::fmt;
+use std::sync::Arc;
+
+use fs::FsError;
+use rt::random::Rng;
+use zone::emulated::{CrashPlan, Effect, Emulated, Fault};
+
+use super::{Counts, Harm, Kind};
+use crate::allowed::FilesState;
+use crate::caught::Wrong;
+use crate::digest::mix;
+use crate::files::{Driver, Failed, Plan, Scenario, Volume, afterwards, compare, findings, judge, view};
+use crate::history::History;
+use crate::model::{Model, Operation};
+use crate::shapes::Shape;
+
+/// When the fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// While the scenario runs.
+    Work,
+    /// While the volume that the scenario leaves is mounted and looked at.
+    Mount,
+}
+
+/// A scenario on a shape of device up to where faults begin.
+pub struct Stage {
+    scenario: Scenario,
+    shape: Shape,
+    seed: u64,
+    plan: Plan,
+    /// The volume, unmounted, and its model; none when the scenario holds files open from before.
+    prepared: Option<(Emulated, Model)>,
+}
+
+/// One fault.
+#[derive(Clone, Copy)]
+pub struct Trial<'a> {
+    /// What is done, and on which device.
+    pub stage: &'a Stage,
+    /// What goes wrong.
+    pub kind: Kind,
+    /// When.
+    pub moment: Moment,
+    /// At which command of its kind, from 1.
+    pub nth: u64,
+}
+
+/// How a trial ended that went as it should.
+pub enum Outcome {
+    /// There are fewer such commands.
+    NotReached,
+    /// It struck.
+    Struck(Counts),
+}
+
+impl fmt::Display for Trial<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stage { scenario, shape, seed, .. } = self.stage;
+        write!(f, "polder-sim faults --scenario {} --geometry {} --seed {seed}", scenario.name, shape.name)?;
+        write!(f, " --fault {} --nth {}", self.kind.name, self.nth)?;
+        f.write_str(if self.moment == Moment::Mount { " --at-mount" } else { "" })
+    }
+}
+
+impl Stage {
+    /// Runs what the scenario does before.
+    pub fn new(scenario: Scenario, shape: Shape, seed: u64) -> Result<Stage, Wrong> {
+        let plan = (scenario.plan)(&shape, seed);
+        let holds = plan.prepare.iter().any(|operation| matches!(operation, Operation::Hold { .. }));
+        let mut stage = Stage { scenario, shape, seed, plan, prepared: None };
+        if !holds {
+            let (device, driver) = stage.begin()?;
+            driver.fs.unmount().map_err(|error| Wrong::at("unmount", error))?;
+            let image = device.image(&CrashPlan::KeepAll);
+            image.record();
+            stage.prepared = Some((image, driver.model().clone()));
+        }
+        Ok(stage)
+    }
+
+    fn volume(&self) -> Volume {
+        let Scenario { groups, cache_bytes, .. } = self.scenario;
+        Volume { page_size: self.shape.page_size, groups, cache_bytes }
+    }
+
+    fn mount(&self, device: &Arc<Emulated>, history: History<FilesState>) -> Result<Driver, Wrong> {
+        let clock = Volume::clock();
+        let fs = self.volume().mount(device, Arc::clone(&clock) as _)?;
+        Ok(Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(self.seed), 0))
+    }
+
+    /// The volume where faults begin, mounted and recording.
+    fn begin(&self) -> Result<(Arc<Emulated>, Driver), Wrong> {
+        rt::random::repeat_from(self.seed);
+        let (device, model) = match &self.prepared {
+            Some((image, model)) => (Arc::new(image.image_at(0, &CrashPlan::KeepAll)), model.clone()),
+            None => {
+                let device = Arc::new(Emulated::new(self.shape.spec.clone().seed(self.seed)));
+                self.volume().format(&device)?;
+                (device, Model::new(self.shape.spec.block_size as usize))
+            }
+        };
+        let mut driver = self.mount(&device, History::from(FilesState::new(model)))?;
+        let steps = self.scenario.steps_between;
+        if self.prepared.is_none() {
+            driver.steps_between = if self.scenario.idle_before { 0 } else { steps };
+            driver.run(&self.plan.prepare)?;
+        }
+        driver.steps_between = steps;
+        driver.restart()?;
+        Ok((device, driver))
+    }
+}
+
+impl Trial<'_> {
+    /// Runs it.
+    pub fn run(&self) -> Result<Outcome, Wrong> {
+        match self.moment {
+            Moment::Work => self.at_work(),
+            Moment::Mount => self.at_mount(),
+        }
+    }
+
+    fn fault(&self) -> Fault {
+        let effect = match self.kind.effect {
+            Effect::Rot(_) => Effect::Rot((mix(&[self.stage.seed, self.nth]) >> 32) as u32),
+            effect => effect,
+        };
+        Fault::nth(self.kind.command, self.nth, effect)
+    }
+
+    /// The scenario with the fault in it, then a loss of power on a copy, then an unmount; a look at both.
+    fn at_work(&self) -> Result<Outcome, Wrong> {
+        let mut counts = Counts::default();
+        let (device, mut driver) = self.stage.begin()?;
+        device.inject(self.fault());
+        let stopped = self.work(&mut driver, &mut counts)?;
+        if device.struck().is_empty() {
+            return Ok(Outcome::NotReached);
+        }
+        counts.struck = 1;
+        device.heal();
+        let plan = if self.nth.is_multiple_of(2) { CrashPlan::KeepAll } else { CrashPlan::LoseAll };
+        let image = Arc::new(device.image(&plan));
+        image.record();
+        let allowed = self.allowed(&driver.history, &device);
+        let after_cut = format!("after a loss of power ({plan})");
+        self.look(&image, &allowed, &mut counts).map_err(|wrong| Wrong::at(&after_cut, wrong))?;
+        let closed = driver.fs.unmount().is_ok();
+        let allowed = match closed && !stopped && self.kind.harm != Harm::Loss {
+            true => vec![Arc::clone(driver.history.newest())],
+            false => self.allowed(&driver.history, &device),
+        };
+        drop(driver);
+        self.look(&device, &allowed, &mut counts).map_err(|wrong| Wrong::at("mounted again", wrong))?;
+        Ok(Outcome::Struck(counts))
+    }
+
+    /// The scenario without a fault, a loss of power, and the fault in the recovery or while everything is read.
+    fn at_mount(&self) -> Result<Outcome, Wrong> {
+        let mut counts = Counts::default();
+        let (device, mut driver) = self.stage.begin()?;
+        self.work(&mut driver, &mut counts)?;
+        let allowed = driver.history.allowed(device.commands()).to_vec();
+        drop(driver);
+        let image = Arc::new(device.image(&CrashPlan::KeepAll));
+        image.record();
+        image.inject(self.fault());
+        match self.stage.volume().mount(&image, Volume::clock()) {
+            Err(_) => counts.refused += 1,
+            Ok(fs) => drop(compare(&view(&fs)?, &allowed)?),
+        }
+        if image.struck().is_empty() {
+            return Ok(Outcome::NotReached);
+        }
+        counts.struck = 1;
+        image.heal();
+        self.look(&image, &allowed, &mut counts).map_err(|wrong| Wrong::at("mounted again", wrong))?;
+        Ok(Outcome::Struck(counts))
+    }
+
+    /// What may be found now. Where something was destroyed, the newest batch of the log may be taken for one that
+    /// a loss of power has torn, or for one whose data it has: nothing later says that it was durable. Where more
+    /// is missing it can be seen, and the mount is refused.
+    fn allowed(&self, history: &History<FilesState>, device: &Emulated) -> Vec<Arc<FilesState>> {
+        let now = device.commands();
+        match self.kind.harm {
+            Harm::Loss => history.allowed_but_last(now).to_vec(),
+            _ => history.allowed(now).to_vec(),
+        }
+    }
+
+    /// Does what the scenario does, as far as it goes; whether it had to stop.
+    fn work(&self, driver: &mut Driver, counts: &mut Counts) -> Result<bool, Wrong> {
+        let (plan, shows) = (&self.stage.plan, self.stage.scenario.shows);
+        let before = driver.reading();
+        for (number, operation) in plan.cut.iter().chain(&plan.until_shown).enumerate() {
+            if number >= plan.cut.len() && driver.reading().since(&before).check(shows).is_ok() {
+                break;
+            }
+            let at = |wrong: Wrong| Wrong::at(&format!("operation {number}, {operation}"), wrong);
+            let failed = driver.attempt(operation).map_err(at)?;
+            if let Some(failed) = failed {
+                counts.failed += 1;
+                self.permit("fails", &failed.error).map_err(at)?;
+                if !reconcile(driver, operation, failed).map_err(at)? {
+                    return Ok(true);
+                }
+            }
+            if let Some(error) = driver.pause() {
+                counts.background += 1;
+                self.permit("the background fails after it", &error).map_err(at)?;
+            }
+            if driver.fs.is_read_only() {
+                counts.latched += 1;
+                self.permit("the volume latches", &FsError::ReadOnly).map_err(at)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether such a fault may be seen so.
+    fn permit(&self, what: &str, error: &FsError) -> Result<(), Wrong> {
+        match self.kind.harm {
+            Harm::Nothing => {
+                Err(Wrong(format!("{what}: {error}, and {} should not be seen", self.kind.name)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Mounts a volume and compares: nothing may be wrong, and only what the fault destroys may be missing.
+    fn look(
+        &self,
+        device: &Arc<Emulated>,
+        allowed: &[Arc<FilesState>],
+        counts: &mut Counts,
+    ) -> Result<(), Wrong> {
+        counts.judged += 1;
+        rt::random::repeat_from(self.stage.seed);
+        let mounted = self.stage.mount(device, History::recovering(allowed));
+        if self.kind.harm != Harm::Loss {
+            return self.go_on(mounted?, allowed);
+        }
+        let Ok(driver) = mounted else {
+            counts.refused += 1;
+            return Ok(());
+        };
+        let seen = compare(&view(&driver.fs)?, allowed)?;
+        let told = findings(&driver.fs);
+        if !seen.is_empty() && told.as_ref().is_ok_and(Vec::is_empty) {
+            return Err(Wrong(format!("{seen:?} cannot be read, and the checker finds nothing")));
+        }
+        counts.lossy += u64::from(!seen.is_empty());
+        Ok(())
+    }
+
+    /// A volume that has lost nothing: the checker finds nothing, all data are whole, and it is used again.
+    fn go_on(&self, mut driver: Driver, allowed: &[Arc<FilesState>]) -> Result<(), Wrong> {
+        let now = driver.device.commands();
+        let found = judge(&driver.fs, allowed)?;
+        let told = findings(&driver.fs).map_err(|error| Wrong::at("check of data", error))?;
+        if !told.is_empty() {
+            return Err(Wrong(format!("the checker finds {}", told.join("; "))));
+        }
+        driver.settle(now, found);
+        driver.run(&afterwards(1, self.stage.seed, self.stage.shape.spec.block_size as usize))
+    }
+}
+
+/// Finds out what there is of an operation that failed; false when that is open.
+fn reconcile(driver: &mut Driver, operation: &Operation, failed: Failed) -> Result<bool, Wrong> {
+    let handles =
+        matches!(operation, Operation::Hold { .. } | Operation::Temporary { .. } | Operation::Release { .. });
+    let before = FilesState::new(driver.model().clone());
+    let both = [Arc::new(before), Arc::new(FilesState::after(operation, failed.after.clone()))];
+    let seen = view(&driver.fs)?;
+    compare(&seen, &both).map_err(|wrong| Wrong(format!("after {}: {wrong}", failed.error)))?;
+    let is = |state: &FilesState| seen.difference(&state.snapshot).is_none();
+    // Of a file without a name nothing is seen.
+    let unseen = both[0].snapshot == both[1].snapshot && operation.changes();
+    if handles || unseen || !seen.lost.is_empty() {
+        return Ok(false);
+    }
+    match (is(&both[0]), is(&both[1])) {
+        (true, _) => driver.adopt(both[0].model.clone()),
+        (_, true) => driver.adopt(failed.after),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}

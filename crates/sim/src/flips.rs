@@ -1,0 +1,232 @@
+//! Hostile images: a small volume in which one bit is not what was written, for every bit there is.
+//!
+//! Whatever the bit, a mount is refused or gives what was written: each name, attribute and block either as it was
+//! or as an error, and then the checker says so too. There is one exception that no file system without a second
+//! copy can avoid: the newest batch of the log, of which nothing later says that it was durable, cannot be told
+//! from one that a loss of power has torn. A volume that comes back as it was before that batch is counted by
+//! itself.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rt::random::Rng;
+use zone::emulated::{CrashPlan, Emulated};
+use zone::{Blocks, Device, Role, ZoneId, ZoneState};
+
+use crate::allowed::FilesState;
+use crate::caught::{Wrong, caught};
+use crate::files::{Driver, Volume, afterwards, compare, findings, view};
+use crate::history::History;
+use crate::model::{File, Model, Operation};
+use crate::shapes::Shape;
+use crate::states::space;
+
+/// Names that are made so that trees have several leaves.
+const NAMES: u32 = 40;
+
+/// A small volume as a crash leaves it, or unmounted.
+pub struct Target {
+    shape: Shape,
+    image: Emulated,
+    /// What was written; before it, the same without what the newest batch of the log holds.
+    states: [Arc<FilesState>; 2],
+    blocks: Vec<Place>,
+}
+
+/// A written block.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its zone.
+    pub zone: ZoneId,
+    /// Its number there.
+    pub block: Blocks,
+    /// What the zone is for; none when its header does not say.
+    pub role: Option<Role>,
+}
+
+/// What became of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// All is as it was, and nobody noticed.
+    Harmless,
+    /// All is as it was, and the checker says what is damaged.
+    Noticed,
+    /// Something is given as an error, and the checker says so.
+    Lost,
+    /// The mount is refused.
+    Refused,
+    /// All is as it was before the newest batch of the log.
+    Older,
+}
+
+impl Fate {
+    /// All of them, with their names.
+    pub const ALL: [(Fate, &'static str); 5] = [
+        (Fate::Harmless, "harmless"),
+        (Fate::Noticed, "harmless and noticed by the checker"),
+        (Fate::Lost, "an error where it is read"),
+        (Fate::Refused, "mount refused"),
+        (Fate::Older, "newest batch taken for torn"),
+    ];
+}
+
+/// One bit.
+#[derive(Clone, Copy, Debug)]
+pub struct Flip {
+    /// The block.
+    pub place: Place,
+    /// The bit in it.
+    pub bit: u32,
+}
+
+impl fmt::Display for Flip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.place.zone.0, self.place.block, self.bit)
+    }
+}
+
+fn volume(shape: &Shape) -> Volume {
+    Volume { page_size: shape.page_size, groups: 2, cache_bytes: 8 << 20 }
+}
+
+impl Target {
+    /// Makes it; `unmounted`, or as it is when the power goes.
+    pub fn new(shape: Shape, unmounted: bool) -> Result<Target, Wrong> {
+        rt::random::repeat_from(1);
+        let device = Arc::new(Emulated::new(shape.spec.clone().seed(1)));
+        let block = shape.spec.block_size as usize;
+        volume(&shape).format(&device)?;
+        let mut driver = mount(&shape, &device, History::from(FilesState::new(Model::new(block))))?;
+        driver.run(&before(block as u64))?;
+        driver.restart()?;
+        driver.run(&after(block as u64))?;
+        let older = Arc::new(FilesState::new(driver.model().clone()));
+        driver.run(&[Operation::Unlink { path: "a".to_owned() }, Operation::Sync])?;
+        let newest = Arc::new(FilesState::new(driver.model().clone()));
+        if unmounted {
+            driver.fs.unmount().map_err(|error| Wrong::at("unmount", error))?;
+        }
+        drop(driver);
+        let image = device.image(&CrashPlan::KeepAll);
+        image.record();
+        let blocks = written(&image);
+        Ok(Target { shape, image, states: [older, newest], blocks })
+    }
+
+    /// How many bits there are.
+    pub fn bits(&self) -> u64 {
+        self.blocks.len() as u64 * self.bits_of_block()
+    }
+
+    /// All blocks.
+    pub fn blocks(&self) -> &[Place] {
+        &self.blocks
+    }
+
+    fn bits_of_block(&self) -> u64 {
+        u64::from(self.shape.spec.block_size) * 8
+    }
+
+    /// A bit by its number.
+    pub fn flip(&self, number: u64) -> Flip {
+        let (block, bit) = (number / self.bits_of_block(), number % self.bits_of_block());
+        Flip { place: self.blocks[block as usize], bit: bit as u32 }
+    }
+
+    /// The bit that a text such as `3:17:4242` names: zone, block, bit.
+    pub fn parse(&self, text: &str) -> Option<Flip> {
+        let numbers: Vec<u32> = text.split(':').map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [zone, block, bit] = numbers.try_into().ok()?;
+        let place = self.blocks.iter().find(|place| (place.zone, place.block) == (ZoneId(zone), block))?;
+        (u64::from(bit) < self.bits_of_block()).then_some(Flip { place: *place, bit })
+    }
+
+    /// Flips it, mounts, looks at everything, and goes on with what is given.
+    pub fn try_flip(&self, flip: &Flip) -> Result<Fate, Wrong> {
+        caught(flip, || self.look(flip))
+    }
+
+    fn look(&self, flip: &Flip) -> Result<Fate, Wrong> {
+        rt::random::repeat_from(1);
+        let device = Arc::new(self.image.image_at(0, &CrashPlan::KeepAll));
+        let Place { zone, block, role } = flip.place;
+        device.corrupt(zone, block, flip.bit / 8, 1 << (flip.bit % 8));
+        device.record();
+        let Ok(mut driver) = mount(&self.shape, &device, History::recovering(&self.states)) else {
+            return Ok(Fate::Refused);
+        };
+        let mounted = device.commands();
+        let seen = view(&driver.fs)?;
+        let told = findings(&driver.fs);
+        let noticed = told.as_ref().map_or(true, |told| !told.is_empty());
+        let lost = compare(&seen, std::slice::from_ref(&self.states[1]));
+        let fate = match lost {
+            Ok(lost) if !lost.is_empty() && noticed => Fate::Lost,
+            Ok(lost) if !lost.is_empty() => {
+                return Err(Wrong(format!("{lost:?} cannot be read, and the checker finds nothing")));
+            }
+            Ok(_) if noticed => Fate::Noticed,
+            Ok(_) => Fate::Harmless,
+            Err(wrong) => match compare(&seen, std::slice::from_ref(&self.states[0])) {
+                Ok(lost) if lost.is_empty() && role == Some(Role::Log) => Fate::Older,
+                _ => return Err(wrong),
+            },
+        };
+        if matches!(fate, Fate::Harmless | Fate::Older) {
+            driver.settle(mounted, FilesState::found(seen.snapshot, self.shape.spec.block_size as usize));
+            driver.run(&afterwards(1, 1, self.shape.spec.block_size as usize))?;
+        }
+        Ok(fate)
+    }
+}
+
+fn mount(shape: &Shape, device: &Arc<Emulated>, history: History<FilesState>) -> Result<Driver, Wrong> {
+    let clock = Volume::clock();
+    let fs = volume(shape).mount(device, Arc::clone(&clock) as _)?;
+    Ok(Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(1), 0))
+}
+
+/// Every block below the pointer of every zone; in a full zone all of them.
+fn written(device: &Emulated) -> Vec<Place> {
+    let mut places = Vec::new();
+    for (zone, info) in (0..).map(ZoneId).zip(device.report().unwrap_or_default()) {
+        let mut header = vec![0; device.geometry().block_size as usize];
+        let is_read = info.state != ZoneState::Empty && device.read(zone, 0, &mut header).is_ok();
+        if is_read {
+            let role = zone::format::decode_header(&header).ok().map(|(identity, _)| identity.role);
+            let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
+            places.extend((0..end).map(|block| Place { zone, block, role }));
+        }
+    }
+    places
+}
+
+/// Trees of several leaves, kept by a checkpoint.
+fn before(block: u64) -> Vec<Operation> {
+    let mut operations = space::prepare(block);
+    for number in 0..NAMES {
+        operations.push(Operation::Create { path: format!("d/a-rather-long-name-{number:03}") });
+    }
+    operations.push(Operation::Symlink { target: "a".to_owned(), path: "s".to_owned() });
+    operations.push(Operation::Link { from: "d/b".to_owned(), to: "hard".to_owned() });
+    operations.push(Operation::Checkpoint);
+    operations
+}
+
+/// What only the journal knows: each operation in a batch of its own.
+fn after(block: u64) -> Vec<Operation> {
+    let file = |path: &str| File::Path(path.to_owned());
+    let operations = vec![
+        Operation::Create { path: "new".to_owned() },
+        Operation::Write { file: file("new"), offset: 0, length: 2 * block as usize, tag: 11 },
+        Operation::Append { file: file("a"), length: 40, tag: 12 },
+        Operation::Unlink { path: "d/a-rather-long-name-007".to_owned() },
+        Operation::Rename { from: "new".to_owned(), to: "hard".to_owned() },
+        Operation::Truncate { file: file("a"), size: block + 9 },
+        Operation::MakeDirectory { path: "d/e/f".to_owned() },
+    ];
+    operations.into_iter().flat_map(|operation| [operation, Operation::Sync]).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! The command that lets the device fail at the first, second, third … command: `polder-sim faults`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Result, anyhow, bail, ensure};
+use clap::Args;
+use polder_sim::caught::Wrong;
+use polder_sim::crew::{self, Member};
+use polder_sim::faults::{self, Counts, KINDS, Kind, Moment, Outcome, Stage, Trial};
+use polder_sim::files::Scenario;
+use polder_sim::shapes::{self, Shape};
+use rt::sync::Mutex;
+use rt::{Clock, SystemClock};
+
+/// In the quick form one command in so many is struck.
+const QUICK_EVERY: u64 = 7;
+
+#[derive(Args)]
+pub(crate) struct Faults {
+    /// Only as much as the gate has time for: one shape for each scenario, and one command in a few.
+    #[arg(long)]
+    quick: bool,
+    /// Only this scenario.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// Only this shape of device.
+    #[arg(long)]
+    geometry: Option<String>,
+    /// Only this kind of fault.
+    #[arg(long)]
+    fault: Option<String>,
+    /// Repeat one: only at this command of those that the kind strikes, counted from 1.
+    #[arg(long, requires = "scenario", requires = "geometry", requires = "fault")]
+    nth: Option<u64>,
+    /// With `--nth`: while the volume is mounted and looked at after the scenario.
+    #[arg(long, requires = "nth")]
+    at_mount: bool,
+    /// End after so many minutes, with whatever sweeps have ended then.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Go on after a failure.
+    #[arg(long)]
+    keep_going: bool,
+    /// Decides everything that is left open.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// All kinds of faults in one scenario on one shape.
+struct Sweeps {
+    options: Options,
+    stages: Vec<(Scenario, Shape)>,
+    next: AtomicUsize,
+    clock: SystemClock,
+    results: Mutex<Vec<(&'static str, Counts)>>,
+    failures: Mutex<Vec<(String, Wrong)>>,
+}
+
+struct Options {
+    kinds: Vec<Kind>,
+    every: u64,
+    seed: u64,
+    nanoseconds: u64,
+    keep_going: bool,
+}
+
+pub(crate) fn faults(options: &Faults) -> Result<()> {
+    let stages = stages(options);
+    ensure!(!stages.is_empty(), "no scenario matches; `polder-sim list` shows all");
+    let kinds: Vec<Kind> = KINDS
+        .iter()
+        .filter(|kind| options.fault.as_deref().is_none_or(|name| name == kind.name))
+        .copied()
+        .collect();
+    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    ensure!(!kinds.is_empty(), "no such fault; there are: {}", names.join(", "));
+    if let Some(nth) = options.nth {
+        return repeat(options, &stages[0], kinds[0], nth);
+    }
+    let clock = SystemClock::new();
+    let sweeps = Arc::new(Sweeps {
+        options: Options {
+            kinds,
+            every: if options.quick { QUICK_EVERY } else { 1 },
+            seed: options.seed,
+            nanoseconds: options.minutes.unwrap_or(u64::MAX / 60_000_000_000) * 60_000_000_000,
+            keep_going: options.keep_going,
+        },
+        stages,
+        next: AtomicUsize::new(0),
+        clock: SystemClock::new(),
+        results: Mutex::default(),
+        failures: Mutex::default(),
+    });
+    let shared = Arc::clone(&sweeps);
+    crew::share(move |member| shared.work(member));
+    print(&sweeps, clock.monotonic_ns() as f64 / 1e9)
+}
+
+fn stages(options: &Faults) -> Vec<(Scenario, Shape)> {
+    let shapes = shapes::all();
+    let scenarios = faults::scenarios().into_iter().enumerate();
+    let wanted = scenarios
+        .filter(|(_, scenario)| options.scenario.as_deref().is_none_or(|name| name == scenario.name));
+    let all = wanted.flat_map(|(number, scenario)| {
+        let turn = (number + options.seed as usize) % shapes.len();
+        let of_turn = |at: usize| !options.quick || options.geometry.is_some() || at == turn;
+        let shapes = shapes.iter().enumerate().filter(move |(at, _)| of_turn(*at));
+        shapes.map(move |(_, shape)| (scenario, shape.clone())).collect::<Vec<_>>()
+    });
+    all.filter(|(_, shape)| options.geometry.as_deref().is_none_or(|name| name == shape.name)).collect()
+}
+
+impl Sweeps {
+    fn work(&self, member: &Member) {
+        while let Some((scenario, shape)) = self.stages.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            member.began(format!("polder-sim faults --scenario {} --geometry {}", scenario.name, shape.name));
+            match Stage::new(*scenario, shape.clone(), self.options.seed) {
+                Ok(stage) => self.sweep(&stage, member),
+                Err(wrong) => self.failures.lock().push((scenario.name.to_owned(), wrong)),
+            }
+        }
+    }
+
+    fn sweep(&self, stage: &Stage, member: &Member) {
+        let Options { kinds, every, seed, nanoseconds, keep_going } = &self.options;
+        for &kind in kinds {
+            for moment in [Moment::Work, Moment::Mount] {
+                let is_over = self.clock.monotonic_ns() > *nanoseconds;
+                if is_over || !keep_going && !self.failures.lock().is_empty() {
+                    return;
+                }
+                // Another one of the first few for each seed.
+                let first = 1 + seed % every;
+                let began = |trial: &Trial<'_>| member.began(trial.to_string());
+                let (counts, failure) = faults::sweep(stage, kind, moment, (first, *every), &began);
+                self.results.lock().push((kind.name, counts));
+                self.failures.lock().extend(failure);
+            }
+        }
+    }
+}
+
+fn print(sweeps: &Sweeps, seconds: f64) -> Result<()> {
+    let mut all = Counts::default();
+    for kind in &sweeps.options.kinds {
+        let mut sum = Counts::default();
+        let results = sweeps.results.lock();
+        results.iter().filter(|(name, _)| *name == kind.name).for_each(|(_, counts)| sum.add(counts));
+        println!("{:<20} {sum}", kind.name);
+        all.add(&sum);
+    }
+    let scenarios: std::collections::BTreeSet<&str> =
+        sweeps.stages.iter().map(|(scenario, _)| scenario.name).collect();
+    println!("counted scenarios: {}", scenarios.len());
+    println!("counted kinds of faults: {}", sweeps.options.kinds.len());
+    for (what, count) in all.named() {
+        println!("counted {what}: {count}");
+    }
+    println!("{} scenarios on shapes, seed {}, {seconds:.1} s", sweeps.stages.len(), sweeps.options.seed);
+    let failures = sweeps.failures.lock();
+    for (case, wrong) in failures.iter() {
+        println!("FAILED: {}\n  repeat with: {case}", wrong.0.replace('\n', "\n    "));
+    }
+    ensure!(failures.is_empty(), "{} faults did more than they may", failures.len());
+    ensure!(all.struck > 0, "no fault struck");
+    Ok(())
+}
+
+fn repeat(options: &Faults, (scenario, shape): &(Scenario, Shape), kind: Kind, nth: u64) -> Result<()> {
+    let stage = Stage::new(*scenario, shape.clone(), options.seed).map_err(|wrong| anyhow!("{wrong}"))?;
+    let moment = if options.at_mount { Moment::Mount } else { Moment::Work };
+    let trial = Trial { stage: &stage, kind, moment, nth };
+    match polder_sim::caught::caught(trial, || trial.run()).map_err(|wrong| anyhow!("{wrong}"))? {
+        Outcome::NotReached => bail!("there are fewer commands of that kind"),
+        Outcome::Struck(counts) => println!("as it should be: {counts}"),
+    }
+    Ok(())
+}
