@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use rt::sync::Mutex;
 use tree::{Op, StoreError};
-use zone::format::{ZoneIdentity, decode_header};
-use zone::{Device, Role, ZoneId, ZoneState};
+use zone::format::ZoneIdentity;
+use zone::{Device, DeviceError, Role, ZoneId, ZoneState};
 
 use crate::format::{self, EXTENT, Entry, Extent, Unfinished, ZoneUser};
 use crate::gc::GcState;
@@ -70,23 +70,28 @@ impl Recovering {
         if block.checked_add(extent.blocks).is_none_or(|end| end > geometry.zone_blocks) {
             return Ok(false);
         }
-        if let Err(error) = tree::read_twice(&*self.device, zone, block, &mut bytes) {
-            return if crate::write::is_fatal(&error) { Err(error.into()) } else { Ok(false) };
+        // A record that is not believed is given up for good: a block must be wrong twice.
+        for _ in 0..2 {
+            match self.device.read(zone, block, &mut bytes) {
+                Ok(()) if is_whole(&bytes, size, extent) => return Ok(true),
+                Err(DeviceError::Offline(_)) => return Ok(true),
+                Err(error) if crate::write::is_fatal(&error) => return Err(error.into()),
+                _ => {}
+            }
         }
-        let blocks = bytes.chunks(size).zip(&extent.crcs);
-        Ok(blocks.into_iter().all(|(block, &crc)| zone::format::checksum(&[block]) == crc))
+        Ok(false)
     }
 
-    /// Whether the zone's header shows the life that the address speaks of.
+    /// Whether the zone's header shows the life that the address speaks of, or cannot be asked any more.
     fn is_of_its_life(&self, extent: &Extent) -> tree::Result<bool> {
         let zone = extent.address.zone();
         let known = self.headers.lock().get(&zone).copied();
         let header = match known {
             Some(header) => header,
             None => {
-                let mut block = vec![0; self.device.geometry().block_size as usize];
-                let header = match tree::read_twice(&*self.device, zone, 0, &mut block) {
-                    Ok(()) => decode_header(&block).ok().map(|(identity, _)| identity),
+                let header = match tree::read_header(&*self.device, zone) {
+                    Ok(header) => header.ok().map(|(identity, _)| identity),
+                    Err(DeviceError::Offline(_)) => return Ok(true),
                     Err(error) if crate::write::is_fatal(&error) => return Err(error.into()),
                     Err(_) => None,
                 };
@@ -96,6 +101,12 @@ impl Recovering {
         };
         Ok(header.is_some_and(|header| header.zone == zone && extent.address.is_of(header.life)))
     }
+}
+
+/// Whether these are the blocks that the extent names.
+fn is_whole(bytes: &[u8], block_size: usize, extent: &Extent) -> bool {
+    let mut blocks = bytes.chunks(block_size).zip(&extent.crcs);
+    blocks.all(|(block, &crc)| zone::format::checksum(&[block]) == crc)
 }
 
 /// Blocks that this write is the first to name.

@@ -51,7 +51,7 @@ pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
 pub use recover::{Config, Recovery, Replay};
 pub use salvage::{SalvageCounts, Salvaged, SalvagedRow, SalvagedZone};
-pub use scan::read_twice;
+pub use scan::read_header;
 pub use scrub::{NodeScrub, Scrubbed};
 pub use store::{Store, StoreStats, Zones};
 pub use types::{

@@ -19,7 +19,7 @@ use crate::core::{Core, Saving};
 use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Place, Replaced};
-use crate::scan::read_twice;
+use crate::scan::read_header;
 use crate::types::{Draw, Epoch, Lsn, NodeId, Op, Result, StoreError, Tx};
 use crate::zones::{Use, ZoneTable};
 
@@ -53,11 +53,7 @@ pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, zones: &ZoneTable, zon
     if device.report_zone(zone)?.state == ZoneState::Empty {
         return Ok(known.next());
     }
-    let mut block = vec![0; device.geometry().block_size as usize];
-    let shown = match read_twice(device, zone, 0, &mut block) {
-        Ok(()) => zone::format::decode_header(&block).ok().map(|(identity, _)| identity),
-        Err(_) => None,
-    };
+    let shown = read_header(device, zone).ok().and_then(|header| header.ok()).map(|(identity, _)| identity);
     let shown = shown.filter(|identity| identity.fs_id == fs_id).map_or(known, |identity| identity.life);
     Ok(known.max(shown).next())
 }

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
 use zone::format::{HeaderError, Reader, ZoneIdentity};
-use zone::{Address, Device, Geometry, Leases, Life, Role, Traffic, ZoneId, ZoneInfo, ZoneState};
+use zone::{
+    Address, Device, DeviceError, Geometry, Leases, Life, Role, Traffic, ZoneId, ZoneInfo, ZoneState,
+};
 
 use crate::cache::Cache;
 use crate::checkpoint::{entries_per_page, loaded};
@@ -26,7 +28,7 @@ use crate::format::{
 use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
-use crate::scan::{Found, LogZone, Seals, read_twice};
+use crate::scan::{Found, LogZone, Seals, read_header};
 use crate::types::{Epoch, Lsn, Op, Result, StoreError, ZoneEntry};
 use crate::zones::{KeptForMetadata, Use, ZoneTable};
 
@@ -215,12 +217,14 @@ fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>>
         if matches!(info.state, ZoneState::Empty | ZoneState::Offline) {
             continue;
         }
-        let mut block = vec![0; geometry.block_size as usize];
-        if let Err(error) = read_twice(device, ZoneId(index as u32), 0, &mut block) {
-            tracing::error!(zone = index, %error, "the header of a zone that may be the log's cannot be read");
-            continue;
-        }
-        match zone::format::decode_header(&block) {
+        let header = match read_header(device, ZoneId(index as u32)) {
+            Ok(header) => header,
+            Err(error) => {
+                tracing::error!(zone = index, %error, "the header of a zone that may be the log's cannot be read");
+                continue;
+            }
+        };
+        match header {
             Ok((identity, header)) if identity.zone.0 as usize == index && identity.role == Role::Log => {
                 if header.block_size.get() != geometry.block_size || header.zones.get() != geometry.zones {
                     return Err(no_volume(
@@ -646,10 +650,11 @@ impl Core {
         if self.zones.info(zone).state == ZoneState::Offline {
             return true;
         }
-        let mut block = vec![0; self.device.geometry().block_size as usize];
-        let read = read_twice(&*self.device, zone, 0, &mut block);
         let wanted = ZoneIdentity { fs_id: self.info.fs_id, zone, life, role };
-        read.is_ok() && zone::format::decode_header(&block).is_ok_and(|(found, _)| found == wanted)
+        match read_header(&*self.device, zone) {
+            Ok(header) => header.is_ok_and(|(found, _)| found == wanted),
+            Err(error) => matches!(error, DeviceError::Offline(_)),
+        }
     }
 
     // ---- going on ----------------------------------------------------------------------------

@@ -6,7 +6,10 @@
 //! and a new epoch's number jumps by a random amount, so that batches of a lost epoch that come to
 //! light behind the pointer cannot pass for new ones.
 
+use std::collections::BTreeMap;
+
 use zerocopy::FromBytes;
+use zone::format::{HeaderError, ZoneHeader, ZoneIdentity, decode_header};
 use zone::{Address, Blocks, Device, DeviceError, FsId, Life, ZoneId, ZoneInfo};
 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, Identity, LogFrame, Seal};
@@ -14,8 +17,26 @@ use crate::types::Result;
 
 /// Reads, and tries once more when that fails. For recovery, which drops for good what it cannot read: one
 /// failure in passing must not cost what was acknowledged.
-pub fn read_twice(device: &dyn Device, zone: ZoneId, block: Blocks, into: &mut [u8]) -> zone::Result<()> {
+pub(crate) fn read_twice(
+    device: &dyn Device,
+    zone: ZoneId,
+    block: Blocks,
+    into: &mut [u8],
+) -> zone::Result<()> {
     device.read(zone, block, into).or_else(|_| device.read(zone, block, into))
+}
+
+/// What the header of a zone says, asked once more when it cannot be read or says nothing.
+pub fn read_header(
+    device: &dyn Device,
+    zone: ZoneId,
+) -> zone::Result<std::result::Result<(ZoneIdentity, ZoneHeader), HeaderError>> {
+    let mut block = vec![0; device.geometry().block_size as usize];
+    let mut once = || device.read(zone, 0, &mut block).map(|()| decode_header(&block));
+    match once() {
+        Ok(Ok(header)) => Ok(Ok(header)),
+        _ => once(),
+    }
 }
 
 /// Bytes read at once.
@@ -59,22 +80,41 @@ impl<'a> LogZone<'a> {
 
     /// All batches that are whole, from `from` on. In a zone they only ever get newer: one that falls back
     /// is what stood there before a reset, in a life of the same number that a crash had hidden.
+    ///
+    /// Where something is no part of a batch everything is read once more: it may have been read wrong.
     pub(crate) fn batches(&self, from: Blocks) -> Result<Vec<Found>> {
+        let mut whole = BTreeMap::new();
+        if !self.gather(from, &mut whole)? {
+            self.gather(from, &mut whole)?;
+        }
         let mut found: Vec<Found> = Vec::new();
+        for batch in whole.into_values() {
+            if found.last().map(|last| (last.epoch, last.sequence)) < Some((batch.epoch, batch.sequence)) {
+                found.push(batch);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Adds all batches that are whole, by their first blocks; whether there is nothing else.
+    fn gather(&self, from: Blocks, into: &mut BTreeMap<Blocks, Found>) -> Result<bool> {
         let mut gathered = Gathered::default();
+        let (mut within, mut total) = (0, 0);
         let per_read = (READ_AT_ONCE / self.block_size()).max(1) as Blocks;
         let mut block = from.max(1);
         while block < self.end() {
             let blocks = per_read.min(self.end() - block);
             for (index, bytes) in self.read(block, blocks)?.chunks(self.block_size()).enumerate() {
                 let at = Address::new(self.identity.zone, block + index as Blocks, self.identity.life);
-                let batch = gathered.take(at, bytes, format::decode_frame(bytes, &self.identity));
-                let newest = found.last().map(|last| (last.epoch, last.sequence));
-                found.extend(batch.filter(|batch| newest < Some((batch.epoch, batch.sequence))));
+                if let Some(batch) = gathered.take(at, bytes, format::decode_frame(bytes, &self.identity)) {
+                    within += at.block() + 1 - batch.at.block();
+                    into.insert(batch.at.block(), batch);
+                }
             }
+            total += blocks;
             block += blocks;
         }
-        Ok(found)
+        Ok(within == total)
     }
 
     /// The last batch that is whole: backwards from the pointer, or forwards where there is none.
@@ -86,8 +126,7 @@ impl<'a> LogZone<'a> {
         let mut block = self.end();
         while block > 1 {
             block -= 1;
-            let bytes = self.read(block, 1)?;
-            let Some(frame) = format::decode_frame(&bytes, &self.identity) else { continue };
+            let Some(frame) = self.frame_at(block)? else { continue };
             let (index, count) = (frame.index.get(), frame.count.get());
             if index + 1 != count || index >= block || count > self.end() {
                 continue;
@@ -101,21 +140,30 @@ impl<'a> LogZone<'a> {
 
     /// How many blocks the batch takes whose first block this is.
     pub(crate) fn count_at(&self, block: Blocks) -> Result<Option<Blocks>> {
-        let frame = format::decode_frame(&self.read(block, 1)?, &self.identity);
+        let frame = self.frame_at(block)?;
         let begins = |frame: &LogFrame| {
             frame.index.get() == 0 && frame.count.get() <= self.end().saturating_sub(block)
         };
         Ok(frame.filter(begins).map(|frame| frame.count.get()))
     }
 
+    /// The frame of a block, if it has one.
+    fn frame_at(&self, block: Blocks) -> Result<Option<LogFrame>> {
+        let once = || Ok(format::decode_frame(&self.read(block, 1)?, &self.identity));
+        once().and_then(|frame: Option<LogFrame>| if frame.is_some() { Ok(frame) } else { once() })
+    }
+
     /// The batch that begins at a block, if it is whole.
     pub(crate) fn batch_at(&self, block: Blocks, count: Blocks) -> Result<Option<Found>> {
-        let bytes = self.read(block, count)?;
-        let mut gathered = Gathered::default();
-        Ok(bytes.chunks(self.block_size()).enumerate().find_map(|(index, bytes)| {
-            let at = Address::new(self.identity.zone, block + index as Blocks, self.identity.life);
-            gathered.take(at, bytes, format::decode_frame(bytes, &self.identity))
-        }))
+        let once = || -> Result<Option<Found>> {
+            let bytes = self.read(block, count)?;
+            let mut gathered = Gathered::default();
+            Ok(bytes.chunks(self.block_size()).enumerate().find_map(|(index, bytes)| {
+                let at = Address::new(self.identity.zone, block + index as Blocks, self.identity.life);
+                gathered.take(at, bytes, format::decode_frame(bytes, &self.identity))
+            }))
+        };
+        once().and_then(|found| if found.is_some() { Ok(found) } else { once() })
     }
 
     /// Blocks, with zeros for those that cannot be read: what is lost or torn is no batch.

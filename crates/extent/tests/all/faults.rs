@@ -338,3 +338,31 @@ fn records_that_contradict_each_other_are_damage_wherever_they_are_met() {
         volume.check();
     }
 }
+
+/// The data of the newest transaction are verified by the mount after a crash, for they may not have reached the
+/// medium. A block that came wrong once, or whose zone went offline at this moment, made the transaction undone for
+/// good, though it had been acknowledged.
+#[test]
+fn a_block_that_is_verified_wrong_once_undoes_nothing() {
+    for effect in [Effect::Error, Effect::Rot(5), Effect::Rot(4096 * 8 + 3), Effect::TurnOffline] {
+        let volume = Volume::new(Spec::power_of_two());
+        volume.device.record();
+        volume.write(1, 0, &[5; 3 * 4096], 0).unwrap();
+        volume.sync();
+        let zone = data_zone(&volume);
+        for nth in 1.. {
+            let copy = Arc::new(volume.device.image(&zone::emulated::CrashPlan::KeepAll));
+            copy.inject(Fault::nth(CommandKind::Read, nth, effect).on(zone));
+            let again = Volume::open(Arc::clone(&copy));
+            if copy.struck().is_empty() {
+                assert!(nth > 2, "header and block are read: {effect:?}");
+                break;
+            }
+            let mut found = vec![0; 3 * 4096];
+            match again.extents.read(Object(1), 0, &mut found) {
+                Ok(()) => assert!(found == [5; 3 * 4096], "{effect:?} at read {nth}"),
+                Err(error) => assert_eq!(effect, Effect::TurnOffline, "read {nth}: {error}"),
+            }
+        }
+    }
+}
