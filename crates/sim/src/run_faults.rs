@@ -36,6 +36,9 @@ pub(crate) struct Faults {
     /// With `--nth`: while the volume is mounted and looked at after the scenario.
     #[arg(long, requires = "nth")]
     at_mount: bool,
+    /// With `--nth`: the zone of this number, counted from 1, comes back so from a loss of power.
+    #[arg(long, requires = "nth", conflicts_with = "at_mount")]
+    between: bool,
     /// End after so many minutes, with whatever sweeps have ended then.
     #[arg(long)]
     minutes: Option<u64>,
@@ -126,7 +129,7 @@ impl Sweeps {
     fn sweep(&self, stage: &Stage, member: &Member) {
         let Options { kinds, every, seed, nanoseconds, keep_going } = &self.options;
         for &kind in kinds {
-            for moment in [Moment::Work, Moment::Mount] {
+            for moment in Moment::ALL {
                 let is_over = self.clock.monotonic_ns() > *nanoseconds;
                 if is_over || !keep_going && !self.failures.lock().is_empty() {
                     return;
@@ -170,7 +173,11 @@ fn print(sweeps: &Sweeps, seconds: f64) -> Result<()> {
 
 fn repeat(options: &Faults, (scenario, shape): &(Scenario, Shape), kind: Kind, nth: u64) -> Result<()> {
     let stage = Stage::new(*scenario, shape.clone(), options.seed).map_err(|wrong| anyhow!("{wrong}"))?;
-    let moment = if options.at_mount { Moment::Mount } else { Moment::Work };
+    let moment = match (options.at_mount, options.between) {
+        (true, _) => Moment::Mount,
+        (_, true) => Moment::Between,
+        _ => Moment::Work,
+    };
     let trial = Trial { stage: &stage, kind, moment, nth };
     match polder_sim::caught::caught(trial, || trial.run()).map_err(|wrong| anyhow!("{wrong}"))? {
         Outcome::NotReached => bail!("there are fewer commands of that kind"),

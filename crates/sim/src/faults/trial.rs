@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use fs::FsError;
 use rt::random::Rng;
-use zone::emulated::{CrashPlan, Effect, Emulated, Fault};
+use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
+use zone::{ZoneId, ZoneState};
 
 use super::{Counts, Harm, Kind};
 use crate::allowed::FilesState;
@@ -23,6 +24,22 @@ pub enum Moment {
     Work,
     /// While the volume that the scenario leaves is mounted and looked at.
     Mount,
+    /// After a loss of power, before the mount: a zone comes back in another state. Its number counts.
+    Between,
+}
+
+impl Moment {
+    /// All of them.
+    pub const ALL: [Moment; 3] = [Moment::Work, Moment::Mount, Moment::Between];
+
+    /// The option that names it.
+    fn option(self) -> &'static str {
+        match self {
+            Moment::Work => "",
+            Moment::Mount => " --at-mount",
+            Moment::Between => " --between",
+        }
+    }
 }
 
 /// A scenario on a shape of device up to where faults begin.
@@ -61,7 +78,7 @@ impl fmt::Display for Trial<'_> {
         let Stage { scenario, shape, seed, .. } = self.stage;
         write!(f, "polder-sim faults --scenario {} --geometry {} --seed {seed}", scenario.name, shape.name)?;
         write!(f, " --fault {} --nth {}", self.kind.name, self.nth)?;
-        f.write_str(if self.moment == Moment::Mount { " --at-mount" } else { "" })
+        f.write_str(self.moment.option())
     }
 }
 
@@ -121,6 +138,7 @@ impl Trial<'_> {
         match self.moment {
             Moment::Work => self.at_work(),
             Moment::Mount => self.at_mount(),
+            Moment::Between => self.between(),
         }
     }
 
@@ -179,6 +197,30 @@ impl Trial<'_> {
         counts.struck = 1;
         image.heal();
         self.look(&image, &allowed, &mut counts).map_err(|wrong| Wrong::at("mounted again", wrong))?;
+        Ok(Outcome::Struck(counts))
+    }
+
+    /// The scenario without a fault, a loss of power, and one zone that comes back so that it cannot be written, or not
+    /// even be read.
+    fn between(&self) -> Result<Outcome, Wrong> {
+        let state = match self.kind.effect {
+            Effect::TurnReadOnly(0) => ZoneState::ReadOnly,
+            Effect::TurnOffline if self.kind.command == CommandKind::Append => ZoneState::Offline,
+            _ => return Ok(Outcome::NotReached),
+        };
+        let zones = self.stage.shape.spec.capacities.len() as u64;
+        if self.nth > zones {
+            return Ok(Outcome::NotReached);
+        }
+        let mut counts = Counts { struck: 1, ..Counts::default() };
+        let (device, mut driver) = self.stage.begin()?;
+        self.work(&mut driver, &mut counts)?;
+        let allowed = self.allowed(&driver.history, &device);
+        drop(driver);
+        let image = Arc::new(device.image(&CrashPlan::KeepAll));
+        image.turn(ZoneId(self.nth as u32 - 1), state);
+        image.record();
+        self.look(&image, &allowed, &mut counts)?;
         Ok(Outcome::Struck(counts))
     }
 
