@@ -91,19 +91,25 @@ impl<S> History<S> {
         &self.states[self.last()]
     }
 
-    /// As [`History::allowed`], but of what was promised the last may be missing.
-    pub fn allowed_but_last(&self, commands: u64) -> &[Arc<S>] {
-        let reached = self.floors.partition_point(|&(from, _)| from <= commands);
-        let floor = self.floors[reached.saturating_sub(2)].1;
-        &self.states[floor..=last_at(&self.ceilings, commands).max(floor)]
-    }
-
     /// The states that may be found when the power goes right after so many commands.
     pub fn allowed(&self, commands: u64) -> &[Arc<S>] {
         let floor = last_at(&self.floors, commands);
         let ceiling = last_at(&self.ceilings, commands);
         // A step that needed no command may be promised as soon as it is begun.
         &self.states[floor..=ceiling.max(floor)]
+    }
+}
+
+impl<S: State> History<S> {
+    /// As [`History::allowed`], but of what was promised the last may be missing: the newest promise that was not
+    /// of the same state as the one before it.
+    pub fn allowed_but_last(&self, commands: u64) -> &[Arc<S>] {
+        let reached = self.floors.partition_point(|&(from, _)| from <= commands);
+        let digest = |floor: usize| self.states[floor].digest();
+        let mut floors = self.floors[..reached].iter().rev().map(|&(_, floor)| floor);
+        let last = floors.next().expect("the first mark is at 0");
+        let floor = floors.find(|&floor| digest(floor) != digest(last)).unwrap_or(0);
+        &self.states[floor..=last_at(&self.ceilings, commands).max(last)]
     }
 }
 

@@ -66,3 +66,17 @@ fn a_state_is_found_among_those_allowed_and_no_others() {
     assert_eq!(State::find(history.allowed(6), &Number(3)), None, "newer than what was begun");
     assert_eq!(State::explain(history.allowed(6), &Number(1)), "1 is not 2");
 }
+
+#[test]
+fn of_what_was_promised_the_last_may_be_missing_but_no_more() {
+    let mut history = three_steps();
+    let but_last = |history: &History<Number>| -> Vec<u64> {
+        history.allowed_but_last(9).iter().map(|state| state.0).collect()
+    };
+    assert_eq!(but_last(&history), [0, 1, 2, 3]);
+    // The same once more, as after an fsync that had nothing to do.
+    history.promise(7, history.last());
+    history.begin(7, Number(3));
+    history.promise(8, history.last());
+    assert_eq!(but_last(&history), [2, 3, 3], "the promise before is of another state");
+}
