@@ -69,7 +69,7 @@ struct Options {
 }
 
 pub(crate) fn faults(options: &Faults) -> Result<()> {
-    let stages = stages(options);
+    let mut stages = stages(options);
     ensure!(!stages.is_empty(), "no scenario matches; `polder-sim list` shows all");
     let kinds: Vec<Kind> = KINDS
         .iter()
@@ -78,6 +78,9 @@ pub(crate) fn faults(options: &Faults) -> Result<()> {
         .collect();
     let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     ensure!(!kinds.is_empty(), "no such fault; there are: {}", names.join(", "));
+    // When time is short another one is the first for each seed.
+    let first = options.seed as usize % stages.len();
+    stages.rotate_left(first);
     if let Some(nth) = options.nth {
         return repeat(options, &stages[0], kinds[0], nth);
     }

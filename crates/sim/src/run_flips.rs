@@ -105,8 +105,11 @@ impl Work {
             return None;
         }
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        let number = turn * self.every + mix(&[self.seed, turn]) % self.every;
-        (turn * self.every < self.target.bits()).then(|| number.min(self.target.bits() - 1))
+        let turns = self.target.bits().div_ceil(self.every);
+        // When time is short another one is the first for each seed.
+        let place = (turn + mix(&[self.seed]) % turns) % turns;
+        let number = place * self.every + mix(&[self.seed, place]) % self.every;
+        (turn < turns).then(|| number.min(self.target.bits() - 1))
     }
 }
 
