@@ -21,8 +21,8 @@ use fuse::{AccessTimes, KernelCache, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
 use rt::sync::Mutex;
 use serde_json::Value;
-use zone::FsId;
-use zone::file::{FileDevice, OpenMode};
+use zone::file::OpenMode;
+use zone::{FsId, Medium};
 
 use crate::check::Report;
 use crate::control::{Request, Service, Socket};
@@ -135,7 +135,7 @@ impl Daemon {
         }
     }
 
-    fn open_device(&self) -> Result<FileDevice> {
+    fn open_device(&self) -> Result<Medium> {
         let mode = if self.words.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         let device = volume::open_device(&self.path, mode)?;
         if mode == OpenMode::ReadWrite {
@@ -144,13 +144,13 @@ impl Daemon {
         Ok(device)
     }
 
-    fn recover(&self, device: FileDevice) -> Result<Arc<Fs>> {
+    fn recover(&self, device: Medium) -> Result<Arc<Fs>> {
         let fs_id = device.fs_id();
         let interval = self.words.commit_interval_ns;
         let options = volume::mount_options(self.words.read_only, self.cache_bytes, interval);
         let clock = Arc::clone(&options.clock);
         let began_ns = clock.monotonic_ns();
-        let (fs, recovery) = volume::mount_fs(&self.path, Arc::new(device), options)?;
+        let (fs, recovery) = volume::mount_fs(&self.path, device.into_device(), options)?;
         fs.set_switches(switches(&self.words));
         let took_ms = (clock.monotonic_ns() - began_ns) / MILLISECOND_NS;
         let (clean, records, discarded) = (recovery.clean, recovery.records, recovery.discarded);

@@ -1,27 +1,27 @@
 //! `polder mkfs`: makes a volume.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use fs::{FormatOptions, Fs};
 use rt::SystemClock;
-use zone::file::{FileDevice, FileOptions};
-use zone::{Device, FsId, Geometry};
+use zone::medium::Wishes;
+use zone::zoned::LeftOut;
+use zone::{FsId, Geometry, Medium};
 
 use crate::{bytes, progress};
 
-/// Make a volume in a file or on a block device.
+/// Make a volume in a file, on a block device or on a zoned device.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The file (made if there is none) or the block device.
+    /// The file (made if there is none) or the device.
     path: PathBuf,
     /// Bytes of the whole volume, like 1G or 512M; by default the size of what is there.
     #[arg(long, value_parser = bytes::parse)]
     size: Option<u64>,
-    /// Bytes of a block: a power of two from 512 to 64K.
-    #[arg(long, default_value = "4096", value_parser = bytes::parse_small)]
-    block_size: u32,
+    /// Bytes of a block: a power of two from 512 to 64K; by default 4096, or what a zoned device has.
+    #[arg(long, value_parser = bytes::parse_small)]
+    block_size: Option<u32>,
     /// Bytes of a zone, any multiple of the block size; by default chosen from the size.
     #[arg(long, value_parser = bytes::parse)]
     zone_size: Option<u64>,
@@ -34,9 +34,9 @@ pub(crate) struct Arguments {
     /// The volume's identity; by default a new one.
     #[arg(long, short = 'U', value_parser = fs_id)]
     uuid: Option<FsId>,
-    /// How many zones may be open at once, at least 6.
-    #[arg(long, default_value_t = 14)]
-    max_open: u32,
+    /// How many zones may be open at once, at least 6; by default 14, or what a zoned device says.
+    #[arg(long)]
+    max_open: Option<u32>,
     /// How many zones may be partly written at once; by default as many as may be open.
     #[arg(long)]
     max_active: Option<u32>,
@@ -56,20 +56,19 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let fs_id = arguments.uuid.unwrap_or_else(new_fs_id);
-    let (device_options, format_options) =
-        (device_options(arguments, fs_id), format_options(arguments, fs_id));
+    let (wishes, format_options) = (wishes(arguments, fs_id), format_options(arguments, fs_id));
     // Whatever can be refused is refused before anything is written.
-    let draft = FileDevice::draft(&arguments.path, &device_options)?;
+    let draft = Medium::draft(&arguments.path, &wishes)?;
     let place = || arguments.path.display().to_string();
     Fs::check_format(draft.geometry(), &format_options).with_context(place)?;
-    let is_new = draft.is_new();
+    let (is_new, left_out) = (draft.is_new(), draft.left_out());
     let bar = progress::moving(0);
     let made = draft.make(&mut |taken, all| {
         bar.set_length(all);
         bar.set_position(taken);
     });
     bar.finish_and_clear();
-    let device: Arc<dyn Device> = Arc::new(made?);
+    let device = made?.into_device();
     let formatted = Fs::format(&device, &format_options, &SystemClock::new());
     if formatted.is_err() && is_new {
         // Made by this command, locked by it, and of no use to anybody.
@@ -77,17 +76,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     formatted.with_context(place)?;
     println!("{}", describe(&arguments.path, fs_id, device.geometry()));
+    if let Some(left_out) = left_out {
+        describe_zoned(device.geometry(), left_out).iter().for_each(|line| println!("{line}"));
+    }
     Ok(())
 }
 
-fn device_options(arguments: &Arguments, fs_id: FsId) -> FileOptions {
-    FileOptions {
+fn wishes(arguments: &Arguments, fs_id: FsId) -> Wishes {
+    Wishes {
         size: arguments.size,
         block_size: arguments.block_size,
         zone_bytes: arguments.zone_size,
         zone_capacity: arguments.zone_capacity,
         max_open: arguments.max_open,
-        max_active: arguments.max_active.unwrap_or(arguments.max_open),
+        max_active: arguments.max_active,
         preallocate: arguments.preallocate,
         fs_id,
         force: arguments.force,
@@ -114,6 +116,27 @@ fn describe(path: &Path, fs_id: FsId, geometry: &Geometry) -> String {
         bytes::show(zone_bytes),
         bytes::show(geometry.block_size.into())
     )
+}
+
+/// What was found on a device that has zones of its own, and what of it is not used.
+fn describe_zoned(geometry: &Geometry, left_out: LeftOut) -> Vec<String> {
+    let (open, active) = (geometry.max_open, geometry.max_active);
+    let mut lines =
+        vec![format!("the zones are the device's own; {open} may be open and {active} active at once")];
+    if left_out.conventional > 0 {
+        lines.push(format!(
+            "not used: {} conventional zones, {}",
+            left_out.conventional,
+            bytes::show(left_out.conventional_bytes)
+        ));
+    }
+    if left_out.small_bytes > 0 {
+        lines.push(format!(
+            "not used: {} in a zone of less than half a zone",
+            bytes::show(left_out.small_bytes)
+        ));
+    }
+    lines
 }
 
 fn label(text: &str) -> Result<String, String> {

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use serde_json::Value;
-use zone::file::{FileContents, FileDevice};
+use zone::Medium;
+use zone::file::FileContents;
 
 use crate::control::{Client, Request};
 use crate::options::Words;
@@ -24,7 +25,7 @@ pub(crate) fn ask(named: &Path, options: &[String]) -> Result<()> {
     let Some(entry) = volume::mount_at(&directory)? else {
         bail!("{shown}: no volume of Polder is mounted there, so there is nothing to remount");
     };
-    let client = match FileDevice::probe(&entry.source)? {
+    let client = match Medium::probe(&entry.source)? {
         FileContents::Volume { fs_id, .. } => Client::connect(fs_id),
         _ => None,
     };

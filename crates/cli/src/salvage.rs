@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn salvage(arguments: &Arguments) -> Result<bool> {
     let shown = arguments.source.display();
     let source = volume::resolve(&arguments.source)?;
-    let device: Arc<dyn Device> = Arc::new(volume::open_device(&source, OpenMode::ReadOnly)?);
+    let device: Arc<dyn Device> = volume::open_device(&source, OpenMode::ReadOnly)?.into_device();
     let bar = progress::parts(0, "zones of metadata read");
     let opened = Salvage::open(device, &mut |done, all| {
         bar.set_length(all);

@@ -14,8 +14,8 @@ use fuse::MountEntry;
 use fuse::mount::entry_at;
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
-use zone::file::{FileContents, FileDevice, FileError, OpenMode};
-use zone::{Device, FsId};
+use zone::file::{FileContents, FileError, OpenMode};
+use zone::{Device, FsId, Medium};
 
 use crate::control::Client;
 
@@ -86,7 +86,7 @@ impl Opened {
 
 /// Whether a path is that of a volume, mounted or not.
 pub(crate) fn is_volume(path: &Path) -> bool {
-    matches!(FileDevice::probe(path), Ok(FileContents::Volume { .. }))
+    matches!(Medium::probe(path), Ok(FileContents::Volume { .. }))
 }
 
 /// The daemon of a mount.
@@ -104,7 +104,7 @@ pub(crate) fn daemon_of(entry: &MountEntry) -> Result<Client> {
 ///
 /// What a killed process had handed to the kernel goes on until it is done, and holds the lock for as long:
 /// rightly, since it may still write. That takes milliseconds; a daemon that lives takes longer.
-pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
+pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
     open_when_free(path, mode, patience())
 }
 
@@ -115,13 +115,9 @@ pub(crate) fn patience() -> impl FnMut() -> bool {
 }
 
 /// Opens a volume; as long as it is in use and `wait` says so, tries again.
-fn open_when_free(
-    path: &Path,
-    mode: OpenMode,
-    mut wait: impl FnMut() -> bool,
-) -> Result<FileDevice, FileError> {
+fn open_when_free(path: &Path, mode: OpenMode, mut wait: impl FnMut() -> bool) -> Result<Medium, FileError> {
     loop {
-        match FileDevice::open(path, mode) {
+        match Medium::open(path, mode) {
             Err(FileError::InUse(_)) if wait() => {}
             opened => return opened,
         }
@@ -131,14 +127,14 @@ fn open_when_free(
 /// Opens a volume that is not in use, without changing anything on it.
 pub(crate) fn open_to_look(path: &Path) -> Result<Opened> {
     let options = mount_options(true, LOOK_CACHE_BYTES, None);
-    let device: Arc<dyn Device> = Arc::new(open_device(path, OpenMode::ReadOnly)?);
+    let device: Arc<dyn Device> = open_device(path, OpenMode::ReadOnly)?.into_device();
     let (fs, recovery) = mount_fs(path, device, options)?;
     Ok(Opened { path: path.to_owned(), fs, recovery })
 }
 
 /// Opens a volume that is not in use, to be changed.
 fn open_to_change(path: &Path) -> Result<Opened> {
-    let device: Arc<dyn Device> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
+    let device: Arc<dyn Device> = open_device(path, OpenMode::ReadWrite)?.into_device();
     let (fs, recovery) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
     Ok(Opened { path: path.to_owned(), fs, recovery })
 }
@@ -153,7 +149,7 @@ pub(crate) fn close_properly(path: &Path) -> Result<u64> {
 
 /// Recovers a volume, repairs what can be, and closes it.
 pub(crate) fn repair_once(path: &Path) -> Result<fs::Repaired> {
-    let device: Arc<dyn Device> = Arc::new(open_device(path, OpenMode::ReadWrite)?);
+    let device: Arc<dyn Device> = open_device(path, OpenMode::ReadWrite)?.into_device();
     let (fs, _) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
     let repaired = fs.repair()?;
     if !repaired.repaired.is_empty() {
@@ -242,7 +238,7 @@ fn locate(named: &Path) -> Result<Found> {
 }
 
 fn id_of(path: &Path) -> Result<Option<FsId>> {
-    match FileDevice::probe(path)? {
+    match Medium::probe(path)? {
         FileContents::Volume { fs_id, .. } => Ok(Some(fs_id)),
         _ => Ok(None),
     }
@@ -250,7 +246,7 @@ fn id_of(path: &Path) -> Result<Option<FsId>> {
 
 #[cfg(test)]
 mod tests {
-    use zone::file::FileOptions;
+    use zone::file::{FileDevice, FileOptions};
 
     use super::*;
 

@@ -23,10 +23,8 @@
 //!
 //! It does not keep appends in order, and it does not wait for those under way when it flushes.
 
-mod buffer;
 mod contents;
 mod draft;
-mod engine;
 mod error;
 pub mod format;
 mod options;
@@ -40,15 +38,17 @@ use rt::sync::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
 pub use contents::FileContents;
+pub(crate) use contents::known_start;
 pub use draft::Draft;
 pub use error::FileError;
 pub use options::{FileOptions, ZONES_MIN};
+pub(crate) use volume::{lock, refusal};
 
-use engine::{Engine, Transfer};
 use format::Layout;
 use slots::Slots;
 use writes::Writes;
 
+use crate::engine::{Engine, Transfer};
 use crate::machine::Machine;
 use crate::{
     Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState,

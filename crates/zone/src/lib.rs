@@ -3,7 +3,8 @@
 //! A zone is a run of blocks that is written from its beginning to its end and then reset as a
 //! whole. [`Device`] is the one narrow trait through which everything above reaches a medium;
 //! [`emulated`] obeys the strictest reading of the standards and can lose its power, [`mod@file`] keeps
-//! zones in a plain file, [`timed`] says how long commands would take. [`Lease`] is the right to write to one open zone; there are never more
+//! zones in a plain file, [`zoned`] uses those of a device that has them, [`medium`] finds out which it is,
+//! [`timed`] says how long commands would take. [`Lease`] is the right to write to one open zone; there are never more
 //! of them than the device has open zones.
 //!
 //! Nothing above this crate does device I/O or knows where on its device a zone lies (I-ZONE-1).
@@ -11,17 +12,21 @@
 pub mod address;
 pub mod device;
 pub mod emulated;
+mod engine;
 pub mod error;
 pub mod file;
 pub mod format;
 pub mod lease;
 mod machine;
+pub mod medium;
 pub mod timed;
 pub mod traffic;
+pub mod zoned;
 
 pub use address::{Address, Blocks, Life, ZoneId};
 pub use device::{Command, Device, Geometry, Output, ZoneInfo, ZoneState};
 pub use error::{DeviceError, Result};
 pub use format::{FsId, Role};
 pub use lease::{Lease, Leases};
+pub use medium::Medium;
 pub use traffic::{Cause, Traffic};

@@ -11,6 +11,8 @@ use crate::{FsId, Geometry};
 /// How much of the beginning and of the end of a file is looked at.
 const LOOK_BYTES: u64 = 64 << 10;
 
+const UNKNOWN: &str = "data of an unknown kind";
+
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileContents {
@@ -79,17 +81,29 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
         Err(NoHeader::Newer { .. }) => return Ok(other("a volume of a later release of Polder")),
         Err(NoHeader::Foreign) => {}
     }
-    let is_there =
-        |signature: &&Signature| start[signature.offset.min(start.len())..].starts_with(signature.bytes);
-    if let Some(known) = SIGNATURES.iter().find(is_there) {
-        return Ok(other(known.name));
+    if let Some(name) = signature_in(&start) {
+        return Ok(other(name));
     }
     if look(BTRFS.0, BTRFS.1.len() as u64)? == BTRFS.1 {
         return Ok(other("a btrfs file system"));
     }
     let end = look(size.saturating_sub(LOOK_BYTES), LOOK_BYTES)?;
     let blank = start.iter().chain(&end).all(|&byte| byte == 0);
-    Ok(if blank { FileContents::Blank } else { other("data of an unknown kind") })
+    Ok(if blank { FileContents::Blank } else { other(UNKNOWN) })
+}
+
+/// What the beginning of a device shows, if it is not blank.
+pub(crate) fn known_start(start: &[u8]) -> Option<String> {
+    if start.iter().all(|&byte| byte == 0) {
+        return None;
+    }
+    Some(signature_in(start).unwrap_or(UNKNOWN).to_owned())
+}
+
+fn signature_in(start: &[u8]) -> Option<&'static str> {
+    let is_there =
+        |signature: &&Signature| start[signature.offset.min(start.len())..].starts_with(signature.bytes);
+    SIGNATURES.iter().find(is_there).map(|known| known.name)
 }
 
 fn other(what: &str) -> FileContents {

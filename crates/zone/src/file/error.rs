@@ -95,6 +95,22 @@ pub enum FileError {
         /// Why it cannot be.
         why: &'static str,
     },
+    /// A zoned device that Polder cannot use.
+    #[error("{} cannot be used: {why}", path.display())]
+    Unsuitable {
+        /// The device.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// An option that is the device's own business.
+    #[error("{} has zones of its own; leave {option} away", path.display())]
+    GivenByDevice {
+        /// The device.
+        path: PathBuf,
+        /// What was asked for.
+        option: &'static str,
+    },
     /// The host's file system has no room for it.
     #[error("{}: the file system that holds it has no room for {size} bytes; free some or make it smaller", path.display())]
     HostFull {
@@ -116,7 +132,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    pub(super) fn io(path: &Path, operation: &'static str, error: impl std::fmt::Display) -> Self {
+    pub(crate) fn io(path: &Path, operation: &'static str, error: impl std::fmt::Display) -> Self {
         FileError::Io { path: path.to_owned(), operation, reason: error.to_string() }
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rt::random::Rng;
 
-use super::engine::HostChange;
 use super::*;
+use crate::engine::HostChange;
 
 const ZONES: u32 = 5;
 const SECTOR: usize = 512;

@@ -11,11 +11,11 @@ use rustix::fs::{FlockOperation, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::contents::{contents_of, find_header};
-use super::engine::Engine;
 use super::format::{HEADER_BYTES, Layout, NoHeader};
 use super::slots::Slots;
 use super::writes::Writes;
 use super::{FileContents, FileDevice, FileError, OpenMode, State, ZoneExtra};
+use crate::engine::Engine;
 use crate::machine::Machine;
 use crate::{FsId, ZoneId, ZoneInfo, ZoneState};
 
@@ -112,7 +112,7 @@ fn check_kind(path: &Path) -> Result<(), FileError> {
 }
 
 /// Why the system does not open a path.
-fn refusal(path: &Path, error: std::io::Error) -> FileError {
+pub(crate) fn refusal(path: &Path, error: std::io::Error) -> FileError {
     match error.kind() {
         ErrorKind::NotFound => FileError::NotFound(path.to_owned()),
         ErrorKind::ResourceBusy => FileError::InUse(path.to_owned()),
@@ -121,7 +121,7 @@ fn refusal(path: &Path, error: std::io::Error) -> FileError {
     }
 }
 
-pub(super) fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<(), FileError> {
+pub(crate) fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<(), FileError> {
     let operation = match mode {
         OpenMode::ReadWrite => FlockOperation::NonBlockingLockExclusive,
         OpenMode::ReadOnly => FlockOperation::NonBlockingLockShared,

@@ -7,6 +7,7 @@ mod emulated_crash;
 mod file;
 mod file_refusals;
 mod lease;
+mod medium;
 
 use polder_zone as zone;
 use zone::{Blocks, Device, ZoneId};

@@ -1,5 +1,5 @@
-//! Reads and writes of the file: direct where the host can, many at once by io_uring where that is
-//! permitted, one after the other otherwise.
+//! Reads and writes of a file or block device: direct where the host can, many at once by io_uring where
+//! that is permitted, one after the other otherwise.
 //!
 //! A buffer that a kernel command uses belongs to that command until its completion has been seen:
 //! a batch returns only when every command that it submitted has completed. If the kernel refuses to
@@ -7,6 +7,7 @@
 //!
 //! It does not know what a zone is.
 
+mod buffer;
 mod watch;
 
 use std::fs::File;
@@ -19,8 +20,9 @@ use rt::sync::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
+pub(crate) use self::buffer::Buffer as AlignedBuffer;
+use self::buffer::{ALIGNMENT, Buffer, Buffers};
 use self::watch::Watch;
-use super::buffer::{ALIGNMENT, Buffer, Buffers};
 
 /// Commands of one batch that are under way at once.
 const DEPTH: u32 = 64;
@@ -28,7 +30,7 @@ const DEPTH: u32 = 64;
 const LENGTH_MAX: usize = 1 << 30;
 
 /// The file and the means to reach it.
-pub(super) struct Engine {
+pub(crate) struct Engine {
     file: File,
     /// Whether buffers have to be aligned.
     direct: bool,
@@ -37,11 +39,11 @@ pub(super) struct Engine {
     /// Whether a ring can be had; false once the kernel has refused one.
     has_rings: AtomicBool,
     buffers: Buffers,
-    pub(super) watch: Watch,
+    pub(crate) watch: Watch,
 }
 
 /// One read or write.
-pub(super) enum Transfer<'a> {
+pub(crate) enum Transfer<'a> {
     Read { offset: u64, into: &'a mut [u8] },
     Write { offset: u64, from: &'a [u8] },
 }
@@ -107,20 +109,13 @@ impl Prepared<'_, '_> {
 
 impl Engine {
     /// Makes and touches buffers for so many transfers of so many bytes.
-    pub(super) fn prepare_buffers(&self, count: usize, bytes: usize) {
+    pub(crate) fn prepare_buffers(&self, count: usize, bytes: usize) {
         self.buffers.prepare(count, bytes);
     }
 
     /// Reaches the file directly if a read of `unit` aligned bytes at `unit` can be had so.
-    pub(super) fn new(file: File, unit: usize) -> std::io::Result<Self> {
-        let mut engine = Engine {
-            file,
-            direct: true,
-            rings: Mutex::new(Vec::new()),
-            has_rings: AtomicBool::new(true),
-            buffers: Buffers::default(),
-            watch: Watch::default(),
-        };
+    pub(crate) fn new(file: File, unit: usize) -> std::io::Result<Self> {
+        let mut engine = Engine::of_direct(file);
         let flags = rustix::fs::fcntl_getfl(&engine.file)?;
         let mut buffer = vec![0; unit];
         let tried = rustix::fs::fcntl_setfl(&engine.file, flags | OFlags::DIRECT)
@@ -134,26 +129,43 @@ impl Engine {
         Ok(engine)
     }
 
+    /// Reaches directly what was opened so (O_DIRECT).
+    pub(crate) fn of_direct(file: File) -> Self {
+        Engine {
+            file,
+            direct: true,
+            rings: Mutex::new(Vec::new()),
+            has_rings: AtomicBool::new(true),
+            buffers: Buffers::default(),
+            watch: Watch::default(),
+        }
+    }
+
+    /// What is reached.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Whether the host's page cache is passed by.
-    pub(super) fn is_direct(&self) -> bool {
+    pub(crate) fn is_direct(&self) -> bool {
         self.direct
     }
 
     /// Whether batches go through io_uring, as far as is known.
-    pub(super) fn has_rings(&self) -> bool {
+    pub(crate) fn has_rings(&self) -> bool {
         self.has_rings.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]
-    pub(super) fn forbid_rings(&self) {
+    pub(crate) fn forbid_rings(&self) {
         self.has_rings.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn read(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> std::io::Result<()> {
         self.one(&mut Transfer::Read { offset, into })
     }
 
-    pub(super) fn write(&self, offset: u64, from: &[u8]) -> std::io::Result<()> {
+    pub(crate) fn write(&self, offset: u64, from: &[u8]) -> std::io::Result<()> {
         self.one(&mut Transfer::Write { offset, from })
     }
 
@@ -166,7 +178,7 @@ impl Engine {
     }
 
     /// Carries out all transfers, in any order, and waits for them. One result each.
-    pub(super) fn run(&self, transfers: &mut [Transfer<'_>]) -> Vec<std::io::Result<()>> {
+    pub(crate) fn run(&self, transfers: &mut [Transfer<'_>]) -> Vec<std::io::Result<()>> {
         let ring = if transfers.len() > 1 { self.take_ring() } else { None };
         let Some(mut ring) = ring else {
             return transfers.iter_mut().map(|transfer| self.one(transfer)).collect();
@@ -204,19 +216,19 @@ impl Engine {
     }
 
     /// Makes durable what was written before.
-    pub(super) fn sync(&self) -> std::io::Result<()> {
+    pub(crate) fn sync(&self) -> std::io::Result<()> {
         self.file.sync_data()?;
         self.watch.sync()
     }
 
     /// Takes blocks of the host for a range; not every host can.
-    pub(super) fn allocate(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+    pub(crate) fn allocate(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         let flags = FallocateFlags::KEEP_SIZE;
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
     }
 
     /// Gives the host's blocks of a range back; not every host can.
-    pub(super) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
+    pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         self.watch.punch(offset, bytes);
         let flags = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
@@ -310,7 +322,7 @@ fn ignore_unsupported(errno: Errno) -> Result<(), Errno> {
 }
 
 #[cfg(test)]
-pub(super) use watch::HostChange;
+pub(crate) use watch::HostChange;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::io::Result;
 
 /// Sees every change before the host does.
 #[derive(Default)]
-pub(in crate::file) struct Watch {
+pub(crate) struct Watch {
     #[cfg(test)]
     seen: rt::sync::Mutex<Vec<HostChange>>,
     /// How many more writes and syncs succeed.
@@ -15,7 +15,7 @@ pub(in crate::file) struct Watch {
 /// A change that the host is asked for.
 #[cfg(test)]
 #[derive(Clone, Debug)]
-pub(in crate::file) enum HostChange {
+pub(crate) enum HostChange {
     Write { offset: u64, bytes: Vec<u8> },
     Punch { offset: u64, length: u64 },
     Sync,
@@ -68,15 +68,15 @@ impl Watch {
     }
 
     /// Lets so many writes and syncs succeed, and all fail from then on; `None` heals.
-    pub(in crate::file) fn fail_after(&self, successes: Option<u32>) {
+    pub(crate) fn fail_after(&self, successes: Option<u32>) {
         *self.allowance.lock() = successes;
     }
 
-    pub(in crate::file) fn seen(&self) -> Vec<HostChange> {
+    pub(crate) fn seen(&self) -> Vec<HostChange> {
         self.seen.lock().clone()
     }
 
-    pub(in crate::file) fn seen_count(&self) -> usize {
+    pub(crate) fn seen_count(&self) -> usize {
         self.seen.lock().len()
     }
 }

@@ -1,0 +1,181 @@
+//! What a volume is on, whatever that is: a file, a block device, a zoned device.
+//!
+//! The path decides. A block device that has zones of its own is used with these; any other, and any file,
+//! with zones that are kept by software ([`crate::file`]).
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::file::{self, FileContents, FileDevice, FileError, FileOptions, OpenMode};
+use crate::zoned::{LeftOut, ZonedDevice, ZonedDraft, is_zoned};
+use crate::{Device, FsId, Geometry};
+
+/// A volume's device, open.
+pub enum Medium {
+    /// Zones in a file, or on a block device that has none of its own.
+    File(Box<FileDevice>),
+    /// A device that keeps its zones itself.
+    Zoned(Box<ZonedDevice>),
+}
+
+/// What is asked for a new volume. What is `None` is chosen, or is the device's own.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Bytes of the whole volume.
+    pub size: Option<u64>,
+    /// Bytes of a logical block.
+    pub block_size: Option<u32>,
+    /// Bytes of a zone.
+    pub zone_bytes: Option<u64>,
+    /// Bytes that a zone takes.
+    pub zone_capacity: Option<u64>,
+    /// How many zones may be open at once.
+    pub max_open: Option<u32>,
+    /// How many zones may be active at once.
+    pub max_active: Option<u32>,
+    /// Whether all of the host's blocks are taken at once.
+    pub preallocate: bool,
+    /// The volume.
+    pub fs_id: FsId,
+    /// Whether what is there may be overwritten.
+    pub force: bool,
+}
+
+/// A volume that can be made, as far as its medium can tell. Nothing is written yet.
+pub enum Draft {
+    /// In a file, or on a block device that has no zones of its own.
+    File(file::Draft),
+    /// On a device that keeps its zones itself.
+    Zoned(ZonedDraft),
+}
+
+impl Medium {
+    /// Opens a volume, and keeps it from being opened by others until it is dropped.
+    pub fn open(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
+        if has_zones(path)? {
+            return ZonedDevice::open(path, mode).map(|device| Medium::Zoned(Box::new(device)));
+        }
+        FileDevice::open(path, mode).map(|device| Medium::File(Box::new(device)))
+    }
+
+    /// What is at a path: nothing, nothing of value, a volume, or something else. Changes nothing and needs
+    /// no lock.
+    pub fn probe(path: &Path) -> Result<FileContents, FileError> {
+        if has_zones(path)? { ZonedDevice::probe(path) } else { FileDevice::probe(path) }
+    }
+
+    /// Prepares to make a volume. Refuses what cannot be, and to overwrite what is there unless told to.
+    pub fn draft(path: &Path, wishes: &Wishes) -> Result<Draft, FileError> {
+        if !has_zones(path)? {
+            return FileDevice::draft(path, &wishes.for_file()).map(Draft::File);
+        }
+        wishes.refuse_what_is_given(path)?;
+        let draft = ZonedDevice::draft(path, wishes.fs_id, wishes.force)?;
+        let has = draft.geometry().block_size;
+        if let Some(asked) = wishes.block_size.filter(|&asked| asked != has) {
+            let why = format!("its blocks have {has} bytes, not {asked}; leave --block-size away");
+            return Err(FileError::Unsuitable { path: path.to_owned(), why });
+        }
+        Ok(Draft::Zoned(draft))
+    }
+
+    /// The volume that is on it.
+    pub fn fs_id(&self) -> FsId {
+        match self {
+            Medium::File(device) => device.fs_id(),
+            Medium::Zoned(device) => device.fs_id(),
+        }
+    }
+
+    /// Takes the memory for so many of the largest writes at once, so that they need none when it is short.
+    pub fn prepare_writes(&self, count: usize) {
+        match self {
+            Medium::File(device) => device.prepare_writes(count),
+            Medium::Zoned(device) => device.prepare_writes(count),
+        }
+    }
+
+    /// The device alone.
+    pub fn into_device(self) -> Arc<dyn Device> {
+        match self {
+            Medium::File(device) => Arc::<FileDevice>::from(device),
+            Medium::Zoned(device) => Arc::<ZonedDevice>::from(device),
+        }
+    }
+}
+
+impl Wishes {
+    fn for_file(&self) -> FileOptions {
+        let usual = FileOptions::default();
+        let max_open = self.max_open.unwrap_or(usual.max_open);
+        FileOptions {
+            size: self.size,
+            block_size: self.block_size.unwrap_or(usual.block_size),
+            zone_bytes: self.zone_bytes,
+            zone_capacity: self.zone_capacity,
+            max_open,
+            max_active: self.max_active.unwrap_or(max_open),
+            preallocate: self.preallocate,
+            fs_id: self.fs_id,
+            force: self.force,
+        }
+    }
+
+    /// A zoned device is as it is.
+    fn refuse_what_is_given(&self, path: &Path) -> Result<(), FileError> {
+        let given = [
+            (self.size.is_some(), "--size"),
+            (self.zone_bytes.is_some(), "--zone-size"),
+            (self.zone_capacity.is_some(), "--zone-capacity"),
+            (self.max_open.is_some(), "--max-open"),
+            (self.max_active.is_some(), "--max-active"),
+            (self.preallocate, "--preallocate"),
+        ];
+        match given.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, option)) => Err(FileError::GivenByDevice { path: path.to_owned(), option }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Draft {
+    /// The shape of the device.
+    pub fn geometry(&self) -> &Geometry {
+        match self {
+            Draft::File(draft) => draft.geometry(),
+            Draft::Zoned(draft) => draft.geometry(),
+        }
+    }
+
+    /// Whether there is no file yet.
+    pub fn is_new(&self) -> bool {
+        matches!(self, Draft::File(draft) if draft.is_new())
+    }
+
+    /// What of a zoned device is not used.
+    pub fn left_out(&self) -> Option<LeftOut> {
+        match self {
+            Draft::File(_) => None,
+            Draft::Zoned(draft) => Some(draft.left_out()),
+        }
+    }
+
+    /// Makes an empty device of it; what was there is lost. `done` is told of how many bytes are prepared, and
+    /// of how many are to be.
+    pub fn make(self, done: &mut dyn FnMut(u64, u64)) -> Result<Medium, FileError> {
+        match self {
+            Draft::File(draft) => draft.make(done).map(|device| Medium::File(Box::new(device))),
+            Draft::Zoned(draft) => draft.make(done).map(|device| Medium::Zoned(Box::new(device))),
+        }
+    }
+}
+
+/// Whether what is at a path keeps its zones itself.
+fn has_zones(path: &Path) -> Result<bool, FileError> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.file_type().is_block_device() => is_zoned(path),
+        // What is wrong with it is said by whoever opens it.
+        _ => Ok(false),
+    }
+}

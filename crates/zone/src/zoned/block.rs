@@ -1,0 +1,120 @@
+//! Zoned block devices of Linux: SMR disks, ZNS namespaces whose zones are powers of two, zoned flash.
+//!
+//! The kernel lets one write at a time through to a zone and refuses all others of that zone after one has
+//! failed, until the zone was reported. It orders writes that come together only where they come from one
+//! thread that waits for nobody, which io_uring does not promise; so there is one write in flight for each zone.
+
+use std::fs::File;
+use std::io::{Error, Result};
+
+use rustix::io::Errno;
+use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
+
+use super::port::{Action, Limits, Port, Told};
+use super::report::{Report, SECTOR};
+use crate::engine::{Engine, Transfer};
+
+/// The kernel's commands for zones (`linux/blkzoned.h`).
+const GROUP: u8 = 0x12;
+const REPORT: Opcode = opcode::read_write::<ReportHead>(GROUP, 130);
+const RESET: Opcode = opcode::write::<Range>(GROUP, 131);
+const ZONE_SIZE: Opcode = opcode::read::<u32>(GROUP, 132);
+const OPEN: Opcode = opcode::write::<Range>(GROUP, 134);
+const CLOSE: Opcode = opcode::write::<Range>(GROUP, 135);
+const FINISH: Opcode = opcode::write::<Range>(GROUP, 136);
+
+/// `struct blk_zone_report` without its zones: what the command's number counts.
+#[repr(C)]
+struct ReportHead {
+    sector: u64,
+    count: u32,
+    flags: u32,
+}
+
+/// `struct blk_zone_range`, in sectors.
+#[repr(C)]
+struct Range {
+    sector: u64,
+    sectors: u64,
+}
+
+/// A zoned block device, open for direct I/O.
+pub(super) struct BlockPort {
+    engine: Engine,
+    limits: Limits,
+}
+
+/// Bytes of the zones of a block device; none if it has none.
+pub(super) fn zone_bytes(device: &File) -> Result<Option<u64>> {
+    // SAFETY: the command writes one `u32`.
+    let getter = unsafe { Getter::<ZONE_SIZE, u32>::new() };
+    // SAFETY: `getter` is this command's, as made above.
+    match unsafe { ioctl(device, getter) } {
+        Ok(sectors) => Ok((sectors > 0).then(|| u64::from(sectors) * SECTOR)),
+        // Kernels without zones know no such command.
+        Err(Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+impl BlockPort {
+    /// Of a device that was opened for direct I/O.
+    pub(super) fn new(device: File, limits: Limits) -> Self {
+        BlockPort { engine: Engine::of_direct(device), limits }
+    }
+
+    fn change<const OPCODE: Opcode>(&self, range: Range) -> Result<()> {
+        // SAFETY: callers name one of the commands above that read a `Range`.
+        let setter = unsafe { Setter::<OPCODE, Range>::new(range) };
+        // SAFETY: `setter` is this command's, as made above.
+        Ok(unsafe { ioctl(self.engine.file(), setter) }?)
+    }
+}
+
+impl Port for BlockPort {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn report(&self, from: u64, most: usize) -> Result<Vec<Told>> {
+        let mut report = Report::new(from / SECTOR, most);
+        // SAFETY: the command reads the head of a report and writes as many zones behind it as its count
+        // says, which is no more than there is room for.
+        let updater = unsafe { Updater::<REPORT, Report>::new(&mut report) };
+        // SAFETY: `updater` is this command's, as made above.
+        match unsafe { ioctl(self.engine.file(), updater) } {
+            Ok(()) => report.told().map_err(Error::other),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn act(&self, start: u64, length: u64, action: Action) -> Result<()> {
+        let range = Range { sector: start / SECTOR, sectors: length / SECTOR };
+        match action {
+            Action::Reset => self.change::<RESET>(range),
+            Action::Open => self.change::<OPEN>(range),
+            Action::Close => self.change::<CLOSE>(range),
+            Action::Finish => self.change::<FINISH>(range),
+        }
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        self.engine.read(at, into)
+    }
+
+    fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<Result<()>> {
+        self.engine.run(reads)
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<()> {
+        self.engine.write(at, from)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.engine.sync()
+    }
+
+    fn prepare_buffers(&self, count: usize, bytes: usize) {
+        self.engine.prepare_buffers(count, bytes);
+    }
+}

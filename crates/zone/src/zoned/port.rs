@@ -1,0 +1,95 @@
+//! What a zoned device of the system is asked for: the commands, without any bookkeeping.
+
+use std::io::Result;
+
+use crate::ZoneState;
+use crate::engine::Transfer;
+
+/// What the system says of a device besides its zones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Bytes that are written as a whole or not at all.
+    pub(crate) block_size: u32,
+    /// How many zones may be open, if that is limited.
+    pub(crate) max_open: Option<u32>,
+    /// How many zones may be active, if that is limited.
+    pub(crate) max_active: Option<u32>,
+    /// The largest single command in bytes.
+    pub(crate) transfer_bytes: usize,
+}
+
+/// A zone as the system tells of it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Where it begins on the device.
+    pub(crate) start: u64,
+    /// From there to the next zone.
+    pub(crate) length: u64,
+    /// How much it takes; at most `length`.
+    pub(crate) capacity: u64,
+    /// How much was written, of `capacity`; meaningless unless the state has a pointer.
+    pub(crate) pointer: u64,
+    /// What it can do; `None` where a zone can be written anywhere (conventional).
+    pub(crate) state: Option<ZoneState>,
+}
+
+/// A change of a whole zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Reset,
+    Open,
+    Close,
+    Finish,
+}
+
+impl Action {
+    /// As it stands in errors.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Action::Reset => "reset",
+            Action::Open => "open",
+            Action::Close => "close",
+            Action::Finish => "finish",
+        }
+    }
+}
+
+/// The means to reach a zoned device. All places are bytes from its beginning.
+pub(crate) trait Port: Send + Sync {
+    fn limits(&self) -> &Limits;
+
+    /// Zones from the one at `from` on, at most `most` of them and as many as one command tells of; none
+    /// beyond the end.
+    fn report(&self, from: u64, most: usize) -> Result<Vec<Told>>;
+
+    /// Changes the zone at `start`.
+    fn act(&self, start: u64, length: u64, action: Action) -> Result<()>;
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
+
+    /// Many reads and no write, at once.
+    fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<Result<()>>;
+
+    /// Writes at a zone's pointer, at most [`Limits::transfer_bytes`]. Nothing else is written to the zone
+    /// meanwhile.
+    fn write(&self, at: u64, from: &[u8]) -> Result<()>;
+
+    /// Makes durable what was completed before.
+    fn flush(&self) -> Result<()>;
+
+    /// Takes the memory for so many writes of so many bytes at once.
+    fn prepare_buffers(&self, count: usize, bytes: usize);
+}
+
+/// All zones of a device.
+pub(crate) fn report_all(port: &dyn Port) -> Result<Vec<Told>> {
+    let mut zones: Vec<Told> = Vec::new();
+    loop {
+        let from = zones.last().map_or(0, |zone| zone.start + zone.length);
+        let more = port.report(from, usize::MAX)?;
+        if more.is_empty() {
+            return Ok(zones);
+        }
+        zones.extend(more);
+    }
+}

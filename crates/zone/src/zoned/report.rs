@@ -1,0 +1,104 @@
+//! The kernel's report of the zones of a block device (`linux/blkzoned.h`), as bytes.
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::port::Told;
+use crate::ZoneState;
+
+/// Bytes of the kernel's unit for places on block devices, whatever their blocks are.
+pub(super) const SECTOR: u64 = 512;
+/// Zones that one report tells of.
+pub(super) const ZONES: usize = 128;
+
+/// The report says how much each zone takes, where that may be less than its length.
+const HAS_CAPACITY: u32 = 1;
+const CONVENTIONAL: u8 = 1;
+
+/// `struct blk_zone_report` with room for some zones.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Report {
+    /// Where to begin.
+    pub(super) sector: u64,
+    /// How many there is room for; afterwards how many were told of.
+    pub(super) count: u32,
+    /// Set by the kernel.
+    pub(super) flags: u32,
+    pub(super) zones: [Zone; ZONES],
+}
+
+/// `struct blk_zone`, in sectors.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct Zone {
+    pub(super) start: u64,
+    pub(super) length: u64,
+    pub(super) pointer: u64,
+    pub(super) kind: u8,
+    pub(super) condition: u8,
+    pub(super) non_sequential: u8,
+    pub(super) reset_recommended: u8,
+    pub(super) reserved: [u8; 4],
+    pub(super) capacity: u64,
+    pub(super) reserved_too: [u8; 24],
+}
+
+const _: () = assert!(size_of::<Zone>() == 64 && size_of::<Report>() == 16 + 64 * ZONES);
+
+impl Report {
+    /// To be filled with zones from `sector` on.
+    pub(super) fn new(sector: u64, most: usize) -> Report {
+        let mut report = Report::new_zeroed();
+        (report.sector, report.count) = (sector, most.min(ZONES) as u32);
+        report
+    }
+
+    /// The zones that it tells of, or what is wrong with it.
+    pub(super) fn told(&self) -> Result<Vec<Told>, String> {
+        let count = self.count as usize;
+        let zones = self.zones.get(..count).ok_or("the kernel reports more zones than were asked for")?;
+        zones.iter().map(|zone| self.one(zone)).collect()
+    }
+
+    fn one(&self, zone: &Zone) -> Result<Told, String> {
+        let wrong = |what: &str| Err(format!("the zone at sector {} {what}", zone.start));
+        let capacity = if self.flags & HAS_CAPACITY != 0 { zone.capacity } else { zone.length };
+        if zone.length == 0 || capacity > zone.length || zone.start.checked_add(zone.length).is_none() {
+            return wrong("is reported with an impossible length");
+        }
+        let Ok(state) = state_of(zone) else {
+            return wrong(&format!("is in a condition that is not known ({:#x})", zone.condition));
+        };
+        let has_pointer = state.is_some_and(ZoneState::has_pointer);
+        let pointer = if has_pointer { zone.pointer.checked_sub(zone.start) } else { Some(0) };
+        match pointer.filter(|&pointer| pointer <= zone.length) {
+            Some(pointer) => Ok(Told {
+                start: zone.start * SECTOR,
+                length: zone.length * SECTOR,
+                capacity: capacity * SECTOR,
+                pointer: pointer * SECTOR,
+                state,
+            }),
+            None => wrong("is reported with its pointer outside"),
+        }
+    }
+}
+
+/// The state of a zone; `None` for one that can be written anywhere.
+fn state_of(zone: &Zone) -> Result<Option<ZoneState>, ()> {
+    let state = match zone.condition {
+        0x0 if zone.kind == CONVENTIONAL => return Ok(None),
+        0x1 => ZoneState::Empty,
+        0x2 | 0x3 => ZoneState::Open,
+        0x4 => ZoneState::Closed,
+        0xd => ZoneState::ReadOnly,
+        0xe => ZoneState::Full,
+        0xf => ZoneState::Offline,
+        _ => return Err(()),
+    };
+    // A conventional zone may be read-only or offline, and is one all the same.
+    Ok((zone.kind != CONVENTIONAL).then_some(state))
+}
+
+#[cfg(test)]
+mod tests;

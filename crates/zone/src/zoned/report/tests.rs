@@ -1,0 +1,79 @@
+use super::*;
+
+/// A zone as the kernel lays it out: 64 bytes, host byte order.
+fn raw(start: u64, length: u64, pointer: u64, kind: u8, condition: u8, capacity: u64) -> Zone {
+    let mut bytes = [0xa5; 64];
+    bytes[0..8].copy_from_slice(&start.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&length.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&pointer.to_ne_bytes());
+    bytes[24] = kind;
+    bytes[25] = condition;
+    bytes[32..40].copy_from_slice(&capacity.to_ne_bytes());
+    Zone::read_from_bytes(&bytes).unwrap()
+}
+
+fn report(flags: u32, zones: &[Zone]) -> Report {
+    let mut report = Report::new(0, zones.len());
+    report.flags = flags;
+    report.zones[..zones.len()].copy_from_slice(zones);
+    report
+}
+
+fn told(zone: Zone) -> Result<Told, String> {
+    report(1, &[zone]).told().map(|zones| zones[0])
+}
+
+#[test]
+fn zones_are_told_in_bytes() {
+    let zone = told(raw(65536, 65536, 65536 + 24, 2, 2, 49152)).unwrap();
+    let open = Some(ZoneState::Open);
+    assert_eq!((zone.start, zone.length, zone.capacity), (32 << 20, 32 << 20, 24 << 20));
+    assert_eq!((zone.pointer, zone.state), (24 * 512, open));
+}
+
+#[test]
+fn without_the_flag_a_zone_takes_its_length() {
+    let zone = report(0, &[raw(0, 8192, 0, 2, 1, 77)]).told().unwrap()[0];
+    assert_eq!(zone.capacity, zone.length);
+}
+
+#[test]
+fn every_condition_has_a_state() {
+    use ZoneState::*;
+    let states =
+        [(1, Empty), (2, Open), (3, Open), (4, Closed), (0xd, ReadOnly), (0xe, Full), (0xf, Offline)];
+    for (condition, state) in states {
+        for kind in [2, 3] {
+            // Where there is no pointer the kernel's is anything.
+            let pointer = if state.has_pointer() { 64 } else { u64::MAX };
+            let zone = told(raw(64, 64, pointer, kind, condition, 64)).unwrap();
+            assert_eq!((zone.state, zone.pointer), (Some(state), 0));
+        }
+    }
+}
+
+#[test]
+fn conventional_zones_have_no_state_of_ours() {
+    for condition in [0x0, 0xd, 0xf] {
+        assert_eq!(told(raw(0, 64, u64::MAX, 1, condition, 64)).unwrap().state, None);
+    }
+}
+
+#[test]
+fn nonsense_is_refused() {
+    for (zone, complaint) in [
+        (raw(0, 0, 0, 2, 1, 0), "impossible length"),
+        (raw(0, 64, 0, 2, 1, 65), "impossible length"),
+        (raw(u64::MAX, 64, 0, 2, 1, 64), "impossible length"),
+        (raw(64, 64, 63, 2, 2, 64), "pointer outside"),
+        (raw(64, 64, 129, 2, 2, 64), "pointer outside"),
+        (raw(64, 64, 64, 2, 7, 64), "not known (0x7)"),
+        (raw(64, 64, 64, 2, 0, 64), "not known (0x0)"),
+    ] {
+        let error = told(zone).unwrap_err();
+        assert!(error.contains(complaint), "{error}");
+    }
+    let mut large = report(1, &[]);
+    large.count = ZONES as u32 + 1;
+    assert!(large.told().unwrap_err().contains("more zones than were asked for"));
+}

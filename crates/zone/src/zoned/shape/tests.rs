@@ -1,0 +1,87 @@
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn limits() -> Limits {
+    Limits { block_size: 4096, max_open: Some(8), max_active: Some(10), transfer_bytes: 1 << 19 }
+}
+
+/// Zones of so many MiB one after the other, each with its kind.
+fn zones(lengths: &[(u64, Option<ZoneState>)]) -> Vec<Told> {
+    let mut start = 0;
+    let mut told = Vec::new();
+    for &(length, state) in lengths {
+        let length = length * MIB;
+        told.push(Told { start, length, capacity: length * 3 / 4, pointer: 0, state });
+        start += length;
+    }
+    told
+}
+
+const EMPTY: Option<ZoneState> = Some(ZoneState::Empty);
+
+#[test]
+fn zones_that_are_written_in_order_are_used_and_the_rest_is_told() {
+    let offline = Some(ZoneState::Offline);
+    let told = zones(&[(32, None), (32, None), (32, EMPTY), (32, offline), (32, EMPTY), (20, EMPTY)]);
+    let shape = Shape::of(&limits(), &told).unwrap();
+    assert_eq!((shape.geometry.zones, shape.geometry.zone_blocks), (4, 24 * 256));
+    assert_eq!((shape.geometry.max_open, shape.geometry.max_active, shape.geometry.max_append), (8, 10, 256));
+    assert_eq!(shape.places[0], Place { start: 64 * MIB, length: 32 * MIB });
+    let expected = LeftOut { conventional: 2, conventional_bytes: 64 * MIB, small_bytes: 0 };
+    assert_eq!(shape.left_out, expected);
+}
+
+#[test]
+fn a_last_zone_of_less_than_half_is_left_out() {
+    let told = zones(&[(32, EMPTY), (32, EMPTY), (15, EMPTY)]);
+    let shape = Shape::of(&limits(), &told).unwrap();
+    assert_eq!((shape.geometry.zones, shape.left_out.small_bytes), (2, 15 * MIB));
+}
+
+#[test]
+fn a_pointer_within_a_block_ends_its_zone() {
+    let mut told = zones(&[(32, Some(ZoneState::Closed))]);
+    let shape = Shape::of(&limits(), &told).unwrap();
+    told[0].pointer = 8192;
+    assert_eq!((shape.info(&told[0]).state, shape.info(&told[0]).pointer), (ZoneState::Closed, 2));
+    told[0].pointer = 8192 + 512;
+    assert_eq!(shape.info(&told[0]).state, ZoneState::Full);
+}
+
+#[test]
+fn limits_that_are_not_told_are_chosen() {
+    let many = zones(&[(32, EMPTY); 100]);
+    let open = |max_open, max_active, zones: &[Told]| {
+        let shape = Shape::of(&Limits { max_open, max_active, ..limits() }, zones).unwrap();
+        (shape.geometry.max_open, shape.geometry.max_active)
+    };
+    assert_eq!(open(None, None, &many), (32, 32));
+    assert_eq!(open(None, None, &many[..20]), (10, 10));
+    assert_eq!(open(None, Some(12), &many), (12, 12));
+    assert_eq!(open(Some(9), None, &many), (9, 9));
+    assert_eq!(open(Some(16), Some(12), &many), (12, 12));
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_the_reason() {
+    let fine = zones(&[(32, EMPTY); 20]);
+    let refusal = |limits: &Limits, zones: &[Told]| Shape::of(limits, zones).unwrap_err();
+    for (found, expected) in [
+        (refusal(&limits(), &zones(&[(32, None); 20])), "it has no zone that is written in order"),
+        (
+            refusal(&Limits { max_open: Some(4), ..limits() }, &fine),
+            "it lets only 4 zones be open at once; Polder needs at least 6",
+        ),
+        (
+            refusal(&Limits { block_size: 520, ..limits() }, &fine),
+            "its blocks have 520 bytes; Polder uses powers of two from 512 to 65536",
+        ),
+        (
+            refusal(&limits(), &zones(&[(1 << 21, EMPTY)])),
+            "its zones of 2199023255552 bytes are too large; Polder uses at most 2^28 blocks of one",
+        ),
+    ] {
+        assert_eq!(found, expected);
+    }
+}

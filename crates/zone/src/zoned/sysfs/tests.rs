@@ -1,0 +1,54 @@
+use super::*;
+
+/// A device's folder with these files in its queue.
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("queue")).unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.path().join("queue").join(name), format!("{text}\n")).unwrap();
+    }
+    folder
+}
+
+const NVME: [(&str, &str); 6] = [
+    ("logical_block_size", "512"),
+    ("physical_block_size", "4096"),
+    ("zone_write_granularity", "512"),
+    ("max_sectors_kb", "127"),
+    ("max_open_zones", "14"),
+    ("max_active_zones", "0"),
+];
+
+#[test]
+fn limits_are_read() {
+    let limits = limits(folder(&NVME).path()).unwrap();
+    let expected =
+        Limits { block_size: 4096, max_open: Some(14), max_active: None, transfer_bytes: 124 << 10 };
+    assert_eq!(limits, expected);
+}
+
+#[test]
+fn a_disk_of_blocks_in_blocks_is_written_in_the_larger() {
+    let mut smr = NVME;
+    smr[1].1 = "512";
+    smr[2].1 = "4096";
+    smr[3].1 = "2147483647";
+    let limits = limits(folder(&smr).path()).unwrap();
+    assert_eq!((limits.block_size, limits.transfer_bytes), (4096, 1 << 20));
+}
+
+#[test]
+fn old_kernels_say_less() {
+    let found = limits(folder(&[NVME[0], NVME[3]]).path()).unwrap();
+    assert_eq!((found.block_size, found.max_open, found.max_active), (512, None, None));
+}
+
+#[test]
+fn what_is_missing_or_no_number_is_named() {
+    let error = limits(folder(&NVME[1..]).path()).unwrap_err().to_string();
+    assert!(error.contains("logical_block_size"), "{error}");
+    let mut odd = NVME;
+    odd[4].1 = "many";
+    let error = limits(folder(&odd).path()).unwrap_err().to_string();
+    assert!(error.contains("max_open_zones") && error.contains("\"many\" is no number"), "{error}");
+}

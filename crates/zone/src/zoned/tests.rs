@@ -1,0 +1,227 @@
+use std::io;
+use std::sync::Arc;
+
+use super::port::{Limits, Told};
+use super::*;
+
+const BLOCK: u64 = 4096;
+const LENGTH: u64 = 64 * BLOCK;
+
+/// What somebody else does to a zone, or what is wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// Writes are refused until the zone was reported.
+    NeedsReport,
+    /// Writes are refused.
+    Broken,
+    /// Writes are refused with this errno.
+    Refuses(Errno),
+}
+
+struct State {
+    zones: Vec<Told>,
+    trouble: Option<Trouble>,
+    /// Writes that reached the device, by place and length.
+    writes: Vec<(u64, usize)>,
+    acts: Vec<(u64, Action)>,
+}
+
+/// Zones in memory without contents.
+#[derive(Clone)]
+struct Fake {
+    limits: Limits,
+    state: Arc<Mutex<State>>,
+}
+
+impl Fake {
+    fn new() -> Fake {
+        let zone = |index| Told {
+            start: index * LENGTH,
+            length: LENGTH,
+            capacity: LENGTH,
+            pointer: 0,
+            state: Some(ZoneState::Empty),
+        };
+        let state =
+            State { zones: (0..20).map(zone).collect(), trouble: None, writes: Vec::new(), acts: Vec::new() };
+        let limits =
+            Limits { block_size: 4096, max_open: Some(6), max_active: Some(6), transfer_bytes: 8192 };
+        Fake { limits, state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn device(&self) -> ZonedDevice {
+        let told = self.state.lock().zones.clone();
+        let shape = Shape::of(&self.limits, &told).unwrap();
+        let zones = volume::infos(self, &shape).unwrap();
+        ZonedDevice::new(Box::new(self.clone()), shape, zones, FsId::default(), OpenMode::ReadWrite)
+    }
+
+    fn turn_zone(&self, zone: usize, state: ZoneState, pointer: u64) {
+        let mut fake = self.state.lock();
+        (fake.zones[zone].state, fake.zones[zone].pointer) = (Some(state), pointer);
+    }
+}
+
+impl Port for Fake {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn report(&self, from: u64, most: usize) -> io::Result<Vec<Told>> {
+        let mut state = self.state.lock();
+        if state.trouble == Some(Trouble::NeedsReport) {
+            state.trouble = None;
+        }
+        // As many as one command of a small kernel tells of.
+        Ok(state.zones.iter().filter(|zone| zone.start >= from).take(most.min(7)).copied().collect())
+    }
+
+    fn act(&self, start: u64, _length: u64, action: Action) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.acts.push((start / LENGTH, action));
+        let zone = &mut state.zones[(start / LENGTH) as usize];
+        (zone.state, zone.pointer) = match action {
+            Action::Reset => (Some(ZoneState::Empty), 0),
+            Action::Open => (Some(ZoneState::Open), zone.pointer),
+            Action::Close => (Some(ZoneState::Closed), zone.pointer),
+            Action::Finish => (Some(ZoneState::Full), zone.capacity),
+        };
+        Ok(())
+    }
+
+    fn read(&self, at: u64, _into: &mut [u8]) -> io::Result<()> {
+        match self.state.lock().zones[(at / LENGTH) as usize].state {
+            Some(ZoneState::Offline) => Err(Errno::IO.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<io::Result<()>> {
+        let one = |read: &mut Transfer<'_>| match read {
+            Transfer::Read { offset, into } => self.read(*offset, into),
+            Transfer::Write { .. } => panic!("only reads were asked for"),
+        };
+        reads.iter_mut().map(one).collect()
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        let mut state = self.state.lock();
+        assert!(from.len() <= self.limits.transfer_bytes);
+        match state.trouble {
+            Some(Trouble::Refuses(errno)) => return Err(errno.into()),
+            Some(_) => return Err(Errno::IO.into()),
+            None => {}
+        }
+        let zone = &mut state.zones[(at / LENGTH) as usize];
+        let is_open = matches!(zone.state, Some(state) if state.has_pointer());
+        if !is_open || zone.start + zone.pointer != at {
+            return Err(Errno::IO.into());
+        }
+        zone.pointer += from.len() as u64;
+        zone.state = Some(if zone.pointer == zone.capacity { ZoneState::Full } else { ZoneState::Open });
+        state.writes.push((at, from.len()));
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn prepare_buffers(&self, _count: usize, _bytes: usize) {}
+}
+
+fn blocks(count: usize) -> Vec<u8> {
+    vec![7; count * BLOCK as usize]
+}
+
+#[test]
+fn large_appends_go_in_pieces_at_the_pointer() {
+    let fake = Fake::new();
+    let device = fake.device();
+    assert_eq!(device.append(ZoneId(2), &blocks(5)).unwrap(), 0);
+    assert_eq!(device.append(ZoneId(2), &blocks(1)).unwrap(), 5);
+    let at = 2 * LENGTH;
+    let expected = [(at, 8192), (at + 8192, 8192), (at + 16384, 4096), (at + 20480, 4096)];
+    assert_eq!(fake.state.lock().writes, expected);
+}
+
+/// The kernel keeps a pointer of its own; what another door (the generic device of NVMe) did to a zone it
+/// learns from a report. A volume that was made through that door took no write at first.
+#[test]
+fn a_write_that_the_kernel_refused_for_an_old_pointer_is_repeated() {
+    let fake = Fake::new();
+    let device = fake.device();
+    fake.state.lock().trouble = Some(Trouble::NeedsReport);
+    assert_eq!(device.append(ZoneId(0), &blocks(1)).unwrap(), 0);
+    assert_eq!(fake.state.lock().writes.len(), 1);
+}
+
+#[test]
+fn a_write_that_fails_twice_has_failed_and_gives_its_slot_back() {
+    let fake = Fake::new();
+    let device = fake.device();
+    fake.state.lock().trouble = Some(Trouble::Broken);
+    for zone in 0..12 {
+        let error = device.append(ZoneId(zone), &blocks(1)).unwrap_err();
+        assert!(matches!(error, DeviceError::Io { operation: "append", .. }) && error.ends_zone(), "{error}");
+    }
+}
+
+#[test]
+fn what_a_device_refuses_for_its_limits_is_no_end_of_the_zone() {
+    let fake = Fake::new();
+    let device = fake.device();
+    for errno in [Errno::TOOMANYREFS, Errno::OVERFLOW] {
+        fake.state.lock().trouble = Some(Trouble::Refuses(errno));
+        let error = device.append(ZoneId(1), &blocks(1)).unwrap_err();
+        assert!(matches!(error, DeviceError::TooManyOpen { limit: 6, .. }) && !error.ends_zone(), "{error}");
+    }
+}
+
+#[test]
+fn zones_that_change_behind_our_back_are_told_as_what_they_are() {
+    let fake = Fake::new();
+    let device = fake.device();
+    for zone in 0..4 {
+        device.append(ZoneId(zone), &blocks(2)).unwrap();
+    }
+    fake.turn_zone(0, ZoneState::ReadOnly, 0);
+    fake.turn_zone(1, ZoneState::Offline, 0);
+    fake.turn_zone(2, ZoneState::Full, 0);
+    fake.turn_zone(3, ZoneState::Empty, 0);
+    let failed = |zone| device.append(ZoneId(zone), &blocks(1)).unwrap_err();
+    assert!(matches!(failed(0), DeviceError::ReadOnly(ZoneId(0))));
+    assert!(matches!(failed(1), DeviceError::Offline(ZoneId(1))));
+    assert!(failed(2).ends_zone() && failed(3).ends_zone());
+    let states: Vec<ZoneState> = device.report().unwrap()[..4].iter().map(|zone| zone.state).collect();
+    assert_eq!(states, [ZoneState::ReadOnly, ZoneState::Offline, ZoneState::Full, ZoneState::Empty]);
+    device.read(ZoneId(0), 0, &mut blocks(2)).expect("what is read-only can be read");
+    let lost = device.read(ZoneId(3), 0, &mut blocks(1)).unwrap_err();
+    assert!(matches!(lost, DeviceError::Unwritten { .. }), "{lost}");
+}
+
+#[test]
+fn a_zone_that_goes_offline_is_noticed_by_reading() {
+    let fake = Fake::new();
+    let device = fake.device();
+    device.append(ZoneId(4), &blocks(2)).unwrap();
+    fake.turn_zone(4, ZoneState::Offline, 0);
+    let (mut one, mut two) = (blocks(1), blocks(1));
+    let mut batch = [
+        Command::Read { zone: ZoneId(4), block: 0, into: &mut one },
+        Command::Read { zone: ZoneId(4), block: 1, into: &mut two },
+    ];
+    for output in device.run(&mut batch) {
+        assert!(matches!(output, Err(DeviceError::Offline(ZoneId(4)))), "{output:?}");
+    }
+}
+
+#[test]
+fn a_zone_that_is_closed_with_nothing_in_it_is_reset() {
+    let fake = Fake::new();
+    let device = fake.device();
+    device.open(ZoneId(3)).unwrap();
+    device.close(ZoneId(3)).unwrap();
+    assert_eq!(fake.state.lock().acts, [(3, Action::Open), (3, Action::Reset)]);
+    assert_eq!(device.report_zone(ZoneId(3)).unwrap().state, ZoneState::Empty);
+}

@@ -1,0 +1,250 @@
+//! Opening, looking into and preparing zoned devices.
+//!
+//! A volume on a zoned device has no header of its own: each of its zones begins with one, and the first zones
+//! always hold the log. What is found there says whose volume it is.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::block::{self, BlockPort};
+use super::port::{Action, Port, Told, report_all};
+use super::shape::Shape;
+use super::{LeftOut, ZonedDevice, sysfs};
+use crate::engine::AlignedBuffer;
+use crate::file::{self, FileContents, FileError, OpenMode};
+use crate::format::{HeaderError, decode_header};
+use crate::{FsId, Geometry, ZoneInfo, ZoneState};
+
+/// How many of the first zones are asked whose volume it is; the log is in the first four.
+const LOOK_ZONES: usize = 64;
+/// How much of the beginning is looked at, where it can be written anywhere.
+const LOOK_BYTES: u64 = 64 << 10;
+
+/// Whether a block device has zones of its own.
+pub(crate) fn is_zoned(path: &Path) -> Result<bool, FileError> {
+    let device = File::open(path).map_err(|error| file::refusal(path, error))?;
+    let zone = block::zone_bytes(&device).map_err(|error| FileError::io(path, "ask for its zones", error))?;
+    Ok(zone.is_some())
+}
+
+/// A device and its zones as they were found.
+struct Found {
+    port: Box<dyn Port>,
+    shape: Shape,
+    told: Vec<Told>,
+}
+
+impl ZonedDevice {
+    /// Opens a volume, and keeps it from being opened by others until it is dropped.
+    pub fn open(path: &Path, mode: OpenMode) -> Result<ZonedDevice, FileError> {
+        let found = find(path, Some(mode))?;
+        let fs_id = match found.contents(path)? {
+            Contents::Volume(fs_id) => fs_id,
+            Contents::Newer(error) => return Err(error),
+            Contents::Blank => return Err(foreign(path, "nothing")),
+            Contents::Other(what) => return Err(foreign(path, &what)),
+        };
+        if mode == OpenMode::ReadWrite {
+            found.settle(path)?;
+        }
+        found.into_device(path, fs_id, mode)
+    }
+
+    /// What is on a zoned device. Changes nothing and needs no lock.
+    pub fn probe(path: &Path) -> Result<FileContents, FileError> {
+        let found = find(path, None)?;
+        Ok(match found.contents(path)? {
+            Contents::Volume(fs_id) => FileContents::Volume { fs_id, geometry: found.shape.geometry },
+            Contents::Newer(_) => FileContents::Other("a volume of a later release of Polder".to_owned()),
+            Contents::Blank => FileContents::Blank,
+            Contents::Other(what) => FileContents::Other(what),
+        })
+    }
+
+    /// Prepares to empty a device for a volume. Refuses to take one that holds anything unless told to.
+    pub fn draft(path: &Path, fs_id: FsId, force: bool) -> Result<ZonedDraft, FileError> {
+        let found = find(path, Some(OpenMode::ReadWrite))?;
+        if !force {
+            let what = match found.contents(path)? {
+                Contents::Blank => None,
+                Contents::Volume(fs_id) => Some(format!("the Polder volume {fs_id}")),
+                Contents::Newer(_) => Some("a volume of a later release of Polder".to_owned()),
+                Contents::Other(what) => Some(what),
+            };
+            if let Some(what) = what {
+                return Err(FileError::HoldsData { path: path.to_owned(), what });
+            }
+        }
+        Ok(ZonedDraft { path: path.to_owned(), found, fs_id })
+    }
+}
+
+/// A volume that can be made, as far as its device can tell. Nothing is written yet; the device is locked.
+pub struct ZonedDraft {
+    path: PathBuf,
+    found: Found,
+    fs_id: FsId,
+}
+
+impl ZonedDraft {
+    /// The shape of the device.
+    pub fn geometry(&self) -> &Geometry {
+        &self.found.shape.geometry
+    }
+
+    /// What of the device is not used.
+    pub fn left_out(&self) -> LeftOut {
+        self.found.shape.left_out
+    }
+
+    /// Empties the device; what was there is lost. `emptied` is told of how many bytes are done, and of how
+    /// many there are.
+    pub fn make(self, emptied: &mut dyn FnMut(u64, u64)) -> Result<ZonedDevice, FileError> {
+        let io = |error| FileError::io(&self.path, "empty its zones", error);
+        let zones = self.found.used();
+        let all = zones.iter().map(|zone| zone.length).sum();
+        let mut done = 0;
+        for zone in &zones {
+            let is_dead = matches!(zone.state, Some(ZoneState::ReadOnly | ZoneState::Offline));
+            // Those that are empty too: the kernel may think otherwise when that was done through another door.
+            if !is_dead {
+                self.found.port.act(zone.start, zone.length, Action::Reset).map_err(io)?;
+            }
+            done += zone.length;
+            emptied(done, all);
+        }
+        self.found.port.flush().map_err(io)?;
+        self.found.into_device(&self.path, self.fs_id, OpenMode::ReadWrite)
+    }
+}
+
+/// What a device holds.
+enum Contents {
+    Blank,
+    Volume(FsId),
+    Newer(FileError),
+    Other(String),
+}
+
+impl Found {
+    /// The zones that are used, by number.
+    fn used(&self) -> Vec<Told> {
+        used(&self.shape, &self.told).copied().collect()
+    }
+
+    fn contents(&self, path: &Path) -> Result<Contents, FileError> {
+        let infos: Vec<ZoneInfo> = self.used().iter().map(|told| self.shape.info(told)).collect();
+        let mut damaged = false;
+        for (place, info) in self.shape.places.iter().zip(&infos).take(LOOK_ZONES) {
+            if matches!(info.state, ZoneState::Empty | ZoneState::Offline) || info.pointer == 0 {
+                continue;
+            }
+            let mut block = AlignedBuffer::new(self.shape.geometry.block_size as usize);
+            if self.port.read(place.start, block.bytes_mut()).is_err() {
+                damaged = true;
+                continue;
+            }
+            match decode_header(block.bytes()) {
+                Ok((identity, _)) => return Ok(Contents::Volume(identity.fs_id)),
+                Err(HeaderError::Newer { version, features, reader }) => {
+                    let path = path.to_owned();
+                    return Ok(Contents::Newer(FileError::Newer { path, version, features, reader }));
+                }
+                Err(HeaderError::Damaged) => damaged = true,
+                Err(HeaderError::Foreign) => {}
+            }
+        }
+        let written = infos.iter().filter(|info| info.state != ZoneState::Empty).count();
+        if damaged {
+            return Ok(Contents::Other("a Polder volume whose first zones are damaged".to_owned()));
+        }
+        if let Some(what) = self.contents_of_start(path)? {
+            return Ok(Contents::Other(what));
+        }
+        Ok(match written {
+            0 => Contents::Blank,
+            1 => Contents::Other("data in a zone".to_owned()),
+            _ => Contents::Other(format!("data in {written} of its zones")),
+        })
+    }
+
+    /// What stands at the beginning, where that can be written anywhere.
+    fn contents_of_start(&self, path: &Path) -> Result<Option<String>, FileError> {
+        let Some(first) = self.told.first().filter(|zone| zone.state.is_none()) else { return Ok(None) };
+        let mut start = AlignedBuffer::new(LOOK_BYTES.min(first.length) as usize);
+        let read = self.port.read(first.start, start.bytes_mut());
+        read.map_err(|error| FileError::io(path, "read it", error))?;
+        Ok(file::known_start(start.bytes()))
+    }
+
+    /// Closes what a process that is gone left open, and finishes what cannot be continued.
+    fn settle(&self, path: &Path) -> Result<(), FileError> {
+        for told in self.used() {
+            let is_whole = self.shape.info(&told).state.has_pointer();
+            let action = match told.state {
+                Some(ZoneState::Open | ZoneState::Closed) if !is_whole => Action::Finish,
+                Some(ZoneState::Open | ZoneState::Closed) if told.pointer == 0 => Action::Reset,
+                Some(ZoneState::Open) => Action::Close,
+                _ => continue,
+            };
+            let acted = self.port.act(told.start, told.length, action);
+            acted.map_err(|error| FileError::io(path, "close its zones", error))?;
+        }
+        Ok(())
+    }
+
+    fn into_device(self, path: &Path, fs_id: FsId, mode: OpenMode) -> Result<ZonedDevice, FileError> {
+        let zones = infos(&*self.port, &self.shape);
+        let zones = zones.map_err(|error| FileError::io(path, "ask for its zones", error))?;
+        Ok(ZonedDevice::new(self.port, self.shape, zones, fs_id, mode))
+    }
+}
+
+/// The states of all zones that are used, as the device tells them now.
+pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>> {
+    let told = report_all(port)?;
+    let infos: Vec<ZoneInfo> = used(shape, &told).map(|told| shape.info(told)).collect();
+    if infos.len() == shape.places.len() {
+        Ok(infos)
+    } else {
+        Err(io::Error::other("the device has other zones than before"))
+    }
+}
+
+/// Those that are used among all.
+fn used<'a>(shape: &'a Shape, told: &'a [Told]) -> impl Iterator<Item = &'a Told> {
+    let is_used = |told: &&Told| {
+        let place = shape.places.binary_search_by_key(&told.start, |place| place.start);
+        told.state.is_some() && place.is_ok()
+    };
+    told.iter().filter(is_used)
+}
+
+/// Finds a device; with a mode, keeps it from others as well.
+fn find(path: &Path, mode: Option<OpenMode>) -> Result<Found, FileError> {
+    let writable = mode == Some(OpenMode::ReadWrite);
+    // On a block device the second keeps out whoever mounts it.
+    let flags = if writable { OFlags::DIRECT | OFlags::EXCL } else { OFlags::DIRECT };
+    let opened = OpenOptions::new().read(true).write(writable).custom_flags(flags.bits() as i32).open(path);
+    let device = opened.map_err(|error| file::refusal(path, error))?;
+    if let Some(mode) = mode {
+        file::lock(&device, path, mode)?;
+    }
+    let io = |error| FileError::io(path, "ask for its zones", error);
+    let number = device.metadata().map_err(io)?.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let limits = sysfs::limits(Path::new(&format!("/sys/dev/block/{major}:{minor}"))).map_err(io)?;
+    let port: Box<dyn Port> = Box::new(BlockPort::new(device, limits));
+    let told = report_all(&*port).map_err(io)?;
+    let shape = Shape::of(port.limits(), &told);
+    let shape = shape.map_err(|why| FileError::Unsuitable { path: path.to_owned(), why })?;
+    Ok(Found { port, shape, told })
+}
+
+fn foreign(path: &Path, what: &str) -> FileError {
+    FileError::Foreign { path: path.to_owned(), what: what.to_owned() }
+}

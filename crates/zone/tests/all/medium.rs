@@ -1,0 +1,74 @@
+//! Whatever a volume can be on, found by its path.
+//!
+//! Devices with zones of their own are rare, so a guest of `cargo xtask vm` has them: it runs these tests with
+//! `POLDER_TEST_DEVICE` naming one. Where nothing is named it is a file.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::conformance::conforms;
+use crate::pattern;
+use crate::zone::file::{FileContents, FileError, OpenMode};
+use crate::zone::format::{FsId, Role};
+use crate::zone::medium::{Medium, Wishes};
+use crate::zone::{Cause, DeviceError, Leases, Life, Traffic, ZoneId, ZoneState};
+
+const FS_ID: FsId = FsId([9; 16]);
+
+/// What is tested, and what keeps it there.
+fn named() -> (PathBuf, Wishes, Option<tempfile::TempDir>) {
+    if let Some(path) = std::env::var_os("POLDER_TEST_DEVICE") {
+        return (path.into(), Wishes { fs_id: FS_ID, force: true, ..Wishes::default() }, None);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let wishes = Wishes { size: Some(48 << 20), max_open: Some(8), fs_id: FS_ID, ..Wishes::default() };
+    (folder.path().join("volume"), wishes, Some(folder))
+}
+
+#[test]
+fn the_named_medium_keeps_the_contract() {
+    let (path, wishes, _folder) = named();
+    let made = Medium::draft(&path, &wishes).unwrap().make(&mut |_, _| {}).unwrap();
+    let device = made.into_device();
+    println!("{}: {:?}", path.display(), device.geometry());
+    conforms(&*device);
+}
+
+#[test]
+fn the_named_medium_is_found_again_as_it_was_left() {
+    let (path, wishes, _folder) = named();
+    let made = Medium::draft(&path, &wishes).unwrap().make(&mut |_, _| {}).unwrap();
+    let device = made.into_device();
+    let leases = Leases::new(Arc::clone(&device), FS_ID, Arc::new(Traffic::default()));
+    let lease = leases.begin(ZoneId(0), Life(1), Role::Log).unwrap();
+    assert!(lease.admit(3, 0));
+    assert_eq!(lease.append(Cause::Journal, &pattern(&*device, 5, 3)).unwrap(), 1);
+    device.open(ZoneId(7)).unwrap();
+    device.append(ZoneId(8), &pattern(&*device, 6, 1)).unwrap();
+    device.finish(ZoneId(8)).unwrap();
+    device.flush().unwrap();
+    let FileContents::Volume { fs_id, geometry } = Medium::probe(&path).unwrap() else { panic!("no volume") };
+    assert_eq!((fs_id, &geometry), (FS_ID, device.geometry()));
+    assert!(matches!(Medium::open(&path, OpenMode::ReadWrite), Err(FileError::InUse(_))));
+    let taken = Medium::draft(&path, &Wishes { force: false, ..wishes.clone() });
+    assert!(matches!(taken, Err(FileError::InUse(_))));
+    drop((lease, leases, device));
+    let taken = Medium::draft(&path, &Wishes { force: false, ..wishes });
+    assert!(matches!(taken, Err(FileError::HoldsData { .. })));
+    drop(taken);
+
+    let looked_at = Medium::open(&path, OpenMode::ReadOnly).unwrap().into_device();
+    assert!(matches!(
+        looked_at.append(ZoneId(3), &pattern(&*looked_at, 1, 1)),
+        Err(DeviceError::Unusable(_))
+    ));
+    drop(looked_at);
+    let opened = Medium::open(&path, OpenMode::ReadWrite).unwrap();
+    assert_eq!(opened.fs_id(), FS_ID);
+    let device = opened.into_device();
+    let zones = device.report().unwrap();
+    assert_eq!((zones[0].state, zones[0].pointer), (ZoneState::Closed, 4));
+    assert_eq!((zones[7].state, zones[8].state), (ZoneState::Empty, ZoneState::Full));
+    assert_eq!(crate::tags(&*device, 0, 1, 3), [5, 6, 7]);
+    assert_eq!(device.append(ZoneId(0), &pattern(&*device, 8, 1)).unwrap(), 4);
+}
