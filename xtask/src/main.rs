@@ -1,4 +1,5 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `bench`, `space`, `try`.
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `bench`, `space`, `try`,
+//! `vm`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
 //! program goes through [`shell::Line`], so that a person can repeat it by hand.
@@ -15,6 +16,7 @@ mod soak;
 mod space;
 mod tidy;
 mod try_volume;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -45,6 +47,8 @@ enum Task {
     Bench(bench::Args),
     /// Builds Polder, makes a volume in a file, mounts it and says what to try.
     Try(try_volume::Args),
+    /// Suites on zoned devices, in a guest that has them.
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Task::Space(args) => space::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Try(args) => try_volume::run(&args),
+        Task::Vm(args) => vm::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -55,6 +55,13 @@ pub(crate) const PROGRAMS: [Need; 5] = [
     package("stress-ng", "stress-ng", "many system calls at once, in `accept 10`"),
 ];
 
+/// The guest with zoned devices.
+pub(crate) const GUEST: [Need; 3] = [
+    package("qemu-system-x86", "qemu-system-x86_64", "the machine of `vm`"),
+    package("busybox-static", "busybox", "what runs in the guest of `vm`, beside Polder"),
+    package("binutils", "strip", "a guest of `vm` without debugging information"),
+];
+
 const NEEDS: [Need; 11] = [
     Need { name: "rustfmt", how: How::Component, probe: "cargo-fmt", why: "the step fmt" },
     Need { name: "clippy", how: How::Component, probe: "cargo-clippy", why: "the step clippy" },

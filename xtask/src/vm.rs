@@ -1,0 +1,57 @@
+//! `cargo xtask vm`: runs Polder on zoned devices, in a guest that has them.
+//!
+//! The guest is a packaged kernel on an emulated machine, with nothing in it but a shell, Polder and what
+//! tests it: no network, no disk but the zoned ones. It says what it does on its console; the last line is the
+//! verdict. Whatever the kernel logs as an error is a failure too.
+//!
+//! What is seen there is behaviour, never time.
+
+mod guest;
+mod image;
+mod kernel;
+mod suite;
+
+use anyhow::{Result, bail};
+
+use crate::{setup, workspace};
+use suite::{SUITES, Suite};
+
+/// `cargo xtask vm [SUITE...]`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to run, in this order (default: everything).
+    suites: Vec<String>,
+    /// Prints the names of the suites and ends.
+    #[arg(long)]
+    list: bool,
+}
+
+/// Boots a guest for each suite; the first failure ends it.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.list {
+        SUITES.iter().for_each(|suite| println!("{:<12} {}", suite.name, suite.about));
+        return Ok(());
+    }
+    let suites = named(&args.suites)?;
+    setup::require(&setup::GUEST)?;
+    let home = workspace::target_dir()?.join("vm");
+    std::fs::create_dir_all(&home)?;
+    let kernel = kernel::fetch(&home)?;
+    let image = image::build(&home, &kernel)?;
+    for suite in suites {
+        let seconds = guest::run(&home, &kernel, &image, suite)?;
+        println!("vm {}: passed in {seconds} s", suite.name);
+    }
+    Ok(())
+}
+
+fn named(names: &[String]) -> Result<Vec<&'static Suite>> {
+    if names.is_empty() {
+        return Ok(SUITES.iter().collect());
+    }
+    let find = |name: &String| match SUITES.iter().find(|suite| suite.name == name) {
+        Some(suite) => Ok(suite),
+        None => bail!("no suite `{name}`; `cargo xtask vm --list` names them"),
+    };
+    names.iter().map(find).collect()
+}

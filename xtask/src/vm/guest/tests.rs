@@ -1,0 +1,23 @@
+use super::*;
+
+#[test]
+fn the_verdict_is_the_guests() {
+    let mut said = Said::default();
+    assert!(matches!(said.hear("vm: step 1").unwrap(), Next::GoOn));
+    assert!(matches!(said.hear("not for us: vm: passed").unwrap(), Next::GoOn));
+    assert!(matches!(said.hear("vm: passed").unwrap(), Next::End));
+    let error = said.hear("vm: failed: no device").err().unwrap();
+    assert_eq!(error.to_string(), "no device");
+    assert!(said.hear("[ 1.0] Kernel panic - not syncing: gone").is_err());
+}
+
+#[test]
+fn less_than_was_acknowledged_is_a_failure() {
+    let mut said = Said::default();
+    said.hear("vm: acknowledged 7").unwrap();
+    assert!(matches!(said.hear("vm: reset").unwrap(), Next::Reset));
+    said.hear("vm: found 8").unwrap();
+    said.hear("vm: found 7").unwrap();
+    let error = said.hear("vm: found 6").err().unwrap();
+    assert_eq!(error.to_string(), "7 were acknowledged and 6 are there");
+}

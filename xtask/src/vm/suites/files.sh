@@ -1,0 +1,41 @@
+# A volume on each device: made, used, killed, filled so far that zones are emptied, checked.
+
+refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $*"; exit 1; fi
+    grep -q "$words" /tmp/said || { cat /tmp/said; exit 1; }; }
+daemon() { polder info --json /mnt | sed -n 's/.*"pid": \([0-9]*\).*/\1/p'; }
+# Files whose contents say which they are and of which round.
+fill() { for file in 1 2 3 4 5 6 7; do { echo "file $file round $1"; cat /bin/polder; } > /mnt/file$file; done; }
+same() { (cd /mnt && md5sum -c -s /tmp/sums); }
+
+for device in "$zns" "$flash" "$smr"; do
+    echo "== $device"
+    polder mkfs --force "$device"
+    refused "already holds the Polder volume" polder mkfs "$device"
+    refused "leave --zone-size away" polder mkfs --force --zone-size 64M "$device"
+    polder mount "$device" /mnt --log /tmp/log
+    refused "in use" polder mkfs --force "$device"
+    cp -r /suites /mnt/suites
+    for round in 1 2 3 4; do fill $round; done
+    (cd /mnt && md5sum file* suites/* > /tmp/sums)
+    polder sync /mnt
+    echo "filled and synced"
+
+    # The daemon is killed while it writes. The kernel goes on taking what it can keep in memory.
+    while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
+    while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 9000000 ]; do :; done
+    kill -9 "$(daemon)"
+    kill $writer
+    wait $writer || :
+    polder mount "$device" /mnt --log /tmp/log
+    same
+    echo "what was synced is there after kill -9"
+    rm -f /mnt/more
+    fill 5
+    (cd /mnt && md5sum file* suites/* > /tmp/sums)
+    polder umount /mnt
+    polder check "$device"
+    polder mount -o ro "$device" /mnt --log /tmp/log
+    same
+    polder umount /mnt
+    polder zones "$device"
+done
