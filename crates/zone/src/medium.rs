@@ -1,9 +1,9 @@
 //! What a volume is on, whatever that is: a file, a block device, a zoned device.
 //!
-//! The path decides. A block device that has zones of its own is used with these; any other, and any file,
-//! with zones that are kept by software ([`crate::file`]).
+//! The path decides. A block device that has zones of its own is used with these, and so is a namespace of NVMe
+//! by its generic device (`/dev/ngXnY`); any other block device, and any file, with zones that are kept by
+//! software ([`crate::file`]).
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -174,8 +174,37 @@ impl Draft {
 /// Whether what is at a path keeps its zones itself.
 fn has_zones(path: &Path) -> Result<bool, FileError> {
     match std::fs::metadata(path) {
-        Ok(found) if found.file_type().is_block_device() => is_zoned(path),
+        Ok(known) => is_zoned(path, &known),
         // What is wrong with it is said by whoever opens it.
-        _ => Ok(false),
+        Err(_) => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_brings_is_not_asked_for() {
+        let path = Path::new("/dev/zoned");
+        let refusal = |wishes: Wishes| wishes.refuse_what_is_given(path).err().map(|error| error.to_string());
+        assert_eq!(refusal(Wishes { force: true, block_size: Some(4096), ..Wishes::default() }), None);
+        for (wishes, option) in [
+            (Wishes { size: Some(1), ..Wishes::default() }, "--size"),
+            (Wishes { zone_bytes: Some(1), ..Wishes::default() }, "--zone-size"),
+            (Wishes { zone_capacity: Some(1), ..Wishes::default() }, "--zone-capacity"),
+            (Wishes { max_open: Some(1), ..Wishes::default() }, "--max-open"),
+            (Wishes { max_active: Some(1), ..Wishes::default() }, "--max-active"),
+            (Wishes { preallocate: true, ..Wishes::default() }, "--preallocate"),
+        ] {
+            let expected = format!("/dev/zoned has zones of its own; leave {option} away");
+            assert_eq!(refusal(wishes), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_file_gets_what_is_usual_where_nothing_is_asked() {
+        let options = Wishes { max_open: Some(9), ..Wishes::default() }.for_file();
+        assert_eq!((options.block_size, options.max_open, options.max_active), (4096, 9, 9));
     }
 }

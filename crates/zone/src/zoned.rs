@@ -5,7 +5,9 @@
 //!
 //! Whoever writes to a zone or changes it has its **turn**, from before the command until after its end: one
 //! write at a time is in flight for each zone, because a write that overtakes another is not at the pointer.
-//! The pointer that readers are checked against moves when a write has ended.
+//! Appends whose place the device chooses share a turn. Their room is taken before they are sent, so that none
+//! finds its zone full; the one that fills the zone has the turn for itself, because with its end a slot is
+//! free. The pointer that readers are checked against moves when a write has ended or an append has begun.
 //!
 //! A command that fails says little of why. So the zone is reported at once, and the error is made from what
 //! the device says it is now: read-only or offline, say. The report also makes the kernel take writes to that
@@ -22,6 +24,7 @@
 //! Locks: a turn, then `machine`; nobody waits for the device while holding `machine`.
 
 mod block;
+mod nvme;
 mod port;
 mod report;
 mod shape;
@@ -30,7 +33,7 @@ mod volume;
 
 use std::io;
 
-use rt::sync::{Mutex, MutexGuard};
+use rt::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
 pub use shape::LeftOut;
@@ -54,8 +57,8 @@ pub struct ZonedDevice {
     fs_id: FsId,
     mode: OpenMode,
     machine: Mutex<Machine>,
-    /// One for each zone: held while something is done to it.
-    turns: Vec<Mutex<()>>,
+    /// One for each zone: held while something is done to it, shared by appends.
+    turns: Vec<RwLock<()>>,
 }
 
 impl ZonedDevice {
@@ -82,7 +85,7 @@ impl ZonedDevice {
 
     /// A device whose zones were found in these states.
     fn new(port: Box<dyn Port>, shape: Shape, zones: Vec<ZoneInfo>, fs_id: FsId, mode: OpenMode) -> Self {
-        let turns = zones.iter().map(|_| Mutex::new(())).collect();
+        let turns = zones.iter().map(|_| RwLock::new(())).collect();
         let machine = Mutex::new(Machine::new(shape.geometry.clone(), zones));
         ZonedDevice { port, shape, fs_id, mode, machine, turns }
     }
@@ -96,19 +99,34 @@ impl ZonedDevice {
         self.place(zone).start + u64::from(block) * u64::from(self.shape.geometry.block_size)
     }
 
-    /// Waits until nobody else does anything to the zone.
-    fn turn(&self, zone: ZoneId) -> Result<MutexGuard<'_, ()>> {
+    fn turn_of(&self, zone: ZoneId) -> Result<&RwLock<()>> {
         let turn = self.turns.get(zone.0 as usize);
-        Ok(turn.ok_or(DeviceError::Invalid { zone, why: "there is no such zone" })?.lock())
+        turn.ok_or(DeviceError::Invalid { zone, why: "there is no such zone" })
+    }
+
+    /// Waits until nobody else does anything to the zone.
+    fn turn(&self, zone: ZoneId) -> Result<RwLockWriteGuard<'_, ()>> {
+        Ok(self.turn_of(zone)?.write())
     }
 
     /// The same, if writing is possible at all.
-    fn turn_to_change(&self, zone: ZoneId) -> Result<MutexGuard<'_, ()>> {
+    fn turn_to_change(&self, zone: ZoneId) -> Result<RwLockWriteGuard<'_, ()>> {
+        self.check_mode()?;
+        self.turn(zone)
+    }
+
+    /// Waits until nobody does anything to the zone but append.
+    fn turn_to_append(&self, zone: ZoneId) -> Result<RwLockReadGuard<'_, ()>> {
+        self.check_mode()?;
+        Ok(self.turn_of(zone)?.read())
+    }
+
+    fn check_mode(&self) -> Result<()> {
         if self.mode == OpenMode::ReadOnly {
             let why = "the volume is open for reading only; open it for writing to change it";
             return Err(DeviceError::Unusable(why.to_owned()));
         }
-        self.turn(zone)
+        Ok(())
     }
 
     /// Asks the device about a zone and believes it. Whoever calls has the zone's turn.
@@ -149,6 +167,36 @@ impl ZonedDevice {
         let written = self.machine.lock().advance(zone, blocks, Some(block))?;
         assert_eq!(written, block, "nobody else wrote to {zone:?} during this turn");
         Ok(block)
+    }
+
+    /// Appends where the device chooses, beside others. `None`: it has to be done alone, with [`Self::put`].
+    fn append_beside_others(&self, zone: ZoneId, blocks: Blocks, from: &[u8]) -> Option<Output> {
+        if self.port.limits().append_bytes.is_none_or(|most| from.len() > most) {
+            return None;
+        }
+        let taken = self.turn_to_append(zone).and_then(|turn| Ok((turn, self.take_room(zone, blocks)?)));
+        let turn = match taken {
+            Ok((turn, true)) => turn,
+            Ok((_, false)) => return None,
+            Err(error) => return Some(Err(error)),
+        };
+        let start = self.place(zone).start;
+        let landed = self.port.append(start, from).and_then(|at| {
+            let block = at.wrapping_sub(start) / u64::from(self.shape.geometry.block_size);
+            Blocks::try_from(block).map_err(|_| io::Error::other("the device appended to another zone"))
+        });
+        drop(turn);
+        Some(landed.map_err(|error| self.failed(zone, "append", &error)))
+    }
+
+    /// Takes room for an append and a slot for its zone, unless that would fill the zone.
+    fn take_room(&self, zone: ZoneId, blocks: Blocks) -> Result<bool> {
+        let mut machine = self.machine.lock();
+        let info = machine.check_write(zone, blocks, None)?;
+        if info.pointer + blocks == info.capacity {
+            return Ok(false);
+        }
+        machine.advance(zone, blocks, None).map(|_| true)
     }
 
     /// Writes what has its turn, in commands as large as the device takes.
@@ -216,12 +264,13 @@ impl ZonedDevice {
         Ok(self.at(zone, block))
     }
 
-    fn read_failed(&self, zone: ZoneId, error: &io::Error) -> DeviceError {
+    /// What a command means that failed without having the zone's turn.
+    fn failed(&self, zone: ZoneId, operation: &'static str, error: &io::Error) -> DeviceError {
         let _turn = match self.turn(zone) {
             Ok(turn) => turn,
             Err(error) => return error,
         };
-        self.learn(zone, "read", error)
+        self.learn(zone, operation, error)
     }
 
     /// Carries out the reads of a batch at once, and puts what became of each in its place.
@@ -239,7 +288,7 @@ impl ZonedDevice {
             }
         }
         for ((index, zone), done) in places.into_iter().zip(self.port.read_all(&mut reads)) {
-            outputs[index] = done.map(|()| 0).map_err(|error| self.read_failed(zone, &error));
+            outputs[index] = done.map(|()| 0).map_err(|error| self.failed(zone, "read", &error));
         }
     }
 }
@@ -268,7 +317,7 @@ impl Device for ZonedDevice {
 
     fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
         let at = self.check_read(zone, block, into.len())?;
-        self.port.read(at, into).map_err(|error| self.read_failed(zone, &error))
+        self.port.read(at, into).map_err(|error| self.failed(zone, "read", &error))
     }
 
     fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
@@ -276,7 +325,8 @@ impl Device for ZonedDevice {
         let blocks = machine.blocks(zone, from.len())?;
         machine.check_append(zone, blocks)?;
         drop(machine);
-        self.put(zone, None, from)
+        let appended = self.append_beside_others(zone, blocks, from);
+        appended.unwrap_or_else(|| self.put(zone, None, from))
     }
 
     fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {

@@ -5,7 +5,7 @@
 //! thread that waits for nobody, which io_uring does not promise; so there is one write in flight for each zone.
 
 use std::fs::File;
-use std::io::{Error, Result};
+use std::io::{Error, ErrorKind, Result};
 
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
@@ -108,6 +108,10 @@ impl Port for BlockPort {
 
     fn write(&self, at: u64, from: &[u8]) -> Result<()> {
         self.engine.write(at, from)
+    }
+
+    fn append(&self, _start: u64, _from: &[u8]) -> Result<u64> {
+        Err(ErrorKind::Unsupported.into())
     }
 
     fn flush(&self) -> Result<()> {

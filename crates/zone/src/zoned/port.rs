@@ -16,6 +16,8 @@ pub(crate) struct Limits {
     pub(crate) max_active: Option<u32>,
     /// The largest single command in bytes.
     pub(crate) transfer_bytes: usize,
+    /// The largest append whose place the device chooses, if it does that.
+    pub(crate) append_bytes: Option<usize>,
 }
 
 /// A zone as the system tells of it, in bytes.
@@ -73,6 +75,10 @@ pub(crate) trait Port: Send + Sync {
     /// Writes at a zone's pointer, at most [`Limits::transfer_bytes`]. Nothing else is written to the zone
     /// meanwhile.
     fn write(&self, at: u64, from: &[u8]) -> Result<()>;
+
+    /// Appends to the zone at `start`, wherever its pointer is, and says where that was; others may append
+    /// meanwhile. At most [`Limits::append_bytes`].
+    fn append(&self, start: u64, from: &[u8]) -> Result<u64>;
 
     /// Makes durable what was completed before.
     fn flush(&self) -> Result<()>;

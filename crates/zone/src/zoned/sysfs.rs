@@ -27,6 +27,7 @@ pub(super) fn limits(folder: &Path) -> io::Result<Limits> {
         max_open: limit("max_open_zones")?,
         max_active: limit("max_active_zones")?,
         transfer_bytes: (transfer / block.max(1) * block).max(block) as usize,
+        append_bytes: None,
     })
 }
 

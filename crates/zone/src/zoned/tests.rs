@@ -1,8 +1,12 @@
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::port::{Limits, Told};
+use super::volume::Contents;
 use super::*;
+use crate::Life;
+use crate::format::{Role, ZoneIdentity, encode_header};
 
 const BLOCK: u64 = 4096;
 const LENGTH: u64 = 64 * BLOCK;
@@ -23,6 +27,8 @@ struct State {
     trouble: Option<Trouble>,
     /// Writes that reached the device, by place and length.
     writes: Vec<(u64, usize)>,
+    /// What stands at some places.
+    contents: Vec<(u64, Vec<u8>)>,
     acts: Vec<(u64, Action)>,
 }
 
@@ -42,10 +48,20 @@ impl Fake {
             pointer: 0,
             state: Some(ZoneState::Empty),
         };
-        let state =
-            State { zones: (0..20).map(zone).collect(), trouble: None, writes: Vec::new(), acts: Vec::new() };
-        let limits =
-            Limits { block_size: 4096, max_open: Some(6), max_active: Some(6), transfer_bytes: 8192 };
+        let state = State {
+            zones: (0..20).map(zone).collect(),
+            trouble: None,
+            writes: Vec::new(),
+            contents: Vec::new(),
+            acts: Vec::new(),
+        };
+        let limits = Limits {
+            block_size: 4096,
+            max_open: Some(6),
+            max_active: Some(6),
+            transfer_bytes: 8192,
+            append_bytes: None,
+        };
         Fake { limits, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -56,9 +72,19 @@ impl Fake {
         ZonedDevice::new(Box::new(self.clone()), shape, zones, FsId::default(), OpenMode::ReadWrite)
     }
 
+    /// The device before it is opened.
+    fn found(&self) -> volume::Found {
+        let told = self.state.lock().zones.clone();
+        volume::Found { port: Box::new(self.clone()), shape: Shape::of(&self.limits, &told).unwrap(), told }
+    }
+
     fn turn_zone(&self, zone: usize, state: ZoneState, pointer: u64) {
         let mut fake = self.state.lock();
         (fake.zones[zone].state, fake.zones[zone].pointer) = (Some(state), pointer);
+    }
+
+    fn put_at(&self, zone: u64, bytes: Vec<u8>) {
+        self.state.lock().contents.push((zone * LENGTH, bytes));
     }
 }
 
@@ -89,11 +115,15 @@ impl Port for Fake {
         Ok(())
     }
 
-    fn read(&self, at: u64, _into: &mut [u8]) -> io::Result<()> {
-        match self.state.lock().zones[(at / LENGTH) as usize].state {
-            Some(ZoneState::Offline) => Err(Errno::IO.into()),
-            _ => Ok(()),
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let state = self.state.lock();
+        if state.zones[(at / LENGTH) as usize].state == Some(ZoneState::Offline) {
+            return Err(Errno::IO.into());
         }
+        if let Some((_, bytes)) = state.contents.iter().find(|(place, _)| *place == at) {
+            into[..bytes.len()].copy_from_slice(bytes);
+        }
+        Ok(())
     }
 
     fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<io::Result<()>> {
@@ -121,6 +151,14 @@ impl Port for Fake {
         zone.state = Some(if zone.pointer == zone.capacity { ZoneState::Full } else { ZoneState::Open });
         state.writes.push((at, from.len()));
         Ok(())
+    }
+
+    fn append(&self, start: u64, from: &[u8]) -> io::Result<u64> {
+        let at = {
+            let state = self.state.lock();
+            start + state.zones[(start / LENGTH) as usize].pointer
+        };
+        self.write(at, from).map(|()| at)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -224,4 +262,97 @@ fn a_zone_that_is_closed_with_nothing_in_it_is_reset() {
     device.close(ZoneId(3)).unwrap();
     assert_eq!(fake.state.lock().acts, [(3, Action::Open), (3, Action::Reset)]);
     assert_eq!(device.report_zone(ZoneId(3)).unwrap().state, ZoneState::Empty);
+}
+
+#[test]
+fn appends_land_where_the_device_says() {
+    let mut fake = Fake::new();
+    fake.limits.append_bytes = Some(8192);
+    let device = fake.device();
+    assert_eq!(device.append(ZoneId(0), &blocks(2)).unwrap(), 0);
+    assert_eq!(device.append(ZoneId(0), &blocks(1)).unwrap(), 2);
+    // Too large for one append, so it is written.
+    assert_eq!(device.append(ZoneId(0), &blocks(5)).unwrap(), 3);
+    // What fills the zone waits for the others: its slot is given back only when the device gives it back.
+    for _ in 0..28 {
+        device.append(ZoneId(0), &blocks(2)).unwrap();
+    }
+    assert_eq!(device.report_zone(ZoneId(0)).unwrap().state, ZoneState::Full);
+    assert!(matches!(device.append(ZoneId(0), &blocks(1)), Err(DeviceError::ZoneFull { .. })));
+}
+
+#[test]
+fn an_append_that_failed_leaves_the_pointer_that_the_device_has() {
+    let mut fake = Fake::new();
+    fake.limits.append_bytes = Some(8192);
+    let device = fake.device();
+    device.append(ZoneId(0), &blocks(2)).unwrap();
+    fake.state.lock().trouble = Some(Trouble::Refuses(Errno::IO));
+    let error = device.append(ZoneId(0), &blocks(1)).unwrap_err();
+    assert!(matches!(error, DeviceError::Io { .. }), "{error}");
+    fake.state.lock().trouble = None;
+    assert_eq!(device.report_zone(ZoneId(0)).unwrap().pointer, 2);
+    assert_eq!(device.append(ZoneId(0), &blocks(1)).unwrap(), 2);
+}
+
+#[test]
+fn what_a_killed_process_left_is_settled() {
+    let fake = Fake::new();
+    fake.turn_zone(0, ZoneState::Open, 3 * BLOCK);
+    fake.turn_zone(1, ZoneState::Closed, 3 * BLOCK);
+    fake.turn_zone(2, ZoneState::Open, 0);
+    fake.turn_zone(3, ZoneState::Closed, 0);
+    // A power cut within a block of ours, on a device with smaller ones.
+    fake.turn_zone(4, ZoneState::Open, 3 * BLOCK + 512);
+    fake.turn_zone(5, ZoneState::Closed, 512);
+    fake.turn_zone(6, ZoneState::Full, 0);
+    fake.turn_zone(7, ZoneState::Offline, 0);
+    fake.found().settle(Path::new("device")).unwrap();
+    let expected = [
+        (0, Action::Close),
+        (2, Action::Reset),
+        (3, Action::Reset),
+        (4, Action::Finish),
+        (5, Action::Finish),
+    ];
+    assert_eq!(fake.state.lock().acts, expected);
+}
+
+/// What is found on a device, in words.
+fn contents(fake: &Fake) -> String {
+    match fake.found().contents(Path::new("device")).unwrap() {
+        Contents::Blank => "blank".to_owned(),
+        Contents::Volume(fs_id) => format!("volume {:x}", fs_id.0[0]),
+        Contents::Newer(error) => error.to_string(),
+        Contents::Other(what) => what,
+    }
+}
+
+#[test]
+fn a_volume_is_found_by_the_headers_of_its_first_zones() {
+    let fake = Fake::new();
+    assert_eq!(contents(&fake), "blank");
+    fake.turn_zone(9, ZoneState::Full, 0);
+    assert_eq!(contents(&fake), "data in a zone");
+    let geometry = fake.found().shape.geometry;
+    let identity = ZoneIdentity { fs_id: FsId([7; 16]), zone: ZoneId(2), life: Life(3), role: Role::Log };
+    let header = encode_header(&identity, &geometry);
+    let mut damaged = header.clone();
+    damaged[40] ^= 1;
+    fake.put_at(1, damaged);
+    fake.turn_zone(1, ZoneState::Closed, BLOCK);
+    assert_eq!(contents(&fake), "a Polder volume whose first zones are damaged");
+    fake.turn_zone(0, ZoneState::Offline, 0);
+    fake.turn_zone(2, ZoneState::Closed, BLOCK);
+    fake.put_at(2, header);
+    assert_eq!(contents(&fake), "volume 7");
+}
+
+#[test]
+fn what_stands_in_conventional_zones_is_known() {
+    let fake = Fake::new();
+    fake.state.lock().zones[0].state = None;
+    assert_eq!(contents(&fake), "blank");
+    fake.put_at(0, b"XFSB".to_vec());
+    assert_eq!(contents(&fake), "an XFS file system");
 }

@@ -3,14 +3,15 @@
 //! A volume on a zoned device has no header of its own: each of its zones begins with one, and the first zones
 //! always hold the log. What is found there says whose volume it is.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
 use super::block::{self, BlockPort};
+use super::nvme::{self, NvmePort};
 use super::port::{Action, Port, Told, report_all};
 use super::shape::Shape;
 use super::{LeftOut, ZonedDevice, sysfs};
@@ -24,18 +25,24 @@ const LOOK_ZONES: usize = 64;
 /// How much of the beginning is looked at, where it can be written anywhere.
 const LOOK_BYTES: u64 = 64 << 10;
 
-/// Whether a block device has zones of its own.
-pub(crate) fn is_zoned(path: &Path) -> Result<bool, FileError> {
+/// Whether what is at a path, of which this is known, has zones of its own.
+pub(crate) fn is_zoned(path: &Path, known: &Metadata) -> Result<bool, FileError> {
+    if nvme::is_generic(known) {
+        return Ok(true);
+    }
+    if !known.file_type().is_block_device() {
+        return Ok(false);
+    }
     let device = File::open(path).map_err(|error| file::refusal(path, error))?;
     let zone = block::zone_bytes(&device).map_err(|error| FileError::io(path, "ask for its zones", error))?;
     Ok(zone.is_some())
 }
 
 /// A device and its zones as they were found.
-struct Found {
-    port: Box<dyn Port>,
-    shape: Shape,
-    told: Vec<Told>,
+pub(super) struct Found {
+    pub(super) port: Box<dyn Port>,
+    pub(super) shape: Shape,
+    pub(super) told: Vec<Told>,
 }
 
 impl ZonedDevice {
@@ -123,7 +130,8 @@ impl ZonedDraft {
 }
 
 /// What a device holds.
-enum Contents {
+#[derive(Debug)]
+pub(super) enum Contents {
     Blank,
     Volume(FsId),
     Newer(FileError),
@@ -136,7 +144,7 @@ impl Found {
         used(&self.shape, &self.told).copied().collect()
     }
 
-    fn contents(&self, path: &Path) -> Result<Contents, FileError> {
+    pub(super) fn contents(&self, path: &Path) -> Result<Contents, FileError> {
         let infos: Vec<ZoneInfo> = self.used().iter().map(|told| self.shape.info(told)).collect();
         let mut damaged = false;
         for (place, info) in self.shape.places.iter().zip(&infos).take(LOOK_ZONES) {
@@ -182,7 +190,7 @@ impl Found {
     }
 
     /// Closes what a process that is gone left open, and finishes what cannot be continued.
-    fn settle(&self, path: &Path) -> Result<(), FileError> {
+    pub(super) fn settle(&self, path: &Path) -> Result<(), FileError> {
         for told in self.used() {
             let is_whole = self.shape.info(&told).state.has_pointer();
             let action = match told.state {
@@ -226,23 +234,35 @@ fn used<'a>(shape: &'a Shape, told: &'a [Told]) -> impl Iterator<Item = &'a Told
 
 /// Finds a device; with a mode, keeps it from others as well.
 fn find(path: &Path, mode: Option<OpenMode>) -> Result<Found, FileError> {
+    let io = |error| FileError::io(path, "ask for its zones", error);
+    let port = open_port(path, mode)?;
+    let told = report_all(&*port).map_err(io)?;
+    let shape = Shape::of(port.limits(), &told);
+    let shape = shape.map_err(|why| FileError::Unsuitable { path: path.to_owned(), why })?;
+    Ok(Found { port, shape, told })
+}
+
+fn open_port(path: &Path, mode: Option<OpenMode>) -> Result<Box<dyn Port>, FileError> {
+    let io = |error| FileError::io(path, "ask for its zones", error);
+    let known = std::fs::metadata(path).map_err(|error| file::refusal(path, error))?;
     let writable = mode == Some(OpenMode::ReadWrite);
-    // On a block device the second keeps out whoever mounts it.
-    let flags = if writable { OFlags::DIRECT | OFlags::EXCL } else { OFlags::DIRECT };
+    let flags = match (known.file_type().is_block_device(), writable) {
+        // The second keeps out whoever mounts it.
+        (true, true) => OFlags::DIRECT | OFlags::EXCL,
+        (true, false) => OFlags::DIRECT,
+        (false, _) => OFlags::empty(),
+    };
     let opened = OpenOptions::new().read(true).write(writable).custom_flags(flags.bits() as i32).open(path);
     let device = opened.map_err(|error| file::refusal(path, error))?;
     if let Some(mode) = mode {
         file::lock(&device, path, mode)?;
     }
-    let io = |error| FileError::io(path, "ask for its zones", error);
-    let number = device.metadata().map_err(io)?.rdev();
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    if nvme::is_generic(&known) {
+        return Ok(Box::new(NvmePort::new(device, path, writable)?));
+    }
+    let (major, minor) = (rustix::fs::major(known.rdev()), rustix::fs::minor(known.rdev()));
     let limits = sysfs::limits(Path::new(&format!("/sys/dev/block/{major}:{minor}"))).map_err(io)?;
-    let port: Box<dyn Port> = Box::new(BlockPort::new(device, limits));
-    let told = report_all(&*port).map_err(io)?;
-    let shape = Shape::of(port.limits(), &told);
-    let shape = shape.map_err(|why| FileError::Unsuitable { path: path.to_owned(), why })?;
-    Ok(Found { port, shape, told })
+    Ok(Box::new(BlockPort::new(device, limits)))
 }
 
 fn foreign(path: &Path, what: &str) -> FileError {

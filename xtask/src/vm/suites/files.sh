@@ -7,7 +7,7 @@ daemon() { polder info --json /mnt | sed -n 's/.*"pid": \([0-9]*\).*/\1/p'; }
 fill() { for file in 1 2 3 4 5 6 7; do { echo "file $file round $1"; cat /bin/polder; } > /mnt/file$file; done; }
 same() { (cd /mnt && md5sum -c -s /tmp/sums); }
 
-for device in "$zns" "$flash" "$smr"; do
+for device in "$zns" "$flash" "$smr" "$generic"; do
     echo "== $device"
     polder mkfs --force "$device"
     refused "already holds the Polder volume" polder mkfs "$device"

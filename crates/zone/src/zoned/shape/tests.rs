@@ -3,7 +3,13 @@ use super::*;
 const MIB: u64 = 1 << 20;
 
 fn limits() -> Limits {
-    Limits { block_size: 4096, max_open: Some(8), max_active: Some(10), transfer_bytes: 1 << 19 }
+    Limits {
+        block_size: 4096,
+        max_open: Some(8),
+        max_active: Some(10),
+        transfer_bytes: 1 << 19,
+        append_bytes: None,
+    }
 }
 
 /// Zones of so many MiB one after the other, each with its kind.

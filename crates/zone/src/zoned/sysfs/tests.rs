@@ -22,8 +22,13 @@ const NVME: [(&str, &str); 6] = [
 #[test]
 fn limits_are_read() {
     let limits = limits(folder(&NVME).path()).unwrap();
-    let expected =
-        Limits { block_size: 4096, max_open: Some(14), max_active: None, transfer_bytes: 124 << 10 };
+    let expected = Limits {
+        block_size: 4096,
+        max_open: Some(14),
+        max_active: None,
+        transfer_bytes: 124 << 10,
+        append_bytes: None,
+    };
     assert_eq!(limits, expected);
 }
 

@@ -1,0 +1,219 @@
+//! Namespaces with zones, through the generic device of NVMe (`/dev/ngXnY`): any zone size, and appends whose
+//! place the device chooses, so that several of a zone can be in flight.
+//!
+//! The kernel hands commands through and knows nothing of zones here. What it sees of the same namespace as a
+//! block device goes out of date meanwhile, so that is held exclusively, where there is one.
+
+mod command;
+mod format;
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{Error, Result};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use self::command::{Data, Queue, Words, namespace_of, run};
+use self::format::{IDENTIFY_BYTES, Namespace, REPORT_BYTES};
+use super::port::{Action, Limits, Port, Told};
+use crate::engine::{AlignedBuffer, Transfer};
+use crate::file::{self, FileError};
+
+/// Opcodes.
+const FLUSH: u8 = 0x00;
+const WRITE: u8 = 0x01;
+const READ: u8 = 0x02;
+const IDENTIFY: u8 = 0x06;
+const ZONE_SEND: u8 = 0x79;
+const ZONE_RECEIVE: u8 = 0x7a;
+const ZONE_APPEND: u8 = 0x7d;
+
+/// The command set of zones, where a command asks which is meant.
+const ZONED: u32 = 2 << 24;
+
+/// Commands are no larger than this, whatever the device takes.
+const TRANSFER_BYTES_MAX: u64 = 1 << 20;
+
+/// A namespace, open.
+pub(super) struct NvmePort {
+    device: File,
+    /// The same namespace as a block device, kept from others.
+    _block_device: Option<File>,
+    number: u32,
+    namespace: Namespace,
+    /// Bytes of all its blocks.
+    size: u64,
+    limits: Limits,
+}
+
+/// Whether a character device is the generic device of an NVMe namespace. Asked of the system and not of the
+/// device: opening what is something else may have consequences.
+pub(super) fn is_generic(device: &Metadata) -> bool {
+    if !device.file_type().is_char_device() {
+        return false;
+    }
+    let (major, minor) = (rustix::fs::major(device.rdev()), rustix::fs::minor(device.rdev()));
+    let class = std::fs::read_link(format!("/sys/dev/char/{major}:{minor}/subsystem"));
+    class.is_ok_and(|class| class.ends_with("nvme-generic"))
+}
+
+impl NvmePort {
+    /// Of an open generic device; whoever writes keeps others from the block device beside it.
+    pub(super) fn new(device: File, path: &Path, writable: bool) -> std::result::Result<Self, FileError> {
+        let io = |error| FileError::io(path, "ask for its zones", error);
+        let number = namespace_of(&device).map_err(io)?;
+        let identify = |what: u32, number: u32| -> Result<Box<[u8; IDENTIFY_BYTES]>> {
+            let mut found = Box::new([0; IDENTIFY_BYTES]);
+            let set = if what >= 5 { ZONED } else { 0 };
+            let words = Words { opcode: IDENTIFY, words: [what, set, 0, 0, 0, 0] };
+            run(&device, number, Queue::Admin, words, Data::In(&mut found[..])).map(|_| found)
+        };
+        let (common, controller) = (identify(0, number).map_err(io)?, identify(1, 0).map_err(io)?);
+        let unsuitable = |why: &str| FileError::Unsuitable { path: path.to_owned(), why: why.to_owned() };
+        let zoned = identify(5, number)
+            .map_err(|_| unsuitable("it is a namespace without zones; name its block device"))?;
+        let zoned_controller = identify(6, 0).map_err(io)?;
+        let namespace = format::namespace(&common, &zoned).map_err(|why| unsuitable(&why))?;
+        let blocks = u64::from_le_bytes(common[..8].try_into().expect("eight bytes"));
+        let largest = format::transfer_bytes(&controller, &zoned_controller).min(TRANSFER_BYTES_MAX);
+        let limits = Limits {
+            block_size: namespace.block_size,
+            max_open: namespace.max_open,
+            max_active: namespace.max_active,
+            transfer_bytes: largest as usize,
+            append_bytes: Some(largest as usize),
+        };
+        let block_device = if writable { keep_block_device(path)? } else { None };
+        let size = blocks.saturating_mul(namespace.block_size.into());
+        let mut port = NvmePort { device, _block_device: block_device, number, namespace, size, limits };
+        port.find_transfer_bytes().map_err(io)?;
+        Ok(port)
+    }
+
+    /// The kernel has a limit of its own and says it by refusing what is larger.
+    fn find_transfer_bytes(&mut self) -> Result<()> {
+        loop {
+            let bytes = self.limits.transfer_bytes;
+            let mut buffer = AlignedBuffer::new(bytes);
+            match self.transfer(READ, 0, Data::In(buffer.bytes_mut())) {
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                    if bytes <= self.limits.block_size as usize {
+                        return Err(error);
+                    }
+                    self.limits.transfer_bytes = bytes / 2;
+                    self.limits.append_bytes = Some(bytes / 2);
+                }
+                // What the device thinks of that place is another matter.
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn io(&self, words: Words, data: Data<'_>) -> Result<u64> {
+        run(&self.device, self.number, Queue::Io, words, data)
+    }
+
+    /// A command that moves blocks.
+    fn transfer(&self, opcode: u8, at: u64, data: Data<'_>) -> Result<u64> {
+        let length = match &data {
+            Data::None => 0,
+            Data::In(into) => into.len(),
+            Data::Out(from) => from.len(),
+        };
+        let block = u64::from(self.namespace.block_size);
+        let blocks = (length as u64 / block) as u32;
+        assert!(blocks > 0 && at.is_multiple_of(block), "whole blocks are moved");
+        let [low, high] = halves(at / block);
+        self.io(Words { opcode, words: [low, high, blocks - 1, 0, 0, 0] }, data)
+    }
+}
+
+fn halves(block: u64) -> [u32; 2] {
+    [block as u32, (block >> 32) as u32]
+}
+
+/// Keeps the block device of the same namespace from others, if there is one.
+fn keep_block_device(path: &Path) -> std::result::Result<Option<File>, FileError> {
+    let Some(beside) = block_device_beside(path) else { return Ok(None) };
+    let flags = OFlags::EXCL.bits() as i32;
+    match OpenOptions::new().read(true).custom_flags(flags).open(&beside) {
+        Ok(device) => file::lock(&device, &beside, file::OpenMode::ReadWrite).map(|()| Some(device)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(file::refusal(&beside, error)),
+    }
+}
+
+/// `/dev/nvme0n1` for `/dev/ng0n1`.
+fn block_device_beside(path: &Path) -> Option<PathBuf> {
+    let path = std::fs::canonicalize(path).ok()?;
+    let name = path.file_name()?.to_str()?.strip_prefix("ng")?;
+    Some(path.with_file_name(format!("nvme{name}")))
+}
+
+impl Port for NvmePort {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn report(&self, from: u64, most: usize) -> Result<Vec<Told>> {
+        if from >= self.size {
+            return Ok(Vec::new());
+        }
+        let mut report = Box::new([0; REPORT_BYTES]);
+        let [low, high] = halves(from / u64::from(self.namespace.block_size));
+        // Only as many as there is room for are counted.
+        const PARTIAL: u32 = 1 << 16;
+        let words = [low, high, REPORT_BYTES as u32 / 4 - 1, PARTIAL, 0, 0];
+        self.io(Words { opcode: ZONE_RECEIVE, words }, Data::In(&mut report[..]))?;
+        let mut zones = format::zones(&report, &self.namespace).map_err(Error::other)?;
+        zones.truncate(most);
+        Ok(zones)
+    }
+
+    fn act(&self, start: u64, _length: u64, action: Action) -> Result<()> {
+        let code = match action {
+            Action::Close => 1,
+            Action::Finish => 2,
+            Action::Open => 3,
+            Action::Reset => 4,
+        };
+        let [low, high] = halves(start / u64::from(self.namespace.block_size));
+        let words = Words { opcode: ZONE_SEND, words: [low, high, 0, code, 0, 0] };
+        self.io(words, Data::None).map(drop)
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
+        let mut at = at;
+        for piece in into.chunks_mut(self.limits.transfer_bytes) {
+            let bytes = piece.len() as u64;
+            self.transfer(READ, at, Data::In(piece))?;
+            at += bytes;
+        }
+        Ok(())
+    }
+
+    fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<Result<()>> {
+        let one = |transfer: &mut Transfer<'_>| match transfer {
+            Transfer::Read { offset, into } => self.read(*offset, into),
+            Transfer::Write { .. } => Err(Errno::INVAL.into()),
+        };
+        reads.iter_mut().map(one).collect()
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<()> {
+        self.transfer(WRITE, at, Data::Out(from)).map(drop)
+    }
+
+    fn append(&self, start: u64, from: &[u8]) -> Result<u64> {
+        let landed = self.transfer(ZONE_APPEND, start, Data::Out(from))?;
+        Ok(landed.saturating_mul(self.namespace.block_size.into()))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.io(Words { opcode: FLUSH, words: [0; 6] }, Data::None).map(drop)
+    }
+
+    fn prepare_buffers(&self, _count: usize, _bytes: usize) {}
+}

@@ -1,0 +1,115 @@
+//! What an NVMe controller says of a namespace and its zones, as bytes (NVM Express Base, NVM Command Set and
+//! Zoned Namespace Command Set specifications).
+
+use super::super::port::Told;
+use crate::ZoneState;
+
+/// Bytes of every identify structure.
+pub(super) const IDENTIFY_BYTES: usize = 4096;
+/// A report of zones: its head, then as many zones as it has room for.
+const HEAD_BYTES: usize = 64;
+const ZONE_BYTES: usize = 64;
+pub(super) const REPORT_BYTES: usize = 4096;
+
+/// The smallest page of a controller's memory, in which it counts its limits.
+const PAGE_BYTES: u64 = 4096;
+
+/// What is needed of a namespace with zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Namespace {
+    pub(super) block_size: u32,
+    /// Blocks from the beginning of a zone to that of the next.
+    pub(super) zone_blocks: u64,
+    pub(super) max_active: Option<u32>,
+    pub(super) max_open: Option<u32>,
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Reads the two structures that identify a namespace, or says why it cannot be used.
+pub(super) fn namespace(
+    common: &[u8; IDENTIFY_BYTES],
+    zoned: &[u8; IDENTIFY_BYTES],
+) -> Result<Namespace, String> {
+    let chosen = common[26];
+    let format = usize::from(chosen & 0xf) | usize::from(chosen >> 5 & 0x3) << 4;
+    let (metadata_bytes, log_of_size) = (u16_at(common, 128 + 4 * format), common[128 + 4 * format + 2]);
+    if metadata_bytes != 0 {
+        return Err(format!(
+            "its blocks have {metadata_bytes} bytes of metadata each; format it without (nvme format)"
+        ));
+    }
+    if !(9..=16).contains(&log_of_size) {
+        return Err(format!("its blocks have 2^{log_of_size} bytes; Polder uses 512 to 65536"));
+    }
+    let zone_blocks = u64_at(zoned, 2816 + 16 * format);
+    if zone_blocks == 0 {
+        return Err("it is formatted without zones".to_owned());
+    }
+    // Counted from 0; all ones: no limit.
+    let limit = |at| u32_at(zoned, at).checked_add(1);
+    let (max_active, max_open) = (limit(4), limit(8));
+    Ok(Namespace { block_size: 1 << log_of_size, zone_blocks, max_active, max_open })
+}
+
+/// The largest command and the largest append, in bytes, from what identifies the controller.
+pub(super) fn transfer_bytes(common: &[u8; IDENTIFY_BYTES], zoned: &[u8; IDENTIFY_BYTES]) -> u64 {
+    let bytes = |exponent: u8| match exponent {
+        0 => u64::MAX,
+        exponent => PAGE_BYTES.checked_shl(exponent.into()).unwrap_or(u64::MAX),
+    };
+    bytes(common[77]).min(bytes(zoned[0]))
+}
+
+/// The zones of a report that was asked for at a zone, of a namespace with so many blocks from zone to zone.
+pub(super) fn zones(report: &[u8; REPORT_BYTES], namespace: &Namespace) -> Result<Vec<Told>, String> {
+    let count = usize::try_from(u64_at(report, 0)).unwrap_or(usize::MAX);
+    let zones = report[HEAD_BYTES..].chunks_exact(ZONE_BYTES).take(count);
+    zones.map(|zone| one(zone, namespace)).collect()
+}
+
+fn one(zone: &[u8], namespace: &Namespace) -> Result<Told, String> {
+    let (capacity, start, pointer) = (u64_at(zone, 8), u64_at(zone, 16), u64_at(zone, 24));
+    let wrong = |what: &str| Err(format!("the zone at block {start} {what}"));
+    let state = match zone[1] >> 4 {
+        0x1 => ZoneState::Empty,
+        0x2 | 0x3 => ZoneState::Open,
+        0x4 => ZoneState::Closed,
+        0xd => ZoneState::ReadOnly,
+        0xe => ZoneState::Full,
+        0xf => ZoneState::Offline,
+        other => return wrong(&format!("is in a state that is not known ({other:#x})")),
+    };
+    if zone[0] & 0xf != 2 {
+        return wrong("is of a kind that is not known");
+    }
+    let length = namespace.zone_blocks;
+    if capacity > length || start.checked_add(length).is_none_or(|end| end > u64::MAX >> 16) {
+        return wrong("is reported with an impossible capacity or place");
+    }
+    let written = if state.has_pointer() { pointer.checked_sub(start) } else { Some(0) };
+    let block = u64::from(namespace.block_size);
+    match written.filter(|&written| written <= capacity) {
+        Some(written) => Ok(Told {
+            start: start * block,
+            length: length * block,
+            capacity: capacity * block,
+            pointer: written * block,
+            state: Some(state),
+        }),
+        None => wrong("is reported with its pointer outside"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,42 @@
+# Zones that become read-only or go offline while a volume is in use, as zoned flash turns them.
+device=$flash
+settings=/sys/kernel/config/nullb/flash
+# The first two zones of the device are conventional and not of the volume; a zone has 32768 sectors.
+turn() { echo $((($2 + 2) * 32768)) > $settings/zone_$1; echo "zone $2 is $1"; }
+# The first zone of a role in a use.
+zone() { polder zones --list /mnt | awk -v role="$1" -v use="$2" '$2 == role && $3 == use { print $1; exit }'; }
+fill() { for file in 1 2 3 4; do { echo "file $file of $1"; cat /bin/polder; } > /mnt/$1-$file; done; polder sync /mnt; }
+sum() { (cd /mnt && md5sum ./*-* > /tmp/sums); }
+same() { (cd /mnt && md5sum -c -s /tmp/sums); }
+
+# What the kernel says of writes to such zones is no surprise.
+echo 'I/O error, dev flash, .* op 0x.:(WRITE\|ZONE_' > /tmp/expected
+
+polder mkfs "$device"
+polder mount "$device" /mnt --log /tmp/log
+fill first
+sum
+polder zones --list /mnt
+turn readonly "$(zone data closed)"
+turn offline 28
+same
+fill second
+sum
+turn readonly "$(zone data open)"
+fill third
+sum
+turn readonly "$(zone log open)"
+fill fourth
+sum
+polder umount /mnt
+polder mount "$device" /mnt --log /tmp/log
+same
+turn readonly "$(zone metadata open)"
+fill fifth
+sum
+polder umount /mnt
+polder check "$device"
+polder mount -o ro "$device" /mnt --log /tmp/log
+same
+polder zones --list /mnt | grep -c 'read.only'
+polder umount /mnt

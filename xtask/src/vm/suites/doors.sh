@@ -1,0 +1,27 @@
+# One namespace of NVMe through both of its devices in turn: the kernel's own idea of where each zone stands is
+# out of date whenever the other was used.
+door=/dev/ng${zns#/dev/nvme}
+
+refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $*"; exit 1; fi
+    grep -q "$words" /tmp/said || { cat /tmp/said; exit 1; }; }
+
+# Refusals of the kernel that a repeated write answers.
+polder mkfs "$zns"
+for round in 1 2 3; do
+    for device in "$door" "$zns"; do
+        polder mount "$device" /mnt --log /tmp/log
+        refused "in use" polder mkfs --force "$zns"
+        refused "in use" polder mkfs --force "$door"
+        [ ! -e /tmp/sums ] || (cd /mnt && md5sum -c -s /tmp/sums)
+        for file in 1 2 3; do { echo "$device $round"; cat /bin/polder; } > /mnt/file$file; done
+        (cd /mnt && md5sum file* > /tmp/sums)
+        polder umount /mnt
+        polder check "$device"
+        echo "round $round through $device"
+    done
+done
+polder mkfs --force "$door"
+polder mount "$zns" /mnt --log /tmp/log
+cp /bin/polder /mnt
+polder umount /mnt
+polder check "$zns"
