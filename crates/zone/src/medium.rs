@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::file::{self, FileContents, FileDevice, FileError, FileOptions, OpenMode};
-use crate::zoned::{LeftOut, ZonedDevice, ZonedDraft, is_zoned};
+use crate::zoned::{LeftOut, ZonedDevice, ZonedDraft, generic_beside, is_zoned};
 use crate::{Device, FsId, Geometry};
 
 /// A volume's device, open.
@@ -175,8 +175,14 @@ impl Draft {
 fn has_zones(path: &Path) -> Result<bool, FileError> {
     match std::fs::metadata(path) {
         Ok(known) => is_zoned(path, &known),
-        // What is wrong with it is said by whoever opens it.
-        Err(_) => Ok(false),
+        // What else is wrong with it is said by whoever opens it.
+        Err(_) => match generic_beside(path) {
+            Some(generic) => {
+                let why = format!("the kernel makes no block device of it; name {}", generic.display());
+                Err(FileError::Unsuitable { path: path.to_owned(), why })
+            }
+            None => Ok(false),
+        },
     }
 }
 

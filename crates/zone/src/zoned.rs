@@ -36,6 +36,7 @@ use std::io;
 use rt::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
+pub(crate) use nvme::generic_beside;
 pub use shape::LeftOut;
 pub use volume::ZonedDraft;
 pub(crate) use volume::is_zoned;

@@ -15,7 +15,7 @@ pub(super) struct Suite {
 pub(super) const SUITES: [Suite; 6] = [
     Suite {
         name: "zones",
-        about: "what the kernel says of the devices",
+        about: "what the kernel says of the devices, and what mkfs refuses",
         script: include_str!("suites/zones.sh"),
         limit: Duration::from_secs(300),
     },

@@ -36,6 +36,13 @@ const ZONED: u32 = 2 << 24;
 /// Commands are no larger than this, whatever the device takes.
 const TRANSFER_BYTES_MAX: u64 = 1 << 20;
 
+/// The generic device of a namespace that has no block device, which this path would have been.
+pub(crate) fn generic_beside(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?.strip_prefix("nvme")?;
+    let generic = path.with_file_name(format!("ng{name}"));
+    std::fs::metadata(&generic).is_ok_and(|known| is_generic(&known)).then_some(generic)
+}
+
 /// A namespace, open.
 pub(super) struct NvmePort {
     device: File,

@@ -2,7 +2,7 @@
 device=$flash
 settings=/sys/kernel/config/nullb/flash
 # The first two zones of the device are conventional and not of the volume; a zone has 32768 sectors.
-turn() { echo $((($2 + 2) * 32768)) > $settings/zone_$1; echo "zone $2 is $1"; }
+turn() { [ -n "$2" ]; echo $((($2 + 2) * 32768)) > $settings/zone_$1; echo "zone $2 is $1"; }
 # The first zone of a role in a use.
 zone() { polder zones --list /mnt | awk -v role="$1" -v use="$2" '$2 == role && $3 == use { print $1; exit }'; }
 fill() { for file in 1 2 3 4; do { echo "file $file of $1"; cat /bin/polder; } > /mnt/$1-$file; done; polder sync /mnt; }
@@ -14,9 +14,9 @@ echo 'I/O error, dev flash, .* op 0x.:(WRITE\|ZONE_' > /tmp/expected
 
 polder mkfs "$device"
 polder mount "$device" /mnt --log /tmp/log
+fill zeroth
 fill first
 sum
-polder zones --list /mnt
 turn readonly "$(zone data closed)"
 turn offline 28
 same
@@ -38,5 +38,5 @@ polder umount /mnt
 polder check "$device"
 polder mount -o ro "$device" /mnt --log /tmp/log
 same
-polder zones --list /mnt | grep -c 'read.only'
+[ "$(polder zones --list /mnt | grep -c 'read-only')" = 4 ]
 polder umount /mnt

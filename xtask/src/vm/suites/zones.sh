@@ -1,4 +1,8 @@
-# What the kernel says of the devices.
+# What the kernel says of the devices, and what `polder mkfs` refuses.
+
+refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $*"; exit 1; fi
+    cat /tmp/said; grep -q "$words" /tmp/said; }
+
 for device in "$zns" "$flash" "$smr"; do
     queue=/sys/block/${device#/dev/}/queue
     echo "$device: $(cat "$queue/zoned"), $(cat "$queue/nr_zones") zones of $(($(cat "$queue/chunk_sectors") / 2048)) MiB," \
@@ -7,3 +11,21 @@ for device in "$zns" "$flash" "$smr"; do
 done
 echo "$generic: a namespace without a block device"
 [ -c "$generic" ]
+
+null_blk() {
+    mkdir "/sys/kernel/config/nullb/$1"
+    for setting in size=256 memory_backed=1 zoned=1 zone_size=8 "$2" power=1; do
+        echo "${setting#*=}" > "/sys/kernel/config/nullb/$1/${setting%%=*}"
+    done
+}
+null_blk few zone_max_open=4
+null_blk conventional zone_nr_conv=32
+refused "only 4 zones be open at once" polder mkfs /dev/few
+# One zone is always written in order there.
+refused "has 1 zones of 8192 KiB" polder mkfs /dev/conventional
+refused "name $generic" polder mkfs --size 64M "/dev/nvme${generic#/dev/ng}"
+refused "a character device" polder mkfs /dev/null
+refused "leave --block-size away" polder mkfs --block-size 512 "$zns"
+refused "leave --max-open away" polder mkfs --max-open 8 "$zns"
+refused "it holds nothing" polder mount "$zns" /mnt
+[ "$(polder mkfs "$smr" | grep -c 'not used: 3 conventional zones, 24 MiB')" = 1 ]
