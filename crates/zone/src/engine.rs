@@ -15,7 +15,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rt::sync::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
@@ -63,7 +63,7 @@ impl Prepared<'_, '_> {
 
     /// The command for the ring. It names memory of `self`, which must not be touched or freed until
     /// the command has completed.
-    fn entry(&mut self, fd: types::Fd) -> io_uring::squeue::Entry {
+    fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
         let offset = self.offset();
         let length = |bytes: &[u8]| bytes.len().min(LENGTH_MAX) as u32;
         match (&mut *self.transfer, &mut self.bounce) {
@@ -297,7 +297,8 @@ fn submit_all(ring: &mut IoUring, fd: types::Fd, prepared: &mut [Prepared<'_, '_
     moved
 }
 
-fn wait(ring: &mut IoUring) {
+/// Submits what was pushed and waits until something has completed. Ends the process if the kernel will not say.
+pub(crate) fn wait<S: squeue::EntryMarker, C: cqueue::EntryMarker>(ring: &mut IoUring<S, C>) {
     if let Err(error) = ring.submit_and_wait(1) {
         let again = [Errno::INTR, Errno::AGAIN, Errno::BUSY].map(|errno| Some(errno.raw_os_error()));
         if !again.contains(&error.raw_os_error()) {

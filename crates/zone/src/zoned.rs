@@ -181,13 +181,22 @@ impl ZonedDevice {
             Ok((_, false)) => return None,
             Err(error) => return Some(Err(error)),
         };
-        let start = self.place(zone).start;
-        let landed = self.port.append(start, from).and_then(|at| {
-            let block = at.wrapping_sub(start) / u64::from(self.shape.geometry.block_size);
-            Blocks::try_from(block).map_err(|_| io::Error::other("the device appended to another zone"))
-        });
+        let landed = self.port.append(self.place(zone).start, from);
+        let landed = landed.and_then(|at| self.check_landed(zone, at, blocks));
         drop(turn);
         Some(landed.map_err(|error| self.failed(zone, "append", &error)))
+    }
+
+    /// The block at which an append landed: within the room that was taken for appends, or somebody else
+    /// wrote to the zone.
+    fn check_landed(&self, zone: ZoneId, at: u64, blocks: Blocks) -> io::Result<Blocks> {
+        let block_size = u64::from(self.shape.geometry.block_size);
+        let block = at.checked_sub(self.place(zone).start).map(|bytes| bytes / block_size);
+        let pointer = self.machine.lock().zones()[zone.0 as usize].pointer;
+        let block = block.filter(|&block| block + u64::from(blocks) <= u64::from(pointer));
+        block
+            .map(|block| block as Blocks)
+            .ok_or_else(|| io::Error::other("it landed where no room was taken"))
     }
 
     /// Takes room for an append and a slot for its zone, unless that would fill the zone.

@@ -6,6 +6,7 @@
 
 mod command;
 mod format;
+mod ring;
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Error, Result};
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 
 use self::command::{Data, Queue, Words, namespace_of, run};
 use self::format::{IDENTIFY_BYTES, Namespace, REPORT_BYTES};
+use self::ring::{Read, Rings};
 use super::port::{Action, Limits, Port, Told};
 use crate::engine::{AlignedBuffer, Transfer};
 use crate::file::{self, FileError};
@@ -53,6 +55,7 @@ pub(super) struct NvmePort {
     /// Bytes of all its blocks.
     size: u64,
     limits: Limits,
+    rings: Rings,
 }
 
 /// Whether a character device is the generic device of an NVMe namespace. Asked of the system and not of the
@@ -94,7 +97,9 @@ impl NvmePort {
         };
         let block_device = if writable { keep_block_device(path)? } else { None };
         let size = blocks.saturating_mul(namespace.block_size.into());
-        let mut port = NvmePort { device, _block_device: block_device, number, namespace, size, limits };
+        let rings = Rings::default();
+        let mut port =
+            NvmePort { device, _block_device: block_device, number, namespace, size, limits, rings };
         port.find_transfer_bytes().map_err(io)?;
         Ok(port)
     }
@@ -124,16 +129,21 @@ impl NvmePort {
 
     /// A command that moves blocks.
     fn transfer(&self, opcode: u8, at: u64, data: Data<'_>) -> Result<u64> {
-        let length = match &data {
+        let bytes = match &data {
             Data::None => 0,
             Data::In(into) => into.len(),
             Data::Out(from) => from.len(),
         };
+        self.io(self.words(opcode, at, bytes), data)
+    }
+
+    /// The words of a command that moves so many bytes.
+    fn words(&self, opcode: u8, at: u64, bytes: usize) -> Words {
         let block = u64::from(self.namespace.block_size);
-        let blocks = (length as u64 / block) as u32;
+        let blocks = (bytes as u64 / block) as u32;
         assert!(blocks > 0 && at.is_multiple_of(block), "whole blocks are moved");
         let [low, high] = halves(at / block);
-        self.io(Words { opcode, words: [low, high, blocks - 1, 0, 0, 0] }, data)
+        Words { opcode, words: [low, high, blocks - 1, 0, 0, 0] }
     }
 }
 
@@ -192,21 +202,33 @@ impl Port for NvmePort {
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
-        let mut at = at;
-        for piece in into.chunks_mut(self.limits.transfer_bytes) {
-            let bytes = piece.len() as u64;
-            self.transfer(READ, at, Data::In(piece))?;
-            at += bytes;
-        }
-        Ok(())
+        let mut read = [Transfer::Read { offset: at, into }];
+        self.read_all(&mut read).pop().expect("one result for one read")
     }
 
     fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<Result<()>> {
-        let one = |transfer: &mut Transfer<'_>| match transfer {
-            Transfer::Read { offset, into } => self.read(*offset, into),
-            Transfer::Write { .. } => Err(Errno::INVAL.into()),
-        };
-        reads.iter_mut().map(one).collect()
+        let mut results: Vec<Result<()>> = reads.iter().map(|_| Ok(())).collect();
+        let (mut whose, mut pieces) = (Vec::new(), Vec::new());
+        for (index, read) in reads.iter_mut().enumerate() {
+            let Transfer::Read { offset, into } = read else {
+                results[index] = Err(Errno::INVAL.into());
+                continue;
+            };
+            let mut at = *offset;
+            for into in into.chunks_mut(self.limits.transfer_bytes) {
+                let words = self.words(READ, at, into.len());
+                at += into.len() as u64;
+                whose.push(index);
+                pieces.push(Read { words, into });
+            }
+        }
+        let done = self.rings.read(&self.device, self.number, &mut pieces);
+        for (index, done) in whose.into_iter().zip(done) {
+            if done.is_err() {
+                results[index] = done;
+            }
+        }
+        results
     }
 
     fn write(&self, at: u64, from: &[u8]) -> Result<()> {

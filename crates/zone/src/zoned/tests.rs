@@ -356,3 +356,16 @@ fn what_stands_in_conventional_zones_is_known() {
     fake.put_at(0, b"XFSB".to_vec());
     assert_eq!(contents(&fake), "an XFS file system");
 }
+
+#[test]
+fn an_append_beyond_what_is_ours_ends_the_zone() {
+    let mut fake = Fake::new();
+    fake.limits.append_bytes = Some(8192);
+    let device = fake.device();
+    device.append(ZoneId(0), &blocks(2)).unwrap();
+    // Somebody else appended.
+    fake.turn_zone(0, ZoneState::Open, 5 * BLOCK);
+    let error = device.append(ZoneId(0), &blocks(1)).unwrap_err();
+    assert!(matches!(error, DeviceError::Io { .. }) && error.ends_zone(), "{error}");
+    assert_eq!(device.report_zone(ZoneId(0)).unwrap().pointer, 6);
+}

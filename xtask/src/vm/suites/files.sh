@@ -29,6 +29,7 @@ for device in "$zns" "$flash" "$smr" "$generic"; do
     polder mount "$device" /mnt --log /tmp/log
     same
     echo "what was synced is there after kill -9"
+    echo "rings in use: $(ls -l "/proc/$(daemon)/fd" | grep -c io_uring)"
     rm -f /mnt/more
     fill 5
     (cd /mnt && md5sum file* suites/* > /tmp/sums)

@@ -6,9 +6,10 @@ use std::io::{Error, Result};
 
 use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
+use zerocopy::{Immutable, IntoBytes};
 
 /// `struct nvme_passthru_cmd64`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
 #[repr(C)]
 struct Raw {
     opcode: u8,
@@ -28,10 +29,37 @@ struct Raw {
 
 const _: () = assert!(size_of::<Raw>() == 80);
 
+/// Bytes of `struct nvme_uring_cmd`, which is the same without the result.
+const RING_BYTES: usize = 72;
+
+impl Raw {
+    fn new(namespace: u32, words: Words, address: usize, length: usize) -> Raw {
+        Raw {
+            opcode: words.opcode,
+            namespace,
+            address: address as u64,
+            length: u32::try_from(length).expect("no command is larger than a few MiB"),
+            words_10_15: words.words,
+            ..Raw::default()
+        }
+    }
+}
+
 const GROUP: u8 = b'N';
 const NAMESPACE: Opcode = opcode::none(GROUP, 0x40);
 const ADMIN: Opcode = opcode::read_write::<Raw>(GROUP, 0x47);
 const IO: Opcode = opcode::read_write::<Raw>(GROUP, 0x48);
+
+/// The number of the command of a ring that hands a command on.
+pub(super) const RING: u32 = opcode::read_write::<[u8; RING_BYTES]>(GROUP, 0x80) as u32;
+
+/// A read as it stands in a ring's entry. It names the memory that is read to.
+pub(super) fn ring_bytes(namespace: u32, words: Words, into: &mut [u8]) -> [u8; 80] {
+    let raw = Raw::new(namespace, words, into.as_mut_ptr().expose_provenance(), into.len());
+    let mut bytes = [0; 80];
+    bytes[..RING_BYTES].copy_from_slice(&raw.as_bytes()[..RING_BYTES]);
+    bytes
+}
 
 /// A command without its data: an opcode and the last six of its double words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,15 +98,8 @@ pub(super) fn run(device: &File, namespace: u32, queue: Queue, words: Words, dat
         Data::In(into) => (into.as_mut_ptr().expose_provenance(), into.len()),
         Data::Out(from) => (from.as_ptr().expose_provenance(), from.len()),
     };
-    let raw = Raw {
-        opcode: words.opcode,
-        namespace,
-        address: address as u64,
-        length: u32::try_from(length).map_err(|_| Error::from(Errno::INVAL))?,
-        words_10_15: words.words,
-        ..Raw::default()
-    };
-    let command = Passthrough { opcode: if queue == Queue::Admin { ADMIN } else { IO }, raw };
+    let opcode = if queue == Queue::Admin { ADMIN } else { IO };
+    let command = Passthrough { opcode, raw: Raw::new(namespace, words, address, length) };
     // SAFETY: the command is given memory that the caller has lent to this function, for writing where the
     // controller writes to it, and has completed when the call returns.
     let (status, result) = unsafe { ioctl(device, command) }?;
@@ -86,7 +107,7 @@ pub(super) fn run(device: &File, namespace: u32, queue: Queue, words: Words, dat
 }
 
 /// The error for a status of a controller. Those that have a name in the system are given it.
-fn refusal(status: i32) -> Error {
+pub(super) fn refusal(status: i32) -> Error {
     match status & 0x7ff {
         0x1bd => Errno::OVERFLOW.into(),
         0x1be => Errno::TOOMANYREFS.into(),

@@ -1,0 +1,114 @@
+//! Many reads of a namespace at once, by io_uring where that is permitted, one after the other otherwise.
+//!
+//! The memory of a read belongs to its command until its completion was seen, as in [`crate::engine`].
+
+use std::fs::File;
+use std::io::Result;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rt::sync::Mutex;
+
+use super::command::{Data, Queue, RING, Words, refusal, ring_bytes, run};
+use crate::engine::wait;
+
+/// Reads that are under way at once.
+const DEPTH: u32 = 64;
+
+/// A ring whose entries have room for a command.
+type Ring = IoUring<squeue::Entry128, cqueue::Entry32>;
+
+/// Rings that nobody uses at the moment.
+#[derive(Default)]
+pub(super) struct Rings {
+    kept: Mutex<Vec<Ring>>,
+    /// Set once the kernel has refused one.
+    are_refused: AtomicBool,
+}
+
+/// One read.
+pub(super) struct Read<'a> {
+    pub(super) words: Words,
+    /// As many bytes as `words` says.
+    pub(super) into: &'a mut [u8],
+}
+
+impl Rings {
+    /// Carries out all reads, in any order, and waits for them. One result each.
+    pub(super) fn read(&self, device: &File, namespace: u32, reads: &mut [Read<'_>]) -> Vec<Result<()>> {
+        let one = |read: &mut Read<'_>| {
+            run(device, namespace, Queue::Io, read.words, Data::In(read.into)).map(drop)
+        };
+        let ring = if reads.len() > 1 { self.take() } else { None };
+        let Some(mut ring) = ring else { return reads.iter_mut().map(one).collect() };
+        let said = submit_all(&mut ring, device, namespace, reads);
+        self.kept.lock().push(ring);
+        let result = |(read, said): (&mut Read<'_>, i32)| match said {
+            0 => Ok(()),
+            1.. => Err(refusal(said)),
+            // The ring would not; whether the device will is asked without it.
+            _ => one(read),
+        };
+        reads.iter_mut().zip(said).map(result).collect()
+    }
+
+    fn take(&self) -> Option<Ring> {
+        if self.are_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        if let Some(ring) = self.kept.lock().pop() {
+            return Some(ring);
+        }
+        let made = Ring::builder().build(DEPTH);
+        if made.is_err() {
+            self.are_refused.store(true, Ordering::Relaxed);
+        }
+        made.ok()
+    }
+}
+
+/// Submits every read and waits until all have completed; what the kernel said of each.
+fn submit_all(ring: &mut Ring, device: &File, namespace: u32, reads: &mut [Read<'_>]) -> Vec<i32> {
+    let device = types::Fd(device.as_raw_fd());
+    let mut said = vec![0; reads.len()];
+    let (mut next, mut under_way) = (0, 0);
+    while next < reads.len() || under_way > 0 {
+        while next < reads.len() && under_way < DEPTH {
+            let read = &mut reads[next];
+            let command = ring_bytes(namespace, read.words, read.into);
+            let entry = opcode::UringCmd80::new(device, RING).cmd(command).build().user_data(next as u64);
+            // SAFETY: the memory that the entry names is borrowed by `reads[next]`, which is not touched again
+            // before this function returns; and it returns only after every completion was seen.
+            let pushed = unsafe { ring.submission().push(&entry) };
+            pushed.expect("the ring has DEPTH places and fewer commands are under way");
+            next += 1;
+            under_way += 1;
+        }
+        wait(ring);
+        for completion in ring.completion() {
+            said[completion.user_data() as usize] = completion.result();
+            under_way -= 1;
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// What is no namespace refuses every command, by a ring as well as without one.
+    #[test]
+    fn a_batch_that_is_refused_has_a_result_for_each_read() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[1; 8192]).unwrap();
+        let mut memory = vec![0; 100 * 512];
+        let words = Words { opcode: 2, words: [0; 6] };
+        let mut reads: Vec<Read<'_>> = memory.chunks_mut(512).map(|into| Read { words, into }).collect();
+        let results = Rings::default().read(&file, 1, &mut reads);
+        assert!(results.len() == 100 && results.iter().all(|result| result.is_err()));
+    }
+}
