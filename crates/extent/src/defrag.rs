@@ -118,9 +118,11 @@ impl Surveyor {
 }
 
 impl Layout {
-    /// Whether writing the blocks anew saves enough.
+    /// Whether writing the blocks anew saves enough. What goes on in another zone once, because the first was full,
+    /// is not scattered: it might come to lie so again.
     pub fn is_scattered(&self) -> bool {
-        (self.reads - self.reads_least) * WORTH_SHARE > self.reads_least
+        let goes_on = self.fragments == 2 && self.zones == 2;
+        !goes_on && (self.reads - self.reads_least) * WORTH_SHARE > self.reads_least
     }
 }
 

@@ -252,6 +252,12 @@ impl Extents {
         (lacking <= 0 && wins).then_some(moved)
     }
 
+    /// Blocks to be moved for one zone more than there are now.
+    pub(crate) fn debt_of_one_more(&self, gc: &GcState) -> Option<i64> {
+        let spare = self.spare(gc.target_room(self.packing)).max(0);
+        self.debt(gc, 1 + spare / i64::from(self.payload_min.max(1)))
+    }
+
     /// Blocks of zones that fresh data may open, beside those for what garbage collection moves: when its zone
     /// is full it opens one, and that is to be no surprise. Less than none when some are lacking.
     fn spare(&self, target_room: i64) -> i64 {

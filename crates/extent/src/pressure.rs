@@ -38,7 +38,7 @@ impl Extents {
         let rate = self.pace.moved_per_written();
         let owed = self.pace.owed_blocks();
         let left = (self.allowance() - owed).max(0) as f64;
-        let debt = self.debt(&self.gc.lock(), 1);
+        let debt = self.debt_of_one_more(&self.gc.lock());
         let won = f64::from(self.payload_min) * self.zones_to_win() as f64;
         Pressure {
             room: bytes(self.room()),

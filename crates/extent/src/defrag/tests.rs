@@ -56,12 +56,15 @@ fn holes_cannot_be_put_together() {
 
 #[test]
 fn long_fragments_gain_too_little() {
-    // Nine reads where eight would do; and two where one would.
+    // Nine reads where eight would do; and three where one would. Where one zone was full, two are well.
     let rest = (1..16).map(|n| (n * 128, stored(2, 10 + n as Blocks * 128, 128)));
     let long = survey([(0, stored(1, 10, 128))].into_iter().chain(rest));
     assert_eq!((long.reads, long.reads_least), (9, 8), "{long:?}");
     assert!(!long.is_scattered());
-    let short = survey([(0, stored(1, 10, 100)), (100, stored(2, 10, 100))]);
-    assert_eq!((short.reads, short.reads_least), (2, 1));
+    let short = survey([(0, stored(1, 10, 80)), (80, stored(2, 10, 80)), (160, stored(3, 10, 80))]);
+    assert_eq!((short.reads, short.reads_least), (3, 1));
     assert!(short.is_scattered());
+    let goes_on = survey([(0, stored(1, 10, 100)), (100, stored(2, 10, 100))]);
+    assert_eq!((goes_on.reads, goes_on.reads_least), (2, 1));
+    assert!(!goes_on.is_scattered());
 }
