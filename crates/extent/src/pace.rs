@@ -265,9 +265,9 @@ impl Extents {
         i64::from(self.store.zones().free()) * payload - self.room_kept() - (payload - target_room).max(0)
     }
 
-    /// Room in free zones that fresh data is not to need: those that it must leave and, while metadata fills
-    /// the last part of its open zone, more and more of the next: with less, garbage collection could not
-    /// open a zone of its own any more when metadata has taken it.
+    /// Room in free zones that fresh data is not to need: those that it must leave and, shortly before metadata
+    /// needs one more, more and more of that: with less, garbage collection could not open a zone of its own any
+    /// more when metadata has taken it.
     fn room_kept(&self) -> i64 {
         let zones = self.store.zones();
         let part = i64::from(self.device.geometry().zone_blocks / METADATA_PART).max(1);
