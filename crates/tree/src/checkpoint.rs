@@ -19,7 +19,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zone::{Address, Cause, Lease, Role};
 
 use crate::cache::Node;
-use crate::core::{Core, Saving};
+use crate::core::{Core, Limits, Saving};
 use crate::delta::{Changes, Packed};
 use crate::format::{
     self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, write_header,
@@ -36,16 +36,33 @@ impl Core {
     /// Whether a recovery now would have much to replay.
     pub(crate) fn epoch_is_long(&self) -> bool {
         let changed = self.mat.running_len() + self.count.dirty.load(Ordering::Relaxed);
+        let (_, epoch_nodes) = self.bounds_now();
         self.log.wants_checkpoint()
-            || changed >= self.limits.epoch_nodes
-            || self.count.pages_since_cut.load(Ordering::Relaxed) >= 2 * self.limits.epoch_nodes
+            || changed >= epoch_nodes
+            || self.count.pages_since_cut.load(Ordering::Relaxed) >= 2 * epoch_nodes
             || self.log.replay_cost().1 >= self.limits.replay_bytes
     }
 
     /// Whether so much is dirty that a checkpoint in the background should begin: it has the other half of
     /// the bound to write in, before whoever changes the trees must wait for it.
     pub(crate) fn is_pressed(&self) -> bool {
-        self.count.dirty.load(Ordering::Relaxed) >= self.limits.dirty / 2
+        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        dirty >= self.limits.dirty / 2 && dirty >= self.bounds_now().0 / 2
+    }
+
+    /// Nodes that may be dirty, and that may differ from the last checkpoint. An epoch may be longer than the
+    /// reserve has room for while a quarter of all zones is free. It ends as soon as they are fewer, and that
+    /// quarter takes what it has dirtied: a 64th of the volume at most.
+    fn bounds_now(&self) -> (usize, usize) {
+        let Limits { dirty, epoch_nodes, long_epoch, .. } = self.limits;
+        let is_long = long_epoch > epoch_nodes && self.zones.free() >= self.device.geometry().zones / 4;
+        if is_long { (long_epoch, long_epoch) } else { (dirty, epoch_nodes) }
+    }
+
+    /// Whether so much is dirty that nodes must be written before more are changed.
+    pub(crate) fn too_much_is_dirty(&self) -> bool {
+        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        dirty >= self.limits.dirty && dirty >= self.bounds_now().0
     }
 
     /// Takes a checkpoint, after the one that is being taken.

@@ -513,11 +513,11 @@ impl Core {
 
     /// Keeps dirty nodes within bounds.
     fn bound_dirty(&self) -> Result<()> {
-        if self.count.dirty.load(Ordering::Relaxed) < self.limits.dirty {
+        if !self.too_much_is_dirty() {
             return Ok(());
         }
         let mut saving = self.saving.lock();
-        if self.count.dirty.load(Ordering::Relaxed) < self.limits.dirty {
+        if !self.too_much_is_dirty() {
             return Ok(());
         }
         if self.epoch_is_long() { self.checkpoint_with(&mut saving) } else { self.write_out(&mut saving) }

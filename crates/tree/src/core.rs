@@ -54,6 +54,8 @@ pub(crate) struct Limits {
     pub(crate) dirty: usize,
     /// Nodes that may differ from the last checkpoint before the next is due.
     pub(crate) epoch_nodes: usize,
+    /// The same, and those dirty in memory, while zones are free in plenty and the cache is large.
+    pub(crate) long_epoch: usize,
     /// Records' bytes before the next checkpoint is due.
     pub(crate) replay_bytes: u64,
 }

@@ -6,7 +6,7 @@
 //! the same work.
 //!
 //! Replay keeps what it dirties in memory: checkpoints are taken often enough that this is bounded
-//! (`Limits::epoch_nodes`), whatever the cache of this mount.
+//! (`Limits::epoch_nodes`, or as much as the cache of the mount that wrote: `Limits::long_epoch`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -369,7 +369,8 @@ pub(crate) fn limits(geometry: &Geometry, page_size: usize, cache_bytes: u64) ->
     let volume_bytes =
         u64::from(geometry.zones) * u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
     let volume_pages = (volume_bytes / page_size as u64) as usize;
-    let epoch_nodes = (volume_pages / 64).clamp(32, 1024);
+    let a_64th = (volume_pages / 64).max(32);
+    let epoch_nodes = a_64th.min(1024);
     // A page takes a little more than its size in memory.
     // Below that, what may be dirty and what a transaction pins would be all there is.
     let cache_pages = (cache_bytes as usize / (page_size + 256)).max(32);
@@ -377,6 +378,7 @@ pub(crate) fn limits(geometry: &Geometry, page_size: usize, cache_bytes: u64) ->
     let limits = Limits {
         dirty: (cache_pages / 4).clamp(16, epoch_nodes),
         epoch_nodes,
+        long_epoch: a_64th.min(cache_pages / 2).min(4096),
         replay_bytes: (volume_bytes / 64).clamp(256 << 10, 32 << 20),
     };
     (limits, cache_pages - chunk_pages, chunk_pages)

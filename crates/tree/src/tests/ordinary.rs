@@ -1,6 +1,6 @@
 //! The store without crashes: what was put is there, in order, over mounts.
 
-use zone::Cause;
+use zone::{Cause, Role};
 
 use super::*;
 
@@ -230,4 +230,66 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     let short = core.zones.free();
     core.space_for_metadata(crate::types::Draw::Free).unwrap();
     assert!(core.zones.free() > short, "what had been cleaned is free");
+}
+
+/// A store in which an epoch may have 2,048 nodes while zones are free, and 1,024 otherwise, with more leaves than
+/// that; returns what changes an entry at random.
+fn store_with_long_epochs(cache_bytes: u64) -> (Store, impl FnMut(&Store)) {
+    let device = formatted(Spec::new(4096, 256, 512).limits(256, 256), &options());
+    let (store, _) = open_with(&device, &Config { cache_bytes, ..config() }).unwrap();
+    // Few records, so that no checkpoint is due because the log is full.
+    let put = |store: &Store, numbers: &mut dyn Iterator<Item = u32>| {
+        let mut tx = Tx::new();
+        for number in numbers.take(CHANGES) {
+            tx.put(Group(0), Table(1), number.to_be_bytes(), vec![number as u8; 200]);
+        }
+        store.commit(tx).unwrap();
+    };
+    let mut all = (0..ENTRIES).peekable();
+    while all.peek().is_some() {
+        put(&store, &mut all);
+    }
+    store.checkpoint().unwrap();
+    let mut rng = fastrand::Rng::with_seed(4);
+    (store, move |store: &Store| put(store, &mut std::iter::repeat_with(|| rng.u32(0..ENTRIES))))
+}
+const ENTRIES: u32 = 50_000;
+/// How many entries a transaction changes.
+const CHANGES: usize = 20;
+
+/// Each change at random dirties another leaf. Epochs of 1,024 nodes wrote nearly as many leaves as there were
+/// changes.
+#[test]
+fn while_zones_are_free_a_large_cache_makes_epochs_longer() {
+    let written = [8 << 20, 64 << 20].map(|cache_bytes| {
+        let (store, mut change) = store_with_long_epochs(cache_bytes);
+        let before = store.traffic().bytes_written(Cause::Checkpoint);
+        (0..1500).for_each(|_| change(&store));
+        store.traffic().bytes_written(Cause::Checkpoint) - before
+    });
+    println!("{written:?} bytes of checkpoints with a small and a large cache");
+    assert!(written[1] < written[0] * 4 / 5, "{written:?}: a long epoch saves nothing");
+}
+
+/// What a long epoch has dirtied must be written before data takes the zones that it needs.
+#[test]
+fn a_long_epoch_ends_when_zones_become_few() {
+    let (store, mut change) = store_with_long_epochs(64 << 20);
+    let dirty = |store: &Store| store.core.count.dirty.load(std::sync::atomic::Ordering::Relaxed);
+    // Among 2,048 dirty nodes there must be such a moment.
+    let is_long = (0..500).any(|_| {
+        change(&store);
+        dirty(&store) >= 1800
+    });
+    assert!(is_long, "no epoch is long");
+    let mut leases = Vec::new();
+    while let Some(lease) = store.core.open_data_zone(Role::Data).unwrap() {
+        leases.push(lease);
+        let free = store.zones().free();
+        assert!(free >= 256 / 4 - 1 || dirty(&store) < 1024, "{free} zones free, {} dirty", dirty(&store));
+    }
+    assert!(store.zones().free() < 256 / 8, "{} zones are free", store.zones().free());
+    (0..500).for_each(|_| change(&store));
+    assert!(dirty(&store) <= 1024, "{} nodes are dirty", dirty(&store));
+    store.close().unwrap();
 }
