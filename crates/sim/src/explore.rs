@@ -95,12 +95,12 @@ impl Thoroughness {
     pub const QUICK: Thoroughness = Thoroughness {
         every: 1,
         subsets: 1,
-        plans_max: 8,
+        plans_max: 4,
         second_every: 8,
         seconds: 1,
         third_every: 4,
         exhaustive_every: 0,
-        chains: 3,
+        chains: 1,
     };
     /// Everything that fits into ten minutes.
     pub const FULL: Thoroughness = Thoroughness {
