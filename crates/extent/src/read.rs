@@ -163,7 +163,10 @@ impl Extents {
         output.map_err(|error| read_failed(object, segment.start, error))?;
         let blocks = bytes.chunks(self.block_size() as usize);
         for (index, (block, &crc)) in blocks.zip(&segment.extent.crcs).enumerate() {
-            if zone::format::checksum(&[block]) != crc {
+            let is_passed_over = cfg!(feature = "break-verify-last-block")
+                && index > 0
+                && index + 1 == segment.extent.crcs.len();
+            if zone::format::checksum(&[block]) != crc && !is_passed_over {
                 return Err(lost(object, segment.start + index as u64, "its checksum is wrong"));
             }
         }

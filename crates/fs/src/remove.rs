@@ -98,7 +98,9 @@ impl Fs {
             change.save(inode, record);
             return false;
         }
-        change.tx.put(self.group(inode), ORPHAN, number_key(inode), marker());
+        if !cfg!(feature = "break-orphan") {
+            change.tx.put(self.group(inode), ORPHAN, number_key(inode), marker());
+        }
         change.save(inode, record);
         is_closed
     }

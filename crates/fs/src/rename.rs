@@ -218,7 +218,9 @@ impl Fs {
         let mut new = if renaming.crosses() { locked.directory(to.parent)?.clone() } else { old.clone() };
         if let Some(target) = renaming.target_found() {
             new.lose_entry(target.kind == Kind::Directory)?;
-            doomed = self.drop_name(change, locked, target.inode).then_some(target.inode);
+            let is_doomed =
+                !cfg!(feature = "break-rename-target") && self.drop_name(change, locked, target.inode);
+            doomed = is_doomed.then_some(target.inode);
         }
         new.gain_entry(is_directory)?;
         let left = if renaming.crosses() { &mut old } else { &mut new };
@@ -301,6 +303,9 @@ impl Fs {
     /// An exchanged directory has another parent.
     fn save_parents(&self, renaming: &Renaming, locked: &Locked, change: &mut Change) -> Result<()> {
         for (directory, parent) in renaming.moved_directories() {
+            if cfg!(feature = "break-exchange-parent") {
+                continue;
+            }
             let mut record = locked.record(directory)?.clone();
             record.changed = self.clock.now();
             record.parent = parent;

@@ -226,9 +226,9 @@ impl Core {
             }
             if !place.is_delta() {
                 state.base = Some(version.lsn());
-                if as_is {
-                    state.changes = Changes::default();
-                }
+            }
+            if as_is && (!place.is_delta() || cfg!(feature = "break-delta-cumulative")) {
+                state.changes = Changes::default();
             }
             as_is
         };

@@ -452,7 +452,11 @@ impl Log {
             bytes: U64::ZERO,
             first: U64::new(first),
             last: U64::new(last),
-            known_durable: U64::new(self.durable().0),
+            known_durable: U64::new(if cfg!(feature = "break-known-durable") {
+                last
+            } else {
+                self.durable().0
+            }),
             checkpoint: U64::new(io.checkpoint.bits()),
             reserved: U64::ZERO,
         }

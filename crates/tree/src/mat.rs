@@ -148,7 +148,11 @@ impl Mat {
 
     pub(crate) fn find(&self, id: NodeId) -> Found {
         let state = self.state.lock();
-        if let Some(place) = state.running.get(&id).or_else(|| state.saving.get(&id)) {
+        let (mut first, mut second) = (&state.running, &state.saving);
+        if cfg!(feature = "break-mat-order") {
+            std::mem::swap(&mut first, &mut second);
+        }
+        if let Some(place) = first.get(&id).or_else(|| second.get(&id)) {
             return Found::At(*place);
         }
         Found::InChunk(id.0 / self.per_chunk)

@@ -442,7 +442,7 @@ impl Core {
             } else if header.kind != PageKind::Node as u8 {
                 self.move_at_next_checkpoint(saving, at, &header);
             } else if let from = self.find(id)?.0
-                && from.whole_page() == at
+                && (from.whole_page() == at || cfg!(feature = "break-clean-stale") && !from.is_nowhere())
             {
                 whole.push(page);
                 moves.push((id, from));

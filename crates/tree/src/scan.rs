@@ -265,7 +265,8 @@ impl Seals {
 
     /// The last LSN of what `epoch` wrote that counts.
     pub(crate) fn limit(&self, epoch: u64) -> u64 {
-        let later = self.0.iter().filter(|(sealed, _, _)| *sealed > epoch);
+        let seals = if cfg!(feature = "break-seal-limit") { &[] } else { self.0.as_slice() };
+        let later = seals.iter().filter(|(sealed, _, _)| *sealed > epoch);
         later.map(|&(_, last, _)| last).min().unwrap_or(u64::MAX)
     }
 

@@ -186,7 +186,7 @@ impl State {
     /// Whether a change belongs to the life that the zone has; if not, it belongs to one that has ended
     /// (the checkpoint that replay began with had reset the zone already).
     fn is_of(&self, zone: ZoneId, life: Life) -> bool {
-        self.entries[zone.0 as usize].life == life
+        self.entries[zone.0 as usize].life == life || cfg!(feature = "break-old-life")
     }
 
     fn is_victim(&self, zone: ZoneId) -> bool {
@@ -634,7 +634,8 @@ impl ZoneTable {
         let dead = state.closed.iter().take_while(|(live, _)| *live == 0).filter_map(|&(_, zone)| {
             let run = &state.run[zone.0 as usize];
             let held = !cfg!(feature = "break-zone-reference") && run.readers > 0;
-            (run.pending == 0 && !held).then_some((zone, run.changed))
+            let pending = !cfg!(feature = "break-pending") && run.pending > 0;
+            (!pending && !held).then_some((zone, run.changed))
         });
         dead.collect()
     }
@@ -646,7 +647,8 @@ impl ZoneTable {
         let run = &state.run[zone.0 as usize];
         let held = !cfg!(feature = "break-zone-reference") && run.readers > 0;
         let live = state.entries[zone.0 as usize].live;
-        if live > 0 || run.pending > 0 || held || run.usage != Use::Closed {
+        let pending = !cfg!(feature = "break-pending") && run.pending > 0;
+        if live > 0 || pending || held || run.usage != Use::Closed {
             return false;
         }
         state.closed.remove(&(0, zone));
@@ -764,8 +766,10 @@ impl ZoneTable {
         let encode = |number: u64| {
             let first = (number * self.per_chunk) as usize;
             let last = (first + self.per_chunk as usize).min(state.entries.len());
-            let saved =
-                |index: usize| frozen.get(&ZoneId(index as u32)).copied().unwrap_or(state.entries[index]);
+            let saved = |index: usize| match frozen.get(&ZoneId(index as u32)) {
+                Some(entry) if !cfg!(feature = "break-zit-cut") => *entry,
+                _ => state.entries[index],
+            };
             let entries: Vec<ZoneEntry> = (first..last).map(saved).collect();
             (number, entries_of(&entries))
         };
