@@ -18,6 +18,7 @@ mod programs;
 mod real_input;
 mod scale;
 pub(crate) mod simulator;
+mod trust;
 pub(crate) mod volume;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -81,6 +82,11 @@ pub(crate) const POINTS: &[Point] = &[
         number: 11,
         title: "a million files cost no more than twice what ten thousand cost, each; files of 8 EiB, of a million extents",
         run: scale::run,
+    },
+    Point {
+        number: 12,
+        title: "every state after a loss of power, every fault and every flipped bit is promised, harmless or told",
+        run: trust::run,
     },
 ];
 

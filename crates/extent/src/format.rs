@@ -379,6 +379,21 @@ pub fn encode_summary(
     bytes
 }
 
+/// Completes a summary or footer, so that it is of this zone and has the right checksum.
+pub(crate) fn complete_summary(name: &ZoneName, bytes: &mut [u8]) {
+    let Ok((mut header, _)) = SummaryHeader::read_from_prefix(bytes) else { return };
+    (header.fs_id, header.zone, header.life) = (name.fs_id.0, U32::new(name.zone.0), U32::new(name.life.0));
+    bytes[..SUMMARY_HEADER_BYTES].copy_from_slice(header.as_bytes());
+    complete_checksum_of_summary(bytes);
+}
+
+/// Makes the checksum of a summary or footer right.
+pub(crate) fn complete_checksum_of_summary(bytes: &mut [u8]) {
+    bytes[4..8].fill(0);
+    let checksum = zone::format::checksum(&[bytes]);
+    bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+}
+
 /// How many blocks the summary or footer has that begins with this block; nothing is verified yet.
 pub fn summary_blocks_claimed(magic: u32, first: &[u8]) -> Option<Blocks> {
     let (header, _) = SummaryHeader::read_from_prefix(first).ok()?;

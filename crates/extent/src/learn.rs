@@ -263,5 +263,30 @@ impl Extents {
     }
 }
 
+/// Rows of somebody who has learned a little.
+pub(crate) fn rows_to_begin_with() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let learned = Learned::new(8, 64);
+    learned.wrote(Object(2), Kind { particular: 3, general: 4 }, 0..900);
+    learned.died(Kind { particular: 3, general: 4 }, 300);
+    learned.book.lock().kinds.look(&learned.kinds, 900, 8, 64);
+    learned.rows().into_iter().filter(|(_, value)| value.len() < 256).collect()
+}
+
+/// Whatever was stored, one can go on from it.
+pub(crate) fn offer(rows: &[(Vec<u8>, Vec<u8>)]) {
+    let learned = Learned::new(8, 64);
+    learned.remember(rows);
+    learned.wrote(Object(2), Kind::default(), 0..9);
+    learned.died(Kind::default(), 3);
+    learned.filled(ZoneId(1), &ZoneUser::default());
+    learned.evacuated([(ZoneId(1), 7)].into_iter());
+    learned.rank(&mut [(ZoneId(1), 7), (ZoneId(2), 3)], 60);
+    let (now, mut book) = (learned.now(), learned.book.lock());
+    book.kinds.look(&learned.kinds, 9, 8, 64);
+    book.ages.look(&learned.filled, now, &[7; 8]);
+    drop(book);
+    assert!(learned.rows().len() <= stored::ROWS_MAX, "there are never more rows");
+}
+
 #[cfg(test)]
 mod tests;

@@ -36,6 +36,7 @@ mod compact;
 mod defrag;
 pub mod format;
 mod gc;
+pub mod hostile;
 mod inspect;
 mod learn;
 mod lifetime;

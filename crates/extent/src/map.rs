@@ -338,7 +338,7 @@ impl View {
         let mut live: BTreeMap<ZoneId, i32> = BTreeMap::new();
         let mut count = |extents: &BTreeMap<u64, Extent>, sign: i32| {
             for extent in extents.values().filter(|extent| extent.is_stored()) {
-                let missed = i32::from(cfg!(feature = "break-live-count") && extent.trimmed);
+                let missed = i32::from(rt::is_planted("break-live-count") && extent.trimmed);
                 *live.entry(extent.address.zone()).or_default() += sign * (extent.blocks as i32 - missed);
             }
         };

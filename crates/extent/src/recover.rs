@@ -129,7 +129,7 @@ impl tree::Replay for Recovering {
     }
 
     fn verify(&mut self, ops: &[Op]) -> tree::Result<bool> {
-        if cfg!(feature = "break-verify-tail") {
+        if rt::is_planted("break-verify-tail") {
             return Ok(true);
         }
         for (_, _, extent) in ops.iter().filter_map(new_data) {

@@ -319,7 +319,7 @@ impl Extents {
         self.read_blocks(object, block, into)?;
         let start = block * into.len() as u64;
         let known = valid.saturating_sub(start).min(into.len() as u64) as usize;
-        if !cfg!(feature = "break-tail-on-write") {
+        if !rt::is_planted("break-tail-on-write") {
             into[known..].fill(0);
         }
         Ok(())

@@ -20,6 +20,7 @@ mod errno;
 mod file_io;
 pub mod format;
 mod handle;
+pub mod hostile;
 mod inodes;
 mod inspect;
 mod lifetime;

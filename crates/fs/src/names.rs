@@ -69,7 +69,7 @@ impl Fs {
                 (Err(damaged), _) => Err(damaged),
                 (Ok((_, Some(found))), _) => Ok(Slot::Taken(found)),
                 (Ok((cookie, None)), Ok(Slot::Free(free))) => {
-                    let is_taken = *free == cookie && !cfg!(feature = "break-hash-collision");
+                    let is_taken = *free == cookie && !rt::is_planted("break-hash-collision");
                     Ok(Slot::Free(free + u64::from(is_taken)))
                 }
                 _ => unreachable!("the visit ends with the name, or with damage"),

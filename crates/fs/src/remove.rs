@@ -98,7 +98,7 @@ impl Fs {
             change.save(inode, record);
             return false;
         }
-        if !cfg!(feature = "break-orphan") {
+        if !rt::is_planted("break-orphan") {
             change.tx.put(self.group(inode), ORPHAN, number_key(inode), marker());
         }
         change.save(inode, record);

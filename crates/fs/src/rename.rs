@@ -219,7 +219,7 @@ impl Fs {
         if let Some(target) = renaming.target_found() {
             new.lose_entry(target.kind == Kind::Directory)?;
             let is_doomed =
-                !cfg!(feature = "break-rename-target") && self.drop_name(change, locked, target.inode);
+                !rt::is_planted("break-rename-target") && self.drop_name(change, locked, target.inode);
             doomed = is_doomed.then_some(target.inode);
         }
         new.gain_entry(is_directory)?;
@@ -303,7 +303,7 @@ impl Fs {
     /// An exchanged directory has another parent.
     fn save_parents(&self, renaming: &Renaming, locked: &Locked, change: &mut Change) -> Result<()> {
         for (directory, parent) in renaming.moved_directories() {
-            if cfg!(feature = "break-exchange-parent") {
+            if rt::is_planted("break-exchange-parent") {
                 continue;
             }
             let mut record = locked.record(directory)?.clone();

@@ -93,7 +93,7 @@ impl Fs {
         let (group, key) = (self.group(inode), number_key(inode));
         match &shift {
             Some(shift) => change.tx.put(group, INTENT, key, shift.encode()),
-            None if !done && cfg!(feature = "break-truncate-intent") => {}
+            None if !done && rt::is_planted("break-truncate-intent") => {}
             None if !done => change.tx.put(group, INTENT, key, marker()),
             None if record.has(FLAG_TRUNCATING | FLAG_SHIFTING) => change.tx.delete(group, INTENT, key),
             None => {}
@@ -135,7 +135,7 @@ impl Fs {
         if record.has(FLAG_INLINE) {
             return if end > self.inline_bytes_max() as u64 { self.spill(locked, inode) } else { Ok(()) };
         }
-        let is_stale = record.has(FLAG_TAIL_STALE) && !cfg!(feature = "break-tail-on-growth");
+        let is_stale = record.has(FLAG_TAIL_STALE) && !rt::is_planted("break-tail-on-growth");
         if is_stale { self.zero_tail(locked, inode) } else { Ok(()) }
     }
 

@@ -6,9 +6,13 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod planted;
 pub mod random;
 pub mod schedule;
 pub mod sync;
 pub mod thread;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use planted::is_planted;
+#[cfg(feature = "planted")]
+pub use planted::plant;

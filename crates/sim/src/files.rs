@@ -17,3 +17,6 @@ pub use scenarios::{Plan, Scenario, all};
 pub use subject::FilesSubject;
 pub(crate) use subject::afterwards;
 pub use volume::{Volume, compare, findings, judge};
+
+#[cfg(test)]
+mod tests;

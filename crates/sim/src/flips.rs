@@ -113,6 +113,11 @@ impl Target {
         Ok(Target { shape, image, states: [older, newest], blocks })
     }
 
+    /// The volume.
+    pub(crate) fn image(&self) -> &Emulated {
+        &self.image
+    }
+
     /// How many bits there are.
     pub fn bits(&self) -> u64 {
         self.blocks.len() as u64 * self.bits_of_block()

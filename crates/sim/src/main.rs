@@ -3,11 +3,12 @@
 
 mod run_faults;
 mod run_flips;
+mod run_fuzz;
 mod run_long;
+mod run_planted;
 mod run_speed;
 mod run_states;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
@@ -15,8 +16,8 @@ use clap::{Args, Parser, Subcommand};
 use polder_sim::case::{Case, Cut, Loss};
 use polder_sim::catalogue::{self, Entry};
 use polder_sim::explore::Thoroughness;
+use polder_sim::planted;
 use polder_sim::report::{Counts, Coverage};
-use polder_sim::rules::{self, Trial};
 use rt::{Clock, SystemClock};
 
 /// Cuts the power of emulated volumes at every device command, recovers them, and compares what is
@@ -24,6 +25,9 @@ use rt::{Clock, SystemClock};
 #[derive(Parser)]
 #[command(name = "polder-sim")]
 struct Cli {
+    /// Make this mistake, in a build with planted bugs.
+    #[arg(long, hide = true)]
+    planted: Option<String>,
     #[command(subcommand)]
     command: Command,
 }
@@ -38,8 +42,10 @@ enum Command {
     Faults(run_faults::Faults),
     /// Mount a small volume with one bit flipped, for every bit of it.
     Flips(run_flips::Flips),
-    /// Remove each ordering rule in turn, and show which scenarios notice.
-    Rules(Rules),
+    /// Offer bytes that somebody hostile has thought of to every decoder and to a mount.
+    Fuzz(run_fuzz::Fuzz),
+    /// Plant each known bug in turn, and show which harness notices, and when.
+    Planted(run_planted::Planted),
     /// Run scenarios without a cut, and print what rose in the part that would be cut.
     Shows(Shows),
     /// List scenarios and geometries.
@@ -56,25 +62,6 @@ enum Command {
     Amplification(run_speed::Amplification),
     /// Write, compare or delete a file of very many extents.
     Extents(run_speed::Extents),
-}
-
-#[derive(Args)]
-struct Rules {
-    /// Only this rule (a feature of docs/design.md, section 9). May be given several times.
-    #[arg(long)]
-    rule: Vec<String>,
-    /// Only scenarios of this name, or whose name begins so.
-    #[arg(long)]
-    scenario: Option<String>,
-    /// The shape of device.
-    #[arg(long, default_value = "power-of-two")]
-    geometry: String,
-    /// Decides everything that is left open.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Where Polder is built with each rule removed (default: target/rules).
-    #[arg(long)]
-    target_dir: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -110,7 +97,7 @@ struct Cuts {
     /// Go on with the next scenario after a failure.
     #[arg(long)]
     keep_going: bool,
-    /// Print a verdict for each scenario, for `rules`.
+    /// Print a verdict for each scenario, for `planted`.
     #[arg(long, hide = true)]
     verdicts: bool,
     /// Repeat one case: the power goes right after this command. May be given several times, each
@@ -124,12 +111,17 @@ struct Cuts {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = Cli::parse();
+    if let Some(bug) = cli.planted {
+        run_planted::plant(bug);
+    }
+    let done = match cli.command {
         Command::Cuts(options) => cuts(&options),
         Command::States(options) => run_states::states(&options),
         Command::Faults(options) => run_faults::faults(&options),
         Command::Flips(options) => run_flips::flips(&options),
-        Command::Rules(options) => rules(&options),
+        Command::Fuzz(options) => run_fuzz::fuzz(&options),
+        Command::Planted(options) => run_planted::planted(&options),
         Command::Fill(options) => run_long::fill(&options),
         Command::Endure(options) => run_long::endure(&options),
         Command::Names(options) => run_speed::names(&options),
@@ -173,7 +165,7 @@ fn cuts(options: &Cuts) -> Result<()> {
         coverage.note(entry.run(), &counts);
         sum.add(counts);
         if options.verdicts {
-            println!("{}", rules::verdict(failure.as_ref()));
+            println!("{}", planted::verdict(failure.as_ref()));
         }
         if let Some(failure) = failure {
             println!("{failure}");
@@ -189,32 +181,6 @@ fn cuts(options: &Cuts) -> Result<()> {
         println!("counted {what}: {count}");
     }
     ensure!(failed == 0, "{failed} of {} runs failed", entries.len());
-    Ok(())
-}
-
-fn rules(options: &Rules) -> Result<()> {
-    let trial = Trial {
-        target: options.target_dir.clone().unwrap_or_else(rules::usual_target),
-        scenario: options.scenario.clone(),
-        shape: options.geometry.clone(),
-        seed: options.seed,
-    };
-    let wanted = |rule: &&&str| options.rule.is_empty() || options.rule.iter().any(|wanted| wanted == **rule);
-    let chosen: Vec<&str> = rules::RULES.iter().filter(wanted).copied().collect();
-    ensure!(!chosen.is_empty(), "no such rule; there are: {}", rules::RULES.join(", "));
-    let with_all = trial.run(None)?;
-    let all_clean = with_all.values().all(|verdict| *verdict == rules::Verdict::Clean);
-    ensure!(all_clean, "with all its rules Polder fails: {}", rules::line(&with_all));
-    println!("{:<38} passes", "with all rules");
-    let mut survivors = Vec::new();
-    for rule in chosen {
-        let verdicts = trial.run(Some(rule))?;
-        println!("{rule:<38} {}", rules::line(&verdicts));
-        if rules::noticed(&verdicts).is_empty() {
-            survivors.push(rule);
-        }
-    }
-    ensure!(survivors.is_empty(), "nobody misses {}", survivors.join(", "));
     Ok(())
 }
 

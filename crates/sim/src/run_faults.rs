@@ -21,6 +21,9 @@ pub(crate) struct Faults {
     /// Only as much as the gate has time for: one shape for each scenario, and one command in a few.
     #[arg(long)]
     quick: bool,
+    /// One command of so many is struck.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    every: Option<u64>,
     /// Only this scenario.
     #[arg(long)]
     scenario: Option<String>,
@@ -88,7 +91,7 @@ pub(crate) fn faults(options: &Faults) -> Result<()> {
     let sweeps = Arc::new(Sweeps {
         options: Options {
             kinds,
-            every: if options.quick { QUICK_EVERY } else { 1 },
+            every: options.every.unwrap_or(if options.quick { QUICK_EVERY } else { 1 }),
             seed: options.seed,
             nanoseconds: options.minutes.unwrap_or(u64::MAX / 60_000_000_000) * 60_000_000_000,
             keep_going: options.keep_going,

@@ -91,10 +91,10 @@ impl Core {
         let mat_chunks = self.write_mat(saving, cut.lsn, cut.epoch)?;
         let zit_chunks = self.write_zit(saving, cut.lsn, cut.epoch)?;
         let old = self.write_directories(saving, &mat_chunks, &zit_chunks, cut.lsn, cut.epoch)?;
-        if !cfg!(feature = "break-checkpoint-flush-before") {
+        if !rt::is_planted("break-checkpoint-flush-before") {
             self.log.barrier()?;
         }
-        if cfg!(feature = "break-metadata-reset-after-checkpoint") {
+        if rt::is_planted("break-metadata-reset-after-checkpoint") {
             self.free_dead_metadata()?;
         }
         saving.number += 1;
@@ -227,7 +227,7 @@ impl Core {
             if !place.is_delta() {
                 state.base = Some(version.lsn());
             }
-            if as_is && (!place.is_delta() || cfg!(feature = "break-delta-cumulative")) {
+            if as_is && (!place.is_delta() || rt::is_planted("break-delta-cumulative")) {
                 state.changes = Changes::default();
             }
             as_is

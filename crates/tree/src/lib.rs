@@ -27,6 +27,7 @@ mod commit;
 mod core;
 mod delta;
 mod format;
+pub mod hostile;
 mod inspect;
 mod log;
 mod lookup;

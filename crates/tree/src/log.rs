@@ -348,12 +348,12 @@ impl Log {
             return Ok(());
         }
         self.append_gathered(io)?;
-        if cfg!(feature = "break-flush-on-sync") {
+        if rt::is_planted("break-flush-on-sync") {
             self.durable.store(io.appended, Ordering::Release);
             return Ok(());
         }
         self.flush(io)?;
-        if cfg!(feature = "break-follower") {
+        if rt::is_planted("break-follower") {
             self.durable.fetch_max(self.last().0, Ordering::AcqRel);
         }
         Ok(())
@@ -452,7 +452,7 @@ impl Log {
             bytes: U64::ZERO,
             first: U64::new(first),
             last: U64::new(last),
-            known_durable: U64::new(if cfg!(feature = "break-known-durable") {
+            known_durable: U64::new(if rt::is_planted("break-known-durable") {
                 last
             } else {
                 self.durable().0
@@ -564,7 +564,7 @@ impl Log {
             }
         }
         io.lease = Some(self.begin_standby()?);
-        if cfg!(feature = "break-log-reset-after-checkpoint") {
+        if rt::is_planted("break-log-reset-after-checkpoint") {
             std::mem::take(&mut io.previous).into_iter().for_each(|zone| self.retire(zone));
         }
         self.state.lock().room = io.room();
@@ -673,7 +673,7 @@ impl Log {
             let header = self.header(io, 0, cut.0, cut.0);
             let epoch = self.epoch();
             let at = self.append(io, Appended { kind: BatchKind::Checkpoint, epoch, header, body })?;
-            if !cfg!(feature = "break-checkpoint-flush-after") {
+            if !rt::is_planted("break-checkpoint-flush-after") {
                 self.flush(io)?;
             }
             io.checkpoint = at;
@@ -711,7 +711,7 @@ impl Log {
             let body = seal.as_bytes().to_vec();
             self.append(io, Appended { kind: BatchKind::Seal, epoch, header, body })?;
             self.state.lock().room = io.room();
-            if cfg!(feature = "break-seal-flush") { Ok(()) } else { self.flush(io) }
+            if rt::is_planted("break-seal-flush") { Ok(()) } else { self.flush(io) }
         })
     }
 

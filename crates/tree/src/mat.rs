@@ -149,7 +149,7 @@ impl Mat {
     pub(crate) fn find(&self, id: NodeId) -> Found {
         let state = self.state.lock();
         let (mut first, mut second) = (&state.running, &state.saving);
-        if cfg!(feature = "break-mat-order") {
+        if rt::is_planted("break-mat-order") {
             std::mem::swap(&mut first, &mut second);
         }
         if let Some(place) = first.get(&id).or_else(|| second.get(&id)) {

@@ -150,7 +150,7 @@ impl Core {
     pub(crate) fn reclaim(&self, force: bool) -> Result<u32> {
         let dead = self.zones.dead_data();
         let known = self.log.known_durable();
-        let may = |changed: Lsn| changed <= known || cfg!(feature = "break-reset-after-known-durable");
+        let may = |changed: Lsn| changed <= known || rt::is_planted("break-reset-after-known-durable");
         let (ready, waiting): (Vec<_>, Vec<_>) = dead.into_iter().partition(|&(_, changed)| may(changed));
         let mut freed = 0;
         for (zone, _) in ready {
@@ -442,7 +442,7 @@ impl Core {
             } else if header.kind != PageKind::Node as u8 {
                 self.move_at_next_checkpoint(saving, at, &header);
             } else if let from = self.find(id)?.0
-                && (from.whole_page() == at || cfg!(feature = "break-clean-stale") && !from.is_nowhere())
+                && (from.whole_page() == at || rt::is_planted("break-clean-stale") && !from.is_nowhere())
             {
                 whole.push(page);
                 moves.push((id, from));

@@ -164,7 +164,7 @@ pub(crate) fn recover(
     config: &Config,
     replay: &mut dyn Replay,
 ) -> Result<(Arc<Core>, Recovery)> {
-    if !config.read_only && !cfg!(feature = "break-recovery-flush") {
+    if !config.read_only && !rt::is_planted("break-recovery-flush") {
         device.flush()?;
     }
     let report = device.report()?;
@@ -279,7 +279,7 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContent
     let replay_from = Address::from_bits(named.header.replay_from.get());
     let mut batches = Vec::new();
     for header in &zones {
-        let from = if cfg!(feature = "break-replay-from") && header.0.zone == named.at.zone() {
+        let from = if rt::is_planted("break-replay-from") && header.0.zone == named.at.zone() {
             named.at.block()
         } else if header.0.zone == replay_from.zone() && replay_from.is_of(header.0.life) {
             replay_from.block()
@@ -612,7 +612,7 @@ impl Core {
         let mut recovery = Recovery { clean: records.is_empty(), last: Lsn(cut), ..Recovery::default() };
         let total = records.len() as u64;
         for (lsn, ops) in records {
-            let gap = !contents.seals.follows(recovery.last.0, lsn.0) && !cfg!(feature = "break-gap");
+            let gap = !contents.seals.follows(recovery.last.0, lsn.0) && !rt::is_planted("break-gap");
             if gap || (lsn.0 > known && !self.is_there(&ops, replay)?) {
                 break;
             }
@@ -631,7 +631,7 @@ impl Core {
 
     /// Whether what a record that may not be durable names is there.
     fn is_there(&self, ops: &[Op], replay: &mut dyn Replay) -> Result<bool> {
-        if cfg!(feature = "break-verify-tail") {
+        if rt::is_planted("break-verify-tail") {
             return Ok(true);
         }
         for op in ops {
@@ -685,10 +685,10 @@ impl Core {
         if going_on_nowhere {
             self.free_a_slot()?;
         }
-        if !cfg!(feature = "break-seal") {
+        if !rt::is_planted("break-seal") {
             self.log.seal(last)?;
         }
-        let full = !self.log_has_a_free_zone() && !cfg!(feature = "break-checkpoint-first");
+        let full = !self.log_has_a_free_zone() && !rt::is_planted("break-checkpoint-first");
         // A release that does not know a feature must be able to see it before anything uses it.
         let older = contents.checkpoint.header.features_incompatible.get() != self.info.features;
         if full || older {

@@ -186,7 +186,7 @@ impl State {
     /// Whether a change belongs to the life that the zone has; if not, it belongs to one that has ended
     /// (the checkpoint that replay began with had reset the zone already).
     fn is_of(&self, zone: ZoneId, life: Life) -> bool {
-        self.entries[zone.0 as usize].life == life || cfg!(feature = "break-old-life")
+        self.entries[zone.0 as usize].life == life || rt::is_planted("break-old-life")
     }
 
     fn is_victim(&self, zone: ZoneId) -> bool {
@@ -633,8 +633,8 @@ impl ZoneTable {
         let state = self.state.lock();
         let dead = state.closed.iter().take_while(|(live, _)| *live == 0).filter_map(|&(_, zone)| {
             let run = &state.run[zone.0 as usize];
-            let held = !cfg!(feature = "break-zone-reference") && run.readers > 0;
-            let pending = !cfg!(feature = "break-pending") && run.pending > 0;
+            let held = !rt::is_planted("break-zone-reference") && run.readers > 0;
+            let pending = !rt::is_planted("break-pending") && run.pending > 0;
             (!pending && !held).then_some((zone, run.changed))
         });
         dead.collect()
@@ -645,9 +645,9 @@ impl ZoneTable {
     pub(crate) fn claim_dead(&self, zone: ZoneId) -> bool {
         let mut state = self.state.lock();
         let run = &state.run[zone.0 as usize];
-        let held = !cfg!(feature = "break-zone-reference") && run.readers > 0;
+        let held = !rt::is_planted("break-zone-reference") && run.readers > 0;
         let live = state.entries[zone.0 as usize].live;
-        let pending = !cfg!(feature = "break-pending") && run.pending > 0;
+        let pending = !rt::is_planted("break-pending") && run.pending > 0;
         if live > 0 || pending || held || run.usage != Use::Closed {
             return false;
         }
@@ -767,7 +767,7 @@ impl ZoneTable {
             let first = (number * self.per_chunk) as usize;
             let last = (first + self.per_chunk as usize).min(state.entries.len());
             let saved = |index: usize| match frozen.get(&ZoneId(index as u32)) {
-                Some(entry) if !cfg!(feature = "break-zit-cut") => *entry,
+                Some(entry) if !rt::is_planted("break-zit-cut") => *entry,
                 _ => state.entries[index],
             };
             let entries: Vec<ZoneEntry> = (first..last).map(saved).collect();

@@ -16,6 +16,7 @@ mod engine;
 pub mod error;
 pub mod file;
 pub mod format;
+pub mod hostile;
 pub mod lease;
 mod machine;
 pub mod medium;

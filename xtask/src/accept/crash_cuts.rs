@@ -3,9 +3,9 @@
 //! The simulator runs each scenario on the emulated device and cuts it after every command, under
 //! every plan the device knows; it recovers, runs the checker, compares with the reference model,
 //! goes on, and cuts again. The whole form takes every scenario on every shape of device, and then
-//! shows that the harness would notice: it removes each ordering rule and expects a failure. The
-//! quick form takes each scenario on two shapes, draws plans where there are many, and leaves the
-//! rules out.
+//! shows that the harnesses would notice: it plants each known bug and expects a failure. The
+//! quick form takes each scenario on two shapes, draws plans where there are many, and plants
+//! nothing.
 
 use anyhow::{Context, Result, ensure};
 
@@ -24,7 +24,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     let counts = counted.counts();
     if !run.quick {
         check_enough(&counts)?;
-        simulator("rules").run().context("a rule can be removed and nothing notices")?;
+        simulator("planted").run().context("a bug can be planted and nothing notices")?;
     }
     Ok(Report { geometry: format!("emulated; {}", shapes.join("; ")), counts })
 }

@@ -1,5 +1,5 @@
-//! Features named `break-…` plant the bugs that the harnesses must find. They are switched on by
-//! name, in a build of their own, and by nothing else: not by default and not by a dependency.
+//! The feature `planted` plants the bugs that the harnesses must find. It is switched on by name, in a
+//! build of its own, and by nothing else: not by default and not by a dependency.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
         let name = package["name"].as_str().unwrap_or_default();
         let by_default = by_default(&package["features"]).into_iter().map(|f| (f, "its default features"));
         let by_dependency = by_dependency(package).into_iter().map(|f| (f, "a dependency's features"));
-        findings.extend(by_default.chain(by_dependency).filter(|(feature, _)| breaks(feature)).map(
+        findings.extend(by_default.chain(by_dependency).filter(|(feature, _)| plants(feature)).map(
             |(feature, switched_on_by)| Finding {
                 path: format!("package {name}"),
                 line: 0,
@@ -23,9 +23,9 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
     Looked::At(repository.packages().len(), "packages")
 }
 
-/// `break-x`, `crate/break-x` and `crate?/break-x`.
-fn breaks(feature: &str) -> bool {
-    feature.rsplit('/').next().is_some_and(|name| name.starts_with("break-"))
+/// `planted`, `crate/planted` and `crate?/planted`.
+fn plants(feature: &str) -> bool {
+    feature.rsplit('/').next().is_some_and(|name| name == "planted")
 }
 
 /// Everything that `default` leads to.

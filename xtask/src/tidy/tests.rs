@@ -281,22 +281,20 @@ mod features_rule {
 
     #[test]
     fn bugs_that_are_on_by_default_are_found() {
-        let planted = json!({ "default": ["extras"], "extras": ["default", "polder-tree/break-flush"] });
+        let planted = json!({ "default": ["extras"], "extras": ["default", "polder-tree/planted"] });
         let found = of(planted, json!([]));
-        assert!(found.len() == 1 && found[0].contains("`polder-tree/break-flush`"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("`polder-tree/planted`"), "{found:?}");
     }
 
     #[test]
     fn bugs_that_a_dependency_switches_on_are_found() {
-        let found = of(json!({}), json!([{ "name": "polder-zone", "features": ["break-reset"] }]));
+        let found = of(json!({}), json!([{ "name": "polder-zone", "features": ["planted"] }]));
         assert!(found.len() == 1 && found[0].contains("a dependency's features"), "{found:?}");
     }
 
     #[test]
     fn bugs_that_wait_for_their_name_are_fine() {
-        assert!(
-            of(json!({ "default": [], "break-flush": ["polder-tree/break-flush"] }), json!([])).is_empty()
-        );
+        assert!(of(json!({ "default": [], "planted": ["polder-tree/planted"] }), json!([])).is_empty());
     }
 }
 

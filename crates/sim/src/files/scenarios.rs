@@ -64,6 +64,8 @@ pub fn all() -> Vec<Scenario> {
         usual("rename-over", rename_over),
         usual("link-unlink", link_unlink),
         usual("truncate", truncate),
+        usual("truncate-many", truncate_many),
+        usual("same-hash", same_hash),
         showing(&[Sign::Amid], usual("ranges", ranges)),
         showing(&[Sign::Amid], usual("ranges-big", ranges_big)),
         showing(&[Sign::Batches, Sign::Checkpoints], usual("small-fsync", small_fsync)),
@@ -222,8 +224,55 @@ fn truncate(shape: &Shape, seed: u64) -> Plan {
         script.punch("s", block / 2, 3 * block).fsync("s").punch("s", 6 * block, 2 * block);
         script.truncate("s", 20 * block).write("s", 19 * block, 10).read_back("s").sync();
         script.truncate("s", block + 1).truncate("s", 3 * block).read_back("s").fsync("s");
+        // What was cut off stays in the last block, and no write behind the end may bring it back.
+        script
+            .write("t", 0, 4 * block)
+            .truncate("t", 2 * block + 9)
+            .write("t", 2 * block + 300, 20)
+            .fsync("t");
     };
     plan(shape, seed, prepare, cut)
+}
+
+/// More extents are cut off than one transaction removes: the rest is an intent. What is given is space that
+/// was kept, since that takes no writes.
+fn truncate_many(shape: &Shape, seed: u64) -> Plan {
+    const EXTENTS: u64 = 270;
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        script.create("t").write("t", 0, 2 * block);
+        for number in 1..EXTENTS {
+            script.allocate("t", 3 * number * block, block, false);
+        }
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.truncate("t", block + 7).fsync("t").create("u").sync().truncate("t", 9 * block).read_back("t");
+        script.write("t", 6 * block, block).fsync("t").steps(3).sync();
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// Two names that have one hash under the secret of every simulated volume.
+pub(super) const SAME_HASH: [&str; 2] = ["t1plaurpaqa", "gtpnipwp4ox"];
+
+/// Names of one hash, which only the number behind it tells apart, come and go in both orders.
+fn same_hash(shape: &Shape, seed: u64) -> Plan {
+    let cut = |script: &mut Script| {
+        let [one, other] = SAME_HASH;
+        script.create(one).create(other).write(one, 0, 10).write(other, 0, 20).sync().read_back(one);
+        script
+            .unlink(one)
+            .fsync(other)
+            .read_back(other)
+            .create(one)
+            .append(one, 30)
+            .rename(other, "x")
+            .sync();
+        script.rename(one, other).make_directory(one).create("y").rename("x", other).fsync(other);
+        script.exchange(one, other).remove_directory(other).symlink("y", other).sync().unlink(other);
+    };
+    plan(shape, seed, |_| {}, cut)
 }
 
 /// Space that is kept, taken by writes large and small, and given back; checkpoints in between.
@@ -474,6 +523,11 @@ fn attributes(shape: &Shape, seed: u64) -> Plan {
             .symlink("f", "s")
             .link("f", "g");
         script.sync().remove_xattr("f", "user.a").unlink("f").xattr("g", "user.z", b"").fsync("g");
+        // A value takes several rows, then fewer, then one.
+        let rows = |script: &Script, count: usize| vec![5; count * script.page as usize / 3];
+        let (three, two) = (rows(script, 3), rows(script, 2));
+        script.xattr("d", "user.rows", &three).fsync_directory("d").xattr("d", "user.rows", &two);
+        script.xattr("d", "user.rows", b"one").fsync_directory("d").remove_xattr("d", "user.rows").sync();
     };
     plan(shape, seed, prepare, cut)
 }

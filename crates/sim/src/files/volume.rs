@@ -15,6 +15,9 @@ use crate::history::State;
 /// The clock of every simulated volume begins here.
 const BEGINNING: Timestamp = Timestamp(1_600_000_000_000_000_000);
 
+/// What the secret of every simulated volume follows from.
+const SECRET: u64 = 1;
+
 /// What a volume is made and mounted with.
 #[derive(Clone, Copy, Debug)]
 pub struct Volume {
@@ -43,7 +46,12 @@ impl Volume {
             groups: Some(self.groups),
         };
         let device: Arc<dyn Device> = Arc::clone(device) as _;
-        Fs::format(&device, &options, Self::clock().as_ref()).map_err(|error| Wrong::at("format", error))
+        // One secret for all, so that there are names of which it is known that they have the same hash.
+        let next = u64::from_le_bytes(rt::random::secret());
+        rt::random::repeat_from(SECRET);
+        let made = Fs::format(&device, &options, Self::clock().as_ref());
+        rt::random::repeat_from(next);
+        made.map_err(|error| Wrong::at("format", error))
     }
 
     /// Mounts it; no thread is started.

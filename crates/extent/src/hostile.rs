@@ -1,0 +1,110 @@
+//! Offers any bytes to the decoders of this crate, as a hostile device would: each is completed with the right
+//! checksum first. Whatever the bytes, every function returns. For fuzzing.
+
+use zone::{FsId, Life, ZoneId};
+
+use crate::Object;
+
+use crate::format::{
+    self, Entry, Extent, FOOTER_MAGIC, SUMMARY_MAGIC, Unfinished, ZoneName, ZoneUser, decode_checkpoint,
+    decode_entries, decode_key, decode_places, decode_summary, encode_unfinished, summary_blocks_claimed,
+};
+
+/// The zone that everything is said to be of.
+const NAME: ZoneName = ZoneName { fs_id: FsId([7; 16]), zone: ZoneId(1), life: Life(1) };
+
+/// Every decoder with the name of its target.
+pub const DECODERS: [(&str, fn(&[u8])); 5] = [
+    ("extents", extents),
+    ("reverse-summary", summary),
+    ("reverse-footer", footer),
+    ("reverse-checkpoint", checkpoint),
+    ("learned", learned),
+];
+
+/// A row of the object map: its key, then its value.
+fn extents(bytes: &[u8]) {
+    let (key, value) = bytes.split_at(bytes.len().min(16));
+    let _ = decode_key(key);
+    if let Ok(user) = <&[u8; 16]>::try_from(key) {
+        let _ = ZoneUser::decode(user);
+    }
+    let Some(extent) = Extent::decode(value) else { return };
+    assert!(extent.blocks > 0 && extent.blocks <= format::EXTENT_BLOCKS_MAX, "an extent has blocks");
+    assert!(!extent.is_stored() || extent.crcs.len() == extent.blocks as usize, "and a checksum of each");
+    let half = extent.slice(0, extent.blocks.div_ceil(2));
+    assert!(half.blocks <= extent.blocks, "a part is smaller");
+}
+
+/// Completes what begins with such a magic number, so that it is of the zone.
+fn complete(magic: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(bytes.len().next_multiple_of(512).max(512), 0);
+    bytes[..4].copy_from_slice(&magic.to_le_bytes());
+    format::complete_summary(&NAME, &mut bytes);
+    bytes
+}
+
+fn summary(bytes: &[u8]) {
+    let bytes = complete(SUMMARY_MAGIC, bytes);
+    let _ = summary_blocks_claimed(SUMMARY_MAGIC, &bytes);
+    let Some((count, payload)) = decode_summary(SUMMARY_MAGIC, &NAME, &bytes) else { return };
+    let entries = decode_entries(payload, count).unwrap_or_default();
+    assert!(entries.iter().map(Entry::bytes).sum::<usize>() <= payload.len(), "no more than there is");
+}
+
+fn footer(bytes: &[u8]) {
+    let bytes = complete(FOOTER_MAGIC, bytes);
+    let Some((count, payload)) = decode_summary(FOOTER_MAGIC, &NAME, &bytes) else { return };
+    assert!(
+        decode_places(payload, count).is_none_or(|places| places.len() == count as usize),
+        "as many as said"
+    );
+}
+
+/// What a checkpoint carries. What is accepted is what was written: encoded again it decodes to the same.
+fn checkpoint(bytes: &[u8]) {
+    let Some(zones) = decode_checkpoint(bytes) else { return };
+    let mut again = format::CHECKPOINT_MAGIC.to_le_bytes().to_vec();
+    for (zone, Unfinished { life, summaries, entries }) in &zones {
+        encode_unfinished(&mut again, (*zone, *life), summaries, entries.iter());
+    }
+    assert_eq!(decode_checkpoint(&again), Some(zones), "what was read can be written");
+}
+
+/// Rows of what was learned: each a key of so many bytes, and a value of as many as the next byte says.
+fn learned(bytes: &[u8]) {
+    let (mut rows, mut rest) = (Vec::new(), bytes);
+    while let Some((&[key, value], behind)) = rest.split_first_chunk::<2>() {
+        let (key, behind) = behind.split_at(usize::from(key % 4).min(behind.len()));
+        let (value, behind) = behind.split_at(usize::from(value).min(behind.len()));
+        rows.push((key.to_vec(), value.to_vec()));
+        rest = behind;
+    }
+    crate::learn::offer(&rows);
+}
+
+/// Makes the checksum of what may be a summary or footer right.
+pub fn complete_checksum_of_summary(bytes: &mut [u8]) {
+    let ours =
+        [SUMMARY_MAGIC, FOOTER_MAGIC].iter().any(|&magic| summary_blocks_claimed(magic, bytes).is_some());
+    if ours {
+        format::complete_checksum_of_summary(bytes);
+    }
+}
+
+/// What is right, to begin with: each with the name of its target.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let entry = |block| Entry { object: Object(9), offset: 4, sequence: 7, block, crcs: vec![block; 3] };
+    let entries = format::encode_entries([entry(1), entry(4)].iter());
+    let summary = format::encode_summary(SUMMARY_MAGIC, &NAME, 0, (2, &entries), 512);
+    let places = format::encode_places(&[7, 30, 55]);
+    let footer = format::encode_summary(FOOTER_MAGIC, &NAME, 3, (3, &places), 512);
+    let mut rows = Vec::new();
+    for (key, value) in crate::learn::rows_to_begin_with() {
+        rows.extend_from_slice(&[key.len() as u8, value.len() as u8]);
+        rows.extend_from_slice(&key);
+        rows.extend_from_slice(&value);
+    }
+    vec![("reverse-summary", summary), ("reverse-footer", footer), ("learned", rows)]
+}

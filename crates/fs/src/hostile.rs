@@ -1,0 +1,85 @@
+//! Offers any bytes to the decoders of this crate, as a hostile device, or whoever sets an attribute, would.
+//! Whatever the bytes, every function returns. For fuzzing.
+
+use crate::acl;
+use crate::format::{
+    Direction, Dirent, Record, Shift, XattrHead, decode_counter, decode_dirent_key, decode_inode_key,
+    decode_xattr_key, dirent_key, inode_key, xattr_key,
+};
+
+/// Bytes at the end of a key that name a snapshot.
+const SNAPSHOT: usize = 4;
+
+/// Every decoder with the name of its target.
+pub const DECODERS: [(&str, fn(&[u8])); 6] = [
+    ("inodes", inodes),
+    ("entries", entries),
+    ("intents", intents),
+    ("attributes", attributes),
+    ("access-lists", access_lists),
+    ("keys", keys),
+];
+
+/// An inode's record. What is accepted is what was written.
+fn inodes(bytes: &[u8]) {
+    let Ok(record) = Record::decode(bytes) else { return };
+    let again = Record::decode(&record.encode());
+    assert_eq!(again.as_ref().map(Record::encode), Ok(record.encode()), "what was read can be written");
+}
+
+/// An entry of a directory.
+fn entries(bytes: &[u8]) {
+    let Ok(entry) = Dirent::decode(bytes) else { return };
+    let encoded = entry.encode();
+    assert_eq!(
+        Dirent::decode(&encoded).map(|entry| entry.encode()),
+        Ok(encoded.clone()),
+        "it can be written"
+    );
+}
+
+/// A range that is being moved: what the file has while it is can be computed.
+fn intents(bytes: &[u8]) {
+    let Ok(shift) = Shift::decode(bytes) else { return };
+    assert_eq!(Shift::decode(&shift.encode()), Ok(shift), "what was read can be written");
+}
+
+/// The first row of an extended attribute.
+fn attributes(bytes: &[u8]) {
+    let Ok(head) = XattrHead::decode(bytes) else { return };
+    assert!(head.name.len() + head.bytes.len() <= bytes.len(), "no more than there is");
+}
+
+/// An access list, as anybody can set it.
+fn access_lists(bytes: &[u8]) {
+    let permissions = acl::permissions_of(bytes, 0o7777);
+    assert!(permissions <= 0o7777, "permission bits and no others");
+    if acl::is_valid(bytes) {
+        assert!(bytes.len() >= 4 + 3 * 8, "a list names the owner, the group and others");
+    }
+}
+
+/// Keys of all tables, and a counter.
+fn keys(bytes: &[u8]) {
+    let _ = decode_counter(bytes);
+    let is_its = |key: Vec<u8>| key[..key.len() - SNAPSHOT] == bytes[..key.len() - SNAPSHOT];
+    if let Ok(inode) = decode_inode_key(bytes) {
+        assert!(is_its(inode_key(inode)), "a key has one form");
+    }
+    if let Ok((inode, cookie)) = decode_dirent_key(bytes) {
+        assert!(is_its(dirent_key(inode, cookie)), "a key has one form");
+    }
+    if let Ok((inode, hash, collision, part)) = decode_xattr_key(bytes) {
+        assert!(is_its(xattr_key(inode, hash, collision, part)), "a key has one form");
+    }
+}
+
+/// What is right, to begin with: each with the name of its target.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let shift = Shift { direction: Direction::Down, at: 4096, length: 8192, moved: 20480 };
+    let entry =
+        |tag: u16, id: u32| [&tag.to_le_bytes()[..], &6_u16.to_le_bytes(), &id.to_le_bytes()].concat();
+    let named = [(1, u32::MAX), (2, 1000), (4, u32::MAX), (0x10, u32::MAX), (0x20, u32::MAX)];
+    let list = named.map(|(tag, id)| entry(tag, id)).concat();
+    vec![("intents", shift.encode()), ("access-lists", [&2_u32.to_le_bytes()[..], &list].concat())]
+}

@@ -1,0 +1,172 @@
+//! Mounting what somebody hostile has made of a small volume, and walking over all of it.
+//!
+//! An input is a list of edits of written blocks. Afterwards, if it says so, checksums of what was edited are made
+//! right, as somebody hostile would. What is then found may be anything; nobody is asked whether it is right.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use fs::{Caller, Changes, Fs, InodeNo, Kind, MountOptions, OpenFlags};
+use zone::emulated::{CrashPlan, Emulated};
+use zone::{Device, Role};
+
+use crate::files::Volume;
+use crate::flips::{Place, Target};
+use crate::shapes;
+
+/// Checksums are made right.
+pub(super) const COMPLETE: u8 = 1;
+/// The volume is mounted read-only.
+pub(super) const READ_ONLY: u8 = 2;
+/// Bytes of an edit before those that it puts.
+pub(super) const EDIT: usize = 5;
+/// Bytes that an edit puts, at most.
+pub(super) const PUT_MAX: u8 = 32;
+
+/// Inodes that are looked at, at most: names may lead round in circles.
+const INODES_MAX: usize = 200;
+/// Names of one directory that are looked at, at most.
+const NAMES_MAX: usize = 500;
+/// Bytes that are read of a file, at both of its ends.
+const READ: usize = 16 << 10;
+
+/// The volume that is edited, as it is when the power goes.
+pub(super) fn target() -> &'static Target {
+    static TARGET: OnceLock<Target> = OnceLock::new();
+    TARGET.get_or_init(|| {
+        let shape = shapes::all().into_iter().next().expect("there are shapes");
+        Target::new(shape, false).expect("a volume can be made on a device that works")
+    })
+}
+
+/// Makes these edits, mounts, walks, checks, changes a little, and unmounts.
+pub fn mount(bytes: &[u8]) {
+    let Some((&flags, edits)) = bytes.split_first() else { return };
+    rt::random::repeat_from(1);
+    let device = Arc::new(target().image().image_at(0, &CrashPlan::KeepAll));
+    edit(&device, edits, flags & COMPLETE != 0);
+    device.record();
+    let options = MountOptions {
+        cache_bytes: 8 << 20,
+        read_only: flags & READ_ONLY != 0,
+        commit_interval_ns: 5_000_000_000,
+        clock: Volume::clock(),
+    };
+    if let Ok((fs, _)) = Fs::mount(device as _, options) {
+        walk(&fs);
+        let _ = fs.check();
+        change(&fs);
+        let _ = fs.unmount();
+    }
+}
+
+fn edit(device: &Emulated, mut edits: &[u8], complete: bool) {
+    let blocks = target().blocks();
+    let mut edited = BTreeSet::new();
+    while let Some((&[low, high, at_low, at_high, length], rest)) = edits.split_first_chunk::<EDIT>() {
+        let number = usize::from(u16::from_le_bytes([low, high])) % blocks.len();
+        let (put, rest) = rest.split_at(usize::from(1 + length % PUT_MAX).min(rest.len()));
+        let size = device.geometry().block_size as usize;
+        let at = usize::from(u16::from_le_bytes([at_low, at_high])) % size;
+        change_block(device, &blocks[number], |block| {
+            block.iter_mut().skip(at).zip(put).for_each(|(byte, new)| *byte = *new);
+        });
+        edited.insert(number);
+        edits = rest;
+    }
+    if complete {
+        for number in edited {
+            let place = &blocks[number];
+            change_block(device, place, |block| complete_checksums(place, block));
+        }
+    }
+}
+
+fn change_block(device: &Emulated, place: &Place, change: impl FnOnce(&mut [u8])) {
+    let mut block = vec![0; device.geometry().block_size as usize];
+    device.read(place.zone, place.block, &mut block).expect("written blocks can be read");
+    let before = block.clone();
+    change(&mut block);
+    for (byte, (old, new)) in (0..).zip(before.iter().zip(&block)).filter(|(_, (old, new))| old != new) {
+        device.corrupt(place.zone, place.block, byte, old ^ new);
+    }
+}
+
+/// As whoever writes the block would; a block of this volume is a page.
+fn complete_checksums(place: &Place, block: &mut [u8]) {
+    match place.role {
+        _ if place.block == 0 => zone::hostile::complete_checksum_of_header(block),
+        Some(Role::Log) => tree::hostile::complete_checksums_of_log(block),
+        Some(Role::Metadata) => tree::hostile::complete_checksum_of_page(block),
+        _ => extent::hostile::complete_checksum_of_summary(block),
+    }
+}
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, checked: true }
+}
+
+const READING: OpenFlags =
+    OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
+const WRITING: OpenFlags = OpenFlags { write: true, ..READING };
+
+/// Looks at whatever can be reached by names.
+fn walk(fs: &Fs) {
+    let (mut waiting, mut seen) = (vec![InodeNo::ROOT], BTreeSet::new());
+    while let Some(inode) = waiting.pop() {
+        if seen.len() < INODES_MAX && seen.insert(inode) {
+            look(fs, inode, &mut waiting);
+        }
+    }
+}
+
+fn look(fs: &Fs, inode: InodeNo, waiting: &mut Vec<InodeNo>) {
+    let Ok(attributes) = fs.attributes(inode) else { return };
+    for name in fs.list_xattrs(inode).unwrap_or_default() {
+        let _ = fs.get_xattr(&caller(), inode, &name);
+    }
+    let _ = fs.read_link(inode);
+    let Ok(handle) = fs.open(&caller(), inode, READING) else { return };
+    let mut names = Vec::new();
+    let _ = fs.read_directory(&handle, 0, &mut |entry| {
+        names.push(entry.name);
+        waiting.push(entry.inode);
+        names.len() < NAMES_MAX
+    });
+    for name in names {
+        let _ = fs.lookup(&caller(), inode, &name);
+    }
+    if attributes.kind == Kind::File {
+        let mut bytes = vec![0; READ];
+        for at in [0, attributes.size / 2, attributes.size.saturating_sub(READ as u64)] {
+            let _ = (fs.read(&handle, at, &mut bytes), fs.seek_data(&handle, at), fs.seek_hole(&handle, at));
+        }
+    }
+}
+
+/// Changes what is known to have been there, and something new; background work goes on between.
+fn change(fs: &Fs) {
+    let who = caller();
+    let open = |name: &[u8]| {
+        let found = fs.lookup(&who, InodeNo::ROOT, name)?;
+        fs.open(&who, found.inode, WRITING)
+    };
+    let _ = fs.step();
+    for name in [&b"a"[..], b"hard"] {
+        if let Ok(handle) = open(name) {
+            let shorter = Changes { size: Some(100), ..Changes::default() };
+            let _ = (fs.write(&handle, 5000, &[1; 6000]), fs.set_attributes(&who, handle.inode(), &shorter));
+            let _ = fs.write(&handle, 300, &[2; 30]);
+        }
+    }
+    let _ = fs.set_xattr(&who, InodeNo::ROOT, b"user.new", b"value", false, false);
+    let _ = fs.rename(&who, InodeNo::ROOT, b"hard", InodeNo::ROOT, b"a", fs::RenameFlags::default());
+    if let Ok((_, handle)) = fs.create(&who, InodeNo::ROOT, b"made", 0o644, WRITING, false) {
+        let _ = fs.write(&handle, 0, &[3; 9000]);
+    }
+    let _ = (fs.unlink(&who, InodeNo::ROOT, b"a"), fs.make_directory(&who, InodeNo::ROOT, b"newer", 0o755));
+    for _ in 0..4 {
+        let _ = fs.step();
+    }
+    let _ = (fs.sync(), fs.store().checkpoint());
+}

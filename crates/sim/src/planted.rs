@@ -1,0 +1,268 @@
+//! Shows that the harnesses would notice: bugs are planted one at a time (`rt::is_planted`), and some harness must
+//! fail. How many do is the harnesses' own score.
+//!
+//! All bugs are in one build, in a target directory of its own; each run is told which to make. A bug is tried on
+//! the harnesses in turn until one notices: every scenario of `cuts` in a process of its own, so that one that ends
+//! it takes no other along, and then the others. The build with no bug planted must pass everything: else a
+//! failure elsewhere would prove nothing.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use rt::{Clock, SystemClock};
+
+use crate::catalogue::{self, Entry};
+use crate::report::Failure;
+
+/// Where a bug comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It removes an ordering rule of `docs/design.md`, section 9.
+    Rule,
+    /// It was chosen from the product's sources by somebody who had not read the harnesses.
+    Unseen,
+}
+
+/// A mistake that Polder can be told to make.
+#[derive(Clone, Copy, Debug)]
+pub struct Bug {
+    /// What the source calls it.
+    pub name: &'static str,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+const fn rule(name: &'static str) -> Bug {
+    Bug { name, origin: Origin::Rule }
+}
+
+const fn unseen(name: &'static str) -> Bug {
+    Bug { name, origin: Origin::Unseen }
+}
+
+/// All of them.
+pub const BUGS: &[Bug] = &[
+    rule("break-data-before-record"),
+    rule("break-flush-on-sync"),
+    rule("break-follower"),
+    rule("break-checkpoint-flush-before"),
+    rule("break-checkpoint-flush-after"),
+    rule("break-replay-from"),
+    rule("break-reset-after-known-durable"),
+    rule("break-metadata-reset-after-checkpoint"),
+    rule("break-log-reset-after-checkpoint"),
+    rule("break-recovery-flush"),
+    rule("break-checkpoint-first"),
+    rule("break-seal"),
+    rule("break-seal-flush"),
+    rule("break-verify-tail"),
+    rule("break-gap"),
+    rule("break-frozen"),
+    rule("break-gc-recheck"),
+    rule("break-zone-reference"),
+    unseen("break-live-count"),
+    unseen("break-tail-on-write"),
+    unseen("break-tail-on-growth"),
+    unseen("break-verify-last-block"),
+    unseen("break-pending"),
+    unseen("break-old-life"),
+    unseen("break-stale-life"),
+    unseen("break-known-durable"),
+    unseen("break-seal-limit"),
+    unseen("break-zit-cut"),
+    unseen("break-mat-order"),
+    unseen("break-delta-cumulative"),
+    unseen("break-clean-stale"),
+    unseen("break-punch-tail"),
+    unseen("break-orphan"),
+    unseen("break-rename-target"),
+    unseen("break-exchange-parent"),
+    unseen("break-truncate-intent"),
+    unseen("break-xattr-parts"),
+    unseen("break-hash-collision"),
+];
+
+/// What a build is asked.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Where the build goes.
+    pub target: PathBuf,
+    /// Only these harnesses; all when there are none.
+    pub harnesses: Vec<Harness>,
+    /// The shape of device for scenarios that are cut.
+    pub shape: String,
+    /// Decides everything that is left open.
+    pub seed: u64,
+}
+
+/// What looks for bugs, the quickest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harness {
+    /// Scenarios, cut at every command.
+    Cuts,
+    /// Small workloads, cut in every state.
+    States,
+    /// Scenarios on a device that fails.
+    Faults,
+    /// A volume with flipped bits.
+    Flips,
+}
+
+impl Harness {
+    /// All, in the order in which they are asked.
+    pub const ALL: [Harness; 4] = [Harness::Cuts, Harness::States, Harness::Faults, Harness::Flips];
+
+    /// Its command.
+    pub fn name(self) -> &'static str {
+        match self {
+            Harness::Cuts => "cuts",
+            Harness::States => "states",
+            Harness::Faults => "faults",
+            Harness::Flips => "flips",
+        }
+    }
+}
+
+/// What one run said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing went wrong.
+    Clean,
+    /// What was found may not be found, or an assertion of Polder said so.
+    Wrong,
+    /// The process ended or hung before it could say: something is wrong, but nobody compared.
+    Died,
+    /// Nothing went wrong, but the run did not show what its scenario names: that proves nothing.
+    Idle,
+    /// What the run itself compares went wrong before anything was cut: not every bug needs a loss of power
+    /// to be missed. That a zone is not reset under a reader is seen by the reader.
+    Uncut,
+}
+
+impl Verdict {
+    fn is_noticed(self) -> bool {
+        !matches!(self, Verdict::Clean | Verdict::Idle)
+    }
+}
+
+/// Who noticed a bug.
+#[derive(Clone, Debug)]
+pub struct Noticed {
+    /// The harness, and the scenario where it has such.
+    pub by: String,
+    /// How.
+    pub verdict: Verdict,
+}
+
+impl fmt::Display for Noticed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.by)?;
+        match self.verdict {
+            Verdict::Died => f.write_str(" (it ended there)"),
+            Verdict::Uncut => f.write_str(" (before a cut)"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What became of one bug.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Who noticed first; nobody when `None`.
+    pub noticed: Option<Noticed>,
+    /// From the beginning of the first harness.
+    pub seconds: f64,
+}
+
+impl Trial {
+    /// Builds Polder with all bugs in it, of which none is made until it is told to.
+    pub fn build(&self) -> Result<()> {
+        let mut command = Command::new("cargo");
+        command.args(["build", "--quiet", "--release", "--package", "polder-sim", "--features", "planted"]);
+        let status = command.arg("--target-dir").arg(&self.target).status();
+        let status = status.context("cargo cannot be started")?;
+        ensure!(status.success(), "Polder cannot be built with planted bugs");
+        Ok(())
+    }
+
+    /// Asks the harnesses in turn until one notices this bug; `None` plants nothing.
+    pub fn run(&self, bug: Option<&str>) -> Result<Outcome> {
+        let clock = SystemClock::new();
+        let noticed = self.notice(bug)?;
+        Ok(Outcome { noticed, seconds: clock.monotonic_ns() as f64 / 1e9 })
+    }
+
+    fn notice(&self, bug: Option<&str>) -> Result<Option<Noticed>> {
+        for harness in Harness::ALL.into_iter().filter(|harness| self.asks(*harness)) {
+            let scenarios: Vec<Option<&str>> = match harness {
+                Harness::Cuts => self.scenarios().into_iter().map(Some).collect(),
+                _ => vec![None],
+            };
+            for scenario in scenarios {
+                let verdict = self.ask(harness, scenario, bug)?;
+                if verdict.is_noticed() {
+                    let by = [Some(harness.name()), scenario].into_iter().flatten().collect::<Vec<_>>();
+                    return Ok(Some(Noticed { by: by.join(" "), verdict }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn asks(&self, harness: Harness) -> bool {
+        self.harnesses.is_empty() || self.harnesses.contains(&harness)
+    }
+
+    fn scenarios(&self) -> Vec<&'static str> {
+        let runs = catalogue::all(self.seed);
+        runs.iter().map(Entry::run).filter(|run| run.shape == self.shape).map(|run| run.scenario).collect()
+    }
+
+    fn ask(&self, harness: Harness, scenario: Option<&str>, bug: Option<&str>) -> Result<Verdict> {
+        let mut command = Command::new(self.target.join("release/polder-sim"));
+        if let Some(bug) = bug {
+            command.args(["--planted", bug]);
+        }
+        command.arg(harness.name()).arg("--quick").arg("--seed").arg(self.seed.to_string());
+        if let Some(scenario) = scenario {
+            command.args(["--verdicts", "--geometry", &self.shape, "--scenario", scenario]);
+        }
+        let output = command.output().context("the simulator cannot be started")?;
+        Ok(read_verdict(&String::from_utf8_lossy(&output.stdout), output.status.success()))
+    }
+}
+
+/// The directory for the build when none is given.
+pub fn usual_target() -> PathBuf {
+    PathBuf::from("target/planted")
+}
+
+/// The line of one verdict.
+pub fn verdict(failure: Option<&Failure>) -> &'static str {
+    match failure {
+        None => "verdict clean",
+        Some(failure) if failure.idle => "verdict idle",
+        Some(failure) if failure.case.cuts.is_empty() => "verdict uncut",
+        Some(_) => "verdict wrong",
+    }
+}
+
+/// Of a harness that gives no verdicts, what it failed with says as much. A process that failed without a word
+/// ended or hung.
+fn read_verdict(output: &str, passed: bool) -> Verdict {
+    let said = output.lines().find_map(|line| line.strip_prefix("verdict "));
+    match said {
+        Some("clean") => Verdict::Clean,
+        Some("idle") => Verdict::Idle,
+        Some("uncut") => Verdict::Uncut,
+        Some(_) => Verdict::Wrong,
+        None if passed => Verdict::Clean,
+        None if output.contains("repeat with: ") => Verdict::Wrong,
+        None => Verdict::Died,
+    }
+}
+
+#[cfg(test)]
+mod tests;

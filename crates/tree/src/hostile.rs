@@ -1,0 +1,211 @@
+//! Offers any bytes to the decoders of this crate, as a hostile device would (I-TREE-2).
+//!
+//! A checksum is no defence against somebody who writes it anew. So each function completes what it is given
+//! with the right checksums and identity first, and what comes behind them is reached. Whatever the bytes, it returns:
+//! no panic, no loop without end, and nothing kept that is larger than a small multiple of what was given. For fuzzing.
+
+use zerocopy::{FromBytes, IntoBytes};
+use zone::{Address, FsId, Life, Role, ZoneId};
+
+use crate::checkpoint::loaded;
+use crate::delta::{self, Changes, Packed};
+use crate::format::{
+    self, BatchHeader, BatchKind, DirectoryEntry, FRAME, Identity, LOG_MAGIC, LogFrame, PAGE_HEADER,
+    PAGE_MAGIC, PageKind, ZitEntry, checksum, take,
+};
+use crate::mat::Mat;
+use crate::page::Page;
+use crate::record;
+use crate::recover::decode_checkpoint;
+use crate::scan::{Found, Gathered, Seals};
+use crate::types::{Epoch, Group, Lsn, NodeId};
+
+/// The volume and the zone that everything is said to be of.
+const IDENTITY: Identity = Identity { fs_id: FsId([7; 16]), zone: ZoneId(1), life: Life(1) };
+const BLOCK: usize = 4096;
+const PAGE: usize = 4096;
+
+/// Every decoder with the name of its target.
+pub const DECODERS: [(&str, fn(&[u8])); 6] = [
+    ("log-blocks", log_blocks),
+    ("log-records", log_records),
+    ("checkpoint-record", checkpoint_record),
+    ("nodes", nodes),
+    ("deltas", deltas),
+    ("chunks", chunks),
+];
+
+/// The blocks of a log zone.
+fn log_blocks(bytes: &[u8]) {
+    let mut gathered = Gathered::default();
+    let mut found = Vec::new();
+    for (index, bytes) in bytes.chunks(BLOCK).enumerate() {
+        let mut block = bytes.to_vec();
+        block.resize(BLOCK, 0);
+        complete_log_block(&mut block, &IDENTITY);
+        let at = Address::new(IDENTITY.zone, 1 + index as u32, IDENTITY.life);
+        found.extend(gathered.take(at, &block, format::decode_frame(&block, &IDENTITY)));
+    }
+    let seals = Seals::of(&found);
+    for batch in &found {
+        let limit = seals.limit(batch.epoch);
+        assert!(
+            limit == u64::MAX || seals.follows(limit, seals.next_after(limit)),
+            "a seal says what follows it"
+        );
+        match batch.kind {
+            BatchKind::Journal => drop(record::decode_all(&batch.body)),
+            BatchKind::Checkpoint => drop(decode_checkpoint(batch)),
+            BatchKind::Seal => {}
+        }
+    }
+}
+
+/// The records of a batch. What is accepted is what was written: encoded again it is the same.
+fn log_records(bytes: &[u8]) {
+    let Some(records) = record::decode_all(bytes) else { return };
+    let mut again = Vec::new();
+    for (lsn, ops) in &records {
+        let mut record = record::encode(ops);
+        record::set_lsn(&mut record, *lsn);
+        again.extend_from_slice(&record);
+    }
+    assert_eq!(again, bytes, "a record has one form");
+}
+
+fn checkpoint_record(bytes: &[u8]) {
+    let found = Found {
+        at: Address::new(IDENTITY.zone, 1, IDENTITY.life),
+        kind: BatchKind::Checkpoint,
+        epoch: 1,
+        sequence: 1,
+        first: 1,
+        last: 0,
+        known_durable: 0,
+        checkpoint: Address::NONE,
+        body: bytes.to_vec(),
+    };
+    let Some(checkpoint) = decode_checkpoint(&found) else { return };
+    let named =
+        checkpoint.mat_directories.len() + checkpoint.zit_directories.len() + checkpoint.patches.len();
+    assert!(named + checkpoint.user.len() <= bytes.len(), "a checkpoint says no more than it holds");
+}
+
+fn page_of(bytes: &[u8], kind: PageKind) -> Vec<u8> {
+    let mut page = bytes.to_vec();
+    page.resize(PAGE, 0);
+    page[54] = kind as u8;
+    format::seal_page(&mut page, IDENTITY.fs_id, IDENTITY.life, 1);
+    assert!(format::decode_page(&page, IDENTITY.fs_id).is_some(), "it was just completed");
+    page
+}
+
+/// A node of a tree, searched, changed and split.
+fn nodes(bytes: &[u8]) {
+    let Some(mut page) = Page::load(page_of(bytes, PageKind::Node)) else { return };
+    for index in 0..page.count() {
+        assert_eq!(page.search(page.key(index)), Ok(index), "what a node holds is found");
+        let _ = (page.value(index), page.entry_bytes(index));
+        if page.level() > 0 {
+            let _ = (page.child(index), page.branch(page.key(index)));
+        }
+    }
+    if page.count() > 1 {
+        let at = page.split_point(page.count() / 2);
+        let mut right = Page::new(PAGE, NodeId(2), Group(0), page.level());
+        page.move_entries(at, &mut right);
+        assert!(page.count() + right.count() > 1, "nothing is lost in a split");
+    }
+    while page.count() > 0 {
+        page.remove(page.count() / 2);
+    }
+}
+
+/// A page of changes, each made to a small leaf that it says it is to.
+fn deltas(bytes: &[u8]) {
+    let page = page_of(bytes, PageKind::Deltas);
+    for delta in delta::all(&page).unwrap_or_default() {
+        let mut base = Page::new(PAGE, delta.node(), Group(delta.header.group.get()), 0);
+        for index in 0..8_u8 {
+            base.insert(usize::from(index), &[1, index], &[index; 40]);
+        }
+        if delta.apply(&mut base).is_some() {
+            let bytes = base.bytes().to_vec();
+            assert!(Page::load(bytes).is_some(), "what changes make of a leaf is a leaf");
+        }
+        assert!(delta::find(&page, delta.node()).is_some(), "it is in the page");
+    }
+}
+
+/// Chunks of MAT and ZIT, and directories.
+fn chunks(bytes: &[u8]) {
+    for has_deltas in [false, true] {
+        let page = page_of(bytes, PageKind::MatChunk);
+        let mat = Mat::new(PAGE, has_deltas, 1 << 20);
+        for index in 0..mat.per_chunk() as usize {
+            let place = mat.place_in(&page, index);
+            let _ = (place.whole_page().zone(), place.at.block(), place.is_nowhere());
+        }
+        mat.harvest(0, &page);
+        assert!(
+            mat.next_node() == 1 << 20 && mat.allocate().0 < mat.next_node(),
+            "unused ids are below the next"
+        );
+    }
+    let page = page_of(bytes, PageKind::ZitChunk);
+    for entry in page[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()) {
+        let entry = ZitEntry::read_from_bytes(entry).ok().as_ref().and_then(loaded);
+        assert!(entry.is_none_or(|entry| Role::from_number(entry.role as u8).is_some()), "it has a role");
+    }
+    for entry in page[PAGE_HEADER..].chunks_exact(size_of::<DirectoryEntry>()) {
+        let entry = DirectoryEntry::read_from_bytes(entry).expect("chunks of the entry's size");
+        let _ = Address::from_bits(entry.address.get());
+    }
+}
+
+/// Completes a block of a log zone: its frame is of this zone, and checksums are right.
+fn complete_log_block(block: &mut [u8], identity: &Identity) {
+    block[..4].copy_from_slice(&LOG_MAGIC);
+    block[8..24].copy_from_slice(&identity.fs_id.0);
+    block[24..28].copy_from_slice(&identity.zone.0.to_le_bytes());
+    block[28..32].copy_from_slice(&identity.life.0.to_le_bytes());
+    complete_checksums_of_log(block);
+}
+
+/// Makes the checksums of a block of the log right, and of the batch when that is all of it.
+pub fn complete_checksums_of_log(block: &mut [u8]) {
+    let Some((frame, _)) = take::<LogFrame>(block) else { return };
+    let end = FRAME + frame.payload.get() as usize;
+    if frame.count.get() == 1 && end <= block.len() && end >= FRAME + size_of::<BatchHeader>() {
+        let sum = checksum(&[&block[FRAME + 4..end]]);
+        block[FRAME..FRAME + 4].copy_from_slice(sum.as_bytes());
+    }
+    format::seal_block(block, frame);
+}
+
+/// Makes the checksum of a page of metadata right.
+pub fn complete_checksum_of_page(page: &mut [u8]) {
+    if page.len() > PAGE_HEADER && page[4..8] == PAGE_MAGIC {
+        page[..4].fill(0);
+        let sum = checksum(&[page]);
+        page[..4].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// What is right, to begin with: each with the name of its target.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let mut packed = Packed::new(PAGE);
+    for id in 1..4 {
+        let mut leaf = Page::new(PAGE, NodeId(id), Group(0), 0);
+        let mut changes = Changes::default();
+        for key in [[1, 2], [1, 200], [3, id as u8]] {
+            let index = leaf.search(&key).unwrap_or_else(|index| index);
+            leaf.insert(index, &key, &[id as u8; 20]);
+            changes.note(&key, PAGE);
+        }
+        changes.note(&[1, 1], PAGE);
+        let delta = changes.encode(&leaf, Lsn(0), Epoch(1)).expect("a leaf of a few short entries");
+        packed.add(&delta, Lsn(id), ());
+    }
+    packed.take().0.into_iter().map(|page| ("deltas", page)).collect()
+}

@@ -1,0 +1,77 @@
+//! Offers any bytes to the decoders of this crate, as a hostile device would: each is completed with the right
+//! checksum first. Whatever the bytes, every function returns. For fuzzing.
+
+use crate::device::{Geometry, ZoneInfo, ZoneState};
+use crate::file::format::{HEADER_BYTES, Layout, SLOT_BYTES};
+use crate::file::{self};
+use crate::format::{ZoneHeader, checksum, decode_header};
+use crate::{FsId, ZoneId};
+
+/// Every decoder with the name of its target.
+pub const DECODERS: [(&str, fn(&[u8])); 3] =
+    [("zone-header", zone_header), ("file-header", file_header), ("file-slot", file_slot)];
+
+/// A header of a zone. What is accepted is about a zone that can be.
+fn zone_header(bytes: &[u8]) {
+    let mut block = bytes.to_vec();
+    block.resize(512, 0);
+    complete_checksum_of_header(&mut block);
+    let Ok((identity, header)) = decode_header(&block) else { return };
+    assert_eq!(header.zone.get(), identity.zone.0, "the identity is the header's");
+}
+
+/// The header of a volume in a file. What is accepted has a layout that can be computed with.
+fn file_header(bytes: &[u8]) {
+    let mut copy = bytes.to_vec();
+    copy.resize(HEADER_BYTES, 0);
+    complete_checksum_of_header(&mut copy);
+    let Ok((_, layout, _)) = file::format::decode_header(&copy) else { return };
+    let last = ZoneId(layout.geometry.zones - 1);
+    assert!(layout.capacity(last) <= layout.geometry.zone_blocks, "a zone takes no more than there is");
+    assert!(layout.offset(last, 0) < layout.file_bytes(), "the last zone is in the file");
+    assert!(
+        layout.table_offset(1) + layout.table_bytes() as u64 <= layout.offset(ZoneId(0), 0),
+        "tables come first"
+    );
+}
+
+/// The recorded state of a zone in a file.
+fn file_slot(bytes: &[u8]) {
+    const CAPACITY: u32 = 100;
+    let mut slot = bytes.to_vec();
+    slot.resize(SLOT_BYTES, 0);
+    slot[..4].fill(0);
+    let sum = checksum(&[&slot]);
+    slot[..4].copy_from_slice(&sum.to_le_bytes());
+    let found = file::format::decode_slot(FsId([7; 16]), ZoneId(0), &slot, CAPACITY);
+    let Some((_, ZoneInfo { state, pointer, capacity })) = found else { return };
+    assert!(pointer <= capacity && (state != ZoneState::Empty || pointer == 0), "a state that can be");
+}
+
+/// Makes the checksum of a zone's header right.
+pub fn complete_checksum_of_header(block: &mut [u8]) {
+    if block.len() >= size_of::<ZoneHeader>() {
+        block[8..12].fill(0);
+        let sum = checksum(&[block]);
+        block[8..12].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// What is right, to begin with: each with the name of its target.
+pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let geometry = Geometry {
+        block_size: 4096,
+        zones: 20,
+        zone_blocks: 64,
+        max_open: 14,
+        max_active: 14,
+        max_append: 64,
+    };
+    let layout = Layout { geometry, last_zone_blocks: 50, zone_capacity: 60, preallocated: false };
+    let info = ZoneInfo { state: ZoneState::Closed, capacity: 100, pointer: 9 };
+    let fs_id = FsId([7; 16]);
+    vec![
+        ("file-header", file::format::encode_header(fs_id, &layout)[..160].to_vec()),
+        ("file-slot", file::format::encode_slot(fs_id, ZoneId(0), &info, 3).to_vec()),
+    ]
+}

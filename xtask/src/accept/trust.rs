@@ -1,0 +1,81 @@
+//! Point 12: what small workloads, faults of the device and flipped bits leave is what was promised, harmless,
+//! or told.
+//!
+//! The simulator cuts small workloads after every command and recovers every state that the device may then hold;
+//! lets the first, second, third … command of each kind fail; and mounts a small volume with one bit flipped, for
+//! every bit. The whole form does all of the three on one shape after the other. The quick form takes the states
+//! of all workloads of one operation and some of two, and of faults and bits what the seed draws.
+
+use anyhow::{Context, Result, ensure};
+
+use super::simulator::{Counted, simulator};
+use super::{Report, Run};
+
+/// What is asked, the options of the quick form, and those of the whole one.
+const PARTS: [(&str, &[&str], &[&str]); 3] = [
+    ("states", &["--quick"], &["--operations", "2"]),
+    ("faults", &["--quick", "--every", "60"], &[]),
+    ("flips", &["--quick"], &[]),
+];
+
+pub(super) fn run(run: &Run) -> Result<Report> {
+    let mut counted = Counted::of(&COUNTS);
+    let mut shapes = Vec::new();
+    for (command, quick, whole) in PARTS {
+        let line = simulator(command).args(if run.quick { quick } else { whole }.iter().copied());
+        line.arg("--seed")
+            .arg(run.seed.to_string())
+            .run_watched(|line| {
+                counted.read(line);
+                shapes.extend(line.strip_prefix("shape ").map(|shape| format!("{command} on {shape}")));
+            })
+            .with_context(|| format!("`{command}` found something"))?;
+    }
+    let counts = counted.counts();
+    check_enough(&counts)?;
+    Ok(Report { geometry: format!("emulated; {}", shapes.join("; ")), counts })
+}
+
+/// What the simulator counts, under the names of the report.
+const COUNTS: [&str; 11] = [
+    "workloads of one operation",
+    "workloads of two operations",
+    "device commands",
+    "states",
+    "second cuts",
+    "distinct device images",
+    "distinct recovered trees",
+    "scenarios",
+    "kinds of faults",
+    "faults",
+    "bits flipped",
+];
+
+/// What each form must have done to say anything.
+const LEAST: [(&str, u64); 3] =
+    [("distinct device images", 100_000), ("faults", 400), ("bits flipped", 2_000)];
+
+fn check_enough(counts: &[(&'static str, u64)]) -> Result<()> {
+    for (what, least) in LEAST {
+        let count = counts.iter().find(|(name, _)| *name == what).map_or(0, |(_, count)| *count);
+        ensure!(count >= least, "{what}: only {count}, which says too little: {least} are wanted");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_images_faults_or_bits_fail() {
+        check_enough(&LEAST).unwrap();
+        check_enough(&[]).unwrap_err();
+        for missing in 0..LEAST.len() {
+            let mut counts = LEAST;
+            counts[missing].1 -= 1;
+            let error = check_enough(&counts).unwrap_err().to_string();
+            assert!(error.starts_with(counts[missing].0), "{error}");
+        }
+    }
+}
