@@ -148,11 +148,7 @@ impl Mat {
 
     pub(crate) fn find(&self, id: NodeId) -> Found {
         let state = self.state.lock();
-        let (mut first, mut second) = (&state.running, &state.saving);
-        if rt::is_planted("break-mat-order") {
-            std::mem::swap(&mut first, &mut second);
-        }
-        if let Some(place) = first.get(&id).or_else(|| second.get(&id)) {
+        if let Some(place) = state.running.get(&id).or_else(|| state.saving.get(&id)) {
             return Found::At(*place);
         }
         Found::InChunk(id.0 / self.per_chunk)

@@ -31,8 +31,12 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
     Looked::At(looked, "sources")
 }
 
-/// What cargo starts from: targets named by cargo, by convention or by their path in a manifest.
+/// What cargo starts from: targets named by cargo, by convention or by their path in a manifest. Those for fuzzing
+/// are in a workspace of their own.
 fn is_root(repository: &Repository, path: &str) -> bool {
+    if path.starts_with("fuzz/fuzz_targets/") {
+        return true;
+    }
     let root = repository.metadata["workspace_root"].as_str().unwrap_or_default();
     repository
         .packages()

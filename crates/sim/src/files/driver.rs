@@ -10,6 +10,7 @@ use fs::{Changes, FallocateMode, Fs, FsError, Handle, InodeNo, OpenFlags, Rename
 use rt::ManualClock;
 use rt::random::Rng;
 use rt::schedule::{self, Body};
+use rt::sync::Mutex;
 use tree::Lsn;
 use zone::Device;
 use zone::emulated::{CommandKind, Emulated, Fault};
@@ -47,6 +48,8 @@ pub struct Driver {
     rng: Rng,
     /// Background steps between two operations, at most.
     pub steps_between: u32,
+    /// While somebody writes, somebody else looks for zones that nobody needs any more.
+    pub reclaims_amid: bool,
     /// Moments in the middle of an operation at which what there was of it became durable.
     amid: Cell<u64>,
 }
@@ -72,6 +75,7 @@ impl Driver {
             commits: Vec::new(),
             rng,
             steps_between,
+            reclaims_amid: false,
             amid: Cell::new(0),
         }
     }
@@ -331,7 +335,7 @@ impl Driver {
 
     fn on_handle(&self, handle: &Handle, operation: &Operation) -> Result<Option<usize>, FsError> {
         let size = || self.fs.attributes(handle.inode()).map(|attributes| attributes.size);
-        let write = |offset, length, tag| self.fs.write(handle, offset, &operation_bytes(tag, length));
+        let write = |offset, length, tag| self.write(handle, offset, &operation_bytes(tag, length));
         match operation {
             Operation::Write { offset, length, tag, .. } => return write(*offset, *length, *tag).map(Some),
             Operation::Append { length, tag, .. } => return write(size()?, *length, *tag).map(Some),
@@ -368,6 +372,19 @@ impl Driver {
         Ok(None)
     }
 
+    fn write(&self, handle: &Handle, offset: u64, bytes: &[u8]) -> Result<usize, FsError> {
+        let fs = &self.fs;
+        if !self.reclaims_amid {
+            return fs.write(handle, offset, bytes);
+        }
+        let reclaim = || {
+            fs.sync()?;
+            fs.store().reclaim(true).map_err(|error| FsError::Io(error.to_string()))?;
+            Ok(fs.store().durable_lsn())
+        };
+        self.amid((offset, bytes.len() as u64), || fs.write(handle, offset, bytes), reclaim)
+    }
+
     /// What takes many transactions, while somebody else makes durable what there is of it: else all of
     /// them would reach the device together, and no cut would fall between two.
     fn allocate_amid_syncs(
@@ -378,25 +395,39 @@ impl Driver {
         length: u64,
     ) -> Result<(), FsError> {
         let fs = &self.fs;
+        let sync = || fs.sync().map(|()| fs.store().durable_lsn());
+        self.amid((offset, length), || fs.allocate(handle, mode, offset, length), sync)
+    }
+
+    /// Does something to a range while somebody else does something else, again and again, and says what is
+    /// durable then.
+    fn amid<T: Send>(
+        &self,
+        (offset, length): (u64, u64),
+        work: impl Fn() -> Result<T, FsError> + Send + Sync,
+        other: impl Fn() -> Result<Lsn, FsError> + Send + Sync,
+    ) -> Result<T, FsError> {
+        let fs = &self.fs;
         let before = fs.store().last_lsn();
-        let is_over = AtomicBool::new(false);
-        let allocate = || {
-            let done = fs.allocate(handle, mode, offset, length);
+        let (is_over, result) = (AtomicBool::new(false), Mutex::new(None));
+        let working = || {
+            let done = work();
             is_over.store(true, Ordering::SeqCst);
-            done.map(|()| vec![fs.store().last_lsn()])
+            *result.lock() = Some(done?);
+            Ok(vec![fs.store().last_lsn()])
         };
-        let sync = || {
+        let meanwhile = || {
             let one = |_| {
                 schedule::at_device();
-                fs.sync().map(|()| fs.store().durable_lsn())
+                other()
             };
             let goes_on = |_: &u32| !is_over.load(Ordering::SeqCst);
             (0..SYNCS_AMID).take_while(goes_on).map(one).collect::<Result<Vec<Lsn>, FsError>>()
         };
         let seed = mix(&[self.device.commands(), before.0, offset, length]);
         let bodies: Vec<Body<'_, Result<Vec<Lsn>, FsError>>> = vec![
-            ("allocating".to_owned(), Box::new(|| within("allocating", allocate))),
-            ("syncing".to_owned(), Box::new(|| within("syncing", sync))),
+            ("working".to_owned(), Box::new(|| within("working", working))),
+            ("meanwhile".to_owned(), Box::new(|| within("meanwhile", meanwhile))),
         ];
         let mut ran = schedule::run(seed, bodies).returned;
         let [synced, done] = [ran.pop(), ran.pop()].map(|lsns| lsns.expect("both have returned"));
@@ -404,7 +435,8 @@ impl Driver {
         let mut amid: Vec<Lsn> = synced.into_iter().filter(|lsn| before < *lsn && *lsn < done[0]).collect();
         amid.dedup();
         self.amid.set(self.amid.get() + amid.len() as u64);
-        Ok(())
+        let result = result.lock().take();
+        Ok(result.expect("the work has returned and did not fail"))
     }
 
     /// From now on every append to a zone of a role fails, if it is being written.

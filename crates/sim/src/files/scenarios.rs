@@ -24,6 +24,8 @@ pub struct Scenario {
     pub steps_between: u32,
     /// Background steps are only taken in the part that is cut, so that there is work left.
     pub idle_before: bool,
+    /// While the part that is cut writes, somebody else looks for zones that nobody needs any more.
+    pub reclaims_amid: bool,
     /// The operations, for a shape of device and a seed.
     pub plan: fn(&Shape, u64) -> Plan,
 }
@@ -46,6 +48,7 @@ const fn usual(name: &'static str, plan: fn(&Shape, u64) -> Plan) -> Scenario {
         cache_bytes: 8 << 20,
         steps_between: 1,
         idle_before: false,
+        reclaims_amid: false,
         plan,
     }
 }
@@ -81,6 +84,7 @@ pub fn all() -> Vec<Scenario> {
         usual("attributes", attributes),
         usual("commit-interval", commit_interval),
         showing(&[Sign::DataZones, Sign::Resets], usual("big-files", big_files)),
+        showing(&[Sign::DataZones], Scenario { reclaims_amid: true, ..usual("zones-amid", zones_amid) }),
     ]
 }
 
@@ -505,6 +509,14 @@ fn directories(shape: &Shape, seed: u64) -> Plan {
         script.fsync_directory("a").make_directory("e").make_directory("e/e").make_directory("e/e/e");
         script.rename("e/e", "a/e").sync().remove_directory("a/e/e").remove_directory("a/e").unlink("a/s");
         script.remove_directory("e").rename("a/c/f", "f").fsync("f").create("missing/x");
+        // Directories change places, each with another parent, and stay.
+        script
+            .make_directory("p")
+            .make_directory("p/q")
+            .make_directory("r")
+            .exchange("r", "p/q")
+            .fsync_directory("p");
+        script.create("p/q/in").exchange("p/q", "r").sync();
     };
     plan(shape, seed, prepare, cut)
 }
@@ -528,8 +540,19 @@ fn attributes(shape: &Shape, seed: u64) -> Plan {
         let (three, two) = (rows(script, 3), rows(script, 2));
         script.xattr("d", "user.rows", &three).fsync_directory("d").xattr("d", "user.rows", &two);
         script.xattr("d", "user.rows", b"one").fsync_directory("d").remove_xattr("d", "user.rows").sync();
+        script.xattr("d", "user.rows", b"again").fsync_directory("d");
     };
     plan(shape, seed, prepare, cut)
+}
+
+/// Zones are filled by a write that has not come to its transaction yet: nothing lives in them, and they are needed.
+fn zones_amid(shape: &Shape, seed: u64) -> Plan {
+    let cut = |script: &mut Script| {
+        let (block, blocks) = (script.block, script.device_blocks / 6);
+        script.create("a").write("a", 0, blocks * block).read_back("a").write("a", 5, blocks / 2 * block);
+        script.create("b").write("b", 7 * block, blocks / 2 * block).fsync("b").read_back("a").read_back("b");
+    };
+    plan(shape, seed, |_| {}, cut)
 }
 
 /// Nobody asks for durability; the commit interval does.

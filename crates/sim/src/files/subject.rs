@@ -84,6 +84,7 @@ impl Subject for FilesSubject {
         let plan = (self.scenario.plan)(&self.shape, self.run.seed);
         driver.run(&plan.prepare)?;
         driver.steps_between = self.scenario.steps_between;
+        driver.reclaims_amid = self.scenario.reclaims_amid;
         driver.restart()?;
         let before = driver.reading();
         driver.run(&plan.cut)?;

@@ -49,10 +49,7 @@ fn every_planted_bug_is_tried() {
     let named: BTreeSet<&str> =
         words.filter(|word| word.starts_with("break-") && *word != "break-").collect();
     assert_eq!(named, rules);
-    assert!(
-        BUGS.len() >= 32 && 2 * (BUGS.len() - rules.len()) >= BUGS.len(),
-        "half of them were chosen unseen"
-    );
+    assert!(BUGS.len() >= 32 && BUGS.len() - rules.len() >= 16, "as many were chosen unseen");
 }
 
 /// The names in all `is_planted("…")` of the sources.

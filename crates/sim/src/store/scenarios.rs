@@ -43,7 +43,7 @@ pub struct Profile {
     pub cache_bytes: u64,
     /// How likely each kind of step is.
     pub weights: Weights,
-    /// Transactions that are committed in the middle of each checkpoint.
+    /// Transactions that are committed in the middle of each checkpoint; where there is data, they forget some.
     pub meddling: u32,
     /// The run is a recovery, and all data is the same: whoever lost it writes it again.
     pub retries: bool,
@@ -231,6 +231,16 @@ fn data() -> Vec<Profile> {
             keys: 12,
             retries: true,
             weights: Weights { commit: 1, data: 6, sync: 1, ..USUAL.weights },
+            ..USUAL
+        },
+        Profile {
+            name: "store-data-during-checkpoint",
+            shows: &[Sign::Checkpoints, Sign::DataZones],
+            prepare: 30,
+            steps: 40,
+            keys: 12,
+            meddling: 2,
+            weights: Weights { commit: 1, data: 10, sync: 2, checkpoint: 3, ..USUAL.weights },
             ..USUAL
         },
         Profile {

@@ -422,7 +422,10 @@ impl<'a> Session<'a> {
         let mut waiting = Vec::new();
         let mut after = self.entries.clone();
         for _ in 0..self.meddling {
-            let tx = self.plain(&mut after);
+            let tx = match self.subject.profile.weights.data {
+                0 => self.plain(&mut after),
+                _ => self.forget_data(&mut after),
+            };
             waiting.push(tx);
             states.push(after.clone());
             self.history.begin(self.device.commands(), after.clone());
@@ -528,6 +531,21 @@ impl<'a> Session<'a> {
         let committed = self.commit(tx, after);
         self.store.zones().remove_pending(at.zone(), blocks);
         committed
+    }
+
+    /// A transaction after which nothing names some data any more; when there is none, any other.
+    fn forget_data(&mut self, after: &mut Entries) -> Tx {
+        let data: Vec<(Key, Place)> = after
+            .iter()
+            .filter(|((_, table, _), _)| *table == DATA)
+            .filter_map(|(key, value)| Some((key.clone(), Place::decode(value)?)))
+            .collect();
+        let Some((key, place)) = self.rng.choice(data) else { return self.plain(after) };
+        let mut tx = Tx::new();
+        tx.delete(Group(key.0), Table(DATA), key.2.clone());
+        tx.zone_live(place.at.zone(), -(place.blocks as i32));
+        after.delete(&key);
+        tx
     }
 
     /// Appends, in another zone if it must; the blocks are pending then. None: no zone is free.
