@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::history::State;
@@ -59,13 +60,7 @@ impl State for FilesState {
 
     fn find(allowed: &[Arc<Self>], found: &Self) -> Option<usize> {
         let exact = allowed.iter().rposition(|state| state.digest == found.digest);
-        let under_way = || {
-            let between = |pair: &[Arc<Self>]| {
-                !pair[1].whole && is_between(&pair[0].snapshot, &pair[1].snapshot, &found.snapshot)
-            };
-            allowed.windows(2).rposition(between)
-        };
-        exact.or_else(under_way)
+        exact.or_else(|| under_way(allowed, &found.snapshot, &Unreadable::new()))
     }
 
     fn explain(allowed: &[Arc<Self>], found: &Self) -> String {
@@ -81,24 +76,40 @@ impl State for FilesState {
     }
 }
 
-/// Whether a write that leads from `before` to `after` was under way: each block is one of the two.
-fn is_between(before: &Snapshot, after: &Snapshot, found: &Snapshot) -> bool {
+/// Blocks of files that are not given.
+pub type Unreadable = BTreeMap<String, BTreeSet<u64>>;
+
+/// Where in `allowed` a write was under way that left this, as far as it is given: between that state and the next.
+pub fn under_way(allowed: &[Arc<FilesState>], found: &Snapshot, unreadable: &Unreadable) -> Option<usize> {
+    let between = |pair: &[Arc<FilesState>]| {
+        !pair[1].whole && is_between([&pair[0].snapshot, &pair[1].snapshot], found, unreadable)
+    };
+    allowed.windows(2).rposition(between)
+}
+
+/// Whether a write that leads from `before` to `after` was under way: it changes one file, of which each block is one
+/// of the two; everything else is as it was.
+fn is_between([before, after]: [&Snapshot; 2], found: &Snapshot, unreadable: &Unreadable) -> bool {
     if !before.same_names(found) || !after.same_names(found) {
         return false;
     }
-    let items = before.items.values().zip(after.items.values()).zip(found.items.values());
-    let changed: Vec<((&Item, &Item), &Item)> =
-        items.filter(|((before, after), found)| before != after || found != before).collect();
-    let one_file = changed.windows(2).all(|pair| pair[0].1.same_as == pair[1].1.same_as);
-    one_file && changed.iter().all(|((before, after), found)| content_between(before, after, found))
+    let nothing = BTreeSet::new();
+    let items = || before.items.values().zip(after.items.values()).zip(&found.items);
+    let changed: Vec<&Item> =
+        items().filter(|((before, after), _)| before != after).map(|(_, (_, found))| found).collect();
+    let one_file = changed.windows(2).all(|pair| pair[0].same_as == pair[1].same_as);
+    one_file
+        && items().all(|((before, after), (path, found))| {
+            content_between([before, after], found, unreadable.get(path).unwrap_or(&nothing))
+        })
 }
 
-fn content_between(before: &Item, after: &Item, found: &Item) -> bool {
+fn content_between([before, after]: [&Item; 2], found: &Item, unreadable: &BTreeSet<u64>) -> bool {
     let (before, after, found) = (&before.content, &after.content, &found.content);
     let (low, high) = (before.size().min(after.size()), before.size().max(after.size()));
     let blocks = before.blocks().chain(after.blocks()).chain(found.blocks());
     (low..=high).contains(&found.size())
-        && blocks.into_iter().all(|block: u64| {
+        && blocks.into_iter().filter(|block| !unreadable.contains(block)).all(|block: u64| {
             let version = found.block(block);
             found.is_beyond(block) || [before.block(block), after.block(block)].contains(&version)
         })

@@ -8,7 +8,7 @@ use zone::emulated::Emulated;
 use zone::{Device, FsId};
 
 use super::observe::{self, View};
-use crate::allowed::FilesState;
+use crate::allowed::{FilesState, under_way};
 use crate::caught::Wrong;
 use crate::history::State;
 
@@ -96,8 +96,8 @@ pub fn compare(view: &View, allowed: &[Arc<FilesState>]) -> Result<Vec<String>, 
     let lost: Vec<String> = view.lost.iter().map(|(path, error)| format!("/{path} ({error})")).collect();
     let agrees = allowed.iter().rev().any(|state| view.agrees(&state.snapshot));
     let between = || {
-        let found = FilesState::found(view.snapshot.clone(), allowed[0].model.block_size());
-        lost.is_empty() && FilesState::find(allowed, &found).is_some()
+        let by_block = view.lost.keys().all(|path| view.unreadable.contains_key(path));
+        by_block && under_way(allowed, &view.snapshot, &view.unreadable).is_some()
     };
     if agrees || between() {
         return Ok(lost);
