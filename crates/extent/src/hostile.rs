@@ -1,6 +1,7 @@
 //! Offers any bytes to the decoders of this crate, as a hostile device would: each is completed with the right
 //! checksum first. Whatever the bytes, every function returns. For fuzzing.
 
+use zone::hostile::Decoder;
 use zone::{FsId, Life, ZoneId};
 
 use crate::Object;
@@ -14,7 +15,7 @@ use crate::format::{
 const NAME: ZoneName = ZoneName { fs_id: FsId([7; 16]), zone: ZoneId(1), life: Life(1) };
 
 /// Every decoder with the name of its target.
-pub const DECODERS: [(&str, fn(&[u8])); 5] = [
+pub const DECODERS: [Decoder; 5] = [
     ("extents", extents),
     ("reverse-summary", summary),
     ("reverse-footer", footer),

@@ -1,6 +1,8 @@
 //! Offers any bytes to the decoders of this crate, as a hostile device, or whoever sets an attribute, would.
 //! Whatever the bytes, every function returns. For fuzzing.
 
+use zone::hostile::Decoder;
+
 use crate::acl;
 use crate::format::{
     Direction, Dirent, Record, Shift, XattrHead, decode_counter, decode_dirent_key, decode_inode_key,
@@ -11,7 +13,7 @@ use crate::format::{
 const SNAPSHOT: usize = 4;
 
 /// Every decoder with the name of its target.
-pub const DECODERS: [(&str, fn(&[u8])); 6] = [
+pub const DECODERS: [Decoder; 6] = [
     ("inodes", inodes),
     ("entries", entries),
     ("intents", intents),

@@ -1,8 +1,8 @@
 //! Fuzzing: bytes that somebody has thought of with care, offered to every decoder and to a mount.
 //!
 //! A [`Target`] takes any bytes and returns, whatever they are. `fuzz/` gives all of them to libFuzzer, which finds
-//! bytes that reach new code; what it has found lies in `fuzz/corpus`. Here the same targets are given these and
-//! mutations of them that follow from a seed, so that a stable compiler and a minute are enough to see that nothing
+//! bytes that reach new code; what it finds worth keeping goes to `fuzz/corpus`. Here the same targets are given that,
+//! what a small volume holds, and mutations of both that follow from a seed, so that a stable compiler and a minute are enough to see that nothing
 //! has become worse. Decoders complete checksums themselves (`tree::hostile`), so that bytes get behind them.
 
 mod mutate;

@@ -5,6 +5,7 @@
 //! no panic, no loop without end, and nothing kept that is larger than a small multiple of what was given. For fuzzing.
 
 use zerocopy::{FromBytes, IntoBytes};
+use zone::hostile::Decoder;
 use zone::{Address, FsId, Life, Role, ZoneId};
 
 use crate::checkpoint::loaded;
@@ -26,7 +27,7 @@ const BLOCK: usize = 4096;
 const PAGE: usize = 4096;
 
 /// Every decoder with the name of its target.
-pub const DECODERS: [(&str, fn(&[u8])); 6] = [
+pub const DECODERS: [Decoder; 6] = [
     ("log-blocks", log_blocks),
     ("log-records", log_records),
     ("checkpoint-record", checkpoint_record),

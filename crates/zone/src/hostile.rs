@@ -7,8 +7,11 @@ use crate::file::{self};
 use crate::format::{ZoneHeader, checksum, decode_header};
 use crate::{FsId, ZoneId};
 
+/// The name of a target, and what takes its bytes.
+pub type Decoder = (&'static str, fn(&[u8]));
+
 /// Every decoder with the name of its target.
-pub const DECODERS: [(&str, fn(&[u8])); 3] =
+pub const DECODERS: [Decoder; 3] =
     [("zone-header", zone_header), ("file-header", file_header), ("file-slot", file_slot)];
 
 /// A header of a zone. What is accepted is about a zone that can be.
