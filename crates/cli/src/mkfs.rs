@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use fs::{FormatOptions, Fs};
+use fs::{FormatOptions, Fs, Reserve};
 use rt::SystemClock;
 use zone::medium::Wishes;
 use zone::zoned::LeftOut;
@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
     /// How many shards the metadata has.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     groups: Option<u16>,
+    /// Percent of the device that data never has, or `least`; by default what metadata is quick with.
+    #[arg(long, value_name = "PERCENT", default_value = "", value_parser = reserve, hide_default_value = true)]
+    reserve: Reserve,
     /// Overwrite what is there.
     #[arg(long, short)]
     force: bool,
@@ -104,6 +107,7 @@ fn format_options(arguments: &Arguments, fs_id: FsId) -> FormatOptions {
         gid: rustix::process::getgid().as_raw(),
         page_size: arguments.page_size,
         groups: arguments.groups,
+        reserve: arguments.reserve,
     }
 }
 
@@ -150,6 +154,20 @@ fn label(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Percent, as many as two places behind the point.
+fn reserve(text: &str) -> Result<Reserve, String> {
+    match text {
+        "" => return Ok(Reserve::default()),
+        "least" => return Ok(Reserve::LEAST),
+        _ => {}
+    }
+    let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
+    let percent = percent.ok().filter(|percent| (0.0..=100.0).contains(percent));
+    let percent = percent.ok_or("write a percentage, like 10 or 7.5, or `least`")?;
+    // Nothing at all is no default: it is refused as too little.
+    Ok(Reserve(((percent * 100.0).round() as u32).max(Reserve::LEAST.0 + 1)))
+}
+
 /// A random UUID (version 4).
 fn new_fs_id() -> FsId {
     let mut id: [u8; 16] = rt::random::secret();
@@ -194,6 +212,17 @@ mod tests {
             ["", "1234", "g2345678-1234-1234-1234-123456789abc", "00000000-0000-0000-0000-000000000000"]
         {
             assert!(fs_id(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_reserve_is_a_percentage() {
+        assert_eq!(reserve("10"), Ok(Reserve(1000)));
+        assert_eq!(reserve("7.25%"), Ok(Reserve(725)));
+        assert_eq!((reserve("least"), reserve("")), (Ok(Reserve::LEAST), Ok(Reserve::default())));
+        assert_eq!(reserve("0"), Ok(Reserve(2)), "too little, not the default");
+        for text in ["-1", "101", "ten", "10 zones", "nan"] {
+            assert!(reserve(text).is_err(), "{text}");
         }
     }
 

@@ -57,6 +57,7 @@ fn volume(path: &Path) -> (Tree, Vec<u64>, Vec<u64>) {
         gid: rustix::process::getgid().as_raw(),
         page_size: None,
         groups: None,
+        reserve: ::fs::Reserve::default(),
     };
     Fs::format(&device, &format, &*clock).unwrap();
     let options =

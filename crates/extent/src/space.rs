@@ -42,6 +42,7 @@ use zone::{Blocks, Role, ZoneId, ZoneState};
 use crate::format::UNWRITTEN_BLOCKS;
 use crate::gc::{Aim, Progress};
 use crate::map::View;
+use crate::reserve::{Found, Shape, with_garbage};
 use crate::{ExtentError, Extents, Object, Result};
 
 /// What `statfs` and `polder df` show, in bytes.
@@ -67,25 +68,8 @@ pub struct Space {
     pub free_zones: u32,
 }
 
-/// Bytes of metadata for a block of data at worst: key, value and slot of its extent, in leaves that are
-/// two thirds full.
-const METADATA_PER_BLOCK: u64 = 75;
-/// Metadata zones beside those of live nodes: the open one, and two that may hold garbage before the
-/// store cleans.
-const METADATA_ZONES_BESIDE: i64 = 3;
-/// The same where it takes more than the object map could, with the garbage counted by itself.
-const METADATA_ZONES_OF_NAMES: i64 = 2;
-
 /// Nodes that trees may grow by before it is counted again.
 const ALLOWANCE: i64 = 64;
-/// Of so many blocks of live metadata, one more is to be dead so that cleaning costs little.
-const METADATA_GARBAGE_SHARE: i64 = 8;
-
-/// Bytes of slack …
-const SLACK_BYTES: u64 = 1 << 20;
-/// … or a share of a zone, if that is less.
-const SLACK_SHARE: u64 = 4;
-
 /// Zones of metadata that a writer in need has cleaned before it gives up.
 const CLEANED_MAX: usize = 64;
 
@@ -286,8 +270,7 @@ impl Extents {
 
     /// What is taken out of what is offered when trees are allowed to grow by so many nodes.
     fn blocks_to_grow_by(&self, nodes: i64) -> i64 {
-        let blocks = nodes * i64::from(self.store.zones().blocks_of_a_node());
-        blocks + (blocks + METADATA_GARBAGE_SHARE - 1) / METADATA_GARBAGE_SHARE
+        with_garbage(nodes * i64::from(self.store.zones().blocks_of_a_node()))
     }
 
     /// Promises blocks to a writer who writes over some of an object: what it has there already need not
@@ -298,7 +281,7 @@ impl Extents {
             reserved => return reserved,
         }
         let held = self.blocks_held(object, start, blocks)?;
-        let slack = self.slack_blocks();
+        let slack = self.shape().slack();
         if held == 0 || held > slack {
             return Err(ExtentError::NoSpace);
         }
@@ -322,11 +305,11 @@ impl Extents {
         Ok(taken.map(|(at, extent)| within(at, u64::from(extent.blocks))).sum())
     }
 
-    fn slack_blocks(&self) -> u64 {
-        let geometry = self.device.geometry();
-        (SLACK_BYTES / u64::from(geometry.block_size))
-            .min(u64::from(geometry.zone_blocks) / SLACK_SHARE)
-            .max(1)
+    /// What decides how much is kept from data.
+    fn shape(&self) -> Shape {
+        let (zone_blocks, left_free) =
+            (self.device.geometry().zone_blocks, self.store.zones().kept_from_data_at_most());
+        Shape { packing: self.packing, zone_blocks, left_free }
     }
 
     fn census(&self) -> Census {
@@ -337,29 +320,22 @@ impl Extents {
         // First: what trees grow by meanwhile is then counted twice rather than not at all.
         let allowed = self.blocks_to_grow_by(zones.allowed_nodes() as i64);
         let living = zones.metadata_blocks() as i64;
-        let (mut census, metadata) = zones.at_one_moment(|moment| {
+        let (mut census, found) = zones.at_one_moment(|moment| {
             let unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
             let reserved = self.space.promises.lock().reserved + unwritten;
-            let (mut census, mut metadata) = (Census { reserved, unwritten, ..Census::default() }, 0);
+            let mut census = Census { reserved, unwritten, ..Census::default() };
+            let mut found = Found { metadata: living, ..Found::default() };
             for (number, zone) in moment.zones().enumerate() {
                 let is_free = if opens_zones { zone.is_free } else { number >= logs };
-                metadata += i64::from(zone.entry.role == Role::Metadata && can_be_used_again(&zone));
+                found.raw += i64::from(zone.info.capacity);
+                found.metadata_zones +=
+                    i64::from(zone.entry.role == Role::Metadata && can_be_used_again(&zone));
                 self.count(&mut census, &zone, is_free);
             }
-            (census, metadata)
+            (census, found)
         });
-        let zone_blocks = self.device.geometry().zone_blocks;
-        let largest = i64::from(self.packing.payload(zone_blocks));
-        let foreseen = self.metadata_zones_at_worst(census.payload) * largest;
-        let needed = living
-            + (living + METADATA_GARBAGE_SHARE - 1) / METADATA_GARBAGE_SHARE
-            + self.metadata_blocks_at_worst(census.payload - census.live)
-            + METADATA_ZONES_OF_NAMES * i64::from(zone_blocks);
-        let needed = (needed as u64 * largest as u64).div_ceil(u64::from(zone_blocks)) as i64;
-        // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
-        let growth = foreseen.max(needed) - metadata * largest;
-        census.kept =
-            (i64::from(zones.kept_from_data_at_most()) + 1) * largest + growth + self.slack_blocks() as i64;
+        let found = Found { payload: census.payload, live: census.live, ..found };
+        census.kept = self.shape().kept(&found, self.store.info().reserve);
         census.allowed = allowed;
         census
     }
@@ -378,18 +354,6 @@ impl Extents {
             Role::Free if is_free && can_be_used_again(zone) => census.payload += i64::from(payload),
             _ => {}
         }
-    }
-
-    /// Blocks that the object map takes when so many blocks of data are written.
-    fn metadata_blocks_at_worst(&self, blocks: i64) -> i64 {
-        let bytes = blocks.max(0) as u64 * METADATA_PER_BLOCK;
-        bytes.div_ceil(u64::from(self.block_size())) as i64
-    }
-
-    /// Zones that metadata takes then.
-    fn metadata_zones_at_worst(&self, blocks: i64) -> i64 {
-        let zone = u64::from(self.device.geometry().zone_blocks);
-        METADATA_ZONES_BESIDE + (self.metadata_blocks_at_worst(blocks) as u64).div_ceil(zone) as i64
     }
 
     /// How many zones of fresh data should be open. Walks over all zones.

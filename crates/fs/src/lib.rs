@@ -57,6 +57,7 @@ pub use lifetime::LIFETIME_ATTRIBUTE;
 pub use repair::Repaired;
 pub use salvage::{Salvage, SalvagedItem, Trouble, Unsaved};
 pub use scrub::{ScrubAt, Scrubbed};
+pub use tree::Reserve;
 pub use types::{
     Attributes, Caller, Changes, DirEntry, FallocateMode, FormatOptions, InodeNo, Kind, MountOptions,
     OpenFlags, RenameFlags, SetTime, StatFs, VolumeInfo,

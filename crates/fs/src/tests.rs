@@ -19,6 +19,7 @@ pub(crate) fn volume() -> (Arc<dyn Device>, Arc<Fs>) {
         gid: 0,
         page_size: None,
         groups: Some(3),
+        reserve: crate::Reserve::default(),
     };
     Fs::format(&device, &options, &clock).expect("an empty device can be formatted");
     let fs = mount(&device);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rt::{Clock, Timestamp};
+use tree::Reserve;
 
 /// The number of an inode: counter × groups + group; never used for a second inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -235,6 +236,8 @@ pub struct FormatOptions {
     pub page_size: Option<u32>,
     /// Allocation groups.
     pub groups: Option<u16>,
+    /// How much of the zones data never has, whatever it is for.
+    pub reserve: Reserve,
 }
 
 /// What a mount decides.

@@ -61,7 +61,9 @@ impl Fs {
         if options.label.len() > LABEL_MAX || options.groups == Some(0) {
             return Err(FsError::Invalid);
         }
-        Ok(Store::check_format(geometry, &tree_options(geometry, options, Timestamp(0)))?)
+        let tree_options = tree_options(geometry, options, Timestamp(0));
+        Store::check_format(geometry, &tree_options)?;
+        Ok(extent::check_reserve(geometry, tree_options.page_size, options.reserve)?)
     }
 
     /// Makes an empty volume with a root directory. What the device held is lost.
@@ -268,6 +270,7 @@ fn tree_options(geometry: &Geometry, options: &FormatOptions, now: Timestamp) ->
         page_size: options.page_size.unwrap_or(PAGE_SIZE.max(geometry.block_size)),
         groups: options.groups.unwrap_or(GROUPS),
         created_ns: now.0,
+        reserve: options.reserve,
     }
 }
 

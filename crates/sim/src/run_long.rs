@@ -29,6 +29,9 @@ pub(crate) struct Device {
     /// Memory for metadata, in MiB.
     #[arg(long, default_value_t = 64)]
     cache: u64,
+    /// Hundredths of a percent of the device that data never has; 0: the default, 1: as few as possible.
+    #[arg(long, default_value_t = 0)]
+    reserve: u32,
     /// Decides everything that is left open.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -76,7 +79,8 @@ pub(crate) struct Endure {
 impl Device {
     fn library(&self, zones: u32) -> Result<Library> {
         let spec = Spec::new(self.block_size, zones, self.zone_blocks).limits(self.active, self.active);
-        Library::new(spec, self.cache << 20, self.seed).map_err(|wrong| anyhow!("{wrong}"))
+        Library::new(spec, fs::Reserve(self.reserve), self.cache << 20, self.seed)
+            .map_err(|wrong| anyhow!("{wrong}"))
     }
 }
 

@@ -267,7 +267,7 @@ impl Cell {
     pub fn run(&self) -> Result<Row> {
         // The volume's secret orders its directories.
         rt::random::repeat_from(self.seed);
-        let volume = Volume::new(self.shape, self.switches)?;
+        let volume = Volume::new(self.shape, fs::Reserve::default(), self.switches)?;
         let offered_bytes = volume.available()?;
         let level = offered_bytes / BLOCK * self.fill_percent / 100;
         let trace = Trace::new(self.workload, level, self.seed);

@@ -14,4 +14,5 @@ pub mod cell;
 pub mod ideal;
 pub mod latency;
 pub mod trace;
+pub mod usable;
 pub mod volume;

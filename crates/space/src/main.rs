@@ -3,19 +3,23 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use fs::Reserve;
 use polder_space::cell::Cell;
 use polder_space::trace::Workload;
+use polder_space::usable::Usable;
 use polder_space::volume::{Shape, Switches};
 
 /// Runs a workload on a volume in memory and beside it an ideal cleaner; prints one line of JSON.
 #[derive(Parser)]
-#[command(name = "polder-space")]
+#[command(name = "polder-space", args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Options {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// small-files, large-files, uniform, zipf, rocksdb or mix.
-    #[arg(long)]
-    workload: Workload,
+    #[arg(long, required = true)]
+    workload: Option<Workload>,
     /// How full, in percent of what the empty volume offers.
     #[arg(long, default_value_t = 80)]
     fill: u64,
@@ -49,6 +53,32 @@ struct Options {
     seed: u64,
 }
 
+#[derive(clap::Subcommand)]
+enum Other {
+    /// Fills a volume with what it offers, writes over it while it is full, empties it, and compares what it says
+    /// of its space with what was done.
+    Usable(UsableOptions),
+}
+
+#[derive(clap::Args)]
+struct UsableOptions {
+    /// Zones of the device.
+    #[arg(long, default_value_t = 32)]
+    zones: u32,
+    /// MiB of a zone.
+    #[arg(long, default_value_t = 2048)]
+    zone_mib: u64,
+    /// Percent of the device that data never has; 0: as little as possible. Without it, the default.
+    #[arg(long)]
+    reserve: Option<f64>,
+    /// Bytes written over while it is full, in thousandths of what is offered.
+    #[arg(long, default_value_t = 50)]
+    churn: u64,
+    /// Decides what is written over.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Off {
     ByFile,
@@ -65,11 +95,29 @@ fn main() -> ExitCode {
     }
 }
 
+fn usable(options: &UsableOptions) -> Result<()> {
+    let reserve = match options.reserve {
+        None => Reserve::default(),
+        Some(percent) => Reserve((percent * 100.0) as u32).max(Reserve::LEAST),
+    };
+    let usable = Usable {
+        shape: Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 },
+        reserve,
+        churn_permille: options.churn,
+        seed: options.seed,
+    };
+    println!("{}", serde_json::to_string(&usable.run()?)?);
+    Ok(())
+}
+
 fn run(options: &Options) -> Result<()> {
+    if let Some(Other::Usable(options)) = &options.other {
+        return usable(options);
+    }
     ensure!((1..=100).contains(&options.fill), "--fill is a percentage from 1 to 100");
     ensure!(options.measure >= 1, "--measure is at least 1");
     let cell = Cell {
-        workload: options.workload,
+        workload: options.workload.context("--workload says what to run")?,
         fill_percent: options.fill,
         shape: Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 },
         switches: Switches {

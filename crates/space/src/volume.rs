@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use extent::Lifetime;
-use fs::{Caller, FormatOptions, Fs, Handle, InodeNo, MountOptions, OpenFlags};
+use fs::{Caller, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags, Reserve};
+use rt::random::Rng;
 use rt::{Clock, ManualClock, Timestamp};
 use tree::Step;
 use zone::emulated::{Emulated, Spec};
@@ -100,7 +101,7 @@ pub struct ZoneUse {
 
 impl Volume {
     /// Makes and mounts an empty volume.
-    pub fn new(shape: Shape, switches: Switches) -> Result<Volume> {
+    pub fn new(shape: Shape, reserve: Reserve, switches: Switches) -> Result<Volume> {
         let zone_blocks = u32::try_from(shape.zone_bytes / BLOCK).context("a zone has too many blocks")?;
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
         let emulated = Arc::new(Emulated::new(Spec::new(BLOCK as u32, shape.zones, zone_blocks)));
@@ -113,6 +114,7 @@ impl Volume {
             gid: 0,
             page_size: None,
             groups: None,
+            reserve,
         };
         Fs::format(&shared, &options, clock.as_ref())?;
         let options = MountOptions {
@@ -143,6 +145,11 @@ impl Volume {
     /// Bytes written to the device so far, and why.
     pub fn written(&self, cause: Cause) -> u64 {
         self.fs.store().traffic().bytes_written(cause)
+    }
+
+    /// The same for any reason.
+    pub fn written_in_all(&self) -> u64 {
+        self.fs.store().traffic().bytes_written_total()
     }
 
     /// What device commands took so far.
@@ -292,16 +299,55 @@ impl Volume {
     fn compare_one(&mut self, file: u32) -> Result<u64> {
         let known = &self.files[&file];
         let handle = self.fs.open(&caller(), known.inode, WRITING)?;
-        let (mut found, mut expected) = (vec![0; BLOCK as usize], vec![0; BLOCK as usize]);
-        for (block, version) in (0..).zip(&known.versions) {
-            let read = self.fs.read(&handle, block * BLOCK, &mut found)?;
-            fill(&mut expected, word(file, block, *version));
-            ensure!(
-                read == found.len() && found == expected,
-                "block {block} of file {file} is not what was written"
-            );
-        }
+        (0..known.versions.len() as u64).try_for_each(|block| self.compare_block(&handle, file, block))?;
         Ok(known.versions.len() as u64)
+    }
+
+    /// Whether a block at `start` of an open file finds no space.
+    pub fn refuses(&mut self, file: u32, start: u64) -> Result<bool> {
+        let fs = Arc::clone(&self.fs);
+        let handle = self.file(file).handle.as_ref().expect("a file is open while it is written");
+        match fs.write(handle, start * BLOCK, &[1; BLOCK as usize]) {
+            Ok(_) => Ok(false),
+            Err(FsError::NoSpace) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Bytes that can be written when all that waits has been done.
+    pub fn available_at_rest(&mut self) -> Result<u64> {
+        while self.fs.step()? == Step::Worked {}
+        self.fs.sync()?;
+        self.available()
+    }
+
+    /// The least reserve on this device.
+    pub fn least_reserve(&self) -> Reserve {
+        let store = self.fs.store();
+        extent::least_reserve(store.device().geometry(), store.info().page_size)
+    }
+
+    /// Reads blocks of a file, drawn from all, and compares them with what was written last.
+    pub fn compare_some(&mut self, file: u32, blocks: u64, seed: u64) -> Result<u64> {
+        let mut rng = Rng::with_seed(seed);
+        let known = &self.files[&file];
+        let handle = self.fs.open(&caller(), known.inode, WRITING)?;
+        let all = known.versions.len() as u64;
+        for _ in 0..blocks.min(all) {
+            self.compare_block(&handle, file, rng.u64(0..all))?;
+        }
+        Ok(blocks.min(all))
+    }
+
+    fn compare_block(&self, handle: &Handle, file: u32, block: u64) -> Result<()> {
+        let (mut found, mut expected) = ([0; BLOCK as usize], [0; BLOCK as usize]);
+        let read = self.fs.read(handle, block * BLOCK, &mut found)?;
+        fill(&mut expected, word(file, block, self.files[&file].versions[block as usize]));
+        ensure!(
+            read == found.len() && found == expected,
+            "block {block} of file {file} is not what was written"
+        );
+        Ok(())
     }
 
     /// Makes everything durable and lets the checker look.

@@ -555,7 +555,7 @@ impl Core {
         CheckpointHeader {
             header_bytes: count(size_of::<CheckpointHeader>()),
             version: U32::new(zone::format::FORMAT_VERSION),
-            features_compatible: U64::ZERO,
+            features_compatible: U64::new(format::features_compatible(self.info.reserve)),
             features_read_only: U64::ZERO,
             features_incompatible: U64::new(self.info.features),
             block_size: U32::new(geometry.block_size),
@@ -575,7 +575,8 @@ impl Core {
             patches: count(patches),
             user_bytes: count(user),
             counters: cut.counters.map(I64::new),
-            reserved: [0; 80],
+            reserve: U32::new(self.info.reserve.0),
+            reserved: [0; 76],
         }
     }
 

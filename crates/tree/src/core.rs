@@ -10,7 +10,7 @@ use zone::{Address, Device, FsId, Lease, Leases};
 use crate::cache::{Cache, Node};
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
-use crate::types::{Bytes, Group, NodeId, Result, StoreError};
+use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
 use crate::zones::ZoneTable;
 
 /// The store's user during its life: hands over what checkpoints carry for it.
@@ -43,6 +43,8 @@ pub struct VolumeInfo {
     pub created_ns: i64,
     /// Its incompatible features ([`zone::format::FEATURES`]).
     pub features: u64,
+    /// What the store's user keeps from data.
+    pub reserve: Reserve,
     /// Keys the hashes of names.
     pub secret: [u8; 16],
 }

@@ -3,7 +3,7 @@
 //! `docs/format.md` has the same tables; a test compares the two. Decoders take any bytes and never
 //! panic; what they return has been checked against its checksum and identity (I-TREE-2).
 
-use crate::types::Lsn;
+use crate::types::{Lsn, Reserve};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use zone::{FsId, Life, ZoneId};
@@ -126,10 +126,19 @@ pub(crate) struct CheckpointHeader {
     pub(crate) patches: U32,
     pub(crate) user_bytes: U32,
     pub(crate) counters: [I64; crate::COUNTERS],
-    pub(crate) reserved: [u8; 80],
+    pub(crate) reserve: U32,
+    pub(crate) reserved: [u8; 76],
 }
 
 const _: () = assert!(size_of::<CheckpointHeader>() == 400);
+
+/// Compatible feature: `reserve` is not the default. Who does not know it offers what its own default leaves.
+pub(crate) const FEATURE_RESERVE: u64 = 1;
+
+/// The compatible features of a volume with this reserve.
+pub(crate) fn features_compatible(reserve: Reserve) -> u64 {
+    if reserve == Reserve::default() { 0 } else { FEATURE_RESERVE }
+}
 
 /// A zone whose entry changed after its chunk of the ZIT was written.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]

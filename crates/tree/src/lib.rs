@@ -56,7 +56,7 @@ pub use scan::read_header;
 pub use scrub::{NodeScrub, Scrubbed};
 pub use store::{Store, StoreStats, Zones};
 pub use types::{
-    Bytes, Draw, Entry, Group, Lsn, Op, Promise, Result, Step, StoreError, Table, Tx, ZoneEntry,
+    Bytes, Draw, Entry, Group, Lsn, Op, Promise, Reserve, Result, Step, StoreError, Table, Tx, ZoneEntry,
 };
 pub use zones::{Moment, ZoneNow};
 

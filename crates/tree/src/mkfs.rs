@@ -11,8 +11,11 @@ use crate::cache::Node;
 use crate::core::{Client, Core, VolumeInfo};
 use crate::log::{LOG_ZONES, Start};
 use crate::recover::{Config, assemble, kept_for_metadata, limits};
-use crate::types::{Bytes, Epoch, Group, Lsn, Result, StoreError, ZoneEntry};
+use crate::types::{Bytes, Epoch, Group, Lsn, Reserve, Result, StoreError, ZoneEntry};
 use crate::zones::Use;
+
+/// Memory for what is written when a volume is made.
+pub(crate) const CACHE_BYTES: u64 = 64 << 20;
 
 /// What `mkfs` decides.
 #[derive(Clone, Debug)]
@@ -27,6 +30,8 @@ pub struct FormatOptions {
     pub groups: u16,
     /// When, in nanoseconds since 1970.
     pub created_ns: i64,
+    /// What the store's user keeps from data.
+    pub reserve: Reserve,
 }
 
 /// A new volume's checkpoint carries nothing for the store's user.
@@ -60,7 +65,7 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
     if geometry.max_open.min(geometry.max_active) < 6 {
         return Err(unusable("the device allows fewer than 6 active zones, and Polder needs 6"));
     }
-    let (bounds, ..) = limits(geometry, page as usize, 64 << 20);
+    let (bounds, ..) = limits(geometry, page as usize, CACHE_BYTES);
     let needed = LOG_ZONES + kept_for_metadata(geometry, page as usize, &bounds).zones(0) + 4;
     if geometry.zones < needed {
         return Err(unusable(format!(
@@ -92,9 +97,10 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
         page_size: options.page_size,
         created_ns: options.created_ns,
         features: zone::format::FEATURES,
+        reserve: options.reserve,
         secret: rt::random::secret(),
     };
-    let config = Config { cache_bytes: 64 << 20, read_only: false };
+    let config = Config { cache_bytes: CACHE_BYTES, read_only: false };
     let entries = vec![ZoneEntry::default(); geometry.zones as usize];
     let next_node = u64::from(options.groups) + 1;
     let core = assemble(Arc::clone(device), info, &config, entries, &report, next_node);

@@ -29,7 +29,7 @@ use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, read_header};
-use crate::types::{Epoch, Lsn, Op, Result, StoreError, ZoneEntry};
+use crate::types::{Epoch, Lsn, Op, Reserve, Result, StoreError, ZoneEntry};
 use crate::zones::{KeptForMetadata, Use, ZoneTable};
 
 /// How far an epoch's number may jump at a seal.
@@ -411,6 +411,7 @@ fn load(
         page_size: header.page_size.get(),
         created_ns: header.created_ns.get(),
         features: header.features_incompatible.get() | zone::format::FEATURES_GIVEN,
+        reserve: Reserve(header.reserve.get()),
         secret: header.secret,
     };
     let geometry = device.geometry().clone();
@@ -432,6 +433,7 @@ fn check_header(header: &CheckpointHeader, device: &dyn Device) -> Result<()> {
         && (4096..=65536).contains(&page)
         && page >= geometry.block_size
         && (1..=u32::from(u16::MAX)).contains(&groups)
+        && header.reserve.get() <= Reserve::ALL.0
         && header.next_node.get() < 1 << 40;
     if sound {
         Ok(())

@@ -13,7 +13,7 @@ use crate::mkfs::FormatOptions;
 use crate::reclaim::Need;
 use crate::recover::{Config, Recovery, Replay};
 use crate::types::{Bytes, Entry, Group, Lsn, Result, Step, StoreError, Table, Tx, ZoneEntry};
-use crate::zones::{Moment, Use};
+use crate::zones::{KEPT_FOR_GC, Moment, Use};
 
 /// Transactional ordered tables on a zoned device.
 pub struct Store {
@@ -57,6 +57,14 @@ impl Store {
     /// the device holds is given up.
     pub fn check_format(geometry: &Geometry, options: &FormatOptions) -> Result<()> {
         crate::mkfs::check_options(geometry, options)
+    }
+
+    /// Zones that data never has on a device of this shape, beside those with metadata in them: the log's, and the
+    /// most free ones that are ever kept for metadata and for garbage collection.
+    pub fn zones_kept(geometry: &Geometry, page_size: u32) -> (u32, u32) {
+        let (bounds, ..) = crate::recover::limits(geometry, page_size as usize, crate::mkfs::CACHE_BYTES);
+        let kept = crate::recover::kept_for_metadata(geometry, page_size as usize, &bounds);
+        (crate::log::LOG_ZONES, kept.zones(0) + KEPT_FOR_GC)
     }
 
     /// Makes an empty volume, whatever was on the device.
@@ -419,7 +427,7 @@ impl Zones {
 
     /// The most free zones that fresh data ever must leave.
     pub fn kept_from_data_at_most(&self) -> u32 {
-        self.core.zones.kept_for_metadata_at_most() + 1
+        self.core.zones.kept_for_metadata_at_most() + KEPT_FOR_GC
     }
 
     /// Free zones that garbage collection must leave.

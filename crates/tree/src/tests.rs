@@ -46,7 +46,9 @@ impl Replay for Plain {
 pub(crate) type Contents = BTreeMap<(u16, u8, Bytes), Bytes>;
 
 pub(crate) fn options() -> FormatOptions {
-    FormatOptions { fs_id: FsId([7; 16]), label: "test".into(), page_size: 4096, groups: 3, created_ns: 5 }
+    let reserve = crate::Reserve::default();
+    let label = "test".into();
+    FormatOptions { fs_id: FsId([7; 16]), label, page_size: 4096, groups: 3, created_ns: 5, reserve }
 }
 
 pub(crate) fn config() -> Config {

@@ -25,6 +25,9 @@ use crate::delta::IN_PAGE_AT_LEAST;
 use crate::mat::Place;
 use crate::types::{Lsn, Op, Promise, ZoneEntry};
 
+/// Free zones that only garbage collection may take.
+pub(crate) const KEPT_FOR_GC: u32 = 1;
+
 /// What a zone is doing in this mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
@@ -447,7 +450,7 @@ impl ZoneTable {
     /// than an epoch.
     pub(crate) fn kept_from(&self, role: Role) -> u32 {
         match role {
-            Role::Data => self.kept_for_metadata() + 1,
+            Role::Data => self.kept_for_metadata() + KEPT_FOR_GC,
             Role::Gc => (self.kept_for_metadata() - 1).max(1),
             _ => 0,
         }

@@ -12,7 +12,8 @@ pub(crate) fn extents() -> Arc<Extents> {
 pub(crate) fn extents_on(device: Arc<Emulated>) -> Arc<Extents> {
     let device: Arc<dyn Device> = device;
     let (label, page_size) = ("test".to_owned(), device.geometry().block_size.max(4096));
-    let options = FormatOptions { fs_id: FsId([3; 16]), label, page_size, groups: 4, created_ns: 1 };
+    let (fs_id, reserve) = (FsId([3; 16]), tree::Reserve::default());
+    let options = FormatOptions { fs_id, label, page_size, groups: 4, created_ns: 1, reserve };
     Store::format(&device, &options).unwrap();
     let mut recovering = Recovering::new(Arc::clone(&device));
     let config = Config { cache_bytes: 8 << 20, read_only: false };

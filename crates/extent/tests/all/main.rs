@@ -35,7 +35,8 @@ impl Volume {
         let as_device: Arc<dyn Device> = device.clone();
         let page_size = device.geometry().block_size.max(4096);
         let label = "test".to_owned();
-        let options = FormatOptions { fs_id: FsId([3; 16]), label, page_size, groups: 4, created_ns: 1 };
+        let (fs_id, reserve) = (FsId([3; 16]), tree::Reserve::default());
+        let options = FormatOptions { fs_id, label, page_size, groups: 4, created_ns: 1, reserve };
         Store::format(&as_device, &options).unwrap();
         Volume::open(device)
     }

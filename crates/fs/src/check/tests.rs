@@ -19,6 +19,7 @@ fn volume() -> Arc<Fs> {
         gid: 0,
         page_size: None,
         groups: Some(3),
+        reserve: crate::Reserve::default(),
     };
     Fs::format(&device, &options, &*clock).expect("an empty device can be formatted");
     let options = MountOptions { cache_bytes: 1 << 20, read_only: false, commit_interval_ns: 1, clock };

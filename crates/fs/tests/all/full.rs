@@ -1,6 +1,6 @@
 //! A full volume: what takes space is refused, what frees it succeeds.
 
-use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, OpenFlags, RenameFlags};
+use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, OpenFlags, RenameFlags, Reserve};
 
 use zone::emulated::Spec;
 
@@ -271,8 +271,9 @@ fn fill_with_small_files(volume: &Volume, directory: InodeNo, bytes: usize) -> u
 
 #[test]
 fn a_volume_full_of_small_files_can_be_emptied() {
-    for (zones, zone_blocks) in [(16, 1024), (40, 256)] {
-        let volume = Volume::on(Spec::new(4096, zones, zone_blocks));
+    let (default, least) = (Reserve::default(), Reserve::LEAST);
+    for (zones, zone_blocks, reserve) in [(16, 1024, default), (40, 256, default), (40, 256, least)] {
+        let volume = Volume::with_reserve(Spec::new(4096, zones, zone_blocks), reserve);
         let directory = volume.directory(ROOT, "d");
         let empty = volume.fs.space().available;
         let files = fill_with_small_files(&volume, directory, 1000);
@@ -329,8 +330,8 @@ fn small_files_leave_what_was_promised() {
 
 #[test]
 fn names_and_data_share_a_full_volume() {
-    for zones in [18, 24] {
-        let volume = Volume::on(Spec::new(4096, zones, 1024));
+    for (zones, reserve) in [(18, Reserve::default()), (24, Reserve::default()), (18, Reserve::LEAST)] {
+        let volume = Volume::with_reserve(Spec::new(4096, zones, 1024), reserve);
         let root = Caller::root();
         let directory = volume.directory(ROOT, "d");
         let half = volume.fs.space().available / 2;

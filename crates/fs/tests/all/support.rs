@@ -25,6 +25,10 @@ impl Volume {
     }
 
     pub(crate) fn on(spec: Spec) -> Self {
+        Self::with_reserve(spec, fs::Reserve::default())
+    }
+
+    pub(crate) fn with_reserve(spec: Spec, reserve: fs::Reserve) -> Self {
         let device = Arc::new(Emulated::new(spec));
         let clock = Arc::new(ManualClock::at(Timestamp(1_000_000_000)));
         let options = FormatOptions {
@@ -34,6 +38,7 @@ impl Volume {
             gid: 0,
             page_size: None,
             groups: Some(4),
+            reserve,
         };
         let shared: Arc<dyn zone::Device> = device.clone();
         Fs::format(&shared, &options, &*clock).expect("an empty device can be formatted");

@@ -44,6 +44,7 @@ impl Volume {
             gid: 0,
             page_size: Some(self.page_size),
             groups: Some(self.groups),
+            reserve: fs::Reserve::default(),
         };
         let device: Arc<dyn Device> = Arc::clone(device) as _;
         // One secret for all, so that there are names of which it is known that they have the same hash.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fs::{Caller, Changes, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags};
+use fs::{Caller, Changes, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags, Reserve};
 use rt::random::Rng;
 use rt::{ManualClock, Timestamp};
 use tree::Step;
@@ -36,7 +36,7 @@ pub struct Library {
 
 impl Library {
     /// Makes and mounts a volume.
-    pub fn new(spec: Spec, cache_bytes: u64, seed: u64) -> Result<Self, Wrong> {
+    pub fn new(spec: Spec, reserve: Reserve, cache_bytes: u64, seed: u64) -> Result<Self, Wrong> {
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
         let device = Arc::new(Emulated::new(spec));
         let options = FormatOptions {
@@ -46,6 +46,7 @@ impl Library {
             gid: 0,
             page_size: None,
             groups: None,
+            reserve,
         };
         let shared: Arc<dyn Device> = Arc::clone(&device) as _;
         Fs::format(&shared, &options, clock.as_ref()).map_err(|error| Wrong::at("format", error))?;

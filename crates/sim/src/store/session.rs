@@ -52,6 +52,7 @@ impl StoreSubject {
             page_size: self.shape.page_size,
             groups: self.profile.groups,
             created_ns: 0,
+            reserve: tree::Reserve::default(),
         };
         let device: Arc<dyn Device> = Arc::clone(device) as _;
         Store::format(&device, &options).map_err(|error| Wrong::at("format", error))

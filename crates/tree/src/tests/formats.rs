@@ -68,6 +68,7 @@ fn the_tables_agree_with_the_structs() {
             (offset_of!(CheckpointHeader, secret), "secret"),
             (offset_of!(CheckpointHeader, patches), "zone patches"),
             (offset_of!(CheckpointHeader, counters), "counters"),
+            (offset_of!(CheckpointHeader, reserve), "reserve"),
         ],
         size_of::<CheckpointHeader>(),
     );

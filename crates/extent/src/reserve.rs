@@ -1,0 +1,178 @@
+//! What is kept from data: as few whole zones as correctness needs, or as many more as `mkfs --reserve` says.
+//!
+//! `docs/design.md`, section 7, has the formula and says what each zone is for. What is kept is taken out of what is
+//! *offered*, and nothing else: which zones may be opened for what is decided elsewhere (`tree`), by what is free.
+//!
+//! With the default, metadata may hold two zones of garbage before anybody has to clean it. With a reserve that was
+//! chosen only the open zone is left out beside what lives: whoever needs a zone then cleans, moving as much as
+//! fifteen parts for one won where everything is as scattered as it can be.
+
+use tree::Reserve;
+use zone::{Blocks, Geometry};
+
+use crate::ExtentError;
+use crate::format::Packing;
+
+/// Bytes of metadata for a block of data at worst: key, value and slot of its extent, in leaves that are
+/// two thirds full.
+const METADATA_PER_BLOCK: u64 = 75;
+/// Metadata zones beside those of live nodes: the open one, and two that may hold garbage before the
+/// store cleans.
+const METADATA_ZONES_BESIDE: i64 = 3;
+/// The same where it takes more than the object map could, with the garbage counted by itself.
+const METADATA_ZONES_OF_NAMES: i64 = 2;
+/// The open one alone.
+const METADATA_ZONES_AT_LEAST: i64 = 1;
+/// Of so many blocks of live metadata, one more is to be dead so that cleaning costs little.
+const GARBAGE_SHARE: i64 = 8;
+/// With less than that, cleaning gains nothing in any zone.
+const GARBAGE_SHARE_AT_LEAST: i64 = 15;
+/// The end of what garbage collection has put together lies somewhere in a zone.
+const ZONES_TO_COMPACT: i64 = 1;
+
+/// Bytes of slack …
+const SLACK_BYTES: u64 = 1 << 20;
+/// … or a share of a zone, if that is less.
+const SLACK_SHARE: u64 = 4;
+
+/// What of a volume's shape decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) packing: Packing,
+    /// Blocks of the largest zone.
+    pub(crate) zone_blocks: Blocks,
+    /// The most free zones that data ever leaves to others.
+    pub(crate) left_free: u32,
+}
+
+/// What a count over all zones has found, in blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    /// What all zones hold, whatever they are for.
+    pub(crate) raw: i64,
+    /// What data and free zones take.
+    pub(crate) payload: i64,
+    /// What lives in data zones.
+    pub(crate) live: i64,
+    /// Live metadata.
+    pub(crate) metadata: i64,
+    /// Zones with metadata in them.
+    pub(crate) metadata_zones: i64,
+}
+
+/// `blocks`, and of so many of them one more.
+pub(crate) fn with_garbage(blocks: i64) -> i64 {
+    and_one_of(blocks, GARBAGE_SHARE)
+}
+
+fn and_one_of(blocks: i64, share: i64) -> i64 {
+    blocks + (blocks + share - 1) / share
+}
+
+impl Shape {
+    /// Blocks of what data and free zones take that are not offered.
+    pub(crate) fn kept(&self, found: &Found, reserve: Reserve) -> i64 {
+        if reserve == Reserve::default() {
+            return self.kept_by_default(found);
+        }
+        let offered_at_most = found.raw - share(found.raw, reserve);
+        self.kept_at_least(found).max(found.payload - offered_at_most)
+    }
+
+    /// Blocks that writers over what is there may have beside it for a moment.
+    pub(crate) fn slack(&self) -> u64 {
+        let blocks = SLACK_BYTES / u64::from(self.packing.block_size);
+        blocks.min(u64::from(self.zone_blocks) / SLACK_SHARE).max(1)
+    }
+
+    fn kept_by_default(&self, found: &Found) -> i64 {
+        let foreseen = METADATA_ZONES_BESIDE
+            + self.metadata_at_worst(found.payload).div_ceil(u64::from(self.zone_blocks)) as i64;
+        let needed =
+            self.needed(found, found.payload) + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
+        let metadata = (foreseen * self.largest()).max(self.in_zones(needed));
+        self.left_free() + metadata - found.metadata_zones * self.largest() + self.slack() as i64
+    }
+
+    fn kept_at_least(&self, found: &Found) -> i64 {
+        let data = found.payload - self.left_free();
+        let foreseen = and_one_of(self.metadata_at_worst(data) as i64, GARBAGE_SHARE_AT_LEAST);
+        let metadata =
+            foreseen.max(self.needed(found, data)) + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
+        // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
+        let growth = self.in_zones(metadata) - found.metadata_zones * self.largest();
+        self.left_free() + growth + self.slack() as i64
+    }
+
+    /// What lives, with garbage, and what the map takes at worst when there are so many blocks of data.
+    fn needed(&self, found: &Found, data: i64) -> i64 {
+        with_garbage(found.metadata) + self.metadata_at_worst(data - found.live) as i64
+    }
+
+    fn left_free(&self) -> i64 {
+        (i64::from(self.left_free) + ZONES_TO_COMPACT) * self.largest()
+    }
+
+    /// What a zone takes of data.
+    fn largest(&self) -> i64 {
+        i64::from(self.packing.payload(self.zone_blocks))
+    }
+
+    /// Blocks of data that would fit in the zones, or parts of zones, that so many blocks of metadata take.
+    fn in_zones(&self, metadata: i64) -> i64 {
+        let blocks = metadata as u64 * self.largest() as u64;
+        blocks.div_ceil(u64::from(self.zone_blocks)) as i64
+    }
+
+    /// Blocks that the object map takes when so many blocks of data are written.
+    fn metadata_at_worst(&self, blocks: i64) -> u64 {
+        let bytes = blocks.max(0) as u64 * METADATA_PER_BLOCK;
+        bytes.div_ceil(u64::from(self.packing.block_size))
+    }
+}
+
+/// The part of all blocks.
+fn share(raw: i64, reserve: Reserve) -> i64 {
+    let blocks = i128::from(raw) * i128::from(reserve.0);
+    (blocks / i128::from(Reserve::ALL.0)) as i64
+}
+
+/// The least reserve that is possible on a device of this shape.
+pub fn least_reserve(geometry: &Geometry, page_size: u32) -> Reserve {
+    let (log, left_free) = tree::Store::zones_kept(geometry, page_size);
+    let packing = Packing { block_size: geometry.block_size };
+    let shape = Shape { packing, zone_blocks: geometry.zone_blocks, left_free };
+    let zones = i64::from(geometry.zones);
+    let found = Found {
+        raw: zones * i64::from(geometry.zone_blocks),
+        payload: (zones - i64::from(log)) * shape.largest(),
+        ..Found::default()
+    };
+    let offered = (found.payload - shape.kept_at_least(&found)).max(0);
+    let taken = i128::from(found.raw - offered) * i128::from(Reserve::ALL.0);
+    Reserve(((taken + i128::from(found.raw) - 1) / i128::from(found.raw)) as u32)
+}
+
+/// Refuses a reserve that is less than the least, or leaves next to nothing to data.
+pub fn check_reserve(geometry: &Geometry, page_size: u32, reserve: Reserve) -> Result<(), ExtentError> {
+    if matches!(reserve, Reserve::LEAST) || reserve == Reserve::default() {
+        return Ok(());
+    }
+    let least = least_reserve(geometry, page_size);
+    let possible = least..=least.max(MOST);
+    if possible.contains(&reserve) {
+        return Ok(());
+    }
+    let what = format!(
+        "a reserve of {reserve} is impossible: on this device choose from {} to {}",
+        possible.start(),
+        possible.end()
+    );
+    Err(tree::StoreError::NoVolume(what).into())
+}
+
+/// More is a mistake.
+const MOST: Reserve = Reserve(9_000);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! How much of a device files can have: a volume is filled to the last block that it offers, written over while it
+//! is full, and emptied, and each time what it says of its space is compared with what was done.
+//!
+//! One file takes everything, because that is what is offered. The device keeps no contents: each block repeats a
+//! word that follows from its place and from how often it was written.
+
+use anyhow::{Result, ensure};
+use fs::Reserve;
+use rt::random::Rng;
+use serde::Serialize;
+
+use crate::trace::{BLOCK, Class, Name, Op, PIECE};
+use crate::volume::{Shape, Switches, Volume};
+
+const FILE: u32 = 0;
+/// Blocks that are read at the end, drawn from all.
+const COMPARED: u64 = 200_000;
+/// What of the store's own may live in metadata now that did not when the volume was new.
+const FOR_METADATA: u64 = 64 << 10;
+const SWITCHES: Switches = Switches { fsync: false, hints: false, by_file: true, learning: true };
+
+/// What to fill.
+#[derive(Clone, Copy, Debug)]
+pub struct Usable {
+    /// The device.
+    pub shape: Shape,
+    /// What is kept from data.
+    pub reserve: Reserve,
+    /// Bytes written over while it is full, in thousandths of what is offered.
+    pub churn_permille: u64,
+    /// Decides what is written over.
+    pub seed: u64,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Serialize)]
+pub struct Seen {
+    /// Zones of the device.
+    pub zones: u32,
+    /// Bytes of a zone.
+    pub zone_bytes: u64,
+    /// Hundredths of a percent that data never has; 0: the default, 1: as few as possible.
+    pub reserve: u32,
+    /// The least that is possible.
+    pub least_reserve: u32,
+    /// The seed.
+    pub seed: u64,
+    /// What the empty volume offers, in bytes.
+    pub offered_bytes: u64,
+    /// The same in percent of all bytes of the device.
+    pub offered_percent: f64,
+    /// What was written until nothing was offered and a block more was refused. A little more than was offered at
+    /// first where the map of what is written in order takes less than it could.
+    pub filled_bytes: u64,
+    /// What was written over while it was full.
+    pub churned_bytes: u64,
+    /// Device bytes for each byte written over.
+    pub amplification: f64,
+    /// Blocks compared.
+    pub compared_blocks: u64,
+    /// What is offered when the file is gone.
+    pub offered_again_bytes: u64,
+    /// Zones with metadata in them when it was full, at most.
+    pub metadata_zones_max: u32,
+}
+
+impl Usable {
+    /// Does it.
+    pub fn run(&self) -> Result<Seen> {
+        rt::random::repeat_from(self.seed);
+        let mut volume = Volume::new(self.shape, self.reserve, SWITCHES)?;
+        let name = Name { directory: "usable", suffix: "" };
+        // The name comes first: it takes a node's part of what is offered.
+        volume.apply(&Op::Create { file: FILE, name, class: Class::Unknown })?;
+        let offered = volume.available()?;
+        let blocks = fill(&mut volume, 0)?;
+        ensure!(blocks * BLOCK >= offered, "{blocks} blocks fit where {offered} bytes were offered");
+        let before = volume.written_in_all();
+        let (churned, metadata_zones_max) = self.churn(&mut volume, blocks)?;
+        let amplification = (volume.written_in_all() - before) as f64 / (churned * BLOCK).max(1) as f64;
+        let filled = fill(&mut volume, blocks)?;
+        let compared_blocks = volume.compare_some(FILE, COMPARED, self.seed)?;
+        volume.check()?;
+        volume.apply(&Op::Delete { file: FILE })?;
+        let offered_again_bytes = volume.available_at_rest()?;
+        ensure!(
+            offered_again_bytes + FOR_METADATA >= offered,
+            "{offered} bytes were offered when it was empty, {offered_again_bytes} are when it is empty again"
+        );
+        volume.check()?;
+        let raw = u64::from(self.shape.zones) * self.shape.zone_bytes;
+        Ok(Seen {
+            zones: self.shape.zones,
+            zone_bytes: self.shape.zone_bytes,
+            reserve: self.reserve.0,
+            least_reserve: volume.least_reserve().0,
+            seed: self.seed,
+            offered_bytes: offered,
+            offered_percent: offered as f64 / raw as f64 * 100.0,
+            filled_bytes: filled * BLOCK,
+            churned_bytes: churned * BLOCK,
+            amplification,
+            compared_blocks,
+            offered_again_bytes,
+            metadata_zones_max,
+        })
+    }
+
+    /// Writes over pieces of all sizes, in blocks as likely a small one as a large one; how many blocks.
+    fn churn(&self, volume: &mut Volume, blocks: u64) -> Result<(u64, u32)> {
+        let mut rng = Rng::with_seed(self.seed);
+        let (mut churned, mut metadata_zones_max) = (0, 0);
+        while churned < blocks * self.churn_permille / 1000 {
+            let length = 1 << rng.u32(0..=PIECE.ilog2());
+            let start = rng.u64(0..=blocks - length);
+            volume.apply(&Op::Write { file: FILE, start, blocks: length })?;
+            churned += length;
+            metadata_zones_max = metadata_zones_max.max(volume.zone_use().metadata);
+        }
+        Ok((churned, metadata_zones_max))
+    }
+}
+
+/// Writes at the end of the file until nothing is offered, and sees a block more refused; blocks of the file.
+fn fill(volume: &mut Volume, mut end: u64) -> Result<u64> {
+    loop {
+        let until = end + volume.available()? / BLOCK;
+        if until == end {
+            break;
+        }
+        while end < until {
+            let blocks = PIECE.min(until - end);
+            volume.apply(&Op::Write { file: FILE, start: end, blocks })?;
+            end += blocks;
+        }
+    }
+    ensure!(volume.refuses(FILE, end)?, "a block more than was offered has been written");
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests;
