@@ -2,7 +2,7 @@
 //!
 //! Every cell is a run of `polder-space` in memory, in device time of a stated model, beside an ideal
 //! cleaner; nothing depends on the machine. The full form rewrites `docs/space.md` and its plots; the
-//! quick one writes the same into the build's folder, for fewer cells. Each cell is recorded in the
+//! quick one writes the same into the build's folder (with `--docs` there too), for fewer cells. Each cell is recorded in the
 //! build's folder as it ends, so that a run that was interrupted goes on with `--resume`.
 //!
 //! It fails when a bound does not hold, after everything has been written.
@@ -25,7 +25,7 @@ use row::Row;
 /// The seed of the recorded runs.
 const SEED: u64 = 20_261_122;
 
-/// `cargo xtask space [--quick] [--resume] [--seed SEED] [--only WORKLOAD]`.
+/// `cargo xtask space [--quick] [--resume] [--docs] [--seed SEED] [--only WORKLOAD]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Fewer cells, in at most ten minutes.
@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// The seed of everything random.
     #[arg(long, default_value_t = SEED)]
     seed: u64,
+    /// Write the page and its plots into `docs`, from the quick form too.
+    #[arg(long, conflicts_with = "only")]
+    docs: bool,
     /// Only cells of this workload; the documents stay as they are.
     #[arg(long)]
     only: Option<String>,
@@ -61,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     println!("seed: {}\nrecord: {}", args.seed, record.display());
     let rows = cells::run(target.join("release/polder-space"), &cells, &record)?;
-    let recorded = !args.quick && args.only.is_none();
+    let recorded = (!args.quick || args.docs) && args.only.is_none();
     let documents = if recorded { workspace::root().join("docs") } else { folder };
     let about = About { form, seed: args.seed, first: cells[0] };
     let (page, verdicts) = write(&rows, &about, &documents)?;

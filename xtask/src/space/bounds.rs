@@ -36,7 +36,7 @@ impl Bound {
 /// All bounds that these rows say something of.
 pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
     let mut bounds = Vec::new();
-    for row in rows {
+    for row in rows.iter().filter(|row| row.is_whole()) {
         let mut add = |what: &str, found: Option<f64>, at_most: f64| {
             let what = format!("{}: {what}", title(row));
             bounds.extend(found.map(|found| Bound { what, found, at_most }));
@@ -67,6 +67,7 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
 fn without_hints(row: &Row, rows: &[Row]) -> Option<f64> {
     let is_same = |other: &&Row| {
         other.hints
+            && other.is_whole()
             && (&other.workload, other.fill_percent, other.zones, other.fsync, other.seed)
                 == (&row.workload, row.fill_percent, row.zones, row.fsync, row.seed)
     };

@@ -17,6 +17,8 @@ const GEOMETRIES: [(u32, u64); 2] = [(64, 64), (256, 16)];
 /// Where single blocks are written over in the quick form: each of them is a transaction.
 const SMALL: (u32, u64) = (64, 16);
 const FILLS: [u64; 4] = [60, 80, 90, 95];
+/// What can be switched off, one at a time: zones of their own for large files, and lifetimes that are learned.
+const SWITCHES: [&str; 2] = ["by-file", "learning"];
 
 /// A workload of `polder-space`.
 pub(super) struct Workload {
@@ -57,6 +59,8 @@ pub(super) struct Cell {
     pub(super) zone_mib: u64,
     pub(super) fsync: bool,
     pub(super) hints: bool,
+    /// What is switched off, of [`SWITCHES`].
+    pub(super) off: Option<&'static str>,
     pub(super) seed: u64,
     /// What is written before it is measured and while, in percent of what is in files.
     pub(super) warm: u64,
@@ -79,15 +83,18 @@ impl Cell {
         .collect();
         let switches = [("--fsync", self.fsync), ("--hints", self.hints)];
         args.extend(switches.iter().filter(|(_, on)| *on).map(|(option, _)| (*option).to_owned()));
+        args.extend(self.off.into_iter().flat_map(|off| ["--off".to_owned(), off.to_owned()]));
         args
     }
 
     /// Whether this is the row of the cell.
     fn is(&self, row: &Row) -> bool {
-        let Cell { workload, fill, zones, zone_mib, fsync, hints, seed, .. } = *self;
+        let Cell { workload, fill, zones, zone_mib, fsync, hints, off, seed, .. } = *self;
+        let is_on = |switch: &str| off != Some(switch);
         (row.workload.as_str(), row.fill_percent, row.zones, row.zone_bytes >> 20)
             == (workload, fill, zones, zone_mib)
             && (row.fsync, row.hints, row.seed) == (fsync, hints, seed)
+            && (row.by_file, row.learning) == (is_on("by-file"), is_on("learning"))
     }
 }
 
@@ -97,33 +104,47 @@ impl fmt::Display for Cell {
     }
 }
 
-/// All cells.
+/// All cells: each workload with and without fsync, hints (where it has some), and one switch off at a time, without
+/// hints.
 pub(super) fn all(seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for workload in &WORKLOADS {
         for (zones, zone_mib) in GEOMETRIES {
             for fill in FILLS {
-                for (fsync, hints) in [(false, false), (true, false), (false, true), (true, true)] {
-                    if workload.has_hints || !hints {
-                        let (workload, warm, measure) = (workload.name, 200, 100);
-                        let cell =
-                            Cell { workload, fill, zones, zone_mib, fsync, hints, seed, warm, measure };
-                        cells.push(cell);
-                    }
-                }
+                cells.extend(ways(workload).into_iter().map(|(fsync, hints, off)| {
+                    let (workload, warm, measure) = (workload.name, 200, 100);
+                    Cell { workload, fill, zones, zone_mib, fsync, hints, off, seed, warm, measure }
+                }));
             }
         }
     }
     cells
 }
 
-/// Those of the quick form: every workload at 80 %, one workload at all levels; less is written.
+/// With fsync, with hints, and what is off.
+type Way = (bool, bool, Option<&'static str>);
+
+fn ways(workload: &Workload) -> Vec<Way> {
+    let mut ways: Vec<Way> = vec![(false, false, None), (true, false, None)];
+    if workload.has_hints {
+        ways.extend([(false, true, None), (true, true, None)]);
+    }
+    ways.extend(SWITCHES.into_iter().flat_map(|off| [(false, false, Some(off)), (true, false, Some(off))]));
+    ways
+}
+
+/// Those of the quick form: every workload at 80 %, one workload at all levels, each switch off where it matters; less
+/// is written.
 pub(super) fn quick(seed: u64) -> Vec<Cell> {
     let is_quick = |cell: &Cell| {
         let many_zones = cell.zones == 256;
-        match cell.workload {
-            "small-files" => cell.fill == 80 || (many_zones && !cell.fsync),
-            "large-files" => cell.fill == 80 && !cell.fsync,
+        match (cell.workload, cell.off) {
+            ("mix" | "rocksdb" | "zipf", Some("learning")) | ("mix" | "rocksdb" | "large-files", Some(_)) => {
+                cell.fill == 80 && !cell.fsync && many_zones
+            }
+            (_, Some(_)) => false,
+            ("small-files", None) => cell.fill == 80 || (many_zones && !cell.fsync),
+            ("large-files", None) => cell.fill == 80 && !cell.fsync,
             _ => cell.fill == 80 && !cell.fsync && many_zones,
         }
     };

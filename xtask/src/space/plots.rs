@@ -12,13 +12,15 @@ use super::row::{Row, Waits};
 
 const PANEL: (u32, u32) = (520, 380);
 const FONT: (&str, u32) = ("sans-serif", 15);
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 90, 160),
     RGBColor(200, 80, 0),
     RGBColor(110, 110, 110),
     RGBColor(0, 130, 80),
     RGBColor(150, 40, 140),
     RGBColor(190, 160, 0),
+    RGBColor(180, 30, 30),
+    RGBColor(90, 160, 200),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -43,7 +45,11 @@ impl Line {
 pub(super) fn amplification(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
     panels(path, rows, |area, geometry, rows| {
         let chosen = |fsync: bool, hints: bool| {
-            rows.iter().copied().filter(move |row| (row.fsync, row.hints) == (fsync, hints))
+            let is_chosen = move |row: &&Row| row.is_whole() && (row.fsync, row.hints) == (fsync, hints);
+            rows.iter().copied().filter(is_chosen)
+        };
+        let without = |is_off: fn(&Row) -> bool| {
+            rows.iter().copied().filter(move |row| is_off(row) && !row.fsync && !row.hints)
         };
         let polder = |row: &Row| Some(row.amplification);
         let lines = vec![
@@ -53,6 +59,8 @@ pub(super) fn amplification(path: &Path, title: &str, rows: &[&Row]) -> Result<(
             Line::new("ideal cleaner, all zones", chosen(false, false), |row| row.ideal_of_all),
             Line::new("Polder with hints", chosen(false, true), polder),
             Line::new("Polder with hints, fsync", chosen(true, true), polder),
+            Line::new("Polder without learning", without(|row| !row.learning), polder),
+            Line::new("Polder, not placed by file", without(|row| !row.by_file), polder),
         ];
         draw(area, &format!("{title}: write amplification, {geometry}"), &lines, false)
     })
@@ -61,7 +69,7 @@ pub(super) fn amplification(path: &Path, title: &str, rows: &[&Row]) -> Result<(
 /// Latencies in a closed loop over the level of fill, a panel for each geometry; logarithmic.
 pub(super) fn latencies(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
     panels(path, rows, |area, geometry, rows| {
-        let plain = || rows.iter().copied().filter(|row| !row.fsync && !row.hints);
+        let plain = || rows.iter().copied().filter(|row| row.is_whole() && !row.fsync && !row.hints);
         let line = |name: &str, of: Loop, value: fn(&Waits) -> u64| {
             Line::new(name, plain(), |row| Some(value(&of(row)).max(1) as f64 / 1e6))
         };

@@ -11,6 +11,8 @@ pub(super) struct Row {
     pub(super) zone_bytes: u64,
     pub(super) fsync: bool,
     pub(super) hints: bool,
+    pub(super) by_file: bool,
+    pub(super) learning: bool,
     pub(super) seed: u64,
     pub(super) offered_bytes: u64,
     pub(super) live_percent_of_raw: f64,
@@ -56,6 +58,11 @@ pub(super) struct Summary {
 }
 
 impl Row {
+    /// Whether everything is switched on.
+    pub(super) fn is_whole(&self) -> bool {
+        self.by_file && self.learning
+    }
+
     /// `256 × 16 MiB`.
     pub(super) fn geometry(&self) -> String {
         format!("{} × {} MiB", self.zones, self.zone_bytes >> 20)

@@ -30,6 +30,7 @@ pub(super) fn amplification(rows: &[&Row]) -> String {
         "of raw %",
         "fsync",
         "hints",
+        "off",
         "WA",
         "gc",
         "reverse map",
@@ -65,6 +66,7 @@ pub(super) fn latencies(rows: &[&Row]) -> String {
         "of raw %",
         "fsync",
         "hints",
+        "off",
         "MB/s",
         "p50",
         "p99",
@@ -128,7 +130,18 @@ fn key(row: &Row) -> Vec<String> {
         format!("{:.1}", row.live_percent_of_raw),
         yes(row.fsync),
         yes(row.hints),
+        off(row).to_owned(),
     ]
+}
+
+/// What is switched off.
+fn off(row: &Row) -> &'static str {
+    match (row.by_file, row.learning) {
+        (true, true) => "",
+        (false, true) => "by file",
+        (true, false) => "learning",
+        (false, false) => "by file, learning",
+    }
 }
 
 fn two(value: f64) -> String {

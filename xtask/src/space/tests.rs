@@ -9,6 +9,8 @@ fn the_quick_form_runs_some_cells_of_every_workload() {
     assert_eq!(workloads.len(), cells::WORKLOADS.len());
     assert!(quick.len() * 5 < cells::all(1).len(), "{} cells", quick.len());
     assert!(quick.iter().any(|cell| cell.fsync) && quick.iter().any(|cell| cell.hints));
+    let off: HashSet<_> = quick.iter().filter_map(|cell| cell.off).collect();
+    assert_eq!(off.len(), 2, "{off:?}");
 }
 
 #[test]

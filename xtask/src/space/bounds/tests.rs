@@ -11,6 +11,8 @@ fn row(workload: &str, fill_percent: u64, hints: bool, amplification: f64) -> Ro
         zone_bytes: 16 << 20,
         fsync: false,
         hints,
+        by_file: true,
+        learning: true,
         seed: 1,
         offered_bytes: 1,
         live_percent_of_raw: 70.0,
@@ -49,6 +51,14 @@ fn hints_are_compared_with_the_same_cell_without() {
     assert_eq!(broken(&with(1.4)), [""; 0]);
     assert_eq!(broken(&with(1.2)), ["rocksdb, 256 × 16 MiB, 80 %: without hints against with"]);
     assert!(of(&[row("rocksdb", 80, false, 1.5)]).is_empty(), "there is nothing to compare with");
+}
+
+#[test]
+fn nothing_is_asked_of_what_is_switched_off() {
+    let beyond = Row { learning: false, ..row("mix", 80, false, 3.0) };
+    assert!(of(&[beyond]).is_empty());
+    let hinted = Row { by_file: false, ..row("rocksdb", 80, true, 1.0) };
+    assert!(of(&[row("rocksdb", 80, false, 1.5), hinted]).is_empty());
 }
 
 #[test]
