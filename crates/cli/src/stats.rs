@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use extent::StreamTold;
 use fs::Fs;
 use serde::{Deserialize, Serialize};
 use zone::{Cause, Role};
@@ -31,6 +32,8 @@ pub(crate) struct Stats {
     pub(crate) written: Written,
     pub(crate) metadata: Metadata,
     pub(crate) stored: Stored,
+    /// What is written together, by the lifetime that is expected of it; since the mount.
+    pub(crate) streams: BTreeMap<String, Stream>,
     /// Nothing where nothing can be written.
     pub(crate) collection: Option<Collection>,
 }
@@ -93,6 +96,25 @@ pub(crate) struct Collection {
     pub(crate) blocks_lost: u64,
 }
 
+/// One stream: fresh data of a lifetime class, or what garbage collection has moved (`moved`).
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    /// What programs wrote to it.
+    pub(crate) user_bytes: u64,
+    /// Of which by what was learned, where nobody said anything.
+    pub(crate) learned_bytes: u64,
+    /// What was moved out of its zones.
+    pub(crate) moved_bytes: u64,
+    /// Moved and written for each byte written; nothing where nothing was written.
+    pub(crate) amplification: Option<f64>,
+    /// What died in its zones after they were filled.
+    pub(crate) died_bytes: u64,
+    /// What was expected to.
+    pub(crate) expected_bytes: u64,
+    /// How far the two were apart, zone by zone, for each byte of the larger; nothing where there are none.
+    pub(crate) error: Option<f64>,
+}
+
 /// What the volume holds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Stored {
@@ -135,6 +157,7 @@ impl Stats {
             written: Written::of(fs),
             metadata: Metadata::of(fs),
             stored: Stored::of(fs, read_only),
+            streams: Stream::all_of(fs),
             collection: (!read_only).then(|| Collection::of(fs)),
         }
     }
@@ -143,6 +166,7 @@ impl Stats {
         if self.mounted {
             self.written.show();
             self.metadata.show();
+            self.streams.iter().for_each(|(name, stream)| stream.show(name));
         } else {
             line("mounted", "no, so there is nothing to tell of writing");
         }
@@ -226,6 +250,39 @@ impl Written {
             };
             line(&format!("  {cause}"), format_args!("{:<10}{share}", bytes::show(count)));
         }
+    }
+}
+
+impl Stream {
+    fn all_of(fs: &Fs) -> BTreeMap<String, Stream> {
+        let block = f64::from(fs.extents().block_size());
+        let bytes = |blocks: f64| (blocks * block) as u64;
+        let stream = |told: &StreamTold| Stream {
+            user_bytes: bytes(told.written as f64),
+            learned_bytes: bytes(told.by_learning as f64),
+            moved_bytes: bytes(told.moved as f64),
+            amplification: (told.written > 0)
+                .then(|| (told.written + told.moved) as f64 / told.written as f64),
+            died_bytes: bytes(told.died),
+            expected_bytes: bytes(told.expected),
+            error: told.error(),
+        };
+        let named = extent::stream_names().into_iter().zip(fs.extents().streams());
+        named.map(|(name, told)| (name.to_owned(), stream(&told))).collect()
+    }
+
+    fn show(&self, name: &str) {
+        if self.user_bytes == 0 && self.moved_bytes == 0 {
+            return;
+        }
+        let (user, moved) = (bytes::show(self.user_bytes), bytes::show(self.moved_bytes));
+        let ratio = self.amplification.map_or(String::new(), |ratio| format!(", {ratio:.2}"));
+        let (died, expected) = (bytes::show(self.died_bytes), bytes::show(self.expected_bytes));
+        let error = self.error.map_or(String::new(), |error| format!(", error {error:.2}"));
+        line(
+            &format!("  {name}"),
+            format_args!("{user} written, {moved} moved{ratio}; {died} died, {expected} expected{error}"),
+        );
     }
 }
 

@@ -430,6 +430,14 @@ impl Extents {
 
     // ---- moving ------------------------------------------------------------------------------
 
+    /// What was moved counts for the streams of the zones that it was moved out of.
+    fn count_moved(&self, chunk: &Chunk, piece: &Piece) {
+        for block in piece.start..piece.end() {
+            let from = chunk.places.get(&(piece.object, block)).expect("what is moved was read");
+            self.learned.moved_out_of(from.zone(), 1);
+        }
+    }
+
     fn move_chunk(&self, gc: &mut GcState) -> Result<Progress> {
         if !self.has_target(gc)? {
             return Ok(Progress::Nothing);
@@ -458,7 +466,10 @@ impl Extents {
             let moved = pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
             gc.stats.blocks_moved += moved;
             self.pace.paid(moved);
-            pieces.into_iter().try_for_each(|piece| self.commit_move(&chunk, piece, Tx::reclaiming()))?;
+            for piece in pieces {
+                self.count_moved(&chunk, &piece);
+                self.commit_move(&chunk, piece, Tx::reclaiming())?;
+            }
         }
         Ok(Progress::Moved)
     }

@@ -18,6 +18,7 @@ mod ages;
 mod kinds;
 mod rewrites;
 mod stored;
+mod told;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,11 +32,13 @@ use crate::{Extents, Hint, Lifetime, Object, Result, map};
 
 pub use kinds::Kind;
 pub use stored::LEARNED;
+pub use told::{StreamTold, stream_names};
 
 pub(crate) use ages::Stream;
 use ages::{Ages, Filled};
 use kinds::{Kinds, Sums};
 use rewrites::Rewrites;
+use told::Flows;
 
 /// Blocks moved for each that is won: how many times those of the cheapest victim a better one may cost, and how
 /// many beyond that.
@@ -70,6 +73,7 @@ pub(crate) struct Learned {
     filled: Filled,
     kinds: Kinds,
     rewrites: Rewrites,
+    flows: Flows,
     /// Zones filled since it was put into the store.
     filled_since: AtomicU64,
     /// What the store has was looked for.
@@ -94,6 +98,7 @@ impl Learned {
             filled: Filled::new(zones),
             kinds: Kinds::new(),
             rewrites: Rewrites::new(),
+            flows: Flows::default(),
             filled_since: AtomicU64::new(0),
             is_loaded: AtomicBool::new(false),
             book: Mutex::new(book),
@@ -144,6 +149,17 @@ impl Learned {
         }
     }
 
+    /// Blocks are given to the open zones of a class, which was said (`hint`) or learned.
+    pub(crate) fn placed(&self, lifetime: Lifetime, hint: Hint, blocks: u64) {
+        let learned = lifetime != Lifetime::Unknown && hint.lifetime == Lifetime::Unknown;
+        self.flows.wrote(lifetime, blocks, learned);
+    }
+
+    /// Blocks were moved out of this zone.
+    pub(crate) fn moved_out_of(&self, zone: ZoneId, blocks: u64) {
+        self.flows.moved(self.filled.of(zone, self.now()).1, blocks);
+    }
+
     /// Orders victims, of which the first has the fewest live blocks: the best first, and behind all those that
     /// cost too much now.
     pub(crate) fn rank(&self, victims: &mut [(ZoneId, Blocks)], payload: Blocks) {
@@ -167,6 +183,12 @@ impl Extents {
     pub fn set_switches(&self, switches: Switches) {
         self.learned.is_on.store(switches.learning, Ordering::Relaxed);
         self.placement.set_by_file(switches.by_file);
+    }
+
+    /// What each stream was given and cost since the mount, and how right what was expected of it has been, in the
+    /// order of [`stream_names`].
+    pub fn streams(&self) -> Vec<StreamTold> {
+        self.learned.flows.told(self.learned.book.lock().ages.expected()).to_vec()
     }
 
     /// The lifetime class of what is written to an object from this block on: what was said of it, or else what

@@ -76,7 +76,7 @@ pub use compact::Outlook;
 pub use defrag::{Defragmented, Layout};
 pub use gc::GcStats;
 pub use inspect::Piece;
-pub use learn::{Kind, LEARNED, Switches};
+pub use learn::{Kind, LEARNED, StreamTold, Switches, stream_names};
 pub use pressure::Pressure;
 pub use recover::Recovering;
 pub use reserve::{check_reserve, least_reserve};

@@ -173,6 +173,7 @@ impl Extents {
         let run = Run { object, start: first, data: &blocks, crcs: None };
         let lifetime = self.class_of(object, hint, first, first * (size as u64) < valid)?;
         written.pieces = self.append_data(lifetime, run, Cause::Data)?;
+        self.learned.placed(lifetime, hint, count);
         Ok(written)
     }
 

@@ -98,6 +98,9 @@ fn the_numbers_say_how_near_collection_is() {
     assert!(number("debt_bytes") > 0.0 && number("won_per_moved") > 0.3, "{stats}");
     assert!(number("written_bytes_per_second") > 0.0 && number("throttle_in_seconds") > 0.0, "{stats}");
     assert_eq!((number("owed_bytes"), number("moved_per_written")), (0.0, 0.0), "{stats}");
+    let stream = |name: &str, what: &str| stats["streams"][name][what].as_f64().unwrap_or(-1.0);
+    assert!(stream("none", "user_bytes") > 0.0 && stream("none", "amplification") >= 1.0, "{stats}");
+    assert!(stream("moved", "user_bytes") == 0.0 && stats["streams"]["moved"]["amplification"].is_null());
     assert!(stats["stored"]["total_bytes"].as_u64() > stats["stored"]["live_bytes"].as_u64(), "{stats}");
     let said = bench.succeed(&["stats", mounted.root().to_str().unwrap()]);
     assert!(said.contains("collection begins at") && said.contains("throttle"), "{said}");

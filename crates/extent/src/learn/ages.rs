@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zone::{Blocks, ZoneId};
 
+use super::told::Expected;
 use crate::Lifetime;
 
 /// Streams: one for each lifetime class, and garbage collection's.
@@ -48,6 +49,9 @@ impl Stream {
         Stream(if usize::from(number) < STREAMS { number } else { 0 })
     }
 }
+
+/// For each stream and power of two of the age.
+type Hazards = [[f64; AGES]; STREAMS];
 
 /// What was seen of one stream at one age.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -87,6 +91,8 @@ pub(crate) struct Ages {
     /// Blocks that lived in each zone at the last look; 0: it is not looked at.
     live: Vec<Blocks>,
     seen: [[Seen; AGES]; STREAMS],
+    /// What became of what was expected, since the mount.
+    expected: [Expected; STREAMS],
     looked_at: u64,
     looks: usize,
     /// Blocks of a zone: what an expectation weighs beside what was seen.
@@ -98,6 +104,7 @@ impl Ages {
         Ages {
             live: vec![0; zones as usize],
             seen: [[Seen::default(); AGES]; STREAMS],
+            expected: [Expected::default(); STREAMS],
             looked_at: 0,
             looks: 0,
             weight: f64::from(zone_blocks.max(1)),
@@ -106,8 +113,9 @@ impl Ages {
 
     /// Looks at all zones: how many blocks live in each that is filled, and 0 for all others.
     pub(crate) fn look(&mut self, filled: &Filled, now: u64, live: &[Blocks]) {
+        let hazards = self.hazards();
         for (zone, &live) in (0..).map(ZoneId).zip(live) {
-            self.account(filled, zone, now, live);
+            self.account(filled, &hazards, zone, now, live);
             self.live[zone.0 as usize] = live;
         }
         self.looked_at = now;
@@ -121,11 +129,23 @@ impl Ages {
 
     /// What lives in this zone is about to be moved: it does not die. Whether it was looked at.
     pub(crate) fn evacuated(&mut self, filled: &Filled, zone: ZoneId, now: u64, live: Blocks) -> bool {
-        self.account(filled, zone, now, live);
+        let hazards = self.hazards();
+        self.account(filled, &hazards, zone, now, live);
         std::mem::take(&mut self.live[zone.0 as usize]) > 0
     }
 
-    fn account(&mut self, filled: &Filled, zone: ZoneId, now: u64, live: Blocks) {
+    /// All hazards as they are learned now.
+    fn hazards(&self) -> Hazards {
+        std::array::from_fn(|stream| {
+            let mut hazard = 1.0;
+            std::array::from_fn(|power| {
+                hazard = self.next_hazard(stream, power, hazard);
+                hazard
+            })
+        })
+    }
+
+    fn account(&mut self, filled: &Filled, hazards: &Hazards, zone: ZoneId, now: u64, live: Blocks) {
         let before = self.live[zone.0 as usize];
         if before == 0 {
             return;
@@ -134,17 +154,28 @@ impl Ages {
         let passed = now.saturating_sub(self.looked_at).min(age);
         let seen = &mut self.seen[usize::from(stream.0)][power(age)];
         seen.exposure += f64::from(before) * passed as f64;
-        seen.died += f64::from(before.saturating_sub(live));
+        let died = f64::from(before.saturating_sub(live));
+        seen.died += died;
+        let survive = (-hazards[usize::from(stream.0)][power(age)] * passed as f64).exp();
+        self.expected[usize::from(stream.0)].add(died, f64::from(before) * (1.0 - survive));
+    }
+
+    /// What became of what was expected of each stream, since the mount.
+    pub(crate) fn expected(&self) -> &[Expected; STREAMS] {
+        &self.expected
     }
 
     /// The share of what lives in a zone of this stream and age that dies in one unit of the clock.
     pub(crate) fn hazard(&self, stream: Stream, age: u64) -> f64 {
-        let mut hazard = 1.0;
-        for (power, seen) in self.seen[usize::from(stream.0)].iter().enumerate().take(power(age) + 1) {
-            let expected = if power == 0 { 1.0 } else { hazard / 2.0 };
-            hazard = (seen.died + self.weight) / (seen.exposure + self.weight / expected);
-        }
-        hazard
+        let powers = 0..=power(age);
+        powers.fold(1.0, |hazard, power| self.next_hazard(usize::from(stream.0), power, hazard))
+    }
+
+    /// The hazard at a power of two of the age, given that at the one before.
+    fn next_hazard(&self, stream: usize, power: usize, before: f64) -> f64 {
+        let seen = self.seen[stream][power];
+        let expected = if power == 0 { 1.0 } else { before / 2.0 };
+        (seen.died + self.weight) / (seen.exposure + self.weight / expected)
     }
 
     /// How good a victim is: the more, the better.

@@ -116,6 +116,10 @@ fn what_is_moved_is_counted_once() {
                 extents.store.reclaim(true).unwrap();
             }
         });
+        let streams = extents.streams();
+        let count = |of: fn(&crate::StreamTold) -> u64| streams.iter().map(of).sum::<u64>();
+        assert_eq!(count(|stream| stream.moved), extents.gc_stats().blocks_moved, "seed {seed}");
+        assert_eq!(count(|stream| stream.written), 45 * 40, "seed {seed}");
         moved += extents.gc_stats().blocks_moved;
         assert!(seen.iter().all(|&seen| seen == before), "seed {seed}: {before}: {seen:?}");
     }
