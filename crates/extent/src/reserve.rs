@@ -27,6 +27,9 @@ const METADATA_ZONES_AT_LEAST: i64 = 1;
 const GARBAGE_SHARE: i64 = 8;
 /// With less than that, cleaning gains nothing in any zone.
 const GARBAGE_SHARE_AT_LEAST: i64 = 15;
+/// Nodes, and chunks of tables, that a volume has with few names: with no more than these, what is offered is what
+/// one file can have, to the block.
+const NODES_OF_FEW_NAMES: i64 = 32;
 /// The end of what garbage collection has put together lies somewhere in a zone.
 const ZONES_TO_COMPACT: i64 = 1;
 
@@ -41,6 +44,8 @@ pub(crate) struct Shape {
     pub(crate) packing: Packing,
     /// Blocks of the largest zone.
     pub(crate) zone_blocks: Blocks,
+    /// Blocks of a node.
+    pub(crate) node_blocks: Blocks,
     /// The most free zones that data ever leaves to others.
     pub(crate) left_free: u32,
 }
@@ -96,7 +101,8 @@ impl Shape {
 
     fn kept_at_least(&self, found: &Found) -> i64 {
         let data = found.payload - self.left_free();
-        let foreseen = and_one_of(self.metadata_at_worst(data) as i64, GARBAGE_SHARE_AT_LEAST);
+        let foreseen = and_one_of(self.metadata_at_worst(data) as i64, GARBAGE_SHARE_AT_LEAST)
+            + NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
         let metadata =
             foreseen.max(self.needed(found, data)) + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
@@ -141,7 +147,8 @@ fn share(raw: i64, reserve: Reserve) -> i64 {
 pub fn least_reserve(geometry: &Geometry, page_size: u32) -> Reserve {
     let (log, left_free) = tree::Store::zones_kept(geometry, page_size);
     let packing = Packing { block_size: geometry.block_size };
-    let shape = Shape { packing, zone_blocks: geometry.zone_blocks, left_free };
+    let node_blocks = page_size.div_ceil(geometry.block_size);
+    let shape = Shape { packing, zone_blocks: geometry.zone_blocks, node_blocks, left_free };
     let zones = i64::from(geometry.zones);
     let found = Found {
         raw: zones * i64::from(geometry.zone_blocks),

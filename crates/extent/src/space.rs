@@ -307,9 +307,13 @@ impl Extents {
 
     /// What decides how much is kept from data.
     fn shape(&self) -> Shape {
-        let (zone_blocks, left_free) =
-            (self.device.geometry().zone_blocks, self.store.zones().kept_from_data_at_most());
-        Shape { packing: self.packing, zone_blocks, left_free }
+        let zones = self.store.zones();
+        Shape {
+            packing: self.packing,
+            zone_blocks: self.device.geometry().zone_blocks,
+            node_blocks: zones.blocks_of_a_node(),
+            left_free: zones.kept_from_data_at_most(),
+        }
     }
 
     fn census(&self) -> Census {

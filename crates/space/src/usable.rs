@@ -49,8 +49,8 @@ pub struct Seen {
     pub offered_bytes: u64,
     /// The same in percent of all bytes of the device.
     pub offered_percent: f64,
-    /// What was written until nothing was offered and a block more was refused. A little more than was offered at
-    /// first where the map of what is written in order takes less than it could.
+    /// What was written until nothing was offered and a block more was refused. More than was offered at first only
+    /// where metadata takes less than it was taken to.
     pub filled_bytes: u64,
     /// What was written over while it was full.
     pub churned_bytes: u64,

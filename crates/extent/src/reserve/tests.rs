@@ -37,7 +37,8 @@ fn less_than_the_least_is_refused_with_the_least() {
 /// Metadata that takes more than was foreseen takes it from data, and never less is kept than there must be.
 #[test]
 fn what_lives_in_metadata_is_paid_by_data() {
-    let shape = Shape { packing: Packing { block_size: 4096 }, zone_blocks: 4096, left_free: 3 };
+    let shape =
+        Shape { packing: Packing { block_size: 4096 }, zone_blocks: 4096, node_blocks: 4, left_free: 3 };
     let raw = 100 * 4096;
     let found = |metadata: i64| {
         let metadata_zones = metadata / 4096 + 1;
