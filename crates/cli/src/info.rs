@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fs::Fs;
+use fs::{Fs, Reserve};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes;
@@ -44,6 +44,8 @@ pub(crate) struct Info {
     pub(crate) active_zones_max: u32,
     pub(crate) page_size: u32,
     pub(crate) groups: u16,
+    /// Percent of all blocks that data never has, if that was chosen.
+    pub(crate) reserve_percent: Option<f64>,
     /// Bytes that files could have in all.
     pub(crate) total_bytes: u64,
     /// Bytes that files could have in addition; nothing where nothing can be written.
@@ -97,6 +99,8 @@ impl Info {
             active_zones_max: geometry.max_active,
             page_size: volume.page_size,
             groups: volume.groups,
+            reserve_percent: (volume.reserve != Reserve::default())
+                .then(|| f64::from(volume.reserve.0) / 100.0),
             total_bytes: space.blocks * block_bytes,
             available_bytes: (!place.read_only).then(|| space.available * block_bytes),
         })
@@ -117,6 +121,9 @@ impl Info {
         line("open, active", format_args!("at most {}, {}", self.open_zones_max, self.active_zones_max));
         line("block, page", format_args!("{}, {}", self.block_size, self.page_size));
         line("groups", self.groups);
+        if let Some(reserve) = self.reserve_percent {
+            line("reserve", format_args!("at least {reserve} %"));
+        }
         line("size", bytes::show(self.total_bytes));
         if let Some(available) = self.available_bytes {
             line("available", bytes::show(available));

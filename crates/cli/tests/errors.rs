@@ -68,6 +68,7 @@ fn words_that_mean_nothing_are_refused() {
     assert!(refusal(2, &["mkfs", "v", "--uuid", "nobody"]).contains("write a UUID"));
     assert!(refusal(2, &["mkfs", "v", "--label", &"x".repeat(65)]).contains("at most 64"));
     assert!(refusal(2, &["mkfs", "v", "--groups", "0"]).contains("'--groups <GROUPS>'"));
+    assert!(refusal(2, &["mkfs", "v", "--reserve", "some"]).contains("write a percentage"));
     assert!(refusal(2, &["mount", "v", "d", "--cache", "1K"]).contains("cache: 1K is too little"));
     assert!(polder(&["--help"]).status.success());
     assert!(polder(&["--version"]).status.success());
@@ -88,6 +89,11 @@ fn geometries_that_cannot_be_make_no_file() {
         (vec!["--size", "1G", "--max-open", "14", "--max-active", "10"], "active zones 10"),
         (vec![], "say how large it is to be"),
         (vec!["--size", "64M", "--page-size", "5000"], "node of 5000 bytes"),
+        (
+            vec!["--size", "1G", "--reserve", "2"],
+            "a reserve of 2.00 % is impossible: on this device choose from",
+        ),
+        (vec!["--size", "1G", "--reserve", "0"], "choose from"),
     ] {
         let said = refusal(1, &[&["mkfs", path.as_str()], arguments.as_slice()].concat());
         assert!(said.contains(complaint), "{arguments:?}: {said}");

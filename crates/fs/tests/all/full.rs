@@ -328,6 +328,23 @@ fn small_files_leave_what_was_promised() {
     volume.settle_and_check();
 }
 
+/// It is in every checkpoint, and what recovery finds.
+#[test]
+fn a_reserve_outlives_the_mount() {
+    let spec = || Spec::new(4096, 40, 256);
+    let (raw, default) = (40 * 256 * BLOCK, Volume::on(spec()).fs.space().available);
+    let volume = Volume::with_reserve(spec(), Reserve(5_000));
+    assert_eq!(volume.fs.space().available, raw / 2);
+    let volume = volume.remount().kill();
+    assert_eq!(volume.fs.space().available, raw / 2);
+    let file = volume.file(ROOT, "f");
+    fill_up(&volume, &file, 0);
+    assert_eq!(volume.fs.attributes(file.inode()).unwrap().size, raw / 2);
+    volume.settle_and_check();
+    let least = Volume::with_reserve(spec(), Reserve::LEAST).remount().fs.space().available;
+    assert!(raw / 2 < default && default < least, "{default} {least}");
+}
+
 #[test]
 fn names_and_data_share_a_full_volume() {
     for (zones, reserve) in [(18, Reserve::default()), (24, Reserve::default()), (18, Reserve::LEAST)] {
