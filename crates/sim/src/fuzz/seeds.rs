@@ -8,7 +8,7 @@ use tree::{Group, Table};
 use zone::emulated::CrashPlan;
 use zone::{Device, Role};
 
-use super::volume::{COMPLETE, READ_ONLY, target};
+use super::volume::{COMPLETE, READ_ONLY, caller, target};
 use crate::files::Volume;
 
 /// Inputs of one target, at most.
@@ -92,6 +92,9 @@ fn of_rows(add: &mut impl FnMut(&'static str, Vec<u8>)) {
     device.record();
     let volume = Volume { page_size: 4096, groups: 2, cache_bytes: 8 << 20 };
     let fs = volume.mount(&device, Volume::clock()).expect("a volume that nobody has edited can be mounted");
+    for (name, value) in [(&b"user.short"[..], &[1; 20][..]), (b"user.long", &[2; 5000])] {
+        fs.set_xattr(&caller(), fs::InodeNo::ROOT, name, value, false, false).expect("there is room");
+    }
     let tables = [
         (extent::format::EXTENT, "extents"),
         (fs::format::INODE, "inodes"),

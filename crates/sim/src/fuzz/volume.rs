@@ -102,7 +102,7 @@ fn complete_checksums(place: &Place, block: &mut [u8]) {
     }
 }
 
-fn caller() -> Caller {
+pub(super) fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, checked: true }
 }
 
