@@ -21,7 +21,7 @@ use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Place, Replaced};
 use crate::scan::read_header;
 use crate::types::{Draw, Epoch, Lsn, NodeId, Op, Result, StoreError, Tx};
-use crate::zones::{MetadataZone, Use, ZoneTable};
+use crate::zones::{Use, ZoneTable};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
 const CLEANED_AT_ONCE: usize = 1 << 20;
@@ -214,63 +214,26 @@ impl Core {
     /// Makes sure that a transaction's nodes can be written: helps cleaning when free zones are short. The
     /// reserve is what this leaves when it has done all it can, so it is never used up: not by what frees
     /// space either, which rewrites nodes before it gives any back.
-    ///
-    /// Part of the reserve may be used while cleaning gains little: what changes meanwhile leaves nodes dead, which
-    /// makes it cheap. Zones are cleaned whatever they gain once what is left is an epoch and a zone to clean into.
     pub(crate) fn space_for_metadata(&self, draw: Draw) -> Result<()> {
         let is_whole = || self.zones.free() >= self.zones.kept_for_metadata();
         if is_whole() || self.reclaim(true)? > 0 && is_whole() {
             return Ok(());
         }
-        let zone = self.device.geometry().zone_blocks;
         let mut saving = self.saving.lock();
-        self.clean_until(&mut saving, 4, |_| is_whole())?;
-        self.clean_until(&mut saving, 0, |saving| is_whole() || self.has_room_for_an_epoch(saving, zone))?;
+        for _ in 0..self.zones.count() {
+            // What the background has cleaned comes free with a checkpoint, before more is moved.
+            if is_whole() || !(saving.cleaned || self.clean(&mut saving, Need::Must)?) {
+                break;
+            }
+            self.checkpoint_with(&mut saving)?;
+        }
         // Garbage collection gives back the zone that it may have opened; what frees space finds garbage to clean.
-        let to_clean_into = if draw == Draw::Reserve { 0 } else { zone };
+        let to_clean_into = if draw == Draw::Reserve { 0 } else { self.device.geometry().zone_blocks };
         if is_whole() || self.has_room_for_an_epoch(&saving, to_clean_into) {
             Ok(())
         } else {
             Err(StoreError::NoSpace)
         }
-    }
-
-    /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
-    /// checkpoint writes.
-    fn clean_until(
-        &self,
-        saving: &mut Saving,
-        times: u64,
-        is_enough: impl Fn(&Saving) -> bool,
-    ) -> Result<()> {
-        for _ in 0..self.zones.count() {
-            // What the background has cleaned comes free with a checkpoint, before more is moved.
-            if is_enough(saving) || !(saving.cleaned || self.clean_many(saving, times)?) {
-                break;
-            }
-            self.checkpoint_with(saving)?;
-        }
-        Ok(())
-    }
-
-    /// Cleans as many zones as there is room for, if together they gain more than so many times what the
-    /// checkpoint after them writes for it; false when they do not.
-    fn clean_many(&self, saving: &mut Saving, times: u64) -> Result<bool> {
-        let mut victims = self.victims(saving, Need::Must);
-        victims.sort_by_key(|victim| (victim.live, victim.zone));
-        let (mut gained, mut moved) = (0, 0);
-        for victim in victims {
-            if !self.has_room_to_clean(saving, moved + u64::from(victim.live)) {
-                break;
-            }
-            moved += u64::from(victim.live);
-            gained += u64::from(victim.dead());
-        }
-        if gained <= times * self.written_beside(saving, moved) {
-            return Ok(false);
-        }
-        while self.clean(saving, Need::Must)? {}
-        Ok(saving.cleaned)
     }
 
     /// Whether the open metadata zone and those that are free take what an epoch writes, and so many blocks
@@ -288,19 +251,12 @@ impl Core {
     }
 
     /// Whether what lives in a zone finds a place, and then a checkpoint, without which it is not free.
-    fn has_room_to_clean(&self, saving: &Saving, live: u64) -> bool {
-        let nodes = self.count.dirty.load(Ordering::Relaxed).max(self.limits.dirty) as u64;
-        let nodes = nodes * u64::from(self.zones.page_blocks());
-        self.room(saving) >= live + nodes + self.written_beside(saving, live)
-    }
-
-    /// Blocks that a checkpoint writes beside dirty nodes when so many blocks have been moved: tables, and
-    /// what says where they are.
-    fn written_beside(&self, saving: &Saving, moved: u64) -> u64 {
+    fn has_room_to_clean(&self, saving: &Saving, live: Blocks) -> bool {
         let page = u64::from(self.zones.page_blocks());
-        let moved = self.mat.running_len() as u64 + moved / page;
+        let nodes = self.count.dirty.load(Ordering::Relaxed).max(self.limits.dirty) as u64;
+        let moved = self.mat.running_len() as u64 + u64::from(live) / page;
         let chunks = self.mat.chunks_len().min(moved) + saving.zit_chunks.len() as u64;
-        (chunks + DIRECTORY_PAGES) * page
+        self.room(saving) >= u64::from(live) + (nodes + chunks + DIRECTORY_PAGES) * page
     }
 
     /// Takes from what trees may grow by; false when there is not as much.
@@ -321,10 +277,10 @@ impl Core {
     /// move much for little. After a checkpoint: only then is dead what no epoch needs.
     pub(crate) fn measure_garbage(&self, saving: &Saving) {
         let zones = self.zones.closed_metadata();
-        let live: u64 = zones.iter().map(|zone| u64::from(zone.live)).sum();
-        let dead: u64 = zones.iter().map(|zone| u64::from(zone.dead())).sum();
+        let live: u64 = zones.iter().map(|&(_, _, live, _)| u64::from(live)).sum();
+        let all: u64 = zones.iter().map(|&(.., capacity)| u64::from(capacity)).sum();
         let open = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
-        let lacking = (live / GARBAGE_SHARE).saturating_sub(dead + open);
+        let lacking = (live / GARBAGE_SHARE).saturating_sub(all - live + open);
         let zone = u64::from(self.device.geometry().zone_blocks);
         self.count.zones_lacking.store(lacking.div_ceil(zone) as u32, Ordering::Relaxed);
     }
@@ -340,8 +296,8 @@ impl Core {
     /// while free zones abound, half of it otherwise. The longer a zone waits the less has to be moved.
     pub(crate) fn cleaning_is_worth_it(&self) -> bool {
         let zones = self.zones.closed_metadata();
-        let garbage: u64 = zones.iter().map(|zone| u64::from(zone.dead())).sum();
-        let live: u64 = zones.iter().map(|zone| u64::from(zone.live)).sum();
+        let garbage: u64 = zones.iter().map(|(_, _, live, capacity)| u64::from(capacity - live)).sum();
+        let live: u64 = zones.iter().map(|&(_, _, live, _)| u64::from(live)).sum();
         let zone = u64::from(self.device.geometry().zone_blocks);
         let abound = self.zones.free() > self.zones.count() / FREE_ZONES_ABOUND;
         let bearable = if abound { 2 * live } else { live / 2 };
@@ -351,7 +307,7 @@ impl Core {
     /// Whether closed metadata zones together hold a zone's worth that is dead.
     pub(crate) fn a_zone_is_dead(&self) -> bool {
         let zones = self.zones.closed_metadata();
-        let dead: u64 = zones.iter().map(|zone| u64::from(zone.dead())).sum();
+        let dead: u64 = zones.iter().map(|(_, _, live, capacity)| u64::from(capacity - live)).sum();
         dead >= u64::from(self.device.geometry().zone_blocks)
     }
 
@@ -359,13 +315,22 @@ impl Core {
     /// False when nothing would be gained.
     pub(crate) fn clean(&self, saving: &mut Saving, need: Need) -> Result<bool> {
         self.writable()?;
-        let victims = self.victims(saving, need);
-        let Some(&MetadataZone { zone, life, live, .. }) =
-            victims.iter().min_by_key(|victim| (victim.live, victim.zone))
+        let mut victims = self.zones.closed_metadata();
+        // A zone that was cleaned in this life and is still here holds something that cannot be moved.
+        victims.retain(|(zone, life, ..)| saving.cleaned_once.get(zone) != Some(life));
+        let Some(&(zone, life, live, capacity)) =
+            victims.iter().min_by_key(|&&(zone, _, live, _)| (live, zone))
         else {
             return Ok(false);
         };
-        if !self.has_room_to_clean(saving, u64::from(live)) {
+        let worth = match need {
+            Need::May => capacity / 4,
+            Need::Should => capacity / 8,
+            Need::Must => capacity / 16,
+        };
+        if capacity - live < worth.max(GAIN_PAGES * self.zones.page_blocks())
+            || !self.has_room_to_clean(saving, live)
+        {
             return Ok(false);
         }
         saving.cleaned_once.insert(zone, life);
@@ -373,21 +338,6 @@ impl Core {
         self.latching("cleaning metadata failed", cleaned)?;
         saving.cleaned = true;
         Ok(true)
-    }
-
-    /// Closed metadata zones whose cleaning gains as much as is asked for.
-    fn victims(&self, saving: &Saving, need: Need) -> Vec<MetadataZone> {
-        let part = match need {
-            Need::May => 4,
-            Need::Should => 8,
-            Need::Must => 16,
-        };
-        let is_worth_it = |victim: &MetadataZone| {
-            victim.dead() >= (victim.capacity / part).max(GAIN_PAGES * self.zones.page_blocks())
-                // One that was cleaned in this life and is still here holds something that cannot be moved.
-                && saving.cleaned_once.get(&victim.zone) != Some(&victim.life)
-        };
-        self.zones.closed_metadata().into_iter().filter(is_worth_it).collect()
     }
 
     fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {

@@ -98,23 +98,6 @@ pub(crate) struct ZoneTable {
     open_room: AtomicU32,
 }
 
-/// A closed metadata zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MetadataZone {
-    pub(crate) zone: ZoneId,
-    pub(crate) life: Life,
-    /// The most blocks that moving what lives in it can take, what running epochs name included.
-    pub(crate) live: Blocks,
-    pub(crate) capacity: Blocks,
-}
-
-impl MetadataZone {
-    /// Blocks that cleaning it gains.
-    pub(crate) fn dead(&self) -> Blocks {
-        self.capacity - self.live
-    }
-}
-
 /// What only metadata may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeptForMetadata {
@@ -693,19 +676,17 @@ impl ZoneTable {
         dead
     }
 
-    /// Closed metadata zones.
-    pub(crate) fn closed_metadata(&self) -> Vec<MetadataZone> {
+    /// Closed metadata zones with the most blocks that moving what lives in them can take, what running
+    /// epochs name included, and their capacity.
+    pub(crate) fn closed_metadata(&self) -> Vec<(ZoneId, Life, Blocks, Blocks)> {
         let state = self.state.lock();
         let measured = |&zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
             let changes = u64::from(entry.deltas) + u64::from(run.deltas);
             let pages = u64::from(run.pages) + changes.div_ceil(IN_PAGE_AT_LEAST);
-            let blocks = |pages| pages * u64::from(self.page_blocks);
-            // What the saved MAT names counts in the entry; where bases have been moved to this epoch, nothing does.
-            let live = blocks(pages) + u64::from(entry.live).max(blocks(u64::from(run.bases)));
-            let capacity = run.info.capacity;
-            let live = live.min(u64::from(capacity)) as Blocks;
-            (run.usage == Use::Closed).then_some(MetadataZone { zone, life: entry.life, live, capacity })
+            let live = u64::from(entry.live) + pages * u64::from(self.page_blocks);
+            let live = live.min(u64::from(run.info.capacity)) as Blocks;
+            (run.usage == Use::Closed).then_some((zone, entry.life, live, run.info.capacity))
         };
         state.metadata.iter().filter_map(measured).collect()
     }
