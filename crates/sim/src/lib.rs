@@ -9,8 +9,8 @@
 //! does it still hold when the recovered volume goes on and the power is lost again.
 //!
 //! There are two subjects: [`store`], the metadata store alone against one ordered map, and
-//! [`files`], the whole file system against [`model`]. [`rules`] builds both with each ordering rule
-//! removed and shows which scenario notices.
+//! [`files`], the whole file system against [`model`]. [`planted`] builds both with one bug
+//! after the other, ordering rules that were removed among them, and shows which scenario notices.
 //!
 //! Nothing here knows how Polder works inside; it knows what was promised. Everything repeats from
 //! a seed, and a failure prints the one command that repeats it ([`case::Case`]).
