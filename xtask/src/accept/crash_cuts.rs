@@ -7,9 +7,9 @@
 //! quick form takes each scenario on two shapes, draws plans where there are many, and plants
 //! nothing.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use super::simulator::{Counted, simulator};
+use super::simulator::{Counted, check_enough, simulator};
 use super::{Report, Run};
 
 pub(super) fn run(run: &Run) -> Result<Report> {
@@ -23,7 +23,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     })?;
     let counts = counted.counts();
     if !run.quick {
-        check_enough(&counts)?;
+        check_enough(&counts, &LEAST)?;
         simulator("planted").run().context("a bug can be planted and nothing notices")?;
     }
     Ok(Report { geometry: format!("emulated; {}", shapes.join("; ")), counts })
@@ -46,28 +46,3 @@ const COUNTS: [&str; 10] = [
 /// What the whole form must have done to say anything.
 const LEAST: [(&str, u64); 3] =
     [("scenarios", 12), ("shapes of each scenario, at least", 3), ("cuts", 20_000)];
-
-fn check_enough(counts: &[(&'static str, u64)]) -> Result<()> {
-    for (what, least) in LEAST {
-        let count = counts.iter().find(|(name, _)| *name == what).map_or(0, |(_, count)| *count);
-        ensure!(count >= least, "{what}: only {count}, which says too little: {least} are wanted");
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn too_few_scenarios_shapes_or_cuts_fail() {
-        check_enough(&LEAST).unwrap();
-        check_enough(&[]).unwrap_err();
-        for missing in 0..LEAST.len() {
-            let mut counts = LEAST;
-            counts[missing].1 -= 1;
-            let error = check_enough(&counts).unwrap_err().to_string();
-            assert!(error.starts_with(counts[missing].0), "{error}");
-        }
-    }
-}

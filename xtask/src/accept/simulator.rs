@@ -1,5 +1,7 @@
 //! What acceptance points ask of `polder-sim`, and the counts that it prints.
 
+use anyhow::{Result, ensure};
+
 use crate::shell::Line;
 
 /// A command of the simulator.
@@ -29,6 +31,15 @@ impl Counted {
     pub(crate) fn counts(self) -> Vec<(&'static str, u64)> {
         self.0
     }
+}
+
+/// Fails where less was done than a point needs to say anything.
+pub(crate) fn check_enough(counts: &[(&'static str, u64)], least: &[(&str, u64)]) -> Result<()> {
+    for &(what, least) in least {
+        let count = counts.iter().find(|(name, _)| *name == what).map_or(0, |(_, count)| *count);
+        ensure!(count >= least, "{what}: only {count}, which says too little: {least} are wanted");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

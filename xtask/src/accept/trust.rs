@@ -6,9 +6,9 @@
 //! every bit. The whole form does all of the three on one shape after the other. The quick form takes the states
 //! of all workloads of one operation and some of two, and of faults and bits what the seed draws.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use super::simulator::{Counted, simulator};
+use super::simulator::{Counted, check_enough, simulator};
 use super::{Report, Run};
 
 /// What is asked, the options of the quick form, and those of the whole one.
@@ -32,7 +32,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
             .with_context(|| format!("`{command}` found something"))?;
     }
     let counts = counted.counts();
-    check_enough(&counts)?;
+    check_enough(&counts, &LEAST)?;
     Ok(Report { geometry: format!("emulated; {}", shapes.join("; ")), counts })
 }
 
@@ -54,28 +54,3 @@ const COUNTS: [&str; 11] = [
 /// What each form must have done to say anything.
 const LEAST: [(&str, u64); 3] =
     [("distinct device images", 100_000), ("faults", 400), ("bits flipped", 2_000)];
-
-fn check_enough(counts: &[(&'static str, u64)]) -> Result<()> {
-    for (what, least) in LEAST {
-        let count = counts.iter().find(|(name, _)| *name == what).map_or(0, |(_, count)| *count);
-        ensure!(count >= least, "{what}: only {count}, which says too little: {least} are wanted");
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn too_few_images_faults_or_bits_fail() {
-        check_enough(&LEAST).unwrap();
-        check_enough(&[]).unwrap_err();
-        for missing in 0..LEAST.len() {
-            let mut counts = LEAST;
-            counts[missing].1 -= 1;
-            let error = check_enough(&counts).unwrap_err().to_string();
-            assert!(error.starts_with(counts[missing].0), "{error}");
-        }
-    }
-}
