@@ -235,6 +235,10 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
 /// A store in which an epoch may have 2,048 nodes while zones are free, and 1,024 otherwise, with more leaves than
 /// that; returns what changes an entry at random.
 fn store_with_long_epochs(cache_bytes: u64) -> (Store, impl FnMut(&Store)) {
+    store_on_its_device(cache_bytes).1
+}
+
+fn store_on_its_device(cache_bytes: u64) -> (Arc<Emulated>, (Store, impl FnMut(&Store))) {
     let device = formatted(Spec::new(4096, 256, 512).limits(256, 256), &options());
     let (store, _) = open_with(&device, &Config { cache_bytes, ..config() }).unwrap();
     // Few records, so that no checkpoint is due because the log is full.
@@ -251,7 +255,7 @@ fn store_with_long_epochs(cache_bytes: u64) -> (Store, impl FnMut(&Store)) {
     }
     store.checkpoint().unwrap();
     let mut rng = fastrand::Rng::with_seed(4);
-    (store, move |store: &Store| put(store, &mut std::iter::repeat_with(|| rng.u32(0..ENTRIES))))
+    (device, (store, move |store: &Store| put(store, &mut std::iter::repeat_with(|| rng.u32(0..ENTRIES)))))
 }
 const ENTRIES: u32 = 50_000;
 /// How many entries a transaction changes.
@@ -290,6 +294,29 @@ fn a_long_epoch_ends_when_zones_become_few() {
     }
     assert!(store.zones().free() < 256 / 8, "{} zones are free", store.zones().free());
     (0..500).for_each(|_| change(&store));
+    assert!(dirty(&store) <= 1024, "{} nodes are dirty", dirty(&store));
+    store.close().unwrap();
+}
+
+/// What is dirty in a long epoch is in no node on the device, and the next mount may have a small cache.
+#[test]
+fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
+    let (device, (store, mut change)) = store_on_its_device(64 << 20);
+    device.record();
+    let dirty = |store: &Store| store.core.count.dirty.load(std::sync::atomic::Ordering::Relaxed);
+    let is_long = (0..500).any(|_| {
+        change(&store);
+        dirty(&store) >= 1800
+    });
+    assert!(is_long, "no epoch is long");
+    store.sync(store.last_lsn()).unwrap();
+    let before = contents(&store);
+    let image = Arc::new(device.image(&CrashPlan::LoseAll));
+    drop(store);
+    let (store, recovery) = open_with(&image, &config()).unwrap();
+    assert!(!recovery.clean && dirty(&store) > 1024, "{} nodes are dirty: {recovery:?}", dirty(&store));
+    assert_eq!(contents(&store), before);
+    change(&store);
     assert!(dirty(&store) <= 1024, "{} nodes are dirty", dirty(&store));
     store.close().unwrap();
 }
