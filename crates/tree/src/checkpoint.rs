@@ -101,6 +101,8 @@ impl Core {
         let record = self.encode_checkpoint(saving, &cut, replay_from, &user_bytes);
         self.log.append_checkpoint(cut.lsn, record)?;
         self.publish(&mat_chunks, old);
+        self.new_pages_begin(saving);
+        self.zones.hold_for_metadata(0);
         saving.cleaned = false;
         self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.free_dead_metadata()?;
@@ -338,7 +340,7 @@ impl Core {
     }
 
     fn open_metadata_zone(&self) -> Result<Lease> {
-        while let Some((zone, empty)) = self.zones.take_free(|_, _| true) {
+        while let Some((zone, empty)) = self.zones.take_free(Role::Metadata) {
             match self.begin_zone(zone, empty, Role::Metadata) {
                 Ok(lease) => {
                     self.zones.opened_for_store(zone, lease.life(), Role::Metadata, lease.capacity());
@@ -578,6 +580,11 @@ impl Core {
             reserve: U32::new(self.info.reserve.0),
             reserved: [0; 76],
         }
+    }
+
+    /// What is written from now on belongs to the running epoch.
+    pub(crate) fn new_pages_begin(&self, saving: &Saving) {
+        self.zones.new_pages_begin(saving.lease.as_ref().map(|lease| (lease.zone(), lease.admitted())));
     }
 
     /// The checkpoint is durable: its MAT is the MAT, and what only the previous one named is named no

@@ -227,6 +227,14 @@ impl<T> Packed<T> {
         *bytes = page;
     }
 
+    /// The pages that take no more, and what went with the changes in each.
+    pub(crate) fn take_full(&mut self) -> (Vec<Bytes>, Vec<Vec<T>>) {
+        let filling = self.pages.pop();
+        let full = std::mem::take(&mut self.pages);
+        self.pages.extend(filling);
+        full.into_iter().unzip()
+    }
+
     /// The pages, and what went with the changes in each.
     pub(crate) fn take(mut self) -> (Vec<Bytes>, Vec<Vec<T>>) {
         self.seal();

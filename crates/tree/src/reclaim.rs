@@ -20,8 +20,8 @@ use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Place, Replaced};
 use crate::scan::read_header;
-use crate::types::{Draw, Epoch, Lsn, NodeId, Op, Result, StoreError, Tx};
-use crate::zones::{Use, ZoneTable};
+use crate::types::{Bytes, Draw, Lsn, NodeId, Op, Result, StoreError, Tx};
+use crate::zones::{MetadataZone, Use, ZoneTable};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
 const CLEANED_AT_ONCE: usize = 1 << 20;
@@ -97,7 +97,7 @@ impl Core {
             if !self.zones.may_open(role) {
                 return Ok(None);
             }
-            let Some((zone, empty)) = self.zones.take_free(|_, _| true) else { return Ok(None) };
+            let Some((zone, empty)) = self.zones.take_free(role) else { return Ok(None) };
             match self.begin_zone(zone, empty, role) {
                 Ok(lease) => {
                     self.zones.set_capacity(zone, lease.capacity());
@@ -214,26 +214,63 @@ impl Core {
     /// Makes sure that a transaction's nodes can be written: helps cleaning when free zones are short. The
     /// reserve is what this leaves when it has done all it can, so it is never used up: not by what frees
     /// space either, which rewrites nodes before it gives any back.
+    ///
+    /// Part of the reserve may be used while cleaning gains little: what changes meanwhile leaves nodes dead, which
+    /// makes it cheap. Zones are cleaned whatever they gain once what is left is an epoch and a zone to clean into.
     pub(crate) fn space_for_metadata(&self, draw: Draw) -> Result<()> {
         let is_whole = || self.zones.free() >= self.zones.kept_for_metadata();
         if is_whole() || self.reclaim(true)? > 0 && is_whole() {
             return Ok(());
         }
+        let zone = self.device.geometry().zone_blocks;
         let mut saving = self.saving.lock();
-        for _ in 0..self.zones.count() {
-            // What the background has cleaned comes free with a checkpoint, before more is moved.
-            if is_whole() || !(saving.cleaned || self.clean(&mut saving, Need::Must)?) {
-                break;
-            }
-            self.checkpoint_with(&mut saving)?;
-        }
+        self.clean_until(&mut saving, 4, |_| is_whole())?;
+        self.clean_until(&mut saving, 0, |saving| is_whole() || self.has_room_for_an_epoch(saving, zone))?;
         // Garbage collection gives back the zone that it may have opened; what frees space finds garbage to clean.
-        let to_clean_into = if draw == Draw::Reserve { 0 } else { self.device.geometry().zone_blocks };
+        let to_clean_into = if draw == Draw::Reserve { 0 } else { zone };
         if is_whole() || self.has_room_for_an_epoch(&saving, to_clean_into) {
             Ok(())
         } else {
             Err(StoreError::NoSpace)
         }
+    }
+
+    /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
+    /// checkpoint writes.
+    fn clean_until(
+        &self,
+        saving: &mut Saving,
+        times: u64,
+        is_enough: impl Fn(&Saving) -> bool,
+    ) -> Result<()> {
+        for _ in 0..self.zones.count() {
+            // What the background has cleaned comes free with a checkpoint, before more is moved.
+            if is_enough(saving) || !(saving.cleaned || self.clean_many(saving, times)?) {
+                break;
+            }
+            self.checkpoint_with(saving)?;
+        }
+        Ok(())
+    }
+
+    /// Cleans as many zones as there is room for, if together they gain more than so many times what the
+    /// checkpoint after them writes for it; false when they do not.
+    fn clean_many(&self, saving: &mut Saving, times: u64) -> Result<bool> {
+        let mut victims = self.victims(saving, Need::Must);
+        victims.sort_by_key(|victim| (victim.live, victim.zone));
+        let (mut gained, mut moved) = (0, 0);
+        for victim in victims {
+            if self.room(saving) < self.taken_by_cleaning(saving, moved + u64::from(victim.live)) {
+                break;
+            }
+            moved += u64::from(victim.live);
+            gained += u64::from(victim.dead());
+        }
+        if gained <= times * self.written_beside(saving, moved) {
+            return Ok(false);
+        }
+        while self.clean(saving, Need::Must)? {}
+        Ok(saving.cleaned)
     }
 
     /// Whether the open metadata zone and those that are free take what an epoch writes, and so many blocks
@@ -250,13 +287,19 @@ impl Core {
         open + u64::from(self.zones.free()) * of_zone
     }
 
-    /// Whether what lives in a zone finds a place, and then a checkpoint, without which it is not free.
-    fn has_room_to_clean(&self, saving: &Saving, live: Blocks) -> bool {
-        let page = u64::from(self.zones.page_blocks());
+    /// Blocks for what lives in a zone, and then a checkpoint, without which that zone is not free.
+    fn taken_by_cleaning(&self, saving: &Saving, live: u64) -> u64 {
         let nodes = self.count.dirty.load(Ordering::Relaxed).max(self.limits.dirty) as u64;
-        let moved = self.mat.running_len() as u64 + u64::from(live) / page;
+        live + nodes * u64::from(self.zones.page_blocks()) + self.written_beside(saving, live)
+    }
+
+    /// Blocks that a checkpoint writes beside dirty nodes when so many blocks have been moved: tables, and
+    /// what says where they are.
+    fn written_beside(&self, saving: &Saving, moved: u64) -> u64 {
+        let page = u64::from(self.zones.page_blocks());
+        let moved = self.mat.running_len() as u64 + moved / page;
         let chunks = self.mat.chunks_len().min(moved) + saving.zit_chunks.len() as u64;
-        self.room(saving) >= u64::from(live) + (nodes + chunks + DIRECTORY_PAGES) * page
+        (chunks + DIRECTORY_PAGES) * page
     }
 
     /// Takes from what trees may grow by; false when there is not as much.
@@ -277,10 +320,10 @@ impl Core {
     /// move much for little. After a checkpoint: only then is dead what no epoch needs.
     pub(crate) fn measure_garbage(&self, saving: &Saving) {
         let zones = self.zones.closed_metadata();
-        let live: u64 = zones.iter().map(|&(_, _, live, _)| u64::from(live)).sum();
-        let all: u64 = zones.iter().map(|&(.., capacity)| u64::from(capacity)).sum();
+        let live: u64 = zones.iter().map(|zone| u64::from(zone.live)).sum();
+        let dead: u64 = zones.iter().map(|zone| u64::from(zone.dead())).sum();
         let open = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
-        let lacking = (live / GARBAGE_SHARE).saturating_sub(all - live + open);
+        let lacking = (live / GARBAGE_SHARE).saturating_sub(dead + open);
         let zone = u64::from(self.device.geometry().zone_blocks);
         self.count.zones_lacking.store(lacking.div_ceil(zone) as u32, Ordering::Relaxed);
     }
@@ -296,8 +339,8 @@ impl Core {
     /// while free zones abound, half of it otherwise. The longer a zone waits the less has to be moved.
     pub(crate) fn cleaning_is_worth_it(&self) -> bool {
         let zones = self.zones.closed_metadata();
-        let garbage: u64 = zones.iter().map(|(_, _, live, capacity)| u64::from(capacity - live)).sum();
-        let live: u64 = zones.iter().map(|&(_, _, live, _)| u64::from(live)).sum();
+        let garbage: u64 = zones.iter().map(|zone| u64::from(zone.dead())).sum();
+        let live: u64 = zones.iter().map(|zone| u64::from(zone.live)).sum();
         let zone = u64::from(self.device.geometry().zone_blocks);
         let abound = self.zones.free() > self.zones.count() / FREE_ZONES_ABOUND;
         let bearable = if abound { 2 * live } else { live / 2 };
@@ -307,7 +350,7 @@ impl Core {
     /// Whether closed metadata zones together hold a zone's worth that is dead.
     pub(crate) fn a_zone_is_dead(&self) -> bool {
         let zones = self.zones.closed_metadata();
-        let dead: u64 = zones.iter().map(|(_, _, live, capacity)| u64::from(capacity - live)).sum();
+        let dead: u64 = zones.iter().map(|zone| u64::from(zone.dead())).sum();
         dead >= u64::from(self.device.geometry().zone_blocks)
     }
 
@@ -315,29 +358,36 @@ impl Core {
     /// False when nothing would be gained.
     pub(crate) fn clean(&self, saving: &mut Saving, need: Need) -> Result<bool> {
         self.writable()?;
-        let mut victims = self.zones.closed_metadata();
-        // A zone that was cleaned in this life and is still here holds something that cannot be moved.
-        victims.retain(|(zone, life, ..)| saving.cleaned_once.get(zone) != Some(life));
-        let Some(&(zone, life, live, capacity)) =
-            victims.iter().min_by_key(|&&(zone, _, live, _)| (live, zone))
+        let victims = self.victims(saving, need);
+        let Some(&MetadataZone { zone, life, live, .. }) =
+            victims.iter().min_by_key(|victim| (victim.live, victim.zone))
         else {
             return Ok(false);
         };
-        let worth = match need {
-            Need::May => capacity / 4,
-            Need::Should => capacity / 8,
-            Need::Must => capacity / 16,
-        };
-        if capacity - live < worth.max(GAIN_PAGES * self.zones.page_blocks())
-            || !self.has_room_to_clean(saving, live)
-        {
+        if !self.zones.hold_for_metadata(self.taken_by_cleaning(saving, u64::from(live))) {
             return Ok(false);
         }
         saving.cleaned_once.insert(zone, life);
         let cleaned = self.clean_zone(saving, zone);
         self.latching("cleaning metadata failed", cleaned)?;
         saving.cleaned = true;
+        self.zones.hold_for_metadata(self.taken_by_cleaning(saving, 0));
         Ok(true)
+    }
+
+    /// Closed metadata zones whose cleaning gains as much as is asked for.
+    fn victims(&self, saving: &Saving, need: Need) -> Vec<MetadataZone> {
+        let part = match need {
+            Need::May => 4,
+            Need::Should => 8,
+            Need::Must => 16,
+        };
+        let is_worth_it = |victim: &MetadataZone| {
+            victim.dead() >= (victim.capacity / part).max(GAIN_PAGES * self.zones.page_blocks())
+                // One that was cleaned in this life and is still here holds something that cannot be moved.
+                && saving.cleaned_once.get(&victim.zone) != Some(&victim.life)
+        };
+        self.zones.closed_metadata().into_iter().filter(is_worth_it).collect()
     }
 
     fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
@@ -346,13 +396,16 @@ impl Core {
         let end = self.written_end(zone)?;
         let step = (CLEANED_AT_ONCE / self.page_size()).max(1) as Blocks * page_blocks;
         let (mut block, mut unreadable) = (1, 0);
+        let mut deltas = Packed::new(self.page_size());
         while block + page_blocks <= end {
             let blocks = step.min((end - block) / page_blocks * page_blocks);
             let pages = self.read_pages(Address::new(zone, block, life), blocks)?;
             unreadable += pages.iter().filter(|(_, page)| page.is_none()).count();
-            self.move_pages(saving, pages)?;
+            self.move_pages(saving, pages, &mut deltas)?;
+            self.move_deltas(saving, deltas.take_full())?;
             block += blocks;
         }
+        self.move_deltas(saving, deltas.take())?;
         if unreadable > 0 {
             tracing::warn!(zone = zone.0, "{unreadable} pages cannot be read and were not moved");
         }
@@ -377,9 +430,15 @@ impl Core {
         Ok(if info.state.has_pointer() { info.pointer } else { info.capacity })
     }
 
-    /// Moves what counts in these pages: whole pages first, so that changes then find their base where it is.
-    fn move_pages(&self, saving: &mut Saving, pages: Vec<(Address, Option<Vec<u8>>)>) -> Result<()> {
-        let (mut whole, mut moves, mut deltas) = (Vec::new(), Vec::new(), Vec::new());
+    /// Moves what counts in these pages; leaves' changes that are still where the tables say are packed for
+    /// [`Core::move_deltas`].
+    fn move_pages(
+        &self,
+        saving: &mut Saving,
+        pages: Vec<(Address, Option<Vec<u8>>)>,
+        deltas: &mut Packed<(NodeId, Address)>,
+    ) -> Result<()> {
+        let (mut whole, mut moves) = (Vec::new(), Vec::new());
         for (at, page) in pages {
             let header = page.as_deref().and_then(|page| format::decode_page(page, self.info.fs_id));
             let (Some(page), Some(header)) = (page, header) else {
@@ -388,7 +447,7 @@ impl Core {
             };
             let id = NodeId(header.id.get());
             if header.kind == PageKind::Deltas as u8 {
-                deltas.push((at, page));
+                self.pack_deltas(at, &page, deltas)?;
             } else if header.kind != PageKind::Node as u8 {
                 self.move_at_next_checkpoint(saving, at, &header);
             } else if let from = self.find(id)?.0
@@ -398,35 +457,46 @@ impl Core {
                 moves.push((id, from));
             }
         }
-        let epoch = self.log.epoch();
-        let places = self.append_pages(saving, &mut whole, epoch, Cause::MetadataGc)?;
+        let places = self.append_pages(saving, &mut whole, self.log.epoch(), Cause::MetadataGc)?;
         self.count.nodes_cleaned.fetch_add(places.len() as u64, Ordering::Relaxed);
         for ((id, from), to) in moves.into_iter().zip(places) {
             let to = if from.is_delta() { Place { base: to, ..from } } else { Place::whole(to) };
             self.note_moved(id, from, to);
         }
-        self.move_deltas(saving, deltas, epoch)
+        Ok(())
     }
 
-    /// Moves those changes of leaves that are still where the tables say.
-    fn move_deltas(&self, saving: &mut Saving, pages: Vec<(Address, Vec<u8>)>, epoch: Epoch) -> Result<()> {
-        let mut packed = Packed::new(self.page_size());
-        for (at, page) in pages {
-            for delta in delta::all(&page).unwrap_or_default() {
-                let from = self.find(delta.node())?.0;
-                if from.is_delta() && from.at == at {
-                    packed.add(delta.bytes, Lsn(delta.header.lsn.get()), (delta.node(), from));
-                }
+    /// Packs those changes of leaves in a page that are still where the tables say.
+    fn pack_deltas(&self, at: Address, page: &[u8], into: &mut Packed<(NodeId, Address)>) -> Result<()> {
+        for delta in delta::all(page).unwrap_or_default() {
+            if self.delta_at(delta.node(), at)?.is_some() {
+                into.add(delta.bytes, Lsn(delta.header.lsn.get()), (delta.node(), at));
             }
         }
-        let (mut pages, moves) = packed.take();
-        let places = self.append_pages(saving, &mut pages, epoch, Cause::MetadataGc)?;
+        Ok(())
+    }
+
+    /// Where a node lies, if its changes are there.
+    fn delta_at(&self, id: NodeId, at: Address) -> Result<Option<Place>> {
+        let place = self.find(id)?.0;
+        Ok((place.is_delta() && place.at == at).then_some(place))
+    }
+
+    /// Writes packed changes of leaves. Their bases may have been moved since they were packed.
+    fn move_deltas(
+        &self,
+        saving: &mut Saving,
+        (mut pages, moves): (Vec<Bytes>, Vec<Vec<(NodeId, Address)>>),
+    ) -> Result<()> {
+        let places = self.append_pages(saving, &mut pages, self.log.epoch(), Cause::MetadataGc)?;
         self.count
             .deltas_cleaned
             .fetch_add(moves.iter().map(Vec::len).sum::<usize>() as u64, Ordering::Relaxed);
-        for (moves, at) in moves.into_iter().zip(places) {
-            for (id, from) in moves {
-                self.note_moved(id, from, Place { at, ..from });
+        for (moves, to) in moves.into_iter().zip(places) {
+            for (id, at) in moves {
+                if let Some(from) = self.delta_at(id, at)? {
+                    self.note_moved(id, from, Place { at: to, ..from });
+                }
             }
         }
         Ok(())

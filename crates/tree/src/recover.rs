@@ -836,6 +836,7 @@ impl Core {
                 self.zones.set_open_room(lease.room());
                 saving.lease = Some(lease);
                 self.zones.set_usage(zone, Use::Leased);
+                self.new_pages_begin(&saving);
             } else if let Err(error) = self.device.finish(zone) {
                 tracing::warn!(zone = zone.0, %error, "a metadata zone cannot be finished");
             }

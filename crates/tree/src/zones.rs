@@ -57,8 +57,12 @@ struct Run {
     pages: u32,
     /// Changes of leaves in it that overlays name.
     deltas: u32,
-    /// Bases of such changes, most of which `live` counts.
+    /// Bases of such changes.
     bases: u32,
+    /// Those of them that `live` does not count: they were written or moved there in a running epoch.
+    new_bases: u32,
+    /// Blocks from this one on were written in a running epoch.
+    new_from: Blocks,
     /// The last record that changed `live`.
     changed: Lsn,
 }
@@ -96,6 +100,25 @@ pub(crate) struct ZoneTable {
     kept: KeptForMetadata,
     /// Blocks that the open metadata zone still takes: as many of those that are kept.
     open_room: AtomicU32,
+    /// Free zones that cleaning, and the checkpoint after it, count on. Changes under `state`.
+    held: AtomicU32,
+}
+
+/// A closed metadata zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MetadataZone {
+    pub(crate) zone: ZoneId,
+    pub(crate) life: Life,
+    /// The most blocks that moving what lives in it can take, what running epochs name included.
+    pub(crate) live: Blocks,
+    pub(crate) capacity: Blocks,
+}
+
+impl MetadataZone {
+    /// Blocks that cleaning it gains.
+    pub(crate) fn dead(&self) -> Blocks {
+        self.capacity - self.live
+    }
 }
 
 /// What only metadata may take.
@@ -305,6 +328,8 @@ impl ZoneTable {
             pages: 0,
             deltas: 0,
             bases: 0,
+            new_bases: 0,
+            new_from: Blocks::MAX,
             changed: Lsn(0),
         });
         let state = State {
@@ -326,6 +351,7 @@ impl ZoneTable {
             page_blocks,
             kept,
             open_room: AtomicU32::new(0),
+            held: AtomicU32::new(0),
         }
     }
 
@@ -429,23 +455,39 @@ impl ZoneTable {
     }
 
     /// Free zones that this role must leave to others. Garbage collection may draw on what is kept for
-    /// metadata, but not the last zone: it gives back more than it takes, and what it commits meanwhile is less
-    /// than an epoch.
+    /// metadata, but not the last zone, nor what cleaning counts on: it gives back more than it takes, and what it
+    /// commits meanwhile is less than an epoch.
     pub(crate) fn kept_from(&self, role: Role) -> u32 {
+        let held = self.held.load(Ordering::Relaxed);
         match role {
-            Role::Data => self.kept_for_metadata() + KEPT_FOR_GC,
-            Role::Gc => (self.kept_for_metadata() - 1).max(1),
+            Role::Data => held.max(self.kept_for_metadata() + KEPT_FOR_GC),
+            Role::Gc => held.max(self.kept_for_metadata() - 1).max(1),
             _ => 0,
         }
     }
 
-    /// Takes a free zone out of the free ones; one that is empty if there is, and the first four, which
-    /// a log may need, last. `among` restricts the choice.
-    pub(crate) fn take_free(&self, among: impl Fn(ZoneId, bool) -> bool) -> Option<(ZoneId, bool)> {
+    /// Has zones left to metadata until it has written so many blocks; false, and nothing changes, when so
+    /// many are not free.
+    pub(crate) fn hold_for_metadata(&self, blocks: u64) -> bool {
+        let state = self.state.lock();
+        let zones = blocks.saturating_sub(u64::from(self.open_room())).div_ceil(self.kept.of_zone);
+        let are_free = state.free.len() as u64 >= zones;
+        if are_free {
+            self.held.store(zones as u32, Ordering::Relaxed);
+        }
+        are_free
+    }
+
+    /// Takes a free zone out of the free ones for this role, if it leaves as many as it must; one that is empty if
+    /// there is, and the first four, which a log may need, last.
+    pub(crate) fn take_free(&self, role: Role) -> Option<(ZoneId, bool)> {
         let mut state = self.state.lock();
+        if state.free.len() as u32 <= self.kept_from(role) {
+            return None;
+        }
         let is_empty =
             |state: &State, zone: ZoneId| state.run[zone.0 as usize].usage == Use::Free { empty: true };
-        let candidates = || state.free.iter().copied().filter(|&zone| among(zone, is_empty(&state, zone)));
+        let candidates = || state.free.iter().copied();
         let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
         let best = candidates()
             .filter(behind)
@@ -455,6 +497,10 @@ impl ZoneTable {
         let empty = is_empty(&state, best);
         state.free.remove(&best);
         state.run[best.0 as usize].usage = Use::Leased;
+        if role == Role::Metadata {
+            let held = self.held.load(Ordering::Relaxed);
+            self.held.store(held.saturating_sub(1), Ordering::Relaxed);
+        }
         Some((best, empty))
     }
 
@@ -467,6 +513,7 @@ impl ZoneTable {
         state.change_both(zone, self.per_chunk, |entry| {
             *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
         });
+        state.run[zone.0 as usize].new_from = 0;
         state.set_metadata(zone);
     }
 
@@ -600,9 +647,25 @@ impl ZoneTable {
         let mut state = self.state.lock();
         if place.is_delta() {
             change(&mut state.run[place.at.zone().0 as usize].deltas);
-            change(&mut state.run[place.base.zone().0 as usize].bases);
+            let of_base = &mut state.run[place.base.zone().0 as usize];
+            change(&mut of_base.bases);
+            if place.base.block() >= of_base.new_from {
+                change(&mut of_base.new_bases);
+            }
         } else if !place.is_nowhere() {
             change(&mut state.run[place.at.zone().0 as usize].pages);
+        }
+    }
+
+    /// Entries count all that metadata zones hold, but for what is written to the open one from there on. At the end
+    /// of a checkpoint, or when that zone is gone on with after a mount.
+    pub(crate) fn new_pages_begin(&self, open: Option<(ZoneId, Blocks)>) {
+        let mut state = self.state.lock();
+        let State { metadata, run, .. } = &mut *state;
+        for zone in metadata.iter() {
+            let run = &mut run[zone.0 as usize];
+            assert_eq!(run.new_bases, 0, "zone {}: the checkpoint has counted what was new", zone.0);
+            run.new_from = open.filter(|(open, _)| open == zone).map_or(Blocks::MAX, |(_, from)| from);
         }
     }
 
@@ -676,17 +739,17 @@ impl ZoneTable {
         dead
     }
 
-    /// Closed metadata zones with the most blocks that moving what lives in them can take, what running
-    /// epochs name included, and their capacity.
-    pub(crate) fn closed_metadata(&self) -> Vec<(ZoneId, Life, Blocks, Blocks)> {
+    /// Closed metadata zones.
+    pub(crate) fn closed_metadata(&self) -> Vec<MetadataZone> {
         let state = self.state.lock();
         let measured = |&zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
             let changes = u64::from(entry.deltas) + u64::from(run.deltas);
-            let pages = u64::from(run.pages) + changes.div_ceil(IN_PAGE_AT_LEAST);
+            let pages = u64::from(run.pages + run.new_bases) + changes.div_ceil(IN_PAGE_AT_LEAST);
             let live = u64::from(entry.live) + pages * u64::from(self.page_blocks);
-            let live = live.min(u64::from(run.info.capacity)) as Blocks;
-            (run.usage == Use::Closed).then_some((zone, entry.life, live, run.info.capacity))
+            let capacity = run.info.capacity;
+            let live = live.min(u64::from(capacity)) as Blocks;
+            (run.usage == Use::Closed).then_some(MetadataZone { zone, life: entry.life, live, capacity })
         };
         state.metadata.iter().filter_map(measured).collect()
     }

@@ -24,10 +24,8 @@ pub(super) fn run(run: &Run) -> Result<Report> {
         .iter()
         .fold(fill().args(["--zone-blocks", "256"]), |line, zones| line.arg("--zones").arg(zones));
     line.run_watched(|line| counted.read(line))?;
-    // Small files are far more operations for each byte, and each is more where there are more zones.
-    let zones_of_small = if run.quick { "32" } else { "64" };
-    let small =
-        fill().args(["--small-files", "--zone-blocks", "256", "--zones", "16", "--zones", zones_of_small]);
+    // Small files are far more operations for each byte.
+    let small = fill().args(["--small-files", "--zone-blocks", "256", "--zones", "16", "--zones", "64"]);
     small.run_watched(|line| counted.read(line))?;
     let volume = Volume::make(&["--size", if run.quick { "96M" } else { "1G" }], &[])?;
     let geometry = volume.keep_if_failed("full-volume", through(&volume, fill, &mut counted))?;

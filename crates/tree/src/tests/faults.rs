@@ -5,6 +5,7 @@ use zone::{Address, Role, ZoneId, ZoneState};
 
 use super::*;
 use crate::types::NodeId;
+use crate::zones::MetadataZone;
 use crate::{StoreError, ZoneEntry};
 
 fn put(store: &Store, model: &mut Contents, number: u32, value: u8) {
@@ -40,7 +41,8 @@ fn places(store: &Store) -> BTreeMap<Address, NodeId> {
 /// The zone that is cleaned next, and the pages written there.
 fn next_to_clean(store: &Store) -> (ZoneId, Vec<Address>) {
     let zones = store.core.zones.closed_metadata();
-    let (_, zone, life) = zones.into_iter().map(|(zone, life, live, _)| (live, zone, life)).min().unwrap();
+    let MetadataZone { zone, life, .. } =
+        zones.into_iter().min_by_key(|zone| (zone.live, zone.zone)).unwrap();
     let (end, step) = (store.core.zones.info(zone).capacity, store.core.zones.page_blocks());
     let pages = (1..=end - step).step_by(step as usize).map(|block| Address::new(zone, block, life));
     (zone, pages.collect())
