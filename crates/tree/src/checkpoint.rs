@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
-use zone::{Address, Cause, Lease, Role};
+use zone::{Address, Cause, Lease, Role, ZoneId};
 
 use crate::cache::Node;
 use crate::core::{Core, Limits, Saving};
@@ -82,6 +82,7 @@ impl Core {
         let user =
             client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
         self.metadata_lease(saving)?;
+        self.hold_for_checkpoint(saving);
         let record_bytes = user.checkpoint_bytes().len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
         let cut = self.cut();
@@ -108,6 +109,16 @@ impl Core {
         self.free_dead_metadata()?;
         self.measure_garbage(saving);
         Ok(())
+    }
+
+    /// From the cut on what it has to write is no longer counted as dirty: it must not find that others took the
+    /// zones for it. For an epoch longer than the reserve has room for zones beside the reserve are held.
+    fn hold_for_checkpoint(&self, saving: &Saving) {
+        let is_long = self.count.dirty.load(Ordering::Relaxed) > self.limits.epoch_nodes;
+        let written = self.taken_by_cleaning(saving, 0);
+        if !is_long || !self.zones.hold_for_metadata(written + self.zones.kept_blocks()) {
+            self.zones.hold_for_metadata(written);
+        }
     }
 
     /// The one moment at which all groups are locked: what belongs to the epoch that ends is taken over.
@@ -340,7 +351,7 @@ impl Core {
     }
 
     fn open_metadata_zone(&self) -> Result<Lease> {
-        while let Some((zone, empty)) = self.zones.take_free(Role::Metadata) {
+        while let Some((zone, empty)) = self.take_for_metadata()? {
             match self.begin_zone(zone, empty, Role::Metadata) {
                 Ok(lease) => {
                     self.zones.opened_for_store(zone, lease.life(), Role::Metadata, lease.capacity());
@@ -357,6 +368,16 @@ impl Core {
             }
         }
         Err(StoreError::Latched("no zone is left for metadata".into()))
+    }
+
+    /// A free zone; if there is none, one that holds nothing any more.
+    fn take_for_metadata(&self) -> Result<Option<(ZoneId, bool)>> {
+        loop {
+            let taken = self.zones.take_free(Role::Metadata);
+            if taken.is_some() || !(self.reclaim(false)? > 0 || self.zones.wait_for_a_reset()) {
+                return Ok(taken);
+            }
+        }
     }
 
     /// About what the next checkpoint record takes beside its user's bytes.

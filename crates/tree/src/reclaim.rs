@@ -226,8 +226,12 @@ impl Core {
         let mut saving = self.saving.lock();
         self.clean_until(&mut saving, 4, |_| is_whole())?;
         self.clean_until(&mut saving, 0, |saving| is_whole() || self.has_room_for_an_epoch(saving, zone))?;
-        // Garbage collection gives back the zone that it may have opened; what frees space finds garbage to clean.
-        let to_clean_into = if draw == Draw::Reserve { 0 } else { zone };
+        // What frees space finds garbage to clean.
+        let to_clean_into = match draw {
+            Draw::Reserve => 0,
+            _ if self.zones.gc_has_a_zone() => zone.min(self.epoch_blocks() as Blocks),
+            _ => zone,
+        };
         if is_whole() || self.has_room_for_an_epoch(&saving, to_clean_into) {
             Ok(())
         } else {
@@ -276,8 +280,12 @@ impl Core {
     /// Whether the open metadata zone and those that are free take what an epoch writes, and so many blocks
     /// more.
     fn has_room_for_an_epoch(&self, saving: &Saving, more: Blocks) -> bool {
-        let epoch = self.limits.epoch_nodes as u64 * 3 / 2 * u64::from(self.zones.page_blocks());
-        self.room(saving) >= epoch + u64::from(more)
+        self.room(saving) >= self.epoch_blocks() * 3 / 2 + u64::from(more)
+    }
+
+    /// Blocks of the nodes that an epoch dirties, unless it is a long one.
+    fn epoch_blocks(&self) -> u64 {
+        self.limits.epoch_nodes as u64 * u64::from(self.zones.page_blocks())
     }
 
     /// Blocks of pages that the open metadata zone and those that are free take.
@@ -288,7 +296,7 @@ impl Core {
     }
 
     /// Blocks for what lives in a zone, and then a checkpoint, without which that zone is not free.
-    fn taken_by_cleaning(&self, saving: &Saving, live: u64) -> u64 {
+    pub(crate) fn taken_by_cleaning(&self, saving: &Saving, live: u64) -> u64 {
         let nodes = self.count.dirty.load(Ordering::Relaxed).max(self.limits.dirty) as u64;
         live + nodes * u64::from(self.zones.page_blocks()) + self.written_beside(saving, live)
     }

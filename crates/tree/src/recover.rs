@@ -693,7 +693,9 @@ impl Core {
         let full = !self.log_has_a_free_zone() && !rt::is_planted("break-checkpoint-first");
         // A release that does not know a feature must be able to see it before anything uses it.
         let older = contents.checkpoint.header.features_incompatible.get() != self.info.features;
-        if full || older {
+        // Another epoch on top of what two have left would be more than there is room for, after another crash too.
+        let long = self.count.dirty.load(Ordering::Relaxed) > self.limits.epoch_nodes;
+        if full || older || long {
             self.log.checkpoint_first();
         }
         self.reset_active_junk()?;

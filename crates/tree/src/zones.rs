@@ -368,6 +368,11 @@ impl ZoneTable {
         self.kept.zones(u64::from(self.open_room()))
     }
 
+    /// Blocks of them, but for the zone to clean into.
+    pub(crate) fn kept_blocks(&self) -> u64 {
+        self.kept.blocks
+    }
+
     /// Blocks that metadata can write before one more free zone is needed for it.
     pub(crate) fn room_until_more_is_kept(&self) -> u64 {
         self.kept.until_more(u64::from(self.open_room()))
@@ -464,6 +469,13 @@ impl ZoneTable {
             Role::Gc => held.max(self.kept_for_metadata() - 1).max(1),
             _ => 0,
         }
+    }
+
+    /// Whether garbage collection has a zone, which it may have borrowed from metadata and gives back.
+    pub(crate) fn gc_has_a_zone(&self) -> bool {
+        let state = self.state.lock();
+        let all = state.entries.iter().zip(&state.run);
+        all.into_iter().any(|(entry, run)| entry.role == Role::Gc && run.usage == Use::Leased)
     }
 
     /// Has zones left to metadata until it has written so many blocks; false, and nothing changes, when so

@@ -264,11 +264,15 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
 /// A store in which an epoch may have 2,048 nodes while zones are free, and 1,024 otherwise, with more leaves than
 /// that; returns what changes an entry at random.
 fn store_with_long_epochs(cache_bytes: u64) -> (Store, impl FnMut(&Store)) {
-    store_on_its_device(cache_bytes).1
+    store_on_its_device((256, 512), 50_000, cache_bytes).1
 }
 
-fn store_on_its_device(cache_bytes: u64) -> (Arc<Emulated>, (Store, impl FnMut(&Store))) {
-    let device = formatted(Spec::new(4096, 256, 512).limits(256, 256), &options());
+fn store_on_its_device(
+    (zones, zone_blocks): (u32, zone::Blocks),
+    entries: u32,
+    cache_bytes: u64,
+) -> (Arc<Emulated>, (Store, impl FnMut(&Store))) {
+    let device = formatted(Spec::new(4096, zones, zone_blocks).limits(zones, zones), &options());
     let (store, _) = open_with(&device, &Config { cache_bytes, ..config() }).unwrap();
     // Few records, so that no checkpoint is due because the log is full.
     let put = |store: &Store, numbers: &mut dyn Iterator<Item = u32>| {
@@ -278,15 +282,14 @@ fn store_on_its_device(cache_bytes: u64) -> (Arc<Emulated>, (Store, impl FnMut(&
         }
         store.commit(tx).unwrap();
     };
-    let mut all = (0..ENTRIES).peekable();
+    let mut all = (0..entries).peekable();
     while all.peek().is_some() {
         put(&store, &mut all);
     }
     store.checkpoint().unwrap();
     let mut rng = fastrand::Rng::with_seed(4);
-    (device, (store, move |store: &Store| put(store, &mut std::iter::repeat_with(|| rng.u32(0..ENTRIES)))))
+    (device, (store, move |store: &Store| put(store, &mut std::iter::repeat_with(|| rng.u32(0..entries)))))
 }
-const ENTRIES: u32 = 50_000;
 /// How many entries a transaction changes.
 const CHANGES: usize = 20;
 
@@ -327,10 +330,55 @@ fn a_long_epoch_ends_when_zones_become_few() {
     store.close().unwrap();
 }
 
+/// A user that takes all zones that it may for data while a checkpoint is being taken, after its cut.
+struct Greedy {
+    store: std::sync::Weak<Store>,
+    asked: std::sync::atomic::AtomicU32,
+    left: std::sync::atomic::AtomicU32,
+}
+
+impl Client for Greedy {
+    fn checkpoint_bytes(&self) -> Bytes {
+        let is_cut = self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 == 1;
+        if let Some(store) = self.store.upgrade().filter(|_| is_cut) {
+            while store.core.zones.take_free(Role::Data).is_some() {}
+            self.left.store(store.zones().free(), std::sync::atomic::Ordering::Relaxed);
+        }
+        Bytes::new()
+    }
+}
+
+/// From the cut on nothing was dirty any more, and data took zones down to the reserve, which is less than a long
+/// epoch writes: the checkpoint found none.
+#[test]
+fn what_a_long_epoch_has_cut_keeps_its_zones() {
+    const ENTRIES: u32 = 100_000;
+    let (_device, (store, _)) = store_on_its_device((1024, 256), ENTRIES, 64 << 20);
+    let store = Arc::new(store);
+    let dirty = || store.core.count.dirty.load(std::sync::atomic::Ordering::Relaxed);
+    // Each entry in another leaf, and few records, so that the log has room for all of them.
+    let mut numbers = (0..ENTRIES).step_by(25);
+    let is_long = (0..ENTRIES / 25 / 100).any(|_| {
+        let mut tx = Tx::new();
+        for number in numbers.by_ref().take(100) {
+            tx.put(Group(0), Table(1), number.to_be_bytes(), vec![7; 50]);
+        }
+        store.commit(tx).unwrap();
+        dirty() >= 3500
+    });
+    assert!(is_long, "no epoch is long");
+    let greedy = Arc::new(Greedy { store: Arc::downgrade(&store), asked: 0.into(), left: 0.into() });
+    store.set_client(greedy.clone());
+    let needed = dirty() as u32 / 255;
+    store.checkpoint().unwrap();
+    let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
+    assert!((needed..needed + 20).contains(&left), "{left} zones were left, and {needed} could be needed");
+}
+
 /// What is dirty in a long epoch is in no node on the device, and the next mount may have a small cache.
 #[test]
 fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
-    let (device, (store, mut change)) = store_on_its_device(64 << 20);
+    let (device, (store, mut change)) = store_on_its_device((256, 512), 50_000, 64 << 20);
     device.record();
     let dirty = |store: &Store| store.core.count.dirty.load(std::sync::atomic::Ordering::Relaxed);
     let is_long = (0..500).any(|_| {
