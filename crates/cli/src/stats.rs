@@ -32,7 +32,9 @@ pub(crate) struct Stats {
     pub(crate) written: Written,
     pub(crate) metadata: Metadata,
     pub(crate) stored: Stored,
-    /// What is written together, by the lifetime that is expected of it; since the mount.
+    /// What is written together, by the lifetime that is expected of it; since the mount. Nothing where the daemon
+    /// is of a release that does not tell.
+    #[serde(default)]
     pub(crate) streams: BTreeMap<String, Stream>,
     /// Nothing where nothing can be written.
     pub(crate) collection: Option<Collection>,

@@ -81,7 +81,8 @@ impl Shape {
             return self.kept_by_default(found);
         }
         let offered_at_most = found.raw - share(found.raw, reserve);
-        self.kept_at_least(found).max(found.payload - offered_at_most)
+        // With very small zones few names take more zones than the default foresees.
+        self.kept_at_least(found).min(self.kept_by_default(found)).max(found.payload - offered_at_most)
     }
 
     /// Blocks that writers over what is there may have beside it for a moment.
@@ -155,7 +156,7 @@ pub fn least_reserve(geometry: &Geometry, page_size: u32) -> Reserve {
         payload: (zones - i64::from(log)) * shape.largest(),
         ..Found::default()
     };
-    let offered = (found.payload - shape.kept_at_least(&found)).max(0);
+    let offered = (found.payload - shape.kept(&found, Reserve::LEAST)).max(0);
     let taken = i128::from(found.raw - offered) * i128::from(Reserve::ALL.0);
     Reserve(((taken + i128::from(found.raw) - 1) / i128::from(found.raw)) as u32)
 }
