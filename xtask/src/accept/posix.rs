@@ -4,7 +4,8 @@
 //! * `pjdfstest`, as root, on a mount and on an ext4 beside it: no failure, and all that passes on ext4
 //!   passes on Polder but what its list of excludes names with a reason.
 //! * `fsx` on mounts of many geometries, each so full that garbage collection has to move data.
-//! * Direct writes, zeroed ranges and searches for holes beside cached writes, which `fsx` does not know.
+//! * Direct writes, zeroed ranges and searches for holes beside cached writes, which `fsx` does not know: on the
+//!   same geometries.
 //! * Handles of files, which outlive names, the kernel's memory and mounts.
 //! * The library, with collapsed and inserted ranges, which no mount passes on.
 //!
@@ -44,9 +45,13 @@ pub(super) fn run(run: &Run) -> Result<Report> {
         moved_bytes += done.moved_bytes;
     }
     counts.extend([("operations of fsx", operations), ("bytes moved by garbage collection", moved_bytes)]);
-    let ours = direct::run(run)?;
-    geometry.push(ours.geometry);
-    counts.push(("operations beside O_DIRECT", ours.operations));
+    let more = if run.quick { [].iter() } else { fsx::SHAPES.iter() };
+    let mut operations = 0;
+    for shape in std::iter::once(&direct::SMALL).chain(more) {
+        geometry.push(direct::run(shape, run)?);
+        operations += shape.operations(run.quick);
+    }
+    counts.push(("operations beside O_DIRECT", operations));
     if !run.quick {
         exercise_library(run.seed)?;
         counts.push(("operations through the library", LIBRARY_SHAPES * LIBRARY_OPERATIONS));

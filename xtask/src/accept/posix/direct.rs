@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{FallocateFlags, OFlags, SeekFrom};
 
-use super::fsx::fill;
+use super::fsx::{Shape, fill};
 use crate::accept::Run;
 use crate::accept::volume::{Volume, number};
 use holes::Holes;
@@ -24,34 +24,44 @@ mod holes;
 
 /// Direct access is in units of this.
 const UNIT: usize = 4096;
-const OPERATIONS: [u64; 2] = [3_000, 100_000];
 const LENGTH_MAX: usize = 64 << 10;
+/// So small that a few thousand operations make garbage collection move data.
+pub(super) const SMALL: Shape = Shape {
+    name: "small",
+    mkfs: &["--size", "48M", "--zone-size", "1M"],
+    mount: &["--cache", "8M"],
+    block: 4096,
+    operations: [3_000, 100_000],
+    filled: 40,
+    used: 35,
+};
 
-/// What was done.
-pub(super) struct Done {
-    pub(super) geometry: String,
-    pub(super) operations: u64,
+/// Its geometry.
+pub(super) fn run(shape: &Shape, run: &Run) -> Result<String> {
+    let volume = Volume::make(shape.mkfs, shape.mount)?;
+    let name = format!("direct-{}", shape.name.replace([' ', ','], "-"));
+    let geometry = volume.keep_if_failed(&name, exercise(&volume, shape, run));
+    geometry.with_context(|| format!("direct access on {}", shape.name))
 }
 
-pub(super) fn run(run: &Run) -> Result<Done> {
-    let volume = Volume::make(&["--size", "48M", "--zone-size", "1M"], &["--cache", "8M"])?;
-    volume.keep_if_failed("direct", exercise(&volume, run))
-}
-
-fn exercise(volume: &Volume, run: &Run) -> Result<Done> {
+fn exercise(volume: &Volume, shape: &Shape, run: &Run) -> Result<String> {
     volume.mount()?;
-    let geometry = format!("O_DIRECT: {}", volume.geometry()?);
+    let geometry = format!("O_DIRECT, {}: {}", shape.name, volume.geometry()?);
     let available = number(&volume.stats()?, "/stored/available_bytes")?;
-    fill(volume, available * 2 / 5)?;
-    let size_max = available as usize * 7 / 20;
-    let mut subject = Subject::new(&volume.dir().join("file"), size_max, run.seed)?;
-    let operations = OPERATIONS[usize::from(!run.quick)];
+    fill(volume, available * shape.filled / 100)?;
+    let size_max = (available * shape.used / 100) as usize;
+    let mut subject = Subject::new(&volume.dir().join("file"), shape.block, size_max, run.seed)?;
+    let operations = shape.operations(run.quick);
     for at in 0..operations {
         subject.act().with_context(|| format!("operation {at}"))?;
     }
     subject.compare(0, subject.model.len())?;
     let moved_bytes = number(&volume.stats()?, "/written/device_bytes_by_cause/gc")?;
-    println!("O_DIRECT: {operations} operations, {moved_bytes} bytes moved; {}", subject.told());
+    println!(
+        "O_DIRECT, {}: {operations} operations, {moved_bytes} bytes moved; {}",
+        shape.name,
+        subject.told()
+    );
     ensure!(moved_bytes > 0, "garbage collection had nothing to move");
     ensure!(subject.holes_seen > 0, "there was never a hole to be found");
     ensure!(subject.done.iter().all(|(_, done)| *done > 0), "an operation was never done");
@@ -62,7 +72,7 @@ fn exercise(volume: &Volume, run: &Run) -> Result<Done> {
     let found = std::fs::read(volume.dir().join("file"))?;
     ensure!(found == subject.model, "after another mount the file has other contents");
     volume.unmount()?;
-    Ok(Done { geometry, operations })
+    Ok(geometry)
 }
 
 type Action = fn(&mut Subject) -> Result<()>;
@@ -114,14 +124,14 @@ impl Files {
 }
 
 impl Subject {
-    fn new(path: &Path, size_max: usize, seed: u64) -> Result<Subject> {
+    fn new(path: &Path, block: usize, size_max: usize, seed: u64) -> Result<Subject> {
         let buffer = vec![0; LENGTH_MAX + UNIT];
         let aligned = buffer.as_ptr().align_offset(UNIT);
         Ok(Subject {
             path: path.to_owned(),
             files: Files::open(path)?,
             model: Vec::new(),
-            holes: Holes::new(UNIT as u64),
+            holes: Holes::new(block as u64),
             holes_seen: 0,
             size_max,
             random: fastrand::Rng::with_seed(seed),

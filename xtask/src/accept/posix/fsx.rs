@@ -16,14 +16,16 @@ use crate::shell::Line;
 
 /// A volume to run on.
 pub(super) struct Shape {
-    name: &'static str,
-    mkfs: &'static [&'static str],
-    mount: &'static [&'static str],
+    pub(super) name: &'static str,
+    pub(super) mkfs: &'static [&'static str],
+    pub(super) mount: &'static [&'static str],
+    /// Bytes of a block, or of a page of the kernel's where that is more: what becomes data or a hole at once.
+    pub(super) block: usize,
     /// In the quick form, and in the whole.
-    operations: [u64; 2],
+    pub(super) operations: [u64; 2],
     /// Percent of the space that the unchanging file takes, and that the changing one has.
-    filled: u64,
-    used: u64,
+    pub(super) filled: u64,
+    pub(super) used: u64,
 }
 
 impl Shape {
@@ -37,6 +39,7 @@ const ORDINARY: Shape = Shape {
     name: "default geometry",
     mkfs: &["--size", "64M"],
     mount: &[],
+    block: 4096,
     operations: [4_000, 1_000_000],
     filled: 40,
     used: 35,
@@ -68,6 +71,7 @@ pub(super) const SHAPES: [Shape; 7] = [
     Shape {
         name: "blocks of 64 KiB",
         mkfs: &["--size", "256M", "--block-size", "64K", "--zone-size", "8M"],
+        block: 64 << 10,
         operations: [0, 100_000],
         ..ORDINARY
     },
