@@ -8,7 +8,9 @@
 //! |---|---|
 //! | `server` | what each operation of the kernel means to [`fs::Fs`]; knows nothing of a transport |
 //! | `translate` | flags, kinds and times in both directions |
-//! | `transport` | requests and replies as the crate `fuser` brings them; the only file that knows it |
+//! | `kernel` | the protocol: requests taken apart, replies put together; knows nothing of a file system |
+//! | `transport` | which request of the protocol is which operation |
+//! | `errands` | what may have to wait for the kernel, on a thread that answers nobody |
 //! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
 //! | `complaints` | errors of the volume in the log, the first of each kind |
 //! | `access` | whether reading sets times of access |
@@ -28,8 +30,10 @@
 
 mod access;
 mod complaints;
+mod errands;
 mod groups;
 mod handles;
+mod kernel;
 pub mod mount;
 mod server;
 mod session;

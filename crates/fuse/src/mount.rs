@@ -18,7 +18,7 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
 };
 
-use crate::transport::REQUEST_BYTES_MAX;
+use crate::kernel::REQUEST_BYTES_MAX;
 
 /// What the kernel shows as the type of our mounts.
 pub const FILE_SYSTEM_TYPE: &str = "fuse.polder";
@@ -154,12 +154,8 @@ pub(crate) fn attach(directory: &Path, options: &MountOptions) -> Result<OwnedFd
     }
 }
 
-/// Whether this process may open the device again, which each thread that is to have its own must.
-pub(crate) fn device_can_be_opened() -> bool {
-    open_device().is_ok()
-}
-
-fn open_device() -> io::Result<File> {
+/// Opens the device; it belongs to no mount yet.
+pub(crate) fn open_device() -> io::Result<File> {
     File::options().read(true).write(true).open(DEVICE)
 }
 

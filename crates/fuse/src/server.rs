@@ -86,6 +86,19 @@ impl Server {
         Ok((attributes, self.handles.insert(attributes.inode, opened.write, handle)))
     }
 
+    /// Makes a file without a name, which is there until it is closed, or until it is given one.
+    pub(crate) fn temporary_file(
+        &self,
+        who: &Caller,
+        parent: InodeNo,
+        permissions: u16,
+        flags: i32,
+    ) -> Result<(Attributes, HandleNo)> {
+        let opened = translate::open_flags(flags);
+        let (attributes, handle) = self.fs.temporary_file(who, parent, permissions, opened)?;
+        Ok((attributes, self.handles.insert(attributes.inode, opened.write, handle)))
+    }
+
     /// Makes what `mknod` makes: everything but directories and symbolic links.
     pub(crate) fn make_node(
         &self,

@@ -9,12 +9,14 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Weak};
 
 use fs::Fs;
-use fuser::{Config, INodeNo, Notifier, Session, SessionACL};
+use rt::thread::JoinHandle;
 
 use crate::access::AccessTimes;
+use crate::errands::Errand;
+use crate::kernel::{self, Channel, Notifier};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::server::Server;
-use crate::transport::{Errand, Transport};
+use crate::transport::Transport;
 
 /// Threads that answer requests. More than processors, because one that waits for the device or a flush
 /// answers nobody else, and flushes are shared only among those that wait at the same time.
@@ -26,7 +28,8 @@ const READ_AHEAD_KIB: &str = "1024";
 
 /// A volume that is attached and waits for its requests to be answered.
 pub struct Mounted {
-    session: Session<Transport>,
+    channel: Channel,
+    transport: Transport,
     server: Arc<Server>,
     errands: Receiver<Errand>,
     entry: Option<MountEntry>,
@@ -42,13 +45,12 @@ impl Mounted {
         let server = Arc::new(Server::new(fs, access_times));
         let (sender, errands) = mpsc::channel();
         let transport = Transport::new(Arc::clone(&server), sender);
-        // Whom the kernel lets in is the kernel's decision: its own requests come as root.
-        let shaken = Session::from_fd(transport, device, SessionACL::All, config());
-        let session = shaken.map_err(|error| {
+        let channel = Channel::new(device);
+        transport.begin(&channel).map_err(|error| {
             detach_leftover(entry.as_ref());
             MountError::Handshake(error)
         })?;
-        let mounted = Mounted { session, server, errands, entry };
+        let mounted = Mounted { channel, transport, server, errands, entry };
         mounted.set_read_ahead();
         Ok(mounted)
     }
@@ -65,19 +67,19 @@ impl Mounted {
 
     /// The kernel's cache of this mount.
     pub fn kernel_cache(&self) -> KernelCache {
-        KernelCache { server: Arc::downgrade(&self.server), notifier: self.session.notifier() }
+        KernelCache { server: Arc::downgrade(&self.server), notifier: Notifier::new(&self.channel) }
     }
 
     /// Answers requests until the volume is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
-        let Mounted { session, server, errands, entry } = self;
-        let notifier = session.notifier();
+        let Mounted { channel, transport, server, errands, entry } = self;
+        let notifier = Notifier::new(&channel);
         let runner = rt::thread::spawn("polder-errands", move || {
             for errand in errands {
                 errand.run(&server, &notifier);
             }
         })?;
-        let ended = session.run();
+        let ended = answer_all(&channel, Arc::new(transport));
         detach_leftover(entry.as_ref());
         runner.join().map_err(|_| io::Error::other("the thread that runs errands panicked"))?;
         ended
@@ -109,11 +111,7 @@ impl KernelCache {
     pub fn write_back(&self) -> io::Result<()> {
         let Some(server) = self.server.upgrade() else { return Ok(()) };
         for inode in server.files_written() {
-            match self.notifier.inval_inode(INodeNo(inode.0), 0, 0) {
-                // The kernel has just begun to make it, or has just closed it, and holds nothing of it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                told => told?,
-            }
+            self.notifier.invalidate_inode(inode.0, 0, 0)?;
             if server.is_short(inode) {
                 return Err(io::ErrorKind::StorageFull.into());
             }
@@ -122,11 +120,42 @@ impl KernelCache {
     }
 }
 
-fn config() -> Config {
-    let mut config = Config::default();
-    config.n_threads = Some((2 * rt::thread::processors()).clamp(THREADS_MIN, THREADS_MAX));
-    config.clone_fd = mount::device_can_be_opened();
-    config
+/// Answers requests on many threads until there are no more; no other thread keeps the transport then.
+fn answer_all(channel: &Channel, transport: Arc<Transport>) -> io::Result<()> {
+    let count = (2 * rt::thread::processors()).clamp(THREADS_MIN, THREADS_MAX);
+    let mut threads = vec![answer_on(channel.clone(), &transport, 0)?];
+    for number in 1..count {
+        match answer_on(own_channel(channel), &transport, number) {
+            Ok(thread) => threads.push(thread),
+            // Fewer threads answer as well, and to end now would leave those who wait without an answer.
+            Err(error) => tracing::warn!("only {number} threads answer requests: {error}"),
+        }
+    }
+    drop(transport);
+    let join = |thread: JoinHandle<io::Result<()>>| {
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that answers requests panicked")))
+    };
+    let ended: Vec<io::Result<()>> = threads.into_iter().map(join).collect();
+    ended.into_iter().collect()
+}
+
+fn answer_on(
+    channel: Channel,
+    transport: &Arc<Transport>,
+    number: usize,
+) -> io::Result<JoinHandle<io::Result<()>>> {
+    let transport = Arc::clone(transport);
+    rt::thread::spawn(&format!("polder-fuse-{number}"), move || {
+        kernel::serve(&channel, |request, reply| transport.answer(request, reply))
+    })
+}
+
+/// A channel for one thread alone, or the common one where the device cannot be opened again.
+fn own_channel(common: &Channel) -> Channel {
+    mount::open_device().and_then(|device| common.fork(device.into())).unwrap_or_else(|error| {
+        tracing::debug!("threads share a channel: {error}");
+        common.clone()
+    })
 }
 
 /// A session that ended by an error leaves a mount that answers nobody.

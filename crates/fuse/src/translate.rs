@@ -1,17 +1,15 @@
 //! Flags, kinds and times between the kernel's words and ours.
 //!
-//! Times before 1970: `fuser` 0.18 decodes a kernel time of −1.2 s (seconds −2, nanoseconds 800 million)
-//! as 2.8 s before the epoch, because it subtracts both parts. [`from_request`] undoes exactly that. What it
-//! sends is right.
-
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+//! A time of the kernel is seconds, which may be negative, and nanoseconds, which are always added: −1.2 s is
+//! seconds −2 and nanoseconds 800 million. One of ours is nanoseconds alone, so there are times that only the
+//! kernel can hold.
 
 use fs::{FallocateMode, Kind, OpenFlags, RenameFlags};
 use rt::Timestamp;
 use rustix::fs::OFlags;
 
 /// Nanoseconds of a second.
-const SECOND: i128 = 1_000_000_000;
+const SECOND: i64 = 1_000_000_000;
 
 /// The bits of a mode that are permissions.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
@@ -109,30 +107,25 @@ pub(crate) fn runs_as_group(permissions: u16) -> bool {
     permissions & SET_GROUP_ID != 0 && permissions & GROUP_EXECUTE != 0
 }
 
-/// A time of ours as `fuser` wants it.
-pub(crate) fn to_reply(time: Timestamp) -> SystemTime {
-    let since = Duration::from_nanos(time.0.unsigned_abs());
-    if time.0 >= 0 { UNIX_EPOCH + since } else { UNIX_EPOCH - since }
+/// A time of ours as the kernel wants it: seconds and nanoseconds.
+pub(crate) fn to_reply(time: Timestamp) -> (i64, u32) {
+    let nanoseconds = time.0.rem_euclid(SECOND);
+    (time.0.div_euclid(SECOND), u32::try_from(nanoseconds).expect("less than a second"))
 }
 
-/// A time as `fuser` decoded it (see the head of this file); what 64 bits cannot hold becomes the
-/// nearest that they can.
-pub(crate) fn from_request(time: SystemTime) -> Timestamp {
-    let clamped = nanoseconds_of(time).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-    Timestamp(i64::try_from(clamped).expect("clamped to what fits"))
+/// A time of the kernel; what 64 bits cannot hold becomes the nearest that they can.
+pub(crate) fn from_request(seconds: i64, nanoseconds: u32) -> Timestamp {
+    let nearest = if seconds < 0 { i64::MIN } else { i64::MAX };
+    Timestamp(i64::try_from(nanoseconds_of(seconds, nanoseconds)).unwrap_or(nearest))
 }
 
 /// Whether a time can be kept as it is.
-pub(crate) fn can_be_kept(time: SystemTime) -> bool {
-    i64::try_from(nanoseconds_of(time)).is_ok()
+pub(crate) fn can_be_kept(seconds: i64, nanoseconds: u32) -> bool {
+    i64::try_from(nanoseconds_of(seconds, nanoseconds)).is_ok()
 }
 
-fn nanoseconds_of(time: SystemTime) -> i128 {
-    let (seconds, nanoseconds) = match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => (i128::from(since.as_secs()), since.subsec_nanos()),
-        Err(before) => (-i128::from(before.duration().as_secs()), before.duration().subsec_nanos()),
-    };
-    seconds * SECOND + i128::from(nanoseconds)
+fn nanoseconds_of(seconds: i64, nanoseconds: u32) -> i128 {
+    i128::from(seconds) * i128::from(SECOND) + i128::from(nanoseconds)
 }
 
 #[cfg(test)]

@@ -19,10 +19,9 @@ const CONSUMERS: [(&str, &str); 5] = [
 ];
 
 /// Dependencies from outside that only some may have.
-const FENCES: [(&str, &[&str], &str); 5] = [
+const FENCES: [(&str, &[&str], &str); 4] = [
     ("anyhow", &["polder", "polder-sim", "polder-space", "xtask"], "below the command errors are typed"),
     ("clap", &["polder", "polder-sim", "polder-space", "xtask"], "the command line is defined once"),
-    ("fuser", &["polder-fuse"], "only fuse speaks the kernel's language"),
     ("io-uring", &["polder-zone"], "nothing above zone does device I/O (I-ZONE-1)"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),
 ];

@@ -161,7 +161,7 @@ mod unsafe_rule {
 
     #[test]
     fn a_crate_with_a_fenced_part_denies_the_rest() {
-        let part = ("crates/fuse/src/transport.rs", "unsafe { f() }");
+        let part = ("crates/fuse/src/kernel/channel.rs", "unsafe { f() }");
         assert_finds(
             unsafety::check,
             &[part, ("crates/fuse/src/lib.rs", FORBIDDEN)],

@@ -6,7 +6,7 @@ use super::{Finding, Looked, Repository};
 /// Where `unsafe` may stand, and why it must.
 const FENCED: [(&str, &str); 3] = [
     ("crates/zone/", "aligned buffers and the kernel's calls for devices"),
-    ("crates/fuse/src/transport", "the kernel's queue of requests"),
+    ("crates/fuse/src/kernel/", "the kernel's queue of requests"),
     ("crates/capi/", "pointers from C"),
 ];
 

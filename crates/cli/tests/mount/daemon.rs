@@ -501,3 +501,22 @@ fn a_daemon_out_of_sight_leaves_the_next_mount_alone() {
     mounted.umount();
     bench.check();
 }
+
+/// One that all share is one lock in the kernel that all wait for.
+#[test]
+fn each_thread_that_answers_has_a_channel_of_its_own() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let process = format!("/proc/{}", mounted.daemon().number());
+    let threads = fs::read_dir(format!("{process}/task")).unwrap().filter(|thread| {
+        let name = fs::read_to_string(thread.as_ref().unwrap().path().join("comm"));
+        name.is_ok_and(|name| name.starts_with("polder-fuse-"))
+    });
+    let channels = fs::read_dir(format!("{process}/fd")).unwrap().filter(|descriptor| {
+        let target = fs::read_link(descriptor.as_ref().unwrap().path());
+        target.is_ok_and(|target| target == std::path::Path::new("/dev/fuse"))
+    });
+    let (threads, channels) = (threads.count(), channels.count());
+    assert!(threads >= 8 && channels == threads, "{threads} threads, {channels} channels");
+    mounted.umount();
+}

@@ -11,6 +11,7 @@ mod golden;
 mod hints;
 mod inside;
 mod memory;
+mod nameless;
 mod names;
 mod operations;
 mod options;

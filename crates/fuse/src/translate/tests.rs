@@ -58,35 +58,25 @@ fn set_id_bits_go_and_mandatory_locking_stays() {
     assert_eq!(without_set_id(0o1755), None);
 }
 
-/// What `fuser` does with a time of the kernel.
-fn decoded(seconds: i64, nanoseconds: u32) -> SystemTime {
-    if seconds >= 0 {
-        UNIX_EPOCH + Duration::new(seconds.unsigned_abs(), nanoseconds)
-    } else {
-        UNIX_EPOCH - Duration::new(seconds.unsigned_abs(), nanoseconds)
-    }
-}
-
 #[test]
 fn times_before_the_epoch_survive() {
-    assert_eq!(from_request(decoded(-2, 800_000_000)), Timestamp(-1_200_000_000));
-    assert_eq!(from_request(decoded(-1, 0)), Timestamp(-1_000_000_000));
-    assert_eq!(from_request(decoded(0, 5)), Timestamp(5));
-    assert_eq!(from_request(decoded(1_700_000_000, 7)), Timestamp(1_700_000_000_000_000_007));
+    for time in [-1_200_000_000, -1_000_000_000, -1, 0, 5, 1_700_000_000_000_000_007, i64::MIN, i64::MAX] {
+        let (seconds, nanoseconds) = to_reply(Timestamp(time));
+        assert_eq!(from_request(seconds, nanoseconds), Timestamp(time));
+        assert!(can_be_kept(seconds, nanoseconds));
+    }
+    assert_eq!(to_reply(Timestamp(-1_200_000_000)), (-2, 800_000_000));
+    assert_eq!(to_reply(Timestamp(1_000_000_001)), (1, 1));
 }
 
 #[test]
 fn times_too_far_away_become_the_nearest() {
-    assert_eq!(from_request(decoded(1 << 40, 0)), Timestamp(i64::MAX));
-    assert_eq!(from_request(decoded(-(1 << 40), 0)), Timestamp(i64::MIN));
-    let (latest, first) = (i64::MAX.div_euclid(1_000_000_000), i64::MIN.div_euclid(1_000_000_000));
-    let at = |nanoseconds: i64| u32::try_from(nanoseconds.rem_euclid(1_000_000_000)).unwrap();
-    assert!(can_be_kept(decoded(latest, at(i64::MAX))) && !can_be_kept(decoded(latest, at(i64::MAX) + 1)));
-    assert!(can_be_kept(decoded(first, at(i64::MIN))) && !can_be_kept(decoded(first, at(i64::MIN) - 1)));
-}
-
-#[test]
-fn replies_keep_nanoseconds() {
-    assert_eq!(to_reply(Timestamp(-1)), UNIX_EPOCH - Duration::from_nanos(1));
-    assert_eq!(to_reply(Timestamp(1_000_000_001)), UNIX_EPOCH + Duration::new(1, 1));
+    assert_eq!(from_request(1 << 40, 0), Timestamp(i64::MAX));
+    assert_eq!(from_request(-(1 << 40), 0), Timestamp(i64::MIN));
+    assert_eq!(from_request(i64::MAX, u32::MAX), Timestamp(i64::MAX));
+    assert_eq!(from_request(i64::MIN, u32::MAX), Timestamp(i64::MIN));
+    let (latest, at_most) = to_reply(Timestamp(i64::MAX));
+    let (first, at_least) = to_reply(Timestamp(i64::MIN));
+    assert!(can_be_kept(latest, at_most) && !can_be_kept(latest, at_most + 1));
+    assert!(can_be_kept(first, at_least) && !can_be_kept(first, at_least - 1));
 }

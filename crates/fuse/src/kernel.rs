@@ -1,0 +1,77 @@
+//! The kernel's FUSE protocol over `/dev/fuse`, and nothing of what its requests mean.
+//!
+//! | file | is |
+//! |---|---|
+//! | `abi` | the structures, operations and flags of `linux/fuse.h` |
+//! | `channel` | the open device: one request is read at a time, one reply written |
+//! | `request` | a request taken apart, every length checked |
+//! | `reply` | answers, each given once |
+//! | `init` | the first request: which protocol, which capabilities |
+//! | `notify` | what the kernel is told without having asked |
+//!
+//! **Whoever sends bytes here need not be a kernel of ours.** Any byte string can be offered: what is too short
+//! for what it says it is is answered with EIO where somebody may wait for it, and left alone otherwise.
+//! What is longer than expected is read as far as it is known, because kernels append to their structures.
+//!
+//! **A reply goes where its request came from.** The kernel keeps the requests under way by open device, so a
+//! [`Reply`] holds the channel of its request, on whatever thread it is given in the end.
+//!
+//! Not here: splice, io_uring, interrupts (the kernel is told once that they are not looked at), and counts of
+//! lookups, because a node id is an inode number and there is nothing to forget.
+
+pub(crate) mod abi;
+mod channel;
+mod init;
+mod notify;
+mod reply;
+mod request;
+
+use std::io;
+
+use rustix::io::Errno;
+
+pub(crate) use channel::{Channel, RequestBuffer};
+pub(crate) use init::{Terms, shake_hands};
+pub(crate) use notify::Notifier;
+pub(crate) use reply::{Listing, Reply};
+pub(crate) use request::{Malformed, Operation, Origin, Request};
+
+/// The largest read or write of one request.
+pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Answers the requests of one channel until nothing is mounted any more.
+pub(crate) fn serve(channel: &Channel, answer: impl Fn(Request<'_>, Reply)) -> io::Result<()> {
+    let mut buffer = RequestBuffer::new();
+    while let Some(bytes) = channel.receive(&mut buffer)? {
+        match Request::decode(bytes) {
+            Ok(request) => take(request, channel, &answer),
+            Err(malformed) => refuse(&malformed, channel),
+        }
+    }
+    Ok(())
+}
+
+/// Answers what is the protocol's own, and hands everything else on.
+fn take(request: Request<'_>, channel: &Channel, answer: impl Fn(Request<'_>, Reply)) {
+    let reply = || Reply::new(request.origin.unique, channel);
+    match request.operation {
+        // Nobody waits for an answer.
+        Operation::Forget | Operation::BatchForget(_) => {}
+        Operation::Destroy => reply().done(),
+        // The kernel remembers that this is not done: interrupts, and whatever is newer than this module.
+        Operation::Interrupt | Operation::Unknown(_) => reply().error(Errno::NOSYS),
+        // It shook hands when the session began.
+        Operation::Init(_) => reply().error(Errno::IO),
+        _ => answer(request, reply()),
+    }
+}
+
+fn refuse(malformed: &Malformed, channel: &Channel) {
+    tracing::warn!("a request makes no sense: {malformed}");
+    if let Some(unique) = malformed.answer_to {
+        Reply::new(unique, channel).error(Errno::IO);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,38 @@
+use std::fs::File;
+
+use super::super::abi::opcode;
+use super::super::tests::{connected, request};
+use super::super::{Operation, Request};
+use super::*;
+
+#[test]
+fn the_bytes_of_a_write_begin_on_a_page() {
+    let (kernel, channel) = connected();
+    // Several, so that one happens to be where it should by chance less often.
+    for payload in [1, 4096, 100_000] {
+        let mut buffer = RequestBuffer::new();
+        assert!(buffer.space().len() >= WRITE_HEAD + REQUEST_BYTES_MAX as usize);
+        let mut arguments = [0; 40];
+        arguments[16..20].copy_from_slice(&u32::to_ne_bytes(payload));
+        kernel.send(&request(opcode::WRITE, 1, &[&arguments, &vec![b'x'; payload as usize]]));
+        let bytes = channel.receive(&mut buffer).unwrap().expect("something was sent");
+        let Operation::Write(_, data) = Request::decode(bytes).unwrap().operation else {
+            panic!("it is a write");
+        };
+        assert_eq!(data.len(), payload as usize);
+        assert_eq!(data.as_ptr().align_offset(ALIGNMENT), 0);
+    }
+}
+
+#[test]
+fn no_request_comes_when_nobody_is_there() {
+    let (kernel, channel) = connected();
+    drop(kernel);
+    assert!(channel.receive(&mut RequestBuffer::new()).unwrap().is_none());
+}
+
+#[test]
+fn what_is_no_device_of_ours_becomes_no_channel() {
+    let (_kernel, channel) = connected();
+    assert!(channel.fork(File::open("/dev/null").unwrap().into()).is_err());
+}

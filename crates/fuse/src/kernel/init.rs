@@ -1,0 +1,71 @@
+//! The first request of a mount: which protocol is spoken, and what it includes.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use super::abi::{InitOut, MAJOR, MINOR, MINOR_MIN, init_flag};
+use super::request::Init;
+use super::{Channel, Operation, Reply, Request, RequestBuffer};
+
+/// The smallest page there is; with larger ones the kernel's limit on bytes comes first.
+const PAGE_BYTES: u32 = 4096;
+
+/// What is asked of the kernel.
+pub(crate) struct Terms {
+    /// Capabilities, those without which it works included.
+    pub(crate) wanted: u64,
+    /// The largest write, and by the number of its pages the largest of everything.
+    pub(crate) max_write: u32,
+    /// How many reads ahead and writes back may be under way.
+    pub(crate) max_background: u16,
+}
+
+/// Agrees with the kernel; the capabilities that were wanted and are there.
+pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<u64> {
+    let mut buffer = RequestBuffer::new();
+    loop {
+        let Some(bytes) = channel.receive(&mut buffer)? else {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "it was unmounted before it began"));
+        };
+        let request = Request::decode(bytes).map_err(|malformed| io::Error::other(malformed.to_string()))?;
+        let reply = Reply::new(request.origin.unique, channel);
+        let Operation::Init(init) = request.operation else {
+            return Err(io::Error::other("the kernel did not begin with its version"));
+        };
+        if init.major > MAJOR {
+            // It asks again in words of this version.
+            reply.structure(&InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() });
+            continue;
+        }
+        if (init.major, init.minor) < (MAJOR, MINOR_MIN) {
+            reply.error(Errno::PROTO);
+            let versions = format!("it speaks {}.{}, not {MAJOR}.{MINOR_MIN}", init.major, init.minor);
+            return Err(io::Error::new(io::ErrorKind::Unsupported, versions));
+        }
+        let granted = terms.wanted & init.flags;
+        tracing::debug!("the kernel speaks {}.{}, {granted:#x} granted", init.major, init.minor);
+        reply.structure(&agreement(&init, granted, terms));
+        return Ok(granted);
+    }
+}
+
+fn agreement(init: &Init, granted: u64, terms: &Terms) -> InitOut {
+    let flags = granted | init.flags & init_flag::INIT_EXT;
+    InitOut {
+        major: MAJOR,
+        minor: init.minor.min(MINOR),
+        max_readahead: init.max_readahead,
+        flags: flags as u32,
+        max_background: terms.max_background,
+        congestion_threshold: terms.max_background / 4 * 3,
+        max_write: terms.max_write,
+        time_gran: 1,
+        max_pages: u16::try_from(terms.max_write.div_ceil(PAGE_BYTES)).unwrap_or(u16::MAX),
+        flags2: (flags >> 32) as u32,
+        ..InitOut::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

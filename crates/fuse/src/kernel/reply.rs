@@ -1,0 +1,128 @@
+//! Answers to requests.
+//!
+//! Each request is answered once: a [`Reply`] that is dropped without an answer answers EIO, so that nobody
+//! waits for ever.
+
+use std::io::IoSlice;
+
+use rustix::io::Errno;
+use zerocopy::{Immutable, IntoBytes};
+
+use super::Channel;
+use super::abi::{Dirent, EntryOut, OutHeader};
+
+/// The right, and the duty, to answer one request.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    unique: u64,
+    channel: Channel,
+    is_due: bool,
+}
+
+impl Reply {
+    pub(crate) fn new(unique: u64, channel: &Channel) -> Self {
+        Reply { unique, channel: channel.clone(), is_due: true }
+    }
+
+    /// It failed.
+    pub(crate) fn error(mut self, errno: Errno) {
+        self.send(errno.raw_os_error(), [&[], &[]]);
+    }
+
+    /// It was done, and there is nothing to tell.
+    pub(crate) fn done(mut self) {
+        self.send(0, [&[], &[]]);
+    }
+
+    /// One structure.
+    pub(crate) fn structure(mut self, told: &(impl IntoBytes + Immutable)) {
+        self.send(0, [told.as_bytes(), &[]]);
+    }
+
+    /// Two structures, one behind the other.
+    pub(crate) fn structures(
+        mut self,
+        first: &(impl IntoBytes + Immutable),
+        second: &(impl IntoBytes + Immutable),
+    ) {
+        self.send(0, [first.as_bytes(), second.as_bytes()]);
+    }
+
+    /// Bytes, no more than were asked for.
+    pub(crate) fn bytes(mut self, told: &[u8]) {
+        self.send(0, [told, &[]]);
+    }
+
+    fn send(&mut self, errno: i32, parts: [&[u8]; 2]) {
+        self.is_due = false;
+        let length = size_of::<OutHeader>() + parts[0].len() + parts[1].len();
+        let header = OutHeader {
+            len: u32::try_from(length).expect("a request asks for less than 4 GiB"),
+            error: -errno,
+            unique: self.unique,
+        };
+        let message = [header.as_bytes(), parts[0], parts[1]].map(IoSlice::new);
+        match self.channel.send(&message) {
+            // Who asked has gone meanwhile, or everybody has.
+            Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
+            Err(error) => tracing::warn!("the kernel does not take a reply of {length} bytes: {error}"),
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if self.is_due {
+            self.send(Errno::IO.raw_os_error(), [&[], &[]]);
+        }
+    }
+}
+
+/// Entries of a directory, as many as there is room for.
+pub(crate) struct Listing {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl Listing {
+    /// What is allocated at once; more where the kernel asks for more and there are so many.
+    const USUAL_BYTES: usize = 4096;
+
+    pub(crate) fn new(room: u32) -> Self {
+        let room = room as usize;
+        Listing { bytes: Vec::with_capacity(room.min(Self::USUAL_BYTES)), room }
+    }
+
+    /// Adds an entry; false, and nothing is added, where there is no room for it.
+    pub(crate) fn add(&mut self, inode: u64, cookie: u64, kind: u32, name: &[u8]) -> bool {
+        self.append(&[], inode, cookie, kind, name)
+    }
+
+    /// The same with what a lookup would have told.
+    pub(crate) fn add_plus(&mut self, entry: &EntryOut, dirent: (u64, u64, u32), name: &[u8]) -> bool {
+        let (inode, cookie, kind) = dirent;
+        self.append(entry.as_bytes(), inode, cookie, kind, name)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn append(&mut self, before: &[u8], inode: u64, cookie: u64, kind: u32, name: &[u8]) -> bool {
+        let length = (before.len() + size_of::<Dirent>() + name.len()).next_multiple_of(8);
+        let end = self.bytes.len() + length;
+        if end > self.room {
+            return false;
+        }
+        let namelen = u32::try_from(name.len()).expect("a name that has room is short");
+        let dirent = Dirent { ino: inode, off: cookie, namelen, kind };
+        self.bytes.extend_from_slice(before);
+        self.bytes.extend_from_slice(dirent.as_bytes());
+        self.bytes.extend_from_slice(name);
+        self.bytes.resize(end, 0);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Attributes, plain and extended, and the sizes of the volume.
+
+use fs::{Changes, FsError, SetTime};
+use rustix::io::Errno;
+
+use super::{Transport, caller, errno, finish, inode_of, short};
+use crate::handles::HandleNo;
+use crate::kernel::abi::{
+    GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, SetattrIn, SetxattrIn, StatfsOut, StatxIn, fattr,
+};
+use crate::kernel::{Origin, Reply};
+use crate::server::{permissions, setter_of};
+use crate::translate;
+
+impl Transport {
+    pub(super) fn getattr(&self, from: &Origin, asked: GetattrIn, reply: Reply) {
+        match self.attributes_for(from, asked.getattr_flags) {
+            Ok(found) => reply.structure(&self.attributes(&found)),
+            Err(error) => reply.error(errno(&error)),
+        }
+        self.keep_asking(from);
+    }
+
+    /// The kernel asks this way when a program wants the time of birth and the kernel does not know it yet.
+    pub(super) fn statx(&self, from: &Origin, asked: StatxIn, reply: Reply) {
+        match self.attributes_for(from, asked.getattr_flags) {
+            Ok(found) => reply.structure(&self.extended(&found)),
+            Err(error) => reply.error(errno(&error)),
+        }
+        self.keep_asking(from);
+    }
+
+    pub(super) fn setattr(&self, from: &Origin, asked: &SetattrIn, reply: Reply) {
+        let has = |field| asked.valid & field != 0;
+        let inode = inode_of(from);
+        let is_modified_given = has(fattr::MTIME) && !has(fattr::MTIME_NOW);
+        if is_modified_given
+            && !translate::can_be_kept(asked.mtime, asked.mtimensec)
+            && self.server.is_time_kept_by_kernel(inode)
+        {
+            return reply.error(errno(&FsError::Range));
+        }
+        let (who, changes) = (caller(from, 0), changes(asked));
+        let changed = match has(fattr::FH) && has(fattr::SIZE) {
+            true => self.server.set_attributes_through(&who, HandleNo(asked.fh), &changes),
+            false => self.server.set_attributes(&who, inode, &changes),
+        };
+        match changed {
+            Ok(attributes) => reply.structure(&self.attributes(&attributes)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    pub(super) fn statfs(&self, reply: Reply) {
+        match self.server.fs().statfs() {
+            Ok(space) => reply.structure(&StatfsOut {
+                blocks: space.blocks,
+                bfree: space.free,
+                bavail: space.available,
+                files: space.files,
+                ffree: space.files_free,
+                bsize: space.block_size,
+                namelen: space.name_max,
+                frsize: space.block_size,
+                ..StatfsOut::default()
+            }),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    pub(super) fn setxattr(&self, from: &Origin, asked: SetxattrIn, name: &[u8], value: &[u8], reply: Reply) {
+        const CREATE: u32 = 1;
+        const REPLACE: u32 = 2;
+        let (create, replace) = (asked.flags & CREATE != 0, asked.flags & REPLACE != 0);
+        let who = setter_of(name, caller(from, 0));
+        let done = self.server.fs().set_xattr(&who, inode_of(from), name, value, create, replace);
+        self.reply_after(done.is_ok() && sets_bits(name), inode_of(from), || finish(reply, done));
+    }
+
+    pub(super) fn getxattr(&self, from: &Origin, asked: GetxattrIn, name: &[u8], reply: Reply) {
+        let value = self.server.fs().get_xattr(&caller(from, 0), inode_of(from), name);
+        reply_xattr(reply, asked.size, value);
+    }
+
+    pub(super) fn listxattr(&self, from: &Origin, asked: GetxattrIn, reply: Reply) {
+        let list = self.server.fs().list_xattrs(inode_of(from)).map(|names| {
+            let mut list = Vec::new();
+            for name in names {
+                list.extend_from_slice(&name);
+                list.push(0);
+            }
+            list
+        });
+        reply_xattr(reply, asked.size, list);
+    }
+
+    pub(super) fn removexattr(&self, from: &Origin, name: &[u8], reply: Reply) {
+        let who = setter_of(name, caller(from, 0));
+        let done = self.server.fs().remove_xattr(&who, inode_of(from), name);
+        self.reply_after(done.is_ok() && sets_bits(name), inode_of(from), || finish(reply, done));
+    }
+
+    /// By way of a handle the kernel asks before it takes a write.
+    fn attributes_for(&self, from: &Origin, flags: u32) -> fs::Result<fs::Attributes> {
+        match flags & GETATTR_FH != 0 {
+            true => self.server.attributes_for_write(inode_of(from)),
+            false => self.server.fs().attributes(inode_of(from)),
+        }
+    }
+
+    /// The kernel has been told attributes; of a file that found no space it has to forget them again.
+    fn keep_asking(&self, from: &Origin) {
+        if self.server.is_short(inode_of(from)) {
+            self.forget_attributes(inode_of(from));
+        }
+    }
+}
+
+fn changes(asked: &SetattrIn) -> Changes {
+    let given = |field| asked.valid & field != 0;
+    let time = |field, now, seconds, nanoseconds| {
+        given(field).then(|| match given(now) {
+            true => SetTime::Now,
+            false => SetTime::To(translate::from_request(seconds, nanoseconds)),
+        })
+    };
+    Changes {
+        permissions: given(fattr::MODE).then(|| permissions(asked.mode)),
+        uid: given(fattr::UID).then_some(asked.uid),
+        gid: given(fattr::GID).then_some(asked.gid),
+        size: given(fattr::SIZE).then_some(asked.size),
+        accessed: time(fattr::ATIME, fattr::ATIME_NOW, asked.atime, asked.atimensec),
+        modified: time(fattr::MTIME, fattr::MTIME_NOW, asked.mtime, asked.mtimensec),
+        changed: given(fattr::CTIME).then(|| translate::from_request(asked.ctime, asked.ctimensec)),
+    }
+}
+
+/// An access list sets the permission bits too.
+fn sets_bits(name: &[u8]) -> bool {
+    name == fs::ACL_ACCESS
+}
+
+/// A value for a caller with room for `size` bytes; 0 asks for the size alone.
+fn reply_xattr(reply: Reply, size: u32, value: fs::Result<Vec<u8>>) {
+    match value {
+        Ok(value) if size == 0 => {
+            reply.structure(&GetxattrOut { size: short(value.len() as u64), padding: 0 });
+        }
+        Ok(value) if value.len() <= size as usize => reply.bytes(&value),
+        Ok(_) => reply.error(Errno::RANGE),
+        Err(error) => reply.error(errno(&error)),
+    }
+}

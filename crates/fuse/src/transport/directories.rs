@@ -1,0 +1,66 @@
+//! Reading directories.
+
+use fs::InodeNo;
+
+use super::shown::directory_type;
+use super::{Transport, caller, errno, finish, inode_of};
+use crate::handles::HandleNo;
+use crate::kernel::abi::{EntryOut, OpenOut, ReadIn, ReleaseIn, fopen};
+use crate::kernel::{Listing, Origin, REQUEST_BYTES_MAX, Reply};
+
+impl Transport {
+    pub(super) fn opendir(&self, from: &Origin, reply: Reply) {
+        let open_flags = match self.server.access_times().are_kept() {
+            true => 0,
+            false => fopen::CACHE_DIR | fopen::KEEP_CACHE,
+        };
+        match self.server.open_directory(&caller(from, 0), inode_of(from)) {
+            Ok(handle) => reply.structure(&OpenOut { fh: handle.0, open_flags, backing_id: 0 }),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    pub(super) fn readdir(&self, from: &Origin, asked: ReadIn, reply: Reply) {
+        self.note_listing(inode_of(from), asked.offset);
+        let mut listing = listing_for(&asked);
+        let listed = self.server.read_directory(HandleNo(asked.fh), asked.offset, &mut |entry| {
+            listing.add(entry.inode.0, entry.cookie, directory_type(entry.kind), &entry.name)
+        });
+        reply_listing(reply, listed, &listing);
+    }
+
+    pub(super) fn readdirplus(&self, from: &Origin, asked: ReadIn, reply: Reply) {
+        self.note_listing(inode_of(from), asked.offset);
+        let mut listing = listing_for(&asked);
+        let handle = HandleNo(asked.fh);
+        let listed = self.server.read_directory_plus(handle, asked.offset, &mut |entry, attributes| {
+            let dirent = (entry.inode.0, entry.cookie, directory_type(entry.kind));
+            // Without a node the kernel takes the name alone.
+            let found = attributes.map_or(EntryOut::default(), |attributes| self.entry(&attributes));
+            listing.add_plus(&found, dirent, &entry.name)
+        });
+        reply_listing(reply, listed, &listing);
+    }
+
+    pub(super) fn releasedir(&self, asked: ReleaseIn, reply: Reply) {
+        finish(reply, self.server.release(HandleNo(asked.fh)));
+    }
+
+    /// A directory is being read, from its beginning.
+    fn note_listing(&self, directory: InodeNo, cookie: u64) {
+        if cookie == 0 {
+            self.server.note_access(directory);
+        }
+    }
+}
+
+fn listing_for(asked: &ReadIn) -> Listing {
+    Listing::new(asked.size.min(REQUEST_BYTES_MAX))
+}
+
+fn reply_listing(reply: Reply, listed: fs::Result<()>, listing: &Listing) {
+    match listed {
+        Ok(()) => reply.bytes(listing.as_bytes()),
+        Err(error) => reply.error(errno(&error)),
+    }
+}

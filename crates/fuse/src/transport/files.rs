@@ -1,0 +1,169 @@
+//! What happens by way of open files, and opening them.
+
+use std::cell::RefCell;
+
+use fs::{Attributes, InodeNo};
+
+use super::{Transport, caller, errno, finish, inode_of, maker, short};
+use crate::errands::{Errand, Seek, reply_seek};
+use crate::handles::HandleNo;
+use crate::kernel::abi::{
+    CopyFileRangeIn, CreateIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, OpenIn, OpenOut, ReadIn,
+    ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fopen,
+};
+use crate::kernel::{Origin, REQUEST_BYTES_MAX, Reply};
+use crate::server::permissions;
+use crate::translate;
+
+thread_local! {
+    /// What was read, on its way to the kernel; reused, because fresh pages cost more than copying.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Transport {
+    pub(super) fn open(&self, from: &Origin, asked: OpenIn, reply: Reply) {
+        let (inode, flags) = (inode_of(from), asked.flags.cast_signed());
+        let truncates = translate::open_flags(flags).truncate;
+        let dropped = match truncates.then(|| self.drop_set_id_for(from, inode)).transpose() {
+            Ok(dropped) => dropped.unwrap_or(false),
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let opened = self.server.open(&caller(from, 0), inode, flags);
+        let open_flags = self.caching();
+        let is_outdated = dropped || !truncates && self.looks_otherwise(inode, flags);
+        self.reply_after(is_outdated, inode, move || match opened {
+            Ok(handle) => reply.structure(&OpenOut { fh: handle.0, open_flags, backing_id: 0 }),
+            Err(error) => reply.error(errno(&error)),
+        });
+    }
+
+    pub(super) fn create(&self, from: &Origin, asked: CreateIn, name: &[u8], reply: Reply) {
+        let who = maker(from, asked.umask, asked.mode);
+        let flags = asked.flags.cast_signed();
+        let made = self.server.create(&who, inode_of(from), name, permissions(asked.mode), flags);
+        self.reply_made(reply, made);
+    }
+
+    /// Makes a file without a name. Whether it may get one is for the kernel to remember (`O_EXCL`): it asks
+    /// for no link that it has not allowed.
+    pub(super) fn tmpfile(&self, from: &Origin, asked: CreateIn, reply: Reply) {
+        let who = maker(from, asked.umask, asked.mode);
+        let flags = asked.flags.cast_signed();
+        let made = self.server.temporary_file(&who, inode_of(from), permissions(asked.mode), flags);
+        self.reply_made(reply, made);
+    }
+
+    pub(super) fn read(&self, from: &Origin, asked: ReadIn, reply: Reply) {
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            let size = asked.size.min(REQUEST_BYTES_MAX) as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            match self.server.read(HandleNo(asked.fh), asked.offset, &mut buffer[..size]) {
+                Ok(count) => {
+                    if translate::sets_access_time(asked.flags.cast_signed()) {
+                        self.server.note_access(inode_of(from));
+                    }
+                    reply.bytes(&buffer[..count]);
+                }
+                Err(error) => reply.error(errno(&error)),
+            }
+        });
+    }
+
+    pub(super) fn write(&self, from: &Origin, asked: WriteIn, data: &[u8], reply: Reply) {
+        let (inode, handle) = (inode_of(from), HandleNo(asked.fh));
+        let drops_set_id = asked.write_flags & WRITE_KILL_SUIDGID != 0;
+        // Past its cache the kernel says so of every write, through it only where it knows of such bits.
+        let is_known = drops_set_id && !translate::is_direct(asked.flags.cast_signed());
+        let dropped = match drops_set_id.then(|| self.server.drop_set_id(inode)).transpose() {
+            Ok(dropped) => dropped.unwrap_or(false),
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let written = match asked.write_flags & WRITE_CACHE != 0 {
+            true => self.server.write_back(handle, asked.offset, data),
+            false => self.server.write(handle, asked.offset, data),
+        };
+        let reply = || reply_written(reply, written.map(|count| count as u64));
+        self.reply_after(dropped || is_known, inode, reply);
+        if self.server.is_short(inode) {
+            self.forget_attributes(inode);
+        }
+    }
+
+    pub(super) fn release(&self, from: &Origin, asked: ReleaseIn, reply: Reply) {
+        finish(reply, self.server.release(HandleNo(asked.fh)));
+        if self.looks_otherwise(inode_of(from), asked.flags.cast_signed()) {
+            self.forget_attributes(inode_of(from));
+        }
+    }
+
+    /// Of files and directories.
+    pub(super) fn fsync(&self, asked: FsyncIn, reply: Reply) {
+        let data_only = asked.fsync_flags & FSYNC_FDATASYNC != 0;
+        finish(reply, self.server.fsync(HandleNo(asked.fh), data_only));
+    }
+
+    pub(super) fn fallocate(&self, from: &Origin, asked: FallocateIn, reply: Reply) {
+        let dropped = match self.drop_set_id_for(from, inode_of(from)) {
+            Ok(dropped) => dropped,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        let mode = asked.mode.cast_signed();
+        let done = self.server.allocate(HandleNo(asked.fh), mode, asked.offset, asked.length);
+        self.reply_after(dropped, inode_of(from), || finish(reply, done));
+    }
+
+    pub(super) fn lseek(&self, from: &Origin, asked: LseekIn, reply: Reply) {
+        let (inode, whence) = (inode_of(from), asked.whence.cast_signed());
+        let seek = Seek { inode, handle: HandleNo(asked.fh), offset: asked.offset, whence };
+        if !self.server.may_be_dirty(inode) {
+            return reply_seek(&self.server, &seek, reply);
+        }
+        // A seek that cannot be sent is dropped, and a reply that is dropped answers with an error.
+        let _ = self.errands.send(Errand::Seek(seek, reply));
+    }
+
+    pub(super) fn copy_file_range(&self, from: &Origin, asked: CopyFileRangeIn, reply: Reply) {
+        let target = InodeNo(asked.nodeid_out);
+        let dropped = match self.drop_set_id_for(from, target) {
+            Ok(dropped) => dropped,
+            Err(error) => return reply.error(errno(&error)),
+        };
+        // The reply has 32 bits for the count.
+        let length = asked.len.min(u64::from(u32::MAX));
+        let places = [(HandleNo(asked.fh_in), asked.off_in), (HandleNo(asked.fh_out), asked.off_out)];
+        let copied = self.server.copy_range(places[0], places[1], length);
+        self.reply_after(dropped, target, || reply_written(reply, copied));
+    }
+
+    fn reply_made(&self, reply: Reply, made: fs::Result<(Attributes, HandleNo)>) {
+        match made {
+            Ok((attributes, handle)) => {
+                let opened = OpenOut { fh: handle.0, open_flags: fopen::KEEP_CACHE, backing_id: 0 };
+                reply.structures(&self.entry(&attributes), &opened);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    /// What the kernel may keep of a file that is opened: with times of access it forgets what it has, so that
+    /// at least the first read after each opening comes here.
+    fn caching(&self) -> u32 {
+        if self.server.access_times().are_kept() { 0 } else { fopen::KEEP_CACHE }
+    }
+
+    /// Whether the kernel may know a file, which has just been opened for writing or closed after it, with
+    /// another count of blocks than it would be told now.
+    fn looks_otherwise(&self, inode: InodeNo, flags: i32) -> bool {
+        translate::open_flags(flags).write
+            && self.server.fs().attributes(inode).is_ok_and(|found| self.server.has_no_blocks(&found))
+    }
+}
+
+fn reply_written(reply: Reply, count: fs::Result<u64>) {
+    match count {
+        Ok(count) => reply.structure(&WriteOut { size: short(count), padding: 0 }),
+        Err(error) => reply.error(errno(&error)),
+    }
+}

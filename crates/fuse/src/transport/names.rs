@@ -1,0 +1,68 @@
+//! What finds, makes, moves and removes names.
+
+use fs::{FsError, InodeNo};
+use rustix::io::Errno;
+
+use super::shown::absent;
+use super::{Transport, caller, errno, finish, inode_of, maker};
+use crate::kernel::abi::{LinkIn, MkdirIn, MknodIn, Rename2In};
+use crate::kernel::{Origin, Reply};
+use crate::server::permissions;
+use crate::translate;
+
+impl Transport {
+    pub(super) fn lookup(&self, from: &Origin, name: &[u8], reply: Reply) {
+        match self.server.lookup(&caller(from, 0), inode_of(from), name) {
+            Err(FsError::NotFound) => reply.structure(&absent()),
+            found => self.reply_entry(reply, found),
+        }
+    }
+
+    pub(super) fn readlink(&self, from: &Origin, reply: Reply) {
+        match self.server.fs().read_link(inode_of(from)) {
+            Ok(target) => {
+                self.server.note_access(inode_of(from));
+                reply.bytes(&target);
+            }
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+
+    pub(super) fn mknod(&self, from: &Origin, asked: MknodIn, name: &[u8], reply: Reply) {
+        let who = maker(from, asked.umask, asked.mode);
+        self.reply_entry(reply, self.server.make_node(&who, inode_of(from), name, asked.mode, asked.rdev));
+    }
+
+    pub(super) fn mkdir(&self, from: &Origin, asked: MkdirIn, name: &[u8], reply: Reply) {
+        let who = caller(from, asked.umask);
+        let made = self.server.fs().make_directory(&who, inode_of(from), name, permissions(asked.mode));
+        self.reply_entry(reply, made);
+    }
+
+    pub(super) fn symlink(&self, from: &Origin, name: &[u8], target: &[u8], reply: Reply) {
+        let made = self.server.fs().symlink(&caller(from, 0), inode_of(from), name, target);
+        self.reply_entry(reply, made);
+    }
+
+    pub(super) fn unlink(&self, from: &Origin, name: &[u8], reply: Reply) {
+        finish(reply, self.server.fs().unlink(&caller(from, 0), inode_of(from), name));
+    }
+
+    pub(super) fn rmdir(&self, from: &Origin, name: &[u8], reply: Reply) {
+        finish(reply, self.server.fs().remove_directory(&caller(from, 0), inode_of(from), name));
+    }
+
+    pub(super) fn rename(&self, from: &Origin, asked: Rename2In, names: [&[u8]; 2], reply: Reply) {
+        let Some(flags) = translate::rename_flags(asked.flags) else {
+            return reply.error(Errno::INVAL);
+        };
+        let (parent, new_parent) = (inode_of(from), InodeNo(asked.newdir));
+        let who = caller(from, 0);
+        finish(reply, self.server.fs().rename(&who, parent, names[0], new_parent, names[1], flags));
+    }
+
+    pub(super) fn link(&self, from: &Origin, asked: LinkIn, name: &[u8], reply: Reply) {
+        let inode = InodeNo(asked.oldnodeid);
+        self.reply_entry(reply, self.server.fs().link(&caller(from, 0), inode, inode_of(from), name));
+    }
+}

@@ -1,0 +1,241 @@
+//! A volume, asked in the kernel's words.
+
+use std::sync::mpsc::{self, Receiver};
+
+use fs::{FormatOptions, Fs, MountOptions};
+use rt::{ManualClock, Timestamp};
+use zerocopy::{FromBytes, IntoBytes};
+use zone::Device;
+use zone::emulated::{Emulated, Spec};
+
+use super::*;
+use crate::access::AccessTimes;
+use crate::kernel::Notifier;
+use crate::kernel::abi::{
+    AttrOut, CreateIn, EntryOut, InHeader, OpenOut, ReadIn, ReleaseIn, STATX_BTIME, StatxIn, StatxOut,
+    WriteIn, opcode,
+};
+use crate::kernel::tests::{Kernel, connected};
+
+const ROOT: u64 = 1;
+const BORN: i64 = 1_700_000_000_000_000_007;
+
+struct Mount {
+    kernel: Kernel,
+    channel: Channel,
+    transport: Transport,
+    errands: Receiver<Errand>,
+    clock: Arc<ManualClock>,
+    unique: std::cell::Cell<u64>,
+}
+
+impl Mount {
+    fn new() -> Mount {
+        let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::new(4096, 40, 256)));
+        let clock = Arc::new(ManualClock::at(Timestamp(BORN)));
+        let format = FormatOptions {
+            label: String::new(),
+            fs_id: zone::FsId([1; 16]),
+            uid: 0,
+            gid: 0,
+            page_size: None,
+            groups: Some(3),
+            reserve: fs::Reserve::default(),
+        };
+        Fs::format(&device, &format, &*clock).unwrap();
+        let options = MountOptions {
+            cache_bytes: 4 << 20,
+            read_only: false,
+            commit_interval_ns: 1,
+            clock: clock.clone(),
+        };
+        let (fs, _) = Fs::mount(device, options).unwrap();
+        let (sender, errands) = mpsc::channel();
+        let transport = Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), sender);
+        let (kernel, channel) = connected();
+        Mount { kernel, channel, transport, errands, clock, unique: std::cell::Cell::new(0) }
+    }
+
+    /// Error and body of the answer to a request of root.
+    fn ask(&self, opcode: u32, node: u64, arguments: &[&[u8]]) -> (i32, Vec<u8>) {
+        self.unique.set(self.unique.get() + 1);
+        let arguments = arguments.concat();
+        let length = u32::try_from(size_of::<InHeader>() + arguments.len()).unwrap();
+        let (unique, nodeid) = (self.unique.get(), node);
+        let header = InHeader { len: length, opcode, unique, nodeid, ..InHeader::default() };
+        let bytes = [header.as_bytes(), &arguments].concat();
+        let request = Request::decode(&bytes).unwrap();
+        self.transport.answer(request, Reply::new(unique, &self.channel));
+        self.run_errands();
+        let mut reply = self.kernel.reply();
+        assert_eq!(reply[..4], u32::try_from(reply.len()).unwrap().to_ne_bytes());
+        assert_eq!(reply[8..16], unique.to_ne_bytes());
+        let error = i32::from_ne_bytes(reply[4..8].try_into().unwrap());
+        (error, reply.split_off(16))
+    }
+
+    /// What is told to the kernel goes to somebody else.
+    fn run_errands(&self) {
+        let (_elsewhere, channel) = connected();
+        let notifier = Notifier::new(&channel);
+        while let Ok(errand) = self.errands.try_recv() {
+            errand.run(&self.transport.server, &notifier);
+        }
+    }
+
+    fn succeed<T: FromBytes>(&self, opcode: u32, node: u64, arguments: &[&[u8]]) -> T {
+        let (error, body) = self.ask(opcode, node, arguments);
+        assert_eq!(error, 0, "operation {opcode}");
+        T::read_from_bytes(&body).expect("the reply is as long as its structure")
+    }
+
+    fn statx(&self, node: u64) -> StatxOut {
+        self.succeed(opcode::STATX, node, &[StatxIn { sx_mask: 0xfff, ..StatxIn::default() }.as_bytes()])
+    }
+
+    fn attributes(&self, node: u64) -> AttrOut {
+        self.succeed(opcode::GETATTR, node, &[&[0; 16]])
+    }
+
+    /// Makes what is open and has no name; its node and its handle.
+    fn temporary(&self) -> (EntryOut, OpenOut) {
+        let create = CreateIn { flags: 0o2, mode: 0o100_640, umask: 0o27, open_flags: 0 };
+        let (error, body) = self.ask(opcode::TMPFILE, ROOT, &[create.as_bytes()]);
+        assert_eq!(error, 0);
+        let (entry, rest) = EntryOut::read_from_prefix(&body).unwrap();
+        (entry, OpenOut::read_from_bytes(rest).unwrap())
+    }
+
+    fn write(&self, node: u64, fh: u64, data: &[u8]) {
+        let size = u32::try_from(data.len()).unwrap();
+        let write = WriteIn { fh, size, ..WriteIn::default() };
+        let written: u64 = self.succeed(opcode::WRITE, node, &[write.as_bytes(), data]);
+        assert_eq!(written, u64::from(size));
+    }
+}
+
+#[test]
+fn the_time_of_birth_is_told_and_stays() {
+    let mount = Mount::new();
+    let (entry, opened) = mount.temporary();
+    mount.clock.advance(5_000_000_000);
+    mount.write(entry.nodeid, opened.fh, b"contents");
+    let told = mount.statx(entry.nodeid).stat;
+    assert_eq!(told.mask, 0xfff);
+    assert_eq!((told.btime.tv_sec, told.btime.tv_nsec), (1_700_000_000, 7));
+    assert_eq!((told.mtime.tv_sec, told.mtime.tv_nsec), (1_700_000_005, 7));
+    let attr = mount.attributes(entry.nodeid).attr;
+    assert_eq!((u32::from(told.mode), told.nlink, told.size), (attr.mode, attr.nlink, 8));
+    assert_eq!((told.ino, told.blocks, told.blksize), (attr.ino, attr.blocks, attr.blksize));
+    assert_eq!((told.ctime.tv_sec, told.atime.tv_sec), (attr.ctime, attr.atime));
+    assert_ne!(mount.statx(ROOT).stat.mask & STATX_BTIME, 0);
+}
+
+#[test]
+fn devices_are_told_by_both_numbers() {
+    let mount = Mount::new();
+    // Major 0x123, minor 0x45678, as `mknod` of the kernel puts them together.
+    let device = 0x78 | 0x123 << 8 | 0x456 << 20_u32;
+    let arguments = [0o020_600_u32, device, 0, 0];
+    let made: EntryOut = mount.succeed(opcode::MKNOD, ROOT, &[arguments.as_bytes(), b"device\0"]);
+    assert_eq!(made.attr.rdev, device);
+    let told = mount.statx(made.nodeid).stat;
+    assert_eq!((told.rdev_major, told.rdev_minor), (0x123, 0x45678));
+}
+
+#[test]
+fn a_file_without_a_name_is_there_while_it_is_open() {
+    let mount = Mount::new();
+    let (entry, opened) = mount.temporary();
+    assert_eq!((entry.attr.nlink, entry.attr.mode), (0, 0o100_640));
+    mount.write(entry.nodeid, opened.fh, b"gone");
+    let read = ReadIn { fh: opened.fh, size: 100, ..ReadIn::default() };
+    assert_eq!(mount.ask(opcode::READ, entry.nodeid, &[read.as_bytes()]), (0, b"gone".to_vec()));
+    let release = ReleaseIn { fh: opened.fh, flags: 0o2, ..ReleaseIn::default() };
+    assert_eq!(mount.ask(opcode::RELEASE, entry.nodeid, &[release.as_bytes()]).0, 0);
+    let fs = mount.transport.server.fs();
+    let gone = (0..100).find_map(|_| {
+        fs.step().unwrap();
+        let (error, _) = mount.ask(opcode::GETATTR, entry.nodeid, &[&[0; 16]]);
+        (error != 0).then_some(error)
+    });
+    assert_eq!(gone, Some(-Errno::STALE.raw_os_error()));
+    assert_eq!(fs.check().unwrap(), []);
+}
+
+#[test]
+fn a_file_without_a_name_is_given_one() {
+    let mount = Mount::new();
+    let (entry, opened) = mount.temporary();
+    mount.write(entry.nodeid, opened.fh, b"kept");
+    let node = entry.nodeid.to_ne_bytes();
+    let linked: EntryOut = mount.succeed(opcode::LINK, ROOT, &[&node, b"name\0"]);
+    assert_eq!((linked.nodeid, linked.attr.nlink), (entry.nodeid, 1));
+    let release = ReleaseIn { fh: opened.fh, flags: 0o2, ..ReleaseIn::default() };
+    assert_eq!(mount.ask(opcode::RELEASE, entry.nodeid, &[release.as_bytes()]).0, 0);
+    let found: EntryOut = mount.succeed(opcode::LOOKUP, ROOT, &[b"name\0"]);
+    assert_eq!((found.nodeid, found.attr.nlink, found.attr.size), (entry.nodeid, 1, 4));
+    assert_eq!(mount.ask(opcode::SYNCFS, ROOT, &[&[0; 8]]), (0, Vec::new()));
+    assert_eq!(mount.transport.server.fs().check().unwrap(), []);
+}
+
+#[test]
+fn what_is_not_there_may_be_remembered() {
+    let mount = Mount::new();
+    let absent: EntryOut = mount.succeed(opcode::LOOKUP, ROOT, &[b"nothing\0"]);
+    assert_eq!((absent.nodeid, absent.entry_valid), (0, 24 * 60 * 60));
+}
+
+/// Requests that the kernel would not send, with numbers that mean nothing: each is answered once, and the volume
+/// is sound afterwards.
+#[test]
+fn whatever_is_asked_is_answered() {
+    let mount = Mount::new();
+    let (entry, opened) = mount.temporary();
+    let mut rng = fastrand::Rng::with_seed(2);
+    let (mut done, mut refused) = (0, 0);
+    for _ in 0..4000 {
+        let mut numbers: [u64; 11] = std::array::from_fn(|_| match rng.u8(..8) {
+            0 => rng.u64(..),
+            1 => entry.nodeid,
+            2 => opened.fh,
+            3 => 1 << rng.u32(..64),
+            _ => rng.u64(..4),
+        });
+        let names: [&[u8]; 4] = [b"name\0", b".\0", b"a/b\0", b"\0"];
+        let name = names[rng.usize(..names.len())];
+        let opcode = loop {
+            let opcode = rng.u32(1..56);
+            if !matches!(
+                opcode,
+                opcode::FORGET | opcode::INIT | opcode::INTERRUPT | opcode::DESTROY | opcode::BATCH_FORGET
+            ) {
+                break opcode;
+            }
+        };
+        if matches!(opcode, opcode::WRITE | opcode::SETXATTR) {
+            // As many bytes as are there.
+            numbers[2] = rng.u64(..8);
+            numbers[0] = if opcode == opcode::SETXATTR { rng.u64(..8) } else { numbers[0] };
+        }
+        let node = [ROOT, entry.nodeid, rng.u64(..)][rng.usize(..3)];
+        let arguments = [numbers.as_bytes(), name, name];
+        let length = u32::try_from(size_of::<InHeader>() + arguments.concat().len()).unwrap();
+        let header = InHeader { len: length, opcode, unique: 5, nodeid: node, ..InHeader::default() };
+        let bytes = [header.as_bytes(), &arguments.concat()].concat();
+        let Ok(request) = Request::decode(&bytes) else { continue };
+        if matches!(request.operation, Operation::Unknown(_)) {
+            continue;
+        }
+        mount.transport.answer(request, Reply::new(5, &mount.channel));
+        mount.run_errands();
+        let reply = mount.kernel.reply();
+        assert!(mount.kernel.reply_if_any().is_err(), "operation {opcode} is answered twice");
+        match reply[4..8] {
+            [0, 0, 0, 0] => done += 1,
+            _ => refused += 1,
+        }
+    }
+    assert!(done > 100 && refused > 100, "{done} done, {refused} refused");
+    assert_eq!(mount.transport.server.fs().check().unwrap(), []);
+}
