@@ -3,6 +3,7 @@
 //! | file | is |
 //! |---|---|
 //! | `abi` | the structures, operations and flags of `linux/fuse.h` |
+//! | `buffer` | memory on page boundaries |
 //! | `channel` | the open device: one request is read at a time, one reply written |
 //! | `request` | a request taken apart, every length checked |
 //! | `reply` | answers, each given once |
@@ -20,6 +21,7 @@
 //! lookups, because a node id is an inode number and there is nothing to forget.
 
 pub(crate) mod abi;
+mod buffer;
 mod channel;
 mod init;
 mod notify;
@@ -30,6 +32,7 @@ use std::io;
 
 use rustix::io::Errno;
 
+pub(crate) use buffer::PageBuffer;
 pub(crate) use channel::{Channel, RequestBuffer};
 pub(crate) use init::{Terms, shake_hands};
 pub(crate) use notify::Notifier;

@@ -11,14 +11,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
-use super::REQUEST_BYTES_MAX;
 use super::abi::{InHeader, WriteIn};
+use super::{PageBuffer, REQUEST_BYTES_MAX};
 
 /// `FUSE_DEV_IOC_CLONE`. The kernel calls it a read of one `u32`, and reads that from us.
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
-
-/// What the bytes of a write are aligned to: a page, as direct I/O wants it.
-const ALIGNMENT: usize = 4096;
 
 /// What stands before the bytes of a write.
 const WRITE_HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
@@ -65,22 +62,15 @@ impl Channel {
 }
 
 /// Room for the largest request, placed so that the bytes of a write begin on a page.
-pub(crate) struct RequestBuffer {
-    bytes: Vec<u8>,
-    start: usize,
-}
+pub(crate) struct RequestBuffer(PageBuffer);
 
 impl RequestBuffer {
     pub(crate) fn new() -> Self {
-        let bytes = vec![0; 2 * ALIGNMENT + REQUEST_BYTES_MAX as usize];
-        let page = bytes.as_ptr().align_offset(ALIGNMENT);
-        let payload = if page < WRITE_HEAD { page + ALIGNMENT } else { page };
-        assert!(payload + REQUEST_BYTES_MAX as usize <= bytes.len(), "two pages are enough to align in");
-        RequestBuffer { bytes, start: payload - WRITE_HEAD }
+        RequestBuffer(PageBuffer::new(WRITE_HEAD, REQUEST_BYTES_MAX as usize))
     }
 
     fn space(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..]
+        self.0.space()
     }
 }
 

@@ -11,13 +11,13 @@ use crate::kernel::abi::{
     CopyFileRangeIn, CreateIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, OpenIn, OpenOut, ReadIn,
     ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fopen,
 };
-use crate::kernel::{Origin, REQUEST_BYTES_MAX, Reply};
+use crate::kernel::{Origin, PageBuffer, REQUEST_BYTES_MAX, Reply};
 use crate::server::permissions;
 use crate::translate;
 
 thread_local! {
     /// What was read, on its way to the kernel; reused, because fresh pages cost more than copying.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static READ_BUFFER: RefCell<PageBuffer> = RefCell::new(PageBuffer::new(0, REQUEST_BYTES_MAX as usize));
 }
 
 impl Transport {
@@ -55,16 +55,13 @@ impl Transport {
 
     pub(super) fn read(&self, from: &Origin, asked: ReadIn, reply: Reply) {
         READ_BUFFER.with_borrow_mut(|buffer| {
-            let size = asked.size.min(REQUEST_BYTES_MAX) as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            match self.server.read(HandleNo(asked.fh), asked.offset, &mut buffer[..size]) {
+            let into = &mut buffer.space()[..asked.size.min(REQUEST_BYTES_MAX) as usize];
+            match self.server.read(HandleNo(asked.fh), asked.offset, into) {
                 Ok(count) => {
                     if translate::sets_access_time(asked.flags.cast_signed()) {
                         self.server.note_access(inode_of(from));
                     }
-                    reply.bytes(&buffer[..count]);
+                    reply.bytes(&into[..count]);
                 }
                 Err(error) => reply.error(errno(&error)),
             }

@@ -1,6 +1,7 @@
 use std::fs::File;
 
 use super::super::abi::opcode;
+use super::super::buffer::ALIGNMENT;
 use super::super::tests::{connected, request};
 use super::super::{Operation, Request};
 use super::*;
