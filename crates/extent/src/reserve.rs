@@ -102,7 +102,7 @@ impl Shape {
 
     fn kept_at_least(&self, found: &Found) -> i64 {
         let data = found.payload - self.left_free();
-        let foreseen = and_one_of(self.metadata_at_worst(data) as i64, GARBAGE_SHARE_AT_LEAST)
+        let foreseen = and_one_of(self.metadata_at_worst(data) as i64, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
             + NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
         let metadata =
             foreseen.max(self.needed(found, data)) + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
@@ -113,7 +113,17 @@ impl Shape {
 
     /// What lives, with garbage, and what the map takes at worst when there are so many blocks of data.
     fn needed(&self, found: &Found, data: i64) -> i64 {
-        with_garbage(found.metadata) + self.metadata_at_worst(data - found.live) as i64
+        let garbage = self.garbage_share(GARBAGE_SHARE);
+        and_one_of(found.metadata, garbage) + self.metadata_at_worst(data - found.live) as i64
+    }
+
+    /// Of so many blocks of live metadata one more may be dead for good: that share, or more in zones so small that a
+    /// few nodes are a large part of them.
+    fn garbage_share(&self, share: i64) -> i64 {
+        let zone = i64::from(self.zone_blocks);
+        // The zone's header and what is less than a node at its end are never written by cleaning either.
+        let dead = (i64::from(tree::GAIN_PAGES) + 1) * i64::from(self.node_blocks);
+        share.min((zone - dead) / dead).max(1)
     }
 
     fn left_free(&self) -> i64 {

@@ -50,6 +50,7 @@ pub use format::{COUNTERS, KEY_MAX};
 pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneUse};
 pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
+pub use reclaim::GAIN_PAGES;
 pub use recover::{Config, Recovery, Replay};
 pub use salvage::{SalvageCounts, Salvaged, SalvagedRow, SalvagedZone};
 pub use scan::read_header;

@@ -28,8 +28,8 @@ const CLEANED_AT_ONCE: usize = 1 << 20;
 /// Free zones abound when they are more than this fraction of all.
 const FREE_ZONES_ABOUND: u32 = 4;
 
-/// With less than so many pages, cleaning gains no more than the checkpoint after it writes.
-const GAIN_PAGES: Blocks = 4;
+/// With less than so many pages that are dead, cleaning a zone gains no more than the checkpoint after it writes.
+pub const GAIN_PAGES: Blocks = 4;
 /// Pages of directories that a checkpoint writes, about.
 const DIRECTORY_PAGES: u64 = 4;
 /// Of so many blocks of metadata that live in closed zones, one more is to be dead or free there.
