@@ -342,7 +342,8 @@ impl Extents {
         Some(entries)
     }
 
-    /// Adds the extents that live in the zone and that an entry names.
+    /// Adds the extents that live in the zone and that an entry names. Several look-ups find one object's extents:
+    /// nobody may change them in between.
     fn find_live(
         &self,
         zone: ZoneId,
@@ -352,6 +353,7 @@ impl Extents {
         let life = self.store.zones().entry(zone).life;
         for entry in entries {
             let range = (entry.offset, entry.offset + u64::from(entry.blocks()));
+            let _shared = self.map_of(entry.object).read();
             for (start, extent) in map::extents(&self.store, entry.object, range, usize::MAX)? {
                 let lives = extent.is_stored() && extent.address.zone() == zone && extent.address.is_of(life);
                 if lives {

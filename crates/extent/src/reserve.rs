@@ -102,8 +102,9 @@ impl Shape {
 
     fn kept_at_least(&self, found: &Found) -> i64 {
         let data = found.payload - self.left_free();
-        let foreseen = and_one_of(self.metadata_at_worst(data) as i64, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
-            + NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
+        let foreseen =
+            and_one_of(self.metadata_at_worst(data) as i64, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
+                + NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
         let metadata =
             foreseen.max(self.needed(found, data)) + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.

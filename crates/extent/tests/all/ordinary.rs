@@ -192,3 +192,32 @@ fn readers_and_writers_do_not_disturb_each_other() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     volume.check();
 }
+
+/// Garbage collection looked up what lives in a zone without the object's lock, in several steps: what others changed
+/// in between looked like damage, and a writer that had only paid its share was told so.
+#[test]
+fn a_map_that_changes_is_not_taken_for_damage() {
+    let volume = Arc::new(Volume::new(Spec::new(4096, 40, 256)));
+    let size = volume.block_size();
+    let blocks = volume.extents.space().available / size * 8 / 10;
+    let piece = vec![1; 64 * size as usize];
+    for at in (0..blocks - 64).step_by(64) {
+        volume.write(1, at * size, &piece, blocks * size).unwrap();
+    }
+    let writers = (0..4u64).map(|seed| {
+        let volume = Arc::clone(&volume);
+        let body = move || {
+            let mut rng = Rng::with_seed(seed);
+            for _ in 0..1500 {
+                let length = rng.u64(1..40);
+                let data = vec![seed as u8; (length * size) as usize];
+                volume.write(1, rng.u64(0..blocks - length) * size, &data, blocks * size).unwrap();
+            }
+        };
+        rt::thread::spawn("writer", body).unwrap()
+    });
+    let threads: Vec<_> = writers.collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(volume.extents.gc_stats().blocks_moved > 0, "there was garbage to collect");
+    volume.check();
+}
