@@ -53,8 +53,9 @@ const PLAIN: [Word; 17] = [
 /// Words in `/etc/fstab` for those who read it, which come to us all the same.
 const FOR_OTHERS: [&str; 9] =
     ["auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group"];
-/// How further such words begin.
-const FOR_OTHERS_BEGIN: [&str; 3] = ["x-", "X-", "comment="];
+/// How further such words begin. `mount` makes `user=NAME` of the `user` in a line of `/etc/fstab`, so that whoever
+/// mounted may unmount, and notes who mounted otherwise as the helper to unmount with.
+const FOR_OTHERS_BEGIN: [&str; 6] = ["x-", "X-", "comment=", "user=", "helper=", "uhelper="];
 /// What the kernel shows of a mount, and `mount` repeats when it changes one.
 const SHOWN_BY_KERNEL: [&str; 6] = ["user_id=", "group_id=", "max_read=", "blksize=", "rootmode=", "fd="];
 
@@ -161,6 +162,11 @@ mod tests {
         assert_eq!(parse("defaults,noatime,async,rw").unwrap(), Words::default());
         let fstab = "defaults,nofail,noauto,_netdev,x-systemd.automount,x-systemd.device-timeout=5,comment=x";
         assert_eq!(parse(fstab).unwrap(), Words::default());
+        // What `mount` makes of `user` in `/etc/fstab`, and what it passes on of how it was mounted.
+        let by_user = "rw,noexec,nosuid,nodev,user=ann,helper=polder,uhelper=udisks2";
+        assert_eq!(parse(by_user).unwrap(), parse("rw,noexec,nosuid,nodev").unwrap());
+        let kept = ["rw,user=ann,nobarrier".to_owned()];
+        assert_eq!(without_unknown(&kept), ["rw", "user=ann"]);
     }
 
     #[test]
