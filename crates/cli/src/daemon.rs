@@ -272,9 +272,8 @@ impl Served {
             }
             return Err(remount::explain(error, &self.directory));
         }
-        if after.read_only {
-            self.fs.make_read_only().with_context(|| format!("{shown}: was not closed properly"))?;
-        }
+        // Whatever comes of that, changes are refused from now on, until it is made writable.
+        let closed = if after.read_only { self.fs.make_read_only() } else { Ok(()) };
         if let Some(interval_ns) = after.commit_interval_ns {
             self.fs.set_commit_interval(interval_ns);
         }
@@ -282,7 +281,7 @@ impl Served {
         self.fs.set_switches(switches(&after));
         tracing::info!(volume = %self.fs_id(), read_only = after.read_only, "remounted");
         *words = after;
-        Ok(())
+        closed.with_context(|| format!("{shown}: is read-only, but was not closed properly"))
     }
 
     /// Detaches the mount. When it is in use it goes out of sight, and ends when nobody uses it any more.

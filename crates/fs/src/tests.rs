@@ -11,6 +11,11 @@ use crate::{FormatOptions, Fs, MountOptions};
 /// An empty volume, mounted, without threads; and its device.
 pub(crate) fn volume() -> (Arc<dyn Device>, Arc<Fs>) {
     let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::new(4096, 32, 256)));
+    (device.clone(), volume_on(device))
+}
+
+/// The same on this device.
+pub(crate) fn volume_on(device: Arc<dyn Device>) -> Arc<Fs> {
     let clock = ManualClock::at(Timestamp(0));
     let options = FormatOptions {
         label: String::new(),
@@ -22,8 +27,7 @@ pub(crate) fn volume() -> (Arc<dyn Device>, Arc<Fs>) {
         reserve: crate::Reserve::default(),
     };
     Fs::format(&device, &options, &clock).expect("an empty device can be formatted");
-    let fs = mount(&device);
-    (device, fs)
+    mount(&device)
 }
 
 pub(crate) fn mount(device: &Arc<dyn Device>) -> Arc<Fs> {

@@ -47,6 +47,8 @@ pub struct Fs {
     pub(crate) read_only: bool,
     /// Made read-only for the time being.
     pub(crate) held: AtomicBool,
+    /// Only while `held`: everything is durable, and the volume closed.
+    pub(crate) closed: AtomicBool,
     /// Held shared by what changes the volume without being asked for by an operation that a kernel would wait
     /// for before it makes a mount read-only; alone for a moment by who has set `held`. The first lock.
     pub(crate) aside: RwLock<()>,
@@ -103,6 +105,7 @@ impl Fs {
             rate: WriteRate::new(options.clock.monotonic_ns()),
             read_only: options.read_only,
             held: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             aside: RwLock::new(()),
             me: me.clone(),
             clock: options.clock,
@@ -118,7 +121,7 @@ impl Fs {
     pub fn unmount(&self) -> Result<()> {
         self.runtime.stop_and_join();
         if self.read_only || self.held.load(Ordering::SeqCst) {
-            return Ok(());
+            return self.close_held();
         }
         self.extents.save_learned(true)?;
         self.store.sync(self.store.last_lsn())?;
@@ -132,7 +135,7 @@ impl Fs {
 
     /// Everything that has reached Polder becomes durable.
     pub fn sync(&self) -> Result<()> {
-        if self.read_only || self.held.load(Ordering::SeqCst) {
+        if self.is_closed() {
             return Ok(());
         }
         Ok(self.store.sync(self.store.last_lsn())?)

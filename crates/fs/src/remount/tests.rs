@@ -3,11 +3,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rt::thread::Stop;
+use zone::emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 
 use crate::inodes::Locked;
 use crate::orphan::Work;
-use crate::tests::{mount, volume};
-use crate::{Caller, Fs, InodeNo, OpenFlags};
+use crate::tests::{mount, volume, volume_on};
+use crate::{Caller, Fs, FsError, InodeNo, OpenFlags};
 
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -64,4 +65,34 @@ fn what_has_begun_ends_before_a_volume_is_closed() {
         drop((node, fs));
         assert_eq!(mount(&device).check().unwrap(), []);
     }
+}
+
+/// A volume that could not be closed when it was made read-only was taken for closed from then on: to make it
+/// read-only again, or to unmount it, said that all was well.
+#[test]
+fn what_could_not_be_closed_is_not_taken_for_closed() {
+    let device = Arc::new(Emulated::new(Spec::new(4096, 32, 256)));
+    let fs = volume_on(Arc::clone(&device) as _);
+    let make = |name: &[u8]| fs.make_directory(&Caller::root(), InodeNo::ROOT, name, 0o755).map(|_| ());
+    make(b"before").unwrap();
+    fs.sync().unwrap();
+    device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).forever());
+    for _ in 0..2 {
+        assert!(fs.make_read_only().is_err());
+        assert_eq!(make(b"refused"), Err(FsError::ReadOnly));
+        assert!(fs.unmount().is_err());
+    }
+    device.heal();
+    // The volume has latched.
+    assert_eq!(fs.make_writable(), Err(FsError::ReadOnly));
+    drop(fs);
+    let fs = mount(&(device as _));
+    assert!(fs.lookup(&Caller::root(), InodeNo::ROOT, b"before").is_ok());
+    assert_eq!(fs.check().unwrap(), []);
+    // What was closed stays so whatever happens to the device.
+    fs.make_read_only().unwrap();
+    assert_eq!((fs.make_read_only(), fs.sync(), fs.unmount()), (Ok(()), Ok(()), Ok(())));
+    fs.make_writable().unwrap();
+    fs.make_directory(&Caller::root(), InodeNo::ROOT, b"after", 0o755).unwrap();
+    fs.unmount().unwrap();
 }
