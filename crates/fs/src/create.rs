@@ -32,6 +32,10 @@ struct Making<'a> {
 
 impl Fs {
     /// Makes a file, or opens the one that is there unless `exclusive`.
+    ///
+    /// # Errors
+    /// Where there is something else: `IsDirectory`, whatever it would be opened for; `Loop` for a symbolic link,
+    /// which is not followed.
     pub fn create(
         &self,
         who: &Caller,
@@ -47,6 +51,7 @@ impl Fs {
         loop {
             match self.lookup(who, parent, name) {
                 Ok(_) if exclusive => return Err(FsError::Exists),
+                Ok(found) if found.kind == Kind::Directory => return Err(FsError::IsDirectory),
                 Ok(found) => match self.open(who, found.inode, flags) {
                     Err(FsError::Stale) => continue,
                     handle => return Ok((self.attributes(found.inode)?, handle?)),

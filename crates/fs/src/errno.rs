@@ -15,6 +15,9 @@ pub enum FsError {
     /// There is no such name, or the directory itself has been removed.
     #[error("no such file or directory")]
     NotFound,
+    /// A symbolic link, which is not followed here.
+    #[error("a symbolic link")]
+    Loop,
     /// The name is taken.
     #[error("exists already")]
     Exists,
@@ -82,6 +85,7 @@ impl FsError {
     pub fn errno(&self) -> i32 {
         let errno = match self {
             FsError::NotFound => Errno::NOENT,
+            FsError::Loop => Errno::LOOP,
             FsError::Exists => Errno::EXIST,
             FsError::NotDirectory => Errno::NOTDIR,
             FsError::IsDirectory => Errno::ISDIR,

@@ -102,7 +102,7 @@ impl Fs {
             let record = state.record()?;
             match record.kind {
                 Kind::Directory if writes => return Err(FsError::IsDirectory),
-                Kind::Symlink => return Err(FsError::Invalid),
+                Kind::Symlink => return Err(FsError::Loop),
                 _ => {}
             }
             check_access(who, record, if flags.read { READ } else { 0 } | if writes { WRITE } else { 0 })?;

@@ -251,3 +251,25 @@ fn names_are_any_bytes() {
     }
     volume.settle_and_check();
 }
+
+/// What is there is not a file: a directory was opened when nothing was to be written, and a link was an argument
+/// that makes no sense.
+#[test]
+fn to_make_a_file_where_there_is_none_opens_nothing_else() {
+    let volume = Volume::new();
+    let root = Caller::root();
+    volume.directory(ROOT, "d");
+    volume.fs.symlink(&root, ROOT, b"l", b"d").unwrap();
+    for flags in [READ, READ_WRITE] {
+        let create = |name: &str, exclusive| {
+            volume.fs.create(&root, ROOT, name.as_bytes(), 0o644, flags, exclusive).map(|_| ())
+        };
+        assert_eq!(create("d", false), Err(FsError::IsDirectory));
+        assert_eq!(create(".", false), Err(FsError::IsDirectory));
+        assert_eq!(create("l", false), Err(FsError::Loop));
+        assert_eq!(create("d", true), Err(FsError::Exists));
+        assert_eq!(create("l", true), Err(FsError::Exists));
+    }
+    assert!(volume.fs.open(&root, volume.find(ROOT, "d").unwrap(), READ).is_ok());
+    assert_eq!(volume.fs.open(&root, volume.find(ROOT, "l").unwrap(), READ).map(|_| ()), Err(FsError::Loop));
+}
