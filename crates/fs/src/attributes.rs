@@ -126,13 +126,19 @@ fn check_changes(who: &Caller, record: &Record, changes: &Changes, may_write: bo
         check_owner(who, record)?;
     }
     check_new_owner(who, record, changes)?;
-    for time in [changes.accessed, changes.modified].into_iter().flatten() {
-        match time {
-            SetTime::To(_) => check_owner(who, record)?,
-            SetTime::Now => check_owner(who, record).or_else(|_| check_access(who, record, WRITE))?,
+    check_new_times(who, record, changes)
+}
+
+/// Whoever may write to a file may say that it was used just now, which is what using it would do: both times
+/// at once. To choose between them, or another time, is its owner's.
+fn check_new_times(who: &Caller, record: &Record, changes: &Changes) -> Result<()> {
+    match (changes.accessed, changes.modified) {
+        (None, None) => Ok(()),
+        (Some(SetTime::Now), Some(SetTime::Now)) => {
+            check_owner(who, record).or_else(|_| check_access(who, record, WRITE))
         }
+        _ => check_owner(who, record),
     }
-    Ok(())
 }
 
 /// The owner may give a file to another of his groups; everything else is root's.

@@ -86,14 +86,41 @@ fn attributes_are_the_owners_and_owners_are_roots() {
     let to = Changes { modified: Some(SetTime::To(Timestamp(5))), ..NONE };
     assert_eq!(set(&volume, &other, inode, Changes { permissions: Some(0o777), ..NONE }), refused);
     assert_eq!(set(&volume, &other, inode, to), refused);
-    let now = Changes { modified: Some(SetTime::Now), ..NONE };
-    assert_eq!(set(&volume, &other, inode, now), Err(FsError::Access), "for now, writing is enough");
     assert!(set(&volume, &owner, inode, to).is_ok());
     assert_eq!(set(&volume, &owner, inode, Changes { uid: Some(11), ..NONE }), refused);
     assert_eq!(set(&volume, &owner, inode, Changes { gid: Some(30), ..NONE }), refused);
     let member = Caller { groups: vec![30], ..owner.clone() };
     assert!(set(&volume, &member, inode, Changes { gid: Some(30), ..NONE }).is_ok());
     assert_eq!(set(&volume, &other, inode, Changes { size: Some(0), ..NONE }), Err(FsError::Access));
+}
+
+/// As `utimensat` has it. Whoever might only write could set one of the two times, which reading or writing alone
+/// would not have done.
+#[test]
+fn who_may_write_may_set_both_times_to_now_and_no_other() {
+    let (volume, home, owner) = volume_with_home();
+    let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o646, 0).unwrap().inode;
+    let member = Caller { groups: vec![20], ..Caller::user(11, 30) };
+    let other = Caller::user(11, 30);
+    set(&volume, &owner, inode, Changes { permissions: Some(0o646), ..NONE }).unwrap();
+    let (now, then) = (Some(SetTime::Now), Some(SetTime::To(Timestamp(5))));
+    for accessed in [None, now, then] {
+        for modified in [None, now, then] {
+            let times = Changes { accessed, modified, ..NONE };
+            let may = |who| set(&volume, who, inode, times).map(|_| ());
+            let both_now = matches!((accessed, modified), (Some(SetTime::Now), Some(SetTime::Now)));
+            let nothing = accessed.is_none() && modified.is_none();
+            let refused = Err(FsError::NotPermitted);
+            assert_eq!(may(&owner), Ok(()));
+            assert_eq!(may(&other), if both_now || nothing { Ok(()) } else { refused.clone() }, "{times:?}");
+            let of_member = match () {
+                () if nothing => Ok(()),
+                () if both_now => Err(FsError::Access),
+                () => refused,
+            };
+            assert_eq!(may(&member), of_member, "{times:?}");
+        }
+    }
 }
 
 /// Whoever has a file open for writing may change its size, whatever its mode says by now: `tar` makes files with
