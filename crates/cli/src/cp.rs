@@ -178,7 +178,7 @@ impl Copy {
             let owner = (Uid::from_raw(found.uid), Gid::from_raw(found.gid));
             rustix::fs::chownat(CWD, to, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW)?;
         }
-        for name in self.inside.fs().list_xattrs(found.inode)? {
+        for name in self.inside.fs().list_xattrs(self.inside.who(), found.inode)? {
             let value = self.inside.fs().get_xattr(self.inside.who(), found.inode, &name)?;
             if rustix::fs::lsetxattr(to, name.as_slice(), &value, XattrFlags::empty()).is_err() {
                 self.refused += 1;

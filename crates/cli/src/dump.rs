@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 use extent::{Object, Piece};
-use fs::{Fs, InodeNo};
+use fs::{Caller, Fs, InodeNo};
 use serde_json::{Map, Value, json};
 use tree::{BatchContents, BatchView, NodeEntry, Op};
 use zone::{Role, ZoneId};
@@ -185,7 +185,11 @@ fn inode(fs: &Fs, number: u64) -> Result<Value> {
     let record = record.with_context(|| format!("inode {number}: there is none; the root directory is 1"))?;
     let attributes: Vec<String> = match record.xattrs {
         0 => Vec::new(),
-        _ => fs.list_xattrs(InodeNo(number))?.iter().map(|name| name.escape_ascii().to_string()).collect(),
+        _ => fs
+            .list_xattrs(&Caller::root(), InodeNo(number))?
+            .iter()
+            .map(|name| name.escape_ascii().to_string())
+            .collect(),
     };
     Ok(json!({
         "inode": number, "kind": format!("{:?}", record.kind).to_lowercase(),

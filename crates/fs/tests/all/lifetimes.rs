@@ -43,13 +43,13 @@ fn the_attribute_is_the_lifetime_and_outlives_the_mount() {
     volume.fs.set_xattr(&Caller::root(), inode, b"user.other", b"1", false, false).unwrap();
     let volume = volume.remount();
     assert_eq!(get(&volume, inode).as_deref(), Ok("extreme"));
-    let names = BTreeSet::from_iter(volume.fs.list_xattrs(inode).unwrap());
+    let names = BTreeSet::from_iter(volume.fs.list_xattrs(&Caller::root(), inode).unwrap());
     assert_eq!(names, BTreeSet::from([b"user.other".to_vec(), LIFETIME_ATTRIBUTE.to_vec()]));
     volume.settle_and_check();
 
     set(&volume, inode, "none").unwrap();
     assert_eq!(get(&volume, inode), Err(FsError::NoAttribute));
-    assert_eq!(volume.fs.list_xattrs(inode).unwrap(), [b"user.other".to_vec()]);
+    assert_eq!(volume.fs.list_xattrs(&Caller::root(), inode).unwrap(), [b"user.other".to_vec()]);
     volume.settle_and_check();
 }
 

@@ -84,7 +84,7 @@ fn tree_of(volume: &Volume) -> Tree {
     let mut left = vec![(ROOT, String::new())];
     while let Some((inode, path)) = left.pop() {
         let found = fs.attributes(inode).unwrap();
-        let names = fs.list_xattrs(inode).unwrap().into_iter();
+        let names = fs.list_xattrs(&Caller::root(), inode).unwrap().into_iter();
         let xattrs = names.map(|name| (name.clone(), fs.get_xattr(&root, inode, &name).unwrap()));
         let xattrs = xattrs.collect();
         let contents = match found.kind {

@@ -28,13 +28,13 @@ fn attributes_of_any_length_are_kept_replaced_and_taken_away() {
     let too_long = set(&volume, inode, "user.changing", &pattern(1, XATTR_VALUE_MAX + 1));
     assert_eq!(too_long, Err(FsError::ArgumentTooLong));
     let volume = volume.remount();
-    assert_eq!(volume.fs.list_xattrs(inode).unwrap().len(), 9);
+    assert_eq!(volume.fs.list_xattrs(&Caller::root(), inode).unwrap().len(), 9);
     assert!(get(&volume, inode, "user.n65536").unwrap() == pattern(2, XATTR_VALUE_MAX));
     volume.settle_and_check();
-    for name in volume.fs.list_xattrs(inode).unwrap() {
+    for name in volume.fs.list_xattrs(&Caller::root(), inode).unwrap() {
         volume.fs.remove_xattr(&Caller::root(), inode, &name).unwrap();
     }
-    assert_eq!(volume.fs.list_xattrs(inode).unwrap(), [[0u8; 0]; 0]);
+    assert_eq!(volume.fs.list_xattrs(&Caller::root(), inode).unwrap(), [[0u8; 0]; 0]);
     assert_eq!(get(&volume, inode, "user.changing"), Err(FsError::NoAttribute));
     assert_eq!(volume.fs.remove_xattr(&Caller::root(), inode, b"user.x"), Err(FsError::NoAttribute));
     volume.settle_and_check();
@@ -70,7 +70,8 @@ fn all_names_fit_in_one_list() {
     assert_eq!(set(&volume, inode, &fits, b""), Ok(()));
     assert_eq!(set(&volume, inode, "user.a", b""), Err(FsError::NoSpace));
     assert_eq!(set(&volume, inode, "user.polder.lifetime", b"short"), Ok(()));
-    let bytes: usize = volume.fs.list_xattrs(inode).unwrap().iter().map(|name| name.len() + 1).sum();
+    let bytes: usize =
+        volume.fs.list_xattrs(&Caller::root(), inode).unwrap().iter().map(|name| name.len() + 1).sum();
     assert_eq!(bytes, 64 << 10);
     volume.settle_and_check();
 }
@@ -80,7 +81,8 @@ fn they_go_with_the_inode() {
     let volume = Volume::new();
     let inode = volume.file(ROOT, "f").inode();
     (0..200).for_each(|n| set(&volume, inode, &format!("user.{n}"), &pattern(1, 100)).unwrap());
-    let names: BTreeSet<Vec<u8>> = volume.fs.list_xattrs(inode).unwrap().into_iter().collect();
+    let names: BTreeSet<Vec<u8>> =
+        volume.fs.list_xattrs(&Caller::root(), inode).unwrap().into_iter().collect();
     assert_eq!(names.len(), 200);
     volume.unlink(ROOT, "f").unwrap();
     volume.settle_and_check();
@@ -100,6 +102,16 @@ fn each_namespace_has_its_rules() {
     assert_eq!(set(&volume, inode, "trusted.a", b"v"), Ok(()));
     assert_eq!(volume.fs.get_xattr(&user, inode, b"trusted.a"), Err(FsError::NoAttribute));
     assert_eq!(set(&volume, inode, "security.a", b"v"), Ok(()));
+    // A caller whom the kernel has checked is not root for that.
+    let names = |who: &Caller| {
+        let listed = volume.fs.list_xattrs(who, inode).unwrap();
+        listed.into_iter().map(|name| String::from_utf8(name).unwrap()).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(names(&root), ["security.a", "trusted.a"].map(String::from).into());
+    assert_eq!(names(&Caller { checked: true, ..root.clone() }).len(), 2);
+    for stranger in [user.clone(), Caller { checked: true, ..user.clone() }] {
+        assert_eq!(names(&stranger), ["security.a"].map(String::from).into());
+    }
     assert_eq!(volume.fs.get_xattr(&user, inode, b"security.a").as_deref(), Ok(&b"v"[..]));
     assert_eq!(set(&volume, link, "user.a", b"v"), Err(FsError::NotPermitted));
     assert_eq!(set(&volume, link, "trusted.a", b"v"), Ok(()));

@@ -83,7 +83,7 @@ impl Transport {
     }
 
     pub(super) fn listxattr(&self, from: &Origin, asked: GetxattrIn, reply: Reply) {
-        let list = self.server.fs().list_xattrs(inode_of(from)).map(|names| {
+        let list = self.server.fs().list_xattrs(&caller(from, 0), inode_of(from)).map(|names| {
             let mut list = Vec::new();
             for name in names {
                 list.extend_from_slice(&name);

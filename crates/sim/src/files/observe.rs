@@ -198,7 +198,7 @@ impl Walk<'_> {
 
     fn xattrs(&self, inode: InodeNo) -> Result<BTreeMap<String, Vec<u8>>, FsError> {
         let mut xattrs = BTreeMap::new();
-        for name in self.fs.list_xattrs(inode)? {
+        for name in self.fs.list_xattrs(&caller(), inode)? {
             let value = self.fs.get_xattr(&caller(), inode, &name)?;
             xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value);
         }

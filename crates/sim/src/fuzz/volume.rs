@@ -122,7 +122,7 @@ fn walk(fs: &Fs) {
 
 fn look(fs: &Fs, inode: InodeNo, waiting: &mut Vec<InodeNo>) {
     let Ok(attributes) = fs.attributes(inode) else { return };
-    for name in fs.list_xattrs(inode).unwrap_or_default() {
+    for name in fs.list_xattrs(&caller(), inode).unwrap_or_default() {
         let _ = fs.get_xattr(&caller(), inode, &name);
     }
     let _ = fs.read_link(inode);
