@@ -96,6 +96,9 @@ impl Fs {
                 record.modified = now;
             }
             apply(who, &mut record, changes, now);
+            if changes.changes_owner() && record.kind != Kind::Directory || changes.size.is_some() {
+                self.drop_capabilities(&mut change, inode, &mut record)?;
+            }
             let attributes = self.attributes_of(inode, &record);
             change.save(inode, record);
             self.commit(change, &mut locked)?;
@@ -143,7 +146,7 @@ fn check_new_times(who: &Caller, record: &Record, changes: &Changes) -> Result<(
 
 /// The owner may give a file to another of his groups; everything else is root's.
 fn check_new_owner(who: &Caller, record: &Record, changes: &Changes) -> Result<()> {
-    if changes.uid.is_none() && changes.gid.is_none() {
+    if !changes.changes_owner() {
         return Ok(());
     }
     check_owner(who, record)?;
@@ -153,8 +156,7 @@ fn check_new_owner(who: &Caller, record: &Record, changes: &Changes) -> Result<(
 }
 
 fn apply(who: &Caller, record: &mut Record, changes: &Changes, now: rt::Timestamp) {
-    let changes_owner = changes.uid.is_some() || changes.gid.is_some();
-    if changes_owner || changes.size.is_some() && !who.is_root() {
+    if changes.changes_owner() || changes.size.is_some() && !who.is_root() {
         record.permissions = without_set_id(record);
     }
     if let Some(permissions) = changes.permissions {

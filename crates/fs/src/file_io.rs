@@ -88,8 +88,8 @@ impl Fs {
             record.size = end as u64;
         }
         record.content[offset..end].copy_from_slice(data);
-        self.note_write(&mut record, keep_set_id);
         let mut change = Change::new();
+        self.note_write(&mut change, inode, &mut record, keep_set_id)?;
         change.save(inode, record);
         self.commit(change, locked)
     }
@@ -158,7 +158,7 @@ impl Fs {
         }
         record.size = record.size.max(end);
         record.add_blocks(map.blocks_added());
-        self.note_write(&mut record, handle.keeps_set_id());
+        self.note_write(&mut change, inode, &mut record, handle.keeps_set_id())?;
         change.save(inode, record);
         let lsn = self.commit(change, locked)?;
         drop(map);
@@ -166,11 +166,18 @@ impl Fs {
     }
 
     /// Times, and rights that a written file loses.
-    pub(crate) fn note_write(&self, record: &mut Record, keep_set_id: bool) {
+    pub(crate) fn note_write(
+        &self,
+        change: &mut Change,
+        inode: InodeNo,
+        record: &mut Record,
+        keep_set_id: bool,
+    ) -> Result<()> {
         record.touch(self.clock.now());
         if !keep_set_id {
             record.permissions = without_set_id(record);
         }
+        self.drop_capabilities(change, inode, record)
     }
 
     /// The first byte at or after `offset` that is data; [`FsError::NoData`] if there is none.

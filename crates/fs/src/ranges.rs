@@ -127,7 +127,7 @@ impl Fs {
                 false => record.size = until.min(end),
             }
         }
-        self.note_write(&mut record, handle.keeps_set_id());
+        self.note_write(&mut change, inode, &mut record, handle.keeps_set_id())?;
         change.save(inode, record);
         self.commit(change, &mut locked)?;
         drop(map);
@@ -179,8 +179,8 @@ impl Fs {
                 record.content.resize(end as usize, 0);
             }
         }
-        self.note_write(&mut record, keep_set_id);
         let mut change = Change::new();
+        self.note_write(&mut change, inode, &mut record, keep_set_id)?;
         change.save(inode, record);
         self.commit(change, locked)
     }
@@ -243,8 +243,8 @@ impl Fs {
     ) -> Result<()> {
         let mut record = locked.record(inode)?.clone();
         record.content[range.start as usize..range.end as usize].fill(0);
-        self.note_write(&mut record, keep_set_id);
         let mut change = Change::new();
+        self.note_write(&mut change, inode, &mut record, keep_set_id)?;
         change.save(inode, record);
         self.commit(change, locked)?;
         Ok(())
@@ -292,7 +292,7 @@ impl Fs {
                 }
                 None => None,
             };
-            self.note_write(&mut record, keep_set_id);
+            self.note_write(&mut change, inode, &mut record, keep_set_id)?;
             change.save(inode, record);
             self.commit(change, locked)?;
             drop(map);

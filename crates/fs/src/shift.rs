@@ -184,9 +184,15 @@ impl Fs {
     fn shift(&self, locked: &mut Locked, handle: &Handle, shift: Shift, size: u64) -> Result<()> {
         let inode = handle.inode();
         let mut record = locked.record(inode)?.clone();
+        let mut change = Change::new();
+        self.note_write(&mut change, inode, &mut record, handle.keeps_set_id())?;
+        if record.xattrs < locked.record(inode)?.xattrs {
+            // The steps are changes of their own.
+            change.save(inode, record.clone());
+            self.commit(change, locked)?;
+        }
         record.size = size;
         record.set(FLAG_SHIFTING, true);
-        self.note_write(&mut record, handle.keeps_set_id());
         self.go_on(locked, inode, record, shift)?;
         if let Err(error) = self.finish_shift(locked, inode) {
             tracing::warn!("what follows a range of inode {} will be moved later: {error}", inode.0);
@@ -444,8 +450,8 @@ impl Fs {
         let mut record = locked.record(inode)?.clone();
         edit(&mut record.content);
         record.size = record.content.len() as u64;
-        self.note_write(&mut record, handle.keeps_set_id());
         let mut change = Change::new();
+        self.note_write(&mut change, inode, &mut record, handle.keeps_set_id())?;
         change.save(inode, record);
         self.commit(change, locked)?;
         Ok(())

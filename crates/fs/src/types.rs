@@ -142,6 +142,13 @@ pub struct Changes {
     pub changed: Option<Timestamp>,
 }
 
+impl Changes {
+    /// Whether the owner or the group is named, be it the same as before.
+    pub(crate) fn changes_owner(&self) -> bool {
+        self.uid.is_some() || self.gid.is_some()
+    }
+}
+
 /// What a handle is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFlags {

@@ -31,6 +31,9 @@ const COLLISIONS: usize = 256;
 /// What begins so is root's.
 const TRUSTED: &[u8] = b"trusted.";
 
+/// What the program in a file may do whoever runs it (`setcap`).
+const CAPABILITIES: &[u8] = b"security.capability";
+
 /// The access list of an inode, which changes its permission bits when it is set.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
@@ -161,16 +164,36 @@ impl Fs {
         if place.parts == 0 {
             return Err(FsError::NoAttribute);
         }
-        record.xattrs = record.xattrs.saturating_sub(1);
         record.changed = self.clock.now();
         let mut change = Change::reclaiming();
+        self.take_xattr(&mut change, inode, &mut record, &place);
+        change.save(inode, record);
+        self.commit(change, &mut locked)?;
+        Ok(())
+    }
+
+    /// What a program may do beyond what its user may goes when its contents or its owner change, whoever
+    /// changes them.
+    pub(crate) fn drop_capabilities(
+        &self,
+        change: &mut Change,
+        inode: InodeNo,
+        record: &mut Record,
+    ) -> Result<()> {
+        if record.xattrs > 0 {
+            let place = self.find_xattr(inode, CAPABILITIES)?;
+            self.take_xattr(change, inode, record, &place);
+        }
+        Ok(())
+    }
+
+    /// Takes an attribute away that may be there.
+    fn take_xattr(&self, change: &mut Change, inode: InodeNo, record: &mut Record, place: &Place) {
         for part in 0..place.parts {
             let key = xattr_key(inode, place.hash, place.collision, part);
             change.tx.delete(self.group(inode), XATTR, key);
         }
-        change.save(inode, record);
-        self.commit(change, &mut locked)?;
-        Ok(())
+        record.xattrs = record.xattrs.saturating_sub(u32::from(place.parts > 0));
     }
 
     fn find_xattr(&self, inode: InodeNo, name: &[u8]) -> Result<Place> {

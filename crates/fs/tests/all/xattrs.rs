@@ -2,11 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use fs::{Caller, Changes, FsError, InodeNo, Kind, XATTR_VALUE_MAX};
+use fs::{Caller, Changes, FallocateMode, FsError, InodeNo, Kind, XATTR_VALUE_MAX};
 
 use crate::support::{Volume, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
+const NONE: Changes = Changes {
+    permissions: None,
+    uid: None,
+    gid: None,
+    size: None,
+    accessed: None,
+    modified: None,
+    changed: None,
+};
 
 fn set(volume: &Volume, inode: InodeNo, name: &str, value: &[u8]) -> fs::Result<()> {
     volume.fs.set_xattr(&Caller::root(), inode, name.as_bytes(), value, false, false)
@@ -172,4 +181,65 @@ fn only_its_owner_and_root_change_an_access_list() {
         }
         assert_eq!(remove(&may), Ok(()));
     }
+}
+
+/// A program that was given a capability kept it when somebody who may write to it put other code in it. Unlike
+/// with the set-id bits, it does not matter who: root's writes take it too, as on every file system.
+#[test]
+fn a_program_that_changes_loses_its_capabilities() {
+    const NAME: &str = "security.capability";
+    type Change = fn(&Volume, &fs::Handle) -> fs::Result<()>;
+    let changes: [(&str, Change); 10] = [
+        ("write", |volume, handle| volume.fs.write(handle, 3, b"x").map(|_| ())),
+        ("write much", |volume, handle| volume.fs.write(handle, 3, &[1; 70_000]).map(|_| ())),
+        ("truncate", |volume, handle| changed(volume, handle, Changes { size: Some(10), ..NONE })),
+        ("extend", |volume, handle| changed(volume, handle, Changes { size: Some(1 << 20), ..NONE })),
+        ("chown", |volume, handle| changed(volume, handle, Changes { uid: Some(0), ..NONE })),
+        ("chgrp", |volume, handle| changed(volume, handle, Changes { gid: Some(5), ..NONE })),
+        ("allocate", |volume, handle| {
+            allocated(volume, handle, FallocateMode::ZeroRange { keep_size: true })
+        }),
+        ("punch", |volume, handle| allocated(volume, handle, FallocateMode::PunchHole)),
+        ("collapse", |volume, handle| allocated(volume, handle, FallocateMode::CollapseRange)),
+        ("copy", |volume, handle| {
+            let source = volume.file(ROOT, "source");
+            volume.write(&source, 0, &[3; 9000]);
+            volume.fs.copy_range(&source, 0, handle, 0, 9000).map(|_| ())
+        }),
+    ];
+    for (what, change) in changes {
+        for size in [100, 20_000] {
+            if size == 100 && ["punch", "collapse"].contains(&what) {
+                continue; // There is nothing to be changed.
+            }
+            let volume = Volume::new();
+            let handle = volume.file(ROOT, "f");
+            volume.write(&handle, 0, &pattern(1, size));
+            set(&volume, handle.inode(), NAME, &pattern(2, 20)).unwrap();
+            set(&volume, handle.inode(), "user.a", b"stays").unwrap();
+            assert_eq!(change(&volume, &handle), Ok(()), "{what} of {size}");
+            assert_eq!(get(&volume, handle.inode(), NAME), Err(FsError::NoAttribute), "{what} of {size}");
+            assert_eq!(get(&volume, handle.inode(), "user.a").as_deref(), Ok(&b"stays"[..]));
+            volume.settle_and_check();
+        }
+    }
+    let volume = Volume::new();
+    let directory = volume.directory(ROOT, "d");
+    set(&volume, directory, NAME, b"x").unwrap();
+    let handle = volume.file(ROOT, "f");
+    set(&volume, handle.inode(), NAME, b"x").unwrap();
+    let owner = Changes { uid: Some(7), ..NONE };
+    volume.fs.set_attributes(&Caller::root(), directory, &owner).unwrap();
+    changed(&volume, &handle, Changes { permissions: Some(0o755), ..NONE }).unwrap();
+    for inode in [directory, handle.inode()] {
+        assert_eq!(get(&volume, inode, NAME).as_deref(), Ok(&b"x"[..]));
+    }
+}
+
+fn changed(volume: &Volume, handle: &fs::Handle, changes: Changes) -> fs::Result<()> {
+    volume.fs.set_attributes(&Caller::root(), handle.inode(), &changes).map(|_| ())
+}
+
+fn allocated(volume: &Volume, handle: &fs::Handle, mode: FallocateMode) -> fs::Result<()> {
+    volume.fs.allocate(handle, mode, 4096, 4096)
 }
