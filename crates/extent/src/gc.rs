@@ -584,7 +584,12 @@ impl Extents {
     /// Blocks that cannot be read are lost, where they are still the object's.
     fn lose(&self, chunk: &Chunk, first: Source, blocks: u64) -> Result<()> {
         let (object, address) = (first.object, first.address);
-        tracing::error!("object {} block {}: {blocks} blocks at {address} are lost", object.0, first.block);
+        let what =
+            format!("object {} block {}: {blocks} blocks at {address} are lost", object.0, first.block);
+        match self.complaints.is_new(&what) {
+            true => tracing::error!("{what}; further ones are not logged, `polder check` names them"),
+            false => tracing::debug!("{what}"),
+        }
         let _guard = self.map_of(object).write();
         let range = (first.block, first.block + blocks);
         let mut view = View::load(&self.store, object, range, usize::MAX)?;

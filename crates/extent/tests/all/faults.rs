@@ -134,6 +134,36 @@ fn what_is_overwritten_or_moved_meanwhile_is_no_finding() {
     volume.check();
 }
 
+/// What this thread logs while something is done, by level.
+#[derive(Clone, Default)]
+struct Logged(Arc<rt::sync::Mutex<Vec<tracing::Level>>>);
+
+impl Logged {
+    fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        tracing::subscriber::with_default(self.clone(), work)
+    }
+
+    fn count(&self, level: tracing::Level) -> usize {
+        self.0.lock().iter().filter(|&&logged| logged == level).count()
+    }
+}
+
+impl tracing::Subscriber for Logged {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        self.0.lock().push(*event.metadata().level());
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
 #[test]
 fn what_cannot_be_moved_is_lost_and_pins_nothing() {
     let volume = Volume::new(Spec::power_of_two());
@@ -143,11 +173,16 @@ fn what_cannot_be_moved_is_lost_and_pins_nothing() {
     volume.device.spoil(zone, block + 3);
     volume.device.corrupt(zone, block + 7, 9, 64);
     // Overwrite another object until the first one's zone has been evacuated.
-    for round in 0..200 {
-        volume.write(2, 0, &vec![round; 200 * size], 200 * size as u64).unwrap();
-        volume.step(4);
-    }
+    let logged = Logged::default();
+    logged.during(|| {
+        for round in 0..200 {
+            volume.write(2, 0, &vec![round; 200 * size], 200 * size as u64).unwrap();
+            volume.step(4);
+        }
+    });
     assert_ne!(first_block_of(&volume, 1), (zone, block), "it was moved");
+    // A region with a thousand such blocks had a thousand lines in the log.
+    assert_eq!(logged.count(tracing::Level::ERROR), 1, "the first of a kind");
     for block in 0..10 {
         let mut found = vec![0; size];
         let read = volume.extents.read(Object(1), block * size as u64, &mut found);

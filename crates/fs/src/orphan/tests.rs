@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use rt::thread::Stop;
@@ -44,4 +45,60 @@ fn who_finds_no_room_waits_for_what_others_have_in_hand() {
     assert_eq!(background.join().unwrap(), Ok(true));
     let stuck: Result<()> = fs.with_room(|| Err(FsError::NoSpace));
     assert_eq!(stuck, Err(FsError::NoSpace), "nothing is left that could make room");
+}
+
+/// Each of the files of a directory that is removed while the volume has latched took a line of the log.
+#[test]
+fn what_is_put_off_is_logged_once() {
+    let (_, fs) = volume();
+    let root = Caller::root();
+    let flags = OpenFlags { write: true, ..OpenFlags::default() };
+    let files: Vec<_> = (0..20)
+        .map(|n| {
+            let name = format!("f{n}");
+            let (_, file) = fs.create(&root, InodeNo::ROOT, name.as_bytes(), 0o600, flags, true).unwrap();
+            fs.unlink(&root, InodeNo::ROOT, name.as_bytes()).unwrap();
+            let inode = file.inode();
+            // Closed, without being deleted for it.
+            fs.held.store(true, std::sync::atomic::Ordering::SeqCst);
+            drop(file);
+            fs.held.store(false, std::sync::atomic::Ordering::SeqCst);
+            inode
+        })
+        .collect();
+    fs.store.latch("for this test");
+    let logged = Logged::default();
+    logged.during(|| files.iter().for_each(|&file| fs.dispose(file)));
+    assert_eq!(fs.backlog.len(), files.len());
+    assert_eq!(logged.count(tracing::Level::WARN), 1);
+}
+
+/// What this thread logs while something is done, by level.
+#[derive(Clone, Default)]
+struct Logged(Arc<rt::sync::Mutex<Vec<tracing::Level>>>);
+
+impl Logged {
+    fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        tracing::subscriber::with_default(self.clone(), work)
+    }
+
+    fn count(&self, level: tracing::Level) -> usize {
+        self.0.lock().iter().filter(|&&logged| logged == level).count()
+    }
+}
+
+impl tracing::Subscriber for Logged {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        self.0.lock().push(*event.metadata().level());
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
 }
