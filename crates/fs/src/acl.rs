@@ -1,9 +1,25 @@
-//! POSIX access control lists as the kernel hands them over: version 2, then entries of
-//! (tag u16, permissions u16, id u32). They are kept as they are; the owner's, mask's and others'
-//! entries of an access list are also the file's permission bits.
+//! POSIX access control lists, as acl(5) has them.
+//!
+//! A list is kept as an extended attribute in the form in which the kernel hands it over: version 2, then
+//! entries of (tag u16, permissions u16, id u32). Of an access list the entries of the owner, of others and of
+//! the mask (of the owning group, where there is no mask) *are* the file's permission bits: whoever reads a list
+//! is shown these bits in it, so that `chmod` changes a list without writing it, and the two cannot differ. A list
+//! that says no more than the bits do is not kept at all.
+//!
+//! A directory's default list is not looked at for who may do what. What is made in the directory begins with
+//! it, as its access list; the umask does not count then.
 
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::errno::{FsError, Result};
+use crate::format::{Damaged, Record};
+use crate::types::{Caller, InodeNo, Kind};
+use crate::volume::Fs;
+use crate::xattr::{ACL_ACCESS, ACL_DEFAULT};
+
+/// Bytes of the longest list: what a kernel with the smallest pages can take.
+pub(crate) const LIST_BYTES_MAX: usize = 4096;
 
 const ACL_VERSION: u32 = 2;
 const USER_OBJ: u16 = 0x01;
@@ -12,8 +28,10 @@ const GROUP_OBJ: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
+/// Nobody's id.
+const NO_ID: u32 = u32::MAX;
 
-#[derive(Clone, Copy, FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct AclEntry {
     tag: U16,
@@ -21,38 +39,179 @@ struct AclEntry {
     id: U32,
 }
 
-fn entries(value: &[u8]) -> Option<&[AclEntry]> {
-    let (version, rest) = U32::ref_from_prefix(value).ok()?;
-    let entries = <[AclEntry]>::ref_from_bytes(rest).ok()?;
-    (version.get() == ACL_VERSION).then_some(entries)
+/// A list: known tags in order, each of owner, owning group and others once, a mask where named users or
+/// groups are, nobody named twice.
+#[derive(Clone, Debug)]
+pub(crate) struct AccessList(Vec<AclEntry>);
+
+impl AccessList {
+    /// The list in an attribute's value, if it is one.
+    pub(crate) fn decode(value: &[u8]) -> Option<AccessList> {
+        let (version, rest) = U32::ref_from_prefix(value).ok()?;
+        let entries = <[AclEntry]>::ref_from_bytes(rest).ok()?;
+        let list = AccessList(entries.to_vec());
+        (version.get() == ACL_VERSION && list.is_valid()).then_some(list)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        [&ACL_VERSION.to_le_bytes(), self.0.as_bytes()].concat()
+    }
+
+    fn is_valid(&self) -> bool {
+        let is_known = |entry: &AclEntry| {
+            let tag = entry.tag.get();
+            let is_named = !matches!(tag, USER | GROUP) || entry.id.get() != NO_ID;
+            tag.is_power_of_two() && tag <= OTHER && entry.permissions.get() <= 7 && is_named
+        };
+        let is_ordered = self.0.is_sorted_by_key(|entry| entry.tag.get());
+        let once = [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|tag| self.of(tag).count() == 1);
+        let masks = self.of(MASK).count();
+        let mask_is_right = masks == 1 || masks == 0 && !self.names_anybody();
+        self.0.iter().all(is_known) && is_ordered && once && mask_is_right && self.names_nobody_twice()
+    }
+
+    fn names_nobody_twice(&self) -> bool {
+        [USER, GROUP].into_iter().all(|tag| {
+            let mut ids: Vec<u32> = self.of(tag).map(|entry| entry.id.get()).collect();
+            ids.sort_unstable();
+            ids.is_sorted_by(|a, b| a < b)
+        })
+    }
+
+    fn names_anybody(&self) -> bool {
+        self.0.iter().any(|entry| matches!(entry.tag.get(), USER | GROUP))
+    }
+
+    fn of(&self, tag: u16) -> impl Iterator<Item = &AclEntry> {
+        self.0.iter().filter(move |entry| entry.tag.get() == tag)
+    }
+
+    fn permissions_of(&self, tag: u16) -> Option<u16> {
+        self.of(tag).next().map(|entry| entry.permissions.get())
+    }
+
+    /// The tag of the entry that the group's permission bits are.
+    fn group_class(&self) -> u16 {
+        if self.permissions_of(MASK).is_some() { MASK } else { GROUP_OBJ }
+    }
+
+    /// Whether permission bits can say all that it says.
+    pub(crate) fn is_minimal(&self) -> bool {
+        self.group_class() == GROUP_OBJ
+    }
+
+    /// The permission bits that it stands for.
+    pub(crate) fn bits(&self) -> u16 {
+        let of = |tag| self.permissions_of(tag).expect("a valid list has these entries");
+        of(USER_OBJ) << 6 | of(self.group_class()) << 3 | of(OTHER)
+    }
+
+    /// Puts these permission bits in their entries.
+    pub(crate) fn set_bits(&mut self, permissions: u16) {
+        let group_class = self.group_class();
+        for entry in &mut self.0 {
+            match entry.tag.get() {
+                USER_OBJ => entry.permissions = (permissions >> 6 & 7).into(),
+                OTHER => entry.permissions = (permissions & 7).into(),
+                tag if tag == group_class => entry.permissions = (permissions >> 3 & 7).into(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether it gives all of `wanted` to a caller who is not the owner. The first class that fits decides; of a
+    /// caller's groups any one that gives all does.
+    fn grants(&self, who: &Caller, owning_group: u32, wanted: u16) -> bool {
+        let mask = self.permissions_of(MASK).unwrap_or(7);
+        let gives = |entry: &AclEntry| entry.permissions.get() & wanted == wanted;
+        if let Some(named) = self.of(USER).find(|entry| entry.id.get() == who.uid) {
+            return gives(named) && mask & wanted == wanted;
+        }
+        let mut is_in_group = false;
+        for entry in self.of(GROUP_OBJ).chain(self.of(GROUP)) {
+            let group = if entry.tag.get() == GROUP { entry.id.get() } else { owning_group };
+            if who.in_group(group) {
+                if gives(entry) {
+                    return mask & wanted == wanted;
+                }
+                is_in_group = true;
+            }
+        }
+        !is_in_group && self.of(OTHER).all(gives)
+    }
 }
 
-/// Whether this is a list: known tags in order, each of owner, group and others once, a mask where
-/// named users or groups are, nobody named twice.
-pub(crate) fn is_valid(value: &[u8]) -> bool {
-    let Some(entries) = entries(value) else { return false };
-    let count = |tag: u16| entries.iter().filter(|entry| entry.tag.get() == tag).count();
-    let is_known = |entry: &AclEntry| {
-        let tag = entry.tag.get();
-        tag.is_power_of_two() && tag <= OTHER && entry.permissions.get() <= 7
-    };
-    let place = |entry: &AclEntry| {
-        let tag = entry.tag.get();
-        (tag, if matches!(tag, USER | GROUP) { entry.id.get() } else { 0 })
-    };
-    let named = count(USER) + count(GROUP) > 0;
-    entries.iter().all(is_known)
-        && entries.is_sorted_by(|a, b| place(a) < place(b))
-        && [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|tag| count(tag) == 1)
-        && (count(MASK) == 1 || !named)
+/// The lists that something begins with.
+#[derive(Default)]
+pub(crate) struct Inherited {
+    /// Its access list, where the permission bits cannot say it.
+    pub(crate) access: Option<AccessList>,
+    /// Its default list, of a directory.
+    pub(crate) default: Option<AccessList>,
 }
 
-/// The permission bits that a valid list stands for.
-pub(crate) fn permissions_of(value: &[u8], permissions: u16) -> u16 {
-    let of = |tag: u16| {
-        let found = entries(value)?.iter().find(|entry| entry.tag.get() == tag)?;
-        Some(found.permissions.get() & 7)
-    };
-    let group = of(MASK).or_else(|| of(GROUP_OBJ)).unwrap_or(0);
-    permissions & 0o7000 | of(USER_OBJ).unwrap_or(0) << 6 | group << 3 | of(OTHER).unwrap_or(0)
+impl Fs {
+    /// Whether the caller, who is not the owner, has a list to decide about him, and what it decides.
+    pub(crate) fn access_by_list(
+        &self,
+        who: &Caller,
+        inode: InodeNo,
+        record: &Record,
+        wanted: u16,
+    ) -> Result<Option<bool>> {
+        let list = self.access_list(inode, record)?;
+        Ok(list.map(|list| list.grants(who, record.gid, wanted)))
+    }
+
+    /// The access list, where there is more than the permission bits.
+    pub(crate) fn access_list(&self, inode: InodeNo, record: &Record) -> Result<Option<AccessList>> {
+        let mut list = self.stored_list(inode, record, ACL_ACCESS)?;
+        if let Some(list) = &mut list {
+            list.set_bits(record.permissions);
+        }
+        Ok(list)
+    }
+
+    fn stored_list(&self, inode: InodeNo, record: &Record, name: &[u8]) -> Result<Option<AccessList>> {
+        let Some(value) = self.stored_xattr(inode, record, name)? else { return Ok(None) };
+        let list = AccessList::decode(&value).ok_or(Damaged("an access control list is none"))?;
+        Ok(Some(list))
+    }
+
+    /// What is made in a directory with these permissions begins with: these, without what the directory's
+    /// default list or, if it has none, the umask takes away; and lists.
+    pub(crate) fn permissions_made(
+        &self,
+        who: &Caller,
+        (parent, directory): (InodeNo, &Record),
+        kind: Kind,
+        permissions: u16,
+    ) -> Result<(u16, Inherited)> {
+        let default = match kind {
+            Kind::Symlink => None,
+            _ => self.stored_list(parent, directory, ACL_DEFAULT)?,
+        };
+        let Some(default) = default else {
+            return Ok((permissions & !(who.umask & 0o777), Inherited::default()));
+        };
+        let permissions = permissions & (default.bits() | 0o7000);
+        let mut access = default.clone();
+        access.set_bits(permissions);
+        let access = Some(access).filter(|access| !access.is_minimal());
+        let default = (kind == Kind::Directory).then_some(default);
+        Ok((permissions, Inherited { access, default }))
+    }
 }
+
+/// The list in a value that somebody sets.
+pub(crate) fn check_list(record: &Record, name: &[u8], value: &[u8]) -> Result<AccessList> {
+    match record.kind {
+        kind if name == ACL_DEFAULT && kind != Kind::Directory => return Err(FsError::Access),
+        _ if value.len() > LIST_BYTES_MAX => return Err(FsError::ArgumentTooLong),
+        _ => {}
+    }
+    AccessList::decode(value).ok_or(FsError::Invalid)
+}
+
+#[cfg(test)]
+mod tests;

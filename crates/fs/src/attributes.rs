@@ -5,7 +5,7 @@ use crate::errno::{FsError, Result};
 use crate::format::Record;
 use crate::handle::Handle;
 use crate::inodes::{Locked, Node, State};
-use crate::permissions::{SET_GID, WRITE, check_access, check_owner, without_set_id};
+use crate::permissions::{SET_GID, WRITE, check_owner, without_set_id};
 use crate::types::{Attributes, Caller, Changes, InodeNo, Kind, SetTime};
 use crate::volume::Fs;
 
@@ -80,7 +80,7 @@ impl Fs {
                 self.extents.admit()?;
             }
             let mut locked = Locked::one(&node);
-            check_changes(who, locked.record(inode)?, changes, may_write)?;
+            self.check_changes(who, (inode, locked.record(inode)?), changes, may_write)?;
             if let Some(size) = changes.size {
                 self.prepare_resize(&mut locked, inode, size)?;
             }
@@ -106,42 +106,44 @@ impl Fs {
             Ok(attributes)
         })
     }
+
+    fn check_changes(
+        &self,
+        who: &Caller,
+        (inode, record): (InodeNo, &Record),
+        changes: &Changes,
+        may_write: bool,
+    ) -> Result<()> {
+        if changes.size.is_some() {
+            match record.kind {
+                Kind::File if may_write => {}
+                Kind::File => self.check_access(who, inode, record, WRITE)?,
+                Kind::Directory => return Err(FsError::IsDirectory),
+                _ => return Err(FsError::Invalid),
+            }
+        }
+        if who.checked || who.is_root() {
+            return Ok(());
+        }
+        if changes.permissions.is_some() {
+            check_owner(who, record)?;
+        }
+        check_new_owner(who, record, changes)?;
+        // Whoever may write to a file may say that it was used just now, which is what using it would do: both
+        // times at once. To choose between them, or another time, is its owner's.
+        match (changes.accessed, changes.modified) {
+            (None, None) => Ok(()),
+            (Some(SetTime::Now), Some(SetTime::Now)) => {
+                check_owner(who, record).or_else(|_| self.check_access(who, inode, record, WRITE))
+            }
+            _ => check_owner(who, record),
+        }
+    }
 }
 
 /// Only a hint: nothing is locked.
 fn size_of_file(node: &Node) -> u64 {
     node.state.read().record().map_or(0, |record| record.size)
-}
-
-fn check_changes(who: &Caller, record: &Record, changes: &Changes, may_write: bool) -> Result<()> {
-    if changes.size.is_some() {
-        match record.kind {
-            Kind::File if may_write => {}
-            Kind::File => check_access(who, record, WRITE)?,
-            Kind::Directory => return Err(FsError::IsDirectory),
-            _ => return Err(FsError::Invalid),
-        }
-    }
-    if who.checked || who.is_root() {
-        return Ok(());
-    }
-    if changes.permissions.is_some() {
-        check_owner(who, record)?;
-    }
-    check_new_owner(who, record, changes)?;
-    check_new_times(who, record, changes)
-}
-
-/// Whoever may write to a file may say that it was used just now, which is what using it would do: both times
-/// at once. To choose between them, or another time, is its owner's.
-fn check_new_times(who: &Caller, record: &Record, changes: &Changes) -> Result<()> {
-    match (changes.accessed, changes.modified) {
-        (None, None) => Ok(()),
-        (Some(SetTime::Now), Some(SetTime::Now)) => {
-            check_owner(who, record).or_else(|_| check_access(who, record, WRITE))
-        }
-        _ => check_owner(who, record),
-    }
 }
 
 /// The owner may give a file to another of his groups; everything else is root's.

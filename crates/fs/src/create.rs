@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::inodes::{Locked, Node, in_order};
 use crate::lifetime::kind_of_data;
 use crate::names::check_name;
-use crate::permissions::{EXECUTE, WRITE, check_access, inherited};
+use crate::permissions::{EXECUTE, WRITE, inherited};
 use crate::types::{Attributes, Caller, InodeNo, Kind, OpenFlags};
 use crate::volume::Fs;
 
@@ -147,7 +147,7 @@ impl Fs {
     ) -> Result<Attributes> {
         let mut directory = locked.directory(parent)?.clone();
         let mut record = locked.record(inode)?.clone();
-        check_access(who, &directory, WRITE | EXECUTE)?;
+        self.check_access(who, parent, &directory, WRITE | EXECUTE)?;
         let cookie = self.free_cookie(parent, name)?;
         if record.kind == Kind::Directory {
             return Err(FsError::NotPermitted);
@@ -194,12 +194,12 @@ impl Fs {
             let nodes = in_order(vec![directory, child.clone()]);
             let mut locked = Locked::lock(&nodes);
             let directory = locked.directory(parent)?;
-            check_access(who, directory, WRITE | EXECUTE)?;
-            let mut record = self.new_record(&making, directory);
+            self.check_access(who, parent, directory, WRITE | EXECUTE)?;
+            let mut change = Change::new();
+            let mut record = self.new_record(&mut change, &making, directory, inode)?;
             record.links = 0;
             record.set(FLAG_LINKABLE, true);
             let attributes = self.attributes_of(inode, &record);
-            let mut change = Change::new();
             change.tx.put(self.group(inode), ORPHAN, number_key(inode), marker());
             change.save(inode, record);
             self.commit(change, &mut locked)?;
@@ -240,9 +240,9 @@ impl Fs {
     fn check_can_make(&self, making: &Making, directory: &Node, name: &[u8]) -> Result<()> {
         let state = directory.state.read();
         let record = crate::directory::directory_of(&state)?;
-        check_access(making.who, record, EXECUTE)?;
+        self.check_access(making.who, making.parent, record, EXECUTE)?;
         self.free_cookie(making.parent, name)?;
-        check_access(making.who, record, WRITE)
+        self.check_access(making.who, making.parent, record, WRITE)
     }
 
     fn make_locked(
@@ -253,12 +253,12 @@ impl Fs {
         inode: InodeNo,
     ) -> Result<Attributes> {
         let mut directory = locked.directory(making.parent)?.clone();
-        check_access(making.who, &directory, WRITE | EXECUTE)?;
+        self.check_access(making.who, making.parent, &directory, WRITE | EXECUTE)?;
         let cookie = self.free_cookie(making.parent, name)?;
-        let record = self.new_record(making, &directory);
+        let mut change = Change::new();
+        let record = self.new_record(&mut change, making, &directory, inode)?;
         directory.gain_entry(making.kind == Kind::Directory)?;
         directory.touch(record.born);
-        let mut change = Change::new();
         self.put_name(&mut change.tx, making.parent, cookie, name, inode, making.kind);
         let attributes = self.attributes_of(inode, &record);
         change.save(inode, record);
@@ -267,8 +267,24 @@ impl Fs {
         Ok(attributes)
     }
 
-    fn new_record(&self, making: &Making, directory: &Record) -> Record {
-        let (gid, permissions) = inherited(making.who, directory, making.kind, making.permissions);
+    /// The record of what is made, with the rows of the lists that it begins with.
+    fn new_record(
+        &self,
+        change: &mut Change,
+        making: &Making,
+        directory: &Record,
+        inode: InodeNo,
+    ) -> Result<Record> {
+        let within = (making.parent, directory);
+        let (permissions, lists) =
+            self.permissions_made(making.who, within, making.kind, making.permissions & 0o7777)?;
+        let mut record = self.record_with(making, directory, permissions);
+        self.put_lists(change, inode, &mut record, &lists);
+        Ok(record)
+    }
+
+    fn record_with(&self, making: &Making, directory: &Record, permissions: u16) -> Record {
+        let (gid, permissions) = inherited(making.who, directory, making.kind, permissions);
         Record {
             kind: making.kind,
             permissions: if making.kind == Kind::Symlink { 0o777 } else { permissions },
@@ -292,6 +308,6 @@ impl Fs {
         let kind = Kind::CharDevice;
         let data_kind = extent::Kind::default();
         let making = Making { who, parent, kind, permissions: 0, device: 0, content: &[], data_kind };
-        self.new_record(&making, directory)
+        self.record_with(&making, directory, making.permissions)
     }
 }

@@ -5,7 +5,7 @@ use crate::format::{Damaged, NAME_MAX, Record};
 use crate::handle::Handle;
 use crate::inodes::{Locked, State};
 use crate::names::{COOKIE_PARENT, COOKIE_SELF};
-use crate::permissions::{EXECUTE, check_access};
+use crate::permissions::EXECUTE;
 use crate::types::{Attributes, Caller, DirEntry, InodeNo, Kind};
 use crate::volume::Fs;
 
@@ -82,7 +82,7 @@ impl Fs {
         let node = self.node(inode)?;
         let state = node.state.read();
         let directory = directory_of(&state)?;
-        check_access(who, directory, EXECUTE)?;
+        self.check_access(who, inode, directory, EXECUTE)?;
         Ok(directory.parent)
     }
 }

@@ -7,7 +7,7 @@ use extent::Lifetime;
 
 use crate::errno::{FsError, Result};
 use crate::inodes::{Node, State};
-use crate::permissions::{READ, WRITE, check_access};
+use crate::permissions::{READ, WRITE};
 use crate::types::{Caller, Changes, InodeNo, Kind, OpenFlags};
 use crate::volume::Fs;
 
@@ -105,7 +105,8 @@ impl Fs {
                 Kind::Symlink => return Err(FsError::Loop),
                 _ => {}
             }
-            check_access(who, record, if flags.read { READ } else { 0 } | if writes { WRITE } else { 0 })?;
+            let wanted = if flags.read { READ } else { 0 } | if writes { WRITE } else { 0 };
+            self.check_access(who, inode, record, wanted)?;
             node.opened();
         }
         let handle = Handle::new(self, node, who, flags);

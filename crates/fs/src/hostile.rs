@@ -54,11 +54,13 @@ fn attributes(bytes: &[u8]) {
 
 /// An access list, as anybody can set it.
 fn access_lists(bytes: &[u8]) {
-    let permissions = acl::permissions_of(bytes, 0o7777);
-    assert!(permissions <= 0o7777, "permission bits and no others");
-    if acl::is_valid(bytes) {
-        assert!(bytes.len() >= 4 + 3 * 8, "a list names the owner, the group and others");
-    }
+    let Some(mut list) = acl::AccessList::decode(bytes) else { return };
+    assert!(bytes.len() >= 4 + 3 * 8, "a list names the owner, the group and others");
+    assert_eq!(list.encode(), bytes, "what was read can be written");
+    let bits = list.bits();
+    assert!(bits <= 0o777, "permission bits and no others");
+    list.set_bits(bits);
+    assert_eq!(list.encode(), bytes, "they are what they were");
 }
 
 /// Keys of all tables, and a counter.

@@ -63,7 +63,7 @@ pub use types::{
     OpenFlags, RenameFlags, SetTime, StatFs, VolumeInfo,
 };
 pub use volume::Fs;
-pub use xattr::{ACL_ACCESS, XATTR_VALUE_MAX, is_access_list};
+pub use xattr::{ACL_ACCESS, ACL_DEFAULT, XATTR_VALUE_MAX, is_access_list};
 
 // Threads share both.
 const _: () = {

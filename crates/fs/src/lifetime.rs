@@ -20,7 +20,6 @@ use crate::inodes::Locked;
 use crate::permissions::{WRITE, check_owner};
 use crate::types::{Caller, InodeNo, Kind};
 use crate::volume::Fs;
-use crate::xattr::check_xattr;
 
 /// The attribute that says how long the data is expected to live.
 pub const LIFETIME_ATTRIBUTE: &[u8] = b"user.polder.lifetime";
@@ -54,7 +53,7 @@ impl Fs {
         replace: bool,
     ) -> Result<()> {
         self.change_lifetime(inode, |record| {
-            check_xattr(who, record, LIFETIME_ATTRIBUTE, WRITE)?;
+            self.check_xattr(who, inode, record, LIFETIME_ATTRIBUTE, WRITE)?;
             match record.lifetime {
                 0 if replace => return Err(FsError::NoAttribute),
                 1.. if create => return Err(FsError::Exists),

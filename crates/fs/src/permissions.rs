@@ -2,7 +2,8 @@
 
 use crate::errno::{FsError, Result};
 use crate::format::Record;
-use crate::types::{Caller, Kind};
+use crate::types::{Caller, InodeNo, Kind};
+use crate::volume::Fs;
 
 pub(crate) const READ: u16 = 4;
 pub(crate) const WRITE: u16 = 2;
@@ -12,8 +13,43 @@ pub(crate) const SET_UID: u16 = 0o4000;
 pub(crate) const SET_GID: u16 = 0o2000;
 pub(crate) const STICKY: u16 = 0o1000;
 
+impl Fs {
+    /// Whether the caller may do all of `wanted`. The first class that fits decides, of those that the permission
+    /// bits know or, where there is an access list, of those that it names besides.
+    pub(crate) fn check_access(
+        &self,
+        who: &Caller,
+        inode: InodeNo,
+        record: &Record,
+        wanted: u16,
+    ) -> Result<()> {
+        let is_listless = who.checked || who.is_root() || who.uid == record.uid || record.xattrs == 0;
+        let by_list = match is_listless {
+            true => None,
+            false => self.access_by_list(who, inode, record, wanted)?,
+        };
+        match by_list {
+            None => check_bits(who, record, wanted),
+            Some(true) => Ok(()),
+            Some(false) => Err(FsError::Access),
+        }
+    }
+
+    /// Whether the caller may take a name of `victim` out of a directory.
+    pub(crate) fn check_remove(
+        &self,
+        who: &Caller,
+        (parent, directory): (InodeNo, &Record),
+        victim: &Record,
+    ) -> Result<()> {
+        self.check_access(who, parent, directory, WRITE | EXECUTE)?;
+        let sticky = directory.permissions & STICKY != 0;
+        if sticky && who.uid != directory.uid { check_owner(who, victim) } else { Ok(()) }
+    }
+}
+
 /// Whether the permission bits give the caller all of `wanted`. The first class that fits decides.
-pub(crate) fn check_access(who: &Caller, record: &Record, wanted: u16) -> Result<()> {
+fn check_bits(who: &Caller, record: &Record, wanted: u16) -> Result<()> {
     if who.checked {
         return Ok(());
     }
@@ -42,13 +78,6 @@ pub(crate) fn check_root(who: &Caller) -> Result<()> {
     if who.checked || who.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
-/// Whether the caller may take a name of `victim` out of `directory`.
-pub(crate) fn check_remove(who: &Caller, directory: &Record, victim: &Record) -> Result<()> {
-    check_access(who, directory, WRITE | EXECUTE)?;
-    let sticky = directory.permissions & STICKY != 0;
-    if sticky && who.uid != directory.uid { check_owner(who, victim) } else { Ok(()) }
-}
-
 /// The permission bits of a file after somebody other than root has written to it, or anybody has
 /// changed its owner: a program does not keep the right to run as another.
 pub(crate) fn without_set_id(record: &Record) -> u16 {
@@ -57,9 +86,8 @@ pub(crate) fn without_set_id(record: &Record) -> u16 {
     if record.kind == Kind::File { record.permissions & !dropped } else { record.permissions }
 }
 
-/// Group and permission bits of what `who` makes in `directory`.
-pub(crate) fn inherited(who: &Caller, directory: &Record, kind: Kind, permissions: u16) -> (u32, u16) {
-    let mut permissions = permissions & 0o7777 & !(who.umask & 0o777);
+/// Group and permission bits of what `who` makes in `directory` with these bits.
+pub(crate) fn inherited(who: &Caller, directory: &Record, kind: Kind, mut permissions: u16) -> (u32, u16) {
     if directory.permissions & SET_GID == 0 {
         return (who.gid, permissions);
     }

@@ -5,7 +5,6 @@ use crate::errno::{FsError, Result};
 use crate::format::{ORPHAN, Record, marker, number_key};
 use crate::inodes::{Locked, in_order};
 use crate::names::check_name;
-use crate::permissions::check_remove;
 use crate::types::{Caller, InodeNo, Kind};
 use crate::volume::Fs;
 
@@ -70,7 +69,7 @@ impl Fs {
     ) -> Result<bool> {
         let mut holder = locked.directory(parent)?.clone();
         let record = locked.record(inode)?;
-        check_remove(who, &holder, record)?;
+        self.check_remove(who, (parent, &holder), record)?;
         match (record.kind == Kind::Directory, directory) {
             (false, true) => return Err(FsError::NotDirectory),
             (true, false) => return Err(FsError::IsDirectory),

@@ -12,7 +12,7 @@ use crate::errno::{FsError, Result};
 use crate::format::Record;
 use crate::inodes::{Locked, Node, in_order};
 use crate::names::{Found, Slot, check_name};
-use crate::permissions::{EXECUTE, WRITE, check_access, check_remove};
+use crate::permissions::{EXECUTE, WRITE};
 use crate::types::{Caller, InodeNo, Kind, RenameFlags};
 use crate::volume::Fs;
 
@@ -186,14 +186,14 @@ impl Fs {
     fn check_rename(&self, renaming: &Renaming, locked: &Locked) -> Result<()> {
         let Renaming { who, from, to, source, .. } = *renaming;
         let (old, new) = (locked.directory(from.parent)?, locked.directory(to.parent)?);
-        check_remove(who, old, locked.record(source.inode)?)?;
+        self.check_remove(who, (from.parent, old), locked.record(source.inode)?)?;
         match renaming.target_found() {
-            Some(target) => check_remove(who, new, locked.record(target.inode)?)?,
-            None => check_access(who, new, WRITE | EXECUTE)?,
+            Some(target) => self.check_remove(who, (to.parent, new), locked.record(target.inode)?)?,
+            None => self.check_access(who, to.parent, new, WRITE | EXECUTE)?,
         }
         // The entry ".." of a directory that moves is changed, so it must be writable.
         for (directory, _) in renaming.moved_directories() {
-            check_access(who, locked.record(directory)?, WRITE)?;
+            self.check_access(who, directory, locked.record(directory)?, WRITE)?;
         }
         match renaming.target_found().filter(|_| !renaming.flags.exchange) {
             Some(target) if target.kind == Kind::Directory && locked.record(target.inode)?.size > 0 => {

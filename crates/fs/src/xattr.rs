@@ -7,6 +7,7 @@
 
 use tree::Entry;
 
+use crate::acl::{Inherited, check_list};
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{
@@ -15,7 +16,7 @@ use crate::format::{
 use crate::inodes::Locked;
 use crate::lifetime::LIFETIME_ATTRIBUTE;
 use crate::names::hash_name;
-use crate::permissions::{READ, STICKY, WRITE, check_access, check_owner, check_root};
+use crate::permissions::{READ, SET_GID, STICKY, WRITE, check_owner, check_root};
 use crate::types::{Caller, InodeNo, Kind};
 use crate::volume::Fs;
 
@@ -36,7 +37,8 @@ const CAPABILITIES: &[u8] = b"security.capability";
 
 /// The access list of an inode, which changes its permission bits when it is set.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
-const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+/// The list that what is made in a directory begins with.
+pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Whether an attribute is an access control list, which its owner alone may change.
 pub fn is_access_list(name: &[u8]) -> bool {
@@ -58,15 +60,27 @@ impl Fs {
         let node = self.node(inode)?;
         let state = node.state.read();
         let record = state.record()?;
-        check_xattr(who, record, name, READ)?;
-        if name == LIFETIME_ATTRIBUTE {
-            return record.lifetime_attribute().ok_or(FsError::NoAttribute);
-        }
+        self.check_xattr(who, inode, record, name, READ)?;
+        let value = match name {
+            LIFETIME_ATTRIBUTE => record.lifetime_attribute(),
+            ACL_ACCESS => self.access_list(inode, record)?.map(|list| list.encode()),
+            _ => self.stored_xattr(inode, record, name)?,
+        };
+        value.ok_or(FsError::NoAttribute)
+    }
+
+    /// The value of one that has rows.
+    pub(crate) fn stored_xattr(
+        &self,
+        inode: InodeNo,
+        record: &Record,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
         if record.xattrs == 0 {
-            return Err(FsError::NoAttribute);
+            return Ok(None);
         }
         let place = self.find_xattr(inode, name)?;
-        if place.parts == 0 { Err(FsError::NoAttribute) } else { Ok(place.value) }
+        Ok((place.parts > 0).then_some(place.value))
     }
 
     /// Sets an attribute; `create`: it must not be there, `replace`: it must.
@@ -90,23 +104,24 @@ impl Fs {
             let node = self.node(inode)?;
             let mut locked = Locked::one(&node);
             let mut record = locked.record(inode)?.clone();
-            check_xattr(who, &record, name, WRITE)?;
+            self.check_xattr(who, inode, &record, name, WRITE)?;
+            let list = is_access_list(name).then(|| check_list(&record, name, value)).transpose()?;
             let place = self.find_xattr(inode, name)?;
             match place.parts {
                 0 if replace => return Err(FsError::NoAttribute),
-                0 if record.xattrs >= XATTRS_MAX => return Err(FsError::NoSpace),
-                0 if !self.has_room_for_name(inode, &record, name)? => return Err(FsError::NoSpace),
-                0 => record.xattrs += 1,
-                _ if create => return Err(FsError::Exists),
+                1.. if create => return Err(FsError::Exists),
                 _ => {}
             }
-            check_acl(&record, name, value)?;
-            if name == ACL_ACCESS {
-                record.permissions = crate::acl::permissions_of(value, record.permissions);
+            let access = list.filter(|_| name == ACL_ACCESS);
+            if let Some(list) = &access {
+                record.permissions = permissions_after(who, &record, list.bits());
             }
             record.changed = self.clock.now();
             let mut change = Change::new();
-            self.put_xattr(&mut change, inode, &place, name, value);
+            match access.is_some_and(|list| list.is_minimal()) {
+                true => self.take_xattr(&mut change, inode, &mut record, &place),
+                false => self.put_one(&mut change, inode, &mut record, &place, (name, value))?,
+            }
             change.save(inode, record);
             self.commit(change, &mut locked)?;
             Ok(())
@@ -127,6 +142,45 @@ impl Fs {
         let is_shown = |name: &Vec<u8>| who.is_root() || !name.starts_with(TRUSTED);
         names.extend(self.names_of(inode)?.into_iter().filter(is_shown));
         Ok(names)
+    }
+
+    /// Puts one where there is none, or in the place of the one that is there.
+    fn put_one(
+        &self,
+        change: &mut Change,
+        inode: InodeNo,
+        record: &mut Record,
+        place: &Place,
+        (name, value): (&[u8], &[u8]),
+    ) -> Result<()> {
+        if place.parts == 0 {
+            if record.xattrs >= XATTRS_MAX || !self.has_room_for_name(inode, record, name)? {
+                return Err(FsError::NoSpace);
+            }
+            record.xattrs += 1;
+        }
+        self.put_xattr(change, inode, place, name, value);
+        Ok(())
+    }
+
+    /// The lists that an inode begins with, which has no attributes yet.
+    pub(crate) fn put_lists(
+        &self,
+        change: &mut Change,
+        inode: InodeNo,
+        record: &mut Record,
+        lists: &Inherited,
+    ) {
+        let mut taken = None;
+        for (name, list) in [(ACL_ACCESS, &lists.access), (ACL_DEFAULT, &lists.default)] {
+            let Some(list) = list else { continue };
+            let hash = hash_name(&self.store.info().secret, name);
+            let collision = u8::from(taken == Some(hash));
+            let place = Place { hash, collision, parts: 0, value: Vec::new() };
+            self.put_xattr(change, inode, &place, name, &list.encode());
+            record.xattrs += 1;
+            taken = Some(hash);
+        }
     }
 
     /// Whether all names can still be listed with one more.
@@ -150,7 +204,7 @@ impl Fs {
         Ok(names)
     }
 
-    /// Takes an attribute away.
+    /// Takes an attribute away. A list that is not there is not missed: its inode has the shortest that there is.
     pub fn remove_xattr(&self, who: &Caller, inode: InodeNo, name: &[u8]) -> Result<()> {
         if name == LIFETIME_ATTRIBUTE {
             return self.change_lifetime_attribute(who, inode, None, false, true);
@@ -159,8 +213,11 @@ impl Fs {
         let node = self.node(inode)?;
         let mut locked = Locked::one(&node);
         let mut record = locked.record(inode)?.clone();
-        check_xattr(who, &record, name, WRITE)?;
+        self.check_xattr(who, inode, &record, name, WRITE)?;
         let place = self.find_xattr(inode, name)?;
+        if place.parts == 0 && is_access_list(name) {
+            return Ok(());
+        }
         if place.parts == 0 {
             return Err(FsError::NoAttribute);
         }
@@ -194,6 +251,53 @@ impl Fs {
             change.tx.delete(self.group(inode), XATTR, key);
         }
         record.xattrs = record.xattrs.saturating_sub(u32::from(place.parts > 0));
+    }
+
+    /// Who may read or write attributes of which namespace.
+    pub(crate) fn check_xattr(
+        &self,
+        who: &Caller,
+        inode: InodeNo,
+        record: &Record,
+        name: &[u8],
+        access: u16,
+    ) -> Result<()> {
+        if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
+            return Err(FsError::Range);
+        }
+        let is_read = access == READ;
+        if name.starts_with(b"user.") {
+            self.check_user_xattr(who, (inode, record), name, access)
+        } else if name.starts_with(TRUSTED) {
+            check_root(who).map_err(|refused| if is_read { FsError::NoAttribute } else { refused })
+        } else if name.starts_with(b"security.") {
+            if is_read { Ok(()) } else { check_root(who) }
+        } else if is_access_list(name) && record.kind != Kind::Symlink {
+            if is_read { Ok(()) } else { check_owner(who, record) }
+        } else {
+            Err(FsError::NotSupported)
+        }
+    }
+
+    /// Only what permission bits protect has attributes of users; in a sticky directory they are its
+    /// owner's.
+    fn check_user_xattr(
+        &self,
+        who: &Caller,
+        (inode, record): (InodeNo, &Record),
+        name: &[u8],
+        access: u16,
+    ) -> Result<()> {
+        if name.len() == b"user.".len() {
+            return Err(FsError::Invalid);
+        }
+        if !matches!(record.kind, Kind::File | Kind::Directory) {
+            return Err(if access == READ { FsError::NoAttribute } else { FsError::NotPermitted });
+        }
+        if access == WRITE && record.kind == Kind::Directory && record.permissions & STICKY != 0 {
+            check_owner(who, record)?;
+        }
+        self.check_access(who, inode, record, access)
     }
 
     fn find_xattr(&self, inode: InodeNo, name: &[u8]) -> Result<Place> {
@@ -261,49 +365,10 @@ fn join(head: &XattrHead, rest: &[Entry]) -> Result<Vec<u8>> {
     if complete { Ok(value) } else { Err(Damaged("an extended attribute is not complete").into()) }
 }
 
-/// Who may read or write attributes of which namespace.
-pub(crate) fn check_xattr(who: &Caller, record: &Record, name: &[u8], access: u16) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
-        return Err(FsError::Range);
-    }
-    let is_read = access == READ;
-    if name.starts_with(b"user.") {
-        check_user_xattr(who, record, name, access)
-    } else if name.starts_with(TRUSTED) {
-        check_root(who).map_err(|refused| if is_read { FsError::NoAttribute } else { refused })
-    } else if name.starts_with(b"security.") {
-        if is_read { Ok(()) } else { check_root(who) }
-    } else if is_access_list(name) {
-        if is_read { Ok(()) } else { check_owner(who, record) }
-    } else {
-        Err(FsError::NotSupported)
-    }
-}
-
-/// Only what permission bits protect has attributes of users; in a sticky directory they are its
-/// owner's.
-fn check_user_xattr(who: &Caller, record: &Record, name: &[u8], access: u16) -> Result<()> {
-    if name.len() == b"user.".len() {
-        return Err(FsError::Invalid);
-    }
-    if !matches!(record.kind, Kind::File | Kind::Directory) {
-        return Err(if access == READ { FsError::NoAttribute } else { FsError::NotPermitted });
-    }
-    if access == WRITE && record.kind == Kind::Directory && record.permissions & STICKY != 0 {
-        check_owner(who, record)?;
-    }
-    check_access(who, record, access)
-}
-
-/// Lists that are no lists are refused, and default lists on what hands nothing down.
-fn check_acl(record: &Record, name: &[u8], value: &[u8]) -> Result<()> {
-    if !is_access_list(name) {
-        return Ok(());
-    }
-    match record.kind {
-        Kind::Symlink => Err(FsError::NotSupported),
-        kind if name == ACL_DEFAULT && kind != Kind::Directory => Err(FsError::Access),
-        _ if crate::acl::is_valid(value) => Ok(()),
-        _ => Err(FsError::Invalid),
-    }
+/// The permissions of an inode whose access list stands for these bits. As with `chmod`, who is not in its group
+/// does not make it run as that.
+fn permissions_after(who: &Caller, record: &Record, bits: u16) -> u16 {
+    let keeps_group = who.checked || who.is_root() || who.in_group(record.gid);
+    let special = if keeps_group { 0o7000 } else { 0o7000 & !SET_GID };
+    record.permissions & special | bits
 }

@@ -4,6 +4,7 @@
 // The name by which the rest of the workspace knows the crate.
 extern crate polder_fs as fs;
 
+mod acl;
 mod checker;
 mod crash;
 mod directories;
