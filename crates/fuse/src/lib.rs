@@ -22,7 +22,9 @@
 //! by setting attributes. All names and attributes change only through the same kernel, so they
 //! may be cached there for a day.
 //!
-//! **Permissions** are checked by the kernel (`default_permissions`, always on). The set-user-id and
+//! **Permissions** are checked by the kernel (`default_permissions`, always on), and access control lists, for which
+//! it asks, too (`FUSE_POSIX_ACL`). What is made is given its permissions and lists by [`fs::Fs`], which the kernel
+//! tells the umask (`FUSE_DONT_MASK`). The set-user-id and
 //! set-group-id bits are dropped here where a request says or implies it (`FUSE_HANDLE_KILLPRIV_V2`).
 //!
 //! **Locks** on files and ranges of files are left to the kernel.

@@ -327,8 +327,8 @@ pub(crate) fn permissions(mode: u32) -> u16 {
     u16::try_from(mode & translate::PERMISSIONS).expect("masked to 12 bits")
 }
 
-/// Who sets or removes an extended attribute. Kernels before 6.2 leave it to us to see that an access list is
-/// changed by its owner alone; of everything else the kernel has decided who may.
+/// Who sets or removes an extended attribute. Of an access list we look ourselves whether it is its owner, and
+/// whether he is in the file's group; of everything else the kernel has decided who may.
 pub(crate) fn setter_of(name: &[u8], who: Caller) -> Caller {
     Caller { checked: !fs::is_access_list(name), ..who }
 }

@@ -35,9 +35,11 @@ use crate::translate;
 /// How many reads ahead and writes back the kernel may have under way.
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
-/// Asked of the kernel where it has it. Not asked for: locks (the kernel keeps them), ACLs and umask
-/// (the kernel applies the umask).
-const CAPABILITIES: [u64; 14] = [
+/// Asked of the kernel where it has it. Not asked for: locks (the kernel keeps them). The umask is left to us, as
+/// it does not count where a default list is handed down.
+const CAPABILITIES: [u64; 16] = [
+    init_flag::POSIX_ACL,
+    init_flag::DONT_MASK,
     init_flag::ASYNC_READ,
     init_flag::ATOMIC_O_TRUNC,
     init_flag::EXPORT_SUPPORT,

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod access_lists;
 mod bench;
 mod block_device;
 mod daemon;

@@ -4,6 +4,7 @@ use fs::{Changes, FsError, SetTime};
 use rustix::io::Errno;
 
 use super::{Transport, caller, errno, finish, inode_of, short};
+use crate::groups;
 use crate::handles::HandleNo;
 use crate::kernel::abi::{
     GETATTR_FH, GetattrIn, GetxattrIn, GetxattrOut, SetattrIn, SetxattrIn, StatfsOut, StatxIn, fattr,
@@ -72,7 +73,11 @@ impl Transport {
         const CREATE: u32 = 1;
         const REPLACE: u32 = 2;
         let (create, replace) = (asked.flags & CREATE != 0, asked.flags & REPLACE != 0);
-        let who = setter_of(name, caller(from, 0));
+        let mut who = setter_of(name, caller(from, 0));
+        if sets_bits(name) && who.uid != 0 {
+            // They decide whether what he sets it on may still run as its group.
+            who.groups = groups::of_thread(from.pid);
+        }
         let done = self.server.fs().set_xattr(&who, inode_of(from), name, value, create, replace);
         self.reply_after(done.is_ok() && sets_bits(name), inode_of(from), || finish(reply, done));
     }
