@@ -427,13 +427,16 @@ impl Extents {
         if !self.is_out_of_zones() {
             return Ok(true);
         }
+        let were_held = self.store.zones().are_held();
         let worked = self.evacuate(&mut gc)?;
         self.pace.rest();
         self.space.outdated();
         drop(gc);
         let won = self.store.reclaim(true)? > 0 || worked || self.clean_metadata()?;
-        // What somebody else is resetting is there in a moment.
-        Ok(won || self.store.zones().wait_for_a_reset())
+        // What a checkpoint needed has been given back when it was waited for; what somebody else is resetting is there
+        // in a moment.
+        let given_back = were_held && !self.store.zones().are_held();
+        Ok(won || given_back || self.store.zones().wait_for_a_reset())
     }
 
     /// Has the store clean its own zones, which may have taken the one that garbage collection needs;

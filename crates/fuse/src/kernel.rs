@@ -17,7 +17,7 @@
 //! **A reply goes where its request came from.** The kernel keeps the requests under way by open device, so a
 //! [`Reply`] holds the channel of its request, on whatever thread it is given in the end.
 //!
-//! Not here: splice, io_uring, interrupts (the kernel is told once that they are not looked at), and counts of
+//! Not here: splice, io_uring, interrupts (each is answered by saying that they are not looked at), and counts of
 //! lookups, because a node id is an inode number and there is nothing to forget.
 
 pub(crate) mod abi;

@@ -146,7 +146,11 @@ fn answer_on(
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let transport = Arc::clone(transport);
     rt::thread::spawn(&format!("polder-fuse-{number}"), move || {
-        kernel::serve(&channel, |request, reply| transport.answer(request, reply))
+        let served = kernel::serve(&channel, |request, reply| transport.answer(request, reply));
+        if let Err(error) = &served {
+            tracing::warn!("a thread answers no more requests: {error}");
+        }
+        served
     })
 }
 

@@ -82,10 +82,14 @@ impl Core {
         let user =
             client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
         self.metadata_lease(saving)?;
-        self.hold_for_checkpoint(saving);
+        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        self.hold_for_checkpoint(saving, dirty);
         let record_bytes = user.checkpoint_bytes().len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
         let cut = self.cut();
+        if cut.dirty.len() > dirty {
+            self.hold_for_checkpoint(saving, cut.dirty.len());
+        }
         self.log.push()?;
         let user_bytes = user.checkpoint_bytes();
         self.write_nodes(saving, &cut.dirty, Some(cut.epoch))?;
@@ -104,6 +108,7 @@ impl Core {
         self.publish(&mat_chunks, old);
         self.new_pages_begin(saving);
         self.zones.hold_for_metadata(0);
+        self.count.room_enough.store(0, Ordering::Relaxed);
         saving.cleaned = false;
         self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.free_dead_metadata()?;
@@ -113,9 +118,9 @@ impl Core {
 
     /// From the cut on what it has to write is no longer counted as dirty: it must not find that others took the
     /// zones for it. For an epoch longer than the reserve has room for zones beside the reserve are held.
-    fn hold_for_checkpoint(&self, saving: &Saving) {
-        let is_long = self.count.dirty.load(Ordering::Relaxed) > self.limits.epoch_nodes;
-        let written = self.taken_by_cleaning(saving, 0);
+    pub(crate) fn hold_for_checkpoint(&self, saving: &Saving, dirty: usize) {
+        let written = self.taken_by_cleaning(saving, 0, dirty);
+        let is_long = dirty > self.limits.epoch_nodes;
         if !is_long || !self.zones.hold_for_metadata(written + self.zones.kept_blocks()) {
             self.zones.hold_for_metadata(written);
         }

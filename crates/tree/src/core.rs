@@ -131,6 +131,9 @@ pub(crate) struct Counters {
     pub(crate) nodes: AtomicI64,
     /// Nodes that trees may still grow by.
     pub(crate) allowance: AtomicU64,
+    /// With so many blocks for metadata nobody needs to look for more before the next checkpoint: cleaning would gain
+    /// little. 0: nobody has looked.
+    pub(crate) room_enough: AtomicU64,
     /// Free zones that metadata lacks beside those kept for it so that cleaning never moves much for
     /// little, as of the last checkpoint.
     pub(crate) zones_lacking: AtomicU32,

@@ -218,25 +218,72 @@ impl Core {
     /// Part of the reserve may be used while cleaning gains little: what changes meanwhile leaves nodes dead, which
     /// makes it cheap. Zones are cleaned whatever they gain once what is left is an epoch and a zone to clean into.
     pub(crate) fn space_for_metadata(&self, draw: Draw) -> Result<()> {
-        let is_whole = || self.zones.free() >= self.zones.kept_for_metadata();
-        if is_whole() || self.reclaim(true)? > 0 && is_whole() {
+        if self.reserve_is_whole() || self.little_would_be_gained() {
             return Ok(());
         }
-        let zone = self.device.geometry().zone_blocks;
+        if self.reclaim(true)? > 0 && self.reserve_is_whole() {
+            return Ok(());
+        }
         let mut saving = self.saving.lock();
-        self.clean_until(&mut saving, 4, |_| is_whole())?;
-        self.clean_until(&mut saving, 0, |saving| is_whole() || self.has_room_for_an_epoch(saving, zone))?;
-        // What frees space finds garbage to clean.
+        self.win_room(&mut saving)?;
+        let is_enough = |saving: &Saving| self.reserve_is_whole() || self.has_room_for(saving, draw);
+        // What the running epoch has left dead is seen after a checkpoint only.
+        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        if !is_enough(&saving)
+            && self.mat.running_len() > 0
+            && self.room(&saving) >= self.taken_by_cleaning(&saving, 0, dirty)
+        {
+            self.checkpoint_with(&mut saving)?;
+            self.win_room(&mut saving)?;
+        }
+        if is_enough(&saving) { Ok(()) } else { Err(StoreError::NoSpace) }
+    }
+
+    fn reserve_is_whole(&self) -> bool {
+        self.zones.free() >= self.zones.kept_for_metadata()
+    }
+
+    /// Whether somebody has found since the last checkpoint that cleaning gains little, and there still is as much
+    /// room as he could do with. Asked by each transaction while the reserve is not whole: without any lock of those
+    /// that write.
+    fn little_would_be_gained(&self) -> bool {
+        let enough = self.count.room_enough.load(Ordering::Relaxed);
+        enough > 0 && self.room_with(u64::from(self.zones.open_room())) >= enough
+    }
+
+    /// Cleans while that gains much, and, when little room is left, while it gains anything.
+    fn win_room(&self, saving: &mut Saving) -> Result<()> {
+        self.clean_until(saving, 4, |_| self.reserve_is_whole())?;
+        self.clean_until(saving, 0, |saving| {
+            self.reserve_is_whole() || self.room(saving) >= self.room_to_go_on(saving)
+        })?;
+        let enough = self.room_to_go_on(saving);
+        if self.room(saving) >= enough {
+            self.count.room_enough.store(enough, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Room with which cleaning can wait until it gains more: for an epoch and a half and a zone to clean into, and
+    /// for cleaning a zone that is full when the epoch has become as long as it may.
+    fn room_to_go_on(&self, saving: &Saving) -> u64 {
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        let changed = self.mat.running_len().max(self.limits.epoch_nodes);
+        let last_chance = self.epoch_blocks() + self.tables_written(saving, changed, zone);
+        zone + last_chance.max(self.epoch_blocks() * 3 / 2)
+    }
+
+    /// Whether a transaction can go on that draws on this, although the reserve is not whole: with what an epoch
+    /// writes and, unless it frees space and so finds garbage to clean, a zone to clean into.
+    fn has_room_for(&self, saving: &Saving, draw: Draw) -> bool {
+        let zone = self.device.geometry().zone_blocks;
         let to_clean_into = match draw {
             Draw::Reserve => 0,
-            _ if self.zones.gc_has_a_zone() => zone.min(self.epoch_blocks() as Blocks),
+            // That zone comes back.
+            _ if self.zones.one_is_borrowed() => zone.min(self.epoch_blocks() as Blocks),
             _ => zone,
         };
-        if is_whole() || self.has_room_for_an_epoch(&saving, to_clean_into) {
-            Ok(())
-        } else {
-            Err(StoreError::NoSpace)
-        }
+        self.room(saving) >= self.epoch_blocks() * 3 / 2 + u64::from(to_clean_into)
     }
 
     /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
@@ -263,8 +310,9 @@ impl Core {
         let mut victims = self.victims(saving, Need::Must);
         victims.sort_by_key(|victim| (victim.live, victim.zone));
         let (mut gained, mut moved) = (0, 0);
+        let dirty = self.count.dirty.load(Ordering::Relaxed);
         for victim in victims {
-            if self.room(saving) < self.taken_by_cleaning(saving, moved + u64::from(victim.live)) {
+            if self.room(saving) < self.taken_by_cleaning(saving, moved + u64::from(victim.live), dirty) {
                 break;
             }
             moved += u64::from(victim.live);
@@ -277,12 +325,6 @@ impl Core {
         Ok(saving.cleaned)
     }
 
-    /// Whether the open metadata zone and those that are free take what an epoch writes, and so many blocks
-    /// more.
-    fn has_room_for_an_epoch(&self, saving: &Saving, more: Blocks) -> bool {
-        self.room(saving) >= self.epoch_blocks() * 3 / 2 + u64::from(more)
-    }
-
     /// Blocks of the nodes that an epoch dirties, unless it is a long one.
     fn epoch_blocks(&self) -> u64 {
         self.limits.epoch_nodes as u64 * u64::from(self.zones.page_blocks())
@@ -290,23 +332,32 @@ impl Core {
 
     /// Blocks of pages that the open metadata zone and those that are free take.
     fn room(&self, saving: &Saving) -> u64 {
+        self.room_with(u64::from(saving.lease.as_ref().map_or(0, Lease::room)))
+    }
+
+    fn room_with(&self, open: u64) -> u64 {
         let of_zone = u64::from(self.device.geometry().zone_blocks - 1);
-        let open = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
         open + u64::from(self.zones.free()) * of_zone
     }
 
-    /// Blocks for what lives in a zone, and then a checkpoint, without which that zone is not free.
-    pub(crate) fn taken_by_cleaning(&self, saving: &Saving, live: u64) -> u64 {
-        let nodes = self.count.dirty.load(Ordering::Relaxed).max(self.limits.dirty) as u64;
+    /// Blocks for what lives in a zone, and then a checkpoint of so many dirty nodes, without which that zone is not
+    /// free.
+    pub(crate) fn taken_by_cleaning(&self, saving: &Saving, live: u64, dirty: usize) -> u64 {
+        let nodes = dirty.max(self.limits.dirty) as u64;
         live + nodes * u64::from(self.zones.page_blocks()) + self.written_beside(saving, live)
     }
 
-    /// Blocks that a checkpoint writes beside dirty nodes when so many blocks have been moved: tables, and
-    /// what says where they are.
+    /// Blocks that a checkpoint writes beside dirty nodes when so many blocks have been moved.
     fn written_beside(&self, saving: &Saving, moved: u64) -> u64 {
+        self.tables_written(saving, self.mat.running_len(), moved)
+    }
+
+    /// Blocks of tables, and of what says where they are, when so many nodes have changed and so many blocks have
+    /// been moved.
+    fn tables_written(&self, saving: &Saving, changed: usize, moved: u64) -> u64 {
         let page = u64::from(self.zones.page_blocks());
-        let moved = self.mat.running_len() as u64 + moved / page;
-        let chunks = self.mat.chunks_len().min(moved) + saving.zit_chunks.len() as u64;
+        let chunks =
+            self.mat.chunks_len().min(changed as u64 + moved / page) + saving.zit_chunks.len() as u64;
         (chunks + DIRECTORY_PAGES) * page
     }
 
@@ -372,14 +423,15 @@ impl Core {
         else {
             return Ok(false);
         };
-        if !self.zones.hold_for_metadata(self.taken_by_cleaning(saving, u64::from(live))) {
+        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        if !self.zones.hold_for_metadata(self.taken_by_cleaning(saving, u64::from(live), dirty)) {
             return Ok(false);
         }
         saving.cleaned_once.insert(zone, life);
         let cleaned = self.clean_zone(saving, zone);
         self.latching("cleaning metadata failed", cleaned)?;
         saving.cleaned = true;
-        self.zones.hold_for_metadata(self.taken_by_cleaning(saving, 0));
+        self.zones.hold_for_metadata(self.taken_by_cleaning(saving, 0, dirty));
         Ok(true)
     }
 

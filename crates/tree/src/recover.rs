@@ -690,16 +690,21 @@ impl Core {
         if !rt::is_planted("break-seal") {
             self.log.seal(last)?;
         }
-        let full = !self.log_has_a_free_zone() && !rt::is_planted("break-checkpoint-first");
+        let full = !self.log_has_a_free_zone();
         // A release that does not know a feature must be able to see it before anything uses it.
         let older = contents.checkpoint.header.features_incompatible.get() != self.info.features;
         // Another epoch on top of what two have left would be more than there is room for, after another crash too.
-        let long = self.count.dirty.load(Ordering::Relaxed) > self.limits.epoch_nodes;
-        if full || older || long {
+        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        let long = dirty > self.limits.epoch_nodes;
+        if (full || long) && !rt::is_planted("break-checkpoint-first") || older {
             self.log.checkpoint_first();
         }
         self.reset_active_junk()?;
-        self.resume_metadata_zone()
+        self.resume_metadata_zone()?;
+        if long {
+            self.hold_for_checkpoint(&self.saving.lock(), dirty);
+        }
+        Ok(())
     }
 
     /// Whether one of the zones that are the log's alone is free.

@@ -435,6 +435,12 @@ impl Zones {
         self.core.zones.kept_from(Role::Gc)
     }
 
+    /// Whether zones that are free are needed by a checkpoint that is being taken, or is due: they are free for others
+    /// after it.
+    pub fn are_held(&self) -> bool {
+        self.core.zones.are_held()
+    }
+
     /// Zones that only the log uses, whatever is in them.
     pub fn kept_for_log(&self) -> u32 {
         crate::log::LOG_ZONES

@@ -85,6 +85,8 @@ struct State {
     late: Option<BTreeSet<ZoneId>>,
     /// The user's counters, none of them negative.
     counters: UserCounters,
+    /// What garbage collection has open and took from what is kept for metadata: it comes back.
+    borrowed: Option<ZoneId>,
 }
 
 /// Numbers that the store keeps for its user, changed by transactions.
@@ -257,6 +259,7 @@ impl State {
     }
 
     fn set_usage(&mut self, zone: ZoneId, usage: Use) {
+        self.borrowed = self.borrowed.filter(|&borrowed| borrowed != zone);
         let live = self.entries[zone.0 as usize].live;
         self.closed.remove(&(live, zone));
         self.free.remove(&zone);
@@ -343,6 +346,7 @@ impl ZoneTable {
             changed_chunks: BTreeSet::new(),
             late: None,
             counters: [0; crate::COUNTERS],
+            borrowed: None,
         };
         ZoneTable {
             state: Mutex::new(state),
@@ -471,11 +475,14 @@ impl ZoneTable {
         }
     }
 
-    /// Whether garbage collection has a zone, which it may have borrowed from metadata and gives back.
-    pub(crate) fn gc_has_a_zone(&self) -> bool {
-        let state = self.state.lock();
-        let all = state.entries.iter().zip(&state.run);
-        all.into_iter().any(|(entry, run)| entry.role == Role::Gc && run.usage == Use::Leased)
+    /// Whether garbage collection has a zone of those that are kept for metadata, and gives it back.
+    pub(crate) fn one_is_borrowed(&self) -> bool {
+        self.state.lock().borrowed.is_some()
+    }
+
+    /// Whether cleaning, or a checkpoint, counts on zones that are free.
+    pub(crate) fn are_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
     }
 
     /// Has zones left to metadata until it has written so many blocks; false, and nothing changes, when so
@@ -509,9 +516,8 @@ impl ZoneTable {
         let empty = is_empty(&state, best);
         state.free.remove(&best);
         state.run[best.0 as usize].usage = Use::Leased;
-        if role == Role::Metadata {
-            let held = self.held.load(Ordering::Relaxed);
-            self.held.store(held.saturating_sub(1), Ordering::Relaxed);
+        if role == Role::Gc && (state.free.len() as u32) < self.kept_for_metadata() {
+            state.borrowed = Some(best);
         }
         Some((best, empty))
     }
@@ -526,6 +532,10 @@ impl ZoneTable {
             *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
         });
         state.run[zone.0 as usize].new_from = 0;
+        if role == Role::Metadata {
+            let held = self.held.load(Ordering::Relaxed);
+            self.held.store(held.saturating_sub(1), Ordering::Relaxed);
+        }
         state.set_metadata(zone);
     }
 
