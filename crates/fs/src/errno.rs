@@ -75,6 +75,15 @@ pub enum FsError {
     /// An attribute's value is longer than 64 KiB.
     #[error("argument too long")]
     ArgumentTooLong,
+    /// Another's lock is in the way, and the request was not to wait.
+    #[error("locked by another: try again")]
+    WouldBlock,
+    /// Who holds the lock waits, directly or through others, for him who asks.
+    #[error("waiting for the lock would be a deadlock")]
+    Deadlock,
+    /// The owner holds as many ranges of the file as he can.
+    #[error("too many locks")]
+    NoLocks,
     /// The device or the volume failed; the words say how.
     #[error("{0}")]
     Io(String),
@@ -105,6 +114,9 @@ impl FsError {
             FsError::Range => Errno::RANGE,
             FsError::Stale => Errno::STALE,
             FsError::ArgumentTooLong => Errno::TOOBIG,
+            FsError::WouldBlock => Errno::AGAIN,
+            FsError::Deadlock => Errno::DEADLK,
+            FsError::NoLocks => Errno::NOLCK,
             FsError::Io(_) => Errno::IO,
         };
         errno.raw_os_error()

@@ -7,6 +7,7 @@ use extent::Lifetime;
 
 use crate::errno::{FsError, Result};
 use crate::inodes::{Node, State};
+use crate::locks::Locker;
 use crate::permissions::{READ, WRITE};
 use crate::types::{Caller, Changes, InodeNo, Kind, OpenFlags};
 use crate::volume::Fs;
@@ -25,6 +26,8 @@ pub struct Handle {
     lifetime: AtomicU8,
     /// Volume errors up to this one have been reported through this handle.
     errors_seen: AtomicU64,
+    /// Who it is among those who hold locks.
+    pub(crate) locker: Locker,
 }
 
 impl Handle {
@@ -33,7 +36,15 @@ impl Handle {
         let errors_seen = AtomicU64::new(fs.runtime.errors());
         let keeps_set_id = who.checked || who.is_root();
         let lifetime = AtomicU8::new(AS_THE_FILE);
-        Handle { fs: fs.me.clone(), node, flags, keeps_set_id, lifetime, errors_seen }
+        Handle {
+            fs: fs.me.clone(),
+            node,
+            flags,
+            keeps_set_id,
+            lifetime,
+            errors_seen,
+            locker: Locker::default(),
+        }
     }
 
     /// The inode.
@@ -77,6 +88,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if let Some(fs) = self.fs.upgrade() {
+            fs.drop_locks(self);
             fs.closed(&self.node);
         }
     }

@@ -9,14 +9,15 @@
 //! ([`Locked::lock`]), and what was looked up before is looked up again under them.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rt::sync::{Mutex, RwLock, RwLockWriteGuard};
 use rustc_hash::FxHashMap;
 
 use crate::errno::{FsError, Result};
 use crate::format::Record;
+use crate::locks::FileLocks;
 use crate::types::InodeNo;
 
 const SHARDS: usize = 16;
@@ -53,6 +54,8 @@ pub(crate) struct Node {
     /// Handles. Raised under the state's lock (shared is enough) while the inode is present, so
     /// that whoever holds the lock exclusively and sees 0 may delete the inode.
     pub(crate) opens: AtomicU32,
+    /// Since somebody asked for a lock of the file. Only handles hold locks, and they hold the node.
+    pub(crate) locks: OnceLock<Box<FileLocks>>,
     used: AtomicBool,
 }
 
@@ -94,6 +97,7 @@ impl Inodes {
             inode,
             state: RwLock::new(State::Unknown),
             opens: AtomicU32::new(0),
+            locks: OnceLock::new(),
             used: AtomicBool::new(false),
         });
         shard.nodes.insert(inode, node.clone());

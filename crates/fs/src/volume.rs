@@ -12,6 +12,7 @@ use zone::{Cause, Device, Geometry};
 use crate::errno::{FsError, Result};
 use crate::format::{Damaged, FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
 use crate::inodes::{Inodes, Node};
+use crate::locks::Locks;
 use crate::numbers::Numbers;
 use crate::orphan::Backlog;
 use crate::rate::WriteRate;
@@ -33,6 +34,7 @@ pub struct Fs {
     pub(crate) extents: Arc<Extents>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) inodes: Inodes,
+    pub(crate) locks: Locks,
     pub(crate) numbers: Numbers,
     pub(crate) backlog: Backlog,
     pub(crate) runtime: Runtime,
@@ -95,6 +97,7 @@ impl Fs {
             store,
             extents,
             inodes: Inodes::new(nodes_max),
+            locks: Locks::default(),
             numbers: Numbers::new(groups),
             backlog: Backlog::new(options.read_only),
             runtime: Runtime::new(options.commit_interval_ns),

@@ -1,0 +1,89 @@
+//! Who waits for whom: the graph of a mount's POSIX owners that wait for record locks.
+//!
+//! An edge is there only while it is true. It is put in under the table of the file whose locks are in the
+//! way, and whoever is about to change that table takes the file's edges out first and wakes those who wait,
+//! who ask again and put in new ones. So a circle is one: nobody is refused for an owner who has let go. And
+//! none is missed: whoever closes it finds the other edges there, or their requests are asked again later
+//! and the last of them finds it.
+
+use rt::sync::Mutex;
+use rustc_hash::FxHashSet;
+
+use crate::errno::{FsError, Result};
+use crate::types::InodeNo;
+
+/// The graph.
+#[derive(Default)]
+pub(super) struct Waits(Mutex<Graph>);
+
+#[derive(Default)]
+struct Graph {
+    /// One for each request that waits.
+    edges: Vec<Edge>,
+    last_request: u64,
+}
+
+struct Edge {
+    request: u64,
+    file: InodeNo,
+    owner: u64,
+    waits_for: Vec<u64>,
+}
+
+/// The graph, as those see it who hold the table of one file.
+#[derive(Clone, Copy)]
+pub(super) struct WaitsOf<'a> {
+    waits: &'a Waits,
+    file: InodeNo,
+}
+
+/// A request that waits.
+pub(super) struct Request(u64);
+
+impl Waits {
+    pub(super) fn of(&self, file: InodeNo) -> WaitsOf<'_> {
+        WaitsOf { waits: self, file }
+    }
+}
+
+impl WaitsOf<'_> {
+    /// The owner is about to wait for these; refused if one of them waits for him.
+    pub(super) fn begin(self, owner: u64, waits_for: Vec<u64>) -> Result<Request> {
+        let mut graph = self.waits.0.lock();
+        if graph.leads(&waits_for, owner) {
+            return Err(FsError::Deadlock);
+        }
+        graph.last_request += 1;
+        let request = graph.last_request;
+        graph.edges.push(Edge { request, file: self.file, owner, waits_for });
+        Ok(Request(request))
+    }
+
+    /// It does not wait any more.
+    pub(super) fn end(self, request: Request) {
+        self.waits.0.lock().edges.retain(|edge| edge.request != request.0);
+    }
+
+    /// The locks of the file are about to change, and those who wait will be woken.
+    pub(super) fn forget(self) {
+        self.waits.0.lock().edges.retain(|edge| edge.file != self.file);
+    }
+}
+
+impl Graph {
+    /// Whether one of these is `owner`, or waits for him, directly or through others.
+    fn leads(&self, from: &[u64], owner: u64) -> bool {
+        let mut next = from.to_vec();
+        let mut seen = FxHashSet::default();
+        while let Some(other) = next.pop() {
+            if other == owner {
+                return true;
+            }
+            if seen.insert(other) {
+                let edges = self.edges.iter().filter(|edge| edge.owner == other);
+                next.extend(edges.flat_map(|edge| &edge.waits_for));
+            }
+        }
+        false
+    }
+}
