@@ -220,3 +220,16 @@ impl Span {
         (start < end).then_some(Span { range: LockRange { start, end }, ..self })
     }
 }
+
+#[cfg(test)]
+impl RecordLocks {
+    /// Every span, by owner and in the order in which it is kept.
+    pub(super) fn held(&self) -> Vec<(Owner, LockRange, LockMode)> {
+        let table = self.table.lock();
+        let spans = |owned: &Owned| {
+            let owner = owned.owner;
+            owned.spans.iter().map(move |span| (owner, span.range, span.mode)).collect::<Vec<_>>()
+        };
+        table.owned.iter().flat_map(spans).collect()
+    }
+}
