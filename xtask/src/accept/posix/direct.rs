@@ -100,6 +100,8 @@ struct Subject {
     files: Files,
     model: Vec<u8>,
     holes: Holes,
+    /// Part of a page may be data and the rest of it a hole.
+    has_small_blocks: bool,
     /// Blocks that were holes for certain when holes were searched for.
     holes_seen: u64,
     size_max: usize,
@@ -131,7 +133,8 @@ impl Subject {
             path: path.to_owned(),
             files: Files::open(path)?,
             model: Vec::new(),
-            holes: Holes::new(block as u64),
+            holes: Holes::new(block.max(UNIT) as u64),
+            has_small_blocks: block < UNIT,
             holes_seen: 0,
             size_max,
             random: fastrand::Rng::with_seed(seed),
@@ -176,7 +179,15 @@ impl Subject {
         let end = at + data.len();
         self.grow(end);
         self.model[at..end].copy_from_slice(&self.buffer[data]);
+        self.wrote(at, end);
+    }
+
+    /// Somebody wrote there. Of a page that was written in part, the rest may be a hole where blocks are smaller.
+    fn wrote(&mut self, at: usize, end: usize) {
         self.holes.write(at as u64, (end - at) as u64);
+        for edge in [at, end].into_iter().filter(|edge| self.has_small_blocks && !edge.is_multiple_of(UNIT)) {
+            self.holes.zero((edge / UNIT * UNIT) as u64, 1);
+        }
     }
 
     fn grow(&mut self, end: usize) {
@@ -286,7 +297,7 @@ impl Subject {
         let data = self.model[from..from + length].to_vec();
         self.grow(to + length);
         self.model[to..to + length].copy_from_slice(&data);
-        self.holes.write(to as u64, length as u64);
+        self.wrote(to, to + length);
         Ok(())
     }
 

@@ -19,7 +19,7 @@ pub(super) struct Shape {
     pub(super) name: &'static str,
     pub(super) mkfs: &'static [&'static str],
     pub(super) mount: &'static [&'static str],
-    /// Bytes of a block, or of a page of the kernel's where that is more: what becomes data or a hole at once.
+    /// Bytes of a block.
     pub(super) block: usize,
     /// In the quick form, and in the whole.
     pub(super) operations: [u64; 2],
@@ -65,6 +65,7 @@ pub(super) const SHAPES: [Shape; 7] = [
     Shape {
         name: "blocks of 512",
         mkfs: &["--size", "64M", "--block-size", "512"],
+        block: 512,
         operations: [0, 100_000],
         ..ORDINARY
     },
