@@ -12,11 +12,22 @@ use rt::{Clock, SystemClock};
 
 use crate::bench_or_skip;
 
-/// What both may use, beside it the bytes that are written.
-const LIMIT_BYTES: usize = 64 << 20;
-const WRITTEN_BYTES: usize = 160 << 20;
+/// What the two may use beside dirty pages, generously.
+const OWN_BYTES: usize = 48 << 20;
+/// A mount may have this share of the dirty pages that the system allows: the kernel's rule for FUSE.
+const SHARE_OF_DIRTY: usize = 100;
+const PAGE_BYTES: usize = 4096;
 /// By then a deadlock is what it is: it takes two seconds.
 const PATIENCE_NS: u64 = 120_000_000_000;
+
+/// What both may use: twice the dirty pages that the kernel lets the mount have. With fewer than once that many it
+/// would rather kill the larger of the two than wait, as it waits for no FUSE mount when it looks for memory.
+fn limit_bytes() -> usize {
+    let counts = fs::read_to_string("/proc/vmstat").unwrap();
+    let threshold = counts.lines().find_map(|line| line.strip_prefix("nr_dirty_threshold "));
+    let pages: usize = threshold.expect("the kernel counts dirty pages").parse().unwrap();
+    OWN_BYTES + 2 * pages * PAGE_BYTES / SHARE_OF_DIRTY
+}
 
 /// A control group with a limit; taken away when dropped.
 struct Group {
@@ -26,7 +37,7 @@ struct Group {
 }
 
 impl Group {
-    fn new() -> Result<Group, String> {
+    fn new(limit_bytes: usize) -> Result<Group, String> {
         let name = format!("polder-test-{}", std::process::id());
         let found = [
             ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.failcnt"),
@@ -38,7 +49,7 @@ impl Group {
                 continue;
             }
             let group = Group { directory, meets };
-            if fs::write(group.directory.join(limit), LIMIT_BYTES.to_string()).is_ok() {
+            if fs::write(group.directory.join(limit), limit_bytes.to_string()).is_ok() {
                 return Ok(group);
             }
         }
@@ -71,14 +82,17 @@ impl Drop for Group {
 #[test]
 fn a_daemon_without_memory_takes_dirty_pages() {
     let bench = bench_or_skip!();
-    let group = match Group::new() {
+    let limit = limit_bytes();
+    let group = match Group::new(limit) {
         Ok(group) => group,
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
     let source = bench.volume().with_file_name("source");
-    let contents: Vec<u8> = (0..WRITTEN_BYTES).map(|at| (at / 4099 + at) as u8).collect();
+    let contents: Vec<u8> = (0..limit * 5 / 4).map(|at| (at / 4099 + at) as u8).collect();
     fs::File::create(&source).unwrap().write_all(&contents).unwrap();
     let (volume, directory) = (bench.volume(), bench.directory());
+    let size = (2 * limit).to_string();
+    bench.succeed(&["mkfs", volume.to_str().unwrap(), "--force", "--size", &size]);
     let started = group
         .command(bench.program())
         .args(["mount", "-o", "cache=8M"])
