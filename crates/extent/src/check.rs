@@ -32,6 +32,12 @@ pub enum FindingKind {
     LiveCount,
     /// The count of unwritten blocks is not the number of blocks that unwritten extents have.
     Unwritten,
+    /// A reference to blocks that their owner does not have.
+    Reference,
+    /// Blocks that are shared, and that nothing refers to.
+    Unreferenced,
+    /// A reference count is not the number of references.
+    Refcount,
     /// A block cannot be read or has a wrong checksum (found only when scrubbing).
     Data,
     /// A block could not be read when it was to be moved, and is lost for good.

@@ -16,6 +16,8 @@ pub const EXTENT: Table = Table(1);
 pub const UNWRITTEN_BLOCKS: u8 = 0;
 /// The table of resident blocks: (object, block) → contents, zeros at the end left out.
 pub const RESIDENT: Table = Table(2);
+/// The table of reference counts: (object, block) → [`RefcountRecord`], for blocks with two references or more.
+pub const REFCOUNT: Table = Table(4);
 
 /// Bytes of a key of either table.
 pub const KEY_BYTES: usize = 20;
@@ -43,11 +45,11 @@ pub fn decode_key(key: &[u8]) -> Option<(Object, u64)> {
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ExtentRecord {
-    /// Where its first block lies; 0 when lost or unwritten.
+    /// Where its first block lies; 0 when lost, unwritten or a reference.
     pub address: U64,
     /// How many blocks.
     pub blocks: U16,
-    /// [`LOST`], [`TRIMMED`], [`UNWRITTEN`].
+    /// [`LOST`], [`TRIMMED`], [`UNWRITTEN`], [`REFERENCE`].
     pub flags: U16,
     /// Zero.
     pub reserved: U32,
@@ -60,11 +62,59 @@ pub const LOST: u16 = 1;
 pub const TRIMMED: u16 = 2;
 /// Space is kept for the blocks, and nothing has been written there; there is no address and no CRC.
 pub const UNWRITTEN: u16 = 4;
+/// The blocks are another object's; an [`OriginRecord`] stands where the CRCs would.
+pub const REFERENCE: u16 = 8;
+const FLAGS_KNOWN: u16 = LOST | TRIMMED | UNWRITTEN | REFERENCE;
 
-/// A run of blocks of one object, contiguous in one zone.
+/// Which blocks a reference means.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OriginRecord {
+    /// The object that owns them.
+    pub object: U64,
+    /// The first of them there.
+    pub block: U64,
+}
+const _: () = assert!(size_of::<OriginRecord>() == 16);
+
+/// How often a run of blocks is referred to.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RefcountRecord {
+    /// How many blocks.
+    pub blocks: U32,
+    /// References to each of them, at least 2.
+    pub references: U32,
+}
+const _: () = assert!(size_of::<RefcountRecord>() == 8);
+
+/// The stored reference count of a run of blocks.
+pub fn encode_refcount(blocks: u32, references: u32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(RefcountRecord { blocks: blocks.into(), references: references.into() }.as_bytes());
+    bytes
+}
+
+/// Blocks and references of a stored reference count.
+pub fn decode_refcount(bytes: &[u8]) -> Option<(u32, u32)> {
+    let record = RefcountRecord::read_from_bytes(bytes).ok()?;
+    let (blocks, references) = (record.blocks.get(), record.references.get());
+    (blocks > 0 && references > 1).then_some((blocks, references))
+}
+
+/// Where blocks are that an extent refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    /// The object that owns them.
+    pub object: Object,
+    /// The first of them there.
+    pub block: u64,
+}
+
+/// A run of blocks of one object: contiguous in one zone, or in another object that owns them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where its first block lies; none when lost or unwritten.
+    /// Where its first block lies; none when lost, unwritten or a reference.
     pub address: Address,
     /// How many blocks, at least one.
     pub blocks: Blocks,
@@ -72,7 +122,9 @@ pub struct Extent {
     pub trimmed: bool,
     /// [`UNWRITTEN`].
     pub unwritten: bool,
-    /// The CRC-32C of each block; none when lost or unwritten.
+    /// Whose blocks they are, of a [`REFERENCE`].
+    pub origin: Option<Origin>,
+    /// The CRC-32C of each block that lies in a zone.
     pub crcs: Vec<u32>,
 }
 
@@ -80,18 +132,25 @@ impl Extent {
     /// Blocks that are at `address` with these checksums.
     pub fn new(address: Address, crcs: Vec<u32>) -> Self {
         assert!(!address.is_none() && (1..=EXTENT_BLOCKS_MAX as usize).contains(&crcs.len()));
-        Extent { address, blocks: crcs.len() as Blocks, trimmed: false, unwritten: false, crcs }
+        let blocks = crcs.len() as Blocks;
+        Extent { address, blocks, trimmed: false, unwritten: false, origin: None, crcs }
     }
 
     /// Blocks that cannot be read any more.
     pub fn lost(blocks: Blocks) -> Self {
         assert!((1..=EXTENT_BLOCKS_MAX).contains(&blocks));
-        Extent { address: Address::NONE, blocks, trimmed: false, unwritten: false, crcs: Vec::new() }
+        let (address, crcs) = (Address::NONE, Vec::new());
+        Extent { address, blocks, trimmed: false, unwritten: false, origin: None, crcs }
     }
 
     /// Blocks that space is kept for; they read as zeros.
     pub fn unwritten(blocks: Blocks) -> Self {
         Extent { unwritten: true, ..Extent::lost(blocks) }
+    }
+
+    /// Blocks of another object.
+    pub fn reference(blocks: Blocks, origin: Origin) -> Self {
+        Extent { origin: Some(origin), ..Extent::lost(blocks) }
     }
 
     /// Whether it lies in a zone.
@@ -101,7 +160,12 @@ impl Extent {
 
     /// Whether it cannot be read any more.
     pub fn is_lost(&self) -> bool {
-        self.address.is_none() && !self.unwritten
+        self.address.is_none() && !self.unwritten && self.origin.is_none()
+    }
+
+    /// Whether it takes space of its own, or space is kept for it.
+    pub fn holds_space(&self) -> bool {
+        self.is_stored() || self.unwritten
     }
 
     /// The address of its block number `index`.
@@ -121,7 +185,8 @@ impl Extent {
         assert!(from < to && to <= self.blocks, "a slice lies within its extent");
         let blocks = to - from;
         if !self.is_stored() {
-            return Extent { blocks, ..self.clone() };
+            let ahead = |origin: Origin| Origin { block: origin.block + u64::from(from), ..origin };
+            return Extent { blocks, origin: self.origin.map(ahead), ..self.clone() };
         }
         let crcs = self.crcs[from as usize..to as usize].to_vec();
         Extent { address: self.address.offset(from), blocks, crcs, ..*self }
@@ -130,8 +195,10 @@ impl Extent {
     /// The stored bytes.
     pub fn encode(&self) -> Vec<u8> {
         let flag = |set: bool, flag: u16| if set { flag } else { 0 };
-        let flags =
-            flag(self.is_lost(), LOST) | flag(self.trimmed, TRIMMED) | flag(self.unwritten, UNWRITTEN);
+        let flags = flag(self.is_lost(), LOST)
+            | flag(self.trimmed, TRIMMED)
+            | flag(self.unwritten, UNWRITTEN)
+            | flag(self.origin.is_some(), REFERENCE);
         let record = ExtentRecord {
             address: U64::new(self.address.bits()),
             blocks: U16::new(self.blocks as u16),
@@ -140,26 +207,42 @@ impl Extent {
         };
         let mut bytes = record.as_bytes().to_vec();
         self.crcs.iter().for_each(|crc| bytes.extend_from_slice(&crc.to_le_bytes()));
+        if let Some(Origin { object, block }) = self.origin {
+            let origin = OriginRecord { object: object.0.into(), block: block.into() };
+            bytes.extend_from_slice(origin.as_bytes());
+        }
         bytes
     }
 
     /// An extent from stored bytes.
     pub fn decode(bytes: &[u8]) -> Option<Extent> {
-        let (record, crcs) = ExtentRecord::read_from_prefix(bytes).ok()?;
+        let (record, rest) = ExtentRecord::read_from_prefix(bytes).ok()?;
         let (blocks, flags) = (Blocks::from(record.blocks.get()), record.flags.get());
         let address = Address::from_bits(record.address.get());
-        let unwritten = flags & UNWRITTEN != 0;
-        let stored = flags & (LOST | UNWRITTEN) == 0;
-        let crcs = decode_crcs(crcs)?;
-        let expected = if stored { blocks as usize } else { 0 };
+        let is = |flag: u16| flags & flag != 0;
+        let elsewhere = flags & (LOST | UNWRITTEN | REFERENCE);
+        let stored = elsewhere == 0;
         let sane = (1..=EXTENT_BLOCKS_MAX).contains(&blocks)
-            && flags & !(LOST | TRIMMED | UNWRITTEN) == 0
-            && flags & (LOST | UNWRITTEN) != LOST | UNWRITTEN
+            && flags & !FLAGS_KNOWN == 0
+            && elsewhere.count_ones() <= 1
             && stored != address.is_none()
-            && crcs.len() == expected
             && (!stored || address.block() > 0 && address.block() + blocks <= Address::BLOCKS_MAX);
-        sane.then_some(Extent { address, blocks, trimmed: flags & TRIMMED != 0, unwritten, crcs })
+        if !sane {
+            return None;
+        }
+        let origin = if is(REFERENCE) { Some(decode_origin(rest, blocks)?) } else { None };
+        let crcs = if origin.is_some() { Vec::new() } else { decode_crcs(rest)? };
+        let expected = if stored { blocks as usize } else { 0 };
+        let (trimmed, unwritten) = (is(TRIMMED), is(UNWRITTEN));
+        (crcs.len() == expected).then_some(Extent { address, blocks, trimmed, unwritten, origin, crcs })
     }
+}
+
+fn decode_origin(bytes: &[u8], blocks: Blocks) -> Option<Origin> {
+    let record = OriginRecord::read_from_bytes(bytes).ok()?;
+    let origin = Origin { object: Object(record.object.get()), block: record.block.get() };
+    origin.block.checked_add(u64::from(blocks))?;
+    Some(origin)
 }
 
 fn decode_crcs(bytes: &[u8]) -> Option<Vec<u32>> {

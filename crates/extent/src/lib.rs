@@ -21,7 +21,7 @@
 //!   unverified.
 //!
 //! # Locks
-//! In this order: garbage collection, opening a zone; map locks (shards, one at a time); below them
+//! In this order: garbage collection, opening a zone; map locks (shards, in their order); below them
 //! those of the store; and the leaves: placement, each zone's reverse map, counters. I/O happens under
 //! the first two and under none of the leaves. The store may call [`tree::Client`] at any time: that
 //! takes leaves only.
@@ -46,6 +46,7 @@ mod place;
 mod pressure;
 mod read;
 mod recover;
+mod refcount;
 mod reserve;
 mod resident;
 mod reverse;
@@ -80,6 +81,7 @@ pub use inspect::Piece;
 pub use learn::{Kind, LEARNED, StreamTold, Switches, stream_names};
 pub use pressure::Pressure;
 pub use recover::Recovering;
+pub use refcount::SharedBlocks;
 pub use reserve::{check_reserve, least_reserve};
 pub use salvage::{EachBlock, FoundObject, SalvagedData, StrayObject, blocks_in};
 pub use scrub::{DataScrub, Scrubbed};
@@ -250,8 +252,13 @@ impl Extents {
 
     /// The lock of an object's map.
     fn map_of(&self, object: Object) -> &RwLock<()> {
+        &self.maps[self.shard_of(object)]
+    }
+
+    /// Its number.
+    fn shard_of(&self, object: Object) -> usize {
         let hash = object.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.maps[(hash >> 56) as usize % MAP_LOCKS]
+        (hash >> 56) as usize % MAP_LOCKS
     }
 }
 

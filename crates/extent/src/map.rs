@@ -9,7 +9,8 @@
 //! Whoever changes a view into a transaction holds the object's map lock for writing from the look-up
 //! until the commit has returned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use tree::{Store, StoreError, Tx};
 use zone::{Blocks, Geometry, ZoneId};
@@ -31,6 +32,9 @@ fn after(key: &[u8]) -> Vec<u8> {
 fn decode(store: &Store, object: Object, key: &[u8], value: &[u8]) -> Result<(u64, Extent)> {
     let (owner, start) = format::decode_key(key).ok_or_else(|| damaged(object, "a key"))?;
     let extent = Extent::decode(value).ok_or_else(|| damaged(owner, "an extent"))?;
+    if extent.origin.is_some_and(|origin| origin.object == owner) {
+        return Err(damaged(owner, "a reference to itself").into());
+    }
     if !is_possible(store.device().geometry(), start, &extent) {
         return Err(outside(owner, start, &extent).into());
     }
@@ -44,8 +48,11 @@ fn is_possible(geometry: &Geometry, start: u64, extent: &Extent) -> bool {
         let end = address.block().checked_add(extent.blocks);
         address.zone().0 < geometry.zones && end.is_some_and(|end| end <= geometry.zone_blocks)
     };
-    let end = start.checked_add(u64::from(extent.blocks));
-    end.is_some_and(|end| end <= blocks_max(geometry)) && (!extent.is_stored() || fits())
+    let ends = |start: u64| {
+        let end = start.checked_add(u64::from(extent.blocks));
+        end.is_some_and(|end| end <= blocks_max(geometry))
+    };
+    ends(start) && (!extent.is_stored() || fits()) && extent.origin.is_none_or(|origin| ends(origin.block))
 }
 
 /// Blocks of an object whose bytes can be counted.
@@ -159,6 +166,10 @@ fn has(start: u64, extent: &Extent, block: u64) -> bool {
     start + u64::from(extent.blocks) > block
 }
 
+fn unwritten(extents: &BTreeMap<u64, Extent>) -> i64 {
+    extents.values().filter(|extent| extent.unwritten).map(|extent| i64::from(extent.blocks)).sum()
+}
+
 /// Part of one object's map, and what it is to become.
 #[derive(Debug)]
 pub(crate) struct View {
@@ -188,11 +199,23 @@ impl View {
         self.object
     }
 
-    /// Where the extent or the resident block number `index` begins, whichever comes first.
-    pub(crate) fn nth_entry(&self, index: usize) -> Option<u64> {
-        let extent = self.new.keys().nth(index).copied();
-        let resident = self.new_residents.keys().nth(index).copied();
-        [extent, resident].into_iter().flatten().min()
+    /// Where a step ends that changes so many extents and as many resident blocks, but at least one of them; None
+    /// when that is all. A reference counts as much as `weigh` says.
+    pub(crate) fn end_of_step(
+        &self,
+        limit: usize,
+        mut weigh: impl FnMut(&Extent) -> Result<usize>,
+    ) -> Result<Option<u64>> {
+        let (mut weight, mut extent) = (0, None);
+        for (index, (&start, entry)) in self.new.iter().enumerate() {
+            weight += if entry.origin.is_some() { weigh(entry)?.max(1) } else { 1 };
+            if weight > limit && index > 0 {
+                extent = Some(start);
+                break;
+            }
+        }
+        let resident = self.new_residents.keys().nth(limit).copied();
+        Ok([extent, resident].into_iter().flatten().min())
     }
 
     /// The extents as they are to be.
@@ -221,6 +244,17 @@ impl View {
         }
         let dead: Vec<u64> = self.new_residents.range(from..to).map(|(&block, _)| block).collect();
         dead.iter().for_each(|block| drop(self.new_residents.remove(block)));
+    }
+
+    /// Takes what is in extents out of blocks [from, to), except under resident blocks.
+    pub(crate) fn cut_between_residents(&mut self, from: u64, to: u64) {
+        let kept: Vec<u64> = self.new_residents.range(from..to).map(|(&block, _)| block).collect();
+        let starts = std::iter::once(from).chain(kept.iter().map(|block| block + 1));
+        for (start, end) in starts.zip(kept.iter().copied().chain([to])) {
+            if start < end {
+                self.cut(start, end);
+            }
+        }
     }
 
     fn keep_rest(&mut self, start: u64, extent: &Extent, from: u64, to: u64) {
@@ -265,7 +299,7 @@ impl View {
     /// Makes a block resident, whatever it was. Space that it held stays kept for it.
     pub(crate) fn put_resident(&mut self, block: u64, contents: Vec<u8>) {
         let before = self.new.range(..=block).next_back();
-        let held = before.is_some_and(|(start, extent)| has(*start, extent, block) && !extent.is_lost());
+        let held = before.is_some_and(|(start, extent)| has(*start, extent, block) && extent.holds_space());
         self.cut(block, block + 1);
         if held {
             self.put(block, Extent::unwritten(1));
@@ -318,10 +352,43 @@ impl View {
         for (zone, change) in self.live_changes() {
             tx.zone_live(zone, change);
         }
-        let unwritten = |extents: &BTreeMap<u64, Extent>| {
-            extents.values().filter(|extent| extent.unwritten).map(|e| i64::from(e.blocks)).sum::<i64>()
-        };
         tx.counter(format::UNWRITTEN_BLOCKS, unwritten(&self.new) - unwritten(&self.old));
+    }
+
+    /// Blocks that are to have space kept for them.
+    pub(crate) fn unwritten(&self) -> u64 {
+        unwritten(&self.new).unsigned_abs()
+    }
+
+    /// The objects to whose blocks it refers.
+    pub(crate) fn origins(&self) -> BTreeSet<Object> {
+        self.old.values().filter_map(|extent| extent.origin).map(|origin| origin.object).collect()
+    }
+
+    /// By how much the references to blocks of other objects change: for each object runs of blocks, in order.
+    pub(crate) fn reference_changes(&self) -> BTreeMap<Object, Vec<(Range<u64>, i64)>> {
+        let mut steps: BTreeMap<Object, BTreeMap<u64, i64>> = BTreeMap::new();
+        let mut step = |extent: &Extent, change: i64| {
+            let Some(origin) = extent.origin else { return };
+            let steps = steps.entry(origin.object).or_default();
+            *steps.entry(origin.block).or_default() += change;
+            *steps.entry(origin.block + u64::from(extent.blocks)).or_default() -= change;
+        };
+        self.old.values().for_each(|extent| step(extent, -1));
+        self.new.values().for_each(|extent| step(extent, 1));
+        let runs = |steps: BTreeMap<u64, i64>| {
+            let (mut change, mut runs) = (0, Vec::new());
+            let ends = steps.keys().skip(1).copied().collect::<Vec<_>>();
+            for ((from, step), to) in steps.into_iter().zip(ends) {
+                change += step;
+                if change != 0 {
+                    runs.push((from..to, change));
+                }
+            }
+            runs
+        };
+        let changes = steps.into_iter().map(|(object, steps)| (object, runs(steps)));
+        changes.filter(|(_, runs)| !runs.is_empty()).collect()
     }
 
     /// By how much the blocks change that it has in zones.

@@ -2,14 +2,16 @@
 //!
 //! A reader takes a reference on each zone under the same lock as its look-up, so no zone is reset
 //! under it (I-ZONE-4, `break-zone-reference` removes this), and verifies every block before a byte
-//! of it counts (I-EXT-3). No lock is held over the I/O.
+//! of it counts (I-EXT-3). No lock is held over the I/O. What an object only refers to is looked up in its
+//! owner, whose data cannot go while the reference is there.
 
 use std::ops::Range;
 
 use tree::ZoneRef;
-use zone::{Blocks, Command, DeviceError};
+use zone::{Command, DeviceError};
 
 use crate::format::{self, Extent};
+use crate::refcount::within;
 use crate::write::is_fatal;
 use crate::{ExtentError, Extents, Object, Result, map};
 
@@ -23,20 +25,54 @@ const READ_BYTES_MAX: usize = format::EXTENT_BYTES_MAX as usize;
 
 /// A part of an extent and where it goes.
 struct Segment {
-    /// The first block in the object.
+    /// The first block in the object that is read.
     start: u64,
     extent: Extent,
     into: Range<usize>,
 }
 
+/// Blocks of an object that are to be read.
+struct Part {
+    object: Object,
+    blocks: Range<u64>,
+    /// What the first of them is in the object that is read.
+    start: u64,
+}
+
 /// What is to be read, with the zones held that it lies in.
 struct Plan {
+    /// The first block, and bytes of a block.
+    first: u64,
+    size: usize,
     segments: Vec<Segment>,
     residents: Vec<(usize, Vec<u8>)>,
-    _held: Vec<ZoneRef>,
+    /// The first block that cannot be read any more.
+    lost: Option<u64>,
+    held: Vec<ZoneRef>,
 }
 
 impl Plan {
+    fn new(first: u64, size: usize) -> Self {
+        let (segments, residents, held) = (Vec::new(), Vec::new(), Vec::new());
+        Plan { first, size, segments, residents, lost: None, held }
+    }
+
+    /// Where the bytes of a block go.
+    fn place(&self, block: u64) -> usize {
+        (block - self.first) as usize * self.size
+    }
+
+    /// Adds data of a part that begins with `start` of its object.
+    fn add(&mut self, part: &Part, start: u64, extent: Extent) {
+        let start = part.start + (start - part.blocks.start);
+        if extent.is_lost() {
+            self.lost = Some(self.lost.map_or(start, |lost| lost.min(start)));
+            return;
+        }
+        let into = self.place(start)..self.place(start + u64::from(extent.blocks));
+        self.segments.push(Segment { start, extent, into });
+    }
+
     /// The segments by what one command reads: what lies together in the object and in its zone.
     fn together(&self) -> impl Iterator<Item = &[Segment]> {
         let mut rest = self.segments.as_slice();
@@ -125,25 +161,58 @@ impl Extents {
         let size = self.block_size() as usize;
         let to = first + (bytes / size) as u64;
         for _ in 0..LOOKUPS_MAX {
-            let _shared = self.map_of(object).read();
-            let extents = map::extents(&self.store, object, (first, to), usize::MAX)?;
-            let residents = map::residents(&self.store, object, (first, to), usize::MAX)?;
-            let Some(held) = self.hold(extents.iter().map(|(_, extent)| extent)) else { continue };
-            let segments = extents
-                .into_iter()
-                .filter(|(_, extent)| !extent.unwritten)
-                .map(|(start, extent)| segment(start, &extent, first, to, size));
-            let residents =
-                residents.into_iter().map(|(block, value)| ((block - first) as usize * size, value));
-            return Ok(Plan {
-                segments: segments
-                    .collect::<std::result::Result<_, _>>()
-                    .map_err(|block| lost(object, block, "it was lost before"))?,
-                residents: residents.collect(),
-                _held: held,
-            });
+            let mut plan = Plan::new(first, size);
+            let all = Part { object, blocks: first..to, start: first };
+            if !self.add_and_follow(&mut plan, &all)? {
+                continue;
+            }
+            if let Some(block) = plan.lost {
+                return Err(lost(object, block, "it was lost before"));
+            }
+            plan.segments.sort_by_key(|segment| segment.into.start);
+            return Ok(plan);
         }
         Err(lost(object, first, "its zone is not in the life in which it was written"))
+    }
+
+    /// Adds what is to be read, wherever it is; false when it was not there any more.
+    fn add_and_follow(&self, plan: &mut Plan, part: &Part) -> Result<bool> {
+        let Some((references, _)) = self.add_part(plan, part)? else { return Ok(false) };
+        for reference in references {
+            let blocks = reference.blocks.end - reference.blocks.start;
+            match self.add_part(plan, &reference)? {
+                Some((further, found)) if further.is_empty() && found == blocks => {}
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Adds what the object itself has of a part: to what else it refers, and how many blocks of data there are. None when a
+    /// zone is in another life.
+    fn add_part(&self, plan: &mut Plan, part: &Part) -> Result<Option<(Vec<Part>, u64)>> {
+        let (from, to) = (part.blocks.start, part.blocks.end);
+        let _shared = self.map_of(part.object).read();
+        let extents = map::extents(&self.store, part.object, (from, to), usize::MAX)?;
+        let residents = map::residents(&self.store, part.object, (from, to), usize::MAX)?;
+        let Some(held) = self.hold(extents.iter().map(|(_, extent)| extent)) else { return Ok(None) };
+        plan.held.extend(held);
+        let (mut references, mut found) = (Vec::new(), residents.len() as u64);
+        let data = extents.iter().filter(|(_, extent)| !extent.unwritten);
+        for (start, extent) in data.filter_map(|(start, extent)| within(*start, extent, (from, to))) {
+            if let Some(origin) = extent.origin {
+                let blocks = origin.block..origin.block + u64::from(extent.blocks);
+                let start = part.start + (start - from);
+                references.push(Part { object: origin.object, blocks, start });
+            } else {
+                found += u64::from(extent.blocks);
+                plan.add(part, start, extent);
+            }
+        }
+        for (block, value) in residents {
+            plan.residents.push((plan.place(part.start + (block - from)), value));
+        }
+        Ok(Some((references, found)))
     }
 
     fn hold<'e>(&self, extents: impl Iterator<Item = &'e Extent>) -> Option<Vec<ZoneRef>> {
@@ -224,24 +293,6 @@ impl Extents {
             }
         }
     }
-}
-
-/// The part of an extent within blocks [first, to); the block number when it is lost.
-fn segment(
-    start: u64,
-    extent: &Extent,
-    first: u64,
-    to: u64,
-    size: usize,
-) -> std::result::Result<Segment, u64> {
-    let from = first.max(start);
-    if extent.is_lost() {
-        return Err(from);
-    }
-    let until = to.min(start + u64::from(extent.blocks));
-    let part = extent.slice((from - start) as Blocks, (until - start) as Blocks);
-    let into = (from - first) as usize * size..(until - first) as usize * size;
-    Ok(Segment { start: from, extent: part, into })
 }
 
 pub(crate) fn lost(object: Object, block: u64, why: &str) -> ExtentError {

@@ -301,7 +301,7 @@ impl Extents {
         let _shared = self.map_of(object).read();
         let view = View::load(&self.store, object, (start, start + blocks), usize::MAX)?;
         let within = |at: u64, length: u64| (at + length).min(start + blocks).saturating_sub(at.max(start));
-        let taken = view.extents().filter(|(_, extent)| !extent.is_lost());
+        let taken = view.extents().filter(|(_, extent)| extent.holds_space());
         Ok(taken.map(|(at, extent)| within(at, u64::from(extent.blocks))).sum())
     }
 

@@ -8,7 +8,7 @@
 //! submitted after the data (`break-data-before-record` removes this).
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rt::sync::{Mutex, RwLockWriteGuard};
@@ -124,14 +124,29 @@ pub struct MapLock<'a> {
     blocks_added: i64,
     // In this order they are dropped: what was inserted is pending until nobody can miss it.
     _guard: RwLockWriteGuard<'a, ()>,
+    /// Of those to whose blocks it refers, where they have other locks.
+    _others: Vec<RwLockWriteGuard<'a, ()>>,
     _pieces: Vec<Piece>,
     _reservation: Option<Reservation>,
 }
 
-impl MapLock<'_> {
+impl<'a> MapLock<'a> {
+    fn new(guard: RwLockWriteGuard<'a, ()>, others: Vec<RwLockWriteGuard<'a, ()>>) -> Self {
+        MapLock { blocks_added: 0, _guard: guard, _others: others, _pieces: Vec::new(), _reservation: None }
+    }
+
     /// How many blocks the object takes more than before.
     pub fn blocks_added(&self) -> i64 {
         self.blocks_added
+    }
+
+    pub(crate) fn note_blocks(&mut self, added: i64) {
+        self.blocks_added = added;
+    }
+
+    /// What was reserved is counted elsewhere once the transaction is committed.
+    pub(crate) fn keep(&mut self, reservation: Option<Reservation>) {
+        self._reservation = reservation;
     }
 }
 
@@ -185,15 +200,14 @@ impl Extents {
         if let Some(reservation) = &reservation {
             reservation.kept_by(tx);
         }
-        let mut lock = self.lock_map(object);
+        let (mut lock, mut view) = self.lock_view(object, (from, to), usize::MAX, BTreeSet::new())?;
         if from < to {
-            let mut view = View::load(&self.store, object, (from, to), usize::MAX)?;
             for piece in &pieces {
                 view.cut(piece.start, piece.end());
                 view.put(piece.start, piece.extent.clone());
             }
             residents.into_iter().for_each(|(block, contents)| view.put_resident(block, contents));
-            lock.blocks_added = self.finish_view(&view, tx);
+            lock.blocks_added = self.finish_view(&view, tx)?;
             self.learn_of(&view, kind, &pieces);
         }
         lock._pieces = pieces;
@@ -201,10 +215,13 @@ impl Extents {
         Ok(lock)
     }
 
-    fn finish_view(&self, view: &View, tx: &mut Tx) -> i64 {
+    /// Adds what the view is to become, and what that means for the blocks of others; how many blocks more the object
+    /// has.
+    pub(crate) fn finish_view(&self, view: &View, tx: &mut Tx) -> Result<i64> {
         self.residents.changed(view.object(), view.resident_change());
         view.apply(&self.store, tx);
-        view.block_change()
+        self.count_references(view, tx)?;
+        Ok(view.block_change())
     }
 
     /// What was written, and what is nobody's any more.
@@ -237,23 +254,47 @@ impl Extents {
         let to = to.min(from.saturating_add(most));
         let held = self.blocks_held(object, from, to - from)?;
         let reservation = self.reserve(to - from - held)?;
-        let mut lock = self.lock_map(object);
-        let mut view = View::load(&self.store, object, (from, to), limit + 1)?;
-        let until = view.nth_entry(limit).unwrap_or(to);
+        let (mut lock, mut view) = self.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
+        let until = view.end_of_step(limit, |extent| self.weigh(extent))?.unwrap_or(to);
         if clear.is_some() {
             view.cut(from, until);
         }
         let until = view.keep(from, until, limit);
-        lock.blocks_added = self.finish_view(&view, tx);
+        lock.blocks_added = self.finish_view(&view, tx)?;
         self.learn_of(&view, clear.unwrap_or_default(), &[]);
         reservation.kept_by(tx);
         lock._reservation = Some(reservation);
         Ok((lock, until))
     }
 
-    fn lock_map(&self, object: Object) -> MapLock<'_> {
-        let guard = self.map_of(object).write();
-        MapLock { blocks_added: 0, _guard: guard, _pieces: Vec::new(), _reservation: None }
+    /// Locks the maps of an object and of those whose blocks it has, in the order of the locks.
+    pub(crate) fn lock_maps(&self, object: Object, owners: &BTreeSet<Object>) -> MapLock<'_> {
+        if owners.is_empty() {
+            return MapLock::new(self.map_of(object).write(), Vec::new());
+        }
+        let shards: BTreeSet<usize> = owners.iter().chain([&object]).map(|&of| self.shard_of(of)).collect();
+        let mut guards = shards.into_iter().map(|shard| self.maps[shard].write());
+        let guard = guards.next().expect("an object has a lock");
+        MapLock::new(guard, guards.collect())
+    }
+
+    /// Locks the object's map, and those of `owners` and of all to whose blocks it refers in the range.
+    pub(crate) fn lock_view(
+        &self,
+        object: Object,
+        range: (u64, u64),
+        limit: usize,
+        mut owners: BTreeSet<Object>,
+    ) -> Result<(MapLock<'_>, View)> {
+        loop {
+            let lock = self.lock_maps(object, &owners);
+            let view = View::load(&self.store, object, range, limit)?;
+            let found = view.origins();
+            if found.is_subset(&owners) {
+                return Ok((lock, view));
+            }
+            owners.extend(found);
+        }
     }
 
     /// Locks the object's map and adds to `tx` the removal of blocks [from, to), data of `kind`, at most `limit` extents
@@ -267,11 +308,10 @@ impl Extents {
         kind: Kind,
     ) -> Result<(MapLock<'a>, bool)> {
         assert!(limit > 0, "a removal that removes nothing never ends");
-        let mut lock = self.lock_map(object);
-        let mut view = View::load(&self.store, object, (from, to), limit + 1)?;
-        let until = view.nth_entry(limit);
+        let (mut lock, mut view) = self.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
+        let until = view.end_of_step(limit, |extent| self.weigh(extent))?;
         view.cut(from, until.unwrap_or(to));
-        lock.blocks_added = self.finish_view(&view, tx);
+        lock.blocks_added = self.finish_view(&view, tx)?;
         self.learn_of(&view, kind, &[]);
         Ok((lock, until.is_none()))
     }
@@ -279,11 +319,11 @@ impl Extents {
     /// Locks the object's map and adds to `tx` what makes a block lost: it cannot be read, and takes no
     /// space. Keep the lock until `commit` has returned.
     pub fn lose_block<'a>(&'a self, tx: &mut Tx, object: Object, block: u64) -> Result<MapLock<'a>> {
-        let mut lock = self.lock_map(object);
-        let mut view = View::load(&self.store, object, (block, block + 1), usize::MAX)?;
+        let range = (block, block + 1);
+        let (mut lock, mut view) = self.lock_view(object, range, usize::MAX, BTreeSet::new())?;
         view.cut(block, block + 1);
         view.put(block, Extent::lost(1));
-        lock.blocks_added = self.finish_view(&view, tx);
+        lock.blocks_added = self.finish_view(&view, tx)?;
         Ok(lock)
     }
 

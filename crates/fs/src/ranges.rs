@@ -81,7 +81,7 @@ impl Fs {
         let block = u64::from(self.extents.block_size());
         let pieces = self.extents.view_object(Self::object(inode))?.into_iter();
         let held = pieces.filter_map(|(at, piece)| match piece {
-            Piece::Stored(extent) if !extent.is_lost() => {
+            Piece::Stored(extent) if extent.holds_space() => {
                 let end = (at + u64::from(extent.blocks)) * block;
                 Some(end.min(range.end).saturating_sub((at * block).max(range.start)))
             }

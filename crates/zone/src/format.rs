@@ -68,12 +68,16 @@ pub const FEATURE_KEPT_SPACE: u64 = 1;
 /// Volumes have it from the day on which they are made, or never; it is told in checkpoints only.
 pub const FEATURE_DELTAS: u64 = 2;
 
+/// Incompatible feature: files may have extents that refer to blocks of other objects, and data in objects of
+/// other numbers than theirs.
+pub const FEATURE_REFERENCES: u64 = 4;
+
 /// The incompatible features that this code knows.
-pub const FEATURES: u64 = FEATURE_KEPT_SPACE | FEATURE_DELTAS;
+pub const FEATURES: u64 = FEATURE_KEPT_SPACE | FEATURE_DELTAS | FEATURE_REFERENCES;
 
 /// Those that every volume gets: one that was made without gets them with the first checkpoint of this
 /// release, before anything that needs them.
-pub const FEATURES_GIVEN: u64 = FEATURE_KEPT_SPACE;
+pub const FEATURES_GIVEN: u64 = FEATURE_KEPT_SPACE | FEATURE_REFERENCES;
 
 /// The oldest release that reads [`FORMAT_VERSION`].
 pub const READER: Reader = Reader::new("0.1.0");

@@ -12,6 +12,12 @@ fn extents_come_back_as_they_were_stored() {
     assert_eq!((tail.address.block(), tail.crcs.as_slice()), (10, &[2, 3][..]));
     let lost = Extent::lost(4);
     assert_eq!(Extent::decode(&lost.encode()), Some(lost));
+    let reference = Extent::reference(9, Origin { object: Object(7), block: 30 });
+    assert_eq!(Extent::decode(&reference.encode()), Some(reference.clone()));
+    let rest = Extent::reference(5, Origin { object: Object(7), block: 34 });
+    assert_eq!(reference.slice(4, 9), rest);
+    let endless = Extent::reference(9, Origin { object: Object(7), block: u64::MAX - 8 });
+    assert_eq!(Extent::decode(&endless.encode()), None);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod crash;
 mod every;
 mod faults;
 mod ordinary;
+mod shared;
 mod space;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,336 @@
+//! Blocks that several objects share: who owns them, and how many references there are.
+//!
+//! An extent has one owner (I-EXT-1). Another object has its blocks by a **reference**: an extent that names the
+//! owner and a block of it, and has no place of its own. Owners are objects that are written no more: what a
+//! file had when it was first shared stays the old object's, under the same keys, so that neither data nor
+//! reverse maps move and garbage collection knows nothing of it; the file goes on in a new object that refers
+//! to the old one ([`Extents::refer`]). References are never to references.
+//!
+//! * A block of an owner that is shared has as many references as are **counted**: those with two or more have a
+//!   row in [`REFCOUNT`], all others have one. The transaction that takes away the last one takes away the block.
+//! * What a **shadow** has beside data of its own counts for nothing: references that are being copied and that
+//!   nobody reads yet, and those that were copied and that nobody reads any more. Which objects are shadows
+//!   is known to whoever makes them; [`Extents::drop_shadow`] ends one.
+//!
+//! Counts are changed, and blocks taken away, under the map lock of their owner. An object's references change
+//! only while its user keeps others from changing it.
+
+mod check;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use tree::{Store, StoreError, Tx};
+use zone::Blocks;
+
+use crate::format::{self, EXTENT_BLOCKS_MAX, Extent, Origin, REFCOUNT};
+use crate::map::{self, View};
+use crate::write::MapLock;
+use crate::{Extents, Kind, Object, Result};
+
+pub use check::SharedBlocks;
+
+/// Rows asked of the store at once.
+const BATCH: usize = 256;
+
+/// Part of the counts of one owner, and what they are to become: where runs begin, where they end, and how many
+/// references there are, if more than one.
+struct Counts {
+    owner: Object,
+    old: BTreeMap<u64, (u64, u32)>,
+    new: BTreeMap<u64, (u64, u32)>,
+}
+
+impl Counts {
+    /// Those that overlap a run.
+    fn load<'r>(store: &Store, owner: Object, runs: impl Iterator<Item = &'r Range<u64>>) -> Result<Counts> {
+        let mut old = BTreeMap::new();
+        for run in runs {
+            old.extend(
+                counted(store, owner, run)?.into_iter().map(|(run, count)| (run.start, (run.end, count))),
+            );
+        }
+        Ok(Counts { owner, new: old.clone(), old })
+    }
+
+    /// Changes the counts of a run; the parts to which no reference is left.
+    fn change(&mut self, run: &Range<u64>, change: i64) -> Result<Vec<Range<u64>>> {
+        let mut unreferenced = Vec::new();
+        for (part, count) in self.take(run) {
+            match i64::from(count) + change {
+                0 => unreferenced.push(part),
+                1 => {}
+                count => {
+                    let count = u32::try_from(count).map_err(|_| miscounted(self.owner, part.start))?;
+                    self.new.insert(part.start, (part.end, count));
+                }
+            }
+        }
+        Ok(unreferenced)
+    }
+
+    /// Takes the counts of a run out: all parts of it.
+    fn take(&mut self, run: &Range<u64>) -> Vec<(Range<u64>, u32)> {
+        let before = self.new.range(..run.start).next_back().map(|(&start, _)| start);
+        let hit: Vec<u64> =
+            before.into_iter().chain(self.new.range(run.clone()).map(|(&at, _)| at)).collect();
+        let (mut parts, mut at) = (Vec::new(), run.start);
+        for start in hit {
+            let (end, count) = self.new[&start];
+            if end <= run.start {
+                continue;
+            }
+            self.new.remove(&start);
+            if start < run.start {
+                self.new.insert(start, (run.start, count));
+            }
+            if end > run.end {
+                self.new.insert(run.end, (end, count));
+            }
+            let part = start.max(run.start)..end.min(run.end);
+            if at < part.start {
+                parts.push((at..part.start, 1));
+            }
+            at = part.end;
+            parts.push((part, count));
+        }
+        if at < run.end {
+            parts.push((at..run.end, 1));
+        }
+        parts
+    }
+
+    /// Adds the difference between what was and what is to be.
+    fn apply(&self, store: &Store, tx: &mut Tx) {
+        let group = store.group_of(self.owner.0);
+        for &start in self.old.keys().filter(|start| !self.new.contains_key(start)) {
+            tx.delete(group, REFCOUNT, format::key(self.owner, start));
+        }
+        for (&start, run) in self.new.iter().filter(|&(start, run)| self.old.get(start) != Some(run)) {
+            let blocks = u32::try_from(run.0 - start).expect("a run is of one reference or part of one");
+            tx.put(group, REFCOUNT, format::key(self.owner, start), format::encode_refcount(blocks, run.1));
+        }
+    }
+}
+
+/// The runs of an owner that have a count, and a block in `run`.
+pub(crate) fn counted(store: &Store, owner: Object, run: &Range<u64>) -> Result<Vec<(Range<u64>, u32)>> {
+    let group = store.group_of(owner.0);
+    let mut found = Vec::new();
+    if let Some((key, value)) = store.floor(group, REFCOUNT, &format::key(owner, run.start))?
+        && let Some((of, count)) = decode(&key, &value)?.filter(|(of, _)| of.object == owner)
+        && of.block < run.start
+        && of.block + u64::from(count.0) > run.start
+    {
+        found.push((of.block..of.block + u64::from(count.0), count.1));
+    }
+    let (mut from, to) = (format::key(owner, run.start).to_vec(), format::key(owner, run.end));
+    loop {
+        let rows = store.range(group, REFCOUNT, &from, &to, BATCH)?;
+        for (key, value) in &rows {
+            let (of, count) = decode(key, value)?.ok_or_else(|| miscounted(owner, run.start))?;
+            found.push((of.block..of.block + u64::from(count.0), count.1));
+        }
+        match rows.last() {
+            Some((key, _)) if rows.len() == BATCH => from = [key.as_slice(), &[0]].concat(),
+            _ => return Ok(found),
+        }
+    }
+}
+
+/// Where a row of the counts begins, its blocks and its references.
+#[allow(clippy::type_complexity, reason = "a row of a table, used here only")]
+fn decode(key: &[u8], value: &[u8]) -> Result<Option<(Origin, (u32, u32))>> {
+    let Some((object, block)) = format::decode_key(key) else { return Ok(None) };
+    let count =
+        format::decode_refcount(value).filter(|count| block.checked_add(u64::from(count.0)).is_some());
+    Ok(Some((Origin { object, block }, count.ok_or_else(|| miscounted(object, block))?)))
+}
+
+fn miscounted(owner: Object, block: u64) -> StoreError {
+    StoreError::Corrupt(format!("object {} block {block}: its reference count makes no sense", owner.0))
+}
+
+impl Extents {
+    /// Whether blocks [from, to) of an object have data that are its own.
+    pub fn has_own_data(&self, object: Object, (from, to): (u64, u64)) -> Result<bool> {
+        let _shared = self.map_of(object).read();
+        if !map::residents(&self.store, object, (from, to), 1)?.is_empty() {
+            return Ok(true);
+        }
+        let mut at = from;
+        loop {
+            let extents = map::extents(&self.store, object, (at, to), BATCH)?;
+            if extents.iter().any(|(_, extent)| extent.is_stored() || extent.is_lost()) {
+                return Ok(true);
+            }
+            match extents.last() {
+                Some((start, last)) if extents.len() == BATCH => at = start + u64::from(last.blocks),
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    /// Adds to `tx` a part of what makes `copy`, a shadow, an object that has what `object` has: references to data
+    /// of its own, the same references as it, and as much space kept. From block `from` on, at most
+    /// `limit` extents; where to go on, if anywhere. Nobody may change `object` until all is done and `copy` is used in its
+    /// place; from then on `object` is the shadow, and an owner.
+    ///
+    /// # Errors
+    /// `NoSpace` when space is kept and there is not as much once more.
+    pub fn refer<'a>(
+        &'a self,
+        tx: &mut Tx,
+        (object, copy): (Object, Object),
+        from: u64,
+        limit: usize,
+    ) -> Result<(MapLock<'a>, Option<u64>)> {
+        let view = {
+            let _shared = self.map_of(object).read();
+            View::load(&self.store, object, (from, u64::MAX), limit + 1)?
+        };
+        let until = view.end_of_step(limit, |_| Ok(1))?;
+        let copied = copied(&view, (from, until.unwrap_or(u64::MAX)), copy);
+        let reservation = self.reserve(copied.unwritten())?;
+        reservation.kept_by(tx);
+        let mut lock = self.lock_maps(copy, &BTreeSet::new());
+        copied.apply(&self.store, tx);
+        lock.keep(Some(reservation));
+        Ok((lock, until))
+    }
+
+    /// Adds to `tx` a part of the end of a shadow: what it has beside data of its own goes, and no count changes.
+    /// Where to go on, if anywhere.
+    pub fn drop_shadow<'a>(
+        &'a self,
+        tx: &mut Tx,
+        object: Object,
+        from: u64,
+        limit: usize,
+    ) -> Result<(MapLock<'a>, Option<u64>)> {
+        let lock = self.lock_maps(object, &BTreeSet::new());
+        let mut view = View::load(&self.store, object, (from, u64::MAX), limit + 1)?;
+        let until = view.end_of_step(limit, |_| Ok(1))?;
+        let end = until.unwrap_or(u64::MAX);
+        let loose = |extent: &Extent| extent.origin.is_some() || extent.unwritten;
+        let runs: Vec<(u64, u64)> = view
+            .extents()
+            .filter(|(start, extent)| *start < end && loose(extent))
+            .map(|(start, extent)| (start, (start + u64::from(extent.blocks)).min(end)))
+            .collect();
+        for (start, to) in runs {
+            view.cut_between_residents(start, to);
+        }
+        view.apply(&self.store, tx);
+        Ok((lock, until))
+    }
+
+    /// Adds to `tx` that blocks of `into` from `at` on become what [from, to) of `object` is: a first part of them, in
+    /// at most `limit` extents; where in `object` it stopped. Data of that range is none of `object`'s own, and nobody may change either
+    /// meanwhile. What `into` had there, of `kind`, goes. Keep the lock until `commit` has returned.
+    pub fn share<'a>(
+        &'a self,
+        tx: &mut Tx,
+        (object, (from, to)): (Object, (u64, u64)),
+        (into, at): (Object, u64),
+        limit: usize,
+        kind: Kind,
+    ) -> Result<(MapLock<'a>, u64)> {
+        let source = {
+            let _shared = self.map_of(object).read();
+            View::load(&self.store, object, (from, to), limit + 1)?
+        };
+        let until = source.end_of_step(limit, |_| Ok(1))?.unwrap_or(to);
+        let target = (at, at + (until - from));
+        let (mut lock, mut view) = self.lock_view(into, target, limit + 1, source.origins())?;
+        let end = view.end_of_step(limit, |extent| self.weigh(extent))?.unwrap_or(target.1).min(target.1);
+        view.cut(at, end);
+        let until = from + (end - at);
+        for (start, extent) in source.extents() {
+            assert!(extent.origin.is_some() || extent.unwritten, "an object owns nothing of what it shares");
+            if let Some((start, part)) =
+                within(start, extent, (from, until)).filter(|(_, e)| e.origin.is_some())
+            {
+                view.put(at + (start - from), part);
+            }
+        }
+        lock.note_blocks(self.finish_view(&view, tx)?);
+        self.learn_of(&view, kind, &[]);
+        Ok((lock, until))
+    }
+
+    /// How many extents and resident blocks a reference stands for.
+    pub(crate) fn weigh(&self, extent: &Extent) -> Result<usize> {
+        let Some(Origin { object, block }) = extent.origin else { return Ok(1) };
+        let run = (block, block + u64::from(extent.blocks));
+        let extents = map::extents(&self.store, object, run, usize::MAX)?.len();
+        Ok(extents + map::residents(&self.store, object, run, usize::MAX)?.len())
+    }
+
+    /// Adds to `tx` what a change of references means for those whose blocks they are; their maps are locked.
+    pub(crate) fn count_references(&self, view: &View, tx: &mut Tx) -> Result<()> {
+        for (owner, runs) in view.reference_changes() {
+            let mut counts = Counts::load(&self.store, owner, runs.iter().map(|(run, _)| run))?;
+            let mut unreferenced = Vec::new();
+            for (run, change) in &runs {
+                unreferenced.extend(counts.change(run, *change)?);
+            }
+            counts.apply(&self.store, tx);
+            self.remove_unreferenced(owner, &unreferenced, tx)?;
+        }
+        Ok(())
+    }
+
+    fn remove_unreferenced(&self, owner: Object, runs: &[Range<u64>], tx: &mut Tx) -> Result<()> {
+        let (mut extents, mut residents) = (Vec::new(), Vec::new());
+        for run in runs {
+            extents.extend(map::extents(&self.store, owner, (run.start, run.end), usize::MAX)?);
+            residents.extend(map::residents(&self.store, owner, (run.start, run.end), usize::MAX)?);
+        }
+        let mut view = View::new(owner, extents, residents);
+        runs.iter().for_each(|run| view.cut(run.start, run.end));
+        self.residents.changed(owner, view.resident_change());
+        view.apply(&self.store, tx);
+        Ok(())
+    }
+}
+
+/// The part of an extent that lies in blocks [from, to).
+pub(crate) fn within(start: u64, extent: &Extent, (from, to): (u64, u64)) -> Option<(u64, Extent)> {
+    let (first, last) = (start.max(from), (start + u64::from(extent.blocks)).min(to));
+    (first < last).then(|| (first, extent.slice((first - start) as Blocks, (last - start) as Blocks)))
+}
+
+/// What a copy of blocks [from, to) of a view has.
+fn copied(view: &View, range: (u64, u64), copy: Object) -> View {
+    let mut copied = View::new(copy, Vec::new(), Vec::new());
+    let mut own: Vec<Range<u64>> = Vec::new();
+    for (start, extent) in view.extents().filter_map(|(start, extent)| within(start, extent, range)) {
+        match extent.origin.is_some() || extent.unwritten {
+            true => copied.put(start, extent),
+            false => own.push(start..start + u64::from(extent.blocks)),
+        }
+    }
+    for &block in view.residents().keys().filter(|block| (range.0..range.1).contains(block)) {
+        copied.cut(block, block + 1);
+        own.push(block..block + 1);
+    }
+    own.sort_by_key(|run| run.start);
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for run in own {
+        match runs.last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => runs.push(run),
+        }
+    }
+    for run in runs {
+        for start in run.clone().step_by(EXTENT_BLOCKS_MAX as usize) {
+            let blocks = (run.end - start).min(u64::from(EXTENT_BLOCKS_MAX)) as Blocks;
+            copied.put(start, Extent::reference(blocks, Origin { object: view.object(), block: start }));
+        }
+    }
+    copied
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! The checker of shared blocks: whether references, counts and data agree.
+//!
+//! In passes, each about the owners of one residue class, few enough to be kept in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crate::check::{Finding, FindingKind};
+use crate::format::{self, EXTENT, Extent, Origin, REFCOUNT};
+use crate::{Extents, Object, Result, map, refcount};
+
+/// References that one pass keeps in memory.
+const PASS_REFERENCES: u64 = 1 << 20;
+
+/// Runs of blocks, in order.
+type Runs = Vec<Range<u64>>;
+
+/// What is known of shared blocks.
+#[derive(Clone, Debug, Default)]
+pub struct SharedBlocks {
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+    /// Objects to whose blocks others refer.
+    pub owners: BTreeSet<Object>,
+}
+
+impl Extents {
+    /// Whether every reference leads to data, every block that is shared has a reference, and all are
+    /// counted. What `shadows` refer to counts for nothing. Nobody may change the volume meanwhile.
+    pub fn check_references(&self, shadows: &BTreeSet<Object>) -> Result<SharedBlocks> {
+        self.check_references_in_passes(shadows, PASS_REFERENCES)
+    }
+
+    pub(crate) fn check_references_in_passes(
+        &self,
+        shadows: &BTreeSet<Object>,
+        pass_references: u64,
+    ) -> Result<SharedBlocks> {
+        let mut references = 0;
+        self.each_reference(shadows, &mut |_, _| references += 1)?;
+        let mut shared = SharedBlocks::default();
+        let passes = u64::div_ceil(references, pass_references).max(1);
+        for residue in 0..passes {
+            self.check_owners(shadows, &|owner: Object| owner.0 % passes == residue, &mut shared)?;
+        }
+        Ok(shared)
+    }
+
+    fn each_reference(&self, shadows: &BTreeSet<Object>, each: &mut dyn FnMut(Origin, u64)) -> Result<()> {
+        self.each_entry(EXTENT, &mut |key, value| {
+            let (Some((object, _)), Some(extent)) = (format::decode_key(key), Extent::decode(value)) else {
+                return;
+            };
+            if let Some(origin) = extent.origin.filter(|_| !shadows.contains(&object)) {
+                each(origin, u64::from(extent.blocks));
+            }
+        })
+    }
+
+    fn check_owners(
+        &self,
+        shadows: &BTreeSet<Object>,
+        is_ours: &dyn Fn(Object) -> bool,
+        shared: &mut SharedBlocks,
+    ) -> Result<()> {
+        let mut steps: BTreeMap<Object, BTreeMap<u64, i64>> = BTreeMap::new();
+        self.each_reference(shadows, &mut |origin, blocks| {
+            if is_ours(origin.object) {
+                let steps = steps.entry(origin.object).or_default();
+                *steps.entry(origin.block).or_default() += 1;
+                *steps.entry(origin.block + blocks).or_default() -= 1;
+            }
+        })?;
+        let mut unowned = BTreeSet::new();
+        self.each_entry(REFCOUNT, &mut |key, value| {
+            let owner = format::decode_key(key).map(|(owner, _)| owner);
+            if owner.is_none() || format::decode_refcount(value).is_none() {
+                let what = format!("a reference count with key {key:02x?} cannot be decoded");
+                shared.findings.push(Finding::new(FindingKind::Record, None, what));
+            }
+            unowned.extend(owner.filter(|owner| is_ours(*owner) && !steps.contains_key(owner)));
+        })?;
+        for owner in unowned {
+            let what = format!("object {} has reference counts, and nothing refers to it", owner.0);
+            shared.findings.push(Finding::new(FindingKind::Refcount, None, what));
+        }
+        for (owner, steps) in steps {
+            self.check_owner(owner, &counts(steps), &mut shared.findings)?;
+            shared.owners.insert(owner);
+        }
+        Ok(())
+    }
+
+    fn check_owner(
+        &self,
+        owner: Object,
+        referenced: &[(Range<u64>, i64)],
+        findings: &mut Vec<Finding>,
+    ) -> Result<()> {
+        let mut found = |kind, run: Range<u64>, what: &str| {
+            let what = format!("object {} blocks {} to {}: {what}", owner.0, run.start, run.end - 1);
+            findings.push(Finding::new(kind, Some((owner, run)), what));
+        };
+        let data = self.data_of(owner)?;
+        let covered = joined(referenced.iter().map(|(run, _)| run.clone()));
+        for run in differences(&covered, &data) {
+            found(FindingKind::Reference, run, "there is a reference, and no data");
+        }
+        for run in differences(&data, &covered) {
+            found(FindingKind::Unreferenced, run, "there is shared data, and no reference");
+        }
+        let several = referenced.iter().filter(|(_, count)| *count > 1).cloned();
+        let stored = refcount::counted(&self.store, owner, &(0..u64::MAX))?.into_iter();
+        let stored = joined_counts(stored.map(|(run, count)| (run, i64::from(count))));
+        let expected = joined_counts(several);
+        let wrong = expected.iter().find(|run| !stored.contains(run));
+        if let Some((run, count)) = wrong.or(stored.iter().find(|run| !expected.contains(run))) {
+            found(FindingKind::Refcount, run.clone(), &format!("{count} references, or not so many"));
+        }
+        Ok(())
+    }
+
+    /// The blocks of an object that have data of its own.
+    fn data_of(&self, object: Object) -> Result<Runs> {
+        let _shared = self.map_of(object).read();
+        let all = (0, u64::MAX);
+        let extents = map::extents(&self.store, object, all, usize::MAX)?.into_iter();
+        let mut runs: Runs = extents
+            .filter(|(_, extent)| extent.is_stored() || extent.is_lost())
+            .map(|(start, extent)| start..start + u64::from(extent.blocks))
+            .collect();
+        let residents = map::residents(&self.store, object, all, usize::MAX)?;
+        runs.extend(residents.into_iter().map(|(block, _)| block..block + 1));
+        runs.sort_by_key(|run| run.start);
+        Ok(joined(runs.into_iter()))
+    }
+}
+
+/// How many references there are, where there are any.
+fn counts(steps: BTreeMap<u64, i64>) -> Vec<(Range<u64>, i64)> {
+    let ends: Vec<u64> = steps.keys().skip(1).copied().collect();
+    let (mut count, mut runs) = (0, Vec::new());
+    for ((from, step), to) in steps.into_iter().zip(ends) {
+        count += step;
+        if count > 0 {
+            runs.push((from..to, count));
+        }
+    }
+    runs
+}
+
+/// Those that follow one another made one.
+fn joined(runs: impl Iterator<Item = Range<u64>>) -> Runs {
+    joined_counts(runs.map(|run| (run, 1))).into_iter().map(|(run, _)| run).collect()
+}
+
+fn joined_counts(runs: impl Iterator<Item = (Range<u64>, i64)>) -> Vec<(Range<u64>, i64)> {
+    let mut joined: Vec<(Range<u64>, i64)> = Vec::new();
+    for (run, count) in runs {
+        match joined.last_mut() {
+            Some((last, before)) if last.end == run.start && *before == count => last.end = run.end,
+            _ => joined.push((run, count)),
+        }
+    }
+    joined
+}
+
+/// What is in some runs and not in others; both are in order.
+fn differences(some: &[Range<u64>], others: &[Range<u64>]) -> Runs {
+    let (mut left, mut others) = (Vec::new(), others.iter().peekable());
+    for run in some {
+        let mut at = run.start;
+        while let Some(other) = others.peek() {
+            if other.start > at {
+                left.push(at..other.start.min(run.end));
+            }
+            at = at.max(other.end);
+            if at >= run.end {
+                break;
+            }
+            others.next();
+        }
+        if at < run.end {
+            left.push(at..run.end);
+        }
+    }
+    left.retain(|run| run.start < run.end);
+    left
+}
