@@ -39,7 +39,7 @@ use rt::sync::{Condvar, Mutex};
 use tree::{Growth, Promise, StoreError, Tx, ZoneNow};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
-use crate::format::UNWRITTEN_BLOCKS;
+use crate::format::{Extent, UNWRITTEN_BLOCKS};
 use crate::gc::{Aim, Progress};
 use crate::map::View;
 use crate::reserve::{Found, Shape, with_garbage};
@@ -298,10 +298,21 @@ impl Extents {
 
     /// How many of these blocks the object has in zones, or has space kept for.
     pub(crate) fn blocks_held(&self, object: Object, start: u64, blocks: u64) -> Result<u64> {
+        self.count_blocks(object, start, blocks, Extent::holds_space)
+    }
+
+    /// How many of these blocks the object has in such extents.
+    pub(crate) fn count_blocks(
+        &self,
+        object: Object,
+        start: u64,
+        blocks: u64,
+        is_counted: impl Fn(&Extent) -> bool,
+    ) -> Result<u64> {
         let _shared = self.map_of(object).read();
         let view = View::load(&self.store, object, (start, start + blocks), usize::MAX)?;
         let within = |at: u64, length: u64| (at + length).min(start + blocks).saturating_sub(at.max(start));
-        let taken = view.extents().filter(|(_, extent)| extent.holds_space());
+        let taken = view.extents().filter(|(_, extent)| is_counted(extent));
         Ok(taken.map(|(at, extent)| within(at, u64::from(extent.blocks))).sum())
     }
 

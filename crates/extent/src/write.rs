@@ -252,7 +252,11 @@ impl Extents {
         assert!(from < to && limit > 0, "a step that does nothing never ends");
         let most = limit as u64 * u64::from(EXTENT_BLOCKS_MAX);
         let to = to.min(from.saturating_add(most));
-        let held = self.blocks_held(object, from, to - from)?;
+        // What is cleared is given back only afterwards, where others own it.
+        let held = match clear {
+            Some(_) => self.blocks_held(object, from, to - from)?,
+            None => self.count_blocks(object, from, to - from, |_| true)?,
+        };
         let reservation = self.reserve(to - from - held)?;
         let (mut lock, mut view) = self.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
         let until = view.end_of_step(limit, |extent| self.weigh(extent))?.unwrap_or(to);

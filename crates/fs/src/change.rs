@@ -3,7 +3,6 @@
 //! `Fs::commit` is the only way in which a record reaches the store or the cache, so the two
 //! never differ.
 
-use extent::Object;
 use tree::{Lsn, Tx};
 
 use crate::errno::Result;
@@ -69,11 +68,6 @@ impl Fs {
             }
         }
         Ok(lsn)
-    }
-
-    /// The object that holds an inode's contents.
-    pub(crate) fn object(inode: InodeNo) -> Object {
-        Object(inode.0)
     }
 }
 

@@ -7,14 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use extent::Object;
 use extent::format::{EXTENT, RESIDENT};
 use tree::{Group, Table};
 
 use crate::errno::Result;
 use crate::format::{
-    COUNTER, DIRENT, Damaged, Dirent, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, Shift,
-    XATTR, XattrHead, counter_key, decode_counter, decode_dirent_key, decode_inode_key, decode_xattr_key,
-    number_key,
+    COUNTER, DIRENT, Damaged, Dirent, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, SHADOW,
+    Shift, XATTR, XattrHead, counter_key, decode_counter, decode_dirent_key, decode_inode_key,
+    decode_xattr_key, number_key,
 };
 use crate::inodes::State;
 use crate::names::first_cookie;
@@ -65,6 +66,7 @@ pub enum NameFinding {
     AttributeWithoutInode { inode: InodeNo },
     DataBeyondEnd { inode: InodeNo, block: u64 },
     DataWithoutFile { inode: InodeNo },
+    SharedAndWritten { inode: InodeNo, object: Object },
 }
 
 impl std::fmt::Display for Finding {
@@ -149,6 +151,7 @@ impl NameFinding {
             AttributeWithoutInode { .. } => "attribute-without-inode",
             DataBeyondEnd { .. } => "data-beyond-end",
             DataWithoutFile { .. } => "data-without-file",
+            SharedAndWritten { .. } => "shared-and-written",
         }
     }
 
@@ -174,7 +177,8 @@ impl NameFinding {
             | CauseWithoutIntent { inode }
             | AttributeWithoutInode { inode }
             | DataBeyondEnd { inode, .. }
-            | DataWithoutFile { inode } => Some(inode),
+            | DataWithoutFile { inode }
+            | SharedAndWritten { inode, .. } => Some(inode),
         }
     }
 }
@@ -227,6 +231,9 @@ impl std::fmt::Display for NameFinding {
             AttributeWithoutInode { inode } => {
                 write!(f, "inode {} has an attribute but does not exist", inode.0)
             }
+            SharedAndWritten { inode, object } => {
+                write!(f, "inode {} writes to object {}, which others use as well", inode.0, object.0)
+            }
             DataWithoutFile { inode } => {
                 write!(f, "there is data of inode {}, which is no file with blocks", inode.0)
             }
@@ -243,7 +250,10 @@ impl Fs {
         let store = self.store.check(&mut |_, _, _, _| ())?;
         let mut findings: Vec<_> = store.into_iter().map(Finding::Store).collect();
         findings.extend(self.extents.check()?.into_iter().map(Finding::Extents));
-        findings.extend(self.check_names()?.into_iter().map(Finding::Names));
+        let shared = self.shared_blocks()?;
+        let names = self.check_names_in_passes(&shared, PASS_INODES)?;
+        findings.extend(shared.blocks.findings.into_iter().map(Finding::Extents));
+        findings.extend(names.into_iter().map(Finding::Names));
         Ok(findings)
     }
 
@@ -260,10 +270,24 @@ impl Fs {
 
     /// The tables of the file system alone.
     pub fn check_names(&self) -> Result<Vec<NameFinding>> {
-        self.check_names_in_passes(PASS_INODES)
+        self.check_names_in_passes(&self.shared_blocks()?, PASS_INODES)
     }
 
-    pub(crate) fn check_names_in_passes(&self, pass_inodes: u64) -> Result<Vec<NameFinding>> {
+    /// What several files share, and what counts for nothing in that.
+    pub(crate) fn shared_blocks(&self) -> Result<Shared> {
+        let mut shadows = BTreeSet::new();
+        self.for_each_row(SHADOW, &mut |_, key, _| {
+            shadows.extend(decode_inode_key(key).ok().map(|number| Object(number.0)));
+            Ok(())
+        })?;
+        Ok(Shared { blocks: self.extents.check_references(&shadows)?, shadows })
+    }
+
+    pub(crate) fn check_names_in_passes(
+        &self,
+        shared: &Shared,
+        pass_inodes: u64,
+    ) -> Result<Vec<NameFinding>> {
         let mut inodes = 0;
         self.for_each_row(INODE, &mut |_, _, _| {
             inodes += 1;
@@ -272,7 +296,8 @@ impl Fs {
         let passes = u64::div_ceil(inodes, pass_inodes).max(1);
         let mut findings = Vec::new();
         for residue in 0..passes {
-            let pass = Pass { fs: self, passes, residue, seen: BTreeMap::new(), findings: &mut findings };
+            let (seen, in_objects) = (BTreeMap::new(), BTreeSet::new());
+            let pass = Pass { fs: self, passes, residue, shared, seen, in_objects, findings: &mut findings };
             pass.run()?;
         }
         Ok(findings)
@@ -312,12 +337,21 @@ impl Fs {
     }
 }
 
+/// What several files share.
+pub(crate) struct Shared {
+    blocks: extent::SharedBlocks,
+    shadows: BTreeSet<Object>,
+}
+
 /// One pass: the inodes whose number has one residue.
 struct Pass<'a> {
     fs: &'a Fs,
     passes: u64,
     residue: u64,
+    shared: &'a Shared,
     seen: BTreeMap<InodeNo, Seen>,
+    /// Objects of other numbers than their files'.
+    in_objects: BTreeSet<Object>,
     findings: &'a mut Vec<NameFinding>,
 }
 
@@ -340,6 +374,7 @@ impl Pass<'_> {
         fs.for_each_row(XATTR, &mut |group, key, value| self.attribute(group, key, value))?;
         fs.for_each_row(ORPHAN, &mut |group, key, _| self.orphan(group, key))?;
         fs.for_each_row(INTENT, &mut |group, key, value| self.intent(group, key, value))?;
+        fs.for_each_row(SHADOW, &mut |group, key, _| self.shadow(group, key))?;
         fs.for_each_row(COUNTER, &mut |_, _, value| {
             self.decoded(COUNTER, decode_counter(value));
             Ok(())
@@ -380,6 +415,13 @@ impl Pass<'_> {
         let decoded = decode_inode_key(key).and_then(|inode| Ok((inode, Record::decode(value)?)));
         let Some((inode, mut record)) = self.decoded(INODE, decoded) else { return Ok(()) };
         self.check_group(INODE, group, inode);
+        let object = record.object(inode);
+        if self.is_ours(InodeNo(object.0)) && !record.has_no_blocks() {
+            let is_others = self.shared.blocks.owners.contains(&object);
+            if is_others || record.object.is_some() && !self.in_objects.insert(object) {
+                self.findings.push(NameFinding::SharedAndWritten { inode, object });
+            }
+        }
         if self.is_ours(inode) {
             record.content = Vec::new();
             let counts = Seen {
@@ -490,6 +532,13 @@ impl Pass<'_> {
         Ok(())
     }
 
+    fn shadow(&mut self, group: Group, key: &[u8]) -> Result<()> {
+        if let Some(number) = self.decoded(SHADOW, decode_inode_key(key)) {
+            self.check_group(SHADOW, group, number);
+        }
+        Ok(())
+    }
+
     fn judge(&mut self, inode: InodeNo, seen: &Seen) -> Result<()> {
         self.judge_links(inode, seen);
         self.judge_counts(inode, seen);
@@ -562,10 +611,15 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// Each table of data names each inode once.
+    /// Each table of data names each object once: it is a file's, or others have references to its blocks.
     fn data_of(&mut self, inode: InodeNo) {
-        let holds_blocks = self.seen.get(&inode).is_some_and(|seen| !seen.record.has_no_blocks());
-        if self.is_ours(inode) && !holds_blocks {
+        let object = Object(inode.0);
+        let is_its_own = |seen: &Seen| !seen.record.has_no_blocks() && seen.record.object.is_none();
+        let is_known = self.seen.get(&inode).is_some_and(is_its_own)
+            || self.in_objects.contains(&object)
+            || self.shared.blocks.owners.contains(&object)
+            || self.shared.shadows.contains(&object);
+        if self.is_ours(inode) && !is_known {
             self.findings.push(NameFinding::DataWithoutFile { inode });
         }
     }
@@ -577,7 +631,7 @@ impl Pass<'_> {
             return Ok(());
         }
         let end = seen.record.size.next_multiple_of(block);
-        if let Some(data) = self.fs.extents.next_data(Fs::object(inode), end)? {
+        if let Some(data) = self.fs.extents.next_data(seen.record.object(inode), end)? {
             self.findings.push(NameFinding::DataBeyondEnd { inode, block: data / block });
         }
         Ok(())

@@ -62,15 +62,25 @@ impl Fs {
         check_file(record)?;
         let offset = if handle.flags().append { record.size } else { offset };
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
-        let end = end.ok_or(FsError::TooLarge)?;
-        let is_inline = record.has(FLAG_INLINE);
-        let keep_set_id = handle.keeps_set_id();
-        if is_inline && end <= self.inline_bytes_max() as u64 {
-            let lsn = self.write_inline(&mut locked, inode, offset, data, keep_set_id)?;
+        end.ok_or(FsError::TooLarge)?;
+        self.write_locked(&mut locked, handle, offset, data)
+    }
+
+    /// Writes to a file that is locked and in which nothing is being moved; the end was looked at.
+    pub(crate) fn write_locked(
+        &self,
+        locked: &mut Locked,
+        handle: &Handle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<(usize, Lsn)> {
+        let (inode, end) = (handle.inode(), offset + data.len() as u64);
+        if locked.record(inode)?.has(FLAG_INLINE) && end <= self.inline_bytes_max() as u64 {
+            let lsn = self.write_inline(locked, inode, offset, data, handle.keeps_set_id())?;
             return Ok((data.len(), lsn));
         }
-        self.prepare_write(&mut locked, inode, offset, end)?;
-        self.write_pieces(&mut locked, handle, offset, data)
+        self.prepare_write(locked, inode, offset, end)?;
+        self.write_pieces(locked, handle, offset, data)
     }
 
     fn write_inline(
@@ -149,7 +159,7 @@ impl Fs {
             Some(lifetime) => Hint { lifetime, ..record.hint() },
             None => record.hint(),
         };
-        let written = self.extents.write(Self::object(inode), hint, offset, data, record.size)?;
+        let written = self.extents.write(record.object(inode), hint, offset, data, record.size)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;
         let touches_tail = offset / block <= record.size / block && record.size < end.next_multiple_of(block);

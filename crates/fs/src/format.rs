@@ -3,6 +3,7 @@
 //! Keys are big-endian, so that they sort; values are little-endian and begin with a version.
 //! Every decoder takes any bytes whatever and answers with a value or [`Damaged`].
 
+use extent::Object;
 use rt::Timestamp;
 use tree::Table;
 use zerocopy::little_endian::{I64, U16, U32, U64};
@@ -23,6 +24,10 @@ pub const ORPHAN: Table = Table(19);
 pub const INTENT: Table = Table(20);
 /// Ends of the ranges of inode counters: [`counter_key`] → [`Counter`].
 pub const COUNTER: Table = Table(21);
+
+/// Objects that are shadows (`extent`): [`number_key`] → [`Marker`]. What one has beside data of its own counts for
+/// nothing, and is being removed or will be.
+pub const SHADOW: Table = Table(22);
 
 /// The version at the start of every value.
 pub const VERSION: u8 = 1;
@@ -98,8 +103,10 @@ pub struct InodeHeader {
     pub kind_here: U16,
     /// The same anywhere.
     pub kind_anywhere: U16,
+    /// The object that has the contents of a file; 0: the one of the inode's number.
+    pub object: U64,
     /// Zero.
-    pub reserved: [u8; 31],
+    pub reserved: [u8; 23],
 }
 const _: () = assert!(size_of::<InodeHeader>() == 128);
 
@@ -135,7 +142,7 @@ pub struct XattrHeader {
 }
 const _: () = assert!(size_of::<XattrHeader>() == 8);
 
-/// The value of an orphan or an intent: the key says it all.
+/// The value of an orphan, an intent or a shadow: the key says it all.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Marker {
@@ -217,6 +224,8 @@ pub struct Record {
     pub lifetime: u8,
     /// What the data is, as far as its name told.
     pub data_kind: extent::Kind,
+    /// The object that has the contents of a file, if it is not the one of the inode's number.
+    pub object: Option<Object>,
     /// A symlink's target, or an inline file's contents (then exactly `size` bytes).
     pub content: Vec<u8>,
 }
@@ -225,6 +234,11 @@ impl Record {
     /// Whether a flag is set, or one of several.
     pub fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// The object that holds the contents of a file of this number.
+    pub fn object(&self, inode: InodeNo) -> Object {
+        self.object.unwrap_or(Object(inode.0))
     }
 
     /// Sets or clears a flag.
@@ -256,7 +270,8 @@ impl Record {
             lifetime: self.lifetime,
             kind_here: self.data_kind.particular.into(),
             kind_anywhere: self.data_kind.general.into(),
-            reserved: [0; 31],
+            object: self.object.map_or(0, |object| object.0).into(),
+            reserved: [0; 23],
         };
         [header.as_bytes(), &self.content].concat()
     }
@@ -290,6 +305,7 @@ impl Record {
                 particular: header.kind_here.get(),
                 general: header.kind_anywhere.get(),
             },
+            object: Some(Object(header.object.get())).filter(|object| object.0 != 0),
             content: content.to_vec(),
         };
         record.verified(header.content_length.get())
@@ -302,6 +318,9 @@ impl Record {
         }
         if self.permissions > 0o7777 || self.flags & !FLAGS_KNOWN != 0 || self.lifetime > 4 {
             return Err(Damaged("an inode's record has unknown bits"));
+        }
+        if self.object.is_some() && self.kind != Kind::File {
+            return Err(Damaged("what is no file has an object of data"));
         }
         if self.size > FILE_SIZE_MAX {
             return Err(Damaged("an inode is larger than the largest file"));

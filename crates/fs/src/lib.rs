@@ -38,6 +38,7 @@ mod repair;
 mod runtime;
 mod salvage;
 mod scrub;
+mod share;
 mod shift;
 #[cfg(test)]
 mod tests;

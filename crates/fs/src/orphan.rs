@@ -2,8 +2,8 @@
 //!
 //! An inode that lost its last name has a row in the table of orphans, and a file that is still
 //! being truncated, or in which a range is being moved, one among the intents, both written by the
-//! transaction that made them so. What is left of either after a crash is found by a scan of these two
-//! tables, which `step` does in pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
+//! transaction that made them so. What is left of either after a crash is found by a scan of these
+//! tables and that of shadows (`share.rs`), which `step` does in pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
 //! whether there is anything to do: so it does no harm that work is queued twice or too early.
 //!
 //! What somebody has in hand is in no queue. Who finds no room, and nothing to do that would make some, waits
@@ -12,14 +12,15 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use extent::Object;
 use rt::sync::{Mutex, RwLock};
 use tree::{Group, Table};
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{
-    FLAG_SHIFTING, FLAG_TRUNCATING, INTENT, ORPHAN, Record, XATTR, decode_inode_key, inode_key, number_key,
-    xattr_key,
+    FLAG_SHIFTING, FLAG_TRUNCATING, INTENT, ORPHAN, Record, SHADOW, XATTR, decode_inode_key, inode_key,
+    number_key, xattr_key,
 };
 use crate::inodes::Locked;
 use crate::truncate::STEP_EXTENTS;
@@ -38,6 +39,8 @@ pub(crate) enum Work {
     Reap(InodeNo),
     /// Go on with a file's intent.
     Intent(InodeNo),
+    /// End a shadow, from this block on.
+    Shadow(Object, u64),
 }
 
 /// What is left to do, and how far the scan for what earlier mounts left has come.
@@ -82,7 +85,7 @@ impl Backlog {
         let mut queue = self.queue.lock();
         match work {
             Work::Reap(_) => queue.push_front(work),
-            Work::Intent(_) => queue.push_back(work),
+            Work::Intent(_) | Work::Shadow(..) => queue.push_back(work),
         }
     }
 
@@ -90,7 +93,7 @@ impl Backlog {
         self.queue.lock().len()
     }
 
-    fn note_advance(&self) {
+    pub(crate) fn note_advance(&self) {
         self.advances.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -110,10 +113,9 @@ impl Fs {
     /// Deletes an inode that has just lost its last name or handle. What cannot be done at once,
     /// or not now, is done by later steps.
     pub(crate) fn dispose(&self, inode: InodeNo) {
-        let _in_hand = self.backlog.in_hand.read();
-        match self.work_on(Work::Reap(inode)) {
-            Ok(true) => return,
-            Ok(false) => {}
+        match self.work_in_hand(Work::Reap(inode)) {
+            Ok(None) => return,
+            Ok(Some(_)) => {}
             Err(error) => self.note_delay(&format!("inode {} will be deleted later: {error}", inode.0)),
         }
         self.backlog.push(Work::Reap(inode));
@@ -142,9 +144,8 @@ impl Fs {
             let _in_hand = self.backlog.in_hand.read();
             let Some(work) = self.backlog.pop() else { break };
             match self.work_on(work) {
-                Ok(true) => return Ok(true),
-                Ok(false) => {
-                    self.backlog.push_again(work);
+                Ok(more) => {
+                    more.into_iter().for_each(|work| self.backlog.push_again(work));
                     return Ok(true);
                 }
                 Err(FsError::NoSpace) => {
@@ -181,18 +182,26 @@ impl Fs {
         Ok(self.work_backlog()? || self.backlog.has_advanced(before))
     }
 
-    /// True when it is finished.
-    fn work_on(&self, work: Work) -> Result<bool> {
-        match work {
-            Work::Reap(inode) => self.reap(inode),
+    /// A piece of work that was in no queue; what is left to do. No lock is held.
+    pub(crate) fn work_in_hand(&self, work: Work) -> Result<Option<Work>> {
+        let _in_hand = self.backlog.in_hand.read();
+        self.work_on(work)
+    }
+
+    /// What is left to do.
+    fn work_on(&self, work: Work) -> Result<Option<Work>> {
+        let done = match work {
+            Work::Reap(inode) => self.reap(inode)?,
             Work::Intent(inode) => {
                 let node = self.node(inode)?;
                 let mut locked = Locked::one(&node);
                 let done = self.step_shift(&mut locked, inode)? && self.trim(&mut locked, inode)?;
                 self.backlog.note_advance();
-                Ok(done)
+                done
             }
-        }
+            Work::Shadow(object, from) => return self.step_shadow(object, from),
+        };
+        Ok((!done).then_some(work))
     }
 
     fn reap(&self, inode: InodeNo) -> Result<bool> {
@@ -207,7 +216,7 @@ impl Fs {
         let mut done = true;
         let has_blocks = !record.has_no_blocks();
         if has_blocks {
-            let object = Self::object(inode);
+            let object = record.object(inode);
             let (all, kind) = ((0, u64::MAX), record.data_kind);
             let (held, none_left) = self.extents.remove(&mut change.tx, object, all, STEP_EXTENTS, kind)?;
             record.add_blocks(held.blocks_added());
@@ -258,8 +267,11 @@ impl Fs {
         let rows = self.store.range(Group(at.group), at.table, &at.from, &[], SCAN_ROWS)?;
         for (key, _) in &rows {
             let inode = decode_inode_key(key)?;
-            let work = if at.table == ORPHAN { Work::Reap(inode) } else { Work::Intent(inode) };
-            self.backlog.push(work);
+            self.backlog.push(match at.table {
+                ORPHAN => Work::Reap(inode),
+                INTENT => Work::Intent(inode),
+                _ => Work::Shadow(Object(inode.0), 0),
+            });
             self.backlog.note_advance();
         }
         match rows.last() {
@@ -274,6 +286,7 @@ impl Scan {
     fn next(&self, groups: u16) -> Option<Scan> {
         match self.table {
             ORPHAN => Some(Scan { group: self.group, table: INTENT, from: Vec::new() }),
+            INTENT => Some(Scan { group: self.group, table: SHADOW, from: Vec::new() }),
             _ if self.group + 1 < groups => {
                 Some(Scan { group: self.group + 1, table: ORPHAN, from: Vec::new() })
             }

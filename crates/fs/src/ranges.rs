@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use extent::Piece;
+use extent::{Object, Piece};
 use tree::Lsn;
 
 use crate::change::Change;
@@ -54,12 +54,20 @@ impl Fs {
             true => Ok(()),
             false => Err(FsError::NoSpace),
         })?;
-        let mut at = range.start;
+        let block = u64::from(self.extents.block_size());
+        let (mut at, mut most) = (range.start, (range.end - range.start).next_multiple_of(block));
         while at < range.end {
-            at = self.with_room(|| {
+            let part = at..range.end.min((at - at % block).saturating_add(most));
+            let kept = self.with_room(|| {
                 self.begin_growing()?;
-                self.keep_step(handle, range, at, keep_size, clear)
-            })?;
+                self.keep_step(handle, &part, keep_size, clear)
+            });
+            match kept {
+                Ok(next) => at = next,
+                // Blocks that others own are given back only when there is space for as many, so less at once may do.
+                Err(FsError::NoSpace) if clear && most > block => most = (most / 2).next_multiple_of(block),
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -73,13 +81,13 @@ impl Fs {
         if wanted <= available || !record.has(FLAG_KEPT_BEYOND) {
             return Ok(wanted <= available);
         }
-        Ok(wanted.saturating_sub(self.bytes_held(handle.inode(), &grown)?) <= available)
+        Ok(wanted.saturating_sub(self.bytes_held(record.object(handle.inode()), &grown)?) <= available)
     }
 
     /// How much of a range the file has blocks for.
-    fn bytes_held(&self, inode: InodeNo, range: &Range<u64>) -> Result<u64> {
+    fn bytes_held(&self, object: Object, range: &Range<u64>) -> Result<u64> {
         let block = u64::from(self.extents.block_size());
-        let pieces = self.extents.view_object(Self::object(inode))?.into_iter();
+        let pieces = self.extents.view_object(object)?.into_iter();
         let held = pieces.filter_map(|(at, piece)| match piece {
             Piece::Stored(extent) if extent.holds_space() => {
                 let end = (at + u64::from(extent.blocks)) * block;
@@ -90,15 +98,8 @@ impl Fs {
         Ok(held.sum())
     }
 
-    /// A part of it, from `at`; where the next one begins.
-    fn keep_step(
-        &self,
-        handle: &Handle,
-        range: &Range<u64>,
-        at: u64,
-        keep_size: bool,
-        clear: bool,
-    ) -> Result<u64> {
+    /// A first part of it; where the next one begins.
+    fn keep_step(&self, handle: &Handle, range: &Range<u64>, keep_size: bool, clear: bool) -> Result<u64> {
         let (inode, end) = (handle.inode(), range.end);
         let mut locked = Locked::one(handle.node());
         self.finish_shift(&mut locked, inode)?;
@@ -109,13 +110,13 @@ impl Fs {
             return self.keep_inline(&mut locked, handle, range, keep_size, clear);
         }
         let block = u64::from(self.extents.block_size());
-        let part = self.part_to_keep(range, at, clear.then_some(locked.record(inode)?.size));
+        let part = self.part_to_keep(range, clear.then_some(locked.record(inode)?.size));
         if let Some(bytes) = part.zeros {
             self.zero_bytes(&mut locked, inode, bytes.start, bytes.end)?;
         }
         let mut record = locked.record(inode)?.clone();
         let mut change = Change::new();
-        let (object, blocks) = (Self::object(inode), part.blocks);
+        let (object, blocks) = (record.object(inode), part.blocks);
         let clear = part.clear.then_some(record.data_kind);
         let (map, until) = self.extents.keep_space(&mut change.tx, object, blocks, STEP_EXTENTS, clear)?;
         let until = until * block;
@@ -134,10 +135,10 @@ impl Fs {
         Ok(until)
     }
 
-    /// What to do next from `at`. `cleared` is the size of the file if the range is to be cleared.
-    fn part_to_keep(&self, range: &Range<u64>, at: u64, cleared: Option<u64>) -> PartToKeep {
+    /// What to do first. `cleared` is the size of the file if the range is to be cleared.
+    fn part_to_keep(&self, range: &Range<u64>, cleared: Option<u64>) -> PartToKeep {
         let block = u64::from(self.extents.block_size());
-        let (first, last) = (at / block, range.end.div_ceil(block));
+        let (first, last) = (range.start / block, range.end.div_ceil(block));
         let Some(size) = cleared else {
             return PartToKeep { blocks: (first, last), clear: false, zeros: None };
         };
@@ -302,8 +303,9 @@ impl Fs {
         }
     }
 
-    /// Copies bytes between files; fewer than asked for at the end of the source. Each piece is one
-    /// read and one write, as if the caller did them.
+    /// Copies bytes between files; fewer than asked for at the end of the source. Whole blocks are shared where
+    /// that is worth it ([`Fs::clone_range`]); of the rest each piece is one read and one write, as if the caller
+    /// did them.
     pub fn copy_range(
         &self,
         from: &Handle,
@@ -323,8 +325,11 @@ impl Fs {
         if from.inode() == to.inode() && overlaps && length > 0 {
             return Err(FsError::Invalid);
         }
-        let mut buffer = vec![0; length.min(PIECE) as usize];
-        let mut done = 0;
+        let mut done = self.worth_sharing((from, from_offset), (to, to_offset), length)?;
+        if done > 0 && self.clone_range(from, from_offset, to, to_offset, done).is_err() {
+            done = 0;
+        }
+        let mut buffer = vec![0; (length - done).min(PIECE) as usize];
         while done < length {
             let wanted = (length - done).min(PIECE) as usize;
             let (source, target) = (from_offset + done, to_offset.saturating_add(done));

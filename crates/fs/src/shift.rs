@@ -23,7 +23,7 @@
 
 use std::ops::Range;
 
-use extent::{ExtentError, MapLock};
+use extent::{ExtentError, MapLock, Object};
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
@@ -228,7 +228,7 @@ impl Fs {
 
     /// One step, which saves the record as it is given; true when it was the last.
     fn go_on(&self, locked: &mut Locked, inode: InodeNo, record: Record, shift: Shift) -> Result<bool> {
-        match self.next(inode, &shift, record.size)? {
+        match self.next(record.object(inode), &shift, record.size)? {
             Next::Copy(piece) => self.copy(locked, inode, record, shift, piece)?,
             Next::Skip(hole) => self.skip(locked, inode, record, shift, hole)?,
             Next::End => return self.end_shift(locked, inode, record, &shift),
@@ -250,12 +250,11 @@ impl Fs {
         }
     }
 
-    fn next(&self, inode: InodeNo, shift: &Shift, size: u64) -> Result<Next> {
+    fn next(&self, object: Object, shift: &Shift, size: u64) -> Result<Next> {
         let block = u64::from(self.extents.block_size());
         let damaged = FsError::from(Damaged("a range that is being moved is not within its file"));
         let Shift { direction, at, moved, .. } = *shift;
         let end = shift.end_before(size, block);
-        let object = Self::object(inode);
         if moved > end {
             return Err(damaged);
         }
@@ -272,7 +271,7 @@ impl Fs {
             Direction::Up => {
                 // The last run of data or hole among the bytes before.
                 let from = moved.saturating_sub(PIECE).max(at);
-                match self.last_run(inode, from, moved)? {
+                match self.last_run(object, from, moved)? {
                     (run, true) => Next::Copy(run),
                     (run, false) => Next::Skip(run),
                 }
@@ -281,8 +280,7 @@ impl Fs {
     }
 
     /// The last run within [from, to), and whether it is of data.
-    fn last_run(&self, inode: InodeNo, from: u64, to: u64) -> Result<(Range<u64>, bool)> {
-        let object = Self::object(inode);
+    fn last_run(&self, object: Object, from: u64, to: u64) -> Result<(Range<u64>, bool)> {
         let mut at = from;
         loop {
             let data = self.extents.next_data(object, at)?.map_or(to, |data| data.min(to));
@@ -306,7 +304,7 @@ impl Fs {
         mut shift: Shift,
         piece: Range<u64>,
     ) -> Result<()> {
-        let (object, block) = (Self::object(inode), u64::from(self.extents.block_size()));
+        let (object, block) = (record.object(inode), u64::from(self.extents.block_size()));
         let mut data = vec![0; (piece.end - piece.start) as usize];
         let mut read = || self.extents.read(object, piece.start, &mut data);
         // What is lost is lost for good: one failure in passing must not cost what was written.
@@ -346,7 +344,7 @@ impl Fs {
     ) -> Result<()> {
         let target = shift.target(piece.start) / u64::from(self.extents.block_size());
         let mut change = Change::reclaiming();
-        let map = self.extents.lose_block(&mut change.tx, Self::object(inode), target)?;
+        let map = self.extents.lose_block(&mut change.tx, record.object(inode), target)?;
         record.add_blocks(map.blocks_added());
         shift.advance(&piece);
         self.commit_step(locked, inode, change, record, &shift, map)
@@ -422,7 +420,7 @@ impl Fs {
         range: &Range<u64>,
     ) -> Result<(MapLock<'_>, bool)> {
         let block = u64::from(self.extents.block_size());
-        let (object, blocks) = (Self::object(inode), (range.start / block, range.end / block));
+        let (object, blocks) = (record.object(inode), (range.start / block, range.end / block));
         let removed = self.extents.remove(&mut change.tx, object, blocks, STEP_EXTENTS, record.data_kind)?;
         record.add_blocks(removed.0.blocks_added());
         Ok(removed)
@@ -495,7 +493,7 @@ impl Fs {
         offset: u64,
         into: &mut [u8],
     ) -> Result<()> {
-        let object = Self::object(inode);
+        let object = record.object(inode);
         if !record.has(FLAG_SHIFTING) {
             return Ok(self.extents.read(object, offset, into)?);
         }
@@ -519,7 +517,7 @@ impl Fs {
         for (span, place) in self.spans_of(inode, record)? {
             let Some(place) = place.filter(|_| offset < span.end) else { continue };
             let from = place + (span.start.max(offset) - span.start);
-            let found = self.extents.next_data(Self::object(inode), from)?;
+            let found = self.extents.next_data(record.object(inode), from)?;
             if let Some(data) =
                 found.map(|data| data.max(from) - place).filter(|at| *at < span.end - span.start)
             {
@@ -538,7 +536,7 @@ impl Fs {
             let start = span.start.max(offset);
             let Some(place) = place else { return Ok(start) };
             let from = place + (start - span.start);
-            let hole = self.extents.next_hole(Self::object(inode), from)?.max(from) - place;
+            let hole = self.extents.next_hole(record.object(inode), from)?.max(from) - place;
             if hole < span.end - span.start {
                 return Ok(span.start + hole);
             }

@@ -86,7 +86,7 @@ impl Fs {
         record.set(FLAG_TAIL_STALE, !record.size.is_multiple_of(block));
         let own_end = record.size.next_multiple_of(block);
         let end = shift.as_ref().map_or(own_end, |shift| shift.object_end(record.size, block));
-        let (object, from) = (Self::object(inode), end / block);
+        let (object, from) = (record.object(inode), end / block);
         let (map, done) =
             self.extents.remove(&mut change.tx, object, (from, u64::MAX), STEP_EXTENTS, record.data_kind)?;
         record.add_blocks(map.blocks_added());
@@ -150,7 +150,7 @@ impl Fs {
         let mut change = Change::new();
         let written = match content.is_empty() {
             true => None,
-            false => Some(self.extents.write(Self::object(inode), record.hint(), 0, &content, 0)?),
+            false => Some(self.extents.write(record.object(inode), record.hint(), 0, &content, 0)?),
         };
         let map = written.map(|written| self.extents.insert(&mut change.tx, written)).transpose()?;
         record.add_blocks(map.as_ref().map_or(0, MapLock::blocks_added));
@@ -175,7 +175,7 @@ impl Fs {
 
     /// Writes zeros over [from, to), where there is data. At most a block or two.
     pub(crate) fn zero_bytes(&self, locked: &mut Locked, inode: InodeNo, from: u64, to: u64) -> Result<()> {
-        let object = Self::object(inode);
+        let object = locked.record(inode)?.object(inode);
         let block = u64::from(self.extents.block_size());
         let first_block = from - from % block;
         if from == to || self.extents.next_data(object, first_block)?.is_none_or(|data| data >= to) {
@@ -187,7 +187,7 @@ impl Fs {
     /// Puts bytes where one transaction takes them; size and times stay.
     pub(crate) fn put_bytes(&self, locked: &mut Locked, inode: InodeNo, at: u64, bytes: &[u8]) -> Result<()> {
         let mut record = locked.record(inode)?.clone();
-        let written = self.extents.write(Self::object(inode), record.hint(), at, bytes, record.size)?;
+        let written = self.extents.write(record.object(inode), record.hint(), at, bytes, record.size)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;
         record.add_blocks(map.blocks_added());

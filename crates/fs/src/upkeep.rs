@@ -24,11 +24,11 @@ impl Fs {
     /// How the contents of a file lie in zones: not at all, when they lie in its record.
     pub fn layout(&self, inode: InodeNo) -> Result<Layout> {
         let node = self.node(inode)?;
-        let kind = node.state.read().record()?.kind;
-        if kind != Kind::File {
+        let record = node.state.read().record()?.clone();
+        if record.kind != Kind::File {
             return Ok(Layout::default());
         }
-        Ok(self.extents.layout(Self::object(inode))?)
+        Ok(self.extents.layout(record.object(inode))?)
     }
 
     /// Puts together a part of a file that begins at block `from`, if that saves reads: call it, beginning with 0,
@@ -41,15 +41,15 @@ impl Fs {
         self.with_room(|| {
             self.begin_growing()?;
             let node = self.node(inode)?;
-            let (kind, hint) = {
+            let (kind, hint, object) = {
                 let state = node.state.read();
                 let record = state.record()?;
-                (record.kind, record.hint())
+                (record.kind, record.hint(), record.object(inode))
             };
             if kind != Kind::File {
                 return Ok(Defragmented::default());
             }
-            Ok(self.extents.defragment(Self::object(inode), hint, from)?)
+            Ok(self.extents.defragment(object, hint, from)?)
         })
     }
 }

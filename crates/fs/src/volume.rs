@@ -318,6 +318,7 @@ impl Record {
             born: now,
             lifetime: 0,
             data_kind: extent::Kind::default(),
+            object: None,
             content: Vec::new(),
         }
     }

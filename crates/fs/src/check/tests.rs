@@ -34,7 +34,7 @@ fn many_passes_find_what_one_does() {
         let directory = fs.make_directory(&root, ROOT, format!("d{n}").as_bytes(), 0o755).unwrap().inode;
         fs.make_node(&root, directory, b"f", Kind::File, 0o644, 0).unwrap();
     }
-    assert_eq!(fs.check_names_in_passes(7), Ok(vec![]));
+    assert_eq!(fs.check_names_in_passes(&fs.shared_blocks().unwrap(), 7), Ok(vec![]));
     let mut tx = tree::Tx::new();
     for n in (0..50).step_by(3) {
         let directory = fs.lookup(&root, ROOT, format!("d{n}").as_bytes()).unwrap().inode;
@@ -44,7 +44,7 @@ fn many_passes_find_what_one_does() {
     tx.put(fs.group(InodeNo(9000)), INODE, inode_key(InodeNo(9000)), b"damaged".to_vec());
     fs.store().commit(tx).unwrap();
     let whole = fs.check_names().unwrap();
-    let mut parts = fs.check_names_in_passes(7).unwrap();
+    let mut parts = fs.check_names_in_passes(&fs.shared_blocks().unwrap(), 7).unwrap();
     assert_eq!(whole.len(), 1 + 2 * 17);
     assert!(whole.iter().all(|finding| parts.contains(finding)));
     parts.dedup();

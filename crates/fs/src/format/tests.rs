@@ -22,6 +22,7 @@ fn record() -> Record {
         born: Timestamp(15),
         lifetime: 4,
         data_kind: extent::Kind { particular: 16, general: 17 },
+        object: Some(Object(77)),
         content: b"bytes".to_vec(),
     }
 }

@@ -12,7 +12,7 @@ use crate::holes::Holes;
 use crate::support::{READ_WRITE, Volume};
 
 /// How often each operation is chosen, of the sum of all.
-const WEIGHTS: [(Action, u32); 15] = [
+const WEIGHTS: [(Action, u32); 16] = [
     (Action::Read, 14),
     (Action::Write, 24),
     (Action::Append, 3),
@@ -23,6 +23,7 @@ const WEIGHTS: [(Action, u32); 15] = [
     (Action::Collapse, 6),
     (Action::Insert, 6),
     (Action::Copy, 8),
+    (Action::Clone, 4),
     (Action::Seek, 8),
     (Action::Sync, 4),
     (Action::Reopen, 4),
@@ -42,6 +43,7 @@ enum Action {
     Collapse,
     Insert,
     Copy,
+    Clone,
     Seek,
     Sync,
     Reopen,
@@ -139,6 +141,7 @@ impl Exerciser {
             Action::Collapse => self.collapse(),
             Action::Insert => self.insert(),
             Action::Copy => self.copy(),
+            Action::Clone => self.clone_blocks(),
             Action::Seek => self.seek(),
             Action::Sync => self.sync(),
             Action::Reopen => self.reopen(),
@@ -318,8 +321,35 @@ impl Exerciser {
         }
         let (volume, handle) = (self.volume(), self.handle());
         assert_eq!(volume.fs.copy_range(handle, from, handle, to, length), Ok(length));
+        self.duplicate(from, to, length);
+        true
+    }
+
+    /// What was a hole may be one where it is now.
+    fn duplicate(&mut self, from: u64, to: u64, length: u64) {
         let data = self.model[from as usize..(from + length) as usize].to_vec();
         self.overwrite(to, &data);
+        self.holes.zero(to, length);
+    }
+
+    fn clone_blocks(&mut self) -> bool {
+        let ((from, length), to) = (self.blocks(self.size()), self.blocks(self.size_max).0);
+        let to_end = self.rng.u8(..4) == 0 && from < self.size();
+        let length = if to_end { self.size() - from } else { length };
+        let end = to + length;
+        if end > self.size_max {
+            return false;
+        }
+        let cloned = self.volume().fs.clone_range(self.handle(), from, self.handle(), to, length);
+        let is_possible = from + length <= self.size()
+            && !(from < end && to < from + length)
+            && (length.is_multiple_of(self.block) || end >= self.size());
+        if !is_possible {
+            assert_eq!(cloned, Err(FsError::Invalid), "{length} at {from} of {} to {to}", self.size());
+            return false;
+        }
+        cloned.unwrap();
+        self.duplicate(from, to, length);
         true
     }
 

@@ -6,6 +6,7 @@ extern crate polder_fs as fs;
 
 mod acl;
 mod checker;
+mod clones;
 mod crash;
 mod directories;
 mod exerciser;

@@ -1,0 +1,278 @@
+//! Files that share blocks: cloning.
+//!
+//! What is cloned is referred to, not copied (`extent::refcount`). Contents that are a file's own must first be
+//! those of an object that is written no more: the file is **frozen**. A new object becomes, in steps, what the
+//! file's object is, by references; then one transaction makes it the file's. Until then the new object is a
+//! shadow, from then on the old one is, until all that the new one has taken over is gone from it. A shadow
+//! has a row in the table of shadows from before it exists to after it has ended, so a crash at any moment leaves
+//! a file that is whole and at most a shadow, which the backlog ends.
+//!
+//! A clone is made in steps, each a transaction: after a crash a first part of it is there. Freezing changes nothing
+//! that anybody can see.
+
+use std::ops::Range;
+
+use extent::Object;
+
+use crate::change::Change;
+use crate::errno::{FsError, Result};
+use crate::file_io::check_file;
+use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_TAIL_STALE, SHADOW, marker, number_key};
+use crate::handle::Handle;
+use crate::inodes::{Locked, in_order};
+use crate::orphan::Work;
+use crate::truncate::STEP_EXTENTS;
+use crate::types::InodeNo;
+use crate::volume::Fs;
+
+/// What is less is copied: the rows of a reference, here and there, cost as much.
+const WORTH_SHARING: u64 = 32 << 10;
+/// A file is frozen to copy a part of it only where that is at least so large a part.
+const WORTH_FREEZING: u64 = 4;
+
+/// What is cloned.
+struct Clone<'h> {
+    from: &'h Handle,
+    source: Range<u64>,
+    to: &'h Handle,
+    at: u64,
+}
+
+impl Clone<'_> {
+    fn end(&self) -> u64 {
+        self.at + (self.source.end - self.source.start)
+    }
+
+    /// Whether a file would be cloned onto itself.
+    fn overlaps(&self) -> bool {
+        self.from.inode() == self.to.inode() && self.at < self.source.end && self.source.start < self.end()
+    }
+}
+
+impl Fs {
+    /// `FICLONERANGE`: makes a range of a file share the blocks of a range of another, or of another range of the same
+    /// file. A length of 0 means all up to the end of the source.
+    ///
+    /// # Errors
+    /// `Invalid` for what is no whole number of blocks, except that it may end where the source does if that
+    /// is no less than the size of the target; for what is beyond the end of the source; and for ranges of one
+    /// file that overlap.
+    pub fn clone_range(
+        &self,
+        from: &Handle,
+        from_offset: u64,
+        to: &Handle,
+        to_offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        from.check_readable()?;
+        to.check_writable()?;
+        if to.flags().append {
+            return Err(FsError::BadHandle);
+        }
+        self.with_room(|| {
+            self.begin_growing()?;
+            // Nobody else has this number; it is spent whether it is needed or not.
+            let fresh = Object(self.numbers.next(&self.store, self.group(from.inode()))?.0);
+            let mut shadow = None;
+            let cloned = self.clone_once((from, from_offset), (to, to_offset), length, fresh, &mut shadow);
+            if let Some(object) = shadow {
+                self.end_shadow(object);
+            }
+            cloned
+        })
+    }
+
+    fn clone_once(
+        &self,
+        (from, from_offset): (&Handle, u64),
+        (to, at): (&Handle, u64),
+        length: u64,
+        fresh: Object,
+        shadow: &mut Option<Object>,
+    ) -> Result<()> {
+        let nodes = in_order(vec![from.node().clone(), to.node().clone()]);
+        let mut locked = Locked::lock(&nodes);
+        check_file(locked.record(from.inode())?)?;
+        check_file(locked.record(to.inode())?)?;
+        self.finish_shift(&mut locked, from.inode())?;
+        self.finish_shift(&mut locked, to.inode())?;
+        let size = locked.record(from.inode())?.size;
+        let length = if length == 0 { size.saturating_sub(from_offset) } else { length };
+        let end = from_offset.checked_add(length).filter(|end| *end <= size).ok_or(FsError::Invalid)?;
+        at.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)?;
+        let clone = Clone { from, source: from_offset..end, to, at };
+        if clone.overlaps() || !self.is_of_whole_blocks(&clone, size, locked.record(to.inode())?.size) {
+            return Err(FsError::Invalid);
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        let source = locked.record(from.inode())?;
+        if source.has(FLAG_INLINE) {
+            let content = source.content[from_offset as usize..end as usize].to_vec();
+            self.write_locked(&mut locked, to, at, &content)?;
+            return Ok(());
+        }
+        while !self.trim(&mut locked, from.inode())? {}
+        self.spill(&mut locked, to.inode())?;
+        if clone.end() > locked.record(to.inode())?.size {
+            self.prepare_growth(&mut locked, to.inode(), clone.end())?;
+        }
+        let object = locked.record(from.inode())?.object(from.inode());
+        if self.extents.has_own_data(object, self.blocks_of(&clone.source))? {
+            self.freeze(&mut locked, from.inode(), fresh, shadow)?;
+        }
+        self.share(&mut locked, &clone)
+    }
+
+    fn is_of_whole_blocks(&self, clone: &Clone<'_>, source_size: u64, target_size: u64) -> bool {
+        let block = u64::from(self.extents.block_size());
+        let ends = clone.source.end.is_multiple_of(block)
+            || clone.source.end == source_size && clone.end() >= target_size;
+        clone.source.start.is_multiple_of(block) && clone.at.is_multiple_of(block) && ends
+    }
+
+    /// The blocks that have a byte of a range.
+    fn blocks_of(&self, range: &Range<u64>) -> (u64, u64) {
+        let block = u64::from(self.extents.block_size());
+        (range.start / block, range.end.div_ceil(block))
+    }
+
+    /// Makes all that a file has another object's, of which it has references. `shadow` is what is to be ended when no
+    /// inode is locked any more, also after an error.
+    fn freeze(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        fresh: Object,
+        shadow: &mut Option<Object>,
+    ) -> Result<()> {
+        let object = locked.record(inode)?.object(inode);
+        let mut change = Change::new();
+        self.add_shadow(&mut change, fresh);
+        self.commit(change, locked)?;
+        *shadow = Some(fresh);
+        let mut from = Some(0);
+        while let Some(at) = from {
+            let mut change = Change::new();
+            let (map, next) = self.extents.refer(&mut change.tx, (object, fresh), at, STEP_EXTENTS)?;
+            self.commit(change, locked)?;
+            drop(map);
+            from = next;
+        }
+        let mut record = locked.record(inode)?.clone();
+        record.object = Some(fresh);
+        let mut change = Change::new();
+        self.remove_shadow(&mut change, fresh);
+        self.add_shadow(&mut change, object);
+        change.save(inode, record);
+        self.commit(change, locked)?;
+        *shadow = Some(object);
+        Ok(())
+    }
+
+    /// Has the target refer to what the source refers to.
+    fn share(&self, locked: &mut Locked, clone: &Clone<'_>) -> Result<()> {
+        let block = u64::from(self.extents.block_size());
+        let (from, to) = (clone.from.inode(), clone.to.inode());
+        let (mut next, end) = self.blocks_of(&clone.source);
+        let first = next;
+        while next < end {
+            let source = locked.record(from)?;
+            let (object, tail_stale) = (source.object(from), source.has(FLAG_TAIL_STALE));
+            let mut record = locked.record(to)?.clone();
+            let mut change = Change::new();
+            let target = (record.object(to), clone.at / block + (next - first));
+            let (map, until) = self.extents.share(
+                &mut change.tx,
+                (object, (next, end)),
+                target,
+                STEP_EXTENTS,
+                record.data_kind,
+            )?;
+            record.add_blocks(map.blocks_added());
+            let reached = (clone.at + (until - first) * block).min(clone.end());
+            if reached >= record.size {
+                record.size = reached;
+                record.set(FLAG_TAIL_STALE, !reached.is_multiple_of(block) && tail_stale);
+            }
+            self.note_write(&mut change, to, &mut record, clone.to.keeps_set_id())?;
+            change.save(to, record);
+            self.commit(change, locked)?;
+            drop(map);
+            next = until;
+        }
+        Ok(())
+    }
+
+    /// How much of a range to be copied is better shared; 0: nothing.
+    pub(crate) fn worth_sharing(
+        &self,
+        (from, from_offset): (&Handle, u64),
+        (to, to_offset): (&Handle, u64),
+        length: u64,
+    ) -> Result<u64> {
+        let target_size = to.node().state.read().record()?.size;
+        let state = from.node().state.read();
+        let record = state.record()?;
+        let end = from_offset.saturating_add(length).min(record.size);
+        let mut clone = Clone { from, source: from_offset.min(end)..end, to, at: to_offset };
+        if !self.is_of_whole_blocks(&clone, record.size, target_size) {
+            clone.source.end -= clone.source.end % u64::from(self.extents.block_size());
+        }
+        let shared = clone.source.end.saturating_sub(from_offset);
+        let is_aligned = shared >= WORTH_SHARING && self.is_of_whole_blocks(&clone, record.size, target_size);
+        if !is_aligned || record.has(FLAG_INLINE) {
+            return Ok(0);
+        }
+        let must_freeze =
+            self.extents.has_own_data(record.object(from.inode()), self.blocks_of(&clone.source))?;
+        let is_worth_it = !must_freeze || shared >= record.size / WORTH_FREEZING;
+        Ok(if is_worth_it { shared } else { 0 })
+    }
+
+    fn add_shadow(&self, change: &mut Change, object: Object) {
+        let number = InodeNo(object.0);
+        change.tx.put(self.group(number), SHADOW, number_key(number), marker());
+    }
+
+    fn remove_shadow(&self, change: &mut Change, object: Object) {
+        let number = InodeNo(object.0);
+        change.tx.delete(self.group(number), SHADOW, number_key(number));
+    }
+
+    /// Ends a shadow, or leaves that to the backlog. No inode is locked.
+    fn end_shadow(&self, object: Object) {
+        let mut work = Work::Shadow(object, 0);
+        loop {
+            match self.work_in_hand(work) {
+                Ok(Some(more)) => work = more,
+                Ok(None) => return,
+                Err(error) => {
+                    self.note_delay(&format!("what object {} shared will be ended later: {error}", object.0));
+                    self.backlog.push(work);
+                    self.runtime.wake();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// One step towards the end of a shadow; what is left to do.
+    pub(crate) fn step_shadow(&self, object: Object, from: u64) -> Result<Option<Work>> {
+        let number = InodeNo(object.0);
+        if self.store.get(self.group(number), SHADOW, &number_key(number))?.is_none() {
+            return Ok(None);
+        }
+        let mut change = Change::reclaiming();
+        let (map, next) = self.extents.drop_shadow(&mut change.tx, object, from, STEP_EXTENTS)?;
+        if next.is_none() {
+            self.remove_shadow(&mut change, object);
+        }
+        self.commit(change, &mut Locked::lock(&[]))?;
+        drop(map);
+        self.backlog.note_advance();
+        Ok(next.map(|from| Work::Shadow(object, from)))
+    }
+}

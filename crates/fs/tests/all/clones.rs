@@ -1,0 +1,267 @@
+//! Files that share blocks.
+
+use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, OpenFlags};
+use rt::random::Rng;
+use zone::emulated::Spec;
+
+use crate::support::{READ, READ_WRITE, Volume, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+const BLOCK: u64 = 4096;
+
+fn clone(volume: &Volume, from: &Handle, to: &Handle) -> Result<(), FsError> {
+    volume.fs.clone_range(from, 0, to, 0, 0)
+}
+
+#[test]
+fn a_clone_takes_no_space_and_is_a_file_of_its_own() {
+    let volume = Volume::new();
+    let bytes = pattern(1, 3_000_123);
+    let file = volume.file(ROOT, "file");
+    volume.write(&file, 0, &bytes);
+    let before = volume.fs.extents().space().live;
+    let copy = volume.file(ROOT, "copy");
+    clone(&volume, &file, &copy).unwrap();
+    assert_eq!(volume.fs.extents().space().live, before, "the data is there once");
+    assert_eq!(volume.contents(&copy), bytes);
+    let blocks = |handle: &Handle| volume.fs.attributes(handle.inode()).unwrap().blocks;
+    assert_eq!(blocks(&copy), blocks(&file));
+    let mut changed = bytes.clone();
+    changed[70_000..80_000].fill(7);
+    volume.write(&copy, 70_000, &changed[70_000..80_000]);
+    assert_eq!((volume.contents(&file), volume.contents(&copy)), (bytes.clone(), changed.clone()));
+    volume.settle_and_check();
+    let (file, copy) = ((file.inode(), bytes), (copy.inode(), changed));
+    let volume = volume.remount();
+    for (inode, bytes) in [&file, &copy] {
+        assert_eq!(&volume.contents(&volume.open(*inode)), bytes);
+    }
+    volume.unlink(ROOT, "file").unwrap();
+    volume.settle_and_check();
+    assert_eq!(volume.contents(&volume.open(copy.0)), copy.1);
+    volume.unlink(ROOT, "copy").unwrap();
+    volume.settle_and_check();
+    assert_eq!(volume.fs.extents().space().live, 0, "nothing is left");
+}
+
+#[test]
+fn a_clone_of_a_clone_and_of_what_was_written_since() {
+    let volume = Volume::new();
+    let mut bytes = pattern(1, 500_000);
+    let file = volume.file(ROOT, "file");
+    volume.write(&file, 0, &bytes);
+    let mut copies = Vec::new();
+    for generation in 0..6 {
+        let copy = volume.file(ROOT, &format!("copy{generation}"));
+        clone(&volume, copies.last().map_or(&file, |(copy, _)| copy), &copy).unwrap();
+        assert_eq!(volume.contents(&copy), bytes);
+        let at = generation * 77_777;
+        bytes[at..at + 20_000].fill(generation as u8);
+        volume.write(&copy, at as u64, &bytes[at..at + 20_000]);
+        copies.push((copy, bytes.clone()));
+    }
+    volume.settle_and_check();
+    for (copy, bytes) in copies {
+        assert_eq!(volume.contents(&copy), bytes);
+    }
+}
+
+#[test]
+fn what_cannot_be_cloned() {
+    let volume = Volume::new();
+    let (file, other) = (volume.file(ROOT, "file"), volume.file(ROOT, "other"));
+    volume.write(&file, 0, &pattern(1, 50_000));
+    volume.write(&other, 0, &pattern(2, 60_000));
+    let cloned = |from: u64, at: u64, length: u64| volume.fs.clone_range(&file, from, &other, at, length);
+    assert_eq!(cloned(1, 0, BLOCK), Err(FsError::Invalid), "begins within a block");
+    assert_eq!(cloned(0, 1, BLOCK), Err(FsError::Invalid), "goes within a block");
+    assert_eq!(
+        cloned(0, 0, 100),
+        Err(FsError::Invalid),
+        "ends within a block, and not where the source does"
+    );
+    assert_eq!(cloned(0, 0, 13 * BLOCK), Err(FsError::Invalid), "beyond the end of the source");
+    assert_eq!(cloned(0, 0, 0), Err(FsError::Invalid), "the target goes on behind the end of the source");
+    assert_eq!(cloned(0, (1 << 63) - BLOCK, 2 * BLOCK), Err(FsError::TooLarge));
+    assert_eq!(volume.fs.clone_range(&file, 0, &file, BLOCK, 2 * BLOCK), Err(FsError::Invalid), "overlaps");
+    let directory = volume.directory(ROOT, "d");
+    let opened = volume.fs.open(&Caller::root(), directory, READ).unwrap();
+    assert_eq!(volume.fs.clone_range(&opened, 0, &other, 0, 0), Err(FsError::IsDirectory));
+    let reader = volume.fs.open(&Caller::root(), other.inode(), READ).unwrap();
+    assert_eq!(clone(&volume, &file, &reader), Err(FsError::BadHandle));
+    let flags = OpenFlags { append: true, ..READ_WRITE };
+    let appending = volume.fs.open(&Caller::root(), other.inode(), flags).unwrap();
+    assert_eq!(clone(&volume, &file, &appending), Err(FsError::BadHandle));
+    assert_eq!(volume.contents(&other), pattern(2, 60_000), "nothing has changed");
+    assert_eq!(cloned(0, 4 * BLOCK, 0), Ok(()), "its end is the target's");
+    let expected = [&pattern(2, 60_000)[..4 * BLOCK as usize], &pattern(1, 50_000)].concat();
+    assert_eq!(volume.contents(&other), expected);
+    volume.settle_and_check();
+}
+
+#[test]
+fn bytes_behind_the_end_are_nobodys() {
+    let volume = Volume::new();
+    let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
+    volume.write(&file, 0, &[7; 30_000]);
+    let resize = |handle: &Handle, size| {
+        let changes = Changes { size: Some(size), ..Changes::default() };
+        volume.fs.set_attributes(&Caller::root(), handle.inode(), &changes).unwrap();
+    };
+    resize(&file, 20_001);
+    clone(&volume, &file, &copy).unwrap();
+    for handle in [&copy, &file] {
+        resize(handle, 25_000);
+        let expected = [vec![7; 20_001], vec![0; 4999]].concat();
+        assert_eq!(volume.contents(handle), expected);
+    }
+    volume.settle_and_check();
+}
+
+#[test]
+fn short_contents_and_holes_are_cloned_as_well() {
+    let volume = Volume::new();
+    let (short, holes) = (volume.file(ROOT, "short"), volume.file(ROOT, "holes"));
+    volume.write(&short, 0, b"a few bytes");
+    volume.write(&holes, 10 * BLOCK, &pattern(3, 5000));
+    volume.write(&holes, 30 * BLOCK + 5, b"small");
+    let copy = volume.file(ROOT, "copy");
+    volume.write(&copy, 0, &pattern(4, 9000));
+    assert_eq!(volume.fs.clone_range(&short, 0, &copy, 2 * BLOCK, 0), Err(FsError::Invalid));
+    assert_eq!(volume.fs.clone_range(&short, 0, &copy, 4 * BLOCK, 0), Ok(()));
+    assert_eq!(volume.contents(&copy)[4 * BLOCK as usize..], *b"a few bytes");
+    clone(&volume, &holes, &copy).unwrap();
+    assert_eq!(volume.contents(&copy), volume.contents(&holes));
+    assert_eq!(volume.fs.seek_data(&copy, 0), Ok(10 * BLOCK));
+    assert_eq!(volume.fs.seek_hole(&copy, 10 * BLOCK), Ok(12 * BLOCK));
+    assert_eq!(volume.fs.seek_data(&copy, 12 * BLOCK), Ok(30 * BLOCK));
+    let into_short = volume.file(ROOT, "into");
+    volume.write(&into_short, 0, b"was short");
+    clone(&volume, &copy, &into_short).unwrap();
+    assert_eq!(volume.contents(&into_short), volume.contents(&holes));
+    volume.settle_and_check();
+}
+
+#[test]
+fn space_that_is_kept_stays_with_the_file() {
+    let volume = Volume::new();
+    let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
+    volume.write(&file, 0, &pattern(1, 100_000));
+    let mode = FallocateMode::Allocate { keep_size: true };
+    volume.fs.allocate(&file, mode, 0, 1 << 20).unwrap();
+    let kept = volume.fs.extents().space().unwritten;
+    clone(&volume, &file, &copy).unwrap();
+    assert_eq!(volume.fs.extents().space().unwritten, kept);
+    assert_eq!(volume.contents(&copy), pattern(1, 100_000));
+    volume.settle_and_check();
+}
+
+#[test]
+fn a_copy_of_much_shares_and_a_copy_of_little_does_not() {
+    let volume = Volume::new();
+    let file = volume.file(ROOT, "file");
+    volume.write(&file, 0, &pattern(1, 1 << 20));
+    let before = volume.fs.extents().space().live;
+    let copy = volume.file(ROOT, "copy");
+    assert_eq!(volume.fs.copy_range(&file, 0, &copy, 0, 1 << 20), Ok(1 << 20));
+    assert_eq!(volume.fs.extents().space().live, before);
+    assert_eq!(volume.fs.copy_range(&file, 4096, &copy, 2 << 20, 5000), Ok(5000));
+    assert!(volume.fs.extents().space().live > before);
+    // Behind whole blocks the rest is copied.
+    assert_eq!(volume.fs.copy_range(&file, 0, &copy, 4 << 20, 100_000), Ok(100_000));
+    let contents = volume.contents(&copy);
+    let expected = pattern(1, 1 << 20);
+    assert_eq!(contents[..1 << 20], expected);
+    assert_eq!(contents[2 << 20..][..5000], expected[4096..9096]);
+    assert_eq!(contents[4 << 20..], expected[..100_000]);
+    volume.settle_and_check();
+}
+
+#[test]
+fn a_full_volume_is_emptied_of_files_that_share() {
+    let volume = Volume::on(Spec::new(4096, 16, 256).limits(6, 6));
+    let available = volume.fs.space().available;
+    let file = volume.file(ROOT, "file");
+    volume.write(&file, 0, &pattern(1, available as usize / 2));
+    for number in 0..5 {
+        clone(&volume, &file, &volume.file(ROOT, &format!("copy{number}"))).unwrap();
+    }
+    let rest = volume.file(ROOT, "rest");
+    let mut at = 0;
+    while let Ok(written) = volume.fs.write(&rest, at, &pattern(2, 50_000)) {
+        at += written as u64;
+    }
+    assert_eq!(
+        volume.fs.write(&volume.open(volume.find(ROOT, "copy1").unwrap()), 0, &pattern(3, 90_000)),
+        Err(FsError::NoSpace)
+    );
+    drop((file, rest));
+    for name in ["copy1", "file", "copy0", "copy2", "copy4", "rest", "copy3"] {
+        volume.unlink(ROOT, name).unwrap();
+    }
+    volume.settle_and_check();
+    assert_eq!(volume.fs.extents().space().live, 0);
+    assert_eq!(volume.fs.space().available, available);
+}
+
+/// Several files against plain vectors, with mounts in between.
+#[test]
+fn files_that_share_agree_with_vectors() {
+    for seed in 0..4 {
+        let mut rng = Rng::with_seed(seed);
+        let mut volume = Volume::on(Spec::new(4096, 24, 192));
+        let mut model: Vec<Vec<u8>> = vec![Vec::new(); 5];
+        let name = |number: usize| format!("f{number}");
+        (0..5).for_each(|number| drop(volume.file(ROOT, &name(number))));
+        for step in 0..250 {
+            let (this, other) = (rng.usize(..5), rng.usize(..5));
+            let handle = |number: usize| volume.open(volume.find(ROOT, &name(number)).unwrap());
+            match rng.u8(..12) {
+                0..4 => {
+                    let (at, length) = (rng.usize(..300_000), rng.usize(1..40_000));
+                    volume.write(&handle(this), at as u64, &pattern(step as u8, length));
+                    let bytes = &mut model[this];
+                    bytes.resize(bytes.len().max(at + length), 0);
+                    bytes[at..at + length].copy_from_slice(&pattern(step as u8, length));
+                }
+                4..8 if this != other => {
+                    let blocks = model[this].len() as u64 / BLOCK;
+                    let from = rng.u64(..=blocks);
+                    let length = rng.u64(..=blocks - from) * BLOCK;
+                    let (from, at) = (from * BLOCK, rng.u64(..70) * BLOCK);
+                    if length > 0 {
+                        volume.fs.clone_range(&handle(this), from, &handle(other), at, length).unwrap();
+                        let bytes = model[this][from as usize..(from + length) as usize].to_vec();
+                        let target = &mut model[other];
+                        target.resize(target.len().max(at as usize + bytes.len()), 0);
+                        target[at as usize..at as usize + bytes.len()].copy_from_slice(&bytes);
+                    }
+                }
+                8 => {
+                    let size = rng.usize(..300_000);
+                    let changes = Changes { size: Some(size as u64), ..Changes::default() };
+                    volume.fs.set_attributes(&Caller::root(), handle(this).inode(), &changes).unwrap();
+                    model[this].resize(size, 0);
+                }
+                9 => {
+                    volume.unlink(ROOT, &name(this)).unwrap();
+                    drop(volume.file(ROOT, &name(this)));
+                    model[this].clear();
+                }
+                10 => volume.settle(),
+                _ if rng.u8(..4) == 0 => {
+                    volume.fs.sync().unwrap();
+                    volume = if rng.bool() { volume.remount() } else { volume.kill() };
+                }
+                _ => {}
+            }
+            if step % 25 == 24 {
+                for (number, bytes) in model.iter().enumerate() {
+                    let handle = volume.open(volume.find(ROOT, &name(number)).unwrap());
+                    assert!(volume.contents(&handle) == *bytes, "seed {seed}, step {step}, file {number}");
+                }
+                assert_eq!(volume.fs.check().unwrap(), []);
+            }
+        }
+    }
+}
