@@ -202,8 +202,11 @@ fn inode(fs: &Fs, number: u64) -> Result<Value> {
 }
 
 fn extents(fs: &Fs, number: u64) -> Result<Value> {
-    let pieces = fs.extents().view_object(Object(number))?;
-    if pieces.is_empty() && fs.view_inode(InodeNo(number))?.is_none() {
+    // What is no inode may be an object to which others refer.
+    let inode = fs.view_inode(InodeNo(number))?;
+    let object = inode.as_ref().map_or(Object(number), |record| record.object(InodeNo(number)));
+    let pieces = fs.extents().view_object(object)?;
+    if pieces.is_empty() && inode.is_none() {
         bail!("inode {number}: there is none; the root directory is 1");
     }
     let shown = pieces.iter().map(|(block, piece)| match piece {
@@ -211,6 +214,9 @@ fn extents(fs: &Fs, number: u64) -> Result<Value> {
         Piece::Stored(extent) if extent.unwritten => {
             json!({"file_block": block, "blocks": extent.blocks, "unwritten": true})
         }
+        Piece::Stored(extent::format::Extent { origin: Some(origin), blocks, .. }) => json!({
+            "file_block": block, "blocks": blocks, "object": origin.object.0, "object_block": origin.block,
+        }),
         Piece::Stored(extent) => json!({
             "file_block": block, "blocks": extent.blocks, "at": place(extent.address), "trimmed": extent.trimmed,
             "crc": extent.crcs.iter().map(|crc| format!("{crc:08x}")).collect::<Vec<_>>(),
@@ -218,7 +224,7 @@ fn extents(fs: &Fs, number: u64) -> Result<Value> {
         Piece::Resident(bytes) => json!({"file_block": block, "blocks": 1, "resident_bytes": bytes}),
         Piece::Damaged => json!({"file_block": block, "damaged": true}),
     });
-    Ok(json!({"inode": number, "extents": shown.collect::<Vec<_>>()}))
+    Ok(json!({"inode": number, "object": object.0, "extents": shown.collect::<Vec<_>>()}))
 }
 
 fn place(address: zone::Address) -> Value {

@@ -20,8 +20,10 @@ use tree::{KeyRange, Salvaged, StoreError, Table};
 use zone::{Address, Blocks, Role, ZoneId};
 
 use crate::format::{
-    self, EXTENT, EXTENT_BLOCKS_MAX, Entry, Extent, FOOTER_MAGIC, RESIDENT, SUMMARY_MAGIC, ZoneName, ZoneUser,
+    self, EXTENT, EXTENT_BLOCKS_MAX, Entry, Extent, FOOTER_MAGIC, Origin, RESIDENT, SUMMARY_MAGIC, ZoneName,
+    ZoneUser,
 };
+use crate::refcount::within;
 use crate::write::is_fatal;
 use crate::{Object, Result, reverse};
 
@@ -105,8 +107,8 @@ impl SalvagedData {
     pub fn read(&self, object: Object, each: &mut EachBlock<'_>) -> Result<FoundObject> {
         let mut found = FoundObject::default();
         let (mut named, mut kept): (Vec<Range<u64>>, Vec<Range<u64>>) = (Vec::new(), Vec::new());
-        let mut resident: Vec<Range<u64>> = Vec::new();
-        self.rows(object, EXTENT, &mut |start, value, certain| {
+        let (mut resident, mut references): (Vec<Range<u64>>, _) = (Vec::new(), Vec::new());
+        self.rows(object, EXTENT, 0..u64::MAX, &mut |start, value, certain| {
             let Some(extent) = Extent::decode(value) else { return Ok(()) };
             let end = start.saturating_add(u64::from(extent.blocks));
             add(&mut named, start..end);
@@ -120,13 +122,18 @@ impl SalvagedData {
             found.blocks += end - start;
             if extent.unwritten {
                 add(&mut kept, start..end);
+            } else if let Some(origin) = extent.origin {
+                references.push((start, extent.blocks, origin));
             } else {
                 self.extent(object, start, &extent, &mut found, each)?;
             }
             Ok(())
         })?;
+        for (start, blocks, origin) in references {
+            self.referred(start, blocks, origin, &mut found, each)?;
+        }
         let mut block_bytes = vec![0; self.block_size()];
-        self.rows(object, RESIDENT, &mut |block, value, certain| {
+        self.rows(object, RESIDENT, 0..u64::MAX, &mut |block, value, certain| {
             if value.len() > block_bytes.len() {
                 return Ok(());
             }
@@ -173,9 +180,10 @@ impl SalvagedData {
         Ok(found)
     }
 
-    fn rows(&self, object: Object, table: Table, each: &mut EachRow<'_>) -> Result<()> {
-        let (from, mut result) = (format::key(object, 0), Ok(()));
-        let to = object.0.checked_add(1).map_or(Vec::new(), |next| format::key(Object(next), 0).to_vec());
+    /// The rows of an object that begin in a range of its blocks.
+    fn rows(&self, object: Object, table: Table, blocks: Range<u64>, each: &mut EachRow<'_>) -> Result<()> {
+        let (from, to, mut result) =
+            (format::key(object, blocks.start), format::key(object, blocks.end), Ok(()));
         let group = self.tables.group_of(object.0);
         self.tables.rows(group, table, (&from, &to), &mut |(key, value, certain)| {
             if let Some((_, block)) = format::decode_key(key) {
@@ -184,6 +192,62 @@ impl SalvagedData {
             result.is_ok()
         })?;
         result
+    }
+
+    /// Gives out blocks of another object, from `start` on.
+    fn referred(
+        &self,
+        start: u64,
+        blocks: Blocks,
+        origin: Origin,
+        found: &mut FoundObject,
+        each: &mut EachBlock<'_>,
+    ) -> Result<()> {
+        let Origin { object, block: first } = origin;
+        let (end, size) = (first + u64::from(blocks), self.block_size());
+        let (mut theirs, mut named): (FoundObject, Vec<Range<u64>>) = Default::default();
+        let mut give = |block: u64, bytes: &[u8]| each(start + (block - first), bytes);
+        let from = first.saturating_sub(u64::from(EXTENT_BLOCKS_MAX));
+        self.rows(object, EXTENT, from..end, &mut |at, value, certain| {
+            let part = Extent::decode(value).and_then(|extent| within(at, &extent, (first, end)));
+            let Some((at, part)) = part.filter(|(_, part)| part.is_stored() || part.is_lost()) else {
+                return Ok(());
+            };
+            let run = at..at + u64::from(part.blocks);
+            add(&mut named, run.clone());
+            if !certain {
+                add(&mut theirs.uncertain, run.clone());
+            }
+            if part.is_lost() {
+                add(&mut theirs.lost, run);
+                return Ok(());
+            }
+            self.extent(object, at, &part, &mut theirs, &mut give)
+        })?;
+        let mut bytes = vec![0; size];
+        self.rows(object, RESIDENT, first..end, &mut |block, value, certain| {
+            if value.len() <= size {
+                bytes.fill(0);
+                bytes[..value.len()].copy_from_slice(value);
+                add(&mut named, block..block + 1);
+                if !certain {
+                    add(&mut theirs.uncertain, block..block + 1);
+                }
+                give(block, &bytes);
+            }
+            Ok(())
+        })?;
+        for block in (first..end).filter(|block| !named.iter().any(|run| run.contains(block))) {
+            let is_found = self.any_version(object, block, &mut bytes)?;
+            add(if is_found { &mut theirs.uncertain } else { &mut theirs.lost }, block..block + 1);
+            if is_found {
+                give(block, &bytes);
+            }
+        }
+        let here = |run: &Range<u64>| start + (run.start - first)..start + (run.end - first);
+        theirs.lost.iter().for_each(|run| add(&mut found.lost, here(run)));
+        theirs.uncertain.iter().for_each(|run| add(&mut found.uncertain, here(run)));
+        Ok(())
     }
 
     fn extent(

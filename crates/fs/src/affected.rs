@@ -6,13 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use extent::format::{EXTENT, RESIDENT};
+use extent::format::{EXTENT, Extent, RESIDENT};
 use extent::{Object, blocks_in};
 use tree::{KeyRange, Table};
 
 use crate::check::Finding;
 use crate::errno::Result;
-use crate::format::{DIRENT, Dirent, INODE, INTENT, ORPHAN, Record, XATTR, decode_dirent_key, inode_key};
+use crate::format::{
+    DIRENT, Dirent, INODE, INTENT, ORPHAN, Record, XATTR, decode_dirent_key, decode_inode_key,
+};
 use crate::types::{InodeNo, Kind};
 use crate::volume::Fs;
 
@@ -25,6 +27,14 @@ pub struct Affected {
     pub path: Option<Vec<u8>>,
     /// Which of its bytes; none when it is concerned as a whole, or in something else than its bytes.
     pub bytes: Option<Range<u64>>,
+}
+
+/// Blocks of an object that a file has, from its block `start` on.
+struct Use {
+    object: Object,
+    blocks: Range<u64>,
+    inode: InodeNo,
+    start: u64,
 }
 
 /// The names that lead to some inodes.
@@ -72,7 +82,7 @@ impl Fs {
 
     /// The files that each of these findings is about.
     pub fn affected(&self, findings: &[Finding]) -> Result<Vec<Vec<Affected>>> {
-        let mut of: Vec<_> = findings.iter().map(|finding| self.concerned(finding)).collect();
+        let mut of = self.concerned(findings)?;
         let ranges: Vec<_> = findings.iter().map(lost_range).collect();
         if of.iter().all(Vec::is_empty) && ranges.iter().all(Option::is_none) {
             return Ok(of);
@@ -93,26 +103,83 @@ impl Fs {
         Ok(of)
     }
 
-    /// The inode that a finding itself names.
-    pub(crate) fn concerned(&self, finding: &Finding) -> Vec<Affected> {
-        let (inode, bytes) = match finding {
-            Finding::Store(_) => return Vec::new(),
-            Finding::Names(finding) => (finding.inode(), None),
-            Finding::Extents(finding) => {
-                let of = finding.of.as_ref();
-                let bytes = of.map(|(object, blocks)| self.bytes_of(InodeNo(object.0), blocks));
-                (of.map(|(object, _)| InodeNo(object.0)), bytes)
-            }
+    /// The inodes that findings themselves name: for data, the files that have them.
+    pub(crate) fn concerned(&self, findings: &[Finding]) -> Result<Vec<Vec<Affected>>> {
+        let of_data = |finding: &Finding| match finding {
+            Finding::Extents(finding) => finding.of.clone(),
+            _ => None,
         };
-        inode.map(|inode| Affected { inode, path: None, bytes }).into_iter().collect()
+        let objects = findings.iter().filter_map(of_data).map(|(object, _)| object);
+        let elsewhere: BTreeSet<Object> = objects.filter(|object| !self.is_of_its_inode(*object)).collect();
+        let uses = self.uses_of(&elsewhere)?;
+        let concerned = |finding: &Finding| {
+            if let Finding::Names(finding) = finding {
+                let of = finding.inode().map(|inode| Affected { inode, path: None, bytes: None });
+                return of.into_iter().collect();
+            }
+            let Some((object, blocks)) = of_data(finding) else { return Vec::new() };
+            let uses: Vec<Affected> =
+                uses.iter().filter_map(|one| self.affected_use(one, object, &blocks)).collect();
+            let its_own = || vec![self.affected_in(InodeNo(object.0), &blocks)];
+            if uses.is_empty() { its_own() } else { uses }
+        };
+        Ok(findings.iter().map(concerned).collect())
+    }
+
+    fn affected_in(&self, inode: InodeNo, blocks: &Range<u64>) -> Affected {
+        Affected { inode, path: None, bytes: Some(self.bytes_of(inode, blocks)) }
+    }
+
+    fn affected_use(&self, one: &Use, object: Object, blocks: &Range<u64>) -> Option<Affected> {
+        let (from, to) = (blocks.start.max(one.blocks.start), blocks.end.min(one.blocks.end));
+        let is_used = one.object == object && from < to;
+        let place = |block: u64| one.start + (block - one.blocks.start);
+        is_used.then(|| self.affected_in(one.inode, &(place(from)..place(to))))
+    }
+
+    /// Whether an object has the contents of the file of its number, as far as anybody knows.
+    fn is_of_its_inode(&self, object: Object) -> bool {
+        self.view_inode(InodeNo(object.0))
+            .is_ok_and(|record| record.is_some_and(|record| record.object.is_none()))
+    }
+
+    /// Which files use these objects, by references or as their own, as far as that can be read.
+    fn uses_of(&self, objects: &BTreeSet<Object>) -> Result<Vec<Use>> {
+        let mut uses = Vec::new();
+        if objects.is_empty() {
+            return Ok(uses);
+        }
+        let mut files = BTreeMap::new();
+        self.each_readable_row(INODE, &mut |key, value| {
+            let record = Record::decode(value).ok();
+            if let (Ok(inode), Some(object)) =
+                (decode_inode_key(key), record.and_then(|record| record.object))
+            {
+                files.insert(object, inode);
+            }
+        })?;
+        for (&object, &inode) in files.iter().filter(|(object, _)| objects.contains(object)) {
+            uses.push(Use { object, blocks: 0..u64::MAX, inode, start: 0 });
+        }
+        self.each_readable_row(EXTENT, &mut |key, value| {
+            let (Some((user, start)), Some(extent)) =
+                (extent::format::decode_key(key), Extent::decode(value))
+            else {
+                return;
+            };
+            if let Some(origin) = extent.origin.filter(|origin| objects.contains(&origin.object)) {
+                let inode = files.get(&user).copied().unwrap_or(InodeNo(user.0));
+                let blocks = origin.block..origin.block + u64::from(extent.blocks);
+                uses.push(Use { object: origin.object, blocks, inode, start });
+            }
+        })?;
+        Ok(uses)
     }
 
     /// Blocks as bytes, not beyond the end of the file if that is known.
     fn bytes_of(&self, inode: InodeNo, blocks: &Range<u64>) -> Range<u64> {
         let size = u64::from(self.extents.block_size());
-        let stored = self.store.get(self.group(inode), INODE, &inode_key(inode)).ok().flatten();
-        let record = stored.and_then(|bytes| Record::decode(&bytes).ok());
-        let end = record.map_or(u64::MAX, |record| record.size);
+        let end = self.view_inode(inode).ok().flatten().map_or(u64::MAX, |record| record.size);
         let from = blocks.start.saturating_mul(size);
         from..blocks.end.saturating_mul(size).min(end.max(from))
     }
@@ -133,19 +200,25 @@ impl Fs {
 
     fn names(&self, is_wanted: &dyn Fn(InodeNo) -> bool) -> Result<Names> {
         let mut names = Names::default();
-        let read = self.for_each_row(DIRENT, &mut |_, key, value| {
-            names.add(is_wanted, key, value);
+        self.each_readable_row(DIRENT, &mut |key, value| names.add(is_wanted, key, value))?;
+        Ok(names)
+    }
+
+    /// Every row of a table that can be read; some of them twice.
+    fn each_readable_row(&self, table: Table, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        let read = self.for_each_row(table, &mut |_, key, value| {
+            each(key, value);
             Ok(())
         });
         if read.is_err() {
             // The checker goes on behind what cannot be read.
-            self.store.check(&mut |_, table, key, value| {
-                if table == DIRENT {
-                    names.add(is_wanted, key, value);
+            self.store.check(&mut |_, of, key, value| {
+                if of == table {
+                    each(key, value);
                 }
             })?;
         }
-        Ok(names)
+        Ok(())
     }
 }
 

@@ -1,12 +1,12 @@
 //! Looking inside: an inode's record as it is stored, and what can be verified while a volume is in use.
 
-use extent::format::{EXTENT, Extent, RESIDENT};
+use extent::format::{EXTENT, Extent, REFCOUNT, RESIDENT, decode_refcount};
 use tree::{Group, StoreError, Table};
 
 use crate::check::{Finding, NameFinding};
 use crate::errno::Result;
 use crate::format::{
-    COUNTER, DIRENT, Damaged, Dirent, INODE, INTENT, ORPHAN, Record, XATTR, decode_counter,
+    COUNTER, DIRENT, Damaged, Dirent, INODE, INTENT, ORPHAN, Record, SHADOW, XATTR, decode_counter,
     decode_dirent_key, decode_inode_key, decode_xattr_key, inode_key,
 };
 use crate::types::InodeNo;
@@ -36,7 +36,7 @@ impl Fs {
     pub fn check_readable(&self) -> Result<Readable> {
         let mut found = Readable::default();
         for group in (0..self.store.info().groups).map(Group) {
-            for table in [EXTENT, RESIDENT, INODE, DIRENT, XATTR, ORPHAN, INTENT, COUNTER] {
+            for table in [EXTENT, RESIDENT, REFCOUNT, INODE, DIRENT, XATTR, ORPHAN, INTENT, SHADOW, COUNTER] {
                 self.read_table(group, table, &mut found)?;
             }
         }
@@ -69,12 +69,12 @@ impl Fs {
         let damaged = |why| Some(NameFinding::Damaged { table: table.0, why });
         let no_key = Damaged("a key of data has a wrong length");
         let owner = match table {
-            EXTENT | RESIDENT => {
+            EXTENT | RESIDENT | REFCOUNT => {
                 extent::format::decode_key(key).map(|(object, _)| InodeNo(object.0)).ok_or(no_key)
             }
             DIRENT => decode_dirent_key(key).map(|(inode, _)| inode),
             XATTR => decode_xattr_key(key).map(|(inode, ..)| inode),
-            INODE | ORPHAN | INTENT => decode_inode_key(key),
+            INODE | ORPHAN | INTENT | SHADOW => decode_inode_key(key),
             _ => return decode_counter(value).err().and_then(damaged),
         };
         let inode = match owner {
@@ -86,6 +86,7 @@ impl Fs {
         }
         let wrong = match table {
             EXTENT if Extent::decode(value).is_none() => Err(Damaged("an extent means nothing")),
+            REFCOUNT if decode_refcount(value).is_none() => Err(Damaged("a reference count means nothing")),
             INODE => Record::decode(value).map(drop),
             DIRENT => Dirent::decode(value).map(drop),
             _ => Ok(()),

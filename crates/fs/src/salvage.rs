@@ -13,16 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use extent::format::{EXTENT, RESIDENT};
-use extent::{FoundObject, Object, SalvagedData};
+use extent::format::{EXTENT, Extent, RESIDENT};
+use extent::{FoundObject, SalvagedData};
 use rt::Timestamp;
 use tree::{Group, Salvaged, Table};
 use zone::Device;
 
 use crate::errno::Result;
 use crate::format::{
-    DIRENT, Dirent, FLAG_INLINE, FLAG_SHIFTING, INODE, INTENT, NAME_MAX, ORPHAN, Record, Shift, VERSION,
-    XATTR, XattrHead, decode_dirent_key, decode_inode_key, decode_xattr_key, dirent_key, inode_key,
+    DIRENT, Dirent, FLAG_INLINE, FLAG_SHIFTING, INODE, INTENT, NAME_MAX, ORPHAN, Record, SHADOW, Shift,
+    VERSION, XATTR, XattrHead, decode_dirent_key, decode_inode_key, decode_xattr_key, dirent_key, inode_key,
     number_key, xattr_key,
 };
 use crate::types::{InodeNo, Kind};
@@ -133,7 +133,7 @@ impl Salvage {
             return Ok(Vec::new());
         }
         let places = self.places(item)?;
-        let (object, size) = (Object(item.inode.0), self.data.block_size() as u64);
+        let (object, size) = (item.record.object(item.inode), self.data.block_size() as u64);
         let mut give = |block: u64, bytes: &[u8]| {
             let from = block * size;
             for (file, range) in places.of(from..from + size) {
@@ -440,6 +440,20 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         Ok(())
     }
 
+    /// Objects that are files' under other numbers, that files refer to, or that are nobody's any more.
+    fn used(&self) -> Result<BTreeSet<InodeNo>> {
+        let mut used = BTreeSet::new();
+        self.salvage.for_each(INODE, &mut |_, value, _| {
+            used.extend(Record::decode(value).ok().and_then(|record| record.object));
+        })?;
+        self.salvage.for_each(EXTENT, &mut |_, value, _| {
+            used.extend(Extent::decode(value).and_then(|extent| extent.origin).map(|origin| origin.object));
+        })?;
+        let mut used: BTreeSet<InodeNo> = used.into_iter().map(|object| InodeNo(object.0)).collect();
+        self.salvage.for_each(SHADOW, &mut |key, _, _| used.extend(decode_inode_key(key).ok()))?;
+        Ok(used)
+    }
+
     /// Inodes of which there are data and nothing else: theirs are lost, or were made after the checkpoint.
     fn strays(
         &self,
@@ -447,9 +461,10 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         named: &BTreeSet<InodeNo>,
         deleted: &BTreeSet<InodeNo>,
     ) -> Result<BTreeSet<InodeNo>> {
-        let salvage = self.salvage;
+        let (salvage, used) = (self.salvage, self.used()?);
         let is_stray = |inode: &InodeNo| {
             !(self.seen.contains_key(inode)
+                || used.contains(inode)
                 || left.contains_key(inode)
                 || named.contains(inode)
                 || deleted.contains(inode))

@@ -60,11 +60,8 @@ impl Fs {
             }
             ScrubAt::End => (ScrubAt::End, 0, Vec::<Finding>::new()),
         };
-        let named = |finding: Finding| {
-            let of = self.concerned(&finding).pop();
-            (finding, of)
-        };
-        Ok(Scrubbed { next, bytes, findings: findings.into_iter().map(named).collect() })
+        let of = self.concerned(&findings)?.into_iter().map(|of| of.into_iter().next());
+        Ok(Scrubbed { next, bytes, findings: findings.into_iter().zip(of).collect() })
     }
 
     /// About as many bytes as there are to be read: of metadata, and of data.

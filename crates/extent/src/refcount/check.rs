@@ -5,9 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use tree::StoreError;
+
 use crate::check::{Finding, FindingKind};
 use crate::format::{self, EXTENT, Extent, Origin, REFCOUNT};
-use crate::{Extents, Object, Result, map, refcount};
+use crate::{ExtentError, Extents, Object, Result, map, refcount};
 
 /// References that one pass keeps in memory.
 const PASS_REFERENCES: u64 = 1 << 20;
@@ -110,8 +112,14 @@ impl Extents {
             found(FindingKind::Unreferenced, run, "there is shared data, and no reference");
         }
         let several = referenced.iter().filter(|(_, count)| *count > 1).cloned();
-        let stored = refcount::counted(&self.store, owner, &(0..u64::MAX))?.into_iter();
-        let stored = joined_counts(stored.map(|(run, count)| (run, i64::from(count))));
+        let stored = match refcount::counted(&self.store, owner, &(0..u64::MAX)) {
+            Err(ExtentError::Store(StoreError::Corrupt(what))) => {
+                found(FindingKind::Refcount, 0..u64::MAX, &what);
+                return Ok(());
+            }
+            stored => stored?.into_iter().map(|(run, count)| (run, i64::from(count))),
+        };
+        let stored = joined_counts(stored);
         let expected = joined_counts(several);
         let wrong = expected.iter().find(|run| !stored.contains(run));
         if let Some((run, count)) = wrong.or(stored.iter().find(|run| !expected.contains(run))) {

@@ -1,7 +1,7 @@
 //! Every finding of the checker, each with the damage that it is for.
 
 use extent::Object;
-use extent::format::{RESIDENT, UNWRITTEN_BLOCKS};
+use extent::format::{EXTENT, Extent, Origin, REFCOUNT, RESIDENT, UNWRITTEN_BLOCKS, encode_refcount};
 use fs::format::{
     self, COUNTER, DIRENT, Damaged, Dirent, FLAG_INLINE, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT,
     ORPHAN, Record, XATTR, XattrHead, dirent_key, inode_key, marker, number_key, xattr_key,
@@ -329,6 +329,104 @@ fn an_attribute_and_a_counter_that_mean_nothing() {
         NameFinding::Damaged { table: XATTR.0, why: Damaged("an extended attribute has an unknown version") },
         NameFinding::Damaged { table: COUNTER.0, why: Damaged("a counter of inode numbers means nothing") },
     ]);
+}
+
+/// `f` and a clone of it, and which objects have their contents.
+struct Cloned {
+    sound: Sound,
+    g: InodeNo,
+    objects: [InodeNo; 2],
+}
+
+impl Cloned {
+    fn new() -> Cloned {
+        let sound = Sound::new();
+        let (f, g) = (sound.volume.open(sound.f), sound.volume.file(sound.d, "g"));
+        sound.volume.fs.clone_range(&f, 0, &g, 0, 0).unwrap();
+        let objects = [sound.f, g.inode()].map(|inode| InodeNo(sound.record(inode).object(inode).0));
+        let g = g.inode();
+        drop(f);
+        sound.volume.settle_and_check();
+        Cloned { sound, g, objects }
+    }
+
+    fn key(object: InodeNo, block: u64) -> Vec<u8> {
+        extent::format::key(Object(object.0), block).to_vec()
+    }
+
+    /// What is found in data.
+    fn finds(&self, kinds: &[&str]) {
+        let findings = self.sound.volume.fs.check().unwrap();
+        let found: Vec<&str> = findings.iter().map(Finding::kind).collect();
+        assert_eq!(found, kinds, "{findings:?}");
+    }
+}
+
+#[test]
+fn references_that_are_not_counted_or_lead_nowhere() {
+    let cloned = Cloned::new();
+    let (sound, owner) = (&cloned.sound, cloned.sound.f);
+    let reference = Extent::reference(3, Origin { object: Object(owner.0), block: 4 }).encode();
+    sound.put(cloned.g, EXTENT, Cloned::key(cloned.objects[1], 20), reference);
+    cloned.finds(&["reference-count", "data-beyond-end"]);
+
+    let cloned = Cloned::new();
+    let (sound, owner) = (&cloned.sound, cloned.sound.f);
+    sound.put(owner, REFCOUNT, Cloned::key(owner, 2), encode_refcount(1, 5).to_vec());
+    cloned.finds(&["reference-count"]);
+    sound.put(NOBODY, REFCOUNT, Cloned::key(NOBODY, 2), encode_refcount(1, 5).to_vec());
+    sound.put(owner, REFCOUNT, Cloned::key(owner, 700), vec![1]);
+    cloned.finds(&["extent", "reference-count", "reference-count"]);
+
+    let cloned = Cloned::new();
+    let (sound, owner) = (&cloned.sound, cloned.sound.f);
+    let nowhere = Extent::reference(2, Origin { object: Object(owner.0), block: 600 }).encode();
+    sound.put(cloned.g, EXTENT, Cloned::key(cloned.objects[1], 20), nowhere);
+    sound.change(cloned.g, |record| record.size = 30 * 4096);
+    cloned.finds(&["reference"]);
+    cloned.sound.volume.fs.sync().unwrap();
+    let volume = cloned.sound.volume.kill();
+    let read = volume.fs.read(&volume.open(cloned.g), 20 * 4096, &mut [0; 9]);
+    assert!(matches!(read, Err(fs::FsError::Io(_))), "not zeros: {read:?}");
+}
+
+#[test]
+fn blocks_that_are_shared_by_nobody() {
+    let cloned = Cloned::new();
+    for object in cloned.objects {
+        cloned.sound.delete(object, EXTENT, Cloned::key(object, 0));
+    }
+    cloned.sound.delete(cloned.sound.f, REFCOUNT, Cloned::key(cloned.sound.f, 0));
+    // One reference has all blocks: now they are data of nobody, as those of any other object would be.
+    cloned.finds(&["data-without-file"]);
+    let rest = Extent::reference(3, Origin { object: Object(cloned.sound.f.0), block: 4 }).encode();
+    cloned.sound.put(cloned.g, EXTENT, Cloned::key(cloned.objects[1], 0), rest);
+    cloned.finds(&["unreferenced-blocks", "unreferenced-blocks"]);
+}
+
+#[test]
+fn a_file_that_writes_where_others_have_theirs() {
+    let cloned = Cloned::new();
+    let (f, Cloned { sound, objects, .. }) = (cloned.sound.f, cloned);
+    sound.change(f, |record| record.object = None);
+    sound.finds(&[
+        NameFinding::SharedAndWritten { inode: f, object: Object(f.0) },
+        NameFinding::DataWithoutFile { inode: objects[0] },
+    ]);
+}
+
+#[test]
+fn damage_to_what_is_shared_is_told_of_each_file() {
+    let Cloned { sound, .. } = Cloned::new();
+    let at = first_extent(&sound.volume, sound.f);
+    sound.volume.device.corrupt(at.zone(), at.block() + 2, 9, 1);
+    let bytes = Some(2 * 4096..3 * 4096);
+    let mut told = scrub(&sound.volume);
+    told.sort_by_key(|(_, path, _)| path.clone());
+    assert_eq!(
+        told,
+        [("data", Some("/d/f".to_owned()), bytes.clone()), ("data", Some("/d/g".to_owned()), bytes)]
+    );
 }
 
 /// A kind of finding, the path of a file, and which of its bytes.

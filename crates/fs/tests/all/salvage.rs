@@ -54,6 +54,11 @@ fn used(seed: u64) -> Volume {
             2 => drop(volume.fs.symlink(&root, parent, format!("s{number}").as_bytes(), b"../x").unwrap()),
             3 => volume.fs.allocate(&file, FallocateMode::Allocate { keep_size: false }, 0, 60_000).unwrap(),
             4 => volume.write(&file, 5001, b"in the middle of a block"),
+            5 | 6 => {
+                let clone = volume.file(parent, &format!("clone {number}"));
+                volume.fs.clone_range(&file, 0, &clone, 0, 0).unwrap();
+                volume.write(if number % 2 == 0 { &clone } else { &file }, 9000, b"changed since");
+            }
             _ => {}
         }
         if number % 7 == 6 {
