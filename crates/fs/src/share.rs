@@ -31,14 +31,24 @@ const WORTH_SHARING: u64 = 32 << 10;
 const WORTH_FREEZING: u64 = 4;
 
 /// What is cloned.
-struct Clone<'h> {
+struct Cloning<'h> {
     from: &'h Handle,
     source: Range<u64>,
     to: &'h Handle,
     at: u64,
 }
 
-impl Clone<'_> {
+/// A shadow that freezing has left.
+#[derive(Clone, Copy)]
+enum Left {
+    Nothing,
+    /// The copy, which is of no use.
+    Copy(Object),
+    /// What the file's object was. The file need not be frozen again.
+    Replaced(Object),
+}
+
+impl Cloning<'_> {
     fn end(&self) -> u64 {
         self.at + (self.source.end - self.source.start)
     }
@@ -56,7 +66,7 @@ impl Fs {
     /// # Errors
     /// `Invalid` for what is no whole number of blocks, except that it may end where the source does if that
     /// is no less than the size of the target; for what is beyond the end of the source; and for ranges of one
-    /// file that overlap.
+    /// file that overlap. `NoSpace` also where the source has space kept, and there is not as much once more.
     pub fn clone_range(
         &self,
         from: &Handle,
@@ -70,17 +80,23 @@ impl Fs {
         if to.flags().append {
             return Err(FsError::BadHandle);
         }
-        self.with_room(|| {
-            self.begin_growing()?;
-            // Nobody else has this number; it is spent whether it is needed or not.
-            let fresh = Object(self.numbers.next(&self.store, self.group(from.inode()))?.0);
-            let mut shadow = None;
-            let cloned = self.clone_once((from, from_offset), (to, to_offset), length, fresh, &mut shadow);
-            if let Some(object) = shadow {
+        loop {
+            let before = self.backlog.advances();
+            let mut left = Left::Nothing;
+            let cloned = self.clone_once((from, from_offset), (to, to_offset), length, &mut left);
+            // That a copy goes that was made in vain makes no room that was not there before.
+            let may_have_room = match (&cloned, left) {
+                (Err(FsError::NoSpace), Left::Replaced(_)) => true,
+                (Err(FsError::NoSpace), _) => self.make_room(before)?,
+                _ => false,
+            };
+            if let Left::Copy(object) | Left::Replaced(object) = left {
                 self.end_shadow(object);
             }
-            cloned
-        })
+            if !may_have_room {
+                return cloned;
+            }
+        }
     }
 
     fn clone_once(
@@ -88,9 +104,11 @@ impl Fs {
         (from, from_offset): (&Handle, u64),
         (to, at): (&Handle, u64),
         length: u64,
-        fresh: Object,
-        shadow: &mut Option<Object>,
+        left: &mut Left,
     ) -> Result<()> {
+        self.begin_growing()?;
+        // Nobody else has this number; it is spent whether it is needed or not.
+        let fresh = Object(self.numbers.next(&self.store, self.group(from.inode()))?.0);
         let nodes = in_order(vec![from.node().clone(), to.node().clone()]);
         let mut locked = Locked::lock(&nodes);
         check_file(locked.record(from.inode())?)?;
@@ -101,7 +119,7 @@ impl Fs {
         let length = if length == 0 { size.saturating_sub(from_offset) } else { length };
         let end = from_offset.checked_add(length).filter(|end| *end <= size).ok_or(FsError::Invalid)?;
         at.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)?;
-        let clone = Clone { from, source: from_offset..end, to, at };
+        let clone = Cloning { from, source: from_offset..end, to, at };
         if clone.overlaps() || !self.is_of_whole_blocks(&clone, size, locked.record(to.inode())?.size) {
             return Err(FsError::Invalid);
         }
@@ -121,12 +139,12 @@ impl Fs {
         }
         let object = locked.record(from.inode())?.object(from.inode());
         if self.extents.has_own_data(object, self.blocks_of(&clone.source))? {
-            self.freeze(&mut locked, from.inode(), fresh, shadow)?;
+            self.freeze(&mut locked, from.inode(), fresh, left)?;
         }
         self.share(&mut locked, &clone)
     }
 
-    fn is_of_whole_blocks(&self, clone: &Clone<'_>, source_size: u64, target_size: u64) -> bool {
+    fn is_of_whole_blocks(&self, clone: &Cloning<'_>, source_size: u64, target_size: u64) -> bool {
         let block = u64::from(self.extents.block_size());
         let ends = clone.source.end.is_multiple_of(block)
             || clone.source.end == source_size && clone.end() >= target_size;
@@ -139,20 +157,14 @@ impl Fs {
         (range.start / block, range.end.div_ceil(block))
     }
 
-    /// Makes all that a file has another object's, of which it has references. `shadow` is what is to be ended when no
+    /// Makes all that a file has another object's, of which it has references. `left` is a shadow that is to be ended when no
     /// inode is locked any more, also after an error.
-    fn freeze(
-        &self,
-        locked: &mut Locked,
-        inode: InodeNo,
-        fresh: Object,
-        shadow: &mut Option<Object>,
-    ) -> Result<()> {
+    fn freeze(&self, locked: &mut Locked, inode: InodeNo, fresh: Object, left: &mut Left) -> Result<()> {
         let object = locked.record(inode)?.object(inode);
         let mut change = Change::new();
         self.add_shadow(&mut change, fresh);
         self.commit(change, locked)?;
-        *shadow = Some(fresh);
+        *left = Left::Copy(fresh);
         let mut from = Some(0);
         while let Some(at) = from {
             let mut change = Change::new();
@@ -168,12 +180,12 @@ impl Fs {
         self.add_shadow(&mut change, object);
         change.save(inode, record);
         self.commit(change, locked)?;
-        *shadow = Some(object);
+        *left = Left::Replaced(object);
         Ok(())
     }
 
     /// Has the target refer to what the source refers to.
-    fn share(&self, locked: &mut Locked, clone: &Clone<'_>) -> Result<()> {
+    fn share(&self, locked: &mut Locked, clone: &Cloning<'_>) -> Result<()> {
         let block = u64::from(self.extents.block_size());
         let (from, to) = (clone.from.inode(), clone.to.inode());
         let (mut next, end) = self.blocks_of(&clone.source);
@@ -217,7 +229,7 @@ impl Fs {
         let state = from.node().state.read();
         let record = state.record()?;
         let end = from_offset.saturating_add(length).min(record.size);
-        let mut clone = Clone { from, source: from_offset.min(end)..end, to, at: to_offset };
+        let mut clone = Cloning { from, source: from_offset.min(end)..end, to, at: to_offset };
         if !self.is_of_whole_blocks(&clone, record.size, target_size) {
             clone.source.end -= clone.source.end % u64::from(self.extents.block_size());
         }

@@ -100,6 +100,26 @@ impl Model {
             Operation::Temporary { handle } => self.temporary(*handle),
             Operation::Release { handle } => self.release(*handle),
             Operation::FsyncDirectory { path } => self.directory(self.resolve(path)?).map(|_| ()),
+            Operation::Clone { from, offset, file, at, length } => {
+                let bytes = self.content(from)?.bytes();
+                let length =
+                    if *length == 0 { (bytes.len() as u64).saturating_sub(*offset) } else { *length };
+                let end = offset.checked_add(length).filter(|end| *end <= bytes.len() as u64);
+                let end = end.ok_or(FsError::Invalid)?;
+                let block = self.block_size as u64;
+                let is_whole = |at: u64| at.is_multiple_of(block);
+                let overlaps = *at < end && *offset < at + length;
+                if overlaps && self.number(from)? == self.number(file)? {
+                    return Err(FsError::Invalid);
+                }
+                let target = self.content_mut(file)?;
+                let ends = is_whole(end) || end == bytes.len() as u64 && at + length >= target.size();
+                if !(is_whole(*offset) && is_whole(*at) && ends) {
+                    return Err(FsError::Invalid);
+                }
+                target.write(*at, &bytes[*offset as usize..end as usize]);
+                Ok(())
+            }
             _ => match operation.file() {
                 Some(file) => self.change_content(file, operation),
                 None => Ok(()),

@@ -334,7 +334,8 @@ impl Driver {
     }
 
     fn on_handle(&self, handle: &Handle, operation: &Operation) -> Result<Option<usize>, FsError> {
-        let size = || self.fs.attributes(handle.inode()).map(|attributes| attributes.size);
+        let fs = &self.fs;
+        let size = || fs.attributes(handle.inode()).map(|attributes| attributes.size);
         let write = |offset, length, tag| self.write(handle, offset, &operation_bytes(tag, length));
         match operation {
             Operation::Write { offset, length, tag, .. } => return write(*offset, *length, *tag).map(Some),
@@ -355,10 +356,24 @@ impl Driver {
                 self.fs.allocate(handle, mode, *offset, *length)?;
             }
             Operation::Collapse { offset, length, .. } => {
-                self.allocate_amid_syncs(handle, FallocateMode::CollapseRange, *offset, *length)?;
+                let collapse = || fs.allocate(handle, FallocateMode::CollapseRange, *offset, *length);
+                self.amid_syncs((*offset, *length), collapse)?;
             }
             Operation::Insert { offset, length, .. } => {
-                self.allocate_amid_syncs(handle, FallocateMode::InsertRange, *offset, *length)?;
+                let insert = || fs.allocate(handle, FallocateMode::InsertRange, *offset, *length);
+                self.amid_syncs((*offset, *length), insert)?;
+            }
+            Operation::Clone { from, offset, at, length, .. } => {
+                let opened;
+                let source = match from {
+                    File::Held(handle) => self.held.get(handle).ok_or(FsError::BadHandle)?,
+                    File::Path(path) => {
+                        opened = self.fs.open(&caller(), self.resolve(path)?, observe::READING)?;
+                        &opened
+                    }
+                };
+                let clone = || fs.clone_range(source, *offset, handle, *at, *length);
+                self.amid_syncs((*at, *length), clone)?;
             }
             Operation::Fsync { data_only, .. } => self.fs.fsync(handle, *data_only)?,
             Operation::ReadBack { file } => {
@@ -387,16 +402,14 @@ impl Driver {
 
     /// What takes many transactions, while somebody else makes durable what there is of it: else all of
     /// them would reach the device together, and no cut would fall between two.
-    fn allocate_amid_syncs(
+    fn amid_syncs(
         &self,
-        handle: &Handle,
-        mode: FallocateMode,
-        offset: u64,
-        length: u64,
+        range: (u64, u64),
+        work: impl Fn() -> Result<(), FsError> + Send + Sync,
     ) -> Result<(), FsError> {
         let fs = &self.fs;
         let sync = || fs.sync().map(|()| fs.store().durable_lsn());
-        self.amid((offset, length), || fs.allocate(handle, mode, offset, length), sync)
+        self.amid(range, work, sync)
     }
 
     /// Does something to a range while somebody else does something else, again and again, and says what is

@@ -71,6 +71,8 @@ pub fn all() -> Vec<Scenario> {
         usual("same-hash", same_hash),
         showing(&[Sign::Amid], usual("ranges", ranges)),
         showing(&[Sign::Amid], usual("ranges-big", ranges_big)),
+        showing(&[Sign::Amid], usual("clones", clones)),
+        showing(&[Sign::Amid], usual("clones-many", clones_many)),
         showing(&[Sign::Batches, Sign::Checkpoints], usual("small-fsync", small_fsync)),
         showing(&[Sign::Moved, Sign::Resets], Scenario { steps_between: 2, ..usual("gc", gc) }),
         showing(&[Sign::Checkpoints, Sign::NodesWritten], usual("checkpoint", checkpoint)),
@@ -148,6 +150,62 @@ fn ranges_big(shape: &Shape, seed: u64) -> Plan {
     };
     let cut = |script: &mut Script| {
         script.insert("big", 1, 2).fsync("big").collapse("big", 0, 2).steps(2).collapse("big", 7, 1).sync();
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// Files are cloned, and clones of them, before and after they are written to; the last that has blocks goes.
+fn clones(shape: &Shape, seed: u64) -> Plan {
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        script.create("f").write("f", 0, 3 * block).write("f", 5 * block, 2 * block);
+        script.write("f", 9 * block + 10, 30).append("f", 50).create("g").create("short").append("short", 40);
+        script.create("kept").write("kept", 0, 2 * block).allocate("kept", block, 6 * block, true);
+        script.create("held").hold("held", 0);
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.clone(("f", 0), ("g", 0), 0).read_back("g").fsync("g").write("f", block, block).fsync("f");
+        script.clone(("f", 0), ("g", 1), 4).clone(("g", 0), ("#0", 0), 0).read_back("#0").steps(2).sync();
+        script.truncate("g", 2 * block + 9).truncate("g", 4 * block).read_back("g").fsync("g");
+        script.unlink("f").sync().write("#0", 0, 6 * block).read_back("g").checkpoint();
+        script.clone(("short", 0), ("held", 20), 0).clone(("kept", 0), ("short", 0), 0).read_back("short");
+        script.clone(("g", 0), ("g", 9), 3).fsync("g").unlink("held").release(0).steps(3).sync();
+        script
+            .punch("g", 0, 10 * block)
+            .clone(("kept", 0), ("kept", 4), 2)
+            .unlink("short")
+            .unlink("g")
+            .sync();
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// A file has more extents than one transaction refers to. What is given is space that was kept, since that
+/// takes no writes.
+fn clones_many(shape: &Shape, seed: u64) -> Plan {
+    const EXTENTS: u64 = 270;
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        // As much is kept once more for a moment.
+        let extents = EXTENTS.min(script.device_blocks / 6);
+        script.create("f").write("f", 0, 2 * block).create("g").append("g", 10);
+        for number in 1..extents {
+            script.allocate("f", 3 * number * block, block, false);
+        }
+        script.append("f", block + 3);
+    };
+    let cut = |script: &mut Script| {
+        let block = script.block;
+        script.clone(("f", 0), ("g", 0), 0).read_back("g").fsync("g").write("f", 6 * block, block).fsync("f");
+        script
+            .clone(("f", 0), ("g", 1), 30)
+            .truncate("f", block)
+            .steps(3)
+            .sync()
+            .unlink("f")
+            .unlink("g")
+            .sync();
     };
     plan(shape, seed, prepare, cut)
 }

@@ -134,6 +134,18 @@ impl Script {
         self.add(Operation::Insert { file: at(path), offset, length })
     }
 
+    /// In blocks; 0 blocks mean up to the end.
+    pub(super) fn clone(
+        &mut self,
+        (from, first): (&str, u64),
+        (to, place): (&str, u64),
+        blocks: u64,
+    ) -> &mut Self {
+        let (from, file, block) = (at(from), at(to), self.block);
+        let (offset, at, length) = (first * block, place * block, blocks * block);
+        self.add(Operation::Clone { from, offset, file, at, length })
+    }
+
     pub(super) fn fsync(&mut self, path: &str) -> &mut Self {
         self.add(Operation::Fsync { file: at(path), data_only: false })
     }

@@ -102,6 +102,14 @@ pub enum Operation {
         offset: u64,
         length: u64,
     },
+    /// Has a range of the file share the blocks of a range of another; a length of 0 means up to its end.
+    Clone {
+        from: File,
+        offset: u64,
+        file: File,
+        at: u64,
+        length: u64,
+    },
     /// Opens a file and keeps it open.
     Hold {
         path: String,
@@ -152,6 +160,7 @@ impl Operation {
             | Operation::Allocate { file, .. }
             | Operation::Collapse { file, .. }
             | Operation::Insert { file, .. }
+            | Operation::Clone { file, .. }
             | Operation::Fsync { file, .. }
             | Operation::ReadBack { file } => Some(file),
             _ => None,

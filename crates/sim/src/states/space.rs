@@ -236,6 +236,10 @@ fn on_space() -> Vec<Known> {
         ("zero-a-grow", |block, _| allocate("a", 5 * block, 2 * block, false, true), Some("a"), &[]),
         ("collapse-a", |block, _| collapse("a", block, block), Some("a"), &[]),
         ("insert-a", |block, _| insert("a", block, 2 * block), Some("a"), &[]),
+        ("clone-a-d_b", |_, _| clone(("a", 0), ("d/b", 0), 0), Some("d/b"), &["d"]),
+        ("clone-a-c", |_, _| clone(("a", 0), ("c", 0), 0), Some("c"), &[""]),
+        ("clone-a-a", |block, _| clone(("a", 0), ("a", 6 * block), 2 * block), Some("a"), &[]),
+        ("clone-d_b-a", |block, _| clone(("d/b", 0), ("a", 8 * block), 0), Some("a"), &[]),
     ]
 }
 
@@ -305,6 +309,10 @@ fn collapse(path: &str, offset: u64, length: u64) -> Operation {
 
 fn insert(path: &str, offset: u64, length: u64) -> Operation {
     Operation::Insert { file: at(path), offset, length }
+}
+
+fn clone((from, offset): (&str, u64), (to, place): (&str, u64), length: u64) -> Operation {
+    Operation::Clone { from: at(from), offset, file: at(to), at: place, length }
 }
 
 fn set(path: &str, name: &str, value: u8) -> Operation {
