@@ -246,15 +246,14 @@ impl View {
         dead.iter().for_each(|block| drop(self.new_residents.remove(block)));
     }
 
-    /// Takes what is in extents out of blocks [from, to), except under resident blocks.
-    pub(crate) fn cut_between_residents(&mut self, from: u64, to: u64) {
+    /// Takes what is in extents out of blocks [from, to), except under resident blocks; of which.
+    pub(crate) fn cut_between_residents(&mut self, from: u64, to: u64) -> Vec<Range<u64>> {
         let kept: Vec<u64> = self.new_residents.range(from..to).map(|(&block, _)| block).collect();
         let starts = std::iter::once(from).chain(kept.iter().map(|block| block + 1));
-        for (start, end) in starts.zip(kept.iter().copied().chain([to])) {
-            if start < end {
-                self.cut(start, end);
-            }
-        }
+        let runs = starts.zip(kept.iter().copied().chain([to])).map(|(start, end)| start..end);
+        let runs: Vec<Range<u64>> = runs.filter(|run| run.start < run.end).collect();
+        runs.iter().for_each(|run| self.cut(run.start, run.end));
+        runs
     }
 
     fn keep_rest(&mut self, start: u64, extent: &Extent, from: u64, to: u64) {

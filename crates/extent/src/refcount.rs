@@ -171,13 +171,10 @@ impl Extents {
         }
     }
 
-    /// Adds to `tx` a part of what makes `copy`, a shadow, an object that has what `object` has: references to data
-    /// of its own, the same references as it, and as much space kept. From block `from` on, at most
-    /// `limit` extents; where to go on, if anywhere. Nobody may change `object` until all is done and `copy` is used in its
-    /// place; from then on `object` is the shadow, and an owner.
-    ///
-    /// # Errors
-    /// `NoSpace` when space is kept and there is not as much once more.
+    /// Adds to `tx` a part of what makes `copy`, a shadow, an object that has the data that `object` has: references
+    /// to data of its own, and the same references as it. From block `from` on, at most `limit` extents; where
+    /// to go on, if anywhere. Nobody may change `object` until all is done and `copy` is used in its place; from then on
+    /// `object` is the shadow, and an owner, and `copy` its heir.
     pub fn refer<'a>(
         &'a self,
         tx: &mut Tx,
@@ -191,38 +188,50 @@ impl Extents {
         };
         let until = view.end_of_step(limit, |_| Ok(1))?;
         let copied = copied(&view, (from, until.unwrap_or(u64::MAX)), copy);
-        let reservation = self.reserve(copied.unwritten())?;
-        reservation.kept_by(tx);
-        let mut lock = self.lock_maps(copy, &BTreeSet::new());
+        let lock = self.lock_maps(copy, &BTreeSet::new());
         copied.apply(&self.store, tx);
-        lock.keep(Some(reservation));
         Ok((lock, until))
     }
 
     /// Adds to `tx` a part of the end of a shadow: what it has beside data of its own goes, and no count changes.
-    /// Where to go on, if anywhere.
+    /// Space that it has kept is the heir's from now on, up to the block that is named and where that has nothing.
+    /// Where to go on, if anywhere. The lock says how many blocks shadow and heir together have more than before.
     pub fn drop_shadow<'a>(
         &'a self,
         tx: &mut Tx,
-        object: Object,
+        (object, heir): (Object, Option<(Object, u64)>),
         from: u64,
         limit: usize,
     ) -> Result<(MapLock<'a>, Option<u64>)> {
-        let lock = self.lock_maps(object, &BTreeSet::new());
+        let mut lock = self.lock_maps(object, &heir.iter().map(|(heir, _)| *heir).collect());
         let mut view = View::load(&self.store, object, (from, u64::MAX), limit + 1)?;
         let until = view.end_of_step(limit, |_| Ok(1))?;
         let end = until.unwrap_or(u64::MAX);
         let loose = |extent: &Extent| extent.origin.is_some() || extent.unwritten;
-        let runs: Vec<(u64, u64)> = view
+        let runs: Vec<(u64, u64, bool)> = view
             .extents()
             .filter(|(start, extent)| *start < end && loose(extent))
-            .map(|(start, extent)| (start, (start + u64::from(extent.blocks)).min(end)))
+            .map(|(start, extent)| (start, (start + u64::from(extent.blocks)).min(end), extent.unwritten))
             .collect();
-        for (start, to) in runs {
-            view.cut_between_residents(start, to);
+        let mut change = -(view.unwritten() as i64);
+        for (start, to, is_kept) in runs {
+            let left = view.cut_between_residents(start, to);
+            let Some((heir, heirs_end)) = heir.filter(|_| is_kept) else { continue };
+            for run in left.into_iter().filter(|run| run.start < heirs_end) {
+                change += self.keep_for_heir(tx, heir, run.start, run.end.min(heirs_end))?;
+            }
         }
         view.apply(&self.store, tx);
+        lock.note_blocks(change + view.unwritten() as i64);
         Ok((lock, until))
+    }
+
+    /// No more than an extent has at most; the heir's map is locked.
+    fn keep_for_heir(&self, tx: &mut Tx, heir: Object, from: u64, to: u64) -> Result<i64> {
+        let mut view = View::load(&self.store, heir, (from, to), usize::MAX)?;
+        view.keep(from, to, usize::MAX);
+        view.apply(&self.store, tx);
+        Ok(view.block_change())
     }
 
     /// Adds to `tx` that blocks of `into` from `at` on become what [from, to) of `object` is: a first part of them, in
@@ -305,16 +314,15 @@ pub(crate) fn within(start: u64, extent: &Extent, (from, to): (u64, u64)) -> Opt
 fn copied(view: &View, range: (u64, u64), copy: Object) -> View {
     let mut copied = View::new(copy, Vec::new(), Vec::new());
     let mut own: Vec<Range<u64>> = Vec::new();
-    for (start, extent) in view.extents().filter_map(|(start, extent)| within(start, extent, range)) {
-        match extent.origin.is_some() || extent.unwritten {
-            true => copied.put(start, extent),
-            false => own.push(start..start + u64::from(extent.blocks)),
+    let data = view.extents().filter(|(_, extent)| !extent.unwritten);
+    for (start, extent) in data.filter_map(|(start, extent)| within(start, extent, range)) {
+        match extent.origin {
+            Some(_) => copied.put(start, extent),
+            None => own.push(start..start + u64::from(extent.blocks)),
         }
     }
-    for &block in view.residents().keys().filter(|block| (range.0..range.1).contains(block)) {
-        copied.cut(block, block + 1);
-        own.push(block..block + 1);
-    }
+    let residents = view.residents().keys().filter(|block| (range.0..range.1).contains(block));
+    own.extend(residents.map(|&block| block..block + 1));
     own.sort_by_key(|run| run.start);
     let mut runs: Vec<Range<u64>> = Vec::new();
     for run in own {

@@ -143,11 +143,6 @@ impl<'a> MapLock<'a> {
     pub(crate) fn note_blocks(&mut self, added: i64) {
         self.blocks_added = added;
     }
-
-    /// What was reserved is counted elsewhere once the transaction is committed.
-    pub(crate) fn keep(&mut self, reservation: Option<Reservation>) {
-        self._reservation = reservation;
-    }
 }
 
 impl Extents {

@@ -14,7 +14,7 @@ use tree::{Group, Table};
 use crate::errno::Result;
 use crate::format::{
     COUNTER, DIRENT, Damaged, Dirent, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, SHADOW,
-    Shift, XATTR, XattrHead, counter_key, decode_counter, decode_dirent_key, decode_inode_key,
+    Shift, XATTR, XattrHead, counter_key, decode_counter, decode_dirent_key, decode_inode_key, decode_shadow,
     decode_xattr_key, number_key,
 };
 use crate::inodes::State;
@@ -374,7 +374,7 @@ impl Pass<'_> {
         fs.for_each_row(XATTR, &mut |group, key, value| self.attribute(group, key, value))?;
         fs.for_each_row(ORPHAN, &mut |group, key, _| self.orphan(group, key))?;
         fs.for_each_row(INTENT, &mut |group, key, value| self.intent(group, key, value))?;
-        fs.for_each_row(SHADOW, &mut |group, key, _| self.shadow(group, key))?;
+        fs.for_each_row(SHADOW, &mut |group, key, value| self.shadow(group, key, value))?;
         fs.for_each_row(COUNTER, &mut |_, _, value| {
             self.decoded(COUNTER, decode_counter(value));
             Ok(())
@@ -532,8 +532,9 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn shadow(&mut self, group: Group, key: &[u8]) -> Result<()> {
-        if let Some(number) = self.decoded(SHADOW, decode_inode_key(key)) {
+    fn shadow(&mut self, group: Group, key: &[u8], value: &[u8]) -> Result<()> {
+        let decoded = decode_shadow(value).and_then(|_| decode_inode_key(key));
+        if let Some(number) = self.decoded(SHADOW, decoded) {
             self.check_group(SHADOW, group, number);
         }
         Ok(())

@@ -25,7 +25,7 @@ pub const INTENT: Table = Table(20);
 /// Ends of the ranges of inode counters: [`counter_key`] → [`Counter`].
 pub const COUNTER: Table = Table(21);
 
-/// Objects that are shadows (`extent`): [`number_key`] → [`Marker`]. What one has beside data of its own counts for
+/// Objects that are shadows (`extent`): [`number_key`] → [`Shadow`]. What one has beside data of its own counts for
 /// nothing, and is being removed or will be.
 pub const SHADOW: Table = Table(22);
 
@@ -142,7 +142,7 @@ pub struct XattrHeader {
 }
 const _: () = assert!(size_of::<XattrHeader>() == 8);
 
-/// The value of an orphan, an intent or a shadow: the key says it all.
+/// The value of an orphan or an intent: the key says it all.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Marker {
@@ -152,6 +152,19 @@ pub struct Marker {
     pub reserved: [u8; 7],
 }
 const _: () = assert!(size_of::<Marker>() == 8);
+
+/// The value of a shadow.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Shadow {
+    /// [`VERSION`].
+    pub version: u8,
+    /// Zero.
+    pub reserved: [u8; 7],
+    /// The file whose contents it had, and that has what space it keeps; 0: it never was a file's.
+    pub heir: U64,
+}
+const _: () = assert!(size_of::<Shadow>() == 16);
 
 /// The value of an intent to move what follows a range that was taken out of a file or put in.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -498,6 +511,22 @@ impl XattrHead {
 /// The value of an orphan or an intent.
 pub fn marker() -> Vec<u8> {
     Marker { version: VERSION, reserved: [0; 7] }.as_bytes().to_vec()
+}
+
+/// The value of a shadow.
+pub fn encode_shadow(heir: Option<InodeNo>) -> Vec<u8> {
+    let heir = heir.map_or(0, |heir| heir.0).into();
+    Shadow { version: VERSION, reserved: [0; 7], heir }.as_bytes().to_vec()
+}
+
+/// The heir in a stored shadow.
+pub fn decode_shadow(bytes: &[u8]) -> Result<Option<InodeNo>, Damaged> {
+    match Shadow::read_from_bytes(bytes) {
+        Ok(shadow) if shadow.version == VERSION => {
+            Ok(Some(InodeNo(shadow.heir.get())).filter(|heir| heir.0 != 0))
+        }
+        _ => Err(Damaged("a shadow means nothing")),
+    }
 }
 
 /// The value of a counter.

@@ -7,7 +7,7 @@ use crate::check::{Finding, NameFinding};
 use crate::errno::Result;
 use crate::format::{
     COUNTER, DIRENT, Damaged, Dirent, INODE, INTENT, ORPHAN, Record, SHADOW, XATTR, decode_counter,
-    decode_dirent_key, decode_inode_key, decode_xattr_key, inode_key,
+    decode_dirent_key, decode_inode_key, decode_shadow, decode_xattr_key, inode_key,
 };
 use crate::types::InodeNo;
 use crate::volume::Fs;
@@ -88,6 +88,7 @@ impl Fs {
             EXTENT if Extent::decode(value).is_none() => Err(Damaged("an extent means nothing")),
             REFCOUNT if decode_refcount(value).is_none() => Err(Damaged("a reference count means nothing")),
             INODE => Record::decode(value).map(drop),
+            SHADOW => decode_shadow(value).map(drop),
             DIRENT => Dirent::decode(value).map(drop),
             _ => Ok(()),
         };

@@ -199,7 +199,7 @@ impl Fs {
                 self.backlog.note_advance();
                 done
             }
-            Work::Shadow(object, from) => return self.step_shadow(object, from),
+            Work::Shadow(object, from) => return self.work_on_shadow(object, from),
         };
         Ok((!done).then_some(work))
     }

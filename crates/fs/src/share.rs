@@ -7,6 +7,10 @@
 //! has a row in the table of shadows from before it exists to after it has ended, so a crash at any moment leaves
 //! a file that is whole and at most a shadow, which the backlog ends.
 //!
+//! Space that the file keeps is handed from the old object to the new one at the end, piece by piece. After a crash
+//! in between the backlog does so, as far as the file reaches and where it has nothing: what was punched in the
+//! meantime may have its space kept once more.
+//!
 //! A clone is made in steps, each a transaction: after a crash a first part of it is there. Freezing changes nothing
 //! that anybody can see.
 
@@ -17,7 +21,10 @@ use extent::Object;
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::file_io::check_file;
-use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_TAIL_STALE, SHADOW, marker, number_key};
+use crate::format::{
+    FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_TAIL_STALE, SHADOW, decode_shadow, encode_shadow,
+    number_key,
+};
 use crate::handle::Handle;
 use crate::inodes::{Locked, in_order};
 use crate::orphan::Work;
@@ -38,16 +45,6 @@ struct Cloning<'h> {
     at: u64,
 }
 
-/// A shadow that freezing has left.
-#[derive(Clone, Copy)]
-enum Left {
-    Nothing,
-    /// The copy, which is of no use.
-    Copy(Object),
-    /// What the file's object was. The file need not be frozen again.
-    Replaced(Object),
-}
-
 impl Cloning<'_> {
     fn end(&self) -> u64 {
         self.at + (self.source.end - self.source.start)
@@ -66,7 +63,7 @@ impl Fs {
     /// # Errors
     /// `Invalid` for what is no whole number of blocks, except that it may end where the source does if that
     /// is no less than the size of the target; for what is beyond the end of the source; and for ranges of one
-    /// file that overlap. `NoSpace` also where the source has space kept, and there is not as much once more.
+    /// file that overlap.
     pub fn clone_range(
         &self,
         from: &Handle,
@@ -82,18 +79,12 @@ impl Fs {
         }
         loop {
             let before = self.backlog.advances();
-            let mut left = Left::Nothing;
+            let mut left = None;
             let cloned = self.clone_once((from, from_offset), (to, to_offset), length, &mut left);
             // That a copy goes that was made in vain makes no room that was not there before.
-            let may_have_room = match (&cloned, left) {
-                (Err(FsError::NoSpace), Left::Replaced(_)) => true,
-                (Err(FsError::NoSpace), _) => self.make_room(before)?,
-                _ => false,
-            };
-            if let Left::Copy(object) | Left::Replaced(object) = left {
-                self.end_shadow(object);
-            }
-            if !may_have_room {
+            let is_over = !matches!(cloned, Err(FsError::NoSpace)) || !self.make_room(before)?;
+            left.into_iter().for_each(|object| self.end_shadow(object));
+            if is_over {
                 return cloned;
             }
         }
@@ -104,7 +95,7 @@ impl Fs {
         (from, from_offset): (&Handle, u64),
         (to, at): (&Handle, u64),
         length: u64,
-        left: &mut Left,
+        left: &mut Option<Object>,
     ) -> Result<()> {
         self.begin_growing()?;
         // Nobody else has this number; it is spent whether it is needed or not.
@@ -157,14 +148,20 @@ impl Fs {
         (range.start / block, range.end.div_ceil(block))
     }
 
-    /// Makes all that a file has another object's, of which it has references. `left` is a shadow that is to be ended when no
-    /// inode is locked any more, also after an error.
-    fn freeze(&self, locked: &mut Locked, inode: InodeNo, fresh: Object, left: &mut Left) -> Result<()> {
+    /// Makes all that a file has another object's, of which it has references. `left` is a copy that was made in vain, and is
+    /// to be ended when no inode is locked any more.
+    fn freeze(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        fresh: Object,
+        left: &mut Option<Object>,
+    ) -> Result<()> {
         let object = locked.record(inode)?.object(inode);
         let mut change = Change::new();
-        self.add_shadow(&mut change, fresh);
+        self.add_shadow(&mut change, fresh, None);
         self.commit(change, locked)?;
-        *left = Left::Copy(fresh);
+        *left = Some(fresh);
         let mut from = Some(0);
         while let Some(at) = from {
             let mut change = Change::new();
@@ -177,10 +174,17 @@ impl Fs {
         record.object = Some(fresh);
         let mut change = Change::new();
         self.remove_shadow(&mut change, fresh);
-        self.add_shadow(&mut change, object);
+        self.add_shadow(&mut change, object, Some(inode));
         change.save(inode, record);
         self.commit(change, locked)?;
-        *left = Left::Replaced(object);
+        *left = None;
+        let mut work = Some(0);
+        while let Some(from) = work {
+            work = self.step_shadow(locked, object, Some(inode), from).unwrap_or_else(|error| {
+                self.leave_shadow(object, from, &error);
+                None
+            });
+        }
         Ok(())
     }
 
@@ -244,9 +248,9 @@ impl Fs {
         Ok(if is_worth_it { shared } else { 0 })
     }
 
-    fn add_shadow(&self, change: &mut Change, object: Object) {
+    fn add_shadow(&self, change: &mut Change, object: Object, heir: Option<InodeNo>) {
         let number = InodeNo(object.0);
-        change.tx.put(self.group(number), SHADOW, number_key(number), marker());
+        change.tx.put(self.group(number), SHADOW, number_key(number), encode_shadow(heir));
     }
 
     fn remove_shadow(&self, change: &mut Change, object: Object) {
@@ -256,35 +260,66 @@ impl Fs {
 
     /// Ends a shadow, or leaves that to the backlog. No inode is locked.
     fn end_shadow(&self, object: Object) {
-        let mut work = Work::Shadow(object, 0);
-        loop {
-            match self.work_in_hand(work) {
-                Ok(Some(more)) => work = more,
-                Ok(None) => return,
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = match self.work_in_hand(Work::Shadow(object, from)) {
+                Ok(Some(Work::Shadow(_, from))) => Some(from),
+                Ok(_) => None,
                 Err(error) => {
-                    self.note_delay(&format!("what object {} shared will be ended later: {error}", object.0));
-                    self.backlog.push(work);
-                    self.runtime.wake();
-                    return;
+                    self.leave_shadow(object, from, &error);
+                    None
                 }
-            }
+            };
         }
     }
 
+    fn leave_shadow(&self, object: Object, from: u64, error: &FsError) {
+        self.note_delay(&format!("what object {} shared will be ended later: {error}", object.0));
+        self.backlog.push(Work::Shadow(object, from));
+        self.runtime.wake();
+    }
+
     /// One step towards the end of a shadow; what is left to do.
-    pub(crate) fn step_shadow(&self, object: Object, from: u64) -> Result<Option<Work>> {
+    pub(crate) fn work_on_shadow(&self, object: Object, from: u64) -> Result<Option<Work>> {
         let number = InodeNo(object.0);
-        if self.store.get(self.group(number), SHADOW, &number_key(number))?.is_none() {
-            return Ok(None);
-        }
+        let stored = self.store.get(self.group(number), SHADOW, &number_key(number))?;
+        let Some(stored) = stored else { return Ok(None) };
+        let heir = decode_shadow(&stored)?;
+        let node = heir.map(|heir| self.node(heir)).transpose()?;
+        let mut locked = Locked::lock(node.as_slice());
+        let next = self.step_shadow(&mut locked, object, heir, from)?;
+        self.backlog.note_advance();
+        Ok(next.map(|from| Work::Shadow(object, from)))
+    }
+
+    /// The same; the heir, if there is one, is locked. Where to go on.
+    fn step_shadow(
+        &self,
+        locked: &mut Locked,
+        object: Object,
+        heir: Option<InodeNo>,
+        from: u64,
+    ) -> Result<Option<u64>> {
+        let block = u64::from(self.extents.block_size());
+        let record = heir.and_then(|heir| Some((heir, locked.record(heir).ok()?.clone())));
+        let kept_up_to = match &record {
+            Some((_, record)) if record.has_no_blocks() => None,
+            Some((heir, record)) if record.has(FLAG_KEPT_BEYOND) => Some((record.object(*heir), u64::MAX)),
+            Some((heir, record)) => Some((record.object(*heir), self.object_end(*heir, record)? / block)),
+            None => None,
+        };
         let mut change = Change::reclaiming();
-        let (map, next) = self.extents.drop_shadow(&mut change.tx, object, from, STEP_EXTENTS)?;
+        let (map, next) =
+            self.extents.drop_shadow(&mut change.tx, (object, kept_up_to), from, STEP_EXTENTS)?;
         if next.is_none() {
             self.remove_shadow(&mut change, object);
         }
-        self.commit(change, &mut Locked::lock(&[]))?;
+        if let Some((heir, mut record)) = record.filter(|_| map.blocks_added() != 0) {
+            record.add_blocks(map.blocks_added());
+            change.save(heir, record);
+        }
+        self.commit(change, locked)?;
         drop(map);
-        self.backlog.note_advance();
-        Ok(next.map(|from| Work::Shadow(object, from)))
+        Ok(next)
     }
 }

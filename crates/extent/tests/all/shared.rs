@@ -1,7 +1,5 @@
 //! Objects that share blocks, used as files would use them.
 
-use std::collections::BTreeSet;
-
 use extent::MapLock;
 
 use super::*;
@@ -11,7 +9,8 @@ struct Files {
     volume: Volume,
     /// The object that each has its data in, and what that is.
     files: BTreeMap<u64, (u64, Vec<u8>)>,
-    shadows: BTreeSet<Object>,
+    /// Each with its heir.
+    shadows: BTreeMap<Object, Object>,
     next: u64,
     /// Blocks that garbage collection moved before the last crash.
     moved: u64,
@@ -24,7 +23,7 @@ impl Files {
         Files {
             volume: Volume::new(spec),
             files: BTreeMap::new(),
-            shadows: BTreeSet::new(),
+            shadows: BTreeMap::new(),
             next: 1000,
             moved: 0,
         }
@@ -50,18 +49,19 @@ impl Files {
             from = next;
         }
         self.files.get_mut(&file).unwrap().0 = copy;
-        self.shadows.insert(Object(object));
+        self.shadows.insert(Object(object), Object(copy));
         if ends_at_once {
             self.end_shadows();
         }
     }
 
     fn end_shadows(&mut self) {
-        for shadow in std::mem::take(&mut self.shadows) {
+        for (shadow, heir) in std::mem::take(&mut self.shadows) {
+            let heir = self.files.values().any(|(object, _)| *object == heir.0).then_some((heir, u64::MAX));
             let mut from = Some(0);
             while let Some(at) = from {
                 let mut tx = Tx::reclaiming();
-                let (lock, next) = self.volume.extents.drop_shadow(&mut tx, shadow, at, 3).unwrap();
+                let (lock, next) = self.volume.extents.drop_shadow(&mut tx, (shadow, heir), at, 3).unwrap();
                 self.commit(tx, lock);
                 from = next;
             }
@@ -107,7 +107,7 @@ impl Files {
     fn verify(&self) {
         let model: Model = self.files.values().map(|(object, bytes)| (*object, bytes.clone())).collect();
         self.volume.verify(&model);
-        let shared = self.volume.extents.check_references(&self.shadows).unwrap();
+        let shared = self.volume.extents.check_references(&self.shadows.keys().copied().collect()).unwrap();
         assert_eq!(shared.findings, vec![]);
     }
 
