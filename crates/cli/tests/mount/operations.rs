@@ -396,6 +396,33 @@ fn copying_within_the_volume() {
 }
 
 #[test]
+fn a_copy_within_the_volume_shares_its_data() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let contents: Vec<u8> = (0..16_000_123_u32).map(|number| (number % 253) as u8).collect();
+    fs::write(mounted.path("from"), &contents).unwrap();
+    File::open(mounted.path("from")).unwrap().sync_all().unwrap();
+    let available = || {
+        let told = rustix::fs::statvfs(mounted.root()).unwrap();
+        told.f_bavail * told.f_frsize
+    };
+    let before = available();
+    for copy in ["one", "two"] {
+        assert_eq!(fs::copy(mounted.path("from"), mounted.path(copy)).unwrap(), 16_000_123);
+    }
+    assert!(before - available() < 1 << 20, "32 MB were copied");
+    let mut one = File::options().write(true).open(mounted.path("one")).unwrap();
+    one.write_all(b"changed").unwrap();
+    drop(one);
+    fs::remove_file(mounted.path("from")).unwrap();
+    let expected = [&b"changed"[..], &contents[7..]].concat();
+    assert!(fs::read(mounted.path("one")).unwrap() == expected);
+    assert!(fs::read(mounted.path("two")).unwrap() == contents);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
 fn the_size_of_the_volume_is_told() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
