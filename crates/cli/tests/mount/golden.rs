@@ -31,7 +31,13 @@ const DELTAS: Image = Image {
     files: 13,
     fill: fill_and_keep,
 };
-const NEWEST: Image = DELTAS;
+const REFERENCES: Image = Image {
+    path: "testdata/format-1-references.zlib",
+    features: DELTAS.features | zone::format::FEATURE_REFERENCES,
+    files: 18,
+    fill: fill_and_share,
+};
+const NEWEST: Image = REFERENCES;
 /// As large as an image in the repository may be.
 const IMAGE_BYTES_MAX: usize = 64 << 10;
 const VOLUME_BYTES: usize = 12 << 20;
@@ -56,6 +62,23 @@ fn fill_and_keep(root: &Path) {
     let within = fs::File::create(root.join("kept-within")).unwrap();
     rustix::fs::fallocate(&within, FallocateFlags::empty(), 0, 300_000).unwrap();
     within.write_all_at(&[8; 10_000], 100_000).unwrap();
+    set_times(root);
+}
+
+/// Copies that share blocks, of which some were written since, and one whose source has gone.
+fn fill_and_share(root: &Path) {
+    fill_and_keep(root);
+    let contents: Vec<u8> = (0..200_000_u32).map(|at| (at / 4096) as u8).collect();
+    for (name, copies) in [("shared", ["copy", "copy of a copy"]), ("gone", ["left", "left too"])] {
+        fs::write(root.join(name), &contents).unwrap();
+        fs::copy(root.join(name), root.join(copies[0])).unwrap();
+        let written = OpenOptions::new().write(true).open(root.join(copies[0])).unwrap();
+        written.write_all_at(&[9; 5000], 50_000).unwrap();
+        drop(written);
+        fs::copy(root.join(copies[0]), root.join(copies[1])).unwrap();
+        fs::File::open(root.join(copies[1])).unwrap().sync_all().unwrap();
+    }
+    fs::remove_file(root.join("gone")).unwrap();
     set_times(root);
 }
 
@@ -165,6 +188,11 @@ fn newest_checkpoint(bench: &Bench, volume: &str) -> serde_json::Value {
 #[test]
 fn an_image_of_format_1_holds_what_was_written_then() {
     FIRST.holds_what_was_written_then();
+}
+
+#[test]
+fn an_image_with_references_holds_what_was_written_then() {
+    REFERENCES.holds_what_was_written_then();
 }
 
 #[test]
