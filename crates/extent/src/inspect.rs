@@ -33,7 +33,8 @@ impl Extents {
 
     fn view_table(&self, object: Object, table: Table, pieces: &mut Vec<(u64, Piece)>) -> Result<()> {
         let group = self.store.group_of(object.0);
-        let (mut from, to) = (format::key(object, 0).to_vec(), format::key(Object(object.0 + 1), 0));
+        let (mut from, to) =
+            (format::key(object, 0).to_vec(), format::key(Object(object.0.saturating_add(1)), 0));
         loop {
             let rows = self.store.range(group, table, &from, &to, BATCH)?;
             for (key, value) in &rows {

@@ -199,17 +199,18 @@ impl View {
         self.object
     }
 
-    /// Where a step ends that changes so many extents and as many resident blocks, but at least one of them; None
-    /// when that is all. A reference counts as much as `weigh` says.
+    /// Where a step ends that changes so many extents and as many resident blocks, of which references take so many
+    /// bytes of the transaction as `weigh` says, but at least one of them; None when that is all.
     pub(crate) fn end_of_step(
         &self,
         limit: usize,
+        bytes_max: usize,
         mut weigh: impl FnMut(&Extent) -> Result<usize>,
     ) -> Result<Option<u64>> {
-        let (mut weight, mut extent) = (0, None);
+        let (mut bytes, mut extent) = (0, None);
         for (index, (&start, entry)) in self.new.iter().enumerate() {
-            weight += if entry.origin.is_some() { weigh(entry)?.max(1) } else { 1 };
-            if weight > limit && index > 0 {
+            bytes += if entry.origin.is_some() { weigh(entry)? } else { 0 };
+            if index > 0 && (index >= limit || bytes > bytes_max) {
                 extent = Some(start);
                 break;
             }

@@ -32,6 +32,8 @@ pub use check::SharedBlocks;
 
 /// Rows asked of the store at once.
 const BATCH: usize = 256;
+/// Bytes of a row in a transaction, its checksums aside, at most.
+const ROW_BYTES: usize = 64;
 
 /// Part of the counts of one owner, and what they are to become: where runs begin, where they end, and how many
 /// references there are, if more than one.
@@ -155,13 +157,27 @@ impl Extents {
     /// Whether blocks [from, to) of an object have data that are its own.
     pub fn has_own_data(&self, object: Object, (from, to): (u64, u64)) -> Result<bool> {
         let _shared = self.map_of(object).read();
-        if !map::residents(&self.store, object, (from, to), 1)?.is_empty() {
-            return Ok(true);
-        }
+        Ok(!map::residents(&self.store, object, (from, to), 1)?.is_empty()
+            || self.has_extent(object, (from, to), &|extent| extent.is_stored() || extent.is_lost())?)
+    }
+
+    /// Whether blocks [from, to) of an object have references to blocks of others.
+    pub fn has_references(&self, object: Object, range: (u64, u64)) -> Result<bool> {
+        let _shared = self.map_of(object).read();
+        self.has_extent(object, range, &|extent| extent.origin.is_some())
+    }
+
+    /// Whether there is such an extent.
+    fn has_extent(
+        &self,
+        object: Object,
+        (from, to): (u64, u64),
+        is_such: &dyn Fn(&Extent) -> bool,
+    ) -> Result<bool> {
         let mut at = from;
         loop {
             let extents = map::extents(&self.store, object, (at, to), BATCH)?;
-            if extents.iter().any(|(_, extent)| extent.is_stored() || extent.is_lost()) {
+            if extents.iter().any(|(_, extent)| is_such(extent)) {
                 return Ok(true);
             }
             match extents.last() {
@@ -186,7 +202,7 @@ impl Extents {
             let _shared = self.map_of(object).read();
             View::load(&self.store, object, (from, u64::MAX), limit + 1)?
         };
-        let until = view.end_of_step(limit, |_| Ok(1))?;
+        let until = view.end_of_step(limit, usize::MAX, |_| Ok(0))?;
         let copied = copied(&view, (from, until.unwrap_or(u64::MAX)), copy);
         let lock = self.lock_maps(copy, &BTreeSet::new());
         copied.apply(&self.store, tx);
@@ -205,18 +221,23 @@ impl Extents {
     ) -> Result<(MapLock<'a>, Option<u64>)> {
         let mut lock = self.lock_maps(object, &heir.iter().map(|(heir, _)| *heir).collect());
         let mut view = View::load(&self.store, object, (from, u64::MAX), limit + 1)?;
-        let until = view.end_of_step(limit, |_| Ok(1))?;
-        let end = until.unwrap_or(u64::MAX);
-        let loose = |extent: &Extent| extent.origin.is_some() || extent.unwritten;
-        let runs: Vec<(u64, u64, bool)> = view
+        let mut until = view.end_of_step(limit, usize::MAX, |_| Ok(0))?;
+        let loose: Vec<(u64, Extent)> = view
             .extents()
-            .filter(|(start, extent)| *start < end && loose(extent))
-            .map(|(start, extent)| (start, (start + u64::from(extent.blocks)).min(end), extent.unwritten))
+            .filter(|(_, extent)| extent.origin.is_some() || extent.unwritten)
+            .map(|(start, extent)| (start, extent.clone()))
             .collect();
         let mut change = -(view.unwritten() as i64);
-        for (start, to, is_kept) in runs {
-            let left = view.cut_between_residents(start, to);
-            let Some((heir, heirs_end)) = heir.filter(|_| is_kept) else { continue };
+        for (start, extent) in loose {
+            if tx.encoded_bytes() > self.step_bytes_max() {
+                until = until.into_iter().chain([start]).min();
+            }
+            let end = until.unwrap_or(u64::MAX).min(start + u64::from(extent.blocks));
+            if start >= end {
+                break;
+            }
+            let left = view.cut_between_residents(start, end);
+            let Some((heir, heirs_end)) = heir.filter(|_| extent.unwritten) else { continue };
             for run in left.into_iter().filter(|run| run.start < heirs_end) {
                 change += self.keep_for_heir(tx, heir, run.start, run.end.min(heirs_end))?;
             }
@@ -249,10 +270,10 @@ impl Extents {
             let _shared = self.map_of(object).read();
             View::load(&self.store, object, (from, to), limit + 1)?
         };
-        let until = source.end_of_step(limit, |_| Ok(1))?.unwrap_or(to);
+        let until = self.end_of_step(&source, limit)?.unwrap_or(to);
         let target = (at, at + (until - from));
         let (mut lock, mut view) = self.lock_view(into, target, limit + 1, source.origins())?;
-        let end = view.end_of_step(limit, |extent| self.weigh(extent))?.unwrap_or(target.1).min(target.1);
+        let end = self.end_of_step(&view, limit)?.unwrap_or(target.1).min(target.1);
         view.cut(at, end);
         let until = from + (end - at);
         for (start, extent) in source.extents() {
@@ -268,12 +289,48 @@ impl Extents {
         Ok((lock, until))
     }
 
-    /// How many extents and resident blocks a reference stands for.
-    pub(crate) fn weigh(&self, extent: &Extent) -> Result<usize> {
-        let Some(Origin { object, block }) = extent.origin else { return Ok(1) };
-        let run = (block, block + u64::from(extent.blocks));
-        let extents = map::extents(&self.store, object, run, usize::MAX)?.len();
-        Ok(extents + map::residents(&self.store, object, run, usize::MAX)?.len())
+    /// Where a step ends that takes away or doubles what a view has: as much as one transaction takes beside another
+    /// such step.
+    pub(crate) fn end_of_step(&self, view: &View, limit: usize) -> Result<Option<u64>> {
+        view.end_of_step(limit, self.step_bytes_max(), |extent| self.bytes_of_reference(extent))
+    }
+
+    fn step_bytes_max(&self) -> usize {
+        self.store.tx_bytes_max() / 3
+    }
+
+    /// How many blocks from `from` on, at least one, may be written over in one transaction.
+    pub fn blocks_at_once(&self, object: Object, (from, to): (u64, u64)) -> Result<u64> {
+        let _shared = self.map_of(object).read();
+        let view = View::load(&self.store, object, (from, to), usize::MAX)?;
+        let mut bytes = 0;
+        for (start, extent) in view.extents().filter(|(_, extent)| extent.origin.is_some()) {
+            bytes += self.bytes_of_reference(extent)?;
+            if bytes > self.step_bytes_max() && start > from {
+                return Ok(start - from);
+            }
+        }
+        Ok(to - from)
+    }
+
+    /// Bytes in a transaction that takes a reference away, or makes another like it, at most.
+    fn bytes_of_reference(&self, extent: &Extent) -> Result<usize> {
+        let Some(Origin { object, block }) = extent.origin else { return Ok(0) };
+        let run = block..block + u64::from(extent.blocks);
+        let counts = counted(&self.store, object, &run)?;
+        let several: u64 = counts.iter().map(|(of, _)| of.end.min(run.end) - of.start.max(run.start)).sum();
+        let mut bytes = ROW_BYTES + (2 * counts.len() + 1) * 2 * ROW_BYTES;
+        if several < u64::from(extent.blocks) {
+            let range = (run.start, run.end);
+            for (start, owned) in map::extents(&self.store, object, range, usize::MAX)? {
+                let is_cut = start < run.start || start + u64::from(owned.blocks) > run.end;
+                // What is left of it is written anew, before and behind.
+                let rest = 2 * (ROW_BYTES + owned.crcs.len() * size_of::<u32>());
+                bytes += ROW_BYTES + if is_cut { rest } else { 0 };
+            }
+            bytes += ROW_BYTES * map::residents(&self.store, object, range, usize::MAX)?.len();
+        }
+        Ok(bytes)
     }
 
     /// Adds to `tx` what a change of references means for those whose blocks they are; their maps are locked.
@@ -327,11 +384,13 @@ fn copied(view: &View, range: (u64, u64), copy: Object) -> View {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for run in own {
         match runs.last_mut() {
-            Some(last) if last.end == run.start => last.end = run.end,
+            // On a damaged volume a block may be in two places.
+            Some(last) if last.end >= run.start => last.end = last.end.max(run.end),
             _ => runs.push(run),
         }
     }
     for run in runs {
+        copied.cut(run.start, run.end);
         for start in run.clone().step_by(EXTENT_BLOCKS_MAX as usize) {
             let blocks = (run.end - start).min(u64::from(EXTENT_BLOCKS_MAX)) as Blocks;
             copied.put(start, Extent::reference(blocks, Origin { object: view.object(), block: start }));

@@ -254,7 +254,7 @@ impl Extents {
         };
         let reservation = self.reserve(to - from - held)?;
         let (mut lock, mut view) = self.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
-        let until = view.end_of_step(limit, |extent| self.weigh(extent))?.unwrap_or(to);
+        let until = self.end_of_step(&view, limit)?.unwrap_or(to);
         if clear.is_some() {
             view.cut(from, until);
         }
@@ -308,7 +308,7 @@ impl Extents {
     ) -> Result<(MapLock<'a>, bool)> {
         assert!(limit > 0, "a removal that removes nothing never ends");
         let (mut lock, mut view) = self.lock_view(object, (from, to), limit + 1, BTreeSet::new())?;
-        let until = view.end_of_step(limit, |extent| self.weigh(extent))?;
+        let until = self.end_of_step(&view, limit)?;
         view.cut(from, until.unwrap_or(to));
         lock.blocks_added = self.finish_view(&view, tx)?;
         self.learn_of(&view, kind, &[]);

@@ -370,6 +370,10 @@ impl Pass<'_> {
     fn run(mut self) -> Result<()> {
         let fs = self.fs;
         fs.for_each_row(INODE, &mut |group, key, value| self.inode(group, key, value))?;
+        let (in_objects, shared) = (self.in_objects.clone(), self.shared);
+        for object in in_objects.iter().chain(&shared.blocks.owners).chain(&shared.shadows) {
+            self.judge_number(*object)?;
+        }
         fs.for_each_row(DIRENT, &mut |group, key, value| self.dirent(group, key, value))?;
         fs.for_each_row(XATTR, &mut |group, key, value| self.attribute(group, key, value))?;
         fs.for_each_row(ORPHAN, &mut |group, key, _| self.orphan(group, key))?;
@@ -540,7 +544,22 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Objects have numbers of inodes that were handed out.
+    fn judge_number(&mut self, object: Object) -> Result<()> {
+        let number = InodeNo(object.0);
+        let is_judged = self.seen.contains_key(&number) || !self.is_ours(number) || number == InodeNo::ROOT;
+        if !is_judged && self.is_beyond_range(number)? {
+            self.findings.push(NameFinding::NumberBeyondRange { inode: number });
+        }
+        Ok(())
+    }
+
     fn judge(&mut self, inode: InodeNo, seen: &Seen) -> Result<()> {
+        let object = Object(inode.0);
+        let is_its_own = seen.record.object.is_none() && !seen.record.has_no_blocks();
+        if is_its_own && self.in_objects.contains(&object) {
+            self.findings.push(NameFinding::SharedAndWritten { inode, object });
+        }
         self.judge_links(inode, seen);
         self.judge_counts(inode, seen);
         if seen.record.kind == Kind::Directory && seen.names > 0 && !self.reaches_root(inode)? {

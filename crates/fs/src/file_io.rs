@@ -11,7 +11,7 @@ use tree::Lsn;
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
-use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_TAIL_STALE, Record};
+use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_TAIL_STALE, Record};
 use crate::handle::Handle;
 use crate::inodes::Locked;
 use crate::permissions::without_set_id;
@@ -135,6 +135,7 @@ impl Fs {
         while done < data.len() {
             let at = offset + done as u64;
             let length = ((piece - at % piece) as usize).min(data.len() - done);
+            let length = self.length_at_once(locked.record(handle.inode())?, handle.inode(), at, length)?;
             match self.write_piece(locked, handle, at, &data[done..done + length]) {
                 Ok(lsn) => last = lsn,
                 // What is written over needs its space twice for a moment, so less at once may do.
@@ -148,6 +149,24 @@ impl Fs {
             done += length;
         }
         Ok((done, last))
+    }
+
+    /// How many of these bytes one transaction can write over: fewer than all only where blocks are shared.
+    pub(crate) fn length_at_once(
+        &self,
+        record: &Record,
+        inode: InodeNo,
+        at: u64,
+        length: usize,
+    ) -> Result<usize> {
+        if !record.has(FLAG_SHARES) {
+            return Ok(length);
+        }
+        let block = u64::from(self.extents.block_size());
+        let first = at / block;
+        let blocks = (first, (at + length as u64).div_ceil(block));
+        let end = (first + self.extents.blocks_at_once(record.object(inode), blocks)?) * block;
+        Ok((end - at).min(length as u64) as usize)
     }
 
     fn write_piece(&self, locked: &mut Locked, handle: &Handle, offset: u64, data: &[u8]) -> Result<Lsn> {

@@ -50,7 +50,9 @@ pub const FLAG_LINKABLE: u32 = 8;
 pub const FLAG_KEPT_BEYOND: u32 = 16;
 /// A range is being moved; there is an [`INTENT`] that says which, and how far that has come.
 pub const FLAG_SHIFTING: u32 = 32;
-const FLAGS_KNOWN: u32 = 63;
+/// It has shared blocks, or has had some.
+pub const FLAG_SHARES: u32 = 64;
+const FLAGS_KNOWN: u32 = 127;
 
 /// Stored bytes that mean nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -9,7 +9,7 @@
 //! What somebody has in hand is in no queue. Who finds no room, and nothing to do that would make some, waits
 //! for those ([`Fs::make_room`]): what they are about to give back may be what he needs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extent::Object;
@@ -51,6 +51,8 @@ pub(crate) struct Backlog {
     /// Held shared by those who have work in hand, and alone for a moment by who has waited for them. Taken
     /// before any inode's lock.
     in_hand: RwLock<()>,
+    /// Shadows that somebody is making, and nobody else may end.
+    making: Mutex<BTreeSet<Object>>,
     /// Pieces of work that may have made room, or have found some to do.
     advances: AtomicU64,
 }
@@ -68,6 +70,7 @@ impl Backlog {
             queue: Mutex::default(),
             scan: Mutex::new(scan),
             in_hand: RwLock::new(()),
+            making: Mutex::default(),
             advances: AtomicU64::new(0),
         }
     }
@@ -87,6 +90,19 @@ impl Backlog {
             Work::Reap(_) => queue.push_front(work),
             Work::Intent(_) | Work::Shadow(..) => queue.push_back(work),
         }
+    }
+
+    /// To be called before the shadow exists.
+    pub(crate) fn begin_making(&self, shadow: Object) {
+        self.making.lock().insert(shadow);
+    }
+
+    pub(crate) fn end_making(&self, shadow: Object) {
+        self.making.lock().remove(&shadow);
+    }
+
+    pub(crate) fn is_making(&self, shadow: Object) -> bool {
+        self.making.lock().contains(&shadow)
     }
 
     fn len(&self) -> usize {

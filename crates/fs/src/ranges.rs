@@ -8,7 +8,7 @@ use tree::Lsn;
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::file_io::check_file;
-use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND};
+use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_SHARES};
 use crate::handle::Handle;
 use crate::inodes::Locked;
 use crate::truncate::STEP_EXTENTS;
@@ -190,8 +190,11 @@ impl Fs {
     fn punch(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
         let inode = handle.inode();
         let block = u64::from(self.extents.block_size());
-        // Whole blocks only go away, which a full volume must allow.
-        let is_whole = offset.is_multiple_of(block) && end.is_multiple_of(block);
+        // Whole blocks only go away, which a full volume must allow; not of what is shared: that frees nothing
+        // for sure, and what is left of a reference takes a row more.
+        let is_whole = offset.is_multiple_of(block)
+            && end.is_multiple_of(block)
+            && !handle.node().state.read().record()?.has(FLAG_SHARES);
         self.with_room(|| {
             if !is_whole {
                 self.extents.admit()?;
@@ -282,7 +285,7 @@ impl Fs {
         let mut places = self.places_of(inode, locked.record(inode)?, &whole)?;
         loop {
             let mut record = locked.record(inode)?.clone();
-            let mut change = Change::reclaiming();
+            let mut change = if record.has(FLAG_SHARES) { Change::new() } else { Change::reclaiming() };
             let map = match places.last() {
                 Some(place) => {
                     let (map, none_left) = self.remove_some(&mut change, inode, &mut record, place)?;

@@ -8,7 +8,7 @@
 //! a file that is whole and at most a shadow, which the backlog ends.
 //!
 //! Space that the file keeps is handed from the old object to the new one at the end, piece by piece. After a crash
-//! in between the backlog does so, as far as the file reaches and where it has nothing: what was punched in the
+//! in between the backlog does so, as far as the file reaches and where it has nothing: what was given back in the
 //! meantime may have its space kept once more.
 //!
 //! A clone is made in steps, each a transaction: after a crash a first part of it is there. Freezing changes nothing
@@ -22,8 +22,8 @@ use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::file_io::check_file;
 use crate::format::{
-    FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_TAIL_STALE, SHADOW, decode_shadow, encode_shadow,
-    number_key,
+    FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_SHARES, FLAG_TAIL_STALE, SHADOW, decode_shadow,
+    encode_shadow, number_key,
 };
 use crate::handle::Handle;
 use crate::inodes::{Locked, in_order};
@@ -36,6 +36,8 @@ use crate::volume::Fs;
 const WORTH_SHARING: u64 = 32 << 10;
 /// A file is frozen to copy a part of it only where that is at least so large a part.
 const WORTH_FREEZING: u64 = 4;
+/// Or where it is as much as this: requests have an end.
+const WORTH_FREEZING_BYTES: u64 = 1 << 30;
 
 /// What is cloned.
 struct Cloning<'h> {
@@ -47,7 +49,7 @@ struct Cloning<'h> {
 
 impl Cloning<'_> {
     fn end(&self) -> u64 {
-        self.at + (self.source.end - self.source.start)
+        self.at.saturating_add(self.source.end - self.source.start)
     }
 
     /// Whether a file would be cloned onto itself.
@@ -85,9 +87,14 @@ impl Fs {
             let is_over = !matches!(cloned, Err(FsError::NoSpace)) || !self.make_room(before)?;
             left.into_iter().for_each(|object| self.end_shadow(object));
             if is_over {
-                return cloned;
+                cloned?;
+                break;
             }
         }
+        if to.flags().sync {
+            self.store.sync(self.store.last_lsn())?;
+        }
+        Ok(())
     }
 
     fn clone_once(
@@ -120,8 +127,8 @@ impl Fs {
         let source = locked.record(from.inode())?;
         if source.has(FLAG_INLINE) {
             let content = source.content[from_offset as usize..end as usize].to_vec();
-            self.write_locked(&mut locked, to, at, &content)?;
-            return Ok(());
+            let (written, _) = self.write_locked(&mut locked, to, at, &content)?;
+            return if written == content.len() { Ok(()) } else { Err(FsError::NoSpace) };
         }
         while !self.trim(&mut locked, from.inode())? {}
         self.spill(&mut locked, to.inode())?;
@@ -130,7 +137,10 @@ impl Fs {
         }
         let object = locked.record(from.inode())?.object(from.inode());
         if self.extents.has_own_data(object, self.blocks_of(&clone.source))? {
-            self.freeze(&mut locked, from.inode(), fresh, left)?;
+            self.backlog.begin_making(fresh);
+            let frozen = self.freeze(&mut locked, from.inode(), fresh, left);
+            self.backlog.end_making(fresh);
+            frozen?;
         }
         self.share(&mut locked, &clone)
     }
@@ -172,6 +182,7 @@ impl Fs {
         }
         let mut record = locked.record(inode)?.clone();
         record.object = Some(fresh);
+        record.set(FLAG_SHARES, true);
         let mut change = Change::new();
         self.remove_shadow(&mut change, fresh);
         self.add_shadow(&mut change, object, Some(inode));
@@ -208,6 +219,7 @@ impl Fs {
                 record.data_kind,
             )?;
             record.add_blocks(map.blocks_added());
+            record.set(FLAG_SHARES, true);
             let reached = (clone.at + (until - first) * block).min(clone.end());
             if reached >= record.size {
                 record.size = reached;
@@ -244,7 +256,7 @@ impl Fs {
         }
         let must_freeze =
             self.extents.has_own_data(record.object(from.inode()), self.blocks_of(&clone.source))?;
-        let is_worth_it = !must_freeze || shared >= record.size / WORTH_FREEZING;
+        let is_worth_it = !must_freeze || shared >= (record.size / WORTH_FREEZING).min(WORTH_FREEZING_BYTES);
         Ok(if is_worth_it { shared } else { 0 })
     }
 
@@ -281,15 +293,26 @@ impl Fs {
 
     /// One step towards the end of a shadow; what is left to do.
     pub(crate) fn work_on_shadow(&self, object: Object, from: u64) -> Result<Option<Work>> {
+        // Before its row is looked up: a row that is there is not of one that is being made then.
+        if self.backlog.is_making(object) {
+            return Ok(None);
+        }
+        let heir = self.heir_of(object)?;
+        let node = heir.flatten().map(|heir| self.node(heir)).transpose()?;
+        let mut locked = Locked::lock(node.as_slice());
+        let Some(heir) = self.heir_of(object)? else { return Ok(None) };
+        let next = self.step_shadow(&mut locked, object, heir, from)?;
+        if heir.is_some() {
+            self.backlog.note_advance();
+        }
+        Ok(next.map(|from| Work::Shadow(object, from)))
+    }
+
+    /// The heir of a shadow; None when there is no such shadow.
+    fn heir_of(&self, object: Object) -> Result<Option<Option<InodeNo>>> {
         let number = InodeNo(object.0);
         let stored = self.store.get(self.group(number), SHADOW, &number_key(number))?;
-        let Some(stored) = stored else { return Ok(None) };
-        let heir = decode_shadow(&stored)?;
-        let node = heir.map(|heir| self.node(heir)).transpose()?;
-        let mut locked = Locked::lock(node.as_slice());
-        let next = self.step_shadow(&mut locked, object, heir, from)?;
-        self.backlog.note_advance();
-        Ok(next.map(|from| Work::Shadow(object, from)))
+        Ok(stored.map(|stored| decode_shadow(&stored)).transpose()?)
     }
 
     /// The same; the heir, if there is one, is locked. Where to go on.
@@ -323,3 +346,6 @@ impl Fs {
         Ok(next)
     }
 }
+
+#[cfg(test)]
+mod tests;

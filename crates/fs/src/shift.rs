@@ -28,8 +28,8 @@ use extent::{ExtentError, MapLock, Object};
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{
-    Damaged, Direction, FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHIFTING, FLAG_TRUNCATING, INTENT, Record, Shift,
-    number_key,
+    Damaged, Direction, FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_SHIFTING, FLAG_TRUNCATING, INTENT,
+    Record, Shift, number_key,
 };
 use crate::handle::Handle;
 use crate::inodes::Locked;
@@ -96,6 +96,15 @@ impl Shift {
         match self.direction {
             Direction::Down => offset - self.length,
             Direction::Up => offset + self.length,
+        }
+    }
+
+    /// The half of a piece, of several blocks, that goes first.
+    fn half(&self, piece: &Range<u64>, block: u64) -> Range<u64> {
+        let middle = piece.start + ((piece.end - piece.start) / block / 2) * block;
+        match self.direction {
+            Direction::Down => piece.start..middle,
+            Direction::Up => middle..piece.end,
         }
     }
 
@@ -300,11 +309,64 @@ impl Fs {
         &self,
         locked: &mut Locked,
         inode: InodeNo,
+        record: Record,
+        shift: Shift,
+        piece: Range<u64>,
+    ) -> Result<()> {
+        if record.has(FLAG_SHARES) {
+            return self.copy_or_refer(locked, inode, record, shift, piece);
+        }
+        self.copy_bytes(locked, inode, record, shift, piece)
+    }
+
+    /// Copies a piece of a file that shares blocks. Copies of these would give nothing back, and need not be
+    /// made: references may be anywhere.
+    fn copy_or_refer(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
         mut record: Record,
         mut shift: Shift,
         piece: Range<u64>,
     ) -> Result<()> {
         let (object, block) = (record.object(inode), u64::from(self.extents.block_size()));
+        let blocks = (piece.start / block, piece.end / block);
+        let is_shared = !self.extents.has_own_data(object, blocks)?;
+        let length = (piece.end - piece.start) as usize;
+        let is_too_much = self.length_at_once(&record, inode, shift.target(piece.start), length)? < length;
+        let is_mixed = !is_shared && self.extents.has_references(object, blocks)?;
+        if length as u64 > block && (is_mixed || is_too_much) {
+            return self.copy_or_refer(locked, inode, record, shift.clone(), shift.half(&piece, block));
+        }
+        if !is_shared {
+            return self.copy_bytes(locked, inode, record, shift, piece);
+        }
+        let mut change = Change::new();
+        let target = (object, shift.target(piece.start) / block);
+        let (map, until) =
+            self.extents.share(&mut change.tx, (object, blocks), target, STEP_EXTENTS, record.data_kind)?;
+        if until < blocks.1 {
+            drop(map);
+            return self.copy_or_refer(locked, inode, record, shift.clone(), shift.half(&piece, block));
+        }
+        record.add_blocks(map.blocks_added());
+        shift.advance(&piece);
+        self.commit_step(locked, inode, change, record, &shift, map)
+    }
+
+    fn copy_bytes(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        mut record: Record,
+        mut shift: Shift,
+        piece: Range<u64>,
+    ) -> Result<()> {
+        let (object, block) = (record.object(inode), u64::from(self.extents.block_size()));
+        let one = match shift.direction {
+            Direction::Down => piece.start..piece.start + block,
+            Direction::Up => piece.end - block..piece.end,
+        };
         let mut data = vec![0; (piece.end - piece.start) as usize];
         let mut read = || self.extents.read(object, piece.start, &mut data);
         // What is lost is lost for good: one failure in passing must not cost what was written.
@@ -315,11 +377,7 @@ impl Fs {
         match twice() {
             Err(ExtentError::Lost { .. }) if data.len() as u64 > block => {
                 // Block by block, to lose as little as possible.
-                let one = match shift.direction {
-                    Direction::Down => piece.start..piece.start + block,
-                    Direction::Up => piece.end - block..piece.end,
-                };
-                return self.copy(locked, inode, record, shift, one);
+                return self.copy_bytes(locked, inode, record, shift, one);
             }
             Err(ExtentError::Lost { .. }) => return self.lose(locked, inode, record, shift, piece),
             read => read?,

@@ -11,6 +11,8 @@ use crate::check::{Finding, FindingKind};
 use crate::format::{self, EXTENT, Extent, Origin, REFCOUNT};
 use crate::{ExtentError, Extents, Object, Result, map, refcount};
 
+/// Extents asked of the store at once.
+const BATCH: usize = 256;
 /// References that one pass keeps in memory.
 const PASS_REFERENCES: u64 = 1 << 20;
 
@@ -103,7 +105,13 @@ impl Extents {
             let what = format!("object {} blocks {} to {}: {what}", owner.0, run.start, run.end - 1);
             findings.push(Finding::new(kind, Some((owner, run)), what));
         };
-        let data = self.data_of(owner)?;
+        let data = match self.data_of(owner) {
+            Err(ExtentError::Store(StoreError::Corrupt(what))) => {
+                found(FindingKind::Record, 0..u64::MAX, &what);
+                return Ok(());
+            }
+            data => data?,
+        };
         let covered = joined(referenced.iter().map(|(run, _)| run.clone()));
         for run in differences(&covered, &data) {
             found(FindingKind::Reference, run, "there is a reference, and no data");
@@ -131,13 +139,15 @@ impl Extents {
     /// The blocks of an object that have data of its own.
     fn data_of(&self, object: Object) -> Result<Runs> {
         let _shared = self.map_of(object).read();
-        let all = (0, u64::MAX);
-        let extents = map::extents(&self.store, object, all, usize::MAX)?.into_iter();
-        let mut runs: Runs = extents
-            .filter(|(_, extent)| extent.is_stored() || extent.is_lost())
-            .map(|(start, extent)| start..start + u64::from(extent.blocks))
-            .collect();
-        let residents = map::residents(&self.store, object, all, usize::MAX)?;
+        let (mut runs, mut from) = (Runs::new(), Some(0));
+        while let Some(at) = from {
+            let extents = map::extents(&self.store, object, (at, u64::MAX), BATCH)?;
+            let end = |(start, extent): &(u64, Extent)| start + u64::from(extent.blocks);
+            from = (extents.len() == BATCH).then(|| extents.last().map_or(0, end));
+            let own = extents.iter().filter(|(_, extent)| extent.is_stored() || extent.is_lost());
+            runs.extend(own.map(|one| one.0..end(one)));
+        }
+        let residents = map::residents(&self.store, object, (0, u64::MAX), usize::MAX)?;
         runs.extend(residents.into_iter().map(|(block, _)| block..block + 1));
         runs.sort_by_key(|run| run.start);
         Ok(joined(runs.into_iter()))

@@ -204,6 +204,59 @@ fn a_full_volume_is_emptied_of_files_that_share() {
     assert_eq!(volume.fs.space().available, available);
 }
 
+/// What is left of one block in each of many extents goes together: more than one transaction takes.
+#[test]
+fn what_is_cut_out_of_many_shared_extents_goes_in_steps() {
+    let volume = Volume::on(Spec::new(4096, 64, 4096).max_append(256));
+    let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
+    const EXTENTS: u64 = 250;
+    let extent = pattern(7, 1 << 20);
+    for number in 0..EXTENTS {
+        volume.write(&file, number << 20, &extent);
+    }
+    clone(&volume, &file, &copy).unwrap();
+    for number in 0..EXTENTS {
+        volume.write(&copy, (number << 20) + 40 * BLOCK, b"one block of each");
+    }
+    let again = volume.file(ROOT, "again");
+    clone(&volume, &copy, &again).unwrap();
+    drop(file);
+    volume.unlink(ROOT, "file").unwrap();
+    volume.settle_and_check();
+    for number in 0..EXTENTS {
+        let mut found = vec![0; 41 * BLOCK as usize];
+        volume.fs.read(&again, number << 20, &mut found).unwrap();
+        assert!(found[..40 * BLOCK as usize] == extent[..40 * BLOCK as usize]);
+        assert!(found[40 * BLOCK as usize..].starts_with(b"one block of each"));
+    }
+    let changes = Changes { size: Some(5), ..Changes::default() };
+    for handle in [&again, &copy] {
+        volume.fs.set_attributes(&Caller::root(), handle.inode(), &changes).unwrap();
+    }
+    volume.settle_and_check();
+}
+
+/// Each block of the target is of another extent, so that to write over it takes from all of them.
+#[test]
+fn many_extents_are_written_over_at_once() {
+    let volume = Volume::on(Spec::new(4096, 64, 4096).max_append(256));
+    let (file, patched) = (volume.file(ROOT, "file"), volume.file(ROOT, "patched"));
+    const EXTENTS: u64 = 250;
+    for number in 0..EXTENTS {
+        volume.write(&file, number << 20, &pattern(number as u8, 1 << 20));
+    }
+    for number in 0..EXTENTS {
+        let from = (number << 20) + 17 * BLOCK;
+        volume.fs.clone_range(&file, from, &patched, number * BLOCK, BLOCK).unwrap();
+        volume.write(&file, from, &[1; 4096]);
+    }
+    volume.settle_and_check();
+    let bytes = pattern(99, (EXTENTS * BLOCK) as usize);
+    volume.write(&patched, 0, &bytes);
+    assert_eq!(volume.contents(&patched), bytes);
+    volume.settle_and_check();
+}
+
 /// Several files against plain vectors, with mounts in between.
 #[test]
 fn files_that_share_agree_with_vectors() {
