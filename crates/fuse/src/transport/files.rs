@@ -128,7 +128,7 @@ impl Transport {
             Err(error) => return reply.error(errno(&error)),
         };
         // The reply has 32 bits for the count. Whole blocks of any size, so that what follows begins with one.
-        let length = asked.len.min(u64::from(u32::MAX & !0xffff));
+        let length = asked.len.min(u64::from(!0xffff_u32));
         let places = [(HandleNo(asked.fh_in), asked.off_in), (HandleNo(asked.fh_out), asked.off_out)];
         let copied = self.server.copy_range(places[0], places[1], length);
         self.reply_after(dropped, target, || reply_written(reply, copied));
