@@ -3,6 +3,8 @@ use polder_extent::ExtentError;
 use zone::ZoneId;
 use zone::emulated::{CommandKind, Effect, Fault};
 
+use crate::logged::Logged;
+
 fn data_zone(volume: &Volume) -> ZoneId {
     let zones = volume.store.zones().in_role(zone::Role::Data);
     *zones.iter().max_by_key(|&&zone| volume.store.zones().entry(zone).live).unwrap()
@@ -132,36 +134,6 @@ fn what_is_overwritten_or_moved_meanwhile_is_no_finding() {
     }
     assert!(volume.extents.gc_stats().blocks_moved > 0, "{:?}", volume.extents.gc_stats());
     volume.check();
-}
-
-/// What this thread logs while something is done, by level.
-#[derive(Clone, Default)]
-struct Logged(Arc<rt::sync::Mutex<Vec<tracing::Level>>>);
-
-impl Logged {
-    fn during<T>(&self, work: impl FnOnce() -> T) -> T {
-        tracing::subscriber::with_default(self.clone(), work)
-    }
-
-    fn count(&self, level: tracing::Level) -> usize {
-        self.0.lock().iter().filter(|&&logged| logged == level).count()
-    }
-}
-
-impl tracing::Subscriber for Logged {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        self.0.lock().push(*event.metadata().level());
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod crash;
 mod every;
 mod faults;
+mod logged;
 mod ordinary;
 mod shared;
 mod space;

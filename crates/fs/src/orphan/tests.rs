@@ -1,8 +1,11 @@
-use std::sync::Arc;
+#[path = "../../../extent/tests/all/logged.rs"]
+mod logged;
+
 use std::time::Duration;
 
 use rt::thread::Stop;
 
+use self::logged::Logged;
 use super::*;
 use crate::tests::volume;
 use crate::{Caller, OpenFlags};
@@ -71,34 +74,4 @@ fn what_is_put_off_is_logged_once() {
     logged.during(|| files.iter().for_each(|&file| fs.dispose(file)));
     assert_eq!(fs.backlog.len(), files.len());
     assert_eq!(logged.count(tracing::Level::WARN), 1);
-}
-
-/// What this thread logs while something is done, by level.
-#[derive(Clone, Default)]
-struct Logged(Arc<rt::sync::Mutex<Vec<tracing::Level>>>);
-
-impl Logged {
-    fn during<T>(&self, work: impl FnOnce() -> T) -> T {
-        tracing::subscriber::with_default(self.clone(), work)
-    }
-
-    fn count(&self, level: tracing::Level) -> usize {
-        self.0.lock().iter().filter(|&&logged| logged == level).count()
-    }
-}
-
-impl tracing::Subscriber for Logged {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        self.0.lock().push(*event.metadata().level());
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
 }

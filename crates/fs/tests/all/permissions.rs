@@ -6,15 +6,6 @@ use rt::Timestamp;
 use crate::support::{READ, READ_WRITE, Volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
-const NONE: Changes = Changes {
-    permissions: None,
-    uid: None,
-    gid: None,
-    size: None,
-    accessed: None,
-    modified: None,
-    changed: None,
-};
 
 fn set(volume: &Volume, who: &Caller, inode: InodeNo, changes: Changes) -> fs::Result<u16> {
     volume.fs.set_attributes(who, inode, &changes).map(|shown| shown.permissions)
@@ -23,7 +14,7 @@ fn set(volume: &Volume, who: &Caller, inode: InodeNo, changes: Changes) -> fs::R
 fn volume_with_home() -> (Volume, InodeNo, Caller) {
     let volume = Volume::new();
     let home = volume.directory(ROOT, "home");
-    let owner = Changes { uid: Some(10), gid: Some(20), ..NONE };
+    let owner = Changes { uid: Some(10), gid: Some(20), ..Changes::default() };
     set(&volume, &Caller::root(), home, owner).unwrap();
     (volume, home, Caller::user(10, 20))
 }
@@ -34,7 +25,7 @@ fn the_first_class_that_fits_decides() {
     let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o044, 0).unwrap().inode;
     let open = |who: &Caller, flags| volume.fs.open(who, inode, flags).map(|_| ());
     assert_eq!(open(&owner, READ), Err(FsError::Access), "the owner has no bits, others' do not help");
-    set(&volume, &owner, inode, Changes { permissions: Some(0o604), ..NONE }).unwrap();
+    set(&volume, &owner, inode, Changes { permissions: Some(0o604), ..Changes::default() }).unwrap();
     assert_eq!(open(&owner, READ_WRITE), Ok(()));
     assert_eq!(open(&Caller::user(11, 20), READ), Err(FsError::Access));
     let member = Caller { groups: vec![20], ..Caller::user(11, 30) };
@@ -55,7 +46,7 @@ fn directories_are_searched_and_written_only_with_the_bits_for_it() {
     assert_eq!(made(&other), Err(FsError::Access));
     assert_eq!(volume.fs.unlink(&other, home, b"f"), Err(FsError::Access));
     assert_eq!(made(&owner), Ok(0o755), "the umask takes bits away");
-    set(&volume, &owner, home, Changes { permissions: Some(0o700), ..NONE }).unwrap();
+    set(&volume, &owner, home, Changes { permissions: Some(0o700), ..Changes::default() }).unwrap();
     assert_eq!(volume.fs.lookup(&other, home, b"f").map(|_| ()), Err(FsError::Access));
     assert_eq!(volume.fs.unlink(&other, home, b"none"), Err(FsError::Access));
     assert_eq!(
@@ -68,7 +59,7 @@ fn directories_are_searched_and_written_only_with_the_bits_for_it() {
 fn in_a_sticky_directory_names_are_their_owners() {
     let (volume, home, owner) = volume_with_home();
     let (first, second) = (Caller::user(11, 30), Caller::user(12, 30));
-    set(&volume, &owner, home, Changes { permissions: Some(0o1777), ..NONE }).unwrap();
+    set(&volume, &owner, home, Changes { permissions: Some(0o1777), ..Changes::default() }).unwrap();
     volume.fs.make_node(&first, home, b"f", Kind::File, 0o666, 0).unwrap();
     assert_eq!(volume.fs.unlink(&second, home, b"f"), Err(FsError::NotPermitted));
     let rename = |who: &Caller| volume.fs.rename(who, home, b"f", home, b"g", fs::RenameFlags::default());
@@ -83,15 +74,21 @@ fn attributes_are_the_owners_and_owners_are_roots() {
     let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o644, 0).unwrap().inode;
     let other = Caller { groups: vec![20], ..Caller::user(11, 30) };
     let refused = Err(FsError::NotPermitted);
-    let to = Changes { modified: Some(SetTime::To(Timestamp(5))), ..NONE };
-    assert_eq!(set(&volume, &other, inode, Changes { permissions: Some(0o777), ..NONE }), refused);
+    let to = Changes { modified: Some(SetTime::To(Timestamp(5))), ..Changes::default() };
+    assert_eq!(
+        set(&volume, &other, inode, Changes { permissions: Some(0o777), ..Changes::default() }),
+        refused
+    );
     assert_eq!(set(&volume, &other, inode, to), refused);
     assert!(set(&volume, &owner, inode, to).is_ok());
-    assert_eq!(set(&volume, &owner, inode, Changes { uid: Some(11), ..NONE }), refused);
-    assert_eq!(set(&volume, &owner, inode, Changes { gid: Some(30), ..NONE }), refused);
+    assert_eq!(set(&volume, &owner, inode, Changes { uid: Some(11), ..Changes::default() }), refused);
+    assert_eq!(set(&volume, &owner, inode, Changes { gid: Some(30), ..Changes::default() }), refused);
     let member = Caller { groups: vec![30], ..owner.clone() };
-    assert!(set(&volume, &member, inode, Changes { gid: Some(30), ..NONE }).is_ok());
-    assert_eq!(set(&volume, &other, inode, Changes { size: Some(0), ..NONE }), Err(FsError::Access));
+    assert!(set(&volume, &member, inode, Changes { gid: Some(30), ..Changes::default() }).is_ok());
+    assert_eq!(
+        set(&volume, &other, inode, Changes { size: Some(0), ..Changes::default() }),
+        Err(FsError::Access)
+    );
 }
 
 /// As `utimensat` has it. Whoever might only write could set one of the two times, which reading or writing alone
@@ -102,11 +99,11 @@ fn who_may_write_may_set_both_times_to_now_and_no_other() {
     let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o646, 0).unwrap().inode;
     let member = Caller { groups: vec![20], ..Caller::user(11, 30) };
     let other = Caller::user(11, 30);
-    set(&volume, &owner, inode, Changes { permissions: Some(0o646), ..NONE }).unwrap();
+    set(&volume, &owner, inode, Changes { permissions: Some(0o646), ..Changes::default() }).unwrap();
     let (now, then) = (Some(SetTime::Now), Some(SetTime::To(Timestamp(5))));
     for accessed in [None, now, then] {
         for modified in [None, now, then] {
-            let times = Changes { accessed, modified, ..NONE };
+            let times = Changes { accessed, modified, ..Changes::default() };
             let may = |who| set(&volume, who, inode, times).map(|_| ());
             let both_now = matches!((accessed, modified), (Some(SetTime::Now), Some(SetTime::Now)));
             let nothing = accessed.is_none() && modified.is_none();
@@ -130,7 +127,7 @@ fn a_handle_for_writing_changes_the_size_of_a_file_that_nobody_may_write() {
     let (volume, home, owner) = volume_with_home();
     let (made, handle) = volume.fs.create(&owner, home, b"f", 0o400, READ_WRITE, true).unwrap();
     volume.write(&handle, 0, &[7; 5000]);
-    let cut = Changes { size: Some(10), ..NONE };
+    let cut = Changes { size: Some(10), ..Changes::default() };
     assert_eq!(set(&volume, &owner, made.inode, cut), Err(FsError::Access));
     let through = |who: &Caller, handle: &fs::Handle, changes: &Changes| {
         volume.fs.set_attributes_through(who, handle, changes).map(|shown| (shown.size, shown.permissions))
@@ -141,12 +138,12 @@ fn a_handle_for_writing_changes_the_size_of_a_file_that_nobody_may_write() {
     assert_eq!(through(&owner, &reader, &cut), Err(FsError::BadHandle));
     // All else is as without a handle.
     let other = Caller::user(11, 30);
-    let armed = Changes { permissions: Some(0o4700), ..NONE };
+    let armed = Changes { permissions: Some(0o4700), ..Changes::default() };
     assert_eq!(through(&other, &handle, &armed), Err(FsError::NotPermitted));
     assert_eq!(through(&owner, &reader, &armed), Ok((10, 0o4700)));
     assert_eq!(through(&other, &handle, &cut), Ok((10, 0o700)));
     volume.unlink(home, "f").unwrap();
-    assert_eq!(through(&owner, &handle, &Changes { size: Some(20), ..NONE }), Ok((20, 0o700)));
+    assert_eq!(through(&owner, &handle, &Changes { size: Some(20), ..Changes::default() }), Ok((20, 0o700)));
     drop((handle, reader));
     volume.settle_and_check();
 }
@@ -155,12 +152,12 @@ fn a_handle_for_writing_changes_the_size_of_a_file_that_nobody_may_write() {
 fn programs_lose_the_right_to_run_as_another_when_they_change() {
     let (volume, home, owner) = volume_with_home();
     let inode = volume.fs.make_node(&owner, home, b"f", Kind::File, 0o755, 0).unwrap().inode;
-    let arm = || set(&volume, &owner, inode, Changes { permissions: Some(0o6755), ..NONE });
+    let arm = || set(&volume, &owner, inode, Changes { permissions: Some(0o6755), ..Changes::default() });
     let permissions = || volume.fs.attributes(inode).unwrap().permissions;
     assert_eq!(arm(), Ok(0o6755));
     let member = Caller { groups: vec![30], ..owner.clone() };
-    assert_eq!(set(&volume, &member, inode, Changes { gid: Some(30), ..NONE }), Ok(0o755));
-    set(&volume, &Caller::root(), inode, Changes { gid: Some(20), ..NONE }).unwrap();
+    assert_eq!(set(&volume, &member, inode, Changes { gid: Some(30), ..Changes::default() }), Ok(0o755));
+    set(&volume, &Caller::root(), inode, Changes { gid: Some(20), ..Changes::default() }).unwrap();
     arm().unwrap();
     let handle = volume.fs.open(&owner, inode, READ_WRITE).unwrap();
     volume.write(&handle, 0, b"x");
@@ -169,16 +166,19 @@ fn programs_lose_the_right_to_run_as_another_when_they_change() {
     let as_root = volume.fs.open(&Caller::root(), inode, READ_WRITE).unwrap();
     volume.write(&as_root, 0, b"x");
     assert_eq!(permissions(), 0o6755, "root's writes keep them");
-    set(&volume, &owner, inode, Changes { size: Some(0), ..NONE }).unwrap();
+    set(&volume, &owner, inode, Changes { size: Some(0), ..Changes::default() }).unwrap();
     assert_eq!(permissions(), 0o755);
     let stranger = Caller::user(10, 99);
-    assert_eq!(set(&volume, &stranger, inode, Changes { permissions: Some(0o2755), ..NONE }), Ok(0o755));
+    assert_eq!(
+        set(&volume, &stranger, inode, Changes { permissions: Some(0o2755), ..Changes::default() }),
+        Ok(0o755)
+    );
 }
 
 #[test]
 fn a_set_group_id_directory_hands_its_group_down() {
     let (volume, home, owner) = volume_with_home();
-    set(&volume, &owner, home, Changes { permissions: Some(0o2777), ..NONE }).unwrap();
+    set(&volume, &owner, home, Changes { permissions: Some(0o2777), ..Changes::default() }).unwrap();
     let other = Caller::user(11, 30);
     let file = volume.fs.make_node(&other, home, b"f", Kind::File, 0o2775, 0).unwrap();
     assert_eq!((file.gid, file.permissions), (20, 0o755), "no set-group-id for a foreign group");

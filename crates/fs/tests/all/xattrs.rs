@@ -7,15 +7,6 @@ use fs::{Caller, Changes, FallocateMode, FsError, InodeNo, Kind, XATTR_VALUE_MAX
 use crate::support::{Volume, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
-const NONE: Changes = Changes {
-    permissions: None,
-    uid: None,
-    gid: None,
-    size: None,
-    accessed: None,
-    modified: None,
-    changed: None,
-};
 
 fn set(volume: &Volume, inode: InodeNo, name: &str, value: &[u8]) -> fs::Result<()> {
     volume.fs.set_xattr(&Caller::root(), inode, name.as_bytes(), value, false, false)
@@ -192,10 +183,14 @@ fn a_program_that_changes_loses_its_capabilities() {
     let changes: [(&str, Change); 10] = [
         ("write", |volume, handle| volume.fs.write(handle, 3, b"x").map(|_| ())),
         ("write much", |volume, handle| volume.fs.write(handle, 3, &[1; 70_000]).map(|_| ())),
-        ("truncate", |volume, handle| changed(volume, handle, Changes { size: Some(10), ..NONE })),
-        ("extend", |volume, handle| changed(volume, handle, Changes { size: Some(1 << 20), ..NONE })),
-        ("chown", |volume, handle| changed(volume, handle, Changes { uid: Some(0), ..NONE })),
-        ("chgrp", |volume, handle| changed(volume, handle, Changes { gid: Some(5), ..NONE })),
+        ("truncate", |volume, handle| {
+            changed(volume, handle, Changes { size: Some(10), ..Changes::default() })
+        }),
+        ("extend", |volume, handle| {
+            changed(volume, handle, Changes { size: Some(1 << 20), ..Changes::default() })
+        }),
+        ("chown", |volume, handle| changed(volume, handle, Changes { uid: Some(0), ..Changes::default() })),
+        ("chgrp", |volume, handle| changed(volume, handle, Changes { gid: Some(5), ..Changes::default() })),
         ("allocate", |volume, handle| {
             allocated(volume, handle, FallocateMode::ZeroRange { keep_size: true })
         }),
@@ -228,9 +223,9 @@ fn a_program_that_changes_loses_its_capabilities() {
     set(&volume, directory, NAME, b"x").unwrap();
     let handle = volume.file(ROOT, "f");
     set(&volume, handle.inode(), NAME, b"x").unwrap();
-    let owner = Changes { uid: Some(7), ..NONE };
+    let owner = Changes { uid: Some(7), ..Changes::default() };
     volume.fs.set_attributes(&Caller::root(), directory, &owner).unwrap();
-    changed(&volume, &handle, Changes { permissions: Some(0o755), ..NONE }).unwrap();
+    changed(&volume, &handle, Changes { permissions: Some(0o755), ..Changes::default() }).unwrap();
     for inode in [directory, handle.inode()] {
         assert_eq!(get(&volume, inode, NAME).as_deref(), Ok(&b"x"[..]));
     }
