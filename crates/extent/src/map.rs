@@ -199,8 +199,8 @@ impl View {
         self.object
     }
 
-    /// Where a step ends that changes so many extents and as many resident blocks, of which references take so many
-    /// bytes of the transaction as `weigh` says, but at least one of them; None when that is all.
+    /// Where a step ends that changes so many extents and as many resident blocks, and of extents as many as take no more
+    /// bytes than that by what `weigh` says of each, but at least one; None when that is all.
     pub(crate) fn end_of_step(
         &self,
         limit: usize,
@@ -209,7 +209,7 @@ impl View {
     ) -> Result<Option<u64>> {
         let (mut bytes, mut extent) = (0, None);
         for (index, (&start, entry)) in self.new.iter().enumerate() {
-            bytes += if entry.origin.is_some() { weigh(entry)? } else { 0 };
+            bytes += weigh(entry)?;
             if index > 0 && (index >= limit || bytes > bytes_max) {
                 extent = Some(start);
                 break;

@@ -198,6 +198,7 @@ impl Extents {
         from: u64,
         limit: usize,
     ) -> Result<(MapLock<'a>, Option<u64>)> {
+        let limit = self.step_rows(limit);
         let view = {
             let _shared = self.map_of(object).read();
             View::load(&self.store, object, (from, u64::MAX), limit + 1)?
@@ -219,6 +220,7 @@ impl Extents {
         from: u64,
         limit: usize,
     ) -> Result<(MapLock<'a>, Option<u64>)> {
+        let limit = self.step_rows(limit);
         let mut lock = self.lock_maps(object, &heir.iter().map(|(heir, _)| *heir).collect());
         let mut view = View::load(&self.store, object, (from, u64::MAX), limit + 1)?;
         let mut until = view.end_of_step(limit, usize::MAX, |_| Ok(0))?;
@@ -266,14 +268,21 @@ impl Extents {
         limit: usize,
         kind: Kind,
     ) -> Result<(MapLock<'a>, u64)> {
-        let source = {
-            let _shared = self.map_of(object).read();
-            View::load(&self.store, object, (from, to), limit + 1)?
+        let whole = (at, at + (to - from));
+        let mut owners = BTreeSet::from([object]);
+        let (mut lock, source, mut view) = loop {
+            let lock = self.lock_maps(into, &owners);
+            let source = View::load(&self.store, object, (from, to), limit + 1)?;
+            let view = View::load(&self.store, into, whole, limit + 1)?;
+            let found = &source.origins() | &view.origins();
+            if found.is_subset(&owners) {
+                break (lock, source, view);
+            }
+            owners.extend(found);
         };
         let until = self.end_of_step(&source, limit)?.unwrap_or(to);
-        let target = (at, at + (until - from));
-        let (mut lock, mut view) = self.lock_view(into, target, limit + 1, source.origins())?;
-        let end = self.end_of_step(&view, limit)?.unwrap_or(target.1).min(target.1);
+        let end = at + (until - from);
+        let end = self.end_of_step(&view, limit)?.map_or(end, |step| step.min(end));
         view.cut(at, end);
         let until = from + (end - at);
         for (start, extent) in source.extents() {
@@ -296,13 +305,17 @@ impl Extents {
     }
 
     fn step_bytes_max(&self) -> usize {
-        self.store.tx_bytes_max() / 3
+        self.store.tx_bytes_max() / 4
+    }
+
+    /// As many of `limit` rows as a step may change.
+    fn step_rows(&self, limit: usize) -> usize {
+        limit.min(self.step_bytes_max() / ROW_BYTES).max(1)
     }
 
     /// How many blocks from `from` on, at least one, may be written over in one transaction.
     pub fn blocks_at_once(&self, object: Object, (from, to): (u64, u64)) -> Result<u64> {
-        let _shared = self.map_of(object).read();
-        let view = View::load(&self.store, object, (from, to), usize::MAX)?;
+        let (_lock, view) = self.lock_view(object, (from, to), usize::MAX, BTreeSet::new())?;
         let mut bytes = 0;
         for (start, extent) in view.extents().filter(|(_, extent)| extent.origin.is_some()) {
             bytes += self.bytes_of_reference(extent)?;
@@ -313,9 +326,9 @@ impl Extents {
         Ok(to - from)
     }
 
-    /// Bytes in a transaction that takes a reference away, or makes another like it, at most.
+    /// Bytes in a transaction that takes a reference away, or makes another like it, at most. The owner's map is locked.
     fn bytes_of_reference(&self, extent: &Extent) -> Result<usize> {
-        let Some(Origin { object, block }) = extent.origin else { return Ok(0) };
+        let Some(Origin { object, block }) = extent.origin else { return Ok(ROW_BYTES / 2) };
         let run = block..block + u64::from(extent.blocks);
         let counts = counted(&self.store, object, &run)?;
         let several: u64 = counts.iter().map(|(of, _)| of.end.min(run.end) - of.start.max(run.start)).sum();
@@ -324,9 +337,9 @@ impl Extents {
             let range = (run.start, run.end);
             for (start, owned) in map::extents(&self.store, object, range, usize::MAX)? {
                 let is_cut = start < run.start || start + u64::from(owned.blocks) > run.end;
-                // What is left of it is written anew, before and behind.
-                let rest = 2 * (ROW_BYTES + owned.crcs.len() * size_of::<u32>());
-                bytes += ROW_BYTES + if is_cut { rest } else { 0 };
+                // What is left of it is written anew: before, behind, and where others refer to it.
+                let rest = 2 * ROW_BYTES + owned.crcs.len() * size_of::<u32>();
+                bytes += ROW_BYTES + if is_cut || !counts.is_empty() { rest } else { 0 };
             }
             bytes += ROW_BYTES * map::residents(&self.store, object, range, usize::MAX)?.len();
         }

@@ -135,7 +135,11 @@ impl Fs {
         while done < data.len() {
             let at = offset + done as u64;
             let length = ((piece - at % piece) as usize).min(data.len() - done);
-            let length = self.length_at_once(locked.record(handle.inode())?, handle.inode(), at, length)?;
+            let length = match self.length_at_once(locked.record(handle.inode())?, handle.inode(), at, length)
+            {
+                Err(_) if done > 0 => break,
+                length => length?,
+            };
             match self.write_piece(locked, handle, at, &data[done..done + length]) {
                 Ok(lsn) => last = lsn,
                 // What is written over needs its space twice for a moment, so less at once may do.

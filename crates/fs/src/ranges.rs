@@ -55,7 +55,8 @@ impl Fs {
             false => Err(FsError::NoSpace),
         })?;
         let block = u64::from(self.extents.block_size());
-        let (mut at, mut most) = (range.start, (range.end - range.start).next_multiple_of(block));
+        let whole = (range.end - (range.start - range.start % block)).next_multiple_of(block);
+        let (mut at, mut most) = (range.start, whole);
         while at < range.end {
             let part = at..range.end.min((at - at % block).saturating_add(most));
             let kept = self.with_room(|| {
@@ -63,13 +64,19 @@ impl Fs {
                 self.keep_step(handle, &part, keep_size, clear)
             });
             match kept {
-                Ok(next) => at = next,
+                Ok(next) => (at, most) = (next, most.saturating_mul(2).min(whole)),
                 // Blocks that others own are given back only when there is space for as many, so less at once may do.
-                Err(FsError::NoSpace) if clear && most > block => most = (most / 2).next_multiple_of(block),
+                Err(FsError::NoSpace) if clear && most > block && self.shares_blocks(handle)? => {
+                    most = (most / 2).next_multiple_of(block);
+                }
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    fn shares_blocks(&self, handle: &Handle) -> Result<bool> {
+        Ok(handle.node().state.read().record()?.has(FLAG_SHARES))
     }
 
     /// Whether there is room for what the file would grow by.
@@ -192,9 +199,8 @@ impl Fs {
         let block = u64::from(self.extents.block_size());
         // Whole blocks only go away, which a full volume must allow; not of what is shared: that frees nothing
         // for sure, and what is left of a reference takes a row more.
-        let is_whole = offset.is_multiple_of(block)
-            && end.is_multiple_of(block)
-            && !handle.node().state.read().record()?.has(FLAG_SHARES);
+        let is_whole =
+            offset.is_multiple_of(block) && end.is_multiple_of(block) && !self.shares_blocks(handle)?;
         self.with_room(|| {
             if !is_whole {
                 self.extents.admit()?;

@@ -83,10 +83,8 @@ impl Fs {
             let before = self.backlog.advances();
             let mut left = None;
             let cloned = self.clone_once((from, from_offset), (to, to_offset), length, &mut left);
-            // That a copy goes that was made in vain makes no room that was not there before.
-            let is_over = !matches!(cloned, Err(FsError::NoSpace)) || !self.make_room(before)?;
             left.into_iter().for_each(|object| self.end_shadow(object));
-            if is_over {
+            if !matches!(cloned, Err(FsError::NoSpace)) || !self.make_room(before)? {
                 cloned?;
                 break;
             }
@@ -297,11 +295,16 @@ impl Fs {
         if self.backlog.is_making(object) {
             return Ok(None);
         }
-        let heir = self.heir_of(object)?;
-        let node = heir.flatten().map(|heir| self.node(heir)).transpose()?;
-        let mut locked = Locked::lock(node.as_slice());
         let Some(heir) = self.heir_of(object)? else { return Ok(None) };
+        let node = heir.map(|heir| self.node(heir)).transpose()?;
+        let mut locked = Locked::lock(node.as_slice());
+        match self.heir_of(object)? {
+            None => return Ok(None),
+            Some(now) if now != heir => return Ok(Some(Work::Shadow(object, 0))),
+            Some(_) => {}
+        }
         let next = self.step_shadow(&mut locked, object, heir, from)?;
+        // That a copy goes that was made in vain makes no room that was not there before.
         if heir.is_some() {
             self.backlog.note_advance();
         }
