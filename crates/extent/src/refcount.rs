@@ -120,18 +120,17 @@ pub(crate) fn counted(store: &Store, owner: Object, run: &Range<u64>) -> Result<
     let group = store.group_of(owner.0);
     let mut found = Vec::new();
     if let Some((key, value)) = store.floor(group, REFCOUNT, &format::key(owner, run.start))?
-        && let Some((of, count)) = decode(&key, &value)?.filter(|(of, _)| of.object == owner)
-        && of.block < run.start
-        && of.block + u64::from(count.0) > run.start
+        && let Some((of, count)) = decode(owner, &key, &value)?
+        && of.start < run.start
+        && of.end > run.start
     {
-        found.push((of.block..of.block + u64::from(count.0), count.1));
+        found.push((of, count));
     }
     let (mut from, to) = (format::key(owner, run.start).to_vec(), format::key(owner, run.end));
     loop {
         let rows = store.range(group, REFCOUNT, &from, &to, BATCH)?;
         for (key, value) in &rows {
-            let (of, count) = decode(key, value)?.ok_or_else(|| miscounted(owner, run.start))?;
-            found.push((of.block..of.block + u64::from(count.0), count.1));
+            found.push(decode(owner, key, value)?.ok_or_else(|| miscounted(owner, run.start))?);
         }
         match rows.last() {
             Some((key, _)) if rows.len() == BATCH => from = [key.as_slice(), &[0]].concat(),
@@ -140,13 +139,12 @@ pub(crate) fn counted(store: &Store, owner: Object, run: &Range<u64>) -> Result<
     }
 }
 
-/// Where a row of the counts begins, its blocks and its references.
-#[allow(clippy::type_complexity, reason = "a row of a table, used here only")]
-fn decode(key: &[u8], value: &[u8]) -> Result<Option<(Origin, (u32, u32))>> {
-    let Some((object, block)) = format::decode_key(key) else { return Ok(None) };
-    let count =
-        format::decode_refcount(value).filter(|count| block.checked_add(u64::from(count.0)).is_some());
-    Ok(Some((Origin { object, block }, count.ok_or_else(|| miscounted(object, block))?)))
+/// The run of a row of the counts, and its references; None when the row is another owner's.
+fn decode(owner: Object, key: &[u8], value: &[u8]) -> Result<Option<(Range<u64>, u32)>> {
+    let Some((_, start)) = format::decode_key(key).filter(|(of, _)| *of == owner) else { return Ok(None) };
+    let (blocks, count) = format::decode_refcount(value).ok_or_else(|| miscounted(owner, start))?;
+    let end = start.checked_add(u64::from(blocks)).ok_or_else(|| miscounted(owner, start))?;
+    Ok(Some((start..end, count)))
 }
 
 fn miscounted(owner: Object, block: u64) -> StoreError {
