@@ -70,6 +70,8 @@ pub struct Space {
 
 /// Nodes that trees may grow by before it is counted again.
 const ALLOWANCE: i64 = 64;
+/// Zones that must be left over where a promise may be kept for long.
+const PLENTY: i64 = 2;
 /// Zones of metadata that a writer in need has cleaned before it gives up.
 const CLEANED_MAX: usize = 64;
 
@@ -104,8 +106,8 @@ impl SpaceCounters {
         promises.outdated += 1;
     }
 
-    /// Promises blocks from the budget, if it still has as many.
-    fn promise(self: &Arc<Self>, blocks: i64) -> Option<Reservation> {
+    /// Promises blocks from the budget, if it has `left` more than that.
+    fn promise(self: &Arc<Self>, blocks: i64, left: i64) -> Option<Reservation> {
         let mut promises = self.promises.lock();
         if promises.budget < blocks {
             return None;
@@ -220,12 +222,12 @@ impl Extents {
     pub(crate) fn reserve(&self, blocks: u64) -> Result<Reservation> {
         let counters = &self.space;
         let blocks = i64::try_from(blocks).map_err(|_| ExtentError::NoSpace)?;
-        if let Some(reservation) = counters.promise(blocks) {
+        if let Some(reservation) = counters.promise(blocks, 0) {
             return Ok(reservation);
         }
         let _counting = counters.counting.lock();
         // Whoever counted meanwhile may have left enough.
-        if let Some(reservation) = counters.promise(blocks) {
+        if let Some(reservation) = counters.promise(blocks, 0) {
             return Ok(reservation);
         }
         if !self.count_anew(blocks) {
@@ -237,6 +239,13 @@ impl Extents {
         }
         self.space.promises.lock().reserved += blocks;
         Ok(Reservation::of(counters, blocks))
+    }
+
+    /// Promises blocks to a writer who may keep them for long without inserting, while others hold what he waits
+    /// for: only where zones are left over.
+    pub(crate) fn reserve_of_plenty(&self, blocks: u64) -> Option<Reservation> {
+        let left = PLENTY * i64::from(self.device.geometry().zone_blocks);
+        self.space.promise(i64::try_from(blocks).ok()?, left)
     }
 
     /// Counts what is available and takes so many blocks out of it; false when there are fewer. The caller

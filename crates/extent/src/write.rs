@@ -111,6 +111,16 @@ pub struct Written {
 }
 
 impl Written {
+    fn nothing(object: Object, hint: Hint) -> Self {
+        let (pieces, residents) = (Vec::new(), Vec::new());
+        Written { object, kind: hint.kind, pieces, residents, reservation: None }
+    }
+
+    /// Whose data they are.
+    pub fn object(&self) -> Object {
+        self.object
+    }
+
     fn range(&self) -> (u64, u64) {
         let starts = self.pieces.iter().map(|piece| piece.start).chain(self.residents.iter().map(|r| r.0));
         let ends = self.pieces.iter().map(Piece::end).chain(self.residents.iter().map(|r| r.0 + 1));
@@ -156,8 +166,7 @@ impl Extents {
     /// # Errors
     /// `NoSpace` when it does not fit after all reclaim; `Lost` when a block at an edge cannot be read.
     pub fn write(&self, object: Object, hint: Hint, offset: u64, data: &[u8], valid: u64) -> Result<Written> {
-        let (pieces, residents) = (Vec::new(), Vec::new());
-        let mut written = Written { object, kind: hint.kind, pieces, residents, reservation: None };
+        let mut written = Written::nothing(object, hint);
         if data.is_empty() {
             return Ok(written);
         }
@@ -180,11 +189,48 @@ impl Extents {
                 return Ok(written);
             }
         };
-        let run = Run { object, start: first, data: &blocks, crcs: None };
-        let lifetime = self.class_of(object, hint, first, first * (size as u64) < valid)?;
-        written.pieces = self.append_data(lifetime, run, Cause::Data)?;
-        self.learned.placed(lifetime, hint, count);
+        written.pieces = self.append_fresh(object, hint, (first, &blocks), valid)?;
         Ok(written)
+    }
+
+    /// Does the same without the file's lock, for what begins with a block and ends with one, or where zeros are to
+    /// follow up to the end of its last. Nothing where space is so scarce that others could miss what is promised
+    /// until it is inserted.
+    pub fn write_ahead(
+        &self,
+        object: Object,
+        hint: Hint,
+        offset: u64,
+        data: &[u8],
+        valid: u64,
+    ) -> Result<Option<Written>> {
+        let size = self.block_size() as usize;
+        assert!(
+            offset.is_multiple_of(size as u64),
+            "what precedes it in a block is not known without the lock"
+        );
+        let (first, blocks) = self.assemble(object, offset, data, 0)?;
+        let Some(reservation) = self.reserve_of_plenty((blocks.len() / size) as u64) else { return Ok(None) };
+        let mut written = Written::nothing(object, hint);
+        written.reservation = Some(reservation);
+        written.pieces = self.append_fresh(object, hint, (first, &blocks), valid)?;
+        Ok(Some(written))
+    }
+
+    /// Appends whole blocks, from this one on, to zones of the class that they are of.
+    fn append_fresh(
+        &self,
+        object: Object,
+        hint: Hint,
+        (first, blocks): (u64, &[u8]),
+        valid: u64,
+    ) -> Result<Vec<Piece>> {
+        let size = u64::from(self.block_size());
+        let run = Run { object, start: first, data: blocks, crcs: None };
+        let lifetime = self.class_of(object, hint, first, first * size < valid)?;
+        let pieces = self.append_data(lifetime, run, Cause::Data)?;
+        self.learned.placed(lifetime, hint, blocks.len() as u64 / size);
+        Ok(pieces)
     }
 
     /// Locks the object's map and adds to `tx` what makes the written data the object's. Keep the lock

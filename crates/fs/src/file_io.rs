@@ -1,14 +1,16 @@
 //! Reading and writing files.
 //!
-//! A file's lock is held shared by readers and exclusively by a writer for a whole call: a read
-//! sees all of a write or nothing of it. Data reaches the device before its transaction is
-//! committed, and the transaction carries the new size: a size never covers what is not there.
+//! A file's lock is held shared by readers for a whole call, and exclusively by a writer from before its first
+//! transaction to after its last: a read sees all of a write or nothing of it. Data reaches the device before its
+//! transaction is committed, where possible before the lock is taken (`ahead.rs`), and the transaction carries the
+//! new size: a size never covers what is not there.
 
 use std::sync::atomic::Ordering;
 
 use extent::Hint;
 use tree::Lsn;
 
+use crate::ahead::Ahead;
 use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_TAIL_STALE, Record};
@@ -19,7 +21,7 @@ use crate::types::{InodeNo, Kind};
 use crate::volume::Fs;
 
 /// What one transaction inserts at most.
-const PIECE: u64 = 1 << 20;
+pub(crate) const PIECE: u64 = 1 << 20;
 
 impl Fs {
     /// Reads; fewer bytes than asked for only at the end.
@@ -56,6 +58,7 @@ impl Fs {
     fn write_once(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<(usize, Lsn)> {
         self.begin_growing()?;
         let inode = handle.inode();
+        let ahead = self.append_ahead(handle, offset, data)?;
         let mut locked = Locked::one(handle.node());
         self.finish_shift(&mut locked, inode)?;
         let record = locked.record(inode)?;
@@ -63,16 +66,18 @@ impl Fs {
         let offset = if handle.flags().append { record.size } else { offset };
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
-        self.write_locked(&mut locked, handle, offset, data)
+        self.write_locked(&mut locked, handle, offset, data, ahead)
     }
 
-    /// Writes to a file that is locked and in which nothing is being moved; the end was looked at.
+    /// Writes to a file that is locked and in which nothing is being moved; the end was looked at. What was appended
+    /// ahead is these data.
     pub(crate) fn write_locked(
         &self,
         locked: &mut Locked,
         handle: &Handle,
         offset: u64,
         data: &[u8],
+        ahead: Option<Ahead>,
     ) -> Result<(usize, Lsn)> {
         let (inode, end) = (handle.inode(), offset + data.len() as u64);
         if locked.record(inode)?.has(FLAG_INLINE) && end <= self.inline_bytes_max() as u64 {
@@ -80,7 +85,7 @@ impl Fs {
             return Ok((data.len(), lsn));
         }
         self.prepare_write(locked, inode, offset, end)?;
-        self.write_pieces(locked, handle, offset, data)
+        self.write_pieces(locked, handle, offset, data, ahead)
     }
 
     fn write_inline(
@@ -128,6 +133,7 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
+        mut ahead: Option<Ahead>,
     ) -> Result<(usize, Lsn)> {
         let block = u64::from(self.extents.block_size());
         let (mut done, mut piece) = (0, PIECE);
@@ -140,7 +146,7 @@ impl Fs {
                 Err(_) if done > 0 => break,
                 length => length?,
             };
-            match self.write_piece(locked, handle, at, &data[done..done + length]) {
+            match self.write_piece(locked, handle, at, &data[done..done + length], ahead.take()) {
                 Ok(lsn) => last = lsn,
                 // What is written over needs its space twice for a moment, so less at once may do.
                 Err(FsError::NoSpace) if piece > block => {
@@ -173,16 +179,23 @@ impl Fs {
         Ok((end - at).min(length as u64) as usize)
     }
 
-    fn write_piece(&self, locked: &mut Locked, handle: &Handle, offset: u64, data: &[u8]) -> Result<Lsn> {
+    fn write_piece(
+        &self,
+        locked: &mut Locked,
+        handle: &Handle,
+        offset: u64,
+        data: &[u8],
+        ahead: Option<Ahead>,
+    ) -> Result<Lsn> {
         let inode = handle.inode();
         let mut record = locked.record(inode)?.clone();
         let block = u64::from(self.extents.block_size());
         let end = offset + data.len() as u64;
-        let hint = match handle.lifetime() {
-            Some(lifetime) => Hint { lifetime, ..record.hint() },
-            None => record.hint(),
+        let (object, hint) = (record.object(inode), hint_of(handle, &record));
+        let written = match ahead.and_then(|ahead| self.still_fits(ahead, &record, inode, end)) {
+            Some(written) => written,
+            None => self.extents.write(object, hint, offset, data, record.size)?,
         };
-        let written = self.extents.write(record.object(inode), hint, offset, data, record.size)?;
         let mut change = Change::new();
         let map = self.extents.insert(&mut change.tx, written)?;
         let touches_tail = offset / block <= record.size / block && record.size < end.next_multiple_of(block);
@@ -241,6 +254,14 @@ impl Fs {
         }
         let hole = self.next_hole(handle.inode(), record, offset)?;
         Ok(hole.max(offset).min(record.size))
+    }
+}
+
+/// What is known of the life of what is written through a handle.
+pub(crate) fn hint_of(handle: &Handle, record: &Record) -> Hint {
+    match handle.lifetime() {
+        Some(lifetime) => Hint { lifetime, ..record.hint() },
+        None => record.hint(),
     }
 }
 

@@ -11,6 +11,7 @@
 mod access;
 mod acl;
 mod affected;
+mod ahead;
 mod attributes;
 mod change;
 mod check;

@@ -125,7 +125,7 @@ impl Fs {
         let source = locked.record(from.inode())?;
         if source.has(FLAG_INLINE) {
             let content = source.content[from_offset as usize..end as usize].to_vec();
-            let (written, _) = self.write_locked(&mut locked, to, at, &content)?;
+            let (written, _) = self.write_locked(&mut locked, to, at, &content, None)?;
             return if written == content.len() { Ok(()) } else { Err(FsError::NoSpace) };
         }
         while !self.trim(&mut locked, from.inode())? {}

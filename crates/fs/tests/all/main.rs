@@ -5,6 +5,7 @@
 extern crate polder_fs as fs;
 
 mod acl;
+mod ahead;
 mod checker;
 mod clones;
 mod crash;
@@ -24,4 +25,5 @@ mod salvage;
 mod shifts;
 mod support;
 mod upkeep;
+mod watched;
 mod xattrs;

@@ -1,16 +1,16 @@
 //! What people have done by hand: files put together, garbage collected.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use fs::{Caller, Changes, Fs, FsError, Handle, InodeNo, Layout, MountOptions};
-use rt::sync::Mutex;
 use rt::{ManualClock, Timestamp};
 use tree::Step;
-use zone::emulated::{Emulated, Spec};
-use zone::{Blocks, Command, Device, Geometry, Output, Role, ZoneId, ZoneInfo};
+use zone::emulated::Spec;
+use zone::{Blocks, Role, ZoneId};
 
 use crate::support::{Volume, mount, pattern};
+use crate::watched::Watched;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const PIECE: u64 = 4096;
@@ -18,66 +18,6 @@ const PIECES: u64 = 1000;
 const OTHERS: u64 = 100;
 /// What a program reads at once.
 const READ_AT_ONCE: u64 = 128 << 10;
-
-type Hook = Box<dyn FnOnce() + Send>;
-
-/// A device that counts the reads it is asked for, and can have something happen at the next of them.
-struct Watched {
-    device: Arc<Emulated>,
-    reads: AtomicU64,
-    at_next_read: Mutex<Option<Hook>>,
-}
-
-impl Watched {
-    fn count(&self) {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        let hook = self.at_next_read.lock().take();
-        if let Some(hook) = hook {
-            hook();
-        }
-    }
-}
-
-impl Device for Watched {
-    fn geometry(&self) -> &Geometry {
-        self.device.geometry()
-    }
-    fn report(&self) -> zone::Result<Vec<ZoneInfo>> {
-        self.device.report()
-    }
-    fn report_zone(&self, zone: ZoneId) -> zone::Result<ZoneInfo> {
-        self.device.report_zone(zone)
-    }
-    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> zone::Result<()> {
-        self.count();
-        self.device.read(zone, block, into)
-    }
-    fn append(&self, zone: ZoneId, from: &[u8]) -> zone::Result<Blocks> {
-        self.device.append(zone, from)
-    }
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> zone::Result<()> {
-        self.device.write(zone, block, from)
-    }
-    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
-        batch.iter().filter(|command| matches!(command, Command::Read { .. })).for_each(|_| self.count());
-        self.device.run(batch)
-    }
-    fn open(&self, zone: ZoneId) -> zone::Result<()> {
-        self.device.open(zone)
-    }
-    fn close(&self, zone: ZoneId) -> zone::Result<()> {
-        self.device.close(zone)
-    }
-    fn finish(&self, zone: ZoneId) -> zone::Result<()> {
-        self.device.finish(zone)
-    }
-    fn reset(&self, zone: ZoneId) -> zone::Result<()> {
-        self.device.reset(zone)
-    }
-    fn flush(&self) -> zone::Result<()> {
-        self.device.flush()
-    }
-}
 
 /// A volume whose device is watched; its cache takes all metadata, so that a read of a file is one of data.
 struct Bench {
@@ -95,9 +35,7 @@ impl Bench {
         let Volume { device, clock, fs } = Volume::on(spec);
         fs.unmount().unwrap();
         drop(fs);
-        let watched =
-            Watched { device: device.clone(), reads: AtomicU64::new(0), at_next_read: Mutex::new(None) };
-        let watched = Arc::new(watched);
+        let watched = Arc::new(Watched::new(&device));
         let options = MountOptions {
             cache_bytes: 64 << 20,
             read_only: false,

@@ -1,0 +1,88 @@
+//! A device at whose commands a story goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rt::sync::Mutex;
+use zone::emulated::Emulated;
+use zone::{Blocks, Command, Device, Geometry, Output, ZoneId, ZoneInfo};
+
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// A device that counts the reads it is asked for, and can have something happen at the next of them, or before the
+/// next blocks of data are appended.
+pub(crate) struct Watched {
+    pub(crate) device: Arc<Emulated>,
+    pub(crate) reads: AtomicU64,
+    pub(crate) at_next_read: Mutex<Option<Hook>>,
+    pub(crate) at_next_append: Mutex<Option<Hook>>,
+}
+
+impl Watched {
+    pub(crate) fn new(device: &Arc<Emulated>) -> Self {
+        Watched {
+            device: device.clone(),
+            reads: AtomicU64::new(0),
+            at_next_read: Mutex::new(None),
+            at_next_append: Mutex::new(None),
+        }
+    }
+
+    fn count(&self) {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        happen(&self.at_next_read);
+    }
+}
+
+fn happen(hook: &Mutex<Option<Hook>>) {
+    let hook = hook.lock().take();
+    if let Some(hook) = hook {
+        hook();
+    }
+}
+
+impl Device for Watched {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+    fn report(&self) -> zone::Result<Vec<ZoneInfo>> {
+        self.device.report()
+    }
+    fn report_zone(&self, zone: ZoneId) -> zone::Result<ZoneInfo> {
+        self.device.report_zone(zone)
+    }
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> zone::Result<()> {
+        self.count();
+        self.device.read(zone, block, into)
+    }
+    fn append(&self, zone: ZoneId, from: &[u8]) -> zone::Result<Blocks> {
+        self.device.append(zone, from)
+    }
+    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> zone::Result<()> {
+        self.device.write(zone, block, from)
+    }
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        for command in batch.iter() {
+            match command {
+                Command::Read { .. } => self.count(),
+                Command::Append { .. } => happen(&self.at_next_append),
+            }
+        }
+        self.device.run(batch)
+    }
+    fn open(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.open(zone)
+    }
+    fn close(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.close(zone)
+    }
+    fn finish(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.finish(zone)
+    }
+    fn reset(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.reset(zone)
+    }
+    fn flush(&self) -> zone::Result<()> {
+        self.device.flush()
+    }
+}
