@@ -302,6 +302,35 @@ impl Extents {
         view.end_of_step(limit, self.step_bytes_max(), |extent| self.bytes_of_reference(extent))
     }
 
+    /// How many blocks in zones, or that have space kept for, are others' to which nobody but this object refers in a
+    /// range, and that once.
+    pub(crate) fn blocks_of_others_alone(&self, object: Object, range: (u64, u64)) -> Result<u64> {
+        let (_lock, view) = self.lock_view(object, range, usize::MAX, BTreeSet::new())?;
+        let mut alone = 0;
+        for (_, part) in view.extents().filter_map(|(start, extent)| within(start, extent, range)) {
+            let Some(Origin { object: owner, block }) = part.origin else { continue };
+            let run = block..block + u64::from(part.blocks);
+            let mut from = run.start;
+            for (several, _) in counted(&self.store, owner, &run)? {
+                alone += self.blocks_in_space(owner, (from, several.start.clamp(from, run.end)))?;
+                from = several.end.clamp(from, run.end);
+            }
+            alone += self.blocks_in_space(owner, (from, run.end))?;
+        }
+        Ok(alone)
+    }
+
+    /// How many blocks of a range have a place in a zone, or space kept; the map is locked.
+    fn blocks_in_space(&self, object: Object, range: (u64, u64)) -> Result<u64> {
+        if range.0 == range.1 {
+            return Ok(0);
+        }
+        let found = map::extents(&self.store, object, range, usize::MAX)?;
+        let parts = found.iter().filter(|(_, extent)| extent.holds_space());
+        let parts = parts.filter_map(|(start, extent)| within(*start, extent, range));
+        Ok(parts.map(|(_, part)| u64::from(part.blocks)).sum())
+    }
+
     fn step_bytes_max(&self) -> usize {
         self.store.tx_bytes_max() / 4
     }
@@ -324,23 +353,22 @@ impl Extents {
         Ok(to - from)
     }
 
-    /// Bytes in a transaction that takes a reference away, or makes another like it, at most. The owner's map is locked.
+    /// Bytes in a transaction that takes a reference away, or makes another like it, at most: the owner's rows
+    /// go with the last reference, and it may take others to the same blocks, or follow those that went since this was
+    /// asked. The owner's map is locked.
     fn bytes_of_reference(&self, extent: &Extent) -> Result<usize> {
         let Some(Origin { object, block }) = extent.origin else { return Ok(ROW_BYTES / 2) };
         let run = block..block + u64::from(extent.blocks);
         let counts = counted(&self.store, object, &run)?;
-        let several: u64 = counts.iter().map(|(of, _)| of.end.min(run.end) - of.start.max(run.start)).sum();
         let mut bytes = ROW_BYTES + (2 * counts.len() + 1) * 2 * ROW_BYTES;
-        if several < u64::from(extent.blocks) {
-            let range = (run.start, run.end);
-            for (start, owned) in map::extents(&self.store, object, range, usize::MAX)? {
-                let is_cut = start < run.start || start + u64::from(owned.blocks) > run.end;
-                // What is left of it is written anew: before, behind, and where others refer to it.
-                let rest = 2 * ROW_BYTES + owned.crcs.len() * size_of::<u32>();
-                bytes += ROW_BYTES + if is_cut || !counts.is_empty() { rest } else { 0 };
-            }
-            bytes += ROW_BYTES * map::residents(&self.store, object, range, usize::MAX)?.len();
+        let range = (run.start, run.end);
+        for (start, owned) in map::extents(&self.store, object, range, usize::MAX)? {
+            let is_cut = start < run.start || start + u64::from(owned.blocks) > run.end;
+            // What is left of it is written anew: before, behind, and where others refer to it.
+            let rest = 2 * ROW_BYTES + owned.crcs.len() * size_of::<u32>();
+            bytes += ROW_BYTES + if is_cut || !counts.is_empty() { rest } else { 0 };
         }
+        bytes += ROW_BYTES * map::residents(&self.store, object, range, usize::MAX)?.len();
         Ok(bytes)
     }
 

@@ -109,7 +109,7 @@ impl SpaceCounters {
     /// Promises blocks from the budget, if it has `left` more than that.
     fn promise(self: &Arc<Self>, blocks: i64, left: i64) -> Option<Reservation> {
         let mut promises = self.promises.lock();
-        if promises.budget < blocks {
+        if promises.budget - blocks < left {
             return None;
         }
         promises.budget -= blocks;
@@ -305,9 +305,12 @@ impl Extents {
         Ok(reservation)
     }
 
-    /// How many of these blocks the object has in zones, or has space kept for.
+    /// How many of these blocks the object has in zones, or has space kept for: what comes in their place gives as
+    /// many back. Blocks of others to which nobody else refers go with the reference.
     pub(crate) fn blocks_held(&self, object: Object, start: u64, blocks: u64) -> Result<u64> {
-        self.count_blocks(object, start, blocks, Extent::holds_space)
+        let held = self.count_blocks(object, start, blocks, Extent::holds_space)?;
+        // Between the two a block may have become another's: it counts once.
+        Ok((held + self.blocks_of_others_alone(object, (start, start + blocks))?).min(blocks))
     }
 
     /// How many of these blocks the object has in such extents.
@@ -420,6 +423,10 @@ impl Extents {
         let zones = self.store.zones();
         let enough = || zones.free() >= zones.needed_to_grow();
         if enough() || self.store.reclaim(false)? > 0 {
+            return Ok(());
+        }
+        // What has died may only lack its reset.
+        if self.store.reclaim(true)? > 0 && enough() {
             return Ok(());
         }
         let mut gc = self.gc.lock();

@@ -318,3 +318,81 @@ fn files_that_share_agree_with_vectors() {
         }
     }
 }
+
+/// Two references to each of many small extents: with the second, all rows of their owner go.
+#[test]
+fn what_is_referred_to_twice_by_one_file_goes_in_steps() {
+    const BLOCKS: u64 = 11_264;
+    let volume = Volume::on(Spec::new(4096, 48, 512));
+    let file = volume.file(ROOT, "file");
+    // No two that follow each other in the file do so in a zone.
+    for (number, block) in (0..BLOCKS).map(|number| (number, number * 4_999 % BLOCKS)) {
+        volume.write(&file, block * BLOCK, &[number as u8; BLOCK as usize]);
+    }
+    volume.fs.clone_range(&file, 0, &file, BLOCKS * BLOCK, BLOCKS * BLOCK).unwrap();
+    volume.settle_and_check();
+    drop(file);
+    volume.unlink(ROOT, "file").unwrap();
+    volume.settle_and_check();
+    assert_eq!(volume.fs.extents().space().live, 0);
+    volume.remount().settle_and_check();
+}
+
+/// A database that was copied once, and whose copy is gone, shares its blocks with nobody.
+#[test]
+fn what_is_no_longer_shared_is_written_over_on_a_full_volume() {
+    let volume = Volume::new();
+    let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
+    let mut bytes = pattern(1, 4 << 20);
+    volume.write(&file, 0, &bytes);
+    clone(&volume, &file, &copy).unwrap();
+    drop(copy);
+    volume.unlink(ROOT, "copy").unwrap();
+    volume.settle();
+    let rest = volume.file(ROOT, "rest");
+    let (mut at, mut piece) = (0, 256 << 10);
+    while piece >= 4096 {
+        match volume.fs.write(&rest, at, &pattern(2, piece)) {
+            Ok(written) => at += written as u64,
+            Err(_) => piece /= 2,
+        }
+    }
+    assert_eq!(volume.fs.space().available, 0);
+    for round in 0..40 {
+        let at = round as usize * 101_376 % (4 << 20) / 4096 * 4096;
+        let new = pattern(round, 32_768.min((4 << 20) - at));
+        volume.write(&file, at as u64, &new);
+        bytes[at..at + new.len()].copy_from_slice(&new);
+    }
+    assert!(volume.contents(&file) == bytes);
+    volume.settle_and_check();
+    assert!(volume.fs.extents().space().available < 64 << 10, "what was offered is what there is");
+}
+
+/// What a piece replaces others have as well: so it gives nothing back by itself.
+#[test]
+fn a_shared_range_is_taken_out_where_there_is_room_for_little() {
+    let volume = Volume::on(Spec::new(4096, 40, 512));
+    let file = volume.file(ROOT, "file");
+    const HALF: usize = 16 << 20;
+    let (shared, own) = (pattern(1, HALF), pattern(2, HALF));
+    volume.write(&file, 0, &shared);
+    let copy = volume.file(ROOT, "copy");
+    clone(&volume, &file, &copy).unwrap();
+    volume.write(&file, HALF as u64, &own);
+    let rest = volume.file(ROOT, "rest");
+    let mut at = 0;
+    while volume.fs.space().available > 5 << 20 {
+        at += volume.fs.write(&rest, at, &pattern(3, 1 << 20)).unwrap() as u64;
+    }
+    volume.fs.allocate(&file, FallocateMode::CollapseRange, 0, HALF as u64).unwrap();
+    assert!(volume.contents(&file) == own);
+    assert!(volume.contents(&copy) == shared);
+    // All of it, and not when there is room.
+    volume.write(&file, HALF as u64, &[7; 4096]);
+    volume.fs.allocate(&file, FallocateMode::InsertRange, 0, 8 << 20).unwrap();
+    volume.write(&file, (8 << 20) + HALF as u64 + 4096, &[8; 4096]);
+    let expected = [vec![0; 8 << 20], own, vec![7; 4096], vec![8; 4096]].concat();
+    assert!(volume.contents(&file) == expected);
+    volume.settle_and_check();
+}
