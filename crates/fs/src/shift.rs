@@ -19,7 +19,8 @@
 //! After a crash the backlog finds the intent and goes on. A block that cannot be read is lost at its new
 //! place as well and stops nobody. Each piece frees as many blocks as it takes; only when others take the
 //! last space meanwhile is there none for a later one: the operation is done, and the copying goes on
-//! when there is room.
+//! when there is room. Where it does not (what a piece replaces is shared, or nothing), what was copied is removed from
+//! its old place before the next piece.
 
 use std::ops::Range;
 
@@ -75,6 +76,14 @@ impl Shift {
         match self.direction {
             Direction::Down => self.end_before(size, block),
             Direction::Up => size.next_multiple_of(block),
+        }
+    }
+
+    /// Blocks of the object in which no byte of the file is found, between what was copied and what is to be.
+    fn gap(&self) -> Range<u64> {
+        match self.direction {
+            Direction::Down => self.moved - self.length..self.moved,
+            Direction::Up => self.moved..self.moved + self.length,
         }
     }
 
@@ -238,7 +247,13 @@ impl Fs {
     /// One step, which saves the record as it is given; true when it was the last.
     fn go_on(&self, locked: &mut Locked, inode: InodeNo, record: Record, shift: Shift) -> Result<bool> {
         match self.next(record.object(inode), &shift, record.size)? {
-            Next::Copy(piece) => self.copy(locked, inode, record, shift, piece)?,
+            Next::Copy(piece) => match self.copy(locked, inode, record, shift.clone(), piece) {
+                // Before the first step the operation has not happened, and nothing is to be removed.
+                Err(FsError::NoSpace)
+                    if locked.record(inode)?.has(FLAG_SHIFTING)
+                        && self.clear_gap(locked, inode, &shift)? => {}
+                copied => copied?,
+            },
             Next::Skip(hole) => self.skip(locked, inode, record, shift, hole)?,
             Next::End => return self.end_shift(locked, inode, record, &shift),
         }
@@ -440,6 +455,24 @@ impl Fs {
         self.commit(change, locked)?;
         drop(map);
         Ok(())
+    }
+
+    /// Removes what is in blocks in which no byte is found any more; whether that gave any back. Pieces that are put in
+    /// the place of what others have as well, or of nothing, give back none of it by themselves.
+    fn clear_gap(&self, locked: &mut Locked, inode: InodeNo, shift: &Shift) -> Result<bool> {
+        let (gap, mut gave_back) = (shift.gap(), false);
+        loop {
+            let mut record = locked.record(inode)?.clone();
+            let mut change = Change::reclaiming();
+            let (map, none_left) = self.remove_some(&mut change, inode, &mut record, &gap)?;
+            gave_back |= map.blocks_added() < 0;
+            change.save(inode, record);
+            self.commit(change, locked)?;
+            drop(map);
+            if none_left {
+                return Ok(gave_back);
+            }
+        }
     }
 
     /// Everything is at its new place: removes what is still at old ones, then the intent.

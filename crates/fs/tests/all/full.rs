@@ -95,8 +95,8 @@ fn scattered(volume: &Volume, parent: InodeNo, name: &str, blocks: u64) -> Handl
     handle
 }
 
-/// A full volume on which a hole of four pieces was taken out of a file, and what follows could not be moved to
-/// the end: the file, and what it holds.
+/// A full volume on which a hole of four pieces was taken out of a file. A hole follows, which needs no room, and
+/// what is behind it could not be moved: the file, and what it holds.
 struct Stuck {
     volume: Volume,
     file: Handle,
@@ -107,18 +107,11 @@ impl Stuck {
     fn new(prepare: impl FnOnce(&Volume)) -> Stuck {
         let volume = Volume::new();
         let file = volume.file(ROOT, "f");
-        let bytes = pattern(4, 4 * PIECE as usize);
-        volume.write(&file, 4 * PIECE, &bytes);
+        let bytes = [vec![0; PIECE as usize], pattern(4, 4 * PIECE as usize)].concat();
+        volume.write(&file, 5 * PIECE, &bytes[PIECE as usize..]);
         prepare(&volume);
-        let big = volume.file(ROOT, "big");
-        let size = fill(&volume, &big);
-        // As much as the first piece needs and not the second.
-        let left = size - PIECE - PIECE / 2;
-        let cut = Changes { size: Some(left), ..Changes::default() };
-        volume.fs.set_attributes(&Caller::root(), big.inode(), &cut).unwrap();
-        volume.settle();
+        fill(&volume, &volume.file(ROOT, "big"));
         volume.fs.allocate(&file, FallocateMode::CollapseRange, 0, 4 * PIECE).unwrap();
-        fill_up(&volume, &big, left);
         let stuck = Stuck { volume, file, bytes };
         assert!(stuck.is_shifting());
         let stops = (0..100).find_map(|_| stuck.volume.fs.step().err());
