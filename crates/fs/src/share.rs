@@ -79,10 +79,12 @@ impl Fs {
         if to.flags().append {
             return Err(FsError::BadHandle);
         }
+        // Found out once: what is cloned first may be cloned again when there is room, and the source be longer by then.
+        let mut length = (length > 0).then_some(length);
         loop {
             let before = self.backlog.advances();
             let mut left = None;
-            let cloned = self.clone_once((from, from_offset), (to, to_offset), length, &mut left);
+            let cloned = self.clone_once((from, from_offset), (to, to_offset), &mut length, &mut left);
             left.into_iter().for_each(|object| self.end_shadow(object));
             if !matches!(cloned, Err(FsError::NoSpace)) || !self.make_room(before)? {
                 cloned?;
@@ -99,7 +101,7 @@ impl Fs {
         &self,
         (from, from_offset): (&Handle, u64),
         (to, at): (&Handle, u64),
-        length: u64,
+        length: &mut Option<u64>,
         left: &mut Option<Object>,
     ) -> Result<()> {
         self.begin_growing()?;
@@ -112,7 +114,7 @@ impl Fs {
         self.finish_shift(&mut locked, from.inode())?;
         self.finish_shift(&mut locked, to.inode())?;
         let size = locked.record(from.inode())?.size;
-        let length = if length == 0 { size.saturating_sub(from_offset) } else { length };
+        let length = *length.get_or_insert(size.saturating_sub(from_offset));
         let end = from_offset.checked_add(length).filter(|end| *end <= size).ok_or(FsError::Invalid)?;
         at.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)?;
         let clone = Cloning { from, source: from_offset..end, to, at };
