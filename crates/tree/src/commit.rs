@@ -211,7 +211,8 @@ impl Core {
 
 /// How many leaves these writes split, about.
 fn splits(held: &[Held<'_>]) -> u64 {
-    let mut grown: SmallVec<[(NodeId, isize); 4]> = SmallVec::new();
+    // Of each leaf: what it has grown by, and what it has room for.
+    let mut grown: SmallVec<[(NodeId, isize, isize); 4]> = SmallVec::new();
     let mut splits = 0;
     for write in held {
         let leaf = leaf_of(&write.path);
@@ -221,14 +222,15 @@ fn splits(held: &[Held<'_>]) -> u64 {
             Some(value) => page.growth(found, write.key.len(), value.len()),
             None => -found.map_or(0, |index| page.entry_bytes(index) as isize),
         };
-        let before = grown.iter().position(|(id, _)| *id == leaf.id).unwrap_or_else(|| {
-            grown.push((leaf.id, 0));
+        let before = grown.iter().position(|(id, ..)| *id == leaf.id).unwrap_or_else(|| {
+            grown.push((leaf.id, 0, page.room()));
             grown.len() - 1
         });
-        let all = &mut grown[before].1;
+        let (_, all, room) = &mut grown[before];
         *all += growth;
-        if *all > page.room() {
-            *all = 0;
+        if *all > *room {
+            // Both halves have as much, whichever takes what follows.
+            (*all, *room) = (0, (page.room() + page.used() as isize - growth) / 2);
             splits += 1;
         }
     }
