@@ -8,6 +8,7 @@ use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases};
 
 use crate::cache::{Cache, Node};
+use crate::follow::Follow;
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
 use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
@@ -99,6 +100,7 @@ pub(crate) struct Core {
     pub(crate) mat: Mat,
     pub(crate) cache: Cache,
     pub(crate) chunks: ChunkCache,
+    pub(crate) follow: Follow,
     pub(crate) groups: Vec<RwLock<Tree>>,
     pub(crate) saving: Mutex<Saving>,
     pub(crate) client: RwLock<Option<Arc<dyn Client>>>,

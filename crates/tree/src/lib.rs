@@ -26,6 +26,7 @@ mod checkpoint;
 mod commit;
 mod core;
 mod delta;
+mod follow;
 mod format;
 pub mod hostile;
 mod inspect;

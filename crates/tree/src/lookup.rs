@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use zone::{Address, ZoneId};
+use zone::{Address, Command, ZoneId};
 
 use crate::cache::Node;
 use crate::core::Core;
 use crate::delta::{self, Changes};
+use crate::follow::{FOLLOWING, Following};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Found, Place};
 use crate::page::Page;
@@ -31,8 +32,8 @@ pub(crate) struct Pins {
 
 /// A node that must be read before the walk can go on.
 pub(crate) enum Miss {
-    /// It is not in memory.
-    Absent(NodeId),
+    /// It is not in memory; if it is a leaf, with those that follow it.
+    Absent(NodeId, Following),
     /// It is not of the level or group that the way to it promised.
     Misplaced(NodeId),
 }
@@ -55,7 +56,11 @@ impl Core {
         let mut id = self.root(group);
         let mut level = None;
         loop {
-            let node = self.cache.get(id).ok_or(Miss::Absent(id))?;
+            let Some(node) = self.cache.get(id) else {
+                let following = path.last().filter(|_| level == Some(0));
+                let following = following.map(|(parent, branch)| following_of(&parent.look().page, *branch));
+                return Err(Miss::Absent(id, following.unwrap_or_default()));
+            };
             let seen = node.look();
             let page = &*seen.page;
             // Levels fall by one on the way down, so that no walk goes round in circles.
@@ -96,11 +101,11 @@ impl Core {
     /// While writers run, a node may be freed between the walk that named it and here; the next walk
     /// does not come upon it again. One that is named over and over and lies nowhere is damage.
     pub(crate) fn pin(&self, pins: &mut Pins, miss: Miss) -> Result<()> {
-        let id = match miss {
-            Miss::Absent(id) => id,
+        let (id, following) = match miss {
+            Miss::Absent(id, following) => (id, following),
             Miss::Misplaced(id) => return self.damaged(format!("node {} is not where the trees say", id.0)),
         };
-        match self.load(id)? {
+        match self.load_with(id, self.follow.with(id, &following))? {
             Some(node) => pins.nodes.push(node),
             None => pins.vain += 1,
         }
@@ -170,7 +175,7 @@ impl Core {
         let mut above = node.page();
         let mut id = above.child(branch - 1);
         loop {
-            let page = self.cache.get(id).ok_or(Miss::Absent(id))?.page();
+            let page = self.cache.get(id).ok_or_else(|| Miss::Absent(id, Following::new()))?.page();
             if page.level() + 1 != above.level() {
                 return Err(Miss::Misplaced(id));
             }
@@ -187,6 +192,11 @@ impl Core {
 
     /// Brings a node into memory. `None`: it is no longer (or not yet) anywhere; look again.
     pub(crate) fn load(&self, id: NodeId) -> Result<Option<Arc<Node>>> {
+        self.load_with(id, &[])
+    }
+
+    /// The same, and others that may be needed next, as far as that takes nothing but reading them.
+    fn load_with(&self, id: NodeId, mut others: &[NodeId]) -> Result<Option<Arc<Node>>> {
         loop {
             if let Some(node) = self.cache.get(id) {
                 return Ok(Some(node));
@@ -195,8 +205,24 @@ impl Core {
             if place.is_nowhere() {
                 return Ok(None);
             }
-            self.count.node_reads.fetch_add(1, Ordering::Relaxed);
-            let node = match self.read_node(id, place) {
+            let mut wanted = vec![(id, place, chunk)];
+            for &other in others {
+                if self.cache.get(other).is_none()
+                    && let Some((place, chunk)) = self.find_in_memory(other)
+                {
+                    wanted.push((other, place, chunk));
+                }
+            }
+            others = &[];
+            self.count.node_reads.fetch_add(wanted.len() as u64, Ordering::Relaxed);
+            let mut nodes = self.read_nodes(&wanted).into_iter();
+            let node = nodes.next().expect("each node is read or not");
+            for (node, &(id, place, chunk)) in nodes.zip(&wanted[1..]) {
+                if let Ok(node) = node {
+                    self.cache.insert_read(node, || self.is_current(id, place, chunk));
+                }
+            }
+            let node = match node {
                 Ok(node) => node,
                 Err(error) if self.is_current(id, place, chunk) => {
                     return self.latching("a node cannot be read", Err(error));
@@ -209,32 +235,75 @@ impl Core {
         }
     }
 
+    /// Where a node lies, if that can be told without a read and makes sense.
+    fn find_in_memory(&self, id: NodeId) -> Option<(Place, Option<Address>)> {
+        let (place, chunk) = match self.mat.find(id) {
+            Found::At(place) => (place, None),
+            Found::InChunk(number) => {
+                let chunk = self.mat.chunk(number).address;
+                let bytes = self.chunks.get(number, chunk)?;
+                (self.mat.place_in(&bytes, (id.0 % self.mat.per_chunk()) as usize), Some(chunk))
+            }
+        };
+        (!place.is_nowhere() && self.is_on_device(place)).then_some((place, chunk))
+    }
+
+    fn is_on_device(&self, place: Place) -> bool {
+        let zones = self.device.geometry().zones;
+        [place.at, place.base].iter().all(|at| at.is_none() || at.zone().0 < zones)
+    }
+
     /// Reads a node that lies at `place`: the page that holds it whole, and the changes to that.
     pub(crate) fn read_node(&self, id: NodeId, place: Place) -> Result<Arc<Node>> {
-        let malformed =
-            |at: Address| StoreError::Corrupt(format!("node {} at {at} is not well formed", id.0));
-        let at = place.whole_page();
-        let (bytes, header) = self.read_within(at, PageKind::Node, id.0)?;
-        let mut page = Page::load(bytes).ok_or_else(|| malformed(at))?;
-        let mut changes = Changes::default();
-        if place.is_delta() {
-            let (bytes, _) = self.read_within(place.at, PageKind::Deltas, 0)?;
-            let delta = delta::find(&bytes, id).filter(|delta| delta.is_to(&page));
-            changes = delta.and_then(|delta| delta.apply(&mut page)).ok_or_else(|| malformed(place.at))?;
+        self.read_nodes(&[(id, place, None)]).pop().expect("one node is read or not")
+    }
+
+    /// Reads nodes that lie at these places, all at the same time.
+    fn read_nodes(&self, wanted: &[(NodeId, Place, Option<Address>)]) -> Vec<Result<Arc<Node>>> {
+        let mut pages = Vec::with_capacity(wanted.len());
+        for (id, place, _) in wanted {
+            pages.push((place.whole_page(), PageKind::Node, id.0));
+            if place.is_delta() {
+                pages.push((place.at, PageKind::Deltas, 0));
+            }
         }
-        Ok(Node::read(id, page, changes, Lsn(header.lsn.get())))
+        let mut pages = self.read_many(&pages).into_iter();
+        let mut next = || pages.next().expect("each page is read or not");
+        let mut nodes = Vec::with_capacity(wanted.len());
+        for &(id, place, _) in wanted {
+            let whole = next();
+            let changes = place.is_delta().then(&mut next).transpose();
+            nodes.push(whole.and_then(|whole| node_of(id, place, whole, changes?)));
+        }
+        nodes
     }
 
     /// Reads a page of a zone that is in the life that its address says.
     pub(crate) fn read_within(&self, at: Address, kind: PageKind, id: u64) -> Result<(Vec<u8>, PageHeader)> {
-        if !self.zones.enter(at) {
-            return Err(StoreError::Corrupt(format!(
-                "page {id} ({kind:?}) at {at}: the zone has another life"
-            )));
-        }
-        let read = self.read_page(at, kind, id);
-        self.zones.leave(at.zone());
-        read
+        self.read_many(&[(at, kind, id)]).pop().expect("one page is read or not")
+    }
+
+    /// Reads such pages, all at the same time.
+    fn read_many(&self, wanted: &[(Address, PageKind, u64)]) -> Vec<Result<(Vec<u8>, PageHeader)>> {
+        let mut pages: Vec<Option<Vec<u8>>> =
+            wanted.iter().map(|(at, ..)| self.zones.enter(*at).then(|| vec![0; self.page_size()])).collect();
+        let mut commands: Vec<Command<'_>> = (wanted.iter().zip(&mut pages))
+            .filter_map(|((at, ..), page)| {
+                Some(Command::Read { zone: at.zone(), block: at.block(), into: page.as_deref_mut()? })
+            })
+            .collect();
+        let mut outputs = self.device.run(&mut commands).into_iter();
+        let read = wanted.iter().zip(pages).map(|(&(at, kind, id), page)| {
+            let Some(bytes) = page else {
+                let why = format!("page {id} ({kind:?}) at {at}: the zone has another life");
+                return Err(StoreError::Corrupt(why));
+            };
+            self.zones.leave(at.zone());
+            outputs.next().expect("each command has an output")?;
+            let header = check_page(&bytes, self, at, kind, id)?;
+            Ok((bytes, header))
+        });
+        read.collect()
     }
 
     fn damaged<T>(&self, what: String) -> Result<T> {
@@ -260,8 +329,7 @@ impl Core {
                     if let Some(bytes) = self.chunk(number, chunk)? {
                         let index = (id.0 % self.mat.per_chunk()) as usize;
                         let place = self.mat.place_in(&bytes, index);
-                        let zones = self.device.geometry().zones;
-                        if [place.at, place.base].iter().any(|at| !at.is_none() && at.zone().0 >= zones) {
+                        if !self.is_on_device(place) {
                             return self.damaged(format!("node {} is said to be in no zone there is", id.0));
                         }
                         return Ok((place, Some(chunk)));
@@ -317,6 +385,28 @@ impl Core {
         let header = check_page(&bytes, self, at, kind, id)?;
         Ok((bytes, header))
     }
+}
+
+/// The leaves behind the one at this branch.
+fn following_of(parent: &Page, branch: usize) -> Following {
+    (branch + 1..parent.count()).take(FOLLOWING).map(|branch| parent.child(branch)).collect()
+}
+
+/// The node that lies at `place`, of the page that holds it whole and that with changes, if there is one.
+fn node_of(
+    id: NodeId,
+    place: Place,
+    (bytes, header): (Vec<u8>, PageHeader),
+    deltas: Option<(Vec<u8>, PageHeader)>,
+) -> Result<Arc<Node>> {
+    let malformed = |at: Address| StoreError::Corrupt(format!("node {} at {at} is not well formed", id.0));
+    let mut page = Page::load(bytes).ok_or_else(|| malformed(place.whole_page()))?;
+    let mut changes = Changes::default();
+    if let Some((bytes, _)) = deltas {
+        let delta = delta::find(&bytes, id).filter(|delta| delta.is_to(&page));
+        changes = delta.and_then(|delta| delta.apply(&mut page)).ok_or_else(|| malformed(place.at))?;
+    }
+    Ok(Node::read(id, page, changes, Lsn(header.lsn.get())))
 }
 
 fn check_page(bytes: &[u8], core: &Core, at: Address, kind: PageKind, id: u64) -> Result<PageHeader> {

@@ -22,6 +22,7 @@ use zone::{
 use crate::cache::Cache;
 use crate::checkpoint::{entries_per_page, loaded};
 use crate::core::{ChunkCache, Core, Counters, Limits, Saving, Tree, VolumeInfo};
+use crate::follow::Follow;
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, take,
 };
@@ -474,6 +475,7 @@ pub(crate) fn assemble(
         mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
         cache: Cache::new(node_pages),
         chunks: ChunkCache::new(chunk_pages),
+        follow: Follow::default(),
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
         saving: Mutex::new(saving),
         client: RwLock::new(None),
