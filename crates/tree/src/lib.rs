@@ -30,6 +30,7 @@ mod follow;
 mod format;
 pub mod hostile;
 mod inspect;
+mod kept;
 mod log;
 mod lookup;
 mod mat;

@@ -26,12 +26,13 @@ use crate::follow::Follow;
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, take,
 };
+use crate::kept::KeptForMetadata;
 use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, read_header};
 use crate::types::{Epoch, Lsn, Op, Reserve, Result, StoreError, ZoneEntry};
-use crate::zones::{KeptForMetadata, Use, ZoneTable};
+use crate::zones::{Use, ZoneTable};
 
 /// How far an epoch's number may jump at a seal.
 const EPOCH_JUMP: u64 = u32::MAX as u64;
@@ -474,8 +475,8 @@ pub(crate) fn assemble(
         log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&zones)),
         mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
         cache: Cache::new(node_pages),
-        chunks: ChunkCache::new(chunk_pages),
         follow: Follow::default(),
+        chunks: ChunkCache::new(chunk_pages),
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
         saving: Mutex::new(saving),
         client: RwLock::new(None),

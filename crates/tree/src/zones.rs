@@ -22,6 +22,7 @@ use rt::sync::{Condvar, Mutex};
 use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 
 use crate::delta::IN_PAGE_AT_LEAST;
+use crate::kept::KeptForMetadata;
 use crate::mat::Place;
 use crate::types::{Lsn, Op, Promise, ZoneEntry};
 
@@ -120,30 +121,6 @@ impl MetadataZone {
     /// Blocks that cleaning it gains.
     pub(crate) fn dead(&self) -> Blocks {
         self.capacity - self.live
-    }
-}
-
-/// What only metadata may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeptForMetadata {
-    /// Blocks for what two epochs write.
-    pub(crate) blocks: u64,
-    /// Blocks that a zone takes.
-    pub(crate) of_zone: u64,
-}
-
-impl KeptForMetadata {
-    /// Free zones that are needed beside so many blocks of the open metadata zone, one to clean into
-    /// among them.
-    pub(crate) fn zones(self, open_room: u64) -> u32 {
-        1 + self.blocks.saturating_sub(open_room).div_ceil(self.of_zone) as u32
-    }
-
-    /// How much metadata can write before one more free zone is needed. Once in the life of its open zone that is
-    /// so: where the number above rises; when it opens the next one, that falls again, and so do the free ones.
-    fn until_more(self, open_room: u64) -> u64 {
-        let rises_at = self.blocks % self.of_zone;
-        if open_room > rises_at { open_room - rises_at } else { open_room + self.of_zone - rises_at }
     }
 }
 
