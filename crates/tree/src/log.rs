@@ -9,7 +9,8 @@
 //! appended again to the standby, and the caller is told that a checkpoint is due there.
 //!
 //! Room. Every record was admitted before it was submitted: `room - reserved` never falls below what
-//! a checkpoint record and some seals need. A switch brings new room and makes a checkpoint due.
+//! a checkpoint record and some seals need. A record is promised what it could take by itself; once it is in a batch,
+//! the batch is promised what it takes as a whole. A switch brings new room and makes a checkpoint due.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rt::sync::Mutex;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
-use zone::{Address, Blocks, Cause, Device, FsId, Lease, Leases, Role, ZoneId};
+use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Role, ZoneId};
 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, LogFrame, Seal};
 use crate::record;
@@ -32,6 +33,8 @@ pub(crate) const LOG_ZONES_WITHIN: u32 = 4;
 pub(crate) const LOG_ZONES: u32 = 3;
 /// The most that a batch's records take.
 const BATCH_MAX: usize = 256 << 10;
+/// With so many full batches they are appended in the background, whether anybody waits for them or not.
+const FULL_BATCHES: usize = 4;
 /// The most that may be appended to the log without a flush.
 const UNFLUSHED_MAX: usize = 8 << 20;
 /// … and as a share of a log zone, so that all of it fits beside a checkpoint after a failure.
@@ -52,8 +55,15 @@ struct Batch {
     first: u64,
     last: u64,
     epoch: Epoch,
-    /// Blocks promised to its records.
+    /// Blocks promised to it.
     reserved: u64,
+}
+
+impl Batch {
+    /// Blocks that it takes in the log.
+    fn blocks(&self, block_size: u32) -> u64 {
+        blocks_for(size_of::<BatchHeader>() + self.records.len(), block_size)
+    }
 }
 
 /// What transactions see of the log.
@@ -121,6 +131,8 @@ pub(crate) struct Log {
     followers: AtomicU64,
     served_max: AtomicU64,
     checkpoint_due: AtomicBool,
+    /// Something is to be done in the background before those who commit have to.
+    pressed: AtomicBool,
 }
 
 /// Room in the log promised to one record.
@@ -184,6 +196,7 @@ impl Log {
             followers: AtomicU64::new(0),
             served_max: AtomicU64::new(0),
             checkpoint_due: AtomicBool::new(false),
+            pressed: AtomicBool::new(false),
         }
     }
 
@@ -276,9 +289,14 @@ impl Log {
         open.records.extend_from_slice(&record);
         open.count += 1;
         open.last = lsn.0;
-        open.reserved += admitted.blocks;
+        let (before, now) = (open.reserved, open.blocks(self.block_size()));
+        open.reserved = now;
+        state.reserved = state.reserved + now - before - admitted.blocks;
         state.replay_records += 1;
         state.replay_bytes += record.len() as u64;
+        if state.full.len() >= FULL_BATCHES || state.is_short(self.device.geometry()) {
+            self.pressed.store(true, Ordering::Relaxed);
+        }
         apply(lsn);
         (lsn, epoch)
     }
@@ -315,6 +333,21 @@ impl Log {
         self.checkpoint_due.load(Ordering::Acquire) || self.is_short()
     }
 
+    /// Whether so much has gathered that it should be appended although nobody waits for it.
+    pub(crate) fn has_gathered(&self) -> bool {
+        self.state.lock().full.len() >= FULL_BATCHES
+    }
+
+    /// Whether much has gathered or room is getting short, since somebody began to do something about it.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pressed.load(Ordering::Relaxed)
+    }
+
+    /// Somebody looks what there is to do.
+    pub(crate) fn relieve(&self) {
+        self.pressed.store(false, Ordering::Relaxed);
+    }
+
     /// Whether not even a checkpoint would fit.
     fn is_tight(&self) -> bool {
         let state = self.state.lock();
@@ -323,8 +356,7 @@ impl Log {
 
     /// Whether what is left is less than a quarter of a zone beside what is kept.
     fn is_short(&self) -> bool {
-        let state = self.state.lock();
-        state.room < state.kept + state.reserved + u64::from(self.device.geometry().zone_blocks) / 4
+        self.state.lock().is_short(self.device.geometry())
     }
 
     // ---- the leader --------------------------------------------------------------------------
@@ -660,6 +692,8 @@ impl Log {
             io.previous.extend(outlived);
             if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
                 self.append_gathered(io)?;
+                // If the next zone fails, another takes what is not durable: that is not to be of two zones.
+                self.flush(io)?;
                 self.switch(io)?;
             }
             Ok(io.end())
@@ -733,6 +767,10 @@ impl Io {
 }
 
 impl State {
+    fn is_short(&self, geometry: &Geometry) -> bool {
+        self.room < self.kept + self.reserved + u64::from(geometry.zone_blocks) / 4
+    }
+
     fn close_batch(&mut self) {
         if self.open.count > 0 {
             self.full.push_back(std::mem::take(&mut self.open));

@@ -208,7 +208,7 @@ impl Store {
 
     /// Whether [`Store::step`] should be called soon: otherwise those who commit will have to do its work.
     pub fn is_pressed(&self) -> bool {
-        self.core.is_pressed()
+        self.core.is_pressed() || self.core.log.is_pressed()
     }
 
     /// One piece of background work.
@@ -327,9 +327,14 @@ impl Core {
     }
 
     fn background(&self) -> Result<bool> {
+        self.log.relieve();
         let cleaned = self.saving.lock().cleaned;
         if cleaned || self.epoch_is_long() || self.is_pressed() {
             self.checkpoint()?;
+            return Ok(true);
+        }
+        if self.log.has_gathered() {
+            self.latching("the log cannot be written", self.log.push())?;
             return Ok(true);
         }
         if self.reclaim(false)? > 0 || self.harvest_ids()? {

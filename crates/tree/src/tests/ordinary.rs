@@ -397,3 +397,82 @@ fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
     assert!(dirty(&store) <= 1024, "{} nodes are dirty", dirty(&store));
     store.close().unwrap();
 }
+
+fn put_one(number: u64, value: usize) -> Tx {
+    let mut tx = Tx::new();
+    tx.put(Group(0), Table(1), format!("key {}", number % 7).into_bytes(), vec![number as u8; value]);
+    tx
+}
+
+/// Each record was promised two blocks until somebody asked for it to be durable: after some thousand small ones the
+/// log was full of promises, and whoever came next took a checkpoint.
+#[test]
+fn small_records_take_no_more_of_the_log_than_they_have() {
+    let device = formatted(Spec::new(4096, 16, 256), &options());
+    let (store, _) = open(&device).unwrap();
+    let before = store.stats().checkpoints;
+    for number in 0..4000 {
+        store.commit(put_one(number, 40)).unwrap();
+    }
+    assert_eq!(store.stats().checkpoints, before, "a fifth of a zone is written");
+    store.sync(store.last_lsn()).unwrap();
+    drop(store);
+    let (store, recovery) = open(&device).unwrap();
+    assert!(recovery.records >= 4000, "{recovery:?}");
+    assert_eq!(contents(&store).len(), 7);
+}
+
+/// What nobody waits for stayed in memory, as much as a zone of the log takes.
+#[test]
+fn what_has_gathered_is_appended_in_the_background() {
+    let device = formatted(Spec::new(4096, 16, 2048), &options());
+    let (store, _) = open(&device).unwrap();
+    let before = store.stats();
+    let mut number = 0;
+    while !store.is_pressed() {
+        store.commit(put_one(number, 1000)).unwrap();
+        number += 1;
+        assert!(number < 2000, "two mebibytes have gathered");
+    }
+    assert_eq!(store.stats().log_batches, before.log_batches, "nobody has waited for any");
+    store.step().unwrap();
+    let after = store.stats();
+    assert!(after.log_batches >= before.log_batches + 4 && !store.is_pressed());
+    assert_eq!(after.checkpoints, before.checkpoints);
+}
+
+/// Says how many nodes trees were to grow by, at most.
+#[derive(Default)]
+struct Asked(std::sync::atomic::AtomicU64);
+
+impl crate::Growth for Asked {
+    fn allow(&self, nodes: u64) {
+        self.0.fetch_max(nodes, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// Each row behind the one that filled a leaf counted as another split of it: a clone of a few blocks was to make two
+/// hundred nodes, and found no space for them.
+#[test]
+fn many_rows_in_one_leaf_split_it_a_few_times() {
+    let device = formatted(Spec::new(4096, 16, 256), &options());
+    let (store, _) = open(&device).unwrap();
+    let put = |tx: &mut Tx, number: u32| {
+        tx.put(Group(0), Table(1), format!("key {number:04}").into_bytes(), vec![7; 30]);
+    };
+    // Little room is left in the only leaf.
+    let mut tx = Tx::new();
+    (0..80).for_each(|number| put(&mut tx, 10 * number));
+    store.zones().allow_nodes(50);
+    store.commit(tx).unwrap();
+    store.zones().allow_no_nodes();
+    let asked = Arc::new(Asked::default());
+    let growth: std::sync::Weak<Asked> = Arc::downgrade(&asked);
+    store.set_growth(growth);
+    let mut tx = Tx::new();
+    (0..200).for_each(|number| put(&mut tx, 2000 + number));
+    assert!(matches!(store.commit(tx), Err(crate::StoreError::NoSpace)), "nothing was allowed");
+    let nodes = asked.0.load(std::sync::atomic::Ordering::SeqCst);
+    // Two hundred rows of some fifty bytes, in pages of 4 KiB.
+    assert!((2..=8).contains(&nodes), "{nodes} nodes");
+}
