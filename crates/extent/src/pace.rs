@@ -150,6 +150,10 @@ impl Extents {
 
     /// The background step's part: whether it did something.
     pub(crate) fn pay_in_background(&self) -> Result<bool> {
+        // Zones that are empty give room as soon as they are reset, which writers need not wait for.
+        if self.is_room_short() && self.store.zones().dead() > 0 && self.store.reclaim(true)? > 0 {
+            return Ok(true);
+        }
         match self.gc.try_lock() {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
             Some(mut gc) if !self.pace.is_resting() || gc.is_moved() => self.pay_some(&mut gc),
@@ -163,11 +167,8 @@ impl Extents {
             self.pace.rest();
             return Ok(false);
         }
-        match self.collect(gc, Aim::Pace)? {
-            Progress::Nothing => self.pace.rest(),
-            // The zones that are empty now give room as soon as they are reset.
-            Progress::Evacuated => drop(self.store.reclaim(true)?),
-            Progress::Moved => {}
+        if self.collect(gc, Aim::Pace)? == Progress::Nothing {
+            self.pace.rest();
         }
         self.set_pace(gc);
         Ok(!self.pace.is_resting())
@@ -238,6 +239,8 @@ impl Extents {
         let candidates = self.ranked_victims(Aim::Pace, CANDIDATES_MAX + in_hand.len());
         let others = candidates.into_iter().filter(|(zone, _)| !in_hand.contains(zone));
         let victims = in_hand.iter().map(|&zone| (zone, zones.entry(zone).live)).chain(others);
+        // Those in which nothing lives count as free.
+        let victims = victims.filter(|&(_, live)| live > 0);
         let (mut moved, mut wins) = (0, false);
         for (live, won) in victims.map(|(_, live)| (i64::from(live), payload - i64::from(live))) {
             wins |= won > 0;
@@ -262,7 +265,13 @@ impl Extents {
     /// is full it opens one, and that is to be no surprise. Less than none when some are lacking.
     fn spare(&self, target_room: i64) -> i64 {
         let payload = i64::from(self.payload_min.max(1));
-        i64::from(self.store.zones().free()) * payload - self.room_kept() - (payload - target_room).max(0)
+        self.free_soon() * payload - self.room_kept() - (payload - target_room).max(0)
+    }
+
+    /// Zones that are free, or need only be reset.
+    fn free_soon(&self) -> i64 {
+        let zones = self.store.zones();
+        i64::from(zones.free()) + i64::from(zones.dead())
     }
 
     /// Room in free zones that fresh data is not to need: those that it must leave and, shortly before metadata
@@ -270,18 +279,23 @@ impl Extents {
     /// more when metadata has taken it.
     fn room_kept(&self) -> i64 {
         let zones = self.store.zones();
-        let part = i64::from(self.device.geometry().zone_blocks / METADATA_PART).max(1);
-        let until = i64::try_from(zones.room_until_more_is_kept()).unwrap_or(i64::MAX);
-        let filled = (part - until).max(0);
+        let zone = i64::from(self.device.geometry().zone_blocks);
+        let part = (zone / i64::from(METADATA_PART)).max(1);
         let payload = i64::from(self.payload_min);
-        i64::from(zones.kept_from_data()) * payload + payload * filled / part
+        let until = zones.room_until_more_is_kept();
+        let needed_soon = match until {
+            0.. => payload * (part - until).max(0) / part,
+            // One when the room is used up, and more for what does not fit into that.
+            _ => payload + payload * -until / zone,
+        };
+        i64::from(zones.kept_from_data()) * payload + needed_soon
     }
 
     /// Zones that must be won so that there is one more than must be.
     pub(crate) fn zones_to_win(&self) -> i64 {
         let payload = i64::from(self.payload_min.max(1));
         let kept = (self.room_kept() + payload / 2) / payload;
-        (kept - i64::from(self.store.zones().free())).max(0) + 1
+        (kept - self.free_soon()).max(0) + 1
     }
 
     /// What emptying zones wins, beginning with the room in the zone that is written.

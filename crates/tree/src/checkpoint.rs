@@ -29,6 +29,9 @@ use crate::page::Page;
 use crate::types::{Bytes, Epoch, Lsn, NodeId, Result, StoreError, ZoneEntry};
 use crate::zones::{Use, UserCounters};
 
+/// Dirty nodes of a checkpoint that tells how much is written for each, and the most that it may tell.
+const TELLING: usize = 64;
+const PERMILLE_MAX: u64 = 2000;
 /// Pages appended together.
 const PAGES_AT_ONCE: usize = 64;
 
@@ -92,6 +95,7 @@ impl Core {
         }
         self.log.push()?;
         let user_bytes = user.checkpoint_bytes();
+        let before = self.leases.traffic().bytes_written(Cause::Checkpoint);
         self.write_nodes(saving, &cut.dirty, Some(cut.epoch))?;
         let mat_chunks = self.write_mat(saving, cut.lsn, cut.epoch)?;
         let zit_chunks = self.write_zit(saving, cut.lsn, cut.epoch)?;
@@ -102,6 +106,10 @@ impl Core {
         if rt::is_planted("break-metadata-reset-after-checkpoint") {
             self.free_dead_metadata()?;
         }
+        self.note_what_it_took(
+            cut.dirty.len(),
+            self.leases.traffic().bytes_written(Cause::Checkpoint) - before,
+        );
         saving.number += 1;
         let record = self.encode_checkpoint(saving, &cut, replay_from, &user_bytes);
         self.log.append_checkpoint(cut.lsn, record)?;
@@ -114,6 +122,24 @@ impl Core {
         self.free_dead_metadata()?;
         self.measure_garbage(saving);
         Ok(())
+    }
+
+    /// Learns how much is written for a dirty node. Of few it is the tables that take most.
+    fn note_what_it_took(&self, dirty: usize, bytes: u64) {
+        if dirty < TELLING {
+            return;
+        }
+        let now = (bytes * 1000 / (dirty * self.page_size()) as u64).min(PERMILLE_MAX);
+        let before = self.count.written_permille.load(Ordering::Relaxed);
+        let learned = if before == 0 { now } else { (3 * before + now) / 4 };
+        self.count.written_permille.store(learned, Ordering::Relaxed);
+    }
+
+    /// Blocks that the next checkpoint will write, as far as checkpoints of late tell.
+    pub(crate) fn blocks_of_next_checkpoint(&self) -> u64 {
+        let dirty = self.count.dirty.load(Ordering::Relaxed) as u64;
+        dirty * u64::from(self.zones.page_blocks()) * self.count.written_permille.load(Ordering::Relaxed)
+            / 1000
     }
 
     /// From the cut on what it has to write is no longer counted as dirty: it must not find that others took the

@@ -129,6 +129,8 @@ pub(crate) struct Counters {
     pub(crate) unflushed_data: AtomicU64,
     /// How often readers found a node not in memory.
     pub(crate) node_reads: AtomicU64,
+    /// What checkpoints have written of late, in thousandths of their dirty nodes' pages.
+    pub(crate) written_permille: AtomicU64,
     /// Nodes of all trees.
     pub(crate) nodes: AtomicI64,
     /// Nodes that trees may still grow by.

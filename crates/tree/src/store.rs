@@ -420,14 +420,21 @@ impl Zones {
         self.core.zones.page_blocks()
     }
 
+    /// Data zones in which nothing lives any more: free once they have been reset.
+    pub fn dead(&self) -> u32 {
+        self.core.zones.count_dead_data()
+    }
+
     /// Free zones that fresh data must leave now. Fewer while the open metadata zone has room.
     pub fn kept_from_data(&self) -> u32 {
         self.core.zones.kept_from(Role::Data)
     }
 
-    /// Blocks that metadata can write before one more free zone is needed for it.
-    pub fn room_until_more_is_kept(&self) -> u64 {
-        self.core.zones.room_until_more_is_kept()
+    /// Blocks that metadata can write, beside what it has to write by now, before one more free zone is needed for it.
+    /// Less than none: what it has to write takes so many more.
+    pub fn room_until_more_is_kept(&self) -> i64 {
+        let room = i64::try_from(self.core.zones.room_until_more_is_kept()).unwrap_or(i64::MAX);
+        room - self.core.blocks_of_next_checkpoint() as i64
     }
 
     /// The most free zones that fresh data ever must leave.

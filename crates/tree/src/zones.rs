@@ -688,6 +688,11 @@ impl ZoneTable {
         dead.collect()
     }
 
+    /// How many closed data zones there are in which nothing lives: they are free once they have been reset.
+    pub(crate) fn count_dead_data(&self) -> u32 {
+        self.state.lock().closed.iter().take_while(|(live, _)| *live == 0).count() as u32
+    }
+
     /// Takes a dead data zone out of the table's hands, to be reset; false if it has come to life or
     /// somebody has entered.
     pub(crate) fn claim_dead(&self, zone: ZoneId) -> bool {
