@@ -20,7 +20,7 @@
 //! A zone that still counts live blocks when all that its reverse map and the object map know of it is
 //! gone is a finding, and is left alone (I-EXT-2).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,6 +41,15 @@ const CHUNK_SHARE: usize = 16;
 const VICTIMS_MAX: usize = 4;
 /// The same, when somebody asks for all that can be won.
 const VICTIMS_OF_ALL: usize = 32;
+/// What belongs together is put together where that leaves at most so many eighths of its runs.
+const PUT_TOGETHER: usize = 7;
+/// Where extents are so small on average, what is moved in so many pieces of work is read at once.
+const SMALL_BYTES: usize = 16 << 10;
+const CHUNKS_READ: usize = 8;
+/// What lies so close to each other is read at once, with what is in between: that takes no longer than another read.
+const GAP_BYTES: usize = 128 << 10;
+/// The most that is read at once.
+const READ_BYTES: usize = 1 << 20;
 /// Of the zones with the fewest live blocks, how many are compared.
 const RANKED: usize = 1024;
 
@@ -49,6 +58,25 @@ pub(crate) struct Move {
     pub(crate) object: Object,
     pub(crate) start: u64,
     pub(crate) extent: Extent,
+}
+
+/// Contents of extents that are to be moved.
+#[derive(Default)]
+struct Ahead {
+    /// How long each is, and where its contents are.
+    places: HashMap<(Address, Blocks), Range<usize>>,
+    data: Vec<u8>,
+}
+
+impl Ahead {
+    fn has(&self, moved: &Move) -> bool {
+        self.of(moved).is_some()
+    }
+
+    /// The contents of an extent, if they are here.
+    fn of(&self, moved: &Move) -> Option<&[u8]> {
+        self.places.get(&(moved.extent.address, moved.extent.blocks)).map(|range| &self.data[range.clone()])
+    }
 }
 
 /// What garbage collection has done since the volume was opened.
@@ -76,6 +104,8 @@ pub(crate) struct GcState {
     /// What is left to move of them, by object and offset. Where others cut extents while they were looked
     /// up, a block may be in two of them, at the same address: victims are not written.
     queue: VecDeque<Move>,
+    /// Contents of what is next in the queue.
+    ahead: Ahead,
     /// Victims whose reverse map did not name all that lives there.
     searched: BTreeSet<ZoneId>,
     /// Zones that count more live blocks than the object map has there.
@@ -95,6 +125,7 @@ impl GcState {
     /// their turn.
     fn abandon(&mut self) {
         self.queue.clear();
+        self.ahead = Ahead::default();
         self.abandoned += 1;
         let victims = self.victims.drain(..).map(|(zone, life)| (zone, (life, self.abandoned)));
         self.put_off.extend(victims);
@@ -165,6 +196,9 @@ pub(crate) struct Source {
     crc: u32,
     readable: bool,
 }
+
+/// An extent, and where its contents go.
+type Reading<'r> = (&'r Move, &'r mut [u8]);
 
 /// What was read of one chunk: blocks in the order of the queue, and their bytes.
 pub(crate) struct Chunk {
@@ -247,7 +281,8 @@ impl Extents {
                 }
             }
         }
-        gc.queue = queue(moves);
+        gc.queue = self.queue(moves, &gc.victims);
+        gc.ahead = Ahead::default();
         Ok(!gc.victims.is_empty())
     }
 
@@ -424,10 +459,57 @@ impl Extents {
                 gc.stuck.insert(zone);
             }
         }
-        (gc.victims, gc.queue) = (left, queue(moves));
+        gc.queue = self.queue(moves, &left);
+        gc.victims = left;
         self.space.outdated();
         self.reverse.prune(&self.store);
         Ok(if gc.victims.is_empty() { Progress::Evacuated } else { Progress::Moved })
+    }
+
+    /// In the order of objects, if that puts together what is apart in the zones; otherwise victim by victim and as it
+    /// lies there, as much as is read at once in the order of objects: so a few reads bring all of it, and the first
+    /// victim is empty first.
+    fn queue(&self, moves: BTreeMap<(Object, u64), Extent>, victims: &[(ZoneId, Life)]) -> VecDeque<Move> {
+        let rank = |moved: &Move| {
+            let (zone, block) = place_of(moved);
+            (victims.iter().position(|(victim, _)| *victim == zone), block)
+        };
+        let mut moves: Vec<Move> =
+            moves.into_iter().map(|((object, start), extent)| Move { object, start, extent }).collect();
+        let mut as_it_lies: Vec<&Move> = moves.iter().collect();
+        as_it_lies.sort_by_key(|moved| rank(moved));
+        if runs_in(moves.iter()) * 8 <= runs_in(as_it_lies.into_iter()) * PUT_TOGETHER {
+            return moves.into();
+        }
+        moves.sort_by_key(rank);
+        let mut rest = &mut moves[..];
+        while !rest.is_empty() {
+            let (next, after) = rest.split_at_mut(self.read_together(rest.iter()));
+            next.sort_by_key(|moved| (moved.object, moved.start));
+            rest = after;
+        }
+        moves.into()
+    }
+
+    /// How many of the first extents are read at once, at least one: small ones for several pieces of work, because
+    /// what is read with one piece has others in between.
+    fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>) -> usize {
+        let most = self.chunk_blocks();
+        let (mut count, mut blocks) = (0, 0);
+        for moved in moves {
+            let (count_then, blocks_then) = (count + 1, blocks + moved.extent.blocks as usize);
+            let are_small = blocks_then * self.block_size() as usize <= count_then * SMALL_BYTES;
+            if blocks_then > if are_small { CHUNKS_READ * most } else { most } {
+                break;
+            }
+            (count, blocks) = (count_then, blocks_then);
+        }
+        count.max(1)
+    }
+
+    /// Blocks that are moved in one piece of work.
+    fn chunk_blocks(&self) -> usize {
+        (CHUNK_BYTES / self.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE).max(1)
     }
 
     // ---- moving ------------------------------------------------------------------------------
@@ -509,11 +591,11 @@ impl Extents {
         Ok(false)
     }
 
-    /// Reads the front of the queue; what cannot be read is marked.
+    /// Takes the front of the queue, with its contents; what cannot be read is marked.
     fn read_chunk(&self, gc: &mut GcState) -> Result<(Chunk, Vec<ZoneRef>)> {
         let (mut moves, mut held, mut blocks) = (Vec::new(), Vec::new(), 0);
-        let most = (CHUNK_BYTES / self.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE);
-        while blocks == 0 || blocks < most {
+        let most = self.chunk_blocks();
+        while blocks < most {
             let Some(next) = gc.queue.pop_front() else { break };
             // A zone that cannot be held has been emptied and reset meanwhile.
             if let Some(hold) = self.store.zones().hold(next.extent.address) {
@@ -522,31 +604,106 @@ impl Extents {
                 moves.push(next);
             }
         }
-        Ok((self.read_moves(&moves)?, held))
+        if moves.iter().any(|moved| !gc.ahead.has(moved)) {
+            gc.ahead = self.read_ahead(&moves, &gc.queue);
+        }
+        let data = moves.iter().flat_map(|moved| gc.ahead.of(moved).expect("it was just read")).copied();
+        let chunk = self.chunk_of(&moves, data.collect())?;
+        Ok((chunk, held))
+    }
+
+    /// Reads what is to be moved now, from zones that are held, and with it what comes next.
+    fn read_ahead(&self, now: &[Move], next: &VecDeque<Move>) -> Ahead {
+        let count = self.read_together(now.iter().chain(next)).max(now.len());
+        let holds: Vec<_> = next
+            .iter()
+            .take(count - now.len())
+            .map(|next| self.store.zones().hold(next.extent.address))
+            .collect();
+        let held = next.iter().zip(&holds).filter(|(_, hold)| hold.is_some()).map(|(next, _)| next);
+        let moves: Vec<&Move> = now.iter().chain(held).collect();
+        let size = self.block_size() as usize;
+        let (mut places, mut bytes) = (HashMap::new(), 0);
+        for moved in &moves {
+            let end = bytes + moved.extent.blocks as usize * size;
+            places.insert((moved.extent.address, moved.extent.blocks), bytes..end);
+            bytes = end;
+        }
+        let mut data = vec![0; bytes];
+        self.read_places(&moves, &mut data);
+        Ahead { places, data }
     }
 
     /// Reads what is to be moved, from zones that are held; what cannot be read is marked.
     pub(crate) fn read_moves(&self, moves: &[Move]) -> Result<Chunk> {
-        let size = self.block_size() as usize;
-        let crcs: Vec<u32> = moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect();
+        let blocks: usize = moves.iter().map(|moved| moved.extent.blocks as usize).sum();
+        let mut data = vec![0; blocks * self.block_size() as usize];
+        self.read_places(&moves.iter().collect::<Vec<_>>(), &mut data);
+        self.chunk_of(moves, data)
+    }
+
+    fn chunk_of(&self, moves: &[Move], data: Vec<u8>) -> Result<Chunk> {
         let mut chunk = Chunk {
             sources: moves.iter().flat_map(sources).collect(),
             places: moves.iter().flat_map(sources).map(|s| ((s.object, s.block), s.address)).collect(),
-            data: vec![0; crcs.len() * size],
-            crcs,
+            data,
+            crcs: moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect(),
         };
-        self.catch_up();
-        let mut commands = Vec::new();
-        let mut rest = &mut chunk.data[..];
-        for Move { extent, .. } in moves {
-            let (into, after) = rest.split_at_mut(extent.blocks as usize * size);
-            commands.push(Command::Read { zone: extent.address.zone(), block: extent.address.block(), into });
-            rest = after;
-        }
-        self.device.run(&mut commands);
-        drop(commands);
         self.verify_chunk(&mut chunk)?;
         Ok(chunk)
+    }
+
+    /// Reads the contents of extents, one after the other into `data`, as far as that is possible: what lies close to
+    /// each other at once.
+    fn read_places(&self, moves: &[&Move], data: &mut [u8]) {
+        let size = self.block_size() as usize;
+        let mut places: Vec<Reading<'_>> = Vec::new();
+        let mut rest = data;
+        for &moved in moves {
+            let (into, after) = rest.split_at_mut(moved.extent.blocks as usize * size);
+            places.push((moved, into));
+            rest = after;
+        }
+        places.sort_by_key(|(moved, _)| place_of(moved));
+        let (gap, most) = ((GAP_BYTES / size) as Blocks, (READ_BYTES / size) as Blocks);
+        let is_near = |first: &Move, end: Blocks, next: &Move| {
+            let (from, to) = (place_of(first), place_of(next));
+            from.0 == to.0 && to.1 <= end + gap && to.1 + next.extent.blocks <= from.1 + most
+        };
+        let mut reads: Vec<(Vec<Reading<'_>>, Blocks)> = Vec::new();
+        for place in places {
+            let end = place_of(place.0).1 + place.0.extent.blocks;
+            match reads.last_mut() {
+                Some((near, last)) if is_near(near[0].0, *last, place.0) => {
+                    near.push(place);
+                    *last = end.max(*last);
+                }
+                _ => reads.push((vec![place], end)),
+            }
+        }
+        let mut buffers: Vec<Vec<u8>> = reads
+            .iter()
+            .map(|(near, end)| match near.len() {
+                1 => Vec::new(),
+                _ => vec![0; (end - place_of(near[0].0).1) as usize * size],
+            })
+            .collect();
+        let mut commands: Vec<Command<'_>> = Vec::with_capacity(reads.len());
+        for ((near, _), buffer) in reads.iter_mut().zip(&mut buffers) {
+            let (zone, block) = place_of(near[0].0);
+            let into = if near.len() == 1 { &mut *near[0].1 } else { &mut buffer[..] };
+            commands.push(Command::Read { zone, block, into });
+        }
+        self.catch_up();
+        self.device.run(&mut commands);
+        drop(commands);
+        for ((near, _), buffer) in reads.into_iter().zip(&buffers).filter(|((near, _), _)| near.len() > 1) {
+            let first = place_of(near[0].0).1;
+            for (moved, into) in near {
+                let at = (place_of(moved).1 - first) as usize * size;
+                into.copy_from_slice(&buffer[at..at + into.len()]);
+            }
+        }
     }
 
     /// Verifies every block, and reads once more by itself what is not right: the next block may be.
@@ -606,8 +763,19 @@ impl Extents {
     }
 }
 
-fn queue(moves: BTreeMap<(Object, u64), Extent>) -> VecDeque<Move> {
-    moves.into_iter().map(|((object, start), extent)| Move { object, start, extent }).collect()
+fn place_of(moved: &Move) -> (ZoneId, Blocks) {
+    (moved.extent.address.zone(), moved.extent.address.block())
+}
+
+/// How many runs of an object's blocks are written when these are moved in this order.
+fn runs_in<'m>(moves: impl Iterator<Item = &'m Move>) -> usize {
+    let mut end = None;
+    let begins = moves.filter(|moved| {
+        let follows = end == Some((moved.object, moved.start));
+        end = Some((moved.object, moved.start + u64::from(moved.extent.blocks)));
+        !follows
+    });
+    begins.count()
 }
 
 fn sources(moved: &Move) -> impl Iterator<Item = Source> {
