@@ -2,7 +2,8 @@
 //!
 //! The kernel does not write dirty pages back before it asks for data or a hole, so the answer must wait until
 //! it has, and it can only when threads are free to take the writes. What the kernel is to be told waits for
-//! its locks, which a request that is under way may hold.
+//! its locks, which a request that is under way may hold. Writing back a large file takes long, and answers that wait
+//! until the kernel has been told something are not to wait for that: so searches have a thread of their own.
 
 use fs::InodeNo;
 use rustix::io::Errno;
@@ -13,7 +14,7 @@ use crate::kernel::{Notifier, Reply};
 use crate::server::Server;
 use crate::transport::errno;
 
-/// One thing for the thread that runs errands.
+/// One thing for a thread that runs errands.
 pub(crate) enum Errand {
     /// Has the kernel write back what it holds of the file, and answers a seek then.
     Seek(Seek, Reply),

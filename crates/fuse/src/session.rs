@@ -5,7 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Weak};
 
 use fs::Fs;
@@ -73,15 +73,14 @@ impl Mounted {
     /// Answers requests until the volume is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
         let Mounted { channel, transport, server, errands, entry } = self;
-        let notifier = Notifier::new(&channel);
-        let runner = rt::thread::spawn("polder-errands", move || {
-            for errand in errands {
-                errand.run(&server, &notifier);
-            }
-        })?;
+        let (searches, searched) = mpsc::channel();
+        let seeker = run_errands("polder-seeks", &server, &channel, searched, None)?;
+        let runner = run_errands("polder-errands", &server, &channel, errands, Some(searches))?;
         let ended = answer_all(&channel, Arc::new(transport));
         detach_leftover(entry.as_ref());
-        runner.join().map_err(|_| io::Error::other("the thread that runs errands panicked"))?;
+        for thread in [runner, seeker] {
+            thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
+        }
         ended
     }
 
@@ -118,6 +117,26 @@ impl KernelCache {
         }
         Ok(())
     }
+}
+
+/// Runs errands until there are no more; with `searcher`, searches are handed on.
+fn run_errands(
+    name: &str,
+    server: &Arc<Server>,
+    channel: &Channel,
+    errands: Receiver<Errand>,
+    searcher: Option<Sender<Errand>>,
+) -> io::Result<JoinHandle<()>> {
+    let (server, notifier) = (Arc::clone(server), Notifier::new(channel));
+    rt::thread::spawn(name, move || {
+        for errand in errands {
+            match (&errand, &searcher) {
+                // The searcher ends when this thread has.
+                (Errand::Seek(..), Some(searcher)) => drop(searcher.send(errand)),
+                _ => errand.run(&server, &notifier),
+            }
+        }
+    })
 }
 
 /// Answers requests on many threads until there are no more; no other thread keeps the transport then.
