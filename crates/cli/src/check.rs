@@ -13,6 +13,7 @@ use fs::{Affected, Finding, Fs};
 use serde::{Deserialize, Serialize};
 
 use crate::control::Request;
+use crate::output::in_line;
 use crate::scrub::{self, Place};
 use crate::volume::Volume;
 use crate::{complain, progress, volume};
@@ -254,7 +255,7 @@ impl ReportedFile {
 
     fn shown(&self) -> String {
         let named = match &self.path {
-            Some(path) => path.clone(),
+            Some(path) => in_line(path),
             None => format!("inode {}, to which no name leads", self.inode),
         };
         match (self.from, self.to) {

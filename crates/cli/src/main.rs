@@ -136,8 +136,23 @@ fn finish(done: anyhow::Result<()>) -> ExitCode {
     }
 }
 
+/// Why something failed has been said by a process that was started for it.
+#[derive(Debug)]
+struct AlreadySaid;
+
+impl std::error::Error for AlreadySaid {}
+
+impl std::fmt::Display for AlreadySaid {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("see the line before")
+    }
+}
+
 /// The one line of an error, causes and all.
 fn complain(error: &anyhow::Error) {
+    if error.is::<AlreadySaid>() {
+        return;
+    }
     eprintln!("polder: {}", format!("{error:#}").replace('\n', " "));
 }
 

@@ -16,7 +16,7 @@ use fuse::mount::unmount_lazily;
 
 use crate::daemon::{self, Daemon, READY};
 use crate::options::{Words, cache_bytes};
-use crate::{remount, volume};
+use crate::{AlreadySaid, remount, volume};
 
 /// What `--cache` is by itself.
 const CACHE_BYTES: u64 = 128 << 20;
@@ -116,10 +116,9 @@ fn start_daemon(arguments: &Arguments, path: &Path, directory: &Path) -> Result<
     if says_ready(&mut daemon) {
         return Ok(());
     }
-    // Its error has been printed by itself.
     let status = daemon.wait().context("the daemon is lost")?;
     match status.code() {
-        Some(code) if code != 0 => std::process::exit(code),
+        Some(code) if code != 0 => Err(AlreadySaid.into()),
         _ => bail!("the daemon has ended before the mount was ready ({status})"),
     }
 }

@@ -24,6 +24,7 @@ use zone::Device;
 use zone::file::OpenMode;
 
 use crate::check::exit_status;
+use crate::output::in_line;
 use crate::{progress, volume};
 
 const SECOND: i64 = 1_000_000_000;
@@ -268,7 +269,7 @@ impl Report {
         let source = source.display();
         for trouble in &self.troubles {
             let path = if trouble.path.is_empty() { "/" } else { &trouble.path };
-            println!("{source}: {path}: {}", trouble.what);
+            println!("{source}: {}: {}", in_line(path), trouble.what);
         }
         if !self.newest {
             println!(

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,8 @@ use rt::{Clock, SystemClock};
 use zone::file::{FileContents, FileError, OpenMode};
 use zone::{Device, FsId, Medium};
 
-use crate::control::Client;
+use crate::control::{Client, Request};
+use crate::info::Info;
 
 /// The cache of a volume that is opened for one look.
 const LOOK_CACHE_BYTES: u64 = 64 << 20;
@@ -52,20 +53,21 @@ struct Found {
 impl Volume {
     /// Finds the volume by its own path or by the directory that it is mounted on.
     pub(crate) fn find(named: &Path) -> Result<Volume> {
-        Self::find_or_open(named, open_to_look)
+        Self::find_or_open(named, OpenMode::ReadOnly)
     }
 
     /// The same, and opens one that nobody has for writing: close it with [`Opened::close`].
     pub(crate) fn find_to_change(named: &Path) -> Result<Volume> {
-        Self::find_or_open(named, open_to_change)
+        Self::find_or_open(named, OpenMode::ReadWrite)
     }
 
-    fn find_or_open(named: &Path, open: fn(&Path) -> Result<Opened>) -> Result<Volume> {
+    fn find_or_open(named: &Path, mode: OpenMode) -> Result<Volume> {
         let found = locate(named)?;
-        if let Some(mut client) = id_of(&found.path)?.and_then(Client::connect)
-            && client.is_alive()
-        {
-            return Ok(Volume::Served(client));
+        if let Some((client, served)) = daemon_with(&found.path)? {
+            if is_same(&served, &found.path) {
+                return Ok(Volume::Served(client));
+            }
+            return open_beside(client, &served, &found.path, mode);
         }
         if let Some(directory) = found.directory.filter(|directory| !is_dead(directory)) {
             bail!(
@@ -73,8 +75,45 @@ impl Volume {
                 directory.display()
             );
         }
-        open(&found.path).map(|opened| Volume::Opened(Box::new(opened)))
+        open(&found.path, mode).map(|opened| Volume::Opened(Box::new(opened)))
     }
+}
+
+/// The daemon that has a volume with the id of this one, and the path that it has it from.
+fn daemon_with(path: &Path) -> Result<Option<(Client, PathBuf)>> {
+    let Some(mut client) = id_of(path)?.and_then(Client::connect) else { return Ok(None) };
+    if !client.is_alive() {
+        return Ok(None);
+    }
+    let info: Info = client.ask(&Request::Info)?;
+    Ok(Some((client, info.path)))
+}
+
+/// Whether two paths lead to the same file or device.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let what = |path: &Path| {
+        let about = std::fs::metadata(path).ok()?;
+        let is_device = about.file_type().is_block_device() || about.file_type().is_char_device();
+        Some(if is_device { (is_device, about.rdev(), 0) } else { (is_device, about.dev(), about.ino()) })
+    };
+    one == other || what(one).is_some_and(|one| what(other) == Some(one))
+}
+
+/// A volume with the id of one that a daemon has from another path: a copy of that, or the same by another name.
+/// The lock tells which, unless the other name has locks of its own; so it is opened to look and not to change.
+fn open_beside(client: Client, served: &Path, path: &Path, mode: OpenMode) -> Result<Volume> {
+    match open_device(path, OpenMode::ReadOnly) {
+        Err(FileError::InUse(_)) => return Ok(Volume::Served(client)),
+        opened => drop(opened?),
+    }
+    if mode == OpenMode::ReadWrite {
+        bail!(
+            "{}: a volume with the same id is mounted from {}; unmount it first (is this one a copy of it?)",
+            path.display(),
+            served.display()
+        );
+    }
+    open(path, mode).map(|opened| Volume::Opened(Box::new(opened)))
 }
 
 impl Opened {
@@ -126,23 +165,20 @@ fn open_when_free(path: &Path, mode: OpenMode, mut wait: impl FnMut() -> bool) -
 
 /// Opens a volume that is not in use, without changing anything on it.
 pub(crate) fn open_to_look(path: &Path) -> Result<Opened> {
-    let options = mount_options(true, LOOK_CACHE_BYTES, None);
-    let device: Arc<dyn Device> = open_device(path, OpenMode::ReadOnly)?.into_device();
-    let (fs, recovery) = mount_fs(path, device, options)?;
-    Ok(Opened { path: path.to_owned(), fs, recovery })
+    open(path, OpenMode::ReadOnly)
 }
 
-/// Opens a volume that is not in use, to be changed.
-fn open_to_change(path: &Path) -> Result<Opened> {
-    let device: Arc<dyn Device> = open_device(path, OpenMode::ReadWrite)?.into_device();
-    let (fs, recovery) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
+fn open(path: &Path, mode: OpenMode) -> Result<Opened> {
+    let options = mount_options(mode == OpenMode::ReadOnly, LOOK_CACHE_BYTES, None);
+    let device: Arc<dyn Device> = open_device(path, mode)?.into_device();
+    let (fs, recovery) = mount_fs(path, device, options)?;
     Ok(Opened { path: path.to_owned(), fs, recovery })
 }
 
 /// Closes a volume whose daemon did not: recovers it and writes that down. Returns how many records were
 /// replayed.
 pub(crate) fn close_properly(path: &Path) -> Result<u64> {
-    let opened = open_to_change(path)?;
+    let opened = open(path, OpenMode::ReadWrite)?;
     opened.close()?;
     Ok(opened.recovery.records)
 }

@@ -17,6 +17,10 @@ const OWN_BYTES: usize = 48 << 20;
 /// A mount may have this share of the dirty pages that the system allows: the kernel's rule for FUSE.
 const SHARE_OF_DIRTY: usize = 100;
 const PAGE_BYTES: usize = 4096;
+/// A flag of a thread: memory for it is not won by writing. From the kernel's `sched.h`.
+const PF_MEMALLOC_NOIO: u64 = 0x0008_0000;
+/// Who has this may lock memory without a limit.
+const CAP_IPC_LOCK: u32 = 14;
 /// By then a deadlock is what it is: it takes two seconds.
 const PATIENCE_NS: u64 = 120_000_000_000;
 
@@ -106,6 +110,8 @@ fn a_daemon_without_memory_takes_dirty_pages() {
     let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", daemon.number())).unwrap();
     let may = fs::write("/proc/self/oom_score_adj", "-1").is_ok();
     assert_eq!(score.trim(), if may { "-999" } else { "0" });
+    assert_eq!(is_part_of_writing(daemon.number()), may_say_so());
+    assert_eq!(locked_bytes(daemon.number()) > 0, has_capability(CAP_IPC_LOCK));
 
     let writer = group
         .command(Path::new("dd"))
@@ -124,6 +130,42 @@ fn a_daemon_without_memory_takes_dirty_pages() {
     assert!(fs::read(mounted.path("file")).unwrap() == contents);
     mounted.umount();
     bench.check();
+}
+
+/// Whether the kernel knows that it writes through this process: through each of its threads.
+fn is_part_of_writing(process: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let flags = threads.map(|thread| {
+        let text = fs::read_to_string(thread.unwrap().path().join("stat")).unwrap();
+        // Behind the name, which may have anything in it.
+        let fields = text.rsplit_once(')').unwrap().1;
+        fields.split_whitespace().nth(6).unwrap().parse::<u64>().unwrap()
+    });
+    let told: Vec<bool> = flags.map(|flags| flags & PF_MEMALLOC_NOIO != 0).collect();
+    assert!(told.iter().all(|is_told| *is_told == told[0]), "all threads or none: {told:?}");
+    told[0]
+}
+
+/// Whether we could say it of ourselves, as the daemon does.
+fn may_say_so() -> bool {
+    let told = rustix::process::configure_io_flusher_behavior(true);
+    told.and_then(|()| rustix::process::configure_io_flusher_behavior(false)).is_ok()
+}
+
+fn status_of(process: &str, field: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field} in {text}")).trim().to_owned()
+}
+
+/// Of memory that the kernel does not take from it.
+fn locked_bytes(process: i32) -> u64 {
+    let shown = status_of(&process.to_string(), "VmLck");
+    shown.trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+fn has_capability(number: u32) -> bool {
+    u64::from_str_radix(&status_of("self", "CapEff"), 16).unwrap() & 1 << number != 0
 }
 
 /// Whether the child succeeds. One that never ends is given up, with the help of `give_up`.

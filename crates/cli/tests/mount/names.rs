@@ -26,6 +26,15 @@ fn mount_calls_its_helper() {
         assert_eq!(done.status.code(), Some(status), "{said}");
         assert!(said.contains(complaint) && said.lines().count() == 1, "{said}");
     }
+    // Found out by the daemon, which is another process.
+    let mounted = bench.mount(&[]);
+    let another = bench.volume().with_file_name("another");
+    fs::create_dir(&another).unwrap();
+    let done = bench.run_as("mount.polder", &[volume, another.to_str().unwrap()]);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(done.status.code(), Some(32), "{said}");
+    assert!(said.contains("in use") && said.lines().count() == 1, "{said}");
+    mounted.umount();
     let fake = bench.run_as("mount.polder", &["-f", "-s", volume, directory, "-o", "ro,data=journal"]);
     assert!(fake.status.success() && fake.stderr.is_empty() && !bench.is_mounted());
 }
