@@ -62,7 +62,7 @@ pub(crate) struct Report {
     pub(crate) not_checked: Vec<String>,
     /// What was found before, and put right.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    repaired: Vec<ReportedFinding>,
+    pub(crate) repaired: Vec<ReportedFinding>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ fn check(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired.
-fn repair(named: &Path) -> Result<Vec<ReportedFinding>> {
+pub(crate) fn repair(named: &Path) -> Result<Vec<ReportedFinding>> {
     if let Volume::Served(_) = Volume::find(named)? {
         bail!("{}: is mounted; unmount it before it is repaired", named.display());
     }

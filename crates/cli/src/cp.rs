@@ -3,20 +3,26 @@
 //! Kept are contents with their holes, permissions, times, extended attributes, hard and symbolic links, and,
 //! for root, owners and devices. Everything that is made is new: nothing is written over, and no link that is
 //! there is followed, whatever names the volume has.
+//!
+//! What cannot be read is said by its name and left out, bytes of a file as zeros, and the rest is copied. What cannot
+//! be written ends it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use fs::{Attributes, FsError, InodeNo, Kind};
 use indicatif::ProgressBar;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 
 use crate::inside::{Inside, last_name};
+use crate::output::in_line;
 use crate::progress;
 
 const PIECE: u64 = 1 << 20;
@@ -45,6 +51,10 @@ struct Copy {
     is_root: bool,
     /// Attributes that the target does not take.
     refused: u64,
+    /// Directories that were entered; a sound volume has each in one place.
+    entered: HashSet<InodeNo>,
+    /// What could not be read.
+    troubles: u64,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -55,16 +65,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         bail!("{shown} in the volume is a directory; copy it with -r");
     }
     let target = arguments.place(&found)?;
-    let bytes = total(&inside, &found)?;
+    let bytes = total(&inside, &found, &mut HashSet::new());
     let is_root = rustix::process::geteuid().is_root();
     let bar = progress::moving(bytes);
-    let mut copy = Copy { inside, links: HashMap::new(), bar, is_root, refused: 0 };
+    let mut copy = Copy {
+        inside,
+        links: HashMap::new(),
+        bar,
+        is_root,
+        refused: 0,
+        entered: HashSet::new(),
+        troubles: 0,
+    };
     copy.any(&found, &target)?;
     copy.bar.finish_and_clear();
     if copy.refused > 0 {
         eprintln!("polder: {}: {} extended attributes are not taken there", target.display(), copy.refused);
     }
-    Ok(())
+    match copy.troubles {
+        0 => Ok(()),
+        1 => bail!("1 thing could not be read and is not in the copy; the line before names it"),
+        count => {
+            bail!("{count} things could not be read and are not in the copy; the lines before name them")
+        }
+    }
 }
 
 impl Arguments {
@@ -81,18 +105,16 @@ impl Arguments {
     }
 }
 
-/// Bytes of all files at and below.
-fn total(inside: &Inside, found: &Attributes) -> Result<u64> {
+/// Bytes of all files at and below, as far as they can be told.
+fn total(inside: &Inside, found: &Attributes, entered: &mut HashSet<InodeNo>) -> u64 {
     match found.kind {
-        Kind::File => Ok(found.size),
-        Kind::Directory => {
-            let mut sum = 0;
-            for entry in inside.entries(found.inode)? {
-                sum += total(inside, &inside.fs().attributes(entry.inode)?)?;
-            }
-            Ok(sum)
+        Kind::File => found.size,
+        Kind::Directory if entered.insert(found.inode) => {
+            let entries = inside.entries(found.inode).unwrap_or_default().into_iter();
+            let below = entries.filter_map(|entry| inside.fs().attributes(entry.inode).ok());
+            below.map(|below| total(inside, &below, entered)).sum()
         }
-        _ => Ok(0),
+        _ => 0,
     }
 }
 
@@ -104,70 +126,136 @@ impl Copy {
             }
             self.links.insert(found.inode, to.to_owned());
         }
+        let was_there = found.inode == InodeNo::ROOT && to.is_dir();
         let made = match found.kind {
             Kind::File => self.file(found, to),
-            Kind::Directory => self.directory(found, to),
-            Kind::Symlink => {
-                let target = self.inside.fs().read_link(found.inode)?;
-                Ok(symlink(OsStr::from_bytes(&target), to)?)
-            }
+            Kind::Directory => self.directory(found, to, was_there),
+            Kind::Symlink => match self.inside.fs().read_link(found.inode) {
+                Ok(target) => Ok(symlink(OsStr::from_bytes(&target), to)?),
+                Err(error) => {
+                    self.trouble(to, "where it leads", &error);
+                    return Ok(());
+                }
+            },
             _ => make_node(found, to),
         };
         made.with_context(|| to.display().to_string())?;
+        // A directory that was there before is not the copy.
+        if was_there {
+            return Ok(());
+        }
         self.attributes(found, to).with_context(|| to.display().to_string())
     }
 
-    fn directory(&mut self, found: &Attributes, to: &Path) -> Result<()> {
-        // The root of the volume may go into a directory that is there.
-        if !(found.inode == InodeNo::ROOT && to.is_dir()) {
+    /// Says what could not be read, of what is copied to this name.
+    fn trouble(&mut self, to: &Path, what: &str, why: &impl Display) {
+        self.troubles += 1;
+        let line = format!("polder: {}: {what} cannot be read: {why}", in_line(&to.to_string_lossy()));
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
+    fn directory(&mut self, found: &Attributes, to: &Path, was_there: bool) -> Result<()> {
+        if !self.entered.insert(found.inode) {
+            bail!("a directory is in more than one place; check the volume (polder check)");
+        }
+        if !was_there {
             DirBuilder::new().mode(0o700).create(to)?;
         }
-        for entry in self.inside.entries(found.inode)? {
+        let entries = match self.inside.entries(found.inode) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.trouble(to, "what it has", &error);
+                return Ok(());
+            }
+        };
+        for entry in entries {
             if entry.name.is_empty() || entry.name.contains(&b'/') || matches!(&entry.name[..], b"." | b"..")
             {
                 bail!("an entry has a name that cannot be; check the volume (polder check)");
             }
-            let below = self.inside.fs().attributes(entry.inode)?;
-            self.any(&below, &to.join(OsStr::from_bytes(&entry.name)))?;
+            let below = to.join(OsStr::from_bytes(&entry.name));
+            match self.inside.fs().attributes(entry.inode) {
+                Ok(found) => self.any(&found, &below)?,
+                Err(error) => self.trouble(&below, "it", &error),
+            }
         }
         Ok(())
     }
 
-    fn file(&self, found: &Attributes, to: &Path) -> Result<()> {
+    fn file(&mut self, found: &Attributes, to: &Path) -> Result<()> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
         file.set_len(found.size)?;
-        let handle = self.inside.open_to_read(found.inode)?;
-        let mut offset = 0;
-        let mut buffer = vec![0; PIECE.min(found.size) as usize];
-        loop {
-            let data = match self.inside.fs().seek_data(&handle, offset) {
-                Err(FsError::NoData) => break,
-                data => data?,
-            };
-            let end = self.inside.fs().seek_hole(&handle, data)?;
-            self.range(&handle, &file, data..end, &mut buffer)?;
-            offset = end;
+        match self.contents(found, &file)? {
+            None => {}
+            Some((0, error)) => self.trouble(to, "where its data are", &error),
+            Some((bytes, error)) => {
+                self.trouble(to, &format!("{bytes} bytes, which are zeros in the copy,"), &error);
+            }
         }
         self.bar.inc(found.size);
         Ok(())
     }
 
+    /// Copies the contents; how many bytes of them could not be read, and why. Of data that cannot be found
+    /// the number is 0.
+    fn contents(&self, found: &Attributes, to: &File) -> Result<Option<(u64, Error)>> {
+        let handle = match self.inside.open_to_read(found.inode) {
+            Ok(handle) => handle,
+            Err(error) => return Ok(Some((0, error))),
+        };
+        let fs = self.inside.fs();
+        let (mut offset, mut lost) = (0, None);
+        let mut buffer = vec![0; PIECE.min(found.size) as usize];
+        loop {
+            let data = fs.seek_data(&handle, offset);
+            let range = data.and_then(|data| Ok(data..fs.seek_hole(&handle, data)?));
+            let range = match range {
+                Ok(range) => range,
+                Err(FsError::NoData) => return Ok(lost),
+                Err(error) => return Ok(Some((0, error.into()))),
+            };
+            offset = range.end;
+            if let Some((bytes, error)) = self.range(&handle, to, range, &mut buffer)? {
+                lost = Some((bytes + lost.map_or(0, |(bytes, _)| bytes), error));
+            }
+        }
+    }
+
+    /// The same for a range. Where a piece cannot be read, its blocks are, one by one.
     fn range(
         &self,
         from: &fs::Handle,
         to: &File,
-        range: std::ops::Range<u64>,
+        range: Range<u64>,
         buffer: &mut [u8],
-    ) -> Result<()> {
-        let mut offset = range.start;
+    ) -> Result<Option<(u64, Error)>> {
+        let block = u64::from(self.inside.fs().extents().block_size());
+        let (mut offset, mut lost, mut one_by_one_to) = (range.start, None, 0);
         while offset < range.end {
-            let length = (buffer.len() as u64).min(range.end - offset) as usize;
-            let count = self.inside.fs().read(from, offset, &mut buffer[..length])?;
-            if count == 0 {
-                return Err(anyhow!("ends before its size"));
+            let most = if offset < one_by_one_to { block - offset % block } else { buffer.len() as u64 };
+            let length = most.min(range.end - offset);
+            match self.inside.fs().read(from, offset, &mut buffer[..length as usize]) {
+                Ok(0) => return Err(anyhow!("ends before its size")),
+                Ok(count) => {
+                    to.write_all_at(&buffer[..count], offset)?;
+                    offset += count as u64;
+                }
+                Err(_) if length > block => one_by_one_to = offset + length,
+                Err(error) => {
+                    lost = Some((length + lost.map_or(0, |(bytes, _)| bytes), error.into()));
+                    offset += length;
+                }
             }
-            to.write_all_at(&buffer[..count], offset)?;
-            offset += count as u64;
+        }
+        Ok(lost)
+    }
+
+    fn xattrs(&mut self, found: &Attributes, to: &Path) -> Result<(), FsError> {
+        for name in self.inside.fs().list_xattrs(self.inside.who(), found.inode)? {
+            let value = self.inside.fs().get_xattr(self.inside.who(), found.inode, &name)?;
+            if rustix::fs::lsetxattr(to, name.as_slice(), &value, XattrFlags::empty()).is_err() {
+                self.refused += 1;
+            }
         }
         Ok(())
     }
@@ -178,11 +266,8 @@ impl Copy {
             let owner = (Uid::from_raw(found.uid), Gid::from_raw(found.gid));
             rustix::fs::chownat(CWD, to, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW)?;
         }
-        for name in self.inside.fs().list_xattrs(self.inside.who(), found.inode)? {
-            let value = self.inside.fs().get_xattr(self.inside.who(), found.inode, &name)?;
-            if rustix::fs::lsetxattr(to, name.as_slice(), &value, XattrFlags::empty()).is_err() {
-                self.refused += 1;
-            }
+        if let Err(error) = self.xattrs(found, to) {
+            self.trouble(to, "an extended attribute", &error);
         }
         if found.kind != Kind::Symlink {
             let permissions = permissions_of_copy(found, &std::fs::symlink_metadata(to)?);

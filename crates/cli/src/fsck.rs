@@ -1,7 +1,8 @@
 //! `fsck.polder`: verifies volumes the way `fsck` calls it.
 //!
 //! What a crash left in the log is applied in memory to look, and by a mount to keep. So the only thing that
-//! is ever put right is that a volume was not closed, and that only when it is sound.
+//! is put right unasked is that a volume was not closed, and that only when it is sound. With `-y` a damaged one is
+//! repaired like by `polder check --repair`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use crate::check::Report;
+use crate::check::{self, Report};
 use crate::{complain, explain, progress, volume};
 
 /// The bits of `fsck`'s exit status.
@@ -20,8 +21,8 @@ const MISUSED: u8 = 16;
 
 /// Verify volumes of Polder; called by fsck(8).
 ///
-/// The exit status is the sum of 1 where a volume had not been closed and now is, 4 where something is wrong,
-/// 8 where a volume could not be checked.
+/// The exit status is the sum of 1 where something was put right (a volume had not been closed, or with -y was
+/// damaged), 4 where something is wrong, 8 where a volume could not be checked.
 #[derive(Parser)]
 #[command(name = "fsck.polder", version)]
 struct Arguments {
@@ -37,7 +38,7 @@ struct Arguments {
     /// Change nothing.
     #[arg(short = 'n', conflicts_with_all = ["automatic", "preen", "yes"])]
     dry: bool,
-    /// Agree to everything: verify, then close what was not closed.
+    /// Agree to everything: verify, repair what can be, close what was not closed.
     #[arg(short = 'y')]
     yes: bool,
     /// Verify everything, with `-a` and `-p` too.
@@ -80,7 +81,8 @@ impl Arguments {
             waiting.finish_and_clear();
             report.show(named);
             if !report.clean {
-                return Ok(UNCORRECTED);
+                drop(opened);
+                return if self.yes { repair(named, &path) } else { Ok(UNCORRECTED) };
             }
         } else if was_closed {
             println!("{}: clean", named.display());
@@ -93,4 +95,15 @@ impl Arguments {
         println!("{}: was not unmounted; closed after a replay of {records} records", named.display());
         Ok(CORRECTED)
     }
+}
+
+/// Repairs a damaged volume and verifies it once more.
+fn repair(named: &Path, path: &Path) -> Result<u8> {
+    let repaired = check::repair(named)?;
+    let opened = volume::open_to_look(path)?;
+    let mut report = Report::of(&opened.fs, false).with_context(|| named.display().to_string())?;
+    let corrected = if repaired.is_empty() { 0 } else { CORRECTED };
+    report.repaired = repaired;
+    report.show(named);
+    Ok(if report.clean { corrected } else { corrected | UNCORRECTED })
 }

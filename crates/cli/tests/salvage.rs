@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -307,6 +308,13 @@ fn what_follows_from_something_else_is_repaired() {
     let before = fs::read(&source).unwrap();
     assert_eq!(polder(&["check", &named]).status.code(), Some(4));
     assert!(fs::read(&source).unwrap() == before, "nothing changes without --repair");
+    let copy = place.text("copy");
+    fs::copy(&source, &copy).unwrap();
+    let fsck = |option: &str| {
+        let mut fsck = Command::new(env!("CARGO_BIN_EXE_polder"));
+        fsck.arg0("fsck.polder").args([option, &copy]).output().unwrap().status.code()
+    };
+    assert_eq!((fsck("-n"), fsck("-f"), fsck("-y"), fsck("-f")), (Some(4), Some(4), Some(1), Some(0)));
     let output = polder(&["check", "--repair", &named]);
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}");

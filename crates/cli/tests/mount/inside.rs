@@ -1,7 +1,7 @@
 //! Looking into a volume, mounted and not.
 
 use std::fs::{self, File};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
@@ -195,7 +195,20 @@ fn a_mounted_volume_is_verified_as_far_as_can_be() {
         "{said}"
     );
     scrubbed(&bench, volume, false);
+    // What can be read is copied.
+    let copy = bench.volume().with_file_name("copy");
+    let said = bench.fail(1, &["cp", "-r", volume, "/", copy.to_str().unwrap()]);
+    assert!(said.contains("4096 bytes, which are zeros in the copy, cannot be read"), "{said}");
     let mounted = bench.mount(&[]);
+    let (mut there, mut copied) = (fs::File::open(mounted.path("large")).unwrap(), Vec::new());
+    fs::File::open(copy.join("large")).unwrap().read_to_end(&mut copied).unwrap();
+    assert!(copied[..4096].iter().all(|byte| *byte == 0));
+    let mut rest = Vec::new();
+    there.seek(SeekFrom::Start(4096)).unwrap();
+    there.read_to_end(&mut rest).unwrap();
+    assert!(copied[4096..] == rest && !rest.is_empty());
+    drop(there);
+    assert!(fs::read(copy.join("deep/small")).unwrap() == fs::read(mounted.path("deep/small")).unwrap());
     for _ in 0..3 {
         assert!(fs::read(mounted.path("large")).is_err());
     }
@@ -208,6 +221,43 @@ fn a_mounted_volume_is_verified_as_far_as_can_be() {
     fs::remove_file(mounted.path("deep/large-too")).unwrap();
     scrubbed(&bench, directory, true);
     mounted.umount();
+}
+
+/// The daemon of the original was asked: a damaged copy was clean, as was everything about it.
+#[test]
+fn a_copy_of_a_mounted_volume_is_not_taken_for_it() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), vec![7; 200_000]).unwrap();
+    mounted.umount();
+    let copy = bench.volume().with_file_name("backup");
+    fs::copy(bench.volume(), &copy).unwrap();
+    let mounted = bench.mount(&[]);
+    let (volume, backup) = (bench.volume(), copy.to_str().unwrap());
+    let volume = volume.to_str().unwrap();
+    let info =
+        |named: &str| -> Value { serde_json::from_str(&bench.succeed(&["info", "--json", named])).unwrap() };
+    assert_eq!(info(volume)["mounted_on"], mounted.root().to_str().unwrap());
+    assert_eq!((&info(backup)["mounted_on"], &info(backup)["path"]), (&Value::Null, &backup.into()));
+    bench.succeed(&["check", "--data", backup]);
+    let inode = fs::metadata(mounted.path("file")).unwrap().ino().to_string();
+    let extents: Value =
+        serde_json::from_str(&bench.succeed(&["dump", backup, "extent", &inode, "--json"])).unwrap();
+    let at = extents["extents"][0]["at"].as_str().unwrap();
+    let place: Vec<u64> = at.split([':', '~']).map(|word| word.parse().unwrap()).collect();
+    let mut file = fs::OpenOptions::new().read(true).write(true).open(&copy).unwrap();
+    file.seek(SeekFrom::Start(offset_of(&bench, place[0], place[1]))).unwrap();
+    file.write_all(b"!").unwrap();
+    drop(file);
+    for command in [&["check", "--data"][..], &["scrub"]] {
+        let found = bench.polder(&[command, &[backup]].concat());
+        let said = String::from_utf8(found.stdout).unwrap();
+        assert_eq!(found.status.code(), Some(4), "{command:?} {at}: {said}");
+        assert_eq!(bench.polder(&[command, &[volume]].concat()).status.code(), Some(0), "{command:?}");
+    }
+    assert!(bench.fail(1, &["gc", backup]).contains("a volume with the same id is mounted from"));
+    mounted.umount();
+    bench.check();
 }
 
 /// Scrubs a volume in which all is well but the beginning of the file `large`, if it is there; it has two names.
@@ -275,8 +325,13 @@ fn damaged_metadata_is_found() {
     let said = String::from_utf8(found.stdout).unwrap();
     assert_eq!(found.status.code(), Some(4), "{said}{}", String::from_utf8_lossy(&found.stderr));
     assert!(said.contains("wrong checksum"), "{said}");
-    assert_eq!(bench.run_as("fsck.polder", &["-y", volume]).status.code(), Some(4));
-    assert!(fs::read(volume).unwrap() == before, "nothing is repaired, nothing is changed");
+    assert_eq!(bench.run_as("fsck.polder", &["-f", volume]).status.code(), Some(4));
+    assert!(fs::read(volume).unwrap() == before, "nothing is changed unasked");
+    assert_eq!(
+        bench.run_as("fsck.polder", &["-y", volume]).status.code(),
+        Some(4),
+        "nothing can be repaired"
+    );
 }
 
 #[test]
