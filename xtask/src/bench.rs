@@ -54,7 +54,7 @@ struct Scale {
 
 const QUICK: Scale = Scale {
     turns: &["--rounds", "2", "--file", "8", "--small", "512", "--synced", "16", "--names", "200"],
-    amplification: &["--files", "16384", "--operations", "2000"],
+    amplification: &["--files", "16384", "--operations", "2000", "--times", "4"],
     bytes: 512 << 20,
     volume: "512M",
 };

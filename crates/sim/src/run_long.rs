@@ -212,6 +212,13 @@ fn run_command(command: &str) -> Result<(), String> {
 }
 
 fn print_endured(endured: &Endured) {
+    println!(
+        "  full, in percent of that: {}.{} on average since it was reached, {}.{} at least",
+        endured.full_permille / 10,
+        endured.full_permille % 10,
+        endured.least_permille / 10,
+        endured.least_permille % 10
+    );
     println!("counted bytes written: {}", endured.written);
     println!("counted operations: {}", endured.operations);
     println!("counted bytes compared: {}", endured.compared);

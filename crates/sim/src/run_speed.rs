@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use polder_sim::speed::data::{self, Turn};
 use polder_sim::speed::extents;
@@ -115,11 +115,14 @@ pub(crate) struct Amplification {
     #[arg(long, default_value_t = 4)]
     cache: u64,
     /// Files of 1 KiB.
-    #[arg(long, default_value_t = 65_536)]
+    #[arg(long, default_value_t = 75_000)]
     files: u64,
-    /// How many of them are written over and removed.
+    /// How many more are made, and how many of them are written over and removed.
     #[arg(long, default_value_t = 20_000)]
     operations: u64,
+    /// How many times the cache the tree must be.
+    #[arg(long, default_value_t = 20)]
+    times: u64,
     /// Decides which.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -224,6 +227,9 @@ pub(crate) fn amplification(options: &Amplification) -> Result<()> {
     let place = library(&options.volume, options.cache << 20)?;
     let found = data::amplification(&*place, options.files, options.operations, options.seed)
         .map_err(|wrong| anyhow!(wrong))?;
+    let cache = options.cache << 20;
+    println!("{} bytes of metadata, {:.1} times the cache", found.tree, found.tree as f64 / cache as f64);
+    ensure!(found.tree >= options.times * cache, "that is less than {} times the cache", options.times);
     println!("measured metadata create: {:.1}", found.create);
     println!("measured metadata overwrite: {:.1}", found.overwrite);
     println!("measured metadata unlink: {:.1}", found.unlink);

@@ -56,6 +56,11 @@ pub trait Place: Send + Sync {
         None
     }
 
+    /// Bytes of metadata that live, where that is known.
+    fn metadata_held(&self) -> Option<u64> {
+        None
+    }
+
     /// What it has counted of its own work, for whoever asks why it is slow.
     fn told(&self) -> Option<String> {
         None

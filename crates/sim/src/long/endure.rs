@@ -15,6 +15,8 @@ const PIECE: u64 = 1 << 20;
 const LARGEST: u64 = 8 << 20;
 /// One operation in so many is followed by an fsync.
 const FSYNC_EVERY: u32 = 16;
+/// Thousandths of the level from which it counts as reached, and at which the volume stands on average.
+const FULL_PERMILLE: u64 = 900;
 /// One operation in so many compares a whole file.
 const COMPARE_EVERY: u32 = 64;
 
@@ -31,6 +33,10 @@ pub struct Endured {
     pub compared: u64,
     /// Files at the end.
     pub files: u64,
+    /// How full it was, in thousandths of the level: on average from when that was reached, and at least.
+    pub full_permille: u64,
+    /// See `full_permille`.
+    pub least_permille: u64,
 }
 
 /// A granule of a file: the write it is from, and how many of its bytes; zeros follow.
@@ -57,6 +63,8 @@ struct Run<'a, P> {
     /// How much may be used.
     level: u64,
     largest: u64,
+    /// How full it was after each operation since the level was reached: thousandths of it.
+    fills: Vec<u16>,
     done: Endured,
 }
 
@@ -79,6 +87,7 @@ pub fn endure<P: Place>(
         used: 0,
         level,
         largest: LARGEST.min(level / 16).max(GRANULE),
+        fills: Vec::new(),
         done: Endured { offered, ..Endured::default() },
     };
     while run.done.written < total {
@@ -104,6 +113,10 @@ impl<P: Place> Run<'_, P> {
         while self.used > self.level {
             let file = self.any().expect("what is used is in files");
             self.remove(file)?;
+        }
+        let permille = self.used * 1000 / self.level.max(1);
+        if !self.fills.is_empty() || permille >= FULL_PERMILLE {
+            self.fills.push(permille as u16);
         }
         if let Some(file) = self.any() {
             if self.rng.u32(0..FSYNC_EVERY) == 0 {
@@ -221,6 +234,12 @@ impl<P: Place> Run<'_, P> {
 
     /// Compares everything, deletes it, and finds all of the space again.
     fn finish(mut self) -> Result<Endured, Wrong> {
+        let sum: u64 = self.fills.iter().map(|&permille| u64::from(permille)).sum();
+        self.done.full_permille = sum / (self.fills.len() as u64).max(1);
+        self.done.least_permille = self.fills.iter().min().copied().map_or(0, u64::from);
+        if self.done.full_permille < FULL_PERMILLE {
+            return Err(Wrong(format!("it was {} ‰ full of what was asked for", self.done.full_permille)));
+        }
         let files: Vec<u32> = self.files.keys().copied().collect();
         self.done.files = files.len() as u64;
         self.place.verify().map_err(|error| error.wrong("verifying everything"))?;

@@ -226,6 +226,8 @@ fn tidy_up(place: &dyn Place) -> Result<()> {
 
 /// Metadata written for each operation, in bytes.
 pub struct Amplification {
+    /// Bytes of metadata before.
+    pub tree: u64,
     /// For a file made.
     pub create: f64,
     /// For a file written over, at random.
@@ -234,26 +236,30 @@ pub struct Amplification {
     pub unlink: f64,
 }
 
-/// Makes files of 1 KiB, whose contents are metadata, writes over and removes some at random, and counts
-/// what the device took for metadata until all of it was durable.
+/// Makes files of 1 KiB, whose contents are metadata; then makes some more, writes over as many and removes them, at
+/// random, and counts what the device took for metadata until all of it was durable.
 pub fn amplification(place: &dyn Place, files: u64, operations: u64, seed: u64) -> Result<Amplification> {
     let mut rng = Rng::with_seed(seed);
-    let written = || place.metadata_bytes().ok_or("the place does not count its metadata".to_owned());
-    let per = |operations: u64, work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
+    let unknown = || "the place does not count its metadata".to_owned();
+    let written = || place.metadata_bytes().ok_or_else(unknown);
+    let done = operations.min(files);
+    let per = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
         let before = written()?;
         work()?;
         place.sync()?;
-        Ok((written()? - before) as f64 / operations as f64)
+        Ok((written()? - before) as f64 / done as f64)
     };
+    let make = |file: u64| place.create(&format!("m{file}"), &NAMED);
+    (0..files).try_for_each(make)?;
+    place.sync()?;
+    let tree = place.metadata_held().ok_or_else(unknown)?;
+    let create = per(&mut || (files..files + done).try_for_each(make))?;
     let mut numbers: Vec<u64> = (0..files).collect();
-    let create =
-        per(files, &mut || numbers.iter().try_for_each(|file| place.create(&format!("m{file}"), &NAMED)))?;
     rng.shuffle(&mut numbers);
-    numbers.truncate(operations.min(files) as usize);
-    let done = numbers.len() as u64;
-    let overwrite = per(done, &mut || {
+    numbers.truncate(done as usize);
+    let overwrite = per(&mut || {
         numbers.iter().try_for_each(|file| place.open(&format!("m{file}"))?.write(0, &NAMED[1..]))
     })?;
-    let unlink = per(done, &mut || numbers.iter().try_for_each(|file| place.remove(&format!("m{file}"))))?;
-    Ok(Amplification { create, overwrite, unlink })
+    let unlink = per(&mut || numbers.iter().try_for_each(|file| place.remove(&format!("m{file}"))))?;
+    Ok(Amplification { tree, create, overwrite, unlink })
 }

@@ -131,6 +131,10 @@ impl Place for Library {
         Some(causes.iter().map(|&cause| traffic.bytes_written(cause)).sum())
     }
 
+    fn metadata_held(&self) -> Option<u64> {
+        Some(self.fs.extents().space().metadata)
+    }
+
     fn told(&self) -> Option<String> {
         let stats = self.fs.store().stats();
         Some(format!(
