@@ -60,6 +60,13 @@ impl Peer {
         peer.device = Some(device.clone());
         kind.format().arg(&device).run()?;
         peer.mount()?;
+        let name = Path::new(&device).file_name().unwrap_or_default().to_string_lossy();
+        let knob = format!("/sys/block/{name}/loop/dio");
+        let direct = std::fs::read_to_string(&knob).with_context(|| knob.clone())?;
+        ensure!(
+            direct.trim() == "1",
+            "{device} does not pass by the cache of the host, so nothing is like it"
+        );
         Ok(peer)
     }
 

@@ -21,8 +21,9 @@ const EXCLUDES: [(&str, &str); 1] = [(
      cannot know when to stop",
 )];
 
-/// Features are named that every file system here has; tests that mount again read-only are left out,
-/// because four of them fail on every file system.
+/// Features are named that every file system here has; the thirteen tests that mount again read-only are left out:
+/// all of them fail on every file system, ext4 too, because the suite still has a file open for writing then, and
+/// the kernel says that the mount is busy.
 const CONFIGURATION: &str = r#"
 [features]
 posix_fallocate = {}
@@ -40,6 +41,8 @@ entries = [["nobody", "nogroup"], ["games", "games"]]
 "#;
 
 const EXT4_BYTES: u64 = 256 << 20;
+/// As many pass on ext4 at least, or the suite has switched off more than it should.
+const PASSED_MIN: usize = 380;
 
 /// What was passed.
 pub(super) struct Passed {
@@ -75,6 +78,7 @@ fn compare(volume: &Volume) -> Result<Passed> {
         theirs.passed.len(),
         theirs.skipped.len()
     );
+    ensure!(theirs.passed.len() >= PASSED_MIN, "only {} tests passed on ext4", theirs.passed.len());
     judge(&ours, &theirs)?;
     Ok(Passed { geometry, tests: ours.passed.len() as u64, tests_of_ext4: theirs.passed.len() as u64 })
 }

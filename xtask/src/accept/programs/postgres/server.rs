@@ -6,13 +6,13 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::accept::programs::running::{Running, at_most, await_that, children};
+use crate::accept::programs::running::{at_most, await_that, children};
 use crate::accept::volume::is_gone;
 use crate::shell::Line;
 
@@ -21,6 +21,8 @@ const USER: &str = "postgres";
 /// Where Debian keeps the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 const SECONDS_MAX: u64 = 500;
+/// How long starting may take, recovery and all, and stopping.
+const CONTROL_SECONDS: &str = "300";
 /// How many lines of the server's log a failure shows.
 const LOG_LINES: usize = 40;
 
@@ -38,10 +40,11 @@ const SETTINGS: [&str; 7] = [
 
 pub(super) struct Server {
     programs: PathBuf,
-    /// Reached by everybody; holds sockets and logs.
+    /// Reached by everybody; holds the folder that has sockets and log.
     place: PathBuf,
     data: PathBuf,
-    running: RefCell<Option<Running>>,
+    /// The process that `pg_ctl` has started.
+    running: RefCell<Option<Pid>>,
     /// Processes of a server that is gone.
     left: RefCell<Vec<Pid>>,
 }
@@ -69,7 +72,7 @@ impl Server {
     }
 
     fn log(&self) -> PathBuf {
-        self.place.join("server-log")
+        self.sockets().join("server-log")
     }
 
     /// One of PostgreSQL's programs, as its user, for no longer than it may take.
@@ -86,22 +89,28 @@ impl Server {
 
     /// Starts the server and waits until it has recovered what there is to recover.
     pub(super) fn start(&self) -> Result<()> {
-        let line = Line::new("setpriv --init-groups --reuid").args([USER, "--regid", USER]);
-        let line = line.arg(self.programs.join("postgres")).arg("-D").arg(&self.data);
         let sockets = format!("unix_socket_directories={}", self.sockets().display());
-        let line = SETTINGS.iter().fold(line, |line, setting| line.arg("-c").arg(setting));
-        let line = line.arg("-c").arg(sockets).in_dir(&self.place);
-        *self.running.borrow_mut() = Some(Running::start(&line, Stdio::null(), &self.log())?);
-        self.await_ready().inspect_err(|_| self.show_log())
+        let settings = SETTINGS.iter().copied().chain([sockets.as_str()]);
+        let settings: Vec<String> = settings.map(|setting| format!("-c {setting}")).collect();
+        // What `pg_ctl` starts is ours when that has ended: a killed server that nobody waits for looks as if it ran.
+        nix::sys::prctl::set_child_subreaper(true).context("this program cannot adopt processes")?;
+        let started = self.control("start").arg("-l").arg(self.log()).arg("-o").arg(settings.join(" "));
+        started.output().inspect_err(|_| self.show_log())?;
+        let file = self.data.join("postmaster.pid");
+        let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let number = text.lines().next().and_then(|line| line.trim().parse().ok());
+        *self.running.borrow_mut() = Some(Pid::from_raw(number.context("PostgreSQL does not say its pid")?));
+        Ok(())
     }
 
-    fn await_ready(&self) -> Result<()> {
-        await_that("PostgreSQL taking connections", || {
-            let mut running = self.running.borrow_mut();
-            let ended = running.as_mut().context("the server was not started")?.ended()?;
-            ensure!(ended.is_none(), "the server ended by itself: {ended:?}");
-            Ok(self.client("pg_isready").verdict()?.0)
-        })
+    /// `pg_ctl`, which waits until what it was told has been done.
+    fn control(&self, what: &str) -> Line {
+        let line = self.line("pg_ctl").args([what, "-w", "-t", CONTROL_SECONDS]).arg("-D");
+        line.arg(&self.data)
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        self.running.borrow().context("the server was not started")
     }
 
     pub(super) fn show_log(&self) {
@@ -120,36 +129,34 @@ impl Server {
 
     /// Stops the server as its users do: clients are sent away, and everything is written.
     pub(super) fn stop(&self) -> Result<()> {
-        let mut running = self.running.borrow_mut();
-        let running = running.as_mut().context("the server was not started")?;
-        running.signal(Signal::SIGINT)?;
-        let status = running.await_end()?;
-        ensure!(status.success(), "PostgreSQL did not stop well: {status}");
-        Ok(())
+        let pid = self.pid()?;
+        self.control("stop").args(["-m", "fast"]).output().inspect_err(|_| self.show_log())?;
+        await_that("the end of PostgreSQL", || Ok(has_ended(pid)))
     }
 
-    /// `kill -9` of the process that was started, without waiting.
+    /// `kill -9` of the server, without waiting.
     pub(super) fn strike(&self) -> Result<()> {
-        let mut running = self.running.borrow_mut();
-        let running = running.as_mut().context("the server was not started")?;
+        let pid = self.pid()?;
+        let signal = |signal| match kill(pid, signal) {
+            Err(error) if !is_gone(pid) => Err(error).context("PostgreSQL cannot be signalled"),
+            _ => Ok(()),
+        };
         // Stopped it starts no process that would be missed here.
-        running.signal(Signal::SIGSTOP)?;
-        self.left.borrow_mut().extend(children(running.pid())?);
-        running.signal(Signal::SIGKILL)
+        signal(Signal::SIGSTOP)?;
+        self.left.borrow_mut().extend(children(pid)?);
+        signal(Signal::SIGKILL)
     }
 
     /// Waits until nothing is left of a server that was struck; its processes notice that and end. With
     /// `all` they are killed as well: those that wait for a dead mount notice nothing.
     pub(super) fn await_end(&self, all: bool) -> Result<()> {
-        if let Some(mut running) = self.running.take() {
-            running.await_end()?;
-        }
+        self.left.borrow_mut().extend(self.running.take());
         let left = self.left.take();
         for &pid in left.iter().filter(|&&pid| all && !is_gone(pid)) {
             // It may have gone in this moment.
             let _ = kill(pid, Signal::SIGKILL);
         }
-        await_that("the end of all processes of PostgreSQL", || Ok(left.iter().all(|&pid| is_gone(pid))))
+        await_that("the end of all processes of PostgreSQL", || Ok(left.iter().all(|&pid| has_ended(pid))))
     }
 }
 
@@ -162,6 +169,11 @@ impl Drop for Server {
             println!("a server is left behind: {error:#}");
         }
     }
+}
+
+/// Whether it is gone, and taken off the table of processes if it was ours.
+fn has_ended(pid: Pid) -> bool {
+    is_gone(pid) && !matches!(waitpid(pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }
 
 /// The newest version that is installed with a server.

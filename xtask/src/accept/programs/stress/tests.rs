@@ -32,5 +32,9 @@ fn what_passes_on_ext4_is_left_out_for_a_known_reason_only() {
     assert!(is_worse("xattr", &failed(), &left_out()));
     assert!(!is_worse("xattr", &left_out(), &left_out()));
     assert!(!is_worse("xattr", &failed(), &failed()));
+    let complains = |of: &str| Outcome::Failed(format!("status Some(2)\nstress-ng: fail:  [7] link: {of}"));
+    assert!(!is_worse("link", &complains("errno=5 of 77"), &complains("errno=5 of 78")));
+    assert!(is_worse("link", &complains("data are not what was written"), &complains("errno=5")));
+    assert!(is_worse("link", &failed(), &complains("errno=5")), "it did not end");
     assert!(!is_worse("xattr", &Outcome::Passed, &failed()));
 }
