@@ -101,7 +101,7 @@ pub(crate) struct GcState {
     target: Option<Arc<OpenZone>>,
     /// In the life in which they were chosen: once empty, they may be reset and written again any time.
     victims: Vec<(ZoneId, Life)>,
-    /// What is left to move of them, by object and offset. Where others cut extents while they were looked
+    /// What is left to move of them, in the order in which it is moved. Where others cut extents while they were looked
     /// up, a block may be in two of them, at the same address: victims are not written.
     queue: VecDeque<Move>,
     /// Contents of what is next in the queue.
@@ -607,9 +607,11 @@ impl Extents {
         if moves.iter().any(|moved| !gc.ahead.has(moved)) {
             gc.ahead = self.read_ahead(&moves, &gc.queue);
         }
-        let data = moves.iter().flat_map(|moved| gc.ahead.of(moved).expect("it was just read")).copied();
-        let chunk = self.chunk_of(&moves, data.collect())?;
-        Ok((chunk, held))
+        let mut data = Vec::with_capacity(blocks * self.block_size() as usize);
+        for moved in &moves {
+            data.extend_from_slice(gc.ahead.of(moved).expect("it was just read"));
+        }
+        Ok((self.chunk_of(&moves, data)?, held))
     }
 
     /// Reads what is to be moved now, from zones that are held, and with it what comes next.
