@@ -293,7 +293,6 @@ impl Served {
         match unmount(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.detach_in_use(),
             Err(error) if self.is_in_sight() => {
-                tracing::error!("the mount cannot be detached: {error}");
                 return Err(error).with_context(|| format!("{} stays mounted", self.directory.display()));
             }
             Err(error) => tracing::debug!("somebody else was faster: {error}"),
