@@ -3,11 +3,11 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fs::{Changes, FallocateMode, Fs, Handle, InodeNo, MountOptions, OpenFlags};
+use fs::{Changes, FallocateMode, Fs, Handle, InodeNo, OpenFlags};
 use zone::emulated::Spec;
 
 use crate::support::{READ_WRITE, Volume, pattern};
-use crate::watched::Watched;
+use crate::watched::{Watched, watched_volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const BLOCK: usize = 4096;
@@ -23,18 +23,7 @@ struct Bench {
 
 impl Bench {
     fn new(contents: &[u8]) -> Bench {
-        let Volume { device, clock, fs } = Volume::on(Spec::new(4096, 40, 256));
-        fs.unmount().unwrap();
-        drop(fs);
-        let watched = Arc::new(Watched::new(&device));
-        let options = MountOptions {
-            cache_bytes: 4 << 20,
-            read_only: false,
-            commit_interval_ns: 5_000_000_000,
-            clock: clock.clone(),
-        };
-        let fs = Fs::mount(watched.clone(), options).unwrap().0;
-        let volume = Volume { device, clock, fs };
+        let (watched, volume) = watched_volume(Spec::new(4096, 40, 256), 4 << 20);
         let file = Arc::new(volume.file(ROOT, "file"));
         volume.write(&file, 0, contents);
         Bench { watched, volume, file }

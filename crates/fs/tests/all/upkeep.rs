@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fs::{Caller, Changes, Fs, FsError, Handle, InodeNo, Layout, MountOptions};
+use fs::{Caller, Changes, Fs, FsError, Handle, InodeNo, Layout};
 use rt::{ManualClock, Timestamp};
 use tree::Step;
 use zone::emulated::Spec;
 use zone::{Blocks, Role, ZoneId};
 
 use crate::support::{Volume, mount, pattern};
-use crate::watched::Watched;
+use crate::watched::{Watched, watched_volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 const PIECE: u64 = 4096;
@@ -32,18 +32,8 @@ impl Bench {
 
     fn with_zones(zones: u32, blocks: Blocks) -> Self {
         let spec = Spec { max_append: 256, ..Spec::new(4096, zones, blocks) };
-        let Volume { device, clock, fs } = Volume::on(spec);
-        fs.unmount().unwrap();
-        drop(fs);
-        let watched = Arc::new(Watched::new(&device));
-        let options = MountOptions {
-            cache_bytes: 64 << 20,
-            read_only: false,
-            commit_interval_ns: 5_000_000_000,
-            clock: clock.clone(),
-        };
-        let fs = Fs::mount(watched.clone(), options).unwrap().0;
-        Bench { watched, volume: Volume { device, clock, fs } }
+        let (watched, volume) = watched_volume(spec, 64 << 20);
+        Bench { watched, volume }
     }
 
     /// Writes a file in pieces, and between them pieces of all the others.

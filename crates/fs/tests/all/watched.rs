@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fs::{Fs, MountOptions};
 use rt::sync::Mutex;
-use zone::emulated::Emulated;
+use zone::emulated::{Emulated, Spec};
 use zone::{Blocks, Command, Device, Geometry, Output, ZoneId, ZoneInfo};
+
+use crate::support::Volume;
 
 type Hook = Box<dyn FnOnce() + Send>;
 
@@ -19,7 +22,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn new(device: &Arc<Emulated>) -> Self {
+    fn new(device: &Arc<Emulated>) -> Self {
         Watched {
             device: device.clone(),
             reads: AtomicU64::new(0),
@@ -32,6 +35,22 @@ impl Watched {
         self.reads.fetch_add(1, Ordering::SeqCst);
         happen(&self.at_next_read);
     }
+}
+
+/// An empty volume on a device that is watched.
+pub(crate) fn watched_volume(spec: Spec, cache_bytes: u64) -> (Arc<Watched>, Volume) {
+    let Volume { device, clock, fs } = Volume::on(spec);
+    fs.unmount().unwrap();
+    drop(fs);
+    let watched = Arc::new(Watched::new(&device));
+    let options = MountOptions {
+        cache_bytes,
+        read_only: false,
+        commit_interval_ns: 5_000_000_000,
+        clock: clock.clone(),
+    };
+    let fs = Fs::mount(watched.clone(), options).unwrap().0;
+    (watched, Volume { device, clock, fs })
 }
 
 fn happen(hook: &Mutex<Option<Hook>>) {
