@@ -7,9 +7,13 @@
 //! entries leave holes that are closed when room is needed. A page that came from the device was
 //! checked as a whole ([`Page::load`]), so that no later access can leave it.
 //!
+//! Beside the buffer, and not on the device, are the first bytes of all keys behind what they have in common: a search
+//! goes over these, which lie together, and looks at a cell or two.
+//!
 //! In a leaf the key begins with the number of its table. In an inner node the value is the id of a
 //! child, the key the smallest that may be below it, and the first key is empty.
 
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -25,6 +29,10 @@ pub(crate) struct Page {
     bytes: Vec<u8>,
     /// Bytes of slots and cells that count; at most the page less its header.
     used: usize,
+    /// What all keys begin with, but for the first of an inner node.
+    prefix: SmallVec<[u8; 24]>,
+    /// For each entry, in order, what comes next in its key ([`head`]).
+    heads: Vec<u16>,
 }
 
 /// The longest value in pages of this size: three cells always fit in a page.
@@ -52,13 +60,13 @@ impl Page {
         };
         let mut bytes = vec![0; page_size];
         bytes[..PAGE_HEADER].copy_from_slice(header.as_bytes());
-        Page { bytes, used: 0 }
+        Page { bytes, used: 0, prefix: SmallVec::new(), heads: Vec::new() }
     }
 
     /// A node that was read; the header has been checked already. `None` when its inside is not that
     /// of a node.
     pub(crate) fn load(bytes: Vec<u8>) -> Option<Self> {
-        let mut page = Page { bytes, used: 0 };
+        let mut page = Page { bytes, used: 0, prefix: SmallVec::new(), heads: Vec::new() };
         let slots_end = PAGE_HEADER + page.count() * SLOT;
         if slots_end > page.bytes.len() || page.cells() > page.bytes.len() || page.cells() < slots_end {
             return None;
@@ -78,7 +86,19 @@ impl Page {
             0 => page.count() == 0 || !page.key(0).is_empty(),
             _ => page.count() > 0 && page.key(0).is_empty(),
         };
-        (sorted && fits && first).then_some(page)
+        if !(sorted && fits && first) {
+            return None;
+        }
+        page.take_heads();
+        Some(page)
+    }
+
+    /// Becomes what another page is, in the memory that this one has.
+    pub(crate) fn copy_from(&mut self, other: &Page) {
+        self.bytes.clone_from(&other.bytes);
+        self.heads.clone_from(&other.heads);
+        self.prefix.clone_from(&other.prefix);
+        self.used = other.used;
     }
 
     /// The bytes, header included.
@@ -157,7 +177,7 @@ impl Page {
 
     /// The entry with this key, or where it would be.
     pub(crate) fn search(&self, key: &[u8]) -> Result<usize, usize> {
-        let (mut low, mut high) = (0, self.count());
+        let (mut low, mut high) = self.likely(key);
         while low < high {
             let middle = (low + high) / 2;
             match self.key(middle).cmp(key) {
@@ -167,6 +187,38 @@ impl Page {
             }
         }
         Err(low)
+    }
+
+    /// Where the key would be, and where those end that look like it.
+    fn likely(&self, key: &[u8]) -> (usize, usize) {
+        let first = self.first_with_prefix();
+        match key.strip_prefix(self.prefix.as_slice()) {
+            Some(rest) if first == 0 || !key.is_empty() => {
+                let head = head(rest);
+                let low = first + self.heads[first..].partition_point(|its| *its < head);
+                let alike = self.heads[low..].partition_point(|its| *its == head);
+                (low, low + alike)
+            }
+            _ => (0, self.count()),
+        }
+    }
+
+    /// The first key of an inner node is empty.
+    fn first_with_prefix(&self) -> usize {
+        usize::from(self.level() > 0).min(self.count())
+    }
+
+    /// Finds out what the keys have in common, and what comes next in each.
+    fn take_heads(&mut self) {
+        let (first, count) = (self.first_with_prefix(), self.count());
+        self.prefix.clear();
+        if first < count {
+            let (low, high) = (self.key(first), self.key(count - 1));
+            let common = low.iter().zip(high).take_while(|(low, high)| low == high).count();
+            self.prefix = SmallVec::from_slice(&low[..common]);
+        }
+        let behind = |index| self.key(index).get(self.prefix.len()..).map_or(0, head);
+        self.heads = (0..count).map(behind).collect();
     }
 
     /// The entry of an inner node below which `key` belongs.
@@ -241,6 +293,11 @@ impl Page {
         self.set_cells(at);
         self.set_count(count + 1);
         self.used += SLOT + need;
+        match key.strip_prefix(self.prefix.as_slice()) {
+            // Now and then they may have more in common than they had.
+            Some(rest) if !(count + 1).is_power_of_two() => self.heads.insert(index, head(rest)),
+            _ => self.take_heads(),
+        }
     }
 
     /// Removes an entry.
@@ -252,6 +309,7 @@ impl Page {
         }
         let slot = PAGE_HEADER + index * SLOT;
         self.bytes.copy_within(slot + SLOT..PAGE_HEADER + count * SLOT, slot);
+        self.heads.remove(index);
         self.set_count(count - 1);
         self.used -= SLOT + CELL_HEADER + key + value;
     }
@@ -265,6 +323,7 @@ impl Page {
         for index in (at..self.count()).rev() {
             self.remove(index);
         }
+        self.take_heads();
     }
 
     /// Where to split so that both halves have room for one more entry of the greatest size. A split
@@ -303,8 +362,17 @@ impl Page {
     }
 }
 
+/// The first two bytes of what a key has behind the prefix, so that they compare as keys do.
+fn head(rest: &[u8]) -> u16 {
+    let byte = |index| rest.get(index).copied().unwrap_or(0);
+    u16::from_be_bytes([byte(0), byte(1)])
+}
+
 fn cell_lengths(header: &[u8]) -> (usize, usize) {
     let key = usize::from(u16::from_le_bytes([header[0], header[1]]));
     let value = usize::from(u16::from_le_bytes([header[2], header[3]]));
     (key, value)
 }
+
+#[cfg(test)]
+mod tests;

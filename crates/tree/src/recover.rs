@@ -373,9 +373,9 @@ pub(crate) fn limits(geometry: &Geometry, page_size: usize, cache_bytes: u64) ->
     let volume_pages = (volume_bytes / page_size as u64) as usize;
     let a_64th = (volume_pages / 64).max(32);
     let epoch_nodes = a_64th.min(1024);
-    // A page takes a little more than its size in memory.
+    // A page takes a little more than its size in memory: the node around it, and the heads of its keys.
     // Below that, what may be dirty and what a transaction pins would be all there is.
-    let cache_pages = (cache_bytes as usize / (page_size + 256)).max(32);
+    let cache_pages = (cache_bytes as usize / (page_size + page_size / 32 + 256)).max(32);
     let chunk_pages = (cache_pages / 8).max(8);
     let limits = Limits {
         dirty: (cache_pages / 4).clamp(16, epoch_nodes),

@@ -1,0 +1,85 @@
+use super::*;
+
+const PAGE: usize = 4096;
+
+fn empty(level: u8) -> Page {
+    Page::new(PAGE, NodeId(1), Group(0), level)
+}
+
+/// A key of a few forms that share much or nothing with each other, some of them prefixes of others.
+fn random_key(rng: &mut fastrand::Rng) -> Vec<u8> {
+    let number = u64::from(rng.u32(0..3) * 70_000 + rng.u32(0..200));
+    let mut key = vec![rng.u8(1..4)];
+    match rng.u8(0..4) {
+        0 => key.extend_from_slice(&number.to_be_bytes()),
+        1 => key.extend_from_slice(&(number << 48).to_be_bytes()),
+        2 => key.extend(std::iter::repeat_n(0, number as usize % 5)),
+        _ => key.extend_from_slice(format!("name {number}").as_bytes()),
+    }
+    key
+}
+
+/// The page finds what a binary search over its keys finds, whatever is asked for.
+fn check(page: &Page, keys: &[Vec<u8>], rng: &mut fastrand::Rng) {
+    assert_eq!(page.count(), keys.len());
+    for _ in 0..20 {
+        let key = random_key(rng);
+        assert_eq!(page.search(&key), keys.binary_search(&key), "{key:?} among {keys:?}");
+    }
+    for (index, key) in keys.iter().enumerate() {
+        assert_eq!((page.search(key), page.key(index)), (Ok(index), key.as_slice()));
+    }
+}
+
+#[test]
+fn a_leaf_finds_what_is_in_it_however_alike_keys_are() {
+    for seed in 0..40 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (mut page, mut keys) = (empty(0), Vec::new());
+        for step in 0..300 {
+            let key = random_key(&mut rng);
+            let found = keys.binary_search(&key);
+            match found {
+                Ok(index) if rng.bool() => {
+                    keys.remove(index);
+                    page.remove(index);
+                }
+                Err(index) if page.fits(key.len(), 20) => {
+                    keys.insert(index, key.clone());
+                    page.put(Err(index), &key, &[step as u8; 20]);
+                }
+                _ => {}
+            }
+            if step % 10 == 0 {
+                check(&page, &keys, &mut rng);
+            }
+        }
+        let (mut right, at) = (empty(0), keys.len() / 3);
+        page.move_entries(at, &mut right);
+        check(&page, &keys[..at], &mut rng);
+        check(&right, &keys[at..], &mut rng);
+        let mut copy = empty(0);
+        copy.copy_from(&right);
+        check(&copy, &keys[at..], &mut rng);
+        check(&Page::load(page.bytes().to_vec()).expect("it is one"), &keys[..at], &mut rng);
+    }
+}
+
+#[test]
+fn an_inner_node_leads_every_key_to_its_branch() {
+    for seed in 0..40 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (mut page, mut keys) = (empty(1), vec![Vec::new()]);
+        page.insert(0, &[], &0_u64.to_le_bytes());
+        for id in 1..120_u64 {
+            let key = random_key(&mut rng);
+            if let Err(index) = keys.binary_search(&key) {
+                keys.insert(index, key.clone());
+                page.insert(index, &key, &id.to_le_bytes());
+            }
+            check(&page, &keys, &mut rng);
+            assert_eq!(page.branch(&[]), 0);
+        }
+        check(&Page::load(page.bytes().to_vec()).expect("it is one"), &keys, &mut rng);
+    }
+}
