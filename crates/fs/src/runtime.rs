@@ -1,8 +1,9 @@
 //! Background work: what there is to do, the threads that do it, and errors that nobody waited for.
 //!
 //! Logic owns no threads. [`Fs::step`] does one piece of everything there is; the simulator calls
-//! it, and so do the threads that [`Fs::start`] begins. There are two, so that a long piece of
-//! collection does not hold up the commit interval. They hold the volume only while they work:
+//! it, and so do the threads that [`Fs::start`] begins: one for what is to be made durable, so that a long
+//! piece of collection does not hold up the commit interval, and one that reads ahead what walkers
+//! will need in a moment. They hold the volume only while they work:
 //! a volume that is dropped without `unmount` ends as if the process had been killed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +38,8 @@ pub(crate) struct Runtime {
     errors: AtomicU64,
     last_error: Mutex<Option<FsError>>,
     signal: Arc<Signal>,
+    /// For the thread that reads ahead.
+    ahead: Arc<Signal>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -63,6 +66,16 @@ impl Signal {
         }
         if state.stopped { None } else { Some(state.wakes) }
     }
+
+    fn wake(&self) {
+        self.state.lock().wakes += 1;
+        self.changed.notify_all();
+    }
+
+    fn set_stopped(&self, stopped: bool) {
+        self.state.lock().stopped = stopped;
+        self.changed.notify_all();
+    }
 }
 
 impl Runtime {
@@ -74,6 +87,7 @@ impl Runtime {
             errors: AtomicU64::new(0),
             last_error: Mutex::new(None),
             signal: Arc::default(),
+            ahead: Arc::default(),
             threads: Mutex::default(),
         }
     }
@@ -104,8 +118,13 @@ impl Runtime {
 
     /// There is work.
     pub(crate) fn wake(&self) {
-        self.signal.state.lock().wakes += 1;
-        self.signal.changed.notify_all();
+        self.signal.wake();
+    }
+
+    /// Wakes the thread that reads ahead.
+    pub(crate) fn reader(&self) -> Arc<dyn Fn() + Send + Sync> {
+        let ahead = self.ahead.clone();
+        Arc::new(move || ahead.wake())
     }
 
     /// There is a checkpoint to be taken; wakes the threads once for it.
@@ -132,13 +151,16 @@ impl Runtime {
 
     /// Asks the threads to end.
     pub(crate) fn stop(&self) {
-        self.signal.state.lock().stopped = true;
-        self.signal.changed.notify_all();
+        for signal in [&self.signal, &self.ahead] {
+            signal.set_stopped(true);
+        }
     }
 
     /// Threads may be started again after they were stopped.
     pub(crate) fn allow_start(&self) {
-        self.signal.state.lock().stopped = false;
+        for signal in [&self.signal, &self.ahead] {
+            signal.set_stopped(false);
+        }
     }
 
     /// Waits until they have.
@@ -155,14 +177,18 @@ impl Runtime {
 impl Fs {
     /// Starts the threads that call `step`; they end with `unmount`, or when the volume is dropped.
     pub fn start(self: &Arc<Self>) -> Result<()> {
-        let works: [(&str, Work); 2] =
-            [("polder-commit", Fs::step_commits), ("polder-clean", Fs::step_space)];
+        let Runtime { signal, ahead, .. } = &self.runtime;
+        let works: [(&str, Work, &Arc<Signal>); 3] = [
+            ("polder-commit", Fs::step_commits, signal),
+            ("polder-clean", Fs::step_space, signal),
+            ("polder-ahead", Fs::step_ahead, ahead),
+        ];
         let mut threads = self.runtime.threads.lock();
         if !threads.is_empty() || self.read_only {
             return Ok(());
         }
-        for (name, work) in works {
-            let (fs, signal) = (Arc::downgrade(self), self.runtime.signal.clone());
+        for (name, work, signal) in works {
+            let (fs, signal) = (Arc::downgrade(self), signal.clone());
             let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns()).max(IDLE / 25));
             let thread = rt::thread::spawn(name, move || run(&fs, &signal, work, idle))
                 .map_err(|error| FsError::Io(format!("cannot start a thread: {error}")))?;
@@ -171,9 +197,9 @@ impl Fs {
         Ok(())
     }
 
-    /// One piece of background work: commit interval, checkpoint, cleaning, GC, orphans, intents.
+    /// One piece of background work: commit interval, checkpoint, cleaning, GC, orphans, intents, reading ahead.
     pub fn step(&self) -> Result<Step> {
-        let steps = [self.step_commits()?, self.step_space()?];
+        let steps = [self.step_commits()?, self.step_space()?, self.step_ahead()?];
         Ok(if steps.contains(&Step::Worked) { Step::Worked } else { Step::Idle })
     }
 
@@ -205,6 +231,11 @@ impl Fs {
             Err(FsError::NoSpace) if step == Step::Worked => Ok(step),
             backlog => backlog.map(|_| step),
         }
+    }
+
+    /// What walkers will need.
+    fn step_ahead(&self) -> Result<Step> {
+        Ok(if self.store.read_ahead() { Step::Worked } else { Step::Idle })
     }
 
     /// A lack of space is met by those who need some; what else fails here is told to every handle.

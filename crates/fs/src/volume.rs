@@ -113,6 +113,7 @@ impl Fs {
             me: me.clone(),
             clock: options.clock,
         });
+        fs.store.set_reader(fs.runtime.reader());
         if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
             return Err(Damaged("there is no root directory: run `polder check`").into());
         }

@@ -25,6 +25,8 @@ pub(crate) struct Node {
     pub(crate) state: RwLock<NodeState>,
     /// Used since the clock last passed.
     recent: AtomicBool,
+    /// Read ahead, and whoever comes first asks for what follows.
+    leads: AtomicBool,
 }
 
 /// What is known of a node. Changed only under its group's write lock, or, when a page has been written (for
@@ -59,7 +61,22 @@ impl Node {
     }
 
     fn of(id: NodeId, state: NodeState) -> Arc<Node> {
-        Arc::new(Node { id, state: RwLock::new(state), recent: AtomicBool::new(true) })
+        Arc::new(Node {
+            id,
+            state: RwLock::new(state),
+            recent: AtomicBool::new(true),
+            leads: AtomicBool::new(false),
+        })
+    }
+
+    /// To be called before anybody finds it.
+    pub(crate) fn set_leading(&self) {
+        self.leads.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it leads; afterwards no more.
+    pub(crate) fn take_leading(&self) -> bool {
+        self.leads.load(Ordering::Relaxed) && self.leads.swap(false, Ordering::Relaxed)
     }
 
     /// The newest contents, which stay as they are for as long as this is held.

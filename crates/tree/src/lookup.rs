@@ -14,7 +14,7 @@ use zone::{Address, Command, ZoneId};
 use crate::cache::Node;
 use crate::core::Core;
 use crate::delta::{self, Changes};
-use crate::follow::{FOLLOWING, Following};
+use crate::follow::{ASKED, FOLLOWING, Following};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Found, Place};
 use crate::page::Page;
@@ -58,7 +58,7 @@ impl Core {
         loop {
             let Some(node) = self.cache.get(id) else {
                 let following = path.last().filter(|_| level == Some(0));
-                let following = following.map(|(parent, branch)| following_of(&parent.look().page, *branch));
+                let following = following.map(|(parent, branch)| following_of(parent, *branch, FOLLOWING));
                 return Err(Miss::Absent(id, following.unwrap_or_default()));
             };
             let seen = node.look();
@@ -74,6 +74,12 @@ impl Core {
             }
             level = page.level().checked_sub(1);
             drop(seen);
+            if level.is_none()
+                && node.take_leading()
+                && let Some((parent, branch)) = path.last()
+            {
+                self.follow.ask(following_of(parent, *branch, ASKED));
+            }
             path.push((node, branch));
             if level.is_none() {
                 return Ok(path);
@@ -206,22 +212,11 @@ impl Core {
                 return Ok(None);
             }
             let mut wanted = vec![(id, place, chunk)];
-            for &other in others {
-                if self.cache.get(other).is_none()
-                    && let Some((place, chunk)) = self.find_in_memory(other)
-                {
-                    wanted.push((other, place, chunk));
-                }
-            }
+            wanted.extend(self.not_in_memory(others));
             others = &[];
-            self.count.node_reads.fetch_add(wanted.len() as u64, Ordering::Relaxed);
             let mut nodes = self.read_nodes(&wanted).into_iter();
             let node = nodes.next().expect("each node is read or not");
-            for (node, &(id, place, chunk)) in nodes.zip(&wanted[1..]) {
-                if let Ok(node) = node {
-                    self.cache.insert_read(node, || self.is_current(id, place, chunk));
-                }
-            }
+            self.keep_ahead(nodes, &wanted[1..]);
             let node = match node {
                 Ok(node) => node,
                 Err(error) if self.is_current(id, place, chunk) => {
@@ -232,6 +227,35 @@ impl Core {
             if let Some(node) = self.cache.insert_read(node, || self.is_current(id, place, chunk)) {
                 return Ok(Some(node));
             }
+        }
+    }
+
+    /// Reads what was asked for; false when nothing was.
+    pub(crate) fn read_ahead(&self) -> bool {
+        let Some(asked) = self.follow.take_asked() else { return false };
+        let wanted = self.not_in_memory(&asked);
+        self.keep_ahead(self.read_nodes(&wanted), &wanted);
+        true
+    }
+
+    /// Those that would have to be read, as far as it takes no read to tell where they lie.
+    fn not_in_memory(&self, ids: &[NodeId]) -> Vec<(NodeId, Place, Option<Address>)> {
+        let absent = ids.iter().filter(|id| self.cache.get(**id).is_none());
+        absent.filter_map(|&id| self.find_in_memory(id).map(|(place, chunk)| (id, place, chunk))).collect()
+    }
+
+    /// Keeps what was read before anybody needs it. The first leads.
+    fn keep_ahead(
+        &self,
+        read: impl IntoIterator<Item = Result<Arc<Node>>>,
+        wanted: &[(NodeId, Place, Option<Address>)],
+    ) {
+        for (index, (node, &(id, place, chunk))) in read.into_iter().zip(wanted).enumerate() {
+            let Ok(node) = node else { continue };
+            if index == 0 {
+                node.set_leading();
+            }
+            self.cache.insert_read(node, || self.is_current(id, place, chunk));
         }
     }
 
@@ -260,6 +284,7 @@ impl Core {
 
     /// Reads nodes that lie at these places, all at the same time.
     fn read_nodes(&self, wanted: &[(NodeId, Place, Option<Address>)]) -> Vec<Result<Arc<Node>>> {
+        self.count.node_reads.fetch_add(wanted.len() as u64, Ordering::Relaxed);
         let mut pages = Vec::with_capacity(wanted.len());
         for (id, place, _) in wanted {
             pages.push((place.whole_page(), PageKind::Node, id.0));
@@ -388,8 +413,9 @@ impl Core {
 }
 
 /// The leaves behind the one at this branch.
-fn following_of(parent: &Page, branch: usize) -> Following {
-    (branch + 1..parent.count()).take(FOLLOWING).map(|branch| parent.child(branch)).collect()
+fn following_of(parent: &Node, branch: usize, most: usize) -> Following {
+    let parent = &parent.look().page;
+    (branch + 1..parent.count()).take(most).map(|branch| parent.child(branch)).collect()
 }
 
 /// The node that lies at `place`, of the page that holds it whole and that with changes, if there is one.

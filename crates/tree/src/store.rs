@@ -94,6 +94,12 @@ impl Store {
         *self.core.growth.write() = Some(growth);
     }
 
+    /// From now on somebody calls [`Store::read_ahead`] soon after `wake` was. It is called under locks: it takes only
+    /// locks of its own and never calls the store.
+    pub fn set_reader(&self, wake: Arc<dyn Fn() + Send + Sync>) {
+        self.core.follow.set_reader(wake);
+    }
+
     /// What `mkfs` decided.
     pub fn info(&self) -> &VolumeInfo {
         &self.core.info
@@ -209,6 +215,12 @@ impl Store {
     /// Whether [`Store::step`] should be called soon: otherwise those who commit will have to do its work.
     pub fn is_pressed(&self) -> bool {
         self.core.is_pressed() || self.core.log.is_pressed()
+    }
+
+    /// Reads what whoever walks through a tree will need next; false when there is nothing to read.
+    /// [`Store::set_reader`] says when to call it.
+    pub fn read_ahead(&self) -> bool {
+        self.core.read_ahead()
     }
 
     /// One piece of background work.

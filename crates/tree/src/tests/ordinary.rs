@@ -1,5 +1,7 @@
 //! The store without crashes: what was put is there, in order, over mounts.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use zone::{Cause, Role};
 
 use super::*;
@@ -475,4 +477,42 @@ fn many_rows_in_one_leaf_split_it_a_few_times() {
     let nodes = asked.0.load(std::sync::atomic::Ordering::SeqCst);
     // Two hundred rows of some fifty bytes, in pages of 4 KiB.
     assert!((2..=8).contains(&nodes), "{nodes} nodes");
+}
+
+/// With somebody who reads in the background, one that goes through a tree waits for a read only where it begins
+/// and where it comes to another parent.
+#[test]
+fn what_a_walk_needs_next_is_read_before_it_comes_there() {
+    let device = formatted(Spec::new(4096, 64, 256), &options());
+    let (store, mut keys) = (open(&device).unwrap().0, Vec::new());
+    for number in 0..6000_u32 {
+        let (key, mut tx) = (format!("key {number:08}").into_bytes(), Tx::new());
+        tx.put(Group(0), Table(1), key.clone(), vec![1; 100]);
+        store.commit(tx).unwrap();
+        keys.push(key);
+    }
+    store.close().unwrap();
+    drop(store);
+    let waits = |is_read_ahead: bool| {
+        let (store, _) = open(&device).unwrap();
+        let asked = Arc::new(AtomicBool::new(false));
+        if is_read_ahead {
+            let asked = asked.clone();
+            store.set_reader(Arc::new(move || asked.store(true, Ordering::Relaxed)));
+        }
+        let mut waits = 0;
+        for key in &keys {
+            let before = store.stats().nodes_read;
+            assert_eq!(store.get(Group(0), Table(1), key).unwrap(), Some(vec![1; 100]));
+            waits += usize::from(store.stats().nodes_read > before);
+            if asked.swap(false, Ordering::Relaxed) {
+                assert!(store.read_ahead(), "there is what was asked for");
+            }
+            assert!(!store.read_ahead(), "no more than was asked for");
+        }
+        (waits, store.stats().nodes_read)
+    };
+    let ((without, read), (with, read_ahead)) = (waits(false), waits(true));
+    assert!(without > 20 && with * 3 < without, "{with} waits, {without} without reading ahead");
+    assert!(read_ahead <= read + 16, "{read_ahead} nodes read, {read} without reading ahead");
 }
