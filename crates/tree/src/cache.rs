@@ -18,6 +18,8 @@ use crate::page::Page;
 use crate::types::{Epoch, Lsn, NodeId};
 
 const SHARDS: usize = 16;
+/// Pages that are kept for copies: about as many as a checkpoint writes at once.
+const SPARE: usize = 64;
 
 /// One node, at most once in memory.
 pub(crate) struct Node {
@@ -87,6 +89,36 @@ impl Node {
     /// The newest contents, as they are at this moment.
     pub(crate) fn page(&self) -> Arc<Page> {
         Arc::clone(&self.state.read().page)
+    }
+}
+
+/// Pages that nobody needs any more, for copies of others: who copies and who drops are different threads, and the
+/// memory would go from one to the other and back through the allocator's locks.
+#[derive(Default)]
+pub(crate) struct Spare {
+    pages: Mutex<Vec<Page>>,
+}
+
+impl Spare {
+    /// A page for changes: `shared` itself if nobody else holds it, otherwise a copy in its place.
+    pub(crate) fn own<'p>(&self, shared: &'p mut Arc<Page>) -> &'p mut Page {
+        if Arc::get_mut(shared).is_none() {
+            let spare = self.pages.lock().pop();
+            if let Some(mut page) = spare {
+                page.copy_from(shared);
+                *shared = Arc::new(page);
+            }
+        }
+        Arc::make_mut(shared)
+    }
+
+    /// Keeps a page if it was the caller's alone.
+    pub(crate) fn give(&self, page: Arc<Page>) {
+        let Some(page) = Arc::into_inner(page) else { return };
+        let mut pages = self.pages.lock();
+        if pages.len() < SPARE {
+            pages.push(page);
+        }
     }
 }
 

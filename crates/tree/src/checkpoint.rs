@@ -243,6 +243,8 @@ impl Core {
                 self.note_written(version, Place { at, base: *base }, saved);
             }
         }
+        let written = whole.into_iter().chain(deltas.into_iter().flatten().map(|(version, _)| version));
+        written.for_each(|version| self.spare.give(version.page));
         self.count.nodes_written.fetch_add(count.0 as u64, Ordering::Relaxed);
         self.count.deltas_written.fetch_add(count.1 as u64, Ordering::Relaxed);
         Ok(())

@@ -284,7 +284,7 @@ impl Change<'_> {
             }
         }
         note(&mut state.changes);
-        let page = Arc::make_mut(&mut state.page);
+        let page = self.core.spare.own(&mut state.page);
         page.set_lsn(self.lsn);
         change(page)
     }

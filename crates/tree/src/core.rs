@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases};
 
-use crate::cache::{Cache, Node};
+use crate::cache::{Cache, Node, Spare};
 use crate::follow::Follow;
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
@@ -99,6 +99,7 @@ pub(crate) struct Core {
     pub(crate) log: Log,
     pub(crate) mat: Mat,
     pub(crate) cache: Cache,
+    pub(crate) spare: Spare,
     pub(crate) chunks: ChunkCache,
     pub(crate) follow: Follow,
     pub(crate) groups: Vec<RwLock<Tree>>,

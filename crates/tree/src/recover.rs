@@ -19,7 +19,7 @@ use zone::{
     Address, Device, DeviceError, Geometry, Leases, Life, Role, Traffic, ZoneId, ZoneInfo, ZoneState,
 };
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Spare};
 use crate::checkpoint::{entries_per_page, loaded};
 use crate::core::{ChunkCache, Core, Counters, Limits, Saving, Tree, VolumeInfo};
 use crate::follow::Follow;
@@ -476,6 +476,7 @@ pub(crate) fn assemble(
         mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
         cache: Cache::new(node_pages),
         follow: Follow::default(),
+        spare: Spare::default(),
         chunks: ChunkCache::new(chunk_pages),
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
         saving: Mutex::new(saving),
