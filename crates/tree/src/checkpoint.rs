@@ -32,6 +32,8 @@ use crate::zones::{Use, UserCounters};
 /// Dirty nodes of a checkpoint that tells how much is written for each, and the most that it may tell.
 const TELLING: usize = 64;
 const PERMILLE_MAX: u64 = 2000;
+/// Nodes that become dirty, at most, between the call for a checkpoint and its cut.
+const UNTIL_THE_CUT: usize = 256;
 /// Pages appended together.
 const PAGES_AT_ONCE: usize = 64;
 
@@ -46,11 +48,13 @@ impl Core {
             || self.log.replay_cost().1 >= self.limits.replay_bytes
     }
 
-    /// Whether so much is dirty that a checkpoint in the background should begin: it has the other half of
-    /// the bound to write in, before whoever changes the trees must wait for it.
+    /// Whether so much is dirty that a checkpoint in the background should begin. What may still become dirty is for
+    /// those who go on until it makes its cut; then all of the bound is theirs again. A later one writes fewer leaves
+    /// for the same changes.
     pub(crate) fn is_pressed(&self) -> bool {
         let dirty = self.count.dirty.load(Ordering::Relaxed);
-        dirty >= self.limits.dirty / 2 && dirty >= self.bounds_now().0 / 2
+        let is_near = |bound: usize| dirty + (bound / 8).max(UNTIL_THE_CUT.min(bound / 2)) >= bound;
+        is_near(self.limits.dirty) && is_near(self.bounds_now().0)
     }
 
     /// Nodes that may be dirty, and that may differ from the last checkpoint. An epoch may be longer than the
