@@ -251,18 +251,14 @@ impl Fs {
 
 fn run(fs: &Weak<Fs>, signal: &Signal, work: Work, idle: Duration) {
     let mut seen = 0;
-    let mut said = None;
     loop {
         let Some(held) = fs.upgrade() else { return };
         let wait = match work(&held) {
             Ok(Step::Worked) => Duration::ZERO,
             Ok(Step::Idle) => idle,
             Err(error) => {
-                // Once: it will be tried every second.
-                if said.as_ref() != Some(&error) {
-                    tracing::warn!("background work failed: {error}");
-                    said = Some(error);
-                }
+                // It will be tried every second.
+                held.note_delay(&format!("background work failed: {error}"));
                 AFTER_ERROR
             }
         };
