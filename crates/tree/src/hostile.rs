@@ -111,6 +111,16 @@ fn nodes(bytes: &[u8]) {
             let _ = (page.child(index), page.branch(page.key(index)));
         }
     }
+    if page.level() == 0 && page.count() > 1 {
+        page.remove(page.count() / 2);
+        let keys: Vec<_> = (0..page.count()).map(|index| page.key(index).to_vec()).collect();
+        for key in [&[1, 7][..], &[200; 20]] {
+            if let (Err(index), true) = (page.search(key), page.fits(key.len(), 60)) {
+                page.insert(index, key, &[9; 60]);
+            }
+        }
+        assert!(keys.iter().all(|key| page.search(key).is_ok()), "what is put in changes nothing else");
+    }
     if page.count() > 1 {
         let at = page.split_point(page.count() / 2);
         let mut right = Page::new(PAGE, NodeId(2), Group(0), page.level());

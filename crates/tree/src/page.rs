@@ -22,6 +22,8 @@ use crate::types::{Group, Lsn, NodeId};
 
 const CELL_HEADER: usize = 4;
 const SLOT: usize = 2;
+/// The largest page: a slot tells where its cell is.
+const BYTES_MAX: usize = 1 << 16;
 
 /// A page in memory.
 #[derive(Clone)]
@@ -80,6 +82,9 @@ impl Page {
             }
             page.used += SLOT + CELL_HEADER + key + value;
         }
+        if !page.cells_lie_apart() {
+            return None;
+        }
         let sorted = (1..page.count()).all(|index| page.key(index - 1) < page.key(index));
         let fits = page.used <= page.bytes.len() - PAGE_HEADER;
         let first = match page.level() {
@@ -99,6 +104,31 @@ impl Page {
         self.heads.clone_from(&other.heads);
         self.prefix.clone_from(&other.prefix);
         self.used = other.used;
+    }
+
+    /// Whether no cell has bytes of another: what is put into one would change the other.
+    fn cells_lie_apart(&self) -> bool {
+        let mut begins = [0_u64; BYTES_MAX / 64];
+        for index in 0..self.count() {
+            let at = self.slot(index);
+            if begins[at / 64] & 1 << (at % 64) != 0 {
+                return false;
+            }
+            begins[at / 64] |= 1 << (at % 64);
+        }
+        let mut end = 0;
+        for (word, mut bits) in begins[..self.bytes.len().div_ceil(64)].iter().copied().enumerate() {
+            while bits != 0 {
+                let at = word * 64 + bits.trailing_zeros() as usize;
+                let (key, value) = cell_lengths(&self.bytes[at..at + CELL_HEADER]);
+                if at < end {
+                    return false;
+                }
+                end = at + CELL_HEADER + key + value;
+                bits &= bits - 1;
+            }
+        }
+        true
     }
 
     /// The bytes, header included.

@@ -83,3 +83,23 @@ fn an_inner_node_leads_every_key_to_its_branch() {
         check(&Page::load(page.bytes().to_vec()).expect("it is one"), &keys, &mut rng);
     }
 }
+
+/// The checksum of a page is no proof of anything: a value may look like a cell.
+#[test]
+fn a_page_whose_cells_overlap_is_none() {
+    let mut page = empty(0);
+    page.insert(0, &[1, 1], &[7; 90]);
+    page.insert(1, &[1, 2], &[0; 8]);
+    let bytes = page.bytes().to_vec();
+    assert!(Page::load(bytes.clone()).is_some());
+    // The second cell lies in the value of the first, or where that begins.
+    for at in [page.slot(0) + 30, page.slot(0)] {
+        let mut bytes = bytes.clone();
+        let cell = page.slot(1);
+        if at > page.slot(0) {
+            bytes.copy_within(cell..cell + CELL_HEADER + 10, at);
+        }
+        bytes[PAGE_HEADER + SLOT..PAGE_HEADER + 2 * SLOT].copy_from_slice(&(at as u16).to_le_bytes());
+        assert!(Page::load(bytes).is_none());
+    }
+}
