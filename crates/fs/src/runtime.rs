@@ -1,9 +1,9 @@
 //! Background work: what there is to do, the threads that do it, and errors that nobody waited for.
 //!
 //! Logic owns no threads. [`Fs::step`] does one piece of everything there is; the simulator calls
-//! it, and so do the threads that [`Fs::start`] begins: one for what is to be made durable, so that a long
-//! piece of collection does not hold up the commit interval, and one that reads ahead what walkers
-//! will need in a moment. They hold the volume only while they work:
+//! it, and so do the threads that [`Fs::start`] begins: one for what is to be made durable and one for space, so
+//! that a long piece of collection does not hold up the commit interval, and one that reads ahead what
+//! walkers will need in a moment. They hold the volume only while they work:
 //! a volume that is dropped without `unmount` ends as if the process had been killed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -32,7 +32,7 @@ use crate::zones::{Use, UserCounters};
 /// Dirty nodes of a checkpoint that tells how much is written for each, and the most that it may tell.
 const TELLING: usize = 64;
 const PERMILLE_MAX: u64 = 2000;
-/// Nodes that become dirty, at most, between the call for a checkpoint and its cut.
+/// Nodes that may become dirty, at least, between the call for a checkpoint and its cut, without anybody's waiting.
 const UNTIL_THE_CUT: usize = 256;
 /// Pages appended together.
 const PAGES_AT_ONCE: usize = 64;
@@ -93,14 +93,16 @@ impl Core {
         self.hold_for_checkpoint(saving, dirty);
         let record_bytes = user.checkpoint_bytes().len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
-        let cut = self.cut();
+        let mut cut = self.cut();
+        self.saving.pass();
         if cut.dirty.len() > dirty {
             self.hold_for_checkpoint(saving, cut.dirty.len());
         }
         self.log.push()?;
         let user_bytes = user.checkpoint_bytes();
         let before = self.leases.traffic().bytes_written(Cause::Checkpoint);
-        self.write_nodes(saving, &cut.dirty, Some(cut.epoch))?;
+        let dirty = cut.dirty.len();
+        self.write_nodes(saving, std::mem::take(&mut cut.dirty), Some(cut.epoch))?;
         let mat_chunks = self.write_mat(saving, cut.lsn, cut.epoch)?;
         let zit_chunks = self.write_zit(saving, cut.lsn, cut.epoch)?;
         let old = self.write_directories(saving, &mat_chunks, &zit_chunks, cut.lsn, cut.epoch)?;
@@ -110,10 +112,7 @@ impl Core {
         if rt::is_planted("break-metadata-reset-after-checkpoint") {
             self.free_dead_metadata()?;
         }
-        self.note_what_it_took(
-            cut.dirty.len(),
-            self.leases.traffic().bytes_written(Cause::Checkpoint) - before,
-        );
+        self.note_what_it_took(dirty, self.leases.traffic().bytes_written(Cause::Checkpoint) - before);
         saving.number += 1;
         let record = self.encode_checkpoint(saving, &cut, replay_from, &user_bytes);
         self.log.append_checkpoint(cut.lsn, record)?;
@@ -176,19 +175,19 @@ impl Core {
         for group in &self.groups {
             nodes.extend(group.read().dirty.values().cloned());
         }
-        let written = self.write_nodes(saving, &nodes, None);
+        let written = self.write_nodes(saving, nodes, None);
         self.latching("writing nodes failed", written)
     }
 
     /// Appends nodes: for a checkpoint (`saved` is its epoch) as they were at its cut, otherwise as they
-    /// are.
-    fn write_nodes(&self, saving: &mut Saving, nodes: &[Arc<Node>], saved: Option<Epoch>) -> Result<()> {
+    /// are. Those that are written need not stay in memory while the others are.
+    fn write_nodes(&self, saving: &mut Saving, nodes: Vec<Arc<Node>>, saved: Option<Epoch>) -> Result<()> {
         let epoch = saved.unwrap_or_else(|| self.log.epoch());
         let (mut whole, mut packed) = (Vec::new(), Packed::new(self.page_size()));
         for node in nodes {
             // Never in the middle of a transaction: of one LSN a node has one contents (I-TREE-3).
             let settled = saved.is_none().then(|| self.groups[usize::from(node.page().group().0)].read());
-            let Some(version) = version_to_write(node, saved) else { continue };
+            let Some(version) = version_to_write(&node, saved) else { continue };
             drop(settled);
             match self.delta_of(&version, saved, epoch)? {
                 Some((delta, base)) => packed.add(&delta, version.lsn(), (version, base)),

@@ -513,16 +513,24 @@ impl Core {
         Err(StoreError::NoSpace)
     }
 
-    /// Keeps dirty nodes within bounds.
+    /// Keeps dirty nodes within bounds. Of a checkpoint that somebody else takes it waits for the cut.
     fn bound_dirty(&self) -> Result<()> {
-        if !self.too_much_is_dirty() {
-            return Ok(());
+        while self.too_much_is_dirty() {
+            let seen = self.saving.passed();
+            match self.saving.try_lock() {
+                Some(mut saving) if self.too_much_is_dirty() => {
+                    let is_long = self.epoch_is_long();
+                    return if is_long {
+                        self.checkpoint_with(&mut saving)
+                    } else {
+                        self.write_out(&mut saving)
+                    };
+                }
+                None if self.too_much_is_dirty() => self.saving.wait(seen),
+                _ => {}
+            }
         }
-        let mut saving = self.saving.lock();
-        if !self.too_much_is_dirty() {
-            return Ok(());
-        }
-        if self.epoch_is_long() { self.checkpoint_with(&mut saving) } else { self.write_out(&mut saving) }
+        Ok(())
     }
 }
 

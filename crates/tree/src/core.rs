@@ -11,6 +11,7 @@ use crate::cache::{Cache, Node, Spare};
 use crate::follow::Follow;
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
+use crate::turn::Turn;
 use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
 use crate::zones::ZoneTable;
 
@@ -103,7 +104,7 @@ pub(crate) struct Core {
     pub(crate) chunks: ChunkCache,
     pub(crate) follow: Follow,
     pub(crate) groups: Vec<RwLock<Tree>>,
-    pub(crate) saving: Mutex<Saving>,
+    pub(crate) saving: Turn<Saving>,
     pub(crate) client: RwLock<Option<Arc<dyn Client>>>,
     pub(crate) growth: RwLock<Option<Weak<dyn Growth>>>,
     pub(crate) limits: Limits,
@@ -128,7 +129,7 @@ pub(crate) struct Counters {
     pub(crate) pages_since_cut: AtomicUsize,
     /// Bytes of data that records since the last flush name.
     pub(crate) unflushed_data: AtomicU64,
-    /// How often readers found a node not in memory.
+    /// Nodes that were read: because somebody needed them, or would in a moment.
     pub(crate) node_reads: AtomicU64,
     /// What checkpoints have written of late, in thousandths of their dirty nodes' pages.
     pub(crate) written_permille: AtomicU64,

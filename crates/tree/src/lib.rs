@@ -43,6 +43,7 @@ mod salvage;
 mod scan;
 mod scrub;
 mod store;
+mod turn;
 mod types;
 mod zones;
 

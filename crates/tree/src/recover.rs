@@ -31,6 +31,7 @@ use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, read_header};
+use crate::turn::Turn;
 use crate::types::{Epoch, Lsn, Op, Reserve, Result, StoreError, ZoneEntry};
 use crate::zones::{Use, ZoneTable};
 
@@ -479,7 +480,7 @@ pub(crate) fn assemble(
         spare: Spare::default(),
         chunks: ChunkCache::new(chunk_pages),
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
-        saving: Mutex::new(saving),
+        saving: Turn::new(saving),
         client: RwLock::new(None),
         growth: RwLock::new(None),
         read_only: config.read_only,

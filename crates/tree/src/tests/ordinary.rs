@@ -1,6 +1,10 @@
 //! The store without crashes: what was put is there, in order, over mounts.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rt::sync::Mutex;
 
 use zone::{Cause, Role};
 
@@ -515,4 +519,61 @@ fn what_a_walk_needs_next_is_read_before_it_comes_there() {
     let ((without, read), (with, read_ahead)) = (waits(false), waits(true));
     assert!(without > 20 && with * 3 < without, "{with} waits, {without} without reading ahead");
     assert!(read_ahead <= read + 16, "{read_ahead} nodes read, {read} without reading ahead");
+}
+
+/// A user that holds a checkpoint up, before its cut until somebody comes near the bound, and after it until he is done.
+struct Holding {
+    asked: AtomicU32,
+    near: Mutex<mpsc::Receiver<()>>,
+    done: Mutex<mpsc::Receiver<()>>,
+    /// Whether somebody was done while the checkpoint was being written.
+    in_time: AtomicBool,
+}
+
+impl Client for Holding {
+    fn checkpoint_bytes(&self) -> Bytes {
+        let wait = |receiver: &Mutex<mpsc::Receiver<()>>| {
+            receiver.lock().recv_timeout(Duration::from_secs(60)).is_ok()
+        };
+        match self.asked.fetch_add(1, Ordering::SeqCst) {
+            0 => assert!(wait(&self.near), "nobody came near the bound"),
+            1 => self.in_time.store(wait(&self.done), Ordering::SeqCst),
+            _ => {}
+        }
+        Bytes::new()
+    }
+}
+
+#[test]
+fn who_meets_the_bound_waits_for_the_cut_only() {
+    let (_device, (store, mut change)) = store_on_its_device((256, 512), 50_000, 2 << 20);
+    let bound = store.core.limits.dirty;
+    let dirty = |store: &Store| store.core.count.dirty.load(Ordering::Relaxed);
+    store.checkpoint().unwrap();
+    let (near, near_received) = mpsc::channel();
+    let (done, done_received) = mpsc::channel();
+    let holding = Arc::new(Holding {
+        asked: AtomicU32::new(0),
+        near: Mutex::new(near_received),
+        done: Mutex::new(done_received),
+        in_time: AtomicBool::new(false),
+    });
+    store.set_client(holding.clone());
+    let store = Arc::new(store);
+    let background = {
+        let store = Arc::clone(&store);
+        rt::thread::spawn("background", move || store.checkpoint()).unwrap()
+    };
+    while holding.asked.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    while dirty(&store) + 1 < bound {
+        change(&store);
+    }
+    near.send(()).unwrap();
+    // There is no room for these before the cut, and there is after it.
+    (0..2).for_each(|_| change(&store));
+    done.send(()).unwrap();
+    background.join().unwrap().unwrap();
+    assert!(holding.in_time.load(Ordering::SeqCst), "it waited for the whole checkpoint");
 }
