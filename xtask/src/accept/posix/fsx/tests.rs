@@ -2,7 +2,8 @@ use super::*;
 
 #[test]
 fn every_kind_of_operation_has_a_weight() {
-    let weights = WEIGHTS.lines().filter_map(|line| line.split_once(" = ")).skip(1);
+    let (_, weights) = WEIGHTS.split_once("[weights]").unwrap();
+    let weights = weights.lines().filter_map(|line| line.split_once(" = "));
     let weights: Vec<f64> = weights.map(|(_, weight)| weight.parse().unwrap()).collect();
     assert_eq!(weights.len(), 14);
     assert!(weights.iter().all(|&weight| weight > 0.0));
