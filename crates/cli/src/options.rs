@@ -29,7 +29,7 @@ pub(crate) struct Words {
 type Word = (&'static str, fn(&mut Words));
 
 /// Words without a value.
-const PLAIN: [Word; 17] = [
+const PLAIN: [Word; 20] = [
     ("defaults", |_| {}),
     ("rw", |words| words.read_only = false),
     ("ro", |words| words.read_only = true),
@@ -39,6 +39,10 @@ const PLAIN: [Word; 17] = [
     ("default_permissions", |_| {}),
     ("noatime", |words| words.strict_access_times = false),
     ("strictatime", |words| words.strict_access_times = true),
+    // What `mount` knows for every file system, and is so here.
+    ("nodiratime", |_| {}),
+    ("nolazytime", |_| {}),
+    ("nostrictatime", |words| words.strict_access_times = false),
     ("suid", |words| words.no_set_id = false),
     ("nosuid", |words| words.no_set_id = true),
     ("dev", |words| words.no_devices = false),
