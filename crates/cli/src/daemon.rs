@@ -66,6 +66,8 @@ struct Served {
     entry: Option<MountEntry>,
     /// How it is mounted now. Held while that is changed.
     words: Mutex<Words>,
+    /// Held by whoever changes the words, or needs them to stay as they are for long.
+    changing: Mutex<()>,
     access_times: AccessTimes,
     kernel_cache: KernelCache,
 }
@@ -94,6 +96,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         directory: daemon.directory.clone(),
         entry: mounted.entry().cloned(),
         words: Mutex::new(daemon.words.clone()),
+        changing: Mutex::new(()),
         access_times: mounted.access_times(),
         kernel_cache: mounted.kernel_cache(),
     });
@@ -242,11 +245,11 @@ impl Served {
 
     /// Nobody changes a volume that is mounted read-only, so all of it can be verified.
     fn check(&self, data: bool) -> Result<Report> {
-        let words = self.words.lock();
-        if words.read_only {
+        let stays = self.changing.lock();
+        if self.words.lock().read_only {
             return Report::of(&self.fs, data);
         }
-        drop(words);
+        drop(stays);
         Report::of_used(&self.fs, data)
     }
 
@@ -256,7 +259,8 @@ impl Served {
     }
 
     fn remount(&self, directory: &PathBuf, options: &str) -> Result<()> {
-        let mut words = self.words.lock();
+        let _alone = self.changing.lock();
+        let words = self.words.lock().clone();
         let mount = Mount { directory: &self.directory, opened_read_only: self.place.read_only };
         let after = mount.words_after(&words, directory, options)?;
         let shown = self.directory.display();
@@ -280,7 +284,7 @@ impl Served {
         self.access_times.keep(after.strict_access_times);
         self.fs.set_switches(switches(&after));
         tracing::info!(volume = %self.fs_id(), read_only = after.read_only, "remounted");
-        *words = after;
+        *self.words.lock() = after;
         closed.with_context(|| format!("{shown}: is read-only, but was not closed properly"))
     }
 
