@@ -13,7 +13,7 @@ use fs::{Affected, Finding, Fs};
 use serde::{Deserialize, Serialize};
 
 use crate::control::Request;
-use crate::output::in_line;
+use crate::output::{in_line, line};
 use crate::scrub::{self, Place};
 use crate::volume::Volume;
 use crate::{complain, progress, volume};
@@ -119,9 +119,9 @@ fn check(arguments: &Arguments) -> Result<bool> {
         report.add_data(scrub::all(&mut volume, Place::data(), None)?.findings);
     }
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        line!("{}", serde_json::to_string_pretty(&report)?)?;
     } else {
-        report.show(&arguments.path);
+        report.show(&arguments.path)?;
     }
     Ok(report.clean)
 }
@@ -200,25 +200,25 @@ impl Report {
         self.clean = self.findings.is_empty();
     }
 
-    pub(crate) fn show(&self, path: &Path) {
+    pub(crate) fn show(&self, path: &Path) -> Result<()> {
         for finding in &self.repaired {
-            println!("{}: repaired: {}: {}", path.display(), finding.part, finding.what);
+            line!("{}: repaired: {}: {}", path.display(), finding.part, finding.what)?;
         }
-        self.findings.iter().for_each(|finding| finding.show(path));
+        self.findings.iter().try_for_each(|finding| finding.show(path))?;
         let path = path.display();
         for what in &self.not_checked {
-            println!("{path}: not checked: {what}");
+            line!("{path}: not checked: {what}")?;
         }
-        show_count(&path, self.findings.len());
+        show_count(&path, self.findings.len())
     }
 }
 
 /// The last line.
-pub(crate) fn show_count(path: &std::path::Display<'_>, findings: usize) {
+pub(crate) fn show_count(path: &std::path::Display<'_>, findings: usize) -> Result<()> {
     match findings {
-        0 => println!("{path}: clean"),
-        1 => println!("{path}: 1 finding"),
-        count => println!("{path}: {count} findings"),
+        0 => line!("{path}: clean"),
+        1 => line!("{path}: 1 finding"),
+        count => line!("{path}: {count} findings"),
     }
 }
 
@@ -233,12 +233,13 @@ impl ReportedFinding {
     }
 
     /// One line for it and one for each file.
-    pub(crate) fn show(&self, path: &Path) {
+    pub(crate) fn show(&self, path: &Path) -> Result<()> {
         let path = path.display();
-        println!("{path}: {}: {}", self.part, self.what);
+        line!("{path}: {}: {}", self.part, self.what)?;
         for file in &self.files {
-            println!("{path}: concerns {}", file.shown());
+            line!("{path}: concerns {}", file.shown())?;
         }
+        Ok(())
     }
 }
 

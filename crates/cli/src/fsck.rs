@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 
 use crate::check::{self, Report};
+use crate::output::line;
 use crate::{complain, explain, progress, volume};
 
 /// The bits of `fsck`'s exit status.
@@ -79,20 +80,20 @@ impl Arguments {
             let waiting = progress::waiting("checking");
             let report = Report::of(&opened.fs, false).with_context(|| named.display().to_string())?;
             waiting.finish_and_clear();
-            report.show(named);
+            report.show(named)?;
             if !report.clean {
                 drop(opened);
                 return if self.yes { repair(named, &path) } else { Ok(UNCORRECTED) };
             }
         } else if was_closed {
-            println!("{}: clean", named.display());
+            line!("{}: clean", named.display())?;
         }
         drop(opened);
         if was_closed || self.dry {
             return Ok(0);
         }
         let records = volume::close_properly(&path).with_context(|| named.display().to_string())?;
-        println!("{}: was not unmounted; closed after a replay of {records} records", named.display());
+        line!("{}: was not unmounted; closed after a replay of {records} records", named.display())?;
         Ok(CORRECTED)
     }
 }
@@ -104,6 +105,6 @@ fn repair(named: &Path, path: &Path) -> Result<u8> {
     let mut report = Report::of(&opened.fs, false).with_context(|| named.display().to_string())?;
     let corrected = if repaired.is_empty() { 0 } else { CORRECTED };
     report.repaired = repaired;
-    report.show(named);
+    report.show(named)?;
     Ok(if report.clean { corrected } else { corrected | UNCORRECTED })
 }

@@ -13,6 +13,14 @@ pub(crate) fn say(text: impl AsRef<[u8]>) -> Result<()> {
     }
 }
 
+/// Writes a line, as `println!` does, but for [`say`]'s reader.
+macro_rules! line {
+    ($($what:tt)*) => {
+        $crate::output::say(format!("{}\n", format_args!($($what)*)))
+    };
+}
+pub(crate) use line;
+
 /// A name that others have chosen, so that it stays within its line whatever is in it.
 pub(crate) fn in_line(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());

@@ -24,7 +24,7 @@ use zone::Device;
 use zone::file::OpenMode;
 
 use crate::check::exit_status;
-use crate::output::in_line;
+use crate::output::{in_line, line};
 use crate::{progress, volume};
 
 const SECOND: i64 = 1_000_000_000;
@@ -99,9 +99,9 @@ fn salvage(arguments: &Arguments) -> Result<bool> {
     let troubles = walked.with_context(|| arguments.target.display().to_string())?;
     let report = saving.finish(troubles)?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        line!("{}", serde_json::to_string_pretty(&report)?)?;
     } else {
-        report.show(&arguments.source);
+        report.show(&arguments.source)?;
     }
     Ok(report.complete)
 }
@@ -265,35 +265,36 @@ impl<'a> Saving<'a> {
 }
 
 impl Report {
-    fn show(&self, source: &Path) {
+    fn show(&self, source: &Path) -> Result<()> {
         let source = source.display();
         for trouble in &self.troubles {
             let path = if trouble.path.is_empty() { "/" } else { &trouble.path };
-            println!("{source}: {}: {}", in_line(path), trouble.what);
+            line!("{source}: {}: {}", in_line(path), trouble.what)?;
         }
         if !self.newest {
-            println!(
+            line!(
                 "{source}: a later state may be among what is damaged: everything may be older than it was last"
-            );
+            )?;
         }
-        println!(
+        line!(
             "{source}: saved {} files, {} directories, {} others, {} bytes",
-            self.files, self.directories, self.others, self.bytes
-        );
-        println!(
+            self.files,
+            self.directories,
+            self.others,
+            self.bytes
+        )?;
+        line!(
             "{source}: {} pages of metadata read, {} damaged, {} nodes lost, {} attributes refused",
             self.metadata_pages,
             self.metadata_pages_damaged,
             self.metadata_nodes_lost,
             self.attributes_refused
-        );
-        println!(
-            "{source}: what was changed since the last checkpoint stood in the journal and is not there"
-        );
+        )?;
+        line!("{source}: what was changed since the last checkpoint stood in the journal and is not there")?;
         match self.troubles.len() {
-            0 if self.newest => println!("{source}: all of the last checkpoint was saved"),
-            1 => println!("{source}: 1 thing is not as it was"),
-            count => println!("{source}: {count} things are not as they were"),
+            0 if self.newest => line!("{source}: all of the last checkpoint was saved"),
+            1 => line!("{source}: 1 thing is not as it was"),
+            count => line!("{source}: {count} things are not as they were"),
         }
     }
 }

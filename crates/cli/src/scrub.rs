@@ -18,6 +18,7 @@ use tree::NodeScrub;
 
 use crate::check::{ReportedFinding, exit_status, show_count};
 use crate::control::Request;
+use crate::output::line;
 use crate::volume::Volume;
 use crate::{bytes, progress};
 
@@ -87,13 +88,13 @@ fn scrub(arguments: &Arguments) -> Result<bool> {
     let mut volume = Volume::find(&arguments.path)?;
     let found = all(&mut volume, Place::start(), arguments.rate)?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
+        line!("{}", serde_json::to_string_pretty(&found)?)?;
         return Ok(found.clean);
     }
-    found.findings.iter().for_each(|finding| finding.show(&arguments.path));
+    found.findings.iter().try_for_each(|finding| finding.show(&arguments.path))?;
     let path = arguments.path.display();
-    println!("{path}: {} bytes verified", found.bytes);
-    show_count(&path, found.findings.len());
+    line!("{path}: {} bytes verified", found.bytes)?;
+    show_count(&path, found.findings.len())?;
     Ok(found.clean)
 }
 

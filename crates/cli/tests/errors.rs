@@ -477,6 +477,13 @@ fn a_new_volume_is_clean_and_tells_what_it_is() {
     assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stderr));
     assert!(String::from_utf8(checked.stdout).unwrap().ends_with(": clean\n"));
 
+    // Somebody who does not want to read it.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut unread = Command::new(env!("CARGO_BIN_EXE_polder"));
+    let unread = unread.args(["check", &volume]).stdout(writer).output().unwrap();
+    assert_eq!((unread.status.code(), unread.stderr), (Some(0), Vec::new()));
+
     let info: serde_json::Value =
         serde_json::from_slice(&polder(&["info", &volume, "--json"]).stdout).unwrap();
     assert_eq!(info["label"], "first");
