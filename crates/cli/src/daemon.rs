@@ -64,7 +64,7 @@ struct Served {
     place: Place,
     directory: PathBuf,
     entry: Option<MountEntry>,
-    /// How it is mounted now. Held while that is changed.
+    /// How it is mounted now.
     words: Mutex<Words>,
     /// Held by whoever changes the words, or needs them to stay as they are for long.
     changing: Mutex<()>,
@@ -125,7 +125,7 @@ impl Daemon {
         end_on_signal(signals, Arc::clone(served))?;
         tracing::info!(volume = %served.fs_id(), "mounted");
         if self.detach {
-            leave_terminal(log)?;
+            leave_starter(log)?;
         }
         Ok(())
     }
@@ -340,23 +340,24 @@ impl Served {
     }
 }
 
-/// Leaves what was started with this process behind: its session, its directory. Returns the log file.
+/// Says where the log goes, and what the kernel should know of a process that it writes back through. Returns the log
+/// file.
 fn prepare_process(daemon: &Daemon) -> Result<Option<Arc<File>>> {
     let log = logging::start(&match &daemon.log {
         Some(path) => Reader::File(path),
         None if daemon.detach => Reader::System,
         None => Reader::Starter,
     })?;
-    if daemon.detach {
-        rustix::process::setsid().context("no session of its own")?;
-        std::env::set_current_dir("/").context("/")?;
-    }
     process::stand_by_writeback();
     Ok(log)
 }
 
-/// The terminal is done with: whoever waits for us reads `ready` and the end of our output.
-fn leave_terminal(log: Option<&File>) -> Result<()> {
+/// Leaves what this process was started with behind: session, directory, terminal. Whoever waits for us reads `ready`
+/// and the end of our output. Only after the mount is attached: where it is mounted because somebody came to the
+/// directory (`x-systemd.automount`), the kernel has all wait for it but the process group that was started to mount.
+fn leave_starter(log: Option<&File>) -> Result<()> {
+    rustix::process::setsid().context("no session of its own")?;
+    std::env::set_current_dir("/").context("/")?;
     let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stderr(log.unwrap_or(&nowhere))?;
     let said = writeln!(std::io::stdout(), "{READY}");
