@@ -11,7 +11,6 @@ use std::ops::{Deref, DerefMut};
 use rt::sync::{Condvar, Mutex, MutexGuard};
 
 /// A lock whose holder may let some of those who wait pass.
-#[derive(Default)]
 pub(crate) struct Turn<T> {
     held: Mutex<T>,
     passed: Mutex<u64>,
