@@ -54,6 +54,18 @@ const PLAIN: [Word; 20] = [
     ("nolearn", |words| words.no_learning = true),
 ];
 
+/// Words that other file systems know, and what to say instead.
+const ELSEWHERE: [(&str, &str); 8] = [
+    ("relatime", "reading sets times of access always (strictatime) or never (noatime)"),
+    ("atime", "reading sets times of access always (strictatime) or never (noatime)"),
+    ("diratime", "of directories as of files, reading sets times of access with strictatime"),
+    ("lazytime", "times are written with the change that they belong to"),
+    ("sync", "programs ask for it (fsync, O_SYNC); commit=1 keeps the loss by a crash to a second"),
+    ("dirsync", "programs ask for it (fsync of the directory); names never change halfway"),
+    ("nosymfollow", "symbolic links are always followed"),
+    ("mand", "the kernel has no mandatory locks any more"),
+];
+
 /// Words in `/etc/fstab` for those who read it, which come to us all the same.
 const FOR_OTHERS: [&str; 9] =
     ["auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group"];
@@ -89,7 +101,12 @@ impl Words {
         match word.split_once('=') {
             Some(("cache", value)) => self.cache_bytes = Some(cache_bytes(value)?),
             Some(("commit", value)) => self.commit_interval_ns = Some(commit_interval(value)?),
-            _ => bail!("unknown mount option '{word}'; known are {}, cache=SIZE, commit=SECONDS", known()),
+            _ => match ELSEWHERE.iter().find(|(name, _)| *name == word) {
+                Some((_, instead)) => bail!("unknown mount option '{word}': {instead}"),
+                None => {
+                    bail!("unknown mount option '{word}'; known are {}, cache=SIZE, commit=SECONDS", known())
+                }
+            },
         }
         Ok(())
     }
@@ -191,10 +208,11 @@ mod tests {
 
     #[test]
     fn unknown_words_are_refused_by_name() {
-        for word in ["nobarrier", "commit", "cache", "ro=1", "Cache=1G"] {
+        for word in ["nobarrier", "relatime", "sync", "commit", "cache", "ro=1", "Cache=1G"] {
             let error = parse(word).unwrap_err().to_string();
             assert!(error.starts_with(&format!("unknown mount option '{word}'")), "{error}");
         }
+        assert!(parse("relatime").unwrap_err().to_string().contains("strictatime"));
         let list = ["ro,nobarrier".to_owned(), "commit=3,x-a=b,data=journal".to_owned()];
         assert_eq!(without_unknown(&list), ["ro", "commit=3", "x-a=b"]);
     }
