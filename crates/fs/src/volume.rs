@@ -115,7 +115,7 @@ impl Fs {
         });
         fs.store.set_reader(fs.runtime.reader());
         if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
-            return Err(Damaged("there is no root directory: run `polder check`").into());
+            return Err(Damaged("there is no root directory; `polder salvage` saves what it finds").into());
         }
         Ok((fs, recovery))
     }
