@@ -13,7 +13,7 @@ use crate::inside::Inside;
 use crate::output;
 use crate::zones::{role_name, state_name};
 
-/// Bytes of a key or value that are shown.
+/// Bytes of a key or value that are shown to people.
 const SHOWN_BYTES: usize = 48;
 
 /// Show the insides of a volume that is not mounted.
@@ -231,10 +231,9 @@ fn place(address: zone::Address) -> Value {
     if address.is_none() { Value::Null } else { json!(address.to_string()) }
 }
 
-/// Bytes in hexadecimal, or the beginning of them.
+/// Bytes in hexadecimal.
 fn bytes(bytes: &[u8]) -> String {
-    let digits: String = bytes.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    if bytes.len() > SHOWN_BYTES { digits + "…" } else { digits }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// For people: a line for each field, and a line for each element of a list.
@@ -268,7 +267,10 @@ fn lines(element: &Value, depth: usize, text: &mut String) {
 
 fn word(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => match text.char_indices().nth(2 * SHOWN_BYTES) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text.clone(),
+        },
         Value::Null => "-".to_owned(),
         Value::Array(list) => list.iter().map(word).collect::<Vec<_>>().join(","),
         Value::Object(fields) => Map::to_owned(fields).keys().cloned().collect::<Vec<_>>().join(","),
