@@ -50,7 +50,7 @@ inside() {
     polder=$1 place=$2 volume=$3
     mount --make-rprivate /
     sbin=$(readlink -f /sbin)
-    mkdir "$place/sbin" "$place/mnt"
+    mkdir "$place/sbin" "$place/mnt" "$place/auto"
     cp -a "$sbin/." "$place/sbin"
     mount --bind "$place/sbin" "$sbin"
     "$polder" install > /dev/null
@@ -58,6 +58,7 @@ inside() {
     mkdir -p /run/lock /run/units
     mount --bind /run/units /etc/systemd/system
     echo "$volume $place/mnt polder rw,nosuid,noauto,commit=4 0 0" > /run/fstab
+    echo "$volume $place/auto polder noauto,x-systemd.automount,x-systemd.mount-timeout=20 0 0" >> /run/fstab
     mount --bind /run/fstab /etc/fstab
     cat > /run/units/trial.service <<UNIT
 [Unit]
@@ -86,6 +87,16 @@ trial() {
     systemctl stop "$unit"
     if findmnt --mountpoint "$place/mnt"; then exit 1; fi
     echo "seen: systemctl stop $unit" >> "$place/seen"
+    # Whoever comes to the directory has it mounted.
+    waiting=$(systemd-escape --path --suffix=automount "$place/auto")
+    systemctl start "$waiting" || { systemctl status --full "$waiting"; exit 1; }
+    findmnt --noheadings --output FSTYPE --mountpoint "$place/auto" | grep -qx autofs
+    test "$(cat "$place/auto/by-systemd")" = systemd
+    findmnt --noheadings --output FSTYPE --mountpoint "$place/auto" | grep -qx fuse.polder
+    echo "seen: $waiting mounted for a reader" >> "$place/seen"
+    systemctl stop "$waiting"
+    if findmnt --mountpoint "$place/auto"; then exit 1; fi
+    echo "seen: systemctl stop $waiting" >> "$place/seen"
     result=0
 }
 
