@@ -13,7 +13,8 @@ use fs::{Affected, Finding, Fs};
 use serde::{Deserialize, Serialize};
 
 use crate::control::Request;
-use crate::output::{in_line, line};
+use crate::name::AnyPath;
+use crate::output::line;
 use crate::scrub::{self, Place};
 use crate::volume::Volume;
 use crate::{complain, progress, volume};
@@ -81,7 +82,7 @@ pub(crate) struct ReportedFinding {
 pub(crate) struct ReportedFile {
     pub(crate) inode: u64,
     /// From the root of the volume; null when no name leads to it.
-    pub(crate) path: Option<String>,
+    pub(crate) path: Option<AnyPath>,
     from: Option<u64>,
     to: Option<u64>,
 }
@@ -248,7 +249,7 @@ impl ReportedFile {
         let bytes = affected.bytes;
         ReportedFile {
             inode: affected.inode.0,
-            path: affected.path.map(|path| String::from_utf8_lossy(&path).into_owned()),
+            path: affected.path.map(AnyPath::from),
             from: bytes.as_ref().map(|bytes| bytes.start),
             to: bytes.as_ref().map(|bytes| bytes.end),
         }
@@ -256,7 +257,7 @@ impl ReportedFile {
 
     fn shown(&self) -> String {
         let named = match &self.path {
-            Some(path) => in_line(path),
+            Some(path) => path.to_string(),
             None => format!("inode {}, to which no name leads", self.inode),
         };
         match (self.from, self.to) {

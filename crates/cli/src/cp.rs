@@ -4,29 +4,28 @@
 //! for root, owners and devices. Everything that is made is new: nothing is written over, and no link that is
 //! there is followed, whatever names the volume has.
 //!
-//! What cannot be read is said by its name and left out, bytes of a file as zeros, and the rest is copied. What cannot
-//! be written ends it.
+//! What cannot be read, or is refused where the copy goes, is said by its name and left out, bytes of a file as zeros,
+//! and the rest is copied. A target that is full, read-only or broken ends it.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use fs::{Attributes, FsError, InodeNo, Kind};
 use indicatif::ProgressBar;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 
 use crate::inside::{Inside, last_name};
-use crate::output::in_line;
+use crate::name::AnyPath;
+use crate::outside::{Looks, Xattr, ends_all, make_node, set_looks, set_owner, set_xattrs};
 use crate::progress;
 
 const PIECE: u64 = 1 << 20;
-const SECOND: i64 = 1_000_000_000;
 
 /// Copy a file, or with -r a directory and all below it, out of a volume that is not mounted.
 #[derive(clap::Args)]
@@ -49,11 +48,9 @@ struct Copy {
     links: HashMap<InodeNo, PathBuf>,
     bar: ProgressBar,
     is_root: bool,
-    /// Attributes that the target does not take.
-    refused: u64,
     /// Directories that were entered; a sound volume has each in one place.
     entered: HashSet<InodeNo>,
-    /// What could not be read.
+    /// What could not be read, or was refused.
     troubles: u64,
 }
 
@@ -68,25 +65,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let bytes = total(&inside, &found, &mut HashSet::new());
     let is_root = rustix::process::geteuid().is_root();
     let bar = progress::moving(bytes);
-    let mut copy = Copy {
-        inside,
-        links: HashMap::new(),
-        bar,
-        is_root,
-        refused: 0,
-        entered: HashSet::new(),
-        troubles: 0,
-    };
+    let mut copy = Copy { inside, links: HashMap::new(), bar, is_root, entered: HashSet::new(), troubles: 0 };
     copy.any(&found, &target)?;
     copy.bar.finish_and_clear();
-    if copy.refused > 0 {
-        eprintln!("polder: {}: {} extended attributes are not taken there", target.display(), copy.refused);
-    }
     match copy.troubles {
         0 => Ok(()),
-        1 => bail!("1 thing could not be read and is not in the copy; the line before names it"),
+        1 => bail!("1 thing is not in the copy as it is in the volume; the line before names it"),
         count => {
-            bail!("{count} things could not be read and are not in the copy; the lines before name them")
+            bail!("{count} things are not in the copy as they are in the volume; the lines before name them")
         }
     }
 }
@@ -120,63 +106,92 @@ fn total(inside: &Inside, found: &Attributes, entered: &mut HashSet<InodeNo>) ->
 
 impl Copy {
     fn any(&mut self, found: &Attributes, to: &Path) -> Result<()> {
-        if found.links > 1 && found.kind != Kind::Directory {
-            if let Some(first) = self.links.get(&found.inode) {
-                return std::fs::hard_link(first, to).with_context(|| to.display().to_string());
-            }
-            self.links.insert(found.inode, to.to_owned());
-        }
         let was_there = found.inode == InodeNo::ROOT && to.is_dir();
-        let made = match found.kind {
-            Kind::File => self.file(found, to),
-            Kind::Directory => self.directory(found, to, was_there),
-            Kind::Symlink => match self.inside.fs().read_link(found.inode) {
-                Ok(target) => Ok(symlink(OsStr::from_bytes(&target), to)?),
-                Err(error) => {
-                    self.trouble(to, "where it leads", &error);
-                    return Ok(());
-                }
-            },
-            _ => make_node(found, to),
-        };
-        made.with_context(|| to.display().to_string())?;
-        // A directory that was there before is not the copy.
-        if was_there {
-            return Ok(());
+        match self.make(found, to, was_there) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error) if ends_all(&error) => {
+                return Err(error).with_context(|| AnyPath::from(to).to_string());
+            }
+            Err(error) => {
+                self.trouble(to, &format!("is not made: {error:#}"));
+                return Ok(());
+            }
         }
-        self.attributes(found, to).with_context(|| to.display().to_string())
+        if found.kind == Kind::Directory {
+            self.entries(found, to)?;
+        }
+        // A directory that was there before is not the copy.
+        if !was_there {
+            self.attributes(found, to);
+        }
+        Ok(())
     }
 
-    /// Says what could not be read, of what is copied to this name.
-    fn trouble(&mut self, to: &Path, what: &str, why: &impl Display) {
+    /// Says what is not as it should be, of what is copied to this name.
+    fn trouble(&mut self, to: &Path, what: &str) {
         self.troubles += 1;
-        let line = format!("polder: {}: {what} cannot be read: {why}", in_line(&to.to_string_lossy()));
+        let line = format!("polder: {}: {what}", AnyPath::from(to));
         self.bar.suspend(|| eprintln!("{line}"));
+    }
+
+    fn unreadable(&mut self, to: &Path, what: &str, why: &impl Display) {
+        self.trouble(to, &format!("{what} cannot be read: {why}"));
+    }
+
+    /// Makes something with its contents; whether it is there now and wants its attributes.
+    fn make(&mut self, found: &Attributes, to: &Path, was_there: bool) -> Result<bool> {
+        let has_names = found.links > 1 && found.kind != Kind::Directory;
+        if has_names && let Some(first) = self.links.get(&found.inode) {
+            std::fs::hard_link(first, to)?;
+            return Ok(false);
+        }
+        match found.kind {
+            Kind::File => self.file(found, to)?,
+            Kind::Directory => self.directory(found, to, was_there)?,
+            Kind::Symlink => match self.inside.fs().read_link(found.inode) {
+                Ok(target) => symlink(OsStr::from_bytes(&target), to)?,
+                Err(error) => {
+                    self.unreadable(to, "where it leads", &error);
+                    return Ok(false);
+                }
+            },
+            kind => make_node(kind, found.device, to)?,
+        }
+        if has_names {
+            self.links.insert(found.inode, to.to_owned());
+        }
+        Ok(true)
     }
 
     fn directory(&mut self, found: &Attributes, to: &Path, was_there: bool) -> Result<()> {
         if !self.entered.insert(found.inode) {
-            bail!("a directory is in more than one place; check the volume (polder check)");
+            bail!("is a directory that is in more than one place; check the volume (polder check)");
         }
         if !was_there {
             DirBuilder::new().mode(0o700).create(to)?;
         }
+        Ok(())
+    }
+
+    fn entries(&mut self, found: &Attributes, to: &Path) -> Result<()> {
         let entries = match self.inside.entries(found.inode) {
             Ok(entries) => entries,
             Err(error) => {
-                self.trouble(to, "what it has", &error);
+                self.unreadable(to, "what it has", &error);
                 return Ok(());
             }
         };
         for entry in entries {
             if entry.name.is_empty() || entry.name.contains(&b'/') || matches!(&entry.name[..], b"." | b"..")
             {
-                bail!("an entry has a name that cannot be; check the volume (polder check)");
+                self.trouble(to, "has an entry with a name that cannot be; check the volume (polder check)");
+                continue;
             }
             let below = to.join(OsStr::from_bytes(&entry.name));
             match self.inside.fs().attributes(entry.inode) {
                 Ok(found) => self.any(&found, &below)?,
-                Err(error) => self.trouble(&below, "it", &error),
+                Err(error) => self.unreadable(&below, "it", &error),
             }
         }
         Ok(())
@@ -184,12 +199,20 @@ impl Copy {
 
     fn file(&mut self, found: &Attributes, to: &Path) -> Result<()> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-        file.set_len(found.size)?;
-        match self.contents(found, &file)? {
+        let copied = file.set_len(found.size).map_err(Error::from).and_then(|()| self.contents(found, &file));
+        let lost = match copied {
+            Ok(lost) => lost,
+            Err(error) => {
+                // A part of a file could pass for the file.
+                let _ = std::fs::remove_file(to);
+                return Err(error);
+            }
+        };
+        match lost {
             None => {}
-            Some((0, error)) => self.trouble(to, "where its data are", &error),
+            Some((0, error)) => self.unreadable(to, "where its data are", &error),
             Some((bytes, error)) => {
-                self.trouble(to, &format!("{bytes} bytes, which are zeros in the copy,"), &error);
+                self.unreadable(to, &format!("{bytes} bytes, which are zeros in the copy,"), &error);
             }
         }
         self.bar.inc(found.size);
@@ -250,51 +273,24 @@ impl Copy {
         Ok(lost)
     }
 
-    fn xattrs(&mut self, found: &Attributes, to: &Path) -> Result<(), FsError> {
-        for name in self.inside.fs().list_xattrs(self.inside.who(), found.inode)? {
-            let value = self.inside.fs().get_xattr(self.inside.who(), found.inode, &name)?;
-            if rustix::fs::lsetxattr(to, name.as_slice(), &value, XattrFlags::empty()).is_err() {
-                self.refused += 1;
-            }
-        }
-        Ok(())
+    fn xattrs(&self, found: &Attributes) -> Result<Vec<Xattr>, FsError> {
+        let (fs, who) = (self.inside.fs(), self.inside.who());
+        let names = fs.list_xattrs(who, found.inode)?.into_iter();
+        names.map(|name| fs.get_xattr(who, found.inode, &name).map(|value| (name, value))).collect()
     }
 
-    /// Owner, extended attributes, permissions, times, in this order: each may change those before it.
-    fn attributes(&mut self, found: &Attributes, to: &Path) -> Result<()> {
+    fn attributes(&mut self, found: &Attributes, to: &Path) {
+        let (looks, mut refused) = (Looks::from(found), Vec::new());
         if self.is_root {
-            let owner = (Uid::from_raw(found.uid), Gid::from_raw(found.gid));
-            rustix::fs::chownat(CWD, to, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW)?;
+            set_owner(&looks, to, &mut refused);
         }
-        if let Err(error) = self.xattrs(found, to) {
-            self.trouble(to, "an extended attribute", &error);
+        match self.xattrs(found) {
+            Ok(xattrs) => set_xattrs(&xattrs, to, &mut refused),
+            Err(error) => self.unreadable(to, "an extended attribute", &error),
         }
-        if found.kind != Kind::Symlink {
-            let permissions = permissions_of_copy(found, &std::fs::symlink_metadata(to)?);
-            rustix::fs::chmodat(CWD, to, Mode::from_raw_mode(permissions.into()), AtFlags::empty())?;
+        set_looks(&looks, to, &mut refused);
+        for refused in refused {
+            self.trouble(to, &format!("{} cannot be set there: {}", refused.what, refused.why));
         }
-        let times = Timestamps { last_access: time(found.accessed), last_modification: time(found.modified) };
-        Ok(rustix::fs::utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
-}
-
-/// The permissions of a copy. A program does not run as its owner or group when these are others now.
-fn permissions_of_copy(found: &Attributes, made: &Metadata) -> u16 {
-    const SET_ID: u16 = 0o6000;
-    let is_owner_kept = (made.uid(), made.gid()) == (found.uid, found.gid);
-    if is_owner_kept { found.permissions } else { found.permissions & !SET_ID }
-}
-
-fn make_node(found: &Attributes, to: &Path) -> Result<()> {
-    let kind = match found.kind {
-        Kind::CharDevice => FileType::CharacterDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
-        Kind::Fifo => FileType::Fifo,
-        _ => FileType::Socket,
-    };
-    Ok(rustix::fs::mknodat(CWD, to, kind, Mode::from_raw_mode(0o600), found.device.into())?)
-}
-
-fn time(time: rt::Timestamp) -> Timespec {
-    Timespec { tv_sec: time.0.div_euclid(SECOND), tv_nsec: time.0.rem_euclid(SECOND) }
 }

@@ -8,6 +8,7 @@ use crate::files::{FileLayout, Files, Named};
 use crate::fragments::describe;
 use crate::inside::Inside;
 use crate::interrupt::Interrupt;
+use crate::name::AnyPath;
 use crate::{bytes, output, progress};
 
 /// Put the pieces of files together, where that saves reads.
@@ -32,8 +33,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.dry_run {
         let mut files = Files::find(&arguments.paths, Inside::open)?;
         let scattered = find_scattered(&mut files, &|| false)?;
-        let line =
-            |(file, layout): &(Named, FileLayout)| format!("{}: {}\n", file.path.display(), describe(layout));
+        let line = |(file, layout): &(Named, FileLayout)| {
+            format!("{}: {}\n", AnyPath::from(&*file.path), describe(layout))
+        };
         return output::say(scattered.iter().map(line).collect::<String>());
     }
     let interrupt = Interrupt::watch()?;
@@ -87,7 +89,7 @@ fn put_together(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Re
             done.files += u64::from(after.fragments < before.fragments);
             let (before, after) = (before.fragments, after.fragments);
             bar.suspend(|| {
-                output::say(format!("{}: {before} fragments, now {after}\n", file.path.display()))
+                output::say(format!("{}: {before} fragments, now {after}\n", AnyPath::from(&*file.path)))
             })?;
         }
         if interrupt.has_come() {

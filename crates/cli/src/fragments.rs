@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::files::{FileLayout, Files};
 use crate::inside::Inside;
+use crate::name::AnyPath;
 use crate::{bytes, output};
 
 /// Show in how many pieces files lie in their zones.
@@ -23,7 +24,7 @@ pub(crate) struct Arguments {
 /// A file and how it lies.
 #[derive(Serialize)]
 struct Shown {
-    path: PathBuf,
+    path: AnyPath,
     #[serde(flatten)]
     layout: FileLayout,
 }
@@ -33,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut shown = Vec::new();
     for file in files.files.clone() {
         let layout = files.layout(&file)?;
-        shown.extend(layout.map(|layout| Shown { path: file.path, layout }));
+        shown.extend(layout.map(|layout| Shown { path: AnyPath(file.path), layout }));
     }
     shown.sort_by(|one, other| one.path.cmp(&other.path));
     if arguments.json {
@@ -44,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 impl Shown {
     fn line(&self) -> String {
-        format!("{}: {}\n", self.path.display(), describe(&self.layout))
+        format!("{}: {}\n", self.path, describe(&self.layout))
     }
 }
 

@@ -1,12 +1,14 @@
 //! `polder ls`: what is in a directory of a volume that nobody has mounted.
 
-use std::io::Write;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use fs::{Attributes, Kind};
 
 use crate::inside::{Inside, last_name};
+use crate::name::in_line;
 use crate::output;
 
 /// List a directory of a volume that is not mounted.
@@ -51,13 +53,18 @@ impl Arguments {
                 format!("{}.{:09}", found.modified.0.div_euclid(SECOND), found.modified.0.rem_euclid(SECOND)),
             )?;
         }
-        output.write_all(name)?;
+        output.write_all(&shown(name))?;
         if self.long && found.kind == Kind::Symlink {
             output.write_all(b" -> ")?;
-            output.write_all(&inside.fs().read_link(found.inode)?)?;
+            output.write_all(&shown(&inside.fs().read_link(found.inode)?))?;
         }
         Ok(output.write_all(b"\n")?)
     }
+}
+
+/// A name as it is for programs, and so that it cannot command a terminal.
+fn shown(name: &[u8]) -> Cow<'_, [u8]> {
+    if std::io::stdout().is_terminal() { in_line(name).into_bytes().into() } else { name.into() }
 }
 
 const SECOND: i64 = 1_000_000_000;

@@ -20,26 +20,3 @@ macro_rules! line {
     };
 }
 pub(crate) use line;
-
-/// A name that others have chosen, so that it stays within its line whatever is in it.
-pub(crate) fn in_line(name: &str) -> String {
-    let mut shown = String::with_capacity(name.len());
-    for character in name.chars() {
-        match character.is_control() {
-            true => shown.extend(character.escape_default()),
-            false => shown.push(character),
-        }
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_line;
-
-    #[test]
-    fn a_name_cannot_pass_for_a_line() {
-        assert_eq!(in_line("a b\u{fc}/c"), "a b\u{fc}/c");
-        assert_eq!(in_line("x\nvolume: clean\u{1b}[2J"), "x\\nvolume: clean\\u{1b}[2J");
-    }
-}

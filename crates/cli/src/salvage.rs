@@ -18,16 +18,15 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use fs::{Kind, Salvage, SalvagedItem, Trouble, Unsaved};
 use indicatif::ProgressBar;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use serde::Serialize;
 use zone::Device;
 use zone::file::OpenMode;
 
 use crate::check::exit_status;
-use crate::output::{in_line, line};
+use crate::name::AnyPath;
+use crate::output::line;
+use crate::outside::{Looks, ends_all, make_node, set_looks, set_owner, set_xattrs};
 use crate::{progress, volume};
-
-const SECOND: i64 = 1_000_000_000;
 
 /// Save names and data of a volume whose journal and checkpoints are lost into a directory.
 ///
@@ -59,14 +58,14 @@ struct Report {
     metadata_pages: u64,
     metadata_pages_damaged: u64,
     metadata_nodes_lost: u64,
-    /// Extended attributes that the target does not take.
+    /// Owners, permissions, times and extended attributes that the target does not take.
     attributes_refused: u64,
     troubles: Vec<ReportedTrouble>,
 }
 
 #[derive(Serialize)]
 struct ReportedTrouble {
-    path: String,
+    path: AnyPath,
     inode: u64,
     /// `older`, `entries`, `no-inode`, `attributes`, `lost-bytes`, `older-bytes`, `unknown-bytes`, `name`,
     /// `not-made`.
@@ -151,7 +150,7 @@ impl<'a> Saving<'a> {
         if path.is_empty() { self.target.to_owned() } else { self.target.join(OsStr::from_bytes(path)) }
     }
 
-    /// Saves one item. What the target refuses is told and goes on; a full target ends it.
+    /// Saves one item. What the target refuses is told and goes on; a target that takes no more ends it.
     fn save(&mut self, item: &SalvagedItem) -> Result<()> {
         let above = item.path.iter().rposition(|byte| *byte == b'/').map(|at| &item.path[..at]);
         if above.is_some_and(|above| self.failed.contains(above)) {
@@ -161,8 +160,7 @@ impl<'a> Saving<'a> {
         }
         let made = self.make(item);
         if let Err(error) = made {
-            let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-            if kind == Some(std::io::ErrorKind::StorageFull) || error.is::<fs::FsError>() {
+            if ends_all(&error) || error.is::<fs::FsError>() {
                 return Err(error);
             }
             self.failed.insert(item.path.clone());
@@ -172,7 +170,7 @@ impl<'a> Saving<'a> {
     }
 
     fn not_made(&mut self, item: &SalvagedItem, why: &str) {
-        let path = String::from_utf8_lossy(&item.path).into_owned();
+        let path = AnyPath::from(item.path.clone());
         let what = format!("was not made: {why}");
         let kind = "not-made";
         self.report.troubles.push(ReportedTrouble {
@@ -200,11 +198,12 @@ impl<'a> Saving<'a> {
             }
             Kind::File => self.file(item, &to)?,
             Kind::Symlink => symlink(OsStr::from_bytes(&item.record.content), &to)?,
-            kind => make_node(item, kind, &to)?,
+            kind => make_node(kind, item.record.device, &to)?,
         }
         self.report.files += u64::from(item.record.kind == Kind::File);
         self.report.others += u64::from(item.record.kind != Kind::File);
-        self.attributes(item)
+        self.attributes(item);
+        Ok(())
     }
 
     fn file(&mut self, item: &SalvagedItem, to: &Path) -> Result<()> {
@@ -229,32 +228,21 @@ impl<'a> Saving<'a> {
         Ok(())
     }
 
-    /// Owner, extended attributes, permissions, times, in this order: each may change those before it.
-    fn attributes(&mut self, item: &SalvagedItem) -> Result<()> {
-        let (to, record) = (self.to(&item.path), &item.record);
+    fn attributes(&mut self, item: &SalvagedItem) {
+        let (to, looks, mut refused) = (self.to(&item.path), Looks::from(&item.record), Vec::new());
         if self.is_root && item.has_record {
-            let owner = (Uid::from_raw(record.uid), Gid::from_raw(record.gid));
-            rustix::fs::chownat(CWD, &to, Some(owner.0), Some(owner.1), AtFlags::SYMLINK_NOFOLLOW)?;
+            set_owner(&looks, &to, &mut refused);
         }
-        for (name, value) in &item.xattrs {
-            let set = rustix::fs::lsetxattr(&to, name.as_slice(), value, XattrFlags::empty());
-            self.report.attributes_refused += u64::from(set.is_err());
+        set_xattrs(&item.xattrs, &to, &mut refused);
+        if item.has_record {
+            set_looks(&looks, &to, &mut refused);
         }
-        if !item.has_record {
-            return Ok(());
-        }
-        if record.kind != Kind::Symlink {
-            let mode = Mode::from_raw_mode(record.permissions.into());
-            rustix::fs::chmodat(CWD, &to, mode, AtFlags::empty())?;
-        }
-        let times =
-            Timestamps { last_access: time(record.accessed), last_modification: time(record.modified) };
-        Ok(rustix::fs::utimensat(CWD, &to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+        self.report.attributes_refused += refused.len() as u64;
     }
 
     fn finish(mut self, troubles: Vec<Trouble>) -> Result<Report> {
         for item in std::mem::take(&mut self.directories).into_iter().rev() {
-            self.attributes(&item).with_context(|| self.to(&item.path).display().to_string())?;
+            self.attributes(&item);
         }
         let mut report = self.report;
         report.troubles.extend(troubles.iter().map(ReportedTrouble::new));
@@ -268,8 +256,8 @@ impl Report {
     fn show(&self, source: &Path) -> Result<()> {
         let source = source.display();
         for trouble in &self.troubles {
-            let path = if trouble.path.is_empty() { "/" } else { &trouble.path };
-            line!("{source}: {}: {}", in_line(path), trouble.what)?;
+            let root = if trouble.path.as_os_str().is_empty() { "/" } else { "" };
+            line!("{source}: {}{root}: {}", trouble.path, trouble.what)?;
         }
         if !self.newest {
             line!(
@@ -322,7 +310,7 @@ impl ReportedTrouble {
             Unsaved::UnknownBytes(ranges) => ("unknown-bytes", said("may be lost", ranges), &ranges[..]),
         };
         ReportedTrouble {
-            path: String::from_utf8_lossy(&trouble.path).into_owned(),
+            path: trouble.path.clone().into(),
             inode: trouble.inode.0,
             kind,
             what,
@@ -335,18 +323,4 @@ fn said(what: &str, ranges: &[Range<u64>]) -> String {
     let ranges: Vec<String> =
         ranges.iter().map(|range| format!("{} to {}", range.start, range.end)).collect();
     format!("bytes {} {what}", ranges.join(", "))
-}
-
-fn make_node(item: &SalvagedItem, kind: Kind, to: &Path) -> Result<()> {
-    let kind = match kind {
-        Kind::CharDevice => FileType::CharacterDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
-        Kind::Fifo => FileType::Fifo,
-        _ => FileType::Socket,
-    };
-    Ok(rustix::fs::mknodat(CWD, to, kind, Mode::from_raw_mode(0o600), item.record.device.into())?)
-}
-
-fn time(time: rt::Timestamp) -> Timespec {
-    Timespec { tv_sec: time.0.div_euclid(SECOND), tv_nsec: time.0.rem_euclid(SECOND) }
 }

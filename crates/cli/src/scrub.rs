@@ -18,6 +18,7 @@ use tree::NodeScrub;
 
 use crate::check::{ReportedFinding, exit_status, show_count};
 use crate::control::Request;
+use crate::name::AnyPath;
 use crate::output::line;
 use crate::volume::Volume;
 use crate::{bytes, progress};
@@ -118,7 +119,7 @@ pub(crate) fn all(volume: &mut Volume, from: Place, rate: Option<u64>) -> Result
     let mut found = found?;
     let inodes: BTreeSet<u64> = found.files().map(|file| file.inode).collect();
     if !inodes.is_empty() {
-        let paths: BTreeMap<u64, String> = match volume {
+        let paths: BTreeMap<u64, AnyPath> = match volume {
             Volume::Served(client) => client.ask(&Request::Paths { inodes })?,
             Volume::Opened(opened) => paths(&opened.fs, &inodes)?,
         };
@@ -163,10 +164,9 @@ pub(crate) fn piece(fs: &Fs, at: &Place, bytes: u64) -> Result<Piece> {
 }
 
 /// The answer to the control request `paths`: a name of each inode that has one.
-pub(crate) fn paths(fs: &Fs, inodes: &BTreeSet<u64>) -> Result<BTreeMap<u64, String>> {
+pub(crate) fn paths(fs: &Fs, inodes: &BTreeSet<u64>) -> Result<BTreeMap<u64, AnyPath>> {
     let paths = fs.paths_of(&inodes.iter().copied().map(InodeNo).collect())?;
-    let text = |path: Vec<u8>| String::from_utf8_lossy(&path).into_owned();
-    Ok(paths.into_iter().map(|(inode, path)| (inode.0, text(path))).collect())
+    Ok(paths.into_iter().map(|(inode, path)| (inode.0, path.into())).collect())
 }
 
 impl Found {
@@ -174,7 +174,7 @@ impl Found {
         self.findings.iter_mut().flat_map(|finding| &mut finding.files)
     }
 
-    fn name(&mut self, paths: &BTreeMap<u64, String>) {
+    fn name(&mut self, paths: &BTreeMap<u64, AnyPath>) {
         self.files().for_each(|file| file.path = paths.get(&file.inode).cloned());
     }
 }
