@@ -107,8 +107,8 @@ fn absolute(path: PathBuf) -> Result<PathBuf> {
 
 /// Whether something is mounted exactly on `dir`.
 pub(crate) fn is_mounted(dir: &Path) -> Result<bool> {
-    let table = std::fs::read_to_string("/proc/self/mounts").context("cannot read the mounts")?;
-    Ok(is_in_table(&table, dir))
+    let table = std::fs::read("/proc/self/mounts").context("cannot read the mounts")?;
+    Ok(is_in_table(&String::from_utf8_lossy(&table), dir))
 }
 
 /// The second word of each line is a mount point, with spaces and the like as `\040`.

@@ -8,19 +8,22 @@
 //! what a killed daemon left behind and is replaced.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::fs::Mode;
+use rt::sync::Mutex;
+use rustix::fs::{FlockOperation, Mode, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zone::FsId;
 
+use crate::name::AnyPath;
 use crate::scrub::Place;
 
 /// Overrides where sockets are.
@@ -77,7 +80,7 @@ pub(crate) enum Request {
     /// Change how it is mounted.
     Remount {
         /// The mount that is meant: readers of one volume share a socket.
-        directory: PathBuf,
+        directory: AnyPath,
         /// As after `-o`.
         options: String,
     },
@@ -97,64 +100,115 @@ pub(crate) trait Service: Send + Sync + 'static {
 
 /// The listening end; the name goes when it is dropped.
 pub(crate) struct Socket {
-    listener: UnixListener,
-    path: PathBuf,
+    name: Arc<Mutex<Name>>,
+    fs_id: FsId,
+}
+
+/// Who has the name of a volume among sockets.
+enum Name {
+    /// We do.
+    Ours(UnixListener, PathBuf),
+    /// Another does, until this connection ends.
+    Others(UnixStream),
+    /// It cannot be taken, but need not be: a machine may have no place for sockets.
+    Missing,
 }
 
 impl Socket {
-    /// Takes the volume's name, or nothing where the name cannot be taken but need not be: readers
-    /// share a volume, and a machine may have no place for sockets. Refused when somebody listens
-    /// there who has another volume with the same id.
-    pub(crate) fn bind(fs_id: FsId, shared: bool) -> Result<Option<Socket>> {
-        let path = socket_path(fs_id);
-        if connect(&path).is_some() {
-            if shared {
-                return Ok(None);
-            }
+    /// Takes the volume's name. Readers share a volume, so `shared` is content with another that has the name, and
+    /// takes it after that has ended. Otherwise refused when somebody listens there who has another volume with the
+    /// same id.
+    pub(crate) fn bind(fs_id: FsId, shared: bool) -> Result<Socket> {
+        let name = Name::take(fs_id);
+        if !shared && matches!(name, Name::Others(_)) {
             bail!(
                 "another volume with the id {fs_id} is mounted; unmount it first (is this one a copy of it?)"
             );
         }
-        match Self::listen(&path) {
-            Ok(listener) => Ok(Some(Socket { listener, path })),
-            Err(error) => {
-                tracing::warn!("no control socket: {error:#}");
-                Ok(None)
-            }
-        }
-    }
-
-    fn listen(path: &Path) -> Result<UnixListener> {
-        make_directory(path.parent().expect("a directory and a name were joined"))?;
-        let _ = std::fs::remove_file(path);
-        // The permissions of a socket are those it is made with.
-        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-        let bound = UnixListener::bind(path);
-        rustix::process::umask(before);
-        bound.with_context(|| path.display().to_string())
+        Ok(Socket { name: Arc::new(Mutex::new(name)), fs_id })
     }
 
     /// Answers, each client on a thread of its own, for as long as the process lives.
     pub(crate) fn serve(&self, service: &Arc<dyn Service>) -> Result<()> {
-        let listener = self.listener.try_clone()?;
-        let service = Arc::clone(service);
+        let (name, fs_id, service) = (Arc::clone(&self.name), self.fs_id, Arc::clone(service));
         rt::thread::spawn("polder-control", move || {
-            for stream in listener.incoming().flatten() {
-                let service = Arc::clone(&service);
-                let spawned =
-                    rt::thread::spawn("polder-client", move || serve_client(&stream, service.as_ref()));
-                if let Err(error) = spawned {
-                    tracing::warn!("a client of the control socket is turned away: {error}");
-                }
+            if let Some(listener) = listener_of(&name, fs_id) {
+                answer_all(&listener, &service);
             }
         })?;
         Ok(())
     }
 }
 
+impl Name {
+    fn take(fs_id: FsId) -> Name {
+        let path = socket_path(fs_id);
+        Self::take_path(&path).unwrap_or_else(|error| {
+            tracing::warn!("no control socket: {error:#}");
+            Name::Missing
+        })
+    }
+
+    /// Nobody else takes a name in this directory meanwhile: what nobody listens to is taken away.
+    fn take_path(path: &Path) -> Result<Name> {
+        let directory = path.parent().expect("a directory and a name were joined");
+        make_directory(directory)?;
+        let alone = File::open(directory).with_context(|| directory.display().to_string())?;
+        flock(&alone, FlockOperation::LockExclusive).with_context(|| directory.display().to_string())?;
+        match connect(path) {
+            Some(other) => Ok(Name::Others(other)),
+            None => Ok(Name::Ours(listen(path)?, path.to_owned())),
+        }
+    }
+}
+
 impl Drop for Socket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        *self.name.lock() = Name::Missing;
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        if let Name::Ours(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Waits until the name is ours, if it ever is.
+fn listener_of(name: &Mutex<Name>, fs_id: FsId) -> Option<UnixListener> {
+    loop {
+        let other = match &*name.lock() {
+            Name::Ours(listener, _) => return listener.try_clone().ok(),
+            Name::Others(other) => other.try_clone().ok()?,
+            Name::Missing => return None,
+        };
+        // Nothing is asked, so nothing comes but the end.
+        let _ = (&other).read(&mut [0]);
+        let mut name = name.lock();
+        if matches!(*name, Name::Others(_)) {
+            *name = Name::take(fs_id);
+        }
+    }
+}
+
+fn listen(path: &Path) -> Result<UnixListener> {
+    let _ = std::fs::remove_file(path);
+    // The permissions of a socket are those it is made with.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    bound.with_context(|| path.display().to_string())
+}
+
+fn answer_all(listener: &UnixListener, service: &Arc<dyn Service>) {
+    for stream in listener.incoming().flatten() {
+        let service = Arc::clone(service);
+        let spawned = rt::thread::spawn("polder-client", move || serve_client(&stream, service.as_ref()));
+        if let Err(error) = spawned {
+            tracing::warn!("a client of the control socket is turned away: {error}");
+        }
     }
 }
 
@@ -265,7 +319,7 @@ mod tests {
     fn requests_are_written_as_the_manual_says() {
         assert_eq!(serde_json::to_string(&Request::Stats).unwrap(), r#"{"command":"stats"}"#);
         assert_eq!(serde_json::from_str::<Request>(r#"{"command":"unmount"}"#).unwrap(), Request::Unmount);
-        let remount = Request::Remount { directory: "/mnt".into(), options: "ro".into() };
+        let remount = Request::Remount { directory: AnyPath("/mnt".into()), options: "ro".into() };
         let line = r#"{"command":"remount","directory":"/mnt","options":"ro"}"#;
         assert_eq!(serde_json::to_string(&remount).unwrap(), line);
         let line = r#"{"command":"defragment","inode":7,"from":0}"#;

@@ -100,7 +100,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
         access_times: mounted.access_times(),
         kernel_cache: mounted.kernel_cache(),
     });
-    if let Err(error) = daemon.make_known(&served, socket.as_ref(), signals, log.as_deref()) {
+    if let Err(error) = daemon.make_known(&served, &socket, signals, log.as_deref()) {
         tracing::error!("{error:#}");
         return served.take_down().and(Err(error));
     }
@@ -114,14 +114,12 @@ impl Daemon {
     fn make_known(
         &self,
         served: &Arc<Served>,
-        socket: Option<&Socket>,
+        socket: &Socket,
         signals: SigSet,
         log: Option<&File>,
     ) -> Result<()> {
-        if let Some(socket) = socket {
-            let service: Arc<dyn Service> = Arc::clone(served) as _;
-            socket.serve(&service)?;
-        }
+        let service: Arc<dyn Service> = Arc::clone(served) as _;
+        socket.serve(&service)?;
         end_on_signal(signals, Arc::clone(served))?;
         tracing::info!(volume = %served.fs_id(), "mounted");
         if self.detach {
@@ -135,6 +133,7 @@ impl Daemon {
             path: self.path.clone(),
             mounted_on: Some(self.directory.clone()),
             read_only: self.words.read_only,
+            closing: false,
         }
     }
 
@@ -255,10 +254,11 @@ impl Served {
 
     fn place(&self) -> Place {
         let mounted_on = self.place.mounted_on.clone().filter(|_| self.is_in_sight());
-        Place { read_only: self.words.lock().read_only, mounted_on, ..self.place.clone() }
+        let read_only = self.words.lock().read_only;
+        Place { read_only, mounted_on, closing: !self.kernel_cache.is_attached(), ..self.place.clone() }
     }
 
-    fn remount(&self, directory: &PathBuf, options: &str) -> Result<()> {
+    fn remount(&self, directory: &Path, options: &str) -> Result<()> {
         let _alone = self.changing.lock();
         let words = self.words.lock().clone();
         let mount = Mount { directory: &self.directory, opened_read_only: self.place.read_only };

@@ -1,6 +1,6 @@
 //! `polder info`: what a volume is.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use fs::{Fs, Reserve};
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes;
 use crate::control::Request;
+use crate::name::AnyPath;
 use crate::volume::Volume;
 
 /// Show what a volume is, mounted or not.
@@ -25,11 +26,14 @@ pub(crate) struct Arguments {
 pub(crate) struct Info {
     pub(crate) id: String,
     pub(crate) label: String,
-    pub(crate) path: PathBuf,
+    pub(crate) path: AnyPath,
     /// Where it is mounted, if it is.
-    pub(crate) mounted_on: Option<PathBuf>,
+    pub(crate) mounted_on: Option<AnyPath>,
     /// The daemon that has it.
     pub(crate) pid: Option<u32>,
+    /// Whether the mount has ended and the daemon has the volume only to close it.
+    #[serde(default)]
+    pub(crate) closing: bool,
     pub(crate) read_only: bool,
     /// Why nothing is written any more, if an error made it so.
     pub(crate) latched: Option<String>,
@@ -58,13 +62,15 @@ pub(crate) struct Place {
     pub(crate) path: PathBuf,
     pub(crate) mounted_on: Option<PathBuf>,
     pub(crate) read_only: bool,
+    pub(crate) closing: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let info: Info = match Volume::find(&arguments.path)? {
         Volume::Served(mut client) => client.ask(&Request::Info)?,
         Volume::Opened(opened) => {
-            let place = Place { path: opened.path.clone(), mounted_on: None, read_only: true };
+            let place =
+                Place { path: opened.path.clone(), mounted_on: None, read_only: true, closing: false };
             Info { pid: None, ..Info::of(&opened.fs, &place)? }
         }
     };
@@ -85,9 +91,10 @@ impl Info {
         Ok(Info {
             id: volume.fs_id.to_string(),
             label: volume.label.clone(),
-            path: place.path.clone(),
-            mounted_on: place.mounted_on.clone(),
+            path: AnyPath(place.path.clone()),
+            mounted_on: place.mounted_on.clone().map(AnyPath),
             pid: Some(std::process::id()),
+            closing: place.closing,
             read_only: place.read_only,
             latched: fs.store().latched().map(|why| why.to_string()),
             created_ns: volume.created_ns,
@@ -111,7 +118,7 @@ impl Info {
         if !self.label.is_empty() {
             line("label", &self.label);
         }
-        line("path", self.path.display());
+        line("path", &self.path);
         line("mounted", self.state());
         if let Some(why) = &self.latched {
             line("latched", format_args!("read-only since an error: {why}"));
@@ -133,7 +140,8 @@ impl Info {
     fn state(&self) -> String {
         let writing = if self.read_only { "read-only" } else { "read-write" };
         match (&self.mounted_on, self.pid) {
-            (Some(directory), Some(pid)) => format!("on {}, {writing}, by process {pid}", shown(directory)),
+            (Some(directory), Some(pid)) => format!("on {}, {writing}, by process {pid}", directory),
+            (None, Some(pid)) if self.closing => format!("no longer; process {pid} closes it"),
             (None, Some(pid)) => format!("out of sight, {writing}, by process {pid} until nobody uses it"),
             (_, None) => "no".to_owned(),
         }
@@ -143,8 +151,4 @@ impl Info {
 /// One line of a table for people.
 pub(crate) fn line(name: &str, value: impl std::fmt::Display) {
     println!("{name:<14}{value}");
-}
-
-fn shown(path: &Path) -> std::path::Display<'_> {
-    path.display()
 }

@@ -12,6 +12,7 @@ mod cp;
 mod daemon;
 mod defrag;
 mod dump;
+mod ending;
 mod files;
 mod fragments;
 mod fsck;

@@ -5,7 +5,7 @@
 //! volume takes changes before the kernel lets any through.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
 use serde_json::Value;
@@ -13,6 +13,7 @@ use zone::Medium;
 use zone::file::FileContents;
 
 use crate::control::{Client, Request};
+use crate::name::AnyPath;
 use crate::options::Words;
 use crate::volume;
 
@@ -32,7 +33,8 @@ pub(crate) fn ask(named: &Path, options: &[String]) -> Result<()> {
     let Some(mut client) = client else {
         bail!("{shown}: its daemon cannot be asked; unmount it and mount it again");
     };
-    client.ask::<Value>(&Request::Remount { directory, options: options.join(",") }).map(drop)
+    let request = Request::Remount { directory: AnyPath(directory), options: options.join(",") };
+    client.ask::<Value>(&request).map(drop)
 }
 
 /// The kernel's refusal, in words.
@@ -58,10 +60,10 @@ pub(crate) struct Mount<'a> {
 
 impl Mount<'_> {
     /// The words that hold afterwards, if they can.
-    pub(crate) fn words_after(&self, now: &Words, directory: &PathBuf, options: &str) -> Result<Words> {
+    pub(crate) fn words_after(&self, now: &Words, directory: &Path, options: &str) -> Result<Words> {
         if directory != self.directory {
             bail!(
-                "{}: this mount has no control socket of its own; unmount it and mount it again",
+                "{}: another reader of this volume answers for it; unmount it and mount it again",
                 directory.display()
             );
         }
@@ -87,9 +89,9 @@ mod tests {
     use super::*;
 
     fn after(opened_read_only: bool, now: &str, options: &str) -> Result<Words> {
-        let directory = PathBuf::from("/mnt");
-        let mount = Mount { directory: &directory, opened_read_only };
-        mount.words_after(&Words::parse(&[now.to_owned()])?, &directory, options)
+        let directory = Path::new("/mnt");
+        let mount = Mount { directory, opened_read_only };
+        mount.words_after(&Words::parse(&[now.to_owned()])?, directory, options)
     }
 
     #[test]
@@ -111,6 +113,6 @@ mod tests {
             assert!(error.contains(complaint), "{error}");
         }
         let mount = Mount { directory: Path::new("/mnt"), opened_read_only: false };
-        assert!(mount.words_after(&Words::default(), &PathBuf::from("/other"), "ro").is_err());
+        assert!(mount.words_after(&Words::default(), Path::new("/other"), "ro").is_err());
     }
 }

@@ -2,20 +2,23 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use fuse::MountEntry;
 use fuse::mount::{unmount, unmount_lazily};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::Timespec;
 use rustix::fs::FlockOperation;
-use rustix::process::{Pid, PidfdFlags};
 
-use crate::control::Request;
+use crate::control::{Client, Request};
+use crate::ending::Daemon;
 use crate::info::Info;
 use crate::progress;
 use crate::sync::written;
 use crate::volume::{self, Volume};
+
+/// How long a person waits without asking why.
+const PATIENCE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// Detach a volume and wait until its daemon has let go of it.
 #[derive(clap::Args)]
@@ -41,9 +44,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let daemon = daemon_of(&directory);
     let bar = progress::writing("unmounting", written(&directory));
     match unmount(&directory) {
-        Ok(()) => match &daemon {
-            Some(daemon) => {
-                wait_for_end(daemon)?;
+        Ok(()) => match daemon {
+            Some((daemon, client)) => {
+                wait_for_end(&daemon, client, &entry)?;
                 wait_until_free(&entry.source, volume::patience())
             }
             None => {
@@ -66,23 +69,46 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// The daemon of this mount, if it can be asked. Who only reads shares its lock with others, so that the lock does
 /// not tell when he has ended.
-fn daemon_of(directory: &Path) -> Option<OwnedFd> {
+fn daemon_of(directory: &Path) -> Option<(Daemon, Client)> {
     let Ok(Volume::Served(mut client)) = Volume::find(directory) else { return None };
     let info: Info = client.ask(&Request::Info).ok()?;
     if info.mounted_on.as_deref() != Some(directory) {
         return None;
     }
-    let pid = Pid::from_raw(info.pid?.try_into().ok()?)?;
-    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+    Some((Daemon::of(&info)?, client))
 }
 
-fn wait_for_end(daemon: &OwnedFd) -> Result<()> {
-    loop {
-        match poll(&mut [PollFd::new(daemon, PollFlags::IN)], None) {
-            Err(rustix::io::Errno::INTR) => continue,
-            ended => return ended.map(drop).context("the daemon cannot be waited for"),
-        }
+/// Waits until the daemon of a mount that was detached has ended. Until every other place of the mount is gone it
+/// does not, which is refused where somebody here has made that place, and said where it must be elsewhere.
+fn wait_for_end(daemon: &Daemon, mut client: Client, entry: &MountEntry) -> Result<()> {
+    let others = places(&entry.device);
+    if !others.is_empty() && is_attached(&mut client) {
+        bail!(
+            "{}: detached there, but still mounted on {}; unmount that too",
+            entry.directory.display(),
+            others.join(", ")
+        );
     }
+    if !daemon.wait_for(&PATIENCE)? && is_attached(&mut client) {
+        eprintln!(
+            "polder: {}: detached here, but processes with mounts of their own still have it mounted; waiting for \
+             them (`grep -l ' {} ' /proc/[0-9]*/mountinfo` names them)",
+            entry.directory.display(),
+            entry.device
+        );
+    }
+    daemon.wait()
+}
+
+/// Whether the daemon lives, and its mount somewhere.
+fn is_attached(client: &mut Client) -> bool {
+    client.ask::<Info>(&Request::Info).is_ok_and(|info| !info.closing)
+}
+
+/// Where a mount is attached, as far as this process sees.
+fn places(device: &str) -> Vec<String> {
+    let table = fuse::mount::table().unwrap_or_default().into_iter();
+    table.filter(|entry| entry.device == device).map(|entry| entry.directory.display().to_string()).collect()
 }
 
 /// Waits for the daemon's lock, which it holds until its last write is done, for as long as `wait` says: when the

@@ -18,7 +18,9 @@ use zone::file::{FileContents, FileError, OpenMode};
 use zone::{Device, FsId, Medium};
 
 use crate::control::{Client, Request};
+use crate::ending::Daemon;
 use crate::info::Info;
+use crate::progress;
 
 /// The cache of a volume that is opened for one look.
 const LOOK_CACHE_BYTES: u64 = 64 << 20;
@@ -70,23 +72,30 @@ impl Volume {
             return open_beside(client, &served, &found.path, mode);
         }
         if let Some(directory) = found.directory.filter(|directory| !is_dead(directory)) {
-            bail!(
-                "{}: its daemon cannot be asked; the mount belongs to another user, so ask as that user",
-                directory.display()
-            );
+            bail!(cannot_be_asked(&directory));
         }
         open(&found.path, mode).map(|opened| Volume::Opened(Box::new(opened)))
     }
 }
 
-/// The daemon that has a volume with the id of this one, and the path that it has it from.
+/// The daemon that has a volume with the id of this one, and the path that it has it from. One that is closing
+/// its volume, as after `umount`, is waited for.
 fn daemon_with(path: &Path) -> Result<Option<(Client, PathBuf)>> {
     let Some(mut client) = id_of(path)?.and_then(Client::connect) else { return Ok(None) };
     if !client.is_alive() {
         return Ok(None);
     }
     let info: Info = client.ask(&Request::Info)?;
-    Ok(Some((client, info.path)))
+    if !info.closing {
+        return Ok(Some((client, info.path.0)));
+    }
+    if let Some(daemon) = Daemon::of(&info) {
+        let bar = progress::waiting("the last mount of this volume is being closed");
+        let ended = daemon.wait();
+        bar.finish_and_clear();
+        ended?;
+    }
+    Ok(None)
 }
 
 /// Whether two paths lead to the same file or device.
@@ -131,20 +140,26 @@ pub(crate) fn is_volume(path: &Path) -> bool {
 /// The daemon of a mount.
 pub(crate) fn daemon_of(entry: &MountEntry) -> Result<Client> {
     let client = id_of(&entry.source)?.and_then(Client::connect);
-    client.with_context(|| {
-        let directory = entry.directory.display();
-        format!(
-            "{directory}: its daemon cannot be asked; the mount belongs to another user, so ask as that user"
-        )
-    })
+    client.with_context(|| cannot_be_asked(&entry.directory))
+}
+
+fn cannot_be_asked(directory: &Path) -> String {
+    let directory = directory.display();
+    format!("{directory}: its daemon cannot be asked; if another user has mounted it, ask as that user")
 }
 
 /// Opens a volume, which may just have lost its daemon.
 ///
 /// What a killed process had handed to the kernel goes on until it is done, and holds the lock for as long:
-/// rightly, since it may still write. That takes milliseconds; a daemon that lives takes longer.
+/// rightly, since it may still write. That takes milliseconds. A daemon that is closing the volume takes as long as
+/// its last writes do, and one that lives longer.
 pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
-    open_when_free(path, mode, patience())
+    match open_when_free(path, mode, patience()) {
+        Err(FileError::InUse(_)) if matches!(daemon_with(path), Ok(None)) => {
+            open_when_free(path, mode, patience())
+        }
+        opened => opened,
+    }
 }
 
 /// To be asked between looks whether a lock is free: waits a little, then says whether to look again.

@@ -102,6 +102,11 @@ pub struct KernelCache {
 }
 
 impl KernelCache {
+    /// Whether the mount is attached anywhere, in whatever namespace, or used by anybody.
+    pub fn is_attached(&self) -> bool {
+        self.notifier.is_connected()
+    }
+
     /// Makes the kernel write back what it holds of the contents of all files that are open for writing, and waits
     /// until it has; others it has written back when they were closed. Never to be called by a thread that
     /// answers requests.

@@ -112,9 +112,8 @@ impl Bench {
 
     /// Whether the table of mounts has a mount at the directory.
     pub(crate) fn is_mounted(&self) -> bool {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let directory = self.directory();
-        table.lines().any(|line| line.split(' ').nth(4) == directory.to_str())
+        mounts().lines().any(|line| line.split(' ').nth(4) == directory.to_str())
     }
 }
 
@@ -208,6 +207,11 @@ impl Daemon {
         self.signal(Signal::KILL);
         self.wait();
     }
+}
+
+/// The table of mounts, in which others may have names that are no text.
+pub(crate) fn mounts() -> String {
+    String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap()).into_owned()
 }
 
 /// The names in a directory, sorted.

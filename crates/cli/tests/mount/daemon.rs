@@ -1,15 +1,18 @@
 //! The life of a daemon: starting, answering, refusing, ending.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::mount::MountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::bench::Daemon;
 use crate::{Bench, bench_or_skip};
@@ -59,6 +62,18 @@ impl<'a> Elsewhere<'a> {
 impl Drop for Elsewhere<'_> {
     fn drop(&mut self) {
         self.bench.polder(&["umount", "--lazy", self.directory().to_str().unwrap()]);
+    }
+}
+
+/// Takes down what is mounted on a directory of any name.
+struct TakenDown<'a>(&'a Bench, &'a OsStr);
+
+impl Drop for TakenDown<'_> {
+    fn drop(&mut self) {
+        let mut command = Command::new(self.0.program());
+        command.args(["umount", "--lazy"]).arg(self.1).env("POLDER_RUN_DIR", self.0.sockets());
+        // What is not mounted any more need not be.
+        let _ = command.output();
     }
 }
 
@@ -305,6 +320,134 @@ fn a_sync_waits_for_what_the_kernel_writes_back() {
     assert!(bench.succeed(&["cat", volume.to_str().unwrap(), "/open"]) == "x".repeat(64 << 10));
     mounted.umount();
     bench.check();
+}
+
+/// `umount DIR && mount …` failed when the last writes of the first mount took longer than half a second.
+#[test]
+fn a_mount_waits_for_the_last_one_to_be_closed() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can unmount without a helper");
+    }
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), "kept").unwrap();
+    bench.succeed(&["sync", bench.directory().to_str().unwrap()]);
+    let first = mounted.daemon();
+    let (volume, directory) = (bench.volume(), bench.directory());
+    let mut second = {
+        let _slow = Stopped::new(&first);
+        // A process that another test is just starting has our open files until it begins its program.
+        assert!(comes_true(|| rustix::mount::unmount(&directory, UnmountFlags::NOFOLLOW).is_ok()));
+        let mut second = Command::new(bench.program());
+        second.args(["mount", "--foreground", "--log"]).args([&bench.log(), &volume, &directory]);
+        let second = Running(second.env("POLDER_RUN_DIR", bench.sockets()).spawn().unwrap());
+        // It has found the lock taken for as long as a lock may be by itself, and asks who has it.
+        assert!(comes_true(|| asks(second.0.id())));
+        second
+    };
+    assert!(comes_true(|| bench.is_mounted()), "{}", bench.logged());
+    assert!(first.has_ended());
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), b"kept");
+    mounted.umount();
+    assert!(second.has_succeeded());
+    bench.check();
+}
+
+/// Whether a process has a socket open.
+fn asks(process: u32) -> bool {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let mut leads = files.filter_map(|file| fs::read_link(file.path()).ok());
+    leads.any(|to| to.to_string_lossy().starts_with("socket:"))
+}
+
+/// It waited for ever, and did not say for what.
+#[test]
+fn a_mount_in_several_places_says_where_it_still_is() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can mount a directory again");
+    }
+    let mounted = bench.mount(&[]);
+    let (daemon, directory, elsewhere) = (mounted.daemon(), bench.directory(), Elsewhere::new(&bench));
+    let there = elsewhere.directory();
+    rustix::mount::mount_bind(&directory, &there).unwrap();
+    let said = bench.fail(1, &["umount", directory.to_str().unwrap()]);
+    assert!(said.contains(&format!("still mounted on {}", there.display())), "{said}");
+    assert!(!daemon.has_ended() && !bench.is_mounted());
+    bench.succeed(&["umount", there.to_str().unwrap()]);
+    assert!(daemon.has_ended());
+
+    let mounted = bench.mount(&[]);
+    let daemon = mounted.daemon();
+    let mut apart = Command::new("unshare");
+    apart.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; exec cat"]);
+    let mut apart = Running(apart.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut ready = String::new();
+    BufReader::new(apart.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+    let mut umount = Command::new(bench.program());
+    umount.arg("umount").arg(&directory).env("POLDER_RUN_DIR", bench.sockets()).stderr(Stdio::piped());
+    let mut umount = Running(umount.spawn().unwrap());
+    let mut said = String::new();
+    BufReader::new(umount.0.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("processes with mounts of their own still have it mounted"), "{said}");
+    assert!(!daemon.has_ended() && !umount.has_succeeded());
+    drop(apart.0.stdin.take());
+    assert!(comes_true(|| umount.has_succeeded()));
+    assert!(daemon.has_ended());
+    bench.check();
+}
+
+/// The one that had come second could never be asked.
+#[test]
+fn a_reader_answers_when_the_one_before_it_has_ended() {
+    let bench = bench_or_skip!();
+    let first = bench.mount(&["-o", "ro"]);
+    let elsewhere = Elsewhere::new(&bench);
+    let (volume, there) = (bench.volume(), elsewhere.directory());
+    let log = elsewhere.log();
+    let paths = [&volume, &there, &log].map(|path| path.to_str().unwrap());
+    bench.succeed(&["mount", "-o", "ro", paths[0], paths[1], "--log", paths[2]]);
+    let told = || -> Value { serde_json::from_str(&bench.succeed(&["info", "--json", paths[0]])).unwrap() };
+    assert_eq!(told()["mounted_on"], first.root().to_str().unwrap());
+    first.umount();
+    assert!(comes_true(|| fs::read_dir(bench.sockets()).unwrap().count() == 1));
+    assert!(comes_true(|| told()["mounted_on"] == paths[1]));
+    bench.succeed(&["umount", paths[1]]);
+    assert_eq!(fs::read_dir(bench.sockets()).unwrap().count(), 0);
+}
+
+/// Nothing could be asked about a mount, because its daemon could not say where it was.
+#[test]
+fn names_that_are_no_text_are_names() {
+    let bench = bench_or_skip!();
+    let place = tempfile::tempdir().unwrap();
+    let volume = place.path().join(OsStr::from_bytes(b"vol\xff\nume"));
+    let directory = place.path().join(OsStr::from_bytes(b"m\xfent"));
+    fs::create_dir(&directory).unwrap();
+    fs::rename(bench.volume(), &volume).or_else(|_| fs::copy(bench.volume(), &volume).map(drop)).unwrap();
+    let polder = |arguments: &[&OsStr]| {
+        let mut command = Command::new(bench.program());
+        let output = command.args(arguments).env("POLDER_RUN_DIR", bench.sockets()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "polder {arguments:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (volume, directory) = (volume.as_os_str(), directory.as_os_str());
+    let _taken_down = TakenDown(&bench, directory);
+    polder(&["mount".as_ref(), volume, directory]);
+    let info: Value = serde_json::from_str(&polder(&["info".as_ref(), "--json".as_ref(), volume])).unwrap();
+    let bytes: Vec<u64> = directory.as_bytes().iter().copied().map(u64::from).collect();
+    assert_eq!(info["mounted_on"], Value::from(bytes));
+    assert!(polder(&["info".as_ref(), directory]).contains("vol\\xff\\nume"));
+    for command in ["stats", "check", "sync", "zones", "gc"] {
+        polder(&[command.as_ref(), directory]);
+    }
+    if rustix::process::geteuid().is_root() {
+        polder(&["mount".as_ref(), "-o".as_ref(), "remount,ro".as_ref(), directory]);
+    }
+    polder(&["umount".as_ref(), directory]);
+    polder(&["check".as_ref(), volume]);
 }
 
 /// Whoever had started the mount was ended while the daemon recovered; it ended too when it found nobody to

@@ -8,6 +8,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 
@@ -53,6 +54,15 @@ impl Channel {
             }
         };
         Ok((count > 0).then(|| &buffer.space()[..count]))
+    }
+
+    /// Whether requests may still come: until everything that was mounted is detached and unused, or was aborted.
+    pub(super) fn is_connected(&self) -> bool {
+        let mut device = [PollFd::new(&self.0, PollFlags::OUT)];
+        match poll(&mut device, Some(&Timespec::default())) {
+            Ok(_) => !device[0].revents().intersects(PollFlags::ERR | PollFlags::HUP),
+            Err(_) => true,
+        }
     }
 
     /// Sends one message, whose parts are not copied.

@@ -17,6 +17,11 @@ impl Notifier {
         Notifier(channel.clone())
     }
 
+    /// Whether anybody is there to be told.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.0.is_connected()
+    }
+
     /// The attributes of an inode are not to be believed any more, nor its contents from `offset` on, for
     /// `length` bytes or, with 0, to the end; dirty pages are written back before this returns. With a
     /// negative offset the contents are left alone. An inode that the kernel does not know is no error.
