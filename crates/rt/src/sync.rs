@@ -70,6 +70,11 @@ impl<T: ?Sized> RwLock<T> {
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         schedule::acquire(|| self.0.try_write()).unwrap_or_else(|| self.0.write())
     }
+
+    /// What it guards, of which there is no other user.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
 }
 
 /// Where those who hold a mutex wait for others to change what it guards. A wait may end for no reason.

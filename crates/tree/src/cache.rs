@@ -1,11 +1,11 @@
 //! Nodes and chunks in memory, bounded.
 //!
-//! A [`Node`] is found by its id for as long as it is here. It stays while anybody else holds it: a
-//! transaction that pinned it, or its group's set of dirty nodes. So dirty nodes are never evicted
-//! from here; they must be written first (`checkpoint::Writer`). Among the rest a clock decides.
+//! A [`Node`] is found by its id for as long as it is here. It stays while it is dirty, and while anybody else holds it:
+//! a transaction that pinned it. So dirty nodes are never evicted from here; they must be written first (`checkpoint`).
+//! Among the rest a clock decides.
 //!
-//! The limit counts pages. It can be exceeded only by what is pinned or dirty, which admission
-//! bounds.
+//! The limit counts pages: of each node one, and one for its contents at the cut while a checkpoint has to write these
+//! and they were changed since. It can be exceeded only by what is pinned or dirty, which admission bounds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,6 +18,8 @@ use crate::page::Page;
 use crate::types::{Epoch, Lsn, NodeId};
 
 const SHARDS: usize = 16;
+/// Ids of nodes that have gone, beyond those of as many as are here, before they are looked for.
+const RING_SLACK: usize = 64;
 /// Pages that are kept for copies: about as many as a checkpoint writes at once.
 const SPARE: usize = 64;
 
@@ -69,6 +71,13 @@ impl Node {
             recent: AtomicBool::new(true),
             leads: AtomicBool::new(false),
         })
+    }
+
+    /// Whether something of it was never written. A checkpoint that failed leaves nodes like this to nobody, and what
+    /// is on the device of them is of an earlier time.
+    fn is_dirty(&mut self) -> bool {
+        let state = self.state.get_mut();
+        state.dirty.is_some() || state.frozen.is_some()
     }
 
     /// To be called before anybody finds it.
@@ -194,9 +203,23 @@ impl Cache {
         }
     }
 
+    /// A node that is here has a second page from now on.
+    pub(crate) fn add_frozen(&self) {
+        self.pages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has no more.
+    pub(crate) fn drop_frozen(&self) {
+        self.pages.fetch_sub(1, Ordering::Relaxed);
+    }
+
     fn add(&self, shard: &mut Shard, node: Arc<Node>) {
         if self.pages.fetch_add(1, Ordering::Relaxed) >= self.limit {
             self.evict(shard);
+        }
+        if shard.ring.len() > 2 * shard.nodes.len() + RING_SLACK {
+            let Shard { nodes, ring, .. } = shard;
+            ring.retain(|id| nodes.contains_key(id));
         }
         shard.ring.push(node.id);
         shard.nodes.insert(node.id, node);
@@ -211,10 +234,10 @@ impl Cache {
             }
             shard.hand %= shard.ring.len();
             let id = shard.ring[shard.hand];
-            let keep = match shard.nodes.get(&id) {
-                None => false,
-                Some(node) => Arc::strong_count(node) > 1 || node.recent.swap(false, Ordering::Relaxed),
-            };
+            let keep = shard.nodes.get_mut(&id).is_some_and(|node| match Arc::get_mut(node) {
+                None => true,
+                Some(node) => node.is_dirty() || std::mem::take(node.recent.get_mut()),
+            });
             if keep {
                 shard.hand += 1;
                 continue;

@@ -94,10 +94,10 @@ impl Core {
         let record_bytes = user.checkpoint_bytes().len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
         let mut cut = self.cut();
-        self.saving.pass();
         if cut.dirty.len() > dirty {
             self.hold_for_checkpoint(saving, cut.dirty.len());
         }
+        self.saving.pass();
         self.log.push()?;
         let user_bytes = user.checkpoint_bytes();
         let before = self.leases.traffic().bytes_written(Cause::Checkpoint);
@@ -266,8 +266,8 @@ impl Core {
             if let Some(before) = before {
                 self.zones.remove_place(before);
             }
-            if saved.is_some() {
-                state.frozen = None;
+            if saved.is_some() && state.frozen.take().is_some() {
+                self.cache.drop_frozen();
             }
             let as_is = Arc::ptr_eq(&state.page, page);
             if as_is {

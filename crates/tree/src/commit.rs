@@ -277,6 +277,7 @@ impl Change<'_> {
             if state.dirty.is_some() && !rt::is_planted("break-frozen") {
                 assert!(state.frozen.is_none(), "a page is frozen once");
                 state.frozen = Some(Arc::clone(&state.page));
+                self.core.cache.add_frozen();
             }
             state.dirty = Some(self.epoch);
             if self.tree.dirty.insert(node.id, Arc::clone(node)).is_none() {

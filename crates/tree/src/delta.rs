@@ -21,9 +21,9 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::format::{
-    DELTA_GONE, DeltaEntry, DeltaHeader, PAGE_HEADER, PageHeader, PageKind, take, write_header,
+    DELTA_GONE, DeltaEntry, DeltaHeader, KEY_MAX, PAGE_HEADER, PageHeader, PageKind, take, write_header,
 };
-use crate::page::Page;
+use crate::page::{Page, value_max};
 use crate::types::{Bytes, Epoch, Lsn, NodeId};
 
 /// The part of a page that a leaf's changes may take.
@@ -156,7 +156,8 @@ impl Delta<'_> {
         // What goes goes first: then what comes has room at every step.
         for (key, value) in puts {
             let Err(index) = page.search(key) else { return None };
-            if key.is_empty() || !page.fits(key.len(), value.len()) {
+            let is_kept = (1..=KEY_MAX).contains(&key.len()) && value.len() <= value_max(page.bytes().len());
+            if !is_kept || !page.fits(key.len(), value.len()) {
                 return None;
             }
             page.insert(index, key, value);

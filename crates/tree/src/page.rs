@@ -37,7 +37,7 @@ pub(crate) struct Page {
     heads: Vec<u16>,
 }
 
-/// The longest value in pages of this size: three cells always fit in a page.
+/// The longest value in pages of this size: two cells always fit in a page, so that a full one can be split.
 pub(crate) fn value_max(page_size: usize) -> usize {
     page_size / 16 * 5 - KEY_MAX / 4
 }
@@ -69,6 +69,7 @@ impl Page {
     /// of a node.
     pub(crate) fn load(bytes: Vec<u8>) -> Option<Self> {
         let mut page = Page { bytes, used: 0, prefix: SmallVec::new(), heads: Vec::new() };
+        let longest = value_max(page.bytes.len());
         let slots_end = PAGE_HEADER + page.count() * SLOT;
         if slots_end > page.bytes.len() || page.cells() > page.bytes.len() || page.cells() < slots_end {
             return None;
@@ -77,7 +78,8 @@ impl Page {
             let at = page.slot(index);
             let header = page.bytes.get(at..at + CELL_HEADER).filter(|_| at >= page.cells())?;
             let (key, value) = cell_lengths(header);
-            if at + CELL_HEADER + key + value > page.bytes.len() || (page.level() > 0 && value != 8) {
+            let is_kept = key <= KEY_MAX && if page.level() > 0 { value == 8 } else { value <= longest };
+            if at + CELL_HEADER + key + value > page.bytes.len() || !is_kept {
                 return None;
             }
             page.used += SLOT + CELL_HEADER + key + value;
@@ -360,7 +362,7 @@ impl Page {
     /// at the end (for keys that only grow) leaves the left page full.
     pub(crate) fn split_point(&self, insert_at: usize) -> usize {
         let count = self.count();
-        assert!(count >= 2, "three of the longest cells fit in a page");
+        assert!(count >= 2, "two of the longest cells fit in a page");
         if insert_at == count {
             return count - 1;
         }

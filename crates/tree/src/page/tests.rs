@@ -103,3 +103,15 @@ fn a_page_whose_cells_overlap_is_none() {
         assert!(Page::load(bytes).is_none());
     }
 }
+
+/// A leaf with one entry that fills it could not be split when a second came.
+#[test]
+fn a_page_with_more_than_may_be_put_in_is_none() {
+    let load = |key: usize, value: usize| {
+        let mut page = empty(0);
+        page.insert(0, &vec![1; key], &vec![7; value]);
+        Page::load(page.bytes().to_vec()).is_some()
+    };
+    assert!(load(KEY_MAX, value_max(PAGE)));
+    assert!(!load(KEY_MAX + 1, 0) && !load(1, value_max(PAGE) + 1));
+}
