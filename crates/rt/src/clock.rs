@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Nanoseconds since 1970-01-01 00:00 UTC; may be negative, may go backwards between two calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
@@ -35,12 +37,11 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[allow(clippy::disallowed_methods, reason = "this is the seam")]
+    /// The kernel stamps what it writes to its cache with the time of its last tick. By a finer clock a file would seem
+    /// to have been written before it was made.
     fn now(&self) -> Timestamp {
-        match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
-            Ok(since) => Timestamp(since.as_nanos().try_into().unwrap_or(i64::MAX)),
-            Err(before) => Timestamp(-before.duration().as_nanos().try_into().unwrap_or(i64::MAX)),
-        }
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        Timestamp(now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec))
     }
 
     fn monotonic_ns(&self) -> u64 {
