@@ -75,6 +75,9 @@ impl Fs {
         self.with_room(|| {
             self.begin()?;
             let node = self.node(inode)?;
+            if let Some(attributes) = self.change_remembered(who, &node, changes)? {
+                return Ok(attributes);
+            }
             let shrinks = changes.size.is_some_and(|size| size <= size_of_file(&node));
             if !shrinks {
                 self.extents.admit()?;
@@ -105,6 +108,21 @@ impl Fs {
             drop(map);
             Ok(attributes)
         })
+    }
+
+    /// Of an inode that was deleted, what it was last is changed where it is remembered: a pipe, a socket or
+    /// a directory may be in use although nobody has a handle.
+    fn change_remembered(&self, who: &Caller, node: &Node, changes: &Changes) -> Result<Option<Attributes>> {
+        if !matches!(&*node.state.read(), State::Gone(Some(_))) || changes.size.is_some() {
+            return Ok(None);
+        }
+        let mut state = node.state.write();
+        let State::Gone(Some(record)) = &mut *state else { return Ok(None) };
+        self.check_changes(who, (node.inode, record), changes, false)?;
+        let now = self.clock.now();
+        record.changed = changes.changed.unwrap_or(now);
+        apply(who, record, changes, now);
+        Ok(Some(self.attributes_of(node.inode, record)))
     }
 
     fn check_changes(

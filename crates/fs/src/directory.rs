@@ -52,7 +52,10 @@ impl Fs {
     ) -> Result<()> {
         handle.check_readable()?;
         let inode = handle.inode();
-        let record = handle.node().state.read().record()?.clone();
+        let record = match &*handle.node().state.read() {
+            State::Gone(_) => return Ok(()),
+            state => state.record()?.clone(),
+        };
         if record.kind != Kind::Directory {
             return Err(FsError::NotDirectory);
         }

@@ -111,7 +111,11 @@ impl Fs {
         let node = self.node(inode)?;
         {
             let state = node.state.read();
-            let record = state.record()?;
+            let record = match &*state {
+                // Who is in a directory that was removed finds it empty.
+                State::Gone(Some(record)) if record.kind == Kind::Directory => record,
+                state => state.record()?,
+            };
             match record.kind {
                 Kind::Directory if writes => return Err(FsError::IsDirectory),
                 Kind::Symlink => return Err(FsError::Loop),

@@ -44,7 +44,7 @@ impl Transport {
         let (who, changes) = (caller(from, 0), changes(asked));
         let changed = match has(fattr::FH) && has(fattr::SIZE) {
             true => self.server.set_attributes_through(&who, HandleNo(asked.fh), &changes),
-            false => self.server.set_attributes(&who, inode, &changes),
+            false => self.server.fs().set_attributes(&who, inode, &changes),
         };
         match changed {
             Ok(attributes) => reply.structure(&self.attributes(&attributes)),
