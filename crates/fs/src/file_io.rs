@@ -23,6 +23,22 @@ use crate::volume::Fs;
 /// What one transaction inserts at most.
 pub(crate) const PIECE: u64 = 1 << 20;
 
+/// Who writes, and so who sees to the times of the file and to the rights that it loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// A program, at this moment: we do.
+    Program { keeps_set_id: bool },
+    /// A cache that a program has written to before: it has.
+    Cache,
+}
+
+impl Writer {
+    /// Whoever has this handle.
+    pub(crate) fn of(handle: &Handle) -> Writer {
+        Writer::Program { keeps_set_id: handle.keeps_set_id() }
+    }
+}
+
 impl Fs {
     /// Reads; fewer bytes than asked for only at the end.
     pub fn read(&self, handle: &Handle, offset: u64, into: &mut [u8]) -> Result<usize> {
@@ -43,11 +59,21 @@ impl Fs {
     /// Writes at `offset`, or at the end through a handle that appends. Fewer bytes than given only
     /// where space ran out on the way.
     pub fn write(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_as(Writer::of(handle), handle, offset, data)
+    }
+
+    /// The same for whoever has held the data in a cache: he sees to the times of the file, which are those at which it
+    /// was written there, and took its rights away by then.
+    pub fn write_back(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_as(Writer::Cache, handle, offset, data)
+    }
+
+    fn write_as(&self, writer: Writer, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize> {
         handle.check_writable()?;
         if data.is_empty() {
             return Ok(0);
         }
-        let (written, lsn) = self.with_room(|| self.write_once(handle, offset, data))?;
+        let (written, lsn) = self.with_room(|| self.write_once(writer, handle, offset, data))?;
         self.user_bytes.fetch_add(written as u64, Ordering::Relaxed);
         if handle.flags().sync {
             self.store.sync(lsn)?;
@@ -55,7 +81,7 @@ impl Fs {
         Ok(written)
     }
 
-    fn write_once(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<(usize, Lsn)> {
+    fn write_once(&self, writer: Writer, handle: &Handle, offset: u64, data: &[u8]) -> Result<(usize, Lsn)> {
         self.begin_growing()?;
         let inode = handle.inode();
         let ahead = self.append_ahead(handle, offset, data)?;
@@ -66,13 +92,14 @@ impl Fs {
         let offset = if handle.flags().append { record.size } else { offset };
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
-        self.write_locked(&mut locked, handle, offset, data, ahead)
+        self.write_locked(writer, &mut locked, handle, offset, data, ahead)
     }
 
     /// Writes to a file that is locked and in which nothing is being moved; the end was looked at. What was appended
     /// ahead is these data.
     pub(crate) fn write_locked(
         &self,
+        writer: Writer,
         locked: &mut Locked,
         handle: &Handle,
         offset: u64,
@@ -81,20 +108,20 @@ impl Fs {
     ) -> Result<(usize, Lsn)> {
         let (inode, end) = (handle.inode(), offset + data.len() as u64);
         if locked.record(inode)?.has(FLAG_INLINE) && end <= self.inline_bytes_max() as u64 {
-            let lsn = self.write_inline(locked, inode, offset, data, handle.keeps_set_id())?;
+            let lsn = self.write_inline(writer, locked, inode, offset, data)?;
             return Ok((data.len(), lsn));
         }
         self.prepare_write(locked, inode, offset, end)?;
-        self.write_pieces(locked, handle, offset, data, ahead)
+        self.write_pieces(writer, locked, handle, offset, data, ahead)
     }
 
     fn write_inline(
         &self,
+        writer: Writer,
         locked: &mut Locked,
         inode: InodeNo,
         offset: u64,
         data: &[u8],
-        keep_set_id: bool,
     ) -> Result<Lsn> {
         let mut record = locked.record(inode)?.clone();
         let (offset, end) = (offset as usize, offset as usize + data.len());
@@ -104,7 +131,7 @@ impl Fs {
         }
         record.content[offset..end].copy_from_slice(data);
         let mut change = Change::new();
-        self.note_write(&mut change, inode, &mut record, keep_set_id)?;
+        self.note_write(&mut change, inode, &mut record, writer)?;
         change.save(inode, record);
         self.commit(change, locked)
     }
@@ -129,6 +156,7 @@ impl Fs {
 
     fn write_pieces(
         &self,
+        writer: Writer,
         locked: &mut Locked,
         handle: &Handle,
         offset: u64,
@@ -146,7 +174,7 @@ impl Fs {
                 Err(_) if done > 0 => break,
                 length => length?,
             };
-            match self.write_piece(locked, handle, at, &data[done..done + length], ahead.take()) {
+            match self.write_piece(writer, locked, handle, at, &data[done..done + length], ahead.take()) {
                 Ok(lsn) => last = lsn,
                 // What is written over needs its space twice for a moment, so less at once may do.
                 Err(FsError::NoSpace) if piece > block => {
@@ -181,6 +209,7 @@ impl Fs {
 
     fn write_piece(
         &self,
+        writer: Writer,
         locked: &mut Locked,
         handle: &Handle,
         offset: u64,
@@ -204,7 +233,7 @@ impl Fs {
         }
         record.size = record.size.max(end);
         record.add_blocks(map.blocks_added());
-        self.note_write(&mut change, inode, &mut record, handle.keeps_set_id())?;
+        self.note_write(&mut change, inode, &mut record, writer)?;
         change.save(inode, record);
         let lsn = self.commit(change, locked)?;
         drop(map);
@@ -217,10 +246,11 @@ impl Fs {
         change: &mut Change,
         inode: InodeNo,
         record: &mut Record,
-        keep_set_id: bool,
+        writer: Writer,
     ) -> Result<()> {
+        let Writer::Program { keeps_set_id } = writer else { return Ok(()) };
         record.touch(self.clock.now());
-        if !keep_set_id {
+        if !keeps_set_id {
             record.permissions = without_set_id(record);
         }
         self.drop_capabilities(change, inode, record)

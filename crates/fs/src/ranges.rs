@@ -7,7 +7,7 @@ use tree::Lsn;
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
-use crate::file_io::check_file;
+use crate::file_io::{Writer, check_file};
 use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_SHARES};
 use crate::handle::Handle;
 use crate::inodes::Locked;
@@ -135,7 +135,7 @@ impl Fs {
                 false => record.size = until.min(end),
             }
         }
-        self.note_write(&mut change, inode, &mut record, handle.keeps_set_id())?;
+        self.note_write(&mut change, inode, &mut record, Writer::of(handle))?;
         change.save(inode, record);
         self.commit(change, &mut locked)?;
         drop(map);
@@ -167,19 +167,19 @@ impl Fs {
         keep_size: bool,
         clear: bool,
     ) -> Result<u64> {
-        let (inode, keep_set_id) = (handle.inode(), handle.keeps_set_id());
+        let (inode, writer) = (handle.inode(), Writer::of(handle));
         if !keep_size {
-            self.grow(locked, inode, range.end, keep_set_id)?;
+            self.grow(locked, inode, range.end, writer)?;
         }
         let end = range.end.min(locked.record(inode)?.size);
         if clear && range.start < end {
-            self.clear_inline(locked, inode, range.start..end, keep_set_id)?;
+            self.clear_inline(locked, inode, range.start..end, writer)?;
         }
         Ok(range.end)
     }
 
     /// The size becomes at least `end`. Growth was prepared.
-    fn grow(&self, locked: &mut Locked, inode: InodeNo, end: u64, keep_set_id: bool) -> Result<Lsn> {
+    fn grow(&self, locked: &mut Locked, inode: InodeNo, end: u64, writer: Writer) -> Result<Lsn> {
         let mut record = locked.record(inode)?.clone();
         if end > record.size {
             record.size = end;
@@ -188,7 +188,7 @@ impl Fs {
             }
         }
         let mut change = Change::new();
-        self.note_write(&mut change, inode, &mut record, keep_set_id)?;
+        self.note_write(&mut change, inode, &mut record, writer)?;
         change.save(inode, record);
         self.commit(change, locked)
     }
@@ -215,10 +215,10 @@ impl Fs {
                 return Ok(());
             }
             if locked.record(inode)?.has(FLAG_INLINE) {
-                return self.clear_inline(&mut locked, inode, offset..end, handle.keeps_set_id());
+                return self.clear_inline(&mut locked, inode, offset..end, Writer::of(handle));
             }
             self.clear_edges(&mut locked, inode, offset, end)?;
-            self.clear_blocks(&mut locked, inode, offset, end, handle.keeps_set_id())
+            self.clear_blocks(&mut locked, inode, offset, end, Writer::of(handle))
         })
     }
 
@@ -249,12 +249,12 @@ impl Fs {
         locked: &mut Locked,
         inode: InodeNo,
         range: Range<u64>,
-        keep_set_id: bool,
+        writer: Writer,
     ) -> Result<()> {
         let mut record = locked.record(inode)?.clone();
         record.content[range.start as usize..range.end as usize].fill(0);
         let mut change = Change::new();
-        self.note_write(&mut change, inode, &mut record, keep_set_id)?;
+        self.note_write(&mut change, inode, &mut record, writer)?;
         change.save(inode, record);
         self.commit(change, locked)?;
         Ok(())
@@ -281,7 +281,7 @@ impl Fs {
         inode: InodeNo,
         offset: u64,
         end: u64,
-        keep_set_id: bool,
+        writer: Writer,
     ) -> Result<()> {
         let block = u64::from(self.extents.block_size());
         let size = locked.record(inode)?.size;
@@ -302,7 +302,7 @@ impl Fs {
                 }
                 None => None,
             };
-            self.note_write(&mut change, inode, &mut record, keep_set_id)?;
+            self.note_write(&mut change, inode, &mut record, writer)?;
             change.save(inode, record);
             self.commit(change, locked)?;
             drop(map);

@@ -20,7 +20,7 @@ use extent::Object;
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
-use crate::file_io::check_file;
+use crate::file_io::{Writer, check_file};
 use crate::format::{
     FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_SHARES, FLAG_TAIL_STALE, SHADOW, decode_shadow,
     encode_shadow, number_key,
@@ -127,7 +127,7 @@ impl Fs {
         let source = locked.record(from.inode())?;
         if source.has(FLAG_INLINE) {
             let content = source.content[from_offset as usize..end as usize].to_vec();
-            let (written, _) = self.write_locked(&mut locked, to, at, &content, None)?;
+            let (written, _) = self.write_locked(Writer::of(to), &mut locked, to, at, &content, None)?;
             return if written == content.len() { Ok(()) } else { Err(FsError::NoSpace) };
         }
         while !self.trim(&mut locked, from.inode())? {}
@@ -225,7 +225,7 @@ impl Fs {
                 record.size = reached;
                 record.set(FLAG_TAIL_STALE, !reached.is_multiple_of(block) && tail_stale);
             }
-            self.note_write(&mut change, to, &mut record, clone.to.keeps_set_id())?;
+            self.note_write(&mut change, to, &mut record, Writer::of(clone.to))?;
             change.save(to, record);
             self.commit(change, locked)?;
             drop(map);

@@ -28,6 +28,7 @@ use extent::{ExtentError, MapLock, Object};
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
+use crate::file_io::Writer;
 use crate::format::{
     Damaged, Direction, FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_SHIFTING, FLAG_TRUNCATING, INTENT,
     Record, Shift, number_key,
@@ -203,7 +204,7 @@ impl Fs {
         let inode = handle.inode();
         let mut record = locked.record(inode)?.clone();
         let mut change = Change::new();
-        self.note_write(&mut change, inode, &mut record, handle.keeps_set_id())?;
+        self.note_write(&mut change, inode, &mut record, Writer::of(handle))?;
         if record.xattrs < locked.record(inode)?.xattrs {
             // The steps are changes of their own.
             change.save(inode, record.clone());
@@ -543,7 +544,7 @@ impl Fs {
         edit(&mut record.content);
         record.size = record.content.len() as u64;
         let mut change = Change::new();
-        self.note_write(&mut change, inode, &mut record, handle.keeps_set_id())?;
+        self.note_write(&mut change, inode, &mut record, Writer::of(handle))?;
         change.save(inode, record);
         self.commit(change, locked)?;
         Ok(())

@@ -34,19 +34,8 @@ struct Shard<T> {
 struct Writers {
     /// How many handles; at least one.
     count: u32,
-    shortage: Shortage,
-}
-
-/// What became of bytes that the kernel wrote back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Shortage {
-    /// They found space.
-    #[default]
-    None,
-    /// Some did not, and no program has been told.
-    Untold,
-    /// Some did not, and a program has been told.
-    Told,
+    /// Bytes that the kernel wrote back found no space, and no program has been told.
+    is_short: bool,
 }
 
 struct Open<T> {
@@ -103,16 +92,26 @@ impl<T> Handles<T> {
         self.shards.iter().flat_map(of).collect()
     }
 
-    /// What became of the bytes of this inode.
-    pub(crate) fn shortage(&self, inode: InodeNo) -> Shortage {
-        let shard = self.shard(inode.0 % SHARDS).read();
-        shard.writers.get(&inode).map_or(Shortage::None, |writers| writers.shortage)
+    /// Whether bytes of this inode have found no space and nobody was told.
+    pub(crate) fn is_short(&self, inode: InodeNo) -> bool {
+        self.shard(inode.0 % SHARDS).read().writers.get(&inode).is_some_and(|writers| writers.is_short)
     }
 
-    /// Notes what became of them, for as long as somebody may write.
-    pub(crate) fn note_shortage(&self, inode: InodeNo, shortage: Shortage) {
+    /// The same; somebody is told now.
+    pub(crate) fn take_shortage(&self, inode: InodeNo) -> bool {
+        self.is_short(inode)
+            && self
+                .shard(inode.0 % SHARDS)
+                .write()
+                .writers
+                .get_mut(&inode)
+                .is_some_and(|writers| std::mem::take(&mut writers.is_short))
+    }
+
+    /// Notes that some have not, for as long as somebody may write.
+    pub(crate) fn note_shortage(&self, inode: InodeNo) {
         if let Some(writers) = self.shard(inode.0 % SHARDS).write().writers.get_mut(&inode) {
-            writers.shortage = shortage;
+            writers.is_short = true;
         }
     }
 

@@ -23,14 +23,11 @@ use std::sync::Arc;
 use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
 
 use crate::access::AccessTimes;
-use crate::handles::{HandleNo, Handles, Shortage};
+use crate::handles::{HandleNo, Handles};
 use crate::translate;
 
 /// How many directory entries are read before their attributes are.
 const DIRECTORY_BATCH: usize = 128;
-
-/// The least space with which writes are taken again after some found none.
-const RELIEF_BYTES: u64 = 1 << 20;
 
 /// One mounted volume as the kernel sees it.
 pub(crate) struct Server {
@@ -144,11 +141,11 @@ impl Server {
         let handle = self.handle(handle)?;
         let mut done = 0;
         while done < data.len() {
-            match self.fs.write(&handle, offset + done as u64, &data[done..]) {
+            match self.fs.write_back(&handle, offset + done as u64, &data[done..]) {
                 Ok(count) => done += count,
                 Err(error) => {
                     if error == FsError::NoSpace {
-                        self.handles.note_shortage(handle.inode(), Shortage::Untold);
+                        self.handles.note_shortage(handle.inode());
                     }
                     return Err(error);
                 }
@@ -157,29 +154,18 @@ impl Server {
         Ok(done)
     }
 
-    /// Whether the kernel has to ask before each write to this file.
+    /// Whether the kernel has to ask before the next write to this file.
     pub(crate) fn is_short(&self, inode: InodeNo) -> bool {
-        self.handles.shortage(inode) != Shortage::None
+        self.handles.is_short(inode)
     }
 
-    /// What the kernel asks before it takes a write: refused while there is no space, and at least once
-    /// for each time that there was none.
+    /// What the kernel asks before it takes a write: refused once for each time that what it wrote back found no
+    /// space. Not for longer: what a program writes next may need none, and the kernel does not say what it is.
     pub(crate) fn attributes_for_write(&self, inode: InodeNo) -> Result<Attributes> {
-        match self.handles.shortage(inode) {
-            Shortage::None => {}
-            Shortage::Untold => {
-                self.handles.note_shortage(inode, Shortage::Told);
-                return Err(FsError::NoSpace);
-            }
-            Shortage::Told => {
-                let space = self.fs.statfs()?;
-                if space.available * u64::from(space.block_size) < RELIEF_BYTES {
-                    return Err(FsError::NoSpace);
-                }
-                self.handles.note_shortage(inode, Shortage::None);
-            }
+        match self.handles.take_shortage(inode) {
+            true => Err(FsError::NoSpace),
+            false => self.fs.attributes(inode),
         }
-        self.fs.attributes(inode)
     }
 
     pub(crate) fn fsync(&self, handle: HandleNo, data_only: bool) -> Result<()> {
@@ -213,6 +199,7 @@ impl Server {
                 let attributes = match is_dot(&entry.name) {
                     true => None,
                     false => match self.fs.attributes(entry.inode) {
+                        Ok(attributes) if attributes.links == 0 => continue,
                         Ok(attributes) => Some(attributes),
                         Err(FsError::NotFound | FsError::Stale) => continue,
                         Err(error) => return Err(error),
@@ -262,24 +249,6 @@ impl Server {
     /// All files of which the kernel may hold bytes that have not come here yet.
     pub(crate) fn files_written(&self) -> Vec<InodeNo> {
         self.handles.written()
-    }
-
-    /// Changes attributes. The kernel may write back the times of an inode whose last name is gone and
-    /// that it has not forgotten yet; nobody will ever see them, and its `syncfs` must not fail for it.
-    pub(crate) fn set_attributes(
-        &self,
-        who: &Caller,
-        inode: InodeNo,
-        changes: &Changes,
-    ) -> Result<Attributes> {
-        let only_times = changes.permissions.is_none()
-            && changes.uid.is_none()
-            && changes.gid.is_none()
-            && changes.size.is_none();
-        match self.fs.set_attributes(who, inode, changes) {
-            Err(FsError::Stale) if only_times => self.fs.attributes(inode),
-            changed => changed,
-        }
     }
 
     /// Whether the kernel keeps an inode's time of modification itself, and shows what it was asked to set:

@@ -3,8 +3,10 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
 use std::time::Duration;
 
+use rt::Clock;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
@@ -474,20 +476,10 @@ fn a_full_volume_refuses_writes_and_recovers() {
     bench.check();
 }
 
-#[test]
-fn a_full_volume_can_be_made_emptier_in_every_way() {
-    let bench = bench_or_skip!();
-    let mounted = bench.mount(&[]);
-    let path = |name: &str| mounted.path(name);
-    fs::create_dir_all(path("d/empty")).unwrap();
-    for name in ["unlinked", "cut", "replaced", "replacing", "punched", "opened"] {
-        let mut file = File::create_new(path(name)).unwrap();
-        file.write_all(&vec![5; 1 << 20]).unwrap();
-        file.sync_all().unwrap();
-    }
+/// A file that leaves no room for one page.
+fn fill_up(path: &Path) -> File {
     let direct = OFlags::DIRECT.bits().cast_signed();
-    let full =
-        OpenOptions::new().write(true).create_new(true).custom_flags(direct).open(path("full")).unwrap();
+    let full = OpenOptions::new().write(true).create_new(true).custom_flags(direct).open(path).unwrap();
     let buffer = vec![6; (1 << 20) + 4096];
     let aligned = buffer.as_ptr().align_offset(4096);
     let mut at = 0;
@@ -500,7 +492,141 @@ fn a_full_volume_can_be_made_emptier_in_every_way() {
     }
     let error = full.write_at(&buffer[aligned..aligned + 4096], at).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    full
+}
 
+/// Once it could not grow, a file on a full volume took no write at all until everybody had closed it: SQLite could
+/// not even take back the transaction that had found no room.
+#[test]
+fn a_file_that_could_not_grow_can_be_written_over() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), vec![1; 1 << 20]).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(mounted.path("file")).unwrap();
+    file.sync_all().unwrap();
+    let full = fill_up(&mounted.path("full"));
+    file.write_all_at(&[2; 64 << 10], 1 << 20).unwrap();
+    let error = file.sync_all().unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+    file.set_len(1 << 20).unwrap();
+    let mut refused = 0;
+    for number in 0..64 {
+        while let Err(error) = file.write_all_at(&[3; 8192], number * 8192) {
+            assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
+            refused += 1;
+            assert!(refused <= 1, "that something found no room is told once more");
+        }
+        file.sync_all().unwrap();
+    }
+    drop((file, full));
+    let mounted = remounted(mounted);
+    let expected = [vec![3; 512 << 10], vec![1; 512 << 10]].concat();
+    assert!(fs::read(mounted.path("file")).unwrap() == expected);
+    mounted.umount();
+    bench.check();
+}
+
+/// Waits until the kernel's clock shows a later time than the last change of this file.
+fn later_than(file: &File) {
+    let about = file.metadata().unwrap();
+    let modified = about.mtime() * 1_000_000_000 + about.mtime_nsec();
+    let (clock, waiting) = (rt::SystemClock::new(), rt::thread::Stop::default());
+    while clock.now().0 < modified + 30_000_000 {
+        waiting.wait(Duration::from_millis(1));
+    }
+}
+
+/// What was written back later got the time of that, once the kernel had forgotten the file: programs that build
+/// found files changed that nobody had touched.
+#[test]
+fn a_file_was_modified_when_it_was_written() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    for number in 0..20 {
+        let path = mounted.path(&format!("file {number}"));
+        let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+        let made = file.metadata().unwrap().modified().unwrap();
+        file.write_all_at(&vec![7; 8192 << (number % 8)], 0).unwrap();
+        let written = file.metadata().unwrap().modified().unwrap();
+        assert!(made <= written, "{made:?} {written:?}");
+    }
+    let path = mounted.path("file");
+    let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    file.write_all_at(&vec![7; 3 << 20], 0).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    later_than(&file);
+    rustix::fs::syncfs(File::open(mounted.root()).unwrap()).unwrap();
+    drop(file);
+    let mounted = remounted(mounted);
+    assert_eq!(fs::metadata(mounted.path("file")).unwrap().modified().unwrap(), modified);
+    mounted.umount();
+}
+
+/// They went when the kernel wrote back what had been written before they were given.
+#[test]
+fn capabilities_stay_that_were_given_after_the_last_write() {
+    const CAPABILITY: &str = "security.capability";
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root gives capabilities");
+    }
+    let mounted = bench.mount(&[]);
+    let path = mounted.path("program");
+    let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    file.write_all_at(&[7; 8192], 0).unwrap();
+    // Revision 2: the bits that are permitted and inherited, in two words each.
+    let given = [0x0200_0001_u32, 1 << 10, 0, 0, 0].map(u32::to_le_bytes).concat();
+    rustix::fs::fsetxattr(&file, CAPABILITY, &given, XattrFlags::empty()).unwrap();
+    drop(file);
+    let mounted = remounted(mounted);
+    let path = mounted.path("program");
+    let mut found = [0; 64];
+    let length = rustix::fs::getxattr(&path, CAPABILITY, &mut found).unwrap();
+    assert_eq!(found[..length], given);
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"other", 0).unwrap();
+    drop(file);
+    assert_eq!(rustix::fs::getxattr(&path, CAPABILITY, &mut found), Err(Errno::NODATA));
+    mounted.umount();
+}
+
+/// Neither has a handle by which we would know that somebody uses it.
+#[test]
+fn pipes_and_directories_without_a_name_can_be_used() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let path = mounted.path("pipe");
+    rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    let pipe = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    pipe.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+    let about = pipe.metadata().unwrap();
+    assert_eq!((about.mode() & 0o7777, about.nlink()), (0o600, 0));
+    fs::create_dir(mounted.path("directory")).unwrap();
+    let output = std::process::Command::new("sh")
+        .args(["-c", "rmdir ../directory && ls -a"])
+        .current_dir(mounted.path("directory"))
+        .output()
+        .unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    drop(pipe);
+    mounted.umount();
+    bench.check();
+}
+
+#[test]
+fn a_full_volume_can_be_made_emptier_in_every_way() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let path = |name: &str| mounted.path(name);
+    fs::create_dir_all(path("d/empty")).unwrap();
+    for name in ["unlinked", "cut", "replaced", "replacing", "punched", "opened"] {
+        let mut file = File::create_new(path(name)).unwrap();
+        file.write_all(&vec![5; 1 << 20]).unwrap();
+        file.sync_all().unwrap();
+    }
+    let full = fill_up(&path("full"));
+    let at = full.metadata().unwrap().len();
     fs::remove_dir(path("d/empty")).unwrap();
     fs::rename(path("replacing"), path("replaced")).unwrap();
     let cut = OpenOptions::new().write(true).open(path("cut")).unwrap();

@@ -54,15 +54,15 @@ fn what_is_in_use_outlives_its_removal() {
 fn a_shortage_is_known_while_somebody_writes() {
     let handles = Handles::new();
     let inode = InodeNo(9);
-    handles.note_shortage(inode, Shortage::Untold);
-    assert_eq!(handles.shortage(inode), Shortage::None, "nobody writes");
+    handles.note_shortage(inode);
+    assert!(!handles.is_short(inode), "nobody writes");
     let writer = handles.insert(inode, true, ());
-    handles.note_shortage(inode, Shortage::Untold);
+    handles.note_shortage(inode);
     let other = handles.insert(inode, true, ());
     handles.remove(writer).unwrap();
-    assert_eq!(handles.shortage(inode), Shortage::Untold);
-    handles.note_shortage(inode, Shortage::Told);
-    assert_eq!(handles.shortage(inode), Shortage::Told);
+    assert!(handles.is_short(inode) && handles.take_shortage(inode));
+    assert!(!handles.is_short(inode) && !handles.take_shortage(inode), "told once");
+    handles.note_shortage(inode);
     handles.remove(other).unwrap();
-    assert_eq!(handles.shortage(inode), Shortage::None);
+    assert!(!handles.is_short(inode));
 }
