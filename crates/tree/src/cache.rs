@@ -46,6 +46,8 @@ pub(crate) struct NodeState {
     pub(crate) dirty: Option<Epoch>,
     /// The contents at the last cut, when they were changed after it and not yet written.
     pub(crate) frozen: Option<Arc<Page>>,
+    /// The contents at the last cut are in the hands of the checkpoint, and were not changed since.
+    pub(crate) taken: bool,
     /// No longer part of the tree in the running epoch.
     pub(crate) freed: bool,
 }
@@ -55,13 +57,24 @@ impl Node {
     pub(crate) fn new(id: NodeId, page: Page, dirty: Epoch) -> Arc<Node> {
         let page = Arc::new(page);
         let changes = Changes::all();
-        Node::of(id, NodeState { page, changes, base: None, dirty: Some(dirty), frozen: None, freed: false })
+        Node::of(
+            id,
+            NodeState {
+                page,
+                changes,
+                base: None,
+                dirty: Some(dirty),
+                frozen: None,
+                taken: false,
+                freed: false,
+            },
+        )
     }
 
     /// A node that was read: these changes to the page with this LSN.
     pub(crate) fn read(id: NodeId, page: Page, changes: Changes, base: Lsn) -> Arc<Node> {
         let (page, base) = (Arc::new(page), Some(base));
-        Node::of(id, NodeState { page, changes, base, dirty: None, frozen: None, freed: false })
+        Node::of(id, NodeState { page, changes, base, dirty: None, frozen: None, taken: false, freed: false })
     }
 
     fn of(id: NodeId, state: NodeState) -> Arc<Node> {

@@ -26,7 +26,7 @@ use crate::format::{
 };
 use crate::mat::{ChunkPlace, Place};
 use crate::page::Page;
-use crate::types::{Bytes, Epoch, Lsn, NodeId, Result, StoreError, ZoneEntry};
+use crate::types::{Bytes, Epoch, Group, Lsn, NodeId, Result, StoreError, ZoneEntry};
 use crate::zones::{Use, UserCounters};
 
 /// Dirty nodes of a checkpoint that tells how much is written for each, and the most that it may tell.
@@ -187,10 +187,15 @@ impl Core {
         for node in nodes {
             // Never in the middle of a transaction: of one LSN a node has one contents (I-TREE-3).
             let settled = saved.is_none().then(|| self.groups[usize::from(node.page().group().0)].read());
-            let Some(version) = version_to_write(&node, saved) else { continue };
+            let Some(mut version) = version_to_write(&node, saved) else { continue };
             drop(settled);
             match self.delta_of(&version, saved, epoch)? {
-                Some((delta, base)) => packed.add(&delta, version.lsn(), (version, base)),
+                Some((delta, base)) => {
+                    if saved.is_some() && packed.joins(&delta) {
+                        self.let_go(&mut version);
+                    }
+                    packed.add(&delta, version.lsn, (version, base));
+                }
                 None => whole.push(version),
             }
             if whole.len() + packed.len() >= PAGES_AT_ONCE {
@@ -201,6 +206,21 @@ impl Core {
         self.write_versions(saving, whole, packed, epoch, saved)
     }
 
+    /// All that a checkpoint writes of a leaf is in hand: from now on it is changed without being copied.
+    fn let_go(&self, version: &mut Version) {
+        let frozen = {
+            let mut state = version.node.state.write();
+            let frozen = state.frozen.take();
+            state.taken = frozen.is_none();
+            frozen
+        };
+        version.held = None;
+        if let Some(frozen) = frozen {
+            self.cache.drop_frozen();
+            self.spare.give(frozen);
+        }
+    }
+
     /// A leaf's changes since it was last written whole, and where that page lies; `None` when it has to be
     /// written whole now.
     fn delta_of(
@@ -209,10 +229,11 @@ impl Core {
         saved: Option<Epoch>,
         epoch: Epoch,
     ) -> Result<Option<(Bytes, Address)>> {
-        let Some((changes, base)) = version.changes.as_ref().filter(|_| self.mat.has_deltas()) else {
+        let Held { page, changes } = version.held();
+        let Some((changes, base)) = changes.as_ref().filter(|_| self.mat.has_deltas()) else {
             return Ok(None);
         };
-        let Some(delta) = changes.encode(&version.page, *base, epoch) else { return Ok(None) };
+        let Some(delta) = changes.encode(page, *base, epoch) else { return Ok(None) };
         let id = version.node.id;
         let place = if saved.is_some() { self.find_saved(id)? } else { self.find(id)?.0 };
         // Of the running epoch it may have been freed this moment: then it counts no more where it is written.
@@ -235,7 +256,8 @@ impl Core {
             whole.extend(deltas.remove(alone).into_iter().map(|(version, _)| version));
         }
         let count = (whole.len(), deltas.iter().map(Vec::len).sum::<usize>());
-        let mut bytes: Vec<Bytes> = whole.iter().map(|version| version.page.bytes().to_vec()).collect();
+        let mut bytes: Vec<Bytes> =
+            whole.iter().map(|version| version.held().page.bytes().to_vec()).collect();
         bytes.append(&mut pages);
         let mut places = self.append_pages(saving, &mut bytes, epoch, Cause::Checkpoint)?.into_iter();
         for (version, at) in whole.iter().zip(&mut places) {
@@ -247,7 +269,7 @@ impl Core {
             }
         }
         let written = whole.into_iter().chain(deltas.into_iter().flatten().map(|(version, _)| version));
-        written.for_each(|version| self.spare.give(version.page));
+        written.filter_map(|version| version.held).for_each(|held| self.spare.give(held.page));
         self.count.nodes_written.fetch_add(count.0 as u64, Ordering::Relaxed);
         self.count.deltas_written.fetch_add(count.1 as u64, Ordering::Relaxed);
         Ok(())
@@ -255,7 +277,7 @@ impl Core {
 
     /// A node has been appended at `place`.
     fn note_written(&self, version: &Version, place: Place, saved: Option<Epoch>) {
-        let (node, page) = (&version.node, &version.page);
+        let node = &version.node;
         let written_as_is = {
             let mut state = node.state.write();
             if saved.is_none() && state.freed {
@@ -269,12 +291,16 @@ impl Core {
             if saved.is_some() && state.frozen.take().is_some() {
                 self.cache.drop_frozen();
             }
-            let as_is = Arc::ptr_eq(&state.page, page);
+            let as_is = match saved {
+                Some(epoch) => state.dirty.is_some_and(|dirty| dirty <= epoch),
+                None => Arc::ptr_eq(&state.page, &version.held().page),
+            };
             if as_is {
                 state.dirty = None;
+                state.taken = false;
             }
             if !place.is_delta() {
-                state.base = Some(version.lsn());
+                state.base = Some(version.lsn);
             }
             if as_is && (!place.is_delta() || rt::is_planted("break-delta-cumulative")) {
                 state.changes = Changes::default();
@@ -282,7 +308,7 @@ impl Core {
             as_is
         };
         if saved.is_none() && written_as_is {
-            let group = page.group();
+            let group = version.group;
             let mut tree = self.groups[usize::from(group.0)].write();
             let clean = node.state.read().dirty.is_none();
             if clean && tree.dirty.get(&node.id).is_some_and(|there| Arc::ptr_eq(there, node)) {
@@ -666,6 +692,14 @@ struct Cut {
 /// What is to be written of a node.
 struct Version {
     node: Arc<Node>,
+    group: Group,
+    lsn: Lsn,
+    /// Until it is in hand in the form in which it is written.
+    held: Option<Held>,
+}
+
+/// Contents, as they are or were at the cut.
+struct Held {
     page: Arc<Page>,
     /// The keys under which it may differ from the page that was last written whole, and that page's LSN;
     /// none when there is no such page.
@@ -673,8 +707,8 @@ struct Version {
 }
 
 impl Version {
-    fn lsn(&self) -> Lsn {
-        Lsn(self.page.header().lsn.get())
+    fn held(&self) -> &Held {
+        self.held.as_ref().expect("only changes of which a page has others too are let go")
     }
 }
 
@@ -688,7 +722,9 @@ fn version_to_write(node: &Arc<Node>, saved: Option<Epoch>) -> Option<Version> {
         None => &state.page,
     };
     let changes = state.base.map(|base| (state.changes.clone(), base));
-    Some(Version { node: Arc::clone(node), page: Arc::clone(page), changes })
+    let (group, lsn) = (page.group(), Lsn(page.header().lsn.get()));
+    let held = Some(Held { page: Arc::clone(page), changes });
+    Some(Version { node: Arc::clone(node), group, lsn, held })
 }
 
 fn replace_chunks(chunks: &mut Vec<ChunkPlace>, written: &[(u64, ChunkPlace)], old: &mut Vec<Address>) {

@@ -274,7 +274,8 @@ impl Change<'_> {
         let mut state = node.state.write();
         assert!(!state.freed, "node {} is part of the tree", node.id.0);
         if state.dirty != Some(self.epoch) {
-            if state.dirty.is_some() && !rt::is_planted("break-frozen") {
+            let is_taken = std::mem::take(&mut state.taken);
+            if state.dirty.is_some() && !is_taken && !rt::is_planted("break-frozen") {
                 assert!(state.frozen.is_none(), "a page is frozen once");
                 state.frozen = Some(Arc::clone(&state.page));
                 self.core.cache.add_frozen();

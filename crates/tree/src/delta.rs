@@ -204,10 +204,18 @@ impl<T> Packed<T> {
         self.pages.len()
     }
 
+    /// Whether these changes would go into a page that has others.
+    pub(crate) fn joins(&self, delta: &[u8]) -> bool {
+        self.pages.last().is_some_and(|(bytes, _)| self.has_room(bytes, delta))
+    }
+
+    fn has_room(&self, bytes: &Bytes, delta: &[u8]) -> bool {
+        bytes.len() + delta.len() <= self.page_size - PAGE_HEADER
+    }
+
     /// Adds a leaf's changes, which [`Changes::encode`] or [`Delta::bytes`] gave.
     pub(crate) fn add(&mut self, delta: &[u8], lsn: Lsn, with: T) {
-        let room = self.page_size - PAGE_HEADER;
-        if self.pages.last().is_none_or(|(bytes, _)| bytes.len() + delta.len() > room) {
+        if !self.joins(delta) {
             self.seal();
             self.pages.push((Bytes::with_capacity(self.page_size), Vec::new()));
         }
