@@ -23,33 +23,35 @@ const RING_SLACK: usize = 64;
 /// Pages that are kept for copies: about as many as a checkpoint writes at once.
 const SPARE: usize = 64;
 
-/// One node, at most once in memory.
+/// One node, at most once in memory. What a walk looks at lies together, also in [`NodeState`].
+#[repr(C)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
-    pub(crate) state: RwLock<NodeState>,
     /// Used since the clock last passed.
     recent: AtomicBool,
     /// Read ahead, and whoever comes first asks for what follows.
     leads: AtomicBool,
+    pub(crate) state: RwLock<NodeState>,
 }
 
 /// What is known of a node. Changed only under its group's write lock, or, when a page has been written (for
-/// `frozen`, `dirty`, `base` and `changes`), by whoever holds the checkpoint lock.
+/// `frozen`, `taken`, `dirty`, `base` and `changes`), by whoever holds the checkpoint lock.
+#[repr(C)]
 pub(crate) struct NodeState {
     /// The newest contents.
     pub(crate) page: Arc<Page>,
-    /// How they may differ from the page that was last written whole.
-    pub(crate) changes: Changes,
-    /// The LSN of that page; none when there is none.
-    pub(crate) base: Option<Lsn>,
     /// The epoch in which the newest contents were last changed, unless they have been written since.
     pub(crate) dirty: Option<Epoch>,
-    /// The contents at the last cut, when they were changed after it and not yet written.
-    pub(crate) frozen: Option<Arc<Page>>,
     /// The contents at the last cut are in the hands of the checkpoint, and were not changed since.
     pub(crate) taken: bool,
     /// No longer part of the tree in the running epoch.
     pub(crate) freed: bool,
+    /// The contents at the last cut, when they were changed after it and not yet written.
+    pub(crate) frozen: Option<Arc<Page>>,
+    /// How the newest contents may differ from the page that was last written whole.
+    pub(crate) changes: Changes,
+    /// The LSN of that page; none when there is none.
+    pub(crate) base: Option<Lsn>,
 }
 
 impl Node {
@@ -183,7 +185,9 @@ impl Cache {
     pub(crate) fn get(&self, id: NodeId) -> Option<Arc<Node>> {
         let shard = self.shard(id).lock();
         let node = shard.nodes.get(&id)?;
-        node.recent.store(true, Ordering::Relaxed);
+        if !node.recent.load(Ordering::Relaxed) {
+            node.recent.store(true, Ordering::Relaxed);
+        }
         Some(Arc::clone(node))
     }
 

@@ -22,6 +22,8 @@ use crate::types::{Group, Lsn, NodeId};
 
 const CELL_HEADER: usize = 4;
 const SLOT: usize = 2;
+/// What a processor takes from memory at once.
+const LINE: usize = 64;
 /// The largest page: a slot tells where its cell is.
 const BYTES_MAX: usize = 1 << 16;
 
@@ -29,6 +31,9 @@ const BYTES_MAX: usize = 1 << 16;
 #[derive(Clone)]
 pub(crate) struct Page {
     bytes: Vec<u8>,
+    /// As in the header, which is in memory that a search need not go to.
+    group: Group,
+    level: u8,
     /// Bytes of slots and cells that count; at most the page less its header.
     used: usize,
     /// What all keys begin with, but for the first of an inner node.
@@ -62,13 +67,15 @@ impl Page {
         };
         let mut bytes = vec![0; page_size];
         bytes[..PAGE_HEADER].copy_from_slice(header.as_bytes());
-        Page { bytes, used: 0, prefix: SmallVec::new(), heads: Vec::new() }
+        Page { bytes, group, level, used: 0, prefix: SmallVec::new(), heads: Vec::new() }
     }
 
     /// A node that was read; the header has been checked already. `None` when its inside is not that
     /// of a node.
     pub(crate) fn load(bytes: Vec<u8>) -> Option<Self> {
-        let mut page = Page { bytes, used: 0, prefix: SmallVec::new(), heads: Vec::new() };
+        let (header, _) = take::<PageHeader>(&bytes)?;
+        let (group, level) = (Group(header.group.get()), header.level);
+        let mut page = Page { bytes, group, level, used: 0, prefix: SmallVec::new(), heads: Vec::new() };
         let longest = value_max(page.bytes.len());
         let slots_end = PAGE_HEADER + page.count() * SLOT;
         if slots_end > page.bytes.len() || page.cells() > page.bytes.len() || page.cells() < slots_end {
@@ -105,7 +112,7 @@ impl Page {
         self.bytes.clone_from(&other.bytes);
         self.heads.clone_from(&other.heads);
         self.prefix.clone_from(&other.prefix);
-        self.used = other.used;
+        (self.group, self.level, self.used) = (other.group, other.level, other.used);
     }
 
     /// Whether no cell has bytes of another: what is put into one would change the other.
@@ -147,11 +154,11 @@ impl Page {
     }
 
     pub(crate) fn level(&self) -> u8 {
-        self.bytes[55]
+        self.level
     }
 
     pub(crate) fn group(&self) -> Group {
-        Group(u16::from_le_bytes([self.bytes[52], self.bytes[53]]))
+        self.group
     }
 
     /// Number of entries.
@@ -223,7 +230,10 @@ impl Page {
 
     /// Where the key would be, and where those end that look like it.
     fn likely(&self, key: &[u8]) -> (usize, usize) {
-        let first = self.first_with_prefix();
+        if self.level == 0 {
+            self.warm();
+        }
+        let first = usize::from(self.level > 0).min(self.heads.len());
         match key.strip_prefix(self.prefix.as_slice()) {
             Some(rest) if first == 0 || !key.is_empty() => {
                 let head = head(rest);
@@ -231,8 +241,16 @@ impl Page {
                 let alike = self.heads[low..].partition_point(|its| *its == head);
                 (low, low + alike)
             }
-            _ => (0, self.count()),
+            _ => (0, self.heads.len()),
         }
+    }
+
+    /// Looks at once at all the memory that a search goes to in turn: of a leaf that no processor cache holds, each
+    /// line would be waited for by itself.
+    fn warm(&self) {
+        let heads = self.heads.iter().step_by(LINE / size_of::<u16>()).fold(0, |all, head| all ^ head);
+        let slots = &self.bytes[PAGE_HEADER..PAGE_HEADER + self.heads.len() * SLOT];
+        std::hint::black_box((heads, slots.iter().step_by(LINE).fold(0, |all, byte| all ^ byte)));
     }
 
     /// The first key of an inner node is empty.
