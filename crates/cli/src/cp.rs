@@ -62,7 +62,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         bail!("{shown} in the volume is a directory; copy it with -r");
     }
     let target = arguments.place(&found)?;
+    let counting = progress::waiting("counting");
     let bytes = total(&inside, &found, &mut HashSet::new());
+    counting.finish_and_clear();
     let is_root = rustix::process::geteuid().is_root();
     let bar = progress::moving(bytes);
     let mut copy = Copy { inside, links: HashMap::new(), bar, is_root, entered: HashSet::new(), troubles: 0 };

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::files::{FileLayout, Files};
 use crate::inside::Inside;
 use crate::name::AnyPath;
-use crate::{bytes, output};
+use crate::{bytes, output, progress};
 
 /// Show in how many pieces files lie in their zones.
 #[derive(clap::Args)]
@@ -32,10 +32,13 @@ struct Shown {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut files = Files::find(&arguments.paths, Inside::open)?;
     let mut shown = Vec::new();
+    let bar = progress::parts(files.files.len() as u64, "files");
     for file in files.files.clone() {
+        bar.inc(1);
         let layout = files.layout(&file)?;
         shown.extend(layout.map(|layout| Shown { path: AnyPath(file.path), layout }));
     }
+    bar.finish_and_clear();
     shown.sort_by(|one, other| one.path.cmp(&other.path));
     if arguments.json {
         return output::say(serde_json::to_string_pretty(&shown)? + "\n");

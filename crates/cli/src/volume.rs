@@ -215,7 +215,10 @@ pub(crate) fn mount_fs(
     device: Arc<dyn Device>,
     options: MountOptions,
 ) -> Result<(Arc<Fs>, tree::Recovery)> {
-    Fs::mount(device, options).with_context(|| path.display().to_string())
+    let bar = progress::waiting("opening the volume");
+    let mounted = Fs::mount(device, options);
+    bar.finish_and_clear();
+    mounted.with_context(|| path.display().to_string())
 }
 
 pub(crate) fn mount_options(
