@@ -9,25 +9,38 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rt::sync::Mutex;
+use rt::thread::Stop;
 use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::net::sockopt::socket_peercred;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zone::FsId;
 
+use crate::ending::Daemon;
+use crate::info::Info;
 use crate::name::AnyPath;
 use crate::scrub::Place;
+use crate::volume::is_same;
 
 /// Overrides where sockets are.
 const DIRECTORY: &str = "POLDER_RUN_DIR";
+
+/// How long a daemon may take to say what it has.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts to take a name that another has.
+const PAUSE: Duration = Duration::from_millis(20);
+
+const OTHER_RELEASE: &str = "the daemon's answer is of another release";
 
 /// What can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,38 +114,48 @@ pub(crate) trait Service: Send + Sync + 'static {
 /// The listening end; the name goes when it is dropped.
 pub(crate) struct Socket {
     name: Arc<Mutex<Name>>,
+    wanted: Wanted,
+}
+
+/// Whose name is wanted.
+#[derive(Clone)]
+struct Wanted {
     fs_id: FsId,
+    /// Of the volume.
+    volume: PathBuf,
 }
 
 /// Who has the name of a volume among sockets.
 enum Name {
     /// We do.
     Ours(UnixListener, PathBuf),
-    /// Another does, until this connection ends.
+    /// Another daemon of the same volume does, until this connection ends.
     Others(UnixStream),
+    /// The daemon of another volume with the same id does.
+    Copys,
     /// It cannot be taken, but need not be: a machine may have no place for sockets.
     Missing,
 }
 
 impl Socket {
     /// Takes the volume's name. Readers share a volume, so `shared` is content with another that has the name, and
-    /// takes it after that has ended. Otherwise refused when somebody listens there who has another volume with the
-    /// same id.
-    pub(crate) fn bind(fs_id: FsId, shared: bool) -> Result<Socket> {
-        let name = Name::take(fs_id);
-        if !shared && matches!(name, Name::Others(_)) {
+    /// takes it after that has ended. Where the daemon of a copy has it, a reader goes without, and others are refused.
+    pub(crate) fn bind(fs_id: FsId, volume: &Path, shared: bool) -> Result<Socket> {
+        let wanted = Wanted { fs_id, volume: volume.to_owned() };
+        let name = wanted.take();
+        if !shared && matches!(name, Name::Others(_) | Name::Copys) {
             bail!(
                 "another volume with the id {fs_id} is mounted; unmount it first (is this one a copy of it?)"
             );
         }
-        Ok(Socket { name: Arc::new(Mutex::new(name)), fs_id })
+        Ok(Socket { name: Arc::new(Mutex::new(name)), wanted })
     }
 
     /// Answers, each client on a thread of its own, for as long as the process lives.
     pub(crate) fn serve(&self, service: &Arc<dyn Service>) -> Result<()> {
-        let (name, fs_id, service) = (Arc::clone(&self.name), self.fs_id, Arc::clone(service));
+        let (name, wanted, service) = (Arc::clone(&self.name), self.wanted.clone(), Arc::clone(service));
         rt::thread::spawn("polder-control", move || {
-            if let Some(listener) = listener_of(&name, fs_id) {
+            if let Some(listener) = wanted.listener(&name) {
                 answer_all(&listener, &service);
             }
         })?;
@@ -140,24 +163,49 @@ impl Socket {
     }
 }
 
-impl Name {
-    fn take(fs_id: FsId) -> Name {
-        let path = socket_path(fs_id);
-        Self::take_path(&path).unwrap_or_else(|error| {
+impl Wanted {
+    fn take(&self) -> Name {
+        let path = socket_path(self.fs_id);
+        self.take_path(&path).unwrap_or_else(|error| {
             tracing::warn!("no control socket: {error:#}");
             Name::Missing
         })
     }
 
     /// Nobody else takes a name in this directory meanwhile: what nobody listens to is taken away.
-    fn take_path(path: &Path) -> Result<Name> {
+    fn take_path(&self, path: &Path) -> Result<Name> {
         let directory = path.parent().expect("a directory and a name were joined");
         make_directory(directory)?;
         let alone = File::open(directory).with_context(|| directory.display().to_string())?;
         flock(&alone, FlockOperation::LockExclusive).with_context(|| directory.display().to_string())?;
-        match connect(path) {
-            Some(other) => Ok(Name::Others(other)),
-            None => Ok(Name::Ours(listen(path)?, path.to_owned())),
+        let Some(other) = connect(path) else {
+            return Ok(Name::Ours(listen(path)?, path.to_owned()));
+        };
+        drop(alone);
+        let told = Client { stream: BufReader::new(other.try_clone()?) }.introduce()?;
+        match told.is_none_or(|(info, _)| is_same(&info.path, &self.volume)) {
+            true => Ok(Name::Others(other)),
+            false => Ok(Name::Copys),
+        }
+    }
+
+    /// Waits until the name is ours, if it ever is.
+    fn listener(&self, name: &Mutex<Name>) -> Option<UnixListener> {
+        loop {
+            let other = match &*name.lock() {
+                Name::Ours(listener, _) => return listener.try_clone().ok(),
+                Name::Others(other) => other.try_clone().ok()?,
+                Name::Copys | Name::Missing => return None,
+            };
+            // Nothing is asked, so nothing comes but the end.
+            let _ = (&other).read(&mut [0]);
+            Stop::default().wait(PAUSE);
+            let taken = self.take();
+            let mut name = name.lock();
+            match *name {
+                Name::Others(_) => *name = taken,
+                _ => return None,
+            }
         }
     }
 }
@@ -172,23 +220,6 @@ impl Drop for Name {
     fn drop(&mut self) {
         if let Name::Ours(_, path) = self {
             let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Waits until the name is ours, if it ever is.
-fn listener_of(name: &Mutex<Name>, fs_id: FsId) -> Option<UnixListener> {
-    loop {
-        let other = match &*name.lock() {
-            Name::Ours(listener, _) => return listener.try_clone().ok(),
-            Name::Others(other) => other.try_clone().ok()?,
-            Name::Missing => return None,
-        };
-        // Nothing is asked, so nothing comes but the end.
-        let _ = (&other).read(&mut [0]);
-        let mut name = name.lock();
-        if matches!(*name, Name::Others(_)) {
-            *name = Name::take(fs_id);
         }
     }
 }
@@ -223,25 +254,34 @@ impl Client {
         connect(&socket_path(fs_id)).map(|stream| Client { stream: BufReader::new(stream) })
     }
 
-    /// Whether somebody answers: a daemon that was just killed may still have taken the connection.
-    pub(crate) fn is_alive(&mut self) -> bool {
-        let mut line = String::new();
-        send(self.stream.get_ref(), &Request::Info).is_ok()
-            && self.stream.read_line(&mut line).is_ok()
-            && !line.is_empty()
+    /// What the daemon has, and the daemon; nothing if it has ended: one that was just killed may still have taken the
+    /// connection. Refused when it does not answer for long, as one that was stopped.
+    pub(crate) fn introduce(&mut self) -> Result<Option<(Info, Option<Daemon>)>> {
+        let peer = socket_peercred(self.stream.get_ref()).ok().map(|peer| peer.pid);
+        // Before the answer: whoever gives that is the one with this number.
+        let daemon = peer.and_then(Daemon::with_number);
+        self.stream.get_ref().set_read_timeout(Some(PATIENCE))?;
+        let info = self.ask_if_alive(&Request::Info);
+        self.stream.get_ref().set_read_timeout(None)?;
+        Ok(info?.map(|info| (info, daemon)))
     }
 
     pub(crate) fn ask<T: DeserializeOwned>(&mut self, request: &Request) -> Result<T> {
-        send(self.stream.get_ref(), request)?;
+        self.ask_if_alive(request)?.context("the daemon has ended without an answer; ask again")
+    }
+
+    fn ask_if_alive<T: DeserializeOwned>(&mut self, request: &Request) -> Result<Option<T>> {
         let mut line = String::new();
-        self.stream.read_line(&mut line).context("the daemon does not answer")?;
-        if line.is_empty() {
-            bail!("the daemon has ended without an answer; ask again");
-        }
-        match serde_json::from_str(&line).context("the daemon's answer is of another release")? {
-            Answer::Ok(value) => {
-                serde_json::from_value(value).context("the daemon's answer is of another release")
+        let sent = send(self.stream.get_ref(), request);
+        match sent.and_then(|()| self.stream.read_line(&mut line)) {
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                return Ok(None);
             }
+            Ok(0) => return Ok(None),
+            read => read.context("the daemon does not answer")?,
+        };
+        match serde_json::from_str(&line).context(OTHER_RELEASE)? {
+            Answer::Ok(value) => serde_json::from_value(value).context(OTHER_RELEASE).map(Some),
             Answer::Error(why) => Err(anyhow!(why)),
         }
     }
@@ -264,10 +304,10 @@ fn serve_client(stream: &UnixStream, service: &dyn Service) {
     }
 }
 
-fn send(mut stream: &UnixStream, message: &impl Serialize) -> Result<()> {
+fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
-    stream.write_all(&line).context("the daemon has gone")
+    stream.write_all(&line)
 }
 
 fn socket_path(fs_id: FsId) -> PathBuf {

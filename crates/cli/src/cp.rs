@@ -10,10 +10,10 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -22,7 +22,7 @@ use indicatif::ProgressBar;
 
 use crate::inside::{Inside, last_name};
 use crate::name::AnyPath;
-use crate::outside::{Looks, Xattr, ends_all, make_node, set_looks, set_owner, set_xattrs};
+use crate::outside::{Looks, Xattr, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs};
 use crate::progress;
 
 const PIECE: u64 = 1 << 20;
@@ -200,16 +200,10 @@ impl Copy {
     }
 
     fn file(&mut self, found: &Attributes, to: &Path) -> Result<()> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-        let copied = file.set_len(found.size).map_err(Error::from).and_then(|()| self.contents(found, &file));
-        let lost = match copied {
-            Ok(lost) => lost,
-            Err(error) => {
-                // A part of a file could pass for the file.
-                let _ = std::fs::remove_file(to);
-                return Err(error);
-            }
-        };
+        let lost = make_file(to, |file| {
+            file.set_len(found.size)?;
+            self.contents(found, file)
+        })?;
         match lost {
             None => {}
             Some((0, error)) => self.unreadable(to, "where its data are", &error),

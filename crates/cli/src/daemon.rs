@@ -78,7 +78,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let log = prepare_process(&daemon)?;
     let device = daemon.open_device()?;
     let fs_id = device.fs_id();
-    let socket = Socket::bind(fs_id, daemon.words.read_only)?;
+    let socket = Socket::bind(fs_id, &daemon.path, daemon.words.read_only)?;
     let fs = daemon.recover(device)?;
     fs.start().with_context(|| daemon.path.display().to_string())?;
     let options = mount_options(&daemon.path, &daemon.words);

@@ -10,15 +10,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::info::Info;
-
 /// A daemon, known for itself and not by its number, which may be that of another process later.
 pub(crate) struct Daemon(OwnedFd);
 
 impl Daemon {
-    /// The daemon that told this of itself, if it has not ended.
-    pub(crate) fn of(info: &Info) -> Option<Daemon> {
-        let pid = Pid::from_raw(info.pid?.try_into().ok()?)?;
+    /// The process with this number, if there is one.
+    pub(crate) fn with_number(pid: Pid) -> Option<Daemon> {
         pidfd_open(pid, PidfdFlags::empty()).ok().map(Daemon)
     }
 

@@ -75,6 +75,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let path = volume::resolve(&arguments.path)?;
     let directory = free_mount_point(directory)?;
+    // Here signals still end us.
+    volume::let_close(&path);
     if !arguments.foreground {
         return start_daemon(arguments, &path, &directory);
     }

@@ -2,7 +2,10 @@
 //!
 //! Everything is new: nothing is written over, and no link that is there is followed.
 
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Error, Result};
@@ -10,8 +13,8 @@ use fs::Kind;
 use fs::format::Record;
 use rt::Timestamp;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat, lsetxattr,
-    mknodat, statat, utimensat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat,
+    fstat, lsetxattr, mknodat, open, utimensat,
 };
 use rustix::io::Errno;
 
@@ -84,16 +87,29 @@ pub(crate) fn set_owner(looks: &Looks, to: &Path, refused: &mut Vec<Refused>) {
 /// A program does not run as its owner or group when these are others now.
 pub(crate) fn set_looks(looks: &Looks, to: &Path, refused: &mut Vec<Refused>) {
     if looks.kind != Kind::Symlink {
-        let made = statat(CWD, to, AtFlags::SYMLINK_NOFOLLOW);
-        let set = made.and_then(|made| {
-            let is_owner_kept = (made.st_uid, made.st_gid) == (looks.uid, looks.gid);
-            let permissions = if is_owner_kept { looks.permissions } else { looks.permissions & !SET_ID };
-            chmodat(CWD, to, Mode::from_raw_mode(permissions.into()), AtFlags::empty())
-        });
-        note("its permissions", set, refused);
+        note("its permissions", set_permissions(looks, to), refused);
     }
     let times = Timestamps { last_access: time(looks.accessed), last_modification: time(looks.modified) };
     note("its times", utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW), refused);
+}
+
+/// By way of what is there now: its owner by then may have put a link in its place.
+fn set_permissions(looks: &Looks, to: &Path) -> Result<(), Errno> {
+    let made = open(to, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let about = fstat(&made)?;
+    if FileType::from_raw_mode(about.st_mode).is_symlink() {
+        return Err(Errno::LOOP);
+    }
+    let is_owner_kept = (about.st_uid, about.st_gid) == (looks.uid, looks.gid);
+    let permissions = if is_owner_kept { looks.permissions } else { looks.permissions & !SET_ID };
+    let itself = format!("/proc/self/fd/{}", made.as_raw_fd());
+    chmodat(CWD, itself, Mode::from_raw_mode(permissions.into()), AtFlags::empty())
+}
+
+/// A file with what `fill` writes. If that fails there is no file: a part of one could pass for it.
+pub(crate) fn make_file<T>(to: &Path, fill: impl FnOnce(&File) -> Result<T>) -> Result<T> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+    fill(&file).inspect_err(|_| drop(std::fs::remove_file(to)))
 }
 
 /// Whether nothing further can be made there either.

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::DirBuilder;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use zone::file::OpenMode;
 use crate::check::exit_status;
 use crate::name::AnyPath;
 use crate::output::line;
-use crate::outside::{Looks, ends_all, make_node, set_looks, set_owner, set_xattrs};
+use crate::outside::{Looks, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs};
 use crate::{progress, volume};
 
 /// Save names and data of a volume whose journal and checkpoints are lost into a directory.
@@ -68,7 +68,7 @@ struct ReportedTrouble {
     path: AnyPath,
     inode: u64,
     /// `older`, `entries`, `no-inode`, `attributes`, `lost-bytes`, `older-bytes`, `unknown-bytes`, `name`,
-    /// `not-made`.
+    /// `not-made`, `refused`.
     kind: &'static str,
     what: String,
     /// Bytes from and to.
@@ -170,21 +170,20 @@ impl<'a> Saving<'a> {
     }
 
     fn not_made(&mut self, item: &SalvagedItem, why: &str) {
-        let path = AnyPath::from(item.path.clone());
-        let what = format!("was not made: {why}");
-        let kind = "not-made";
-        self.report.troubles.push(ReportedTrouble {
-            path,
-            inode: item.inode.0,
-            kind,
-            what,
-            ranges: Vec::new(),
-        });
+        self.tell(item, "not-made", format!("was not made: {why}"));
+    }
+
+    fn tell(&mut self, item: &SalvagedItem, kind: &'static str, what: String) {
+        let (path, inode) = (AnyPath::from(item.path.clone()), item.inode.0);
+        self.report.troubles.push(ReportedTrouble { path, inode, kind, what, ranges: Vec::new() });
     }
 
     fn make(&mut self, item: &SalvagedItem) -> Result<()> {
         let to = self.to(&item.path);
         if let Some(first) = &item.link_to {
+            if self.failed.contains(first) {
+                bail!("nor was the first of its names");
+            }
             return Ok(std::fs::hard_link(self.to(first), to)?);
         }
         match item.record.kind {
@@ -207,18 +206,20 @@ impl<'a> Saving<'a> {
     }
 
     fn file(&mut self, item: &SalvagedItem, to: &Path) -> Result<()> {
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-        if item.has_record {
-            file.set_len(item.record.size)?;
-        }
-        let (mut written, mut bytes) = (Ok(()), 0);
-        let troubles = self.salvage.contents(item, &mut |offset, data| {
-            if written.is_ok() {
-                written = file.write_all_at(data, offset);
-                bytes += data.len() as u64;
+        let (troubles, bytes) = make_file(to, |file| {
+            if item.has_record {
+                file.set_len(item.record.size)?;
             }
+            let (mut written, mut bytes) = (Ok(()), 0);
+            let troubles = self.salvage.contents(item, &mut |offset, data| {
+                if written.is_ok() {
+                    written = file.write_all_at(data, offset);
+                    bytes += data.len() as u64;
+                }
+            })?;
+            written?;
+            Ok((troubles, bytes))
         })?;
-        written?;
         self.report.bytes += bytes;
         self.bar.set_message(format!("saving: {} files", self.report.files));
         self.report.troubles.extend(troubles.into_iter().map(|what| {
@@ -238,6 +239,9 @@ impl<'a> Saving<'a> {
             set_looks(&looks, &to, &mut refused);
         }
         self.report.attributes_refused += refused.len() as u64;
+        for refused in refused {
+            self.tell(item, "refused", format!("{} cannot be set there: {}", refused.what, refused.why));
+        }
     }
 
     fn finish(mut self, troubles: Vec<Trouble>) -> Result<Report> {

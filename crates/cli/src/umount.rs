@@ -41,11 +41,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         unmount_lazily(&directory).with_context(|| named.to_string())?;
         return wait_until_free(&entry.source, volume::patience());
     }
-    let daemon = daemon_of(&directory);
+    let daemon = daemon_at(&directory);
     let bar = progress::writing("unmounting", written(&directory));
     match unmount(&directory) {
         Ok(()) => match daemon {
-            Some((daemon, client)) => {
+            Some((daemon, mut client)) => {
+                if arguments.lazy && is_attached(&mut client) {
+                    return Ok(());
+                }
                 wait_for_end(&daemon, client, &entry)?;
                 wait_until_free(&entry.source, volume::patience())
             }
@@ -69,13 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// The daemon of this mount, if it can be asked. Who only reads shares its lock with others, so that the lock does
 /// not tell when he has ended.
-fn daemon_of(directory: &Path) -> Option<(Daemon, Client)> {
+fn daemon_at(directory: &Path) -> Option<(Daemon, Client)> {
     let Ok(Volume::Served(mut client)) = Volume::find(directory) else { return None };
-    let info: Info = client.ask(&Request::Info).ok()?;
+    let (info, daemon) = client.introduce().ok()??;
     if info.mounted_on.as_deref() != Some(directory) {
         return None;
     }
-    Some((Daemon::of(&info)?, client))
+    Some((daemon?, client))
 }
 
 /// Waits until the daemon of a mount that was detached has ended. Until every other place of the mount is gone it

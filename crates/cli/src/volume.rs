@@ -17,9 +17,7 @@ use rt::{Clock, SystemClock};
 use zone::file::{FileContents, FileError, OpenMode};
 use zone::{Device, FsId, Medium};
 
-use crate::control::{Client, Request};
-use crate::ending::Daemon;
-use crate::info::Info;
+use crate::control::Client;
 use crate::progress;
 
 /// The cache of a volume that is opened for one look.
@@ -82,14 +80,11 @@ impl Volume {
 /// its volume, as after `umount`, is waited for.
 fn daemon_with(path: &Path) -> Result<Option<(Client, PathBuf)>> {
     let Some(mut client) = id_of(path)?.and_then(Client::connect) else { return Ok(None) };
-    if !client.is_alive() {
-        return Ok(None);
-    }
-    let info: Info = client.ask(&Request::Info)?;
+    let Some((info, daemon)) = client.introduce()? else { return Ok(None) };
     if !info.closing {
         return Ok(Some((client, info.path.0)));
     }
-    if let Some(daemon) = Daemon::of(&info) {
+    if let Some(daemon) = daemon {
         let bar = progress::waiting("the last mount of this volume is being closed");
         let ended = daemon.wait();
         bar.finish_and_clear();
@@ -98,8 +93,14 @@ fn daemon_with(path: &Path) -> Result<Option<(Client, PathBuf)>> {
     Ok(None)
 }
 
+/// Waits until a volume that was just unmounted is closed. Whatever else keeps it from being opened, whoever opens it
+/// is told.
+pub(crate) fn let_close(path: &Path) {
+    drop(daemon_with(path));
+}
+
 /// Whether two paths lead to the same file or device.
-fn is_same(one: &Path, other: &Path) -> bool {
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     let what = |path: &Path| {
         let about = std::fs::metadata(path).ok()?;
         let is_device = about.file_type().is_block_device() || about.file_type().is_char_device();

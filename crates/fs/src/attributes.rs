@@ -72,12 +72,22 @@ impl Fs {
         changes: &Changes,
         may_write: bool,
     ) -> Result<Attributes> {
+        match self.change_present(who, inode, changes, may_write) {
+            Err(FsError::Stale) if changes.size.is_none() => self.change_remembered(who, inode, changes),
+            changed => changed,
+        }
+    }
+
+    fn change_present(
+        &self,
+        who: &Caller,
+        inode: InodeNo,
+        changes: &Changes,
+        may_write: bool,
+    ) -> Result<Attributes> {
         self.with_room(|| {
             self.begin()?;
             let node = self.node(inode)?;
-            if let Some(attributes) = self.change_remembered(who, &node, changes)? {
-                return Ok(attributes);
-            }
             let shrinks = changes.size.is_some_and(|size| size <= size_of_file(&node));
             if !shrinks {
                 self.extents.admit()?;
@@ -112,17 +122,15 @@ impl Fs {
 
     /// Of an inode that was deleted, what it was last is changed where it is remembered: a pipe, a socket or
     /// a directory may be in use although nobody has a handle.
-    fn change_remembered(&self, who: &Caller, node: &Node, changes: &Changes) -> Result<Option<Attributes>> {
-        if !matches!(&*node.state.read(), State::Gone(Some(_))) || changes.size.is_some() {
-            return Ok(None);
-        }
+    fn change_remembered(&self, who: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
+        let node = self.node(inode)?;
         let mut state = node.state.write();
-        let State::Gone(Some(record)) = &mut *state else { return Ok(None) };
-        self.check_changes(who, (node.inode, record), changes, false)?;
+        let State::Gone(Some(record)) = &mut *state else { return Err(FsError::Stale) };
+        self.check_changes(who, (inode, record), changes, false)?;
         let now = self.clock.now();
         record.changed = changes.changed.unwrap_or(now);
         apply(who, record, changes, now);
-        Ok(Some(self.attributes_of(node.inode, record)))
+        Ok(self.attributes_of(inode, record))
     }
 
     fn check_changes(

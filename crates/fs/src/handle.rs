@@ -95,7 +95,7 @@ impl Drop for Handle {
 }
 
 impl Node {
-    /// Counts a handle. The state is locked and present.
+    /// Counts a handle. The state is locked; it is present, or that of a directory that was removed.
     pub(crate) fn opened(&self) {
         self.opens.fetch_add(1, Ordering::SeqCst);
     }

@@ -10,10 +10,9 @@
 //!
 //! **Full volumes.** The kernel takes bytes into its cache without asking whether there is space for them.
 //! When some found none, `fsync` and `close` say so by the kernel's doing, but a program that only
-//! writes would never learn it and write for ever. So further writes are refused until there is space
-//! again: the kernel asks for attributes before it takes a write, if it has been told to forget those
-//! it has, and it asks through the file that is being written, which `stat` does not
-//! ([`Server::attributes_for_write`]).
+//! writes would never learn it and write for ever. So the next write is refused, once for each time: the
+//! kernel asks for attributes before it takes a write, if it has been told to forget those it has, and it
+//! asks through the file that is being written, which `stat` does not ([`Server::attributes_for_write`]).
 //!
 //! **Counts of blocks.** The kernel does not count blocks, and keeps a count of ours until somebody closes
 //! a copy of a file's descriptor. What it has of a file that is being written is therefore never 0.
