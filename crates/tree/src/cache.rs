@@ -18,7 +18,7 @@ use crate::page::Page;
 use crate::types::{Epoch, Lsn, NodeId};
 
 const SHARDS: usize = 16;
-/// Ids of nodes that have gone, beyond those of as many as are here, before they are looked for.
+/// Ids of nodes that have gone, beyond those of as many as are here, before the ring is made anew.
 const RING_SLACK: usize = 64;
 /// Pages that are kept for copies: about as many as a checkpoint writes at once.
 const SPARE: usize = 64;
@@ -235,8 +235,8 @@ impl Cache {
             self.evict(shard);
         }
         if shard.ring.len() > 2 * shard.nodes.len() + RING_SLACK {
-            let Shard { nodes, ring, .. } = shard;
-            ring.retain(|id| nodes.contains_key(id));
+            shard.ring.clear();
+            shard.ring.extend(shard.nodes.keys());
         }
         shard.ring.push(node.id);
         shard.nodes.insert(node.id, node);

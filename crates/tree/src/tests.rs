@@ -20,6 +20,7 @@ mod formats;
 mod ordinary;
 mod refused;
 mod salvage;
+mod taken;
 
 /// A user of the store that has nothing of its own on the device.
 pub(crate) struct Plain;

@@ -4,12 +4,12 @@
 
 use super::*;
 
-struct History {
-    device: Arc<Emulated>,
+pub(crate) struct History {
+    pub(crate) device: Arc<Emulated>,
     /// Contents after each transaction, by LSN.
-    after: BTreeMap<Lsn, Contents>,
+    pub(crate) after: BTreeMap<Lsn, Contents>,
     /// Commands issued when a sync of this LSN had been acknowledged.
-    acknowledged: Vec<(u64, Lsn)>,
+    pub(crate) acknowledged: Vec<(u64, Lsn)>,
 }
 
 impl History {
@@ -52,7 +52,7 @@ impl History {
         self.after.range(..=lsn).next_back().unwrap().1
     }
 
-    fn check(&self, n: u64, plan: &CrashPlan, image: &Arc<Emulated>) -> Store {
+    pub(crate) fn check(&self, n: u64, plan: &CrashPlan, image: &Arc<Emulated>) -> Store {
         let told = format!("after command {n}, {plan:?}");
         let (store, recovery) = open(image).unwrap_or_else(|error| panic!("{told}: {error}"));
         let acknowledged =
