@@ -132,7 +132,7 @@ enum Name {
     /// Another daemon of the same volume does, until this connection ends.
     Others(UnixStream),
     /// The daemon of another volume with the same id does.
-    Copys,
+    Foreign,
     /// It cannot be taken, but need not be: a machine may have no place for sockets.
     Missing,
 }
@@ -143,7 +143,7 @@ impl Socket {
     pub(crate) fn bind(fs_id: FsId, volume: &Path, shared: bool) -> Result<Socket> {
         let wanted = Wanted { fs_id, volume: volume.to_owned() };
         let name = wanted.take();
-        if !shared && matches!(name, Name::Others(_) | Name::Copys) {
+        if !shared && matches!(name, Name::Others(_) | Name::Foreign) {
             bail!(
                 "another volume with the id {fs_id} is mounted; unmount it first (is this one a copy of it?)"
             );
@@ -185,7 +185,7 @@ impl Wanted {
         let told = Client { stream: BufReader::new(other.try_clone()?) }.introduce()?;
         match told.is_none_or(|(info, _)| is_same(&info.path, &self.volume)) {
             true => Ok(Name::Others(other)),
-            false => Ok(Name::Copys),
+            false => Ok(Name::Foreign),
         }
     }
 
@@ -195,7 +195,7 @@ impl Wanted {
             let other = match &*name.lock() {
                 Name::Ours(listener, _) => return listener.try_clone().ok(),
                 Name::Others(other) => other.try_clone().ok()?,
-                Name::Copys | Name::Missing => return None,
+                Name::Foreign | Name::Missing => return None,
             };
             // Nothing is asked, so nothing comes but the end.
             let _ = (&other).read(&mut [0]);
