@@ -21,7 +21,8 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
 use crate::format::{
-    DELTA_GONE, DeltaEntry, DeltaHeader, KEY_MAX, PAGE_HEADER, PageHeader, PageKind, take, write_header,
+    DELTA_GONE, DeltaEntry, DeltaHeader, KEY_MAX, PAGE_HEADER, PageHeader, PageKind, is_ordinal, take,
+    write_header,
 };
 use crate::page::{Page, value_max};
 use crate::types::{Bytes, Epoch, Lsn, NodeId};
@@ -174,6 +175,9 @@ pub(crate) fn all(page: &[u8]) -> Option<Vec<Delta<'_>>> {
     let mut deltas = Vec::new();
     for _ in 0..header.entries.get() {
         let (header, behind) = take::<DeltaHeader>(rest)?;
+        if ![header.lsn, header.base, header.epoch].into_iter().all(is_ordinal) {
+            return None;
+        }
         let (entries, behind) = behind.split_at_checked(header.bytes.get() as usize)?;
         let bytes = &rest[..size_of::<DeltaHeader>() + entries.len()];
         deltas.push(Delta { header, entries, bytes });

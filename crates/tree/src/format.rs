@@ -267,6 +267,12 @@ pub(crate) fn seal_block(block: &mut [u8], mut frame: LogFrame) {
     block[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
+/// Whether an LSN, an epoch or a sequence can be one: no volume lives to see the others, and who adds to these need not
+/// fear the end of numbers.
+pub(crate) fn is_ordinal(number: U64) -> bool {
+    number.get() < 1 << 62
+}
+
 /// The frame of a log block of this zone and life, if it is one.
 pub(crate) fn decode_frame(block: &[u8], identity: &Identity) -> Option<LogFrame> {
     let (frame, _) = take::<LogFrame>(block)?;
@@ -276,6 +282,7 @@ pub(crate) fn decode_frame(block: &[u8], identity: &Identity) -> Option<LogFrame
         && frame.life.get() == identity.life.0
         && frame.payload.get() as usize <= block.len() - FRAME
         && frame.index < frame.count
+        && [frame.epoch, frame.sequence].into_iter().all(is_ordinal)
         && BatchKind::from_number(frame.kind).is_some();
     let sum = || checksum(&[&block[..4], &[0; 4], &block[8..]]);
     (ours && sum() == frame.checksum.get()).then_some(frame)
@@ -317,6 +324,7 @@ pub(crate) fn decode_page(page: &[u8], fs_id: FsId) -> Option<PageHeader> {
     let (header, _) = take::<PageHeader>(page)?;
     let right = header.magic == PAGE_MAGIC
         && header.fs_id == fs_id.0
+        && [header.lsn, header.epoch].into_iter().all(is_ordinal)
         && checksum(&[&[0; 4], &page[4..]]) == header.checksum.get();
     right.then_some(header)
 }

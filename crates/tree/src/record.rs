@@ -4,7 +4,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 use zone::{Life, Role, ZoneId};
 
-use crate::format::{RecordHeader, take};
+use crate::format::{RecordHeader, is_ordinal, take};
 use crate::types::{Group, Lsn, Op, Table};
 
 const PUT: u8 = 1;
@@ -102,7 +102,7 @@ pub(crate) fn decode_all(mut bytes: &[u8]) -> Option<Vec<(Lsn, Vec<Op>)>> {
     while !bytes.is_empty() {
         let (header, _) = take::<RecordHeader>(bytes)?;
         let length = header.bytes.get() as usize;
-        if length < size_of::<RecordHeader>() || length > bytes.len() {
+        if length < size_of::<RecordHeader>() || length > bytes.len() || !is_ordinal(header.lsn) {
             return None;
         }
         let (record, rest) = bytes.split_at(length);

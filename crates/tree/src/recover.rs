@@ -24,7 +24,7 @@ use crate::checkpoint::{entries_per_page, loaded};
 use crate::core::{ChunkCache, Core, Counters, Limits, Saving, Tree, VolumeInfo};
 use crate::follow::Follow;
 use crate::format::{
-    BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, take,
+    BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, is_ordinal, take,
 };
 use crate::kept::KeptForMetadata;
 use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Log, Start};
@@ -437,6 +437,7 @@ fn check_header(header: &CheckpointHeader, device: &dyn Device) -> Result<()> {
         && page >= geometry.block_size
         && (1..=u32::from(u16::MAX)).contains(&groups)
         && header.reserve.get() <= Reserve::ALL.0
+        && [header.cut, header.epoch, header.number].into_iter().all(is_ordinal)
         && header.next_node.get() < 1 << 40;
     if sound {
         Ok(())
@@ -527,8 +528,8 @@ impl Core {
             self.zones.patch(*zone, *entry);
         }
         let counters = header.counters.map(zerocopy::little_endian::I64::get);
-        if counters.iter().any(|&count| count < 0) {
-            return Err(StoreError::Corrupt("a counter in the checkpoint is negative".into()));
+        if counters.iter().any(|count| !(0..1 << 62).contains(count)) {
+            return Err(StoreError::Corrupt("a counter in the checkpoint cannot be right".into()));
         }
         self.zones.load_counters(counters);
         self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;

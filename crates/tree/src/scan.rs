@@ -233,6 +233,7 @@ impl Gathered {
 fn decode_batch(at: Address, frame: &LogFrame, payload: &[u8]) -> Option<Found> {
     let (header, body) = BatchHeader::read_from_prefix(payload).ok()?;
     let whole = header.bytes.get() == payload.len() as u64
+        && [header.first, header.last, header.known_durable].into_iter().all(format::is_ordinal)
         && format::checksum(&[&payload[4..]]) == header.checksum.get();
     whole.then(|| Found {
         at,
@@ -256,7 +257,8 @@ impl Seals {
         let mut seals: Vec<_> = seals
             .filter_map(|found| {
                 let seal = Seal::read_from_bytes(&found.body).ok()?;
-                Some((found.epoch, seal.last.get(), seal.next.get()))
+                let is_seal = [seal.last, seal.next].into_iter().all(format::is_ordinal);
+                is_seal.then_some((found.epoch, seal.last.get(), seal.next.get()))
             })
             .collect();
         seals.sort_unstable();
