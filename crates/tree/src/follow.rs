@@ -4,9 +4,10 @@
 //! to an earlier one, whoever walks goes through the tree in its order (a listing, or files in the order in which they
 //! were made), and the next ones are read with it, at the same time.
 //!
-//! The first of those that were read with it *leads*: whoever comes to it goes on, and asks for the ones behind. They
-//! are read in the background ([`Follow::take_asked`]) while the walker is busy with those that are there. Where
-//! nobody reads in the background, he comes to one that is not there and reads several again.
+//! The first of those that were read with it *leads*, and so does each that is [`FOLLOWING`] behind one that does:
+//! whoever comes to it goes on, and asks for the ones behind. They are read in the background ([`Follow::take_asked`])
+//! while the walker is busy with those that are there, a few at a time and many ahead. Where nobody reads in the
+//! background, he comes to one that is not there and reads several again.
 //!
 //! Expectations and requests are few, for all trees together, and a new one takes the place of the oldest: one that is
 //! forgotten costs a read. They are hints: nothing depends on them, and what cannot be read ahead is left to whoever
@@ -23,8 +24,10 @@ use crate::types::NodeId;
 
 /// Leaves that a walk names, of which all but the last are read with the one that is missing.
 pub(crate) const FOLLOWING: usize = 8;
-/// Leaves that are asked for at a leading one: twice as many, of which half are there already.
-pub(crate) const ASKED: usize = 2 * FOLLOWING;
+/// Leaves that are asked for at a leading one, at most: all but as many as were read with one are there already.
+const ASKED: usize = 4 * FOLLOWING;
+/// The part of the cache that they may take.
+const SHARE: usize = 32;
 /// Requests that wait.
 const REQUESTS: usize = 4;
 /// Walks that go on at the same time, with those in between that do not.
@@ -37,6 +40,11 @@ pub(crate) type Following = SmallVec<[NodeId; FOLLOWING]>;
 
 /// Tells whoever reads in the background that there is a request.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// How many leaves to ask for with a cache of so many pages.
+pub(crate) fn asked(cache_pages: usize) -> usize {
+    (cache_pages / SHARE).clamp(FOLLOWING, ASKED)
+}
 
 /// The leaves that come next if somebody goes on.
 #[derive(Default)]

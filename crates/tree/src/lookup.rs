@@ -14,7 +14,7 @@ use zone::{Address, Command, ZoneId};
 use crate::cache::Node;
 use crate::core::Core;
 use crate::delta::{self, Changes};
-use crate::follow::{ASKED, FOLLOWING, Following};
+use crate::follow::{FOLLOWING, Following, asked};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Found, Place};
 use crate::page::Page;
@@ -78,7 +78,7 @@ impl Core {
                 && node.take_leading()
                 && let Some((parent, branch)) = path.last()
             {
-                self.follow.ask(following_of(parent, *branch, ASKED));
+                self.follow.ask(following_of(parent, *branch, asked(self.cache.limit())));
             }
             path.push((node, branch));
             if level.is_none() {
@@ -244,7 +244,7 @@ impl Core {
         absent.filter_map(|&id| self.find_in_memory(id).map(|(place, chunk)| (id, place, chunk))).collect()
     }
 
-    /// Keeps what was read before anybody needs it. The first leads.
+    /// Keeps what was read before anybody needs it. The first leads, and others as far apart as walkers ask.
     fn keep_ahead(
         &self,
         read: impl IntoIterator<Item = Result<Arc<Node>>>,
@@ -252,7 +252,7 @@ impl Core {
     ) {
         for (index, (node, &(id, place, chunk))) in read.into_iter().zip(wanted).enumerate() {
             let Ok(node) = node else { continue };
-            if index == 0 {
+            if index % FOLLOWING == 0 {
                 node.set_leading();
             }
             self.cache.insert_read(node, || self.is_current(id, place, chunk));
