@@ -52,7 +52,8 @@ pub(crate) struct Node {
     pub(crate) inode: InodeNo,
     pub(crate) state: RwLock<State>,
     /// Handles. Raised under the state's lock (shared is enough) while the inode is present (or is a directory that
-    /// was removed, of which nothing is left to delete), so that whoever holds the lock exclusively and sees 0 may delete the inode.
+    /// was removed, of which nothing is left to delete), so that whoever holds the lock exclusively and sees 0 may
+    /// delete the inode.
     pub(crate) opens: AtomicU32,
     /// Since somebody asked for a lock of the file. Only handles hold locks, and they hold the node.
     pub(crate) locks: OnceLock<Box<FileLocks>>,
