@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
-use zone::{Address, Cause, Lease, Role, ZoneId};
+use zone::{Address, Cause, Lease, PageBuffer, Role, ZoneId};
 
 use crate::cache::Node;
 use crate::core::{Core, Limits, Saving};
@@ -322,7 +322,7 @@ impl Core {
     pub(crate) fn append_pages(
         &self,
         saving: &mut Saving,
-        pages: &mut [Vec<u8>],
+        pages: &mut [impl AsMut<[u8]>],
         epoch: Epoch,
         cause: Cause,
     ) -> Result<Vec<Address>> {
@@ -348,7 +348,7 @@ impl Core {
     fn append_some(
         &self,
         lease: &Lease,
-        pages: &mut [Vec<u8>],
+        pages: &mut [impl AsMut<[u8]>],
         epoch: Epoch,
         cause: Cause,
     ) -> Result<Vec<Address>> {
@@ -362,6 +362,7 @@ impl Core {
         );
         let mut together = Vec::with_capacity(count as usize * self.page_size());
         for page in &mut pages[..count as usize] {
+            let page = page.as_mut();
             let own = u64::from_le_bytes(page[40..48].try_into().expect("eight bytes are eight bytes"));
             let epoch = if cause == Cause::MetadataGc { own } else { epoch.0 };
             format::seal_page(page, self.info.fs_id, lease.life(), epoch);
@@ -479,10 +480,10 @@ impl Core {
         Ok(written)
     }
 
-    fn merge_chunk(&self, number: u64, changes: &[(NodeId, Place)], lsn: Lsn) -> Result<(Vec<u8>, u32)> {
+    fn merge_chunk(&self, number: u64, changes: &[(NodeId, Place)], lsn: Lsn) -> Result<(PageBuffer, u32)> {
         let place = self.mat.chunk(number);
         let old = self.chunk(number, place.address)?.expect("chunks move only under the checkpoint lock");
-        let mut page = Vec::clone(&old);
+        let mut page = PageBuffer::clone(&old);
         write_header(&mut page, PageKind::MatChunk, number, lsn);
         let mut used = place.used;
         for &(id, now) in changes {

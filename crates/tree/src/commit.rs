@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 
 use rt::sync::RwLockWriteGuard;
 use smallvec::SmallVec;
+use zone::Pages;
 
 use crate::cache::Node;
 use crate::core::{Core, Tree};
@@ -293,7 +294,7 @@ impl Change<'_> {
 
     fn new_node(&mut self, level: u8) -> Arc<Node> {
         let id = self.core.mat.allocate();
-        let mut page = Page::new(self.core.page_size(), id, self.group, level);
+        let mut page = Page::new(&self.core.pages, id, self.group, level);
         page.set_lsn(self.lsn);
         self.core.count.nodes.fetch_add(1, Ordering::Relaxed);
         let node = Node::new(id, page, self.epoch);
@@ -371,10 +372,10 @@ impl Change<'_> {
     fn grow(&mut self, root: &Arc<Node>) {
         let old = root.page();
         let child = self.new_node(old.level());
-        let mut contents = Page::new(self.core.page_size(), child.id, self.group, old.level());
+        let mut contents = Page::new(&self.core.pages, child.id, self.group, old.level());
         Page::clone(&old).move_entries(0, &mut contents);
         self.edit(&child, |page| *page = contents);
-        let mut top = Page::new(self.core.page_size(), root.id, self.group, old.level() + 1);
+        let mut top = Page::new(&self.core.pages, root.id, self.group, old.level() + 1);
         top.insert(0, &[], &child.id.0.to_le_bytes());
         self.edit(root, |page| *page = top);
         let lsn = self.lsn;
@@ -460,11 +461,11 @@ impl Change<'_> {
             if page.level() == 0 || page.count() > 1 {
                 return;
             }
-            let mut lower = Page::new(self.core.page_size(), root.id, self.group, 0);
+            let mut lower = Page::new(&self.core.pages, root.id, self.group, 0);
             if page.count() == 1 {
                 let Some(child) = self.core.cache.get(page.child(0)) else { return };
                 let contents = child.page();
-                lower = Page::new(self.core.page_size(), root.id, self.group, contents.level());
+                lower = Page::new(&self.core.pages, root.id, self.group, contents.level());
                 Page::clone(&contents).move_entries(0, &mut lower);
                 self.free(&child);
             }
@@ -494,8 +495,8 @@ fn append_all(page: &mut Page, right: &Page, separator: &[u8]) {
 }
 
 /// Where a new volume's trees begin.
-pub(crate) fn empty_root(page_size: usize, group: Group) -> Page {
-    Page::new(page_size, NodeId(u64::from(group.0) + 1), group, 0)
+pub(crate) fn empty_root(pages: &Arc<Pages>, group: Group) -> Page {
+    Page::new(pages, NodeId(u64::from(group.0) + 1), group, 0)
 }
 
 /// How a transaction gets its room.

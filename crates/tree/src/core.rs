@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Arc, Weak};
 
 use rt::sync::{Mutex, RwLock};
-use zone::{Address, Device, FsId, Lease, Leases};
+use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages};
 
 use crate::cache::{Cache, Node, Spare};
 use crate::follow::Follow;
@@ -100,6 +100,8 @@ pub(crate) struct Core {
     pub(crate) log: Log,
     pub(crate) mat: Mat,
     pub(crate) cache: Cache,
+    /// Memory for pages.
+    pub(crate) pages: Arc<Pages>,
     pub(crate) spare: Spare,
     pub(crate) chunks: ChunkCache,
     pub(crate) follow: Follow,
@@ -208,7 +210,7 @@ struct ChunkMap {
 
 struct CachedChunk {
     address: Address,
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<PageBuffer>,
     used: u64,
 }
 
@@ -222,7 +224,7 @@ impl ChunkCache {
     }
 
     /// The chunk as it is at `address`.
-    pub(crate) fn get(&self, number: u64, address: Address) -> Option<Arc<Vec<u8>>> {
+    pub(crate) fn get(&self, number: u64, address: Address) -> Option<Arc<PageBuffer>> {
         let mut chunks = self.chunks.lock();
         chunks.now += 1;
         let now = chunks.now;
@@ -231,7 +233,7 @@ impl ChunkCache {
         Some(Arc::clone(&chunk.bytes))
     }
 
-    pub(crate) fn put(&self, number: u64, address: Address, bytes: Arc<Vec<u8>>) {
+    pub(crate) fn put(&self, number: u64, address: Address, bytes: Arc<PageBuffer>) {
         let mut chunks = self.chunks.lock();
         chunks.now += 1;
         let used = chunks.now;

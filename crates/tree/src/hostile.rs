@@ -4,9 +4,11 @@
 //! with the right checksums and identity first, and what comes behind them is reached. Whatever the bytes, it returns:
 //! no panic, no loop without end, and nothing kept that is larger than a small multiple of what was given. For fuzzing.
 
+use std::sync::{Arc, LazyLock};
+
 use zerocopy::{FromBytes, IntoBytes};
 use zone::hostile::Decoder;
-use zone::{Address, FsId, Life, Role, ZoneId};
+use zone::{Address, FsId, Life, Pages, Role, ZoneId};
 
 use crate::checkpoint::loaded;
 use crate::delta::{self, Changes, Packed};
@@ -25,6 +27,7 @@ use crate::types::{Epoch, Group, Lsn, NodeId};
 const IDENTITY: Identity = Identity { fs_id: FsId([7; 16]), zone: ZoneId(1), life: Life(1) };
 const BLOCK: usize = 4096;
 const PAGE: usize = 4096;
+static PAGES: LazyLock<Arc<Pages>> = LazyLock::new(|| Pages::new(PAGE));
 
 /// Every decoder with the name of its target.
 pub const DECODERS: [Decoder; 6] = [
@@ -105,7 +108,7 @@ fn page_of(bytes: &[u8], kind: PageKind) -> Vec<u8> {
 
 /// A node of a tree, searched, changed and split.
 fn nodes(bytes: &[u8]) {
-    let Some(mut page) = Page::load(page_of(bytes, PageKind::Node)) else { return };
+    let Some(mut page) = Page::load(PAGES.holding(&page_of(bytes, PageKind::Node))) else { return };
     for index in 0..page.count() {
         assert_eq!(page.search(page.key(index)), Ok(index), "what a node holds is found");
         let _ = (page.value(index), page.entry_bytes(index));
@@ -125,7 +128,7 @@ fn nodes(bytes: &[u8]) {
     }
     if page.count() > 1 {
         let at = page.split_point(page.count() / 2);
-        let mut right = Page::new(PAGE, NodeId(2), Group(0), page.level());
+        let mut right = Page::new(&PAGES, NodeId(2), Group(0), page.level());
         page.move_entries(at, &mut right);
         assert!(page.count() + right.count() > 1, "nothing is lost in a split");
     }
@@ -138,13 +141,15 @@ fn nodes(bytes: &[u8]) {
 fn deltas(bytes: &[u8]) {
     let page = page_of(bytes, PageKind::Deltas);
     for delta in delta::all(&page).unwrap_or_default() {
-        let mut base = Page::new(PAGE, delta.node(), Group(delta.header.group.get()), 0);
+        let mut base = Page::new(&PAGES, delta.node(), Group(delta.header.group.get()), 0);
         for index in 0..8_u8 {
             base.insert(usize::from(index), &[1, index], &[index; 40]);
         }
         if delta.apply(&mut base).is_some() {
-            let bytes = base.bytes().to_vec();
-            assert!(Page::load(bytes).is_some(), "what changes make of a leaf is a leaf");
+            assert!(
+                Page::load(PAGES.holding(base.bytes())).is_some(),
+                "what changes make of a leaf is a leaf"
+            );
         }
         assert!(delta::find(&page, delta.node()).is_some(), "it is in the page");
     }
@@ -209,7 +214,7 @@ pub fn complete_checksum_of_page(page: &mut [u8]) {
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let mut packed = Packed::new(PAGE);
     for id in 1..4 {
-        let mut leaf = Page::new(PAGE, NodeId(id), Group(0), 0);
+        let mut leaf = Page::new(&PAGES, NodeId(id), Group(0), 0);
         let mut changes = Changes::default();
         for key in [[1, 2], [1, 200], [3, id as u8]] {
             let index = leaf.search(&key).unwrap_or_else(|index| index);

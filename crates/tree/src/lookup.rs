@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use zone::{Address, Command, ZoneId};
+use zone::{Address, Command, PageBuffer, ZoneId};
 
 use crate::cache::Node;
 use crate::core::Core;
@@ -304,14 +304,19 @@ impl Core {
     }
 
     /// Reads a page of a zone that is in the life that its address says.
-    pub(crate) fn read_within(&self, at: Address, kind: PageKind, id: u64) -> Result<(Vec<u8>, PageHeader)> {
+    pub(crate) fn read_within(
+        &self,
+        at: Address,
+        kind: PageKind,
+        id: u64,
+    ) -> Result<(PageBuffer, PageHeader)> {
         self.read_many(&[(at, kind, id)]).pop().expect("one page is read or not")
     }
 
     /// Reads such pages, all at the same time.
-    fn read_many(&self, wanted: &[(Address, PageKind, u64)]) -> Vec<Result<(Vec<u8>, PageHeader)>> {
-        let mut pages: Vec<Option<Vec<u8>>> =
-            wanted.iter().map(|(at, ..)| self.zones.enter(*at).then(|| vec![0; self.page_size()])).collect();
+    fn read_many(&self, wanted: &[(Address, PageKind, u64)]) -> Vec<Result<(PageBuffer, PageHeader)>> {
+        let mut pages: Vec<Option<PageBuffer>> =
+            wanted.iter().map(|(at, ..)| self.zones.enter(*at).then(|| self.pages.take())).collect();
         let mut commands: Vec<Command<'_>> = (wanted.iter().zip(&mut pages))
             .filter_map(|((at, ..), page)| {
                 Some(Command::Read { zone: at.zone(), block: at.block(), into: page.as_deref_mut()? })
@@ -374,9 +379,9 @@ impl Core {
     }
 
     /// A chunk of the MAT that lies at `place`; `None` when it does not lie there any more.
-    pub(crate) fn chunk(&self, number: u64, place: Address) -> Result<Option<Arc<Vec<u8>>>> {
+    pub(crate) fn chunk(&self, number: u64, place: Address) -> Result<Option<Arc<PageBuffer>>> {
         if place.is_none() {
-            return Ok(Some(Arc::new(vec![0; self.page_size()])));
+            return Ok(Some(Arc::new(self.pages.zeroed())));
         }
         if let Some(bytes) = self.chunks.get(number, place) {
             return Ok(Some(bytes));
@@ -404,8 +409,8 @@ impl Core {
     }
 
     /// Reads a page and checks that it is what it should be (I-TREE-2).
-    pub(crate) fn read_page(&self, at: Address, kind: PageKind, id: u64) -> Result<(Vec<u8>, PageHeader)> {
-        let mut bytes = vec![0; self.page_size()];
+    pub(crate) fn read_page(&self, at: Address, kind: PageKind, id: u64) -> Result<(PageBuffer, PageHeader)> {
+        let mut bytes = self.pages.take();
         self.device.read(at.zone(), at.block(), &mut bytes)?;
         let header = check_page(&bytes, self, at, kind, id)?;
         Ok((bytes, header))
@@ -422,8 +427,8 @@ fn following_of(parent: &Node, branch: usize, most: usize) -> Following {
 fn node_of(
     id: NodeId,
     place: Place,
-    (bytes, header): (Vec<u8>, PageHeader),
-    deltas: Option<(Vec<u8>, PageHeader)>,
+    (bytes, header): (PageBuffer, PageHeader),
+    deltas: Option<(PageBuffer, PageHeader)>,
 ) -> Result<Arc<Node>> {
     let malformed = |at: Address| StoreError::Corrupt(format!("node {} at {at} is not well formed", id.0));
     let mut page = Page::load(bytes).ok_or_else(|| malformed(place.whole_page()))?;

@@ -126,7 +126,7 @@ fn empty_all(device: &dyn Device) -> Result<()> {
 fn plant_roots(core: &Core) {
     for (index, tree) in core.groups.iter().enumerate() {
         let group = Group(index as u16);
-        let page = crate::commit::empty_root(core.page_size(), group);
+        let page = crate::commit::empty_root(&core.pages, group);
         let node = Node::new(core.root(group), page, Epoch(1));
         core.cache.insert_new(Arc::clone(&node));
         tree.write().dirty.insert(node.id, node);

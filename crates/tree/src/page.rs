@@ -13,9 +13,12 @@
 //! In a leaf the key begins with the number of its table. In an inner node the value is the id of a
 //! child, the key the smallest that may be below it, and the first key is empty.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
+use zone::{PageBuffer, Pages};
 
 use crate::format::{KEY_MAX, PAGE_HEADER, PageHeader, PageKind, take};
 use crate::types::{Group, Lsn, NodeId};
@@ -30,7 +33,7 @@ const BYTES_MAX: usize = 1 << 16;
 /// A page in memory.
 #[derive(Clone)]
 pub(crate) struct Page {
-    bytes: Vec<u8>,
+    bytes: PageBuffer,
     /// As in the header, which is in memory that a search need not go to.
     group: Group,
     level: u8,
@@ -49,7 +52,7 @@ pub(crate) fn value_max(page_size: usize) -> usize {
 
 impl Page {
     /// An empty node.
-    pub(crate) fn new(page_size: usize, id: NodeId, group: Group, level: u8) -> Self {
+    pub(crate) fn new(pages: &Arc<Pages>, id: NodeId, group: Group, level: u8) -> Self {
         let header = PageHeader {
             checksum: U32::ZERO,
             magic: [0; 4],
@@ -63,16 +66,16 @@ impl Page {
             level,
             entries: U16::ZERO,
             reserved: U16::ZERO,
-            cells: U32::new(page_size as u32),
+            cells: U32::new(pages.page_size() as u32),
         };
-        let mut bytes = vec![0; page_size];
+        let mut bytes = pages.zeroed();
         bytes[..PAGE_HEADER].copy_from_slice(header.as_bytes());
         Page { bytes, group, level, used: 0, prefix: SmallVec::new(), heads: Vec::new() }
     }
 
     /// A node that was read; the header has been checked already. `None` when its inside is not that
     /// of a node.
-    pub(crate) fn load(bytes: Vec<u8>) -> Option<Self> {
+    pub(crate) fn load(bytes: PageBuffer) -> Option<Self> {
         let (header, _) = take::<PageHeader>(&bytes)?;
         let (group, level) = (Group(header.group.get()), header.level);
         let mut page = Page { bytes, group, level, used: 0, prefix: SmallVec::new(), heads: Vec::new() };

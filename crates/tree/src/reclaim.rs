@@ -10,7 +10,6 @@
 //! never reset, and it is not tried again in this mount. Whoever needs that page is told then, and
 //! only that latches the volume; so does a device that answers nothing any more.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
@@ -597,8 +596,7 @@ impl Core {
         let _saving = self.saving.lock();
         let Some(number) = self.mat.chunk_to_harvest() else { return Ok(false) };
         let place = self.mat.chunk(number).address;
-        let bytes: Option<Arc<Vec<u8>>> = self.chunk(number, place)?;
-        if let Some(bytes) = bytes {
+        if let Some(bytes) = self.chunk(number, place)? {
             self.mat.harvest(number, &bytes);
         }
         Ok(true)

@@ -16,7 +16,7 @@ use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
 use zone::format::{HeaderError, Reader, ZoneIdentity};
 use zone::{
-    Address, Device, DeviceError, Geometry, Leases, Life, Role, Traffic, ZoneId, ZoneInfo, ZoneState,
+    Address, Device, DeviceError, Geometry, Leases, Life, Pages, Role, Traffic, ZoneId, ZoneInfo, ZoneState,
 };
 
 use crate::cache::{Cache, Spare};
@@ -478,6 +478,7 @@ pub(crate) fn assemble(
         mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
         cache: Cache::new(node_pages),
         follow: Follow::default(),
+        pages: Pages::new(page_size),
         spare: Spare::default(),
         chunks: ChunkCache::new(chunk_pages),
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
@@ -571,7 +572,7 @@ impl Core {
         let mut chunks = Vec::new();
         let per_page = entries_per_page(self.page_size(), size_of::<DirectoryEntry>());
         for (number, &at) in directories.iter().enumerate() {
-            let mut bytes = vec![0; self.page_size()];
+            let mut bytes = self.pages.zeroed();
             if !at.is_none() {
                 self.check_zone(at)?;
                 bytes = self.read_page(at, kind, number as u64)?.0;

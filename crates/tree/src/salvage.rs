@@ -68,9 +68,7 @@ pub type SalvagedRow<'a> = (&'a [u8], &'a [u8], bool);
 
 /// The tables as far as they can be read.
 pub struct Salvaged {
-    device: Arc<dyn Device>,
-    fs_id: FsId,
-    page_size: usize,
+    loader: Loader,
     page_blocks: Blocks,
     cut: Lsn,
     is_newest: bool,
@@ -134,15 +132,15 @@ impl Salvaged {
     pub fn scan(device: Arc<dyn Device>, progress: &mut dyn FnMut(u64, u64)) -> Result<Salvaged> {
         let scan = Scan::new(&*device, progress)?;
         let state = State::newest(&scan);
-        let mut assembly = Assembly::new(&*device, &scan, &state)?;
+        let loader = Loader::new(device, &scan);
+        let mut assembly = Assembly::new(loader.clone(), &scan, &state)?;
         let groups = (0..scan.groups()).map(|group| assembly.group(Group(group)));
         let groups = groups.collect::<Result<Vec<_>>>()?;
         let counts =
             SalvageCounts { pages: scan.pages, pages_damaged: scan.damaged.len() as u64, ..assembly.counts };
         let zones = assembly.zones()?;
         Ok(Salvaged {
-            fs_id: scan.fs_id,
-            page_size: scan.page_size,
+            loader,
             page_blocks: scan.page_blocks,
             cut: state.cut,
             is_newest: state.is_newest,
@@ -150,23 +148,22 @@ impl Salvaged {
             groups,
             zones,
             cache: Mutex::default(),
-            device,
         })
     }
 
     /// The device below.
     pub fn device(&self) -> &Arc<dyn Device> {
-        &self.device
+        &self.loader.device
     }
 
     /// The volume's identity.
     pub fn fs_id(&self) -> FsId {
-        self.fs_id
+        self.loader.fs_id
     }
 
     /// Bytes of a page.
     pub fn page_size(&self) -> usize {
-        self.page_size
+        self.loader.pages.page_size()
     }
 
     /// The last transaction that is in what was found; 0 when that is not known.
@@ -273,8 +270,7 @@ impl Salvaged {
         if let Some(page) = self.cache.lock().get(&leaf.id) {
             return Ok(Some(Arc::clone(page)));
         }
-        let loader = Loader { device: &*self.device, fs_id: self.fs_id, page_size: self.page_size };
-        let Some(page) = loader.node(leaf.id, leaf.place)?.map(Arc::new) else { return Ok(None) };
+        let Some(page) = self.loader.node(leaf.id, leaf.place)?.map(Arc::new) else { return Ok(None) };
         let mut cache = self.cache.lock();
         if cache.len() >= LEAVES_CACHED {
             cache.clear();

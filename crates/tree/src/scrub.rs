@@ -4,7 +4,7 @@
 //! over a read, so what is found wrong is asked for once more: a page that was written anew or moved
 //! meanwhile is no finding. Nothing is latched: what is damaged here may never be needed.
 
-use zone::Address;
+use zone::{Address, PageBuffer};
 
 use crate::check::{Finding, FindingKind, is_of_one_place};
 use crate::core::Core;
@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// A chunk of the MAT; none where no node of it has been written by a checkpoint, or it is damaged.
-    fn scrub_chunk(&self, number: u64, scrubbed: &mut Scrubbed) -> Result<Option<Vec<u8>>> {
+    fn scrub_chunk(&self, number: u64, scrubbed: &mut Scrubbed) -> Result<Option<PageBuffer>> {
         loop {
             let at = self.mat.chunk(number).address;
             if at.is_none() {
@@ -151,7 +151,7 @@ impl Core {
         number: u64,
         is_named: impl Fn() -> bool,
         scrubbed: &mut Scrubbed,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<PageBuffer>> {
         scrubbed.bytes += self.page_size() as u64;
         match self.read_within(at, kind, number) {
             Ok((bytes, _)) => Ok(Some(bytes)),

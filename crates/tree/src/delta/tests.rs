@@ -1,3 +1,5 @@
+use zone::Pages;
+
 use super::*;
 use crate::types::Group;
 
@@ -9,7 +11,7 @@ fn key(number: u32) -> Bytes {
 
 /// What is changed in a leaf by a random story: the leaf before, after, and the keys.
 fn story(rng: &mut fastrand::Rng) -> (Page, Page, Changes) {
-    let mut base = Page::new(PAGE, NodeId(9), Group(2), 0);
+    let mut base = Page::new(&Pages::new(PAGE), NodeId(9), Group(2), 0);
     base.set_lsn(Lsn(100));
     let mut changes = Changes::default();
     let put = |page: &mut Page, number: u32, value: &[u8]| {
@@ -130,7 +132,10 @@ fn damaged_changes_are_refused_or_make_a_page_that_is_whole() {
         for delta in all(&pages[0]).unwrap_or_default() {
             let mut page = base.clone();
             if delta.apply(&mut page).is_some() {
-                assert!(Page::load(page.bytes().to_vec()).is_some(), "the page is well formed");
+                assert!(
+                    Page::load(Pages::new(PAGE).holding(page.bytes())).is_some(),
+                    "the page is well formed"
+                );
             }
         }
     }

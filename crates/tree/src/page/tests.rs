@@ -3,7 +3,7 @@ use super::*;
 const PAGE: usize = 4096;
 
 fn empty(level: u8) -> Page {
-    Page::new(PAGE, NodeId(1), Group(0), level)
+    Page::new(&Pages::new(PAGE), NodeId(1), Group(0), level)
 }
 
 /// A key of a few forms that share much or nothing with each other, some of them prefixes of others.
@@ -61,7 +61,7 @@ fn a_leaf_finds_what_is_in_it_however_alike_keys_are() {
         let mut copy = empty(0);
         copy.copy_from(&right);
         check(&copy, &keys[at..], &mut rng);
-        check(&Page::load(page.bytes().to_vec()).expect("it is one"), &keys[..at], &mut rng);
+        check(&Page::load(page.bytes.clone()).expect("it is one"), &keys[..at], &mut rng);
     }
 }
 
@@ -80,7 +80,7 @@ fn an_inner_node_leads_every_key_to_its_branch() {
             check(&page, &keys, &mut rng);
             assert_eq!(page.branch(&[]), 0);
         }
-        check(&Page::load(page.bytes().to_vec()).expect("it is one"), &keys, &mut rng);
+        check(&Page::load(page.bytes.clone()).expect("it is one"), &keys, &mut rng);
     }
 }
 
@@ -90,7 +90,7 @@ fn a_page_whose_cells_overlap_is_none() {
     let mut page = empty(0);
     page.insert(0, &[1, 1], &[7; 90]);
     page.insert(1, &[1, 2], &[0; 8]);
-    let bytes = page.bytes().to_vec();
+    let bytes = page.bytes.clone();
     assert!(Page::load(bytes.clone()).is_some());
     // The second cell lies in the value of the first, or where that begins.
     for at in [page.slot(0) + 30, page.slot(0)] {
@@ -110,7 +110,7 @@ fn a_page_with_more_than_may_be_put_in_is_none() {
     let load = |key: usize, value: usize| {
         let mut page = empty(0);
         page.insert(0, &vec![1; key], &vec![7; value]);
-        Page::load(page.bytes().to_vec()).is_some()
+        Page::load(page.bytes.clone()).is_some()
     };
     assert!(load(KEY_MAX, value_max(PAGE)));
     assert!(!load(KEY_MAX + 1, 0) && !load(1, value_max(PAGE) + 1));

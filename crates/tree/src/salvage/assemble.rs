@@ -2,9 +2,10 @@
 //! order of their keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use zerocopy::FromBytes;
-use zone::{Address, Device, FsId, Life};
+use zone::{Address, Device, FsId, Life, Pages};
 
 use super::scan::{self, Copy, Scan, read};
 use super::{Leaf, Piece, Pieced, SalvageCounts, SalvagedZone, Source};
@@ -25,7 +26,7 @@ enum Known {
 
 /// Puts the tables together.
 pub(super) struct Assembly<'a> {
-    device: &'a dyn Device,
+    loader: Loader,
     scan: &'a Scan,
     mat: Mat,
     /// Chunks of the MAT; none: lost.
@@ -109,17 +110,22 @@ impl State {
 }
 
 /// Reads pages that the scan has found.
-#[derive(Clone, Copy)]
-pub(super) struct Loader<'a> {
-    pub(super) device: &'a dyn Device,
+#[derive(Clone)]
+pub(super) struct Loader {
+    pub(super) device: Arc<dyn Device>,
     pub(super) fs_id: FsId,
-    pub(super) page_size: usize,
+    /// Memory for nodes.
+    pub(super) pages: Arc<Pages>,
 }
 
-impl Loader<'_> {
+impl Loader {
+    pub(super) fn new(device: Arc<dyn Device>, scan: &Scan) -> Loader {
+        Loader { device, fs_id: scan.fs_id, pages: Pages::new(scan.page_size) }
+    }
+
     fn page(&self, at: Address, kind: PageKind, id: u64) -> Result<Option<Bytes>> {
-        let mut bytes = vec![0; self.page_size];
-        if !read(self.device, at.zone(), at.block(), &mut bytes)? {
+        let mut bytes = vec![0; self.pages.page_size()];
+        if !read(&*self.device, at.zone(), at.block(), &mut bytes)? {
             return Ok(None);
         }
         let header = decode_page(&bytes, self.fs_id);
@@ -132,7 +138,7 @@ impl Loader<'_> {
     /// A node with the changes that belong to it.
     pub(super) fn node(&self, id: u64, place: Place) -> Result<Option<Page>> {
         let Some(bytes) = self.page(place.whole_page(), PageKind::Node, id)? else { return Ok(None) };
-        let Some(mut page) = Page::load(bytes) else { return Ok(None) };
+        let Some(mut page) = Page::load(self.pages.holding(&bytes)) else { return Ok(None) };
         if !place.is_delta() {
             return Ok(Some(page));
         }
@@ -144,8 +150,8 @@ impl Loader<'_> {
 }
 
 impl<'a> Assembly<'a> {
-    pub(super) fn new(device: &'a dyn Device, scan: &'a Scan, state: &State) -> Result<Assembly<'a>> {
-        let (mut chunks, loader) = (BTreeMap::new(), scan.loader(device));
+    pub(super) fn new(loader: Loader, scan: &'a Scan, state: &State) -> Result<Assembly<'a>> {
+        let mut chunks = BTreeMap::new();
         if state.by_age {
             for (number, _) in scan.all(PageKind::MatChunk) {
                 let copies = scan.table(PageKind::MatChunk, number).iter();
@@ -174,7 +180,7 @@ impl<'a> Assembly<'a> {
         let mat = if hits(&one) > hits(&two) { one } else { two };
         let (visited, counts) = (HashSet::new(), SalvageCounts::default());
         let (epoch, by_age) = (state.epoch, state.by_age);
-        Ok(Assembly { device, scan, mat, chunks, epoch, by_age, visited, counts })
+        Ok(Assembly { loader, scan, mat, chunks, epoch, by_age, visited, counts })
     }
 
     fn known(&self, id: u64) -> Known {
@@ -220,7 +226,6 @@ impl<'a> Assembly<'a> {
         (low, high): (Bytes, Option<Bytes>),
         pieces: &mut Vec<Piece>,
     ) -> Result<()> {
-        let loader = self.scan.loader(self.device);
         let is_new = self.visited.insert(id);
         let place = match self.known(id) {
             _ if !is_new => None,
@@ -228,7 +233,7 @@ impl<'a> Assembly<'a> {
             Known::Nothing => self.newest(id).map(|(place, _)| (place, false)),
         };
         let page = match place {
-            Some((place, _)) if !place.is_nowhere() => loader.node(id, place)?,
+            Some((place, _)) if !place.is_nowhere() => self.loader.node(id, place)?,
             _ => None,
         };
         let right = |page: &Page| page.group() == group && level.is_none_or(|level| level == page.level());
@@ -278,7 +283,7 @@ impl<'a> Assembly<'a> {
                         true => (&low, high.as_ref()),
                         false => (&piece.low, piece.high.as_ref()),
                     };
-                    if let Some(page) = self.scan.loader(self.device).node(leaf.id, leaf.place)? {
+                    if let Some(page) = self.loader.node(leaf.id, leaf.place)? {
                         all.add(&page, bounds, leaf.certain);
                     }
                 }
@@ -297,7 +302,7 @@ impl<'a> Assembly<'a> {
     ) -> Result<()> {
         let is_own = |place: &Place| matches!(self.known(id), Known::At(own) if own == *place);
         let Some((place, _)) = self.newest(id).filter(|(place, _)| !is_own(place)) else { return Ok(()) };
-        let page = self.scan.loader(self.device).node(id, place)?;
+        let page = self.loader.node(id, place)?;
         if let Some(page) = page.filter(|page| page.group() == group && page.level() == 0) {
             self.counts.leaves_older += 1;
             into.add(&page, bounds, false);
@@ -308,7 +313,6 @@ impl<'a> Assembly<'a> {
     /// Puts leaves that nothing leads to where what led to them is lost: those that the MAT names, which are
     /// certain, and where both are lost the newest of each.
     fn fill(&mut self, group: Group, pieces: &mut [Piece]) -> Result<()> {
-        let loader = self.scan.loader(self.device);
         let is_ours = |copy: &Copy| copy.group == group.0 && copy.level == 0;
         let of_ours = self.scan.nodes.iter().filter(|(_, copies)| copies.iter().any(is_ours));
         let unvisited = of_ours.map(|(id, _)| *id).filter(|id| !self.visited.contains(id));
@@ -326,7 +330,7 @@ impl<'a> Assembly<'a> {
         leaves.sort_unstable();
         let complete = self.is_complete();
         for (certain, _, place, id) in leaves {
-            let page = loader.node(id, place)?;
+            let page = self.loader.node(id, place)?;
             let Some(page) = page.filter(|page| page.group() == group && page.level() == 0) else { continue };
             self.counts.leaves_older += u64::from(!certain);
             for Piece { low, high, source } in &mut *pieces {
@@ -367,7 +371,7 @@ impl<'a> Assembly<'a> {
             let copies = self.scan.table(PageKind::ZitChunk, number).iter();
             let newest = copies.filter(|copy| copy.epoch <= self.epoch).max_by_key(|copy| copy.age());
             let Some(newest) = newest else { continue };
-            let page = self.scan.loader(self.device).page(newest.at, PageKind::ZitChunk, number)?;
+            let page = self.loader.page(newest.at, PageKind::ZitChunk, number)?;
             let page = page.unwrap_or_else(|| vec![0; PAGE_HEADER]);
             let entries = page[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()).take(per_chunk);
             for (index, bytes) in entries.enumerate() {
@@ -387,10 +391,6 @@ impl<'a> Assembly<'a> {
 }
 
 impl Scan {
-    fn loader<'a>(&self, device: &'a dyn Device) -> Loader<'a> {
-        Loader { device, fs_id: self.fs_id, page_size: self.page_size }
-    }
-
     /// Whether the pages are there that a place names.
     fn has(&self, id: u64, place: Place) -> bool {
         let stands = |copies: Option<&Vec<Copy>>, at: Address| {

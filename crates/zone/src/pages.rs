@@ -1,0 +1,220 @@
+//! Memory for pages that are kept by the thousand: pieces of one size, out of large pieces of the system's memory.
+//!
+//! Whoever looks for something in memory of this size waits for the tables of the processor's memory management as
+//! much as for the memory. So the system is asked for pages of [`LARGE`] bytes, where it has them. A piece that is
+//! given back is taken again before there is another; all memory goes back to the system with the last piece, and not
+//! before: a cache that was full will be full again.
+//!
+//! The first [`LARGE`] bytes are taken in small pages: of a small volume only what is used is in memory.
+
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rt::sync::Mutex;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// Bytes that are asked for at once, and where they begin: a large page of the processors that have them.
+const LARGE: usize = 2 << 20;
+
+/// Where pages come from and go to.
+pub struct Pages {
+    page_size: usize,
+    /// Bytes asked for at once: pages of `page_size`, beginning at a multiple of [`LARGE`].
+    chunk_size: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Pages that nobody uses. They are in `chunks`.
+    free: Vec<NonNull<u8>>,
+    /// Each of `chunk_size` bytes, mapped by [`map`].
+    chunks: Vec<NonNull<u8>>,
+}
+
+// SAFETY: what is pointed to belongs to `Pages` alone, as the contents of a `Vec<Box<[u8]>>` would.
+unsafe impl Send for Held {}
+
+/// One page in memory: initialised, and aligned for direct I/O where its size is a multiple of 4096.
+pub struct PageBuffer {
+    /// A page of `pages` that is not among those that are free.
+    start: NonNull<u8>,
+    pages: Arc<Pages>,
+}
+
+// SAFETY: a buffer is the only owner of its memory, as a `Box<[u8]>` is.
+unsafe impl Send for PageBuffer {}
+// SAFETY: a shared buffer only gives out shared slices.
+unsafe impl Sync for PageBuffer {}
+
+impl Pages {
+    /// For pages of so many bytes.
+    pub fn new(page_size: usize) -> Arc<Pages> {
+        assert!(page_size > 0, "a page has bytes");
+        let chunk_size = page_size.next_multiple_of(LARGE).max(LARGE / page_size * page_size);
+        Arc::new(Pages { page_size, chunk_size, held: Mutex::new(Held::default()) })
+    }
+
+    /// Bytes of a page.
+    pub fn page_size(&self) -> usize {
+        self.page_size
+    }
+
+    /// A page with anything in it.
+    pub fn take(self: &Arc<Pages>) -> PageBuffer {
+        let mut held = self.held.lock();
+        if held.free.is_empty() {
+            self.grow(&mut held);
+        }
+        let start = held.free.pop().expect("a chunk has pages");
+        PageBuffer { start, pages: Arc::clone(self) }
+    }
+
+    /// A page of zeros.
+    pub fn zeroed(self: &Arc<Pages>) -> PageBuffer {
+        let mut page = self.take();
+        page.fill(0);
+        page
+    }
+
+    /// A page of these bytes, which are as many.
+    pub fn holding(self: &Arc<Pages>, bytes: &[u8]) -> PageBuffer {
+        let mut page = self.take();
+        page.copy_from_slice(bytes);
+        page
+    }
+
+    fn grow(&self, held: &mut Held) {
+        let chunk = map(self.chunk_size, !held.chunks.is_empty());
+        held.chunks.push(chunk);
+        // The first is taken first.
+        held.free.extend((0..self.chunk_size / self.page_size).rev().map(|index| {
+            // SAFETY: the page ends within the chunk.
+            unsafe { chunk.add(index * self.page_size) }
+        }));
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        for chunk in self.held.get_mut().chunks.drain(..) {
+            // SAFETY: it was mapped with this size, and every buffer out of it held these pages, so there is none.
+            let gone = unsafe { rustix::mm::munmap(chunk.as_ptr().cast(), self.chunk_size) };
+            debug_assert!(gone.is_ok(), "what was mapped can be given back");
+        }
+    }
+}
+
+/// Zeros of the system's, beginning at a multiple of [`LARGE`].
+fn map(size: usize, large: bool) -> NonNull<u8> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: a mapping at an address that the system chooses changes no other.
+    let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), size + LARGE, protection, flags) };
+    let Ok(mapped) = mapped else { no_memory(size) };
+    let mapped = mapped.cast::<u8>();
+    let before = mapped.align_offset(LARGE);
+    // SAFETY: all is within what was mapped, and nobody has been told of it.
+    let chunk = unsafe {
+        let chunk = mapped.add(before);
+        for (start, bytes) in [(mapped, before), (chunk.add(size), LARGE - before)] {
+            if bytes > 0 {
+                let _ = rustix::mm::munmap(start.cast(), bytes);
+            }
+        }
+        if large {
+            // A system without them has small pages.
+            let _ = rustix::mm::madvise(chunk.cast(), size, Advice::LinuxHugepage);
+        }
+        chunk
+    };
+    NonNull::new(chunk).unwrap_or_else(|| no_memory(size))
+}
+
+fn no_memory(size: usize) -> ! {
+    std::alloc::handle_alloc_error(
+        std::alloc::Layout::from_size_align(size, LARGE).expect("a chunk has a layout"),
+    )
+}
+
+impl Deref for PageBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` points to that many bytes, initialised when mapped, that `self` owns.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.pages.page_size) }
+    }
+}
+
+impl DerefMut for PageBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `self` is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.pages.page_size) }
+    }
+}
+
+impl AsMut<[u8]> for PageBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl Clone for PageBuffer {
+    fn clone(&self) -> Self {
+        self.pages.holding(self)
+    }
+
+    fn clone_from(&mut self, other: &Self) {
+        if self.len() == other.len() {
+            self.copy_from_slice(other);
+        } else {
+            *self = other.clone();
+        }
+    }
+}
+
+impl Drop for PageBuffer {
+    fn drop(&mut self) {
+        self.pages.held.lock().free.push(self.start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_is_one_of_its_own() {
+        for page_size in [512, 4096, 16384, 65536, LARGE - 4096, LARGE + 4096] {
+            let pages = Pages::new(page_size);
+            let many = 3 * LARGE / page_size + 2;
+            let mut taken: Vec<_> = (0..many).map(|_| pages.zeroed()).collect();
+            for (number, page) in taken.iter_mut().enumerate() {
+                assert!(page.iter().all(|byte| *byte == 0), "nobody else wrote to it");
+                page.fill(number as u8 | 1);
+            }
+            for (number, page) in taken.iter().enumerate() {
+                assert!(page.len() == page_size && page.iter().all(|byte| *byte == number as u8 | 1));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_given_back_is_taken_again() {
+        let pages = Pages::new(16384);
+        let kept = pages.take();
+        let chunks = |pages: &Pages| pages.held.lock().chunks.len();
+        for _ in 0..10_000 {
+            let (mut one, other) = (pages.zeroed(), pages.take());
+            one[7] = 7;
+            let copy = one.clone();
+            drop((one, other));
+            assert_eq!(copy[7], 7);
+        }
+        assert_eq!(chunks(&pages), 1);
+        let many: Vec<_> = (0..LARGE / 16384).map(|_| pages.take()).collect();
+        assert_eq!(chunks(&pages), 2);
+        drop((pages, many));
+        assert_eq!(kept.len(), 16384);
+    }
+}
