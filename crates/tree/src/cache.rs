@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::delta::Changes;
 use crate::page::Page;
-use crate::types::{Epoch, Lsn, NodeId};
+use crate::types::{Bytes, Epoch, Lsn, NodeId};
 
 const SHARDS: usize = 16;
 /// Ids of nodes that have gone, beyond those of as many as are here, before the ring is made anew.
@@ -42,16 +42,32 @@ pub(crate) struct NodeState {
     pub(crate) page: Arc<Page>,
     /// The epoch in which the newest contents were last changed, unless they have been written since.
     pub(crate) dirty: Option<Epoch>,
-    /// The contents at the last cut are in the hands of the checkpoint, and were not changed since.
+    /// The checkpoint has in hand what it writes, and the contents were not changed since the cut.
     pub(crate) taken: bool,
     /// No longer part of the tree in the running epoch.
     pub(crate) freed: bool,
     /// The contents at the last cut, when they were changed after it and not yet written.
-    pub(crate) frozen: Option<Arc<Page>>,
+    pub(crate) frozen: Option<Frozen>,
     /// How the newest contents may differ from the page that was last written whole.
     pub(crate) changes: Changes,
     /// The LSN of that page; none when there is none.
     pub(crate) base: Option<Lsn>,
+}
+
+/// What a checkpoint still has to write of a node that has been changed since its cut.
+pub(crate) enum Frozen {
+    /// The contents.
+    Page(Arc<Page>),
+    /// Of a leaf: its changes as they are stored, but for the epoch.
+    Changes(Bytes),
+}
+
+impl NodeState {
+    /// The newest contents as a checkpoint writes them.
+    pub(crate) fn to_write(&self, has_deltas: bool) -> Frozen {
+        let changes = self.base.filter(|_| has_deltas).and_then(|base| self.changes.encode(&self.page, base));
+        changes.map_or_else(|| Frozen::Page(Arc::clone(&self.page)), Frozen::Changes)
+    }
 }
 
 impl Node {
@@ -220,14 +236,18 @@ impl Cache {
         }
     }
 
-    /// A node that is here has a second page from now on.
-    pub(crate) fn add_frozen(&self) {
-        self.pages.fetch_add(1, Ordering::Relaxed);
+    /// A node that is here may have a second page from now on.
+    pub(crate) fn add_frozen(&self, frozen: &Frozen) {
+        if matches!(frozen, Frozen::Page(_)) {
+            self.pages.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// It has no more.
-    pub(crate) fn drop_frozen(&self) {
-        self.pages.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn drop_frozen(&self, frozen: &Frozen) {
+        if matches!(frozen, Frozen::Page(_)) {
+            self.pages.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     fn add(&self, shard: &mut Shard, node: Arc<Node>) {

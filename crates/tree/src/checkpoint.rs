@@ -18,9 +18,9 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
 use zone::{Address, Cause, Lease, PageBuffer, Role, ZoneId};
 
-use crate::cache::Node;
+use crate::cache::{Frozen, Node};
 use crate::core::{Core, Limits, Saving};
-use crate::delta::{Changes, Packed};
+use crate::delta::{self, Changes, Packed};
 use crate::format::{
     self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, write_header,
 };
@@ -187,14 +187,13 @@ impl Core {
         for node in nodes {
             // Never in the middle of a transaction: of one LSN a node has one contents (I-TREE-3).
             let settled = saved.is_none().then(|| self.groups[usize::from(node.page().group().0)].read());
-            let Some(mut version) = version_to_write(&node, saved) else { continue };
+            let Some((version, changes)) = self.version_to_write(node, saved.is_some()) else { continue };
             drop(settled);
-            match self.delta_of(&version, saved, epoch)? {
-                Some((delta, base)) => {
-                    if saved.is_some() && packed.joins(&delta) {
-                        self.let_go(&mut version);
-                    }
-                    packed.add(&delta, version.lsn, (version, base));
+            let base = changes.is_some().then(|| self.base_of(&version, saved.is_some())).transpose()?;
+            match changes.zip(base.flatten()) {
+                Some((mut changes, base)) => {
+                    delta::set_epoch(&mut changes, epoch);
+                    packed.add(&changes, version.lsn, (version, base));
                 }
                 None => whole.push(version),
             }
@@ -206,39 +205,37 @@ impl Core {
         self.write_versions(saving, whole, packed, epoch, saved)
     }
 
-    /// All that a checkpoint writes of a leaf is in hand: from now on it is changed without being copied.
-    fn let_go(&self, version: &mut Version) {
-        let frozen = {
-            let mut state = version.node.state.write();
-            let frozen = state.frozen.take();
-            state.taken = frozen.is_none();
-            frozen
-        };
-        version.held = None;
-        if let Some(frozen) = frozen {
-            self.cache.drop_frozen();
-            self.spare.give(frozen);
+    /// What is to be written of a node, if anything is, and its changes if it is written as these.
+    ///
+    /// What a checkpoint writes is in its hands from now on: the node is changed without anything being kept.
+    fn version_to_write(&self, node: Arc<Node>, saved: bool) -> Option<(Version, Option<Bytes>)> {
+        let mut state = node.state.write();
+        if !saved && (state.freed || state.dirty.is_none()) {
+            return None;
         }
+        let frozen = state.frozen.take_if(|_| saved);
+        if let Some(frozen) = &frozen {
+            self.cache.drop_frozen(frozen);
+        }
+        state.taken = saved && frozen.is_none();
+        let (page, changes) = match frozen.unwrap_or_else(|| state.to_write(self.mat.has_deltas())) {
+            Frozen::Page(page) => (Some(page), None),
+            Frozen::Changes(changes) if saved => (None, Some(changes)),
+            Frozen::Changes(changes) => (Some(Arc::clone(&state.page)), Some(changes)),
+        };
+        drop(state);
+        let of_page = |page: &Arc<Page>| (page.group(), Lsn(page.header().lsn.get()));
+        let (group, lsn) = changes.as_deref().map(delta::of_what).or(page.as_ref().map(of_page))?;
+        Some((Version { node, group, lsn, page }, changes))
     }
 
-    /// A leaf's changes since it was last written whole, and where that page lies; `None` when it has to be
-    /// written whole now.
-    fn delta_of(
-        &self,
-        version: &Version,
-        saved: Option<Epoch>,
-        epoch: Epoch,
-    ) -> Result<Option<(Bytes, Address)>> {
-        let Held { page, changes } = version.held();
-        let Some((changes, base)) = changes.as_ref().filter(|_| self.mat.has_deltas()) else {
-            return Ok(None);
-        };
-        let Some(delta) = changes.encode(page, *base, epoch) else { return Ok(None) };
+    /// Where the page lies that a leaf was last written whole to; `None` when it has to be now.
+    fn base_of(&self, version: &Version, saved: bool) -> Result<Option<Address>> {
         let id = version.node.id;
-        let place = if saved.is_some() { self.find_saved(id)? } else { self.find(id)?.0 };
+        let place = if saved { self.find_saved(id)? } else { self.find(id)?.0 };
         // Of the running epoch it may have been freed this moment: then it counts no more where it is written.
-        assert!(!place.is_nowhere() || saved.is_none(), "node {} has been written before", id.0);
-        Ok((!place.is_nowhere()).then(|| (delta, place.whole_page())))
+        assert!(!place.is_nowhere() || !saved, "node {} has been written before", id.0);
+        Ok((!place.is_nowhere()).then(|| place.whole_page()))
     }
 
     fn write_versions(
@@ -250,14 +247,14 @@ impl Core {
         saved: Option<Epoch>,
     ) -> Result<()> {
         let (mut pages, mut deltas) = packed.take();
-        // Alone in a page, changes cost as much as the whole.
-        while let Some(alone) = deltas.iter().position(|those| those.len() == 1) {
-            pages.remove(alone);
-            whole.extend(deltas.remove(alone).into_iter().map(|(version, _)| version));
+        // Alone in a page, changes cost as much as the whole. Only of the last page there may be so few.
+        let alone = deltas.pop_if(|those| those.len() == 1 && those[0].0.has_page());
+        if let Some(those) = alone {
+            pages.pop();
+            whole.extend(those.into_iter().map(|(version, _)| version));
         }
         let count = (whole.len(), deltas.iter().map(Vec::len).sum::<usize>());
-        let mut bytes: Vec<Bytes> =
-            whole.iter().map(|version| version.held().page.bytes().to_vec()).collect();
+        let mut bytes: Vec<Bytes> = whole.iter().map(|version| version.page().bytes().to_vec()).collect();
         bytes.append(&mut pages);
         let mut places = self.append_pages(saving, &mut bytes, epoch, Cause::Checkpoint)?.into_iter();
         for (version, at) in whole.iter().zip(&mut places) {
@@ -269,7 +266,7 @@ impl Core {
             }
         }
         let written = whole.into_iter().chain(deltas.into_iter().flatten().map(|(version, _)| version));
-        written.filter_map(|version| version.held).for_each(|held| self.spare.give(held.page));
+        written.filter_map(|version| version.page).for_each(|page| self.spare.give(page));
         self.count.nodes_written.fetch_add(count.0 as u64, Ordering::Relaxed);
         self.count.deltas_written.fetch_add(count.1 as u64, Ordering::Relaxed);
         Ok(())
@@ -288,12 +285,9 @@ impl Core {
             if let Some(before) = before {
                 self.zones.remove_place(before);
             }
-            if saved.is_some() && state.frozen.take().is_some() {
-                self.cache.drop_frozen();
-            }
             let as_is = match saved {
                 Some(epoch) => state.dirty.is_some_and(|dirty| dirty <= epoch),
-                None => Arc::ptr_eq(&state.page, &version.held().page),
+                None => Arc::ptr_eq(&state.page, version.page()),
             };
             if as_is {
                 state.dirty = None;
@@ -695,37 +689,23 @@ struct Version {
     node: Arc<Node>,
     group: Group,
     lsn: Lsn,
-    /// Until it is in hand in the form in which it is written.
-    held: Option<Held>,
-}
-
-/// Contents, as they are or were at the cut.
-struct Held {
-    page: Arc<Page>,
-    /// The keys under which it may differ from the page that was last written whole, and that page's LSN;
-    /// none when there is no such page.
-    changes: Option<(Changes, Lsn)>,
+    /// The contents; none where a checkpoint has the changes in hand instead.
+    page: Option<Arc<Page>>,
 }
 
 impl Version {
-    fn held(&self) -> &Held {
-        self.held.as_ref().expect("only changes of which a page has others too are let go")
+    fn page(&self) -> &Arc<Page> {
+        self.page.as_ref().expect("who writes the whole has it")
     }
-}
 
-/// What is to be written of a node, if anything is. The changes are those of its newest contents also where
-/// the contents at the cut are written: those are more keys, and each says what those contents have.
-fn version_to_write(node: &Arc<Node>, saved: Option<Epoch>) -> Option<Version> {
-    let state = node.state.read();
-    let page = match saved {
-        Some(_) => state.frozen.as_ref().unwrap_or(&state.page),
-        None if state.freed || state.dirty.is_none() => return None,
-        None => &state.page,
-    };
-    let changes = state.base.map(|base| (state.changes.clone(), base));
-    let (group, lsn) = (page.group(), Lsn(page.header().lsn.get()));
-    let held = Some(Held { page: Arc::clone(page), changes });
-    Some(Version { node: Arc::clone(node), group, lsn, held })
+    /// Whether the contents can be had, after all.
+    fn has_page(&mut self) -> bool {
+        if self.page.is_none() {
+            let state = self.node.state.read();
+            self.page = state.taken.then(|| Arc::clone(&state.page));
+        }
+        self.page.is_some()
+    }
 }
 
 fn replace_chunks(chunks: &mut Vec<ChunkPlace>, written: &[(u64, ChunkPlace)], old: &mut Vec<Address>) {

@@ -253,10 +253,16 @@ impl Change<'_> {
             .expect("every node on the way was pinned before the LSN was taken")
     }
 
-    /// Changes what a leaf has under a key.
-    fn edit_entry<R>(&mut self, leaf: &Arc<Node>, key: &[u8], change: impl FnOnce(&mut Page) -> R) -> R {
+    /// Changes what a leaf has under a key: afterwards nothing, if it is `gone`.
+    fn edit_entry<R>(
+        &mut self,
+        leaf: &Arc<Node>,
+        key: &[u8],
+        gone: bool,
+        change: impl FnOnce(&mut Page) -> R,
+    ) -> R {
         let page_size = self.core.page_size();
-        self.edit_noting(leaf, |changes| changes.note(key, page_size), change)
+        self.edit_noting(leaf, |changes| changes.note(key, gone, page_size), change)
     }
 
     /// Changes more of a node, or another one than a leaf.
@@ -278,8 +284,9 @@ impl Change<'_> {
             let is_taken = std::mem::take(&mut state.taken);
             if state.dirty.is_some() && !is_taken && !rt::is_planted("break-frozen") {
                 assert!(state.frozen.is_none(), "a page is frozen once");
-                state.frozen = Some(Arc::clone(&state.page));
-                self.core.cache.add_frozen();
+                let frozen = state.to_write(self.core.mat.has_deltas());
+                self.core.cache.add_frozen(&frozen);
+                state.frozen = Some(frozen);
             }
             state.dirty = Some(self.epoch);
             if self.tree.dirty.insert(node.id, Arc::clone(node)).is_none() {
@@ -331,11 +338,11 @@ impl Change<'_> {
             (found, page.growth(found, key.len(), value.len()) <= page.room())
         };
         if fits {
-            self.edit_entry(leaf, key, |page| page.put(found, key, value));
+            self.edit_entry(leaf, key, false, |page| page.put(found, key, value));
             return false;
         }
         if let Ok(index) = found {
-            self.edit_entry(leaf, key, |page| page.remove(index));
+            self.edit_entry(leaf, key, true, |page| page.remove(index));
         }
         let (Ok(index) | Err(index)) = found;
         self.split(path, path.len() - 1, index);
@@ -388,7 +395,7 @@ impl Change<'_> {
         let leaf = leaf_of(path);
         let found = leaf.look().page.search(key);
         let Ok(index) = found else { return false };
-        self.edit_entry(leaf, key, |page| {
+        self.edit_entry(leaf, key, true, |page| {
             page.remove(index);
             page.is_small()
         })

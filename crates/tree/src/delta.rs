@@ -6,9 +6,9 @@
 //! two pages at most; when they take more than an eighth of a page (then the pages written for a change
 //! are about the fewest), or are of a kind that keys do not tell, it is written whole.
 //!
-//! Which keys have changed is kept with the node in memory. It may be more of them than have, never
-//! fewer: the value under a key is taken from the page that is written, so that a key too many says
-//! what the base says.
+//! Which keys have changed is kept with the node in memory, and of each whether it went. It may be more
+//! of them than have, never fewer: the value under a key that is there is taken from the page that is
+//! written, so that a key too many says what the base says.
 //!
 //! Changes name their base by its LSN and not by its address: cleaning moves either by itself, and a MAT
 //! rebuilt by scanning finds the two again (I-TREE-3). Any bytes may be offered for changes (I-TREE-2).
@@ -25,7 +25,7 @@ use crate::format::{
     write_header,
 };
 use crate::page::{Page, value_max};
-use crate::types::{Bytes, Epoch, Lsn, NodeId};
+use crate::types::{Bytes, Epoch, Group, Lsn, NodeId};
 
 /// The part of a page that a leaf's changes may take.
 const SHARE: usize = 8;
@@ -33,10 +33,13 @@ const SHARE: usize = 8;
 /// move is taken for dead; otherwise it would move what lives round and round.
 pub(crate) const IN_PAGE_AT_LEAST: u64 = SHARE as u64 - 1;
 
+/// Beside the length of a key that the leaf no longer has: nothing under it needs to be looked for.
+const GONE: u16 = 1 << 15;
+
 /// The keys under which a leaf may differ from its base.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
-    /// Each with its length before it.
+    /// Each with its length, and perhaps [`GONE`], before it.
     keys: Bytes,
     /// More has changed than is known by key.
     all: bool,
@@ -48,27 +51,32 @@ impl Changes {
         Changes { all: true, ..Changes::default() }
     }
 
-    /// What is under this key has changed.
-    pub(crate) fn note(&mut self, key: &[u8], page_size: usize) {
-        if self.all || self.keys().any(|known| known == key) {
+    /// What is under this key has changed, or is no longer there.
+    pub(crate) fn note(&mut self, key: &[u8], gone: bool, page_size: usize) {
+        if self.all {
             return;
         }
-        if self.keys.len() + key.len() > page_size / SHARE {
+        let length = (key.len() as u16 | if gone { GONE } else { 0 }).to_le_bytes();
+        let known = self.keys().find(|(_, known, _)| *known == key).map(|(at, ..)| at);
+        if let Some(at) = known {
+            self.keys[at..at + length.len()].copy_from_slice(&length);
+        } else if self.keys.len() + key.len() > page_size / SHARE {
             *self = Changes::all();
         } else {
-            self.keys.reserve(key.len() + 2);
-            self.keys.extend_from_slice(&(key.len() as u16).to_le_bytes());
+            self.keys.reserve(key.len() + length.len());
+            self.keys.extend_from_slice(&length);
             self.keys.extend_from_slice(key);
         }
     }
 
-    fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = self.keys.as_slice();
+    /// Where each begins, and whether it is gone.
+    fn keys(&self) -> impl Iterator<Item = (usize, &[u8], bool)> {
+        let mut next = 0;
         std::iter::from_fn(move || {
-            let (length, behind) = take::<U16>(rest)?;
-            let (key, behind) = behind.split_at(usize::from(length.get()));
-            rest = behind;
-            Some(key)
+            let (at, (length, behind)) = (next, take::<U16>(&self.keys[next..])?);
+            let (length, gone) = (usize::from(length.get() & !GONE), length.get() & GONE != 0);
+            next += size_of::<U16>() + length;
+            Some((at, &behind[..length], gone))
         })
     }
 
@@ -77,19 +85,22 @@ impl Changes {
         *self = Changes::all();
     }
 
-    /// The changes as they are stored; `None` when the leaf has to be written whole.
-    pub(crate) fn encode(&self, page: &Page, base: Lsn, epoch: Epoch) -> Option<Bytes> {
+    /// The changes as they are stored, but for the epoch, which [`set_epoch`] sets; `None` when the leaf has to be
+    /// written whole. The page is what it was when the last of them was noted.
+    pub(crate) fn encode(&self, page: &Page, base: Lsn) -> Option<Bytes> {
         if self.all || page.level() > 0 {
             return None;
         }
         let header = page.header();
         // With the header before them once it is known.
-        let mut bytes = Bytes::with_capacity(page.bytes().len() / SHARE);
+        let mut bytes = Bytes::with_capacity(size_of::<DeltaHeader>() + 2 * self.keys.len());
         bytes.resize(size_of::<DeltaHeader>(), 0);
         let mut count = 0;
-        for key in self.keys() {
+        for (_, key, gone) in self.keys() {
             count += 1;
-            let value = page.search(key).ok().map(|index| page.value(index));
+            let found = if gone { None } else { page.search(key).ok() };
+            debug_assert!(!gone || page.search(key).is_err(), "what is gone is not there");
+            let value = found.map(|index| page.value(index));
             let entry = DeltaEntry {
                 key: U16::new(key.len() as u16),
                 value: U16::new(value.map_or(DELTA_GONE, |value| value.len() as u16)),
@@ -101,7 +112,7 @@ impl Changes {
         let header = DeltaHeader {
             node: header.id,
             lsn: header.lsn,
-            epoch: U64::new(epoch.0),
+            epoch: U64::ZERO,
             base: U64::new(base.0),
             group: header.group,
             entries: U16::new(count),
@@ -110,6 +121,18 @@ impl Changes {
         bytes[..size_of::<DeltaHeader>()].copy_from_slice(header.as_bytes());
         (bytes.len() <= page.bytes().len() / SHARE).then_some(bytes)
     }
+}
+
+/// Completes what [`Changes::encode`] gave for the epoch in which it is written.
+pub(crate) fn set_epoch(delta: &mut [u8], epoch: Epoch) {
+    let at = std::mem::offset_of!(DeltaHeader, epoch);
+    delta[at..at + size_of::<U64>()].copy_from_slice(&epoch.0.to_le_bytes());
+}
+
+/// Of changes as they are stored: the leaf's group, and the LSN of what it was then.
+pub(crate) fn of_what(delta: &[u8]) -> (Group, Lsn) {
+    let (header, _) = take::<DeltaHeader>(delta).expect("changes have a header");
+    (Group(header.group.get()), Lsn(header.lsn.get()))
 }
 
 /// One leaf's changes as they are stored.
@@ -146,7 +169,7 @@ impl Delta<'_> {
             let length = if gone { 0 } else { usize::from(entry.value.get()) };
             let (value, behind) = behind.split_at_checked(length)?;
             rest = behind;
-            changes.note(key, page.bytes().len());
+            changes.note(key, gone, page.bytes().len());
             if let Ok(index) = page.search(key) {
                 page.remove(index);
             }

@@ -219,10 +219,11 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         for key in [[1, 2], [1, 200], [3, id as u8]] {
             let index = leaf.search(&key).unwrap_or_else(|index| index);
             leaf.insert(index, &key, &[id as u8; 20]);
-            changes.note(&key, PAGE);
+            changes.note(&key, false, PAGE);
         }
-        changes.note(&[1, 1], PAGE);
-        let delta = changes.encode(&leaf, Lsn(0), Epoch(1)).expect("a leaf of a few short entries");
+        changes.note(&[1, 1], true, PAGE);
+        let mut delta = changes.encode(&leaf, Lsn(0)).expect("a leaf of a few short entries");
+        delta::set_epoch(&mut delta, Epoch(1));
         packed.add(&delta, Lsn(id), ());
     }
     packed.take().0.into_iter().map(|page| ("deltas", page)).collect()

@@ -30,11 +30,11 @@ fn story(rng: &mut fastrand::Rng) -> (Page, Page, Changes) {
     let mut now = base.clone();
     for _ in 0..rng.usize(0..20) {
         let number = rng.u32(0..60);
-        changes.note(&key(number), PAGE);
         match now.search(&key(number)) {
             Ok(index) if rng.bool() => now.remove(index),
             _ => put(&mut now, number, &vec![rng.u8(..); rng.usize(0..90)]),
         }
+        changes.note(&key(number), now.search(&key(number)).is_err(), PAGE);
     }
     now.set_lsn(Lsn(200 + rng.u64(0..50)));
     (base, now, changes)
@@ -50,7 +50,7 @@ fn a_base_with_its_changes_is_the_leaf() {
     let (mut small, mut large) = (0, 0);
     for round in 0..2000 {
         let (base, now, changes) = story(&mut rng);
-        let Some(bytes) = changes.encode(&now, Lsn(100), Epoch(3)) else {
+        let Some(bytes) = changes.encode(&now, Lsn(100)) else {
             large += 1;
             continue;
         };
@@ -65,7 +65,7 @@ fn a_base_with_its_changes_is_the_leaf() {
         assert_eq!(entries(&found), entries(&now), "round {round}");
         assert_eq!(found.header().lsn, now.header().lsn);
         // What was read can be written again as changes to the same base.
-        assert_eq!(keys.encode(&found, Lsn(100), Epoch(3)), Some(bytes), "round {round}");
+        assert_eq!(keys.encode(&found, Lsn(100)), Some(bytes), "round {round}");
     }
     assert!(small > 500 && large > 50, "{small} small and {large} large changes");
 }
@@ -75,8 +75,8 @@ fn changes_to_another_page_are_not_taken() {
     let mut rng = fastrand::Rng::with_seed(2);
     let (base, now, _) = story(&mut rng);
     let mut changes = Changes::default();
-    changes.note(&key(1), PAGE);
-    let bytes = changes.encode(&now, Lsn(99), Epoch(3)).unwrap();
+    changes.note(&key(1), now.search(&key(1)).is_err(), PAGE);
+    let bytes = changes.encode(&now, Lsn(99)).unwrap();
     let mut packed = Packed::new(PAGE);
     packed.add(&bytes, Lsn(200), ());
     let (pages, _) = packed.take();
@@ -90,7 +90,7 @@ fn pages_are_filled_in_turn_and_hold_everything() {
     let (mut packed, mut added) = (Packed::new(PAGE), Vec::new());
     for number in 0..200 {
         let (_, now, changes) = story(&mut rng);
-        if let Some(bytes) = changes.encode(&now, Lsn(100), Epoch(3)) {
+        if let Some(bytes) = changes.encode(&now, Lsn(100)) {
             packed.add(&bytes, Lsn(number), number);
             added.push((number, bytes));
         }
@@ -121,7 +121,7 @@ fn damaged_changes_are_refused_or_make_a_page_that_is_whole() {
     let mut rng = fastrand::Rng::with_seed(4);
     for _ in 0..3000 {
         let (base, now, changes) = story(&mut rng);
-        let Some(bytes) = changes.encode(&now, Lsn(100), Epoch(3)) else { continue };
+        let Some(bytes) = changes.encode(&now, Lsn(100)) else { continue };
         let mut packed = Packed::new(PAGE);
         packed.add(&bytes, Lsn(200), ());
         let (mut pages, _) = packed.take();
