@@ -1,15 +1,22 @@
 //! Where log lines go: one for each mount, recovery and latch, and the first error of each kind; names of files at
 //! no level by default.
 
+use std::fmt::{Debug, Write};
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::filter::FilterExt;
+use tracing_subscriber::layer::{self, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
+use crate::complaints::Complaints;
 use crate::syslog::{SOCKET, Syslog};
 
 /// Says what is to be logged, as `level` or `crate=level,…`.
@@ -27,30 +34,128 @@ pub(crate) enum Reader<'a> {
 
 /// Sends log lines on their way. Returns the file.
 pub(crate) fn start(reader: &Reader) -> Result<Option<Arc<File>>> {
-    let lines = || fmt().with_ansi(false).with_target(false);
+    let registry = tracing_subscriber::registry();
     match reader {
-        Reader::Starter => lines().with_env_filter(filter("info")).with_writer(std::io::stderr).init(),
+        Reader::Starter => {
+            registry.with(lines().with_writer(std::io::stderr).with_filter(filter("info"))).init()
+        }
         Reader::File(path) => {
             let opened = OpenOptions::new().create(true).append(true).open(path);
             let file = Arc::new(opened.with_context(|| format!("{}: cannot log there", path.display()))?);
-            lines().with_env_filter(filter("info")).with_writer(Arc::clone(&file)).init();
+            registry.with(lines().with_writer(Arc::clone(&file)).with_filter(filter("info"))).init();
             return Ok(Some(file));
         }
         Reader::System => {
             let system = Syslog::new(Path::new(SOCKET)).context("no socket for the system's log")?;
             // That log knows the time and what severity a line has.
-            let logged = fmt::layer().with_ansi(false).with_target(false).with_writer(system);
-            let logged = logged.without_time().with_level(false);
-            let heard = fmt::layer().with_ansi(false).with_target(false).with_writer(std::io::stderr);
-            tracing_subscriber::registry()
-                .with(logged.with_filter(filter("info")))
-                .with(heard.with_filter(filter("warn")))
-                .init();
+            let logged = lines().with_writer(system).without_time().with_level(false);
+            let heard = lines().with_writer(std::io::stderr).with_filter(filter("warn"));
+            registry.with(logged.with_filter(filter("info"))).with(heard).init();
         }
     }
     Ok(None)
 }
 
-fn filter(default: &str) -> EnvFilter {
-    EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(default))
+fn lines<S: Subscriber + for<'s> LookupSpan<'s>>() -> fmt::Layer<S> {
+    fmt::layer().with_ansi(false).with_target(false)
+}
+
+fn filter<S: Subscriber + for<'s> LookupSpan<'s>>(default: &str) -> impl layer::Filter<S> + use<S> {
+    let asked = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(default));
+    let all = asked.max_level_hint().is_none_or(|level| level >= LevelFilter::DEBUG);
+    asked.and(FirstOfAKind { all, complaints: Complaints::default() })
+}
+
+/// Lets through the first warning or error of each kind.
+struct FirstOfAKind {
+    /// Lets all through.
+    all: bool,
+    complaints: Complaints,
+}
+
+impl FirstOfAKind {
+    fn is_first(&self, event: &Event<'_>) -> bool {
+        let mut said = Said::default();
+        event.record(&mut said);
+        self.complaints.is_new(&said.0)
+    }
+}
+
+impl<S> layer::Filter<S> for FirstOfAKind {
+    fn enabled(&self, _: &Metadata<'_>, _: &layer::Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &layer::Context<'_, S>) -> bool {
+        self.all || *event.metadata().level() > Level::WARN || self.is_first(event)
+    }
+}
+
+/// All that an event says.
+#[derive(Default)]
+struct Said(String);
+
+impl Visit for Said {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).expect("a string takes all that is written");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rt::sync::Mutex;
+    use tracing::subscriber::with_default;
+
+    use super::*;
+
+    /// Lines that are written.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn said(all: bool, say: impl FnOnce()) -> Vec<String> {
+        let lines = Lines::default();
+        let into = lines.clone();
+        let layer = fmt::layer().with_ansi(false).without_time().with_target(false);
+        let layer = layer
+            .with_writer(move || into.clone())
+            .with_filter(FirstOfAKind { all, complaints: Complaints::default() });
+        with_default(tracing_subscriber::registry().with(layer), say);
+        let said = String::from_utf8(lines.0.lock().clone()).unwrap();
+        said.lines().map(|line| line.trim().to_owned()).collect()
+    }
+
+    fn fail() {
+        for zone in 0..3 {
+            for error in ["Input/output error", "No space left on device"] {
+                tracing::warn!(zone, %error, "a zone cannot be finished");
+            }
+            tracing::info!("mounted");
+        }
+    }
+
+    #[test]
+    fn of_errors_the_first_of_each_kind_is_logged() {
+        let first = said(false, fail);
+        let errors: Vec<_> = first.iter().filter(|line| line.starts_with("WARN")).collect();
+        assert_eq!(
+            errors,
+            [
+                "WARN a zone cannot be finished zone=0 error=Input/output error",
+                "WARN a zone cannot be finished zone=0 error=No space left on device"
+            ]
+        );
+        assert_eq!(first.iter().filter(|line| line.contains("mounted")).count(), 3, "these are no errors");
+        assert_eq!(said(true, fail).len(), 9);
+    }
 }

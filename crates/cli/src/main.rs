@@ -7,6 +7,7 @@
 mod bytes;
 mod cat;
 mod check;
+mod complaints;
 mod control;
 mod cp;
 mod daemon;

@@ -743,12 +743,11 @@ impl Extents {
     /// Blocks that cannot be read are lost, where they are still the object's.
     fn lose(&self, chunk: &Chunk, first: Source, blocks: u64) -> Result<()> {
         let (object, address) = (first.object, first.address);
-        let what =
-            format!("object {} block {}: {blocks} blocks at {address} are lost", object.0, first.block);
-        match self.complaints.is_new(&what) {
-            true => tracing::error!("{what}; further ones are not logged, `polder check` names them"),
-            false => tracing::debug!("{what}"),
-        }
+        tracing::error!(
+            "object {} block {}: {blocks} blocks at {address} are lost; `polder check` names all that are",
+            object.0,
+            first.block
+        );
         let _guard = self.map_of(object).write();
         let range = (first.block, first.block + blocks);
         let mut view = View::load(&self.store, object, range, usize::MAX)?;

@@ -58,7 +58,6 @@ mod write;
 
 use std::sync::Arc;
 
-use rt::Complaints;
 use rt::sync::{Mutex, RwLock};
 use tree::{Client, Step, Store, StoreError};
 use zone::{Blocks, Device, ZoneId, ZoneState};
@@ -179,7 +178,6 @@ pub struct Extents {
     learned: Learned,
     gc: Mutex<GcState>,
     deferred: Deferred,
-    complaints: Complaints,
 }
 
 impl Extents {
@@ -204,7 +202,6 @@ impl Extents {
             learned: Learned::new(device.geometry().zones, device.geometry().zone_blocks),
             gc: Mutex::default(),
             deferred: Deferred::default(),
-            complaints: Complaints::new(),
             store,
             device,
         };
@@ -220,11 +217,6 @@ impl Extents {
     /// The store below.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
-    }
-
-    /// The kinds of what was logged of this volume, where one bad region could fill the log.
-    pub fn complaints(&self) -> &Complaints {
-        &self.complaints
     }
 
     /// Bytes of a block.

@@ -132,18 +132,10 @@ impl Fs {
         match self.work_in_hand(Work::Reap(inode)) {
             Ok(None) => return,
             Ok(Some(_)) => {}
-            Err(error) => self.note_delay(&format!("inode {} will be deleted later: {error}", inode.0)),
+            Err(error) => tracing::warn!("inode {} will be deleted later: {error}", inode.0),
         }
         self.backlog.push(Work::Reap(inode));
         self.runtime.wake();
-    }
-
-    /// Logs that something will be done later, if it is the first of its kind.
-    pub(crate) fn note_delay(&self, what: &str) {
-        match self.extents.complaints().is_new(what) {
-            true => tracing::warn!("{what}"),
-            false => tracing::debug!("{what}"),
-        }
     }
 
     /// One piece of work that is left from before; false when there is none. What finds no room lets

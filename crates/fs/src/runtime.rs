@@ -258,7 +258,7 @@ fn run(fs: &Weak<Fs>, signal: &Signal, work: Work, idle: Duration) {
             Ok(Step::Idle) => idle,
             Err(error) => {
                 // It will be tried every second.
-                held.note_delay(&format!("background work failed: {error}"));
+                tracing::warn!("background work failed: {error}");
                 AFTER_ERROR
             }
         };

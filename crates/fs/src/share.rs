@@ -286,7 +286,7 @@ impl Fs {
     }
 
     fn leave_shadow(&self, object: Object, from: u64, error: &FsError) {
-        self.note_delay(&format!("what object {} shared will be ended later: {error}", object.0));
+        tracing::warn!("what object {} shared will be ended later: {error}", object.0);
         self.backlog.push(Work::Shadow(object, from));
         self.runtime.wake();
     }

@@ -214,10 +214,7 @@ impl Fs {
         record.set(FLAG_SHIFTING, true);
         self.go_on(locked, inode, record, shift)?;
         if let Err(error) = self.finish_shift(locked, inode) {
-            self.note_delay(&format!(
-                "what follows a range of inode {} will be moved later: {error}",
-                inode.0
-            ));
+            tracing::warn!("what follows a range of inode {} will be moved later: {error}", inode.0);
             self.backlog.push(Work::Intent(inode));
             self.runtime.wake();
         }

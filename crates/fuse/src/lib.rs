@@ -12,7 +12,6 @@
 //! | `transport` | which request of the protocol is which operation |
 //! | `errands` | what may have to wait for the kernel, on a thread that answers nobody |
 //! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
-//! | `complaints` | what was logged of errors of the volume: the first of each kind |
 //! | `access` | whether reading sets times of access |
 //! | `mount` | the system calls that attach and detach, and the table of what is mounted |
 //!
@@ -31,7 +30,6 @@
 #![deny(unsafe_code)]
 
 mod access;
-mod complaints;
 mod errands;
 mod groups;
 mod handles;

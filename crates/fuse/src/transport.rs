@@ -24,7 +24,6 @@ use std::sync::mpsc::Sender;
 use fs::{Attributes, Caller, FsError, InodeNo};
 use rustix::io::Errno;
 
-use crate::complaints::COMPLAINTS;
 use crate::errands::Errand;
 use crate::groups;
 use crate::kernel::abi::init_flag;
@@ -181,9 +180,7 @@ fn maker(from: &Origin, umask: u32, mode: u32) -> Caller {
 
 /// What the kernel is told of an error, and the log of those that it is to know of.
 pub(crate) fn errno(error: &FsError) -> Errno {
-    if let FsError::Io(why) = error
-        && COMPLAINTS.is_new(why)
-    {
+    if let FsError::Io(why) = error {
         tracing::warn!("an operation failed: {why}");
     }
     Errno::from_raw_os_error(error.errno())

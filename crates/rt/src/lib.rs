@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
-mod complaints;
 mod planted;
 pub mod random;
 pub mod schedule;
@@ -14,7 +13,6 @@ pub mod sync;
 pub mod thread;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
-pub use complaints::Complaints;
 pub use planted::is_planted;
 #[cfg(feature = "planted")]
 pub use planted::plant;

@@ -4,8 +4,10 @@
 //! a transaction that pinned it. So dirty nodes are never evicted from here; they must be written first (`checkpoint`).
 //! Among the rest a clock decides.
 //!
-//! The limit counts pages: of each node one, and one for its contents at the cut while a checkpoint has to write these
-//! and they were changed since. It can be exceeded only by what is pinned or dirty, which admission bounds.
+//! The limit counts pages: of each node one, and one for its contents at the cut while a checkpoint has to write these,
+//! they were changed since, and they are kept as a page. It can be exceeded by what is pinned or dirty, which admission
+//! bounds; contents kept as changes take an eighth of a page at most and are not counted, nor are those that the
+//! checkpoint has in hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -34,8 +36,8 @@ pub(crate) struct Node {
     pub(crate) state: RwLock<NodeState>,
 }
 
-/// What is known of a node. Changed only under its group's write lock, or, when a page has been written (for
-/// `frozen`, `taken`, `dirty`, `base` and `changes`), by whoever holds the checkpoint lock.
+/// What is known of a node. Changed only under its group's write lock, or by whoever holds the checkpoint lock: `frozen`
+/// and `taken` when he takes what he writes, `taken`, `dirty`, `base` and `changes` when it has been written.
 #[repr(C)]
 pub(crate) struct NodeState {
     /// The newest contents.

@@ -108,6 +108,9 @@ impl Changes {
             bytes.extend_from_slice(entry.as_bytes());
             bytes.extend_from_slice(key);
             bytes.extend_from_slice(value.unwrap_or_default());
+            if bytes.len() > page.bytes().len() / SHARE {
+                return None;
+            }
         }
         let header = DeltaHeader {
             node: header.id,
@@ -119,7 +122,7 @@ impl Changes {
             bytes: U32::new((bytes.len() - size_of::<DeltaHeader>()) as u32),
         };
         bytes[..size_of::<DeltaHeader>()].copy_from_slice(header.as_bytes());
-        (bytes.len() <= page.bytes().len() / SHARE).then_some(bytes)
+        Some(bytes)
     }
 }
 
@@ -160,7 +163,7 @@ impl Delta<'_> {
     /// Changes the base; the keys under which it then may differ from what is on the device. `None` when
     /// these are no changes to that page.
     pub(crate) fn apply(&self, page: &mut Page) -> Option<Changes> {
-        let (mut puts, mut changes) = (BTreeMap::new(), Changes::default());
+        let (mut entries, mut changes) = (BTreeMap::new(), Changes::default());
         let mut rest = self.entries;
         for _ in 0..self.header.entries.get() {
             let (entry, behind) = take::<DeltaEntry>(rest)?;
@@ -173,12 +176,12 @@ impl Delta<'_> {
             if let Ok(index) = page.search(key) {
                 page.remove(index);
             }
-            if !gone {
-                puts.insert(key, value);
+            if entries.insert(key, (!gone).then_some(value)).is_some() {
+                return None;
             }
         }
         // What goes goes first: then what comes has room at every step.
-        for (key, value) in puts {
+        for (key, value) in entries.into_iter().filter_map(|(key, value)| Some((key, value?))) {
             let Err(index) = page.search(key) else { return None };
             let is_kept = (1..=KEY_MAX).contains(&key.len()) && value.len() <= value_max(page.bytes().len());
             if !is_kept || !page.fits(key.len(), value.len()) {
@@ -232,7 +235,7 @@ impl<T> Packed<T> {
     }
 
     /// Whether these changes would go into a page that has others.
-    pub(crate) fn joins(&self, delta: &[u8]) -> bool {
+    fn joins(&self, delta: &[u8]) -> bool {
         self.pages.last().is_some_and(|(bytes, _)| self.has_room(bytes, delta))
     }
 

@@ -145,7 +145,9 @@ fn deltas(bytes: &[u8]) {
         for index in 0..8_u8 {
             base.insert(usize::from(index), &[1, index], &[index; 40]);
         }
-        if delta.apply(&mut base).is_some() {
+        if let Some(changes) = delta.apply(&mut base) {
+            let again = changes.encode(&base, Lsn(delta.header.base.get()));
+            assert!(again.is_none_or(|again| again.len() <= delta.bytes.len()), "they say the same");
             assert!(
                 Page::load(PAGES.holding(base.bytes())).is_some(),
                 "what changes make of a leaf is a leaf"

@@ -5,7 +5,7 @@
 //! given back is taken again before there is another; all memory goes back to the system with the last piece, and not
 //! before: a cache that was full will be full again.
 //!
-//! The first [`LARGE`] bytes are taken in small pages: of a small volume only what is used is in memory.
+//! For the first [`LARGE`] bytes large pages are not asked for: of a small volume only what is used is in memory.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -52,7 +52,7 @@ impl Pages {
     /// For pages of so many bytes.
     pub fn new(page_size: usize) -> Arc<Pages> {
         assert!(page_size > 0, "a page has bytes");
-        let chunk_size = page_size.next_multiple_of(LARGE).max(LARGE / page_size * page_size);
+        let chunk_size = page_size.next_multiple_of(LARGE);
         Arc::new(Pages { page_size, chunk_size, held: Mutex::new(Held::default()) })
     }
 
@@ -63,12 +63,8 @@ impl Pages {
 
     /// A page with anything in it.
     pub fn take(self: &Arc<Pages>) -> PageBuffer {
-        let mut held = self.held.lock();
-        if held.free.is_empty() {
-            self.grow(&mut held);
-        }
-        let start = held.free.pop().expect("a chunk has pages");
-        PageBuffer { start, pages: Arc::clone(self) }
+        let free = self.held.lock().free.pop();
+        PageBuffer { start: free.unwrap_or_else(|| self.grow()), pages: Arc::clone(self) }
     }
 
     /// A page of zeros.
@@ -85,50 +81,70 @@ impl Pages {
         page
     }
 
-    fn grow(&self, held: &mut Held) {
-        let chunk = map(self.chunk_size, !held.chunks.is_empty());
+    /// One more chunk, whose first page is the caller's. The system is asked while no lock of ours is held.
+    fn grow(&self) -> NonNull<u8> {
+        let is_first = self.held.lock().chunks.is_empty();
+        let chunk = map(self.chunk_size, !is_first);
+        let mut held = self.held.lock();
         held.chunks.push(chunk);
-        // The first is taken first.
-        held.free.extend((0..self.chunk_size / self.page_size).rev().map(|index| {
+        held.free.extend((1..self.chunk_size / self.page_size).rev().map(|index| {
             // SAFETY: the page ends within the chunk.
             unsafe { chunk.add(index * self.page_size) }
         }));
+        chunk
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
         for chunk in self.held.get_mut().chunks.drain(..) {
-            // SAFETY: it was mapped with this size, and every buffer out of it held these pages, so there is none.
-            let gone = unsafe { rustix::mm::munmap(chunk.as_ptr().cast(), self.chunk_size) };
-            debug_assert!(gone.is_ok(), "what was mapped can be given back");
+            // SAFETY: every buffer out of it held these pages, so there is none.
+            unsafe { unmap(chunk, self.chunk_size) };
         }
     }
 }
 
 /// Zeros of the system's, beginning at a multiple of [`LARGE`].
 fn map(size: usize, large: bool) -> NonNull<u8> {
+    // Most often it is where the one before it ends, which then makes one region of both: the system has a bound
+    // on their number.
+    let mut chunk = map_anywhere(size);
+    if chunk.as_ptr().align_offset(LARGE) != 0 {
+        // SAFETY: nobody has been told of it.
+        unsafe { unmap(chunk, size) };
+        let mapped = map_anywhere(size + LARGE);
+        let before = mapped.as_ptr().align_offset(LARGE);
+        // SAFETY: all lies within what was mapped, and nobody has been told of it.
+        unsafe {
+            chunk = mapped.add(before);
+            unmap(mapped, before);
+            unmap(chunk.add(size), LARGE - before);
+        }
+    }
+    if large {
+        // SAFETY: advice changes nothing in memory. A system without large pages has small ones.
+        let _ = unsafe { rustix::mm::madvise(chunk.as_ptr().cast(), size, Advice::LinuxHugepage) };
+    }
+    chunk
+}
+
+fn map_anywhere(size: usize) -> NonNull<u8> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a mapping at an address that the system chooses changes no other.
-    let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), size + LARGE, protection, flags) };
-    let Ok(mapped) = mapped else { no_memory(size) };
-    let mapped = mapped.cast::<u8>();
-    let before = mapped.align_offset(LARGE);
-    // SAFETY: all is within what was mapped, and nobody has been told of it.
-    let chunk = unsafe {
-        let chunk = mapped.add(before);
-        for (start, bytes) in [(mapped, before), (chunk.add(size), LARGE - before)] {
-            if bytes > 0 {
-                let _ = rustix::mm::munmap(start.cast(), bytes);
-            }
-        }
-        if large {
-            // A system without them has small pages.
-            let _ = rustix::mm::madvise(chunk.cast(), size, Advice::LinuxHugepage);
-        }
-        chunk
-    };
-    NonNull::new(chunk).unwrap_or_else(|| no_memory(size))
+    let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), size, protection, flags) };
+    mapped.ok().and_then(|mapped| NonNull::new(mapped.cast())).unwrap_or_else(|| no_memory(size))
+}
+
+/// Gives memory back, if it is any.
+///
+/// # Safety
+/// It was mapped by [`map_anywhere`], whole pages of the system, and nobody has a reference or pointer into it.
+unsafe fn unmap(start: NonNull<u8>, size: usize) {
+    if size > 0 {
+        // SAFETY: as the caller promises.
+        let gone = unsafe { rustix::mm::munmap(start.as_ptr().cast(), size) };
+        debug_assert!(gone.is_ok(), "what was mapped can be given back");
+    }
 }
 
 fn no_memory(size: usize) -> ! {

@@ -84,6 +84,27 @@ fn changes_to_another_page_are_not_taken() {
     assert!(find(&pages[0], NodeId(8)).is_none());
 }
 
+/// Whether a key is there must not depend on who asks: the page, or what is noted of it.
+#[test]
+fn changes_that_name_a_key_twice_are_refused() {
+    let mut leaf = Page::new(&Pages::new(PAGE), NodeId(9), Group(2), 0);
+    leaf.insert(0, &key(1), &[7; 20]);
+    let mut changes = Changes::default();
+    changes.note(&key(1), false, PAGE);
+    changes.note(&key(2), true, PAGE);
+    let mut bytes = changes.encode(&leaf, Lsn(0)).unwrap();
+    let parse = |bytes: &[u8]| {
+        let mut packed = Packed::new(PAGE);
+        packed.add(bytes, Lsn(1), ());
+        let (pages, _) = packed.take();
+        all(&pages[0]).unwrap()[0].apply(&mut leaf.clone()).is_some()
+    };
+    assert!(parse(&bytes));
+    let last = bytes.len() - 1;
+    bytes[last] = b'1';
+    assert!(!parse(&bytes));
+}
+
 #[test]
 fn pages_are_filled_in_turn_and_hold_everything() {
     let mut rng = fastrand::Rng::with_seed(3);

@@ -1,5 +1,6 @@
 //! Leaves that are changed while a checkpoint has their changes in hand.
 
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rt::sync::Mutex;
@@ -7,6 +8,7 @@ use zone::{Blocks, Command, Geometry, Output, Role, ZoneId, ZoneInfo};
 
 use super::crash::History;
 use super::*;
+use crate::cache::Frozen;
 use crate::types::NodeId;
 
 type Hook = Box<dyn FnMut(ZoneId) + Send>;
@@ -85,6 +87,14 @@ impl Story {
         let lsn = store.commit(random_tx(&mut self.rng, &mut self.model, 300, 30)).unwrap();
         self.after.insert(lsn, self.model.clone());
     }
+
+    /// Changes always the same entry.
+    fn commit_one(&mut self, store: &Store) {
+        let (mut tx, key, value) = (Tx::new(), b"key 00000007".to_vec(), vec![self.rng.u8(..); 9]);
+        tx.put(Group(1), Table(1), key.clone(), value.clone());
+        self.model.insert((1, 1, key), value);
+        self.after.insert(store.commit(tx).unwrap(), self.model.clone());
+    }
 }
 
 /// How many leaves a checkpoint has in hand.
@@ -132,6 +142,77 @@ fn what_is_changed_while_a_checkpoint_writes_it_belongs_to_the_next() {
     assert_eq!(contents(&store), story.lock().model);
 
     let after = std::mem::take(&mut story.lock().after);
+    let history = History { device, after, acknowledged };
+    for n in 0..=history.device.commands() {
+        for plan in history.device.plans_at(n) {
+            history.check(n, &plan, &Arc::new(history.device.image_at(n, &plan)));
+        }
+    }
+}
+
+/// A user that changes, after the cut, what a checkpoint has still to write.
+struct Early {
+    store: Weak<Store>,
+    story: Mutex<Story>,
+    /// Transactions each time that it is asked for its bytes, before the cut and after; none: one of one entry.
+    at_once: AtomicUsize,
+    /// Leaves that were kept as changes, and nodes that were kept as pages.
+    kept: [AtomicUsize; 2],
+}
+
+impl Client for Early {
+    fn checkpoint_bytes(&self) -> Bytes {
+        let Some(store) = self.store.upgrade() else { return Bytes::new() };
+        match self.at_once.load(Ordering::Relaxed) {
+            0 => self.story.lock().commit_one(&store),
+            many => (0..many).for_each(|_| self.story.lock().commit(&store)),
+        }
+        for node in (0..store.core.mat.next_node()).filter_map(|id| store.core.cache.get(NodeId(id))) {
+            match node.look().frozen {
+                Some(Frozen::Changes(_)) => self.kept[0].fetch_add(1, Ordering::Relaxed),
+                Some(Frozen::Page(_)) => self.kept[1].fetch_add(1, Ordering::Relaxed),
+                None => 0,
+            };
+        }
+        Bytes::new()
+    }
+}
+
+#[test]
+fn what_is_changed_before_a_checkpoint_has_it_is_kept_as_changes() {
+    let device = formatted(Spec::odd(), &options());
+    let (store, recovery) = open(&device).unwrap();
+    let store = Arc::new(store);
+    let story = Story { model: Contents::new(), rng: fastrand::Rng::with_seed(3), after: BTreeMap::new() };
+    let early = Arc::new(Early {
+        store: Arc::downgrade(&store),
+        story: Mutex::new(story),
+        at_once: AtomicUsize::new(0),
+        kept: Default::default(),
+    });
+    early.story.lock().after.insert(recovery.last, Contents::new());
+    (0..400).for_each(|_| early.story.lock().commit(&store));
+    store.checkpoint().unwrap();
+    store.set_client(early.clone());
+    device.record();
+
+    let (mut acknowledged, mut alone) = (Vec::new(), 0);
+    for at_once in [4, 1, 4, 1, 4, 1, 0, 0, 0, 0] {
+        early.at_once.store(at_once, Ordering::Relaxed);
+        let (kept, before) = (early.kept[0].load(Ordering::Relaxed), store.stats().deltas_written);
+        store.checkpoint().unwrap();
+        let is_one = store.stats().deltas_written == before + 1;
+        alone += u32::from(is_one && early.kept[0].load(Ordering::Relaxed) > kept);
+        let last = *early.story.lock().after.last_key_value().unwrap().0;
+        store.sync(last).unwrap();
+        acknowledged.push((device.commands(), last));
+    }
+    let [changes, pages] = [0, 1].map(|form| early.kept[form].load(Ordering::Relaxed));
+    assert!(changes > 10 && pages > 0, "{changes} leaves are kept as changes, {pages} nodes as pages");
+    assert!(alone > 0, "changes that were kept stand alone in a page");
+    assert_eq!(contents(&store), early.story.lock().model);
+
+    let after = std::mem::take(&mut early.story.lock().after);
     let history = History { device, after, acknowledged };
     for n in 0..=history.device.commands() {
         for plan in history.device.plans_at(n) {
