@@ -4,7 +4,6 @@
 mod crash;
 mod every;
 mod faults;
-mod logged;
 mod ordinary;
 mod shared;
 mod space;

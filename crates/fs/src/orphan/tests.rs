@@ -1,11 +1,7 @@
-#[path = "../../../extent/tests/all/logged.rs"]
-mod logged;
-
 use std::time::Duration;
 
 use rt::thread::Stop;
 
-use self::logged::Logged;
 use super::*;
 use crate::tests::volume;
 use crate::{Caller, OpenFlags};
@@ -48,30 +44,4 @@ fn who_finds_no_room_waits_for_what_others_have_in_hand() {
     assert_eq!(background.join().unwrap(), Ok(true));
     let stuck: Result<()> = fs.with_room(|| Err(FsError::NoSpace));
     assert_eq!(stuck, Err(FsError::NoSpace), "nothing is left that could make room");
-}
-
-/// Each of the files of a directory that is removed while the volume has latched took a line of the log.
-#[test]
-fn what_is_put_off_is_logged_once() {
-    let (_, fs) = volume();
-    let root = Caller::root();
-    let flags = OpenFlags { write: true, ..OpenFlags::default() };
-    let files: Vec<_> = (0..20)
-        .map(|n| {
-            let name = format!("f{n}");
-            let (_, file) = fs.create(&root, InodeNo::ROOT, name.as_bytes(), 0o600, flags, true).unwrap();
-            fs.unlink(&root, InodeNo::ROOT, name.as_bytes()).unwrap();
-            let inode = file.inode();
-            // Closed, without being deleted for it.
-            fs.held.store(true, std::sync::atomic::Ordering::SeqCst);
-            drop(file);
-            fs.held.store(false, std::sync::atomic::Ordering::SeqCst);
-            inode
-        })
-        .collect();
-    fs.store.latch("for this test");
-    let logged = Logged::default();
-    logged.during(|| files.iter().for_each(|&file| fs.dispose(file)));
-    assert_eq!(fs.backlog.len(), files.len());
-    assert_eq!(logged.count(tracing::Level::WARN), 1);
 }
