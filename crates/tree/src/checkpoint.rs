@@ -40,17 +40,28 @@ const PAGES_AT_ONCE: usize = 64;
 impl Core {
     /// Whether a recovery now would have much to replay.
     pub(crate) fn epoch_is_long(&self) -> bool {
-        let changed = self.mat.running_len() + self.count.dirty.load(Ordering::Relaxed);
         let (_, epoch_nodes) = self.bounds_now();
         self.log.wants_checkpoint()
-            || changed >= epoch_nodes
+            || self.changed_nodes() >= epoch_nodes
             || self.count.pages_since_cut.load(Ordering::Relaxed) >= 2 * epoch_nodes
             || self.log.replay_cost().1 >= self.limits.replay_bytes
     }
 
-    /// Whether so much is dirty that a checkpoint in the background should begin. What may still become dirty is for
-    /// those who go on until it makes its cut; then all of the bound is theirs again. A later one writes fewer leaves
-    /// for the same changes.
+    /// Nodes that may differ from the last checkpoint, written or not.
+    fn changed_nodes(&self) -> usize {
+        self.mat.running_len() + self.count.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Whether the running epoch has no room for as many dirty nodes again: then a checkpoint writes them, which makes
+    /// the epoch's end. Otherwise, where the cache allows few, they are written by themselves, and the tables that a
+    /// checkpoint writes (of the MAT nearly every chunk, where changes are at random) only once for many of them.
+    pub(crate) fn epoch_is_ending(&self) -> bool {
+        self.changed_nodes() + self.count.dirty.load(Ordering::Relaxed) >= self.bounds_now().1
+    }
+
+    /// Whether so much is dirty that a checkpoint in the background should begin, or dirty nodes be written. What may
+    /// still become dirty is for those who go on until it makes its cut; then all of the bound is theirs again. A later
+    /// one writes fewer leaves for the same changes.
     pub(crate) fn is_pressed(&self) -> bool {
         let dirty = self.count.dirty.load(Ordering::Relaxed);
         let is_near = |bound: usize| dirty + (bound / 8).max(UNTIL_THE_CUT.min(bound / 2)) >= bound;

@@ -341,8 +341,13 @@ impl Core {
     fn background(&self) -> Result<bool> {
         self.log.relieve();
         let cleaned = self.saving.lock().cleaned;
-        if cleaned || self.epoch_is_long() || self.is_pressed() {
+        let is_pressed = self.is_pressed();
+        if cleaned || self.epoch_is_long() || (is_pressed && self.epoch_is_ending()) {
             self.checkpoint()?;
+            return Ok(true);
+        }
+        if is_pressed {
+            self.write_out(&mut self.saving.lock())?;
             return Ok(true);
         }
         if self.log.has_gathered() {

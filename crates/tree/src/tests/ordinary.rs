@@ -447,6 +447,33 @@ fn what_has_gathered_is_appended_in_the_background() {
     assert_eq!(after.checkpoints, before.checkpoints);
 }
 
+/// With a cache of a few hundred pages every thirty leaves that changed took a checkpoint, which writes nearly all of
+/// the MAT where they change at random: most of what such a volume wrote.
+#[test]
+fn where_the_cache_is_small_an_epoch_is_longer_than_what_may_be_dirty() {
+    let device = formatted(Spec::new(4096, 32, 1024), &options());
+    let (store, _) = open(&device).unwrap();
+    let (mut model, mut rng) = (Contents::new(), fastrand::Rng::with_seed(8));
+    let mut change = |store: &Store, count: u32| {
+        for _ in 0..count {
+            store.commit(random_tx(&mut rng, &mut model, 3000, 600)).unwrap();
+            store.step().unwrap();
+        }
+    };
+    change(&store, 4000);
+    let before = store.stats();
+    change(&store, 4000);
+    let after = store.stats();
+    let written = after.nodes_written + after.deltas_written - before.nodes_written - before.deltas_written;
+    let (checkpoints, bound) = (after.checkpoints - before.checkpoints, store.core.limits.dirty as u64);
+    assert!(store.core.limits.epoch_nodes as u64 > 4 * bound, "the cache is small");
+    assert!(checkpoints > 2 && written > 4 * bound * checkpoints, "{checkpoints} for {written} nodes");
+    store.close().unwrap();
+    drop(store);
+    let (store, _) = open(&device).unwrap();
+    assert_eq!(contents(&store), model);
+}
+
 /// Says how many nodes trees were to grow by, at most.
 #[derive(Default)]
 struct Asked(std::sync::atomic::AtomicU64);
