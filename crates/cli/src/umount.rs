@@ -36,6 +36,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Some(entry) = volume::mount_at(&directory)? else {
         bail!("{named}: no volume of Polder is mounted there");
     };
+    let user = rustix::process::geteuid();
+    if let Some(owner) = entry.owner.filter(|owner| !user.is_root() && *owner != user.as_raw()) {
+        bail!(
+            "{named}: permission denied: user {owner} has mounted it, and only that user or root unmounts it"
+        );
+    }
     // Whoever still uses a dead mount gets nothing but errors from it.
     if volume::is_dead(&directory) {
         unmount_lazily(&directory).with_context(|| named.to_string())?;

@@ -86,6 +86,8 @@ pub struct MountEntry {
     pub kind: String,
     /// What is mounted there.
     pub source: PathBuf,
+    /// Who has mounted it, of what FUSE serves.
+    pub owner: Option<u32>,
 }
 
 impl MountEntry {
@@ -299,7 +301,10 @@ fn parse_entry(line: &[u8]) -> Option<MountEntry> {
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
-    Some(MountEntry { device, directory, kind, source })
+    let mut options = fields.next().unwrap_or_default().split(|&byte| byte == b',');
+    let owner =
+        options.find_map(|option| str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
+    Some(MountEntry { device, directory, kind, source, owner })
 }
 
 /// Spaces and the like are written as a backslash and three octal digits.
