@@ -17,6 +17,7 @@ mod names;
 mod operations;
 mod options;
 mod permissions;
+mod security;
 mod survival;
 mod upkeep;
 mod user;

@@ -2,13 +2,12 @@
 //!
 //! Root runs it as another user, in a mount namespace of its own where that user may open `/dev/fuse`.
 
+use std::fs;
 use std::os::unix::fs::chown;
 use std::process::Command;
 
-use crate::bench_or_skip;
-
-/// A user and a group that own nothing.
-const NOBODY: u32 = 65534;
+use crate::security::NOBODY;
+use crate::{bench_or_skip, security};
 
 /// Prepares the namespace, then goes on as the user. `$1`: where the user's files are; `$2`: the program.
 const SCRIPT: &str = r#"
@@ -33,6 +32,19 @@ test "$(stat -c %a run/*.sock)" = 600
 /mnt/polder info mnt
 if /mnt/polder mount -o remount,ro mnt 2> complaint; then exit 1; fi
 grep -q "only root may remount" complaint
+# A link to a place that is not his, and a volume that is not his.
+ln -s /usr elsewhere
+if /mnt/polder mount foreign elsewhere 2> complaint; then exit 1; fi
+grep -q "no write access to mountpoint /usr" complaint
+if /mnt/polder mount closed other 2> complaint; then exit 1; fi
+grep -qi "permission denied" complaint
+# Programs and devices in a volume that somebody else has made count for nothing.
+/mnt/polder mount foreign other -o suid,dev
+test "$(stat -c %a other/id)" = 4755
+test "$(other/id -u)" = 65534
+if head -c 1 other/zero 2> complaint; then exit 1; fi
+grep -q "Permission denied" complaint
+/mnt/polder umount other
 '
 if ls mnt 2> complaint; then exit 1; fi
 grep -q "Permission denied" complaint
@@ -53,7 +65,17 @@ fn a_user_mounts_what_is_his() {
     }
     // The home of a test may be in a directory that is closed to others.
     let home = tempfile::Builder::new().prefix("user-").tempdir_in(std::env::temp_dir()).unwrap();
-    chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let mounted = bench.mount(&[]);
+    security::tempt(&mounted);
+    mounted.umount();
+    for (name, owner) in [("foreign", NOBODY), ("closed", 0)] {
+        fs::copy(bench.volume(), home.path().join(name)).unwrap();
+        chown(home.path().join(name), Some(owner), None).unwrap();
+    }
+    fs::create_dir(home.path().join("other")).unwrap();
+    for path in [home.path(), &home.path().join("other")] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
     let output = Command::new("unshare")
         .args(["--mount", "sh", "-c", SCRIPT, "sh"])
         .arg(home.path())
