@@ -52,11 +52,23 @@ impl Core {
         self.mat.running_len() + self.count.dirty.load(Ordering::Relaxed)
     }
 
-    /// Whether the running epoch has no room for as many dirty nodes again: then a checkpoint writes them, which makes
-    /// the epoch's end. Otherwise, where the cache allows few, they are written by themselves, and the tables that a
-    /// checkpoint writes (of the MAT nearly every chunk, where changes are at random) only once for many of them.
+    /// Whether a checkpoint is to write what is dirty, which makes the epoch's end: where the epoch has no room for as
+    /// many dirty nodes again, and where less than a quarter of the zones is free, because what an epoch leaves dead
+    /// is seen at its end only. Otherwise, where the cache allows few, they are written by themselves, and the tables
+    /// that a checkpoint writes (of the MAT nearly every chunk, where changes are at random) only once for many of them.
     pub(crate) fn epoch_is_ending(&self) -> bool {
-        self.changed_nodes() + self.count.dirty.load(Ordering::Relaxed) >= self.bounds_now().1
+        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        !self.zones_abound() || self.changed_nodes() + dirty >= self.bounds_now().1
+    }
+
+    /// Whether so many nodes may differ from the last checkpoint that a replay, if one came, would take longer than
+    /// that of what may be dirty: not to be left so for ever.
+    pub(crate) fn epoch_holds_much(&self) -> bool {
+        self.changed_nodes() >= self.limits.dirty
+    }
+
+    fn zones_abound(&self) -> bool {
+        self.zones.free() >= self.device.geometry().zones / 4
     }
 
     /// Whether so much is dirty that a checkpoint in the background should begin, or dirty nodes be written. What may
@@ -73,7 +85,7 @@ impl Core {
     /// quarter takes what it has dirtied: a 64th of the volume at most.
     fn bounds_now(&self) -> (usize, usize) {
         let Limits { dirty, epoch_nodes, long_epoch, .. } = self.limits;
-        let is_long = long_epoch > epoch_nodes && self.zones.free() >= self.device.geometry().zones / 4;
+        let is_long = long_epoch > epoch_nodes && self.zones_abound();
         if is_long { (long_epoch, long_epoch) } else { (dirty, epoch_nodes) }
     }
 
@@ -211,6 +223,10 @@ impl Core {
             if whole.len() + packed.len() >= PAGES_AT_ONCE {
                 let full = std::mem::replace(&mut packed, Packed::new(self.page_size()));
                 self.write_versions(saving, std::mem::take(&mut whole), full, epoch, saved)?;
+                if saved.is_none() {
+                    // Fewer are dirty: who waits for that goes on.
+                    self.saving.pass();
+                }
             }
         }
         self.write_versions(saving, whole, packed, epoch, saved)

@@ -226,16 +226,22 @@ impl Core {
         let mut saving = self.saving.lock();
         self.win_room(&mut saving)?;
         let is_enough = |saving: &Saving| self.reserve_is_whole() || self.has_room_for(saving, draw);
-        // What the running epoch has left dead is seen after a checkpoint only.
-        let dirty = self.count.dirty.load(Ordering::Relaxed);
-        if !is_enough(&saving)
-            && self.mat.running_len() > 0
-            && self.room(&saving) >= self.taken_by_cleaning(&saving, 0, dirty)
-        {
-            self.checkpoint_with(&mut saving)?;
+        if !is_enough(&saving) && self.ends_epoch(&mut saving)? {
             self.win_room(&mut saving)?;
         }
         if is_enough(&saving) { Ok(()) } else { Err(StoreError::NoSpace) }
+    }
+
+    /// Takes a checkpoint if nodes have been written since the last, so that what they have left dead is seen, and if
+    /// there is room for it; false when it was not taken.
+    pub(crate) fn ends_epoch(&self, saving: &mut Saving) -> Result<bool> {
+        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        let is_of_use =
+            self.mat.running_len() > 0 && self.room(saving) >= self.taken_by_cleaning(saving, 0, dirty);
+        if is_of_use {
+            self.checkpoint_with(saving)?;
+        }
+        Ok(is_of_use)
     }
 
     fn reserve_is_whole(&self) -> bool {

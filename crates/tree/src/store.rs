@@ -235,6 +235,10 @@ impl Store {
         // recovery need not verify (and cannot lose) what was acknowledged long ago.
         let last = self.last_lsn();
         if self.idle_at.swap(last.0, Ordering::Relaxed) == last.0 && self.durable_lsn() == last {
+            if self.core.epoch_holds_much() {
+                self.core.checkpoint()?;
+                return Ok(Step::Worked);
+            }
             return self.core.settle(last);
         }
         Ok(Step::Idle)
@@ -249,7 +253,14 @@ impl Store {
     fn clean_for(&self, need: Need) -> Result<bool> {
         let mut saving = self.core.saving.lock();
         if !saving.cleaned && !self.core.clean(&mut saving, need)? {
-            return Ok(false);
+            // What the running epoch has left dead is seen after a checkpoint only.
+            let free = self.core.zones.free();
+            if need != Need::Must || !self.core.ends_epoch(&mut saving)? {
+                return Ok(false);
+            }
+            if !self.core.clean(&mut saving, need)? {
+                return Ok(self.core.zones.free() > free);
+            }
         }
         self.core.checkpoint_with(&mut saving)?;
         Ok(true)
@@ -346,12 +357,14 @@ impl Core {
             self.checkpoint()?;
             return Ok(true);
         }
+        let has_gathered = self.log.has_gathered();
+        if has_gathered {
+            self.latching("the log cannot be written", self.log.push())?;
+        }
         if is_pressed {
             self.write_out(&mut self.saving.lock())?;
-            return Ok(true);
         }
-        if self.log.has_gathered() {
-            self.latching("the log cannot be written", self.log.push())?;
+        if is_pressed || has_gathered {
             return Ok(true);
         }
         if self.reclaim(false)? > 0 || self.harvest_ids()? {

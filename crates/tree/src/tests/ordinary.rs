@@ -468,6 +468,10 @@ fn where_the_cache_is_small_an_epoch_is_longer_than_what_may_be_dirty() {
     let (checkpoints, bound) = (after.checkpoints - before.checkpoints, store.core.limits.dirty as u64);
     assert!(store.core.limits.epoch_nodes as u64 > 4 * bound, "the cache is small");
     assert!(checkpoints > 2 && written > 4 * bound * checkpoints, "{checkpoints} for {written} nodes");
+    assert!(store.core.epoch_holds_much(), "the epoch is open");
+    store.sync(store.last_lsn()).unwrap();
+    while store.step().unwrap() == crate::types::Step::Worked {}
+    assert!(!store.core.epoch_holds_much(), "nobody leaves a long replay behind");
     store.close().unwrap();
     drop(store);
     let (store, _) = open(&device).unwrap();
