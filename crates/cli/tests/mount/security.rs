@@ -22,11 +22,18 @@ macro_rules! root_or_skip {
     };
 }
 
+/// By a process of its own: what is open for writing cannot be run, and a process that another test is just starting
+/// has our open files until it begins its program.
+fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args([from, to]).status().unwrap();
+    assert!(copied.success(), "{} cannot be copied", from.display());
+}
+
 /// Lets others into the directory of the bench, and gives them a program that they can run.
 fn open_to_others(bench: &Bench) {
     let place = bench.volume().parent().unwrap().to_owned();
     fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
-    fs::copy(bench.program(), place.join("polder")).unwrap();
+    copy_program(bench.program(), &place.join("polder"));
 }
 
 fn as_nobody(program: &Path, arguments: &[&str], bench: &Bench) -> Output {
@@ -38,7 +45,7 @@ fn as_nobody(program: &Path, arguments: &[&str], bench: &Bench) -> Output {
 /// A program that runs as root, and a device that all may read.
 pub(crate) fn tempt(mounted: &Mounted<'_>) {
     let (program, device) = (mounted.path("id"), mounted.path("zero"));
-    fs::copy("/usr/bin/id", &program).unwrap();
+    copy_program(Path::new("/usr/bin/id"), &program);
     fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
     mknodat(CWD, &device, FileType::CharacterDevice, Mode::from_raw_mode(0o666), makedev(1, 5)).unwrap();
     fs::set_permissions(&device, Permissions::from_mode(0o666)).unwrap();
