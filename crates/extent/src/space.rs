@@ -471,14 +471,12 @@ impl Extents {
     fn clean_metadata(&self) -> Result<bool> {
         let before = self.store.zones().free();
         for _ in 0..CLEANED_MAX {
-            if !self.store.clean()? {
+            if !self.store.clean()? || self.store.zones().free() > before {
                 break;
             }
-            if self.store.zones().free() > before {
-                return Ok(true);
-            }
         }
-        Ok(false)
+        // Somebody else may have won them.
+        Ok(self.store.zones().free() > before)
     }
 
     /// Blocks of fresh data that a zone takes at worst.

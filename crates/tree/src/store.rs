@@ -1,7 +1,7 @@
 //! The store as its user sees it.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use zone::{Address, Blocks, Device, Geometry, Lease, Role, Traffic, ZoneId, ZoneInfo};
@@ -15,12 +15,17 @@ use crate::recover::{Config, Recovery, Replay};
 use crate::types::{Bytes, Entry, Group, Lsn, Result, Step, StoreError, Table, Tx, ZoneEntry};
 use crate::zones::{KEPT_FOR_GC, Moment, Use};
 
+/// Steps for which there is nothing to do before an epoch that holds much is ended: some seconds of them.
+const QUIET: u32 = 20;
+
 /// Transactional ordered tables on a zoned device.
 pub struct Store {
     pub(crate) core: Arc<Core>,
     zones: Zones,
     /// The last LSN when [`Store::step`] last found nothing to do.
     idle_at: AtomicU64,
+    /// Steps since then for which there was nothing to do.
+    idle_for: AtomicU32,
 }
 
 /// What was counted since the store was opened.
@@ -81,7 +86,7 @@ impl Store {
         let (core, recovery) = crate::recover::recover(device, config, replay)?;
         core.measure_garbage(&core.saving.lock());
         let zones = Zones { core: Arc::clone(&core) };
-        Ok((Store { core, zones, idle_at: AtomicU64::new(u64::MAX) }, recovery))
+        Ok((Store { core, zones, idle_at: AtomicU64::new(u64::MAX), idle_for: AtomicU32::new(0) }, recovery))
     }
 
     /// Names the user whose bytes checkpoints carry.
@@ -235,12 +240,16 @@ impl Store {
         // recovery need not verify (and cannot lose) what was acknowledged long ago.
         let last = self.last_lsn();
         if self.idle_at.swap(last.0, Ordering::Relaxed) == last.0 && self.durable_lsn() == last {
-            if self.core.epoch_holds_much() {
+            if self.core.settle(last)? == Step::Worked {
+                return Ok(Step::Worked);
+            }
+            if self.idle_for.fetch_add(1, Ordering::Relaxed) >= QUIET && self.core.epoch_holds_much() {
                 self.core.checkpoint()?;
                 return Ok(Step::Worked);
             }
-            return self.core.settle(last);
+            return Ok(Step::Idle);
         }
+        self.idle_for.store(0, Ordering::Relaxed);
         Ok(Step::Idle)
     }
 

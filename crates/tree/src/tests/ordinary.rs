@@ -470,7 +470,9 @@ fn where_the_cache_is_small_an_epoch_is_longer_than_what_may_be_dirty() {
     assert!(checkpoints > 2 && written > 4 * bound * checkpoints, "{checkpoints} for {written} nodes");
     assert!(store.core.epoch_holds_much(), "the epoch is open");
     store.sync(store.last_lsn()).unwrap();
-    while store.step().unwrap() == crate::types::Step::Worked {}
+    for _ in 0..100 {
+        store.step().unwrap();
+    }
     assert!(!store.core.epoch_holds_much(), "nobody leaves a long replay behind");
     store.close().unwrap();
     drop(store);
