@@ -1,11 +1,11 @@
 //! Memory for pages that are kept by the thousand: pieces of one size, out of large pieces of the system's memory.
 //!
 //! Whoever looks for something in memory of this size waits for the tables of the processor's memory management as
-//! much as for the memory. So the system is asked for pages of [`LARGE`] bytes, where it has them. A piece that is
+//! much as for the memory. So the system is asked for pages of 2 MiB, where it has them. A piece that is
 //! given back is taken again before there is another; all memory goes back to the system with the last piece, and not
 //! before: a cache that was full will be full again.
 //!
-//! For the first [`LARGE`] bytes large pages are not asked for: of a small volume only what is used is in memory.
+//! For the first 2 MiB large pages are not asked for: of a small volume only what is used is in memory.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
