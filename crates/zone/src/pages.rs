@@ -207,10 +207,12 @@ mod tests {
             let mut taken: Vec<_> = (0..many).map(|_| pages.zeroed()).collect();
             for (number, page) in taken.iter_mut().enumerate() {
                 assert!(page.iter().all(|byte| *byte == 0), "nobody else wrote to it");
-                page.fill(number as u8 | 1);
+                page.chunks_exact_mut(4)
+                    .for_each(|word| word.copy_from_slice(&(number as u32 + 1).to_le_bytes()));
             }
             for (number, page) in taken.iter().enumerate() {
-                assert!(page.len() == page_size && page.iter().all(|byte| *byte == number as u8 | 1));
+                let is_its_own = page.chunks_exact(4).all(|word| word == (number as u32 + 1).to_le_bytes());
+                assert!(page.len() == page_size && is_its_own, "page {number} of {page_size} bytes");
             }
         }
     }
