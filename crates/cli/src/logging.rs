@@ -131,7 +131,7 @@ mod tests {
             .with_writer(move || into.clone())
             .with_filter(FirstOfAKind { all, complaints: Complaints::default() });
         with_default(tracing_subscriber::registry().with(layer), say);
-        let said = String::from_utf8(lines.0.lock().clone()).unwrap();
+        let said = String::from_utf8(lines.0.lock().clone()).expect("lines of a log are text");
         said.lines().map(|line| line.trim().to_owned()).collect()
     }
 

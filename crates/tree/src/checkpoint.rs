@@ -252,7 +252,8 @@ impl Core {
         };
         drop(state);
         let of_page = |page: &Arc<Page>| (page.group(), Lsn(page.header().lsn.get()));
-        let (group, lsn) = changes.as_deref().map(delta::of_what).or(page.as_ref().map(of_page))?;
+        let of_either = changes.as_deref().map(delta::of_what).or_else(|| page.as_ref().map(of_page));
+        let (group, lsn) = of_either.expect("it has the one or the other");
         Some((Version { node, group, lsn, page }, changes))
     }
 

@@ -226,7 +226,7 @@ impl Core {
         let mut saving = self.saving.lock();
         self.win_room(&mut saving)?;
         let is_enough = |saving: &Saving| self.reserve_is_whole() || self.has_room_for(saving, draw);
-        if !is_enough(&saving) && self.ends_epoch(&mut saving)? {
+        if !is_enough(&saving) && self.end_epoch(&mut saving)? {
             self.win_room(&mut saving)?;
         }
         if is_enough(&saving) { Ok(()) } else { Err(StoreError::NoSpace) }
@@ -234,7 +234,7 @@ impl Core {
 
     /// Takes a checkpoint if nodes have been written since the last, so that what they have left dead is seen, and if
     /// there is room for it; false when it was not taken.
-    pub(crate) fn ends_epoch(&self, saving: &mut Saving) -> Result<bool> {
+    pub(crate) fn end_epoch(&self, saving: &mut Saving) -> Result<bool> {
         let dirty = self.count.dirty.load(Ordering::Relaxed);
         let is_of_use =
             self.mat.running_len() > 0 && self.room(saving) >= self.taken_by_cleaning(saving, 0, dirty);

@@ -264,7 +264,7 @@ impl Store {
         if !saving.cleaned && !self.core.clean(&mut saving, need)? {
             // What the running epoch has left dead is seen after a checkpoint only.
             let free = self.core.zones.free();
-            if need != Need::Must || !self.core.ends_epoch(&mut saving)? {
+            if need != Need::Must || !self.core.end_epoch(&mut saving)? {
                 return Ok(false);
             }
             if !self.core.clean(&mut saving, need)? {
