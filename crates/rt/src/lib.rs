@@ -2,13 +2,21 @@
 //!
 //! Everything above takes these from here, and `clippy.toml` forbids the originals, so that a
 //! simulator can put its own in their place: logic never asks what time it is or who runs it. What
-//! several threads do to each other repeats from a seed under [`schedule`].
+//! several threads do to each other repeats from a seed under [`schedule`]. With the feature `shuttle` the
+//! locks are those of another scheduler (`shuttled.rs`).
 #![forbid(unsafe_code)]
 
 pub mod clock;
 mod planted;
 pub mod random;
+#[cfg_attr(
+    feature = "shuttle",
+    allow(dead_code, reason = "the locks of such a build know another scheduler")
+)]
 pub mod schedule;
+#[cfg(feature = "shuttle")]
+pub mod shuttled;
+#[cfg(not(feature = "shuttle"))]
 pub mod sync;
 pub mod thread;
 
@@ -16,3 +24,5 @@ pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use planted::is_planted;
 #[cfg(feature = "planted")]
 pub use planted::plant;
+#[cfg(feature = "shuttle")]
+pub use shuttled::sync;

@@ -9,6 +9,9 @@
 use std::panic::Location;
 use std::time::Duration;
 
+/// As `std` has them. Taken from here, they are seen by a build whose scheduler chooses at each of them who goes on.
+pub use std::sync::atomic;
+
 pub use parking_lot::{MappedMutexGuard, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::schedule;

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "shuttle")]
+use shuttle::thread as system;
+#[cfg(not(feature = "shuttle"))]
+use std::thread as system;
+
 /// A thread that can be joined.
-pub use std::thread::JoinHandle;
+pub use system::JoinHandle;
 
 /// Starts a named thread. A thread of a [`crate::schedule`] starts none: it would wait for no turn.
 #[allow(clippy::disallowed_methods, reason = "this is the seam")]
@@ -12,7 +17,7 @@ pub fn spawn<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
     assert!(!crate::schedule::is_scheduled(), "a thread of a schedule starts no others");
-    std::thread::Builder::new().name(name.to_owned()).spawn(body)
+    system::Builder::new().name(name.to_owned()).spawn(body)
 }
 
 /// How many processors this process may use.

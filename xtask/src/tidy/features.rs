@@ -1,5 +1,6 @@
-//! The feature `planted` plants the bugs that the harnesses must find. It is switched on by name, in a
-//! build of its own, and by nothing else: not by default and not by a dependency.
+//! The feature `planted` plants the bugs that the harnesses must find, and `shuttle` has locks that work under its
+//! scheduler only. Each is switched on by name, in a build of its own, and by nothing else: not by default and not by
+//! a dependency.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
         let name = package["name"].as_str().unwrap_or_default();
         let by_default = by_default(&package["features"]).into_iter().map(|f| (f, "its default features"));
         let by_dependency = by_dependency(package).into_iter().map(|f| (f, "a dependency's features"));
-        findings.extend(by_default.chain(by_dependency).filter(|(feature, _)| plants(feature)).map(
+        findings.extend(by_default.chain(by_dependency).filter(|(feature, _)| is_for_tests(feature)).map(
             |(feature, switched_on_by)| Finding {
                 path: format!("package {name}"),
                 line: 0,
@@ -23,9 +24,12 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
     Looked::At(repository.packages().len(), "packages")
 }
 
-/// `planted`, `crate/planted` and `crate?/planted`.
-fn plants(feature: &str) -> bool {
-    feature.rsplit('/').next().is_some_and(|name| name == "planted")
+/// What nothing that ships may have.
+const FOR_TESTS: [&str; 2] = ["planted", "shuttle"];
+
+/// Whether it is one of these, `crate/` or `crate?/` and one of these, or the crate of that name.
+fn is_for_tests(feature: &str) -> bool {
+    feature.rsplit(['/', ':']).next().is_some_and(|name| FOR_TESTS.contains(&name))
 }
 
 /// Everything that `default` leads to.

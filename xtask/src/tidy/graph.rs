@@ -19,11 +19,12 @@ const CONSUMERS: [(&str, &str); 5] = [
 ];
 
 /// Dependencies from outside that only some may have.
-const FENCES: [(&str, &[&str], &str); 4] = [
+const FENCES: [(&str, &[&str], &str); 5] = [
     ("anyhow", &["polder", "polder-sim", "polder-space", "xtask"], "below the command errors are typed"),
     ("clap", &["polder", "polder-sim", "polder-space", "xtask"], "the command line is defined once"),
     ("io-uring", &["polder-zone"], "nothing above zone does device I/O (I-ZONE-1)"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),
+    ("shuttle", &["polder-rt"], "locks come from rt"),
 ];
 
 pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Looked {

@@ -293,8 +293,17 @@ mod features_rule {
     }
 
     #[test]
-    fn bugs_that_wait_for_their_name_are_fine() {
+    fn locks_for_tests_that_are_on_by_default_are_found() {
+        for feature in ["polder-rt/shuttle", "polder-rt?/shuttle", "dep:shuttle"] {
+            let found = of(json!({ "default": [feature] }), json!([]));
+            assert!(found.len() == 1 && found[0].contains(feature), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_its_name_is_fine() {
         assert!(of(json!({ "default": [], "planted": ["polder-tree/planted"] }), json!([])).is_empty());
+        assert!(of(json!({ "shuttle": ["dep:shuttle", "polder-rt/planted"] }), json!([])).is_empty());
     }
 }
 
