@@ -21,9 +21,9 @@ mod stored;
 mod told;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tree::{StoreError, Tx};
 use zone::{Blocks, Role, ZoneId};
 

@@ -19,8 +19,7 @@
 //! all (others took the room faster than they paid, or what was to be moved could not be), `place.rs`
 //! collects until there is one.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-
+use rt::sync::atomic::{AtomicI64, Ordering};
 use zone::{Blocks, Life, ZoneId};
 
 use crate::gc::{Aim, GcState, Progress};

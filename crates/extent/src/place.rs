@@ -12,8 +12,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use rt::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use rt::sync::{Condvar, Mutex};
 use tree::{StoreError, Tx};
 use zone::{Blocks, Cause, DeviceError, Lease, Role, ZoneId};

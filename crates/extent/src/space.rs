@@ -33,8 +33,8 @@
 //! what is promised can only become less.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
+use rt::sync::atomic::{AtomicI64, Ordering};
 use rt::sync::{Condvar, Mutex};
 use tree::{Growth, Promise, StoreError, Tx, ZoneNow};
 use zone::{Blocks, Role, ZoneId, ZoneState};

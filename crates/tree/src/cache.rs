@@ -10,8 +10,8 @@
 //! checkpoint has in hand.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use rt::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 

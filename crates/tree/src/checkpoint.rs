@@ -12,8 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use rt::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
 use zone::{Address, Cause, Lease, PageBuffer, Role, ZoneId};

@@ -9,10 +9,10 @@
 //! merged with a neighbour if that happens to be in memory. Both come after all changes of the
 //! transaction: from then on the way to a key may be one that nobody has pinned.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use rt::sync::RwLockWriteGuard;
+use rt::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use zone::Pages;
 

@@ -1,9 +1,9 @@
 //! What all parts of the store share.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages};
 

@@ -15,8 +15,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use rt::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock};
 use smallvec::SmallVec;
 

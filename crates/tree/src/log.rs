@@ -14,9 +14,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
 use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Role, ZoneId};

@@ -6,8 +6,8 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use rt::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use zone::{Address, Command, PageBuffer, ZoneId};
 

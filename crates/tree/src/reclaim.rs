@@ -10,8 +10,7 @@
 //! never reset, and it is not tried again in this mount. Whoever needs that page is told then, and
 //! only that latches the volume; so does a device that answers nothing any more.
 
-use std::sync::atomic::Ordering;
-
+use rt::sync::atomic::Ordering;
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
 use crate::core::{Core, Saving};

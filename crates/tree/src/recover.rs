@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use rt::sync::atomic::{AtomicU64, Ordering};
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
 use zone::format::{HeaderError, Reader, ZoneIdentity};
@@ -487,7 +487,7 @@ pub(crate) fn assemble(
         growth: RwLock::new(None),
         read_only: config.read_only,
         latched: Mutex::new(None),
-        is_latched: std::sync::atomic::AtomicBool::new(false),
+        is_latched: rt::sync::atomic::AtomicBool::new(false),
         count: Counters { allowance: AtomicU64::new(u64::MAX / 2), ..Counters::default() },
         info,
         device,

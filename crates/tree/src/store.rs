@@ -1,9 +1,9 @@
 //! The store as its user sees it.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use rt::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zone::{Address, Blocks, Device, Geometry, Lease, Role, Traffic, ZoneId, ZoneInfo};
 
 use crate::check::{Finding, Visit};

@@ -16,8 +16,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use rt::sync::atomic::{AtomicU32, Ordering};
 use rt::sync::{Condvar, Mutex};
 use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 

@@ -23,9 +23,9 @@ mod spec;
 mod states;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicU64, Ordering};
 
 pub use crash::{CrashPlan, NoCrashPlan};
 pub use fault::{CommandKind, Counters, Effect, Fault};

@@ -13,10 +13,10 @@ mod watch;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 

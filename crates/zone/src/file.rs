@@ -32,8 +32,7 @@ mod slots;
 mod volume;
 mod writes;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use rt::sync::atomic::{AtomicU64, Ordering};
 use rt::sync::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 

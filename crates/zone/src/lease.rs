@@ -9,9 +9,9 @@
 //! nothing of what is live in them, and never resets one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::format::{self, FsId, Role, ZoneIdentity};
 use crate::{Blocks, Cause, Device, DeviceError, Life, Result, Traffic, ZoneId};

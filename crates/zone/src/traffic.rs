@@ -1,6 +1,6 @@
 //! Device bytes, counted by what caused them: the numerator of write amplification.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use rt::sync::atomic::{AtomicU64, Ordering};
 
 /// Why something is written to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,8 +13,7 @@
 //!
 //! Memory: 12 bytes a zone. This file chooses no victims and knows no device.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use rt::sync::atomic::{AtomicU64, Ordering};
 use zone::{Blocks, ZoneId};
 
 use super::told::Expected;

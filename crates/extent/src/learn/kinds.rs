@@ -9,8 +9,7 @@
 //! Writers touch one or two atomic counters; sums are made when a zone is filled. What was counted since the last
 //! zone was filled is lost in a crash, so that counts of live blocks may be off by as much: they only predict.
 
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
-
+use rt::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use zone::Blocks;
 
 use crate::Lifetime;

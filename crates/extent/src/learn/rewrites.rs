@@ -11,9 +11,9 @@
 //! Memory: at most [`SAMPLES_MAX`] blocks are watched; when there would be more, every other one is given up.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::{Lifetime, Object};
 

@@ -123,7 +123,7 @@ impl Learned {
                 [GENERAL] => {
                     let general = GeneralRow::ref_from_bytes(value).ok();
                     let Some(general) = general.filter(|row| row.version == VERSION) else { continue };
-                    self.clock.fetch_max(general.clock.get(), std::sync::atomic::Ordering::Relaxed);
+                    self.clock.fetch_max(general.clock.get(), rt::sync::atomic::Ordering::Relaxed);
                     self.rewrites.remember(general.stay.get());
                 }
                 [BY_AGE, number] => {

@@ -4,7 +4,7 @@
 //! whatever it is in afterwards. What dies is compared with what was expected (`ages.rs`) each time that all zones
 //! are looked at, before what was seen then is learned.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use rt::sync::atomic::{AtomicU64, Ordering};
 
 use super::ages::{STREAMS, Stream};
 use crate::Lifetime;

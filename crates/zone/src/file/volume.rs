@@ -4,8 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 
+use rt::sync::atomic::AtomicU64;
 use rt::sync::{Condvar, Mutex};
 use rustix::fs::{FlockOperation, OFlags, SeekFrom};
 use rustix::io::Errno;

@@ -5,10 +5,10 @@
 use std::fs::File;
 use std::io::Result;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicBool, Ordering};
 
 use super::command::{Data, Queue, RING, Words, refusal, ring_bytes, run};
 use crate::engine::wait;
