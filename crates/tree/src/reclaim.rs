@@ -151,8 +151,8 @@ impl Core {
         let may = |changed: Lsn| changed <= known || rt::is_planted("break-reset-after-known-durable");
         let (ready, waiting): (Vec<_>, Vec<_>) = dead.into_iter().partition(|&(_, changed)| may(changed));
         let mut freed = 0;
-        for (zone, _) in ready {
-            freed += u32::from(self.reset_dead(zone)?);
+        for (zone, emptied) in ready {
+            freed += u32::from(self.reset_dead(zone, emptied)?);
         }
         if freed > 0 || !force || waiting.is_empty() {
             return Ok(freed);
@@ -170,8 +170,10 @@ impl Core {
         self.latching("the log cannot be written", known)
     }
 
-    fn reset_dead(&self, zone: ZoneId) -> Result<bool> {
-        if !self.zones.claim_dead(zone) {
+    /// Resets a zone if it is still dead by this record: others may have reset it since, and whether the end of what they
+    /// wrote there is known to be durable nobody has asked.
+    fn reset_dead(&self, zone: ZoneId, emptied: Lsn) -> Result<bool> {
+        if !self.zones.claim_dead(zone, emptied) {
             return Ok(false);
         }
         self.reset_claimed(zone)

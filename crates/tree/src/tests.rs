@@ -18,6 +18,7 @@ mod every;
 mod faults;
 mod formats;
 mod ordinary;
+mod reclaim;
 mod refused;
 mod salvage;
 mod taken;

@@ -693,15 +693,15 @@ impl ZoneTable {
         self.state.lock().closed.iter().take_while(|(live, _)| *live == 0).count() as u32
     }
 
-    /// Takes a dead data zone out of the table's hands, to be reset; false if it has come to life or
-    /// somebody has entered.
-    pub(crate) fn claim_dead(&self, zone: ZoneId) -> bool {
+    /// Takes a data zone that this record has emptied out of the table's hands, to be reset; false if it has come to
+    /// life since, though it may be dead again, or somebody has entered.
+    pub(crate) fn claim_dead(&self, zone: ZoneId, emptied: Lsn) -> bool {
         let mut state = self.state.lock();
         let run = &state.run[zone.0 as usize];
         let held = !rt::is_planted("break-zone-reference") && run.readers > 0;
         let live = state.entries[zone.0 as usize].live;
         let pending = !rt::is_planted("break-pending") && run.pending > 0;
-        if live > 0 || pending || held || run.usage != Use::Closed {
+        if live > 0 || pending || held || run.changed != emptied || run.usage != Use::Closed {
             return false;
         }
         state.closed.remove(&(0, zone));

@@ -1,0 +1,119 @@
+//! Zones of data that are reset by several at once.
+
+use rt::sync::Mutex;
+use zone::{Blocks, Cause, Command, Geometry, Output, Role, ZoneId, ZoneInfo};
+
+use super::*;
+
+/// A device that lets somebody else go on before the next reset.
+struct Interrupted {
+    device: Arc<Emulated>,
+    amid: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Device for Interrupted {
+    fn geometry(&self) -> &Geometry {
+        self.device.geometry()
+    }
+    fn report(&self) -> zone::Result<Vec<ZoneInfo>> {
+        self.device.report()
+    }
+    fn report_zone(&self, zone: ZoneId) -> zone::Result<ZoneInfo> {
+        self.device.report_zone(zone)
+    }
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> zone::Result<()> {
+        self.device.read(zone, block, into)
+    }
+    fn append(&self, zone: ZoneId, from: &[u8]) -> zone::Result<Blocks> {
+        self.device.append(zone, from)
+    }
+    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> zone::Result<()> {
+        self.device.write(zone, block, from)
+    }
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        self.device.run(batch)
+    }
+    fn open(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.open(zone)
+    }
+    fn close(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.close(zone)
+    }
+    fn finish(&self, zone: ZoneId) -> zone::Result<()> {
+        self.device.finish(zone)
+    }
+    fn reset(&self, zone: ZoneId) -> zone::Result<()> {
+        let amid = self.amid.lock().take();
+        if let Some(amid) = amid {
+            amid();
+        }
+        self.device.reset(zone)
+    }
+    fn flush(&self) -> zone::Result<()> {
+        self.device.flush()
+    }
+}
+
+const KEY: &[u8] = b"what it holds";
+
+/// Opens a zone, puts a block into it, and a row that says where; the zone is closed.
+fn fill_one(store: &Store) -> ZoneId {
+    let lease = store.zones().open(Role::Data).unwrap().unwrap();
+    let zone = lease.zone();
+    assert!(lease.admit(1, 0));
+    lease.append(Cause::Data, &vec![7; store.device().geometry().block_size as usize]).unwrap();
+    lease.finish().unwrap();
+    let mut tx = Tx::new();
+    tx.put(Group(0), Table(1), KEY.to_vec(), zone.0.to_le_bytes().to_vec());
+    tx.zone_live(zone, 1);
+    store.commit(tx).unwrap();
+    store.zones().close(zone);
+    zone
+}
+
+/// Nothing lives in the zone any more.
+fn empty(store: &Store, zone: ZoneId) {
+    let mut tx = Tx::new();
+    tx.delete(Group(0), Table(1), KEY.to_vec());
+    tx.zone_live(zone, -1);
+    store.commit(tx).unwrap();
+}
+
+/// One looked which zones were dead, and was held up at the reset of the first. Meanwhile another reset the second; it
+/// was written again, what it held was made durable, and was written over by a transaction that was not yet durable.
+/// Then the first went on, found the second as dead as before, and reset it: a loss of power took what had been
+/// acknowledged. What is reset is now the death that was looked at, and no later one.
+#[test]
+fn a_zone_that_lived_again_meanwhile_is_not_reset() {
+    let emulated = formatted(Spec::tiny(), &options());
+    let device = Arc::new(Interrupted { device: emulated.clone(), amid: Mutex::new(None) });
+    let (store, _) = Store::open(device.clone(), &config(), &mut Plain).unwrap();
+    store.set_client(Arc::new(Plain));
+    let store = Arc::new(store);
+    let zones = [fill_one(&store), fill_one(&store)];
+    zones.iter().for_each(|zone| empty(&store, *zone));
+    store.sync(store.last_lsn()).unwrap();
+    assert!(store.core.log.make_known(store.last_lsn()).unwrap());
+    emulated.record();
+
+    let (other, refilled) = (Arc::clone(&store), Arc::new(Mutex::new(None)));
+    let again = Arc::clone(&refilled);
+    *device.amid.lock() = Some(Box::new(move || {
+        assert_eq!(other.reclaim(false).unwrap(), 1, "one of the two");
+        let zone = fill_one(&other);
+        other.sync(other.last_lsn()).unwrap();
+        empty(&other, zone);
+        *again.lock() = Some(zone);
+    }));
+    store.reclaim(false).unwrap();
+    let zone = refilled.lock().expect("there was a reset");
+    assert!(zones.contains(&zone), "it was dead when the first one looked");
+
+    let found = Arc::new(emulated.image(&CrashPlan::LoseAll));
+    let (store, _) = open(&found).unwrap();
+    let row = store.get(Group(0), Table(1), KEY).unwrap();
+    assert_eq!(row, Some(zone.0.to_le_bytes().to_vec()), "it was acknowledged, and its end was not");
+    let mut block = vec![0; found.geometry().block_size as usize];
+    found.read(zone, 1, &mut block).expect("the zone still has what it held");
+    assert!(block.iter().all(|byte| *byte == 7));
+}
