@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `bench`, `space`, `try`,
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `bench`, `space`, `try`,
 //! `vm`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
@@ -12,6 +12,7 @@ mod measured;
 mod peer;
 mod setup;
 mod shell;
+mod shuttle;
 mod soak;
 mod space;
 mod tidy;
@@ -41,6 +42,8 @@ enum Task {
     Accept(accept::Args),
     /// What the gate does of crash states, faults and flipped bits, for as long as there is time.
     Soak(soak::Args),
+    /// What threads do to each other, in orders that a scheduler chooses.
+    Shuttle(shuttle::Args),
     /// Write amplification and latency of volumes in memory, beside an ideal cleaner.
     Space(space::Args),
     /// How fast Polder is beside a plain file, ext4 and XFS.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Accept(args) => accept::run(&args),
         Task::Soak(args) => soak::run(&args),
+        Task::Shuttle(args) => shuttle::run(&args),
         Task::Space(args) => space::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Try(args) => try_volume::run(&args),

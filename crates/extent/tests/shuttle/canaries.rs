@@ -1,0 +1,50 @@
+//! The tests here would notice: each of these bugs (`rt::is_planted`) takes something away that keeps threads apart,
+//! and the test beside it has to fail. A process makes one bug at most, so each is made in one of its own.
+
+use std::process::Command;
+
+const PLANT: &str = "POLDER_SHUTTLE_PLANT";
+
+/// Makes the bug that this process was asked to make.
+pub(crate) fn plant() {
+    if let Ok(bug) = std::env::var(PLANT) {
+        rt::plant(bug);
+    }
+}
+
+/// The test fails when the bug is made.
+fn notices(test: &str, bug: &str) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--nocapture"]).env(PLANT, bug).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("running 1 test"), "there is a test {test}");
+    assert!(!output.status.success(), "{test} does not notice {bug}");
+    let why = String::from_utf8_lossy(&output.stderr);
+    let mut lines = why.lines().skip_while(|line| !line.contains(" panicked at "));
+    println!("{bug}: noticed by {test}: {}", lines.nth(1).unwrap_or_default());
+}
+
+#[test]
+fn a_flush_that_says_too_much_is_noticed() {
+    notices("group_commit::what_was_acknowledged_survives", "break-follower");
+}
+
+#[test]
+fn a_node_that_is_saved_as_it_was_not_at_the_cut_is_noticed() {
+    notices("checkpoint::what_is_found_is_a_prefix", "break-frozen");
+}
+
+#[test]
+fn a_block_that_is_moved_although_it_was_written_over_is_noticed() {
+    notices("collection::nobody_reads_what_was_moved_or_reset", "break-gc-recheck");
+}
+
+#[test]
+fn a_zone_that_is_reset_under_its_reader_is_noticed() {
+    notices("collection::nobody_uses_a_zone_that_is_reset", "break-zone-reference");
+}
+
+#[test]
+fn a_zone_that_is_reset_under_its_writer_is_noticed() {
+    notices("collection::nobody_uses_a_zone_that_is_reset", "break-pending");
+}

@@ -1,0 +1,75 @@
+//! Checkpoints beside writers: what is found after a loss of power, before, during or after one, is the state after
+//! some transaction, and none of those before the last checkpoint's is missing.
+
+use std::sync::Arc;
+
+use tree::Store;
+use zone::emulated::{Emulated, Spec};
+
+use crate::tables::{Account, Contents, contents, open, random_writes};
+use crate::{Seen, cut, explore, prepared, rng, spawn};
+
+const GROUPS: u16 = 2;
+const KEYS: u32 = 24;
+const VALUE_MAX: usize = 700;
+
+fn write(store: &Store, transactions: u32) -> Account {
+    let (mut account, mut rng) = (Account::default(), rng());
+    for _ in 0..transactions {
+        account.commit(store, random_writes(&mut rng, GROUPS, KEYS, VALUE_MAX));
+    }
+    account
+}
+
+/// Takes checkpoints; what was committed before one is part of it.
+fn save(store: &Store, device: &Emulated) -> Account {
+    let mut account = Account::default();
+    for _ in 0..2 {
+        let lsn = store.last_lsn();
+        store.checkpoint().unwrap();
+        account.promise(device, lsn);
+    }
+    account
+}
+
+/// Two writers, and one who takes checkpoints.
+fn work(device: &Arc<Emulated>, amid: &Seen) -> Account {
+    let (store, _) = open(device, 1 << 20);
+    let mut threads = Vec::new();
+    for _ in 0..2 {
+        let store = Arc::clone(&store);
+        threads.push(spawn("writer", move || write(&store, 6)));
+    }
+    let saver = {
+        let (store, device) = (Arc::clone(&store), Arc::clone(device));
+        spawn("saver", move || save(&store, &device))
+    };
+    let mut account = saver.join().unwrap();
+    let last = account.promised.last().map(|(_, lsn)| *lsn);
+    threads.into_iter().for_each(|thread| account.add(thread.join().unwrap()));
+    amid.add(u64::from(last < Some(store.last_lsn())));
+    account
+}
+
+#[test]
+fn what_is_found_is_a_prefix() {
+    let amid = Seen::default();
+    let counted = amid.clone();
+    // Leaves that are changed beside a checkpoint have been there before it.
+    let device = prepared(Spec::tiny(), GROUPS, |device| {
+        let (store, _) = open(device, 1 << 20);
+        write(&store, 40);
+        store.close().unwrap();
+    });
+    explore("checkpoint::what_is_found_is_a_prefix", 1200, device, move |device| {
+        let before = contents(&open(&crate::image(&device, &zone::emulated::CrashPlan::KeepAll), 1 << 20).0);
+        assert_ne!(before, Contents::new());
+        let mut account = work(&device, &counted);
+        let mut rng = rng();
+        for _ in 0..2 {
+            let (at, found) = cut(&device, &mut rng);
+            account.judge(&before, at, &found);
+        }
+    });
+    amid.report("schedules with transactions after the last checkpoint began");
+}

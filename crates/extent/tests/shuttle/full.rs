@@ -1,0 +1,73 @@
+//! A full volume: whatever was allocated can be written over, by several at once, though each has to make the room for
+//! it first, and whoever finds none waits for what another is giving back. Nobody waits for ever, and nobody is told
+//! that there is no space.
+
+use std::sync::Arc;
+
+use polder_extent::Lifetime;
+use zone::emulated::{CommandKind, Emulated, Spec};
+
+use crate::objects::{BLOCK, Volume, Written};
+use crate::{Seen, explore, prepared, rng, spawn};
+
+const WRITERS: u64 = 3;
+
+/// An object for each writer; together they take all that the volume offers.
+fn objects(volume: &Volume, blocks: u64) -> Vec<Arc<Written>> {
+    (1..=WRITERS).map(|number| Written::found(volume, number, Lifetime::Unknown, blocks)).collect()
+}
+
+/// How many blocks each has.
+fn share(volume: &Volume) -> u64 {
+    volume.extents.space().available / BLOCK as u64 / WRITERS
+}
+
+/// A volume on which nothing is left, and how many blocks each of its objects has.
+fn full() -> (Arc<Emulated>, u64) {
+    let blocks = Seen::default();
+    let noted = blocks.clone();
+    let device = prepared(Spec::tiny(), 2, move |device| {
+        let volume = Volume::open(device);
+        let blocks = share(&volume);
+        for object in objects(&volume, blocks) {
+            (0..blocks).step_by(16).for_each(|at| object.write(&volume, at, 16.min(blocks - at)));
+        }
+        assert_eq!(share(&volume), 0, "nothing is left");
+        volume.store.close().unwrap();
+        noted.add(blocks);
+    });
+    (device, blocks.count())
+}
+
+fn write(volume: &Volume, object: &Written) {
+    let mut rng = rng();
+    for _ in 0..16 {
+        let count = rng.u64(1..16);
+        object.write(volume, rng.u64(0..object.blocks() - count), count);
+    }
+}
+
+#[test]
+fn what_was_allocated_can_be_written_over() {
+    let (moved, reset) = (Seen::default(), Seen::default());
+    let counted = (moved.clone(), reset.clone());
+    let (device, blocks) = full();
+    explore("full::what_was_allocated_can_be_written_over", 300, device, move |device| {
+        let volume = Arc::new(Volume::open(&device));
+        let objects = objects(&volume, blocks);
+        let start = |object: &Arc<Written>| {
+            let (volume, object) = (Arc::clone(&volume), Arc::clone(object));
+            spawn("writer", move || write(&volume, &object))
+        };
+        let mut threads: Vec<_> = objects.iter().map(start).collect();
+        let theirs = Arc::clone(&volume);
+        threads.push(spawn("keeper", move || (0..3).for_each(|_| _ = theirs.extents.step().unwrap())));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        objects.iter().for_each(|object| object.verify(&volume, &object.returned()));
+        volume.check();
+        counted.0.add(volume.extents.gc_stats().blocks_moved);
+        counted.1.add(device.counters().of(CommandKind::Reset));
+    });
+    moved.report("blocks moved");
+    reset.report("zones reset");
+}

@@ -1,0 +1,55 @@
+//! Group commit: whoever was told that his transaction is durable finds it after a loss of power, whoever led the
+//! flush; and one flush serves several.
+
+use std::sync::Arc;
+
+use tree::Store;
+use zone::emulated::{Emulated, Spec};
+
+use crate::tables::{Account, Contents, open, random_writes};
+use crate::{Seen, cut, explore, prepared, rng, spawn};
+
+const GROUPS: u16 = 2;
+const COMMITTERS: u32 = 3;
+
+fn commit_and_sync(store: &Store, device: &Emulated) -> Account {
+    let (mut account, mut rng) = (Account::default(), rng());
+    for _ in 0..4 {
+        let lsn = account.commit(store, random_writes(&mut rng, GROUPS, 12, 60));
+        if rng.u8(0..3) > 0 {
+            store.sync(lsn).unwrap();
+            account.promise(device, lsn);
+        }
+    }
+    account
+}
+
+/// A few committers at once.
+fn work(device: &Arc<Emulated>, shared: &Seen) -> Account {
+    let (store, _) = open(device, 1 << 20);
+    let committers = (0..COMMITTERS).map(|_| {
+        let (store, device) = (Arc::clone(&store), Arc::clone(device));
+        spawn("committer", move || commit_and_sync(&store, &device))
+    });
+    let committers: Vec<_> = committers.collect();
+    let mut account = Account::default();
+    committers.into_iter().for_each(|committer| account.add(committer.join().unwrap()));
+    shared.add(store.stats().sync_followers);
+    account
+}
+
+#[test]
+fn what_was_acknowledged_survives() {
+    let shared = Seen::default();
+    let counted = shared.clone();
+    let device = prepared(Spec::tiny(), GROUPS, |_| {});
+    explore("group_commit::what_was_acknowledged_survives", 1500, device, move |device| {
+        let mut account = work(&device, &counted);
+        let mut rng = rng();
+        for _ in 0..2 {
+            let (at, found) = cut(&device, &mut rng);
+            account.judge(&Contents::new(), at, &found);
+        }
+    });
+    shared.report("syncs that shared a flush with one before them");
+}

@@ -1,0 +1,34 @@
+//! `cargo xtask shuttle`: what threads do to each other, in orders that Shuttle chooses (docs/testing.md).
+//!
+//! Locks have to be Shuttle's for that, so nothing of the usual build can be used, and this is no step of the gate.
+
+use anyhow::{Context, Result};
+
+use crate::shell::Line;
+
+/// `cargo xtask shuttle --times N`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// So many times the usual number of schedules.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    times: u64,
+    /// What the schedules follow from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only tests with this in their names.
+    #[arg(long)]
+    test: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    Line::new("cargo test --package polder-rt --lib --features shuttle --locked")
+        .run()
+        .context("the locks themselves are wrong")?;
+    let line = Line::new("cargo test --package polder-extent --features shuttle --test shuttle --locked")
+        .args(["--", "--show-output"])
+        .args(args.test.as_deref())
+        .env("POLDER_SHUTTLE_TIMES", &args.times.to_string())
+        .env("POLDER_SHUTTLE_SEED", &args.seed.to_string());
+    println!("    {line}");
+    line.run()
+}
