@@ -36,15 +36,19 @@ fn aged() -> Arc<Emulated> {
 /// What a writer made durable, and after how many commands of the device that was.
 type Durable = Vec<(u64, Snapshot)>;
 
+fn note_durable(volume: &Volume, object: &Written, durable: &mut Durable) {
+    let snapshot = object.returned();
+    volume.sync();
+    durable.push((volume.device.commands(), snapshot));
+}
+
 fn write(volume: &Volume, object: &Written) -> Durable {
     let (mut rng, mut durable) = (rng(), vec![(0, object.returned())]);
     for round in 0..6 {
         let count = rng.u64(1..8);
         object.write(volume, rng.u64(0..BLOCKS - count), count);
         if round % 3 == 2 {
-            let snapshot = object.returned();
-            volume.sync();
-            durable.push((volume.device.commands(), snapshot));
+            note_durable(volume, object, &mut durable);
         }
     }
     durable
@@ -116,22 +120,29 @@ const SMALL: u64 = 12;
 
 /// Writes, and resets zones in which nothing lives. Nobody else does: one who only resets would have to wait for the
 /// others, and whoever waits goes last.
-fn write_over(volume: &Volume, object: &Written, times: u32) {
+fn write_over(volume: &Volume, object: &Written, times: u32) -> Durable {
+    let (mut rng, mut durable) = (rng(), vec![(0, object.returned())]);
     for _ in 0..times {
         object.write(volume, 0, SMALL);
-        volume.store.reclaim(true).unwrap();
+        if rng.bool() {
+            note_durable(volume, object, &mut durable);
+        }
+        volume.store.reclaim(rng.bool()).unwrap();
     }
+    durable
 }
 
-fn write_and_read(volume: &Arc<Volume>, objects: &[Arc<Written>]) {
-    let mut threads = Vec::new();
+/// What each writer made durable.
+fn write_and_read(volume: &Arc<Volume>, objects: &[Arc<Written>]) -> Vec<Durable> {
+    let (mut writers, mut readers) = (Vec::new(), Vec::new());
     for (object, times) in objects.iter().zip([1, 24]) {
         let (written, read) = (Arc::clone(object), Arc::clone(object));
         let (ours, theirs) = (Arc::clone(volume), Arc::clone(volume));
-        threads.push(spawn("writer", move || write_over(&ours, &written, times)));
-        threads.push(spawn("reader", move || (0..8).for_each(|_| read.read(&theirs, 0, SMALL))));
+        writers.push(spawn("writer", move || write_over(&ours, &written, times)));
+        readers.push(spawn("reader", move || (0..8).for_each(|_| read.read(&theirs, 0, SMALL))));
     }
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
+    writers.into_iter().map(|writer| writer.join().unwrap()).collect()
 }
 
 #[test]
@@ -144,10 +155,12 @@ fn nobody_uses_a_zone_that_is_reset() {
     explore("collection::nobody_uses_a_zone_that_is_reset", 1200, device, move |device| {
         let volume = Arc::new(Volume::open(&device));
         let objects = [1, 2].map(|object| Written::found(&volume, object, Lifetime::Unknown, SMALL));
-        write_and_read(&volume, &objects);
+        let durable = write_and_read(&volume, &objects);
         objects.iter().for_each(|object| object.verify(&volume, &object.returned()));
         volume.check();
         counted.add(device.counters().of(CommandKind::Reset));
+        let (at, found) = cut(&device, &mut rng());
+        judge(&found, at, &objects, &durable);
     });
     resets.report("zones reset");
 }
