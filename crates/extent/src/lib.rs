@@ -224,12 +224,25 @@ impl Extents {
         self.packing.block_size
     }
 
-    /// One piece of background work: garbage collection as far as it is owed, then writeback of resident
-    /// blocks.
+    /// One piece of background work: resets, and whatever else there is.
     pub fn step(&self) -> Result<Step> {
+        let reset = self.step_resets()?;
+        Ok(if self.step_space()? == Step::Worked { Step::Worked } else { reset })
+    }
+
+    /// Resets zones in which nothing lives. They give room that writers need not wait for; while room is plenty only
+    /// those that wait for nothing else are reset.
+    pub fn step_resets(&self) -> Result<Step> {
+        let is_urgent = self.store.zones().dead() > 0 && self.is_room_short();
+        Ok(if self.store.reclaim(is_urgent)? > 0 { Step::Worked } else { Step::Idle })
+    }
+
+    /// One piece of all other background work: garbage collection as far as it is owed, then writeback of resident
+    /// blocks.
+    pub fn step_space(&self) -> Result<Step> {
         self.load_learned();
         self.reverse.prune(&self.store);
-        if self.store.reclaim(false)? > 0 || self.pay_in_background()? {
+        if self.pay_in_background()? {
             return Ok(Step::Worked);
         }
         if !self.reverse.without_footer().is_empty()

@@ -149,10 +149,6 @@ impl Extents {
 
     /// The background step's part: whether it did something.
     pub(crate) fn pay_in_background(&self) -> Result<bool> {
-        // Zones that are empty give room as soon as they are reset, which writers need not wait for.
-        if self.is_room_short() && self.store.zones().dead() > 0 && self.store.reclaim(true)? > 0 {
-            return Ok(true);
-        }
         match self.gc.try_lock() {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
             Some(mut gc) if !self.pace.is_resting() || gc.is_moved() => self.pay_some(&mut gc),

@@ -1,9 +1,8 @@
 //! Background work: what there is to do, the threads that do it, and errors that nobody waited for.
 //!
 //! Logic owns no threads. [`Fs::step`] does one piece of everything there is; the simulator calls
-//! it, and so do the threads that [`Fs::start`] begins: one for what is to be made durable and one for space, so
-//! that a long piece of collection does not hold up the commit interval, and one that reads ahead what
-//! walkers will need in a moment. They hold the volume only while they work:
+//! it. The threads that [`Fs::start`] begins work in a [`Lane`] each: a long piece of collection does not hold up the
+//! commit interval, and no checkpoint or reset holds up collection. They hold the volume only while they work:
 //! a volume that is dropped without `unmount` ends as if the process had been killed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,8 +23,33 @@ const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// No change waits to be made durable.
 const NOTHING: u64 = u64::MAX;
 
-/// What a thread does over and over.
-type Work = fn(&Fs) -> Result<Step>;
+/// Background work that is done side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Commit interval, checkpoints, cleaning of metadata.
+    Commits,
+    /// Resets of zones in which nothing lives.
+    Resets,
+    /// Deletions, garbage collection, writeback.
+    Space,
+    /// Reading what walkers will need in a moment.
+    Ahead,
+}
+
+impl Lane {
+    /// All of them.
+    pub const ALL: [Lane; 4] = [Lane::Commits, Lane::Resets, Lane::Space, Lane::Ahead];
+
+    /// The name of its thread.
+    fn name(self) -> &'static str {
+        match self {
+            Lane::Commits => "polder-commit",
+            Lane::Resets => "polder-reset",
+            Lane::Space => "polder-clean",
+            Lane::Ahead => "polder-ahead",
+        }
+    }
+}
 
 /// The state of background work.
 pub(crate) struct Runtime {
@@ -178,19 +202,15 @@ impl Fs {
     /// Starts the threads that call `step`; they end with `unmount`, or when the volume is dropped.
     pub fn start(self: &Arc<Self>) -> Result<()> {
         let Runtime { signal, ahead, .. } = &self.runtime;
-        let works: [(&str, Work, &Arc<Signal>); 3] = [
-            ("polder-commit", Fs::step_commits, signal),
-            ("polder-clean", Fs::step_space, signal),
-            ("polder-ahead", Fs::step_ahead, ahead),
-        ];
         let mut threads = self.runtime.threads.lock();
         if !threads.is_empty() || self.read_only {
             return Ok(());
         }
-        for (name, work, signal) in works {
+        for lane in Lane::ALL {
+            let signal = if lane == Lane::Ahead { ahead } else { signal };
             let (fs, signal) = (Arc::downgrade(self), signal.clone());
             let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns()).max(IDLE / 25));
-            let thread = rt::thread::spawn(name, move || run(&fs, &signal, work, idle))
+            let thread = rt::thread::spawn(lane.name(), move || run(&fs, &signal, lane, idle))
                 .map_err(|error| FsError::Io(format!("cannot start a thread: {error}")))?;
             threads.push(thread);
         }
@@ -199,15 +219,27 @@ impl Fs {
 
     /// One piece of background work: commit interval, checkpoint, cleaning, GC, orphans, intents, reading ahead.
     pub fn step(&self) -> Result<Step> {
-        let steps = [self.step_commits()?, self.step_space()?, self.step_ahead()?];
-        Ok(if steps.contains(&Step::Worked) { Step::Worked } else { Step::Idle })
+        let mut worked = Step::Idle;
+        for lane in Lane::ALL {
+            if self.step_in(lane)? == Step::Worked {
+                worked = Step::Worked;
+            }
+        }
+        Ok(worked)
     }
 
-    /// Commit interval, checkpoints, cleaning of metadata.
-    fn step_commits(&self) -> Result<Step> {
-        if self.is_read_only() {
-            return Ok(Step::Idle);
+    /// One piece of what is done in a lane.
+    pub fn step_in(&self, lane: Lane) -> Result<Step> {
+        match lane {
+            Lane::Ahead => self.step_ahead(),
+            _ if self.is_read_only() => Ok(Step::Idle),
+            Lane::Commits => self.step_commits(),
+            Lane::Resets => self.note_failure(self.extents.step_resets().map_err(FsError::from)),
+            Lane::Space => self.step_space(),
         }
+    }
+
+    fn step_commits(&self) -> Result<Step> {
         self.runtime.pressed.store(false, Ordering::SeqCst);
         let due = self.runtime.take_due(self.clock.monotonic_ns());
         if due {
@@ -217,15 +249,11 @@ impl Fs {
         Ok(if due { Step::Worked } else { step })
     }
 
-    /// Deletions, garbage collection, writeback.
     fn step_space(&self) -> Result<Step> {
-        if self.is_read_only() {
-            return Ok(Step::Idle);
-        }
         self.rate.note(self.clock.monotonic_ns(), self.data_bytes());
         let backlog = self.note_failure(self.step_backlog());
         // Also when that failed: what finds no room waits for this.
-        let step = self.note_failure(self.extents.step().map_err(FsError::from))?;
+        let step = self.note_failure(self.extents.step_space().map_err(FsError::from))?;
         match backlog {
             Ok(true) => Ok(Step::Worked),
             Err(FsError::NoSpace) if step == Step::Worked => Ok(step),
@@ -233,7 +261,6 @@ impl Fs {
         }
     }
 
-    /// What walkers will need.
     fn step_ahead(&self) -> Result<Step> {
         Ok(if self.store.read_ahead() { Step::Worked } else { Step::Idle })
     }
@@ -249,11 +276,11 @@ impl Fs {
     }
 }
 
-fn run(fs: &Weak<Fs>, signal: &Signal, work: Work, idle: Duration) {
+fn run(fs: &Weak<Fs>, signal: &Signal, lane: Lane, idle: Duration) {
     let mut seen = 0;
     loop {
         let Some(held) = fs.upgrade() else { return };
-        let wait = match work(&held) {
+        let wait = match held.step_in(lane) {
             Ok(Step::Worked) => Duration::ZERO,
             Ok(Step::Idle) => idle,
             Err(error) => {

@@ -1,15 +1,15 @@
 //! A whole file system on a timed device in memory, used by one client.
 //!
 //! The client does one operation after the other, each when the one before has returned, and its time is
-//! the device's clock. Background work is done between operations: a piece begins as soon as the device
-//! has finished the last one, as a thread of the runtime would.
+//! the device's clock. Background work is done between operations, lane by lane: a piece begins as soon as the device
+//! has finished the last one of its lane, as a thread of the runtime would.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use extent::Lifetime;
-use fs::{Caller, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags, Reserve};
+use fs::{Caller, FormatOptions, Fs, FsError, Handle, InodeNo, Lane, MountOptions, OpenFlags, Reserve};
 use rt::random::Rng;
 use rt::{Clock, ManualClock, Timestamp};
 use tree::Step;
@@ -19,7 +19,7 @@ use zone::{Cause, Device, FsId, Role, ZoneId};
 
 use crate::trace::{BLOCK, Class, Name, Op, PIECE};
 
-/// Pieces of background work between two operations, at most: those without a command take no time.
+/// Pieces of background work in a lane between two operations, at most: those without a command take no time.
 const PIECES_MAX: u32 = 64;
 /// Memory for metadata.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -105,7 +105,7 @@ impl Volume {
         let zone_blocks = u32::try_from(shape.zone_bytes / BLOCK).context("a zone has too many blocks")?;
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
         let emulated = Arc::new(Emulated::new(Spec::new(BLOCK as u32, shape.zones, zone_blocks)));
-        let device = Arc::new(Timed::new(emulated, Arc::clone(&clock), Model::ssd()));
+        let device = Arc::new(Timed::new(emulated, Arc::clone(&clock), Model::ssd(), Lane::ALL.len()));
         let shared: Arc<dyn Device> = Arc::clone(&device) as _;
         let options = FormatOptions {
             label: "space".to_owned(),
@@ -271,12 +271,22 @@ impl Volume {
 
     /// What the threads of the runtime would do by now.
     fn work_in_background(&mut self) -> Result<Step> {
-        for _ in 0..PIECES_MAX {
-            if !self.device.background_is_free() {
-                return Ok(Step::Worked);
+        let mut worked = Step::Idle;
+        for (index, lane) in Lane::ALL.into_iter().enumerate() {
+            if self.work_in(index, lane)? == Step::Worked {
+                worked = Step::Worked;
             }
-            if self.device.in_background(|| self.fs.step())? == Step::Idle {
-                self.device.background_idles();
+        }
+        Ok(worked)
+    }
+
+    fn work_in(&self, index: usize, lane: Lane) -> Result<Step> {
+        for _ in 0..PIECES_MAX {
+            if !self.device.background_is_free(index) {
+                break;
+            }
+            if self.device.in_background(index, || self.fs.step_in(lane))? == Step::Idle {
+                self.device.background_idles(index);
                 return Ok(Step::Idle);
             }
         }

@@ -7,12 +7,12 @@
 //! bytes take; both serve one after the other in the order of issue, and the command is complete when
 //! both are done with it.
 //!
-//! There are two who issue commands: the *client*, whose time is the clock, and *background* work, done
+//! Commands are issued by the *client*, whose time is the clock, and by *background* work of several lanes, done
 //! inside [`Timed::in_background`]. What that does takes effect at once, but its commands are only
-//! noted: they are issued one after the other in times of their own, as the client's time passes, so
-//! that client and background queue for the device exactly in the order of their times. So background
-//! work is at most one such piece ahead of its time, and the next may begin when the last of its
-//! commands is complete ([`Timed::background_is_free`]).
+//! noted: each lane issues its own one after the other in times of their own, as the client's time passes, so
+//! that the client and all lanes queue for the device exactly in the order of their times. So a lane is at most
+//! one such piece ahead of its time, and its next may begin when the last of its commands is complete
+//! ([`Timed::background_is_free`]).
 //!
 //! Opening, closing and finishing a zone and reporting take no time; processors take none.
 
@@ -37,43 +37,43 @@ pub struct Timed {
 
 struct State {
     schedule: Schedule,
-    /// Commands are those of background work.
-    in_background: bool,
+    /// Commands are those of this lane of background work.
+    lane: Option<usize>,
 }
 
 impl Timed {
     /// Nothing under way yet. Nobody else but the client may move the clock, and only forwards.
-    pub fn new(below: Arc<dyn Device>, clock: Arc<ManualClock>, model: Model) -> Timed {
-        let schedule = Schedule::new(model, clock.monotonic_ns());
-        Timed { below, clock, state: Mutex::new(State { schedule, in_background: false }) }
+    pub fn new(below: Arc<dyn Device>, clock: Arc<ManualClock>, model: Model, lanes: usize) -> Timed {
+        let schedule = Schedule::new(model, lanes, clock.monotonic_ns());
+        Timed { below, clock, state: Mutex::new(State { schedule, lane: None }) }
     }
 
     /// Does a piece of background work, whose commands do not hold up the client but through the queues
-    /// of the device. It begins when the last piece was over.
-    pub fn in_background<T>(&self, work: impl FnOnce() -> T) -> T {
-        let entered = std::mem::replace(&mut self.state.lock().in_background, true);
-        assert!(!entered, "background work does not begin within background work");
+    /// of the device. It begins when the last piece of its lane was over.
+    pub fn in_background<T>(&self, lane: usize, work: impl FnOnce() -> T) -> T {
+        let entered = self.state.lock().lane.replace(lane);
+        assert_eq!(entered, None, "background work does not begin within background work");
         let done = work();
-        self.state.lock().in_background = false;
+        self.state.lock().lane = None;
         done
     }
 
-    /// Whether the commands of background work are complete by now, so that more can be done.
-    pub fn background_is_free(&self) -> bool {
+    /// Whether the commands of a lane are complete by now, so that more can be done.
+    pub fn background_is_free(&self, lane: usize) -> bool {
         let now = self.clock.monotonic_ns();
-        self.state.lock().schedule.free_by(now).is_some()
+        self.state.lock().schedule.is_free(lane, now)
     }
 
-    /// Background work has found nothing to do: the next piece does not begin before now.
-    pub fn background_idles(&self) {
+    /// A lane has found nothing to do: its next piece does not begin before now.
+    pub fn background_idles(&self, lane: usize) {
         let now = self.clock.monotonic_ns();
-        self.state.lock().schedule.idle_until(now);
+        self.state.lock().schedule.idle_until(lane, now);
     }
 
-    /// Lets the client wait until then, or only until background work is free if that comes first.
+    /// Lets the client wait until then, or only until a lane that is at work is free if that comes first.
     pub fn wait_until(&self, until: u64) {
         let now = self.clock.monotonic_ns();
-        let free = self.state.lock().schedule.free_by(until);
+        let free = self.state.lock().schedule.first_free(now, until);
         self.clock.advance(free.unwrap_or(until).max(now) - now);
     }
 
@@ -90,8 +90,8 @@ impl Timed {
     /// Commands that are issued at once: their issuer waits for all of them.
     fn take(&self, demands: Vec<Demand>) {
         let mut state = self.state.lock();
-        if state.in_background {
-            state.schedule.note(demands);
+        if let Some(lane) = state.lane {
+            state.schedule.note(lane, demands);
             return;
         }
         let now = self.clock.monotonic_ns();

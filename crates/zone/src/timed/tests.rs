@@ -5,7 +5,7 @@ const BLOCK: usize = 4096;
 
 fn timed() -> Timed {
     let below = Emulated::new(Spec::new(BLOCK as u32, 32, 1024).max_append(256));
-    Timed::new(Arc::new(below), Arc::default(), Model::ssd())
+    Timed::new(Arc::new(below), Arc::default(), Model::ssd(), 2)
 }
 
 fn took(timed: &Timed, work: impl FnOnce(&Timed)) -> u64 {
@@ -51,7 +51,7 @@ fn channels_work_side_by_side_and_share_the_link() {
 fn a_reset_holds_up_its_channel_only() {
     let timed = timed();
     append(&timed, 8, 1);
-    timed.in_background(|| timed.reset(ZoneId(8)).unwrap());
+    timed.in_background(0, || timed.reset(ZoneId(8)).unwrap());
     assert_eq!(took(&timed, |t| append(t, 1, 1)), 15_000);
     assert_eq!(took(&timed, |t| append(t, 0, 1)), 3_000_000, "issued 15 µs later, and behind the reset");
 }
@@ -60,19 +60,19 @@ fn a_reset_holds_up_its_channel_only() {
 fn background_commands_are_issued_in_their_own_time() {
     let timed = timed();
     let large = 256 * BLOCK as u64 * 10 / 12;
-    assert_eq!(took(&timed, |t| t.in_background(|| (0..10).for_each(|_| append(t, 1, 100)))), 0);
-    assert!(!timed.background_is_free());
+    assert_eq!(took(&timed, |t| t.in_background(0, || (0..10).for_each(|_| append(t, 1, 100)))), 0);
+    assert!(!timed.background_is_free(0));
     // The link is busy with one command of background work, not with all that it will issue.
     let behind_one = took(&timed, |t| append(t, 2, 256));
     assert_eq!(behind_one, 100 * BLOCK as u64 * 10 / 12 + large);
     timed.wait_until(u64::MAX);
-    assert!(timed.background_is_free());
+    assert!(timed.background_is_free(0));
     assert_eq!(timed.times().of(Kind::Write).commands, 11);
     // A piece begins when the last is over, unless there was nothing to do meanwhile.
     let before = timed.clock().monotonic_ns();
     timed.clock().advance(1_000_000);
-    timed.background_idles();
-    timed.in_background(|| append(&timed, 3, 1));
+    timed.background_idles(0);
+    timed.in_background(0, || append(&timed, 3, 1));
     timed.wait_until(u64::MAX);
     assert_eq!(timed.clock().monotonic_ns(), before + 1_015_000);
 }
@@ -80,7 +80,23 @@ fn background_commands_are_issued_in_their_own_time() {
 #[test]
 fn waiting_ends_when_told_while_background_work_goes_on() {
     let timed = timed();
-    timed.in_background(|| append(&timed, 1, 256));
+    timed.in_background(0, || append(&timed, 1, 256));
     timed.wait_until(1_000);
-    assert_eq!((timed.clock().monotonic_ns(), timed.background_is_free()), (1_000, false));
+    assert_eq!((timed.clock().monotonic_ns(), timed.background_is_free(0)), (1_000, false));
+}
+
+#[test]
+fn lanes_work_side_by_side_and_the_first_that_is_done_ends_a_wait() {
+    let timed = timed();
+    append(&timed, 8, 1);
+    let began = timed.clock().monotonic_ns();
+    timed.in_background(0, || timed.reset(ZoneId(8)).unwrap());
+    timed.in_background(1, || (0..2).for_each(|_| append(&timed, 1, 256)));
+    let transfer = 256 * BLOCK as u64 * 10 / 12;
+    timed.wait_until(u64::MAX);
+    assert_eq!(timed.clock().monotonic_ns() - began, 2 * transfer, "not behind the reset of the other");
+    assert!(timed.background_is_free(1) && !timed.background_is_free(0));
+    timed.wait_until(u64::MAX);
+    assert_eq!(timed.clock().monotonic_ns() - began, 3_000_000);
+    assert!(timed.background_is_free(0));
 }
