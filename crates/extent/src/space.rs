@@ -447,7 +447,7 @@ impl Extents {
     /// Makes a zone free for data, by resets or by collecting garbage; false when there is nothing to
     /// be won any more.
     pub(crate) fn make_room(&self) -> Result<bool> {
-        if self.store.reclaim(true)? > 0 {
+        if self.store.reclaim_one()? {
             return Ok(true);
         }
         let mut gc = self.gc.lock();
@@ -459,11 +459,9 @@ impl Extents {
         self.pace.rest();
         self.space.outdated();
         drop(gc);
-        let won = self.store.reclaim(true)? > 0 || worked || self.clean_metadata()?;
-        // What a checkpoint needed has been given back when it was waited for; what somebody else is resetting is there
-        // in a moment.
-        let given_back = were_held && !self.store.zones().are_held();
-        Ok(won || given_back || self.store.zones().wait_for_a_reset())
+        let won = self.store.reclaim_one()? || worked || self.clean_metadata()?;
+        // What a checkpoint needed has been given back when it was waited for.
+        Ok(won || were_held && !self.store.zones().are_held())
     }
 
     /// Has the store clean its own zones, which may have taken the one that garbage collection needs;

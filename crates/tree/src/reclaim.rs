@@ -146,12 +146,20 @@ impl Core {
     /// Resets dead data zones. With `force`, when none may be reset yet, first makes the log say what is
     /// durable, or takes a checkpoint for dead metadata zones.
     pub(crate) fn reclaim(&self, force: bool) -> Result<u32> {
+        self.reclaim_some(u32::MAX, force)
+    }
+
+    /// The same, but no more than so many.
+    pub(crate) fn reclaim_some(&self, most: u32, force: bool) -> Result<u32> {
         let dead = self.zones.dead_data();
         let known = self.log.known_durable();
         let may = |changed: Lsn| changed <= known || rt::is_planted("break-reset-after-known-durable");
         let (ready, waiting): (Vec<_>, Vec<_>) = dead.into_iter().partition(|&(_, changed)| may(changed));
         let mut freed = 0;
         for (zone, emptied) in ready {
+            if freed == most {
+                break;
+            }
             freed += u32::from(self.reset_dead(zone, emptied)?);
         }
         if freed > 0 || !force || waiting.is_empty() {
@@ -162,7 +170,7 @@ impl Core {
             self.checkpoint()?;
             self.make_known(newest)?;
         }
-        self.reclaim(false)
+        self.reclaim_some(most, false)
     }
 
     fn make_known(&self, lsn: Lsn) -> Result<bool> {

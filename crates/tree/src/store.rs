@@ -282,7 +282,14 @@ impl Store {
         self.core.reclaim(force)
     }
 
-    /// The same, while metadata zones together hold a zone's worth that is dead.
+    /// For who needs a zone now: resets one in which nothing lives, or waits until one is reset that somebody else is
+    /// resetting; false when there is none.
+    pub fn reclaim_one(&self) -> Result<bool> {
+        self.core.writable()?;
+        Ok(self.core.reclaim_some(1, true)? > 0 || self.core.zones.wait_for_a_reset())
+    }
+
+    /// Cleans a metadata zone while metadata zones together hold a zone's worth that is dead.
     pub fn clean_if_worth_it(&self) -> Result<bool> {
         self.core.writable()?;
         Ok(self.core.a_zone_is_dead() && self.clean_for(Need::Should)?)

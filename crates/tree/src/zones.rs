@@ -50,6 +50,8 @@ pub(crate) enum Use {
 struct Run {
     info: ZoneInfo,
     usage: Use,
+    /// Its turn among the free ones.
+    turn: u64,
     /// Blocks submitted, not yet inserted or given up.
     pending: Blocks,
     /// Readers that are in it.
@@ -71,7 +73,11 @@ struct Run {
 struct State {
     entries: Vec<ZoneEntry>,
     run: Vec<Run>,
-    free: BTreeSet<ZoneId>,
+    /// In the order in which they became free: what was reset just now may keep its part of the device busy for a
+    /// while, and zones wear alike.
+    free: BTreeSet<(u64, ZoneId)>,
+    /// The last turn that was given to a free zone.
+    turn: u64,
     /// Closed data zones by live blocks.
     closed: BTreeSet<(Blocks, ZoneId)>,
     /// Zones that were taken to be reset and are not yet, and how many have been.
@@ -235,16 +241,22 @@ impl State {
         self.run[zone.0 as usize].changed = lsn;
     }
 
+    fn take_out_of_free(&mut self, zone: ZoneId) {
+        self.free.remove(&(self.run[zone.0 as usize].turn, zone));
+    }
+
     fn set_usage(&mut self, zone: ZoneId, usage: Use) {
         self.borrowed = self.borrowed.filter(|&borrowed| borrowed != zone);
         let live = self.entries[zone.0 as usize].live;
         self.closed.remove(&(live, zone));
-        self.free.remove(&zone);
+        self.take_out_of_free(zone);
         self.run[zone.0 as usize].usage = usage;
         if matches!(usage, Use::Free { .. }) {
             // The log takes its zones by number.
             if zone.0 >= crate::log::LOG_ZONES {
-                self.free.insert(zone);
+                self.turn += 1;
+                self.run[zone.0 as usize].turn = self.turn;
+                self.free.insert((self.turn, zone));
             }
         } else if self.is_victim(zone) {
             self.closed.insert((live, zone));
@@ -303,6 +315,7 @@ impl ZoneTable {
         let run = report.iter().map(|&info| Run {
             info,
             usage: Use::Closed,
+            turn: 0,
             pending: 0,
             readers: 0,
             pages: 0,
@@ -316,6 +329,7 @@ impl ZoneTable {
             entries,
             run: run.collect(),
             free: BTreeSet::new(),
+            turn: 0,
             closed: BTreeSet::new(),
             resets: (0, 0),
             metadata: BTreeSet::new(),
@@ -404,7 +418,7 @@ impl ZoneTable {
         let mut state = self.state.lock();
         let free = matches!(state.run[zone.0 as usize].usage, Use::Free { .. });
         if free {
-            state.free.remove(&zone);
+            state.take_out_of_free(zone);
             state.run[zone.0 as usize].usage = Use::Leased;
         }
         free
@@ -475,7 +489,7 @@ impl ZoneTable {
     }
 
     /// Takes a free zone out of the free ones for this role, if it leaves as many as it must; one that is empty if
-    /// there is, and the first four, which a log may need, last.
+    /// there is, the longest free first, and the first four, which a log may need, last.
     pub(crate) fn take_free(&self, role: Role) -> Option<(ZoneId, bool)> {
         let mut state = self.state.lock();
         if state.free.len() as u32 <= self.kept_from(role) {
@@ -483,7 +497,7 @@ impl ZoneTable {
         }
         let is_empty =
             |state: &State, zone: ZoneId| state.run[zone.0 as usize].usage == Use::Free { empty: true };
-        let candidates = || state.free.iter().copied();
+        let candidates = || state.free.iter().map(|&(_, zone)| zone);
         let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
         let best = candidates()
             .filter(behind)
@@ -491,7 +505,7 @@ impl ZoneTable {
             .or_else(|| candidates().find(behind))
             .or_else(|| candidates().next_back())?;
         let empty = is_empty(&state, best);
-        state.free.remove(&best);
+        state.take_out_of_free(best);
         state.run[best.0 as usize].usage = Use::Leased;
         if role == Role::Gc && (state.free.len() as u32) < self.kept_for_metadata() {
             state.borrowed = Some(best);
