@@ -20,7 +20,6 @@ use zone::{Blocks, Cause, ZoneId};
 
 use crate::format::{EXTENT_BYTES_MAX, Extent};
 use crate::gc::{Chunk, Move};
-use crate::write::Run;
 use crate::{Extents, Hint, Object, Result, map};
 
 /// Bytes of an object that are looked at together …
@@ -219,11 +218,8 @@ impl Extents {
 
     /// Appends a run of what was read and has the object follow it, where it is still the same.
     fn rewrite_run(&self, chunk: &Chunk, range: Range<usize>, hint: Hint) -> Result<u64> {
-        let size = self.block_size() as usize;
-        let (first, blocks) = (chunk.sources[range.start], range.len() as u64);
-        let reservation = self.reserve_over(first.object, first.block, blocks)?;
-        let data = &chunk.data[range.start * size..range.end * size];
-        let run = Run { object: first.object, start: first.block, data, crcs: Some(&chunk.crcs[range]) };
+        let (run, blocks) = (chunk.run(range.clone()), range.len() as u64);
+        let reservation = self.reserve_over(run.object, run.start, blocks)?;
         for piece in self.append_data(self.class_of(run.object, hint, run.start, false)?, run, Cause::Gc)? {
             let mut tx = Tx::new();
             reservation.part_kept_by(&mut tx, u64::from(piece.extent.blocks));

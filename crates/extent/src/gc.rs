@@ -20,18 +20,21 @@
 //! A zone that still counts live blocks when all that its reverse map and the object map know of it is
 //! gone is a finding, and is left alone (I-EXT-2).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod reading;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use tree::{Group, Tx, ZoneRef};
-use zone::{Address, Blocks, Cause, Command, Life, Role, ZoneId};
+use tree::{Group, Tx};
+use zone::{Address, Blocks, Cause, Life, Role, ZoneId};
 
-use crate::format::{self, EXTENT, Entry, Extent, Packing, ZoneUser};
+use crate::format::{self, EXTENT, Entry, Extent, Packing};
 use crate::map::{self, View};
 use crate::place::{OpenZone, Opened};
-use crate::write::{Piece, Run, is_fatal};
-use crate::{Extents, Object, Result, reverse};
+use crate::write::{Piece, Run};
+use crate::{Extents, Object, Result};
+use reading::Contents;
 
 /// Bytes that are moved in one piece of work …
 const CHUNK_BYTES: usize = 1 << 20;
@@ -43,13 +46,6 @@ const VICTIMS_MAX: usize = 4;
 const VICTIMS_OF_ALL: usize = 32;
 /// What belongs together is put together where that leaves at most so many eighths of its runs.
 const PUT_TOGETHER: usize = 7;
-/// Where extents are so small on average, what is moved in so many pieces of work is read at once.
-const SMALL_BYTES: usize = 16 << 10;
-const CHUNKS_READ: usize = 8;
-/// What lies so close to each other is read at once, with what is in between: that takes no longer than another read.
-const GAP_BYTES: usize = 128 << 10;
-/// The most that is read at once.
-const READ_BYTES: usize = 1 << 20;
 /// Of the zones with the fewest live blocks, how many are compared.
 const RANKED: usize = 1024;
 
@@ -58,25 +54,6 @@ pub(crate) struct Move {
     pub(crate) object: Object,
     pub(crate) start: u64,
     pub(crate) extent: Extent,
-}
-
-/// Contents of extents that are to be moved.
-#[derive(Default)]
-struct Ahead {
-    /// How long each is, and where its contents are.
-    places: HashMap<(Address, Blocks), Range<usize>>,
-    data: Vec<u8>,
-}
-
-impl Ahead {
-    fn has(&self, moved: &Move) -> bool {
-        self.of(moved).is_some()
-    }
-
-    /// The contents of an extent, if they are here.
-    fn of(&self, moved: &Move) -> Option<&[u8]> {
-        self.places.get(&(moved.extent.address, moved.extent.blocks)).map(|range| &self.data[range.clone()])
-    }
 }
 
 /// What garbage collection has done since the volume was opened.
@@ -105,7 +82,9 @@ pub(crate) struct GcState {
     /// up, a block may be in two of them, at the same address: victims are not written.
     queue: VecDeque<Move>,
     /// Contents of what is next in the queue.
-    ahead: Ahead,
+    contents: Contents,
+    /// How many times as much as usual is moved in one piece of work, less one.
+    more: usize,
     /// Victims whose reverse map did not name all that lives there.
     searched: BTreeSet<ZoneId>,
     /// Zones that count more live blocks than the object map has there.
@@ -125,7 +104,7 @@ impl GcState {
     /// their turn.
     fn abandon(&mut self) {
         self.queue.clear();
-        self.ahead = Ahead::default();
+        self.contents = Contents::default();
         self.abandoned += 1;
         let victims = self.victims.drain(..).map(|(zone, life)| (zone, (life, self.abandoned)));
         self.put_off.extend(victims);
@@ -134,6 +113,16 @@ impl GcState {
     /// When the zone was put off in this life; 0: it was not.
     fn put_off(&self, zone: ZoneId, life: Life) -> u64 {
         self.put_off.get(&zone).filter(|(in_life, _)| *in_life == life).map_or(0, |(_, number)| *number)
+    }
+
+    /// Blocks moved since the volume was opened.
+    pub(crate) fn blocks_moved(&self) -> u64 {
+        self.stats.blocks_moved
+    }
+
+    /// From now on so many times as much as usual is moved in one piece of work.
+    pub(crate) fn move_at_once(&mut self, chunks: usize) {
+        self.more = chunks - 1;
     }
 
     /// The zones that are being emptied.
@@ -197,9 +186,6 @@ pub(crate) struct Source {
     readable: bool,
 }
 
-/// An extent, and where its contents go.
-type Reading<'r> = (&'r Move, &'r mut [u8]);
-
 /// What was read of one chunk: blocks in the order of the queue, and their bytes.
 pub(crate) struct Chunk {
     pub(crate) sources: Vec<Source>,
@@ -222,6 +208,14 @@ impl Chunk {
             (range, run[0].readable)
         });
         chunks.collect()
+    }
+
+    /// Some of its blocks, which follow one another in one object, to be appended.
+    pub(crate) fn run(&self, range: Range<usize>) -> Run<'_> {
+        let first = self.sources[range.start];
+        let size = self.data.len() / self.sources.len();
+        let bytes = range.start * size..range.end * size;
+        Run::within(first.object, first.block, (&self.data, bytes), Some(&self.crcs[range]))
     }
 
     /// Where the block lay that is being moved.
@@ -272,7 +266,7 @@ impl Extents {
         self.learned.evacuated(gc.victims().map(|zone| (zone, self.store.zones().entry(zone).live)));
         let mut moves = BTreeMap::new();
         for &(zone, _) in &gc.victims {
-            match self.entries_of(zone) {
+            match self.view_zone(zone) {
                 Some(entries) => self.find_live(zone, &entries, &mut moves)?,
                 None => {
                     gc.searched.insert(zone);
@@ -282,7 +276,7 @@ impl Extents {
             }
         }
         gc.queue = self.queue(moves, &gc.victims);
-        gc.ahead = Ahead::default();
+        gc.contents = Contents::default();
         Ok(!gc.victims.is_empty())
     }
 
@@ -361,20 +355,6 @@ impl Extents {
         let zones = self.store.zones();
         let kept = zones.free() > zones.kept_from_gc();
         gc.target_room(self.packing) + i64::from(kept) * i64::from(self.payload_min)
-    }
-
-    /// What the zone's reverse map says; None when it cannot be read.
-    fn entries_of(&self, zone: ZoneId) -> Option<Vec<Entry>> {
-        let name = reverse::name_of(&self.store, zone);
-        let Some(map) = self.reverse.find(zone, name.life) else {
-            let user = ZoneUser::decode(&self.store.zones().entry(zone).user);
-            return reverse::read_all(&self.store, &name, user);
-        };
-        let (places, mut entries) = map.lock().parts();
-        for place in places {
-            entries.extend(reverse::read_summary(&self.store, &name, place)?);
-        }
-        Some(entries)
     }
 
     /// Adds the extents that live in the zone and that an entry names. Several look-ups find one object's extents:
@@ -484,30 +464,14 @@ impl Extents {
         moves.sort_by_key(rank);
         let mut rest = &mut moves[..];
         while !rest.is_empty() {
-            let (next, after) = rest.split_at_mut(self.read_together(rest.iter()));
+            let (next, after) = rest.split_at_mut(self.read_together(rest.iter(), self.chunk_blocks()));
             next.sort_by_key(|moved| (moved.object, moved.start));
             rest = after;
         }
         moves.into()
     }
 
-    /// How many of the first extents are read at once, at least one: small ones for several pieces of work, because
-    /// what is read with one piece has others in between.
-    fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>) -> usize {
-        let most = self.chunk_blocks();
-        let (mut count, mut blocks) = (0, 0);
-        for moved in moves {
-            let (count_then, blocks_then) = (count + 1, blocks + moved.extent.blocks as usize);
-            let are_small = blocks_then * self.block_size() as usize <= count_then * SMALL_BYTES;
-            if blocks_then > if are_small { CHUNKS_READ * most } else { most } {
-                break;
-            }
-            (count, blocks) = (count_then, blocks_then);
-        }
-        count.max(1)
-    }
-
-    /// Blocks that are moved in one piece of work.
+    /// Blocks that are moved in one piece of work, as a rule.
     fn chunk_blocks(&self) -> usize {
         (CHUNK_BYTES / self.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE).max(1)
     }
@@ -522,31 +486,28 @@ impl Extents {
         }
     }
 
+    /// What comes next is read while this is appended.
     fn move_chunk(&self, gc: &mut GcState) -> Result<Progress> {
         if !self.has_target(gc)? {
             return Ok(Progress::Nothing);
         }
-        let size = self.block_size() as usize;
         let (chunk, _held) = self.read_chunk(gc)?;
-        let mut runs = VecDeque::new();
-        for (range, readable) in chunk.runs() {
-            let first = chunk.sources[range.start];
-            if readable {
-                let data = &chunk.data[range.start * size..range.end * size];
-                let crcs = Some(&chunk.crcs[range]);
-                runs.push_back(Run { object: first.object, start: first.block, data, crcs });
-            } else {
-                gc.stats.blocks_lost += range.len() as u64;
-                self.lose(&chunk, first, range.len() as u64)?;
-            }
-        }
+        let mut runs = self.runs_to_move(gc, &chunk)?;
+        let mut next = self.plan_next(gc);
         while !runs.is_empty() {
             if !self.has_target(gc)? {
                 self.put_back(gc, &chunk, &runs);
                 return Ok(Progress::Nothing);
             }
             let target = gc.target.as_ref().expect("it was just opened");
-            let pieces = self.append_some(target, &mut runs, Cause::Gc)?;
+            let reads = next.iter_mut().flat_map(|(contents, _)| contents.reads()).collect();
+            let pieces = self.append_some(target, &mut runs, Cause::Gc, reads)?;
+            // A full zone takes nothing, and then nothing was read.
+            if !pieces.is_empty()
+                && let Some((contents, _)) = next.take()
+            {
+                gc.contents = contents;
+            }
             let moved = pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
             gc.stats.blocks_moved += moved;
             self.pace.paid(moved);
@@ -558,11 +519,24 @@ impl Extents {
         Ok(Progress::Moved)
     }
 
+    /// The runs of a chunk that can be read; the others are lost.
+    fn runs_to_move<'c>(&self, gc: &mut GcState, chunk: &'c Chunk) -> Result<VecDeque<Run<'c>>> {
+        let mut runs = VecDeque::new();
+        for (range, readable) in chunk.runs() {
+            if readable {
+                runs.push_back(chunk.run(range));
+            } else {
+                gc.stats.blocks_lost += range.len() as u64;
+                self.lose(chunk, chunk.sources[range.start], range.len() as u64)?;
+            }
+        }
+        Ok(runs)
+    }
+
     /// What could not be written is to be moved later.
     fn put_back(&self, gc: &mut GcState, chunk: &Chunk, runs: &VecDeque<Run<'_>>) {
-        let size = self.block_size() as usize;
         for run in runs.iter().rev() {
-            for index in (0..(run.data.len() / size) as u64).rev() {
+            for index in (0..u64::from(run.blocks(self.block_size() as usize))).rev() {
                 let (object, start) = (run.object, run.start + index);
                 let address = chunk.address(object, start).expect("the run is of this chunk");
                 let crc = run.crcs.expect("checksums are carried along")[index as usize];
@@ -580,7 +554,7 @@ impl Extents {
         }
         gc.target = None;
         for forced in [false, true] {
-            if forced && self.store.reclaim(true)? == 0 {
+            if forced && !self.store.reclaim_one()? {
                 break;
             }
             if let Opened::Zone(open) = self.open_zone(Role::Gc)? {
@@ -589,141 +563,6 @@ impl Extents {
             }
         }
         Ok(false)
-    }
-
-    /// Takes the front of the queue, with its contents; what cannot be read is marked.
-    fn read_chunk(&self, gc: &mut GcState) -> Result<(Chunk, Vec<ZoneRef>)> {
-        let (mut moves, mut held, mut blocks) = (Vec::new(), Vec::new(), 0);
-        let most = self.chunk_blocks();
-        while blocks < most {
-            let Some(next) = gc.queue.pop_front() else { break };
-            // A zone that cannot be held has been emptied and reset meanwhile.
-            if let Some(hold) = self.store.zones().hold(next.extent.address) {
-                blocks += next.extent.blocks as usize;
-                held.push(hold);
-                moves.push(next);
-            }
-        }
-        if moves.iter().any(|moved| !gc.ahead.has(moved)) {
-            gc.ahead = self.read_ahead(&moves, &gc.queue);
-        }
-        let mut data = Vec::with_capacity(blocks * self.block_size() as usize);
-        for moved in &moves {
-            data.extend_from_slice(gc.ahead.of(moved).expect("it was just read"));
-        }
-        Ok((self.chunk_of(&moves, data)?, held))
-    }
-
-    /// Reads what is to be moved now, from zones that are held, and with it what comes next.
-    fn read_ahead(&self, now: &[Move], next: &VecDeque<Move>) -> Ahead {
-        let count = self.read_together(now.iter().chain(next)).max(now.len());
-        let holds: Vec<_> = next
-            .iter()
-            .take(count - now.len())
-            .map(|next| self.store.zones().hold(next.extent.address))
-            .collect();
-        let held = next.iter().zip(&holds).filter(|(_, hold)| hold.is_some()).map(|(next, _)| next);
-        let moves: Vec<&Move> = now.iter().chain(held).collect();
-        let size = self.block_size() as usize;
-        let (mut places, mut bytes) = (HashMap::new(), 0);
-        for moved in &moves {
-            let end = bytes + moved.extent.blocks as usize * size;
-            places.insert((moved.extent.address, moved.extent.blocks), bytes..end);
-            bytes = end;
-        }
-        let mut data = vec![0; bytes];
-        self.read_places(&moves, &mut data);
-        Ahead { places, data }
-    }
-
-    /// Reads what is to be moved, from zones that are held; what cannot be read is marked.
-    pub(crate) fn read_moves(&self, moves: &[Move]) -> Result<Chunk> {
-        let blocks: usize = moves.iter().map(|moved| moved.extent.blocks as usize).sum();
-        let mut data = vec![0; blocks * self.block_size() as usize];
-        self.read_places(&moves.iter().collect::<Vec<_>>(), &mut data);
-        self.chunk_of(moves, data)
-    }
-
-    fn chunk_of(&self, moves: &[Move], data: Vec<u8>) -> Result<Chunk> {
-        let mut chunk = Chunk {
-            sources: moves.iter().flat_map(sources).collect(),
-            places: moves.iter().flat_map(sources).map(|s| ((s.object, s.block), s.address)).collect(),
-            data,
-            crcs: moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect(),
-        };
-        self.verify_chunk(&mut chunk)?;
-        Ok(chunk)
-    }
-
-    /// Reads the contents of extents, one after the other into `data`, as far as that is possible: what lies close to
-    /// each other at once.
-    fn read_places(&self, moves: &[&Move], data: &mut [u8]) {
-        let size = self.block_size() as usize;
-        let mut places: Vec<Reading<'_>> = Vec::new();
-        let mut rest = data;
-        for &moved in moves {
-            let (into, after) = rest.split_at_mut(moved.extent.blocks as usize * size);
-            places.push((moved, into));
-            rest = after;
-        }
-        places.sort_by_key(|(moved, _)| place_of(moved));
-        let (gap, most) = ((GAP_BYTES / size) as Blocks, (READ_BYTES / size) as Blocks);
-        let is_near = |first: &Move, end: Blocks, next: &Move| {
-            let (from, to) = (place_of(first), place_of(next));
-            from.0 == to.0 && to.1 <= end + gap && to.1 + next.extent.blocks <= from.1 + most
-        };
-        let mut reads: Vec<(Vec<Reading<'_>>, Blocks)> = Vec::new();
-        for place in places {
-            let end = place_of(place.0).1 + place.0.extent.blocks;
-            match reads.last_mut() {
-                Some((near, last)) if is_near(near[0].0, *last, place.0) => {
-                    near.push(place);
-                    *last = end.max(*last);
-                }
-                _ => reads.push((vec![place], end)),
-            }
-        }
-        let mut buffers: Vec<Vec<u8>> = reads
-            .iter()
-            .map(|(near, end)| match near.len() {
-                1 => Vec::new(),
-                _ => vec![0; (end - place_of(near[0].0).1) as usize * size],
-            })
-            .collect();
-        let mut commands: Vec<Command<'_>> = Vec::with_capacity(reads.len());
-        for ((near, _), buffer) in reads.iter_mut().zip(&mut buffers) {
-            let (zone, block) = place_of(near[0].0);
-            let into = if near.len() == 1 { &mut *near[0].1 } else { &mut buffer[..] };
-            commands.push(Command::Read { zone, block, into });
-        }
-        self.catch_up();
-        self.device.run(&mut commands);
-        drop(commands);
-        for ((near, _), buffer) in reads.into_iter().zip(&buffers).filter(|((near, _), _)| near.len() > 1) {
-            let first = place_of(near[0].0).1;
-            for (moved, into) in near {
-                let at = (place_of(moved).1 - first) as usize * size;
-                into.copy_from_slice(&buffer[at..at + into.len()]);
-            }
-        }
-    }
-
-    /// Verifies every block, and reads once more by itself what is not right: the next block may be.
-    fn verify_chunk(&self, chunk: &mut Chunk) -> Result<()> {
-        let size = self.block_size() as usize;
-        for (source, bytes) in chunk.sources.iter_mut().zip(chunk.data.chunks_mut(size)) {
-            if zone::format::checksum(&[bytes]) == source.crc {
-                continue;
-            }
-            let output = self.device.read(source.address.zone(), source.address.block(), bytes);
-            if let Err(error) = &output
-                && is_fatal(error)
-            {
-                return Err(tree::StoreError::Device(error.clone()).into());
-            }
-            source.readable = output.is_ok() && zone::format::checksum(&[bytes]) == source.crc;
-        }
-        Ok(())
     }
 
     /// The object's extents follow the moved blocks, where they are still the same.

@@ -56,8 +56,7 @@ impl Extents {
             return reverse::read_all(&self.store, &name, user);
         };
         let (summaries, unsummarised) = open.lock().parts();
-        let read = |place| reverse::read_summary(&self.store, &name, place);
-        let mut entries = summaries.into_iter().map(read).collect::<Option<Vec<_>>>()?.concat();
+        let mut entries = reverse::read_summaries(&self.store, &name, &summaries)?;
         entries.extend(unsummarised);
         Some(entries)
     }

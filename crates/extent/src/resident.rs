@@ -153,7 +153,7 @@ impl Extents {
                 into[..value.len()].copy_from_slice(value);
             }
             let reservation = self.reserve_over(object, run[0].0, run.len() as u64)?;
-            let run_of = Run { object, start: run[0].0, data: &data, crcs: None };
+            let run_of = Run::new(object, run[0].0, &data);
             let lifetime = self.class_of(object, hint, run_of.start, false)?;
             self.learned.placed(lifetime, hint, run.len() as u64);
             for piece in self.append_data(lifetime, run_of, Cause::Data)? {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use rt::sync::Mutex;
 use tree::{Lsn, Store};
-use zone::{Blocks, Device, FsId, Lease, Life, ZoneId};
+use zone::{Blocks, Command, Device, FsId, Lease, Life, ZoneId};
 
 use crate::format::{self, Entry, FOOTER_MAGIC, Packing, SUMMARY_MAGIC, Unfinished, ZoneName, ZoneUser};
 
@@ -310,12 +310,13 @@ impl tree::Client for ReverseMaps {
     }
 }
 
-/// Reads a summary or footer; None when it is not there or not whole.
-fn read_part(store: &Store, magic: u32, name: &ZoneName, place: Blocks) -> Option<(u32, Vec<u8>)> {
-    read_part_of(&**store.device(), store.zones().capacity(name.zone), magic, name, place)
+/// Reads summaries, or a footer: their first blocks together, then what else they have; None when one is not there or
+/// not whole.
+fn read_parts(store: &Store, magic: u32, name: &ZoneName, places: &[Blocks]) -> Option<Vec<(u32, Vec<u8>)>> {
+    read_parts_of(&**store.device(), store.zones().capacity(name.zone), magic, name, places)
 }
 
-/// The same in a zone that ends at `end`.
+/// One, in a zone that ends at `end`.
 pub(crate) fn read_part_of(
     device: &dyn Device,
     end: Blocks,
@@ -323,19 +324,45 @@ pub(crate) fn read_part_of(
     name: &ZoneName,
     place: Blocks,
 ) -> Option<(u32, Vec<u8>)> {
+    read_parts_of(device, end, magic, name, &[place])?.pop()
+}
+
+fn read_parts_of(
+    device: &dyn Device,
+    end: Blocks,
+    magic: u32,
+    name: &ZoneName,
+    places: &[Blocks],
+) -> Option<Vec<(u32, Vec<u8>)>> {
     let size = device.geometry().block_size as usize;
-    let mut bytes = vec![0; size];
-    device.read(name.zone, place, &mut bytes).ok()?;
-    let blocks = format::summary_blocks_claimed(magic, &bytes)?;
-    if blocks == 0 || place.checked_add(blocks).is_none_or(|behind| behind > end) {
-        return None;
+    let mut parts = vec![vec![0; size]; places.len()];
+    let firsts = parts.iter_mut().zip(places).map(|(into, &place)| (place, &mut into[..]));
+    read_pieces(device, name.zone, firsts)?;
+    for (bytes, &place) in parts.iter_mut().zip(places) {
+        let blocks = format::summary_blocks_claimed(magic, bytes)?;
+        if blocks == 0 || place.checked_add(blocks).is_none_or(|behind| behind > end) {
+            return None;
+        }
+        bytes.resize(blocks as usize * size, 0);
     }
-    bytes.resize(blocks as usize * size, 0);
-    if blocks > 1 {
-        device.read(name.zone, place + 1, &mut bytes[size..]).ok()?;
-    }
-    let (count, payload) = format::decode_summary(magic, name, &bytes)?;
-    Some((count, payload.to_vec()))
+    let with_more = parts.iter_mut().zip(places).filter(|(bytes, _)| bytes.len() > size);
+    read_pieces(device, name.zone, with_more.map(|(bytes, &place)| (place + 1, &mut bytes[size..])))?;
+    let decoded = parts.iter().map(|bytes| {
+        let (count, payload) = format::decode_summary(magic, name, bytes)?;
+        Some((count, payload.to_vec()))
+    });
+    decoded.collect()
+}
+
+/// Reads pieces of a zone together; None unless all can be read.
+fn read_pieces<'b>(
+    device: &dyn Device,
+    zone: ZoneId,
+    pieces: impl Iterator<Item = (Blocks, &'b mut [u8])>,
+) -> Option<()> {
+    let mut commands: Vec<Command<'_>> =
+        pieces.map(|(block, into)| Command::Read { zone, block, into }).collect();
+    (commands.is_empty() || device.run(&mut commands).iter().all(Result::is_ok)).then_some(())
 }
 
 /// Where the summaries are, as the footer says; None when there is no whole footer.
@@ -343,20 +370,20 @@ fn read_footer(store: &Store, name: &ZoneName, user: ZoneUser) -> Option<Vec<Blo
     if user.footer == 0 {
         return None;
     }
-    let (count, payload) = read_part(store, FOOTER_MAGIC, name, user.footer)?;
+    let (count, payload) = read_parts(store, FOOTER_MAGIC, name, &[user.footer])?.pop()?;
     format::decode_places(&payload, count)
 }
 
 /// All entries of a zone with a footer; None when the footer or a summary is not there or not whole.
 pub(crate) fn read_all(store: &Store, name: &ZoneName, user: ZoneUser) -> Option<Vec<Entry>> {
-    let summaries = read_footer(store, name, user)?.into_iter().map(|place| read_summary(store, name, place));
-    Some(summaries.collect::<Option<Vec<_>>>()?.concat())
+    read_summaries(store, name, &read_footer(store, name, user)?)
 }
 
-/// The entries of one summary; None when it is not there or not whole.
-pub(crate) fn read_summary(store: &Store, name: &ZoneName, place: Blocks) -> Option<Vec<Entry>> {
-    let (count, payload) = read_part(store, SUMMARY_MAGIC, name, place)?;
-    format::decode_entries(&payload, count)
+/// The entries of summaries; None when one is not there or not whole.
+pub(crate) fn read_summaries(store: &Store, name: &ZoneName, places: &[Blocks]) -> Option<Vec<Entry>> {
+    let parts = read_parts(store, SUMMARY_MAGIC, name, places)?;
+    let entries = parts.into_iter().map(|(count, payload)| format::decode_entries(&payload, count));
+    Some(entries.collect::<Option<Vec<_>>>()?.concat())
 }
 
 /// The name of a zone in the life that it has now.

@@ -17,7 +17,7 @@ use crate::place::OpenZone;
 pub(crate) struct Deferred(Mutex<Vec<(Arc<OpenZone>, Vec<u8>)>>);
 
 impl Extents {
-    /// Appends, and returns when all of it is complete at the device.
+    /// Appends, and reads what is to be read beside, and returns when all of it is complete at the device.
     pub(crate) fn submit(&self, open: &Arc<OpenZone>, commands: &mut [Command<'_>]) -> Vec<Output> {
         match rt::is_planted("break-data-before-record") {
             false => self.device.run(commands),
@@ -46,14 +46,14 @@ impl Extents {
         };
         let mut next = info.pointer;
         let mut deferred = self.deferred.0.lock();
-        let defer = commands.iter().map(|command| match command {
+        let defer = commands.iter_mut().map(|command| match command {
             Command::Append { from, .. } => {
                 deferred.push((Arc::clone(open), from.to_vec()));
                 let place = next;
                 next += (from.len() / self.block_size() as usize) as Blocks;
                 Ok(place)
             }
-            Command::Read { .. } => unreachable!("only appends are submitted here"),
+            Command::Read { .. } => self.device.run(std::slice::from_mut(command)).remove(0),
         });
         defer.collect()
     }

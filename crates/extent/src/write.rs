@@ -9,6 +9,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use rt::sync::{Mutex, RwLockWriteGuard};
@@ -23,7 +24,7 @@ use crate::space::Reservation;
 use crate::{ExtentError, Extents, Hint, Kind, Lifetime, Object, Result};
 
 /// Appends in flight to one zone for one writer.
-const BATCH_PIECES: usize = 8;
+const BATCH_APPENDS: usize = 16;
 /// Zones that may fail under one write before it does.
 const FAILURES_MAX: u32 = 16;
 
@@ -57,29 +58,68 @@ pub(crate) struct Run<'a> {
     pub(crate) object: Object,
     /// The first block in the object.
     pub(crate) start: u64,
-    pub(crate) data: &'a [u8],
+    /// What lies in memory together with it, and where in there it is.
+    buffer: &'a [u8],
+    from: usize,
+    to: usize,
     /// The checksums, when they are carried along.
     pub(crate) crcs: Option<&'a [u32]>,
 }
 
 impl<'a> Run<'a> {
-    fn split(self, blocks: Blocks, block_size: usize) -> (Run<'a>, Option<Run<'a>>) {
-        let (data, rest) = self.data.split_at(blocks as usize * block_size);
-        let crcs = self.crcs.map(|crcs| crcs.split_at(blocks as usize));
-        let start = self.start + u64::from(blocks);
-        let rest = Run { start, data: rest, crcs: crcs.map(|(_, rest)| rest), ..self };
-        (Run { data, crcs: crcs.map(|(crcs, _)| crcs), ..self }, (!rest.data.is_empty()).then_some(rest))
+    pub(crate) fn new(object: Object, start: u64, data: &'a [u8]) -> Run<'a> {
+        Run::within(object, start, (data, 0..data.len()), None)
     }
 
-    fn blocks(&self, block_size: usize) -> Blocks {
-        (self.data.len() / block_size) as Blocks
+    /// A part of what lies in memory together.
+    pub(crate) fn within(
+        object: Object,
+        start: u64,
+        (buffer, bytes): (&'a [u8], Range<usize>),
+        crcs: Option<&'a [u32]>,
+    ) -> Run<'a> {
+        Run { object, start, buffer, from: bytes.start, to: bytes.end, crcs }
+    }
+
+    fn data(&self) -> &'a [u8] {
+        &self.buffer[self.from..self.to]
+    }
+
+    fn split(self, blocks: Blocks, block_size: usize) -> (Run<'a>, Option<Run<'a>>) {
+        let at = self.from + blocks as usize * block_size;
+        let crcs = self.crcs.map(|crcs| crcs.split_at(blocks as usize));
+        let start = self.start + u64::from(blocks);
+        let rest = Run { start, from: at, crcs: crcs.map(|(_, rest)| rest), ..self };
+        (Run { to: at, crcs: crcs.map(|(crcs, _)| crcs), ..self }, (at < self.to).then_some(rest))
+    }
+
+    pub(crate) fn blocks(&self, block_size: usize) -> Blocks {
+        ((self.to - self.from) / block_size) as Blocks
     }
 
     fn checksums(&self, block_size: usize) -> Vec<u32> {
         match self.crcs {
             Some(crcs) => crcs.to_vec(),
-            None => self.data.chunks(block_size).map(|block| zone::format::checksum(&[block])).collect(),
+            None => self.data().chunks(block_size).map(|block| zone::format::checksum(&[block])).collect(),
         }
+    }
+}
+
+/// What one command appends: runs that follow one another in memory, whosever they are.
+struct Append<'a> {
+    runs: Vec<Run<'a>>,
+}
+
+impl<'a> Append<'a> {
+    fn data(&self) -> &'a [u8] {
+        let (first, last) = (self.runs[0], self.runs[self.runs.len() - 1]);
+        &first.buffer[first.from..last.to]
+    }
+
+    /// Whether the run can be appended by the same command, which takes so many bytes.
+    fn is_followed_by(&self, run: &Run<'a>, most: usize) -> bool {
+        let (first, last) = (self.runs[0], self.runs[self.runs.len() - 1]);
+        std::ptr::eq(first.buffer, run.buffer) && last.to == run.from && run.to - first.from <= most
     }
 }
 
@@ -226,7 +266,7 @@ impl Extents {
         valid: u64,
     ) -> Result<Vec<Piece>> {
         let size = u64::from(self.block_size());
-        let run = Run { object, start: first, data: blocks, crcs: None };
+        let run = Run::new(object, first, blocks);
         let lifetime = self.class_of(object, hint, first, first * size < valid)?;
         let pieces = self.append_data(lifetime, run, Cause::Data)?;
         self.learned.placed(lifetime, hint, blocks.len() as u64 / size);
@@ -425,7 +465,7 @@ impl Extents {
         while !runs.is_empty() {
             let open = self.place(wanted)?;
             wanted.blocks = 0;
-            let appended = self.append_some(&open, &mut runs, cause)?;
+            let appended = self.append_some(&open, &mut runs, cause, Vec::new())?;
             failures += u32::from(open.lease.has_failed());
             if failures > FAILURES_MAX {
                 let why = "too many zones fail".to_owned();
@@ -437,12 +477,13 @@ impl Extents {
     }
 
     /// Appends from `runs` what the zone takes, one batch; what failed is in `runs` again, in its order. The zone
-    /// is retired when it has become full or has failed.
+    /// is retired when it has become full or has failed. `beside`: reads that are done meanwhile, if anything is appended.
     pub(crate) fn append_some(
         &self,
         open: &Arc<OpenZone>,
         runs: &mut VecDeque<Run<'_>>,
         cause: Cause,
+        beside: Vec<Command<'_>>,
     ) -> Result<Vec<Piece>> {
         self.catch_up();
         let (batch, promised) = self.admit_batch(open, runs);
@@ -452,28 +493,31 @@ impl Extents {
         }
         let size = self.block_size() as usize;
         let zone = open.lease.zone();
-        let prepared: Vec<(Pending, Vec<u32>)> = batch
-            .iter()
-            .map(|run| (Pending::new(&self.store, open, run.blocks(size)), run.checksums(size)))
-            .collect();
-        let mut commands: Vec<Command<'_>> =
-            batch.iter().map(|run| Command::Append { zone, from: run.data }).collect();
+        let prepare =
+            |run: &Run<'_>| (Pending::new(&self.store, open, run.blocks(size)), run.checksums(size));
+        let prepared: Vec<Vec<(Pending, Vec<u32>)>> =
+            batch.iter().map(|append| append.runs.iter().map(prepare).collect()).collect();
+        let appends = batch.iter().map(|append| Command::Append { zone, from: append.data() });
+        let mut commands: Vec<Command<'_>> = appends.chain(beside).collect();
         let outputs = self.submit(open, &mut commands);
         let (mut pieces, mut entries, mut failed, mut fatal) = (Vec::new(), Vec::new(), Vec::new(), None);
         let sequence = self.store.last_lsn().0;
-        for ((run, (pending, crcs)), output) in batch.into_iter().zip(prepared).zip(outputs) {
-            open.lease.account(cause, run.data.len(), &output);
-            match output {
-                Ok(block) => {
-                    let (object, offset) = (run.object, run.start);
-                    entries.push(Entry { object, offset, sequence, block, crcs: crcs.clone() });
-                    let extent = Extent::new(Address::new(zone, block, open.lease.life()), crcs);
-                    pieces.push(Piece { object, start: run.start, extent, _pending: pending });
-                }
+        for ((append, prepared), output) in batch.into_iter().zip(prepared).zip(outputs) {
+            open.lease.account(cause, append.data().len(), &output);
+            let mut block = match output {
+                Ok(block) => block,
                 Err(error) => {
                     fatal = fatal.or(is_fatal(&error).then_some(error));
-                    failed.push(run);
+                    failed.extend(append.runs);
+                    continue;
                 }
+            };
+            for (run, (pending, crcs)) in append.runs.into_iter().zip(prepared) {
+                let (object, offset) = (run.object, run.start);
+                entries.push(Entry { object, offset, sequence, block, crcs: crcs.clone() });
+                let extent = Extent::new(Address::new(zone, block, open.lease.life()), crcs);
+                pieces.push(Piece { object, start: run.start, extent, _pending: pending });
+                block += run.blocks(size);
             }
         }
         // In their order, before what follows them.
@@ -489,21 +533,29 @@ impl Extents {
 
     /// Takes pieces from the front of `runs` that the zone has room for; also the bytes that their
     /// entries will have. Begins a batch unless there is none.
-    fn admit_batch<'d>(&self, open: &OpenZone, runs: &mut VecDeque<Run<'d>>) -> (Vec<Run<'d>>, usize) {
+    fn admit_batch<'d>(&self, open: &OpenZone, runs: &mut VecDeque<Run<'d>>) -> (Vec<Append<'d>>, usize) {
         let size = self.block_size() as usize;
-        let (mut batch, mut promised) = (Vec::new(), 0);
+        let most = self.piece_blocks_max as usize * size;
+        let (mut batch, mut promised): (Vec<Append<'d>>, usize) = (Vec::new(), 0);
         let mut map = open.map.lock();
-        while batch.len() < BATCH_PIECES
-            && let Some(run) = runs.pop_front()
-        {
-            let blocks = map.admit(&open.lease, run.blocks(size).min(self.piece_blocks_max));
+        while let Some(run) = runs.pop_front() {
+            let wanted = run.blocks(size).min(self.piece_blocks_max);
+            let joins =
+                batch.last().is_some_and(|last| last.is_followed_by(&run.split(wanted, size).0, most));
+            let blocks = match joins || batch.len() < BATCH_APPENDS {
+                true => map.admit(&open.lease, wanted),
+                false => 0,
+            };
             if blocks == 0 {
                 runs.push_front(run);
                 break;
             }
             let (piece, rest) = run.split(blocks, size);
             promised += Entry::bytes_for(blocks);
-            batch.push(piece);
+            match batch.last_mut().filter(|_| joins) {
+                Some(last) => last.runs.push(piece),
+                None => batch.push(Append { runs: vec![piece] }),
+            }
             rest.into_iter().for_each(|rest| runs.push_front(rest));
         }
         if !batch.is_empty() {

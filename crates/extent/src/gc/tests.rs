@@ -1,8 +1,10 @@
+use zone::Device;
 use zone::emulated::{CommandKind, Effect, Emulated, Fault, Spec};
+use zone::timed::{Kind as Commands, Model, Timed};
 
 use super::*;
-use crate::Hint;
 use crate::place::tests::{extents_on, wanted};
+use crate::{Hint, Kind};
 
 const SIZE: usize = 4096;
 
@@ -22,15 +24,15 @@ fn names(runs: &VecDeque<Run<'_>>) -> Vec<(Object, u64)> {
 #[test]
 fn what_could_not_be_appended_is_left_in_its_order() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
-    let extents = extents_on(Arc::clone(&device));
+    let extents = extents_on(Arc::clone(&device) as _);
     let data = vec![7; 3 * SIZE];
-    let run = |object| Run { object: Object(object), start: object * 10, data: &data, crcs: None };
+    let run = |object| Run::new(Object(object), object * 10, &data);
     for failing in 1..=6 {
         let open = extents.place(wanted(Object(1))).unwrap();
         let mut runs: VecDeque<Run<'_>> = (1..12).map(run).collect();
         let before = names(&runs);
         device.inject(Fault::nth(CommandKind::Append, failing, Effect::Error).on(open.lease.zone()));
-        let done = extents.append_some(&open, &mut runs, Cause::Data).unwrap();
+        let done = extents.append_some(&open, &mut runs, Cause::Data, Vec::new()).unwrap();
         let done: BTreeSet<_> = done.iter().map(|piece| (piece.object, piece.start)).collect();
         assert_eq!(done.len() as u64, failing - 1, "a batch ends with its first failure");
         let left: Vec<_> = before.into_iter().filter(|name| !done.contains(name)).collect();
@@ -43,7 +45,7 @@ fn what_could_not_be_appended_is_left_in_its_order() {
 #[test]
 fn what_is_put_back_again_and_again_is_moved_in_the_end() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
-    let extents = extents_on(Arc::clone(&device));
+    let extents = extents_on(Arc::clone(&device) as _);
     // Single blocks of many objects, so that a batch has many runs.
     (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
     (1..=40).for_each(|object| write(&extents, object, 1, 1, 3 * SIZE as u64));
@@ -55,16 +57,11 @@ fn what_is_put_back_again_and_again_is_moved_in_the_end() {
     for round in 0..5 {
         assert!(extents.has_target(&mut gc).unwrap());
         let (chunk, _held) = extents.read_chunk(&mut gc).unwrap();
-        let run = |range: Range<usize>| Run {
-            object: chunk.sources[range.start].object,
-            start: chunk.sources[range.start].block,
-            data: &chunk.data[range.start * SIZE..range.end * SIZE],
-            crcs: Some(&chunk.crcs[range]),
-        };
-        let mut runs: VecDeque<Run<'_>> = chunk.runs().into_iter().map(|(range, _)| run(range)).collect();
+        let mut runs: VecDeque<Run<'_>> =
+            chunk.runs().into_iter().map(|(range, _)| chunk.run(range)).collect();
         let target = Arc::clone(gc.target.as_ref().unwrap());
         device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(target.lease.zone()));
-        assert!(extents.append_some(&target, &mut runs, Cause::Gc).unwrap().is_empty());
+        assert!(extents.append_some(&target, &mut runs, Cause::Gc, Vec::new()).unwrap().is_empty());
         extents.put_back(&mut gc, &chunk, &runs);
         let queued: Vec<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
         assert!(queued.is_sorted(), "round {round}");
@@ -79,5 +76,44 @@ fn what_is_put_back_again_and_again_is_moved_in_the_end() {
         extents.read(Object(object), 0, &mut found).unwrap();
         assert!(found.iter().all(|&byte| byte == object as u8));
     }
+    assert_eq!(extents.check().unwrap(), []);
+}
+
+/// Three zones full of single blocks, every second of which has died: what lives is read and written by large commands,
+/// also where the zone that is written ends.
+#[test]
+fn small_extents_are_moved_by_few_commands() {
+    const OBJECTS: u64 = 3 * 250;
+    let emulated = Arc::new(Emulated::new(Spec::power_of_two()));
+    let device = Arc::new(Timed::new(emulated, Arc::default(), Model::ssd(), 0));
+    let extents = extents_on(Arc::clone(&device) as Arc<dyn Device>);
+    (1..=OBJECTS).for_each(|object| write(&extents, object, 0, 1, 0));
+    let last = extents.place(wanted(Object(1))).unwrap();
+    extents.retire(&last).unwrap();
+    for object in (1..=OBJECTS).filter(|object| object % 2 == 0) {
+        let mut tx = Tx::new();
+        let range = (0, 1);
+        let _removed = extents.remove(&mut tx, Object(object), range, 1, Kind::default()).unwrap();
+        extents.store.commit(tx).unwrap();
+    }
+    let before = device.times();
+    let mut gc = extents.gc.lock();
+    while gc.stats.blocks_moved < OBJECTS / 2 {
+        assert!(extents.evacuate(&mut gc).unwrap());
+    }
+    drop(gc);
+    let commands = |kind| device.times().of(kind).commands - before.of(kind).commands;
+    let chunks = OBJECTS / 2 / extents.chunk_blocks() as u64;
+    // Beside what is moved: summaries, footers and headers of the zones.
+    assert!(
+        commands(Commands::Write) < 2 * chunks + 40,
+        "{} appends for {chunks} chunks",
+        commands(Commands::Write)
+    );
+    assert!(
+        commands(Commands::Read) < 2 * chunks + 40,
+        "{} reads for {chunks} chunks",
+        commands(Commands::Read)
+    );
     assert_eq!(extents.check().unwrap(), []);
 }

@@ -67,7 +67,7 @@ fn switched_off_it_leaves_the_order_as_it_is() {
 #[test]
 fn the_next_mount_knows_what_this_one_has_learned() {
     let device = Arc::new(Emulated::new(Spec::power_of_two()));
-    let before = place::tests::extents_on(Arc::clone(&device));
+    let before = place::tests::extents_on(Arc::clone(&device) as _);
     let size = before.block_size() as usize;
     for round in 0..4 {
         for object in (1..40).map(Object) {

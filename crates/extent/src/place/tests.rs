@@ -9,8 +9,7 @@ pub(crate) fn extents() -> Arc<Extents> {
     extents_on(Arc::new(Emulated::new(Spec::power_of_two())))
 }
 
-pub(crate) fn extents_on(device: Arc<Emulated>) -> Arc<Extents> {
-    let device: Arc<dyn Device> = device;
+pub(crate) fn extents_on(device: Arc<dyn Device>) -> Arc<Extents> {
     let (label, page_size) = ("test".to_owned(), device.geometry().block_size.max(4096));
     let (fs_id, reserve) = (FsId([3; 16]), tree::Reserve::default());
     let options = FormatOptions { fs_id, label, page_size, groups: 4, created_ns: 1, reserve };

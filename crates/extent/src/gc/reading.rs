@@ -1,0 +1,197 @@
+//! Reading what is to be moved: what lies close together at once, and ahead, while what comes before it is
+//! appended.
+//!
+//! Contents are kept for the front of the queue only. They are those of an address, in one life of its zone, which is
+//! never written twice, so they cannot be outdated; whether anybody still has them is looked at when they have been
+//! appended. What was not read, or wrongly, is found when it is verified, block by block.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use tree::ZoneRef;
+use zone::{Address, Blocks, Command, ZoneId};
+
+use super::{Chunk, GcState, Move, place_of, sources};
+use crate::write::is_fatal;
+use crate::{Extents, Result};
+
+/// Where extents are so small on average, what is moved in so many pieces of work is read at once.
+const SMALL_BYTES: usize = 16 << 10;
+const CHUNKS_READ: usize = 8;
+/// What lies so close to each other is read at once, with what is in between: that takes no longer than another read.
+const GAP_BYTES: usize = 128 << 10;
+/// Between them, all that is read at once has no more than this.
+const GAPS_BYTES: usize = 8 << 20;
+/// The most that one command reads.
+const READ_BYTES: usize = 1 << 20;
+
+/// Contents of extents that are to be moved, and how they are read.
+#[derive(Default)]
+pub(super) struct Contents {
+    fetches: Vec<Fetch>,
+    /// For an extent of this length: which fetch has it, and where in its bytes.
+    places: HashMap<(Address, Blocks), (usize, Range<usize>)>,
+}
+
+/// What one command reads.
+struct Fetch {
+    zone: ZoneId,
+    block: Blocks,
+    bytes: Vec<u8>,
+}
+
+impl Contents {
+    /// How to read the extents.
+    fn of_all(mut moves: Vec<&Move>, block_size: usize) -> Contents {
+        moves.sort_by_key(|moved| place_of(moved));
+        let (near, most) = ((GAP_BYTES / block_size) as Blocks, (READ_BYTES / block_size) as Blocks);
+        let mut gaps_left = (GAPS_BYTES / block_size) as Blocks;
+        // Zone, first block, and the block behind the last.
+        let mut spans: Vec<(ZoneId, Blocks, Blocks)> = Vec::new();
+        let mut places = HashMap::new();
+        for moved in moves {
+            let (zone, block) = place_of(moved);
+            let end = block + moved.extent.blocks;
+            match spans.last_mut() {
+                Some((last, from, to))
+                    if *last == zone
+                        && block.saturating_sub(*to) <= near.min(gaps_left)
+                        && end <= *from + most =>
+                {
+                    gaps_left -= block.saturating_sub(*to);
+                    *to = end.max(*to);
+                }
+                _ => spans.push((zone, block, end)),
+            }
+            let (_, from, _) = spans[spans.len() - 1];
+            let within = (block - from) as usize * block_size..(end - from) as usize * block_size;
+            places.insert((moved.extent.address, moved.extent.blocks), (spans.len() - 1, within));
+        }
+        let fetch = |(zone, from, to): (ZoneId, Blocks, Blocks)| Fetch {
+            zone,
+            block: from,
+            bytes: vec![0; (to - from) as usize * block_size],
+        };
+        Contents { fetches: spans.into_iter().map(fetch).collect(), places }
+    }
+
+    /// The commands that read them.
+    pub(super) fn reads(&mut self) -> impl Iterator<Item = Command<'_>> {
+        let fetches = self.fetches.iter_mut();
+        fetches.map(|Fetch { zone, block, bytes }| Command::Read { zone: *zone, block: *block, into: bytes })
+    }
+
+    /// The contents of an extent, if they are here.
+    fn of(&self, moved: &Move) -> Option<&[u8]> {
+        let (fetch, within) = self.places.get(&(moved.extent.address, moved.extent.blocks))?;
+        Some(&self.fetches[*fetch].bytes[within.clone()])
+    }
+
+    fn has(&self, moved: &Move) -> bool {
+        self.of(moved).is_some()
+    }
+}
+
+impl Extents {
+    /// How many of the first extents are read at once: so many blocks, and small ones for several pieces of work,
+    /// because what is read with one piece has others in between.
+    pub(super) fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>, most: usize) -> usize {
+        let (mut count, mut blocks) = (0, 0);
+        for moved in moves {
+            let are_small = blocks * self.block_size() as usize <= count * SMALL_BYTES;
+            if blocks >= if are_small { CHUNKS_READ * most } else { most } {
+                break;
+            }
+            (count, blocks) = (count + 1, blocks + moved.extent.blocks as usize);
+        }
+        count
+    }
+
+    /// Blocks that are moved in one piece of work now.
+    fn piece_blocks(&self, gc: &GcState) -> usize {
+        self.chunk_blocks() * (1 + gc.more)
+    }
+
+    /// Takes the front of the queue, with its contents; what cannot be read is marked. The zones are held: nobody
+    /// writes there what is to be moved.
+    pub(super) fn read_chunk(&self, gc: &mut GcState) -> Result<(Chunk, Vec<ZoneRef>)> {
+        if !gc.queue.front().is_some_and(|next| gc.contents.has(next)) {
+            let (mut contents, _held) = self.plan_moves(gc);
+            self.catch_up();
+            self.device.run(&mut contents.reads().collect::<Vec<_>>());
+            gc.contents = contents;
+        }
+        let (mut moves, mut held, mut data) = (Vec::new(), Vec::new(), Vec::new());
+        let most = self.piece_blocks(gc) * self.block_size() as usize;
+        while data.len() < most
+            && let Some(bytes) = gc.queue.front().and_then(|next| gc.contents.of(next))
+        {
+            let next = gc.queue.pop_front().expect("it was just looked at");
+            // A zone that cannot be held has been emptied and reset meanwhile.
+            if let Some(hold) = self.store.zones().hold(next.extent.address) {
+                data.extend_from_slice(bytes);
+                held.push(hold);
+                moves.push(next);
+            }
+        }
+        Ok((self.chunk_of(&moves, data)?, held))
+    }
+
+    /// How to read what will be next in the queue, if that is not here; its zones are held meanwhile.
+    pub(super) fn plan_next(&self, gc: &mut GcState) -> Option<(Contents, Vec<ZoneRef>)> {
+        let is_to_be_read = gc.queue.front().is_some_and(|next| !gc.contents.has(next));
+        is_to_be_read.then(|| self.plan_moves(gc))
+    }
+
+    /// How to read the front of the queue. What cannot be held is passed over; in front it goes.
+    fn plan_moves(&self, gc: &mut GcState) -> (Contents, Vec<ZoneRef>) {
+        let most = self.piece_blocks(gc);
+        let queue = &mut gc.queue;
+        let hold = |moved: &Move| self.store.zones().hold(moved.extent.address);
+        while queue.front().is_some_and(|first| hold(first).is_none()) {
+            queue.pop_front();
+        }
+        let count = self.read_together(queue.iter(), most);
+        let (moves, held) = queue.iter().take(count).filter_map(|next| Some((next, hold(next)?))).unzip();
+        (Contents::of_all(moves, self.block_size() as usize), held)
+    }
+
+    /// Reads what is to be moved, from zones that are held; what cannot be read is marked.
+    pub(crate) fn read_moves(&self, moves: &[Move]) -> Result<Chunk> {
+        let mut contents = Contents::of_all(moves.iter().collect(), self.block_size() as usize);
+        self.catch_up();
+        self.device.run(&mut contents.reads().collect::<Vec<_>>());
+        let bytes = moves.iter().filter_map(|moved| contents.of(moved));
+        self.chunk_of(moves, bytes.collect::<Vec<_>>().concat())
+    }
+
+    fn chunk_of(&self, moves: &[Move], data: Vec<u8>) -> Result<Chunk> {
+        let mut chunk = Chunk {
+            sources: moves.iter().flat_map(sources).collect(),
+            places: moves.iter().flat_map(sources).map(|s| ((s.object, s.block), s.address)).collect(),
+            data,
+            crcs: moves.iter().flat_map(|m| m.extent.crcs.iter().copied()).collect(),
+        };
+        assert_eq!(chunk.data.len(), chunk.sources.len() * self.block_size() as usize, "each block is there");
+        self.verify_chunk(&mut chunk)?;
+        Ok(chunk)
+    }
+
+    /// Verifies every block, and reads once more by itself what is not right: the next block may be.
+    fn verify_chunk(&self, chunk: &mut Chunk) -> Result<()> {
+        let size = self.block_size() as usize;
+        for (source, bytes) in chunk.sources.iter_mut().zip(chunk.data.chunks_mut(size)) {
+            if zone::format::checksum(&[bytes]) == source.crc {
+                continue;
+            }
+            let output = self.device.read(source.address.zone(), source.address.block(), bytes);
+            if let Err(error) = &output
+                && is_fatal(error)
+            {
+                return Err(tree::StoreError::Device(error.clone()).into());
+            }
+            source.readable = output.is_ok() && zone::format::checksum(&[bytes]) == source.crc;
+        }
+        Ok(())
+    }
+}
