@@ -3,7 +3,8 @@
 //! Two numbers decide. *Room* is what fresh data can still take: the rest of the open zones and the zones
 //! that may be opened. *Debt* is what must be moved until one more zone can be opened than now. While room is
 //! plenty nothing is moved: what dies meanwhile need not be. Below a room to begin with, every block that
-//! is written owes debt / room: as much as it takes for a zone to be won when the room ends, if nothing changes.
+//! is written owes debt / room, less what moving will take of the room: as much as it takes for a zone to be won when
+//! the room ends, if nothing changes.
 //! No writer finds everything still to be done.
 //!
 //! Both are counted in blocks, not in zones, so that neither jumps when a zone is opened or is going to be: the room
@@ -12,7 +13,8 @@
 //! well: they may end one right after the other.
 //!
 //! The background step pays all of it as soon as anything is owed; a writer only as far as more is owed than a small
-//! allowance. Writers pay before they take any lock of an object, and nobody else pays: not a reader, not
+//! allowance, and no more than the share of what he writes, rounded up to a piece of
+//! work: what he leaves, others owe. Writers pay before they take any lock of an object, and nobody else pays: not a reader, not
 //! an fsync.
 //!
 //! This file does no moving (`gc.rs`) and promises no space (`space.rs`). When a writer finds no zone at
@@ -25,10 +27,16 @@ use zone::{Blocks, Life, ZoneId};
 use crate::gc::{Aim, GcState, Progress};
 use crate::{Extents, Result};
 
-/// Bytes that may be owed before writers pay themselves …
+/// Bytes that may be owed before writers pay themselves when room ends …
 const ALLOWANCE_BYTES: u64 = 1 << 20;
 /// … or a share of a zone, if that is less.
-const ALLOWANCE_SHARE: u64 = 16;
+const ALLOWANCE_SHARE: i64 = 16;
+/// So many times as much while there is room, and no more than such a share of it: a background that is held up for a
+/// moment, by a reset say, has the time to pay.
+const ALLOWANCE_TIMES: i64 = 4;
+const ALLOWANCE_OF_ROOM: i64 = 4;
+/// Chunks that the background moves at once.
+const CHUNKS_MAX: usize = 2;
 /// What a block owes is counted in such parts of a block.
 const PARTS: i64 = 1024;
 /// The rate is found anew whenever such a share of a zone has gone.
@@ -142,8 +150,13 @@ impl Extents {
         if self.pace.owed_blocks() <= allowance {
             return Ok(());
         }
+        let share = (self.pace.moved_per_written() * blocks as f64).ceil() as u64;
         let mut gc = self.gc.lock();
-        while self.pace.owed_blocks() > allowance && self.pay_some(&mut gc)? {}
+        let before = gc.blocks_moved();
+        while self.pace.owed_blocks() > allowance
+            && gc.blocks_moved() - before < share
+            && self.pay_some(&mut gc)?
+        {}
         Ok(())
     }
 
@@ -151,9 +164,20 @@ impl Extents {
     pub(crate) fn pay_in_background(&self) -> Result<bool> {
         match self.gc.try_lock() {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
-            Some(mut gc) if !self.pace.is_resting() || gc.is_moved() => self.pay_some(&mut gc),
+            Some(mut gc) if !self.pace.is_resting() || gc.is_moved() => {
+                gc.move_at_once(self.share_of_background());
+                let paid = self.pay_some(&mut gc);
+                gc.move_at_once(1);
+                paid
+            }
             _ => Ok(false),
         }
+    }
+
+    /// How many chunks the background moves at once: a device that serves in turn, command by command, gives it as
+    /// much as it needs beside one writer if it has as much more in flight as is to be moved for what is written.
+    fn share_of_background(&self) -> usize {
+        (self.pace.moved_per_written().ceil() as usize).clamp(1, CHUNKS_MAX)
     }
 
     /// Moves a chunk; false when nothing more can be won or need be.
@@ -173,12 +197,15 @@ impl Extents {
     fn set_pace(&self, gc: &GcState) {
         self.pace.target_room.store(gc.target_room(self.packing), Ordering::Relaxed);
         let begin = self.room_to_begin();
+        let spare = self.spare(gc.target_room(self.packing)).max(0);
         let mut fastest: Option<(i64, i64)> = None;
         let rooms = self.rooms();
         for (&room, zones) in rooms.iter().zip(1..) {
             let Some(debt) = self.debt(gc, zones) else { continue };
             if room <= begin * zones {
-                let rate = PARTS * debt / room.max(self.room_to_end());
+                // What is moved takes of the spare zones until the first victim is empty.
+                let for_data = room - debt.min(spare);
+                let rate = PARTS * debt / for_data.max(self.room_to_end());
                 fastest = fastest.max(Some((rate, debt)));
             }
         }
@@ -299,9 +326,11 @@ impl Extents {
         Gain { into, payload, freed: 0, moved: 0 }
     }
 
+    /// Blocks that may be owed before writers pay themselves.
     pub(crate) fn allowance(&self) -> i64 {
-        let bytes = ALLOWANCE_BYTES / u64::from(self.block_size());
-        bytes.min(u64::from(self.payload_min) / ALLOWANCE_SHARE).max(1) as i64
+        let bytes = (ALLOWANCE_BYTES / u64::from(self.block_size())) as i64;
+        let least = bytes.min(i64::from(self.payload_min) / ALLOWANCE_SHARE).max(1);
+        (self.room() / ALLOWANCE_OF_ROOM).clamp(least, least * ALLOWANCE_TIMES)
     }
 
     /// How many zones of fresh data should be open at once: many while there is much that is free or
