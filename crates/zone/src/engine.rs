@@ -8,6 +8,7 @@
 //! It does not know what a zone is.
 
 mod buffer;
+mod volatile;
 mod watch;
 
 use std::fs::File;
@@ -22,6 +23,7 @@ use rustix::io::Errno;
 
 pub(crate) use self::buffer::Buffer as AlignedBuffer;
 use self::buffer::{ALIGNMENT, Buffer, Buffers};
+use self::volatile::Volatile;
 use self::watch::Watch;
 
 /// Commands of one batch that are under way at once.
@@ -39,6 +41,8 @@ pub(crate) struct Engine {
     /// Whether a ring can be had; false once the kernel has refused one.
     has_rings: AtomicBool,
     buffers: Buffers,
+    /// What stands between us and the file, where losses of power are tried out.
+    volatile: Option<Volatile>,
     pub(crate) watch: Watch,
 }
 
@@ -115,6 +119,9 @@ impl Engine {
 
     /// Reaches the file directly if a read of `unit` aligned bytes at `unit` can be had so.
     pub(crate) fn new(file: File, unit: usize) -> std::io::Result<Self> {
+        if let Some(volatile) = Volatile::from_environment(&file, unit)? {
+            return Ok(Engine { direct: false, volatile: Some(volatile), ..Engine::of_direct(file) });
+        }
         let mut engine = Engine::of_direct(file);
         let flags = rustix::fs::fcntl_getfl(&engine.file)?;
         let mut buffer = vec![0; unit];
@@ -137,6 +144,7 @@ impl Engine {
             rings: Mutex::new(Vec::new()),
             has_rings: AtomicBool::new(true),
             buffers: Buffers::default(),
+            volatile: None,
             watch: Watch::default(),
         }
     }
@@ -171,6 +179,9 @@ impl Engine {
 
     fn one(&self, transfer: &mut Transfer<'_>) -> std::io::Result<()> {
         self.show(transfer)?;
+        if let Some(volatile) = &self.volatile {
+            return volatile.carry_out(transfer);
+        }
         let mut prepared = self.prepare(transfer);
         let done = prepared.finish(&self.file, 0);
         self.release(prepared);
@@ -179,7 +190,8 @@ impl Engine {
 
     /// Carries out all transfers, in any order, and waits for them. One result each.
     pub(crate) fn run(&self, transfers: &mut [Transfer<'_>]) -> Vec<std::io::Result<()>> {
-        let ring = if transfers.len() > 1 { self.take_ring() } else { None };
+        let at_once = transfers.len() > 1 && self.volatile.is_none();
+        let ring = if at_once { self.take_ring() } else { None };
         let Some(mut ring) = ring else {
             return transfers.iter_mut().map(|transfer| self.one(transfer)).collect();
         };
@@ -217,7 +229,10 @@ impl Engine {
 
     /// Makes durable what was written before.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
-        self.file.sync_data()?;
+        match &self.volatile {
+            Some(volatile) => volatile.sync()?,
+            None => self.file.sync_data()?,
+        }
         self.watch.sync()
     }
 

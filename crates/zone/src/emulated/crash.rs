@@ -163,7 +163,7 @@ pub(super) enum Change {
 }
 
 /// Which blocks of one append survive, and whether the pointer knows of it.
-enum Fate {
+pub(crate) enum Fate {
     Kept,
     /// The first so many blocks.
     Torn(Blocks),
@@ -171,6 +171,29 @@ enum Fate {
     Scattered(u64),
     /// Neither blocks nor pointer.
     Gone,
+}
+
+impl Fate {
+    /// Anything that the contract allows an append of so many blocks.
+    pub(crate) fn draw(rng: &mut Rng, blocks: Blocks) -> Fate {
+        match rng.u32(0..6) {
+            0 | 1 => Fate::Kept,
+            2 => Fate::Torn(0),
+            3 => Fate::Torn(rng.u32(0..blocks)),
+            4 => Fate::Scattered(rng.u64(..)),
+            _ => Fate::Gone,
+        }
+    }
+
+    /// Whether this block of the append survives.
+    pub(crate) fn keeps(&self, block: Blocks) -> bool {
+        match *self {
+            Fate::Kept => true,
+            Fate::Torn(first) => block < first,
+            Fate::Scattered(bits) => bits >> (block % 64) & 1 == 1,
+            Fate::Gone => false,
+        }
+    }
 }
 
 /// The plans for this window that are distinct and need no seed.
@@ -318,13 +341,7 @@ impl Aftermath<'_> {
         let contents = self.medium.contents_mut(zone);
         contents.extend(at + blocks, seed);
         for block in 0..blocks {
-            let survives = match fate {
-                Fate::Kept => true,
-                Fate::Torn(first) => block < first,
-                Fate::Scattered(bits) => bits >> (block % 64) & 1 == 1,
-                Fate::Gone => false,
-            };
-            if survives {
+            if fate.keeps(block) {
                 contents.put(at + block, Block::Data { payload: Arc::clone(payload), at: block });
             }
         }
@@ -336,13 +353,7 @@ impl Aftermath<'_> {
             CrashPlan::LoseContents => Fate::Torn(0),
             CrashPlan::LoseOne(k) if k == self.append => Fate::Torn(0),
             CrashPlan::TearOne { k, blocks } if k == self.append => Fate::Torn(blocks),
-            CrashPlan::Subset(_) => match self.rng.u32(0..6) {
-                0 | 1 => Fate::Kept,
-                2 => Fate::Torn(0),
-                3 => Fate::Torn(self.rng.u32(0..blocks)),
-                4 => Fate::Scattered(self.rng.u64(..)),
-                _ => Fate::Gone,
-            },
+            CrashPlan::Subset(_) => Fate::draw(&mut self.rng, blocks),
             _ => Fate::Kept,
         }
     }

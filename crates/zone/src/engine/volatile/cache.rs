@@ -1,0 +1,270 @@
+//! The cache itself, and its end.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Result};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rt::random::Rng;
+use rt::sync::{Condvar, Mutex, MutexGuard};
+
+use crate::emulated::Fate;
+use crate::engine::Transfer;
+
+const PIPE: &str = "POLDER_KNIFE_PIPE";
+const LIES: &str = "POLDER_KNIFE_LIES";
+
+/// What a cut leaves whole: the blocks of a volume, and the pages that hold the states of its zones.
+const UNIT: usize = 4096;
+/// Writes that a cut waits for at most.
+const WRITES_MAX: u32 = 12;
+/// How long it waits for its moment.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+pub(in crate::engine) struct Volatile(Arc<Shared>);
+
+struct Shared {
+    file: File,
+    /// Whether a sync does nothing.
+    lies: bool,
+    state: Mutex<State>,
+    /// Signalled when the moment of the cut has come.
+    due: Condvar,
+}
+
+/// When a cut falls, counted from when it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Now,
+    /// Behind so many writes.
+    Writes(u32),
+    /// When the next sync has written the states of the zones, and has them and all else still to make durable.
+    Sync,
+}
+
+impl Moment {
+    fn draw(rng: &mut Rng) -> Moment {
+        match rng.u32(0..5) {
+            0 => Moment::Now,
+            1 | 2 => Moment::Writes(rng.u32(1..=WRITES_MAX)),
+            _ => Moment::Sync,
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// Written since the last sync began.
+    new: Window,
+    /// On its way to the file by a sync that is under way.
+    leaving: Arc<Window>,
+    /// When the cut falls that was asked for.
+    moment: Option<Moment>,
+}
+
+/// Writes that a cut may take, in their order.
+#[derive(Default)]
+struct Window {
+    writes: Vec<Write>,
+    /// The newest write of each unit.
+    newest: HashMap<u64, usize>,
+}
+
+struct Write {
+    /// Its first unit in the file.
+    first: u64,
+    bytes: Box<[u8]>,
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Moment::Now => f.write_str("at once"),
+            Moment::Writes(count) => write!(f, "behind {count} writes"),
+            Moment::Sync => f.write_str("amid a sync"),
+        }
+    }
+}
+
+/// What a cut has done.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Aftermath {
+    kept: u64,
+    lost: u64,
+}
+
+impl Window {
+    fn push(&mut self, offset: u64, from: &[u8]) {
+        let first = offset / UNIT as u64;
+        for unit in first..first + (from.len() / UNIT) as u64 {
+            self.newest.insert(unit, self.writes.len());
+        }
+        self.writes.push(Write { first, bytes: from.into() });
+    }
+
+    fn find(&self, unit: u64) -> Option<&[u8]> {
+        let write = &self.writes[*self.newest.get(&unit)?];
+        Some(&write.bytes[(unit - write.first) as usize * UNIT..][..UNIT])
+    }
+}
+
+impl Volatile {
+    /// One that hears of its end through a pipe, where the environment names it.
+    pub(in crate::engine) fn from_environment(file: &File, unit: usize) -> Result<Option<Self>> {
+        let Some(pipe) = std::env::var_os(PIPE).map(PathBuf::from) else { return Ok(None) };
+        if unit != UNIT {
+            let why = format!("with {PIPE} in the environment only volumes with blocks of {UNIT} work");
+            return Err(std::io::Error::other(why));
+        }
+        let volatile = Volatile::new(file.try_clone()?, std::env::var_os(LIES).is_some());
+        let shared = Arc::clone(&volatile.0);
+        rt::thread::spawn("polder-power", move || match await_cut(&pipe) {
+            Ok(seed) => shared.cut(seed),
+            Err(error) => eprintln!("polder: {}: {error}", pipe.display()),
+        })?;
+        Ok(Some(volatile))
+    }
+
+    fn new(file: File, lies: bool) -> Self {
+        Volatile(Arc::new(Shared { file, lies, state: Mutex::default(), due: Condvar::new() }))
+    }
+
+    pub(in crate::engine) fn carry_out(&self, transfer: &mut Transfer<'_>) -> Result<()> {
+        match transfer {
+            Transfer::Read { offset, into } => self.0.read(*offset, into),
+            Transfer::Write { offset, from } => {
+                check(*offset, from.len());
+                self.0.write(*offset, from);
+                Ok(())
+            }
+        }
+    }
+
+    pub(in crate::engine) fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+}
+
+impl Shared {
+    /// The file is read under the lock: a sync that ended in between would leave neither the old nor the new.
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        check(offset, into.len());
+        let state = self.state.lock();
+        self.file.read_exact_at(into, offset)?;
+        for (unit, into) in (offset / UNIT as u64..).zip(into.chunks_mut(UNIT)) {
+            if let Some(bytes) = state.new.find(unit).or_else(|| state.leaving.find(unit)) {
+                into.copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        let mut state = self.state.lock();
+        state.new.push(offset, from);
+        if let Some(Moment::Writes(left)) = &mut state.moment {
+            *left -= 1;
+            if *left == 0 {
+                self.await_end(&mut state);
+            }
+        }
+    }
+
+    /// What is written while this goes on is for the next sync.
+    fn sync(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.moment == Some(Moment::Sync) {
+            self.await_end(&mut state);
+        }
+        if self.lies {
+            return Ok(());
+        }
+        assert!(state.leaving.writes.is_empty(), "one sync at a time");
+        let leaving = Arc::new(std::mem::take(&mut state.new));
+        state.leaving = Arc::clone(&leaving);
+        drop(state);
+        let mut writes = leaving.writes.iter();
+        writes.try_for_each(|write| self.file.write_all_at(&write.bytes, write.first * UNIT as u64))?;
+        self.state.lock().leaving = Arc::default();
+        Ok(())
+    }
+
+    /// The moment of the cut has come: what asks for anything now is not answered any more.
+    fn await_end(&self, state: &mut MutexGuard<'_, State>) -> ! {
+        state.moment = Some(Moment::Now);
+        loop {
+            self.due.notify_all();
+            self.due.wait(state);
+        }
+    }
+
+    /// Ends this process. Who asks the device for anything meanwhile gets no answer any more.
+    fn cut(&self, seed: u64) -> ! {
+        let mut rng = Rng::with_seed(seed);
+        let mut state = self.state.lock();
+        let moment = Moment::draw(&mut rng);
+        state.moment = Some(moment);
+        if moment != Moment::Now {
+            self.due.wait_for(&mut state, PATIENCE);
+        }
+        match self.settle(&state, &mut rng) {
+            Ok(Aftermath { kept, lost }) => {
+                eprintln!("polder: cut {seed}, {moment}: {kept} blocks kept, {lost} blocks lost");
+            }
+            Err(error) => eprintln!("polder: cut {seed} did not reach the file: {error}"),
+        }
+        end_process(state);
+    }
+
+    /// Writes to the file what survives.
+    fn settle(&self, state: &State, rng: &mut Rng) -> Result<Aftermath> {
+        let whole = match rng.u32(0..8) {
+            0 => Some(Fate::Kept),
+            1 => Some(Fate::Gone),
+            _ => None,
+        };
+        let mut aftermath = Aftermath::default();
+        for write in state.leaving.writes.iter().chain(&state.new.writes) {
+            let blocks = (write.bytes.len() / UNIT) as u32;
+            let own = Fate::draw(rng, blocks);
+            let fate = whole.as_ref().unwrap_or(&own);
+            for (block, bytes) in (0..).zip(write.bytes.chunks(UNIT)) {
+                if !fate.keeps(block) {
+                    aftermath.lost += 1;
+                    continue;
+                }
+                aftermath.kept += 1;
+                self.file.write_all_at(bytes, (write.first + u64::from(block)) * UNIT as u64)?;
+            }
+        }
+        Ok(aftermath)
+    }
+}
+
+/// The seed of the cut, once somebody asks for it.
+fn await_cut(pipe: &std::path::Path) -> Result<u64> {
+    let mut line = String::new();
+    BufReader::new(File::open(pipe)?).read_line(&mut line)?;
+    let seed = line.trim().strip_prefix("cut ").and_then(|seed| seed.parse().ok());
+    seed.ok_or_else(|| std::io::Error::other(format!("{line:?} is not `cut SEED`; nothing is cut")))
+}
+
+/// Nothing of this process is closed, flushed or told: it takes the lock along.
+fn end_process(state: MutexGuard<'_, State>) -> ! {
+    let killed = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    // The signal is there before the call has returned.
+    drop(state);
+    unreachable!("a process can end itself: {killed:?}");
+}
+
+fn check(offset: u64, bytes: usize) {
+    let whole = offset.is_multiple_of(UNIT as u64) && bytes.is_multiple_of(UNIT);
+    assert!(whole, "{bytes} bytes at {offset} are not whole blocks");
+}
+
+#[cfg(test)]
+mod tests;
