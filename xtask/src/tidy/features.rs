@@ -1,6 +1,6 @@
-//! The feature `planted` plants the bugs that the harnesses must find, and `shuttle` has locks that work under its
-//! scheduler only. Each is switched on by name, in a build of its own, and by nothing else: not by default and not by
-//! a dependency.
+//! The feature `planted` plants the bugs that the harnesses must find, `shuttle` has locks that work under its
+//! scheduler only, and `knife` lets a daemon's power be cut. Each is switched on by name, in a build of its own, and by
+//! nothing else: not by default and not by a dependency.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
 }
 
 /// What nothing that ships may have.
-const FOR_TESTS: [&str; 2] = ["planted", "shuttle"];
+const FOR_TESTS: [&str; 3] = ["planted", "shuttle", "knife"];
 
 /// Whether it is one of these, `crate/` or `crate?/` and one of these, or the crate of that name.
 fn is_for_tests(feature: &str) -> bool {

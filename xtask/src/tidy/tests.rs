@@ -301,6 +301,12 @@ mod features_rule {
     }
 
     #[test]
+    fn a_power_that_can_be_cut_by_default_is_found() {
+        let found = of(json!({ "default": ["knife"] }), json!([]));
+        assert!(found.len() == 1 && found[0].contains("`knife`"), "{found:?}");
+    }
+
+    #[test]
     fn what_waits_for_its_name_is_fine() {
         assert!(of(json!({ "default": [], "planted": ["polder-tree/planted"] }), json!([])).is_empty());
         assert!(of(json!({ "shuttle": ["dep:shuttle", "polder-rt/planted"] }), json!([])).is_empty());
