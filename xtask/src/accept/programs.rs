@@ -11,6 +11,7 @@
 //! stressors. Root is needed: for device nodes, for PostgreSQL's own user, and for the ext4.
 
 mod copies;
+mod cycle;
 mod odd_tree;
 mod postgres;
 mod rocksdb;

@@ -10,7 +10,7 @@
 mod server;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use rt::thread::Stop;
 
 use self::server::Server;
 use super::Counts;
+use super::cycle::{self, Application};
 use super::running::{Running, await_that};
 use crate::accept::Run;
 use crate::accept::volume::Volume;
@@ -71,10 +72,7 @@ pub(super) fn run(run: &Run, _place: &Path) -> Result<(String, Counts)> {
 fn prove(volume: &Volume, run: &Run, scale: &Scale, place: &Path) -> Result<(String, Counts)> {
     volume.mount()?;
     let geometry = format!("{}; pgbench at scale {}", volume.geometry()?, scale.pgbench);
-    let server = Server::make(place, volume.dir().join("data"))?;
-    server.start()?;
-    server.client("pgbench").args(["-i", "-q", "-s", &scale.pgbench.to_string()]).output()?;
-    let proof = Proof { volume, server: &server, scale, place };
+    let mut pgbench = Pgbench::make(scale.pgbench, &volume.dir(), place, &[])?;
     let mut random = fastrand::Rng::with_seed(run.seed);
     let mut sum = Sum::default();
     for kill in 1..=scale.kills {
@@ -82,69 +80,136 @@ fn prove(volume: &Volume, run: &Run, scale: &Scale, place: &Path) -> Result<(Str
         let at = Duration::from_millis(random.u64(..scale.latest_ms));
         let context =
             || format!("PostgreSQL, kill {kill} ({victim:?}), {} ms after the first commits", at.as_millis());
-        proof.round(victim, at, &mut sum).with_context(context).inspect_err(|_| server.show_log())?;
+        round(volume, &mut pgbench, victim, at, &mut sum)
+            .with_context(context)
+            .inspect_err(|_| pgbench.server.show_log())?;
         if kill % scale.checksums_each == 0 {
-            sum.pages += proof.verify_pages().with_context(context)?;
+            sum.pages += pgbench.verify_pages().with_context(context)?;
         }
     }
-    server.stop()?;
+    sum.acknowledged = pgbench.acknowledged;
+    pgbench.server.stop()?;
     volume.unmount()?;
     volume.check()?;
     Ok((geometry, sum.counts()))
 }
 
-struct Proof<'a> {
-    volume: &'a Volume,
-    server: &'a Server,
-    scale: &'a Scale,
-    place: &'a Path,
+/// Works until a kill, recovers and verifies.
+fn round(volume: &Volume, pgbench: &mut Pgbench, victim: Victim, at: Duration, sum: &mut Sum) -> Result<()> {
+    if victim == Victim::Daemon {
+        cycle::work(volume, pgbench, at, Volume::strike)?;
+        sum.daemon_kills += 1;
+        sum.rows = cycle::recover(volume, pgbench)?;
+        volume.ensure_mounted_in_time()?;
+    } else {
+        pgbench.lose_its_server(at)?;
+        sum.server_kills += 1;
+        sum.rows = pgbench.verify()?;
+    }
+    sum.index_checks += 1;
+    Ok(())
 }
 
-impl Proof<'_> {
-    /// Works until a kill, recovers and verifies.
-    fn round(&self, victim: Victim, at: Duration, sum: &mut Sum) -> Result<()> {
-        sum.acknowledged += self.work(victim, at)?;
-        if victim == Victim::Daemon {
-            sum.daemon_kills += 1;
-            self.volume.await_end()?;
-            self.volume.detach()?;
-            self.volume.check()?;
-            self.volume.mount_in_time()?;
-        } else {
-            sum.server_kills += 1;
-        }
-        self.server.start()?;
-        sum.rows = self.judge(sum.acknowledged, (sum.server_kills + sum.daemon_kills) * CLIENTS)?;
-        let line = self.server.client("pg_amcheck").args(["--install-missing", "--heapallindexed"]);
-        line.args(["--parent-check", "--database=postgres"]).output()?;
-        sum.index_checks += 1;
+/// A server, and clients who move amounts.
+pub(crate) struct Pgbench {
+    server: Server,
+    scale: u64,
+    /// Where the clients print.
+    output: PathBuf,
+    data: PathBuf,
+    clients: Option<Running>,
+    /// Whether the clients had ended before they were to.
+    ended_early: bool,
+    /// All transactions that were acknowledged, and how often clients were sent away amid one.
+    acknowledged: u64,
+    interruptions: u64,
+}
+
+impl Pgbench {
+    /// Makes a cluster and fills it; `settings` are more of the server's.
+    pub(crate) fn make(scale: u64, dir: &Path, place: &Path, settings: &[&'static str]) -> Result<Self> {
+        let data = dir.join("data");
+        let server = Server::make(place, data.clone(), settings)?;
+        server.start()?;
+        server.client("pgbench").args(["-i", "-q", "-s", &scale.to_string()]).output()?;
+        Ok(Pgbench {
+            server,
+            scale,
+            output: place.join("pgbench"),
+            data,
+            clients: None,
+            ended_early: false,
+            acknowledged: 0,
+            interruptions: 0,
+        })
+    }
+
+    /// The same as with a mount that goes, but the server is killed and nothing else.
+    fn lose_its_server(&mut self, at: Duration) -> Result<()> {
+        self.start()?;
+        let begun = await_that("the first transactions of pgbench", || self.is_ready());
+        Stop::default().wait(at);
+        self.brace()?;
+        self.server.strike()?;
+        self.server.await_end(false)?;
+        let counted = self.count_acknowledged();
+        begun.and(counted).map(drop)
+    }
+
+    /// Waits for the clients, who have lost their server, and has them say what was acknowledged.
+    fn count_acknowledged(&mut self) -> Result<u64> {
+        let mut clients = self.clients.take().context("pgbench was not started")?;
+        clients.await_end()?;
+        let said = std::fs::read_to_string(&self.output)?;
+        ensure!(!self.ended_early, "pgbench ended before the kill: {said}");
+        let acknowledged = processed(&said)?;
+        self.acknowledged += acknowledged;
+        self.interruptions += 1;
+        Ok(acknowledged)
+    }
+}
+
+impl Application for Pgbench {
+    fn start(&mut self) -> Result<()> {
+        let line = self.server.client("pgbench").args(["-n", "-j", "2", "-T", "400", "-P", "1"]);
+        let line = line.arg("-c").arg(CLIENTS.to_string());
+        self.clients = Some(Running::start(&line, Stdio::null(), &self.output)?);
         Ok(())
     }
 
-    /// Runs pgbench until its server is killed; how many transactions were acknowledged.
-    fn work(&self, victim: Victim, at: Duration) -> Result<u64> {
-        let output = self.place.join("pgbench");
-        let line = self.server.client("pgbench").args(["-n", "-j", "2", "-T", "400", "-P", "1"]);
-        let line = line.arg("-c").arg(CLIENTS.to_string());
-        let mut pgbench = Running::start(&line, Stdio::null(), &output)?;
-        let begun = await_that("the first transactions of pgbench", || {
-            Ok(pgbench.ended()?.is_some() || has_progress(&std::fs::read_to_string(&output)?))
-        });
-        Stop::default().wait(at);
-        let has_ended = pgbench.ended()?.is_some();
-        let struck = match victim {
-            Victim::Server => self.server.strike(),
-            Victim::Daemon => self.volume.strike().and_then(|()| self.server.strike()),
-        };
-        self.server.await_end(victim == Victim::Daemon)?;
-        pgbench.await_end()?;
-        let said = std::fs::read_to_string(&output)?;
-        begun?;
-        struck?;
-        ensure!(!has_ended, "pgbench ended before the kill: {said}");
-        processed(&said)
+    fn is_ready(&mut self) -> Result<bool> {
+        let clients = self.clients.as_mut().context("pgbench was not started")?;
+        Ok(clients.ended()?.is_some() || has_progress(&std::fs::read_to_string(&self.output)?))
     }
 
+    fn progress(&mut self) -> String {
+        format!("pgbench says: {}", std::fs::read_to_string(&self.output).unwrap_or_default())
+    }
+
+    fn brace(&mut self) -> Result<()> {
+        let clients = self.clients.as_mut().context("pgbench was not started")?;
+        self.ended_early = clients.ended()?.is_some();
+        Ok(())
+    }
+
+    /// The server goes with its data: what it does without them is none of our concern.
+    fn finish(&mut self) -> Result<u64> {
+        let struck = self.server.strike();
+        self.server.await_end(true)?;
+        let acknowledged = self.count_acknowledged()?;
+        struck.map(|()| acknowledged)
+    }
+
+    fn verify(&mut self) -> Result<u64> {
+        self.server.start()?;
+        let rows = self.judge(self.acknowledged, self.interruptions * CLIENTS)?;
+        let line = self.server.client("pg_amcheck").args(["--install-missing", "--heapallindexed"]);
+        line.args(["--parent-check", "--database=postgres"]).output()?;
+        Ok(rows)
+    }
+}
+
+impl Pgbench {
     /// The sums, and no transaction missing; how many there are.
     fn judge(&self, acknowledged: u64, unanswered_max: u64) -> Result<u64> {
         let sums = self.server.ask(
@@ -167,7 +232,7 @@ impl Proof<'_> {
             ensure!(wrong == 0, "{wrong} of {table} are not the sum of their history");
         }
         let accounts = self.number("SELECT count(*) FROM pgbench_accounts")?;
-        ensure!(accounts == self.scale.pgbench * ACCOUNTS, "there are {accounts} accounts");
+        ensure!(accounts == self.scale * ACCOUNTS, "there are {accounts} accounts");
         let rows = self.number("SELECT count(*) FROM pgbench_history")?;
         ensure!(
             (acknowledged..=acknowledged + unanswered_max).contains(&rows),
@@ -184,8 +249,7 @@ impl Proof<'_> {
     /// Every page of a server that was stopped; how many there are.
     fn verify_pages(&self) -> Result<u64> {
         self.server.stop()?;
-        let line =
-            self.server.line("pg_checksums").arg("--check").arg("-D").arg(self.volume.dir().join("data"));
+        let line = self.server.line("pg_checksums").arg("--check").arg("-D").arg(&self.data);
         let said = line.output()?;
         let scanned = said.lines().find_map(|line| line.strip_prefix("Blocks scanned:"));
         let pages = scanned.context("pg_checksums counts nothing")?.trim().parse()?;

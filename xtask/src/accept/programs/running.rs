@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(5);
 const END_NS_MAX: u64 = 120_000_000_000;
 
 /// Looks until `is_so`; an error that says what was waited for when that takes too long.
-pub(super) fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let clock = SystemClock::new();
     let began_ns = clock.monotonic_ns();
     while !is_so()? {
@@ -31,7 +31,7 @@ pub(super) fn await_that(what: &str, mut is_so: impl FnMut() -> Result<bool>) ->
 }
 
 /// One program; killed when it is dropped before it has ended.
-pub(super) struct Running {
+pub(crate) struct Running {
     line: String,
     child: Child,
     ended: Option<ExitStatus>,
@@ -39,7 +39,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts a program; `output` is where it prints, errors too.
-    pub(super) fn start(line: &Line, input: Stdio, output: &Path) -> Result<Self> {
+    pub(crate) fn start(line: &Line, input: Stdio, output: &Path) -> Result<Self> {
         let file =
             std::fs::File::create(output).with_context(|| format!("cannot make {}", output.display()))?;
         let errors = file.try_clone()?;
@@ -47,21 +47,21 @@ impl Running {
     }
 
     /// The same with each of the three as wanted.
-    pub(super) fn with(line: &Line, input: Stdio, output: Stdio, errors: Stdio) -> Result<Self> {
+    pub(crate) fn with(line: &Line, input: Stdio, output: Stdio, errors: Stdio) -> Result<Self> {
         let child = line.start(input, output, errors)?;
         Ok(Running { line: line.to_string(), child, ended: None })
     }
 
-    pub(super) fn child(&mut self) -> &mut Child {
+    pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    pub(super) fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id() as i32)
     }
 
     /// Whether it has ended, and how.
-    pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().with_context(|| format!("cannot watch `{}`", self.line))?;
         }
@@ -69,14 +69,14 @@ impl Running {
     }
 
     /// Waits until it has ended by itself.
-    pub(super) fn await_end(&mut self) -> Result<ExitStatus> {
+    pub(crate) fn await_end(&mut self) -> Result<ExitStatus> {
         let what = format!("the end of `{}`", self.line);
         await_that(&what, || Ok(self.ended()?.is_some()))?;
         Ok(self.ended.expect("it was waited for"))
     }
 
     /// Sends a signal; to one that has ended none is sent.
-    pub(super) fn signal(&mut self, signal: Signal) -> Result<()> {
+    pub(crate) fn signal(&mut self, signal: Signal) -> Result<()> {
         if self.ended()?.is_none() {
             kill(self.pid(), signal).with_context(|| format!("cannot signal `{}`", self.line))?;
         }
@@ -84,7 +84,7 @@ impl Running {
     }
 
     /// Kills it and waits.
-    pub(super) fn kill(&mut self) -> Result<()> {
+    pub(crate) fn kill(&mut self) -> Result<()> {
         self.signal(Signal::SIGKILL)?;
         self.await_end().map(drop)
     }
@@ -99,7 +99,7 @@ impl Drop for Running {
 }
 
 /// The processes whose parent is `pid`.
-pub(super) fn children(pid: Pid) -> Result<Vec<Pid>> {
+pub(crate) fn children(pid: Pid) -> Result<Vec<Pid>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").context("cannot list processes")? {
         let name = entry?.file_name().to_string_lossy().into_owned();
@@ -119,7 +119,7 @@ fn parent(pid: i32) -> Option<i32> {
 }
 
 /// A program that must not run for longer than this; what hangs is a failure.
-pub(super) fn at_most(seconds: u64, words: &str) -> Line {
+pub(crate) fn at_most(seconds: u64, words: &str) -> Line {
     Line::new(&format!("timeout --kill-after=5 {seconds} {words}"))
 }
 

@@ -17,12 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use rt::thread::{JoinHandle, Stop};
+use rt::thread::JoinHandle;
 
 use super::Counts;
-use super::running::{Running, at_most, await_that};
+use super::cycle::{self, Application};
+use super::running::{Running, at_most};
 use crate::accept::Run;
 use crate::accept::volume::Volume;
+
 use crate::shell::Line;
 
 const ACCOUNTS: u64 = 2_000;
@@ -36,12 +38,13 @@ const BEFORE_KILL_MIN: u64 = 10;
 const BUSY_MS: u64 = 500_000;
 
 /// What the clients of one kind set before they begin.
-struct Kind {
+pub(crate) struct Kind {
     name: &'static str,
     settings: &'static str,
 }
 
-const KINDS: [Kind; 2] = [
+/// What is acknowledged is durable.
+pub(crate) const CAREFUL: [Kind; 2] = [
     Kind {
         name: "wal",
         settings: "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 100;",
@@ -57,62 +60,93 @@ pub(super) fn run(run: &Run, place: &Path) -> Result<(String, Counts)> {
 fn prove(volume: &Volume, run: &Run, place: &Path) -> Result<(String, Counts)> {
     volume.mount()?;
     let geometry = volume.geometry()?;
-    let mut databases = Vec::new();
-    for kind in &KINDS {
-        databases.push(Database::make(kind, &volume.dir(), place)?);
-    }
     let mut random = fastrand::Rng::with_seed(run.seed);
+    let mut databases = Databases::make(&CAREFUL, &volume.dir(), place, random.fork())?;
     let (kills, latest_ms) = if run.quick { (2, 500) } else { (60, 3_000) };
     let mut checked = 0;
     for kill in 1..=kills {
         let at = Duration::from_millis(random.u64(..latest_ms));
-        checked = round(volume, &mut databases, at, &mut random)
+        checked = round(volume, &mut databases, at)
             .with_context(|| format!("SQLite, kill {kill}, {} ms after the first commits", at.as_millis()))?;
     }
     volume.unmount()?;
     volume.check()?;
-    let acknowledged = |kind: usize| databases[kind].acknowledged();
+    let all = &databases.all;
     let counts = vec![
         ("kills under SQLite", kills),
-        ("transactions acknowledged with a log", acknowledged(0)),
-        ("transactions acknowledged with a journal", acknowledged(1)),
+        ("transactions acknowledged with a log", all[0].acknowledged()),
+        ("transactions acknowledged with a journal", all[1].acknowledged()),
         ("transactions of SQLite found and verified", checked),
-        ("sums that SQLite's readers saw", databases.iter().map(|database| database.sums).sum()),
+        ("sums that SQLite's readers saw", all.iter().map(|database| database.sums).sum()),
     ];
     Ok((geometry, counts))
 }
 
 /// Works until a kill, mounts again and checks; returns how many transactions are there.
-fn round(
-    volume: &Volume,
-    databases: &mut [Database],
-    at: Duration,
-    random: &mut fastrand::Rng,
-) -> Result<u64> {
-    let killing = Arc::new(AtomicBool::new(false));
-    let mut work = Vec::new();
-    for database in databases.iter() {
-        work.push(database.start(&killing, random)?);
+fn round(volume: &Volume, databases: &mut Databases, at: Duration) -> Result<u64> {
+    cycle::work(volume, databases, at, Volume::strike)?;
+    let found = cycle::recover(volume, databases)?;
+    volume.ensure_mounted_in_time()?;
+    Ok(found)
+}
+
+/// A database of each kind.
+pub(crate) struct Databases {
+    all: Vec<Database>,
+    /// The clients of each, while they work.
+    work: Vec<Work>,
+    /// Set when the mount is about to go: errors are expected from then on.
+    killing: Arc<AtomicBool>,
+    random: fastrand::Rng,
+}
+
+impl Databases {
+    pub(crate) fn make(
+        kinds: &'static [Kind; 2],
+        dir: &Path,
+        place: &Path,
+        random: fastrand::Rng,
+    ) -> Result<Self> {
+        let all = kinds.iter().map(|kind| Database::make(kind, dir, place)).collect::<Result<_>>()?;
+        Ok(Databases { all, work: Vec::new(), killing: Arc::default(), random })
     }
-    let begun = await_that("the first commits of SQLite", || {
-        let has_ended = work.iter().any(Work::has_ended);
-        Ok(has_ended || work.iter().all(|work| work.done.load(Ordering::SeqCst) >= BEFORE_KILL_MIN))
-    });
-    let so_far: Vec<u64> = work.iter().map(|work| work.done.load(Ordering::SeqCst)).collect();
-    let begun = begun.with_context(|| format!("transactions so far, with a log and a journal: {so_far:?}"));
-    Stop::default().wait(at);
-    killing.store(true, Ordering::SeqCst);
-    let struck = volume.strike();
-    for (database, work) in databases.iter_mut().zip(work) {
-        database.finish(work)?;
+}
+
+impl Application for Databases {
+    fn start(&mut self) -> Result<()> {
+        self.killing = Arc::default();
+        for database in &self.all {
+            self.work.push(database.start(&self.killing, &mut self.random)?);
+        }
+        Ok(())
     }
-    begun?;
-    struck?;
-    volume.await_end()?;
-    volume.detach()?;
-    volume.check()?;
-    volume.mount_in_time()?;
-    databases.iter_mut().map(|database| database.check().with_context(|| database.kind.name)).sum()
+
+    fn is_ready(&mut self) -> Result<bool> {
+        let has_ended = self.work.iter().any(Work::has_ended);
+        Ok(has_ended || self.work.iter().all(|work| work.done.load(Ordering::SeqCst) >= BEFORE_KILL_MIN))
+    }
+
+    fn progress(&mut self) -> String {
+        let done: Vec<u64> = self.work.iter().map(|work| work.done.load(Ordering::SeqCst)).collect();
+        format!("transactions so far, with a log and a journal: {done:?}")
+    }
+
+    fn brace(&mut self) -> Result<()> {
+        self.killing.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<u64> {
+        let mut acknowledged = 0;
+        for (database, work) in self.all.iter_mut().zip(std::mem::take(&mut self.work)) {
+            acknowledged += database.finish(work)?;
+        }
+        Ok(acknowledged)
+    }
+
+    fn verify(&mut self) -> Result<u64> {
+        self.all.iter_mut().map(|database| database.check().with_context(|| database.kind.name)).sum()
+    }
 }
 
 /// One database and what its clients know.
@@ -182,13 +216,14 @@ impl Database {
         Ok(Work { clients, reader, done })
     }
 
-    /// Waits for the clients, which the kill has ended.
-    fn finish(&mut self, work: Work) -> Result<()> {
+    /// Waits for the clients, which the kill has ended; how many transactions it has acknowledged since they began.
+    fn finish(&mut self, work: Work) -> Result<u64> {
+        let before = self.acknowledged();
         for (client, thread) in work.clients.into_iter().enumerate() {
             self.last[client] = thread.join().map_err(|_| anyhow!("a client panicked"))??;
         }
         self.sums += work.reader.join().map_err(|_| anyhow!("a reader panicked"))??;
-        Ok(())
+        Ok(self.acknowledged() - before)
     }
 
     /// Judges the database after a crash, and goes on from what is there.

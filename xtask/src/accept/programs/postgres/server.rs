@@ -43,6 +43,8 @@ pub(super) struct Server {
     /// Reached by everybody; holds the folder that has sockets and log.
     place: PathBuf,
     data: PathBuf,
+    /// Beside [`SETTINGS`].
+    settings: Vec<&'static str>,
     /// The process that `pg_ctl` has started.
     running: RefCell<Option<Pid>>,
     /// Processes of a server that is gone.
@@ -51,11 +53,12 @@ pub(super) struct Server {
 
 impl Server {
     /// Makes a cluster in a new folder on the mount.
-    pub(super) fn make(place: &Path, data: PathBuf) -> Result<Self> {
+    pub(super) fn make(place: &Path, data: PathBuf, settings: &[&'static str]) -> Result<Self> {
         let server = Server {
             programs: programs()?,
             place: place.to_owned(),
             data,
+            settings: settings.to_vec(),
             running: RefCell::new(None),
             left: RefCell::new(Vec::new()),
         };
@@ -90,7 +93,7 @@ impl Server {
     /// Starts the server and waits until it has recovered what there is to recover.
     pub(super) fn start(&self) -> Result<()> {
         let sockets = format!("unix_socket_directories={}", self.sockets().display());
-        let settings = SETTINGS.iter().copied().chain([sockets.as_str()]);
+        let settings = SETTINGS.iter().chain(&self.settings).copied().chain([sockets.as_str()]);
         let settings: Vec<String> = settings.map(|setting| format!("-c {setting}")).collect();
         // What `pg_ctl` starts is ours when that has ended: a killed server that nobody waits for looks as if it ran.
         nix::sys::prctl::set_child_subreaper(true).context("this program cannot adopt processes")?;
