@@ -14,8 +14,8 @@ mod kills;
 mod large_metadata;
 mod mounting;
 mod posix;
-mod programs;
-mod real_input;
+pub(crate) mod programs;
+pub(crate) mod real_input;
 mod scale;
 pub(crate) mod simulator;
 mod trust;
@@ -159,7 +159,7 @@ fn repeat(number: u32, run: &Run) -> Line {
 }
 
 /// The first 64 bits of the commit's name.
-fn seed_of_commit() -> Result<u64> {
+pub(crate) fn seed_of_commit() -> Result<u64> {
     let commit = workspace::head_commit()?;
     let head = commit.get(..16).context("git names the commit with fewer than 16 digits")?;
     u64::from_str_radix(head, 16).context("git names the commit with something not hexadecimal")

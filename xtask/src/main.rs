@@ -1,5 +1,5 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `bench`, `space`, `try`,
-//! `vm`.
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `knife`, `bench`, `space`,
+//! `try`, `vm`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
 //! program goes through [`shell::Line`], so that a person can repeat it by hand.
@@ -8,6 +8,7 @@
 mod accept;
 mod bench;
 mod ci;
+mod knife;
 mod measured;
 mod peer;
 mod setup;
@@ -44,6 +45,8 @@ enum Task {
     Soak(soak::Args),
     /// What threads do to each other, in orders that a scheduler chooses.
     Shuttle(shuttle::Args),
+    /// Databases and git on a mount whose daemon is killed, or loses its power, again and again.
+    Knife(knife::Args),
     /// Write amplification and latency of volumes in memory, beside an ideal cleaner.
     Space(space::Args),
     /// How fast Polder is beside a plain file, ext4 and XFS.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Task::Accept(args) => accept::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Shuttle(args) => shuttle::run(&args),
+        Task::Knife(args) => knife::run(&args),
         Task::Space(args) => space::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Try(args) => try_volume::run(&args),

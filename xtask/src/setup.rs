@@ -55,6 +55,17 @@ pub(crate) const PROGRAMS: [Need; 5] = [
     package("stress-ng", "stress-ng", "many system calls at once, in `accept 10`"),
 ];
 
+/// The programs that `knife` runs beside those.
+pub(crate) const KNIFE: [Need; 2] = [
+    package("lmdb-utils", "mdb_dump", "a database in mapped memory, in `knife`"),
+    // A module: no program shows that it is there.
+    package(
+        "python3-lmdb",
+        "/usr/lib/python3/dist-packages/lmdb/__init__.py",
+        "what writes to it, in `knife`",
+    ),
+];
+
 /// The guest with zoned devices.
 pub(crate) const GUEST: [Need; 3] = [
     package("qemu-system-x86", "qemu-system-x86_64", "the machine of `vm`"),

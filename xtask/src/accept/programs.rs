@@ -11,12 +11,12 @@
 //! stressors. Root is needed: for device nodes, for PostgreSQL's own user, and for the ext4.
 
 mod copies;
-mod cycle;
+pub(crate) mod cycle;
 mod odd_tree;
-mod postgres;
+pub(crate) mod postgres;
 mod rocksdb;
-mod running;
-mod sqlite;
+pub(crate) mod running;
+pub(crate) mod sqlite;
 mod stress;
 mod two_mounts;
 

@@ -265,7 +265,7 @@ impl Proof<'_> {
 }
 
 /// git without what the user has set, and with an author; returns what it prints.
-fn git(repository: &Path, args: &[&str]) -> Result<String> {
+pub(crate) fn git(repository: &Path, args: &[&str]) -> Result<String> {
     Line::new("git -c user.name=polder -c user.email=polder@localhost -c gc.auto=0")
         .args(args)
         .in_dir(repository)

@@ -39,9 +39,15 @@ const LOG_LINES: usize = 80;
 /// Where the daemon's control sockets are; its path must be short.
 pub(crate) const RUN_DIR: &str = "POLDER_RUN_DIR";
 
+/// A copy of the volume's file as it was when its daemon had been struck.
+const STRUCK: &str = "struck";
+
 /// One volume in a folder of its own.
 pub(crate) struct Volume {
     polder: PathBuf,
+    /// What mounts it, and what that finds in its environment.
+    daemon: PathBuf,
+    daemon_env: Vec<(&'static str, String)>,
     folder: TempDir,
     run_dir: TempDir,
     /// Where it is mounted.
@@ -61,7 +67,7 @@ impl Volume {
     }
 
     /// The same, to be mounted on a folder of the caller's (none: on one that only we can reach).
-    pub(super) fn make_for(dir: Option<&Path>, mkfs: &[&str], mount: &[&str]) -> Result<Self> {
+    pub(crate) fn make_for(dir: Option<&Path>, mkfs: &[&str], mount: &[&str]) -> Result<Self> {
         setup::require(&[setup::FUSE])?;
         setup::check_fuse_device()?;
         let polder = workspace::build_polder()?;
@@ -69,6 +75,8 @@ impl Volume {
         let temporary = |within: &Path| tempfile::Builder::new().prefix("accept-").tempdir_in(within);
         let folder = temporary(&target).context("cannot make a temporary folder")?;
         let volume = Volume {
+            daemon: polder.clone(),
+            daemon_env: Vec::new(),
             polder,
             dir: dir.map_or_else(|| folder.path().join("mnt"), Path::to_owned),
             folder,
@@ -83,6 +91,12 @@ impl Volume {
         std::fs::create_dir_all(volume.dir())?;
         volume.command("mkfs").arg(volume.file()).args(mkfs).run()?;
         Ok(volume)
+    }
+
+    /// Has another program mount it from now on, with more in its environment.
+    pub(crate) fn serve_by(&mut self, daemon: &Path, env: Vec<(&'static str, String)>) {
+        self.daemon = daemon.to_owned();
+        self.daemon_env = env;
     }
 
     /// The file that holds the volume.
@@ -123,7 +137,9 @@ impl Volume {
     /// The same with further arguments.
     pub(crate) fn mount_with(&self, more: &[&str]) -> Result<u64> {
         let log = self.folder.path().join(LOG);
-        let line = self.command("mount").args(&self.mount_args).args(more).arg("--log").arg(log);
+        let line = Line::program(&self.daemon).arg("mount").env(RUN_DIR, &self.run_dir());
+        let line = self.daemon_env.iter().fold(line, |line, (key, value)| line.env(key, value));
+        let line = line.args(&self.mount_args).args(more).arg("--log").arg(log);
         let line = line.arg(self.file()).arg(self.dir());
         let began_ns = self.clock.monotonic_ns();
         line.run()?;
@@ -158,15 +174,28 @@ impl Volume {
 
     /// Waits until the process that was struck, or told to end, is gone with its hold on the volume.
     pub(crate) fn await_end(&self) -> Result<()> {
+        self.await_gone()?;
+        self.pid.set(None);
+        self.control.take();
+        Ok(())
+    }
+
+    /// The same, and it counts as mounted still.
+    pub(crate) fn await_gone(&self) -> Result<()> {
         let pid = self.pid()?;
         let began_ns = self.clock.monotonic_ns();
         while !is_gone(pid) {
             ensure!(self.clock.monotonic_ns() - began_ns < END_NS_MAX, "process {pid} does not end");
             Stop::default().wait(LOOK);
         }
-        self.pid.set(None);
-        self.control.take();
         Ok(())
+    }
+
+    /// Copies the volume's file as it is, to be kept when what follows fails. The copy is a new file each time: what
+    /// is truncated and written again the host brings to its disk at once, and the work waits for that.
+    pub(crate) fn copy_struck(&self) -> Result<()> {
+        let copy = self.folder.path().join(STRUCK);
+        Line::new("cp --sparse=always --reflink=auto --remove-destination").arg(self.file()).arg(copy).run()
     }
 
     /// `kill -9`, and the dead mount taken away.
@@ -283,15 +312,28 @@ impl Volume {
 
     fn keep(&self, name: &str) {
         self.show_log();
-        let kept = self.folder.path().with_file_name(format!("failed-{name}.volume"));
-        match std::fs::rename(self.file(), &kept) {
-            Ok(()) => println!("the volume is kept as {}", kept.display()),
-            Err(error) => println!("the volume cannot be kept: {error}"),
+        self.keep_file(&self.file(), &format!("failed-{name}.volume"), "the volume");
+        let struck = self.folder.path().join(STRUCK);
+        if struck.exists() {
+            self.keep_file(&struck, &format!("failed-{name}-struck.volume"), "what its last daemon left");
         }
     }
 
+    fn keep_file(&self, file: &Path, name: &str, what: &str) {
+        let kept = self.folder.path().with_file_name(name);
+        match std::fs::rename(file, &kept) {
+            Ok(()) => println!("{what} is kept as {}", kept.display()),
+            Err(error) => println!("{what} cannot be kept: {error}"),
+        }
+    }
+
+    /// All that its daemons have logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default()
+    }
+
     fn show_log(&self) {
-        let log = std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default();
+        let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         println!("the end of the daemon's log:");
         lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).for_each(|line| println!("  {line}"));
@@ -323,7 +365,7 @@ impl Drop for Volume {
 
 /// Whether nothing of a process runs any more: what its parent has not yet asked about holds no
 /// file, once its last thread has ended.
-pub(super) fn is_gone(pid: Pid) -> bool {
+pub(crate) fn is_gone(pid: Pid) -> bool {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let Ok(stat) = std::fs::read_to_string(process.join("stat")) else { return true };
     let is_zombie = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use rt::thread::JoinHandle;
+use rt::thread::{JoinHandle, Stop};
 
 use super::Counts;
 use super::cycle::{self, Application};
@@ -37,6 +37,9 @@ const BEFORE_KILL_MIN: u64 = 10;
 /// How long a client waits for others: SQLite lets them in by chance, and one may be unlucky for long.
 const BUSY_MS: u64 = 500_000;
 
+/// Between two sums, so that a reader leaves a processor and the database to those who write.
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// What the clients of one kind set before they begin.
 pub(crate) struct Kind {
     name: &'static str,
@@ -51,6 +54,10 @@ pub(crate) const CAREFUL: [Kind; 2] = [
     },
     Kind { name: "delete", settings: "PRAGMA journal_mode = DELETE; PRAGMA synchronous = EXTRA;" },
 ];
+
+/// Nothing is ever synced. No log: with a reader at all times it would grow until the volume is full.
+pub(crate) const CARELESS: [Kind; 1] =
+    [Kind { name: "delete", settings: "PRAGMA journal_mode = DELETE; PRAGMA synchronous = OFF;" }];
 
 pub(super) fn run(run: &Run, place: &Path) -> Result<(String, Counts)> {
     let volume = Volume::make(&["--size", "256M"], &[])?;
@@ -102,7 +109,7 @@ pub(crate) struct Databases {
 
 impl Databases {
     pub(crate) fn make(
-        kinds: &'static [Kind; 2],
+        kinds: &'static [Kind],
         dir: &Path,
         place: &Path,
         random: fastrand::Rng,
@@ -369,6 +376,7 @@ fn read_sums(mut session: Session, killing: &AtomicBool) -> Result<u64> {
         let Some(said) = session.ask("SELECT sum(balance) FROM accounts;\n")? else { break };
         ensure!(said == (ACCOUNTS * BALANCE).to_string(), "a reader saw a sum of {said}");
         sums += 1;
+        Stop::default().wait(PAUSE);
     }
     session.close(killing)?;
     Ok(sums)
