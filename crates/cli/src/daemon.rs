@@ -168,6 +168,7 @@ fn switches(words: &Words) -> Switches {
 fn mount_options(path: &Path, words: &Words) -> MountOptions {
     MountOptions {
         source: path.into(),
+        is_view: false,
         read_only: words.read_only,
         allow_other: words.allow_other || rustix::process::geteuid().is_root(),
         no_set_id: words.no_set_id,
@@ -355,7 +356,7 @@ fn prepare_process(daemon: &Daemon) -> Result<Option<Arc<File>>> {
 /// Leaves what this process was started with behind: session, directory, terminal. Whoever waits for us reads `ready`
 /// and the end of our output. Only after the mount is attached: where it is mounted because somebody came to the
 /// directory (`x-systemd.automount`), the kernel has all wait for it but the process group that was started to mount.
-fn leave_starter(log: Option<&File>) -> Result<()> {
+pub(crate) fn leave_starter(log: Option<&File>) -> Result<()> {
     rustix::process::setsid().context("no session of its own")?;
     std::env::set_current_dir("/").context("/")?;
     let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
@@ -409,7 +410,7 @@ fn detach_aside(served: &Arc<Served>) -> Result<()> {
     Ok(())
 }
 
-fn end_on_panic() {
+pub(crate) fn end_on_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         tracing::error!("{}", panic.to_string().replace('\n', " "));

@@ -13,6 +13,7 @@
 //! | `errands` | what may have to wait for the kernel, on a thread that answers nobody |
 //! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
 //! | `access` | whether reading sets times of access |
+//! | `view` | what is no volume and can only be read, shown by the same protocol |
 //! | `mount` | the system calls that attach and detach, and the table of what is mounted |
 //!
 //! **Who owns what.** With the kernel's writeback cache the kernel owns size and times of every
@@ -39,7 +40,9 @@ mod server;
 mod session;
 mod translate;
 mod transport;
+mod view;
 
 pub use access::AccessTimes;
 pub use mount::{MountEntry, MountError, MountOptions};
 pub use session::{KernelCache, Mounted};
+pub use view::{Shown, View};

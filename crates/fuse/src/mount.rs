@@ -22,6 +22,8 @@ use crate::kernel::REQUEST_BYTES_MAX;
 
 /// What the kernel shows as the type of our mounts.
 pub const FILE_SYSTEM_TYPE: &str = "fuse.polder";
+/// The same of views, of which no command that wants a volume takes notice.
+pub const VIEW_TYPE: &str = "fuse.polder-zones";
 
 const DEVICE: &str = "/dev/fuse";
 const HELPER: &str = "fusermount3";
@@ -36,6 +38,8 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 pub struct MountOptions {
     /// What the table of mounts shows as the source: the path of the volume.
     pub source: OsString,
+    /// It is no volume but a view.
+    pub is_view: bool,
     /// No writing.
     pub read_only: bool,
     /// Other users may use the mount too.
@@ -90,10 +94,21 @@ pub struct MountEntry {
     pub owner: Option<u32>,
 }
 
+impl MountOptions {
+    fn kind(&self) -> &'static str {
+        if self.is_view { VIEW_TYPE } else { FILE_SYSTEM_TYPE }
+    }
+}
+
 impl MountEntry {
     /// Whether a volume of ours is mounted there.
     pub fn is_ours(&self) -> bool {
         self.kind == FILE_SYSTEM_TYPE
+    }
+
+    /// Whether a view of ours is there.
+    pub fn is_view(&self) -> bool {
+        self.kind == VIEW_TYPE
     }
 
     /// Whether its directory still leads to it: no longer when it was detached, also while it is in use, and
@@ -168,7 +183,7 @@ fn attach_directly(directory: &Path, options: &MountOptions) -> Result<OwnedFd, 
     rustix::mount::mount(
         options.source.as_os_str(),
         directory,
-        FILE_SYSTEM_TYPE,
+        options.kind(),
         kernel_flags(options),
         data.as_c_str(),
     )
@@ -238,7 +253,9 @@ fn helper_missing(error: io::Error) -> MountError {
 }
 
 fn helper_options(options: &MountOptions) -> OsString {
-    let mut line = format!("default_permissions,subtype=polder,max_read={REQUEST_BYTES_MAX}");
+    // The kernel shows a type of two parts, of which the helper chooses the first.
+    let subtype = options.kind().trim_start_matches("fuse.");
+    let mut line = format!("default_permissions,subtype={subtype},max_read={REQUEST_BYTES_MAX}");
     let chosen = [
         (!options.strict_access_times, ",noatime"),
         (options.read_only, ",ro"),

@@ -13,7 +13,7 @@ use rt::thread::JoinHandle;
 
 use crate::access::AccessTimes;
 use crate::errands::Errand;
-use crate::kernel::{self, Channel, Notifier};
+use crate::kernel::{self, Channel, Notifier, Reply, Request};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::server::Server;
 use crate::transport::Transport;
@@ -76,7 +76,7 @@ impl Mounted {
         let (searches, searched) = mpsc::channel();
         let seeker = run_errands("polder-seeks", &server, &channel, searched, None)?;
         let runner = run_errands("polder-errands", &server, &channel, errands, Some(searches))?;
-        let ended = answer_all(&channel, Arc::new(transport));
+        let ended = answer_all(&channel, move |request, reply| transport.answer(request, reply));
         detach_leftover(entry.as_ref());
         for thread in [runner, seeker] {
             thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
@@ -144,18 +144,22 @@ fn run_errands(
     })
 }
 
-/// Answers requests on many threads until there are no more; no other thread keeps the transport then.
-fn answer_all(channel: &Channel, transport: Arc<Transport>) -> io::Result<()> {
+/// Answers requests on many threads until there are no more; no other thread keeps what answers then.
+pub(crate) fn answer_all<A>(channel: &Channel, answer: A) -> io::Result<()>
+where
+    A: Fn(Request<'_>, Reply) + Send + Sync + 'static,
+{
+    let answer = Arc::new(answer);
     let count = (2 * rt::thread::processors()).clamp(THREADS_MIN, THREADS_MAX);
-    let mut threads = vec![answer_on(channel.clone(), &transport, 0)?];
+    let mut threads = vec![answer_on(channel.clone(), &answer, 0)?];
     for number in 1..count {
-        match answer_on(own_channel(channel), &transport, number) {
+        match answer_on(own_channel(channel), &answer, number) {
             Ok(thread) => threads.push(thread),
             // Fewer threads answer as well, and to end now would leave those who wait without an answer.
             Err(error) => tracing::warn!("only {number} threads answer requests: {error}"),
         }
     }
-    drop(transport);
+    drop(answer);
     let join = |thread: JoinHandle<io::Result<()>>| {
         thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that answers requests panicked")))
     };
@@ -163,14 +167,13 @@ fn answer_all(channel: &Channel, transport: Arc<Transport>) -> io::Result<()> {
     ended.into_iter().collect()
 }
 
-fn answer_on(
-    channel: Channel,
-    transport: &Arc<Transport>,
-    number: usize,
-) -> io::Result<JoinHandle<io::Result<()>>> {
-    let transport = Arc::clone(transport);
+fn answer_on<A>(channel: Channel, answer: &Arc<A>, number: usize) -> io::Result<JoinHandle<io::Result<()>>>
+where
+    A: Fn(Request<'_>, Reply) + Send + Sync + 'static,
+{
+    let answer = Arc::clone(answer);
     rt::thread::spawn(&format!("polder-fuse-{number}"), move || {
-        let served = kernel::serve(&channel, |request, reply| transport.answer(request, reply));
+        let served = kernel::serve(&channel, |request, reply| answer(request, reply));
         if let Err(error) = &served {
             tracing::warn!("a thread answers no more requests: {error}");
         }
@@ -187,7 +190,7 @@ fn own_channel(common: &Channel) -> Channel {
 }
 
 /// A session that ended by an error leaves a mount that answers nobody.
-fn detach_leftover(entry: Option<&MountEntry>) {
+pub(crate) fn detach_leftover(entry: Option<&MountEntry>) {
     let Some(entry) = entry else { return };
     if entry.is_in_sight().unwrap_or(false)
         && let Err(error) = mount::unmount_lazily(&entry.directory)

@@ -31,6 +31,10 @@ use crate::kernel::{Channel, Operation, Origin, REQUEST_BYTES_MAX, Reply, Reques
 use crate::server::{Server, permissions};
 use crate::translate;
 
+pub(crate) use attributes::{reply_sizes, reply_xattr};
+pub(crate) use directories::{listing_for, reply_listing};
+pub(crate) use shown::{LIFETIME, absent, attr, directory_type};
+
 /// How many reads ahead and writes back the kernel may have under way.
 const BACKGROUND_REQUESTS_MAX: u16 = 64;
 
@@ -159,7 +163,7 @@ impl Transport {
 }
 
 /// The inode that a request is about; of one for a name, its directory.
-fn inode_of(from: &Origin) -> InodeNo {
+pub(crate) fn inode_of(from: &Origin) -> InodeNo {
     InodeNo(from.node)
 }
 
@@ -191,7 +195,7 @@ fn short(count: u64) -> u32 {
     u32::try_from(count).expect("no more is done than was asked for")
 }
 
-fn finish(reply: Reply, done: fs::Result<()>) {
+pub(crate) fn finish(reply: Reply, done: fs::Result<()>) {
     match done {
         Ok(()) => reply.done(),
         Err(error) => reply.error(errno(&error)),

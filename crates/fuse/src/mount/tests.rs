@@ -33,4 +33,7 @@ fn the_helper_gets_a_source_with_commas() {
     let options = MountOptions { source: "/a,b\\c".into(), read_only: true, ..MountOptions::default() };
     let line = helper_options(&options).into_string().unwrap();
     assert!(line.ends_with(",ro,fsname=/a\\,b\\\\c"), "{line}");
+    assert!(line.contains(",subtype=polder,"), "{line}");
+    let line = helper_options(&MountOptions { is_view: true, ..options }).into_string().unwrap();
+    assert!(line.contains(",subtype=polder-zones,"), "{line}");
 }

@@ -1,6 +1,6 @@
 //! Attributes, plain and extended, and the sizes of the volume.
 
-use fs::{Changes, FsError, SetTime};
+use fs::{Changes, FsError, SetTime, StatFs};
 use rustix::io::Errno;
 
 use super::{Transport, caller, errno, finish, inode_of, short};
@@ -54,17 +54,7 @@ impl Transport {
 
     pub(super) fn statfs(&self, reply: Reply) {
         match self.server.fs().statfs() {
-            Ok(space) => reply.structure(&StatfsOut {
-                blocks: space.blocks,
-                bfree: space.free,
-                bavail: space.available,
-                files: space.files,
-                ffree: space.files_free,
-                bsize: space.block_size,
-                namelen: space.name_max,
-                frsize: space.block_size,
-                ..StatfsOut::default()
-            }),
+            Ok(space) => reply_sizes(reply, space),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -121,6 +111,21 @@ impl Transport {
     }
 }
 
+/// What `statfs` shows.
+pub(crate) fn reply_sizes(reply: Reply, space: StatFs) {
+    reply.structure(&StatfsOut {
+        blocks: space.blocks,
+        bfree: space.free,
+        bavail: space.available,
+        files: space.files,
+        ffree: space.files_free,
+        bsize: space.block_size,
+        namelen: space.name_max,
+        frsize: space.block_size,
+        ..StatfsOut::default()
+    });
+}
+
 fn changes(asked: &SetattrIn) -> Changes {
     let given = |field| asked.valid & field != 0;
     let time = |field, now, seconds, nanoseconds| {
@@ -146,7 +151,7 @@ fn sets_bits(name: &[u8]) -> bool {
 }
 
 /// A value for a caller with room for `size` bytes; 0 asks for the size alone.
-fn reply_xattr(reply: Reply, size: u32, value: fs::Result<Vec<u8>>) {
+pub(crate) fn reply_xattr(reply: Reply, size: u32, value: fs::Result<Vec<u8>>) {
     match value {
         Ok(value) if size == 0 => {
             reply.structure(&GetxattrOut { size: short(value.len() as u64), padding: 0 });

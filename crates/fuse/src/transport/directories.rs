@@ -54,11 +54,12 @@ impl Transport {
     }
 }
 
-fn listing_for(asked: &ReadIn) -> Listing {
+/// Room for what was asked for.
+pub(crate) fn listing_for(asked: &ReadIn) -> Listing {
     Listing::new(asked.size.min(REQUEST_BYTES_MAX))
 }
 
-fn reply_listing(reply: Reply, listed: fs::Result<()>, listing: &Listing) {
+pub(crate) fn reply_listing(reply: Reply, listed: fs::Result<()>, listing: &Listing) {
     match listed {
         Ok(()) => reply.bytes(listing.as_bytes()),
         Err(error) => reply.error(errno(&error)),

@@ -8,7 +8,7 @@ use crate::translate;
 
 /// How many seconds the kernel may believe attributes, entries and the absence of entries. Nothing changes them
 /// but requests of the same kernel; the limit heals what an error of ours might leave behind.
-const LIFETIME: u64 = 24 * 60 * 60;
+pub(crate) const LIFETIME: u64 = 24 * 60 * 60;
 
 /// What `st_blksize` says: the size of a page, which is what the kernel caches.
 const IO_SIZE: u32 = 4096;
@@ -20,7 +20,7 @@ impl Transport {
     fn shown(&self, attributes: &Attributes) -> Attr {
         let is_being_written =
             self.server.has_no_blocks(attributes) && self.server.may_be_dirty(attributes.inode);
-        Attr { blocks: attributes.blocks.max(is_being_written.into()), ..plain(attributes) }
+        Attr { blocks: attributes.blocks.max(is_being_written.into()), ..attr(attributes) }
     }
 
     /// An entry, and all that is to be known of its inode.
@@ -63,12 +63,12 @@ impl Transport {
 }
 
 /// An entry that is not there, which the kernel may remember.
-pub(super) fn absent() -> EntryOut {
+pub(crate) fn absent() -> EntryOut {
     EntryOut { entry_valid: LIFETIME, attr_valid: LIFETIME, ..EntryOut::default() }
 }
 
 /// The kind of an entry of a directory.
-pub(super) fn directory_type(kind: Kind) -> u32 {
+pub(crate) fn directory_type(kind: Kind) -> u32 {
     match kind {
         Kind::Fifo => 0o1,
         Kind::CharDevice => 0o2,
@@ -80,7 +80,8 @@ pub(super) fn directory_type(kind: Kind) -> u32 {
     }
 }
 
-fn plain(attributes: &Attributes) -> Attr {
+/// Attributes as they are.
+pub(crate) fn attr(attributes: &Attributes) -> Attr {
     let (atime, atimensec) = translate::to_reply(attributes.accessed);
     let (mtime, mtimensec) = translate::to_reply(attributes.modified);
     let (ctime, ctimensec) = translate::to_reply(attributes.changed);
