@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // Here signals still end us.
     volume::let_close(&path);
     if !arguments.foreground {
-        return start_daemon(arguments, &path, &directory);
+        return start_daemon(daemon_arguments(arguments, &path, &directory)?);
     }
     let cache_bytes = words.cache_bytes.unwrap_or(arguments.cache);
     let log = arguments.log.clone();
@@ -86,13 +86,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// The directory in absolute form. A mount there whose daemon is gone is taken away.
-fn free_mount_point(named: &Path) -> Result<PathBuf> {
+pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
     let shown = named.display();
     let directory = volume::resolve_directory(named).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => anyhow::anyhow!("{shown}: no such directory; make it first (mkdir)"),
         _ => anyhow::Error::new(error).context(shown.to_string()),
     })?;
-    if let Some(entry) = volume::mount_at(&directory)? {
+    if let Some(entry) = volume::attached_at(&directory)? {
         if !volume::is_dead(&directory) {
             bail!("{shown}: {} is mounted there already; unmount it first", entry.source.display());
         }
@@ -105,12 +105,13 @@ fn free_mount_point(named: &Path) -> Result<PathBuf> {
     Ok(directory)
 }
 
-fn start_daemon(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
+/// Starts this program with these arguments, and waits until it says that what it mounts can be used.
+pub(crate) fn start_daemon(arguments: Vec<OsString>) -> Result<()> {
     let program = std::env::current_exe().context("this program cannot find itself to start a daemon")?;
     let mut daemon = Command::new(program)
         // By another name it would be another command.
         .arg0(PROGRAM)
-        .args(daemon_arguments(arguments, path, directory)?)
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

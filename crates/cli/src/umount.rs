@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let named = arguments.directory.display();
     let directory = volume::resolve_directory(&arguments.directory).with_context(|| named.to_string())?;
-    let Some(entry) = volume::mount_at(&directory)? else {
+    let Some(entry) = volume::attached_at(&directory)? else {
         bail!("{named}: no volume of Polder is mounted there");
     };
     let user = rustix::process::geteuid();
@@ -46,6 +46,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if volume::is_dead(&directory) {
         unmount_lazily(&directory).with_context(|| named.to_string())?;
         return wait_until_free(&entry.source, volume::patience());
+    }
+    if entry.is_view() {
+        return detach_view(arguments, &directory, &entry);
     }
     let daemon = daemon_at(&directory);
     let bar = progress::writing("unmounting", written(&directory));
@@ -63,17 +66,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
                 wait_until_free(&entry.source, || pause() || !is_mounted_again(&entry.source))
             }
         },
-        Err(error) if !is_busy(&error) => Err(error).with_context(|| named.to_string()),
-        Err(_) if !arguments.lazy => {
-            bail!("{named} is in use; end what uses it (see `fuser -vm {named}`), or use --lazy")
-        }
-        Err(_) => {
-            unmount_lazily(&directory).with_context(|| named.to_string())?;
+        Err(error) => {
             drop(bar);
-            eprintln!("{named}: detached; it ends when nobody uses it any more");
-            Ok(())
+            detach_in_use(arguments, &directory, error)
         }
     }
+}
+
+/// A view of zones has no daemon that could be asked. What it has is a lock for reading, which it gives back when it
+/// ends; other readers may have one too, so that is not waited for without end.
+fn detach_view(arguments: &Arguments, directory: &Path, entry: &MountEntry) -> Result<()> {
+    match unmount(directory) {
+        Ok(()) => wait_for_lock(&entry.source, FlockOperation::NonBlockingLockExclusive, volume::patience()),
+        Err(error) => detach_in_use(arguments, directory, error),
+    }
+}
+
+/// What could not be unmounted: said why or, when it is in use and that was wished, taken out of sight.
+fn detach_in_use(arguments: &Arguments, directory: &Path, error: io::Error) -> Result<()> {
+    let named = arguments.directory.display();
+    if !is_busy(&error) {
+        return Err(error).with_context(|| named.to_string());
+    }
+    if !arguments.lazy {
+        bail!("{named} is in use; end what uses it (see `fuser -vm {named}`), or use --lazy")
+    }
+    unmount_lazily(directory).with_context(|| named.to_string())?;
+    eprintln!("{named}: detached; it ends when nobody uses it any more");
+    Ok(())
 }
 
 /// The daemon of this mount, if it can be asked. Who only reads shares its lock with others, so that the lock does
@@ -123,14 +143,18 @@ fn places(device: &str) -> Vec<String> {
 /// Waits for the daemon's lock, which it holds until its last write is done, for as long as `wait` says: when the
 /// daemon has ended, and only what it had handed to the kernel can still hold the lock, not for ever, because
 /// by then it may be the lock of somebody else.
-fn wait_until_free(volume: &Path, mut wait: impl FnMut() -> bool) -> Result<()> {
+fn wait_until_free(volume: &Path, wait: impl FnMut() -> bool) -> Result<()> {
+    wait_for_lock(volume, FlockOperation::NonBlockingLockShared, wait)
+}
+
+fn wait_for_lock(volume: &Path, lock: FlockOperation, mut wait: impl FnMut() -> bool) -> Result<()> {
     let file = match File::open(volume) {
         // Somebody has moved the file away: then this is not the place to wait.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.with_context(|| volume.display().to_string())?,
     };
     loop {
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        match rustix::fs::flock(&file, lock) {
             Err(rustix::io::Errno::WOULDBLOCK) if wait() => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(()),
             Err(rustix::io::Errno::INTR) => {}

@@ -253,10 +253,15 @@ pub(crate) fn resolve_directory(directory: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The mount of ours at a directory, dead or alive.
+/// The mounted volume at a directory, dead or alive.
 pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
+    Ok(attached_at(directory)?.filter(MountEntry::is_ours))
+}
+
+/// What of ours is mounted at a directory, a volume or a view, dead or alive.
+pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
     let entry = entry_at(directory).context("the table of mounts cannot be read")?;
-    Ok(entry.filter(MountEntry::is_ours))
+    Ok(entry.filter(|entry| entry.is_ours() || entry.is_view()))
 }
 
 /// What a file or directory is, and the mount of ours that it is in.

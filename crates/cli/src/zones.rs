@@ -1,4 +1,7 @@
-//! `polder zones`: what each zone of a volume is.
+//! `polder zones`: what each zone of a volume is, and what it holds.
+
+mod mount;
+mod view;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +19,7 @@ use crate::volume::Volume;
 /// Zones in a line of the map.
 const LINE: usize = 16;
 
-/// Show what each zone of a volume is, as a map.
+/// Show what each zone of a volume is, as a map, or what it holds, as a file.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The volume's file or block device, or the directory that it is mounted on.
@@ -27,6 +30,19 @@ pub(crate) struct Arguments {
     /// Write it as JSON.
     #[arg(long)]
     json: bool,
+    /// Mount a view on this directory that has what is written of each zone as a file, for reading only; the
+    /// volume may not be in use. Ends with `polder umount`.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["list", "json"])]
+    mount: Option<PathBuf>,
+    /// Show the files from this process, until the view is unmounted or a signal ends it.
+    #[arg(long, requires = "mount")]
+    foreground: bool,
+    /// Write log lines to this file; without it a daemon writes to the system's log.
+    #[arg(long, value_name = "FILE", requires = "mount")]
+    log: Option<PathBuf>,
+    /// Become a daemon, and say so on the standard output.
+    #[arg(long, hide = true, requires = "foreground")]
+    detach: bool,
 }
 
 /// One zone; also an element of the answer to the control request `zones`.
@@ -51,6 +67,9 @@ pub(crate) struct Zone {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(directory) = &arguments.mount {
+        return mount::run(arguments, directory);
+    }
     let zones: Vec<Zone> = match Volume::find(&arguments.path)? {
         Volume::Served(mut client) => client.ask(&Request::Zones)?,
         Volume::Opened(opened) => all(&opened.fs)?,

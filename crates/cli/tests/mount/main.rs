@@ -21,6 +21,7 @@ mod security;
 mod survival;
 mod upkeep;
 mod user;
+mod zones;
 
 pub(crate) use bench::{Bench, Mounted};
 

@@ -53,6 +53,21 @@ setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
 if /mnt/polder mount volume mnt -o allow_other 2> complaint; then exit 1; fi
 grep -q user_allow_other complaint
 /mnt/polder check volume
+/mnt/polder zones volume --mount mnt
+grep -q " $PWD/mnt ro,nosuid,nodev,noexec,noatime - fuse.polder-zones " /proc/self/mountinfo
+test "$(stat -c %u:%g:%a mnt/seq/0)" = 65534:65534:400
+head -c 9 mnt/seq/0 | grep -q .
+if echo x 2> complaint > mnt/seq/0; then exit 1; fi
+grep -q "Read-only file system" complaint
+'
+# Not even root looks into what a user has there.
+if ls mnt/seq 2> complaint; then exit 1; fi
+grep -q "Permission denied" complaint
+setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
+fusermount3 -u mnt
+/mnt/polder zones volume --mount mnt
+/mnt/polder umount mnt
+/mnt/polder check volume
 '
 echo "seen to the end"
 "#;

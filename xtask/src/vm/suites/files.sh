@@ -39,4 +39,17 @@ for device in "$zns" "$flash" "$smr" "$generic"; do
     same
     polder umount /mnt
     polder zones "$device"
+
+    # What is written of each zone, as a file. Zones of the namespace are 32 MiB apart.
+    polder zones "$device" --mount /mnt --log /tmp/log
+    refused "in use" polder mkfs --force "$device"
+    cat /mnt/seq/* | wc -c
+    if [ "$device" = "$zns" ]; then
+        for zone in /mnt/seq/*; do
+            blocks=$(($(stat -c %s "$zone") / 4096))
+            dd if="$device" bs=4096 skip=$((${zone##*/} * 8192)) count=$blocks 2> /dev/null | cmp - "$zone"
+        done
+    fi
+    polder umount /mnt
+    polder check "$device"
 done

@@ -1,0 +1,129 @@
+//! `polder zones --mount`: the process that shows the zones of a volume as files.
+//!
+//! From its beginning to its end, as the daemon of a mount: block the signals that end it, lock the volume for reading,
+//! attach, say `ready`, answer until detached and used by nobody. Nothing is recovered, written or closed, and there is
+//! no control socket, because there is nothing to ask.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use fuse::mount::{abort, unmount, unmount_lazily};
+use fuse::{MountEntry, Shown};
+use nix::sys::signal::SigSet;
+use rt::{Clock, SystemClock};
+use rustix::process::{getegid, geteuid};
+use zone::file::OpenMode;
+
+use super::Arguments;
+use super::view::ZoneView;
+use crate::logging::{self, Reader};
+use crate::{daemon, mount, volume};
+
+/// Mounts a view of the zones; returns when it can be used or, with `--foreground`, when it has ended.
+pub(super) fn run(arguments: &Arguments, directory: &Path) -> Result<()> {
+    let path = volume::resolve(&arguments.path)?;
+    if path.is_dir() {
+        bail!("{}: name the volume's file or block device; what is mounted cannot be shown", path.display());
+    }
+    let directory = mount::free_mount_point(directory)?;
+    volume::let_close(&path);
+    match arguments.foreground {
+        true => serve(arguments, &path, &directory),
+        false => mount::start_daemon(daemon_arguments(arguments, &path, &directory)?),
+    }
+}
+
+fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Result<Vec<OsString>> {
+    let mut list: Vec<OsString> = vec!["zones".into(), "--foreground".into(), "--detach".into()];
+    if let Some(log) = &arguments.log {
+        let log = std::path::absolute(log).with_context(|| log.display().to_string())?;
+        list.extend(["--log".into(), log.into()]);
+    }
+    list.extend(["--mount".into(), directory.into(), "--".into(), path.into()]);
+    Ok(list)
+}
+
+fn serve(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
+    let signals = daemon::block_signals()?;
+    daemon::end_on_panic();
+    let log = logging::start(&match &arguments.log {
+        Some(path) => Reader::File(path),
+        None if arguments.detach => Reader::System,
+        None => Reader::Starter,
+    })?;
+    let device = volume::open_device(path, OpenMode::ReadOnly)?;
+    let fs_id = device.fs_id();
+    let owner = (geteuid().as_raw(), getegid().as_raw());
+    let view = ZoneView::new(device.into_device(), owner, SystemClock::new().now());
+    let view = view.with_context(|| format!("{}: the zones cannot be told", path.display()))?;
+    let shown = Shown::new(Arc::new(view), directory, path)?;
+    let place = Place { directory: directory.to_owned(), entry: shown.entry().cloned() };
+    tracing::info!(volume = %fs_id, "its zones are shown");
+    if let Err(error) = make_known(&place, signals, arguments.detach, log.as_deref()) {
+        place.detach();
+        return Err(error);
+    }
+    let ended = shown.serve();
+    tracing::info!(volume = %fs_id, "its zones are no longer shown");
+    ended.context("the kernel's connection broke")
+}
+
+fn make_known(place: &Place, signals: SigSet, detach: bool, log: Option<&std::fs::File>) -> Result<()> {
+    end_on_signal(signals, place.clone())?;
+    if detach {
+        daemon::leave_starter(log)?;
+    }
+    Ok(())
+}
+
+/// Where the view is attached.
+#[derive(Clone)]
+struct Place {
+    directory: PathBuf,
+    entry: Option<MountEntry>,
+}
+
+impl Place {
+    /// Ends the view, or takes it out of sight until nobody uses it any more.
+    fn detach(&self) {
+        let is_in_sight = |entry: &MountEntry| entry.is_in_sight().unwrap_or(true);
+        if !self.entry.as_ref().is_none_or(is_in_sight) {
+            return;
+        }
+        let detached = match unmount(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => unmount_lazily(&self.directory),
+            done => done,
+        };
+        if let Err(error) = detached {
+            tracing::error!("{}: cannot be detached: {error}", self.directory.display());
+        }
+    }
+
+    /// Ends the view, whoever still uses it. There is nothing that would have to be written first.
+    fn cut_off(&self) {
+        tracing::warn!("who still uses the view is cut off");
+        if self.entry.as_ref().is_none_or(|entry| abort(entry).is_err()) {
+            std::process::exit(0);
+        }
+    }
+}
+
+/// The first signal detaches the view, a further one does not wait for those who use it.
+fn end_on_signal(signals: SigSet, place: Place) -> Result<()> {
+    rt::thread::spawn("polder-signals", move || {
+        let mut is_first = true;
+        while let Ok(signal) = signals.wait() {
+            tracing::info!("{signal}: unmounting");
+            if is_first {
+                place.detach()
+            } else {
+                place.cut_off()
+            }
+            is_first = false;
+        }
+    })?;
+    Ok(())
+}
