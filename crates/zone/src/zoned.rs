@@ -25,11 +25,11 @@
 
 mod block;
 mod nvme;
-mod port;
+pub(crate) mod port;
 mod report;
 mod shape;
 mod sysfs;
-mod volume;
+pub(crate) mod volume;
 
 use std::io;
 

@@ -242,7 +242,8 @@ fn find(path: &Path, mode: Option<OpenMode>) -> Result<Found, FileError> {
     Ok(Found { port, shape, told })
 }
 
-fn open_port(path: &Path, mode: Option<OpenMode>) -> Result<Box<dyn Port>, FileError> {
+/// The means to reach a device; with a mode, it is kept from others.
+pub(crate) fn open_port(path: &Path, mode: Option<OpenMode>) -> Result<Box<dyn Port>, FileError> {
     let io = |error| FileError::io(path, "ask for its zones", error);
     let known = std::fs::metadata(path).map_err(|error| file::refusal(path, error))?;
     let writable = mode == Some(OpenMode::ReadWrite);
