@@ -4,7 +4,8 @@
 //! whole. [`Device`] is the one narrow trait through which everything above reaches a medium;
 //! [`emulated`] obeys the strictest reading of the standards and can lose its power, [`mod@file`] keeps
 //! zones in a plain file, [`zoned`] uses those of a device that has them, [`medium`] finds out which it is,
-//! [`timed`] says how long commands would take, [`po2`] shows a device to others with zones of a power of two. [`Lease`] is the right to write to one open zone; there are never more
+//! [`timed`] says how long commands would take, [`po2`] shows a device to others with zones of a power of two,
+//! [`ublk`] makes a block device of that. [`Lease`] is the right to write to one open zone; there are never more
 //! of them than the device has open zones.
 //!
 //! Nothing above this crate does device I/O or knows where on its device a zone lies (I-ZONE-1).
@@ -24,6 +25,7 @@ pub mod pages;
 pub mod po2;
 pub mod timed;
 pub mod traffic;
+pub mod ublk;
 pub mod zoned;
 
 pub use address::{Address, Blocks, Life, ZoneId};

@@ -111,7 +111,7 @@ impl Po2View {
     }
 
     /// The view of what a port leads to.
-    fn of(port: Box<dyn Port>) -> io::Result<Result<Po2View, Unfit>> {
+    pub(crate) fn of(port: Box<dyn Port>) -> io::Result<Result<Po2View, Unfit>> {
         let zones = report_all(&*port)?;
         Ok(Map::of(port.limits().block_size, &zones).map(|map| Po2View { port, map }))
     }
@@ -172,6 +172,12 @@ impl Po2View {
         self.port.write(place, from)
     }
 
+    /// Whether a write would stay within what its zone takes.
+    pub(crate) fn check_write(&self, at: u64, bytes: usize) -> io::Result<()> {
+        self.check_unit(at, bytes)?;
+        self.map.write_on_device(at, bytes as u64).map(drop).ok_or_else(|| Errno::IO.into())
+    }
+
     /// Appends to the zone that begins at `start`, and says where that was.
     pub fn append(&self, start: u64, from: &[u8]) -> io::Result<u64> {
         self.check_unit(start, from.len())?;
@@ -212,4 +218,4 @@ impl Po2View {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -26,7 +26,7 @@
 mod block;
 mod nvme;
 pub(crate) mod port;
-mod report;
+pub(crate) mod report;
 mod shape;
 mod sysfs;
 pub(crate) mod volume;

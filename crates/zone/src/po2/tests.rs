@@ -14,17 +14,17 @@ const ACTIVE_MAX: u32 = 3;
 
 /// The shape of a device in blocks.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
-    zones: u32,
+pub(crate) struct Kind {
+    pub(crate) zones: u32,
     /// From zone to zone.
-    length: u64,
-    capacity: Blocks,
-    last_capacity: Blocks,
+    pub(crate) length: u64,
+    pub(crate) capacity: Blocks,
+    pub(crate) last_capacity: Blocks,
 }
 
 /// A device in memory that keeps zones as a strict one does.
 #[derive(Clone)]
-struct Memory {
+pub(crate) struct Memory {
     kind: Kind,
     limits: Limits,
     state: Arc<Mutex<State>>,
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl Memory {
-    fn new(kind: Kind) -> Memory {
+    pub(crate) fn new(kind: Kind) -> Memory {
         let geometry = Geometry {
             block_size: BLOCK as u32,
             zones: kind.zones,
@@ -68,7 +68,7 @@ impl Memory {
         (ZoneId((block / self.kind.length) as u32), (block % self.kind.length) as Blocks)
     }
 
-    fn turn(&self, zone: u32, state: ZoneState) {
+    pub(crate) fn turn(&self, zone: u32, state: ZoneState) {
         let mut inner = self.state.lock();
         let info = inner.machine.zones()[zone as usize];
         inner.machine.force(ZoneId(zone), ZoneInfo { state, ..info });

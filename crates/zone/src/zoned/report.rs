@@ -6,7 +6,7 @@ use super::port::Told;
 use crate::ZoneState;
 
 /// Bytes of the kernel's unit for places on block devices, whatever their blocks are.
-pub(super) const SECTOR: u64 = 512;
+pub(crate) const SECTOR: u64 = 512;
 /// Zones that one report tells of.
 pub(super) const ZONES: usize = 128;
 
@@ -30,17 +30,17 @@ pub(super) struct Report {
 /// `struct blk_zone`, in sectors.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(super) struct Zone {
-    pub(super) start: u64,
-    pub(super) length: u64,
-    pub(super) pointer: u64,
-    pub(super) kind: u8,
-    pub(super) condition: u8,
-    pub(super) non_sequential: u8,
-    pub(super) reset_recommended: u8,
-    pub(super) reserved: [u8; 4],
-    pub(super) capacity: u64,
-    pub(super) reserved_too: [u8; 24],
+pub(crate) struct Zone {
+    pub(crate) start: u64,
+    pub(crate) length: u64,
+    pub(crate) pointer: u64,
+    pub(crate) kind: u8,
+    pub(crate) condition: u8,
+    pub(crate) non_sequential: u8,
+    pub(crate) reset_recommended: u8,
+    pub(crate) reserved: [u8; 4],
+    pub(crate) capacity: u64,
+    pub(crate) reserved_too: [u8; 24],
 }
 
 const _: () = assert!(size_of::<Zone>() == 64 && size_of::<Report>() == 16 + 64 * ZONES);
@@ -81,6 +81,22 @@ impl Report {
             }),
             None => wrong("is reported with its pointer outside"),
         }
+    }
+}
+
+impl Zone {
+    /// A zone that is written in order: where it begins and its length, where its pointer is and what it takes.
+    pub(crate) fn sequential([start, length, pointer, capacity]: [u64; 4], state: ZoneState) -> Zone {
+        const SEQUENTIAL: u8 = 2;
+        let condition = match state {
+            ZoneState::Empty => 0x1,
+            ZoneState::Open => 0x2,
+            ZoneState::Closed => 0x4,
+            ZoneState::ReadOnly => 0xd,
+            ZoneState::Full => 0xe,
+            ZoneState::Offline => 0xf,
+        };
+        Zone { start, length, pointer, kind: SEQUENTIAL, condition, capacity, ..Zone::new_zeroed() }
     }
 }
 
