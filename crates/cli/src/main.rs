@@ -32,6 +32,7 @@ mod name;
 mod options;
 mod output;
 mod outside;
+mod po2;
 mod process;
 mod progress;
 mod remount;
@@ -78,6 +79,7 @@ enum Command {
     Ls(ls::Arguments),
     Cat(cat::Arguments),
     Cp(cp::Arguments),
+    Po2(po2::Arguments),
     Install(install::Arguments),
 }
 
@@ -123,6 +125,7 @@ fn run(command: Command) -> ExitCode {
         Command::Ls(arguments) => ls::run(&arguments),
         Command::Cat(arguments) => cat::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),
+        Command::Po2(arguments) => po2::run(&arguments),
         Command::Install(arguments) => install::run(&arguments),
         Command::Check(arguments) => return check::run(&arguments),
         Command::Scrub(arguments) => return scrub::run(&arguments),

@@ -126,10 +126,16 @@ pub(crate) fn start_daemon(arguments: Vec<OsString>) -> Result<()> {
     }
 }
 
+/// Whether a daemon comes to say that it is ready. What it says before is passed on.
 fn says_ready(daemon: &mut Child) -> bool {
     let output = daemon.stdout.take().expect("its standard output is a pipe");
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line).is_ok() && line.trim_end() == READY
+    for line in BufReader::new(output).lines().map_while(io::Result::ok) {
+        if line == READY {
+            return true;
+        }
+        println!("{line}");
+    }
+    false
 }
 
 fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Result<Vec<OsString>> {

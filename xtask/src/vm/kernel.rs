@@ -16,10 +16,12 @@ const SUITE: &str = "trixie-backports";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// What is kept of the modules: folders and files below `kernel`.
-const MODULES: [&str; 10] = [
+const MODULES: [&str; 12] = [
     "drivers/nvme/host",
     "drivers/nvme/common",
+    "drivers/nvme/target",
     "drivers/block/null_blk",
+    "drivers/block/ublk_drv.ko.xz",
     "drivers/scsi/scsi_common.ko.xz",
     "drivers/scsi/scsi_mod.ko.xz",
     "drivers/scsi/sd_mod.ko.xz",
@@ -40,9 +42,12 @@ pub(super) struct Kernel {
 pub(super) fn fetch(home: &Path) -> Result<Kernel> {
     let kept = home.join("kernel");
     let kernel = Kernel { image: kept.join("vmlinuz"), modules: kept.join("root") };
-    if kernel.image.exists() {
+    // What was kept before may have been less.
+    let list = kept.join("modules");
+    if kernel.image.exists() && fs::read_to_string(&list).is_ok_and(|kept| kept == MODULES.join("\n")) {
         return Ok(kernel);
     }
+    let _ = fs::remove_dir_all(&kept);
     let work = home.join("fetch");
     let _ = fs::remove_dir_all(&work);
     let unpacked = unpack(&work)?;
@@ -54,6 +59,7 @@ pub(super) fn fetch(home: &Path) -> Result<Kernel> {
         keep(&from.join("kernel").join(module), &to.join("kernel").join(module))?;
     }
     Line::new("busybox depmod -b").arg(&kernel.modules).arg(&version).run()?;
+    fs::write(&list, MODULES.join("\n"))?;
     // Where it is, all else is.
     fs::rename(from.join("vmlinuz"), &kernel.image).context("the package has no kernel")?;
     fs::remove_dir_all(&work)?;

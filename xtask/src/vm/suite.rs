@@ -12,7 +12,7 @@ pub(super) struct Suite {
 }
 
 /// All suites, the quickest first.
-pub(super) const SUITES: [Suite; 6] = [
+pub(super) const SUITES: [Suite; 7] = [
     Suite {
         name: "zones",
         about: "what the kernel says of the devices, and what mkfs refuses",
@@ -36,6 +36,12 @@ pub(super) const SUITES: [Suite; 6] = [
         about: "one namespace through its block device and its generic device, in turn",
         script: include_str!("suites/doors.sh"),
         limit: Duration::from_secs(600),
+    },
+    Suite {
+        name: "po2",
+        about: "zones of 96 MiB offered as zones of 128 MiB, and one volume through both",
+        script: include_str!("suites/po2.sh"),
+        limit: Duration::from_secs(900),
     },
     Suite {
         name: "changes",

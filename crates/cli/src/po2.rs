@@ -1,0 +1,143 @@
+//! `polder po2`: a device whose zones are no power of two, as a block device whose zones are.
+//!
+//! The block device lives as long as the process that serves it: a daemon like that of a mount, or this process with
+//! `--foreground`. It ends when the block device is taken away, by a signal or by `polder po2 --end`. What uses it is
+//! in the way of the first signal, and no longer of the second.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::SigSet;
+use rustix::process::Pid;
+use zone::po2::{Po2Shape, Po2View};
+use zone::ublk::{UblkDevice, server_of, stop_device};
+
+use crate::ending::Daemon;
+use crate::logging::{self, Reader};
+use crate::{bytes, daemon, mount, output, process, volume};
+
+/// Offer a device whose zones are no power of two as a block device whose zones are.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The device, an NVMe namespace by its generic device (/dev/ngXnY); with --end, the block device that was made of
+    /// it (/dev/ublkbN).
+    device: PathBuf,
+    /// Take the block device away, unless it is in use, and wait until its daemon has let go of the device.
+    #[arg(long, conflicts_with_all = ["foreground", "log"])]
+    end: bool,
+    /// Serve in this process, until the block device is taken away or a signal ends it.
+    #[arg(long)]
+    foreground: bool,
+    /// Write log lines to this file; without it a daemon writes to the system's log.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Become a daemon, and say so on the standard output.
+    #[arg(long, hide = true, requires = "foreground")]
+    detach: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.end {
+        return end(&arguments.device);
+    }
+    let path = volume::resolve(&arguments.device)?;
+    match arguments.foreground {
+        true => serve(arguments, &path),
+        false => mount::start_daemon(daemon_arguments(arguments, &path)?),
+    }
+}
+
+fn end(path: &Path) -> Result<()> {
+    let server = server_of(path)?.and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+    // Before it ends, as its number may be that of another process after that.
+    let daemon = server.and_then(Daemon::with_number);
+    stop_device(path)?;
+    daemon.map_or(Ok(()), |daemon| daemon.wait())
+}
+
+fn daemon_arguments(arguments: &Arguments, path: &Path) -> Result<Vec<OsString>> {
+    let mut list: Vec<OsString> = vec!["po2".into(), "--foreground".into(), "--detach".into()];
+    if let Some(log) = &arguments.log {
+        let log = std::path::absolute(log).with_context(|| log.display().to_string())?;
+        list.extend(["--log".into(), log.into()]);
+    }
+    list.extend(["--".into(), path.into()]);
+    Ok(list)
+}
+
+fn serve(arguments: &Arguments, path: &Path) -> Result<()> {
+    let signals = daemon::block_signals()?;
+    daemon::end_on_panic();
+    let log = logging::start(&match &arguments.log {
+        Some(path) => Reader::File(path),
+        None if arguments.detach => Reader::System,
+        None => Reader::Starter,
+    })?;
+    // The kernel writes what is dirty through this process.
+    process::stand_by_writeback();
+    let view = Po2View::open(path)?;
+    let shape = view.shape();
+    let device = UblkDevice::start(view).with_context(|| path.display().to_string())?;
+    let device = Arc::new(device);
+    let shown = device.path();
+    tracing::info!(device = %path.display(), view = %shown.display(), "served");
+    if let Err(error) = make_known(arguments, &device, signals, &found(path, &shown, &shape), log.as_deref())
+    {
+        device.stop(true)?;
+        device.wait()?;
+        return Err(error);
+    }
+    let ended = device.wait();
+    tracing::info!(device = %path.display(), view = %shown.display(), "served no more");
+    Ok(ended?)
+}
+
+fn make_known(
+    arguments: &Arguments,
+    device: &Arc<UblkDevice>,
+    signals: SigSet,
+    found: &str,
+    log: Option<&std::fs::File>,
+) -> Result<()> {
+    end_on_signal(signals, Arc::clone(device))?;
+    output::say(found)?;
+    if arguments.detach {
+        daemon::leave_starter(log)?;
+    }
+    Ok(())
+}
+
+/// What was found and what became of it.
+fn found(path: &Path, shown: &Path, shape: &Po2Shape) -> String {
+    let limit = |most: Option<u32>| most.map_or("any number".to_owned(), |most| most.to_string());
+    format!(
+        "{path}: {zones} zones of {device_zone}, blocks of {block}\n\
+         {shown}: the same with zones of {zone}, each takes {capacity}; {open} may be open and {active} active at once\n",
+        path = path.display(),
+        zones = shape.zones,
+        device_zone = bytes::show(shape.device_zone_bytes),
+        block = bytes::show(shape.block_size.into()),
+        shown = shown.display(),
+        zone = bytes::show(shape.zone_bytes),
+        capacity = bytes::show(shape.capacity),
+        open = limit(shape.max_open),
+        active = limit(shape.max_active),
+    )
+}
+
+/// The first signal ends the block device unless it is in use, a further one whoever uses it.
+fn end_on_signal(signals: SigSet, device: Arc<UblkDevice>) -> Result<()> {
+    rt::thread::spawn("polder-signals", move || {
+        let mut is_first = true;
+        while let Ok(signal) = signals.wait() {
+            tracing::info!("{signal}: ending");
+            if let Err(error) = device.stop(!is_first) {
+                tracing::warn!("{error}; a further signal does not wait for that");
+            }
+            is_first = false;
+        }
+    })?;
+    Ok(())
+}
