@@ -12,6 +12,8 @@ pub(super) mod command {
     pub(in crate::ublk) const DEL_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x05) as u32;
     pub(in crate::ublk) const START_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x06) as u32;
     pub(in crate::ublk) const STOP_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x07) as u32;
+    /// Later kernels alone have it.
+    pub(in crate::ublk) const DEL_DEV_ASYNC: u32 = opcode::read::<ControlCommand>(b'u', 0x14) as u32;
     pub(in crate::ublk) const SET_PARAMS: u32 = opcode::read_write::<ControlCommand>(b'u', 0x08) as u32;
 }
 

@@ -51,9 +51,15 @@ impl Control {
         self.run(command::STOP_DEV, device, 0, &mut [])
     }
 
-    /// Frees its number. Waits until nobody has it open, its server included.
+    /// Frees its number, as soon as nobody has it open. Where the kernel cannot do that later it is waited for, so
+    /// its server must have closed it.
     pub(super) fn remove(&self, device: u32) -> io::Result<()> {
-        self.run(command::DEL_DEV, device, 0, &mut [])
+        match self.run(command::DEL_DEV_ASYNC, device, 0, &mut []) {
+            Err(error) if Errno::from_io_error(&error) != Some(Errno::NODEV) => {
+                self.run(command::DEL_DEV, device, 0, &mut [])
+            }
+            removed => removed,
+        }
     }
 
     pub(super) fn info(&self, device: u32) -> io::Result<DeviceInfo> {

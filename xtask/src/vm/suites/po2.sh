@@ -68,6 +68,27 @@ kill $server
 wait $server
 [ ! -b "$view" ]
 cat /tmp/said
+
+echo "the end while it is written to"
+polder po2 --foreground "$generic" > /tmp/said 2>&1 & server=$!
+until grep -q "$view" /tmp/said; do sleep 0.1; done
+polder mount "$view" /mnt --log /tmp/log
+while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
+while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 9000000 ]; do :; done
+kill $server
+until grep -q "is in use" /tmp/said; do sleep 0.1; done
+kill $server
+wait $server
+[ ! -b "$view" ]
+kill $writer 2> /dev/null || :
+wait $writer || :
+polder umount /mnt || umount -l /mnt || :
+while pidof polder; do sleep 0.1; done
+polder mount "$generic" /mnt --log /tmp/log
+(cd /mnt && md5sum -c -s /tmp/sums)
+polder umount /mnt
+polder check "$generic"
+
 polder po2 "$generic" --log /tmp/log
 kill -9 "$(pidof polder)"
 while [ -b "$view" ]; do sleep 0.1; done
