@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use rt::sync::atomic::Ordering;
 use tree::{Group, Tx};
 use zone::{Address, Blocks, Cause, Life, Role, ZoneId};
 
@@ -83,8 +84,6 @@ pub(crate) struct GcState {
     queue: VecDeque<Move>,
     /// Contents of what is next in the queue.
     contents: Contents,
-    /// How many times as much as usual is moved in one piece of work, less one.
-    more: usize,
     /// Victims whose reverse map did not name all that lives there.
     searched: BTreeSet<ZoneId>,
     /// Zones that count more live blocks than the object map has there.
@@ -118,11 +117,6 @@ impl GcState {
     /// Blocks moved since the volume was opened.
     pub(crate) fn blocks_moved(&self) -> u64 {
         self.stats.blocks_moved
-    }
-
-    /// From now on so many times as much as usual is moved in one piece of work.
-    pub(crate) fn move_at_once(&mut self, chunks: usize) {
-        self.more = chunks - 1;
     }
 
     /// The zones that are being emptied.
@@ -440,8 +434,10 @@ impl Extents {
             }
         }
         gc.queue = self.queue(moves, &left);
+        gc.contents = Contents::default();
         gc.victims = left;
         self.space.outdated();
+        self.emptied.store(true, Ordering::Relaxed);
         self.reverse.prune(&self.store);
         Ok(if gc.victims.is_empty() { Progress::Evacuated } else { Progress::Moved })
     }
@@ -464,14 +460,14 @@ impl Extents {
         moves.sort_by_key(rank);
         let mut rest = &mut moves[..];
         while !rest.is_empty() {
-            let (next, after) = rest.split_at_mut(self.read_together(rest.iter(), self.chunk_blocks()));
+            let (next, after) = rest.split_at_mut(self.read_together(rest.iter()));
             next.sort_by_key(|moved| (moved.object, moved.start));
             rest = after;
         }
         moves.into()
     }
 
-    /// Blocks that are moved in one piece of work, as a rule.
+    /// Blocks that are moved in one piece of work.
     fn chunk_blocks(&self) -> usize {
         (CHUNK_BYTES / self.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE).max(1)
     }
@@ -510,7 +506,7 @@ impl Extents {
             }
             let moved = pieces.iter().map(|piece| u64::from(piece.extent.blocks)).sum::<u64>();
             gc.stats.blocks_moved += moved;
-            self.pace.paid(moved);
+            self.pace.paid(moved, chunk.sources.len() as i64);
             for piece in pieces {
                 self.count_moved(&chunk, &piece);
                 self.commit_move(&chunk, piece, Tx::reclaiming())?;
@@ -554,8 +550,8 @@ impl Extents {
         }
         gc.target = None;
         for forced in [false, true] {
-            if forced && !self.store.reclaim_one()? {
-                break;
+            if forced {
+                self.store.reclaim_one()?;
             }
             if let Opened::Zone(open) = self.open_zone(Role::Gc)? {
                 gc.target = Some(open);

@@ -58,6 +58,7 @@ mod write;
 
 use std::sync::Arc;
 
+use rt::sync::atomic::{AtomicBool, Ordering};
 use rt::sync::{Mutex, RwLock};
 use tree::{Client, Step, Store, StoreError};
 use zone::{Blocks, Device, ZoneId, ZoneState};
@@ -177,6 +178,8 @@ pub struct Extents {
     pace: Pace,
     learned: Learned,
     gc: Mutex<GcState>,
+    /// A zone was emptied, and nobody has looked for such zones since.
+    emptied: AtomicBool,
     deferred: Deferred,
 }
 
@@ -201,6 +204,7 @@ impl Extents {
             pace: Pace::default(),
             learned: Learned::new(device.geometry().zones, device.geometry().zone_blocks),
             gc: Mutex::default(),
+            emptied: AtomicBool::new(false),
             deferred: Deferred::default(),
             store,
             device,
@@ -233,8 +237,14 @@ impl Extents {
     /// Resets zones in which nothing lives. They give room that writers need not wait for; while room is plenty only
     /// those that wait for nothing else are reset.
     pub fn step_resets(&self) -> Result<Step> {
+        self.emptied.store(false, Ordering::Relaxed);
         let is_urgent = self.store.zones().dead() > 0 && self.is_room_short();
         Ok(if self.store.reclaim(is_urgent)? > 0 { Step::Worked } else { Step::Idle })
+    }
+
+    /// Whether a zone was emptied since the last such step: one is due.
+    pub fn has_emptied(&self) -> bool {
+        self.emptied.load(Ordering::Relaxed)
     }
 
     /// One piece of all other background work: garbage collection as far as it is owed, then writeback of resident

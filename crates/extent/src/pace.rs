@@ -4,18 +4,17 @@
 //! that may be opened. *Debt* is what must be moved until one more zone can be opened than now. While room is
 //! plenty nothing is moved: what dies meanwhile need not be. Below a room to begin with, every block that
 //! is written owes debt / room, less what moving will take of the room: as much as it takes for a zone to be won when
-//! the room ends, if nothing changes.
-//! No writer finds everything still to be done.
+//! the room ends, if nothing changes. No writer finds everything still to be done.
 //!
 //! Both are counted in blocks, not in zones, so that neither jumps when a zone is opened or is going to be: the room
 //! left in garbage collection's zone counts like that of a free one, and what metadata will need soon is kept back
 //! little by little. Where two classes of lifetime have zones of their own, room for two zones is looked at as
 //! well: they may end one right after the other.
 //!
-//! The background step pays all of it as soon as anything is owed; a writer only as far as more is owed than a small
-//! allowance, and no more than the share of what he writes, rounded up to a piece of
-//! work: what he leaves, others owe. Writers pay before they take any lock of an object, and nobody else pays: not a reader, not
-//! an fsync.
+//! The background step pays as soon as anything is owed, and has what it moved beyond that to its credit; a writer only
+//! as far as more is owed than a small allowance, and no more than the share of what he writes, rounded up to a piece
+//! of work: what he leaves, others owe. Writers pay before they take any lock of an object, and nobody else pays: not a
+//! reader, not an fsync.
 //!
 //! This file does no moving (`gc.rs`) and promises no space (`space.rs`). When a writer finds no zone at
 //! all (others took the room faster than they paid, or what was to be moved could not be), `place.rs`
@@ -35,8 +34,6 @@ const ALLOWANCE_SHARE: i64 = 16;
 /// moment, by a reset say, has the time to pay.
 const ALLOWANCE_TIMES: i64 = 4;
 const ALLOWANCE_OF_ROOM: i64 = 4;
-/// Chunks that the background moves at once.
-const CHUNKS_MAX: usize = 2;
 /// What a block owes is counted in such parts of a block.
 const PARTS: i64 = 1024;
 /// The rate is found anew whenever such a share of a zone has gone.
@@ -92,9 +89,9 @@ impl Pace {
     }
 
     /// Blocks were moved.
-    pub(crate) fn paid(&self, blocks: u64) {
-        // Who has paid more than was owed is owed nothing: the rate will be less.
-        let less = |owed: i64| Some((owed - blocks as i64 * PARTS).max(0));
+    pub(crate) fn paid(&self, blocks: u64, credit: i64) {
+        // Who has paid a whole piece of work ahead has the rest of it to his credit.
+        let less = |owed: i64| Some((owed - blocks as i64 * PARTS).max(-credit * PARTS));
         let _ = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
@@ -164,20 +161,9 @@ impl Extents {
     pub(crate) fn pay_in_background(&self) -> Result<bool> {
         match self.gc.try_lock() {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
-            Some(mut gc) if !self.pace.is_resting() || gc.is_moved() => {
-                gc.move_at_once(self.share_of_background());
-                let paid = self.pay_some(&mut gc);
-                gc.move_at_once(1);
-                paid
-            }
+            Some(mut gc) if self.pace.owed_blocks() > 0 || gc.is_moved() => self.pay_some(&mut gc),
             _ => Ok(false),
         }
-    }
-
-    /// How many chunks the background moves at once: a device that serves in turn, command by command, gives it as
-    /// much as it needs beside one writer if it has as much more in flight as is to be moved for what is written.
-    fn share_of_background(&self) -> usize {
-        (self.pace.moved_per_written().ceil() as usize).clamp(1, CHUNKS_MAX)
     }
 
     /// Moves a chunk; false when nothing more can be won or need be.
@@ -188,6 +174,7 @@ impl Extents {
         }
         if self.collect(gc, Aim::Pace)? == Progress::Nothing {
             self.pace.rest();
+            return Ok(false);
         }
         self.set_pace(gc);
         Ok(!self.pace.is_resting())
@@ -247,7 +234,7 @@ impl Extents {
     }
 
     /// Blocks to be moved until so many more zones can be opened than now: of the victims in hand, and of as many
-    /// more as it takes; of the last one a part. None: however many are emptied, their contents need as many.
+    /// more as it takes. None: however many are emptied, their contents need as many.
     pub(crate) fn debt(&self, gc: &GcState, more: i64) -> Option<i64> {
         let zones = self.store.zones();
         let payload = i64::from(self.payload_min.max(1));
@@ -270,7 +257,7 @@ impl Extents {
                 return Some(moved);
             }
             if won > 0 {
-                moved += live * won.min(lacking) / won;
+                moved += live;
                 lacking -= won;
             }
         }
@@ -290,10 +277,10 @@ impl Extents {
         self.free_soon() * payload - self.room_kept() - (payload - target_room).max(0)
     }
 
-    /// Zones that are free, or need only be reset.
+    /// Zones that are free, or need only be reset, or are being reset.
     fn free_soon(&self) -> i64 {
         let zones = self.store.zones();
-        i64::from(zones.free()) + i64::from(zones.dead())
+        i64::from(zones.free()) + i64::from(zones.dead()) + i64::from(zones.being_reset())
     }
 
     /// Room in free zones that fresh data is not to need: those that it must leave and, shortly before metadata

@@ -338,11 +338,14 @@ fn read_parts_of(
     let mut parts = vec![vec![0; size]; places.len()];
     let firsts = parts.iter_mut().zip(places).map(|(into, &place)| (place, &mut into[..]));
     read_pieces(device, name.zone, firsts)?;
+    // All of them are in the zone, each in its own place: so they are no more than it takes.
+    let mut left = end;
     for (bytes, &place) in parts.iter_mut().zip(places) {
         let blocks = format::summary_blocks_claimed(magic, bytes)?;
-        if blocks == 0 || place.checked_add(blocks).is_none_or(|behind| behind > end) {
+        if blocks == 0 || blocks > left || place.checked_add(blocks).is_none_or(|behind| behind > end) {
             return None;
         }
+        left -= blocks;
         bytes.resize(blocks as usize * size, 0);
     }
     let with_more = parts.iter_mut().zip(places).filter(|(bytes, _)| bytes.len() > size);
@@ -391,3 +394,6 @@ pub(crate) fn name_of(store: &Store, zone: ZoneId) -> ZoneName {
     let fs_id: FsId = store.info().fs_id;
     ZoneName { fs_id, zone, life: store.zones().entry(zone).life }
 }
+
+#[cfg(test)]
+mod tests;

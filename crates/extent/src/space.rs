@@ -422,11 +422,9 @@ impl Extents {
     pub fn admit(&self) -> Result<()> {
         let zones = self.store.zones();
         let enough = || zones.free() >= zones.needed_to_grow();
-        if enough() || self.store.reclaim(false)? > 0 {
-            return Ok(());
-        }
         // What has died may only lack its reset.
-        if self.store.reclaim(true)? > 0 && enough() {
+        while !enough() && self.store.reclaim_one()? {}
+        if enough() {
             return Ok(());
         }
         let mut gc = self.gc.lock();
@@ -460,8 +458,8 @@ impl Extents {
         self.space.outdated();
         drop(gc);
         let won = self.store.reclaim_one()? || worked || self.clean_metadata()?;
-        // What a checkpoint needed has been given back when it was waited for.
-        Ok(won || were_held && !self.store.zones().are_held())
+        // What a checkpoint needed has been given back when it was waited for; and somebody else may have won a zone.
+        Ok(won || were_held && !self.store.zones().are_held() || !self.is_out_of_zones())
     }
 
     /// Has the store clean its own zones, which may have taken the one that garbage collection needs;

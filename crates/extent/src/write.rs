@@ -24,7 +24,7 @@ use crate::space::Reservation;
 use crate::{ExtentError, Extents, Hint, Kind, Lifetime, Object, Result};
 
 /// Appends in flight to one zone for one writer.
-const BATCH_APPENDS: usize = 16;
+const BATCH_APPENDS: usize = 8;
 /// Zones that may fail under one write before it does.
 const FAILURES_MAX: u32 = 16;
 

@@ -58,7 +58,7 @@ impl Fs {
         }
         let lsn = self.store.commit(change.tx)?;
         self.runtime.committed(self.clock.monotonic_ns());
-        if self.store.is_pressed() {
+        if self.store.is_pressed() || self.extents.has_emptied() {
             self.runtime.press();
         }
         for (inode, record) in change.records {

@@ -254,6 +254,9 @@ impl Fs {
         let backlog = self.note_failure(self.step_backlog());
         // Also when that failed: what finds no room waits for this.
         let step = self.note_failure(self.extents.step_space().map_err(FsError::from))?;
+        if self.extents.has_emptied() {
+            self.runtime.wake();
+        }
         match backlog {
             Ok(true) => Ok(Step::Worked),
             Err(FsError::NoSpace) if step == Step::Worked => Ok(step),

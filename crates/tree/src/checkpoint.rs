@@ -458,8 +458,9 @@ impl Core {
     /// A free zone; if there is none, one that holds nothing any more.
     fn take_for_metadata(&self) -> Result<Option<(ZoneId, bool)>> {
         loop {
+            let over = self.zones.resets_over();
             let taken = self.zones.take_free(Role::Metadata);
-            if taken.is_some() || !(self.reclaim(false)? > 0 || self.zones.wait_for_a_reset()) {
+            if taken.is_some() || !(self.reclaim_some(1, false)? > 0 || self.zones.wait_for_a_reset(over)) {
                 return Ok(taken);
             }
         }

@@ -90,7 +90,7 @@ impl Core {
         self.writable()?;
         loop {
             if !self.zones.may_open(role) {
-                self.reclaim(false)?;
+                self.reclaim_some(1, false)?;
             }
             if !self.zones.may_open(role) {
                 return Ok(None);
@@ -173,6 +173,12 @@ impl Core {
         self.reclaim_some(most, false)
     }
 
+    /// Resets one, or waits until one is reset that somebody else is resetting; false when there is none.
+    pub(crate) fn reclaim_one(&self) -> Result<bool> {
+        let over = self.zones.resets_over();
+        Ok(self.reclaim_some(1, true)? > 0 || self.zones.wait_for_a_reset(over))
+    }
+
     fn make_known(&self, lsn: Lsn) -> Result<bool> {
         let known = self.log.make_known(lsn);
         self.latching("the log cannot be written", known)
@@ -229,8 +235,10 @@ impl Core {
         if self.reserve_is_whole() || self.little_would_be_gained() {
             return Ok(());
         }
-        if self.reclaim(true)? > 0 && self.reserve_is_whole() {
-            return Ok(());
+        while self.reclaim_one()? {
+            if self.reserve_is_whole() {
+                return Ok(());
+            }
         }
         let mut saving = self.saving.lock();
         self.win_room(&mut saving)?;

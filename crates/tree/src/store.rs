@@ -286,7 +286,7 @@ impl Store {
     /// resetting; false when there is none.
     pub fn reclaim_one(&self) -> Result<bool> {
         self.core.writable()?;
-        Ok(self.core.reclaim_some(1, true)? > 0 || self.core.zones.wait_for_a_reset())
+        self.core.reclaim_one()
     }
 
     /// Cleans a metadata zone while metadata zones together hold a zone's worth that is dead.
@@ -471,6 +471,11 @@ impl Zones {
         self.core.zones.count_dead_data()
     }
 
+    /// Zones that are being reset: they are neither dead nor free.
+    pub fn being_reset(&self) -> u32 {
+        self.core.zones.being_reset()
+    }
+
     /// Free zones that fresh data must leave now. Fewer while the open metadata zone has room.
     pub fn kept_from_data(&self) -> u32 {
         self.core.zones.kept_from(Role::Data)
@@ -546,11 +551,6 @@ impl Zones {
     /// Closed data zones without pending blocks and with live ones, fewest live first.
     pub fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
         self.core.zones.victims(limit)
-    }
-
-    /// Waits until a reset is over that goes on now; false when there is none.
-    pub fn wait_for_a_reset(&self) -> bool {
-        self.core.zones.wait_for_a_reset()
     }
 
     /// Zones of a role.

@@ -14,6 +14,8 @@
 //! Which zones may be reset when is in `docs/design.md`, section 6 (I-ZONE-4). This table decides
 //! which are dead; `reclaim` does the resets.
 
+mod resets;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -687,74 +689,6 @@ impl ZoneTable {
         let state = self.state.lock();
         let idle = |&&(live, zone): &&(Blocks, ZoneId)| live > 0 && state.run[zone.0 as usize].pending == 0;
         state.closed.iter().filter(idle).take(limit).map(|&(live, zone)| (zone, live)).collect()
-    }
-
-    /// Closed data zones in which nothing lives, is pending or is read. With each the record that
-    /// emptied it.
-    pub(crate) fn dead_data(&self) -> Vec<(ZoneId, Lsn)> {
-        let state = self.state.lock();
-        let dead = state.closed.iter().take_while(|(live, _)| *live == 0).filter_map(|&(_, zone)| {
-            let run = &state.run[zone.0 as usize];
-            let held = !rt::is_planted("break-zone-reference") && run.readers > 0;
-            let pending = !rt::is_planted("break-pending") && run.pending > 0;
-            (!pending && !held).then_some((zone, run.changed))
-        });
-        dead.collect()
-    }
-
-    /// How many closed data zones there are in which nothing lives: they are free once they have been reset.
-    pub(crate) fn count_dead_data(&self) -> u32 {
-        self.state.lock().closed.iter().take_while(|(live, _)| *live == 0).count() as u32
-    }
-
-    /// Takes a data zone that this record has emptied out of the table's hands, to be reset; false if it has come to
-    /// life since, though it may be dead again, or somebody has entered.
-    pub(crate) fn claim_dead(&self, zone: ZoneId, emptied: Lsn) -> bool {
-        let mut state = self.state.lock();
-        let run = &state.run[zone.0 as usize];
-        let held = !rt::is_planted("break-zone-reference") && run.readers > 0;
-        let live = state.entries[zone.0 as usize].live;
-        let pending = !rt::is_planted("break-pending") && run.pending > 0;
-        if live > 0 || pending || held || run.changed != emptied || run.usage != Use::Closed {
-            return false;
-        }
-        state.closed.remove(&(0, zone));
-        state.run[zone.0 as usize].usage = Use::Resetting;
-        state.resets.0 += 1;
-        true
-    }
-
-    /// The reset of a zone that was taken to be reset is over, however it went.
-    pub(crate) fn reset_ended(&self) {
-        let mut state = self.state.lock();
-        assert!(state.resets.0 > 0, "a reset ends that began");
-        state.resets = (state.resets.0 - 1, state.resets.1 + 1);
-        self.reset_ended.notify_all();
-    }
-
-    /// Waits until a reset is over that goes on now; false when there is none.
-    pub(crate) fn wait_for_a_reset(&self) -> bool {
-        let mut state = self.state.lock();
-        let (going_on, seen) = state.resets;
-        while state.resets.0 > 0 && state.resets.1 == seen {
-            self.reset_ended.wait(&mut state);
-        }
-        going_on > 0
-    }
-
-    /// Takes closed metadata zones that nothing names and nobody reads, to be reset.
-    pub(crate) fn claim_dead_metadata(&self) -> Vec<ZoneId> {
-        let mut state = self.state.lock();
-        let dead = |zone: &ZoneId| {
-            let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
-            assert_eq!(entry.role, Role::Metadata, "zone {} is no zone of metadata", zone.0);
-            let named = entry.holds_anything() || run.pages + run.deltas + run.bases > 0;
-            run.usage == Use::Closed && !named && run.readers == 0
-        };
-        let dead: Vec<ZoneId> = state.metadata.iter().copied().filter(dead).collect();
-        dead.iter().for_each(|zone| state.run[zone.0 as usize].usage = Use::Resetting);
-        state.resets.0 += dead.len() as u32;
-        dead
     }
 
     /// Closed metadata zones.

@@ -95,7 +95,8 @@ impl Contents {
 impl Extents {
     /// How many of the first extents are read at once: so many blocks, and small ones for several pieces of work,
     /// because what is read with one piece has others in between.
-    pub(super) fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>, most: usize) -> usize {
+    pub(super) fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>) -> usize {
+        let most = self.chunk_blocks();
         let (mut count, mut blocks) = (0, 0);
         for moved in moves {
             let are_small = blocks * self.block_size() as usize <= count * SMALL_BYTES;
@@ -105,11 +106,6 @@ impl Extents {
             (count, blocks) = (count + 1, blocks + moved.extent.blocks as usize);
         }
         count
-    }
-
-    /// Blocks that are moved in one piece of work now.
-    fn piece_blocks(&self, gc: &GcState) -> usize {
-        self.chunk_blocks() * (1 + gc.more)
     }
 
     /// Takes the front of the queue, with its contents; what cannot be read is marked. The zones are held: nobody
@@ -122,7 +118,7 @@ impl Extents {
             gc.contents = contents;
         }
         let (mut moves, mut held, mut data) = (Vec::new(), Vec::new(), Vec::new());
-        let most = self.piece_blocks(gc) * self.block_size() as usize;
+        let most = self.chunk_blocks() * self.block_size() as usize;
         while data.len() < most
             && let Some(bytes) = gc.queue.front().and_then(|next| gc.contents.of(next))
         {
@@ -137,21 +133,24 @@ impl Extents {
         Ok((self.chunk_of(&moves, data)?, held))
     }
 
-    /// How to read what will be next in the queue, if that is not here; its zones are held meanwhile.
+    /// How to read what will be next in the queue, if that is not here; its zones are held meanwhile. What is here
+    /// then is of no more use.
     pub(super) fn plan_next(&self, gc: &mut GcState) -> Option<(Contents, Vec<ZoneRef>)> {
-        let is_to_be_read = gc.queue.front().is_some_and(|next| !gc.contents.has(next));
-        is_to_be_read.then(|| self.plan_moves(gc))
+        if gc.queue.front().is_none_or(|next| gc.contents.has(next)) {
+            return None;
+        }
+        gc.contents = Contents::default();
+        Some(self.plan_moves(gc))
     }
 
     /// How to read the front of the queue. What cannot be held is passed over; in front it goes.
     fn plan_moves(&self, gc: &mut GcState) -> (Contents, Vec<ZoneRef>) {
-        let most = self.piece_blocks(gc);
         let queue = &mut gc.queue;
         let hold = |moved: &Move| self.store.zones().hold(moved.extent.address);
         while queue.front().is_some_and(|first| hold(first).is_none()) {
             queue.pop_front();
         }
-        let count = self.read_together(queue.iter(), most);
+        let count = self.read_together(queue.iter());
         let (moves, held) = queue.iter().take(count).filter_map(|next| Some((next, hold(next)?))).unzip();
         (Contents::of_all(moves, self.block_size() as usize), held)
     }

@@ -441,7 +441,7 @@ fn from_environment(name: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn a_file_agrees_with_a_plain_vector_whatever_is_done_to_it() {
-    let operations = from_environment("POLDER_FSX_OPERATIONS", 600);
+    let operations = from_environment("POLDER_FSX_OPERATIONS", 800);
     let seed = from_environment("POLDER_FSX_SEED", 1);
     for (number, (name, spec)) in shapes().into_iter().enumerate() {
         let mut exerciser = Exerciser::new(spec, seed.wrapping_add(number as u64));

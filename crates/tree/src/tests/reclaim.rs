@@ -100,7 +100,15 @@ fn a_zone_that_lived_again_meanwhile_is_not_reset() {
     let again = Arc::clone(&refilled);
     *device.amid.lock() = Some(Box::new(move || {
         assert_eq!(other.reclaim(false).unwrap(), 1, "one of the two");
-        let zone = fill_one(&other);
+        // Those that have been free for longer come first, and again behind it.
+        let zone = loop {
+            let zone = fill_one(&other);
+            if zones.contains(&zone) {
+                break zone;
+            }
+            empty(&other, zone);
+            other.reclaim(true).unwrap();
+        };
         other.sync(other.last_lsn()).unwrap();
         empty(&other, zone);
         *again.lock() = Some(zone);

@@ -90,6 +90,7 @@ fn lanes_work_side_by_side_and_the_first_that_is_done_ends_a_wait() {
     let timed = timed();
     append(&timed, 8, 1);
     let began = timed.clock().monotonic_ns();
+    (0..2).for_each(|lane| timed.background_idles(lane));
     timed.in_background(0, || timed.reset(ZoneId(8)).unwrap());
     timed.in_background(1, || (0..2).for_each(|_| append(&timed, 1, 256)));
     let transfer = 256 * BLOCK as u64 * 10 / 12;
