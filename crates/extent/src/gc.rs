@@ -549,16 +549,15 @@ impl Extents {
             return Ok(true);
         }
         gc.target = None;
-        for forced in [false, true] {
-            if forced {
-                self.store.reclaim_one()?;
-            }
+        loop {
             if let Opened::Zone(open) = self.open_zone(Role::Gc)? {
                 gc.target = Some(open);
                 return Ok(true);
             }
+            if !self.store.reclaim_one()? {
+                return Ok(false);
+            }
         }
-        Ok(false)
     }
 
     /// The object's extents follow the moved blocks, where they are still the same.

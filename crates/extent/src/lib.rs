@@ -237,14 +237,18 @@ impl Extents {
     /// Resets zones in which nothing lives. They give room that writers need not wait for; while room is plenty only
     /// those that wait for nothing else are reset.
     pub fn step_resets(&self) -> Result<Step> {
-        self.emptied.store(false, Ordering::Relaxed);
         let is_urgent = self.store.zones().dead() > 0 && self.is_room_short();
         Ok(if self.store.reclaim(is_urgent)? > 0 { Step::Worked } else { Step::Idle })
     }
 
-    /// Whether a zone was emptied since the last such step: one is due.
-    pub fn has_emptied(&self) -> bool {
-        self.emptied.load(Ordering::Relaxed)
+    /// Whether a zone was emptied since this was asked last: resets are due.
+    pub fn take_emptied(&self) -> bool {
+        self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether something is owed that the background does not know of, since this was asked last.
+    pub fn take_call(&self) -> bool {
+        self.pace.take_call()
     }
 
     /// One piece of all other background work: garbage collection as far as it is owed, then writeback of resident

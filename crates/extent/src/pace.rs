@@ -20,7 +20,7 @@
 //! all (others took the room faster than they paid, or what was to be moved could not be), `place.rs`
 //! collects until there is one.
 
-use rt::sync::atomic::{AtomicI64, Ordering};
+use rt::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use zone::{Blocks, Life, ZoneId};
 
 use crate::gc::{Aim, GcState, Progress};
@@ -58,6 +58,8 @@ pub(crate) struct Pace {
     room: AtomicI64,
     /// Room in the zone that garbage collection writes, when it was last looked at.
     target_room: AtomicI64,
+    /// The background has found nothing owed.
+    sleeps: AtomicBool,
 }
 
 impl Pace {
@@ -98,6 +100,13 @@ impl Pace {
     /// Blocks to be moved for each that is written.
     pub(crate) fn moved_per_written(&self) -> f64 {
         self.rate.load(Ordering::Relaxed) as f64 / PARTS as f64
+    }
+
+    /// Whether the background is to be woken.
+    pub(crate) fn take_call(&self) -> bool {
+        self.owed_blocks() > 0
+            && self.sleeps.load(Ordering::SeqCst)
+            && self.sleeps.swap(false, Ordering::SeqCst)
     }
 
     pub(crate) fn owed_blocks(&self) -> i64 {
@@ -159,9 +168,14 @@ impl Extents {
 
     /// The background step's part: whether it did something.
     pub(crate) fn pay_in_background(&self) -> Result<bool> {
+        // Before it is looked at what is owed: who adds something afterwards calls.
+        self.pace.sleeps.store(true, Ordering::SeqCst);
         match self.gc.try_lock() {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
-            Some(mut gc) if self.pace.owed_blocks() > 0 || gc.is_moved() => self.pay_some(&mut gc),
+            Some(mut gc) if self.pace.owed_blocks() > 0 || gc.is_moved() => {
+                self.pace.sleeps.store(false, Ordering::SeqCst);
+                self.pay_some(&mut gc)
+            }
             _ => Ok(false),
         }
     }
@@ -191,7 +205,7 @@ impl Extents {
             let Some(debt) = self.debt(gc, zones) else { continue };
             if room <= begin * zones {
                 // What is moved takes of the spare zones until the first victim is empty.
-                let for_data = room - debt.min(spare);
+                let for_data = room - debt.min(spare % i64::from(self.payload_min.max(1)));
                 let rate = PARTS * debt / for_data.max(self.room_to_end());
                 fastest = fastest.max(Some((rate, debt)));
             }
@@ -279,8 +293,7 @@ impl Extents {
 
     /// Zones that are free, or need only be reset, or are being reset.
     fn free_soon(&self) -> i64 {
-        let zones = self.store.zones();
-        i64::from(zones.free()) + i64::from(zones.dead()) + i64::from(zones.being_reset())
+        i64::from(self.store.zones().free_soon())
     }
 
     /// Room in free zones that fresh data is not to need: those that it must leave and, shortly before metadata

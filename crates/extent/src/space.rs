@@ -432,9 +432,9 @@ impl Extents {
             match self.collect(&mut gc, Aim::Zone)? {
                 Progress::Moved => {}
                 // One zone may not be all that is lacking.
-                Progress::Evacuated => drop(self.store.reclaim(true)?),
+                Progress::Evacuated => while !enough() && self.store.reclaim_one()? {},
                 Progress::Nothing => {
-                    self.store.reclaim(true)?;
+                    while !enough() && self.store.reclaim_one()? {}
                     break;
                 }
             }

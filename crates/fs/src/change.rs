@@ -58,9 +58,10 @@ impl Fs {
         }
         let lsn = self.store.commit(change.tx)?;
         self.runtime.committed(self.clock.monotonic_ns());
-        if self.store.is_pressed() || self.extents.has_emptied() {
+        if self.store.is_pressed() {
             self.runtime.press();
         }
+        self.wake_for_space();
         for (inode, record) in change.records {
             match record {
                 Some(record) => locked.install(inode, record),

@@ -61,9 +61,8 @@ pub(crate) struct Runtime {
     /// Errors of the volume so far.
     errors: AtomicU64,
     last_error: Mutex<Option<FsError>>,
-    signal: Arc<Signal>,
-    /// For the thread that reads ahead.
-    ahead: Arc<Signal>,
+    /// One for each lane.
+    signals: [Arc<Signal>; Lane::ALL.len()],
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -110,8 +109,7 @@ impl Runtime {
             pressed: AtomicBool::new(false),
             errors: AtomicU64::new(0),
             last_error: Mutex::new(None),
-            signal: Arc::default(),
-            ahead: Arc::default(),
+            signals: Default::default(),
             threads: Mutex::default(),
         }
     }
@@ -140,14 +138,19 @@ impl Runtime {
         self.oldest_ns.compare_exchange(oldest, NOTHING, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// There is work.
+    /// There is work, whatever it is.
     pub(crate) fn wake(&self) {
-        self.signal.wake();
+        [Lane::Commits, Lane::Resets, Lane::Space].into_iter().for_each(|lane| self.wake_lane(lane));
+    }
+
+    /// There is work for this lane.
+    pub(crate) fn wake_lane(&self, lane: Lane) {
+        self.signals[lane as usize].wake();
     }
 
     /// Wakes the thread that reads ahead.
     pub(crate) fn reader(&self) -> Arc<dyn Fn() + Send + Sync> {
-        let ahead = self.ahead.clone();
+        let ahead = self.signals[Lane::Ahead as usize].clone();
         Arc::new(move || ahead.wake())
     }
 
@@ -175,14 +178,14 @@ impl Runtime {
 
     /// Asks the threads to end.
     pub(crate) fn stop(&self) {
-        for signal in [&self.signal, &self.ahead] {
+        for signal in &self.signals {
             signal.set_stopped(true);
         }
     }
 
     /// Threads may be started again after they were stopped.
     pub(crate) fn allow_start(&self) {
-        for signal in [&self.signal, &self.ahead] {
+        for signal in &self.signals {
             signal.set_stopped(false);
         }
     }
@@ -201,14 +204,12 @@ impl Runtime {
 impl Fs {
     /// Starts the threads that call `step`; they end with `unmount`, or when the volume is dropped.
     pub fn start(self: &Arc<Self>) -> Result<()> {
-        let Runtime { signal, ahead, .. } = &self.runtime;
         let mut threads = self.runtime.threads.lock();
         if !threads.is_empty() || self.read_only {
             return Ok(());
         }
         for lane in Lane::ALL {
-            let signal = if lane == Lane::Ahead { ahead } else { signal };
-            let (fs, signal) = (Arc::downgrade(self), signal.clone());
+            let (fs, signal) = (Arc::downgrade(self), self.runtime.signals[lane as usize].clone());
             let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns()).max(IDLE / 25));
             let thread = rt::thread::spawn(lane.name(), move || run(&fs, &signal, lane, idle))
                 .map_err(|error| FsError::Io(format!("cannot start a thread: {error}")))?;
@@ -254,13 +255,21 @@ impl Fs {
         let backlog = self.note_failure(self.step_backlog());
         // Also when that failed: what finds no room waits for this.
         let step = self.note_failure(self.extents.step_space().map_err(FsError::from))?;
-        if self.extents.has_emptied() {
-            self.runtime.wake();
-        }
+        self.wake_for_space();
         match backlog {
             Ok(true) => Ok(Step::Worked),
             Err(FsError::NoSpace) if step == Step::Worked => Ok(step),
             backlog => backlog.map(|_| step),
+        }
+    }
+
+    /// Wakes whoever resets what was emptied, and whoever moves what is owed.
+    pub(crate) fn wake_for_space(&self) {
+        if self.extents.take_emptied() {
+            self.runtime.wake_lane(Lane::Resets);
+        }
+        if self.extents.take_call() {
+            self.runtime.wake_lane(Lane::Space);
         }
     }
 

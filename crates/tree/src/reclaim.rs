@@ -65,6 +65,15 @@ fn read_if_there_is(device: &dyn Device, at: Address, into: &mut [u8]) -> Result
     }
 }
 
+/// Tells those who wait for a reset that it is over.
+struct ResetOver<'z>(&'z ZoneTable);
+
+impl Drop for ResetOver<'_> {
+    fn drop(&mut self) {
+        self.0.reset_ended();
+    }
+}
+
 impl Core {
     /// Resets a free zone, if it is not empty, and leases it with its header written.
     pub(crate) fn begin_zone(
@@ -89,9 +98,7 @@ impl Core {
         assert!(role.holds_data(), "the store opens its own zones");
         self.writable()?;
         loop {
-            if !self.zones.may_open(role) {
-                self.reclaim_some(1, false)?;
-            }
+            while !self.zones.may_open(role) && self.reclaim_some(1, false)? > 0 {}
             if !self.zones.may_open(role) {
                 return Ok(None);
             }
@@ -194,9 +201,9 @@ impl Core {
     }
 
     fn reset_claimed(&self, zone: ZoneId) -> Result<bool> {
-        let freed = self.reset_zone(zone);
-        self.zones.reset_ended();
-        freed
+        // Whatever becomes of it: others wait for its end.
+        let _over = ResetOver(&self.zones);
+        self.reset_zone(zone)
     }
 
     /// Resets a zone that nobody can enter any more; one that cannot be reset is never used again.

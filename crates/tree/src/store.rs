@@ -383,7 +383,7 @@ impl Core {
         if is_pressed || has_gathered {
             return Ok(true);
         }
-        if self.reclaim(false)? > 0 || self.harvest_ids()? {
+        if self.reclaim_some(1, false)? > 0 || self.harvest_ids()? {
             return Ok(true);
         }
         Ok(self.cleaning_is_worth_it() && self.clean(&mut self.saving.lock(), Need::May)?)
@@ -471,9 +471,9 @@ impl Zones {
         self.core.zones.count_dead_data()
     }
 
-    /// Zones that are being reset: they are neither dead nor free.
-    pub fn being_reset(&self) -> u32 {
-        self.core.zones.being_reset()
+    /// Zones that are free, or dead, or being reset.
+    pub fn free_soon(&self) -> u32 {
+        self.core.zones.free_soon()
     }
 
     /// Free zones that fresh data must leave now. Fewer while the open metadata zone has room.

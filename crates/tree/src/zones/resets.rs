@@ -6,7 +6,7 @@
 
 use zone::{Role, ZoneId};
 
-use super::{Use, ZoneTable};
+use super::{State, Use, ZoneTable};
 use crate::types::{Lsn, ZoneEntry};
 
 impl ZoneTable {
@@ -25,7 +25,7 @@ impl ZoneTable {
 
     /// How many closed data zones there are in which nothing lives: they are free once they have been reset.
     pub(crate) fn count_dead_data(&self) -> u32 {
-        self.state.lock().closed.iter().take_while(|(live, _)| *live == 0).count() as u32
+        count_dead(&self.state.lock()) as u32
     }
 
     /// Takes a data zone that this record has emptied out of the table's hands, to be reset; false if it has come to
@@ -59,9 +59,10 @@ impl ZoneTable {
         self.state.lock().resets.1
     }
 
-    /// Zones that are being reset.
-    pub(crate) fn being_reset(&self) -> u32 {
-        self.state.lock().resets.0
+    /// Zones that are free, those of data that are dead, and those that are being reset: all at one moment.
+    pub(crate) fn free_soon(&self) -> u32 {
+        let state = self.state.lock();
+        (state.free.len() + count_dead(&state)) as u32 + state.resets.0
     }
 
     /// Waits until a reset is over that was not when so many were; false when none goes on, and none has ended since.
@@ -87,4 +88,8 @@ impl ZoneTable {
         state.resets.0 += dead.len() as u32;
         dead
     }
+}
+
+fn count_dead(state: &State) -> usize {
+    state.closed.iter().take_while(|(live, _)| *live == 0).count()
 }
