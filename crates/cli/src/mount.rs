@@ -122,7 +122,7 @@ pub(crate) fn start_daemon(arguments: Vec<OsString>) -> Result<()> {
     let status = daemon.wait().context("the daemon is lost")?;
     match status.code() {
         Some(code) if code != 0 => Err(AlreadySaid.into()),
-        _ => bail!("the daemon has ended before the mount was ready ({status})"),
+        _ => bail!("the daemon has ended before it was ready ({status})"),
     }
 }
 
@@ -133,7 +133,8 @@ fn says_ready(daemon: &mut Child) -> bool {
         if line == READY {
             return true;
         }
-        println!("{line}");
+        // Who does not listen still gets what he asked for.
+        let _ = crate::output::say(format!("{line}\n"));
     }
     false
 }

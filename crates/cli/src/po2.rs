@@ -85,8 +85,9 @@ fn serve(arguments: &Arguments, path: &Path) -> Result<()> {
     tracing::info!(device = %path.display(), view = %shown.display(), "served");
     if let Err(error) = make_known(arguments, &device, signals, &found(path, &shown, &shape), log.as_deref())
     {
-        device.stop(true)?;
-        device.wait()?;
+        if let Err(also) = device.stop(true).and_then(|_| device.wait()) {
+            tracing::warn!("the block device cannot be taken away: {also}");
+        }
         return Err(error);
     }
     let ended = device.wait();
