@@ -255,7 +255,7 @@ impl Fs {
         let backlog = self.note_failure(self.step_backlog());
         // Also when that failed: what finds no room waits for this.
         let step = self.note_failure(self.extents.step_space().map_err(FsError::from))?;
-        self.wake_for_space();
+        self.wake_resets();
         match backlog {
             Ok(true) => Ok(Step::Worked),
             Err(FsError::NoSpace) if step == Step::Worked => Ok(step),
@@ -263,11 +263,16 @@ impl Fs {
         }
     }
 
-    /// Wakes whoever resets what was emptied, and whoever moves what is owed.
-    pub(crate) fn wake_for_space(&self) {
+    /// Wakes whoever resets what was emptied.
+    fn wake_resets(&self) {
         if self.extents.take_emptied() {
             self.runtime.wake_lane(Lane::Resets);
         }
+    }
+
+    /// After a change: wakes whoever resets what was emptied, and whoever moves what is owed.
+    pub(crate) fn wake_for_space(&self) {
+        self.wake_resets();
         if self.extents.take_call() {
             self.runtime.wake_lane(Lane::Space);
         }
