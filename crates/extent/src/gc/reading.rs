@@ -5,7 +5,7 @@
 //! never written twice, so they cannot be outdated; whether anybody still has them is looked at when they have been
 //! appended. What was not read, or wrongly, is found when it is verified, block by block.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use tree::ZoneRef;
@@ -20,8 +20,11 @@ const SMALL_BYTES: usize = 16 << 10;
 const CHUNKS_READ: usize = 8;
 /// What lies so close to each other is read at once, with what is in between: that takes no longer than another read.
 const GAP_BYTES: usize = 128 << 10;
-/// Between them, all that is read at once has no more than this.
-const GAPS_BYTES: usize = 8 << 20;
+/// More than this is not read at once, with what is in between: others wait for their turn in these zones.
+const AT_ONCE_BYTES: usize = 4 << 20;
+/// Nor what lies apart in more places. In the order of objects the first ones lie apart, while those that follow are near
+/// to one of them.
+const COMMANDS_MAX: usize = 256;
 /// The most that one command reads.
 const READ_BYTES: usize = 1 << 20;
 
@@ -45,7 +48,7 @@ impl Contents {
     fn of_all(mut moves: Vec<&Move>, block_size: usize) -> Contents {
         moves.sort_by_key(|moved| place_of(moved));
         let (near, most) = ((GAP_BYTES / block_size) as Blocks, (READ_BYTES / block_size) as Blocks);
-        let mut gaps_left = (GAPS_BYTES / block_size) as Blocks;
+        let mut gaps_left = (AT_ONCE_BYTES / block_size) as Blocks;
         // Zone, first block, and the block behind the last.
         let mut spans: Vec<(ZoneId, Blocks, Blocks)> = Vec::new();
         let mut places = HashMap::new();
@@ -92,15 +95,46 @@ impl Contents {
     }
 }
 
+/// Where some extents lie, together with what is between those that are near to each other.
+#[derive(Default)]
+struct Spans {
+    /// From a block of a zone to the one behind the last.
+    ends: BTreeMap<(ZoneId, Blocks), Blocks>,
+    blocks: Blocks,
+}
+
+impl Spans {
+    fn add(&mut self, moved: &Move, near: Blocks) {
+        let (zone, block) = place_of(moved);
+        let (mut from, mut to) = (block, block + moved.extent.blocks);
+        // Those that it touches, the last one first: they lie apart, so none before one that is too far does.
+        while let Some((&(_, first), &end)) =
+            self.ends.range((zone, 0)..=(zone, to.saturating_add(near))).next_back()
+            && end.saturating_add(near) >= from
+        {
+            self.ends.remove(&(zone, first));
+            self.blocks -= end - first;
+            (from, to) = (from.min(first), to.max(end));
+        }
+        self.ends.insert((zone, from), to);
+        self.blocks += to - from;
+    }
+}
+
 impl Extents {
     /// How many of the first extents are read at once: so many blocks, and small ones for several pieces of work,
-    /// because what is read with one piece has others in between.
+    /// because what is read with one piece has others in between; of extents that lie far apart, fewer.
     pub(super) fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>) -> usize {
-        let most = self.chunk_blocks();
-        let (mut count, mut blocks) = (0, 0);
+        let (most, size) = (self.chunk_blocks(), self.block_size() as usize);
+        let (mut count, mut blocks, mut spans) = (0, 0, Spans::default());
         for moved in moves {
-            let are_small = blocks * self.block_size() as usize <= count * SMALL_BYTES;
+            let are_small = blocks * size <= count * SMALL_BYTES;
             if blocks >= if are_small { CHUNKS_READ * most } else { most } {
+                break;
+            }
+            spans.add(moved, (GAP_BYTES / size) as Blocks);
+            let is_much = spans.blocks as usize * size > AT_ONCE_BYTES || spans.ends.len() > COMMANDS_MAX;
+            if count > 0 && is_much {
                 break;
             }
             (count, blocks) = (count + 1, blocks + moved.extent.blocks as usize);
@@ -192,5 +226,64 @@ impl Extents {
             source.readable = output.is_ok() && zone::format::checksum(&[bytes]) == source.crc;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rt::random::Rng;
+    use zone::emulated::{Emulated, Spec};
+    use zone::{Device, Life};
+
+    use super::*;
+    use crate::Object;
+    use crate::format::Extent;
+    use crate::place::tests::extents_on;
+
+    const SIZE: usize = 4096;
+
+    /// Single blocks of several zones, in an order that has nothing to do with where they lie: whatever is read at once
+    /// is bounded, and of two that are near to each other neither is read by itself.
+    #[test]
+    fn scattered_extents_are_read_by_few_commands() {
+        let device = Arc::new(Emulated::new(Spec::new(SIZE as u32, 16, 4096)));
+        let extents = extents_on(device as Arc<dyn Device>);
+        [5, 40].into_iter().for_each(|apart| read_scattered(&extents, apart));
+    }
+
+    /// One block of so many.
+    fn read_scattered(extents: &Extents, apart: usize) {
+        let mut rng = Rng::with_seed(7);
+        let mut moves: Vec<Move> = (4..8u32)
+            .flat_map(|zone| (0..4096u32).step_by(apart).map(move |block| (zone, block)))
+            .enumerate()
+            .map(|(object, (zone, block))| Move {
+                object: Object(object as u64 + 1),
+                start: 0,
+                extent: Extent::new(Address::new(ZoneId(zone), block, Life(1)), vec![0]),
+            })
+            .collect();
+        rng.shuffle(&mut moves);
+        let mut rest = &moves[..];
+        while !rest.is_empty() {
+            let (next, after) = rest.split_at(extents.read_together(rest.iter()));
+            let contents = Contents::of_all(next.iter().collect(), SIZE);
+            assert!(next.iter().all(|moved| contents.has(moved)));
+            let bytes: usize = contents.fetches.iter().map(|fetch| fetch.bytes.len()).sum();
+            assert!(bytes <= AT_ONCE_BYTES, "{bytes} bytes for {} extents", next.len());
+            assert!(contents.fetches.len() <= COMMANDS_MAX, "{} commands", contents.fetches.len());
+            for pair in contents.fetches.windows(2).filter(|pair| pair[0].zone == pair[1].zone) {
+                let end = pair[0].block as usize * SIZE + pair[0].bytes.len();
+                let is_full = pair[0].bytes.len() + GAP_BYTES + SIZE > READ_BYTES;
+                assert!(
+                    is_full || pair[1].block as usize * SIZE > end + GAP_BYTES,
+                    "{} and {end}",
+                    pair[1].block
+                );
+            }
+            rest = after;
+        }
     }
 }
