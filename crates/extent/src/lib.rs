@@ -178,7 +178,7 @@ pub struct Extents {
     pace: Pace,
     learned: Learned,
     gc: Mutex<GcState>,
-    /// A zone was emptied, and nobody has looked for such zones since.
+    /// There are zones to be reset, and nobody has looked for them since.
     emptied: AtomicBool,
     deferred: Deferred,
 }
@@ -241,7 +241,7 @@ impl Extents {
         Ok(if self.store.reclaim(is_urgent)? > 0 { Step::Worked } else { Step::Idle })
     }
 
-    /// Whether a zone was emptied since this was asked last: resets are due.
+    /// Whether zones were found to be reset since this was asked last.
     pub fn take_emptied(&self) -> bool {
         self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
     }

@@ -58,7 +58,7 @@ pub(crate) struct Pace {
     room: AtomicI64,
     /// Room in the zone that garbage collection writes, when it was last looked at.
     target_room: AtomicI64,
-    /// The background has found nothing owed.
+    /// The background is to be called when something is owed: it sleeps, or may find that it can.
     sleeps: AtomicBool,
 }
 
@@ -111,6 +111,11 @@ impl Pace {
 
     pub(crate) fn owed_blocks(&self) -> i64 {
         self.owed.load(Ordering::Relaxed) / PARTS
+    }
+
+    #[cfg(test)]
+    pub(crate) fn owe(&self, blocks: i64) {
+        self.owed.fetch_add(blocks * PARTS, Ordering::Relaxed);
     }
 }
 
@@ -173,8 +178,12 @@ impl Extents {
         match self.gc.try_lock() {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
             Some(mut gc) if self.pace.owed_blocks() > 0 || gc.is_moved() => {
-                self.pace.sleeps.store(false, Ordering::SeqCst);
-                self.pay_some(&mut gc)
+                let worked = self.pay_some(&mut gc);
+                // What fails is tried again after a while, whoever calls.
+                if !matches!(worked, Ok(false)) {
+                    self.pace.sleeps.store(false, Ordering::SeqCst);
+                }
+                worked
             }
             _ => Ok(false),
         }
@@ -182,7 +191,8 @@ impl Extents {
 
     /// Moves a chunk; false when nothing more can be won or need be.
     fn pay_some(&self, gc: &mut GcState) -> Result<bool> {
-        if !self.is_room_short() {
+        // Victims that are empty are given up all the same: only then are they reset.
+        if !gc.is_moved() && !self.is_room_short() {
             self.pace.rest();
             return Ok(false);
         }
@@ -196,6 +206,9 @@ impl Extents {
 
     /// What each block owes from now on.
     fn set_pace(&self, gc: &GcState) {
+        if self.store.zones().dead() > 0 {
+            self.emptied.store(true, Ordering::Relaxed);
+        }
         self.pace.target_room.store(gc.target_room(self.packing), Ordering::Relaxed);
         let begin = self.room_to_begin();
         let spare = self.spare(gc.target_room(self.packing)).max(0);

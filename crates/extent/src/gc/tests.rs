@@ -117,3 +117,27 @@ fn small_extents_are_moved_by_few_commands() {
     );
     assert_eq!(extents.check().unwrap(), []);
 }
+
+/// The last block that moved made room plenty: nothing is owed any more, and still the victim is given up, so that it is
+/// reset; and who sleeps after that can be called.
+#[test]
+fn an_empty_victim_is_given_up_though_nothing_is_owed() {
+    let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
+    write(&extents, 1, 0, 1, 0);
+    let zone = extents.place(wanted(Object(1))).unwrap();
+    extents.retire(&zone).unwrap();
+    let victim = (zone.lease.zone(), zone.lease.life());
+    drop(zone);
+    let mut tx = Tx::new();
+    drop(extents.remove(&mut tx, Object(1), (0, 1), 1, Kind::default()).unwrap());
+    extents.store.commit(tx).unwrap();
+    extents.gc.lock().victims.push(victim);
+    assert!(!extents.is_room_short());
+    extents.pay_in_background().unwrap();
+    assert_eq!(extents.gc.lock().victims().count(), 0);
+    assert!(extents.take_emptied());
+    extents.pace.owe(1);
+    assert!(!extents.pay_in_background().unwrap(), "there is room");
+    extents.pace.owe(1);
+    assert!(extents.take_call());
+}
