@@ -259,7 +259,12 @@ impl Extents {
         gc.searched.clear();
         self.learned.evacuated(gc.victims().map(|zone| (zone, self.store.zones().entry(zone).live)));
         let mut moves = BTreeMap::new();
-        for &(zone, _) in &gc.victims {
+        for &(zone, life) in &gc.victims {
+            // Looking up those before it takes its time: it may have died, and be another zone by now.
+            let now = self.store.zones().entry(zone);
+            if now.life != life || !now.role.holds_data() || now.live == 0 {
+                continue;
+            }
             match self.view_zone(zone) {
                 Some(entries) => self.find_live(zone, &entries, &mut moves)?,
                 None => {
@@ -550,11 +555,12 @@ impl Extents {
         }
         gc.target = None;
         loop {
+            let over = self.store.resets_over();
             if let Opened::Zone(open) = self.open_zone(Role::Gc)? {
                 gc.target = Some(open);
                 return Ok(true);
             }
-            if !self.store.reclaim_one()? {
+            if !self.store.reclaim_one(over)? {
                 return Ok(false);
             }
         }

@@ -337,7 +337,7 @@ impl Extents {
     /// be made.
     pub(crate) fn place(&self, wanted: Wanted) -> Result<Arc<OpenZone>> {
         loop {
-            let seen = self.placement.alive.gone();
+            let (seen, over) = (self.placement.alive.gone(), self.store.resets_over());
             let plenty = self.placement.count() < self.placement.open_max() && !self.is_out_of_zones();
             if let Some(open) = self.placement.choose(wanted, plenty) {
                 return Ok(open);
@@ -360,8 +360,9 @@ impl Extents {
             match opened {
                 Opened::NoLease if self.placement.alive.wait(seen) => {}
                 Opened::NoLease => return Err(self.no_lease()),
-                _ if self.make_room()? => {}
-                _ => return Err(ExtentError::NoSpace),
+                _ if self.make_room(over)? => {}
+                // Others may have opened what they have won.
+                _ => return self.placement.choose(wanted, false).ok_or(ExtentError::NoSpace),
             }
         }
     }

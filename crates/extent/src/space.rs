@@ -420,32 +420,48 @@ impl Extents {
     /// Wins back a zone when metadata has taken one of those that are kept for it. Call before taking the
     /// locks of any operation that may make metadata grow.
     pub fn admit(&self) -> Result<()> {
-        let zones = self.store.zones();
-        let enough = || zones.free() >= zones.needed_to_grow();
+        if !self.lacks_zones() {
+            return Ok(());
+        }
         // What has died may only lack its reset.
-        while !enough() && self.store.reclaim_one()? {}
-        if enough() {
+        self.reset_for_growth(self.store.resets_over())?;
+        if !self.lacks_zones() {
             return Ok(());
         }
         let mut gc = self.gc.lock();
-        while !enough() {
-            match self.collect(&mut gc, Aim::Zone)? {
-                Progress::Moved => {}
-                // One zone may not be all that is lacking.
-                Progress::Evacuated => while !enough() && self.store.reclaim_one()? {},
-                Progress::Nothing => {
-                    while !enough() && self.store.reclaim_one()? {}
-                    break;
-                }
+        while self.lacks_zones() {
+            let over = self.store.resets_over();
+            let progress = self.collect(&mut gc, Aim::Zone)?;
+            if progress == Progress::Moved {
+                continue;
+            }
+            // One zone may not be all that is lacking; and one that was won may be what there was none to move to.
+            if !self.reset_for_growth(over)? && progress == Progress::Nothing {
+                break;
             }
         }
         Ok(())
     }
 
+    /// Whether metadata has taken some of the zones that it leaves when it grows.
+    pub fn lacks_zones(&self) -> bool {
+        let zones = self.store.zones();
+        zones.free() < zones.needed_to_grow()
+    }
+
+    /// Resets as many zones as are lacking, or as can be; whether one was since so many were over.
+    fn reset_for_growth(&self, mut over: u64) -> Result<bool> {
+        let mut won = false;
+        while self.lacks_zones() && self.store.reclaim_one(over)? {
+            (won, over) = (true, self.store.resets_over());
+        }
+        Ok(won)
+    }
+
     /// Makes a zone free for data, by resets or by collecting garbage; false when there is nothing to
-    /// be won any more.
-    pub(crate) fn make_room(&self) -> Result<bool> {
-        if self.store.reclaim_one()? {
+    /// be won any more, and none was reset since so many were over.
+    pub(crate) fn make_room(&self, over: u64) -> Result<bool> {
+        if self.store.reclaim_one(over)? {
             return Ok(true);
         }
         let mut gc = self.gc.lock();
@@ -457,7 +473,7 @@ impl Extents {
         self.pace.rest();
         self.space.outdated();
         drop(gc);
-        let won = self.store.reclaim_one()? || worked || self.clean_metadata()?;
+        let won = self.store.reclaim_one(over)? || worked || self.clean_metadata()?;
         // What a checkpoint needed has been given back when it was waited for; and somebody else may have won a zone.
         Ok(won || were_held && !self.store.zones().are_held() || !self.is_out_of_zones())
     }

@@ -180,9 +180,9 @@ impl Core {
         self.reclaim_some(most, false)
     }
 
-    /// Resets one, or waits until one is reset that somebody else is resetting; false when there is none.
-    pub(crate) fn reclaim_one(&self) -> Result<bool> {
-        let over = self.zones.resets_over();
+    /// Resets one, or waits for one that somebody else is resetting; false when there is none, and none has ended
+    /// since so many were over: look for a free zone in between.
+    pub(crate) fn reclaim_one(&self, over: u64) -> Result<bool> {
         Ok(self.reclaim_some(1, true)? > 0 || self.zones.wait_for_a_reset(over))
     }
 
@@ -242,9 +242,13 @@ impl Core {
         if self.reserve_is_whole() || self.little_would_be_gained() {
             return Ok(());
         }
-        while self.reclaim_one()? {
+        loop {
+            let over = self.zones.resets_over();
             if self.reserve_is_whole() {
                 return Ok(());
+            }
+            if !self.reclaim_one(over)? {
+                break;
             }
         }
         let mut saving = self.saving.lock();

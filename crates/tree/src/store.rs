@@ -282,11 +282,16 @@ impl Store {
         self.core.reclaim(force)
     }
 
-    /// For who needs a zone now: resets one in which nothing lives, or waits until one is reset that somebody else is
-    /// resetting; false when there is none.
-    pub fn reclaim_one(&self) -> Result<bool> {
+    /// Resets that are over. Look here, then for a free zone, then call [`Store::reclaim_one`].
+    pub fn resets_over(&self) -> u64 {
+        self.core.zones.resets_over()
+    }
+
+    /// For who needs a zone and has found none since so many resets were over: resets one in which nothing lives, or
+    /// waits until one is reset that somebody else is resetting, unless one was meanwhile; false when there is none.
+    pub fn reclaim_one(&self, over: u64) -> Result<bool> {
         self.core.writable()?;
-        self.core.reclaim_one()
+        self.core.reclaim_one(over)
     }
 
     /// Cleans a metadata zone while metadata zones together hold a zone's worth that is dead.

@@ -621,7 +621,9 @@ impl ZoneTable {
         let mut state = self.state.lock();
         let index = at.zone().0 as usize;
         let Some(entry) = state.entries.get(index) else { return false };
-        if !at.is_of(entry.life) || matches!(state.run[index].usage, Use::Free { .. } | Use::Resetting) {
+        let is_gone = matches!(state.run[index].usage, Use::Free { .. } | Use::Resetting);
+        // The record that it is open again may lag behind.
+        if !at.is_of(entry.life) || is_gone || entry.role == Role::Free {
             return false;
         }
         state.run[index].readers += 1;
