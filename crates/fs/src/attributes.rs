@@ -101,13 +101,14 @@ impl Fs {
             let mut change = if shrinks { Change::reclaiming() } else { Change::new() };
             let now = self.clock.now();
             record.changed = changes.changed.unwrap_or(now);
+            // By `truncate` to the size that it has already, it is not modified; by `ftruncate` it is.
+            if changes.size.is_some_and(|size| may_write || size != record.size) {
+                record.modified = now;
+            }
             let map = match changes.size {
                 Some(size) => self.resize(&mut change, inode, &mut record, size)?,
                 None => None,
             };
-            if changes.size.is_some() {
-                record.modified = now;
-            }
             apply(who, &mut record, changes, now);
             if changes.changes_owner() && record.kind != Kind::Directory || changes.size.is_some() {
                 self.drop_capabilities(&mut change, inode, &mut record)?;

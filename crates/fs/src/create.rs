@@ -157,7 +157,8 @@ impl Fs {
         }
         let mut change = Change::new();
         if record.links == 0 {
-            if !record.has(FLAG_LINKABLE) {
+            // The last close has begun to delete it.
+            if !record.has(FLAG_LINKABLE) || locked.is_closed(inode) {
                 return Err(FsError::NotFound);
             }
             record.set(FLAG_LINKABLE, false);

@@ -9,7 +9,7 @@ use crate::errno::{FsError, Result};
 use crate::inodes::{Node, State};
 use crate::locks::Locker;
 use crate::permissions::{READ, WRITE};
-use crate::types::{Caller, Changes, InodeNo, Kind, OpenFlags};
+use crate::types::{Caller, Changes, InodeNo, Kind, OpenFlags, SetTime};
 use crate::volume::Fs;
 
 /// No lifetime was said of a handle.
@@ -117,6 +117,10 @@ impl Fs {
                 state => state.record()?,
             };
             match record.kind {
+                // It is being deleted, and may have lost a part of its contents.
+                Kind::File if record.links == 0 && node.opens.load(Ordering::SeqCst) == 0 => {
+                    return Err(FsError::Stale);
+                }
                 Kind::Directory if writes => return Err(FsError::IsDirectory),
                 Kind::Symlink => return Err(FsError::Loop),
                 _ => {}
@@ -128,7 +132,8 @@ impl Fs {
         let handle = Handle::new(self, node, who, flags);
         if flags.truncate {
             let kernel = Caller { checked: true, ..who.clone() };
-            self.set_attributes(&kernel, inode, &Changes { size: Some(0), ..Changes::default() })?;
+            let emptied = Changes { size: Some(0), modified: Some(SetTime::Now), ..Changes::default() };
+            self.set_attributes(&kernel, inode, &emptied)?;
         }
         Ok(handle)
     }

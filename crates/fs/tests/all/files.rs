@@ -415,6 +415,17 @@ fn times_are_of_the_clock_and_reading_changes_none() {
     volume.fs.set_attributes(&Caller::root(), handle.inode(), &changes).unwrap();
     let changed = shown(handle.inode());
     assert_eq!((changed.modified, changed.changed.0), (written.modified, written.changed.0 + 1_000));
+    // Setting the size that it has modifies nothing, while to open it to be emptied does, though it is empty.
+    for (size, modified) in
+        [(1, written.modified.0), (0, written.modified.0 + 3_000), (0, written.modified.0 + 3_000)]
+    {
+        volume.clock.advance(1_000);
+        let changes = Changes { size: Some(size), ..Changes::default() };
+        volume.fs.set_attributes(&Caller::root(), handle.inode(), &changes).unwrap();
+        assert_eq!(shown(handle.inode()).modified.0, modified);
+    }
+    volume.fs.open(&Caller::root(), handle.inode(), fs::OpenFlags { truncate: true, ..READ_WRITE }).unwrap();
+    assert_eq!(shown(handle.inode()).modified.0, written.modified.0 + 4_000);
 }
 
 /// Somebody corrects the clock, to a time before all files were made, and before 1970. Times of files are

@@ -117,3 +117,38 @@ fn links_are_counted_up_to_a_limit() {
     assert_eq!(volume.fs.make_directory(&root, directory, b"x", 0o755).unwrap_err(), FsError::TooManyLinks);
     assert!(volume.fs.make_node(&root, directory, b"y", fs::Kind::File, 0o644, 0).is_ok());
 }
+
+/// Blocks with holes in between: more of them than are deleted at once.
+fn write_in_pieces(volume: &Volume, handle: &fs::Handle) {
+    (0..300).for_each(|piece| volume.write(handle, piece * 8192, &pattern(piece as u8, 4096)));
+}
+
+/// A kernel that knows the name still asks for the file when the last name is gone: what is left of it is not all that
+/// it had.
+#[test]
+fn what_is_being_deleted_is_not_opened() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let inode = handle.inode();
+    write_in_pieces(&volume, &handle);
+    drop(handle);
+    volume.unlink(ROOT, "f").unwrap();
+    assert_eq!(volume.fs.attributes(inode).unwrap().links, 0, "not all of it has gone yet");
+    assert_eq!(volume.fs.open(&Caller::root(), inode, READ_WRITE).map(|_| ()), Err(FsError::Stale));
+    volume.settle_and_check();
+    assert_eq!(volume.fs.space().live, 0);
+}
+
+#[test]
+fn what_is_being_deleted_is_given_no_name() {
+    let volume = Volume::new();
+    let root = Caller::root();
+    let (attributes, handle) = volume.fs.temporary_file(&root, ROOT, 0o640, READ_WRITE).unwrap();
+    write_in_pieces(&volume, &handle);
+    drop(handle);
+    assert_eq!(volume.fs.attributes(attributes.inode).unwrap().links, 0, "not all of it has gone yet");
+    let linked = volume.fs.link(&root, attributes.inode, ROOT, b"late");
+    assert_eq!(linked.unwrap_err(), FsError::NotFound);
+    volume.settle_and_check();
+    assert_eq!(volume.fs.space().live, 0);
+}
