@@ -61,7 +61,8 @@ impl Fs {
             let part = at..range.end.min((at - at % block).saturating_add(most));
             let kept = self.with_room(|| {
                 self.begin_growing()?;
-                self.keep_step(handle, &part, keep_size, clear)
+                // The size is set once, by the last step: who is told that it failed finds it as it was.
+                self.keep_step(handle, &part, keep_size || part.end < range.end, clear)
             });
             match kept {
                 Ok(next) => (at, most) = (next, most.saturating_mul(2).min(whole)),
@@ -130,9 +131,9 @@ impl Fs {
         record.add_blocks(map.blocks_added());
         if until.min(end) > record.size {
             // Behind what the file grows by more may be kept.
-            match keep_size {
+            match keep_size || until < end {
                 true => record.set(FLAG_KEPT_BEYOND, true),
-                false => record.size = until.min(end),
+                false => record.size = end,
             }
         }
         self.note_write(&mut change, inode, &mut record, Writer::of(handle))?;
@@ -335,8 +336,10 @@ impl Fs {
             return Err(FsError::Invalid);
         }
         let mut done = self.worth_sharing((from, from_offset), (to, to_offset), length)?;
-        if done > 0 && self.clone_range(from, from_offset, to, to_offset, done).is_err() {
-            done = 0;
+        if done > 0 {
+            let (shared, cloned) = self.clone_some(from, from_offset, to, to_offset, done);
+            done = if cloned.is_ok() { done } else { shared };
+            self.sync_if_asked(to)?;
         }
         let mut buffer = vec![0; (length - done).min(PIECE) as usize];
         while done < length {

@@ -47,6 +47,17 @@ struct Cloning<'h> {
     at: u64,
 }
 
+/// How far cloning has come, over all attempts.
+struct Progress {
+    /// How much is to be cloned. Found out once: what is cloned first may be cloned again when there is room, and the
+    /// source be longer by then.
+    length: Option<u64>,
+    /// Bytes from the beginning that the target has.
+    shared: u64,
+    /// A copy that was made in vain, and is to be ended when no inode is locked any more.
+    left: Option<Object>,
+}
+
 impl Cloning<'_> {
     fn end(&self) -> u64 {
         self.at.saturating_add(self.source.end - self.source.start)
@@ -74,24 +85,31 @@ impl Fs {
         to_offset: u64,
         length: u64,
     ) -> Result<()> {
-        from.check_readable()?;
-        to.check_writable()?;
-        if to.flags().append {
-            return Err(FsError::BadHandle);
-        }
-        // Found out once: what is cloned first may be cloned again when there is room, and the source be longer by then.
-        let mut length = (length > 0).then_some(length);
-        loop {
-            let before = self.backlog.advances();
-            let mut left = None;
-            let cloned = self.clone_once((from, from_offset), (to, to_offset), &mut length, &mut left);
-            left.into_iter().for_each(|object| self.end_shadow(object));
-            if !matches!(cloned, Err(FsError::NoSpace)) || !self.make_room(before)? {
-                cloned?;
-                break;
-            }
-        }
-        if to.flags().sync {
+        self.clone_some(from, from_offset, to, to_offset, length).1?;
+        self.sync_if_asked(to)
+    }
+
+    /// The same, not yet durable where that is asked for; also how many bytes from the beginning are cloned, if not all.
+    pub(crate) fn clone_some(
+        &self,
+        from: &Handle,
+        from_offset: u64,
+        to: &Handle,
+        to_offset: u64,
+        length: u64,
+    ) -> (u64, Result<()>) {
+        let mut progress = Progress { length: (length > 0).then_some(length), shared: 0, left: None };
+        let cloned = self.with_room(|| {
+            let cloned = self.clone_once((from, from_offset), (to, to_offset), &mut progress);
+            progress.left.take().into_iter().for_each(|object| self.end_shadow(object));
+            cloned
+        });
+        (progress.shared, cloned)
+    }
+
+    /// What was changed through a handle that asks for it becomes durable.
+    pub(crate) fn sync_if_asked(&self, handle: &Handle) -> Result<()> {
+        if handle.flags().sync {
             self.store.sync(self.store.last_lsn())?;
         }
         Ok(())
@@ -101,9 +119,13 @@ impl Fs {
         &self,
         (from, from_offset): (&Handle, u64),
         (to, at): (&Handle, u64),
-        length: &mut Option<u64>,
-        left: &mut Option<Object>,
+        progress: &mut Progress,
     ) -> Result<()> {
+        from.check_readable()?;
+        to.check_writable()?;
+        if to.flags().append {
+            return Err(FsError::BadHandle);
+        }
         self.begin_growing()?;
         // Nobody else has this number; it is spent whether it is needed or not.
         let fresh = Object(self.numbers.next(&self.store, self.group(from.inode()))?.0);
@@ -114,7 +136,7 @@ impl Fs {
         self.finish_shift(&mut locked, from.inode())?;
         self.finish_shift(&mut locked, to.inode())?;
         let size = locked.record(from.inode())?.size;
-        let length = *length.get_or_insert(size.saturating_sub(from_offset));
+        let length = *progress.length.get_or_insert(size.saturating_sub(from_offset));
         let end = from_offset.checked_add(length).filter(|end| *end <= size).ok_or(FsError::Invalid)?;
         at.checked_add(length).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)?;
         let clone = Cloning { from, source: from_offset..end, to, at };
@@ -128,6 +150,7 @@ impl Fs {
         if source.has(FLAG_INLINE) {
             let content = source.content[from_offset as usize..end as usize].to_vec();
             let (written, _) = self.write_locked(Writer::of(to), &mut locked, to, at, &content, None)?;
+            progress.shared = written as u64;
             return if written == content.len() { Ok(()) } else { Err(FsError::NoSpace) };
         }
         while !self.trim(&mut locked, from.inode())? {}
@@ -138,11 +161,11 @@ impl Fs {
         let object = locked.record(from.inode())?.object(from.inode());
         if self.extents.has_own_data(object, self.blocks_of(&clone.source))? {
             self.backlog.begin_making(fresh);
-            let frozen = self.freeze(&mut locked, from.inode(), fresh, left);
+            let frozen = self.freeze(&mut locked, from.inode(), fresh, &mut progress.left);
             self.backlog.end_making(fresh);
             frozen?;
         }
-        self.share(&mut locked, &clone)
+        self.share(&mut locked, &clone, &mut progress.shared)
     }
 
     fn is_of_whole_blocks(&self, clone: &Cloning<'_>, source_size: u64, target_size: u64) -> bool {
@@ -158,8 +181,7 @@ impl Fs {
         (range.start / block, range.end.div_ceil(block))
     }
 
-    /// Makes all that a file has another object's, of which it has references. `left` is a copy that was made in vain, and is
-    /// to be ended when no inode is locked any more.
+    /// Makes all that a file has another object's, of which it has references. `left`: see [`Progress`].
     fn freeze(
         &self,
         locked: &mut Locked,
@@ -199,8 +221,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Has the target refer to what the source refers to.
-    fn share(&self, locked: &mut Locked, clone: &Cloning<'_>) -> Result<()> {
+    /// Has the target refer to what the source refers to. `shared`: how many bytes have come so far.
+    fn share(&self, locked: &mut Locked, clone: &Cloning<'_>, shared: &mut u64) -> Result<()> {
         let block = u64::from(self.extents.block_size());
         let (from, to) = (clone.from.inode(), clone.to.inode());
         let (mut next, end) = self.blocks_of(&clone.source);
@@ -230,6 +252,7 @@ impl Fs {
             self.commit(change, locked)?;
             drop(map);
             next = until;
+            *shared = (*shared).max(reached - clone.at);
         }
         Ok(())
     }

@@ -245,6 +245,24 @@ fn a_file_can_grow_into_what_it_keeps_when_the_volume_is_full() {
     volume.settle_and_check();
 }
 
+/// Most of it is a hole, which nobody asks for first: it does not grow until all of it is kept.
+#[test]
+fn a_file_for_which_too_little_can_be_kept_has_the_size_it_had() {
+    let volume = Volume::on(Spec::new(4096, 40, 16_384));
+    let quarter = volume.fs.space().available / 4 / BLOCK * BLOCK;
+    let kept = volume.file(ROOT, "kept");
+    let hole = Changes { size: Some(3 * quarter), ..Changes::default() };
+    volume.fs.set_attributes(&Caller::root(), kept.inode(), &hole).unwrap();
+    let allocate = FallocateMode::Allocate { keep_size: false };
+    assert_eq!(volume.fs.allocate(&kept, allocate, 0, 5 * quarter), Err(FsError::NoSpace));
+    let found = volume.fs.attributes(kept.inode()).unwrap();
+    assert_eq!(found.size, 3 * quarter);
+    assert!(found.blocks * 512 > 3 * quarter, "it has come further than the size");
+    volume.fs.allocate(&kept, allocate, 0, 3 * quarter + 1).unwrap();
+    assert_eq!(volume.fs.attributes(kept.inode()).unwrap().size, 3 * quarter + 1);
+    volume.settle_and_check();
+}
+
 /// Files of a block or less that lie in metadata, until there is no room for another.
 fn fill_with_small_files(volume: &Volume, directory: InodeNo, bytes: usize) -> u32 {
     for n in 0.. {
