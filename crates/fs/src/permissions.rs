@@ -78,12 +78,12 @@ pub(crate) fn check_root(who: &Caller) -> Result<()> {
     if who.checked || who.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
-/// The permission bits of a file after somebody other than root has written to it, or anybody has
+/// The permission bits of anything but a directory after somebody other than root has written to it, or anybody has
 /// changed its owner: a program does not keep the right to run as another.
 pub(crate) fn without_set_id(record: &Record) -> u16 {
     let group_executes = record.permissions & 0o010 != 0;
     let dropped = if group_executes { SET_UID | SET_GID } else { SET_UID };
-    if record.kind == Kind::File { record.permissions & !dropped } else { record.permissions }
+    if record.kind == Kind::Directory { record.permissions } else { record.permissions & !dropped }
 }
 
 /// Group and permission bits of what `who` makes in `directory` with these bits.

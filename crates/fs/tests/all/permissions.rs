@@ -176,6 +176,18 @@ fn programs_lose_the_right_to_run_as_another_when_they_change() {
 }
 
 #[test]
+fn whoever_gives_something_away_gives_no_rights_with_it() {
+    let (volume, home, _) = volume_with_home();
+    for (name, kind) in [("pipe", Kind::Fifo), ("socket", Kind::Socket), ("file", Kind::File)] {
+        let made = volume.fs.make_node(&Caller::root(), home, name.as_bytes(), kind, 0o755, 0).unwrap();
+        let armed = Changes { permissions: Some(0o6755), ..Changes::default() };
+        assert_eq!(set(&volume, &Caller::root(), made.inode, armed), Ok(0o6755));
+        let given = Changes { uid: Some(7), ..Changes::default() };
+        assert_eq!(set(&volume, &Caller::root(), made.inode, given), Ok(0o755), "{name}");
+    }
+}
+
+#[test]
 fn a_set_group_id_directory_hands_its_group_down() {
     let (volume, home, owner) = volume_with_home();
     set(&volume, &owner, home, Changes { permissions: Some(0o2777), ..Changes::default() }).unwrap();
