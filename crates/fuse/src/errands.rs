@@ -35,7 +35,9 @@ pub(crate) struct Seek {
 impl Errand {
     pub(crate) fn run(self, server: &Server, notifier: &Notifier) {
         match self {
-            Errand::Seek(seek, reply) => match notifier.invalidate_inode(seek.inode.0, 0, 0) {
+            // What lies before it does not matter.
+            Errand::Seek(seek, reply) => match notifier.invalidate_inode(seek.inode.0, seek.offset.max(0), 0)
+            {
                 Ok(()) => reply_seek(server, &seek, reply),
                 Err(error) => reply.error(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
             },

@@ -34,7 +34,7 @@ use rustix::io::Errno;
 
 pub(crate) use buffer::PageBuffer;
 pub(crate) use channel::{Channel, RequestBuffer};
-pub(crate) use init::{Terms, shake_hands};
+pub(crate) use init::{Agreed, Terms, shake_hands};
 pub(crate) use notify::Notifier;
 pub(crate) use reply::{Listing, Reply};
 pub(crate) use request::{Malformed, Operation, Origin, Request};

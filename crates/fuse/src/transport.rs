@@ -19,6 +19,7 @@ mod shown;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
 use fs::{Attributes, Caller, FsError, InodeNo};
@@ -27,7 +28,9 @@ use rustix::io::Errno;
 use crate::errands::Errand;
 use crate::groups;
 use crate::kernel::abi::init_flag;
-use crate::kernel::{Channel, Operation, Origin, REQUEST_BYTES_MAX, Reply, Request, Terms, shake_hands};
+use crate::kernel::{
+    Agreed, Channel, Operation, Origin, REQUEST_BYTES_MAX, Reply, Request, Terms, shake_hands,
+};
 use crate::server::{Server, permissions};
 use crate::translate;
 
@@ -63,11 +66,13 @@ const CAPABILITIES: [u64; 16] = [
 pub(crate) struct Transport {
     server: Arc<Server>,
     errands: Sender<Errand>,
+    /// Whether what the kernel is told to forget of a file has arrived here before it goes on.
+    waits_for_writes: AtomicBool,
 }
 
 impl Transport {
     pub(crate) fn new(server: Arc<Server>, errands: Sender<Errand>) -> Self {
-        Transport { server, errands }
+        Transport { server, errands, waits_for_writes: AtomicBool::new(false) }
     }
 
     /// Agrees with the kernel on what is spoken.
@@ -78,7 +83,8 @@ impl Transport {
             wanted &= !init_flag::CACHE_SYMLINKS;
         }
         let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background: BACKGROUND_REQUESTS_MAX };
-        let granted = shake_hands(channel, &terms)?;
+        let Agreed { granted, waits_for_writes } = shake_hands(channel, &terms)?;
+        self.waits_for_writes.store(waits_for_writes, Ordering::Relaxed);
         if granted != wanted {
             tracing::debug!("the kernel lacks {:#x}", wanted & !granted);
         }

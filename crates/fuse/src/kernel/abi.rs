@@ -9,8 +9,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub(crate) const MAJOR: u32 = 7;
 /// The latest revision that is known here.
 pub(crate) const MINOR: u32 = 41;
-/// The first revision that has everything without which nothing works here (Linux 4.20).
-pub(crate) const MINOR_MIN: u32 = 28;
+/// The first revision whose kernels have everything without which nothing works here (Linux 5.10): before 5.8, `close`
+/// did not write back what nobody wanted to be told of.
+pub(crate) const MINOR_MIN: u32 = 32;
+/// The first revision whose kernels wait, when they are told to forget what they hold of a file, for what they are writing
+/// back already (Linux 6.16).
+pub(crate) const MINOR_WAITING: u32 = 44;
 
 /// What a request asks for.
 pub(crate) mod opcode {

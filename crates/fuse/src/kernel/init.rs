@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::abi::{InitOut, MAJOR, MINOR, MINOR_MIN, init_flag};
+use super::abi::{InitOut, MAJOR, MINOR, MINOR_MIN, MINOR_WAITING, init_flag};
 use super::request::Init;
 use super::{Channel, Operation, Reply, Request, RequestBuffer};
 
@@ -21,8 +21,17 @@ pub(crate) struct Terms {
     pub(crate) max_background: u16,
 }
 
-/// Agrees with the kernel; the capabilities that were wanted and are there.
-pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<u64> {
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// The capabilities that were wanted and are there.
+    pub(crate) granted: u64,
+    /// Whether what the kernel is told to forget of a file has arrived here before it goes on.
+    pub(crate) waits_for_writes: bool,
+}
+
+/// Agrees with the kernel.
+pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<Agreed> {
     let mut buffer = RequestBuffer::new();
     loop {
         let Some(bytes) = channel.receive(&mut buffer)? else {
@@ -46,7 +55,7 @@ pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<u64> {
         let granted = terms.wanted & init.flags;
         tracing::debug!("the kernel speaks {}.{}, {granted:#x} granted", init.major, init.minor);
         reply.structure(&agreement(&init, granted, terms));
-        return Ok(granted);
+        return Ok(Agreed { granted, waits_for_writes: init.minor >= MINOR_WAITING });
     }
 }
 

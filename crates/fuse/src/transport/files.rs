@@ -1,8 +1,10 @@
 //! What happens by way of open files, and opening them.
 
 use std::cell::RefCell;
+use std::sync::atomic::Ordering;
 
 use fs::{Attributes, InodeNo};
+use rustix::io::Errno;
 
 use super::{Transport, caller, errno, finish, inode_of, maker, short};
 use crate::errands::{Errand, Seek, reply_seek};
@@ -116,6 +118,10 @@ impl Transport {
         let seek = Seek { inode, handle: HandleNo(asked.fh), offset: asked.offset, whence };
         if !self.server.may_be_dirty(inode) {
             return reply_seek(&self.server, &seek, reply);
+        }
+        // What is on its way here would be told to be a hole. The kernel will take all of a file for data, and not ask again.
+        if !self.waits_for_writes.load(Ordering::Relaxed) {
+            return reply.error(Errno::NOSYS);
         }
         // A seek that cannot be sent is dropped, and a reply that is dropped answers with an error.
         let _ = self.errands.send(Errand::Seek(seek, reply));

@@ -12,8 +12,8 @@ use super::*;
 use crate::access::AccessTimes;
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
-    AttrOut, CreateIn, EntryOut, InHeader, OpenOut, ReadIn, ReleaseIn, STATX_BTIME, StatxIn, StatxOut,
-    WriteIn, opcode,
+    AttrOut, CreateIn, EntryOut, InHeader, LseekIn, OpenOut, ReadIn, ReleaseIn, STATX_BTIME, StatxIn,
+    StatxOut, WriteIn, opcode,
 };
 use crate::kernel::tests::{Kernel, connected};
 
@@ -236,4 +236,18 @@ fn whatever_is_asked_is_answered() {
     }
     assert!(done > 100 && refused > 100, "{done} done, {refused} refused");
     assert_eq!(mount.transport.server.fs().check().unwrap(), []);
+}
+
+/// A kernel that does not wait for what it has begun to write is told nothing of holes while there may be some.
+#[test]
+fn what_may_be_on_its_way_is_no_hole() {
+    let mount = Mount::new();
+    let (entry, opened) = mount.temporary();
+    mount.write(entry.nodeid, opened.fh, b"data");
+    // The next hole.
+    let seek = LseekIn { fh: opened.fh, offset: 0, whence: 4, padding: 0 };
+    let sought = || mount.ask(opcode::LSEEK, entry.nodeid, &[seek.as_bytes()]);
+    assert_eq!(sought().0, -Errno::NOSYS.raw_os_error());
+    mount.transport.waits_for_writes.store(true, Ordering::Relaxed);
+    assert_eq!(sought(), (0, 4_u64.to_ne_bytes().to_vec()));
 }

@@ -28,8 +28,8 @@ fn what_both_can_do_is_agreed_on() {
     let (kernel, channel) = connected();
     let offered = init_flag::INIT_EXT | init_flag::WRITEBACK_CACHE | init_flag::DIRECT_IO_ALLOW_MMAP | 1 << 7;
     offer(&kernel, 1, (MAJOR, 99), offered);
-    let granted = shake_hands(&channel, &TERMS).unwrap();
-    assert_eq!(granted, init_flag::WRITEBACK_CACHE | init_flag::DIRECT_IO_ALLOW_MMAP);
+    let granted = init_flag::WRITEBACK_CACHE | init_flag::DIRECT_IO_ALLOW_MMAP;
+    assert_eq!(shake_hands(&channel, &TERMS).unwrap(), Agreed { granted, waits_for_writes: true });
     let expected = InitOut {
         major: 7,
         minor: 41,
@@ -50,10 +50,11 @@ fn what_both_can_do_is_agreed_on() {
 fn an_older_kernel_is_spoken_to_in_its_words() {
     let (kernel, channel) = connected();
     // Without the flag for them, the second word means nothing.
-    offer(&kernel, 1, (MAJOR, 31), init_flag::MAX_PAGES | init_flag::DIRECT_IO_ALLOW_MMAP);
-    assert_eq!(shake_hands(&channel, &TERMS).unwrap(), init_flag::MAX_PAGES);
+    offer(&kernel, 1, (MAJOR, 32), init_flag::MAX_PAGES | init_flag::DIRECT_IO_ALLOW_MMAP);
+    let agreed = Agreed { granted: init_flag::MAX_PAGES, waits_for_writes: false };
+    assert_eq!(shake_hands(&channel, &TERMS).unwrap(), agreed);
     let answer = answer(&kernel);
-    assert_eq!((answer.minor, answer.flags, answer.flags2), (31, 1 << 22, 0));
+    assert_eq!((answer.minor, answer.flags, answer.flags2), (32, 1 << 22, 0));
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn a_newer_kernel_is_asked_for_our_version() {
     let (kernel, channel) = connected();
     offer(&kernel, 1, (8, 0), 0);
     offer(&kernel, 2, (MAJOR, 45), init_flag::WRITEBACK_CACHE);
-    assert_eq!(shake_hands(&channel, &TERMS).unwrap(), init_flag::WRITEBACK_CACHE);
+    assert_eq!(shake_hands(&channel, &TERMS).unwrap().granted, init_flag::WRITEBACK_CACHE);
     assert_eq!(answer(&kernel), InitOut { major: MAJOR, minor: MINOR, ..InitOut::default() });
     assert_eq!(answer(&kernel).flags, 1 << 16);
 }
