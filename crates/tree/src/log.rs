@@ -418,7 +418,7 @@ impl Log {
 
     /// Appends what has gathered, without a flush unless too much is unflushed.
     pub(crate) fn push(&self) -> Result<()> {
-        self.leading(|io| self.append_gathered(io))
+        self.leading(|io| self.append_gathered(io).map(drop))
     }
 
     /// A flush for its own sake: durable afterwards is all that was appended before.
@@ -433,10 +433,10 @@ impl Log {
             if self.known_durable() >= lsn {
                 return Ok(true);
             }
-            self.append_gathered(io)?;
+            let epoch = self.append_gathered(io)?;
             if io.appended_known < lsn.0 {
                 let Some(admitted) = self.admit(0) else { return Ok(false) };
-                let (epoch, reserved) = (self.epoch(), admitted.blocks);
+                let reserved = admitted.blocks;
                 let first = io.appended + 1;
                 let mark = Batch { first, last: io.appended, epoch, reserved, ..Batch::default() };
                 self.append_journal(io, mark)?;
@@ -446,14 +446,16 @@ impl Log {
         })
     }
 
-    fn append_gathered(&self, io: &mut Io) -> Result<()> {
+    /// Appends what has gathered; the epoch in which nothing was left. What is appended next is of that one, or of a
+    /// later one: in a zone epochs only grow, and a batch that came after one of a later epoch would not count.
+    fn append_gathered(&self, io: &mut Io) -> Result<Epoch> {
         loop {
             let batch = {
                 let mut state = self.state.lock();
                 match state.full.pop_front() {
                     Some(batch) => batch,
                     None if state.open.count > 0 => std::mem::take(&mut state.open),
-                    None => return Ok(()),
+                    None => return Ok(state.epoch),
                 }
             };
             self.append_journal(io, batch)?;

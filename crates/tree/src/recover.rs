@@ -729,9 +729,11 @@ impl Core {
         // if they were begun again, what is left of them could pass for new.
         for (identity, info) in &contents.zones {
             let entry = self.zones.entry(identity.zone);
-            if entry.live > 0 {
-                let (zone, live) = (identity.zone.0, entry.live);
-                let what = format!("zone {zone} holds the log, but the ZIT counts {live} live blocks there");
+            if entry.holds_anything() {
+                let (zone, live, changes) = (identity.zone.0, entry.live, entry.deltas);
+                let what = format!(
+                    "zone {zone} holds the log, but the ZIT counts {live} live blocks and {changes} changed nodes there"
+                );
                 return Err(StoreError::Corrupt(what));
             }
             if entry.life < identity.life {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tree::Store;
+use tree::{Step, Store};
 use zone::emulated::{Emulated, Spec};
 
 use crate::tables::{Account, Contents, contents, open, random_writes};
@@ -72,4 +72,50 @@ fn what_is_found_is_a_prefix() {
         }
     });
     amid.report("schedules with transactions after the last checkpoint began");
+}
+
+/// Two who make a transaction durable, one who takes checkpoints, and one who, when nothing else was to be done, has
+/// the log say what is durable: that is never written in a later epoch than what comes after it.
+fn work_when_quiet(device: &Arc<Emulated>) -> Account {
+    let (store, _) = open(device, 1 << 20);
+    let mut account = Account::default();
+    let first = account.commit(&store, random_writes(&mut rng(), GROUPS, KEYS, VALUE_MAX));
+    store.sync(first).unwrap();
+    // The step that finds nothing to do is the last one before the log is to say so.
+    while store.step().unwrap() == Step::Worked {}
+    let mut threads = Vec::new();
+    for _ in 0..2 {
+        let (store, device) = (Arc::clone(&store), Arc::clone(device));
+        threads.push(spawn("client", move || {
+            let mut account = Account::default();
+            let lsn = account.commit(&store, random_writes(&mut rng(), GROUPS, KEYS, VALUE_MAX));
+            store.sync(lsn).unwrap();
+            account.promise(&device, lsn);
+            account
+        }));
+    }
+    let keeper = Arc::clone(&store);
+    let keeper = spawn("keeper", move || keeper.step().unwrap());
+    store.checkpoint().unwrap();
+    threads.into_iter().for_each(|thread| account.add(thread.join().unwrap()));
+    keeper.join().unwrap();
+    account
+}
+
+#[test]
+fn what_is_said_to_be_durable_hides_nothing() {
+    let device = prepared(Spec::tiny(), GROUPS, |device| {
+        let (store, _) = open(device, 1 << 20);
+        write(&store, 40);
+        store.close().unwrap();
+    });
+    explore("checkpoint::what_is_said_to_be_durable_hides_nothing", 12_000, device, |device| {
+        let before = contents(&open(&crate::image(&device, &zone::emulated::CrashPlan::KeepAll), 1 << 20).0);
+        let mut account = work_when_quiet(&device);
+        // At the moment at which it was promised, and nothing is lost but what would come.
+        for (at, _) in account.promised.clone() {
+            let found = device.image_at(at, &zone::emulated::CrashPlan::KeepAll);
+            account.judge(&before, at, &Arc::new(found));
+        }
+    });
 }
