@@ -30,10 +30,32 @@ pub(super) trait Payload {
     fn give(&self, at: usize, from: &[u8]) -> io::Result<()>;
 }
 
-/// Carries out a request. What is larger than `buffer` is moved in pieces; an append is not.
+/// Carries out a request. What is larger than `buffer` is moved in pieces; an append is not. One that fails is logged:
+/// the kernel tells whoever asked no more than that it failed.
 pub(super) fn answer(view: &Po2View, asked: &Descriptor, payload: &dyn Payload, buffer: &mut [u8]) -> Answer {
-    let refused = |error: io::Error| Answer { result: -errno(&error).raw_os_error(), place: 0 };
+    let refused = |error: io::Error| {
+        let (operation, sector, count) = (name(asked.operation), asked.sector, asked.count);
+        tracing::warn!(operation, sector, count, %error, "a request of the block device fails");
+        Answer { result: -errno(&error).raw_os_error(), place: 0 }
+    };
     carry_out(view, asked, payload, buffer).unwrap_or_else(refused)
+}
+
+/// As it stands in the log.
+fn name(operation: u32) -> &'static str {
+    match operation & OPERATION {
+        operation::READ => "read",
+        operation::WRITE => "write",
+        operation::FLUSH => "flush",
+        operation::ZONE_OPEN => "open",
+        operation::ZONE_CLOSE => "close",
+        operation::ZONE_FINISH => "finish",
+        operation::ZONE_APPEND => "append",
+        operation::ZONE_RESET => "reset",
+        operation::ZONE_RESET_ALL => "reset all",
+        operation::REPORT_ZONES => "report",
+        _ => "unknown",
+    }
 }
 
 fn carry_out(
@@ -107,14 +129,18 @@ fn change(operation: u32) -> Option<ZoneChange> {
     }
 }
 
-/// Reports zones. Where there are fewer than were asked for, the rest of the kernel's room stays zeros: no more zones.
+/// Reports zones, all that were asked for. The kernel asks for no more than it was told that there are, and again for
+/// those that an answer leaves out: where the device tells of fewer, it would ask for ever.
 fn report(view: &Po2View, asked: &Descriptor, payload: &dyn Payload) -> io::Result<usize> {
     let shape = view.shape();
     let first = u32::try_from(asked.sector / (shape.zone_bytes / SECTOR)).map_err(|_| Errno::INVAL)?;
     let zones = view.report(first, asked.count as usize)?;
+    if zones.len() < asked.count as usize {
+        return Err(io::Error::other("the device tells of fewer zones than before"));
+    }
     let told: Vec<Zone> = zones.iter().map(|zone| told(zone, shape.zone_bytes)).collect();
     payload.give(0, told.as_bytes())?;
-    Ok(asked.count as usize * size_of::<Zone>())
+    Ok(size_of_val(&told[..]))
 }
 
 fn told(zone: &Po2Zone, length: u64) -> Zone {

@@ -1,5 +1,7 @@
 //! The kernel's requests, to the view of a device in memory.
 
+use std::sync::Arc;
+
 use rt::sync::Mutex;
 use zerocopy::FromBytes;
 
@@ -53,8 +55,8 @@ impl Served {
     }
 
     fn zones(&self) -> Vec<Zone> {
-        let answer = self.ask(operation::REPORT_ZONES, 0, 8);
-        assert_eq!(answer.result, 8 * 64, "all of the kernel's room");
+        let answer = self.ask(operation::REPORT_ZONES, 0, KIND.zones);
+        assert_eq!(answer.result, KIND.zones as i32 * 64);
         <[Zone]>::ref_from_bytes(&self.kernel.0.lock()).unwrap().to_vec()
     }
 }
@@ -104,6 +106,56 @@ fn zones_are_reported_as_the_kernel_knows_them() {
     assert_eq!(seen, [(0, 4, 3, 3, 0xf, 2), (4, 4, 3, 5, 2, 2), (8, 4, 2, 10, 0xe, 2)]);
     served.ask(operation::REPORT_ZONES, 8, 1);
     assert_eq!(served.kernel.0.lock().len(), size_of::<Zone>());
+}
+
+/// A device told of fewer zones than it had, and the kernel asked for the rest again and again, with the program that
+/// wanted to know hanging in it: no signal ended that.
+#[test]
+fn a_report_of_too_few_zones_is_an_error() {
+    let served = Served::new();
+    assert_eq!(served.ask(operation::REPORT_ZONES, 4, 2).result, 2 * 64);
+    for (sector, zones) in [(0, 4), (8, 2), (12, 1), (u64::MAX, 1)] {
+        let answer = served.ask(operation::REPORT_ZONES, sector, zones);
+        assert!(answer.result < 0, "{zones} zones from sector {sector}: {answer:?}");
+    }
+}
+
+/// A disk that failed below a view was seen as errors of the block device, of which the log said nothing.
+#[test]
+fn what_fails_is_logged_with_the_reason() {
+    let served = Served::new();
+    served.below.turn(1, ZoneState::Offline);
+    let lines = Lines::default();
+    let into = lines.clone();
+    let log = tracing_subscriber::fmt().with_writer(move || into.clone()).with_ansi(false).finish();
+    tracing::subscriber::with_default(log, || {
+        assert_eq!(served.ask(operation::READ, 0, 2).result, 1024);
+        assert_eq!(served.ask(operation::READ, 4, 2), failure(Errno::IO));
+        assert_eq!(served.ask(operation::REPORT_ZONES, 0, 4).result, failure(Errno::IO).result);
+    });
+    let said = String::from_utf8(lines.0.lock().clone()).unwrap();
+    let said: Vec<_> = said.lines().collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(
+        said[0].contains(r#"fails operation="read" sector=4 count=2 error=Input/output error"#),
+        "{said:?}"
+    );
+    assert!(said[1].contains("fewer zones than before"), "{said:?}");
+}
+
+/// Lines of a log.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[test]
