@@ -4,6 +4,10 @@
 //! requests are carried out by others, and a counter of the kernel (an `eventfd`, watched by the ring) says when some
 //! of them have finished. Each tag is at any time in the kernel, waiting for a request, or in service; when the device
 //! is stopped the kernel gives the waiting ones back, and the thread ends when none is anywhere.
+//!
+//! The kernel may refuse an answer. Its request would never end then, and whoever waits for it neither: so the answer
+//! is an error instead, and where that is refused too the thread ends with the reason, upon which the kernel ends all
+//! requests and the device.
 
 use std::fs::File;
 use std::io::{self, Error};
@@ -74,17 +78,17 @@ pub(super) struct Queue {
     waiting: u16,
     /// Tags that are with workers, or on their way back.
     in_service: u16,
-    /// Why the kernel took no more of some tag, if for another reason than the end.
-    failed: Option<Error>,
+    /// What the kernel was told last, by tag.
+    told: [Answer; DEPTH as usize],
 }
+
+/// What a request is answered with whose own answer the kernel does not take.
+const REFUSED: Answer = Answer { result: -Errno::IO.raw_os_error(), place: 0 };
 
 impl Queue {
     /// Of `/dev/ublkcN`. To be made by the thread that runs it.
     pub(super) fn new(device: Arc<File>, finished: Arc<Finished>, jobs: Sender<Job>) -> io::Result<Queue> {
-        let ring = IoUring::new(ENTRIES)?;
-        let descriptors = Descriptors::map(&device)?;
-        let (waiting, in_service, failed) = (0, 0, None);
-        let mut queue = Queue { ring, device, descriptors, finished, jobs, waiting, in_service, failed };
+        let mut queue = Queue::idle(device, finished, jobs)?;
         queue.watch();
         for tag in 0..DEPTH {
             queue.push(fetch::FETCH, RequestCommand { tag, ..RequestCommand::default() });
@@ -98,6 +102,14 @@ impl Queue {
         }
     }
 
+    /// With no command in the kernel.
+    fn idle(device: Arc<File>, finished: Arc<Finished>, jobs: Sender<Job>) -> io::Result<Queue> {
+        let ring = IoUring::new(ENTRIES)?;
+        let descriptors = Descriptors::map(&device)?;
+        let told = [REFUSED; DEPTH as usize];
+        Ok(Queue { ring, device, descriptors, finished, jobs, waiting: 0, in_service: 0, told })
+    }
+
     /// Serves until the device is stopped.
     pub(super) fn run(mut self) -> io::Result<()> {
         while self.waiting > 0 || self.in_service > 0 {
@@ -106,37 +118,49 @@ impl Queue {
                 self.ring.completion().map(|done| (done.user_data(), done.result())).collect();
             for (whose, result) in completed {
                 match u16::try_from(whose) {
-                    Ok(tag) => self.fetched(tag, result),
+                    Ok(tag) => self.fetched(tag, result)?,
                     Err(_) => self.hand_back(),
                 }
             }
         }
-        self.failed.map_or(Ok(()), Err)
+        Ok(())
     }
 
-    /// The kernel has given a tag back: with a request, or for good.
-    fn fetched(&mut self, tag: u16, result: i32) {
+    /// The kernel has given a tag back: with a request, for good, or because it does not take what it was told. An
+    /// error: it takes nothing more of this tag.
+    fn fetched(&mut self, tag: u16, result: i32) -> io::Result<()> {
         self.waiting -= 1;
-        if result < 0 {
-            let errno = Errno::from_raw_os_error(-result);
-            if errno != Errno::NODEV {
-                self.failed.get_or_insert(errno.into());
-            }
-            return;
+        if result >= 0 {
+            self.in_service += 1;
+            let job = Job { tag, asked: self.descriptors.read(tag) };
+            self.jobs.send(job).expect("workers live as long as there are jobs");
+            return Ok(());
         }
-        self.in_service += 1;
-        let job = Job { tag, asked: self.descriptors.read(tag) };
-        self.jobs.send(job).expect("workers live as long as there are jobs");
+        match Errno::from_raw_os_error(-result) {
+            Errno::NODEV => Ok(()),
+            errno if self.told[usize::from(tag)] == REFUSED => Err(Error::from(errno)),
+            errno => {
+                let told = self.told[usize::from(tag)].result;
+                tracing::error!(tag, told, error = %Error::from(errno), "the kernel refuses an answer; it is an error now");
+                self.tell(tag, REFUSED);
+                Ok(())
+            }
+        }
     }
 
     /// Hands answers to the kernel.
     fn hand_back(&mut self) {
         for (tag, answer) in self.finished.take() {
             self.in_service -= 1;
-            let command = RequestCommand { queue: 0, tag, result: answer.result, place: answer.place };
-            self.push(fetch::COMMIT_AND_FETCH, command);
+            self.tell(tag, answer);
         }
         self.watch();
+    }
+
+    fn tell(&mut self, tag: u16, answer: Answer) {
+        self.told[usize::from(tag)] = answer;
+        let command = RequestCommand { queue: 0, tag, result: answer.result, place: answer.place };
+        self.push(fetch::COMMIT_AND_FETCH, command);
     }
 
     /// Has the kernel say when the counter is not 0.
@@ -193,3 +217,6 @@ impl Drop for Descriptors {
         unmapped.expect("a mapping of our own can be taken away");
     }
 }
+
+#[cfg(test)]
+mod tests;
