@@ -2,7 +2,8 @@
 //! place the device chooses, so that several of a zone can be in flight.
 //!
 //! The kernel hands commands through and knows nothing of zones here. What it sees of the same namespace as a
-//! block device goes out of date meanwhile, so that is held exclusively, where there is one.
+//! block device goes out of date meanwhile, so that is held exclusively by whoever writes, where there is one. Whoever
+//! only reads shares it with others who do, and keeps out whoever would write there.
 
 mod command;
 mod format;
@@ -21,7 +22,7 @@ use self::format::{IDENTIFY_BYTES, Namespace, REPORT_BYTES};
 use self::ring::{Read, Rings};
 use super::port::{Action, Limits, Port, Told};
 use crate::engine::{AlignedBuffer, Transfer};
-use crate::file::{self, FileError};
+use crate::file::{self, FileError, OpenMode};
 
 /// Opcodes.
 const FLUSH: u8 = 0x00;
@@ -70,8 +71,12 @@ pub(super) fn is_generic(device: &Metadata) -> bool {
 }
 
 impl NvmePort {
-    /// Of an open generic device; whoever writes keeps others from the block device beside it.
-    pub(super) fn new(device: File, path: &Path, writable: bool) -> std::result::Result<Self, FileError> {
+    /// Of an open generic device; with a mode, the block device beside it is kept from others as well.
+    pub(super) fn new(
+        device: File,
+        path: &Path,
+        mode: Option<OpenMode>,
+    ) -> std::result::Result<Self, FileError> {
         let io = |error| FileError::io(path, "ask for its zones", error);
         let number = namespace_of(&device).map_err(io)?;
         let identify = |what: u32, number: u32| -> Result<Box<[u8; IDENTIFY_BYTES]>> {
@@ -95,7 +100,7 @@ impl NvmePort {
             transfer_bytes: largest as usize,
             append_bytes: Some(largest as usize),
         };
-        let block_device = if writable { keep_block_device(path)? } else { None };
+        let block_device = mode.map_or(Ok(None), |mode| keep_block_device(path, mode))?;
         let size = blocks.saturating_mul(namespace.block_size.into());
         let rings = Rings::default();
         let mut port =
@@ -152,11 +157,11 @@ fn halves(block: u64) -> [u32; 2] {
 }
 
 /// Keeps the block device of the same namespace from others, if there is one.
-fn keep_block_device(path: &Path) -> std::result::Result<Option<File>, FileError> {
+fn keep_block_device(path: &Path, mode: OpenMode) -> std::result::Result<Option<File>, FileError> {
     let Some(beside) = block_device_beside(path) else { return Ok(None) };
-    let flags = OFlags::EXCL.bits() as i32;
-    match OpenOptions::new().read(true).custom_flags(flags).open(&beside) {
-        Ok(device) => file::lock(&device, &beside, file::OpenMode::ReadWrite).map(|()| Some(device)),
+    let flags = if mode == OpenMode::ReadWrite { OFlags::EXCL } else { OFlags::empty() };
+    match OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(&beside) {
+        Ok(device) => file::lock(&device, &beside, mode).map(|()| Some(device)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(file::refusal(&beside, error)),
     }

@@ -259,7 +259,7 @@ pub(crate) fn open_port(path: &Path, mode: Option<OpenMode>) -> Result<Box<dyn P
         file::lock(&device, path, mode)?;
     }
     if nvme::is_generic(&known) {
-        return Ok(Box::new(NvmePort::new(device, path, writable)?));
+        return Ok(Box::new(NvmePort::new(device, path, mode)?));
     }
     let (major, minor) = (rustix::fs::major(known.rdev()), rustix::fs::minor(known.rdev()));
     let limits = sysfs::limits(Path::new(&format!("/sys/dev/block/{major}:{minor}"))).map_err(io)?;

@@ -5,6 +5,7 @@ door=/dev/ng${zns#/dev/nvme}
 refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $*"; exit 1; fi
     grep -q "$words" /tmp/said || { cat /tmp/said; exit 1; }; }
 
+mkdir /tmp/other
 # Refusals of the kernel that a repeated write answers.
 polder mkfs "$zns"
 for round in 1 2 3; do
@@ -25,3 +26,16 @@ polder mount "$zns" /mnt --log /tmp/log
 cp /bin/polder /mnt
 polder umount /mnt
 polder check "$zns"
+
+# Whoever reads through one door keeps out whoever would write through the other, and nobody who reads.
+for device in "$door" "$zns"; do
+    if [ "$device" = "$door" ]; then other=$zns; else other=$door; fi
+    polder mount -o ro "$device" /mnt --log /tmp/log
+    refused "in use" polder mkfs --force "$other"
+    refused "in use" polder mount "$other" /tmp/other --log /tmp/log
+    polder mount -o ro "$other" /tmp/other --log /tmp/log
+    cmp /bin/polder /tmp/other/polder
+    polder umount /tmp/other
+    polder umount /mnt
+    echo "$other is not written to while $device is read"
+done
