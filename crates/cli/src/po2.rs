@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::SigSet;
 use rustix::process::Pid;
 use zone::po2::{Po2Shape, Po2View};
-use zone::ublk::{UblkDevice, server_of, stop_device};
+use zone::ublk::{Served, UblkDevice};
 
 use crate::ending::Daemon;
 use crate::logging::{self, Reader};
@@ -50,10 +50,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn end(path: &Path) -> Result<()> {
-    let server = server_of(path)?.and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-    // Before it ends, as its number may be that of another process after that.
-    let daemon = server.and_then(Daemon::with_number);
-    stop_device(path)?;
+    let served = Served::find(path)?;
+    let server =
+        || Ok::<_, anyhow::Error>(served.server()?.and_then(|pid| Pid::from_raw(pid.try_into().ok()?)));
+    // Before it ends, as its number may be that of another process after that; nor may it be that already.
+    let pid = server()?;
+    let daemon = pid.and_then(Daemon::with_number);
+    let daemon = if server()? == pid { daemon } else { None };
+    served.end()?;
     daemon.map_or(Ok(()), |daemon| daemon.wait())
 }
 
@@ -91,7 +95,12 @@ fn serve(arguments: &Arguments, path: &Path) -> Result<()> {
         return Err(error);
     }
     let ended = device.wait();
-    tracing::info!(device = %path.display(), view = %shown.display(), "served no more");
+    match &ended {
+        Ok(()) => tracing::info!(device = %path.display(), view = %shown.display(), "served no more"),
+        Err(error) => {
+            tracing::error!(device = %path.display(), view = %shown.display(), %error, "served no more")
+        }
+    }
     Ok(ended?)
 }
 

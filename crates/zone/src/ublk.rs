@@ -10,6 +10,11 @@
 //! with it: whoever uses it gets errors from then on, and what was not flushed may be lost, as with a device that was
 //! pulled out.
 //!
+//! **Whose device.** Devices are known to the driver by small numbers, which it gives again when they are free. A server
+//! has `/dev/ublkcN` open until it has freed the number, so that what it does to N it does to its own. Who ends a device
+//! of another process looks whether it is Polder's, by a mark that the driver keeps, and does what follows in one turn
+//! (`ending`): nobody of Polder takes or frees a number meanwhile.
+//!
 //! **Order.** The kernel has one write at a time under way for each zone, and any number of appends; workers answer in
 //! any order. A flush is answered when the device below has flushed, and nothing is kept here that it would not know.
 //!
@@ -21,23 +26,25 @@
 mod abi;
 mod answer;
 mod control;
+mod ending;
 mod queue;
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use rt::sync::Mutex;
 use rt::thread::JoinHandle;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use self::abi::{DeviceInfo, Parameters};
 use self::answer::{Payload, answer};
 use self::control::Control;
+pub use self::ending::Served;
+use self::ending::{Turn, stop};
 use self::queue::{DEPTH, Finished, Job, Queue};
 use crate::engine::AlignedBuffer;
 use crate::po2::{Po2Shape, Po2View};
@@ -50,6 +57,8 @@ const WORKERS: usize = 16;
 const BUFFER_BYTES: usize = 512 << 10;
 /// The largest request that the driver can tell of.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
+/// What a server may leave with the driver, which makes nothing of it: the device is Polder's.
+const MARK: u64 = u64::from_be_bytes(*b"polderp2");
 /// Blocks may not be larger than the smallest page that the kernel has.
 const PAGE_BYTES: u32 = 4096;
 
@@ -74,13 +83,32 @@ pub enum UblkError {
     /// Somebody uses the device.
     #[error("{} is in use; unmount it or end what uses it first", .0.display())]
     InUse(PathBuf),
+    /// Another program than Polder serves it.
+    #[error("{} is served by another program than Polder; end it with that", .0.display())]
+    Foreign(PathBuf),
 }
 
 /// A block device that this process serves.
 pub struct UblkDevice {
     control: Control,
     number: u32,
+    opened: Opened,
     threads: Mutex<Option<Threads>>,
+}
+
+/// `/dev/ublkcN`, open: as long as it is, N means this device. Closed when the device is gone, and when requests cannot
+/// be served any more: the kernel ends those that there are then.
+#[derive(Clone, Default)]
+struct Opened(Arc<Mutex<Option<Arc<File>>>>);
+
+impl Opened {
+    fn get(&self) -> Option<Arc<File>> {
+        self.0.lock().clone()
+    }
+
+    fn take(&self) -> Option<Arc<File>> {
+        self.0.lock().take()
+    }
 }
 
 struct Threads {
@@ -94,18 +122,23 @@ impl UblkDevice {
         let mut parameters = parameters(&view.shape())?;
         let request_bytes = parameters.sectors_max * SECTOR as u32;
         let control = Control::open()?;
+        let turn = Turn::take()?;
         let made =
             control.add(&wanted(request_bytes)).map_err(|error| match Errno::from_io_error(&error) {
                 Some(Errno::PERM) => UblkError::NotPermitted,
                 Some(Errno::INVAL | Errno::OPNOTSUPP) => UblkError::NoZones,
                 _ => UblkError::Refused("make a device", error),
             })?;
-        let device = UblkDevice { control, number: made.device, threads: Mutex::new(None) };
-        let started = device.begin(&made, &mut parameters, view);
+        let device =
+            UblkDevice { control, number: made.device, opened: Opened::default(), threads: Mutex::new(None) };
+        let opened = open_served(made.device).map(|opened| *device.opened.0.lock() = Some(Arc::new(opened)));
+        drop(turn);
+        let refused = |error| UblkError::Refused("open the device that serves it", error);
+        let started = opened.map_err(refused).and_then(|()| device.begin(&made, &mut parameters, view));
         if started.is_err() {
             // It is stopped by being removed, and there is nobody to tell of a further error.
             let _ = device.control.stop(device.number);
-            device.join().and(device.control.remove(device.number)).ok();
+            device.wait().ok();
         }
         started.map(|()| device)
     }
@@ -122,8 +155,8 @@ impl UblkDevice {
 
     /// Starts the threads; returns when they wait for requests.
     fn serve(&self, view: Po2View) -> io::Result<()> {
-        let device = OpenOptions::new().read(true).write(true).open(format!("/dev/ublkc{}", self.number))?;
-        let (device, view, finished) = (Arc::new(device), Arc::new(view), Arc::new(Finished::new()?));
+        let device = self.opened.get().ok_or(Errno::NODEV)?;
+        let (view, finished) = (Arc::new(view), Arc::new(Finished::new()?));
         let (jobs, asked) = mpsc::channel();
         let asked = Arc::new(Mutex::new(asked));
         let mut workers = Vec::new();
@@ -137,7 +170,15 @@ impl UblkDevice {
             workers.push(rt::thread::spawn(&format!("polder-ublk-{number}"), move || worker.work(&asked))?);
         }
         let (ready, is_ready) = mpsc::channel();
-        let queue = rt::thread::spawn("polder-ublk", move || run_queue(device, finished, jobs, &ready))?;
+        let opened = self.opened.clone();
+        let queue = rt::thread::spawn("polder-ublk", move || {
+            let ended = run_queue(device, finished, jobs, &ready);
+            if let Err(error) = &ended {
+                tracing::error!(%error, "requests of the block device cannot be served any more; it ends");
+                opened.take();
+            }
+            ended
+        })?;
         *self.threads.lock() = Some(Threads { queue, workers });
         is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("the queue's thread has ended")))
     }
@@ -147,23 +188,26 @@ impl UblkDevice {
         path_of(self.number)
     }
 
-    /// Takes the device away, unless somebody uses it; what it has under way is finished. Without `force`, somebody
-    /// who has it exclusively (a mounted file system, say) is in the way.
+    /// Takes the device away; what it has under way is finished. Without `force`, whoever uses it is in the way. Of one
+    /// that is gone already nothing is done.
     pub fn stop(&self, force: bool) -> Result<(), UblkError> {
+        let Some(_opened) = self.opened.get() else { return Ok(()) };
         stop(&self.control, self.number, force)
     }
 
     /// Waits until the device is gone, by whomever it was stopped.
     pub fn wait(&self) -> Result<(), UblkError> {
         let ended = self.join().map_err(|error| UblkError::Refused("hand over requests any more", error));
+        let _turn = Turn::take()?;
+        // Where the queue failed, what it had open was closed. What opens now is still this device: only a server that is
+        // gone leaves one that can be opened.
+        let Some(opened) = self.opened.take().or_else(|| open_served(self.number).ok().map(Arc::new)) else {
+            return ended;
+        };
         // Where the kernel took the device away because the queue ended, this finds it stopped.
         let _ = self.control.stop(self.number);
-        let removed = match self.control.remove(self.number) {
-            // Whoever stopped it has done that, too.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(()),
-            removed => removed.map_err(|error| UblkError::Refused("free the device's number", error)),
-        };
-        ended.and(removed)
+        let removed = self.control.remove(self.number, opened);
+        ended.and(removed.map_err(|error| UblkError::Refused("free the device's number", error)))
     }
 
     fn join(&self) -> io::Result<()> {
@@ -175,61 +219,17 @@ impl UblkDevice {
     }
 }
 
-/// The process that serves a device, if it is known.
-pub fn server_of(path: &Path) -> Result<Option<u32>, UblkError> {
-    let number = number_of(path)?;
-    let info = Control::open()?.info(number).map_err(|error| refusal(path, "tell of the device", error))?;
-    Ok(u32::try_from(info.server).ok())
+/// Opens what a server has open; nobody else can meanwhile.
+fn open_served(number: u32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(served_path(number))
 }
 
-/// Stops a device that another process serves, unless it is in use. Of one whose process is gone nothing is left then.
-pub fn stop_device(path: &Path) -> Result<(), UblkError> {
-    let (control, number) = (Control::open()?, number_of(path)?);
-    let info = control.info(number).map_err(|error| refusal(path, "tell of the device", error))?;
-    stop(&control, number, false)?;
-    // A process that lives removes it.
-    if info.server > 0 {
-        return Ok(());
-    }
-    control.remove(number).map_err(|error| refusal(path, "free the device's number", error))
-}
-
-fn number_of(path: &Path) -> Result<u32, UblkError> {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let number = name.strip_prefix("ublkb").and_then(|number| number.parse().ok());
-    number.filter(|&number| path_of(number) == path).ok_or_else(|| no_device(path))
-}
-
-fn no_device(path: &Path) -> UblkError {
-    UblkError::Unsuitable(format!(
-        "{} is no device of ublk; name one that is there (/dev/ublkbN)",
-        path.display()
-    ))
-}
-
-fn refusal(path: &Path, what: &'static str, error: io::Error) -> UblkError {
-    match Errno::from_io_error(&error) {
-        Some(Errno::PERM) => UblkError::NotPermitted,
-        Some(Errno::NODEV) => no_device(path),
-        _ => UblkError::Refused(what, error),
-    }
+fn served_path(number: u32) -> PathBuf {
+    format!("/dev/ublkc{number}").into()
 }
 
 fn path_of(number: u32) -> PathBuf {
     format!("/dev/ublkb{number}").into()
-}
-
-fn stop(control: &Control, number: u32, force: bool) -> Result<(), UblkError> {
-    let path = path_of(number);
-    let exclusive = OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(&path);
-    // Held until it is stopped, so that nobody begins to use it meanwhile.
-    let _held = match exclusive {
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy && !force => {
-            return Err(UblkError::InUse(path));
-        }
-        opened => opened.ok(),
-    };
-    control.stop(number).map_err(|error| refusal(&path_of(number), "stop the device", error))
 }
 
 /// What is asked of the driver.
@@ -239,6 +239,7 @@ fn wanted(request_bytes_max: u32) -> DeviceInfo {
         depth: DEPTH,
         request_bytes_max,
         flags: abi::FLAG_IOCTL_ENCODE | abi::FLAG_USER_COPY | abi::FLAG_ZONED,
+        server_flags: MARK,
         ..DeviceInfo::default()
     }
 }

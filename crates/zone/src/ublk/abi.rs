@@ -12,7 +12,9 @@ pub(super) mod command {
     pub(in crate::ublk) const DEL_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x05) as u32;
     pub(in crate::ublk) const START_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x06) as u32;
     pub(in crate::ublk) const STOP_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x07) as u32;
-    /// Later kernels alone have it.
+    /// Linux 7.0 and later. Refused while anybody has the device open.
+    pub(in crate::ublk) const TRY_STOP_DEV: u32 = opcode::read_write::<ControlCommand>(b'u', 0x17) as u32;
+    /// Linux 6.7 and later.
     pub(in crate::ublk) const DEL_DEV_ASYNC: u32 = opcode::read::<ControlCommand>(b'u', 0x14) as u32;
     pub(in crate::ublk) const SET_PARAMS: u32 = opcode::read_write::<ControlCommand>(b'u', 0x08) as u32;
 }
@@ -95,6 +97,7 @@ pub(super) struct DeviceInfo {
     pub(super) server: i32,
     pub(super) padding_too: u32,
     pub(super) flags: u64,
+    /// Kept for the server.
     pub(super) server_flags: u64,
     pub(super) owner: [u32; 2],
     pub(super) reserved: [u64; 2],

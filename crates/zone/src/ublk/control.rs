@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
@@ -12,7 +13,7 @@ use super::UblkError;
 use super::abi::{ANY_DEVICE, ControlCommand, DeviceInfo, NO_QUEUE, Parameters, command};
 use crate::engine::wait;
 
-const PATH: &str = "/dev/ublk-control";
+pub(super) const PATH: &str = "/dev/ublk-control";
 
 /// A ring whose entries have room for a command.
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
@@ -51,13 +52,24 @@ impl Control {
         self.run(command::STOP_DEV, device, 0, &mut [])
     }
 
-    /// Frees its number, as soon as nobody has it open. Where the kernel cannot do that later it is waited for, so
-    /// its server must have closed it.
-    pub(super) fn remove(&self, device: u32) -> io::Result<()> {
-        match self.run(command::DEL_DEV_ASYNC, device, 0, &mut []) {
-            Err(error) if Errno::from_io_error(&error) != Some(Errno::NODEV) => {
+    /// The same, unless anybody has it open; before Linux 7.0 there is no such command.
+    pub(super) fn stop_unused(&self, device: u32) -> io::Result<()> {
+        self.run(command::TRY_STOP_DEV, device, 0, &mut [])
+    }
+
+    /// Frees its number as soon as nobody has it open, which `opened` is: until this has been done the number is that of
+    /// no other device. Linux 6.6 cannot do that later, and waits until it was closed.
+    pub(super) fn remove(&self, device: u32, opened: Arc<File>) -> io::Result<()> {
+        let removed = match self.run(command::DEL_DEV_ASYNC, device, 0, &mut []) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {
+                drop(opened);
                 self.run(command::DEL_DEV, device, 0, &mut [])
             }
+            removed => removed,
+        };
+        match removed {
+            // Somebody else has.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(()),
             removed => removed,
         }
     }

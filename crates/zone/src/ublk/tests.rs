@@ -43,14 +43,6 @@ fn what_the_kernel_cannot_have_is_refused_with_the_reason() {
     assert!(why(&Po2Shape { zone_bytes: 1 << 42, ..shape() }).contains("larger than the kernel's"));
 }
 
-#[test]
-fn only_devices_of_ublk_are_stopped() {
-    for path in ["/dev/sda", "/dev/ublkb", "/dev/ublkb01", "/dev/ublkb-1", "/run/ublkb0", "ublkb0"] {
-        let error = number_of(Path::new(path)).unwrap_err();
-        assert!(error.to_string().contains("is no device of ublk"), "{path}: {error}");
-    }
-}
-
 /// The counter says that there is something as long as there is, and no answer is lost or given twice.
 #[test]
 fn every_answer_is_taken_once() {

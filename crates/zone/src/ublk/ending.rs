@@ -1,0 +1,156 @@
+//! Ending a device, also one that another process serves: only Polder's, and not while it is used.
+//!
+//! **Used.** Linux 7.0 and later stop a device only when nobody has it open, if asked so. Before, whoever claims it is
+//! seen (a mounted file system, a mapping of devices), and every process that has it open; what the kernel itself has
+//! open without a claim (a loop device, an NVMe target) is not.
+//!
+//! **Turns.** A number is looked up and used in one turn, and taken and freed in one, of all processes of Polder. Without
+//! that the second of two who end the same device could end the next one, which got its number in between.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use super::abi::DeviceInfo;
+use super::control::{self, Control};
+use super::{MARK, UblkError, open_served, path_of, served_path};
+
+/// The right to give devices numbers, and to free them, among all processes of Polder.
+pub(super) struct Turn {
+    _driver: File,
+}
+
+impl Turn {
+    /// Waits for it.
+    pub(super) fn take() -> Result<Turn, UblkError> {
+        let io = |error| UblkError::Refused("let one after another use the driver", error);
+        let driver = OpenOptions::new().read(true).write(true).open(control::PATH).map_err(io)?;
+        loop {
+            match rustix::fs::flock(&driver, FlockOperation::LockExclusive) {
+                Err(Errno::INTR) => {}
+                done => return done.map(|()| Turn { _driver: driver }).map_err(|errno| io(errno.into())),
+            }
+        }
+    }
+}
+
+/// A device that some process of Polder serves, or did; it stays the same for as long as this is there.
+pub struct Served {
+    control: Control,
+    path: PathBuf,
+    number: u32,
+    _turn: Turn,
+}
+
+impl Served {
+    /// Finds it by the path of its block device.
+    pub fn find(path: &Path) -> Result<Served, UblkError> {
+        let (control, number) = (Control::open()?, number_of(path)?);
+        let served = Served { control, path: path.to_owned(), number, _turn: Turn::take()? };
+        match served.info()?.server_flags {
+            MARK => Ok(served),
+            _ => Err(UblkError::Foreign(path.to_owned())),
+        }
+    }
+
+    /// The process that serves it, also when it is about to end.
+    pub fn server(&self) -> Result<Option<u32>, UblkError> {
+        let told = u32::try_from(self.info()?.server).ok().filter(|&server| server > 0);
+        Ok(told.or_else(|| users(&served_path(self.number)).first().copied()))
+    }
+
+    /// Stops it, unless it is in use; its process removes it. Of one whose process is gone nothing is left then.
+    pub fn end(self) -> Result<(), UblkError> {
+        if self.info()?.server > 0 {
+            return stop(&self.control, self.number, false);
+        }
+        match open_served(self.number) {
+            Ok(opened) => {
+                let removed = self.control.remove(self.number, Arc::new(opened));
+                removed.map_err(|error| refusal(&self.path, "free the device's number", error))
+            }
+            // Its process is about to do that.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(()),
+            Err(error) => Err(refusal(&self.path, "open the device that served it", error)),
+        }
+    }
+
+    fn info(&self) -> Result<DeviceInfo, UblkError> {
+        self.control.info(self.number).map_err(|error| refusal(&self.path, "tell of the device", error))
+    }
+}
+
+/// Stops the device with this number; unless told otherwise, only if nobody uses it.
+pub(super) fn stop(control: &Control, number: u32, force: bool) -> Result<(), UblkError> {
+    let path = path_of(number);
+    let stopped = if force { control.stop(number) } else { control.stop_unused(number) };
+    match stopped.as_ref().map_err(Errno::from_io_error) {
+        Err(Some(Errno::BUSY)) => Err(UblkError::InUse(path)),
+        Err(Some(Errno::OPNOTSUPP)) => {
+            let _held = hold(&path)?;
+            control.stop(number).map_err(|error| refusal(&path, "stop the device", error))
+        }
+        _ => stopped.map_err(|error| refusal(&path, "stop the device", error)),
+    }
+}
+
+/// Keeps others from claiming a block device, if nobody uses it.
+fn hold(path: &Path) -> Result<Option<File>, UblkError> {
+    let users = users(path);
+    let exclusive = OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(path);
+    match exclusive {
+        _ if !users.is_empty() => Err(UblkError::InUse(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(UblkError::InUse(path.to_owned())),
+        // One that is not there is not used.
+        opened => Ok(opened.ok()),
+    }
+}
+
+/// The processes that have a device open. Those of which that cannot be known are not told of.
+fn users(path: &Path) -> Vec<u32> {
+    let Ok(device) = std::fs::metadata(path) else { return Vec::new() };
+    let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let has_it = |process: &u32| {
+        let Ok(opened) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+        opened.flatten().any(|opened| {
+            std::fs::metadata(opened.path()).is_ok_and(|opened| is_same_device(&opened, &device))
+        })
+    };
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    all.flatten().filter_map(number).filter(has_it).collect()
+}
+
+fn is_same_device(one: &Metadata, other: &Metadata) -> bool {
+    one.rdev() == other.rdev()
+        && one.file_type().is_block_device() == other.file_type().is_block_device()
+        && one.file_type().is_char_device() == other.file_type().is_char_device()
+}
+
+fn number_of(path: &Path) -> Result<u32, UblkError> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let number = name.strip_prefix("ublkb").and_then(|number| number.parse().ok());
+    number.filter(|&number| path_of(number) == path).ok_or_else(|| no_device(path))
+}
+
+fn no_device(path: &Path) -> UblkError {
+    UblkError::Unsuitable(format!(
+        "{} is no device of ublk; name one that is there (/dev/ublkbN)",
+        path.display()
+    ))
+}
+
+fn refusal(path: &Path, what: &'static str, error: io::Error) -> UblkError {
+    match Errno::from_io_error(&error) {
+        Some(Errno::PERM) => UblkError::NotPermitted,
+        Some(Errno::NODEV) => no_device(path),
+        _ => UblkError::Refused(what, error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

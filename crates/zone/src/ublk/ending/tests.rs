@@ -1,0 +1,76 @@
+//! Whose device it is. What needs the driver runs in the guest of `cargo xtask vm po2`, and elsewhere says why not.
+
+use super::super::abi::FLAG_IOCTL_ENCODE;
+use super::*;
+
+/// The driver, where the kernel has it and its devices may be made.
+fn driver() -> Option<Control> {
+    match Control::open() {
+        Ok(control) => Some(control),
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+/// What another program asks of the driver.
+fn others() -> DeviceInfo {
+    let request_bytes_max = 512 << 10;
+    DeviceInfo { queues: 1, depth: 1, request_bytes_max, flags: FLAG_IOCTL_ENCODE, ..DeviceInfo::default() }
+}
+
+#[test]
+fn only_devices_of_ublk_are_stopped() {
+    for path in ["/dev/sda", "/dev/ublkb", "/dev/ublkb01", "/dev/ublkb-1", "/run/ublkb0", "ublkb0"] {
+        let error = number_of(Path::new(path)).unwrap_err();
+        assert!(error.to_string().contains("is no device of ublk"), "{path}: {error}");
+    }
+}
+
+/// A program that had opened a device was not seen where the kernel does not tell: only who claims it is refused by an
+/// exclusive open.
+#[test]
+fn whoever_has_a_device_open_uses_it() {
+    let device = Path::new("/dev/full");
+    let is_user = || users(device).contains(&std::process::id());
+    assert!(!is_user());
+    let opened = File::open(device).unwrap();
+    assert!(is_user());
+    drop(opened);
+    assert!(!is_user());
+    assert!(users(Path::new("/dev/there is no such device")).is_empty());
+}
+
+/// `polder po2 --end` took away the block device of any program, and what was on it from whoever used it.
+#[test]
+fn the_device_of_another_program_is_refused() {
+    let Some(control) = driver() else { return };
+    let made = control.add(&others()).unwrap();
+    let found = Served::find(&path_of(made.device)).map(drop);
+    assert!(matches!(found, Err(UblkError::Foreign(_))), "{found:?}");
+    assert!(control.info(made.device).is_ok(), "it is still there");
+    let opened = open_served(made.device).unwrap();
+    control.remove(made.device, Arc::new(opened)).unwrap();
+}
+
+/// A server that was ended freed its number after somebody else had, and so took away the next device with that number.
+/// What it has open keeps the number from being given again.
+#[test]
+fn a_number_is_not_given_again_while_its_server_has_it() {
+    let Some(control) = driver() else { return };
+    let marked = DeviceInfo { server_flags: MARK, ..others() };
+    let made = control.add(&marked).unwrap();
+    let opened = open_served(made.device).unwrap();
+    let found = Served::find(&path_of(made.device)).unwrap();
+    assert_eq!(found.server().unwrap(), Some(std::process::id()), "it has not said so, and has it open");
+    found.end().unwrap();
+    let again = Arc::new(opened.try_clone().unwrap());
+    control.remove(made.device, again).unwrap();
+    let next = control.add(&marked).unwrap();
+    assert_ne!(next.device, made.device);
+    drop(opened);
+    Served::find(&path_of(next.device)).unwrap().end().unwrap();
+    let gone = Served::find(&path_of(next.device)).map(drop);
+    assert!(matches!(gone, Err(UblkError::Unsuitable(_))), "{gone:?}");
+}
