@@ -8,6 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use crate::shell::Line;
 
@@ -31,6 +33,11 @@ const MODULES: [&str; 12] = [
     "crypto",
 ];
 
+/// What is in the folder of a kernel: itself, the root of a tree with its modules, and which modules were wanted.
+const IMAGE: &str = "vmlinuz";
+const ROOT: &str = "root";
+const LIST: &str = "modules";
+
 /// A kernel that can be booted.
 pub(super) struct Kernel {
     pub(super) image: PathBuf,
@@ -41,29 +48,46 @@ pub(super) struct Kernel {
 /// The kernel; fetched now where it is not there yet.
 pub(super) fn fetch(home: &Path) -> Result<Kernel> {
     let kept = home.join("kernel");
-    let kernel = Kernel { image: kept.join("vmlinuz"), modules: kept.join("root") };
-    // What was kept before may have been less.
-    let list = kept.join("modules");
-    if kernel.image.exists() && fs::read_to_string(&list).is_ok_and(|kept| kept == MODULES.join("\n")) {
-        return Ok(kernel);
+    if !is_kept(&kept) {
+        renew(home, &kept, |work| gather(&unpack(work)?, &work.join("kernel")))?;
     }
-    let _ = fs::remove_dir_all(&kept);
+    Ok(Kernel { image: kept.join(IMAGE), modules: kept.join(ROOT) })
+}
+
+/// Whether a kernel is there with all modules that are wanted now.
+fn is_kept(kept: &Path) -> bool {
+    fs::read_to_string(kept.join(LIST)).is_ok_and(|kept| kept == MODULES.join("\n"))
+}
+
+/// Has a kernel made in the folder `kernel` of a folder to work in, and puts it where the one before is: what is kept
+/// is at any time a whole kernel or none, and none only where there was none before.
+fn renew(home: &Path, kept: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let work = home.join("fetch");
     let _ = fs::remove_dir_all(&work);
-    let unpacked = unpack(&work)?;
+    fs::create_dir_all(&work)?;
+    make(&work)?;
+    let made = work.join("kernel");
+    match renameat_with(CWD, &made, CWD, kept, RenameFlags::EXCHANGE) {
+        Err(Errno::NOENT) => fs::rename(&made, kept)?,
+        exchanged => exchanged.with_context(|| format!("{} cannot be replaced", kept.display()))?,
+    }
+    fs::remove_dir_all(&work)?;
+    Ok(())
+}
+
+/// Takes what is kept out of unpacked packages.
+fn gather(unpacked: &Path, into: &Path) -> Result<()> {
     let version = only_entry(&unpacked.join("usr/lib/modules"))?;
     println!("The guest's kernel is {version}.");
     let from = unpacked.join("usr/lib/modules").join(&version);
-    let to = kernel.modules.join("lib/modules").join(&version);
+    let root = into.join(ROOT);
+    let to = root.join("lib/modules").join(&version);
     for module in MODULES {
         keep(&from.join("kernel").join(module), &to.join("kernel").join(module))?;
     }
-    Line::new("busybox depmod -b").arg(&kernel.modules).arg(&version).run()?;
-    fs::write(&list, MODULES.join("\n"))?;
-    // Where it is, all else is.
-    fs::rename(from.join("vmlinuz"), &kernel.image).context("the package has no kernel")?;
-    fs::remove_dir_all(&work)?;
-    Ok(kernel)
+    Line::new("busybox depmod -b").arg(&root).arg(&version).run()?;
+    fs::rename(from.join("vmlinuz"), into.join(IMAGE)).context("the package has no kernel")?;
+    Ok(fs::write(into.join(LIST), MODULES.join("\n"))?)
 }
 
 /// Fetches and unpacks the packages.
@@ -140,3 +164,6 @@ fn keep(from: &Path, to: &Path) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
