@@ -184,18 +184,12 @@ fn endure_in(directory: &Path, capacity: u64, options: &Endure) -> Result<()> {
     Ok(())
 }
 
-/// A directory, `df` to ask what is offered there, and a command to verify it.
+/// A directory of a mounted file system, which is asked what it offers, and a command to verify it.
 fn in_directory(directory: &Path, verify: Option<&str>) -> Result<Directory> {
     let asked = directory.to_owned();
-    let available = move || {
-        let output = std::process::Command::new("df")
-            .args(["--block-size=1", "--output=avail"])
-            .arg(&asked)
-            .output()
-            .map_err(|error| format!("df: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let number = text.lines().nth(1).and_then(|line| line.trim().parse().ok());
-        number.ok_or_else(|| format!("df says {text:?}"))
+    let available = move || match rustix::fs::statvfs(&asked) {
+        Ok(told) => Ok(told.f_bavail * told.f_frsize),
+        Err(errno) => Err(format!("{}: {errno}", asked.display())),
     };
     let command = verify.map(str::to_owned);
     let verify = move || command.as_deref().map_or(Ok(()), run_command);

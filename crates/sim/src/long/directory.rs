@@ -29,7 +29,7 @@ pub struct Directory {
     direct: bool,
 }
 
-/// Asks something of the file system for which there is no portable call.
+/// Asks something of the file system.
 pub type Ask<T> = Box<dyn Fn() -> Result<T, String> + Send>;
 
 impl Directory {
