@@ -10,9 +10,8 @@ use std::fmt::Write as _;
 use anyhow::{Result, bail};
 use rt::{Clock, SystemClock};
 
-use crate::accept;
-use crate::setup;
 use crate::shell::Line;
+use crate::{accept, setup};
 
 /// What all steps but set-up may take together, on the machine of two cores that the gate is made for.
 const SECONDS_MAX: f64 = 1200.0;
@@ -35,13 +34,25 @@ enum Work {
     Test,
     /// By making sure that the machine has what the others need.
     SetUp,
+    /// By running its command, if this user can be expected to have what it needs: a guest, of which set-up has installed
+    /// the machine and the kernel only as root.
+    Guest,
+}
+
+/// What became of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed,
+    /// Never for root, as who the machines run the gate that decides.
+    Skipped,
 }
 
 /// A step that is over.
 struct Done {
     name: String,
     seconds: f64,
-    passed: bool,
+    verdict: Verdict,
 }
 
 /// Tests that ran, as the test runners say.
@@ -62,8 +73,9 @@ pub(crate) fn run() -> Result<()> {
         let started = clock.monotonic_ns();
         let result = step.carry_out(&mut tally);
         let seconds = (clock.monotonic_ns() - started) as f64 / 1e9;
-        println!("=== {}: {} in {seconds:.1} s ===", step.name, verdict(result.is_ok()));
-        done.push(Done { name: step.name, seconds, passed: result.is_ok() });
+        let verdict = *result.as_ref().unwrap_or(&Verdict::Failed);
+        println!("=== {}: {} in {seconds:.1} s ===", step.name, verdict.name());
+        done.push(Done { name: step.name, seconds, verdict });
         if let Err(error) = result {
             println!("\n{}\n{error:#}", table(&done));
             bail!("the gate is closed; repeat this step with:\n    {}", step.repeat);
@@ -116,6 +128,9 @@ fn steps() -> Vec<Step> {
             .arg("1");
         Step::new(&format!("accept {}", point.number), repeat)
     }));
+    // After what builds Polder as it is released.
+    let repeat = offline(Line::new("cargo xtask vm gate"));
+    steps.push(Step { name: "vm gate".to_owned(), repeat, work: Work::Guest });
     steps
 }
 
@@ -132,15 +147,29 @@ impl Step {
         Step { name: name.to_owned(), repeat: offline(repeat), work: Work::Run }
     }
 
-    fn carry_out(&self, tally: &mut Tally) -> Result<()> {
+    fn carry_out(&self, tally: &mut Tally) -> Result<Verdict> {
         match self.work {
-            Work::Run => self.repeat.run(),
-            Work::SetUp => setup::run(),
+            Work::Run => self.repeat.run()?,
+            Work::SetUp => setup::run()?,
             Work::Test => {
                 self.repeat.run_watched(|line| tally.add(line))?;
-                tally.judge()
+                tally.judge()?;
             }
+            Work::Guest => return self.in_guest(setup::is_root()?),
         }
+        Ok(Verdict::Passed)
+    }
+
+    fn in_guest(&self, is_root: bool) -> Result<Verdict> {
+        if !is_root {
+            println!(
+                "Skipped: set-up gets the emulated machine and its kernel only as root, which you are not. With `{}` \
+                 you get them yourself.",
+                Line::new("cargo xtask vm gate")
+            );
+            return Ok(Verdict::Skipped);
+        }
+        self.repeat.run().map(|()| Verdict::Passed)
     }
 }
 
@@ -173,20 +202,27 @@ impl Tally {
     }
 }
 
-fn verdict(passed: bool) -> &'static str {
-    if passed { "passed" } else { "FAILED" }
+impl Verdict {
+    fn name(self) -> &'static str {
+        match self {
+            Verdict::Passed => "passed",
+            Verdict::Failed => "FAILED",
+            Verdict::Skipped => "skipped",
+        }
+    }
 }
 
 /// The closing table: each step, how it went, how long it took, and the sum.
 fn table(done: &[Done]) -> String {
     let mut text = String::from("step          result   seconds\n");
     for step in done {
-        writeln!(text, "{:<12}  {:<7}  {:>7.1}", step.name, verdict(step.passed), step.seconds)
+        writeln!(text, "{:<12}  {:<7}  {:>7.1}", step.name, step.verdict.name(), step.seconds)
             .expect("a String takes everything");
     }
     let total: f64 = done.iter().map(|step| step.seconds).sum();
-    let passed = done.iter().all(|step| step.passed);
-    write!(text, "{:<12}  {:<7}  {total:>7.1}", "total", verdict(passed)).expect("a String takes everything");
+    let failed = done.iter().any(|step| step.verdict == Verdict::Failed);
+    let all = if failed { Verdict::Failed } else { Verdict::Passed };
+    write!(text, "{:<12}  {:<7}  {total:>7.1}", "total", all.name()).expect("a String takes everything");
     text
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::shell::{Line, has_program};
-use crate::workspace;
+use crate::{vm, workspace};
 
 /// The version of cargo-deny that is installed where there is none.
 const CARGO_DENY: &str = "0.20.2";
@@ -67,10 +67,11 @@ pub(crate) const KNIFE: [Need; 2] = [
 ];
 
 /// The guest with zoned devices.
-pub(crate) const GUEST: [Need; 3] = [
+pub(crate) const GUEST: [Need; 4] = [
     package("qemu-system-x86", "qemu-system-x86_64", "the machine of `vm`"),
     package("busybox-static", "busybox", "what runs in the guest of `vm`, beside Polder"),
     package("binutils", "strip", "a guest of `vm` without debugging information"),
+    package("util-linux", "blkzone", "what the kernel says of zones, in `vm`"),
 ];
 
 const NEEDS: [Need; 11] = [
@@ -98,7 +99,9 @@ pub(crate) fn run() -> Result<()> {
     require(&needs)?;
     check_fuse_device()?;
     Line::new("cargo fetch --locked").run()?;
-    [PJDFSTEST, FSX].iter().try_for_each(|suite| suite.program().map(drop))
+    [PJDFSTEST, FSX].iter().try_for_each(|suite| suite.program().map(drop))?;
+    // Others are told by the step that it does not run.
+    if is_root()? { vm::prepare().map(drop) } else { Ok(()) }
 }
 
 /// A suite of tests for file systems that is a crate of its own. It is kept in the target folder, by its

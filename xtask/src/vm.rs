@@ -11,9 +11,12 @@ mod image;
 mod kernel;
 mod suite;
 
+use std::path::PathBuf;
+
 use anyhow::{Result, bail};
 
 use crate::{setup, workspace};
+use guest::Run;
 use suite::{SUITES, Suite};
 
 /// `cargo xtask vm [SUITE...]`.
@@ -24,6 +27,12 @@ pub(crate) struct Args {
     /// Prints the names of the suites and ends.
     #[arg(long)]
     list: bool,
+    /// The short form of suites that have one.
+    #[arg(long)]
+    quick: bool,
+    /// The only kind of device that is used, of suites that go through several.
+    #[arg(long, value_name = "KIND")]
+    only: Option<String>,
 }
 
 /// Boots a guest for each suite; the first failure ends it.
@@ -33,16 +42,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let suites = named(&args.suites)?;
-    setup::require(&setup::GUEST)?;
-    let home = workspace::target_dir()?.join("vm");
-    std::fs::create_dir_all(&home)?;
+    let home = prepare()?;
     let kernel = kernel::fetch(&home)?;
-    let image = image::build(&home, &kernel)?;
     for suite in suites {
-        let seconds = guest::run(&home, &kernel, &image, suite)?;
+        let image = image::build(&home, &kernel, suite)?;
+        let run = Run { suite, quick: args.quick, only: args.only.as_deref() };
+        let seconds = guest::run(&home, &kernel, &image, &run)?;
         println!("vm {}: passed in {seconds} s", suite.name);
     }
     Ok(())
+}
+
+/// Gets what a guest needs of this machine, its kernel too; the folder where that is kept. Afterwards nothing of it
+/// needs the network.
+pub(crate) fn prepare() -> Result<PathBuf> {
+    setup::require(&setup::GUEST)?;
+    let home = workspace::target_dir()?.join("vm");
+    std::fs::create_dir_all(&home)?;
+    kernel::fetch(&home)?;
+    Ok(home)
 }
 
 fn named(names: &[String]) -> Result<Vec<&'static Suite>> {

@@ -29,15 +29,29 @@ fn a_failing_test_step_fails() {
 
 #[test]
 fn the_table_sums_and_shows_the_failure() {
-    let done = |name: &str, passed| Done { name: name.to_owned(), seconds: 1.25, passed };
-    let text = table(&[done("fmt", true), done("tests", false)]);
+    let done = |name: &str, verdict| Done { name: name.to_owned(), seconds: 1.25, verdict };
+    let text = table(&[done("fmt", Verdict::Passed), done("tests", Verdict::Failed)]);
     assert!(text.contains("fmt           passed       1.2"), "{text}");
     assert!(text.ends_with("total         FAILED       2.5"), "{text}");
+    let text = table(&[done("fmt", Verdict::Passed), done("vm gate", Verdict::Skipped)]);
+    assert!(text.contains("vm gate       skipped      1.2"), "{text}");
+    assert!(text.ends_with("total         passed       2.5"), "{text}");
+}
+
+/// The machines that run the gate do so as root, and there nothing may be left out.
+#[test]
+fn only_others_than_root_are_spared_the_guest() {
+    let step = |words| Step { name: "vm gate".to_owned(), repeat: Line::new(words), work: Work::Guest };
+    assert_eq!(step("false").in_guest(false).expect("nothing is run"), Verdict::Skipped);
+    assert_eq!(step("true").in_guest(true).expect("it succeeds"), Verdict::Passed);
+    assert!(step("false").in_guest(true).is_err());
+    let guests = steps().into_iter().filter(|step| matches!(step.work, Work::Guest)).count();
+    assert_eq!(guests, 1, "the gate boots a guest");
 }
 
 #[test]
 fn a_gate_that_takes_too_long_is_closed_and_set_up_does_not_count() {
-    let done = |name: &str, seconds| Done { name: name.to_owned(), seconds, passed: true };
+    let done = |name: &str, seconds| Done { name: name.to_owned(), seconds, verdict: Verdict::Passed };
     let set_up = &steps()[0];
     assert!(matches!(set_up.work, Work::SetUp));
     judge_time(&[done(&set_up.name, 5000.0), done("tests", 700.0), done("accept 1", 500.0)])

@@ -23,15 +23,11 @@ use anyhow::{Context, Result, bail, ensure};
 use rt::{Clock, SystemClock};
 
 use super::kernel::Kernel;
-use super::suite::Suite;
+use super::suite::{Namespace, Suite};
 use crate::shell::Line;
 
 const MARK: &str = "vm: ";
 const SECOND_NS: u64 = 1_000_000_000;
-
-/// Namespaces with zones: a size, bytes of a zone, what it takes, and how many may be open and active.
-const NAMESPACES: [(&str, &str, &str, u32, u32); 2] =
-    [("2G", "32M", "24M", 14, 14), ("1536M", "96M", "96M", 8, 10)];
 
 /// A machine that runs.
 struct Guest {
@@ -43,10 +39,20 @@ struct Guest {
     limit: Duration,
 }
 
+/// What of a suite is run.
+pub(super) struct Run<'a> {
+    pub(super) suite: &'a Suite,
+    /// The short form, where the suite has one.
+    pub(super) quick: bool,
+    /// The only kind of device, where the suite has several.
+    pub(super) only: Option<&'a str>,
+}
+
 /// Runs a suite to its verdict; how many seconds that took.
-pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, suite: &Suite) -> Result<u64> {
+pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> Result<u64> {
+    let suite = run.suite;
     println!("vm {}: {}", suite.name, suite.about);
-    let mut guest = Guest::start(home, kernel, image, suite)?;
+    let mut guest = Guest::start(home, kernel, image, run)?;
     let ended = guest.listen();
     let seconds = guest.clock.monotonic_ns() / SECOND_NS;
     ended.with_context(|| format!("vm {} failed; again: cargo xtask vm {}", suite.name, suite.name))?;
@@ -91,14 +97,14 @@ impl Said {
 }
 
 impl Guest {
-    fn start(home: &Path, kernel: &Kernel, image: &Path, suite: &Suite) -> Result<Guest> {
+    fn start(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> Result<Guest> {
         let folder = tempfile::Builder::new().prefix("run-").tempdir_in(home)?;
-        let line = line(kernel, image, suite, folder.path())?;
+        let line = line(kernel, image, run, folder.path())?;
         let errors = std::fs::File::create(folder.path().join("errors"))?;
         let mut child = line.start(Stdio::null(), Stdio::piped(), Stdio::from(errors))?;
         let console = child.stdout.take().expect("asked for a pipe one line above");
         let lines = read_lines(console)?;
-        Ok(Guest { child, lines, folder, clock: SystemClock::new(), limit: suite.limit })
+        Ok(Guest { child, lines, folder, clock: SystemClock::new(), limit: run.suite.limit })
     }
 
     fn listen(&mut self) -> Result<()> {
@@ -163,7 +169,15 @@ fn read_lines(console: ChildStdout) -> Result<Receiver<String>> {
 }
 
 /// The command that starts the machine.
-fn line(kernel: &Kernel, image: &Path, suite: &Suite, folder: &Path) -> Result<Line> {
+fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<Line> {
+    let Run { suite, quick, only } = run;
+    let mut told = format!("vm.suite={} vm.devices={}", suite.name, suite.devices.name);
+    if *quick {
+        told += " vm.quick=1";
+    }
+    if let Some(only) = only {
+        told += &format!(" vm.only={only}");
+    }
     // A command that is killed cannot end its guest itself.
     let mut line = Line::new(
         "setpriv --pdeathsig KILL qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 3G -smp 2",
@@ -176,20 +190,29 @@ fn line(kernel: &Kernel, image: &Path, suite: &Suite, folder: &Path) -> Result<L
     .arg("-initrd")
     .arg(image)
     .arg("-append")
-    .arg(format!("console=ttyS0 quiet panic=0 mitigations=off vm.suite={}", suite.name))
+    .arg(format!("console=ttyS0 quiet panic=0 mitigations=off {told}"))
     .args(["-device", "nvme,id=nvme,serial=polder,zoned.zasl=5"]);
-    for (index, (size, zone, capacity, open, active)) in NAMESPACES.into_iter().enumerate() {
+    for (index, namespace) in suite.devices.namespaces.iter().enumerate() {
         let disk = folder.join(format!("disk{index}"));
-        Line::new("truncate -s").arg(size).arg(&disk).run()?;
+        Line::new("truncate -s").arg(namespace.size).arg(&disk).run()?;
         let drive = format!("file={},if=none,id=disk{index},format=raw,cache=unsafe", disk.display());
-        let namespace = format!(
-            "nvme-ns,drive=disk{index},bus=nvme,nsid={},logical_block_size=4096,physical_block_size=4096,zoned=true,\
-             zoned.zone_size={zone},zoned.zone_capacity={capacity},zoned.max_open={open},zoned.max_active={active}",
-            index + 1
-        );
-        line = line.args(["-drive", &drive, "-device", &namespace]);
+        line = line.args(["-drive", &drive, "-device", &device_of(namespace, index)]);
     }
     Ok(line)
+}
+
+/// A namespace as the emulator wants it named.
+fn device_of(namespace: &Namespace, index: usize) -> String {
+    let common = format!(
+        "nvme-ns,drive=disk{index},bus=nvme,nsid={},logical_block_size=4096,physical_block_size=4096",
+        index + 1
+    );
+    namespace.zones.as_ref().map_or(common.clone(), |zones| {
+        format!(
+            "{common},zoned=true,zoned.zone_size={},zoned.zone_capacity={},zoned.max_open={},zoned.max_active={}",
+            zones.size, zones.capacity, zones.open, zones.active
+        )
+    })
 }
 
 #[cfg(test)]

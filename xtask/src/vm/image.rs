@@ -7,50 +7,88 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use tempfile::TempPath;
 
 use super::kernel::Kernel;
-use super::suite::SUITES;
+use super::suite::{Program, Suite};
 use crate::shell::Line;
-use crate::workspace;
+use crate::{setup, workspace};
 
 /// The guest's first process.
 const INIT: &str = include_str!("init.sh");
+/// What suites have in common that go through kinds of devices.
+const KINDS: &str = include_str!("suites/kinds.sh");
+/// Whom the suites know.
+const USERS: &str = "root:x:0:0::/:/bin/sh\ngames:x:5:60::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n";
+const GROUPS: &str = "root:x:0:\ngames:x:60:\nnogroup:x:65534:\n";
 
-/// Builds Polder and its tests, and puts them into an archive with all that they need.
-pub(super) fn build(home: &Path, kernel: &Kernel) -> Result<PathBuf> {
-    let tree = home.join("image");
-    let _ = fs::remove_dir_all(&tree);
-    for folder in ["bin", "dev", "proc", "sys", "tmp", "run", "mnt", "suites"] {
+/// Builds what a suite runs, and puts it into an archive with all that it needs. It is removed with what is returned:
+/// another command may make another meanwhile.
+pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempPath> {
+    let folder = tempfile::Builder::new().prefix("image-").tempdir_in(home)?;
+    let tree = folder.path();
+    // It is the guest's root, which everybody may use there.
+    fs::set_permissions(tree, fs::Permissions::from_mode(0o755))?;
+    for folder in ["bin", "dev", "etc", "proc", "sys", "tmp", "run", "mnt", "suites"] {
         fs::create_dir_all(tree.join(folder))?;
     }
-    Line::new("cp -a").arg(kernel.modules.join("lib")).arg(&tree).run()?;
+    Line::new("cp -a").arg(kernel.modules.join("lib")).arg(tree).run()?;
     let busybox = Line::new("which busybox").output()?;
     fs::copy(busybox.trim(), tree.join("bin/busybox"))?;
-    for (program, name) in [(polder()?, "polder"), (tests()?, "zone-tests")] {
+    for program in suite.programs {
+        let (program, name) = (program.build()?, program.name());
         Line::new("strip -o").arg(tree.join("bin").join(name)).arg(&program).run()?;
-        libraries(&program)?.iter().try_for_each(|library| put(library, &tree))?;
+        libraries(&program)?.iter().try_for_each(|library| put(library, tree))?;
     }
     fs::write(tree.join("init"), INIT)?;
     fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755))?;
-    for suite in &SUITES {
-        fs::write(tree.join("suites").join(suite.name), suite.script)?;
-    }
-    let image = home.join("image.cpio");
-    pack(&tree, &image)?;
-    fs::remove_dir_all(&tree)?;
+    fs::write(tree.join("etc/passwd"), USERS)?;
+    fs::write(tree.join("etc/group"), GROUPS)?;
+    fs::write(tree.join("suites/kinds"), KINDS)?;
+    fs::write(tree.join("suites").join(suite.name), suite.script)?;
+    let image = tempfile::Builder::new().suffix(".cpio").tempfile_in(home)?.into_temp_path();
+    pack(tree, &image)?;
     Ok(image)
 }
 
-fn polder() -> Result<PathBuf> {
-    Line::new("cargo build --locked --package polder --bin polder").run()?;
-    Ok(workspace::target_dir()?.join("debug/polder"))
+impl Program {
+    /// As the suites call it.
+    fn name(self) -> &'static str {
+        match self {
+            Program::Polder | Program::PolderReleased => "polder",
+            Program::ZoneTests => "zone-tests",
+            Program::ZoneUnitTests => "zone-unit-tests",
+            Program::Pjdfstest => "pjdfstest",
+            Program::Fsx => "fsx",
+            Program::Simulator => "polder-sim",
+            Program::Blkzone => "blkzone",
+        }
+    }
+
+    /// Where it is; built now if need be.
+    fn build(self) -> Result<PathBuf> {
+        match self {
+            Program::Polder => built("polder", "polder"),
+            Program::PolderReleased => workspace::build_polder(),
+            Program::ZoneTests => tests("--test all"),
+            Program::ZoneUnitTests => tests("--lib"),
+            Program::Pjdfstest => setup::PJDFSTEST.program(),
+            Program::Fsx => setup::FSX.program(),
+            Program::Simulator => built("polder-sim", "polder-sim"),
+            Program::Blkzone => Ok(Line::new("which blkzone").output()?.trim().into()),
+        }
+    }
 }
 
-/// The program with the public tests of the crate `zone`.
-fn tests() -> Result<PathBuf> {
-    let line =
-        Line::new("cargo test --locked --package polder-zone --test all --no-run --message-format json");
-    let said = line.output()?;
+fn built(package: &str, program: &str) -> Result<PathBuf> {
+    Line::new("cargo build --locked --package").args([package, "--bin", program]).run()?;
+    Ok(workspace::target_dir()?.join("debug").join(program))
+}
+
+/// A program with tests of the crate `zone`.
+fn tests(which: &str) -> Result<PathBuf> {
+    let line = Line::new("cargo test --locked --package polder-zone --no-run --message-format json");
+    let said = line.args(which.split(' ')).output()?;
     let mut programs = said.lines().filter_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(PathBuf::from)

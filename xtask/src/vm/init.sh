@@ -24,34 +24,78 @@ await() {
     done
 }
 
-modprobe -a nvme sd_mod || verdict "failed: no modules"
-modprobe null_blk nr_devices=0 || verdict "failed: no null_blk"
-# A host-managed SMR disk: conventional zones at its beginning, half a zone at its end.
-modprobe scsi_debug zbc=managed dev_size_mb=268 zone_size_mb=8 zone_nr_conv=3 zone_max_open=8 delay=0 ||
-    verdict "failed: no scsi_debug"
-mount -t configfs configfs /sys/kernel/config
-# Zoned flash: conventional zones, a last zone that is shorter.
-flash=/sys/kernel/config/nullb/flash
-mkdir $flash
-for setting in size=492 blocksize=4096 memory_backed=1 zoned=1 zone_size=16 zone_nr_conv=2 zone_max_open=8 \
-    zone_max_active=10 power=1; do
-    echo "${setting#*=}" > $flash/"${setting%%=*}" || verdict "failed: null_blk refuses $setting"
-done
+# What stands on the kernel's command line under a name.
+told() { sed -n "s/.*vm\\.$1=\\([^ ]*\\).*/\\1/p" /proc/cmdline; }
 
-await test -b /dev/flash
-await test -b /dev/sda
-await test -c /dev/ng0n2
-# The kernel numbers namespaces as it finds them.
-for name in /sys/block/nvme*; do
-    [ "$(cat "$name/queue/zoned")" = host-managed ] && export zns=/dev/${name##*/}
-done
-[ -n "$zns" ] || verdict "failed: no namespace of NVMe has zones"
-for name in /sys/class/nvme-generic/*; do
-    [ "/dev/${name##*/}" = "/dev/ng${zns#/dev/nvme}" ] || export generic=/dev/${name##*/}
-done
-export flash=/dev/flash smr=/dev/sda
+# Zoned flash, in memory, with these settings.
+flash() {
+    mkdir /sys/kernel/config/nullb/flash
+    for setting in "$@" blocksize=4096 memory_backed=1 zoned=1 zone_max_open=8 zone_max_active=10 power=1; do
+        echo "${setting#*=}" > /sys/kernel/config/nullb/flash/"${setting%%=*}" ||
+            verdict "failed: null_blk refuses $setting"
+    done
+    await test -b /dev/flash
+    export flash=/dev/flash
+}
 
-suite=$(sed 's/.*vm\.suite=\([^ ]*\).*/\1/' /proc/cmdline)
+# The block device of a namespace, by its number: the kernel numbers devices as it finds them.
+has_block_device() { grep -qsx "$1" /sys/block/nvme*/nsid; }
+block_device() {
+    await has_block_device "$1"
+    name=$(grep -lx "$1" /sys/block/nvme*/nsid)
+    name=${name%/nsid}
+    echo /dev/"${name##*/}"
+}
+
+# The generic device that is beside no block device that can be used: its zones are no power of two.
+has_bare_generic() {
+    for name in /sys/class/nvme-generic/ng*; do
+        name=${name##*/}
+        [ -e "/sys/block/nvme${name#ng}" ] && [ "$(cat "/sys/block/nvme${name#ng}/size")" != 0 ] || generic=/dev/$name
+    done
+    [ -c "$generic" ]
+}
+
+modprobe nvme || verdict "failed: no modules"
+case $(told devices) in
+bought)
+    modprobe sd_mod || verdict "failed: no modules"
+    modprobe null_blk nr_devices=0 || verdict "failed: no null_blk"
+    mount -t configfs configfs /sys/kernel/config
+    # A host-managed SMR disk: conventional zones at its beginning, half a zone at its end.
+    modprobe scsi_debug zbc=managed dev_size_mb=268 zone_size_mb=8 zone_nr_conv=3 zone_max_open=8 delay=0 ||
+        verdict "failed: no scsi_debug"
+    flash size=492 zone_size=16 zone_nr_conv=2
+    await test -b /dev/sda
+    await test -c /dev/ng0n2
+    export smr=/dev/sda
+    zns=$(block_device 1)
+    ;;
+small)
+    modprobe null_blk nr_devices=0 || verdict "failed: no null_blk"
+    mount -t configfs configfs /sys/kernel/config
+    flash size=292 zone_size=8 zone_nr_conv=4
+    await test -c /dev/ng0n4
+    zns=$(block_device 1)
+    short=$(block_device 2)
+    disk=$(block_device 4)
+    export short disk
+    ;;
+one)
+    zns=$(block_device 1)
+    ;;
+esac
+export zns
+[ "$(cat "/sys/block/${zns#/dev/}/queue/zoned")" = host-managed ] || verdict "failed: the first namespace has no zones"
+if [ -e /dev/ng0n2 ]; then
+    await has_bare_generic
+    export generic
+fi
+quick=$(told quick)
+only=$(told only)
+export quick only
+
+suite=$(told suite)
 # Through a pipe, because on a terminal progress is drawn.
 set -o pipefail
 sh -eu "/suites/$suite" 2>&1 | cat || verdict "failed: the suite ended with an error, see above"

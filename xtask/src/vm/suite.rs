@@ -1,4 +1,4 @@
-//! What can be run in the guest.
+//! What can be run in the guest, and what the guest has for it.
 
 use std::time::Duration;
 
@@ -7,52 +7,173 @@ pub(super) struct Suite {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) script: &'static str,
+    pub(super) devices: &'static Devices,
+    pub(super) programs: &'static [Program],
     /// How long all boots of it may take: several times what was seen on a machine that is busy.
     pub(super) limit: Duration,
 }
 
+/// What a suite runs beside the shell.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Program {
+    /// With the assertions of a debug build.
+    Polder,
+    /// As people have it, which the gate has built already.
+    PolderReleased,
+    /// The public tests of the crate `zone`.
+    ZoneTests,
+    /// Those of its insides.
+    ZoneUnitTests,
+    Pjdfstest,
+    Fsx,
+    /// The simulator, for what it does to any mounted file system.
+    Simulator,
+    /// The system's own look at zones.
+    Blkzone,
+}
+
+/// The devices of the guest: the namespaces of its NVMe controller, and what its first process makes by itself.
+pub(super) struct Devices {
+    /// As the first process knows the choice.
+    pub(super) name: &'static str,
+    pub(super) namespaces: &'static [Namespace],
+}
+
+/// A namespace of NVMe; its blocks have 4 KiB.
+pub(super) struct Namespace {
+    pub(super) size: &'static str,
+    /// None: it can be written anywhere.
+    pub(super) zones: Option<Zones>,
+}
+
+/// Bytes from zone to zone, what a zone takes, and how many may be open and active.
+pub(super) struct Zones {
+    pub(super) size: &'static str,
+    pub(super) capacity: &'static str,
+    pub(super) open: u32,
+    pub(super) active: u32,
+}
+
+/// What people buy: zones that take less than they are apart, and zones that are no power of two. The first process
+/// adds zoned flash and a host-managed disk.
+const BOUGHT: Devices = Devices {
+    name: "bought",
+    namespaces: &[
+        Namespace { size: "2G", zones: Some(Zones { size: "32M", capacity: "24M", open: 14, active: 14 }) },
+        Namespace { size: "1536M", zones: Some(Zones { size: "96M", capacity: "96M", open: 8, active: 10 }) },
+    ],
+};
+
+/// One of each kind, as small as a volume may be used for long runs: whole zones of a power of two, zones that take
+/// less, zones that are no power of two, and a disk without zones. The first process adds zoned flash with four
+/// conventional zones and a shorter last one.
+const SMALL: Devices = Devices {
+    name: "small",
+    namespaces: &[
+        Namespace { size: "256M", zones: Some(Zones { size: "8M", capacity: "8M", open: 14, active: 14 }) },
+        Namespace { size: "256M", zones: Some(Zones { size: "8M", capacity: "6M", open: 8, active: 8 }) },
+        Namespace { size: "264M", zones: Some(Zones { size: "11M", capacity: "11M", open: 8, active: 10 }) },
+        Namespace { size: "256M", zones: None },
+    ],
+};
+
+/// One namespace, and nothing else to wait for.
+const ONE: Devices = Devices {
+    name: "one",
+    namespaces: &[Namespace {
+        size: "512M",
+        zones: Some(Zones { size: "16M", capacity: "12M", open: 14, active: 14 }),
+    }],
+};
+
 /// All suites, the quickest first.
-pub(super) const SUITES: [Suite; 7] = [
+pub(super) const SUITES: [Suite; 11] = [
+    Suite {
+        name: "gate",
+        about: "mkfs, mount, write, kill -9, mount, check on one ZNS namespace: what the gate runs",
+        script: include_str!("suites/gate.sh"),
+        devices: &ONE,
+        programs: &[Program::PolderReleased, Program::Blkzone],
+        limit: Duration::from_secs(300),
+    },
     Suite {
         name: "zones",
         about: "what the kernel says of the devices, and what mkfs refuses",
         script: include_str!("suites/zones.sh"),
+        devices: &BOUGHT,
+        programs: &[Program::Polder],
         limit: Duration::from_secs(300),
     },
     Suite {
         name: "contract",
         about: "every device keeps the contract of the trait",
         script: include_str!("suites/contract.sh"),
+        devices: &BOUGHT,
+        programs: &[Program::ZoneTests],
         limit: Duration::from_secs(600),
     },
     Suite {
         name: "files",
         about: "mkfs, mount, files, kill -9 of the daemon, check, on every device",
         script: include_str!("suites/files.sh"),
+        devices: &BOUGHT,
+        programs: &[Program::Polder],
         limit: Duration::from_secs(1200),
     },
     Suite {
         name: "doors",
         about: "one namespace through its block device and its generic device, in turn",
         script: include_str!("suites/doors.sh"),
+        devices: &BOUGHT,
+        programs: &[Program::Polder],
         limit: Duration::from_secs(600),
     },
     Suite {
         name: "po2",
         about: "zones of 96 MiB offered as zones of 128 MiB, and one volume through both",
         script: include_str!("suites/po2.sh"),
+        devices: &BOUGHT,
+        programs: &[Program::Polder, Program::ZoneTests, Program::ZoneUnitTests, Program::Blkzone],
         limit: Duration::from_secs(900),
     },
     Suite {
         name: "changes",
         about: "zones become read-only or go offline while they are used",
         script: include_str!("suites/changes.sh"),
+        devices: &BOUGHT,
+        programs: &[Program::Polder],
         limit: Duration::from_secs(600),
     },
     Suite {
         name: "power-cut",
         about: "what was acknowledged is there when the machine was reset",
         script: include_str!("suites/power_cut.sh"),
+        devices: &BOUGHT,
+        programs: &[Program::Polder],
         limit: Duration::from_secs(600),
+    },
+    Suite {
+        name: "pjdfstest",
+        about: "POSIX by the letter, on a volume on each kind of device",
+        script: include_str!("suites/pjdfstest.sh"),
+        devices: &SMALL,
+        programs: &[Program::Polder, Program::Pjdfstest],
+        limit: Duration::from_secs(1800),
+    },
+    Suite {
+        name: "churn",
+        about: "a volume on each kind of device, at 90 %, is written over twice, killed, mounted and checked",
+        script: include_str!("suites/churn.sh"),
+        devices: &SMALL,
+        programs: &[Program::Polder, Program::Simulator],
+        limit: Duration::from_secs(5400),
+    },
+    Suite {
+        name: "fsx",
+        about: "random operations on a file on each kind of device, beside a file that nobody changes",
+        script: include_str!("suites/fsx.sh"),
+        devices: &SMALL,
+        programs: &[Program::Polder, Program::Fsx],
+        limit: Duration::from_secs(10_800),
     },
 ];

@@ -24,7 +24,7 @@ for device in "$zns" "$flash" "$smr" "$generic"; do
     while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
     while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 9000000 ]; do :; done
     kill -9 "$(daemon)"
-    kill $writer
+    kill $writer 2> /dev/null || :
     wait $writer || :
     polder mount "$device" /mnt --log /tmp/log
     same

@@ -21,6 +21,26 @@ polder po2 "$generic" --log /tmp/log
 echo "appends of at most $(queue zone_append_max_bytes) bytes, requests of at most $(queue max_sectors_kb) KiB"
 refused "in use" polder po2 "$generic"
 refused "in use" polder mkfs "$generic"
+# Whoever has it open uses it, also without claiming it.
+exec 9< $view
+refused "in use" polder po2 --end "$view"
+exec 9<&-
+polder po2 --end "$view"
+refused "is no device of ublk" polder po2 --end "$view"
+
+echo "whose device it is"
+zone-unit-tests --nocapture ublk::ending > /tmp/said 2>&1 || { cat /tmp/said; exit 1; }
+grep 'test result' /tmp/said
+if grep skipped /tmp/said; then exit 1; fi
+for round in 1 2 3 4 5; do
+    polder po2 "$generic" --log /tmp/log
+    # Each ends it, or finds it gone; and whoever has ended it can have the device below.
+    polder po2 --end "$view" > /tmp/other 2>&1 & other=$!
+    polder po2 --end "$view" > /tmp/said 2>&1 || grep "is no device of ublk" /tmp/said
+    wait $other || grep "is no device of ublk" /tmp/other
+    [ ! -b "$view" ]
+done
+polder po2 "$generic" --log /tmp/log
 
 echo "the contract"
 POLDER_TEST_DEVICE=$view zone-tests --test-threads=1 --nocapture medium::
@@ -36,6 +56,12 @@ refused "error" dd if=/bin/polder of=$view bs=4096 count=1 seek=$((9 * 32768 + 2
 dd if=$view bs=1M skip=$((9 * 128)) count=96 2> /dev/null | md5sum > /tmp/one
 yes polder | head -c 100663296 | md5sum > /tmp/other
 cmp /tmp/one /tmp/other
+
+echo "what the device refuses is in the log"
+echo 'open zones exceeded error, dev ublkb0' >> /tmp/expected
+refused "failed" blkzone open $view
+blkzone reset $view
+grep 'a request of the block device fails operation="open" .*Too many references' /tmp/log
 
 echo "a volume, through the view and without it"
 polder mkfs --force "$view"
