@@ -98,7 +98,7 @@ pub struct UblkDevice {
 
 /// `/dev/ublkcN`, open: as long as it is, N means this device. Closed when the device is gone, and when requests cannot
 /// be served any more: the kernel ends those that there are then.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Opened(Arc<Mutex<Option<Arc<File>>>>);
 
 impl Opened {
@@ -129,14 +129,16 @@ impl UblkDevice {
                 Some(Errno::INVAL | Errno::OPNOTSUPP) => UblkError::NoZones,
                 _ => UblkError::Refused("make a device", error),
             })?;
-        let device =
-            UblkDevice { control, number: made.device, opened: Opened::default(), threads: Mutex::new(None) };
-        let opened = open_served(made.device).map(|opened| *device.opened.0.lock() = Some(Arc::new(opened)));
+        let opened = open_served(made.device).map_err(|error| {
+            // There is nobody to tell of a further error.
+            let _ = control.remove(made.device, None);
+            UblkError::Refused("open the device that serves it", error)
+        })?;
+        let opened = Opened(Arc::new(Mutex::new(Some(Arc::new(opened)))));
+        let device = UblkDevice { control, number: made.device, opened, threads: Mutex::new(None) };
         drop(turn);
-        let refused = |error| UblkError::Refused("open the device that serves it", error);
-        let started = opened.map_err(refused).and_then(|()| device.begin(&made, &mut parameters, view));
+        let started = device.begin(&made, &mut parameters, view);
         if started.is_err() {
-            // It is stopped by being removed, and there is nobody to tell of a further error.
             let _ = device.control.stop(device.number);
             device.wait().ok();
         }
@@ -206,7 +208,7 @@ impl UblkDevice {
         };
         // Where the kernel took the device away because the queue ended, this finds it stopped.
         let _ = self.control.stop(self.number);
-        let removed = self.control.remove(self.number, opened);
+        let removed = self.control.remove(self.number, Some(opened));
         ended.and(removed.map_err(|error| UblkError::Refused("free the device's number", error)))
     }
 

@@ -57,9 +57,9 @@ impl Control {
         self.run(command::TRY_STOP_DEV, device, 0, &mut [])
     }
 
-    /// Frees its number as soon as nobody has it open, which `opened` is: until this has been done the number is that of
+    /// Frees its number as soon as nobody has it open, as `opened` has: until this has been done the number is that of
     /// no other device. Linux 6.6 cannot do that later, and waits until it was closed.
-    pub(super) fn remove(&self, device: u32, opened: Arc<File>) -> io::Result<()> {
+    pub(super) fn remove(&self, device: u32, opened: Option<Arc<File>>) -> io::Result<()> {
         let removed = match self.run(command::DEL_DEV_ASYNC, device, 0, &mut []) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {
                 drop(opened);

@@ -71,7 +71,7 @@ impl Served {
         }
         match open_served(self.number) {
             Ok(opened) => {
-                let removed = self.control.remove(self.number, Arc::new(opened));
+                let removed = self.control.remove(self.number, Some(Arc::new(opened)));
                 removed.map_err(|error| refusal(&self.path, "free the device's number", error))
             }
             // Its process is about to do that.

@@ -51,7 +51,7 @@ fn the_device_of_another_program_is_refused() {
     assert!(matches!(found, Err(UblkError::Foreign(_))), "{found:?}");
     assert!(control.info(made.device).is_ok(), "it is still there");
     let opened = open_served(made.device).unwrap();
-    control.remove(made.device, Arc::new(opened)).unwrap();
+    control.remove(made.device, Some(Arc::new(opened))).unwrap();
 }
 
 /// A server that was ended freed its number after somebody else had, and so took away the next device with that number.
@@ -66,7 +66,7 @@ fn a_number_is_not_given_again_while_its_server_has_it() {
     assert_eq!(found.server().unwrap(), Some(std::process::id()), "it has not said so, and has it open");
     found.end().unwrap();
     let again = Arc::new(opened.try_clone().unwrap());
-    control.remove(made.device, again).unwrap();
+    control.remove(made.device, Some(again)).unwrap();
     let next = control.add(&marked).unwrap();
     assert_ne!(next.device, made.device);
     drop(opened);
