@@ -1,30 +1,35 @@
-# Files are made, written over, cut and deleted at 90 % of what the volume offers until the device was written twice, and
-# compared with a model. Then the daemon is killed while somebody writes, and what was synced is there.
+# Files are made, written over, cut and deleted at 90 % of what the volume offers until the device was written twice. Then
+# the daemon is killed while somebody writes; what was synced is there, and all of it is compared with a model.
 . /suites/kinds
 
-daemon() { polder info --json /mnt | sed -n 's/.*"pid": \([0-9]*\).*/\1/p'; }
+# What the simulator has done when it is through, before it compares.
+cat > /tmp/blow << 'END'
+set -eu
+polder check --data /mnt
+(cd /mnt && find churn -type f -exec md5sum {} + > /tmp/sums)
+[ -s /tmp/sums ] || { echo "there are no files"; exit 1; }
+polder sync /mnt
+daemon=$(polder info --json /mnt | sed -n 's/.*"pid": \([0-9]*\).*/\1/p')
+while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
+while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 5000000 ]; do :; done
+kill -9 "$daemon"
+kill $writer 2> /dev/null || :
+wait $writer || :
+polder mount "$device" /mnt --log /tmp/log
+(cd /mnt && md5sum -c -s /tmp/sums)
+echo "$(wc -l < /tmp/sums) files are there after kill -9"
+rm -f /mnt/more
+polder check --data /mnt
+END
+
 churn() {
     polder mkfs --force "$1"
     size=$((256 << 20))
-    times=2
-    [ -z "$quick" ] || times=1
     polder mount "$1" /mnt --log /tmp/log
     mkdir /mnt/churn
-    polder-sim endure --directory /mnt/churn --verify 'polder check --data /mnt' --capacity $size --percent 90 \
-        --times $times --seed 1
-    (cd /mnt && find churn -type f -exec md5sum {} + > /tmp/sums)
-    [ -s /tmp/sums ]
-    polder sync /mnt
-    # Whoever writes meets a volume that is full; the daemon is killed in the midst of it.
-    while cat /bin/polder; do :; done > /mnt/more 2> /dev/null & writer=$!
-    while [ "$(stat -c %s /mnt/more 2> /dev/null || echo 0)" -lt 5000000 ]; do :; done
-    kill -9 "$(daemon)"
-    kill $writer 2> /dev/null || :
-    wait $writer || :
-    polder mount "$1" /mnt --log /tmp/log
-    (cd /mnt && md5sum -c -s /tmp/sums)
-    echo "$(wc -l < /tmp/sums) files are there after kill -9"
-    rm -rf /mnt/more /mnt/churn
+    device=$1 polder-sim endure --directory /mnt/churn --verify 'sh /tmp/blow' --capacity $size --percent 90 \
+        --times 2 --seed 1
+    polder stats --json /mnt | grep -A12 device_bytes_by_cause
     polder umount /mnt
     polder check --data "$1"
 }
