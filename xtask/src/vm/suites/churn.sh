@@ -6,6 +6,7 @@
 cat > /tmp/blow << 'END'
 set -eu
 polder check --data /mnt
+polder stats --json /mnt | grep -A9 device_bytes_by_cause
 (cd /mnt && find churn -type f -exec md5sum {} + > /tmp/sums)
 [ -s /tmp/sums ] || { echo "there are no files"; exit 1; }
 polder sync /mnt
@@ -29,7 +30,6 @@ churn() {
     mkdir /mnt/churn
     device=$1 polder-sim endure --directory /mnt/churn --verify 'sh /tmp/blow' --capacity $size --percent 90 \
         --times 2 --seed 1
-    polder stats --json /mnt | grep -A12 device_bytes_by_cause
     polder umount /mnt
     polder check --data "$1"
 }
