@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// The only kind of device that is used, of suites that go through several.
     #[arg(long, value_name = "KIND")]
     only: Option<String>,
+    /// The seed of what is random in suites that have such.
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
 }
 
 /// Boots a guest for each suite; the first failure ends it.
@@ -46,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let kernel = kernel::fetch(&home)?;
     for suite in suites {
         let image = image::build(&home, &kernel, suite)?;
-        let run = Run { suite, quick: args.quick, only: args.only.as_deref() };
+        let run = Run { suite, quick: args.quick, only: args.only.as_deref(), seed: args.seed };
         let seconds = guest::run(&home, &kernel, &image, &run)?;
         println!("vm {}: passed in {seconds} s", suite.name);
     }

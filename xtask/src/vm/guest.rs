@@ -46,6 +46,7 @@ pub(super) struct Run<'a> {
     pub(super) quick: bool,
     /// The only kind of device, where the suite has several.
     pub(super) only: Option<&'a str>,
+    pub(super) seed: u32,
 }
 
 /// Runs a suite to its verdict; how many seconds that took.
@@ -170,8 +171,8 @@ fn read_lines(console: ChildStdout) -> Result<Receiver<String>> {
 
 /// The command that starts the machine.
 fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<Line> {
-    let Run { suite, quick, only } = run;
-    let mut told = format!("vm.suite={} vm.devices={}", suite.name, suite.devices.name);
+    let Run { suite, quick, only, seed } = run;
+    let mut told = format!("vm.suite={} vm.devices={} vm.seed={seed}", suite.name, suite.devices.name);
     if *quick {
         told += " vm.quick=1";
     }

@@ -93,7 +93,8 @@ if [ -e /dev/ng0n2 ]; then
 fi
 quick=$(told quick)
 only=$(told only)
-export quick only
+seed=$(told seed)
+export quick only seed
 
 suite=$(told suite)
 # Through a pipe, because on a terminal progress is drawn.

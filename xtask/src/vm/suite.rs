@@ -174,6 +174,6 @@ pub(super) const SUITES: [Suite; 11] = [
         script: include_str!("suites/fsx.sh"),
         devices: &SMALL,
         programs: &[Program::Polder, Program::Fsx],
-        limit: Duration::from_secs(10_800),
+        limit: Duration::from_secs(21_600),
     },
 ];

@@ -29,7 +29,7 @@ churn() {
     polder mount "$1" /mnt --log /tmp/log
     mkdir /mnt/churn
     device=$1 polder-sim endure --directory /mnt/churn --verify 'sh /tmp/blow' --capacity $size --percent 90 \
-        --times 2 --seed 1
+        --times 2 --seed "$seed"
     polder umount /mnt
     polder check --data "$1"
 }

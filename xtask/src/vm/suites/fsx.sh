@@ -40,7 +40,7 @@ END
     while [ $done -lt $operations ]; do
         now=$((operations - done))
         [ $now -le $round ] || now=$round
-        fsx -f /tmp/fsx.toml -N $now -S $((done + 1)) -P /tmp /mnt/file > /tmp/said 2>&1 ||
+        fsx -f /tmp/fsx.toml -N $now -S $((seed + done)) -P /tmp /mnt/file > /tmp/said 2>&1 ||
             { tail -n 80 /tmp/said; exit 1; }
         done=$((done + now))
     done
