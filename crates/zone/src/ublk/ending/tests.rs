@@ -42,6 +42,28 @@ fn whoever_has_a_device_open_uses_it() {
     assert!(users(Path::new("/dev/there is no such device")).is_empty());
 }
 
+/// What is asked of the system where the kernel does not stop unused devices alone.
+#[test]
+fn a_device_that_is_used_is_not_held() {
+    let Some(device) = std::env::var_os("POLDER_TEST_BLOCK_DEVICE") else {
+        println!("skipped: POLDER_TEST_BLOCK_DEVICE names no block device that nobody uses");
+        return;
+    };
+    let is_held = || match hold(Path::new(&device)) {
+        Ok(held) => {
+            assert!(held.is_some(), "it is there");
+            true
+        }
+        Err(UblkError::InUse(_)) => false,
+        Err(error) => panic!("{error}"),
+    };
+    assert!(is_held());
+    let opened = File::open(&device).unwrap();
+    assert!(!is_held());
+    drop(opened);
+    assert!(is_held());
+}
+
 /// `polder po2 --end` took away the block device of any program, and what was on it from whoever used it.
 #[test]
 fn the_device_of_another_program_is_refused() {
