@@ -1,5 +1,5 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `knife`, `bench`, `space`,
-//! `try`, `vm`.
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `knife`, `mutants`,
+//! `bench`, `space`, `try`, `vm`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
 //! program goes through [`shell::Line`], so that a person can repeat it by hand.
@@ -10,6 +10,7 @@ mod bench;
 mod ci;
 mod knife;
 mod measured;
+mod mutants;
 mod peer;
 mod setup;
 mod shell;
@@ -47,6 +48,8 @@ enum Task {
     Shuttle(shuttle::Args),
     /// Databases and git on a mount whose daemon is killed, or loses its power, again and again.
     Knife(knife::Args),
+    /// How many small mistakes in `tree` and `extent` their tests notice.
+    Mutants(mutants::Args),
     /// Write amplification and latency of volumes in memory, beside an ideal cleaner.
     Space(space::Args),
     /// How fast Polder is beside a plain file, ext4 and XFS.
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Task::Soak(args) => soak::run(&args),
         Task::Shuttle(args) => shuttle::run(&args),
         Task::Knife(args) => knife::run(&args),
+        Task::Mutants(args) => mutants::run(&args),
         Task::Space(args) => space::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Try(args) => try_volume::run(&args),

@@ -10,8 +10,10 @@ use anyhow::{Result, bail};
 use crate::shell::{Line, has_program};
 use crate::{vm, workspace};
 
-/// The version of cargo-deny that is installed where there is none.
+/// The versions of cargo's tools that are installed where there are none.
 const CARGO_DENY: &str = "0.20.2";
+const CARGO_MUTANTS: &str = "27.1.0";
+const CARGO_NEXTEST: &str = "0.9.151";
 
 /// Something that must be on the machine.
 #[derive(Debug)]
@@ -74,6 +76,12 @@ pub(crate) const GUEST: [Need; 4] = [
     package("util-linux", "blkzone", "what the kernel says of zones, in `vm`"),
 ];
 
+/// What `mutants` makes mistakes with, and what stops at the first test that fails.
+pub(crate) const MUTANTS: [Need; 2] = [
+    tool("cargo-mutants", CARGO_MUTANTS, "making mistakes in the sources, in `mutants`"),
+    tool("cargo-nextest", CARGO_NEXTEST, "running tests until one fails, in `mutants`"),
+];
+
 const NEEDS: [Need; 11] = [
     Need { name: "rustfmt", how: How::Component, probe: "cargo-fmt", why: "the step fmt" },
     Need { name: "clippy", how: How::Component, probe: "cargo-clippy", why: "the step clippy" },
@@ -86,11 +94,15 @@ const NEEDS: [Need; 11] = [
     // Headers: no program shows that they are there.
     package("libacl1-dev", "/usr/include/sys/acl.h", "building pjdfstest"),
     package("clang", "clang", "building pjdfstest"),
-    Need { name: "cargo-deny", how: How::Tool(CARGO_DENY), probe: "cargo-deny", why: "the step deny" },
+    tool("cargo-deny", CARGO_DENY, "the step deny"),
 ];
 
 const fn package(name: &'static str, probe: &'static str, why: &'static str) -> Need {
     Need { name, how: How::Package, probe, why }
+}
+
+const fn tool(name: &'static str, version: &'static str, why: &'static str) -> Need {
+    Need { name, how: How::Tool(version), probe: name, why }
 }
 
 /// Installs (or names) everything that the gate needs and fetches the crates it is built from.
@@ -196,7 +208,7 @@ fn install_lines(missing: &[&Need]) -> Vec<Line> {
     lines
 }
 
-/// Installs cargo-deny, which asks for one code unit and link-time optimisation by itself.
+/// Installs one of cargo's tools, some of which ask for one code unit and link-time optimisation by themselves.
 fn tool_line(name: &str, version: &str) -> Line {
     let line = Line::new("cargo install --locked --no-default-features");
     quickly_built(line.args([name, "--version", version]))

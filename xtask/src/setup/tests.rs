@@ -23,7 +23,7 @@ fn what_is_there_is_not_installed_again() {
 
 #[test]
 fn every_need_has_its_reason() {
-    for need in NEEDS.iter().chain(&PROGRAMS).chain(&GUEST) {
+    for need in NEEDS.iter().chain(&PROGRAMS).chain(&GUEST).chain(&MUTANTS) {
         assert!(!need.why.is_empty(), "{} has none", need.name);
     }
 }

@@ -1,0 +1,113 @@
+//! Trying one mutant: cargo-mutants makes the mistake in the copy, builds, and runs the tests of one package.
+//!
+//! The tests are run by cargo-nextest, which stops at the first that fails. How long they may take follows from how
+//! long they take without a mistake, on this machine now.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use rt::{Clock, SystemClock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Package;
+use super::copy::Copy;
+use super::drawing::Mutant;
+use super::outcomes::{self, Outcome};
+use crate::shell::Line;
+
+/// Tests may take so many times what they take without a mistake, and half a minute more: a mutant that comes to no
+/// end costs this, and a machine that does other things as well must not be taken for one.
+const TIMES: u64 = 3;
+const SECONDS_MORE: u64 = 30;
+/// Bytes of address space for each program of a trial: a loop that does not end may well fill memory.
+const ADDRESS_SPACE: u64 = 8 << 30;
+
+/// How many seconds the tests of each package may take.
+pub(super) type SecondsMax = BTreeMap<&'static str, u64>;
+
+/// Where mutants are tried.
+pub(crate) struct Trials<'a> {
+    copy: &'a Copy,
+    /// Where cargo-mutants writes what it did.
+    folder: PathBuf,
+}
+
+/// Bounds the memory of everything that is started from here on.
+pub(super) fn limit_memory() -> Result<()> {
+    let maximum = getrlimit(Resource::As).maximum;
+    let wanted = Rlimit { current: Some(ADDRESS_SPACE), maximum };
+    setrlimit(Resource::As, wanted).context("cannot bound the memory of what is tried")
+}
+
+impl<'a> Trials<'a> {
+    pub(super) fn new(copy: &'a Copy, folder: &Path) -> Self {
+        Trials { copy, folder: folder.to_owned() }
+    }
+
+    /// Which sources are tried.
+    pub(super) fn sources(&self) -> u64 {
+        self.copy.sources()
+    }
+
+    /// Builds and runs all tests without a mistake, which have to pass.
+    pub(super) fn baseline(&self) -> Result<SecondsMax> {
+        let clock = SystemClock::new();
+        let mut asked: Vec<&'static str> =
+            Package::ALL.iter().flat_map(|package| package.asked()).copied().collect();
+        asked.sort_unstable();
+        asked.dedup();
+        let mut seconds_max = SecondsMax::new();
+        for package in asked {
+            let line = self.quickly_built(Line::new("cargo nextest run --locked --package").arg(package));
+            line.clone().arg("--no-run").run()?;
+            let started = clock.monotonic_ns();
+            line.run().context("tests fail without a mistake: repair them first")?;
+            let seconds = (clock.monotonic_ns() - started).div_ceil(1_000_000_000);
+            println!("tests of {package}: {seconds} s");
+            seconds_max.insert(package, seconds * TIMES + SECONDS_MORE);
+        }
+        Ok(seconds_max)
+    }
+
+    /// What becomes of a mutant.
+    pub(super) fn of(&self, mutant: &Mutant, seconds_max: &SecondsMax) -> Result<Outcome> {
+        for &asked in Package::of(mutant)?.asked() {
+            let outcome = self.shown_to(mutant, asked, seconds_max[asked])?;
+            if outcome != Outcome::Missed {
+                return Ok(outcome);
+            }
+        }
+        Ok(Outcome::Missed)
+    }
+
+    /// What the tests of one package say. cargo-mutants ends with an error where a mutant was missed or came to no
+    /// end; what counts is what it has written down.
+    fn shown_to(&self, mutant: &Mutant, asked: &str, seconds_max: u64) -> Result<Outcome> {
+        let written = self.folder.join("mutants.out/outcomes.json");
+        // Nothing of an earlier run may be taken for one of this.
+        std::fs::remove_file(&written).or_else(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })?;
+        let (_, said) = self.line(mutant, asked, seconds_max).outcome()?;
+        let text = std::fs::read_to_string(&written)
+            .with_context(|| format!("cargo-mutants wrote no outcomes; it said:\n{said}"))?;
+        outcomes::read(&text, asked).with_context(|| format!("of {}; it said:\n{said}", mutant.name))
+    }
+
+    fn line(&self, mutant: &Mutant, asked: &str, seconds_max: u64) -> Line {
+        let line =
+            Line::new("cargo mutants --no-config --in-place --baseline skip --test-tool nextest --no-times")
+                .args(["--cargo-arg", "--locked", "--package", &mutant.package, "--test-package", asked])
+                .args(["--re", &mutant.pattern(), "--timeout", &seconds_max.to_string()])
+                .arg("--output")
+                .arg(&self.folder);
+        self.quickly_built(line)
+    }
+
+    /// What is built for one run of tests needs nothing for a debugger.
+    fn quickly_built(&self, line: Line) -> Line {
+        line.env("CARGO_PROFILE_DEV_DEBUG", "false").in_dir(self.copy.root())
+    }
+}
