@@ -412,6 +412,28 @@ fn put_one(number: u64, value: usize) -> Tx {
 
 /// Each record was promised two blocks until somebody asked for it to be durable: after some thousand small ones the
 /// log was full of promises, and whoever came next took a checkpoint.
+/// A checkpoint says where in its log zone replay begins. Without that a mount would still find everything, and read
+/// all that the zone has ever taken: what is to be done after a crash would no longer follow from what had happened
+/// since the checkpoint.
+#[test]
+fn a_mount_reads_of_the_log_what_came_after_the_checkpoint() {
+    let device = formatted(Spec::new(4096, 32, 1024), &options());
+    device.record();
+    let (store, _) = open(&device).unwrap();
+    let bytes_read = |checkpoints: u64| {
+        for number in 0..checkpoints {
+            store.commit(put_one(number % 4, 100)).unwrap();
+            store.checkpoint().unwrap();
+        }
+        let image = Arc::new(device.image(&CrashPlan::KeepAll));
+        let before = image.counters().bytes_read;
+        open(&image).unwrap();
+        image.counters().bytes_read - before
+    };
+    let (few, many) = (bytes_read(5), bytes_read(100));
+    assert!(many <= few + few / 4, "{many} bytes are read after many checkpoints, and {few} after a few");
+}
+
 #[test]
 fn small_records_take_no_more_of_the_log_than_they_have() {
     let device = formatted(Spec::new(4096, 16, 256), &options());
