@@ -1,7 +1,5 @@
 //! Which mutants there are, and the order in which a seed draws them.
 
-use std::fmt::Write as _;
-
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
@@ -19,25 +17,23 @@ pub(crate) struct Mutant {
     pub(crate) file: String,
     /// What it changes, with a few lines around.
     pub(crate) diff: String,
+    /// Its place in the list of all. cargo-mutants is asked for the mutant by it, because not every kind of mutant
+    /// can be chosen by name.
+    #[serde(skip)]
+    pub(crate) place: Place,
+}
+
+/// The mutant's number in a list of so many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) number: usize,
+    pub(crate) of: usize,
 }
 
 impl Mutant {
     /// The same for a mistake that is the same in the same surroundings, wherever in the file that is.
     pub(crate) fn identity(&self) -> u64 {
         hash(hash(0, self.file.as_bytes()), without_places(&self.diff).as_bytes())
-    }
-
-    /// A regular expression that matches its name and no other.
-    pub(crate) fn pattern(&self) -> String {
-        let mut pattern = String::from("^");
-        for character in self.name.chars() {
-            match character.is_ascii_alphanumeric() {
-                true => pattern.push(character),
-                false => write!(pattern, "\\x{{{:X}}}", u32::from(character)).expect("a String takes all"),
-            }
-        }
-        pattern.push('$');
-        pattern
     }
 }
 
@@ -46,18 +42,24 @@ fn without_places(diff: &str) -> String {
     diff.lines().filter(|line| !line.starts_with("@@")).collect::<Vec<_>>().join("\n")
 }
 
+/// cargo-mutants, told of which packages to make mutants: its list is the same whatever it does with it.
+pub(super) fn cargo_mutants(copy: &Copy) -> Line {
+    let line = Line::new("cargo mutants --no-config").in_dir(copy.root());
+    Package::ALL.iter().fold(line, |line, package| line.args(["--package", package.name()]))
+}
+
 /// All mutants of the packages.
-pub(super) fn list(copy: &Copy, packages: &[Package]) -> Result<Vec<Mutant>> {
-    let line = Line::new("cargo mutants --list --json --no-config").in_dir(copy.root());
-    let line = packages.iter().fold(line, |line, package| line.args(["--package", package.name()]));
-    read(&line.output()?)
+pub(super) fn list(copy: &Copy) -> Result<Vec<Mutant>> {
+    read(&cargo_mutants(copy).args(["--list", "--json"]).output()?)
 }
 
 /// Reads what cargo-mutants lists.
 fn read(listed: &str) -> Result<Vec<Mutant>> {
-    let mutants: Vec<Mutant> =
+    let mut mutants: Vec<Mutant> =
         serde_json::from_str(listed).context("cargo-mutants lists what this command cannot read")?;
     ensure!(!mutants.is_empty(), "cargo-mutants knows no mutants: are there sources in the copy?");
+    let of = mutants.len();
+    (0..).zip(&mut mutants).for_each(|(number, mutant)| mutant.place = Place { number, of });
     Ok(mutants)
 }
 

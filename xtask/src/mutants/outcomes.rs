@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -40,12 +40,14 @@ impl fmt::Display for Outcome {
 }
 
 /// Reads the outcome of the one mutant that a run of cargo-mutants was about.
-pub(super) fn read(outcomes: &str, by: &str) -> Result<Outcome> {
+pub(super) fn read(outcomes: &str, name: &str, by: &str) -> Result<Outcome> {
     let said: Value =
         serde_json::from_str(outcomes).context("cargo-mutants wrote outcomes that are no JSON")?;
     let all = said["outcomes"].as_array().context("cargo-mutants wrote no list of outcomes")?;
     let of_mutants: Vec<&Value> = all.iter().filter(|one| one["scenario"]["Mutant"].is_object()).collect();
     let [one] = of_mutants[..] else { bail!("cargo-mutants tried {} mutants, not one", of_mutants.len()) };
+    let tried = &one["scenario"]["Mutant"]["name"];
+    ensure!(tried == name, "cargo-mutants tried {tried}");
     match one["summary"].as_str() {
         Some("CaughtMutant") => Ok(Outcome::Caught { by: by.to_owned() }),
         Some("Timeout") => Ok(Outcome::TimedOut { by: by.to_owned() }),

@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 use rt::{Clock, SystemClock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::Package;
 use super::copy::Copy;
-use super::drawing::Mutant;
+use super::drawing::{self, Mutant};
 use super::outcomes::{self, Outcome};
+use super::{Asked, EXTENT, FS, Package, TREE};
 use crate::shell::Line;
 
 /// Tests may take so many times what they take without a mistake, and half a minute more: a mutant that comes to no
@@ -51,21 +51,25 @@ impl<'a> Trials<'a> {
     }
 
     /// Builds and runs all tests without a mistake, which have to pass.
+    ///
+    /// A run that was ended amid a compiler's work may have left parts of that which link no more, and every mutant
+    /// would be none: these go first.
     pub(super) fn baseline(&self) -> Result<SecondsMax> {
+        let parts = self.copy.root().join("target/debug/incremental");
+        if parts.is_dir() {
+            std::fs::remove_dir_all(parts).context("cannot begin anew")?;
+        }
         let clock = SystemClock::new();
-        let mut asked: Vec<&'static str> =
-            Package::ALL.iter().flat_map(|package| package.asked()).copied().collect();
-        asked.sort_unstable();
-        asked.dedup();
         let mut seconds_max = SecondsMax::new();
-        for package in asked {
-            let line = self.quickly_built(Line::new("cargo nextest run --locked --package").arg(package));
+        for asked in [TREE, EXTENT, FS] {
+            let line = Line::new("cargo nextest run --locked --package").arg(asked.package);
+            let line = self.quickly_built(line.args(["--filterset", asked.filter]));
             line.clone().arg("--no-run").run()?;
             let started = clock.monotonic_ns();
             line.run().context("tests fail without a mistake: repair them first")?;
             let seconds = (clock.monotonic_ns() - started).div_ceil(1_000_000_000);
-            println!("tests of {package}: {seconds} s");
-            seconds_max.insert(package, seconds * TIMES + SECONDS_MORE);
+            println!("tests of {}: {seconds} s", asked.package);
+            seconds_max.insert(asked.package, seconds * TIMES + SECONDS_MORE);
         }
         Ok(seconds_max)
     }
@@ -73,7 +77,7 @@ impl<'a> Trials<'a> {
     /// What becomes of a mutant.
     pub(super) fn of(&self, mutant: &Mutant, seconds_max: &SecondsMax) -> Result<Outcome> {
         for &asked in Package::of(mutant)?.asked() {
-            let outcome = self.shown_to(mutant, asked, seconds_max[asked])?;
+            let outcome = self.shown_to(mutant, asked, seconds_max[asked.package])?;
             if outcome != Outcome::Missed {
                 return Ok(outcome);
             }
@@ -83,7 +87,7 @@ impl<'a> Trials<'a> {
 
     /// What the tests of one package say. cargo-mutants ends with an error where a mutant was missed or came to no
     /// end; what counts is what it has written down.
-    fn shown_to(&self, mutant: &Mutant, asked: &str, seconds_max: u64) -> Result<Outcome> {
+    fn shown_to(&self, mutant: &Mutant, asked: Asked, seconds_max: u64) -> Result<Outcome> {
         let written = self.folder.join("mutants.out/outcomes.json");
         // Nothing of an earlier run may be taken for one of this.
         std::fs::remove_file(&written).or_else(|error| match error.kind() {
@@ -93,16 +97,18 @@ impl<'a> Trials<'a> {
         let (_, said) = self.line(mutant, asked, seconds_max).outcome()?;
         let text = std::fs::read_to_string(&written)
             .with_context(|| format!("cargo-mutants wrote no outcomes; it said:\n{said}"))?;
-        outcomes::read(&text, asked).with_context(|| format!("of {}; it said:\n{said}", mutant.name))
+        outcomes::read(&text, &mutant.name, asked.package)
+            .with_context(|| format!("of {}; it said:\n{said}", mutant.name))
     }
 
-    fn line(&self, mutant: &Mutant, asked: &str, seconds_max: u64) -> Line {
-        let line =
-            Line::new("cargo mutants --no-config --in-place --baseline skip --test-tool nextest --no-times")
-                .args(["--cargo-arg", "--locked", "--package", &mutant.package, "--test-package", asked])
-                .args(["--re", &mutant.pattern(), "--timeout", &seconds_max.to_string()])
-                .arg("--output")
-                .arg(&self.folder);
+    fn line(&self, mutant: &Mutant, asked: Asked, seconds_max: u64) -> Line {
+        let shard = format!("{}/{}", mutant.place.number, mutant.place.of);
+        let line = drawing::cargo_mutants(self.copy)
+            .args(["--in-place", "--baseline", "skip", "--test-tool", "nextest", "--no-times"])
+            .args(["--cargo-arg", "--locked", "--test-package", asked.package, "--shard", &shard])
+            .args(["--sharding", "slice", "--timeout", &seconds_max.to_string()])
+            .arg("--output")
+            .arg(&self.folder);
         self.quickly_built(line)
     }
 

@@ -1,15 +1,18 @@
 use super::*;
+use crate::mutants::drawing::Place;
+
+const NAME: &str = "log.rs:1:1: replace == with !=";
 
 fn mutant(diff: &str) -> Mutant {
     let name = format!("crates/tree/src/log.rs:1:1: replace {diff}");
     let (package, file) = ("polder-tree".to_owned(), "crates/tree/src/log.rs".to_owned());
-    Mutant { name, package, file, diff: diff.to_owned() }
+    Mutant { name, package, file, diff: diff.to_owned(), place: Place::default() }
 }
 
 /// What cargo-mutants writes of a run of one mutant, shortened.
 fn written(summary: &str) -> String {
     format!(
-        r#"{{"outcomes": [{{"scenario": {{"Mutant": {{"name": "log.rs:1:1: replace == with !=", "file": "log.rs"}}}},
+        r#"{{"outcomes": [{{"scenario": {{"Mutant": {{"name": "{NAME}", "file": "log.rs"}}}},
             "summary": "{summary}", "log_path": "log/a.log", "phase_results": [{{"phase": "Build"}}]}}],
             "total_mutants": 1, "missed": 0, "cargo_mutants_version": "27.1.0"}}"#
     )
@@ -18,7 +21,7 @@ fn written(summary: &str) -> String {
 #[test]
 fn outcomes_are_read_as_they_are_written() {
     let by = || "polder-tree".to_owned();
-    let read = |summary| read(&written(summary), "polder-tree").unwrap();
+    let read = |summary| read(&written(summary), NAME, "polder-tree").unwrap();
     assert_eq!(read("CaughtMutant"), Outcome::Caught { by: by() });
     assert_eq!(read("Timeout"), Outcome::TimedOut { by: by() });
     assert_eq!(read("Unviable"), Outcome::Unviable);
@@ -27,13 +30,15 @@ fn outcomes_are_read_as_they_are_written() {
 
 #[test]
 fn what_is_not_understood_is_no_outcome() {
-    assert!(read(&written("Failure"), "polder-tree").is_err());
-    assert!(read(r#"{"outcomes": []}"#, "polder-tree").is_err());
+    assert!(read(&written("Failure"), NAME, "polder-tree").is_err());
+    assert!(read(r#"{"outcomes": []}"#, NAME, "polder-tree").is_err());
     assert!(
-        read(r#"{"outcomes": [{"scenario": "Baseline", "summary": "Success"}]}"#, "polder-tree").is_err()
+        read(r#"{"outcomes": [{"scenario": "Baseline", "summary": "Success"}]}"#, NAME, "polder-tree")
+            .is_err()
     );
-    assert!(read("{}", "polder-tree").is_err());
-    assert!(read("", "polder-tree").is_err());
+    assert!(read(&written("MissedMutant"), "another", "polder-tree").is_err());
+    assert!(read("{}", NAME, "polder-tree").is_err());
+    assert!(read("", NAME, "polder-tree").is_err());
 }
 
 #[test]

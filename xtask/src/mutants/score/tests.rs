@@ -1,8 +1,9 @@
 use super::*;
+use crate::mutants::drawing::Place;
 
 fn mutant(file: &str) -> Mutant {
     let (name, diff) = (format!("{file}:1:1: replace"), String::new());
-    Mutant { name, package: "polder-tree".to_owned(), file: file.to_owned(), diff }
+    Mutant { name, package: "polder-tree".to_owned(), file: file.to_owned(), diff, place: Place::default() }
 }
 
 fn caught(by: &str) -> Outcome {
