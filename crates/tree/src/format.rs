@@ -328,3 +328,6 @@ pub(crate) fn decode_page(page: &[u8], fs_id: FsId) -> Option<PageHeader> {
         && checksum(&[&[0; 4], &page[4..]]) == header.checksum.get();
     right.then_some(header)
 }
+
+#[cfg(test)]
+mod tests;

@@ -179,3 +179,6 @@ impl<'a> Reader<'a> {
         Some(ZoneId(u32::from_le_bytes(self.array()?)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -288,3 +288,6 @@ impl Seals {
         after.max().unwrap_or(0).max(last + 1)
     }
 }
+
+#[cfg(test)]
+mod tests;
