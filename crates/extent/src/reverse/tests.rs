@@ -1,11 +1,54 @@
 use zone::emulated::{Emulated, Spec};
+use zone::{Leases, Role, Traffic};
 
 use super::*;
 use crate::Object;
 
+/// A zone that takes data, and its map with so many entries of one block each.
+fn open_zone(entries: u32) -> (Lease, ZoneMap) {
+    let name = ZoneName { fs_id: FsId([3; 16]), zone: ZoneId(7), life: Life(1) };
+    let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::new(4096, 16, 1024)));
+    let leases = Leases::new(device, name.fs_id, Arc::new(Traffic::default()));
+    let lease = leases.begin(name.zone, name.life, Role::Data).unwrap();
+    let entry =
+        |block: Blocks| Entry { object: Object(1), offset: block.into(), sequence: 1, block, crcs: vec![0] };
+    let entries = (1..=entries).map(entry).collect();
+    let unfinished = Unfinished { life: name.life, summaries: Vec::new(), entries };
+    (lease, ZoneMap::new(name, Packing { block_size: 4096 }, unfinished))
+}
+
+/// A summary of fewer entries would be right as well, and cost a block of the zone for each of them.
+#[test]
+fn a_summary_takes_as_many_entries_as_a_block_has_room_for() {
+    let per_block = Packing { block_size: 4096 }.bytes_per_block() / Entry::bytes_for(1);
+    let (lease, mut map) = open_zone(2 * per_block as u32 + 3);
+    for place in [500, 501] {
+        let summary = map.take_due(&lease).expect("there is a block's worth");
+        assert_eq!((summary.entries, summary.bytes.len()), (per_block, 4096));
+        assert!(map.take_due(&lease).is_none(), "one is being written");
+        map.summarised(&summary, Some(place));
+    }
+    assert!(map.take_due(&lease).is_none(), "three entries are not worth a block");
+    assert_eq!((map.entries.len(), map.entry_bytes), (3, 3 * Entry::bytes_for(1)));
+    let rest = map.take_rest(&lease).expect("nothing is in flight").expect("something is left");
+    assert_eq!(rest.entries, 3);
+}
+
+/// What was taken for a summary that failed is still to be told by the next checkpoint.
+#[test]
+fn entries_of_a_summary_that_failed_are_kept() {
+    let (lease, mut map) = open_zone(200);
+    let bytes = map.entry_bytes;
+    let summary = map.take_due(&lease).expect("there is a block's worth");
+    assert!(map.entry_bytes < bytes);
+    map.summarised(&summary, None);
+    assert_eq!((map.entries.len(), map.entry_bytes), (200, bytes));
+    assert!(map.is_full() && map.summaries.is_empty());
+}
+
 /// Three blocks long.
 fn summary(name: &ZoneName) -> (usize, Vec<u8>) {
-    let entry = |block| Entry {
+    let entry = |block: Blocks| Entry {
         object: Object(u64::from(block)),
         offset: 0,
         sequence: 1,
