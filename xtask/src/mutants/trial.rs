@@ -108,7 +108,8 @@ impl<'a> Trials<'a> {
             .args(["--cargo-arg", "--locked", "--test-package", asked.package, "--shard", &shard])
             .args(["--sharding", "slice", "--timeout", &seconds_max.to_string()])
             .arg("--output")
-            .arg(&self.folder);
+            .arg(&self.folder)
+            .args(["--", "--filterset", asked.filter]);
         self.quickly_built(line)
     }
 
