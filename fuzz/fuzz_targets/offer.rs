@@ -14,9 +14,21 @@ fuzz_target!(|bytes: &[u8]| {
     (TARGET.get_or_init(chosen).offer)(bytes);
 });
 
+/// Targets that do harm: who fuzzes finds them, or would find nothing.
+const CANARIES: [Target; 2] = [
+    Target { name: "canary-panic", offer: |bytes| assert!(bytes.len() < 3, "three bytes"), cost: 1 },
+    Target { name: "canary-memory", offer: ask_for_much, cost: 1 },
+];
+
+/// A decoder that believes a length: its first byte, in units of 4 MiB.
+fn ask_for_much(bytes: &[u8]) {
+    let length = usize::from(bytes.first().copied().unwrap_or(0)) << 22;
+    std::hint::black_box(Vec::<u8>::with_capacity(length));
+}
+
 fn chosen() -> Target {
     let name = std::env::var(CHOICE).unwrap_or_default();
-    let targets = fuzz::all();
+    let targets = [fuzz::all(), CANARIES.to_vec()].concat();
     let known: Vec<&str> = targets.iter().map(|target| target.name).collect();
     let chosen = targets.iter().find(|target| target.name == name);
     *chosen.unwrap_or_else(|| panic!("set {CHOICE} to one of: {}", known.join(", ")))

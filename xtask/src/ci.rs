@@ -131,6 +131,8 @@ fn steps() -> Vec<Step> {
     // After what builds Polder as it is released.
     let repeat = offline(Line::new("cargo xtask vm gate"));
     steps.push(Step { name: "vm gate".to_owned(), repeat, work: Work::Guest });
+    // When `polder-sim` is built.
+    steps.push(step("fuzz", "cargo xtask fuzz --quick"));
     steps
 }
 

@@ -1,5 +1,5 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `knife`, `mutants`,
-//! `bench`, `space`, `try`, `vm`.
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `fuzz`, `mutants`,
+//! `knife`, `bench`, `space`, `try`, `vm`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
 //! program goes through [`shell::Line`], so that a person can repeat it by hand.
@@ -8,6 +8,7 @@
 mod accept;
 mod bench;
 mod ci;
+mod fuzz;
 mod knife;
 mod measured;
 mod mutants;
@@ -46,6 +47,8 @@ enum Task {
     Soak(soak::Args),
     /// What threads do to each other, in orders that a scheduler chooses.
     Shuttle(shuttle::Args),
+    /// libFuzzer on every decoder and on a mount.
+    Fuzz(fuzz::Args),
     /// Databases and git on a mount whose daemon is killed, or loses its power, again and again.
     Knife(knife::Args),
     /// How many small mistakes in `tree` and `extent` their tests notice.
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Task::Accept(args) => accept::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Shuttle(args) => shuttle::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Knife(args) => knife::run(&args),
         Task::Mutants(args) => mutants::run(&args),
         Task::Space(args) => space::run(&args),

@@ -111,9 +111,35 @@ pub(crate) fn run() -> Result<()> {
     require(&needs)?;
     check_fuse_device()?;
     Line::new("cargo fetch --locked").run()?;
+    set_up_fuzzing()?;
     [PJDFSTEST, FSX].iter().try_for_each(|suite| suite.program().map(drop))?;
     // Others are told by the step that it does not run.
     if is_root()? { vm::prepare().map(drop) } else { Ok(()) }
+}
+
+/// The compiler that fuzzing needs. The gate does without it where it is not there and nobody here may install it.
+fn set_up_fuzzing() -> Result<()> {
+    if !has_nightly() && is_root()? && has_program("rustup") {
+        println!("Installing: {}", nightly_line());
+        if let Err(error) = nightly_line().run() {
+            println!("That failed: {error:#}");
+        }
+    }
+    if !has_nightly() {
+        println!("The step fuzz will be passed over: there is no nightly compiler ({}).", nightly_line());
+        return Ok(());
+    }
+    Line::new("cargo fetch --locked --manifest-path fuzz/Cargo.toml").run()
+}
+
+/// Whether there is a nightly compiler.
+pub(crate) fn has_nightly() -> bool {
+    Line::new("rustc +nightly --version").verdict().is_ok_and(|(works, _)| works)
+}
+
+/// What installs it.
+pub(crate) fn nightly_line() -> Line {
+    Line::new("rustup toolchain install nightly --profile minimal")
 }
 
 /// A suite of tests for file systems that is a crate of its own. It is kept in the target folder, by its
