@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `fuzz`, `mutants`,
+//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `fuzz`, `mutants`, `coverage`,
 //! `knife`, `bench`, `space`, `try`, `vm`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
@@ -8,6 +8,7 @@
 mod accept;
 mod bench;
 mod ci;
+mod coverage;
 mod fuzz;
 mod knife;
 mod measured;
@@ -47,6 +48,8 @@ enum Task {
     Soak(soak::Args),
     /// What threads do to each other, in orders that a scheduler chooses.
     Shuttle(shuttle::Args),
+    /// Which lines and branches the workspace's tests run.
+    Coverage(coverage::Args),
     /// libFuzzer on every decoder and on a mount.
     Fuzz(fuzz::Args),
     /// Databases and git on a mount whose daemon is killed, or loses its power, again and again.
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Task::Accept(args) => accept::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Shuttle(args) => shuttle::run(&args),
+        Task::Coverage(args) => coverage::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Knife(args) => knife::run(&args),
         Task::Mutants(args) => mutants::run(&args),

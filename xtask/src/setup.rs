@@ -13,6 +13,7 @@ use crate::{vm, workspace};
 /// The versions of cargo's tools that are installed where there are none.
 const CARGO_DENY: &str = "0.20.2";
 const CARGO_MUTANTS: &str = "27.1.0";
+const CARGO_LLVM_COV: &str = "0.9.1";
 const CARGO_NEXTEST: &str = "0.9.151";
 
 /// Something that must be on the machine.
@@ -81,6 +82,10 @@ pub(crate) const MUTANTS: [Need; 2] = [
     tool("cargo-mutants", CARGO_MUTANTS, "making mistakes in the sources, in `mutants`"),
     tool("cargo-nextest", CARGO_NEXTEST, "running tests until one fails, in `mutants`"),
 ];
+
+/// What counts lines, in `coverage`.
+pub(crate) const COVERAGE: [Need; 1] =
+    [tool("cargo-llvm-cov", CARGO_LLVM_COV, "counting which lines are run, in `coverage`")];
 
 const NEEDS: [Need; 11] = [
     Need { name: "rustfmt", how: How::Component, probe: "cargo-fmt", why: "the step fmt" },

@@ -23,7 +23,7 @@ fn what_is_there_is_not_installed_again() {
 
 #[test]
 fn every_need_has_its_reason() {
-    for need in NEEDS.iter().chain(&PROGRAMS).chain(&GUEST).chain(&MUTANTS) {
+    for need in NEEDS.iter().chain(&PROGRAMS).chain(&GUEST).chain(&MUTANTS).chain(&COVERAGE) {
         assert!(!need.why.is_empty(), "{} has none", need.name);
     }
 }

@@ -1,0 +1,34 @@
+use super::*;
+
+#[test]
+fn tests_and_commands_of_the_project_are_not_counted() {
+    assert_eq!(crate_of("crates/tree/src/log.rs"), Some("tree"));
+    assert_eq!(crate_of("crates/extent/src/gc/reading.rs"), Some("extent"));
+    assert_eq!(crate_of("crates/tree/src/delta/tests.rs"), None);
+    assert_eq!(crate_of("crates/tree/src/tests/crash.rs"), None);
+    assert_eq!(crate_of("crates/extent/tests/all/crash.rs"), None);
+    assert_eq!(crate_of("xtask/src/main.rs"), None);
+}
+
+#[test]
+fn the_table_has_a_row_for_each_crate_and_a_sum() {
+    let report = "SF:crates/tree/src/log.rs\nDA:1,1\nDA:2,0\nBRDA:1,0,0,1\n\
+                  SF:crates/zone/src/lib.rs\nDA:1,1\nDA:2,1\nSF:crates/zone/src/tests.rs\nDA:1,0\n";
+    let text = table(&lcov::read(report).unwrap());
+    assert!(text.contains("| tree | 2 | 50.0 % | 1 | 100.0 % |"), "{text}");
+    assert!(text.contains("| zone | 2 | 100.0 % | 0 | - |"), "{text}");
+    assert!(text.ends_with("| all | 4 | 75.0 % | 1 | 100.0 % |\n"), "{text}");
+}
+
+#[test]
+fn files_whose_lines_are_named_exist() {
+    for name in NAMED {
+        assert!(workspace::root().join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
+fn a_report_that_leaves_out_a_decoder_is_refused() {
+    let report = lcov::read("SF:crates/tree/src/log.rs\nDA:1,1\n").unwrap();
+    assert!(not_run(&report).is_err());
+}
