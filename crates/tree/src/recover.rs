@@ -8,13 +8,15 @@
 //! Replay keeps what it dirties in memory: checkpoints are taken often enough that this is bounded
 //! (`Limits::epoch_nodes`, or as much as the cache of the mount that wrote: `Limits::long_epoch`).
 
+mod headers;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rt::sync::atomic::{AtomicU64, Ordering};
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
-use zone::format::{HeaderError, Reader, ZoneIdentity};
+use zone::format::{Reader, ZoneIdentity};
 use zone::{
     Address, Device, DeviceError, Geometry, Leases, Life, Pages, Role, Traffic, ZoneId, ZoneInfo, ZoneState,
 };
@@ -27,13 +29,14 @@ use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, is_ordinal, take,
 };
 use crate::kept::KeptForMetadata;
-use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Log, Start};
+use crate::log::{LOG_ZONES, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, read_header};
 use crate::turn::Turn;
 use crate::types::{Epoch, Lsn, Op, Reserve, Result, StoreError, ZoneEntry};
 use crate::zones::{Use, ZoneTable};
+use headers::{LogHeader, log_zones, no_volume};
 
 /// How far an epoch's number may jump at a seal.
 const EPOCH_JUMP: u64 = u32::MAX as u64;
@@ -75,9 +78,6 @@ pub struct Recovery {
 
 /// Changes of leaves that a zone may be said to hold: more than fit, so little that sums stay in bounds.
 const DELTAS_MAX: u32 = 1 << 30;
-
-/// A log zone's header and state.
-type LogHeader = (ZoneIdentity, ZoneInfo);
 
 /// A checkpoint record, taken apart.
 pub(crate) struct Checkpoint {
@@ -205,52 +205,6 @@ fn check_complete(contents: &LogContents, last: Lsn, read_only: bool) -> Result<
 
 fn rt_random(below: u64) -> u64 {
     u64::from_le_bytes(rt::random::secret()) % below
-}
-
-fn no_volume(what: impl Into<String>) -> StoreError {
-    StoreError::NoVolume(what.into())
-}
-
-/// The log zones among the first zones, by their headers.
-fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>> {
-    let geometry = device.geometry();
-    let mut zones: Vec<LogHeader> = Vec::new();
-    let mut damaged = false;
-    for (index, info) in report.iter().enumerate().take(LOG_ZONES_WITHIN as usize) {
-        if matches!(info.state, ZoneState::Empty | ZoneState::Offline) {
-            continue;
-        }
-        let header = match read_header(device, ZoneId(index as u32)) {
-            Ok(header) => header,
-            Err(error) => {
-                tracing::error!(zone = index, %error, "the header of a zone that may be the log's cannot be read");
-                continue;
-            }
-        };
-        match header {
-            Ok((identity, header)) if identity.zone.0 as usize == index && identity.role == Role::Log => {
-                if header.block_size.get() != geometry.block_size || header.zones.get() != geometry.zones {
-                    return Err(no_volume(
-                        "the volume was made on a device of another shape: open it on that one",
-                    ));
-                }
-                zones.push((identity, *info));
-            }
-            Err(error @ HeaderError::Newer { .. }) => return Err(no_volume(error.to_string())),
-            Err(HeaderError::Damaged) => damaged = true,
-            Ok(_) | Err(HeaderError::Foreign) => {}
-        }
-    }
-    match zones.first() {
-        None if damaged => {
-            Err(no_volume("the headers of the log zones are damaged: restore the whole volume from a copy"))
-        }
-        None => Err(no_volume("there is no Polder volume here: make one with `polder mkfs`")),
-        Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => Err(no_volume(
-            "the log zones belong to different volumes: make a new one with `polder mkfs --force`",
-        )),
-        Some(_) => Ok(zones),
-    }
 }
 
 /// Reads everything that recovery needs of the log.

@@ -279,6 +279,20 @@ fn a_log_that_goes_offline_while_it_is_read_is_not_taken_for_empty() {
     assert!(opened > 0 && refused > 4, "{opened} and {refused}");
 }
 
+/// Not even the header of the log's zone can be read: it was said that there is no volume and that one be made, and no
+/// more.
+#[test]
+fn a_log_whose_header_cannot_be_read_is_not_taken_for_none() {
+    let (device, log, _) = with_journal();
+    let [zone] = log[..] else { panic!("{log:?}") };
+    for effect in [Effect::Error, Effect::TurnOffline] {
+        let copy = Arc::new(device.image(&CrashPlan::KeepAll));
+        copy.inject(Fault { kind: CommandKind::Read, zone: Some(zone), after: 0, times: u64::MAX, effect });
+        let told = open(&copy).err().expect("there is nothing else to be found").to_string();
+        assert!(told.contains("cannot be read") && told.contains("salvage"), "{effect:?}: {told}");
+    }
+}
+
 /// A bit of the log that came wrong once, and would have come right the next time, ended the log there: what was
 /// acknowledged after it was given up for good.
 #[test]

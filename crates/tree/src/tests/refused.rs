@@ -1,8 +1,9 @@
 //! Volumes that this release must not open, or not for writing: one line says why, and what to do.
 
 use zerocopy::{FromBytes, IntoBytes};
+use zone::emulated::{CommandKind, Effect, Fault};
 use zone::format::{FEATURES, FORMAT_VERSION, ZoneIdentity};
-use zone::{Life, Role, ZoneId};
+use zone::{Life, Role, ZoneId, ZoneState};
 
 use super::*;
 use crate::StoreError;
@@ -99,4 +100,31 @@ fn log_zones_of_different_volumes_are_refused() {
     device.append(zone, &zone::format::encode_header(&identity, device.geometry())).unwrap();
     let told = refusal(&device, false);
     assert!(told.contains("different volumes") && told.contains("mkfs"), "{told}");
+}
+
+/// It holds the log of a volume that was here before, of whatever shape, or cannot even be read; and nobody can take it
+/// away.
+#[test]
+fn a_volume_can_be_made_where_a_log_zone_of_another_can_only_be_read() {
+    let make = |zone: ZoneId, is_readable: bool, shape: &zone::Geometry| {
+        let device = Arc::new(Emulated::new(Spec::tiny()));
+        let identity = ZoneIdentity { fs_id: FsId([8; 16]), zone, life: Life(1), role: Role::Log };
+        device.append(zone, &zone::format::encode_header(&identity, shape)).unwrap();
+        device.turn(zone, ZoneState::ReadOnly);
+        if !is_readable {
+            let (effect, times) = (Effect::Error, u64::MAX);
+            device.inject(Fault { kind: CommandKind::Read, zone: Some(zone), after: 0, times, effect });
+        }
+        let as_device: Arc<dyn Device> = device.clone();
+        Store::format(&as_device, &options()).unwrap();
+        let (store, _) = open(&device).unwrap();
+        store.close().unwrap();
+    };
+    let same = Emulated::new(Spec::tiny()).geometry().clone();
+    let other = zone::Geometry { zones: same.zones + 1, ..same.clone() };
+    for zone in (0..3).map(ZoneId) {
+        make(zone, true, &same);
+        make(zone, true, &other);
+        make(zone, false, &same);
+    }
 }

@@ -1,0 +1,90 @@
+//! Which of the first zones are the log's, by their headers.
+//!
+//! Nothing but headers is read here. What cannot be told from them (whether there is a volume at all, whose it is, or
+//! whether one of its log zones is missing) is an error that says what to do.
+
+use zone::format::{HeaderError, ZoneIdentity};
+use zone::{Device, DeviceError, Role, ZoneId, ZoneInfo, ZoneState};
+
+use crate::log::LOG_ZONES_WITHIN;
+use crate::scan::read_header;
+use crate::types::{Result, StoreError};
+
+/// A log zone's header and state.
+pub(super) type LogHeader = (ZoneIdentity, ZoneInfo);
+
+pub(super) fn no_volume(what: impl Into<String>) -> StoreError {
+    StoreError::NoVolume(what.into())
+}
+
+/// The log zones among the first zones, by their headers. One of which not even that can be read is passed over: it
+/// may as well be one that the log never came to, and whether it is cannot be told.
+pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>> {
+    let geometry = device.geometry();
+    let mut zones: Vec<LogHeader> = Vec::new();
+    let (mut damaged, mut unread, mut of_others) = (false, None, None);
+    for (index, info) in report.iter().enumerate().take(LOG_ZONES_WITHIN as usize) {
+        match info.state {
+            ZoneState::Empty => continue,
+            ZoneState::Offline => {
+                unread = Some(DeviceError::Offline(ZoneId(index as u32)));
+                continue;
+            }
+            _ => {}
+        }
+        // What cannot be written may be of a volume that was here before: nobody could take it away.
+        let mut refuse = |why: StoreError| match info.state {
+            ZoneState::ReadOnly => {
+                of_others = Some(why);
+                Ok(())
+            }
+            _ => Err(why),
+        };
+        let header = match read_header(device, ZoneId(index as u32)) {
+            Ok(header) => header,
+            Err(error @ (DeviceError::PowerLost | DeviceError::Unusable(_))) => return Err(error.into()),
+            Err(error) => {
+                tracing::error!(zone = index, %error, "the header of a zone that may be the log's cannot be read");
+                unread = Some(error);
+                continue;
+            }
+        };
+        match header {
+            Ok((identity, header)) if identity.zone.0 as usize == index && identity.role == Role::Log => {
+                if header.block_size.get() != geometry.block_size || header.zones.get() != geometry.zones {
+                    let why = "the volume was made on a device of another shape: open it on that one";
+                    refuse(no_volume(why))?;
+                    continue;
+                }
+                zones.push((identity, *info));
+            }
+            Err(error @ HeaderError::Newer { .. }) => refuse(no_volume(error.to_string()))?,
+            Err(HeaderError::Damaged) => damaged = true,
+            Ok(_) | Err(HeaderError::Foreign) => {}
+        }
+    }
+    let is_writable = |info: &ZoneInfo| info.state != ZoneState::ReadOnly;
+    if let Some(fs_id) = zones.iter().find(|(_, info)| is_writable(info)).map(|(identity, _)| identity.fs_id)
+    {
+        zones.retain(|(identity, info)| is_writable(info) || identity.fs_id == fs_id);
+    }
+    if let Some(error) = of_others.filter(|_| zones.is_empty()) {
+        return Err(error);
+    }
+    match zones.first() {
+        None if damaged => {
+            Err(no_volume("the headers of the log zones are damaged: restore the whole volume from a copy"))
+        }
+        None => Err(no_volume(match unread {
+            Some(error) => format!(
+                "no Polder volume is found, and a zone that may be its log's cannot be read ({error}): if there is one, \
+                 try `polder salvage`; if there never was, make one with `polder mkfs`"
+            ),
+            None => "there is no Polder volume here: make one with `polder mkfs`".to_owned(),
+        })),
+        Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => Err(no_volume(
+            "the log zones belong to different volumes: make a new one with `polder mkfs --force`",
+        )),
+        Some(_) => Ok(zones),
+    }
+}
