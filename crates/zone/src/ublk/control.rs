@@ -61,7 +61,7 @@ impl Control {
     /// no other device. Linux 6.6 cannot do that later, and waits until it was closed.
     pub(super) fn remove(&self, device: u32, opened: Option<Arc<File>>) -> io::Result<()> {
         let removed = match self.run(command::DEL_DEV_ASYNC, device, 0, &mut []) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {
+            Err(error) if is_unknown_command(&error) => {
                 drop(opened);
                 self.run(command::DEL_DEV, device, 0, &mut [])
             }
@@ -107,5 +107,22 @@ impl Control {
                 };
             }
         }
+    }
+}
+/// What the kernel answers to a command that it does not know: before Linux 6.13 with a number of its own, for which
+/// programs have no name.
+pub(super) fn is_unknown_command(error: &io::Error) -> bool {
+    const ENOTSUPP: i32 = 524;
+    matches!(error.raw_os_error(), Some(number) if [ENOTSUPP, Errno::OPNOTSUPP.raw_os_error()].contains(&number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_that_older_kernels_do_not_know_are_told_from_others() {
+        assert!([95, 524].iter().all(|&number| is_unknown_command(&io::Error::from_raw_os_error(number))));
+        assert!([16, 19].iter().all(|&number| !is_unknown_command(&io::Error::from_raw_os_error(number))));
     }
 }

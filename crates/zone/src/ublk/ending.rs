@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use super::abi::DeviceInfo;
-use super::control::{self, Control};
+use super::control::{self, Control, is_unknown_command};
 use super::{MARK, UblkError, open_served, path_of, served_path};
 
 /// The right to give devices numbers, and to free them, among all processes of Polder.
@@ -89,9 +89,9 @@ impl Served {
 pub(super) fn stop(control: &Control, number: u32, force: bool) -> Result<(), UblkError> {
     let path = path_of(number);
     let stopped = if force { control.stop(number) } else { control.stop_unused(number) };
-    match stopped.as_ref().map_err(Errno::from_io_error) {
-        Err(Some(Errno::BUSY)) => Err(UblkError::InUse(path)),
-        Err(Some(Errno::OPNOTSUPP)) => {
+    match &stopped {
+        Err(error) if Errno::from_io_error(error) == Some(Errno::BUSY) => Err(UblkError::InUse(path)),
+        Err(error) if is_unknown_command(error) => {
             let _held = hold(&path)?;
             control.stop(number).map_err(|error| refusal(&path, "stop the device", error))
         }
