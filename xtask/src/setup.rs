@@ -126,9 +126,7 @@ pub(crate) fn run() -> Result<()> {
 fn set_up_fuzzing() -> Result<()> {
     if !has_nightly() && is_root()? && has_program("rustup") {
         println!("Installing: {}", nightly_line());
-        if let Err(error) = nightly_line().run() {
-            println!("That failed: {error:#}");
-        }
+        nightly_line().run()?;
     }
     if !has_nightly() {
         println!("The step fuzz will be passed over: there is no nightly compiler ({}).", nightly_line());
