@@ -133,8 +133,7 @@ fn ways(workload: &Workload) -> Vec<Way> {
     ways
 }
 
-/// Those of the quick form: every workload at 80 %, one workload at all levels, each switch off where it matters; less
-/// is written.
+/// Those of the quick form: every workload at 80 %, one workload at all levels, each switch off where it matters.
 pub(super) fn quick(seed: u64) -> Vec<Cell> {
     let is_quick = |cell: &Cell| {
         let many_zones = cell.zones == 256;
@@ -153,7 +152,7 @@ pub(super) fn quick(seed: u64) -> Vec<Cell> {
             "uniform" | "zipf" => SMALL,
             _ => (cell.zones, cell.zone_mib),
         };
-        Cell { zones, zone_mib, warm: 100, measure: 50, ..cell }
+        Cell { zones, zone_mib, ..cell }
     };
     all(seed).into_iter().filter(is_quick).map(smaller).collect()
 }
