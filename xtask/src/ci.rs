@@ -128,6 +128,8 @@ fn steps() -> Vec<Step> {
             .arg("1");
         Step::new(&format!("accept {}", point.number), repeat)
     }));
+    // It builds what nothing else uses.
+    steps.push(step("shuttle", "cargo xtask shuttle"));
     // After what builds Polder as it is released.
     let repeat = offline(Line::new("cargo xtask vm gate"));
     steps.push(Step { name: "vm gate".to_owned(), repeat, work: Work::Guest });

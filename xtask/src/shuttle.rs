@@ -1,6 +1,6 @@
 //! `cargo xtask shuttle`: what threads do to each other, in orders that Shuttle chooses (docs/testing.md).
 //!
-//! Locks have to be Shuttle's for that, so nothing of the usual build can be used, and this is no step of the gate.
+//! Locks have to be Shuttle's for that, so nothing of the usual build can be used.
 
 use anyhow::{Context, Result};
 
