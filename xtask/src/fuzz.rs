@@ -25,7 +25,7 @@ use crate::{setup, workspace};
 /// `cargo xtask fuzz --seconds N --only TARGET`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only as much as the gate has time for; passed over, with the reason, where there is no nightly compiler.
+    /// Only as much as the gate has time for.
     #[arg(long)]
     quick: bool,
     /// Seconds for each target (default: 45, and 2 in the quick form).
@@ -59,15 +59,11 @@ const MOUNT_MIB: u64 = 128;
 const CANARIES: [&str; 2] = ["canary-panic", "canary-memory"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    if !setup::has_nightly() {
-        ensure!(
-            args.quick,
-            "there is no nightly compiler, which fuzzing needs; run: {}",
-            setup::nightly_line()
-        );
-        println!("passed over: there is no nightly compiler; to have it, run: {}", setup::nightly_line());
-        return Ok(());
-    }
+    ensure!(
+        setup::has_nightly(),
+        "there is no nightly compiler, which fuzzing needs; run: {}",
+        setup::nightly_line()
+    );
     let folder = workspace::target_dir()?.join("fuzz");
     let fuzzer =
         Fuzzer { program: build(&folder, args.quick)?, seconds: args.seconds(), seed: args.seed, folder };

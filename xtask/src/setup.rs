@@ -122,14 +122,13 @@ pub(crate) fn run() -> Result<()> {
     if is_root()? { vm::prepare().map(drop) } else { Ok(()) }
 }
 
-/// The compiler that fuzzing needs. The gate does without it where it is not there and nobody here may install it.
+/// The compiler that fuzzing needs. Others than root are told by the step that it does not run.
 fn set_up_fuzzing() -> Result<()> {
-    if !has_nightly() && is_root()? && has_program("rustup") {
+    if !has_nightly() && is_root()? {
         println!("Installing: {}", nightly_line());
         nightly_line().run()?;
     }
     if !has_nightly() {
-        println!("The step fuzz will be passed over: there is no nightly compiler ({}).", nightly_line());
         return Ok(());
     }
     Line::new("cargo fetch --locked --manifest-path fuzz/Cargo.toml").run()

@@ -45,6 +45,8 @@ fn only_others_than_root_are_spared_the_guest() {
     assert_eq!(step("false").in_guest(false).expect("nothing is run"), Verdict::Skipped);
     assert_eq!(step("true").in_guest(true).expect("it succeeds"), Verdict::Passed);
     assert!(step("false").in_guest(true).is_err());
+    assert_eq!(step("false").fuzz(false).expect("nothing is run"), Verdict::Skipped);
+    assert!(step("false").fuzz(true).is_err());
     let guests = steps().into_iter().filter(|step| matches!(step.work, Work::Guest)).count();
     assert_eq!(guests, 1, "the gate boots a guest");
 }
