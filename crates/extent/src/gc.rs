@@ -33,7 +33,7 @@ use zone::{Address, Blocks, Cause, Life, Role, ZoneId};
 use crate::format::{self, EXTENT, Entry, Extent, Packing};
 use crate::map::{self, View};
 use crate::place::{OpenZone, Opened};
-use crate::write::{Piece, Run};
+use crate::write::{Appending, Piece, Run};
 use crate::{Extents, Object, Result};
 use reading::Contents;
 
@@ -134,6 +134,11 @@ impl GcState {
         self.queue.is_empty() && !self.victims.is_empty()
     }
 
+    /// Whether what is moved next has been read.
+    pub(crate) fn is_read(&self) -> bool {
+        self.queue.front().is_some_and(|next| self.contents.has(next))
+    }
+
     /// Blocks that the zone that is written takes at least.
     pub(crate) fn target_room(&self, packing: Packing) -> i64 {
         self.target.as_ref().map_or(0, |open| i64::from(packing.payload(open.lease.room())))
@@ -178,6 +183,27 @@ pub(crate) struct Source {
     address: Address,
     crc: u32,
     readable: bool,
+}
+
+/// Fresh data that is appended in the same batch as what is moved, by a writer who does both.
+pub(crate) struct Along<'w, 'r, 'd> {
+    fresh: &'w mut Appending<'r, 'd>,
+    appended: Option<Result<Vec<Piece>>>,
+}
+
+impl<'w, 'r, 'd> Along<'w, 'r, 'd> {
+    pub(crate) fn new(fresh: &'w mut Appending<'r, 'd>) -> Self {
+        Along { fresh, appended: None }
+    }
+
+    pub(crate) fn is_appended(&self) -> bool {
+        self.appended.is_some()
+    }
+
+    /// What has become of it; itself if nothing has.
+    pub(crate) fn end(self) -> std::result::Result<Result<Vec<Piece>>, &'w mut Appending<'r, 'd>> {
+        self.appended.ok_or(self.fresh)
+    }
 }
 
 /// What was read of one chunk: blocks in the order of the queue, and their bytes.
@@ -226,13 +252,26 @@ impl Extents {
 
     /// One piece of work.
     pub(crate) fn collect(&self, gc: &mut GcState, aim: Aim) -> Result<Progress> {
-        self.go_on(gc, aim).inspect_err(|_| gc.abandon())
+        self.collect_some(gc, aim, self.chunk_blocks(), None)
     }
 
+    /// The same, where so many blocks are moved at most, and others appended with them if any are.
+    pub(crate) fn collect_some(
+        &self,
+        gc: &mut GcState,
+        aim: Aim,
+        blocks: usize,
+        along: Option<&mut Along<'_, '_, '_>>,
+    ) -> Result<Progress> {
+        let worked = match gc.queue.is_empty() {
+            false => self.move_chunk(gc, blocks, along),
+            true => self.go_on(gc, aim),
+        };
+        worked.inspect_err(|_| gc.abandon())
+    }
+
+    /// What comes when there is nothing to move.
     fn go_on(&self, gc: &mut GcState, aim: Aim) -> Result<Progress> {
-        if !gc.queue.is_empty() {
-            return self.move_chunk(gc);
-        }
         if !gc.victims.is_empty() {
             return self.end_evacuation(gc);
         }
@@ -472,8 +511,8 @@ impl Extents {
         moves.into()
     }
 
-    /// Blocks that are moved in one piece of work.
-    fn chunk_blocks(&self) -> usize {
+    /// Blocks that are moved in one piece of work, if nothing else is said.
+    pub(crate) fn chunk_blocks(&self) -> usize {
         (CHUNK_BYTES / self.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE).max(1)
     }
 
@@ -488,11 +527,16 @@ impl Extents {
     }
 
     /// What comes next is read while this is appended.
-    fn move_chunk(&self, gc: &mut GcState) -> Result<Progress> {
+    fn move_chunk(
+        &self,
+        gc: &mut GcState,
+        blocks: usize,
+        mut along: Option<&mut Along<'_, '_, '_>>,
+    ) -> Result<Progress> {
         if !self.has_target(gc)? {
             return Ok(Progress::Nothing);
         }
-        let (chunk, _held) = self.read_chunk(gc)?;
+        let (chunk, _held) = self.read_chunk(gc, blocks)?;
         let mut runs = self.runs_to_move(gc, &chunk)?;
         let mut next = self.plan_next(gc);
         while !runs.is_empty() {
@@ -502,8 +546,16 @@ impl Extents {
             }
             let target = gc.target.as_ref().expect("it was just opened");
             let reads = next.iter_mut().flat_map(|(contents, _)| contents.reads()).collect();
-            let pieces = self.append_some(target, &mut runs, Cause::Gc, reads)?;
-            // A full zone takes nothing, and then nothing was read.
+            let mut moving = Appending { open: target, runs: &mut runs, cause: Cause::Gc };
+            let pieces = match along.take().filter(|along| !along.is_appended()) {
+                Some(along) => {
+                    let [appended, moved] = self.append_both(along.fresh, &mut moving, reads);
+                    along.appended = Some(appended);
+                    moved?
+                }
+                None => self.append_some(&mut moving, reads)?,
+            };
+            // Where nothing of this was appended it may not have been read.
             if !pieces.is_empty()
                 && let Some((contents, _)) = next.take()
             {

@@ -11,19 +11,21 @@
 //! little by little. Where two classes of lifetime have zones of their own, room for two zones is looked at as
 //! well: they may end one right after the other.
 //!
-//! The background step pays as soon as anything is owed, and has what it moved beyond that to its credit; a writer only
-//! as far as more is owed than a small allowance, and no more than the share of what he writes, rounded up to a piece
-//! of work: what he leaves, others owe. Writers pay before they take any lock of an object, and nobody else pays: not a
-//! reader, not an fsync.
+//! The background step pays as soon as anything is owed, and has what it moved beyond that to its credit. A writer pays
+//! when more is owed than a small allowance: with what he appends he moves a chunk, in the same batch, if what comes
+//! next has been read and nobody else is at it. He insists when more is owed than there is room, and where no background
+//! step moves anything he pays his whole share. Nobody else pays: not a reader, not an fsync; and nobody pays with a
+//! lock of an object.
 //!
 //! This file does no moving (`gc.rs`) and promises no space (`space.rs`). When a writer finds no zone at
 //! all (others took the room faster than they paid, or what was to be moved could not be), `place.rs`
 //! collects until there is one.
 
-use rt::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use zone::{Blocks, Life, ZoneId};
 
-use crate::gc::{Aim, GcState, Progress};
+use crate::gc::{Aim, Along, GcState, Progress};
+use crate::write::{Appending, Piece};
 use crate::{Extents, Result};
 
 /// Bytes that may be owed before writers pay themselves when room ends …
@@ -34,6 +36,14 @@ const ALLOWANCE_SHARE: i64 = 16;
 /// moment, by a reset say, has the time to pay.
 const ALLOWANCE_TIMES: i64 = 4;
 const ALLOWANCE_OF_ROOM: i64 = 4;
+/// The background moves at once such a share of what is owed for a chunk's worth that is written …
+const BACKGROUND_SHARE: f64 = 0.8;
+/// … and a writer such a one, …
+const WRITER_SHARE: f64 = 0.4;
+/// … but a chunk at least, and no more than so many.
+const CHUNKS_MAX: f64 = 5.0;
+/// Writers have paid so often since the background did: it is not there, or does not come to it.
+const ALONE_AFTER: u64 = 32;
 /// What a block owes is counted in such parts of a block.
 const PARTS: i64 = 1024;
 /// The rate is found anew whenever such a share of a zone has gone.
@@ -58,6 +68,8 @@ pub(crate) struct Pace {
     room: AtomicI64,
     /// Room in the zone that garbage collection writes, when it was last looked at.
     target_room: AtomicI64,
+    /// How often writers have paid since the background moved something.
+    paid_alone: AtomicU64,
     /// The background is to be called when something is owed: it sleeps, or may find that it can.
     sleeps: AtomicBool,
 }
@@ -144,11 +156,11 @@ impl Gain {
 }
 
 impl Extents {
-    /// A writer is about to append so many blocks. Call with no map lock.
-    pub(crate) fn pay(&self, blocks: u64) -> Result<()> {
+    /// A writer is about to append so many blocks: how many he may be asked to move with them, if he is to pay.
+    pub(crate) fn owes(&self, blocks: u64) -> Option<usize> {
         if !self.is_room_short() {
             self.pace.rest();
-            return Ok(());
+            return None;
         }
         let step = i64::from(self.payload_min) / ROOM_SHARE;
         if self.pace.is_outdated(self.room(), step)
@@ -157,18 +169,57 @@ impl Extents {
             self.set_pace(&gc);
         }
         self.pace.wrote(blocks);
-        let allowance = self.allowance();
-        if self.pace.owed_blocks() <= allowance {
-            return Ok(());
+        let share = (self.pace.moved_per_written() * blocks as f64).ceil() as usize;
+        (self.pace.owed_blocks() > self.allowance()).then_some(share.max(self.chunk_blocks()))
+    }
+
+    /// Appends what a writer has, and moves a chunk with it; if nobody else moves anything all that he owes, but no more
+    /// than so many blocks. Call with no map lock.
+    pub(crate) fn pay(&self, most: usize, fresh: &mut Appending<'_, '_>) -> Result<Vec<Piece>> {
+        let mut along = Along::new(fresh);
+        // Who had to make room has paid already.
+        let paid = match self.pace.owed_blocks() > self.allowance() {
+            true => self.pay_along(most, &mut along),
+            false => Ok(()),
+        };
+        match along.end() {
+            // It was appended: that something else was not moved is met again by whoever moves it.
+            Ok(appended) => {
+                paid.unwrap_or_else(|error| tracing::warn!("garbage collection: {error}"));
+                appended
+            }
+            Err(fresh) => paid.and_then(|()| self.append_some(fresh, Vec::new())),
         }
-        let share = (self.pace.moved_per_written() * blocks as f64).ceil() as u64;
-        let mut gc = self.gc.lock();
+    }
+
+    fn pay_along(&self, most: usize, along: &mut Along<'_, '_, '_>) -> Result<()> {
+        let is_alone = self.pace.paid_alone.load(Ordering::Relaxed) >= ALONE_AFTER;
+        let must = is_alone || self.pace.owed_blocks() > self.room();
+        let payer = if must { Some(self.gc.lock()) } else { self.gc.try_lock() };
+        // Others are at it, or what comes next is still to be read: there is time for that.
+        let Some(mut gc) = payer.filter(|gc| must || gc.is_read()) else { return Ok(()) };
+        self.pace.paid_alone.fetch_add(1, Ordering::Relaxed);
         let before = gc.blocks_moved();
-        while self.pace.owed_blocks() > allowance
-            && gc.blocks_moved() - before < share
-            && self.pay_some(&mut gc)?
-        {}
-        Ok(())
+        loop {
+            let moved = gc.blocks_moved() - before;
+            let left = (most as u64).saturating_sub(moved) as usize;
+            let is_enough =
+                moved > 0 && !is_alone || left == 0 || self.pace.owed_blocks() <= self.allowance();
+            if is_enough || !self.pay_some(&mut gc, self.chunk(WRITER_SHARE).min(left), Some(along))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Blocks that are moved at once: such a share of what is owed for as many that are written.
+    fn chunk(&self, share: f64) -> usize {
+        let times = (self.pace.moved_per_written() * share).clamp(1.0, CHUNKS_MAX);
+        (self.chunk_blocks() as f64 * times) as usize
+    }
+
+    /// The same when the background moves them.
+    pub(crate) fn chunk_in_background(&self) -> usize {
+        self.chunk(BACKGROUND_SHARE)
     }
 
     /// The background step's part: whether it did something.
@@ -178,7 +229,8 @@ impl Extents {
         match self.gc.try_lock() {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
             Some(mut gc) if self.pace.owed_blocks() > 0 || gc.is_moved() => {
-                let worked = self.pay_some(&mut gc);
+                let worked = self.pay_some(&mut gc, self.chunk_in_background(), None);
+                self.pace.paid_alone.store(0, Ordering::Relaxed);
                 // What fails is tried again after a while, whoever calls.
                 if !matches!(worked, Ok(false)) {
                     self.pace.sleeps.store(false, Ordering::SeqCst);
@@ -189,14 +241,20 @@ impl Extents {
         }
     }
 
-    /// Moves a chunk; false when nothing more can be won or need be.
-    fn pay_some(&self, gc: &mut GcState) -> Result<bool> {
+    /// Moves so much, and appends what comes along with it, if anything is moved; false when nothing more can be won or
+    /// need be.
+    fn pay_some(
+        &self,
+        gc: &mut GcState,
+        blocks: usize,
+        along: Option<&mut Along<'_, '_, '_>>,
+    ) -> Result<bool> {
         // Victims that are empty are given up all the same: only then are they reset.
         if !gc.is_moved() && !self.is_room_short() {
             self.pace.rest();
             return Ok(false);
         }
-        if self.collect(gc, Aim::Pace)? == Progress::Nothing {
+        if self.collect_some(gc, Aim::Pace, blocks, along)? == Progress::Nothing {
             self.pace.rest();
             return Ok(false);
         }

@@ -406,13 +406,8 @@ impl Extents {
         self.close_when_idle(open)
     }
 
-    /// After a batch of appends: summarises what is due, closes the zone if it is full.
+    /// After a batch of appends: closes the zone if it is full.
     pub(crate) fn tend(&self, open: &OpenZone) -> Result<()> {
-        let due = open.map.lock().take_due(&open.lease);
-        if let Some(summary) = due {
-            self.catch_up();
-            self.append_summary(open, &summary);
-        }
         if open.lease.has_failed() || open.map.lock().is_full() {
             self.retire(open)?;
         }

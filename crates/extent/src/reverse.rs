@@ -26,6 +26,9 @@ use zone::{Blocks, Command, Device, FsId, Lease, Life, ZoneId};
 
 use crate::format::{self, Entry, FOOTER_MAGIC, Packing, SUMMARY_MAGIC, Unfinished, ZoneName, ZoneUser};
 
+/// Blocks of a summary that is appended while the zone is written.
+const SUMMARY_BLOCKS_MAX: usize = 16;
+
 /// What is to be appended to the zone for its reverse map.
 pub(crate) struct Summary {
     /// Its blocks.
@@ -151,13 +154,14 @@ impl ZoneMap {
         self.full
     }
 
-    /// A block's worth of entries, its room admitted, when there is as much. Followed by
-    /// [`ZoneMap::summarised`].
+    /// As many entries as fill blocks, their room admitted, when there are so many for one: what is left at the end
+    /// must go in one command. Followed by [`ZoneMap::summarised`].
     pub(crate) fn take_due(&mut self, lease: &Lease) -> Option<Summary> {
-        let wanted = self.packing.bytes_per_block();
-        if self.writing || self.closing || self.entry_bytes < wanted {
+        let block = self.packing.bytes_per_block();
+        if self.writing || self.closing || self.entry_bytes < block {
             return None;
         }
+        let wanted = block * (self.entry_bytes / block).min(SUMMARY_BLOCKS_MAX);
         let (mut count, mut bytes) = (0, 0);
         for entry in &self.entries {
             if count > 0 && bytes + entry.bytes() > wanted {

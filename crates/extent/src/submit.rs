@@ -17,11 +17,12 @@ use crate::place::OpenZone;
 pub(crate) struct Deferred(Mutex<Vec<(Arc<OpenZone>, Vec<u8>)>>);
 
 impl Extents {
-    /// Appends, and reads what is to be read beside, and returns when all of it is complete at the device.
-    pub(crate) fn submit(&self, open: &Arc<OpenZone>, commands: &mut [Command<'_>]) -> Vec<Output> {
+    /// Appends to these zones, and reads what is to be read beside, and returns when all of it is complete at the
+    /// device.
+    pub(crate) fn submit(&self, opens: &[&Arc<OpenZone>], commands: &mut [Command<'_>]) -> Vec<Output> {
         match rt::is_planted("break-data-before-record") {
             false => self.device.run(commands),
-            true => self.put_off(open, commands),
+            true => commands.iter_mut().map(|command| self.put_off(opens, command)).collect(),
         }
     }
 
@@ -37,25 +38,22 @@ impl Extents {
         }
     }
 
-    /// Puts the appends off, and says where they will land.
-    fn put_off(&self, open: &Arc<OpenZone>, commands: &mut [Command<'_>]) -> Vec<Output> {
-        self.catch_up();
-        let info = match self.device.report_zone(open.lease.zone()) {
-            Ok(info) if info.state.has_pointer() => info,
-            _ => return self.device.run(commands),
+    /// Puts an append off, and says where it will land.
+    fn put_off(&self, opens: &[&Arc<OpenZone>], command: &mut Command<'_>) -> Output {
+        let Command::Append { zone, from } = *command else {
+            return self.device.run(std::slice::from_mut(command)).remove(0);
         };
-        let mut next = info.pointer;
+        let info = match self.device.report_zone(zone) {
+            Ok(info) if info.state.has_pointer() => info,
+            _ => return self.device.append(zone, from),
+        };
+        let open =
+            opens.iter().find(|open| open.lease.zone() == zone).expect("it is appended to an open zone");
         let mut deferred = self.deferred.0.lock();
-        let defer = commands.iter_mut().map(|command| match command {
-            Command::Append { from, .. } => {
-                deferred.push((Arc::clone(open), from.to_vec()));
-                let place = next;
-                next += (from.len() / self.block_size() as usize) as Blocks;
-                Ok(place)
-            }
-            Command::Read { .. } => self.device.run(std::slice::from_mut(command)).remove(0),
-        });
-        defer.collect()
+        let before = deferred.iter().filter(|(open, _)| open.lease.zone() == zone);
+        let bytes: usize = before.map(|(_, data)| data.len()).sum();
+        deferred.push((Arc::clone(open), from.to_vec()));
+        Ok(info.pointer + (bytes / self.block_size() as usize) as Blocks)
     }
 }
 

@@ -14,11 +14,12 @@ use std::sync::Arc;
 
 use rt::sync::{Mutex, RwLockWriteGuard};
 use tree::{Store, Tx};
-use zone::{Address, Blocks, Cause, Command, DeviceError, ZoneId};
+use zone::{Address, Blocks, Cause, Command, DeviceError, Output, ZoneId};
 
 use crate::format::{EXTENT_BLOCKS_MAX, Entry, Extent};
 use crate::map::View;
 use crate::place::{OpenZone, Wanted};
+use crate::reverse::Summary;
 use crate::reverse::ZoneMap;
 use crate::space::Reservation;
 use crate::{ExtentError, Extents, Hint, Kind, Lifetime, Object, Result};
@@ -120,6 +121,32 @@ impl<'a> Append<'a> {
     fn is_followed_by(&self, run: &Run<'a>, most: usize) -> bool {
         let (first, last) = (self.runs[0], self.runs[self.runs.len() - 1]);
         std::ptr::eq(first.buffer, run.buffer) && last.to == run.from && run.to - first.from <= most
+    }
+}
+
+/// Runs that are to be appended to a zone, and why.
+pub(crate) struct Appending<'r, 'd> {
+    pub(crate) open: &'r Arc<OpenZone>,
+    pub(crate) runs: &'r mut VecDeque<Run<'d>>,
+    pub(crate) cause: Cause,
+}
+
+/// What of it is appended at once.
+struct Batch<'d> {
+    appends: Vec<Append<'d>>,
+    /// For each run of each append.
+    prepared: Vec<Vec<(Pending, Vec<u32>)>>,
+    /// Bytes of the entries that tell what was appended.
+    promised: usize,
+    /// Entries of what was appended before: they come first.
+    due: Option<Summary>,
+}
+
+impl Batch<'_> {
+    fn commands(&self, zone: ZoneId) -> impl Iterator<Item = Command<'_>> {
+        let due = self.due.iter().map(|summary| &summary.bytes[..]);
+        let data = due.chain(self.appends.iter().map(Append::data));
+        data.map(move |from| Command::Append { zone, from })
     }
 }
 
@@ -456,16 +483,20 @@ impl Extents {
         blocks.chunks(self.block_size() as usize).all(fits)
     }
 
-    /// Appends a run to zones of fresh data.
+    /// Appends a run to zones of fresh data, and with it what is owed to garbage collection.
     pub(crate) fn append_data(&self, lifetime: Lifetime, run: Run<'_>, cause: Cause) -> Result<Vec<Piece>> {
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
         let blocks = u64::from(run.blocks(self.block_size() as usize));
-        self.pay(blocks)?;
+        let mut owes = self.owes(blocks);
         let mut wanted = Wanted { object: run.object, lifetime, blocks };
         while !runs.is_empty() {
             let open = self.place(wanted)?;
             wanted.blocks = 0;
-            let appended = self.append_some(&open, &mut runs, cause, Vec::new())?;
+            let mut fresh = Appending { open: &open, runs: &mut runs, cause };
+            let appended = match owes.take() {
+                Some(most) => self.pay(most, &mut fresh)?,
+                None => self.append_some(&mut fresh, Vec::new())?,
+            };
             failures += u32::from(open.lease.has_failed());
             if failures > FAILURES_MAX {
                 let why = "too many zones fail".to_owned();
@@ -476,33 +507,79 @@ impl Extents {
         Ok(pieces)
     }
 
-    /// Appends from `runs` what the zone takes, one batch; what failed is in `runs` again, in its order. The zone
-    /// is retired when it has become full or has failed. `beside`: reads that are done meanwhile, if anything is appended.
+    /// Appends from the runs what the zone takes, one batch; what failed is in them again, in its order. The zone
+    /// is retired when it has become full or has failed. `beside`: reads that are done meanwhile, if there is anything to append.
     pub(crate) fn append_some(
         &self,
-        open: &Arc<OpenZone>,
-        runs: &mut VecDeque<Run<'_>>,
-        cause: Cause,
+        to: &mut Appending<'_, '_>,
         beside: Vec<Command<'_>>,
     ) -> Result<Vec<Piece>> {
+        let batch = self.prepare(to);
+        let outputs = self.submit_batches(&[(to.open, &batch)], beside);
+        self.complete(to, batch, &mut outputs.into_iter())
+    }
+
+    /// The same for two zones at once.
+    pub(crate) fn append_both(
+        &self,
+        first: &mut Appending<'_, '_>,
+        second: &mut Appending<'_, '_>,
+        beside: Vec<Command<'_>>,
+    ) -> [Result<Vec<Piece>>; 2] {
+        let (before, behind) = (self.prepare(first), self.prepare(second));
+        let submitted = self.submit_batches(&[(first.open, &before), (second.open, &behind)], beside);
+        let mut outputs = submitted.into_iter();
+        [self.complete(first, before, &mut outputs), self.complete(second, behind, &mut outputs)]
+    }
+
+    fn submit_batches(
+        &self,
+        batches: &[(&Arc<OpenZone>, &Batch<'_>)],
+        beside: Vec<Command<'_>>,
+    ) -> Vec<Output> {
         self.catch_up();
-        let (batch, promised) = self.admit_batch(open, runs);
-        if batch.is_empty() {
+        let appends = batches.iter().flat_map(|(open, batch)| batch.commands(open.lease.zone()));
+        let mut commands: Vec<Command<'_>> = appends.collect();
+        if commands.is_empty() {
+            return Vec::new();
+        }
+        commands.extend(beside);
+        let opens: Vec<&Arc<OpenZone>> = batches.iter().map(|&(open, _)| open).collect();
+        self.submit(&opens, &mut commands)
+    }
+
+    /// Takes from the runs what is to be appended next.
+    fn prepare<'d>(&self, to: &mut Appending<'_, 'd>) -> Batch<'d> {
+        let size = self.block_size() as usize;
+        let due = to.open.map.lock().take_due(&to.open.lease);
+        let (appends, promised) = self.admit_batch(to.open, to.runs);
+        let prepare =
+            |run: &Run<'_>| (Pending::new(&self.store, to.open, run.blocks(size)), run.checksums(size));
+        let prepared = appends.iter().map(|append| append.runs.iter().map(prepare).collect()).collect();
+        Batch { appends, prepared, promised, due }
+    }
+
+    /// The device has done what it was asked to: with these outputs, one for each command.
+    fn complete<'d>(
+        &self,
+        to: &mut Appending<'_, 'd>,
+        batch: Batch<'d>,
+        outputs: &mut impl Iterator<Item = Output>,
+    ) -> Result<Vec<Piece>> {
+        let Appending { open, cause, .. } = *to;
+        if let Some(due) = batch.due {
+            let output = outputs.next().expect("each command has an output");
+            open.lease.account(Cause::ReverseMap, due.bytes.len(), &output);
+            open.map.lock().summarised(&due, output.ok());
+        }
+        if batch.appends.is_empty() {
             self.retire(open)?;
             return Ok(Vec::new());
         }
-        let size = self.block_size() as usize;
-        let zone = open.lease.zone();
-        let prepare =
-            |run: &Run<'_>| (Pending::new(&self.store, open, run.blocks(size)), run.checksums(size));
-        let prepared: Vec<Vec<(Pending, Vec<u32>)>> =
-            batch.iter().map(|append| append.runs.iter().map(prepare).collect()).collect();
-        let appends = batch.iter().map(|append| Command::Append { zone, from: append.data() });
-        let mut commands: Vec<Command<'_>> = appends.chain(beside).collect();
-        let outputs = self.submit(open, &mut commands);
+        let (size, zone) = (self.block_size() as usize, open.lease.zone());
         let (mut pieces, mut entries, mut failed, mut fatal) = (Vec::new(), Vec::new(), Vec::new(), None);
         let sequence = self.store.last_lsn().0;
-        for ((append, prepared), output) in batch.into_iter().zip(prepared).zip(outputs) {
+        for ((append, prepared), output) in batch.appends.into_iter().zip(batch.prepared).zip(outputs) {
             open.lease.account(cause, append.data().len(), &output);
             let mut block = match output {
                 Ok(block) => block,
@@ -521,8 +598,8 @@ impl Extents {
             }
         }
         // In their order, before what follows them.
-        failed.into_iter().rev().for_each(|run| runs.push_front(run));
-        open.map.lock().end(promised, entries);
+        failed.into_iter().rev().for_each(|run| to.runs.push_front(run));
+        open.map.lock().end(batch.promised, entries);
         match fatal {
             // The zone has failed for its lease, while the device goes on: it must be closed like any other.
             Some(DeviceError::HostFull { .. }) => self.tend(open).and(Err(ExtentError::NoSpace)),

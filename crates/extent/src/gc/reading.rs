@@ -90,7 +90,7 @@ impl Contents {
         Some(&self.fetches[*fetch].bytes[within.clone()])
     }
 
-    fn has(&self, moved: &Move) -> bool {
+    pub(super) fn has(&self, moved: &Move) -> bool {
         self.of(moved).is_some()
     }
 }
@@ -125,7 +125,7 @@ impl Extents {
     /// How many of the first extents are read at once: so many blocks, and small ones for several pieces of work,
     /// because what is read with one piece has others in between; of extents that lie far apart, fewer.
     pub(super) fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>) -> usize {
-        let (most, size) = (self.chunk_blocks(), self.block_size() as usize);
+        let (most, size) = (self.chunk_in_background(), self.block_size() as usize);
         let (mut count, mut blocks, mut spans) = (0, 0, Spans::default());
         for moved in moves {
             let are_small = blocks * size <= count * SMALL_BYTES;
@@ -142,9 +142,9 @@ impl Extents {
         count
     }
 
-    /// Takes the front of the queue, with its contents; what cannot be read is marked. The zones are held: nobody
+    /// Takes so many blocks from the front of the queue, or a little more, with their contents; what cannot be read is marked. The zones are held: nobody
     /// writes there what is to be moved.
-    pub(super) fn read_chunk(&self, gc: &mut GcState) -> Result<(Chunk, Vec<ZoneRef>)> {
+    pub(super) fn read_chunk(&self, gc: &mut GcState, blocks: usize) -> Result<(Chunk, Vec<ZoneRef>)> {
         if !gc.queue.front().is_some_and(|next| gc.contents.has(next)) {
             let (mut contents, _held) = self.plan_moves(gc);
             self.catch_up();
@@ -152,7 +152,7 @@ impl Extents {
             gc.contents = contents;
         }
         let (mut moves, mut held, mut data) = (Vec::new(), Vec::new(), Vec::new());
-        let most = self.chunk_blocks() * self.block_size() as usize;
+        let most = blocks * self.block_size() as usize;
         while data.len() < most
             && let Some(bytes) = gc.queue.front().and_then(|next| gc.contents.of(next))
         {

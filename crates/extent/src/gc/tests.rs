@@ -32,7 +32,8 @@ fn what_could_not_be_appended_is_left_in_its_order() {
         let mut runs: VecDeque<Run<'_>> = (1..12).map(run).collect();
         let before = names(&runs);
         device.inject(Fault::nth(CommandKind::Append, failing, Effect::Error).on(open.lease.zone()));
-        let done = extents.append_some(&open, &mut runs, Cause::Data, Vec::new()).unwrap();
+        let mut fresh = Appending { open: &open, runs: &mut runs, cause: Cause::Data };
+        let done = extents.append_some(&mut fresh, Vec::new()).unwrap();
         let done: BTreeSet<_> = done.iter().map(|piece| (piece.object, piece.start)).collect();
         assert_eq!(done.len() as u64, failing - 1, "a batch ends with its first failure");
         let left: Vec<_> = before.into_iter().filter(|name| !done.contains(name)).collect();
@@ -56,12 +57,13 @@ fn what_is_put_back_again_and_again_is_moved_in_the_end() {
     let all: BTreeSet<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
     for round in 0..5 {
         assert!(extents.has_target(&mut gc).unwrap());
-        let (chunk, _held) = extents.read_chunk(&mut gc).unwrap();
+        let (chunk, _held) = extents.read_chunk(&mut gc, extents.chunk_blocks()).unwrap();
         let mut runs: VecDeque<Run<'_>> =
             chunk.runs().into_iter().map(|(range, _)| chunk.run(range)).collect();
         let target = Arc::clone(gc.target.as_ref().unwrap());
         device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(target.lease.zone()));
-        assert!(extents.append_some(&target, &mut runs, Cause::Gc, Vec::new()).unwrap().is_empty());
+        let mut moving = Appending { open: &target, runs: &mut runs, cause: Cause::Gc };
+        assert!(extents.append_some(&mut moving, Vec::new()).unwrap().is_empty());
         extents.put_back(&mut gc, &chunk, &runs);
         let queued: Vec<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
         assert!(queued.is_sorted(), "round {round}");
@@ -77,6 +79,59 @@ fn what_is_put_back_again_and_again_is_moved_in_the_end() {
         assert!(found.iter().all(|&byte| byte == object as u8));
     }
     assert_eq!(extents.check().unwrap(), []);
+}
+
+/// What a writer has, and what he moves with it, are of one batch: neither suffers when the other's zone fails, nothing is
+/// appended twice, and what is not read yet he does not wait for.
+#[test]
+fn who_pays_appends_his_own_with_what_he_moves() {
+    for failing in [None, Some(Role::Data), Some(Role::Gc)] {
+        let device = Arc::new(Emulated::new(Spec::power_of_two()));
+        let extents = extents_on(Arc::clone(&device) as _);
+        (1..=40).for_each(|object| write(&extents, object, 0, 3, 0));
+        let zone = extents.place(wanted(Object(1))).unwrap();
+        extents.retire(&zone).unwrap();
+        let (mut gc, own) = (extents.gc.lock(), extents.place(wanted(Object(50))).unwrap());
+        assert!(
+            extents.begin_evacuation(&mut gc, Aim::Zone).unwrap() && extents.has_target(&mut gc).unwrap()
+        );
+        let target = Arc::clone(gc.target.as_ref().unwrap());
+        let (queued, data) = (gc.queue.iter().flat_map(sources).count() as u64, vec![50; SIZE]);
+        let pay = |gc: &mut GcState, faulty: Option<Role>| {
+            let zone =
+                faulty.map(|role| if role == Role::Data { own.lease.zone() } else { target.lease.zone() });
+            if let Some(zone) = zone {
+                device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(zone));
+            }
+            let mut runs = VecDeque::from([Run::new(Object(50), 0, &data)]);
+            let mut fresh = Appending { open: &own, runs: &mut runs, cause: Cause::Data };
+            let mut along = Along::new(&mut fresh);
+            let worked = extents.collect_some(gc, Aim::Zone, 7, Some(&mut along)).unwrap();
+            let appended = along.end().ok().expect("it was appended with what was moved").unwrap();
+            device.heal();
+            (worked, appended.len(), runs.len())
+        };
+        assert!(!gc.is_read());
+        // A writer would not have begun with this: nothing has been read. The others are as he finds them.
+        assert_eq!(pay(&mut gc, None), (Progress::Moved, 1, 0));
+        assert!(gc.is_read());
+        let expected = if failing == Some(Role::Data) { (0, 1) } else { (1, 0) };
+        assert_eq!(pay(&mut gc, failing), (Progress::Moved, expected.0, expected.1), "{failing:?}");
+        let moved = gc.stats.blocks_moved;
+        assert!(
+            (14..queued).contains(&moved),
+            "{moved} of {queued} blocks in two pieces of 7 or a little more"
+        );
+        assert!(extents.evacuate(&mut gc).unwrap());
+        assert_eq!(gc.stats.blocks_moved, queued, "{failing:?}");
+        drop(gc);
+        for object in 1..=40 {
+            let mut found = vec![0; 3 * SIZE];
+            extents.read(Object(object), 0, &mut found).unwrap();
+            assert!(found.iter().all(|&byte| byte == object as u8), "{failing:?}");
+        }
+        assert_eq!(extents.check().unwrap(), []);
+    }
 }
 
 /// Three zones full of single blocks, every second of which has died: what lives is read and written by large commands,

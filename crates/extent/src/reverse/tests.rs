@@ -17,19 +17,31 @@ fn open_zone(entries: u32) -> (Lease, ZoneMap) {
     (lease, ZoneMap::new(name, Packing { block_size: 4096 }, unfinished))
 }
 
-/// A summary of fewer entries would be right as well, and cost a block of the zone for each of them.
+/// A summary of fewer entries would be right as well, and cost a block of the zone for each of them; one of more would
+/// leave too little for the others, and the last one, which is one command, is for what they leave.
 #[test]
-fn a_summary_takes_as_many_entries_as_a_block_has_room_for() {
+fn a_summary_takes_as_many_entries_as_its_blocks_have_room_for() {
+    let bytes_for =
+        |entries: usize| Packing { block_size: 4096 }.summary(entries * Entry::bytes_for(1)) as usize;
     let per_block = Packing { block_size: 4096 }.bytes_per_block() / Entry::bytes_for(1);
-    let (lease, mut map) = open_zone(2 * per_block as u32 + 3);
-    for place in [500, 501] {
+    let most = SUMMARY_BLOCKS_MAX * per_block;
+    for (entries, expected) in [(2 * per_block + 3, 2 * per_block), (most + per_block + 3, most)] {
+        let (lease, mut map) = open_zone(entries as u32);
         let summary = map.take_due(&lease).expect("there is a block's worth");
-        assert_eq!((summary.entries, summary.bytes.len()), (per_block, 4096));
+        assert!(
+            (expected..expected + per_block).contains(&summary.entries),
+            "{} of {entries}",
+            summary.entries
+        );
+        assert!(summary.entries >= summary.bytes.len() / 4096 * per_block, "its blocks are full");
         assert!(map.take_due(&lease).is_none(), "one is being written");
-        map.summarised(&summary, Some(place));
+        map.summarised(&summary, Some(500));
+        let left = entries - summary.entries;
+        assert_eq!((map.entries.len(), map.entry_bytes), (left, left * Entry::bytes_for(1)));
+        assert_eq!(map.take_due(&lease).is_some(), left >= per_block, "{left} entries are left");
     }
+    let (lease, mut map) = open_zone(3);
     assert!(map.take_due(&lease).is_none(), "three entries are not worth a block");
-    assert_eq!((map.entries.len(), map.entry_bytes), (3, 3 * Entry::bytes_for(1)));
     let rest = map.take_rest(&lease).expect("nothing is in flight").expect("something is left");
     assert_eq!(rest.entries, 3);
 }
