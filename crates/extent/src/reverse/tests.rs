@@ -21,8 +21,6 @@ fn open_zone(entries: u32) -> (Lease, ZoneMap) {
 /// leave too little for the others, and the last one, which is one command, is for what they leave.
 #[test]
 fn a_summary_takes_as_many_entries_as_its_blocks_have_room_for() {
-    let bytes_for =
-        |entries: usize| Packing { block_size: 4096 }.summary(entries * Entry::bytes_for(1)) as usize;
     let per_block = Packing { block_size: 4096 }.bytes_per_block() / Entry::bytes_for(1);
     let most = SUMMARY_BLOCKS_MAX * per_block;
     for (entries, expected) in [(2 * per_block + 3, 2 * per_block), (most + per_block + 3, most)] {
