@@ -19,7 +19,7 @@ use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
-use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Role, ZoneId};
+use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Life, Role, ZoneId};
 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, LogFrame, Seal};
 use crate::record;
@@ -115,6 +115,36 @@ pub(crate) struct Io {
     outlived: Vec<ZoneId>,
     /// An append or a flush has failed for good: nothing that was gathered since may be called durable.
     broken: bool,
+    /// What the newest batch in the zone in use says.
+    newest: Newest,
+}
+
+/// How far a log zone has come: in one zone neither epochs nor LSNs ever go back, since recovery takes a batch that
+/// does for what an earlier life of the zone has left (`LogZone::batches`). In the next zone both begin anew: what was
+/// not durable in one that failed is appended there once more.
+#[derive(Default)]
+struct Newest {
+    zone: Option<(ZoneId, Life)>,
+    epoch: Epoch,
+    last: u64,
+}
+
+impl Newest {
+    /// A batch is about to be appended.
+    fn go_on(&mut self, lease: &Lease, batch: &Appended) {
+        let zone = Some((lease.zone(), lease.life()));
+        if self.zone != zone {
+            *self = Newest { zone, ..Newest::default() };
+        }
+        let (epoch, first, last) = (batch.epoch, batch.header.first.get(), batch.header.last.get());
+        assert!(epoch >= self.epoch, "a batch of epoch {} comes after one of {}", epoch.0, self.epoch.0);
+        self.epoch = epoch;
+        // Checkpoints and seals hold no records. A mark holds none either, and begins behind those there are.
+        if batch.kind == BatchKind::Journal {
+            assert!(first > self.last, "records from {first} on come after record {}", self.last);
+            self.last = self.last.max(last);
+        }
+    }
 }
 
 /// The writing side.
@@ -182,6 +212,7 @@ impl Log {
             checkpoint: Address::NONE,
             outlived: Vec::new(),
             broken: false,
+            newest: Newest::default(),
         };
         Log {
             fs_id,
@@ -529,6 +560,7 @@ impl Log {
         if !lease.admit(blocks, 0) {
             return Err(zone::DeviceError::ZoneFull { zone: lease.zone(), blocks }.into());
         }
+        io.newest.go_on(lease, batch);
         let cause = if batch.kind == BatchKind::Checkpoint { Cause::Checkpoint } else { Cause::Journal };
         let mut first = None;
         for piece in bytes.chunks((geometry.max_append * geometry.block_size) as usize) {
