@@ -468,6 +468,7 @@ impl Log {
             if io.appended_known < lsn.0 {
                 let Some(admitted) = self.admit(0) else { return Ok(false) };
                 let reserved = admitted.blocks;
+                let epoch = if rt::is_planted("break-mark-epoch") { self.epoch() } else { epoch };
                 let first = io.appended + 1;
                 let mark = Batch { first, last: io.appended, epoch, reserved, ..Batch::default() };
                 self.append_journal(io, mark)?;
