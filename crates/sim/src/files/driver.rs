@@ -173,18 +173,20 @@ impl Driver {
     /// Who still knows the number of a file that has neither name nor handle finds nothing: it may have lost a part of
     /// its contents already.
     fn open_deleted(&mut self) -> Result<(), Wrong> {
-        let (fs, held) = (&self.fs, &self.held);
+        let (volume, held) = (&self.fs, &self.held);
         let is_deleted = |inode: InodeNo| {
             let is_open = held.values().any(|handle| handle.inode() == inode);
-            !is_open && fs.attributes(inode).is_ok_and(|attributes| attributes.links == 0)
+            // Who is in a directory that was removed finds it empty.
+            let is_file = |found: &fs::Attributes| found.kind == fs::Kind::File && found.links == 0;
+            !is_open && volume.attributes(inode).is_ok_and(|found| is_file(&found))
         };
         for inode in self.dropped.iter().copied().filter(|&inode| is_deleted(inode)) {
-            if fs.open(&caller(), inode, observe::READING).is_ok() {
+            if volume.open(&caller(), inode, observe::READING).is_ok() {
                 return Err(Wrong(format!("inode {} is opened while it is being deleted", inode.0)));
             }
         }
         // Of others the number may be given away by a later mount, never by this one.
-        self.dropped.retain(|&inode| fs.attributes(inode).is_ok());
+        self.dropped.retain(|&inode| volume.attributes(inode).is_ok());
         Ok(())
     }
 
