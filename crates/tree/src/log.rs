@@ -497,6 +497,20 @@ impl Log {
         }
     }
 
+    /// The last batch of a log zone that is left while it is sound says that the log goes on in another: where nothing
+    /// can be read of that one any more, recovery is not to take this one for the newest. One that has failed, or has no
+    /// room left, says nothing.
+    fn say_that_it_moves(&self, io: &mut Io, epoch: Epoch) -> Result<()> {
+        if io.room() == 0 {
+            return Ok(());
+        }
+        let mut header = self.header(io, 0, io.appended + 1, io.appended);
+        header.moves = U64::new(1);
+        self.append(io, Appended { kind: BatchKind::Journal, epoch, header, body: Vec::new() })?;
+        self.state.lock().room = io.room();
+        Ok(())
+    }
+
     fn append_journal(&self, io: &mut Io, batch: Batch) -> Result<()> {
         let header = self.header(io, batch.count, batch.first, batch.last);
         let (reserved, last) = (batch.reserved, batch.last);
@@ -524,7 +538,7 @@ impl Log {
                 self.durable().0
             }),
             checkpoint: U64::new(io.checkpoint.bits()),
-            reserved: U64::ZERO,
+            moves: U64::ZERO,
         }
     }
 
@@ -726,7 +740,8 @@ impl Log {
             let outlived = std::mem::take(&mut io.outlived);
             io.previous.extend(outlived);
             if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
-                self.append_gathered(io)?;
+                let epoch = self.append_gathered(io)?;
+                self.say_that_it_moves(io, epoch)?;
                 // If the next zone fails, another takes what is not durable: that is not to be of two zones.
                 self.flush(io)?;
                 self.switch(io)?;
