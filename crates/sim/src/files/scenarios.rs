@@ -68,7 +68,6 @@ pub fn all() -> Vec<Scenario> {
         usual("link-unlink", link_unlink),
         usual("truncate", truncate),
         usual("truncate-many", truncate_many),
-        usual("delete-many", delete_many),
         usual("same-hash", same_hash),
         showing(&[Sign::Amid], usual("ranges", ranges)),
         showing(&[Sign::Amid], usual("ranges-big", ranges_big)),
@@ -88,6 +87,7 @@ pub fn all() -> Vec<Scenario> {
         usual("commit-interval", commit_interval),
         showing(&[Sign::DataZones, Sign::Resets], usual("big-files", big_files)),
         showing(&[Sign::DataZones], Scenario { reclaims_amid: true, ..usual("zones-amid", zones_amid) }),
+        usual("delete-many", delete_many),
     ]
 }
 
