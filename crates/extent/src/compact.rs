@@ -60,7 +60,8 @@ impl Extents {
         let begun = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| (zone, zones.entry(zone).live));
         let worth_it = |&(zone, live): &(ZoneId, Blocks)| live < self.payload_of(zone);
         let others = zones.victims(usize::MAX).into_iter();
-        let others = others.filter(|(zone, _)| !in_hand.contains(zone) && !stuck.contains(zone));
+        let is_left = |zone| in_hand.contains(&zone) || stuck.contains(&zone) || self.is_waiting(gc, zone);
+        let others = others.filter(|&(zone, _)| !is_left(zone));
         let mut outlook = Outlook { free_zones: zones.free(), ..Outlook::default() };
         let (mut gain, mut moved) = (self.gain_of(gc), 0);
         for (_, live) in begun.chain(others.filter(worth_it)) {

@@ -19,7 +19,7 @@ use tree::{Tx, ZoneRef};
 use zone::{Blocks, Cause, ZoneId};
 
 use crate::format::{EXTENT_BYTES_MAX, Extent};
-use crate::gc::{Chunk, Move};
+use crate::gc::{Chunk, Found, Move};
 use crate::{Extents, Hint, Object, Result, map};
 
 /// Bytes of an object that are looked at together …
@@ -187,8 +187,8 @@ impl Extents {
         // What is in memory needs its zone no more: it may be the one that has to come free.
         drop(held);
         let mut moved = 0;
-        for (range, readable) in chunk.runs() {
-            if readable {
+        for (range, found) in chunk.runs() {
+            if found == Found::Whole {
                 moved += self.rewrite_run(&chunk, range, hint)?;
             }
         }

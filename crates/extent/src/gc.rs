@@ -8,7 +8,10 @@
 //! this).
 //!
 //! Checksums are carried along and never computed anew: what was damaged before it was moved is damaged
-//! after it. A block that cannot be read becomes a lost extent, so that it does not pin its zone.
+//! after it. A block that cannot be read twice stays where it is, and its zone waits: behind all other victims, until
+//! somebody finds no zone at all, or garbage collection has none to go on with. Then it is tried once more, and what
+//! still cannot be read becomes a lost extent, so that it pins its zone no longer than nobody needs it. What was in a
+//! zone that is offline is lost at once.
 //!
 //! It needs one lease and, beyond the room in its zone, one free zone: a single victim with less live
 //! than a zone takes fits there, and after its reset a free zone is back. Several victims are taken
@@ -36,6 +39,7 @@ use crate::place::{OpenZone, Opened};
 use crate::write::{Appending, Piece, Run};
 use crate::{Extents, Object, Result};
 use reading::Contents;
+pub(crate) use reading::Found;
 
 /// Bytes that are moved in one piece of work …
 const CHUNK_BYTES: usize = 1 << 20;
@@ -92,6 +96,10 @@ pub(crate) struct GcState {
     put_off: BTreeMap<ZoneId, (Life, u64)>,
     /// Evacuations that were abandoned.
     abandoned: u64,
+    /// Zones, and their lives, in which blocks live that could not be read: they wait until zones are needed.
+    waiting: BTreeMap<ZoneId, Life>,
+    /// What cannot be read of the victims is given up.
+    gives_up: bool,
 }
 
 impl GcState {
@@ -144,6 +152,11 @@ impl GcState {
         self.target.as_ref().map_or(0, |open| i64::from(packing.payload(open.lease.room())))
     }
 
+    /// Whether blocks live in the zone, in this life, that could not be read.
+    fn waits(&self, zone: ZoneId, life: Life) -> bool {
+        self.waiting.get(&zone) == Some(&life)
+    }
+
     /// Zones that count more live blocks than the object map has there.
     pub(crate) fn stuck(&self) -> impl Iterator<Item = ZoneId> {
         self.stuck.iter().copied()
@@ -182,7 +195,7 @@ pub(crate) struct Source {
     pub(crate) block: u64,
     address: Address,
     crc: u32,
-    readable: bool,
+    found: Found,
 }
 
 /// Fresh data that is appended in the same batch as what is moved, by a writer who does both.
@@ -216,16 +229,15 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Maximal runs of blocks that follow one another in one object, and whether they can be read.
-    pub(crate) fn runs(&self) -> Vec<(Range<usize>, bool)> {
-        let follows = |a: &Source, b: &Source| {
-            a.object == b.object && a.block + 1 == b.block && a.readable == b.readable
-        };
+    /// Maximal runs of blocks that follow one another in one object, and how they were found.
+    pub(crate) fn runs(&self) -> Vec<(Range<usize>, Found)> {
+        let follows =
+            |a: &Source, b: &Source| a.object == b.object && a.block + 1 == b.block && a.found == b.found;
         let mut at = 0;
         let chunks = self.sources.chunk_by(follows).map(|run| {
             let range = at..at + run.len();
             at = range.end;
-            (range, run[0].readable)
+            (range, run[0].found)
         });
         chunks.collect()
     }
@@ -295,27 +307,38 @@ impl Extents {
     fn begin_evacuation(&self, gc: &mut GcState, aim: Aim) -> Result<bool> {
         let with_life = |zone: ZoneId| (zone, self.store.zones().entry(zone).life);
         gc.victims = self.choose_victims(gc, aim).into_iter().map(with_life).collect();
+        // One that waits is chosen when its space is needed, and alone.
+        gc.gives_up = gc.victims.iter().any(|&(zone, life)| gc.waits(zone, life));
         gc.searched.clear();
         self.learned.evacuated(gc.victims().map(|zone| (zone, self.store.zones().entry(zone).live)));
         let mut moves = BTreeMap::new();
-        for &(zone, life) in &gc.victims {
+        for (zone, life) in gc.victims.clone() {
             // Looking up those before it takes its time: it may have died, and be another zone by now.
             let now = self.store.zones().entry(zone);
-            if now.life != life || !now.role.holds_data() || now.live == 0 {
-                continue;
-            }
-            match self.view_zone(zone) {
-                Some(entries) => self.find_live(zone, &entries, &mut moves)?,
-                None => {
-                    gc.searched.insert(zone);
-                    gc.stats.zones_searched += 1;
-                    self.search(zone, &mut moves)?;
-                }
+            if now.life == life && now.role.holds_data() && now.live > 0 {
+                self.find_moves(gc, zone, &mut moves)?;
             }
         }
         gc.queue = self.queue(moves, &gc.victims);
         gc.contents = Contents::default();
         Ok(!gc.victims.is_empty())
+    }
+
+    /// Adds all that lives in the zone.
+    fn find_moves(
+        &self,
+        gc: &mut GcState,
+        zone: ZoneId,
+        moves: &mut BTreeMap<(Object, u64), Extent>,
+    ) -> Result<()> {
+        match self.view_zone(zone) {
+            Some(entries) => self.find_live(zone, &entries, moves),
+            None => {
+                gc.searched.insert(zone);
+                gc.stats.zones_searched += 1;
+                self.search(zone, moves)
+            }
+        }
     }
 
     fn choose_victims(&self, gc: &GcState, aim: Aim) -> Vec<ZoneId> {
@@ -343,20 +366,32 @@ impl Extents {
     }
 
     fn is_put_off(&self, gc: &GcState, zone: ZoneId) -> bool {
-        gc.put_off(zone, self.store.zones().entry(zone).life) > 0
+        let life = self.store.zones().entry(zone).life;
+        gc.put_off(zone, life) > 0 || gc.waits(zone, life)
+    }
+
+    /// Whether the zone is no victim but for somebody who finds no other: what lives there could not be read.
+    pub(crate) fn is_waiting(&self, gc: &GcState, zone: ZoneId) -> bool {
+        gc.waits(zone, self.store.zones().entry(zone).life)
     }
 
     /// Adds the victims from which something can be won, the best first; behind all, those that were put off,
-    /// the earliest first.
+    /// the earliest first, and then those that wait.
     fn add_victims_worth_it(&self, gc: &GcState, aim: Aim, candidates: &mut Vec<(ZoneId, Blocks)>) {
         let first: BTreeSet<ZoneId> = candidates.iter().map(|&(zone, _)| zone).collect();
         let zones = self.store.zones();
-        let mut others =
-            self.ranked_victims(aim, VICTIMS_OF_ALL + first.len() + gc.stuck.len() + gc.put_off.len());
+        let left_out = first.len() + gc.stuck.len() + gc.put_off.len() + gc.waiting.len();
+        let mut others = self.ranked_victims(aim, VICTIMS_OF_ALL + left_out);
         others.retain(|&(zone, live)| {
-            live < self.payload_of(zone) && !first.contains(&zone) && !gc.stuck.contains(&zone)
+            live < self.payload_of(zone)
+                && !first.contains(&zone)
+                && !gc.stuck.contains(&zone)
+                && (aim == Aim::Zone || !self.is_waiting(gc, zone))
         });
-        others.sort_by_key(|&(zone, _)| gc.put_off(zone, zones.entry(zone).life));
+        others.sort_by_key(|&(zone, _)| {
+            let life = zones.entry(zone).life;
+            (gc.waits(zone, life), gc.put_off(zone, life))
+        });
         candidates.extend(others);
     }
 
@@ -380,7 +415,7 @@ impl Extents {
         let without = self.reverse.without_footer().into_iter().map(|zone| (zone, zones.entry(zone)));
         let mut first: Vec<(ZoneId, Blocks)> = without
             .filter(|(zone, entry)| entry.live > 0 && entry.role.holds_data() && !gc.stuck.contains(zone))
-            .filter(|(zone, entry)| !zones.is_leased(*zone) && gc.put_off(*zone, entry.life) == 0)
+            .filter(|(zone, _)| !zones.is_leased(*zone) && !self.is_put_off(gc, *zone))
             .map(|(zone, entry)| (zone, entry.live))
             .collect();
         first.sort_by_key(|&(_, live)| live);
@@ -465,6 +500,16 @@ impl Extents {
             gc.stats.zones_evacuated += 1;
             if live == 0 || now.life != life || !now.role.holds_data() {
                 gc.put_off.remove(&zone);
+                gc.waiting.remove(&zone);
+                continue;
+            }
+            if gc.waits(zone, life) && !gc.gives_up {
+                gc.stats.zones_evacuated -= 1;
+                // What cannot be read of it is not needed yet, as long as there is a zone to empty others into.
+                if zones.free() <= zones.kept_from_gc() {
+                    self.find_moves(gc, zone, &mut moves)?;
+                    left.push((zone, life));
+                }
                 continue;
             }
             if gc.searched.insert(zone) {
@@ -477,6 +522,7 @@ impl Extents {
                 gc.stuck.insert(zone);
             }
         }
+        gc.gives_up |= left.iter().any(|&(zone, life)| gc.waits(zone, life));
         gc.queue = self.queue(moves, &left);
         gc.contents = Contents::default();
         gc.victims = left;
@@ -572,18 +618,33 @@ impl Extents {
         Ok(Progress::Moved)
     }
 
-    /// The runs of a chunk that can be read; the others are lost.
+    /// The runs of a chunk that can be read. Of the others those are lost that are gone, or given up; the rest stays.
     fn runs_to_move<'c>(&self, gc: &mut GcState, chunk: &'c Chunk) -> Result<VecDeque<Run<'c>>> {
         let mut runs = VecDeque::new();
-        for (range, readable) in chunk.runs() {
-            if readable {
-                runs.push_back(chunk.run(range));
-            } else {
-                gc.stats.blocks_lost += range.len() as u64;
-                self.lose(chunk, chunk.sources[range.start], range.len() as u64)?;
+        for (range, found) in chunk.runs() {
+            let first = chunk.sources[range.start];
+            match found {
+                Found::Whole => runs.push_back(chunk.run(range)),
+                Found::Wrong if !gc.gives_up => self.leave(gc, first, range.len()),
+                Found::Wrong | Found::Gone => {
+                    gc.stats.blocks_lost += range.len() as u64;
+                    self.lose(chunk, first, range.len() as u64)?;
+                }
             }
         }
         Ok(runs)
+    }
+
+    /// Blocks that cannot be read stay where they are, and their zone waits until it is needed.
+    fn leave(&self, gc: &mut GcState, first: Source, blocks: usize) {
+        let (object, zone) = (first.object.0, first.address.zone());
+        tracing::warn!(
+            "object {object} block {}: {blocks} blocks at {} cannot be read; zone {} is emptied when there is no other",
+            first.block,
+            first.address,
+            zone.0
+        );
+        gc.waiting.insert(zone, self.store.zones().entry(zone).life);
     }
 
     /// What could not be written is to be moved later.
@@ -679,7 +740,7 @@ fn sources(moved: &Move) -> impl Iterator<Item = Source> {
         block: start + index as u64,
         address: extent.address_of(index as Blocks),
         crc,
-        readable: true,
+        found: Found::Whole,
     })
 }
 

@@ -331,7 +331,9 @@ impl Extents {
         };
         let in_hand: Vec<ZoneId> = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| zone).collect();
         let candidates = self.ranked_victims(Aim::Pace, CANDIDATES_MAX + in_hand.len());
-        let others = candidates.into_iter().filter(|(zone, _)| !in_hand.contains(zone));
+        let others = candidates
+            .into_iter()
+            .filter(|&(zone, _)| !in_hand.contains(&zone) && !self.is_waiting(gc, zone));
         let victims = in_hand.iter().map(|&zone| (zone, zones.entry(zone).live)).chain(others);
         // Those in which nothing lives count as free.
         let victims = victims.filter(|&(_, live)| live > 0);

@@ -252,3 +252,6 @@ impl Extents {
         self.store.zones().close(zone);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,7 +59,8 @@ impl Counts {
     fn change(&mut self, run: &Range<u64>, change: i64) -> Result<Vec<Range<u64>>> {
         let mut unreferenced = Vec::new();
         for (part, count) in self.take(run) {
-            match i64::from(count) + change {
+            let is_missed = rt::is_planted("break-reference-count") && change > 0 && count > 1;
+            match i64::from(count) + if is_missed { 0 } else { change } {
                 0 => unreferenced.push(part),
                 1 => {}
                 count => {

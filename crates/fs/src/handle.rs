@@ -118,7 +118,11 @@ impl Fs {
             };
             match record.kind {
                 // It is being deleted, and may have lost a part of its contents.
-                Kind::File if record.links == 0 && node.opens.load(Ordering::SeqCst) == 0 => {
+                Kind::File
+                    if record.links == 0
+                        && node.opens.load(Ordering::SeqCst) == 0
+                        && !rt::is_planted("break-open-deleted") =>
+                {
                     return Err(FsError::Stale);
                 }
                 Kind::Directory if writes => return Err(FsError::IsDirectory),

@@ -117,6 +117,14 @@ impl Thoroughness {
 
 /// Cuts of a chain.
 const CHAIN: usize = 12;
+/// The first zones are the log's: one in use, one to switch to, and one for the day when both come back full.
+const LOG_ZONES: usize = 3;
+/// While two of them are in use, at one command in so many both come back full …
+const CROWDED_EVERY: u64 = 2;
+/// … and so does the one that is left, at so many moments after the recovery, spread evenly, …
+const CROWDED_PARTS: u64 = 8;
+/// … and again so often.
+const CROWDED_TIMES: usize = 3;
 
 /// After so long in one case something hangs.
 const HUNG_AFTER: Duration = Duration::from_secs(60);
@@ -321,6 +329,26 @@ impl<S: Subject> Worker<'_, S> {
             let second = self.cut(run, Cut { at, loss })?;
             self.cut_again(&second, Rng::with_seed(mix(&[seed, at, number as u64])))?;
         }
+        if at.is_multiple_of(CROWDED_EVERY) && is_crowded(&run.device, at) {
+            self.crowd(run, at)?;
+        }
+        Ok(())
+    }
+
+    /// The log is on its way from one zone to another: both come back full, and then, again and again, the one in which
+    /// it has gone on. Chance seldom comes to that many in a row, and no other zone may be left when they do.
+    fn crowd(&mut self, run: &Level<S::State>, at: u64) -> Result<(), Box<Failure>> {
+        let full = || Loss::Power(CrashPlan::KeepAll.full_active());
+        let first = self.cut(run, Cut { at, loss: full() })?;
+        for part in 1..=CROWDED_PARTS {
+            let mut last = None;
+            for _ in 0..CROWDED_TIMES {
+                let from = last.as_ref().unwrap_or(&first);
+                let at = from.before + (from.device.commands() - from.before) * part / CROWDED_PARTS;
+                last = Some(self.cut(from, Cut { at, loss: full() })?);
+            }
+        }
+        self.counts.crowded += 1;
         Ok(())
     }
 
@@ -445,6 +473,12 @@ impl<S: Subject> Exploration<S> {
         }
         (std::mem::take(&mut shared.counts), shared.failure.take())
     }
+}
+
+/// Whether two of the log's zones hold something after this command.
+fn is_crowded(device: &Emulated, at: u64) -> bool {
+    let report = device.image_at(at, &CrashPlan::KeepAll).report().unwrap_or_default();
+    report.iter().take(LOG_ZONES).filter(|info| info.state != ZoneState::Empty).count() > 1
 }
 
 /// Everything that can happen to the device right after this command.

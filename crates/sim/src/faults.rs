@@ -1,9 +1,9 @@
 //! Faults of the device at the first, second, third … command of every scenario.
 //!
 //! A [`Kind`] is what goes wrong: an append, a read, a flush or a reset that fails, an append that is torn, a zone
-//! that turns read-only or offline, a bit that is not what was written. It strikes one command, once; a [`Trial`]
-//! says which. Either the scenario runs, or the volume that it leaves is mounted. Operations may fail then as far
-//! as the kind allows it. What is given afterwards, while the volume is mounted, after a loss of power, and when it
+//! that turns read-only or offline, a bit that is not what was written. It strikes one command, once, or a few in a
+//! row; a [`Trial`] says which. Either the scenario runs, or the volume that it leaves is mounted. Operations may fail
+//! then as far as the kind allows it. What is given afterwards, while the volume is mounted, after a loss of power, and when it
 //! was unmounted and mounted again, must be what the model has: an error, or what was written, and never anything
 //! else. Only what a kind destroys may be missing; then the checker says so.
 
@@ -39,6 +39,9 @@ pub struct Kind {
     pub command: CommandKind,
     /// What happens to them.
     pub effect: Effect,
+    /// To how many, one after the other. More than one only while the scenario runs, and where no range is taken
+    /// out of a file or put in: recovery and such moves ask twice, and give up what cannot be read then.
+    pub times: u64,
     /// What may be seen of it.
     pub harm: Harm,
 }
@@ -52,6 +55,7 @@ pub const KINDS: &[Kind] = &[
     kind("reset-error", CommandKind::Reset, Effect::Error, Harm::Nothing),
     kind("finish-error", CommandKind::Finish, Effect::Error, Harm::Nothing),
     kind("read-error", CommandKind::Read, Effect::Error, Harm::Errors),
+    Kind { times: 4, ..kind("read-fails-for-a-while", CommandKind::Read, Effect::Error, Harm::Errors) },
     kind("read-rot", CommandKind::Read, Effect::Rot(0), Harm::Errors),
     kind("flush-error", CommandKind::Flush, Effect::Error, Harm::Errors),
     kind("zone-offline", CommandKind::Append, Effect::TurnOffline, Harm::Loss),
@@ -60,7 +64,7 @@ pub const KINDS: &[Kind] = &[
 ];
 
 const fn kind(name: &'static str, command: CommandKind, effect: Effect, harm: Harm) -> Kind {
-    Kind { name, command, effect, harm }
+    Kind { name, command, effect, times: 1, harm }
 }
 
 /// What was counted.

@@ -23,6 +23,8 @@ pub enum Origin {
     Rule,
     /// It was chosen from the product's sources by somebody who had not read the harnesses.
     Unseen,
+    /// It was a real one once, or lies beside one: found by reading, and planted to see who else would have.
+    Found,
 }
 
 /// A mistake that Polder can be told to make.
@@ -40,6 +42,10 @@ const fn rule(name: &'static str) -> Bug {
 
 const fn unseen(name: &'static str) -> Bug {
     Bug { name, origin: Origin::Unseen }
+}
+
+const fn found(name: &'static str) -> Bug {
+    Bug { name, origin: Origin::Found }
 }
 
 /// All of them.
@@ -79,6 +85,10 @@ pub const BUGS: &[Bug] = &[
     unseen("break-truncate-intent"),
     unseen("break-xattr-parts"),
     unseen("break-hash-collision"),
+    found("break-mark-epoch"),
+    found("break-role-taken"),
+    found("break-open-deleted"),
+    found("break-reference-count"),
 ];
 
 /// What a build is asked.
@@ -105,11 +115,14 @@ pub enum Harness {
     Faults,
     /// A volume with flipped bits.
     Flips,
+    /// Threads, in orders that Shuttle chooses: tests of their own, in a build of their own.
+    Shuttle,
 }
 
 impl Harness {
     /// All, in the order in which they are asked.
-    pub const ALL: [Harness; 4] = [Harness::Cuts, Harness::States, Harness::Faults, Harness::Flips];
+    pub const ALL: [Harness; 5] =
+        [Harness::Cuts, Harness::States, Harness::Faults, Harness::Flips, Harness::Shuttle];
 
     /// Its command.
     pub fn name(self) -> &'static str {
@@ -118,6 +131,7 @@ impl Harness {
             Harness::States => "states",
             Harness::Faults => "faults",
             Harness::Flips => "flips",
+            Harness::Shuttle => "shuttle",
         }
     }
 }
@@ -217,7 +231,28 @@ impl Trial {
         runs.iter().map(Entry::run).filter(|run| run.shape == self.shape).map(|run| run.scenario).collect()
     }
 
+    /// Asks the tests of threads: those that a bug is expected of say so themselves, and are left out.
+    fn ask_threads(&self, bug: Option<&str>) -> Result<Verdict> {
+        let tests = |last: &[&str]| {
+            let mut command = Command::new("cargo");
+            command.args(["test", "--quiet", "--package", "polder-extent", "--features", "shuttle"]);
+            command.args(["--test", "shuttle", "--target-dir"]).arg(&self.target).args(last);
+            command
+        };
+        let built = tests(&["--no-run"]).status().context("cargo cannot be started")?;
+        ensure!(built.success(), "the tests of threads cannot be built");
+        let mut command = tests(&["--", "--skip", "canaries::"]);
+        if let Some(bug) = bug {
+            command.env("POLDER_SHUTTLE_PLANT", bug);
+        }
+        let passed = command.output().context("the tests of threads cannot be started")?.status.success();
+        Ok(if passed { Verdict::Clean } else { Verdict::Wrong })
+    }
+
     fn ask(&self, harness: Harness, scenario: Option<&str>, bug: Option<&str>) -> Result<Verdict> {
+        if harness == Harness::Shuttle {
+            return self.ask_threads(bug);
+        }
         let mut command = Command::new(self.target.join("release/polder-sim"));
         if let Some(bug) = bug {
             command.args(["--planted", bug]);

@@ -20,6 +20,8 @@ pub struct Counts {
     pub cuts: [u64; 3],
     /// Chains of a dozen losses in a row.
     pub chains: u64,
+    /// Moments at which two zones of the log were in use, and all of them came back full again and again.
+    pub crowded: u64,
     /// Losses of power after the process had been killed and mounted again.
     pub after_kills: u64,
     /// Distinct devices that a mount found.
@@ -49,6 +51,7 @@ impl Counts {
         self.resets += other.resets;
         self.cuts.iter_mut().zip(other.cuts).for_each(|(count, more)| *count += more);
         self.chains += other.chains;
+        self.crowded += other.crowded;
         self.after_kills += other.after_kills;
         self.images.extend(other.images);
         self.recovered.extend(other.recovered);
@@ -56,7 +59,7 @@ impl Counts {
     }
 
     /// Each count with its name.
-    pub fn named(&self) -> [(&'static str, u64); 8] {
+    pub fn named(&self) -> [(&'static str, u64); 9] {
         let [first, second, third] = self.cuts;
         [
             ("device commands", self.commands),
@@ -64,6 +67,7 @@ impl Counts {
             ("second cuts", second),
             ("third and later cuts", third),
             ("chains of cuts", self.chains),
+            ("moments with two log zones", self.crowded),
             ("cuts after a kill", self.after_kills),
             ("distinct device images", self.images.len() as u64),
             ("distinct recovered trees", self.recovered.len() as u64),

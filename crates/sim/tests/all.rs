@@ -91,7 +91,8 @@ fn faults_cost_no_more_than_they_may() {
             assert!(failure.is_none(), "{failure:?}");
             // No zone is reset or finished in so short a scenario.
             let seldom = ["reset-error", "finish-error"].contains(&kind.name);
-            assert!(seldom || counts.struck > 0, "{} {moment:?}: {counts}", kind.name);
+            let is_for_work = kind.times > 1 && moment == Moment::Mount;
+            assert!(seldom || is_for_work || counts.struck > 0, "{} {moment:?}: {counts}", kind.name);
             assert!(kind.harm != Harm::Nothing || counts.failed == 0, "{}: {counts}", kind.name);
         }
     }

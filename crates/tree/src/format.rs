@@ -74,7 +74,8 @@ pub(crate) struct BatchHeader {
     pub(crate) last: U64,
     pub(crate) known_durable: U64,
     pub(crate) checkpoint: U64,
-    pub(crate) reserved: U64,
+    /// 1: the log goes on in another zone.
+    pub(crate) moves: U64,
 }
 
 const _: () = assert!(size_of::<BatchHeader>() == 56);
@@ -286,6 +287,12 @@ pub(crate) fn decode_frame(block: &[u8], identity: &Identity) -> Option<LogFrame
         && BatchKind::from_number(frame.kind).is_some();
     let sum = || checksum(&[&block[..4], &[0; 4], &block[8..]]);
     (ours && sum() == frame.checksum.get()).then_some(frame)
+}
+
+/// The life that the frame of a log block says it is of, if it is one of this zone.
+pub(crate) fn life_of_frame(block: &[u8], fs_id: FsId, zone: ZoneId) -> Option<Life> {
+    let life = Life(take::<LogFrame>(block)?.0.life.get());
+    decode_frame(block, &Identity { fs_id, zone, life }).map(|_| life)
 }
 
 /// Begins a page that is not a node.

@@ -19,7 +19,7 @@ use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
-use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Role, ZoneId};
+use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Life, Role, ZoneId};
 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, LogFrame, Seal};
 use crate::record;
@@ -115,6 +115,36 @@ pub(crate) struct Io {
     outlived: Vec<ZoneId>,
     /// An append or a flush has failed for good: nothing that was gathered since may be called durable.
     broken: bool,
+    /// What the newest batch in the zone in use says.
+    newest: Newest,
+}
+
+/// How far a log zone has come: in one zone neither epochs nor LSNs ever go back, since recovery takes a batch that
+/// does for what an earlier life of the zone has left (`LogZone::batches`). In the next zone both begin anew: what was
+/// not durable in one that failed is appended there once more.
+#[derive(Default)]
+struct Newest {
+    zone: Option<(ZoneId, Life)>,
+    epoch: Epoch,
+    last: u64,
+}
+
+impl Newest {
+    /// A batch is about to be appended.
+    fn go_on(&mut self, lease: &Lease, batch: &Appended) {
+        let zone = Some((lease.zone(), lease.life()));
+        if self.zone != zone {
+            *self = Newest { zone, ..Newest::default() };
+        }
+        let (epoch, first, last) = (batch.epoch, batch.header.first.get(), batch.header.last.get());
+        assert!(epoch >= self.epoch, "a batch of epoch {} comes after one of {}", epoch.0, self.epoch.0);
+        self.epoch = epoch;
+        // Checkpoints and seals hold no records. A mark holds none either, and begins behind those there are.
+        if batch.kind == BatchKind::Journal {
+            assert!(first > self.last, "records from {first} on come after record {}", self.last);
+            self.last = self.last.max(last);
+        }
+    }
 }
 
 /// The writing side.
@@ -182,6 +212,7 @@ impl Log {
             checkpoint: Address::NONE,
             outlived: Vec::new(),
             broken: false,
+            newest: Newest::default(),
         };
         Log {
             fs_id,
@@ -437,6 +468,7 @@ impl Log {
             if io.appended_known < lsn.0 {
                 let Some(admitted) = self.admit(0) else { return Ok(false) };
                 let reserved = admitted.blocks;
+                let epoch = if rt::is_planted("break-mark-epoch") { self.epoch() } else { epoch };
                 let first = io.appended + 1;
                 let mark = Batch { first, last: io.appended, epoch, reserved, ..Batch::default() };
                 self.append_journal(io, mark)?;
@@ -463,6 +495,20 @@ impl Log {
                 self.flush(io)?;
             }
         }
+    }
+
+    /// The last batch of a log zone that is left while it is sound says that the log goes on in another: where nothing
+    /// can be read of that one any more, recovery is not to take this one for the newest. One that has failed, or has no
+    /// room left, says nothing.
+    fn say_that_it_moves(&self, io: &mut Io, epoch: Epoch) -> Result<()> {
+        if io.room() == 0 {
+            return Ok(());
+        }
+        let mut header = self.header(io, 0, io.appended + 1, io.appended);
+        header.moves = U64::new(1);
+        self.append(io, Appended { kind: BatchKind::Journal, epoch, header, body: Vec::new() })?;
+        self.state.lock().room = io.room();
+        Ok(())
     }
 
     fn append_journal(&self, io: &mut Io, batch: Batch) -> Result<()> {
@@ -492,7 +538,7 @@ impl Log {
                 self.durable().0
             }),
             checkpoint: U64::new(io.checkpoint.bits()),
-            reserved: U64::ZERO,
+            moves: U64::ZERO,
         }
     }
 
@@ -529,6 +575,7 @@ impl Log {
         if !lease.admit(blocks, 0) {
             return Err(zone::DeviceError::ZoneFull { zone: lease.zone(), blocks }.into());
         }
+        io.newest.go_on(lease, batch);
         let cause = if batch.kind == BatchKind::Checkpoint { Cause::Checkpoint } else { Cause::Journal };
         let mut first = None;
         for piece in bytes.chunks((geometry.max_append * geometry.block_size) as usize) {
@@ -693,7 +740,8 @@ impl Log {
             let outlived = std::mem::take(&mut io.outlived);
             io.previous.extend(outlived);
             if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
-                self.append_gathered(io)?;
+                let epoch = self.append_gathered(io)?;
+                self.say_that_it_moves(io, epoch)?;
                 // If the next zone fails, another takes what is not durable: that is not to be of two zones.
                 self.flush(io)?;
                 self.switch(io)?;

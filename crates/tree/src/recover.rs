@@ -9,6 +9,7 @@
 //! (`Limits::epoch_nodes`, or as much as the cache of the mount that wrote: `Limits::long_epoch`).
 
 mod headers;
+mod missing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,6 +100,8 @@ struct LogContents {
     seals: Seals,
     /// The zone with the newest batch.
     newest: ZoneId,
+    /// That batch says that the log goes on in another zone.
+    moves: bool,
     /// The checkpoint that the newest batch names.
     named: Address,
     /// Where replay begins.
@@ -171,12 +174,13 @@ pub(crate) fn recover(
         device.flush()?;
     }
     let report = device.report()?;
-    let zones = log_zones(&*device, &report)?;
+    let (zones, unread) = log_zones(&*device, &report)?;
     let contents = read_log(&*device, zones)?;
     let epoch = Epoch(contents.epoch_max + 1 + rt_random(EPOCH_JUMP));
     let core = load(device, config, &contents, &report)?;
     let recovery = core.replay_log(&contents, epoch, replay)?;
     check_complete(&contents, recovery.last, config.read_only)?;
+    missing::check(&*core.device, &contents, &unread, recovery.last, config.read_only)?;
     if !config.read_only {
         core.go_on(&contents, epoch, recovery.last)?;
     }
@@ -255,6 +259,7 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContent
         sequence_max: batches.iter().map(|found| found.sequence).max().unwrap_or(0).max(newest.sequence),
         lsn_max: lsn_max.max(named.header.cut.get()),
         newest: newest.at.zone(),
+        moves: newest.moves,
         named: named.at,
         replay_from,
         checkpoint: checkpoint.unwrap_or(named),

@@ -17,6 +17,7 @@ mod deltas;
 mod every;
 mod faults;
 mod formats;
+mod missing;
 mod ordinary;
 mod reclaim;
 mod refused;

@@ -237,7 +237,9 @@ impl State {
         assert!(!entry.holds_anything(), "nothing lives in zone {} when it is opened", zone.0);
         *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
         // A replay may begin when the zone held metadata.
-        self.set_metadata(zone);
+        if !rt::is_planted("break-role-taken") {
+            self.set_metadata(zone);
+        }
         // Even if nothing is ever put there: a replay looks for its header until the record is known
         // to be durable.
         self.run[zone.0 as usize].changed = lsn;

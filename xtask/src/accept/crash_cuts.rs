@@ -30,7 +30,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
 }
 
 /// What the simulator counts, under the names of the report.
-const COUNTS: [&str; 10] = [
+const COUNTS: [&str; 11] = [
     "scenarios",
     "shapes of each scenario, at least",
     "device commands",
@@ -38,6 +38,7 @@ const COUNTS: [&str; 10] = [
     "second cuts",
     "third and later cuts",
     "chains of cuts",
+    "moments with two log zones",
     "cuts after a kill",
     "distinct device images",
     "distinct recovered trees",

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use tree::ZoneRef;
-use zone::{Address, Blocks, Command, ZoneId};
+use zone::{Address, Blocks, Command, DeviceError, ZoneId};
 
 use super::{Chunk, GcState, Move, place_of, sources};
 use crate::write::is_fatal;
@@ -27,6 +27,17 @@ const AT_ONCE_BYTES: usize = 4 << 20;
 const COMMANDS_MAX: usize = 256;
 /// The most that one command reads.
 const READ_BYTES: usize = 1 << 20;
+
+/// How a block that is to be moved was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// As it was written.
+    Whole,
+    /// Twice it could not be read, or was not what was written.
+    Wrong,
+    /// Its zone is offline: there is no use in asking again.
+    Gone,
+}
 
 /// Contents of extents that are to be moved, and how they are read.
 #[derive(Default)]
@@ -218,12 +229,12 @@ impl Extents {
                 continue;
             }
             let output = self.device.read(source.address.zone(), source.address.block(), bytes);
-            if let Err(error) = &output
-                && is_fatal(error)
-            {
-                return Err(tree::StoreError::Device(error.clone()).into());
-            }
-            source.readable = output.is_ok() && zone::format::checksum(&[bytes]) == source.crc;
+            source.found = match output {
+                Ok(()) if zone::format::checksum(&[bytes]) == source.crc => Found::Whole,
+                Err(error) if is_fatal(&error) => return Err(tree::StoreError::Device(error).into()),
+                Err(DeviceError::Offline(_)) => Found::Gone,
+                _ => Found::Wrong,
+            };
         }
         Ok(())
     }

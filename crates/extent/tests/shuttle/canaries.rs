@@ -35,6 +35,11 @@ fn a_node_that_is_saved_as_it_was_not_at_the_cut_is_noticed() {
 }
 
 #[test]
+fn a_mark_of_a_later_epoch_than_what_comes_after_it_is_noticed() {
+    notices("checkpoint::what_is_said_to_be_durable_hides_nothing", "break-mark-epoch");
+}
+
+#[test]
 fn a_block_that_is_moved_although_it_was_written_over_is_noticed() {
     notices("collection::nobody_reads_what_was_moved_or_reset", "break-gc-recheck");
 }

@@ -147,11 +147,15 @@ impl Trial<'_> {
             Effect::Rot(_) => Effect::Rot((mix(&[self.stage.seed, self.nth]) >> 32) as u32),
             effect => effect,
         };
-        Fault::nth(self.kind.command, self.nth, effect)
+        Fault { times: self.kind.times, ..Fault::nth(self.kind.command, self.nth, effect) }
     }
 
     /// The scenario with the fault in it, then a loss of power on a copy, then an unmount; a look at both.
     fn at_work(&self) -> Result<Outcome, Wrong> {
+        let mut operations = self.stage.plan.cut.iter().chain(&self.stage.plan.until_shown);
+        if self.kind.times > 1 && operations.any(Operation::is_whole) {
+            return Ok(Outcome::NotReached);
+        }
         let mut counts = Counts::default();
         let (device, mut driver) = self.stage.begin()?;
         device.inject(self.fault());
@@ -179,6 +183,9 @@ impl Trial<'_> {
 
     /// The scenario without a fault, a loss of power, and the fault in the recovery or while everything is read.
     fn at_mount(&self) -> Result<Outcome, Wrong> {
+        if self.kind.times > 1 {
+            return Ok(Outcome::NotReached);
+        }
         let mut counts = Counts::default();
         let (device, mut driver) = self.stage.begin()?;
         self.work(&mut driver, &mut counts)?;

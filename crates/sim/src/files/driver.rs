@@ -52,6 +52,8 @@ pub struct Driver {
     pub reclaims_amid: bool,
     /// Moments in the middle of an operation at which what there was of it became durable.
     amid: Cell<u64>,
+    /// Inodes that have lost a name or a handle: once they have none, nobody opens them any more.
+    dropped: Vec<InodeNo>,
 }
 
 impl Driver {
@@ -77,6 +79,7 @@ impl Driver {
             steps_between,
             reclaims_amid: false,
             amid: Cell::new(0),
+            dropped: Vec::new(),
         }
     }
 
@@ -142,7 +145,9 @@ impl Driver {
         let mut after = self.model.clone();
         let expected = after.apply(operation);
         self.history.begin(begun, FilesState::after(operation, after.clone()));
+        self.note_dropped(operation);
         let done = self.perform(operation);
+        self.open_deleted()?;
         match (done, expected) {
             (Ok(written), Ok(())) => self.model = self.after_write(operation, written, begun, after),
             (Err(FsError::NoSpace), Ok(())) => self.history.withdraw(),
@@ -153,6 +158,36 @@ impl Driver {
         self.commits.push((self.fs.store().last_lsn(), self.history.last()));
         self.acknowledge(operation);
         Ok(None)
+    }
+
+    /// What an operation takes a name or a handle from, while it can still be found.
+    fn note_dropped(&mut self, operation: &Operation) {
+        let dropped = match operation {
+            Operation::Unlink { path } | Operation::Rename { to: path, .. } => self.resolve(path).ok(),
+            Operation::Release { handle } => self.held.get(handle).map(Handle::inode),
+            _ => None,
+        };
+        self.dropped.extend(dropped);
+    }
+
+    /// Who still knows the number of a file that has neither name nor handle finds nothing: it may have lost a part of
+    /// its contents already.
+    fn open_deleted(&mut self) -> Result<(), Wrong> {
+        let (volume, held) = (&self.fs, &self.held);
+        let is_deleted = |inode: InodeNo| {
+            let is_open = held.values().any(|handle| handle.inode() == inode);
+            // Who is in a directory that was removed finds it empty.
+            let is_file = |found: &fs::Attributes| found.kind == fs::Kind::File && found.links == 0;
+            !is_open && volume.attributes(inode).is_ok_and(|found| is_file(&found))
+        };
+        for inode in self.dropped.iter().copied().filter(|&inode| is_deleted(inode)) {
+            if volume.open(&caller(), inode, observe::READING).is_ok() {
+                return Err(Wrong(format!("inode {} is opened while it is being deleted", inode.0)));
+            }
+        }
+        // Of others the number may be given away by a later mount, never by this one.
+        self.dropped.retain(|&inode| volume.attributes(inode).is_ok());
+        Ok(())
     }
 
     /// Time goes on after an operation, and background work is done; what failed in that.

@@ -87,6 +87,7 @@ pub fn all() -> Vec<Scenario> {
         usual("commit-interval", commit_interval),
         showing(&[Sign::DataZones, Sign::Resets], usual("big-files", big_files)),
         showing(&[Sign::DataZones], Scenario { reclaims_amid: true, ..usual("zones-amid", zones_amid) }),
+        usual("delete-many", delete_many),
     ]
 }
 
@@ -311,6 +312,28 @@ fn truncate_many(shape: &Shape, seed: u64) -> Plan {
         let block = script.block;
         script.truncate("t", block + 7).fsync("t").create("u").sync().truncate("t", 9 * block).read_back("t");
         script.write("t", 6 * block, block).fsync("t").steps(3).sync();
+    };
+    plan(shape, seed, prepare, cut)
+}
+
+/// Files with more extents than one transaction removes lose their last name, or the handle that kept them, and go step
+/// by step.
+fn delete_many(shape: &Shape, seed: u64) -> Plan {
+    const EXTENTS: u64 = 300;
+    let prepare = |script: &mut Script| {
+        let block = script.block;
+        let extents = EXTENTS.min(script.device_blocks / 6);
+        for name in ["named", "held"] {
+            script.create(name).write(name, 0, 2 * block);
+            for number in 1..extents {
+                script.allocate(name, 3 * number * block, block, false);
+            }
+        }
+        script.hold("held", 0);
+    };
+    let cut = |script: &mut Script| {
+        script.unlink("named").create("u").fsync("u").unlink("held").steps(2).sync().append("#0", 10);
+        script.release(0).create("v").fsync("v").steps(3).sync();
     };
     plan(shape, seed, prepare, cut)
 }

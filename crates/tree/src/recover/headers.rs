@@ -6,6 +6,7 @@
 use zone::format::{HeaderError, ZoneIdentity};
 use zone::{Device, DeviceError, Role, ZoneId, ZoneInfo, ZoneState};
 
+use super::missing::{Unread, Why};
 use crate::log::LOG_ZONES_WITHIN;
 use crate::scan::read_header;
 use crate::types::{Result, StoreError};
@@ -17,17 +18,19 @@ pub(super) fn no_volume(what: impl Into<String>) -> StoreError {
     StoreError::NoVolume(what.into())
 }
 
-/// The log zones among the first zones, by their headers. One of which not even that can be read is passed over: it
-/// may as well be one that the log never came to, and whether it is cannot be told.
-pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<LogHeader>> {
+/// The log zones among the first zones, by their headers, and those of which not even that can be read: what they may
+/// have been is for `missing.rs` to find out.
+pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec<LogHeader>, Vec<Unread>)> {
     let geometry = device.geometry();
     let mut zones: Vec<LogHeader> = Vec::new();
-    let (mut damaged, mut unread, mut of_others) = (false, None, None);
+    let (mut damaged, mut of_others) = (false, None);
+    let mut unread: Vec<Unread> = Vec::new();
     for (index, info) in report.iter().enumerate().take(LOG_ZONES_WITHIN as usize) {
+        let mut pass_over = |why| unread.push(Unread { zone: ZoneId(index as u32), info: *info, why });
         match info.state {
             ZoneState::Empty => continue,
             ZoneState::Offline => {
-                unread = Some(DeviceError::Offline(ZoneId(index as u32)));
+                pass_over(Why::Device(DeviceError::Offline(ZoneId(index as u32))));
                 continue;
             }
             _ => {}
@@ -45,7 +48,7 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<
             Err(error @ (DeviceError::PowerLost | DeviceError::Unusable(_))) => return Err(error.into()),
             Err(error) => {
                 tracing::error!(zone = index, %error, "the header of a zone that may be the log's cannot be read");
-                unread = Some(error);
+                pass_over(Why::Device(error));
                 continue;
             }
         };
@@ -59,7 +62,10 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<
                 zones.push((identity, *info));
             }
             Err(error @ HeaderError::Newer { .. }) => refuse(no_volume(error.to_string()))?,
-            Err(HeaderError::Damaged) => damaged = true,
+            Err(HeaderError::Damaged) => {
+                damaged = true;
+                pass_over(Why::Damaged);
+            }
             Ok(_) | Err(HeaderError::Foreign) => {}
         }
     }
@@ -75,7 +81,7 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<
         None if damaged => {
             Err(no_volume("the headers of the log zones are damaged: restore the whole volume from a copy"))
         }
-        None => Err(no_volume(match unread {
+        None => Err(no_volume(match unread.iter().rev().find_map(Unread::device_error) {
             Some(error) => format!(
                 "no Polder volume is found, and a zone that may be its log's cannot be read ({error}): if there is one, \
                  try `polder salvage`; if there never was, make one with `polder mkfs`"
@@ -85,6 +91,6 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<Vec<
         Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => Err(no_volume(
             "the log zones belong to different volumes: make a new one with `polder mkfs --force`",
         )),
-        Some(_) => Ok(zones),
+        Some(_) => Ok((zones, unread)),
     }
 }

@@ -7,7 +7,18 @@ fn seal(epoch: u64, last: u64, next: u64) -> Found {
     let body = Seal { last: U64::new(last), next: U64::new(next) }.as_bytes().to_vec();
     let (at, checkpoint) = (Address::NONE, Address::NONE);
     let kind = BatchKind::Seal;
-    Found { at, kind, epoch, sequence: epoch, first: 0, last: 0, known_durable: 0, checkpoint, body }
+    Found {
+        at,
+        kind,
+        epoch,
+        sequence: epoch,
+        first: 0,
+        last: 0,
+        known_durable: 0,
+        checkpoint,
+        moves: false,
+        body,
+    }
 }
 
 /// Epoch 10 has written up to some LSN; 20 took of it what is up to 100 and goes on at 200; 30 took of that what

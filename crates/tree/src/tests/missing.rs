@@ -1,0 +1,120 @@
+//! A log zone that cannot be read any more, beside an older one that can: what was acknowledged stood in the newer one,
+//! and the mount went on from the older as if nothing had. And one that nobody had come to, which takes nothing along.
+
+use zone::emulated::{CommandKind, Effect, Fault};
+use zone::{Role, ZoneId, ZoneState};
+
+use super::*;
+use crate::StoreError;
+
+fn put(store: &Store, model: &mut Contents, number: u32) {
+    let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 900]);
+    let mut tx = Tx::new();
+    tx.put(Group(0), Table(1), key.clone(), value.clone());
+    model.insert((0, 1, key), value);
+    store.commit(tx).unwrap();
+    store.sync(store.last_lsn()).unwrap();
+}
+
+/// The zones of the log that hold something, with their pointers.
+fn in_use(device: &Emulated) -> Vec<(ZoneId, zone::ZoneInfo)> {
+    let zones = (0..3).map(|zone| (ZoneId(zone), device.report_zone(ZoneId(zone)).unwrap()));
+    zones.filter(|(_, info)| info.state != ZoneState::Empty).collect()
+}
+
+/// Opened for writing the volume is refused, and unchanged; for reading it shows something.
+fn is_refused(device: &Arc<Emulated>) {
+    let digest = device.digest();
+    let error = open(device).map(|_| ()).unwrap_err();
+    let is_told = |what: &str| what.contains("-o ro") && what.contains("salvage") && !what.contains('\n');
+    assert!(matches!(&error, StoreError::Corrupt(what) if is_told(what)), "{error}");
+    assert_eq!(device.digest(), digest, "nothing was changed");
+    let (store, _) = open_with(device, &Config { read_only: true, ..config() }).unwrap();
+    contents(&store);
+}
+
+/// Devices as they are at each command while the log is on its way from one zone to another, with the zone that it is on
+/// its way to, and what had been made durable at least.
+fn amid_switches() -> Vec<(Arc<Emulated>, ZoneId)> {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut model = Contents::new();
+    device.record();
+    let first = store.zones().in_role(Role::Log);
+    for number in 0.. {
+        put(&store, &mut model, number % 50);
+        let _ = store.step().unwrap();
+        if store.zones().in_role(Role::Log).iter().all(|zone| !first.contains(zone)) {
+            break;
+        }
+    }
+    let images = (0..=device.commands()).map(|at| Arc::new(device.image_at(at, &CrashPlan::KeepAll)));
+    let both = images.filter_map(|image| {
+        let newer = in_use(&image).into_iter().find(|(zone, _)| !first.contains(zone));
+        newer.filter(|_| in_use(&image).len() > 1).map(|(zone, _)| (image, zone))
+    });
+    both.collect()
+}
+
+#[test]
+fn a_log_that_has_moved_to_a_zone_that_is_gone_is_not_taken_for_the_older_one() {
+    let images = amid_switches();
+    assert!(images.len() > 3, "{} moments", images.len());
+    for (image, newer) in images {
+        image.record();
+        let whole = Arc::new(image.image(&CrashPlan::KeepAll));
+        open(&whole).unwrap();
+        image.turn(newer, ZoneState::Offline);
+        is_refused(&image);
+    }
+}
+
+#[test]
+fn a_zone_of_the_log_that_died_empty_takes_nothing_along() {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    device.record();
+    let mut model = Contents::new();
+    (0..20).for_each(|number| put(&store, &mut model, number));
+    drop(store);
+    let [(used, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
+    for standby in (0..4).map(ZoneId).filter(|zone| *zone != used) {
+        let image = Arc::new(device.image(&CrashPlan::KeepAll));
+        image.turn(standby, ZoneState::Offline);
+        let (store, _) = open(&image).unwrap();
+        assert_eq!(contents(&store), model);
+        let mut after = model.clone();
+        put(&store, &mut after, 77);
+        assert_eq!(contents(&store), after);
+    }
+}
+
+/// A log whose zone has failed, so that it could not say that it moved; and the zone in which it went on, with so many
+/// synced transactions.
+fn after_a_failure(transactions: u32) -> (Arc<Emulated>, ZoneId) {
+    let device = formatted(Spec::power_of_two(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut model = Contents::new();
+    (0..5).for_each(|number| put(&store, &mut model, number));
+    let [(before, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
+    device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(before));
+    (0..transactions).for_each(|number| put(&store, &mut model, 10 + number));
+    device.heal();
+    let newer = in_use(&device).into_iter().map(|(zone, _)| zone).find(|zone| *zone != before).unwrap();
+    (device, newer)
+}
+
+#[test]
+fn what_stands_behind_a_header_that_cannot_be_read_is_missed() {
+    let (device, newer) = after_a_failure(1);
+    device.spoil(newer, 0);
+    is_refused(&device);
+    // A header that is wrong may be all that a crash has left of what was never durable: that is told by what
+    // came after.
+    let (device, newer) = after_a_failure(3);
+    device.corrupt(newer, 0, 20, 1);
+    is_refused(&device);
+    let (device, newer) = after_a_failure(1);
+    device.corrupt(newer, 0, 20, 1);
+    assert_eq!(contents(&open(&device).unwrap().0).len(), 5, "nothing says that the sixth was durable");
+}
