@@ -8,12 +8,13 @@
 //! It does not know what a zone is.
 
 mod buffer;
+mod discard;
 mod volatile;
 mod watch;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rt::sync::Mutex;
@@ -34,6 +35,8 @@ const LENGTH_MAX: usize = 1 << 30;
 /// The file and the means to reach it.
 pub(crate) struct Engine {
     file: File,
+    /// Whether it is a block device.
+    is_device: bool,
     /// Whether buffers have to be aligned.
     direct: bool,
     /// Rings that nobody uses at the moment.
@@ -122,7 +125,8 @@ impl Engine {
         if let Some(volatile) = Volatile::from_environment(&file, unit)? {
             return Ok(Engine { direct: false, volatile: Some(volatile), ..Engine::of_direct(file) });
         }
-        let mut engine = Engine::of_direct(file);
+        let is_device = file.metadata()?.file_type().is_block_device();
+        let mut engine = Engine { is_device, ..Engine::of_direct(file) };
         let flags = rustix::fs::fcntl_getfl(&engine.file)?;
         let mut buffer = vec![0; unit];
         let tried = rustix::fs::fcntl_setfl(&engine.file, flags | OFlags::DIRECT)
@@ -140,6 +144,7 @@ impl Engine {
     pub(crate) fn of_direct(file: File) -> Self {
         Engine {
             file,
+            is_device: false,
             direct: true,
             rings: Mutex::new(Vec::new()),
             has_rings: AtomicBool::new(true),
@@ -242,9 +247,12 @@ impl Engine {
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
     }
 
-    /// Gives the host's blocks of a range back; not every host can.
+    /// Gives the host's blocks of a range back, or tells a block device that nobody needs it; not every one can.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         self.watch.punch(offset, bytes);
+        if self.is_device {
+            return retry(|| discard::discard(&self.file, offset, bytes)).or_else(ignore_unsupported);
+        }
         let flags = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
     }

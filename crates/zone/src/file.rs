@@ -21,6 +21,9 @@
 //! A zone's blocks are taken from the host when it is opened, all of them, so that a host without
 //! room refuses a zone (`HostFull`) and not a write in the middle of one.
 //!
+//! A block device is told what a file's host would be given back (`engine/discard.rs`): the same zones at the same time,
+//! so that no state that may be asked for again has lost its bytes.
+//!
 //! It does not keep appends in order, and it does not wait for those under way when it flushes.
 
 mod contents;
