@@ -51,8 +51,25 @@ pub(crate) struct Engine {
 
 /// One read or write.
 pub(crate) enum Transfer<'a> {
-    Read { offset: u64, into: &'a mut [u8] },
-    Write { offset: u64, from: &'a [u8] },
+    Read {
+        offset: u64,
+        into: &'a mut [u8],
+    },
+    /// To a write stream of the device, or to none (0).
+    Write {
+        offset: u64,
+        from: &'a [u8],
+        stream: u8,
+    },
+}
+
+impl Transfer<'_> {
+    fn stream(&self) -> u8 {
+        match self {
+            Transfer::Read { .. } => 0,
+            Transfer::Write { stream, .. } => *stream,
+        }
+    }
 }
 
 /// A transfer and the aligned memory that stands in for the caller's, where that is needed.
@@ -81,12 +98,13 @@ impl Prepared<'_, '_> {
                 };
                 opcode::Read::new(fd, bytes.as_mut_ptr(), length(bytes)).offset(offset).build()
             }
-            (Transfer::Write { from, .. }, bounce) => {
+            (Transfer::Write { from, stream, .. }, bounce) => {
                 let bytes = match bounce {
                     Some(buffer) => &buffer.bytes()[..from.len()],
                     None => from,
                 };
-                opcode::Write::new(fd, bytes.as_ptr(), length(bytes)).offset(offset).build()
+                let write = opcode::Write::new(fd, bytes.as_ptr(), length(bytes)).offset(offset);
+                write.write_stream(*stream).build()
             }
         }
     }
@@ -179,7 +197,13 @@ impl Engine {
     }
 
     pub(crate) fn write(&self, offset: u64, from: &[u8]) -> std::io::Result<()> {
-        self.one(&mut Transfer::Write { offset, from })
+        self.one(&mut Transfer::Write { offset, from, stream: 0 })
+    }
+
+    /// The same, to a write stream. Only io_uring takes one along.
+    pub(crate) fn write_to(&self, stream: u8, offset: u64, from: &[u8]) -> std::io::Result<()> {
+        let mut write = [Transfer::Write { offset, from, stream }];
+        self.run(&mut write).pop().expect("one result for one write")
     }
 
     fn one(&self, transfer: &mut Transfer<'_>) -> std::io::Result<()> {
@@ -195,7 +219,8 @@ impl Engine {
 
     /// Carries out all transfers, in any order, and waits for them. One result each.
     pub(crate) fn run(&self, transfers: &mut [Transfer<'_>]) -> Vec<std::io::Result<()>> {
-        let at_once = transfers.len() > 1 && self.volatile.is_none();
+        let has_stream = |transfer: &Transfer<'_>| transfer.stream() > 0;
+        let at_once = (transfers.len() > 1 || transfers.iter().any(has_stream)) && self.volatile.is_none();
         let ring = if at_once { self.take_ring() } else { None };
         let Some(mut ring) = ring else {
             return transfers.iter_mut().map(|transfer| self.one(transfer)).collect();
@@ -215,7 +240,7 @@ impl Engine {
     fn show(&self, transfer: &Transfer<'_>) -> std::io::Result<()> {
         match transfer {
             Transfer::Read { .. } => Ok(()),
-            Transfer::Write { offset, from } => self.watch.write(*offset, from),
+            Transfer::Write { offset, from, .. } => self.watch.write(*offset, from),
         }
     }
 
@@ -226,7 +251,9 @@ impl Engine {
             Ok(moved) => prepared.finish(&self.file, moved),
             Err(_) => {
                 let errno = Errno::from_raw_os_error(-moved);
-                let again = matches!(errno, Errno::AGAIN | Errno::INTR);
+                // A device may have fewer streams than it had.
+                let refused = errno == Errno::INVAL && prepared.transfer.stream() > 0;
+                let again = refused || matches!(errno, Errno::AGAIN | Errno::INTR);
                 if again { prepared.finish(&self.file, 0) } else { Err(errno.into()) }
             }
         }
