@@ -5,9 +5,9 @@
 //! Files fill a share of the zones; pieces of them are written over, so that zones are dead in part; the volume is
 //! unmounted, and its process is as good as killed; then much is deleted at once.
 //!
-//! Device time is that of a model and does not depend on the machine; a report of zones takes none in it. Memory is what
-//! the process has resident at most, without what the device needs for itself. Processor time is the machine's: what
-//! is compared with it was measured on the same one.
+//! Device time is that of a model and does not depend on the machine; a report of zones takes none in it. Memory is
+//! what the process has resident at most, without what the device needs for itself. Processor time is the machine's:
+//! what is compared with it was measured on the same one.
 
 use std::sync::Arc;
 
