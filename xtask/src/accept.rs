@@ -12,6 +12,7 @@ mod fresh_clone;
 mod full_volume;
 mod kills;
 mod large_metadata;
+mod many_zones;
 mod mounting;
 mod posix;
 pub(crate) mod programs;
@@ -87,6 +88,11 @@ pub(crate) const POINTS: &[Point] = &[
         number: 12,
         title: "every state after a loss of power, every fault and every flipped bit is promised, harmless or told",
         run: trust::run,
+    },
+    Point {
+        number: 13,
+        title: "a hundred thousand zones cost what is used of them: mounts, memory, choosing what to empty",
+        run: many_zones::run,
     },
 ];
 

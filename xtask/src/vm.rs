@@ -48,6 +48,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let home = prepare()?;
     let kernel = kernel::fetch(&home)?;
     for suite in suites {
+        if suite.devices.handles && !guest::has_handles()? {
+            println!(
+                "vm {}: skipped: this machine's QEMU has no placement handles; QEMU 8.0 has",
+                suite.name
+            );
+            continue;
+        }
         let image = image::build(&home, &kernel, suite)?;
         let run = Run { suite, quick: args.quick, only: args.only.as_deref(), seed: args.seed };
         let seconds = guest::run(&home, &kernel, &image, &run)?;

@@ -6,6 +6,8 @@
 //! and blocks and nothing else. [`cell`] runs both and makes a row of figures, none of which depends on
 //! the machine.
 //!
+//! [`many`] asks what a great many zones cost: of the figures there, memory and processor time are the machine's.
+//!
 //! It does not look for errors: that is the simulator's work. It does read back what it wrote, so that
 //! what it measures is a file system.
 #![forbid(unsafe_code)]
@@ -13,6 +15,7 @@
 pub mod cell;
 pub mod ideal;
 pub mod latency;
+pub mod many;
 pub mod trace;
 pub mod usable;
 pub mod volume;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use fs::Reserve;
 use polder_space::cell::Cell;
+use polder_space::many::Many;
 use polder_space::trace::Workload;
 use polder_space::usable::Usable;
 use polder_space::volume::{Shape, Switches};
@@ -58,6 +59,25 @@ enum Other {
     /// Fills a volume with what it offers, writes over it while it is full, empties it, and compares what it says
     /// of its space with what was done.
     Usable(UsableOptions),
+    /// Writes many zones of a disk of shingled tracks, of which metadata alone is kept, and tells what their number
+    /// costs: mounts, memory, choosing what to empty, deleting.
+    Many(ManyOptions),
+}
+
+#[derive(clap::Args)]
+struct ManyOptions {
+    /// Zones of the device.
+    #[arg(long, default_value_t = 100_000)]
+    zones: u32,
+    /// MiB of a zone.
+    #[arg(long, default_value_t = 256)]
+    zone_mib: u64,
+    /// Zones that are filled.
+    #[arg(long, default_value_t = 1000)]
+    used: u32,
+    /// Decides what is written over.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(clap::Args)]
@@ -111,8 +131,15 @@ fn usable(options: &UsableOptions) -> Result<()> {
 }
 
 fn run(options: &Options) -> Result<()> {
-    if let Some(Other::Usable(options)) = &options.other {
-        return usable(options);
+    match &options.other {
+        Some(Other::Usable(options)) => return usable(options),
+        Some(Other::Many(options)) => {
+            let shape = Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 };
+            let many = Many { shape, used: options.used, seed: options.seed };
+            println!("{}", serde_json::to_string(&many.run()?)?);
+            return Ok(());
+        }
+        None => {}
     }
     ensure!((1..=100).contains(&options.fill), "--fill is a percentage from 1 to 100");
     ensure!(options.measure >= 1, "--measure is at least 1");

@@ -158,21 +158,24 @@ impl Core {
 
     /// The same, but no more than so many.
     pub(crate) fn reclaim_some(&self, most: u32, force: bool) -> Result<u32> {
-        let dead = self.zones.dead_data();
         let known = self.log.known_durable();
         let may = |changed: Lsn| changed <= known || rt::is_planted("break-reset-after-known-durable");
-        let (ready, waiting): (Vec<_>, Vec<_>) = dead.into_iter().partition(|&(_, changed)| may(changed));
         let mut freed = 0;
-        for (zone, emptied) in ready {
-            if freed == most {
-                break;
+        let waiting = loop {
+            let wanted = (most - freed) as usize;
+            let (ready, waiting) = self.zones.dead_data(wanted, may);
+            let found = ready.len();
+            for (zone, emptied) in ready {
+                freed += u32::from(self.reset_dead(zone, emptied)?);
             }
-            freed += u32::from(self.reset_dead(zone, emptied)?);
-        }
-        if freed > 0 || !force || waiting.is_empty() {
+            // Of those that others have taken meanwhile, or that cannot be reset, none is found again.
+            if freed == most || found < wanted {
+                break waiting;
+            }
+        };
+        let Some(newest) = waiting.filter(|_| freed == 0 && force) else {
             return Ok(freed);
-        }
-        let newest = waiting.iter().map(|&(_, changed)| changed).max().unwrap_or_default();
+        };
         if !self.make_known(newest)? {
             self.checkpoint()?;
             self.make_known(newest)?;

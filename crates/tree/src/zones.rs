@@ -80,8 +80,11 @@ struct State {
     free: BTreeSet<(u64, ZoneId)>,
     /// The last turn that was given to a free zone.
     turn: u64,
-    /// Closed data zones by live blocks.
+    /// Closed data zones in which something lives, by live blocks.
     closed: BTreeSet<(Blocks, ZoneId)>,
+    /// Those in which nothing does. Apart, because they are counted for each write, and there may be many: all that
+    /// a large file had.
+    dead: BTreeSet<ZoneId>,
     /// Zones that were taken to be reset and are not yet, and how many have been.
     resets: (u32, u64),
     /// Zones with the role metadata.
@@ -202,8 +205,24 @@ impl State {
         );
         entry.live = after as Blocks;
         if victim {
-            self.closed.remove(&(before, zone));
-            self.closed.insert((after as Blocks, zone));
+            self.take_out_of_closed(zone, before);
+            self.put_among_closed(zone, after as Blocks);
+        }
+    }
+
+    fn put_among_closed(&mut self, zone: ZoneId, live: Blocks) {
+        if live > 0 {
+            self.closed.insert((live, zone));
+        } else {
+            self.dead.insert(zone);
+        }
+    }
+
+    fn take_out_of_closed(&mut self, zone: ZoneId, live: Blocks) {
+        if live > 0 {
+            self.closed.remove(&(live, zone));
+        } else {
+            self.dead.remove(&zone);
         }
     }
 }
@@ -252,7 +271,7 @@ impl State {
     fn set_usage(&mut self, zone: ZoneId, usage: Use) {
         self.borrowed = self.borrowed.filter(|&borrowed| borrowed != zone);
         let live = self.entries[zone.0 as usize].live;
-        self.closed.remove(&(live, zone));
+        self.take_out_of_closed(zone, live);
         self.take_out_of_free(zone);
         self.run[zone.0 as usize].usage = usage;
         if matches!(usage, Use::Free { .. }) {
@@ -263,7 +282,7 @@ impl State {
                 self.free.insert((self.turn, zone));
             }
         } else if self.is_victim(zone) {
-            self.closed.insert((live, zone));
+            self.put_among_closed(zone, live);
         }
     }
 }
@@ -335,6 +354,7 @@ impl ZoneTable {
             free: BTreeSet::new(),
             turn: 0,
             closed: BTreeSet::new(),
+            dead: BTreeSet::new(),
             resets: (0, 0),
             metadata: BTreeSet::new(),
             frozen: None,
@@ -691,7 +711,7 @@ impl ZoneTable {
     /// Closed data zones without pending blocks, fewest live first.
     pub(crate) fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
         let state = self.state.lock();
-        let idle = |&&(live, zone): &&(Blocks, ZoneId)| live > 0 && state.run[zone.0 as usize].pending == 0;
+        let idle = |&&(_, zone): &&(Blocks, ZoneId)| state.run[zone.0 as usize].pending == 0;
         state.closed.iter().filter(idle).take(limit).map(|&(live, zone)| (zone, live)).collect()
     }
 

@@ -12,7 +12,7 @@
 //! * A zone may become `ReadOnly` or `Offline` at any time.
 //! * What a process reads after its predecessor was killed need not be durable: flush first.
 
-use crate::{Blocks, Result, ZoneId};
+use crate::{Blocks, Result, Role, ZoneId};
 
 /// The shape of a device. Sizes need not be powers of two and zones need not be alike (I-ZONE-2):
 /// the capacity of each is in its [`ZoneInfo`].
@@ -139,6 +139,10 @@ pub trait Device: Send + Sync {
 
     /// Makes durable all that was completed before this call, on every device below that was written.
     fn flush(&self) -> Result<()>;
+
+    /// What the zone is leased for from now on. A device that can place what lives apart does so; it changes nothing
+    /// that can be read.
+    fn lease(&self, _zone: ZoneId, _role: Role) {}
 
     /// Bytes that the device itself wrote to keep its zones (the states of a file's zones).
     fn own_bytes_written(&self) -> u64 {

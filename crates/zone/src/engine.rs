@@ -8,12 +8,13 @@
 //! It does not know what a zone is.
 
 mod buffer;
+mod discard;
 mod volatile;
 mod watch;
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rt::sync::Mutex;
@@ -34,6 +35,8 @@ const LENGTH_MAX: usize = 1 << 30;
 /// The file and the means to reach it.
 pub(crate) struct Engine {
     file: File,
+    /// Whether it is a block device.
+    is_device: bool,
     /// Whether buffers have to be aligned.
     direct: bool,
     /// Rings that nobody uses at the moment.
@@ -48,8 +51,25 @@ pub(crate) struct Engine {
 
 /// One read or write.
 pub(crate) enum Transfer<'a> {
-    Read { offset: u64, into: &'a mut [u8] },
-    Write { offset: u64, from: &'a [u8] },
+    Read {
+        offset: u64,
+        into: &'a mut [u8],
+    },
+    /// To a write stream of the device, or to none (0).
+    Write {
+        offset: u64,
+        from: &'a [u8],
+        stream: u8,
+    },
+}
+
+impl Transfer<'_> {
+    fn stream(&self) -> u8 {
+        match self {
+            Transfer::Read { .. } => 0,
+            Transfer::Write { stream, .. } => *stream,
+        }
+    }
 }
 
 /// A transfer and the aligned memory that stands in for the caller's, where that is needed.
@@ -78,12 +98,13 @@ impl Prepared<'_, '_> {
                 };
                 opcode::Read::new(fd, bytes.as_mut_ptr(), length(bytes)).offset(offset).build()
             }
-            (Transfer::Write { from, .. }, bounce) => {
+            (Transfer::Write { from, stream, .. }, bounce) => {
                 let bytes = match bounce {
                     Some(buffer) => &buffer.bytes()[..from.len()],
                     None => from,
                 };
-                opcode::Write::new(fd, bytes.as_ptr(), length(bytes)).offset(offset).build()
+                let write = opcode::Write::new(fd, bytes.as_ptr(), length(bytes)).offset(offset);
+                write.write_stream(*stream).build()
             }
         }
     }
@@ -122,7 +143,8 @@ impl Engine {
         if let Some(volatile) = Volatile::from_environment(&file, unit)? {
             return Ok(Engine { direct: false, volatile: Some(volatile), ..Engine::of_direct(file) });
         }
-        let mut engine = Engine::of_direct(file);
+        let is_device = file.metadata()?.file_type().is_block_device();
+        let mut engine = Engine { is_device, ..Engine::of_direct(file) };
         let flags = rustix::fs::fcntl_getfl(&engine.file)?;
         let mut buffer = vec![0; unit];
         let tried = rustix::fs::fcntl_setfl(&engine.file, flags | OFlags::DIRECT)
@@ -140,6 +162,7 @@ impl Engine {
     pub(crate) fn of_direct(file: File) -> Self {
         Engine {
             file,
+            is_device: false,
             direct: true,
             rings: Mutex::new(Vec::new()),
             has_rings: AtomicBool::new(true),
@@ -174,7 +197,13 @@ impl Engine {
     }
 
     pub(crate) fn write(&self, offset: u64, from: &[u8]) -> std::io::Result<()> {
-        self.one(&mut Transfer::Write { offset, from })
+        self.one(&mut Transfer::Write { offset, from, stream: 0 })
+    }
+
+    /// The same, to a write stream. Only io_uring takes one along.
+    pub(crate) fn write_to(&self, stream: u8, offset: u64, from: &[u8]) -> std::io::Result<()> {
+        let mut write = [Transfer::Write { offset, from, stream }];
+        self.run(&mut write).pop().expect("one result for one write")
     }
 
     fn one(&self, transfer: &mut Transfer<'_>) -> std::io::Result<()> {
@@ -190,7 +219,8 @@ impl Engine {
 
     /// Carries out all transfers, in any order, and waits for them. One result each.
     pub(crate) fn run(&self, transfers: &mut [Transfer<'_>]) -> Vec<std::io::Result<()>> {
-        let at_once = transfers.len() > 1 && self.volatile.is_none();
+        let has_stream = |transfer: &Transfer<'_>| transfer.stream() > 0;
+        let at_once = (transfers.len() > 1 || transfers.iter().any(has_stream)) && self.volatile.is_none();
         let ring = if at_once { self.take_ring() } else { None };
         let Some(mut ring) = ring else {
             return transfers.iter_mut().map(|transfer| self.one(transfer)).collect();
@@ -210,7 +240,7 @@ impl Engine {
     fn show(&self, transfer: &Transfer<'_>) -> std::io::Result<()> {
         match transfer {
             Transfer::Read { .. } => Ok(()),
-            Transfer::Write { offset, from } => self.watch.write(*offset, from),
+            Transfer::Write { offset, from, .. } => self.watch.write(*offset, from),
         }
     }
 
@@ -221,7 +251,9 @@ impl Engine {
             Ok(moved) => prepared.finish(&self.file, moved),
             Err(_) => {
                 let errno = Errno::from_raw_os_error(-moved);
-                let again = matches!(errno, Errno::AGAIN | Errno::INTR);
+                // A device may have fewer streams than it had.
+                let refused = errno == Errno::INVAL && prepared.transfer.stream() > 0;
+                let again = refused || matches!(errno, Errno::AGAIN | Errno::INTR);
                 if again { prepared.finish(&self.file, 0) } else { Err(errno.into()) }
             }
         }
@@ -242,9 +274,12 @@ impl Engine {
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
     }
 
-    /// Gives the host's blocks of a range back; not every host can.
+    /// Gives the host's blocks of a range back, or tells a block device that nobody needs it; not every one can.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         self.watch.punch(offset, bytes);
+        if self.is_device {
+            return retry(|| discard::discard(&self.file, offset, bytes)).or_else(ignore_unsupported);
+        }
         let flags = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
     }

@@ -21,6 +21,11 @@
 //! A zone's blocks are taken from the host when it is opened, all of them, so that a host without
 //! room refuses a zone (`HostFull`) and not a write in the middle of one.
 //!
+//! A block device is told what a file's host would be given back (`engine/discard.rs`): the same zones at the same time,
+//! so that no state that may be asked for again has lost its bytes.
+//!
+//! A device with write streams (placement handles of NVMe) is told with each write for which role its zone is leased.
+//!
 //! It does not keep appends in order, and it does not wait for those under way when it flushes.
 
 mod contents;
@@ -50,7 +55,7 @@ use writes::Writes;
 use crate::engine::{Engine, Transfer};
 use crate::machine::Machine;
 use crate::{
-    Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState,
+    Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, Role, ZoneId, ZoneInfo, ZoneState,
 };
 
 /// How many of the zones that an earlier process left are given back to the host by one flush.
@@ -79,6 +84,8 @@ pub struct FileDevice {
     /// Flushes begun so far; counted under `flushing`.
     flushes: AtomicU64,
     own_bytes: AtomicU64,
+    /// Write streams that the device has; 0 for a file.
+    streams: u8,
 }
 
 struct State {
@@ -110,6 +117,8 @@ struct ZoneExtra {
     reset_undurable: bool,
     /// Whether its slot is older than its state.
     dirty: bool,
+    /// The device's write stream for what is written there; 0: none.
+    stream: u8,
 }
 
 impl State {
@@ -255,6 +264,10 @@ impl FileDevice {
         }
     }
 
+    fn stream(&self, zone: ZoneId) -> u8 {
+        self.state.lock().extra(zone).stream
+    }
+
     fn begin_append(&self, zone: ZoneId, bytes: usize) -> Result<(Blocks, Blocks)> {
         let blocks = self.check_append(zone, bytes)?;
         Ok((self.begin_write(zone, blocks, None)?, blocks))
@@ -263,7 +276,7 @@ impl FileDevice {
     fn put(&self, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Output {
         let blocks = self.blocks(zone, from.len())?;
         let block = self.begin_write(zone, blocks, at)?;
-        let done = self.engine.write(self.layout.offset(zone, block), from);
+        let done = self.engine.write_to(self.stream(zone), self.layout.offset(zone, block), from);
         self.end_write(zone, block, blocks, done)
     }
 
@@ -303,8 +316,10 @@ impl FileDevice {
             }
             (state.slots.take_changed(), reset)
         };
-        let mut writes: Vec<_> =
-            pages.iter().map(|page| Transfer::Write { offset: page.offset, from: &page.bytes }).collect();
+        let mut writes: Vec<_> = pages
+            .iter()
+            .map(|page| Transfer::Write { offset: page.offset, from: &page.bytes, stream: 0 })
+            .collect();
         let written: std::io::Result<()> = self.engine.run(&mut writes).into_iter().collect();
         written.and_then(|()| self.engine.sync()).map_err(|error| self.break_down(&error))?;
         let own: usize = pages.iter().map(|page| page.bytes.len()).sum();
@@ -394,7 +409,8 @@ impl Device for FileDevice {
                 Command::Append { zone, from } => {
                     self.begin_append(*zone, from.len()).map(|(block, blocks)| {
                         pending.push(Pending { index, zone: *zone, append: Some((block, blocks)) });
-                        transfers.push(Transfer::Write { offset: self.layout.offset(*zone, block), from });
+                        let (offset, stream) = (self.layout.offset(*zone, block), self.stream(*zone));
+                        transfers.push(Transfer::Write { offset, from, stream });
                         block
                     })
                 }
@@ -457,9 +473,28 @@ impl Device for FileDevice {
         Ok(())
     }
 
+    fn lease(&self, zone: ZoneId, role: Role) {
+        if let Some(extra) = self.state.lock().zones.get_mut(zone.0 as usize) {
+            extra.stream = stream_of(role, self.streams);
+        }
+    }
+
     fn own_bytes_written(&self) -> u64 {
         self.own_bytes.load(Ordering::Relaxed)
     }
+}
+
+/// The write stream for a role, of so many. Where there are too few, what garbage collection has moved goes by itself
+/// first: it lives longest.
+fn stream_of(role: Role, streams: u8) -> u8 {
+    let wanted = match role {
+        Role::Free => return 0,
+        Role::Data => 1,
+        Role::Gc => 2,
+        Role::Log => 3,
+        Role::Metadata => 4,
+    };
+    if wanted <= streams { wanted } else { streams.min(1) }
 }
 
 /// A command of a batch that is under way.

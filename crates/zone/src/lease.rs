@@ -118,6 +118,7 @@ impl Leases {
             return Err(DeviceError::TooManyOpen { zone, limit });
         }
         out[role as usize] += 1;
+        self.device.lease(zone, role);
         Ok(Lease {
             leases: Arc::clone(self),
             identity,

@@ -4,9 +4,9 @@
 //! whole. [`Device`] is the one narrow trait through which everything above reaches a medium;
 //! [`emulated`] obeys the strictest reading of the standards and can lose its power, [`mod@file`] keeps
 //! zones in a plain file, [`zoned`] uses those of a device that has them, [`medium`] finds out which it is,
-//! [`timed`] says how long commands would take, [`po2`] shows a device to others with zones of a power of two,
-//! [`ublk`] makes a block device of that. [`Lease`] is the right to write to one open zone; there are never more
-//! of them than the device has open zones.
+//! [`timed`] says how long commands would take, [`hollow`] keeps metadata alone, [`po2`] shows a device to others
+//! with zones of a power of two, [`ublk`] makes a block device of that. [`Lease`] is the right to write to one open
+//! zone; there are never more of them than the device has open zones.
 //!
 //! Nothing above this crate does device I/O or knows where on its device a zone lies (I-ZONE-1).
 
@@ -17,6 +17,7 @@ mod engine;
 pub mod error;
 pub mod file;
 pub mod format;
+pub mod hollow;
 pub mod hostile;
 pub mod lease;
 mod machine;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use rt::{Clock, ManualClock};
 
-use crate::{Blocks, Command, Device, Geometry, Output, Result, ZoneId, ZoneInfo};
+use crate::{Blocks, Command, Device, Geometry, Output, Result, Role, ZoneId, ZoneInfo};
 
 use schedule::{Demand, Schedule};
 pub use schedule::{Kind, Model, Spent, Times};
@@ -167,6 +167,10 @@ impl Device for Timed {
     fn flush(&self) -> Result<()> {
         self.take(vec![Demand { zone: None, kind: Kind::Flush, bytes: 0 }]);
         self.below.flush()
+    }
+
+    fn lease(&self, zone: ZoneId, role: Role) {
+        self.below.lease(zone, role);
     }
 
     fn own_bytes_written(&self) -> u64 {

@@ -27,6 +27,13 @@ use super::suite::{Namespace, Suite};
 use crate::shell::Line;
 
 const MARK: &str = "vm: ";
+/// A controller whose namespaces have eight placement handles.
+const HANDLES: &[&str] = &[
+    "-device",
+    "nvme-subsys,id=subsystem,nqn=polder,fdp=on,fdp.nruh=8,fdp.nrg=1,fdp.runs=64M",
+    "-device",
+    "nvme,id=nvme,serial=polder,subsys=subsystem",
+];
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A machine that runs.
@@ -193,14 +200,24 @@ fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<L
     .arg("-append")
     // An emulated timer on a busy machine fails the kernel's test of it, which is logged as an error.
     .arg(format!("console=ttyS0 quiet panic=0 mitigations=off no_timer_check {told}"))
-    .args(["-device", "nvme,id=nvme,serial=polder,zoned.zasl=5"]);
+    .args(if suite.devices.handles {
+        HANDLES
+    } else {
+        &["-device", "nvme,id=nvme,serial=polder,zoned.zasl=5"]
+    });
     for (index, namespace) in suite.devices.namespaces.iter().enumerate() {
         let disk = folder.join(format!("disk{index}"));
         Line::new("truncate -s").arg(namespace.size).arg(&disk).run()?;
         let drive = format!("file={},if=none,id=disk{index},format=raw,cache=unsafe", disk.display());
-        line = line.args(["-drive", &drive, "-device", &device_of(namespace, index)]);
+        let handles = if suite.devices.handles { ",fdp.ruhs=0-7" } else { "" };
+        line = line.args(["-drive", &drive, "-device", &(device_of(namespace, index) + handles)]);
     }
     Ok(line)
+}
+
+/// Whether the emulator has placement handles.
+pub(super) fn has_handles() -> Result<bool> {
+    Ok(Line::new("qemu-system-x86_64 -device nvme-subsys,help").output()?.contains("fdp"))
 }
 
 /// A namespace as the emulator wants it named.

@@ -84,9 +84,13 @@ small)
 one)
     zns=$(block_device 1)
     ;;
+handles)
+    disk=$(block_device 1)
+    export disk
+    ;;
 esac
 export zns
-[ "$(cat "/sys/block/${zns#/dev/}/queue/zoned")" = host-managed ] || verdict "failed: the first namespace has no zones"
+[ -z "$zns" ] || [ "$(cat "/sys/block/${zns#/dev/}/queue/zoned")" = host-managed ] || verdict "failed: the first namespace has no zones"
 if [ -e /dev/ng0n2 ]; then
     await has_bare_generic
     export generic

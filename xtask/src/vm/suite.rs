@@ -37,6 +37,8 @@ pub(super) struct Devices {
     /// As the first process knows the choice.
     pub(super) name: &'static str,
     pub(super) namespaces: &'static [Namespace],
+    /// Whether writes to the namespaces may say which placement handle they go to.
+    pub(super) handles: bool,
 }
 
 /// A namespace of NVMe; its blocks have 4 KiB.
@@ -62,6 +64,7 @@ const BOUGHT: Devices = Devices {
         Namespace { size: "2G", zones: Some(Zones { size: "32M", capacity: "24M", open: 14, active: 14 }) },
         Namespace { size: "1536M", zones: Some(Zones { size: "96M", capacity: "96M", open: 8, active: 10 }) },
     ],
+    handles: false,
 };
 
 /// One of each kind, as small as a volume may be used for long runs: whole zones of a power of two, zones that take
@@ -75,6 +78,7 @@ const SMALL: Devices = Devices {
         Namespace { size: "264M", zones: Some(Zones { size: "11M", capacity: "11M", open: 8, active: 10 }) },
         Namespace { size: "256M", zones: None },
     ],
+    handles: false,
 };
 
 /// One namespace, and nothing else to wait for.
@@ -84,10 +88,15 @@ const ONE: Devices = Devices {
         size: "512M",
         zones: Some(Zones { size: "16M", capacity: "12M", open: 14, active: 14 }),
     }],
+    handles: false,
 };
 
+/// An SSD without zones that places by handles.
+const HANDLES: Devices =
+    Devices { name: "handles", namespaces: &[Namespace { size: "256M", zones: None }], handles: true };
+
 /// All suites, the quickest first.
-pub(super) const SUITES: [Suite; 11] = [
+pub(super) const SUITES: [Suite; 12] = [
     Suite {
         name: "gate",
         about: "mkfs, mount, write, kill -9, mount, check on one ZNS namespace: what the gate runs",
@@ -175,5 +184,13 @@ pub(super) const SUITES: [Suite; 11] = [
         devices: &SMALL,
         programs: &[Program::Polder, Program::Fsx],
         limit: Duration::from_secs(21_600),
+    },
+    Suite {
+        name: "handles",
+        about: "on an SSD with placement handles each role is written to a handle of its own",
+        script: include_str!("suites/handles.sh"),
+        devices: &HANDLES,
+        programs: &[Program::ZoneUnitTests],
+        limit: Duration::from_secs(300),
     },
 ];

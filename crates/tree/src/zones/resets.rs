@@ -6,26 +6,41 @@
 
 use zone::{Role, ZoneId};
 
-use super::{State, Use, ZoneTable};
+use super::{Use, ZoneTable};
 use crate::types::{Lsn, ZoneEntry};
 
 impl ZoneTable {
-    /// Closed data zones in which nothing lives, is pending or is read. With each the record that
-    /// emptied it.
-    pub(crate) fn dead_data(&self) -> Vec<(ZoneId, Lsn)> {
+    /// Closed data zones in which nothing lives, is pending or is read, each with the record that emptied it:
+    /// as many as may be reset by that, up to `most`, and of those on the way that may not the newest record.
+    pub(crate) fn dead_data(
+        &self,
+        most: usize,
+        may: impl Fn(Lsn) -> bool,
+    ) -> (Vec<(ZoneId, Lsn)>, Option<Lsn>) {
         let state = self.state.lock();
-        let dead = state.closed.iter().take_while(|(live, _)| *live == 0).filter_map(|&(_, zone)| {
+        let (mut ready, mut waiting) = (Vec::new(), None);
+        for &zone in &state.dead {
             let run = &state.run[zone.0 as usize];
             let held = !rt::is_planted("break-zone-reference") && run.readers > 0;
             let pending = !rt::is_planted("break-pending") && run.pending > 0;
-            (!pending && !held).then_some((zone, run.changed))
-        });
-        dead.collect()
+            if pending || held {
+                continue;
+            }
+            if !may(run.changed) {
+                waiting = waiting.max(Some(run.changed));
+                continue;
+            }
+            ready.push((zone, run.changed));
+            if ready.len() == most {
+                break;
+            }
+        }
+        (ready, waiting)
     }
 
     /// How many closed data zones there are in which nothing lives: they are free once they have been reset.
     pub(crate) fn count_dead_data(&self) -> u32 {
-        count_dead(&self.state.lock()) as u32
+        self.state.lock().dead.len() as u32
     }
 
     /// Takes a data zone that this record has emptied out of the table's hands, to be reset; false if it has come to
@@ -40,7 +55,7 @@ impl ZoneTable {
         if live > 0 || pending || held || !is_same {
             return false;
         }
-        state.closed.remove(&(0, zone));
+        state.dead.remove(&zone);
         state.run[zone.0 as usize].usage = Use::Resetting;
         state.resets.0 += 1;
         true
@@ -62,7 +77,7 @@ impl ZoneTable {
     /// Zones that are free, those of data that are dead, and those that are being reset: all at one moment.
     pub(crate) fn free_soon(&self) -> u32 {
         let state = self.state.lock();
-        (state.free.len() + count_dead(&state)) as u32 + state.resets.0
+        (state.free.len() + state.dead.len()) as u32 + state.resets.0
     }
 
     /// Waits until a reset is over that was not when so many were; false when none goes on, and none has ended since.
@@ -88,8 +103,4 @@ impl ZoneTable {
         state.resets.0 += dead.len() as u32;
         dead
     }
-}
-
-fn count_dead(state: &State) -> usize {
-    state.closed.iter().take_while(|(live, _)| *live == 0).count()
 }

@@ -19,3 +19,29 @@ fn a_zone_that_a_replay_makes_one_of_data_is_no_dead_metadata() {
     assert_eq!(zones.closed_metadata(), []);
     assert_eq!(zones.claim_dead_metadata(), []);
 }
+
+/// A large file that is deleted leaves a zone dead for each that it filled. Each reset gathered all of them, and
+/// each write counted them: a volume of many zones stood still until all had been reset.
+#[test]
+fn so_many_dead_zones_are_found_as_are_wanted() {
+    let info = ZoneInfo { state: ZoneState::Full, capacity: 64, pointer: 64 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 1 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 9], &[info; 9], 1, 4, kept);
+    for zone in (0..9).map(ZoneId) {
+        let life = Life(1);
+        zones.apply(&[Op::ZoneOpened { zone, life, role: Role::Data }], Lsn(1), &[]);
+        zones.apply(&[Op::ZoneLive { zone, life, change: 5 }], Lsn(2), &[]);
+        zones.set_usage(zone, Use::Closed);
+        let change = if zone.0 == 8 { -4 } else { -5 };
+        zones.apply(&[Op::ZoneLive { zone, life, change }], Lsn(3 + u64::from(zone.0)), &[]);
+    }
+    assert_eq!((zones.count_dead_data(), zones.free_soon()), (8, 8));
+    assert_eq!(zones.victims(usize::MAX), [(ZoneId(8), 1)]);
+    zones.add_pending(ZoneId(0), 1);
+    let may = |changed: Lsn| changed > Lsn(4);
+    let two = vec![(ZoneId(2), Lsn(5)), (ZoneId(3), Lsn(6))];
+    assert_eq!(zones.dead_data(2, may), (two, Some(Lsn(4))));
+    assert_eq!(zones.dead_data(usize::MAX, |_| false), (Vec::new(), Some(Lsn(10))));
+    assert!(zones.claim_dead(ZoneId(3), Lsn(6)) && !zones.claim_dead(ZoneId(3), Lsn(6)));
+    assert_eq!((zones.count_dead_data(), zones.free_soon()), (7, 8));
+}

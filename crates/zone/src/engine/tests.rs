@@ -19,7 +19,7 @@ fn shuffle(engine: &Engine) {
     for (number, into) in found[1..].chunks_mut(4096).enumerate() {
         transfers.push(Transfer::Read { offset: number as u64 * 4096, into });
         let from = &written[number][1..];
-        transfers.push(Transfer::Write { offset: (number as u64 + 128) * 4096, from });
+        transfers.push(Transfer::Write { offset: (number as u64 + 128) * 4096, from, stream: 0 });
     }
     engine.run(&mut transfers).into_iter().for_each(|result| result.unwrap());
     for (number, block) in found[1..].chunks(4096).enumerate() {
@@ -71,4 +71,19 @@ fn buffers_are_aligned_and_used_again() {
     let address = buffer.bytes().as_ptr();
     buffers.give(buffer);
     assert_eq!(buffers.take(8192).bytes().as_ptr(), address);
+}
+
+/// What a file is asked to do with a stream, it ignores; without io_uring nobody is asked.
+#[test]
+fn what_goes_to_a_stream_is_written() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let engine = Engine::new(file.reopen().unwrap(), 4096).unwrap();
+    for (stream, byte) in [(0, 3), (2, 4), (255, 5)] {
+        let mut found = [0; 8192];
+        engine.write_to(stream, 16384, &[byte; 8192]).unwrap();
+        engine.read(16384, &mut found).unwrap();
+        assert_eq!(found, [byte; 8192]);
+        engine.forbid_rings();
+    }
 }

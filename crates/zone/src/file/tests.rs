@@ -374,3 +374,12 @@ fn a_failed_write_leaves_the_pointer_where_it_was() {
     assert_eq!(device.append(zone, &bytes(&[6])).unwrap(), 3);
     device.flush().unwrap();
 }
+
+#[test]
+fn roles_have_write_streams_of_their_own_as_far_as_there_are_any() {
+    let roles = [Role::Free, Role::Data, Role::Gc, Role::Log, Role::Metadata];
+    for (streams, expected) in [(0, [0; 5]), (1, [0, 1, 1, 1, 1]), (2, [0, 1, 2, 1, 1]), (8, [0, 1, 2, 3, 4])]
+    {
+        assert_eq!(roles.map(|role| stream_of(role, streams)), expected, "{streams} streams");
+    }
+}

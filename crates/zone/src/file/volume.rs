@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rt::sync::atomic::AtomicU64;
@@ -47,6 +47,7 @@ impl FileDevice {
         let [first, second] = tables;
         let (slots, zones) = Slots::load(fs_id, layout.clone(), [first?, second?]);
         let unit = layout.geometry.block_size as usize;
+        let streams = write_streams(&file);
         let engine = Engine::new(file, unit).map_err(|error| FileError::io(path, "read it", error))?;
         Ok(FileDevice {
             engine,
@@ -58,6 +59,7 @@ impl FileDevice {
             flushing: Mutex::new(()),
             flushes: AtomicU64::new(0),
             own_bytes: AtomicU64::new(0),
+            streams,
         })
     }
 }
@@ -71,6 +73,7 @@ fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>) -> State {
         may_hold: true,
         reset_undurable: false,
         dirty: false,
+        stream: 0,
     };
     let is_empty = |zone: &ZoneId| zones[zone.0 as usize].state == ZoneState::Empty;
     State {
@@ -135,6 +138,21 @@ pub(crate) fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<(), FileE
 /// Bytes of a file or block device.
 pub(super) fn size_of(file: &File, path: &Path) -> Result<u64, FileError> {
     rustix::fs::seek(file, SeekFrom::End(0)).map_err(|errno| FileError::io(path, "find its size", errno))
+}
+
+/// How many write streams a block device has; none where the kernel knows of none (before Linux 6.16, or a file).
+fn write_streams(file: &File) -> u8 {
+    let Ok(about) = file.metadata() else { return 0 };
+    if !about.file_type().is_block_device() {
+        return 0;
+    }
+    let (major, minor) = (rustix::fs::major(about.rdev()), rustix::fs::minor(about.rdev()));
+    // A partition has the queue of its device.
+    let places = ["queue", "../queue"];
+    let told = places.map(|queue| format!("/sys/dev/block/{major}:{minor}/{queue}/max_write_streams"));
+    let told = told.into_iter().find_map(|path| std::fs::read_to_string(path).ok());
+    let streams: u64 = told.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    u8::try_from(streams).unwrap_or(u8::MAX)
 }
 
 fn read_header(file: &File, path: &Path, mode: OpenMode) -> Result<(FsId, Layout), FileError> {

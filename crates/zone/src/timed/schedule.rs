@@ -39,6 +39,20 @@ impl Model {
         }
     }
 
+    /// A disk of shingled tracks: one arm, 250 MB/s either way, 8 ms for a read that it has to go to, 1 ms for what it
+    /// appends, 8 ms for a flush, 10 ms for a reset.
+    pub fn shingled() -> Model {
+        Model {
+            channels: 1,
+            write_bytes_per_s: 250_000_000,
+            read_bytes_per_s: 250_000_000,
+            write_ns_min: 1_000_000,
+            read_ns_min: 8_000_000,
+            reset_ns: 10_000_000,
+            flush_ns: 8_000_000,
+        }
+    }
+
     /// How long the bytes occupy the link of their direction.
     fn transfer_ns(&self, kind: Kind, bytes: u64) -> u64 {
         let per_second = match kind {

@@ -7,6 +7,8 @@
 
 mod command;
 mod format;
+#[cfg(test)]
+mod handles;
 mod ring;
 
 use std::fs::{File, Metadata, OpenOptions};

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod conformance;
+mod discard;
 mod emulated;
 mod emulated_crash;
 mod file;

@@ -136,7 +136,7 @@ impl Volatile {
     pub(in crate::engine) fn carry_out(&self, transfer: &mut Transfer<'_>) -> Result<()> {
         match transfer {
             Transfer::Read { offset, into } => self.0.read(*offset, into),
-            Transfer::Write { offset, from } => {
+            Transfer::Write { offset, from, .. } => {
                 check(*offset, from.len());
                 self.0.write(*offset, from);
                 Ok(())

@@ -16,7 +16,7 @@ fn cache(lies: bool) -> Volatile {
 
 fn write(cache: &Volatile, block: usize, tags: &[u8]) {
     let bytes: Vec<u8> = tags.iter().flat_map(|&tag| [tag; UNIT]).collect();
-    cache.carry_out(&mut Transfer::Write { offset: (block * UNIT) as u64, from: &bytes }).unwrap();
+    cache.carry_out(&mut Transfer::Write { offset: (block * UNIT) as u64, from: &bytes, stream: 0 }).unwrap();
 }
 
 /// The first byte of each block, which is that of all of it.

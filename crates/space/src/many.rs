@@ -1,0 +1,354 @@
+//! What a great many zones cost.
+//!
+//! A volume on a disk of shingled tracks, which is as large as nobody has one here: its data are zeros, and the device
+//! ([`zone::hollow`]) keeps what is not, so that the metadata of all that was written is there and nothing else.
+//! Files fill a share of the zones; pieces of them are written over, so that zones are dead in part; the volume is
+//! unmounted, and its process is as good as killed; then much is deleted at once.
+//!
+//! Device time is that of a model and does not depend on the machine; a report of zones takes none in it. Memory is
+//! what the process has resident at most, without what the device needs for itself. Processor time is the machine's:
+//! what is compared with it was measured on the same one.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use fs::{Caller, FormatOptions, Fs, Handle, InodeNo, Lane, MountOptions, OpenFlags, Reserve};
+use rt::random::Rng;
+use rt::{Clock, ManualClock, Timestamp};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use tree::Step;
+use zone::hollow::Hollow;
+use zone::timed::{Kind, Model, Timed};
+use zone::{Device, FsId, Geometry};
+
+use crate::trace::BLOCK;
+use crate::volume::Shape;
+
+/// Memory for metadata.
+const CACHE_BYTES: u64 = 64 << 20;
+/// What a volume may need beside it, and for each zone.
+const BESIDE_CACHE_BYTES: u64 = 64 << 20;
+const BYTES_A_ZONE: u64 = 64;
+const PIECE_BYTES: u64 = 1 << 20;
+const FILE_ZONES: u64 = 4;
+/// Of all pieces that were written, one in so many is written over.
+const WRITTEN_OVER: u64 = 20;
+/// Pieces of background work in a lane after an operation, at most.
+const PIECES_MAX: u32 = 64;
+/// Zones among which garbage collection chooses: as many as `extent` looks at.
+const RANKED: usize = 1024;
+/// How often something short is done to find out how long it takes.
+const REPEATED: u32 = 200;
+/// Files that were made and not synced when the process was killed.
+const UNSYNCED: u64 = 2000;
+const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Many {
+    /// The device.
+    pub shape: Shape,
+    /// Zones that are filled.
+    pub used: u32,
+    /// Decides what is written over.
+    pub seed: u64,
+}
+
+/// What a mount took.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Mounted {
+    /// Device time, without the report of zones.
+    pub device_ms: f64,
+    /// Reads, each of which the model has the arm go to.
+    pub reads: u64,
+    /// Processor time.
+    pub cpu_ms: f64,
+    /// Records replayed.
+    pub records: u64,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Serialize)]
+pub struct Seen {
+    /// Zones of the device.
+    pub zones: u32,
+    /// Bytes of a zone.
+    pub zone_bytes: u64,
+    /// Zones that held data when all was written.
+    pub data_zones: u64,
+    /// The seed.
+    pub seed: u64,
+    /// Bytes that were written to files.
+    pub written_bytes: u64,
+    /// Bytes that the device kept: metadata.
+    pub kept_bytes: u64,
+    /// A mount after an unmount.
+    pub clean: Mounted,
+    /// A mount after the process was killed.
+    pub killed: Mounted,
+    /// The most that was resident, without the device.
+    pub resident_bytes_max: u64,
+    /// What may be.
+    pub resident_bytes_allowed: u64,
+    /// Zones among which one to empty is chosen.
+    pub victims_looked_at: u64,
+    /// Processor time to find them, at least, in nanoseconds.
+    pub victims_ns: u64,
+    /// Processor time of a step of garbage collection with nothing to do, at least.
+    pub idle_step_ns: u64,
+    /// Processor time to look at all zones (`statfs`), at least.
+    pub look_at_all_ns: u64,
+    /// Zones that were emptied by moving what lived there.
+    pub evacuated_zones: u64,
+    /// Zones that came free when half of the files were deleted.
+    pub freed_zones: u64,
+    /// Processor time of that, for each of them, in nanoseconds.
+    pub freed_ns: u64,
+}
+
+struct Volume {
+    fs: Arc<Fs>,
+    device: Arc<Timed>,
+    clock: Arc<ManualClock>,
+}
+
+impl Volume {
+    fn mount(device: &Arc<Timed>) -> Result<(Volume, Mounted)> {
+        let clock = Arc::clone(device.clock());
+        let options = MountOptions {
+            cache_bytes: CACHE_BYTES,
+            read_only: false,
+            commit_interval_ns: 5_000_000_000,
+            clock: Arc::clone(&clock) as _,
+        };
+        let reads = || device.times().of(Kind::Read).commands;
+        let (began, reads_before, cpu) = (clock.monotonic_ns(), reads(), cpu_ns());
+        let (fs, recovery) = Fs::mount(Arc::clone(device) as _, options)?;
+        let mounted = Mounted {
+            device_ms: (clock.monotonic_ns() - began) as f64 / 1e6,
+            reads: reads() - reads_before,
+            cpu_ms: (cpu_ns() - cpu) as f64 / 1e6,
+            records: recovery.records,
+        };
+        Ok((Volume { fs, device: Arc::clone(device), clock }, mounted))
+    }
+
+    fn create(&self, name: &str) -> Result<(InodeNo, Handle)> {
+        let (made, handle) =
+            self.fs.create(&caller(), InodeNo::ROOT, name.as_bytes(), 0o644, WRITING, true)?;
+        Ok((made.inode, handle))
+    }
+
+    fn write(&self, handle: &Handle, at: u64, zeros: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < zeros.len() {
+            done += self.fs.write(handle, at + done as u64, &zeros[done..])?;
+        }
+        self.work_in_background()
+    }
+
+    /// What the threads of the runtime would do by now.
+    fn work_in_background(&self) -> Result<()> {
+        for (index, lane) in Lane::ALL.into_iter().enumerate() {
+            for _ in 0..PIECES_MAX {
+                if !self.device.background_is_free(index) {
+                    break;
+                }
+                if self.device.in_background(index, || self.fs.step_in(lane))? == Step::Idle {
+                    self.device.background_idles(index);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Zones with data in them.
+    fn data_zones(&self) -> u64 {
+        let holds = |moment: tree::Moment<'_>| {
+            moment.zones().filter(|zone| zone.entry.role.holds_data() && zone.entry.live > 0).count() as u64
+        };
+        self.fs.store().zones().at_one_moment(holds)
+    }
+}
+
+impl Many {
+    /// Does it.
+    pub fn run(&self) -> Result<Seen> {
+        ensure!(
+            self.used >= 8 && self.used < self.shape.zones * 4 / 5,
+            "from 8 zones to four fifths are used"
+        );
+        rt::random::repeat_from(self.seed);
+        let file = tempfile::tempfile().context("there is no room for the metadata")?;
+        let hollow = Arc::new(Hollow::new(self.geometry()?, file));
+        let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
+        let lanes = Lane::ALL.len();
+        let device =
+            Arc::new(Timed::new(Arc::clone(&hollow) as _, Arc::clone(&clock), Model::shingled(), lanes));
+        format(&device)?;
+        let (volume, _) = Volume::mount(&device)?;
+        let files = self.used as u64 / FILE_ZONES;
+        let written_bytes = self.fill(&volume, files)?;
+        let data_zones = volume.data_zones();
+        ensure!(data_zones >= u64::from(self.used), "{data_zones} zones hold data, not {}", self.used);
+        volume.fs.unmount()?;
+        drop(volume);
+
+        let (volume, clean) = Volume::mount(&device)?;
+        ensure!(clean.records == 0, "{} records were replayed after an unmount", clean.records);
+        for number in 0..UNSYNCED {
+            volume.create(&format!("unsynced-{number}"))?;
+            volume.work_in_background()?;
+        }
+        volume.fs.sync()?;
+        drop(volume);
+        let (volume, killed) = Volume::mount(&device)?;
+        ensure!(killed.records > 0, "nothing was replayed after the kill");
+        self.look(&volume, Measures { data_zones, written_bytes, clean, killed, files }, &hollow)
+    }
+
+    fn geometry(&self) -> Result<Geometry> {
+        Ok(Geometry {
+            block_size: BLOCK as u32,
+            zones: self.shape.zones,
+            zone_blocks: u32::try_from(self.shape.zone_bytes / BLOCK)
+                .context("a zone has too many blocks")?,
+            max_open: 128,
+            max_active: 128,
+            max_append: ((1 << 20) / BLOCK) as u32,
+        })
+    }
+
+    /// Fills files, and writes over some of it.
+    fn fill(&self, volume: &Volume, files: u64) -> Result<u64> {
+        let zeros = vec![0; PIECE_BYTES as usize];
+        let pieces = FILE_ZONES * self.shape.zone_bytes / PIECE_BYTES;
+        for file in 0..files {
+            let (_, handle) = volume.create(&name_of(file))?;
+            (0..pieces).try_for_each(|piece| volume.write(&handle, piece * PIECE_BYTES, &zeros))?;
+        }
+        let mut rng = Rng::with_seed(self.seed);
+        let over = files * pieces / WRITTEN_OVER;
+        for _ in 0..over {
+            let known = volume.fs.lookup(&caller(), InodeNo::ROOT, name_of(rng.u64(0..files)).as_bytes())?;
+            let handle = volume.fs.open(&caller(), known.inode, WRITING)?;
+            volume.write(&handle, rng.u64(0..pieces) * PIECE_BYTES, &zeros)?;
+        }
+        Ok((files * pieces + over) * PIECE_BYTES)
+    }
+
+    /// Measures what is done again and again, and deletes half.
+    fn look(&self, volume: &Volume, before: Measures, hollow: &Hollow) -> Result<Seen> {
+        let zones = volume.fs.store().zones();
+        let victims_looked_at = zones.victims(RANKED).len() as u64;
+        let victims_ns = least_ns(|| {
+            ensure!(
+                zones.victims(RANKED).len() as u64 == victims_looked_at,
+                "nobody changes zones meanwhile"
+            );
+            Ok(())
+        })?;
+        while volume.fs.step()? == Step::Worked {}
+        let idle_step_ns = least_ns(|| volume.fs.step_in(Lane::Space).map(|_| ()).map_err(Into::into))?;
+        let look_at_all_ns = least_ns(|| volume.fs.statfs().map(|_| ()).map_err(Into::into))?;
+        while volume.fs.extents().gc_stats().zones_evacuated == 0 {
+            ensure!(volume.fs.collect_garbage()?, "there was nothing to be collected");
+        }
+        let evacuated_zones = volume.fs.extents().gc_stats().zones_evacuated;
+        let (free, cpu) = (zones.free(), cpu_ns());
+        for file in 0..before.files / 2 {
+            volume.fs.unlink(&caller(), InodeNo::ROOT, name_of(file).as_bytes())?;
+        }
+        volume.fs.sync()?;
+        while volume.fs.step()? == Step::Worked {}
+        // The last of them wait until the log says that what emptied them is durable.
+        volume.fs.store().reclaim(true)?;
+        let freed_zones = u64::from(zones.free() - free);
+        let freed_ns = (cpu_ns() - cpu) / freed_zones.max(1);
+        ensure!(zones.dead() == 0, "{} dead zones were left", zones.dead());
+        let resident_bytes_allowed =
+            CACHE_BYTES + BESIDE_CACHE_BYTES + BYTES_A_ZONE * u64::from(self.shape.zones);
+        volume.clock.advance(1);
+        Ok(Seen {
+            zones: self.shape.zones,
+            zone_bytes: self.shape.zone_bytes,
+            data_zones: before.data_zones,
+            seed: self.seed,
+            written_bytes: before.written_bytes,
+            kept_bytes: hollow.kept_bytes(),
+            clean: before.clean,
+            killed: before.killed,
+            resident_bytes_max: resident_bytes_max()?.saturating_sub(hollow.memory_bytes()),
+            resident_bytes_allowed,
+            victims_looked_at,
+            victims_ns,
+            idle_step_ns,
+            look_at_all_ns,
+            evacuated_zones,
+            freed_zones,
+            freed_ns,
+        })
+    }
+}
+
+/// What was measured until both mounts were over.
+struct Measures {
+    data_zones: u64,
+    written_bytes: u64,
+    clean: Mounted,
+    killed: Mounted,
+    files: u64,
+}
+
+fn format(device: &Arc<Timed>) -> Result<()> {
+    let options = FormatOptions {
+        label: "many".to_owned(),
+        fs_id: FsId([7; 16]),
+        uid: 0,
+        gid: 0,
+        page_size: None,
+        groups: None,
+        reserve: Reserve::default(),
+    };
+    let shared: Arc<dyn Device> = Arc::clone(device) as _;
+    Ok(Fs::format(&shared, &options, device.clock().as_ref())?)
+}
+
+fn name_of(file: u64) -> String {
+    format!("file-{file}")
+}
+
+fn caller() -> Caller {
+    Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, checked: true }
+}
+
+/// Processor time of this process.
+fn cpu_ns() -> u64 {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64
+}
+
+/// The least processor time that it takes.
+fn least_ns(mut work: impl FnMut() -> Result<()>) -> Result<u64> {
+    let mut least = u64::MAX;
+    for _ in 0..REPEATED {
+        let before = cpu_ns();
+        work()?;
+        least = least.min(cpu_ns() - before);
+    }
+    Ok(least)
+}
+
+/// The most that this process ever had resident.
+fn resident_bytes_max() -> Result<u64> {
+    let status =
+        std::fs::read_to_string("/proc/self/status").context("the system tells nothing of memory")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no peak of memory")?;
+    let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().context("a peak is no number")?;
+    Ok(kibibytes << 10)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! On a namespace with placement handles: which of them the writes of each role end in, as the device says.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use super::command::{Data, Queue, Words, namespace_of, run};
+use crate::file::{FileDevice, FileOptions};
+use crate::{Cause, Device, FsId, Lease, Leases, Life, Role, Traffic, ZoneId};
+
+/// What is to be tested on; it is overwritten.
+const DEVICE: &str = "POLDER_TEST_HANDLES";
+
+const IO_MANAGEMENT_RECEIVE: u8 = 0x12;
+/// The statuses of handles, of which there is room for eight.
+const STATUS: u32 = 1;
+const HEAD_BYTES: usize = 16;
+const STATUS_BYTES: usize = 32;
+const HANDLES: usize = 8;
+
+/// How many blocks the unit of each handle still takes.
+fn left(generic: &File) -> [u64; HANDLES] {
+    let mut found = [0; HEAD_BYTES + HANDLES * STATUS_BYTES];
+    let words = [STATUS, found.len() as u32 / 4 - 1, 0, 0, 0, 0];
+    let number = namespace_of(generic).unwrap();
+    let words = Words { opcode: IO_MANAGEMENT_RECEIVE, words };
+    run(generic, number, Queue::Io, words, Data::In(&mut found)).unwrap();
+    assert_eq!(found[HEAD_BYTES - 2..HEAD_BYTES], (HANDLES as u16).to_le_bytes(), "eight handles");
+    std::array::from_fn(|handle| {
+        let at = HEAD_BYTES + handle * STATUS_BYTES + 8;
+        u64::from_le_bytes(found[at..at + 8].try_into().unwrap())
+    })
+}
+
+#[test]
+fn each_role_is_written_to_a_handle_of_its_own() {
+    let Ok(path) = std::env::var(DEVICE) else {
+        return println!("skipped: {DEVICE} names no block device with placement handles");
+    };
+    let generic = File::open(path.replace("/dev/nvme", "/dev/ng")).unwrap();
+    let options = FileOptions { zone_bytes: Some(4 << 20), force: true, ..FileOptions::default() };
+    let device = Arc::new(FileDevice::create(path.as_ref(), &options).unwrap());
+    device.flush().unwrap();
+    let shared: Arc<dyn Device> = Arc::clone(&device) as _;
+    let leases = Leases::new(shared, FsId::default(), Arc::new(Traffic::default()));
+    let roles = [Role::Data, Role::Gc, Role::Log, Role::Metadata];
+    let before = left(&generic);
+    for (number, role) in (0..).zip(roles) {
+        let lease: Lease = leases.begin(ZoneId(number), Life(1), role).unwrap();
+        // A block for the header, and (number + 1) times ten.
+        for _ in 0..=number {
+            assert!(lease.admit(10, 0));
+            lease.append(Cause::Data, &[number as u8; 10 * 4096]).unwrap();
+        }
+    }
+    device.flush().unwrap();
+    let after = left(&generic);
+    let written: Vec<u64> = before.iter().zip(after).map(|(before, after)| before - after).collect();
+    println!("blocks written by handle: {written:?}");
+    // What goes to no handle, as the states of zones do, goes to the first.
+    assert!(written[0] >= 11, "{written:?}");
+    assert_eq!(written[1..], [21, 31, 41, 0, 0, 0, 0]);
+}

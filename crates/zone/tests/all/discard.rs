@@ -1,0 +1,135 @@
+//! Zones kept by software on a block device without zones: what is reset is discarded. On loop devices, which root can
+//! make; their statistics say what the device was asked for.
+
+use std::fs::{File, read_to_string, write};
+use std::path::PathBuf;
+use std::process::Command;
+
+use polder_zone::file::{FileDevice, FileOptions, OpenMode};
+use polder_zone::{Device, DeviceError, ZoneId, ZoneState};
+
+const SECTOR: u64 = 512;
+const ZONE_BYTES: u64 = 1 << 20;
+const ZONE: ZoneId = ZoneId(2);
+const OTHER: ZoneId = ZoneId(5);
+
+/// A loop device; detached when dropped.
+struct Loop {
+    path: PathBuf,
+    _backing: tempfile::NamedTempFile,
+}
+
+/// Sectors since the device was made.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    written: u64,
+    discarded: u64,
+}
+
+impl Loop {
+    fn new() -> Result<Loop, String> {
+        let backing = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
+        backing.as_file().set_len(32 << 20).map_err(|error| error.to_string())?;
+        let run = Command::new("losetup").args(["--find", "--show"]).arg(backing.path()).output();
+        let output = run.map_err(|error| format!("losetup: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("losetup: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        let path = String::from_utf8(output.stdout).unwrap().trim().into();
+        Ok(Loop { path, _backing: backing })
+    }
+
+    fn about(&self, what: &str) -> PathBuf {
+        PathBuf::from("/sys/block").join(self.path.file_name().unwrap()).join(what)
+    }
+
+    fn counted(&self) -> Counted {
+        let stat = read_to_string(self.about("stat")).unwrap();
+        let numbers: Vec<u64> = stat.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        Counted { written: numbers[6], discarded: numbers[13] }
+    }
+
+    fn can_discard(&self) -> bool {
+        read_to_string(self.about("queue/discard_max_bytes")).unwrap().trim() != "0"
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+    }
+}
+
+fn create(disk: &Loop) -> FileDevice {
+    let options = FileOptions { zone_bytes: Some(ZONE_BYTES), ..FileOptions::default() };
+    FileDevice::create(&disk.path, &options).unwrap()
+}
+
+/// Flushes until all that is empty has been given back.
+fn settle(device: &FileDevice) {
+    (0..4).for_each(|_| device.flush().unwrap());
+}
+
+/// Fills two zones, empties one of them, and looks at what is there then and after another opening. What the device was
+/// asked for in between, in sectors.
+fn fill_and_empty(disk: &Loop) -> Counted {
+    let device = create(disk);
+    settle(&device);
+    let payload = vec![0x5a; ZONE_BYTES as usize / 4];
+    for zone in [ZONE, OTHER] {
+        for block in (0..4).map(|piece| piece * (ZONE_BYTES / 4 / 4096) as u32) {
+            assert_eq!(device.append(zone, &payload).unwrap(), block);
+        }
+    }
+    device.flush().unwrap();
+    let before = disk.counted();
+    device.reset(ZONE).unwrap();
+    assert_eq!(disk.counted().discarded, before.discarded, "the reset may still be undone");
+    device.flush().unwrap();
+    let after = disk.counted();
+    drop(device);
+
+    let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
+    assert_eq!(device.report_zone(ZONE).unwrap().state, ZoneState::Empty);
+    let mut found = vec![0; payload.len()];
+    let refused = device.read(ZONE, 0, &mut found);
+    assert!(matches!(refused, Err(DeviceError::Unwritten { zone: ZONE, block: 0 })), "{refused:?}");
+    device.read(OTHER, 0, &mut found).unwrap();
+    assert_eq!(found, payload);
+    // Its next life begins like the first, and nothing discards what is written now.
+    device.append(ZONE, &payload).unwrap();
+    settle(&device);
+    device.read(ZONE, 0, &mut found).unwrap();
+    assert_eq!(found, payload);
+    Counted { written: after.written - before.written, discarded: after.discarded - before.discarded }
+}
+
+#[test]
+fn a_zone_that_is_reset_is_discarded_once_that_is_durable() {
+    let disk = match Loop::new() {
+        Ok(disk) if disk.can_discard() => disk,
+        Ok(_) => {
+            return eprintln!("skipped: a loop device over the folder for temporary files cannot discard");
+        }
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let asked = fill_and_empty(&disk);
+    assert_eq!(asked.discarded * SECTOR, ZONE_BYTES, "{asked:?}");
+    // The old contents are gone from the device, as it happens with this kind.
+    assert!(asked.written * SECTOR < ZONE_BYTES / 8, "nothing but states is written: {asked:?}");
+}
+
+#[test]
+fn a_device_that_cannot_discard_is_not_filled_with_zeros() {
+    let disk = match Loop::new() {
+        Ok(disk) => disk,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    if let Err(error) = write(disk.about("queue/discard_max_bytes"), "0") {
+        return eprintln!("skipped: the device cannot be told to do without discards: {error}");
+    }
+    assert!(!disk.can_discard() && File::open(&disk.path).is_ok());
+    let asked = fill_and_empty(&disk);
+    assert_eq!(asked.discarded, 0);
+    assert!(asked.written * SECTOR < ZONE_BYTES / 8, "nothing but states is written: {asked:?}");
+}

@@ -1,0 +1,5 @@
+# Which placement handle the writes of each role end in, as the device says.
+queue=/sys/block/${disk#/dev/}/queue
+uname -r
+echo "$disk: $(cat "$queue/max_write_streams") write streams, discards of $(cat "$queue/discard_max_bytes") bytes"
+POLDER_TEST_HANDLES=$disk zone-unit-tests --test-threads=1 --nocapture handles::
