@@ -6,6 +6,7 @@
 //!
 //! What is seen there is behaviour, never time.
 
+mod counts;
 mod guest;
 mod image;
 mod kernel;

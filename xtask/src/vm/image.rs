@@ -18,6 +18,8 @@ use crate::{setup, workspace};
 const INIT: &str = include_str!("init.sh");
 /// What suites have in common that go through kinds of devices.
 const KINDS: &str = include_str!("suites/kinds.sh");
+/// What suites have in common that ask the emulator.
+const ASK: &str = include_str!("suites/ask.sh");
 /// Whom the suites know.
 const USERS: &str = "root:x:0:0::/:/bin/sh\ngames:x:5:60::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n";
 const GROUPS: &str = "root:x:0:\ngames:x:60:\nnogroup:x:65534:\n";
@@ -45,6 +47,7 @@ pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempP
     fs::write(tree.join("etc/passwd"), USERS)?;
     fs::write(tree.join("etc/group"), GROUPS)?;
     fs::write(tree.join("suites/kinds"), KINDS)?;
+    fs::write(tree.join("suites/ask"), ASK)?;
     fs::write(tree.join("suites").join(suite.name), suite.script)?;
     let image = tempfile::Builder::new().suffix(".cpio").tempfile_in(home)?.into_temp_path();
     pack(tree, &image)?;

@@ -81,13 +81,19 @@ small)
     disk=$(block_device 4)
     export short disk
     ;;
-one)
+limited)
+    zns=$(block_device 1)
+    fourteen=$(block_device 2)
+    unlimited=$(block_device 3)
+    export fourteen unlimited
+    ;;
+*)
     zns=$(block_device 1)
     ;;
 esac
 export zns
 [ "$(cat "/sys/block/${zns#/dev/}/queue/zoned")" = host-managed ] || verdict "failed: the first namespace has no zones"
-if [ -e /dev/ng0n2 ]; then
+if [ -e /dev/ng0n2 ] && [ -z "${unlimited:-}" ]; then
     await has_bare_generic
     export generic
 fi
@@ -97,6 +103,8 @@ seed=$(told seed)
 export quick only seed
 
 suite=$(told suite)
+# What the emulator answers is for whoever asked alone.
+stty -F /dev/ttyS0 -echo
 # Through a pipe, because on a terminal progress is drawn.
 set -o pipefail
 sh -eu "/suites/$suite" 2>&1 | cat || verdict "failed: the suite ended with an error, see above"

@@ -37,6 +37,8 @@ pub(super) struct Devices {
     /// As the first process knows the choice.
     pub(super) name: &'static str,
     pub(super) namespaces: &'static [Namespace],
+    /// Whether the emulator logs every command, for a suite to ask which there were.
+    pub(super) are_logged: bool,
 }
 
 /// A namespace of NVMe; its blocks have 4 KiB.
@@ -46,7 +48,7 @@ pub(super) struct Namespace {
     pub(super) zones: Option<Zones>,
 }
 
-/// Bytes from zone to zone, what a zone takes, and how many may be open and active.
+/// Bytes from zone to zone, what a zone takes, and how many may be open and active; 0: any number.
 pub(super) struct Zones {
     pub(super) size: &'static str,
     pub(super) capacity: &'static str,
@@ -62,6 +64,7 @@ const BOUGHT: Devices = Devices {
         Namespace { size: "2G", zones: Some(Zones { size: "32M", capacity: "24M", open: 14, active: 14 }) },
         Namespace { size: "1536M", zones: Some(Zones { size: "96M", capacity: "96M", open: 8, active: 10 }) },
     ],
+    are_logged: false,
 };
 
 /// One of each kind, as small as a volume may be used for long runs: whole zones of a power of two, zones that take
@@ -75,6 +78,7 @@ const SMALL: Devices = Devices {
         Namespace { size: "264M", zones: Some(Zones { size: "11M", capacity: "11M", open: 8, active: 10 }) },
         Namespace { size: "256M", zones: None },
     ],
+    are_logged: false,
 };
 
 /// One namespace, and nothing else to wait for.
@@ -84,10 +88,21 @@ const ONE: Devices = Devices {
         size: "512M",
         zones: Some(Zones { size: "16M", capacity: "12M", open: 14, active: 14 }),
     }],
+    are_logged: false,
+};
+
+/// Two for the generic device, the second of zones that are no power of two.
+const GENERIC: Devices = Devices {
+    name: "generic",
+    namespaces: &[
+        Namespace { size: "512M", zones: Some(Zones { size: "16M", capacity: "12M", open: 14, active: 14 }) },
+        Namespace { size: "440M", zones: Some(Zones { size: "11M", capacity: "11M", open: 8, active: 10 }) },
+    ],
+    are_logged: true,
 };
 
 /// All suites, the quickest first.
-pub(super) const SUITES: [Suite; 11] = [
+pub(super) const SUITES: [Suite; 12] = [
     Suite {
         name: "gate",
         about: "mkfs, mount, write, kill -9, mount, check on one ZNS namespace: what the gate runs",
@@ -135,6 +150,14 @@ pub(super) const SUITES: [Suite; 11] = [
         devices: &BOUGHT,
         programs: &[Program::Polder, Program::ZoneTests, Program::ZoneUnitTests, Program::Blkzone],
         limit: Duration::from_secs(900),
+    },
+    Suite {
+        name: "appends",
+        about: "appends in flight on generic devices, and bytes written as the emulator counts them",
+        script: include_str!("suites/appends.sh"),
+        devices: &GENERIC,
+        programs: &[Program::PolderReleased, Program::Simulator],
+        limit: Duration::from_secs(1800),
     },
     Suite {
         name: "changes",
