@@ -47,6 +47,12 @@ block_device() {
     echo /dev/"${name##*/}"
 }
 
+# The block devices of so many namespaces, each in a file.
+numbered() {
+    for number in $(seq "$1"); do block_device "$number" > /tmp/device-"$number"; done
+    zns=$(cat /tmp/device-1)
+}
+
 # The generic device that is beside no block device that can be used: its zones are no power of two.
 has_bare_generic() {
     for name in /sys/class/nvme-generic/ng*; do
@@ -82,10 +88,7 @@ small)
     export short disk
     ;;
 limited)
-    zns=$(block_device 1)
-    fourteen=$(block_device 2)
-    unlimited=$(block_device 3)
-    export fourteen unlimited
+    numbered 3
     ;;
 *)
     zns=$(block_device 1)
@@ -93,7 +96,7 @@ limited)
 esac
 export zns
 [ "$(cat "/sys/block/${zns#/dev/}/queue/zoned")" = host-managed ] || verdict "failed: the first namespace has no zones"
-if [ -e /dev/ng0n2 ] && [ -z "${unlimited:-}" ]; then
+if [ -e /dev/ng0n2 ] && [ ! -e /tmp/device-2 ]; then
     await has_bare_generic
     export generic
 fi

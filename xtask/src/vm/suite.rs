@@ -101,8 +101,19 @@ const GENERIC: Devices = Devices {
     are_logged: true,
 };
 
+/// What may be active: as little as Polder can do with, what is usual, and no limit.
+const LIMITED: Devices = Devices {
+    name: "limited",
+    namespaces: &[
+        Namespace { size: "256M", zones: Some(Zones { size: "4M", capacity: "4M", open: 6, active: 6 }) },
+        Namespace { size: "256M", zones: Some(Zones { size: "4M", capacity: "4M", open: 14, active: 14 }) },
+        Namespace { size: "256M", zones: Some(Zones { size: "4M", capacity: "4M", open: 0, active: 0 }) },
+    ],
+    are_logged: true,
+};
+
 /// All suites, the quickest first.
-pub(super) const SUITES: [Suite; 12] = [
+pub(super) const SUITES: [Suite; 14] = [
     Suite {
         name: "gate",
         about: "mkfs, mount, write, kill -9, mount, check on one ZNS namespace: what the gate runs",
@@ -166,6 +177,22 @@ pub(super) const SUITES: [Suite; 12] = [
         devices: &BOUGHT,
         programs: &[Program::Polder],
         limit: Duration::from_secs(600),
+    },
+    Suite {
+        name: "offline",
+        about: "a zone goes offline under load and another becomes read-only: what is lost, moved and named",
+        script: include_str!("suites/offline.sh"),
+        devices: &BOUGHT,
+        programs: &[Program::Polder],
+        limit: Duration::from_secs(900),
+    },
+    Suite {
+        name: "limits",
+        about: "namespaces that let 6, 14 and any number of zones be active, under load",
+        script: include_str!("suites/limits.sh"),
+        devices: &LIMITED,
+        programs: &[Program::PolderReleased, Program::Simulator, Program::Blkzone],
+        limit: Duration::from_secs(1800),
     },
     Suite {
         name: "power-cut",
