@@ -252,7 +252,8 @@ fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<L
     .arg("-append")
     // An emulated timer on a busy machine fails the kernel's test of it, which is logged as an error.
     .arg(format!("console=ttyS0 quiet panic=0 mitigations=off no_timer_check {told}"))
-    .args(["-device", "nvme,id=nvme,serial=polder,zoned.zasl=5"]);
+    .arg("-device")
+    .arg(format!("nvme,id=nvme,serial=polder,zoned.zasl={}", suite.devices.append_shift));
     if suite.devices.are_logged {
         line = line.arg("-D").arg(folder.join(LOG));
         line = counts::EVENTS.iter().fold(line, |line, event| line.args(["-trace", event]));

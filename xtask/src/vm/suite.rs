@@ -39,6 +39,8 @@ pub(super) struct Devices {
     pub(super) namespaces: &'static [Namespace],
     /// Whether the emulator logs every command, for a suite to ask which there were.
     pub(super) are_logged: bool,
+    /// The largest append is 4 KiB times two to this power, and so is the largest write of Polder's.
+    pub(super) append_shift: u32,
 }
 
 /// A namespace of NVMe; its blocks have 4 KiB.
@@ -65,6 +67,7 @@ const BOUGHT: Devices = Devices {
         Namespace { size: "1536M", zones: Some(Zones { size: "96M", capacity: "96M", open: 8, active: 10 }) },
     ],
     are_logged: false,
+    append_shift: 5,
 };
 
 /// One of each kind, as small as a volume may be used for long runs: whole zones of a power of two, zones that take
@@ -79,6 +82,7 @@ const SMALL: Devices = Devices {
         Namespace { size: "256M", zones: None },
     ],
     are_logged: false,
+    append_shift: 5,
 };
 
 /// One namespace, and nothing else to wait for.
@@ -89,6 +93,7 @@ const ONE: Devices = Devices {
         zones: Some(Zones { size: "16M", capacity: "12M", open: 14, active: 14 }),
     }],
     are_logged: false,
+    append_shift: 5,
 };
 
 /// Two for the generic device, the second of zones that are no power of two.
@@ -99,6 +104,19 @@ const GENERIC: Devices = Devices {
         Namespace { size: "440M", zones: Some(Zones { size: "11M", capacity: "11M", open: 8, active: 10 }) },
     ],
     are_logged: true,
+    append_shift: 5,
+};
+
+/// Zones of 128 MiB and of 96 MiB, as few as a volume may have. Linux gives a namespace of which it makes no block
+/// device 127.5 KiB for a command, whatever the device takes: here both take 64.
+const LARGE: Devices = Devices {
+    name: "large",
+    namespaces: &[
+        Namespace { size: "2G", zones: Some(Zones { size: "128M", capacity: "128M", open: 8, active: 10 }) },
+        Namespace { size: "1536M", zones: Some(Zones { size: "96M", capacity: "96M", open: 8, active: 10 }) },
+    ],
+    are_logged: false,
+    append_shift: 4,
 };
 
 /// What may be active: as little as Polder can do with, what is usual, and no limit.
@@ -110,10 +128,11 @@ const LIMITED: Devices = Devices {
         Namespace { size: "256M", zones: Some(Zones { size: "4M", capacity: "4M", open: 0, active: 0 }) },
     ],
     are_logged: true,
+    append_shift: 5,
 };
 
 /// All suites, the quickest first.
-pub(super) const SUITES: [Suite; 14] = [
+pub(super) const SUITES: [Suite; 15] = [
     Suite {
         name: "gate",
         about: "mkfs, mount, write, kill -9, mount, check on one ZNS namespace: what the gate runs",
@@ -169,6 +188,14 @@ pub(super) const SUITES: [Suite; 14] = [
         devices: &GENERIC,
         programs: &[Program::PolderReleased, Program::Simulator],
         limit: Duration::from_secs(1800),
+    },
+    Suite {
+        name: "sizes",
+        about: "zones of 96 MiB beside zones of 128 MiB, and the view beside the device: commands, bytes, time",
+        script: include_str!("suites/sizes.sh"),
+        devices: &LARGE,
+        programs: &[Program::PolderReleased, Program::Simulator],
+        limit: Duration::from_secs(3600),
     },
     Suite {
         name: "changes",
