@@ -23,7 +23,6 @@ pub(super) struct Traffic {
     writes: u64,
     read_bytes: u64,
     reads: u64,
-    flushes: u64,
 }
 
 /// What the monitor's `info blockstats` says of a disk.
@@ -37,17 +36,13 @@ pub(super) fn traffic(told: &str, disk: &str) -> Result<Traffic> {
         writes: number("wr_operations")?,
         read_bytes: number("rd_bytes")?,
         reads: number("rd_operations")?,
-        flushes: number("flush_operations")?,
     })
 }
 
 impl fmt::Display for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Traffic { written_bytes, writes, read_bytes, reads, flushes } = self;
-        write!(
-            f,
-            "written_bytes={written_bytes} writes={writes} read_bytes={read_bytes} reads={reads} flushes={flushes}"
-        )
+        let Traffic { written_bytes, writes, read_bytes, reads } = self;
+        write!(f, "written_bytes={written_bytes} writes={writes} read_bytes={read_bytes} reads={reads}")
     }
 }
 
