@@ -7,6 +7,7 @@
 //! vm: acknowledged N         N things are durable; what is found later may not be less
 //! vm: found N
 //! vm: reset                  wants to lose its power now
+//! vm: figure ROW|COLUMN|WORDS  for the table of the suite, if there is one
 //! vm: ask WHAT NAMESPACE     what the emulated device has counted (`counts`); the answer goes to the guest's console
 //! ```
 //!
@@ -20,7 +21,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rt::{Clock, SystemClock};
 
 use super::counts::{self, Commands};
@@ -59,15 +60,23 @@ pub(super) struct Run<'a> {
     pub(super) seed: u32,
 }
 
-/// Runs a suite to its verdict; how many seconds that took.
-pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> Result<u64> {
+/// What came of a suite that has passed.
+pub(super) struct Passed {
+    pub(super) seconds: u64,
+    /// Row, column and words, as they came.
+    pub(super) figures: Vec<[String; 3]>,
+}
+
+/// Runs a suite to its verdict.
+pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> Result<Passed> {
     let suite = run.suite;
     println!("vm {}: {}", suite.name, suite.about);
     let mut guest = Guest::start(home, kernel, image, run)?;
     let ended = guest.listen();
     let seconds = guest.clock.monotonic_ns() / SECOND_NS;
-    ended.with_context(|| format!("vm {} failed; again: cargo xtask vm {}", suite.name, suite.name))?;
-    Ok(seconds)
+    let figures =
+        ended.with_context(|| format!("vm {} failed; again: cargo xtask vm {}", suite.name, suite.name))?;
+    Ok(Passed { seconds, figures })
 }
 
 /// What the guest has said so far.
@@ -75,6 +84,7 @@ pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> 
 struct Said {
     acknowledged: u64,
     resets: u32,
+    figures: Vec<[String; 3]>,
 }
 
 /// What follows from a line.
@@ -103,6 +113,10 @@ impl Said {
             ("reset", _) => {
                 self.resets += 1;
                 return Ok(Next::Reset);
+            }
+            ("figure", figure) => {
+                let parts: Vec<String> = figure.split('|').map(str::to_owned).collect();
+                self.figures.push(parts.try_into().map_err(|_| anyhow!("this is no figure: {figure}"))?);
             }
             ("ask", question) => return Ok(Next::Answer(Question::of(question)?)),
             ("acknowledged", count) => self.acknowledged = count.parse()?,
@@ -149,7 +163,8 @@ impl Guest {
         })
     }
 
-    fn listen(&mut self) -> Result<()> {
+    /// To the verdict; the figures that were told.
+    fn listen(&mut self) -> Result<Vec<[String; 3]>> {
         let mut said = Said::default();
         loop {
             let line = self.line()?;
@@ -158,7 +173,7 @@ impl Guest {
                 Next::GoOn => {}
                 Next::Reset => self.monitor("system_reset").map(drop)?,
                 Next::Answer(question) => self.answer(&question)?,
-                Next::End => return Ok(()),
+                Next::End => return Ok(said.figures),
             }
         }
     }

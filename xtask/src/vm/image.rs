@@ -10,6 +10,7 @@ use serde_json::Value;
 use tempfile::TempPath;
 
 use super::kernel::Kernel;
+use super::peers;
 use super::suite::{Program, Suite};
 use crate::shell::Line;
 use crate::{setup, workspace};
@@ -34,13 +35,16 @@ pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempP
     for folder in ["bin", "dev", "etc", "proc", "sys", "tmp", "run", "mnt", "suites"] {
         fs::create_dir_all(tree.join(folder))?;
     }
-    Line::new("cp -a").arg(kernel.modules.join("lib")).arg(tree).run()?;
+    kernel.put_modules(tree, suite.peers)?;
     let busybox = Line::new("which busybox").output()?;
     fs::copy(busybox.trim(), tree.join("bin/busybox"))?;
     for program in suite.programs {
         let (program, name) = (program.build()?, program.name());
         Line::new("strip -o").arg(tree.join("bin").join(name)).arg(&program).run()?;
         libraries(&program)?.iter().try_for_each(|library| put(library, tree))?;
+    }
+    if suite.peers {
+        Line::new("cp -a").arg(peers::fetch(home)?).arg(tree).run()?;
     }
     fs::write(tree.join("init"), INIT)?;
     fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755))?;

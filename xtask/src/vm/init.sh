@@ -90,6 +90,9 @@ small)
 limited)
     numbered 3
     ;;
+peers)
+    numbered 6
+    ;;
 *)
     zns=$(block_device 1)
     ;;

@@ -9,6 +9,8 @@ pub(super) struct Suite {
     pub(super) script: &'static str,
     pub(super) devices: &'static Devices,
     pub(super) programs: &'static [Program],
+    /// Whether it makes the kernel's own file systems, too.
+    pub(super) peers: bool,
     /// How long all boots of it may take: several times what was seen on a machine that is busy.
     pub(super) limit: Duration,
 }
@@ -131,14 +133,54 @@ const LIMITED: Devices = Devices {
     append_shift: 5,
 };
 
+/// Equal bytes for each of four file systems. Two of them need a part that can be written anywhere, and have so much
+/// less in zones.
+const PEERS_FEW: Devices = Devices {
+    name: "peers",
+    namespaces: &[
+        peer("512M", Some("8M")),
+        peer("512M", Some("8M")),
+        peer("448M", Some("8M")),
+        peer("64M", None),
+        peer("448M", Some("8M")),
+        peer("64M", None),
+    ],
+    are_logged: false,
+    append_shift: 5,
+};
+
+/// The same in more and smaller zones, the smallest that all four can use.
+const PEERS_MANY: Devices = Devices {
+    name: "peers",
+    namespaces: &[
+        peer("1024M", Some("4M")),
+        peer("1024M", Some("4M")),
+        peer("960M", Some("4M")),
+        peer("64M", None),
+        peer("960M", Some("4M")),
+        peer("64M", None),
+    ],
+    are_logged: false,
+    append_shift: 5,
+};
+
+const fn peer(size: &'static str, zone: Option<&'static str>) -> Namespace {
+    let zones = match zone {
+        Some(size) => Some(Zones { size, capacity: size, open: 14, active: 14 }),
+        None => None,
+    };
+    Namespace { size, zones }
+}
+
 /// All suites, the quickest first.
-pub(super) const SUITES: [Suite; 15] = [
+pub(super) const SUITES: [Suite; 17] = [
     Suite {
         name: "gate",
         about: "mkfs, mount, write, kill -9, mount, check on one ZNS namespace: what the gate runs",
         script: include_str!("suites/gate.sh"),
         devices: &ONE,
         programs: &[Program::PolderReleased, Program::Blkzone],
+        peers: false,
         limit: Duration::from_secs(300),
     },
     Suite {
@@ -147,6 +189,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/zones.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(300),
     },
     Suite {
@@ -155,6 +198,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/contract.sh"),
         devices: &BOUGHT,
         programs: &[Program::ZoneTests],
+        peers: false,
         limit: Duration::from_secs(600),
     },
     Suite {
@@ -163,6 +207,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/files.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(1200),
     },
     Suite {
@@ -171,6 +216,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/doors.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(600),
     },
     Suite {
@@ -179,6 +225,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/po2.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder, Program::ZoneTests, Program::ZoneUnitTests, Program::Blkzone],
+        peers: false,
         limit: Duration::from_secs(900),
     },
     Suite {
@@ -187,6 +234,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/appends.sh"),
         devices: &GENERIC,
         programs: &[Program::PolderReleased, Program::Simulator],
+        peers: false,
         limit: Duration::from_secs(1800),
     },
     Suite {
@@ -195,6 +243,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/sizes.sh"),
         devices: &LARGE,
         programs: &[Program::PolderReleased, Program::Simulator],
+        peers: false,
         limit: Duration::from_secs(3600),
     },
     Suite {
@@ -203,6 +252,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/changes.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(600),
     },
     Suite {
@@ -211,6 +261,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/offline.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(900),
     },
     Suite {
@@ -219,6 +270,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/limits.sh"),
         devices: &LIMITED,
         programs: &[Program::PolderReleased, Program::Simulator, Program::Blkzone],
+        peers: false,
         limit: Duration::from_secs(1800),
     },
     Suite {
@@ -227,7 +279,26 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/power_cut.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(600),
+    },
+    Suite {
+        name: "beside-64",
+        about: "Polder, Zoned XFS, f2fs and btrfs on 64 zones: space, write amplification, mounts",
+        script: include_str!("suites/beside.sh"),
+        devices: &PEERS_FEW,
+        programs: &[Program::PolderReleased, Program::Simulator],
+        peers: true,
+        limit: Duration::from_secs(7200),
+    },
+    Suite {
+        name: "beside-256",
+        about: "Polder, Zoned XFS, f2fs and btrfs on 256 zones: space, write amplification, mounts",
+        script: include_str!("suites/beside.sh"),
+        devices: &PEERS_MANY,
+        programs: &[Program::PolderReleased, Program::Simulator],
+        peers: true,
+        limit: Duration::from_secs(7200),
     },
     Suite {
         name: "pjdfstest",
@@ -235,6 +306,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/pjdfstest.sh"),
         devices: &SMALL,
         programs: &[Program::Polder, Program::Pjdfstest],
+        peers: false,
         limit: Duration::from_secs(1800),
     },
     Suite {
@@ -243,6 +315,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/churn.sh"),
         devices: &SMALL,
         programs: &[Program::Polder, Program::Simulator],
+        peers: false,
         limit: Duration::from_secs(5400),
     },
     Suite {
@@ -251,6 +324,7 @@ pub(super) const SUITES: [Suite; 15] = [
         script: include_str!("suites/fsx.sh"),
         devices: &SMALL,
         programs: &[Program::Polder, Program::Fsx],
+        peers: false,
         limit: Duration::from_secs(21_600),
     },
 ];

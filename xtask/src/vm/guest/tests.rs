@@ -30,3 +30,11 @@ fn questions_name_a_namespace() {
     assert!(said.hear("vm: ask commands").is_err());
     assert!(said.hear("vm: ask the time").is_err());
 }
+
+#[test]
+fn figures_have_a_row_a_column_and_words() {
+    let mut said = Said::default();
+    said.hear("vm: figure 64 zones, btrfs|usable|95.3 %").unwrap();
+    assert_eq!(said.figures, [["64 zones, btrfs", "usable", "95.3 %"].map(str::to_owned)]);
+    assert!(said.hear("vm: figure usable 95.3 %").is_err());
+}

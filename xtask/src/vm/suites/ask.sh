@@ -10,6 +10,13 @@ ask() {
 # A number of an answer, by its name.
 of() { echo " $1 " | sed -n "s/.* $2=\([0-9]*\) .*/\1/p"; }
 
+# Bytes that were written to some namespaces.
+written_to() {
+    sum=0
+    for number; do sum=$((sum + $(of "$(ask traffic "$number")" written_bytes))); done
+    echo $sum
+}
+
 # A number of `polder stats`, by its name.
 polder_counts() { polder stats --json /mnt | sed -n "s/^ *\"$1\": \([0-9]*\),*/\1/p" | head -n 1; }
 
