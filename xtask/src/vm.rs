@@ -4,12 +4,17 @@
 //! tests it: no network, no disk but the zoned ones. It says what it does on its console; the last line is the
 //! verdict. Whatever the kernel logs as an error is a failure too.
 //!
-//! What is seen there is behaviour, never time.
+//! What is seen there is behaviour, never time. Figures of a suite that has some become a table of
+//! `docs/performance.md`.
 
+mod counts;
 mod guest;
 mod image;
 mod kernel;
+mod packages;
+mod peers;
 mod suite;
+mod table;
 
 use std::path::PathBuf;
 
@@ -57,14 +62,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         let image = image::build(&home, &kernel, suite)?;
         let run = Run { suite, quick: args.quick, only: args.only.as_deref(), seed: args.seed };
-        let seconds = guest::run(&home, &kernel, &image, &run)?;
-        println!("vm {}: passed in {seconds} s", suite.name);
+        let passed = guest::run(&home, &kernel, &image, &run)?;
+        println!("vm {}: passed in {} s", suite.name, passed.seconds);
+        if !passed.figures.is_empty() {
+            let table = table::of(&passed.figures);
+            println!("{table}");
+            if !args.quick && args.only.is_none() {
+                table::write(suite.name, &table)?;
+            }
+        }
     }
     Ok(())
 }
 
-/// Gets what a guest needs of this machine, its kernel too; the folder where that is kept. Afterwards nothing of it
-/// needs the network.
+/// Gets what a guest needs of this machine, its kernel too; the folder where that is kept. Afterwards no suite
+/// needs the network but those with others' file systems, the first time.
 pub(crate) fn prepare() -> Result<PathBuf> {
     setup::require(&setup::GUEST)?;
     let home = workspace::target_dir()?.join("vm");

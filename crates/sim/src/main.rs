@@ -54,10 +54,14 @@ enum Command {
     Fill(run_long::Fill),
     /// Make, write over, cut and delete files until many times the capacity was written.
     Endure(run_long::Endure),
+    /// Do the same in a directory of any file system, at a level of bytes, until it is done or refuses something.
+    Churn(run_long::Churn),
     /// Measure how fast names are in small and in large trees.
     Names(run_speed::Names),
     /// Measure reads, writes and names in several places, in turns.
     Turns(run_speed::Turns),
+    /// Measure reads or writes of one place: a zoned device as it is, or a directory.
+    Transfer(run_speed::Transfer),
     /// Count the metadata that is written for each operation on a tree much larger than the cache.
     Amplification(run_speed::Amplification),
     /// Write, compare or delete a file of very many extents.
@@ -124,8 +128,10 @@ fn main() -> ExitCode {
         Command::Planted(options) => run_planted::planted(&options),
         Command::Fill(options) => run_long::fill(&options),
         Command::Endure(options) => run_long::endure(&options),
+        Command::Churn(options) => run_long::churn(&options),
         Command::Names(options) => run_speed::names(&options),
         Command::Turns(options) => run_speed::turns(&options),
+        Command::Transfer(options) => run_speed::transfer(&options),
         Command::Amplification(options) => run_speed::amplification(&options),
         Command::Extents(options) => run_speed::extents(&options),
         Command::Shows(options) => shows(&options),

@@ -1,10 +1,11 @@
-//! The commands that run a file system for long: `polder-sim fill` and `polder-sim endure`.
+//! The commands that run a file system for long: `polder-sim fill`, `polder-sim endure` and `polder-sim churn`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use polder_sim::caught::Wrong;
 use polder_sim::long::{self, Directory, Endured, Filled, Library};
 use zone::Cause;
 use zone::emulated::Spec;
@@ -74,6 +75,24 @@ pub(crate) struct Endure {
     /// How many times the capacity is written.
     #[arg(long, default_value_t = 10)]
     times: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct Churn {
+    /// An empty directory of a mounted file system.
+    directory: PathBuf,
+    /// MiB that files have all the time.
+    #[arg(long)]
+    level: u64,
+    /// MiB that are written after that was reached.
+    #[arg(long)]
+    write: u64,
+    /// A command that is run when it was reached, for the shell.
+    #[arg(long)]
+    reached: String,
+    /// Decides what is done.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 impl Device {
@@ -181,6 +200,22 @@ fn endure_in(directory: &Path, capacity: u64, options: &Endure) -> Result<()> {
         options.times, options.percent, endured.offered
     );
     print_endured(&endured);
+    Ok(())
+}
+
+/// What `endure` does, in any file system, which may give up: how far it came.
+pub(crate) fn churn(options: &Churn) -> Result<()> {
+    let mut place = in_directory(&options.directory, None)?;
+    let mut reached = || run_command(&options.reached).map_err(Wrong);
+    let churned =
+        long::churn(&mut place, options.level << 20, options.write << 20, options.seed, &mut reached)
+            .map_err(|wrong| anyhow!("{wrong}"))?;
+    println!("counted bytes written until it was full: {}", churned.filling);
+    println!("counted bytes written then: {}", churned.churning);
+    match churned.refused {
+        Some(refused) => println!("refused: {refused}"),
+        None => println!("completed"),
+    }
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! The commands that measure: `polder-sim names`, `polder-sim turns`, `polder-sim amplification` and
-//! `polder-sim extents`.
+//! The commands that measure: `polder-sim names`, `polder-sim turns`, `polder-sim transfer`,
+//! `polder-sim amplification` and `polder-sim extents`.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use polder_sim::speed::data::{self, Turn};
 use polder_sim::speed::extents;
 use polder_sim::speed::names::{self, Measured, Tree};
-use polder_sim::speed::{Directory, Library, Named, Place, Raw};
+use polder_sim::speed::{Directory, Library, Named, Place, Raw, Zones};
 use rt::SystemClock;
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -105,6 +105,35 @@ pub(crate) struct Turns {
     /// The library's memory for metadata, in MiB (by itself as much as a mount's).
     #[arg(long, default_value_t = 128)]
     cache: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum TransferStage {
+    /// Write from the beginning to the end; zones are emptied before.
+    Write,
+    /// Read that.
+    Read,
+    /// Read blocks of it at random.
+    ReadSmall,
+}
+
+#[derive(Args)]
+pub(crate) struct Transfer {
+    /// What to do.
+    #[arg(long)]
+    stage: TransferStage,
+    /// A zoned device, whose zones are taken one after the other; what it holds is lost.
+    #[arg(long, conflicts_with = "directory", required_unless_present = "directory")]
+    zones: Option<PathBuf>,
+    /// A directory, used by system calls with direct I/O.
+    #[arg(long)]
+    directory: Option<PathBuf>,
+    /// MiB that are written and read.
+    #[arg(long, default_value_t = 64)]
+    file: u64,
+    /// Small reads.
+    #[arg(long, default_value_t = 8192)]
+    small: u64,
 }
 
 #[derive(Args)]
@@ -220,6 +249,30 @@ pub(crate) fn turns(options: &Turns) -> Result<()> {
         println!("measured {} {}: {:.1}", measured.place, measured.operation, measured.rate);
     };
     data::run(&places, &turn, options.rounds, &SystemClock::new(), &mut show).map_err(|wrong| anyhow!(wrong))
+}
+
+/// Measures one thing in one place, so that whoever has it done can count in between.
+pub(crate) fn transfer(options: &Transfer) -> Result<()> {
+    let (what, unit) = match options.stage {
+        TransferStage::Write => (data::Transfer::Write, "MiB"),
+        TransferStage::Read => (data::Transfer::Read, "MiB"),
+        TransferStage::ReadSmall => (data::Transfer::ReadSmall, "small reads"),
+    };
+    let place = match (&options.zones, &options.directory) {
+        (Some(path), _) if what == data::Transfer::Write => Zones::make(path).map(boxed),
+        (Some(path), _) => Zones::open(path).map(boxed),
+        (None, Some(path)) => Directory::open(path, true).map(boxed),
+        (None, None) => return Err(anyhow!("name --zones or a --directory")),
+    };
+    let place = place.map_err(|wrong| anyhow!(wrong))?;
+    let turn = Turn { file_bytes: options.file << 20, small: options.small, synced: 0, names: 0 };
+    let rate = data::transfer(&*place, what, &turn, &SystemClock::new()).map_err(|wrong| anyhow!(wrong))?;
+    println!("measured {unit} a second: {rate:.1}");
+    Ok(())
+}
+
+fn boxed(place: impl Place + 'static) -> Box<dyn Place> {
+    Box::new(place)
 }
 
 /// Measures metadata written for each operation.

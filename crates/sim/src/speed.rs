@@ -13,10 +13,12 @@ pub mod extents;
 mod library;
 pub mod names;
 mod raw;
+mod zones;
 
 pub use directory::Directory;
 pub use library::Library;
 pub use raw::Raw;
+pub use zones::Zones;
 
 use rt::Clock;
 

@@ -7,23 +7,26 @@
 //! vm: acknowledged N         N things are durable; what is found later may not be less
 //! vm: found N
 //! vm: reset                  wants to lose its power now
+//! vm: figure ROW|COLUMN|WORDS  for the table of the suite, if there is one
+//! vm: ask WHAT NAMESPACE     what the emulated device has counted (`counts`); the answer goes to the guest's console
 //! ```
 //!
 //! States of zones live in the emulated devices, so a reset loses what is in the guest's memory and nothing
 //! else. Whatever happens, the machine ends with this command and its disks are removed.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rt::{Clock, SystemClock};
 
+use super::counts::{self, Commands};
 use super::kernel::Kernel;
-use super::suite::{Namespace, Suite};
+use super::suite::{Devices, Namespace, Suite};
 use crate::shell::Line;
 
 const MARK: &str = "vm: ";
@@ -34,12 +37,20 @@ const HANDLES: &[&str] = &[
     "-device",
     "nvme,id=nvme,serial=polder,subsys=subsystem",
 ];
+/// Of the monitor.
+const PROMPT: &[u8] = b"(qemu) ";
+/// The emulator's log, in the folder of its disks.
+const LOG: &str = "log";
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A machine that runs.
 struct Guest {
     child: Child,
     lines: Receiver<String>,
+    /// Where answers go.
+    console: ChildStdin,
+    /// What the emulator's log tells of commands, where a suite has it written.
+    commands: Commands,
     /// Holds the disks and the monitor's socket.
     folder: tempfile::TempDir,
     clock: SystemClock,
@@ -56,15 +67,23 @@ pub(super) struct Run<'a> {
     pub(super) seed: u32,
 }
 
-/// Runs a suite to its verdict; how many seconds that took.
-pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> Result<u64> {
+/// What came of a suite that has passed.
+pub(super) struct Passed {
+    pub(super) seconds: u64,
+    /// Row, column and words, as they came.
+    pub(super) figures: Vec<[String; 3]>,
+}
+
+/// Runs a suite to its verdict.
+pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> Result<Passed> {
     let suite = run.suite;
     println!("vm {}: {}", suite.name, suite.about);
     let mut guest = Guest::start(home, kernel, image, run)?;
     let ended = guest.listen();
     let seconds = guest.clock.monotonic_ns() / SECOND_NS;
-    ended.with_context(|| format!("vm {} failed; again: cargo xtask vm {}", suite.name, suite.name))?;
-    Ok(seconds)
+    let figures =
+        ended.with_context(|| format!("vm {} failed; again: cargo xtask vm {}", suite.name, suite.name))?;
+    Ok(Passed { seconds, figures })
 }
 
 /// What the guest has said so far.
@@ -72,13 +91,23 @@ pub(super) fn run(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> 
 struct Said {
     acknowledged: u64,
     resets: u32,
+    figures: Vec<[String; 3]>,
 }
 
 /// What follows from a line.
 enum Next {
     GoOn,
     Reset,
+    Answer(Question),
     End,
+}
+
+/// What the guest wants to know of a namespace, by its number.
+enum Question {
+    /// How much was read and written since the emulator was started.
+    Traffic(u32),
+    /// Which commands there were since that was asked last.
+    Commands(u32),
 }
 
 impl Said {
@@ -92,6 +121,11 @@ impl Said {
                 self.resets += 1;
                 return Ok(Next::Reset);
             }
+            ("figure", figure) => {
+                let parts: Vec<String> = figure.split('|').map(str::to_owned).collect();
+                self.figures.push(parts.try_into().map_err(|_| anyhow!("this is no figure: {figure}"))?);
+            }
+            ("ask", question) => return Ok(Next::Answer(Question::of(question)?)),
             ("acknowledged", count) => self.acknowledged = count.parse()?,
             ("found", count) => {
                 let found: u64 = count.parse()?;
@@ -104,26 +138,49 @@ impl Said {
     }
 }
 
+impl Question {
+    fn of(words: &str) -> Result<Question> {
+        match words.split_once(' ').map(|(what, namespace)| (what, namespace.parse())) {
+            Some(("traffic", Ok(namespace))) => Ok(Question::Traffic(namespace)),
+            Some(("commands", Ok(namespace))) => Ok(Question::Commands(namespace)),
+            _ => bail!(
+                "the suite asks for `{words}`; it can ask for the traffic or the commands of a namespace"
+            ),
+        }
+    }
+}
+
 impl Guest {
     fn start(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> Result<Guest> {
         let folder = tempfile::Builder::new().prefix("run-").tempdir_in(home)?;
         let line = line(kernel, image, run, folder.path())?;
         let errors = std::fs::File::create(folder.path().join("errors"))?;
-        let mut child = line.start(Stdio::null(), Stdio::piped(), Stdio::from(errors))?;
-        let console = child.stdout.take().expect("asked for a pipe one line above");
-        let lines = read_lines(console)?;
-        Ok(Guest { child, lines, folder, clock: SystemClock::new(), limit: run.suite.limit })
+        let mut child = line.start(Stdio::piped(), Stdio::piped(), Stdio::from(errors))?;
+        let console = child.stdin.take().expect("asked for a pipe one line above");
+        let lines = read_lines(child.stdout.take().expect("asked for a pipe two lines above"))?;
+        let commands = Commands::new(&folder.path().join(LOG));
+        Ok(Guest {
+            child,
+            lines,
+            console,
+            commands,
+            folder,
+            clock: SystemClock::new(),
+            limit: run.suite.limit,
+        })
     }
 
-    fn listen(&mut self) -> Result<()> {
+    /// To the verdict; the figures that were told.
+    fn listen(&mut self) -> Result<Vec<[String; 3]>> {
         let mut said = Said::default();
         loop {
             let line = self.line()?;
             println!("  {line}");
             match said.hear(&line)? {
                 Next::GoOn => {}
-                Next::Reset => self.reset()?,
-                Next::End => return Ok(()),
+                Next::Reset => self.monitor("system_reset").map(drop)?,
+                Next::Answer(question) => self.answer(&question)?,
+                Next::End => return Ok(said.figures),
             }
         }
     }
@@ -141,18 +198,35 @@ impl Guest {
         })
     }
 
-    /// Takes the guest's power away and gives it back; the devices keep theirs.
-    fn reset(&self) -> Result<()> {
+    /// Has the monitor do something; what it says. A reset takes the guest's power away and gives it back; the devices
+    /// keep theirs.
+    fn monitor(&self, command: &str) -> Result<String> {
         let mut monitor = UnixStream::connect(self.folder.path().join("monitor"))?;
-        monitor.write_all(b"system_reset\n")?;
-        // The monitor answers when it has obeyed.
-        let mut answer = BufReader::new(monitor);
-        for _ in 0..2 {
-            let mut line = Vec::new();
-            answer.read_until(b'\n', &mut line)?;
-        }
-        Ok(())
+        until_prompt(&mut monitor)?;
+        writeln!(monitor, "{command}")?;
+        until_prompt(&mut monitor)
     }
+
+    fn answer(&mut self, question: &Question) -> Result<()> {
+        let answer = match question {
+            Question::Traffic(namespace) => {
+                counts::traffic(&self.monitor("info blockstats")?, &disk(namespace - 1))?.to_string()
+            }
+            Question::Commands(namespace) => self.commands.since(*namespace)?.to_string(),
+        };
+        Ok(writeln!(self.console, "{answer}")?)
+    }
+}
+
+/// What the monitor says before it waits for a command.
+fn until_prompt(monitor: &mut UnixStream) -> Result<String> {
+    let mut said = Vec::new();
+    let mut byte = [0];
+    while !said.ends_with(PROMPT) {
+        ensure!(monitor.read(&mut byte)? == 1, "the monitor is gone");
+        said.push(byte[0]);
+    }
+    Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
 impl Drop for Guest {
@@ -200,15 +274,15 @@ fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<L
     .arg("-append")
     // An emulated timer on a busy machine fails the kernel's test of it, which is logged as an error.
     .arg(format!("console=ttyS0 quiet panic=0 mitigations=off no_timer_check {told}"))
-    .args(if suite.devices.handles {
-        HANDLES
-    } else {
-        &["-device", "nvme,id=nvme,serial=polder,zoned.zasl=5"]
-    });
-    for (index, namespace) in suite.devices.namespaces.iter().enumerate() {
-        let disk = folder.join(format!("disk{index}"));
-        Line::new("truncate -s").arg(namespace.size).arg(&disk).run()?;
-        let drive = format!("file={},if=none,id=disk{index},format=raw,cache=unsafe", disk.display());
+    .args(controller(suite.devices));
+    if suite.devices.are_logged {
+        line = line.arg("-D").arg(folder.join(LOG));
+        line = counts::EVENTS.iter().fold(line, |line, event| line.args(["-trace", event]));
+    }
+    for (index, namespace) in (0..).zip(suite.devices.namespaces) {
+        let file = folder.join(disk(index));
+        Line::new("truncate -s").arg(namespace.size).arg(&file).run()?;
+        let drive = format!("file={},if=none,id={},format=raw,cache=unsafe", file.display(), disk(index));
         let handles = if suite.devices.handles { ",fdp.ruhs=0-7" } else { "" };
         line = line.args(["-drive", &drive, "-device", &(device_of(namespace, index) + handles)]);
     }
@@ -220,10 +294,25 @@ pub(super) fn has_handles() -> Result<bool> {
     Ok(Line::new("qemu-system-x86_64 -device nvme-subsys,help").output()?.contains("fdp"))
 }
 
+/// The controller of the namespaces.
+fn controller(devices: &Devices) -> Vec<String> {
+    if devices.handles {
+        return HANDLES.iter().map(|&word| word.to_owned()).collect();
+    }
+    let shift = devices.append_shift;
+    vec!["-device".to_owned(), format!("nvme,id=nvme,serial=polder,zoned.zasl={shift}")]
+}
+
+/// What is below the namespace of this place, as the emulator calls it.
+fn disk(index: u32) -> String {
+    format!("disk{index}")
+}
+
 /// A namespace as the emulator wants it named.
-fn device_of(namespace: &Namespace, index: usize) -> String {
+fn device_of(namespace: &Namespace, index: u32) -> String {
     let common = format!(
-        "nvme-ns,drive=disk{index},bus=nvme,nsid={},logical_block_size=4096,physical_block_size=4096",
+        "nvme-ns,drive={},bus=nvme,nsid={},logical_block_size=4096,physical_block_size=4096",
+        disk(index),
         index + 1
     );
     namespace.zones.as_ref().map_or(common.clone(), |zones| {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tempfile::TempPath;
 
 use super::kernel::Kernel;
+use super::peers;
 use super::suite::{Program, Suite};
 use crate::shell::Line;
 use crate::{setup, workspace};
@@ -18,6 +19,8 @@ use crate::{setup, workspace};
 const INIT: &str = include_str!("init.sh");
 /// What suites have in common that go through kinds of devices.
 const KINDS: &str = include_str!("suites/kinds.sh");
+/// What suites have in common that ask the emulator.
+const ASK: &str = include_str!("suites/ask.sh");
 /// Whom the suites know.
 const USERS: &str = "root:x:0:0::/:/bin/sh\ngames:x:5:60::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n";
 const GROUPS: &str = "root:x:0:\ngames:x:60:\nnogroup:x:65534:\n";
@@ -32,7 +35,7 @@ pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempP
     for folder in ["bin", "dev", "etc", "proc", "sys", "tmp", "run", "mnt", "suites"] {
         fs::create_dir_all(tree.join(folder))?;
     }
-    Line::new("cp -a").arg(kernel.modules.join("lib")).arg(tree).run()?;
+    kernel.put_modules(tree, suite.peers)?;
     let busybox = Line::new("which busybox").output()?;
     fs::copy(busybox.trim(), tree.join("bin/busybox"))?;
     for program in suite.programs {
@@ -40,11 +43,15 @@ pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempP
         Line::new("strip -o").arg(tree.join("bin").join(name)).arg(&program).run()?;
         libraries(&program)?.iter().try_for_each(|library| put(library, tree))?;
     }
+    if suite.peers {
+        Line::new("cp -a").arg(peers::fetch(home)?).arg(tree).run()?;
+    }
     fs::write(tree.join("init"), INIT)?;
     fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755))?;
     fs::write(tree.join("etc/passwd"), USERS)?;
     fs::write(tree.join("etc/group"), GROUPS)?;
     fs::write(tree.join("suites/kinds"), KINDS)?;
+    fs::write(tree.join("suites/ask"), ASK)?;
     fs::write(tree.join("suites").join(suite.name), suite.script)?;
     let image = tempfile::Builder::new().suffix(".cpio").tempfile_in(home)?.into_temp_path();
     pack(tree, &image)?;

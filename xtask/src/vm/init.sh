@@ -47,6 +47,12 @@ block_device() {
     echo /dev/"${name##*/}"
 }
 
+# The block devices of so many namespaces, each in a file.
+numbered() {
+    for number in $(seq "$1"); do block_device "$number" > /tmp/device-"$number"; done
+    zns=$(cat /tmp/device-1)
+}
+
 # The generic device that is beside no block device that can be used: its zones are no power of two.
 has_bare_generic() {
     for name in /sys/class/nvme-generic/ng*; do
@@ -81,17 +87,23 @@ small)
     disk=$(block_device 4)
     export short disk
     ;;
-one)
-    zns=$(block_device 1)
+limited)
+    numbered 3
+    ;;
+peers)
+    numbered 6
     ;;
 handles)
     disk=$(block_device 1)
     export disk
     ;;
+*)
+    zns=$(block_device 1)
+    ;;
 esac
 export zns
 [ -z "$zns" ] || [ "$(cat "/sys/block/${zns#/dev/}/queue/zoned")" = host-managed ] || verdict "failed: the first namespace has no zones"
-if [ -e /dev/ng0n2 ]; then
+if [ -e /dev/ng0n2 ] && [ ! -e /tmp/device-2 ]; then
     await has_bare_generic
     export generic
 fi
@@ -101,6 +113,8 @@ seed=$(told seed)
 export quick only seed
 
 suite=$(told suite)
+# What the emulator answers is for whoever asked alone.
+stty -F /dev/ttyS0 -echo
 # Through a pipe, because on a terminal progress is drawn.
 set -o pipefail
 sh -eu "/suites/$suite" 2>&1 | cat || verdict "failed: the suite ended with an error, see above"

@@ -1,24 +1,20 @@
 //! The guest's kernel: a package of the distribution's backports, unpacked and never installed.
 //!
-//! It is fetched with a list of sources of its own, so that nothing of the machine's package management
-//! changes, and from the mirror that the machine uses. What is kept is the kernel and the few modules that the
-//! guest loads.
+//! What is kept is the kernel and the few modules that the guest loads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
+use anyhow::{Context, Result};
 
+use super::packages::{Source, only_entry, renew};
 use crate::shell::Line;
 
 /// The suite with the newest packaged kernel that runs stable user space.
 const SUITE: &str = "trixie-backports";
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// What is kept of the modules: folders and files below `kernel`.
-const MODULES: [&str; 12] = [
+const MODULES: [&str; 18] = [
     "drivers/nvme/host",
     "drivers/nvme/common",
     "drivers/nvme/target",
@@ -29,9 +25,18 @@ const MODULES: [&str; 12] = [
     "drivers/scsi/sd_mod.ko.xz",
     "drivers/scsi/scsi_debug.ko.xz",
     "fs/configfs",
+    "fs/xfs",
+    "fs/f2fs",
+    "fs/btrfs",
     "lib/crc",
+    "lib/crypto",
+    "lib/lz4",
+    "lib/raid",
     "crypto",
 ];
+
+/// Of these what only suites need that make the kernel's own file systems.
+const FILE_SYSTEMS: [&str; 3] = ["fs/xfs", "fs/f2fs", "fs/btrfs"];
 
 /// What is in the folder of a kernel: itself, the root of a tree with its modules, and which modules were wanted.
 const IMAGE: &str = "vmlinuz";
@@ -42,14 +47,25 @@ const LIST: &str = "modules";
 pub(super) struct Kernel {
     pub(super) image: PathBuf,
     /// The root of a tree with `lib/modules/VERSION`.
-    pub(super) modules: PathBuf,
+    modules: PathBuf,
+}
+
+impl Kernel {
+    /// Puts the modules that a suite may load into a tree.
+    pub(super) fn put_modules(&self, tree: &Path, peers: bool) -> Result<()> {
+        Line::new("cp -a").arg(self.modules.join("lib")).arg(tree).run()?;
+        let modules = tree.join("lib/modules");
+        let modules = modules.join(only_entry(&modules)?).join("kernel");
+        let left_out = FILE_SYSTEMS.iter().filter(|_| !peers);
+        left_out.map(|folder| modules.join(folder)).try_for_each(|folder| Ok(fs::remove_dir_all(folder)?))
+    }
 }
 
 /// The kernel; fetched now where it is not there yet.
 pub(super) fn fetch(home: &Path) -> Result<Kernel> {
     let kept = home.join("kernel");
     if !is_kept(&kept) {
-        renew(home, &kept, |work| gather(&unpack(work)?, &work.join("kernel")))?;
+        renew(home, &kept, |work, made| gather(&unpack(work)?, made))?;
     }
     Ok(Kernel { image: kept.join(IMAGE), modules: kept.join(ROOT) })
 }
@@ -57,22 +73,6 @@ pub(super) fn fetch(home: &Path) -> Result<Kernel> {
 /// Whether a kernel is there with all modules that are wanted now.
 fn is_kept(kept: &Path) -> bool {
     fs::read_to_string(kept.join(LIST)).is_ok_and(|kept| kept == MODULES.join("\n"))
-}
-
-/// Has a kernel made in the folder `kernel` of a folder to work in, and puts it where the one before is: what is kept
-/// is at any time a whole kernel or none, and none only where there was none before.
-fn renew(home: &Path, kept: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let work = home.join("fetch");
-    let _ = fs::remove_dir_all(&work);
-    fs::create_dir_all(&work)?;
-    make(&work)?;
-    let made = work.join("kernel");
-    match renameat_with(CWD, &made, CWD, kept, RenameFlags::EXCHANGE) {
-        Err(Errno::NOENT) => fs::rename(&made, kept)?,
-        exchanged => exchanged.with_context(|| format!("{} cannot be replaced", kept.display()))?,
-    }
-    fs::remove_dir_all(&work)?;
-    Ok(())
 }
 
 /// Takes what is kept out of unpacked packages.
@@ -92,57 +92,11 @@ fn gather(unpacked: &Path, into: &Path) -> Result<()> {
 
 /// Fetches and unpacks the packages.
 fn unpack(work: &Path) -> Result<PathBuf> {
-    for folder in ["lists/partial", "cache/archives/partial", "packages", "unpacked"] {
-        fs::create_dir_all(work.join(folder))?;
-    }
-    let source = format!("deb [signed-by={KEYRING}] {} {SUITE} main\n", mirror()?);
-    fs::write(work.join("sources.list"), source)?;
-    apt(work, "apt-get", "update").run()?;
-    let image = depends(work, "linux-image-amd64", "linux-image-")?;
-    let binary = depends(work, &image, "linux-binary-")?;
-    let modules = depends(work, &image, "linux-modules-")?;
-    apt(work, "apt-get", "download").args([binary, modules]).in_dir(&work.join("packages")).run()?;
-    let unpacked = work.join("unpacked");
-    for package in fs::read_dir(work.join("packages"))? {
-        Line::new("dpkg-deb -x").arg(package?.path()).arg(&unpacked).run()?;
-    }
-    Ok(unpacked)
-}
-
-/// A command of the package manager that knows nothing but our source.
-fn apt(work: &Path, program: &str, command: &str) -> Line {
-    let option = |name: &str, value: &str| format!("{name}={}", work.join(value).display());
-    Line::new(program)
-        .args(["-o", &option("Dir::Etc::sourcelist", "sources.list"), "-o", "Dir::Etc::sourceparts=-"])
-        .args(["-o", &option("Dir::State::lists", "lists"), "-o", &option("Dir::Cache", "cache")])
-        .args(["-o", "APT::Sandbox::User=root", "-o", "Acquire::Languages=none"])
-        .arg(command)
-}
-
-/// The mirror that this machine's packages come from.
-fn mirror() -> Result<String> {
-    let sites = Line::new("apt-get indextargets --format").args(["$(SITE)", "Created-By: Packages"]).output();
-    let sites = sites.context("the guest's kernel comes as a Debian package: run this on Debian")?;
-    match sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian")) {
-        Some(site) => Ok(site.to_owned()),
-        None => bail!("no Debian mirror is among this machine's package sources"),
-    }
-}
-
-/// The package with this beginning that a package depends on.
-fn depends(work: &Path, package: &str, prefix: &str) -> Result<String> {
-    let said = apt(work, "apt-cache", "depends").arg(package).output()?;
-    let found = said
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Depends: "))
-        .find(|name| name.starts_with(prefix));
-    found.map(str::to_owned).with_context(|| format!("{package} depends on no {prefix}"))
-}
-
-fn only_entry(folder: &Path) -> Result<String> {
-    let mut entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-    let entry = entries.next().with_context(|| format!("{} is empty", folder.display()))??;
-    Ok(entry.file_name().to_string_lossy().into_owned())
+    let source = Source::of(SUITE, work)?;
+    let image = source.depends("linux-image-amd64", "linux-image-")?;
+    let binary = source.depends(&image, "linux-binary-")?;
+    let modules = source.depends(&image, "linux-modules-")?;
+    source.unpack(&[&binary, &modules])
 }
 
 /// Copies a module, or all of a folder, unpacked; modules that are built in are not there.

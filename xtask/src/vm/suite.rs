@@ -9,6 +9,8 @@ pub(super) struct Suite {
     pub(super) script: &'static str,
     pub(super) devices: &'static Devices,
     pub(super) programs: &'static [Program],
+    /// Whether it makes the kernel's own file systems, too.
+    pub(super) peers: bool,
     /// How long all boots of it may take: several times what was seen on a machine that is busy.
     pub(super) limit: Duration,
 }
@@ -39,6 +41,10 @@ pub(super) struct Devices {
     pub(super) namespaces: &'static [Namespace],
     /// Whether writes to the namespaces may say which placement handle they go to.
     pub(super) handles: bool,
+    /// Whether the emulator logs every command, for a suite to ask which there were.
+    pub(super) are_logged: bool,
+    /// The largest append is 4 KiB times two to this power, and so is the largest write of Polder's.
+    pub(super) append_shift: u32,
 }
 
 /// A namespace of NVMe; its blocks have 4 KiB.
@@ -48,7 +54,7 @@ pub(super) struct Namespace {
     pub(super) zones: Option<Zones>,
 }
 
-/// Bytes from zone to zone, what a zone takes, and how many may be open and active.
+/// Bytes from zone to zone, what a zone takes, and how many may be open and active; 0: any number.
 pub(super) struct Zones {
     pub(super) size: &'static str,
     pub(super) capacity: &'static str,
@@ -65,6 +71,8 @@ const BOUGHT: Devices = Devices {
         Namespace { size: "1536M", zones: Some(Zones { size: "96M", capacity: "96M", open: 8, active: 10 }) },
     ],
     handles: false,
+    are_logged: false,
+    append_shift: 5,
 };
 
 /// One of each kind, as small as a volume may be used for long runs: whole zones of a power of two, zones that take
@@ -79,6 +87,8 @@ const SMALL: Devices = Devices {
         Namespace { size: "256M", zones: None },
     ],
     handles: false,
+    are_logged: false,
+    append_shift: 5,
 };
 
 /// One namespace, and nothing else to wait for.
@@ -89,20 +99,107 @@ const ONE: Devices = Devices {
         zones: Some(Zones { size: "16M", capacity: "12M", open: 14, active: 14 }),
     }],
     handles: false,
+    are_logged: false,
+    append_shift: 5,
 };
 
+/// Two for the generic device, the second of zones that are no power of two.
+const GENERIC: Devices = Devices {
+    name: "generic",
+    namespaces: &[
+        Namespace { size: "512M", zones: Some(Zones { size: "16M", capacity: "12M", open: 14, active: 14 }) },
+        Namespace { size: "440M", zones: Some(Zones { size: "11M", capacity: "11M", open: 8, active: 10 }) },
+    ],
+    handles: false,
+    are_logged: true,
+    append_shift: 5,
+};
+
+/// Zones of 128 MiB and of 96 MiB, as few as a volume may have. Linux gives a namespace of which it makes no block
+/// device 127.5 KiB for a command, whatever the device takes: here both take 64.
+const LARGE: Devices = Devices {
+    name: "large",
+    namespaces: &[
+        Namespace { size: "2G", zones: Some(Zones { size: "128M", capacity: "128M", open: 8, active: 10 }) },
+        Namespace { size: "1536M", zones: Some(Zones { size: "96M", capacity: "96M", open: 8, active: 10 }) },
+    ],
+    handles: false,
+    are_logged: false,
+    append_shift: 4,
+};
+
+/// What may be active: as little as Polder can do with, what is usual, and no limit.
+const LIMITED: Devices = Devices {
+    name: "limited",
+    namespaces: &[
+        Namespace { size: "256M", zones: Some(Zones { size: "4M", capacity: "4M", open: 6, active: 6 }) },
+        Namespace { size: "256M", zones: Some(Zones { size: "4M", capacity: "4M", open: 14, active: 14 }) },
+        Namespace { size: "256M", zones: Some(Zones { size: "4M", capacity: "4M", open: 0, active: 0 }) },
+    ],
+    handles: false,
+    are_logged: true,
+    append_shift: 5,
+};
+
+/// Equal bytes for each of four file systems. Two of them need a part that can be written anywhere, and have so much
+/// less in zones.
+const PEERS_FEW: Devices = Devices {
+    name: "peers",
+    namespaces: &[
+        peer("512M", Some("8M")),
+        peer("512M", Some("8M")),
+        peer("448M", Some("8M")),
+        peer("64M", None),
+        peer("448M", Some("8M")),
+        peer("64M", None),
+    ],
+    handles: false,
+    are_logged: false,
+    append_shift: 5,
+};
+
+/// The same in more and smaller zones, the smallest that all four can use.
+const PEERS_MANY: Devices = Devices {
+    name: "peers",
+    namespaces: &[
+        peer("1024M", Some("4M")),
+        peer("1024M", Some("4M")),
+        peer("960M", Some("4M")),
+        peer("64M", None),
+        peer("960M", Some("4M")),
+        peer("64M", None),
+    ],
+    handles: false,
+    are_logged: false,
+    append_shift: 5,
+};
+
+const fn peer(size: &'static str, zone: Option<&'static str>) -> Namespace {
+    let zones = match zone {
+        Some(size) => Some(Zones { size, capacity: size, open: 14, active: 14 }),
+        None => None,
+    };
+    Namespace { size, zones }
+}
+
 /// An SSD without zones that places by handles.
-const HANDLES: Devices =
-    Devices { name: "handles", namespaces: &[Namespace { size: "256M", zones: None }], handles: true };
+const HANDLES: Devices = Devices {
+    name: "handles",
+    namespaces: &[Namespace { size: "256M", zones: None }],
+    handles: true,
+    are_logged: false,
+    append_shift: 5,
+};
 
 /// All suites, the quickest first.
-pub(super) const SUITES: [Suite; 12] = [
+pub(super) const SUITES: [Suite; 18] = [
     Suite {
         name: "gate",
         about: "mkfs, mount, write, kill -9, mount, check on one ZNS namespace: what the gate runs",
         script: include_str!("suites/gate.sh"),
         devices: &ONE,
         programs: &[Program::PolderReleased, Program::Blkzone],
+        peers: false,
         limit: Duration::from_secs(300),
     },
     Suite {
@@ -111,6 +208,7 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/zones.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(300),
     },
     Suite {
@@ -119,6 +217,7 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/contract.sh"),
         devices: &BOUGHT,
         programs: &[Program::ZoneTests],
+        peers: false,
         limit: Duration::from_secs(600),
     },
     Suite {
@@ -127,6 +226,7 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/files.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(1200),
     },
     Suite {
@@ -135,6 +235,7 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/doors.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(600),
     },
     Suite {
@@ -143,7 +244,26 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/po2.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder, Program::ZoneTests, Program::ZoneUnitTests, Program::Blkzone],
+        peers: false,
         limit: Duration::from_secs(900),
+    },
+    Suite {
+        name: "appends",
+        about: "appends in flight on generic devices, and bytes written as the emulator counts them",
+        script: include_str!("suites/appends.sh"),
+        devices: &GENERIC,
+        programs: &[Program::PolderReleased, Program::Simulator],
+        peers: false,
+        limit: Duration::from_secs(1800),
+    },
+    Suite {
+        name: "sizes",
+        about: "zones of 96 MiB beside zones of 128 MiB, and the view beside the device: commands, bytes, time",
+        script: include_str!("suites/sizes.sh"),
+        devices: &LARGE,
+        programs: &[Program::PolderReleased, Program::Simulator],
+        peers: false,
+        limit: Duration::from_secs(3600),
     },
     Suite {
         name: "changes",
@@ -151,7 +271,26 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/changes.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(600),
+    },
+    Suite {
+        name: "offline",
+        about: "a zone goes offline under load and another becomes read-only: what is lost, moved and named",
+        script: include_str!("suites/offline.sh"),
+        devices: &BOUGHT,
+        programs: &[Program::Polder],
+        peers: false,
+        limit: Duration::from_secs(900),
+    },
+    Suite {
+        name: "limits",
+        about: "namespaces that let 6, 14 and any number of zones be active, under load",
+        script: include_str!("suites/limits.sh"),
+        devices: &LIMITED,
+        programs: &[Program::PolderReleased, Program::Simulator, Program::Blkzone],
+        peers: false,
+        limit: Duration::from_secs(1800),
     },
     Suite {
         name: "power-cut",
@@ -159,7 +298,26 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/power_cut.sh"),
         devices: &BOUGHT,
         programs: &[Program::Polder],
+        peers: false,
         limit: Duration::from_secs(600),
+    },
+    Suite {
+        name: "beside-64",
+        about: "Polder, Zoned XFS, f2fs and btrfs on 64 zones: space, write amplification, mounts",
+        script: include_str!("suites/beside.sh"),
+        devices: &PEERS_FEW,
+        programs: &[Program::PolderReleased, Program::Simulator],
+        peers: true,
+        limit: Duration::from_secs(7200),
+    },
+    Suite {
+        name: "beside-256",
+        about: "Polder, Zoned XFS, f2fs and btrfs on 256 zones: space, write amplification, mounts",
+        script: include_str!("suites/beside.sh"),
+        devices: &PEERS_MANY,
+        programs: &[Program::PolderReleased, Program::Simulator],
+        peers: true,
+        limit: Duration::from_secs(7200),
     },
     Suite {
         name: "pjdfstest",
@@ -167,6 +325,7 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/pjdfstest.sh"),
         devices: &SMALL,
         programs: &[Program::Polder, Program::Pjdfstest],
+        peers: false,
         limit: Duration::from_secs(1800),
     },
     Suite {
@@ -175,6 +334,7 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/churn.sh"),
         devices: &SMALL,
         programs: &[Program::Polder, Program::Simulator],
+        peers: false,
         limit: Duration::from_secs(5400),
     },
     Suite {
@@ -183,6 +343,7 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/fsx.sh"),
         devices: &SMALL,
         programs: &[Program::Polder, Program::Fsx],
+        peers: false,
         limit: Duration::from_secs(21_600),
     },
     Suite {
@@ -191,6 +352,7 @@ pub(super) const SUITES: [Suite; 12] = [
         script: include_str!("suites/handles.sh"),
         devices: &HANDLES,
         programs: &[Program::ZoneUnitTests],
+        peers: false,
         limit: Duration::from_secs(300),
     },
 ];

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use rt::random::Rng;
 
-use super::Place;
 use super::bytes::{GRANULE, fill};
+use super::{Place, Refused};
 use crate::caught::Wrong;
 
 /// Bytes written at once.
@@ -78,18 +78,8 @@ pub fn endure<P: Place>(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Endured, Wrong> {
     let offered = place.available().map_err(|error| error.wrong("asking what is offered"))?;
-    let level = offered / 100 * percent;
-    let mut run = Run {
-        place,
-        rng: Rng::with_seed(seed),
-        files: BTreeMap::new(),
-        next: 0,
-        used: 0,
-        level,
-        largest: LARGEST.min(level / 16).max(GRANULE),
-        fills: Vec::new(),
-        done: Endured { offered, ..Endured::default() },
-    };
+    let mut run = Run::new(place, offered / 100 * percent, seed);
+    run.done.offered = offered;
     while run.done.written < total {
         run.operate().map_err(|wrong| {
             let Endured { operations, written, .. } = run.done;
@@ -100,7 +90,130 @@ pub fn endure<P: Place>(
     run.finish()
 }
 
-impl<P: Place> Run<'_, P> {
+/// How far a file system came that may give up.
+#[derive(Clone, Debug, Default)]
+pub struct Churned {
+    /// Bytes written until the level was reached.
+    pub filling: u64,
+    /// Bytes written since then.
+    pub churning: u64,
+    /// What it refused, which ended it; nothing if all was written.
+    pub refused: Option<Refused>,
+}
+
+/// The same operations with `level` bytes in files, until so many bytes were written after the level was reached;
+/// `reached` is told that it was. Each write is made durable. What is refused ends it and is no error; files that hold something else are one.
+pub fn churn<P: Place>(
+    place: &mut P,
+    level: u64,
+    total: u64,
+    seed: u64,
+    reached: &mut dyn FnMut() -> Result<(), Wrong>,
+) -> Result<Churned, Wrong> {
+    let mut noting = Noting { place, refused: None };
+    let mut run = Run::new(&mut noting, level, seed);
+    let mut filling = None;
+    let ended = loop {
+        if let Err(wrong) = run.operate() {
+            break Err(wrong);
+        }
+        if filling.is_none() && run.used * 1000 >= level * FULL_PERMILLE {
+            filling = Some(run.done.written);
+            reached()?;
+        }
+        if filling.is_some_and(|filling| run.done.written - filling >= total) {
+            let files: Vec<u32> = run.files.keys().copied().collect();
+            break files.into_iter().try_for_each(|file| run.compare(file));
+        }
+    };
+    let written = run.done.written;
+    let filling = filling.unwrap_or(written);
+    match (ended, noting.refused) {
+        (Ok(()), None) => Ok(Churned { filling, churning: written - filling, refused: None }),
+        (_, Some(refused)) => Ok(Churned { filling, churning: written - filling, refused: Some(refused) }),
+        (Err(wrong), None) => Err(wrong),
+    }
+}
+
+/// A place whose refusals are remembered. What is written is made durable at once: what only the kernel's cache has
+/// seen may be deleted before anybody has to find room for it.
+struct Noting<'a, P> {
+    place: &'a mut P,
+    refused: Option<Refused>,
+}
+
+impl<P> Noting<'_, P> {
+    fn note<T>(&mut self, done: Result<T, Refused>) -> Result<T, Refused> {
+        if let Err(refused) = &done {
+            self.refused = Some(refused.clone());
+        }
+        done
+    }
+}
+
+impl<P: Place> Place for Noting<'_, P> {
+    fn create(&mut self, file: u32) -> Result<(), Refused> {
+        let done = self.place.create(file);
+        self.note(done)
+    }
+
+    fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
+        let done = self.place.write(file, offset, bytes).and_then(|()| self.place.fsync(file));
+        self.note(done)
+    }
+
+    fn truncate(&mut self, file: u32, size: u64) -> Result<(), Refused> {
+        let done = self.place.truncate(file, size);
+        self.note(done)
+    }
+
+    fn remove(&mut self, file: u32) -> Result<(), Refused> {
+        let done = self.place.remove(file);
+        self.note(done)
+    }
+
+    fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused> {
+        let done = self.place.read(file, offset, into);
+        self.note(done)
+    }
+
+    fn fsync(&mut self, file: u32) -> Result<(), Refused> {
+        let done = self.place.fsync(file);
+        self.note(done)
+    }
+
+    fn available(&mut self) -> Result<u64, Refused> {
+        let done = self.place.available();
+        self.note(done)
+    }
+
+    fn verify(&mut self) -> Result<(), Refused> {
+        let done = self.place.verify();
+        self.note(done)
+    }
+
+    fn regain(&mut self, bytes: u64) -> Result<u64, Refused> {
+        let done = self.place.regain(bytes);
+        self.note(done)
+    }
+}
+
+impl<'a, P: Place> Run<'a, P> {
+    /// Before anything was done.
+    fn new(place: &'a mut P, level: u64, seed: u64) -> Self {
+        Run {
+            place,
+            rng: Rng::with_seed(seed),
+            files: BTreeMap::new(),
+            next: 0,
+            used: 0,
+            level,
+            largest: LARGEST.min(level / 16).max(GRANULE),
+            fills: Vec::new(),
+            done: Endured::default(),
+        }
+    }
+
     fn operate(&mut self) -> Result<(), Wrong> {
         self.done.operations += 1;
         let file = self.any();

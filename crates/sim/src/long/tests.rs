@@ -155,3 +155,27 @@ fn one_that_offers_too_little_does_not() {
     }
     assert!(fill(&mut Modest(Memory::of(LIMIT)), 4096, 1, 5).is_err());
 }
+
+/// How far somebody came who may give up is told; that something else is read is wrong all the same.
+#[test]
+fn who_churns_may_refuse_but_not_forget() {
+    let reached = std::cell::Cell::new(0);
+    let note = &mut || {
+        reached.set(reached.get() + 1);
+        Ok(())
+    };
+    let level = LIMIT / 10 * 8;
+    let done = churn(&mut Memory::of(LIMIT), level, 3 * LIMIT, 5, note).unwrap();
+    assert!(
+        done.refused.is_none() && done.churning >= 3 * LIMIT && done.filling >= level / 10 * 9,
+        "{done:?}"
+    );
+    assert_eq!(reached.get(), 1);
+    let done = churn(&mut Memory::of(level / 2), level, 3 * LIMIT, 5, note).unwrap();
+    assert!(done.refused == Some(Refused::NoSpace) && done.churning == 0, "{done:?}");
+    assert_eq!(reached.get(), 1, "it was never as full");
+    // Each file that is deleted takes something with it, until what is left is too little.
+    let done = churn(&mut Memory { leak: 4096, ..Memory::of(LIMIT) }, level, 100 * LIMIT, 5, note).unwrap();
+    assert!(done.refused == Some(Refused::NoSpace) && done.churning > 0, "{done:?}");
+    assert!(churn(&mut Memory { forgets: 40, ..Memory::of(LIMIT) }, level, 3 * LIMIT, 5, note).is_err());
+}

@@ -60,6 +60,27 @@ const BYTES: [(&str, Operation); 6] = [
 
 const NAMES: [(&str, Operation); 3] = [("create", create), ("stat", stat), ("unlink", unlink)];
 
+/// One of those that a device without names can do; each leaves what it wrote for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// Large writes from the beginning to the end.
+    Write,
+    /// Large reads from the beginning to the end of what was written.
+    Read,
+    /// Small reads, at random.
+    ReadSmall,
+}
+
+/// Moves the bytes of one turn; how many large or small ones in a second.
+pub fn transfer(place: &dyn Place, what: Transfer, turn: &Turn, clock: &dyn Clock) -> Result<f64> {
+    let operation: Operation = match what {
+        Transfer::Write => write_large,
+        Transfer::Read => read_large,
+        Transfer::ReadSmall => read_small,
+    };
+    operation(place, turn, 0, clock)
+}
+
 /// Every operation in every place, `rounds` times. Places without names do what they can.
 pub fn run(
     places: &[Named],

@@ -120,6 +120,24 @@ fn every_operation_is_measured_in_a_directory() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
+/// What is written over the ends of zones is read as it was written, and from where it lies.
+#[test]
+fn bytes_of_zones_are_moved_as_those_of_a_file() {
+    let spec = zone::emulated::Spec::new(4096, 8, 300);
+    let device = std::sync::Arc::new(zone::emulated::Emulated::new(spec));
+    let place = Zones::begin(std::sync::Arc::clone(&device) as _).unwrap();
+    let turn = Turn { file_bytes: 4 << 20, small: 64, synced: 0, names: 0 };
+    let clock = rt::SystemClock::new();
+    for what in [data::Transfer::Write, data::Transfer::Read, data::Transfer::ReadSmall] {
+        assert!(data::transfer(&place, what, &turn, &clock).unwrap() > 0.0);
+    }
+    let zones = zone::Device::report(&*device).unwrap();
+    assert!(zones[1..4].iter().all(|zone| zone.state == zone::ZoneState::Full));
+    assert_eq!([zones[0].pointer, zones[4].pointer, zones[5].pointer], [1, 124, 0]);
+    let longer = Turn { file_bytes: 5 << 20, ..turn };
+    assert!(data::transfer(&place, data::Transfer::Read, &longer, &clock).is_err());
+}
+
 #[test]
 fn a_block_of_many_extents_that_changed_is_noticed() {
     let folder = Scratch::new();

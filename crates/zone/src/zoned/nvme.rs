@@ -111,23 +111,21 @@ impl NvmePort {
         Ok(port)
     }
 
-    /// The kernel has a limit of its own and says it by refusing what is larger.
+    /// The kernel has a limit of its own and says it by refusing what is larger. It need not be a power of two: a
+    /// namespace of which it makes no block device gets 127.5 KiB.
     fn find_transfer_bytes(&mut self) -> Result<()> {
-        loop {
-            let bytes = self.limits.transfer_bytes;
-            let mut buffer = AlignedBuffer::new(bytes);
+        let block = self.limits.block_size as usize;
+        let blocks = largest((self.limits.transfer_bytes / block).max(1), |blocks| {
+            let mut buffer = AlignedBuffer::new(blocks * block);
             match self.transfer(READ, 0, Data::In(buffer.bytes_mut())) {
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                    if bytes <= self.limits.block_size as usize {
-                        return Err(error);
-                    }
-                    self.limits.transfer_bytes = bytes / 2;
-                    self.limits.append_bytes = Some(bytes / 2);
-                }
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Err(error),
                 // What the device thinks of that place is another matter.
-                _ => return Ok(()),
+                _ => Ok(()),
             }
-        }
+        })?;
+        self.limits.transfer_bytes = blocks * block;
+        self.limits.append_bytes = Some(blocks * block);
+        Ok(())
     }
 
     fn io(&self, words: Words, data: Data<'_>) -> Result<u64> {
@@ -152,6 +150,20 @@ impl NvmePort {
         let [low, high] = halves(at / block);
         Words { opcode, words: [low, high, blocks - 1, 0, 0, 0] }
     }
+}
+
+/// The largest number up to `most` that is taken, where all that are less are taken too; an error if one is not.
+fn largest(most: usize, takes: impl Fn(usize) -> Result<()>) -> Result<usize> {
+    if takes(most).is_ok() {
+        return Ok(most);
+    }
+    takes(1)?;
+    let (mut taken, mut refused) = (1, most);
+    while refused - taken > 1 {
+        let tried = taken + (refused - taken) / 2;
+        if takes(tried).is_ok() { taken = tried } else { refused = tried }
+    }
+    Ok(taken)
 }
 
 fn halves(block: u64) -> [u32; 2] {
@@ -253,3 +265,6 @@ impl Port for NvmePort {
 
     fn prepare_buffers(&self, _count: usize, _bytes: usize) {}
 }
+
+#[cfg(test)]
+mod tests;

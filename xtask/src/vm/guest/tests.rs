@@ -21,3 +21,20 @@ fn less_than_was_acknowledged_is_a_failure() {
     let error = said.hear("vm: found 6").err().unwrap();
     assert_eq!(error.to_string(), "7 were acknowledged and 6 are there");
 }
+
+#[test]
+fn questions_name_a_namespace() {
+    let mut said = Said::default();
+    assert!(matches!(said.hear("vm: ask traffic 2").unwrap(), Next::Answer(Question::Traffic(2))));
+    assert!(matches!(said.hear("vm: ask commands 1").unwrap(), Next::Answer(Question::Commands(1))));
+    assert!(said.hear("vm: ask commands").is_err());
+    assert!(said.hear("vm: ask the time").is_err());
+}
+
+#[test]
+fn figures_have_a_row_a_column_and_words() {
+    let mut said = Said::default();
+    said.hear("vm: figure 64 zones, btrfs|usable|95.3 %").unwrap();
+    assert_eq!(said.figures, [["64 zones, btrfs", "usable", "95.3 %"].map(str::to_owned)]);
+    assert!(said.hear("vm: figure usable 95.3 %").is_err());
+}

@@ -1,0 +1,122 @@
+//! The zones of a device, one after the other: what the device could give to anyone.
+//!
+//! What is written are bytes without a name, from the beginning of the second zone on; the first zone has a header
+//! by which the device is found again, through another door as well. Bytes are written once, in order.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use zone::file::OpenMode;
+use zone::format::{Role, ZoneIdentity, encode_header};
+use zone::medium::Wishes;
+use zone::{Blocks, Device, FsId, Life, Medium, ZoneId};
+
+use super::{Bytes, Place, Result};
+
+/// Whose the zones are.
+const FS_ID: FsId = FsId(*b"zones of a bench");
+
+/// A zoned device. It has bytes and no names.
+pub struct Zones {
+    device: Arc<dyn Device>,
+}
+
+impl Zones {
+    /// Empties a device; what was there is lost.
+    pub fn make(path: &Path) -> Result<Self> {
+        let wishes = Wishes { fs_id: FS_ID, force: true, ..Wishes::default() };
+        let made = Medium::draft(path, &wishes).and_then(|draft| draft.make(&mut |_, _| {}));
+        Zones::begin(made.map_err(|error| error.to_string())?.into_device())
+    }
+
+    /// On a device that is empty.
+    pub(super) fn begin(device: Arc<dyn Device>) -> Result<Self> {
+        let identity = ZoneIdentity { fs_id: FS_ID, zone: ZoneId(0), life: Life(0), role: Role::Data };
+        let header = encode_header(&identity, device.geometry());
+        device.append(ZoneId(0), &header).map_err(|error| error.to_string())?;
+        Ok(Zones { device })
+    }
+
+    /// A device that was made before, for reading.
+    pub fn open(path: &Path) -> Result<Self> {
+        let opened = Medium::open(path, OpenMode::ReadOnly).map_err(|error| error.to_string())?;
+        if opened.fs_id() != FS_ID {
+            return Err(format!("{}: it holds a volume", path.display()));
+        }
+        Ok(Zones { device: opened.into_device() })
+    }
+}
+
+fn no_names<T>() -> Result<T> {
+    Err("zones have no names".to_owned())
+}
+
+impl Place for Zones {
+    fn make_directory(&self, _name: &str) -> Result<()> {
+        no_names()
+    }
+
+    fn create(&self, _path: &str, _content: &[u8]) -> Result<()> {
+        no_names()
+    }
+
+    fn lookup(&self, _path: &str) -> Result<u64> {
+        no_names()
+    }
+
+    fn list(&self, _directory: &str) -> Result<u64> {
+        no_names()
+    }
+
+    fn remove(&self, _path: &str) -> Result<()> {
+        no_names()
+    }
+
+    /// All bytes there are, whatever they are called.
+    fn open(&self, _path: &str) -> Result<Box<dyn Bytes>> {
+        Ok(Box::new(Opened { device: Arc::clone(&self.device) }))
+    }
+
+    fn has_names(&self) -> bool {
+        false
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.device.flush().map_err(|error| error.to_string())
+    }
+}
+
+struct Opened {
+    device: Arc<dyn Device>,
+}
+
+impl Opened {
+    /// Where a byte is, and how many follow it in its zone.
+    fn place(&self, offset: u64) -> (ZoneId, Blocks, usize) {
+        let geometry = self.device.geometry();
+        let block_size = u64::from(geometry.block_size);
+        let zone_bytes = u64::from(geometry.zone_blocks) * block_size;
+        let (zone, within) = (1 + offset / zone_bytes, offset % zone_bytes);
+        (ZoneId(zone as u32), (within / block_size) as Blocks, (zone_bytes - within) as usize)
+    }
+}
+
+impl Bytes for Opened {
+    fn read(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let (zone, block, left) = self.place(offset);
+        let (first, rest) = into.split_at_mut(left.min(into.len()));
+        self.device.read(zone, block, first).map_err(|error| error.to_string())?;
+        if rest.is_empty() { Ok(()) } else { self.read(offset + first.len() as u64, rest) }
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
+        let (zone, block, left) = self.place(offset);
+        let (first, rest) = from.split_at(left.min(from.len()));
+        self.device.write(zone, block, first).map_err(|error| error.to_string())?;
+        if rest.is_empty() { Ok(()) } else { self.write(offset + first.len() as u64, rest) }
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.device.flush().map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,39 @@
+# Namespaces that let 6, 14 and any number of zones be active: a volume on each is made, mounted, written over at 80 %,
+# unmounted and checked. The namespace refuses what is beyond its limit, and the emulator counts what was refused.
+. /suites/ask
+
+active() { blkzone report "$1" | grep -c '(\(oi\|oe\|cl\))' || :; }
+
+within() {
+    namespace=$1 limit=$2
+    device=$(cat "/tmp/device-$namespace")
+    door=/dev/ng${device#/dev/nvme}
+    echo "== $door: at most $limit active"
+    polder mkfs --force "$door" | tee /tmp/said
+    grep "; $limit may be open and $limit active" /tmp/said
+    ask commands "$namespace" > /dev/null
+    polder mount "$door" /mnt --log /tmp/log
+    mkdir /mnt/files
+    polder-sim endure --directory /mnt/files --verify "polder check --data /mnt" --capacity $((256 << 20)) --percent 80 \
+        --times 2 --seed "$seed" & load=$!
+    most=0
+    while kill -0 $load 2> /dev/null; do
+        now=$(active "$device")
+        [ "$now" -le "$most" ] || most=$now
+    done
+    wait $load
+    echo "at most $most zones were found active"
+    [ "$most" -ge 4 ]
+    [ "$most" -le "$limit" ]
+    polder umount /mnt
+    polder check --data "$door"
+    commands=$(ask commands "$namespace")
+    echo "$commands"
+    [ "$(of "$commands" appends)" -gt 0 ]
+    [ "$(of "$commands" failed)" = 0 ]
+}
+
+within 1 6
+within 2 14
+# Where there is no limit Polder chooses: one zone in two, and 32 at most.
+within 3 32
