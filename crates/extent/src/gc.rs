@@ -405,15 +405,18 @@ impl Extents {
         victims
     }
 
-    /// Zones without a footer, fewest live first, as long as there is a zone to move them to: they need not
+    /// Zones without a footer, and those that can only be read, fewest live first, as long as there is a zone to move them to: they need not
     /// be worth it, nor zones be short. Those that were put off are like any other.
     fn first_victims(&self, gc: &GcState) -> Vec<(ZoneId, Blocks)> {
         let zones = self.store.zones();
         if zones.free() <= zones.kept_from_gc() {
             return Vec::new();
         }
-        let without = self.reverse.without_footer().into_iter().map(|zone| (zone, zones.entry(zone)));
-        let mut first: Vec<(ZoneId, Blocks)> = without
+        let these: BTreeSet<ZoneId> =
+            self.reverse.without_footer().into_iter().chain(self.worn.iter().copied()).collect();
+        let mut first: Vec<(ZoneId, Blocks)> = these
+            .into_iter()
+            .map(|zone| (zone, zones.entry(zone)))
             .filter(|(zone, entry)| entry.live > 0 && entry.role.holds_data() && !gc.stuck.contains(zone))
             .filter(|(zone, _)| !zones.is_leased(*zone) && !self.is_put_off(gc, *zone))
             .map(|(zone, entry)| (zone, entry.live))

@@ -169,6 +169,8 @@ pub struct Extents {
     piece_blocks_max: Blocks,
     /// Blocks of fresh data that any zone takes that could be written at the mount.
     payload_min: Blocks,
+    /// Zones that could only be read at the mount.
+    worn: Vec<ZoneId>,
     /// Each guards the maps of the objects whose numbers fall to it.
     maps: Vec<RwLock<()>>,
     placement: Placement,
@@ -196,6 +198,7 @@ impl Extents {
             packing,
             payload_min: payload_min(&store, packing),
             piece_blocks_max: piece_blocks_max(&store),
+            worn: worn(&store),
             maps: (0..MAP_LOCKS).map(|_| RwLock::new(())).collect(),
             placement: Placement::new(payload_min(&store, packing)),
             reverse,
@@ -259,7 +262,11 @@ impl Extents {
         if self.pay_in_background()? {
             return Ok(Step::Worked);
         }
-        if !self.reverse.without_footer().is_empty()
+        let lives_in = |&zone: &ZoneId| {
+            let entry = self.store.zones().entry(zone);
+            entry.role.holds_data() && entry.live > 0
+        };
+        if (self.worn.iter().any(lives_in) || !self.reverse.without_footer().is_empty())
             && let Some(mut gc) = self.gc.try_lock()
             && self.collect(&mut gc, Aim::Mend)? != Progress::Nothing
         {
@@ -286,6 +293,12 @@ fn payload_min(store: &Store, packing: Packing) -> Blocks {
     let reported = (0..store.zones().count()).map(|zone| store.zones().reported(ZoneId(zone)));
     let writable = reported.filter(|info| !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline));
     writable.map(|info| packing.payload(info.capacity)).min().unwrap_or(0)
+}
+
+/// Zones that can be read and not written: what lives there goes elsewhere before they go offline.
+fn worn(store: &Store) -> Vec<ZoneId> {
+    let zones = (0..store.zones().count()).map(ZoneId);
+    zones.filter(|&zone| store.zones().reported(zone).state == ZoneState::ReadOnly).collect()
 }
 
 /// The most blocks of an extent: of 256, of a mebibyte, of an append, and of what a value can hold.

@@ -1,7 +1,7 @@
 use super::*;
 use polder_extent::ExtentError;
-use zone::ZoneId;
 use zone::emulated::{CommandKind, Effect, Fault};
+use zone::{ZoneId, ZoneState};
 
 fn data_zone(volume: &Volume) -> ZoneId {
     let zones = volume.store.zones().in_role(zone::Role::Data);
@@ -132,6 +132,36 @@ fn what_is_overwritten_or_moved_meanwhile_is_no_finding() {
     }
     assert!(volume.extents.gc_stats().blocks_moved > 0, "{:?}", volume.extents.gc_stats());
     volume.check();
+}
+
+/// A full zone has a footer and need not be emptied for that; but when it can only be read it is, before it goes offline,
+/// and is never written again.
+#[test]
+fn a_full_zone_that_can_only_be_read_is_emptied_after_the_next_mount() {
+    let volume = Volume::new(Spec::power_of_two());
+    let mut model = Model::new();
+    for object in 1..9 {
+        let data = vec![object as u8; 300 * 4096];
+        volume.write(object, 0, &data, 0).unwrap();
+        model.insert(object, data);
+    }
+    let (zone, _) = first_block_of(&volume, 1);
+    assert!(!volume.store.zones().is_leased(zone), "it is full");
+    volume.sync();
+    let device = Arc::clone(&volume.device);
+    drop(volume);
+    device.turn(zone, ZoneState::ReadOnly);
+    let volume = Volume::open(device);
+    assert!(volume.store.zones().entry(zone).live > 0);
+    for _ in 0..50 {
+        volume.step(1);
+        volume.sync();
+    }
+    assert_eq!(volume.store.zones().entry(zone).live, 0);
+    assert!(volume.extents.gc_stats().blocks_moved > 0);
+    volume.verify(&model);
+    volume.device.turn(zone, ZoneState::Offline);
+    volume.verify(&model);
 }
 
 /// Objects of ten blocks, and so many that their zones are needed when a volume is full.
