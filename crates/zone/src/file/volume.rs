@@ -147,10 +147,9 @@ fn write_streams(file: &File) -> u8 {
         return 0;
     }
     let (major, minor) = (rustix::fs::major(about.rdev()), rustix::fs::minor(about.rdev()));
-    // A partition has the queue of its device.
-    let places = ["queue", "../queue"];
-    let told = places.map(|queue| format!("/sys/dev/block/{major}:{minor}/{queue}/max_write_streams"));
-    let told = told.into_iter().find_map(|path| std::fs::read_to_string(path).ok());
+    // A partition has no queue of its own, and the kernel takes no streams through one.
+    let path = format!("/sys/dev/block/{major}:{minor}/queue/max_write_streams");
+    let told = std::fs::read_to_string(path).ok();
     let streams: u64 = told.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
     u8::try_from(streams).unwrap_or(u8::MAX)
 }
