@@ -509,7 +509,7 @@ impl Extents {
             if gc.waits(zone, life) && !gc.gives_up {
                 gc.stats.zones_evacuated -= 1;
                 // What cannot be read of it is not needed yet, as long as there is a zone to empty others into.
-                if zones.free() <= zones.kept_from_gc() {
+                if zones.free_soon() <= zones.kept_from_gc() {
                     self.find_moves(gc, zone, &mut moves)?;
                     left.push((zone, life));
                 }
