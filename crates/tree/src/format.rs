@@ -74,7 +74,7 @@ pub(crate) struct BatchHeader {
     pub(crate) last: U64,
     pub(crate) known_durable: U64,
     pub(crate) checkpoint: U64,
-    /// 1: the log goes on in another zone.
+    /// The zone in which the log goes on, and 1; 0: nothing is said.
     pub(crate) moves: U64,
 }
 

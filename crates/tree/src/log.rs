@@ -497,15 +497,14 @@ impl Log {
         }
     }
 
-    /// The last batch of a log zone that is left while it is sound says that the log goes on in another: where nothing
-    /// can be read of that one any more, recovery is not to take this one for the newest. One that has failed, or has no
-    /// room left, says nothing.
+    /// The last batch of a log zone that is left while it is sound says where the log goes on: where nothing can be read
+    /// of that zone any more, recovery is not to take this one for the newest. One that has failed, or has no room
+    /// left, says nothing; nor is it said where another zone than the first that is free had to be taken.
     fn say_that_it_moves(&self, io: &mut Io, epoch: Epoch) -> Result<()> {
-        if io.room() == 0 {
-            return Ok(());
-        }
+        let next = (0..LOG_ZONES_WITHIN).find(|&zone| self.zones.is_free(ZoneId(zone)));
+        let (Some(next), 1..) = (next, io.room()) else { return Ok(()) };
         let mut header = self.header(io, 0, io.appended + 1, io.appended);
-        header.moves = U64::new(1);
+        header.moves = U64::new(u64::from(next) + 1);
         self.append(io, Appended { kind: BatchKind::Journal, epoch, header, body: Vec::new() })?;
         self.state.lock().room = io.room();
         Ok(())
@@ -741,10 +740,14 @@ impl Log {
             io.previous.extend(outlived);
             if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
                 let epoch = self.append_gathered(io)?;
+                let left = io.zone();
                 self.say_that_it_moves(io, epoch)?;
                 // If the next zone fails, another takes what is not durable: that is not to be of two zones.
                 self.flush(io)?;
-                self.switch(io)?;
+                // It has moved already when this one has failed.
+                if io.zone() == left {
+                    self.switch(io)?;
+                }
             }
             Ok(io.end())
         })
@@ -807,6 +810,10 @@ impl Log {
 impl Io {
     fn room(&self) -> u64 {
         self.lease.as_ref().map_or(0, |lease| u64::from(lease.room()))
+    }
+
+    fn zone(&self) -> Option<ZoneId> {
+        self.lease.as_ref().map(Lease::zone)
     }
 
     /// Where the next batch will begin; no address when it will begin another zone.

@@ -100,8 +100,8 @@ struct LogContents {
     seals: Seals,
     /// The zone with the newest batch.
     newest: ZoneId,
-    /// That batch says that the log goes on in another zone.
-    moves: bool,
+    /// Where that batch says that the log goes on.
+    moves: Option<ZoneId>,
     /// The checkpoint that the newest batch names.
     named: Address,
     /// Where replay begins.

@@ -53,8 +53,8 @@ pub(crate) struct Found {
     pub(crate) last: u64,
     pub(crate) known_durable: u64,
     pub(crate) checkpoint: Address,
-    /// After it the log goes on in another zone.
-    pub(crate) moves: bool,
+    /// Where the log goes on after it, if it says so.
+    pub(crate) moves: Option<ZoneId>,
     /// What comes after the batch's header.
     pub(crate) body: Vec<u8>,
 }
@@ -246,7 +246,7 @@ fn decode_batch(at: Address, frame: &LogFrame, payload: &[u8]) -> Option<Found> 
         last: header.last.get(),
         known_durable: header.known_durable.get(),
         checkpoint: Address::from_bits(header.checkpoint.get()),
-        moves: header.moves.get() == 1,
+        moves: header.moves.get().checked_sub(1).and_then(|zone| u32::try_from(zone).ok()).map(ZoneId),
         body: body.to_vec(),
     })
 }

@@ -437,6 +437,11 @@ impl ZoneTable {
 
     // ---- what zones are used for -------------------------------------------------------------
 
+    /// Whether a zone could be taken.
+    pub(crate) fn is_free(&self, zone: ZoneId) -> bool {
+        matches!(self.state.lock().run[zone.0 as usize].usage, Use::Free { .. })
+    }
+
     /// Takes one free zone by its number; false when it is not free.
     pub(crate) fn claim_free(&self, zone: ZoneId) -> bool {
         let mut state = self.state.lock();

@@ -4,8 +4,8 @@
 //! without it. If the log had moved there, an older zone that is left would be taken for the newest, and what was
 //! acknowledged since would be gone without a word. What tells the one from the other:
 //!
-//! * The newest batch that can be read says that the log goes on in another zone (`Log::say_that_it_moves`), and there
-//!   is a zone that the device cannot read.
+//! * The newest batch that can be read says in which zone the log goes on (`Log::say_that_it_moves`), and that is one
+//!   that the device cannot read. Others may have been dead for long.
 //! * Behind a header that cannot be read stand batches with newer records. A crash loses blocks, but leaves none that
 //!   the device refuses to read. A header that is there and wrong may be what a crash has left, before anything in
 //!   that zone was durable: so there the batches must say themselves that such records were durable.
@@ -83,8 +83,11 @@ pub(super) fn check(
 fn is_newer(device: &dyn Device, contents: &LogContents, unread: &Unread, last: Lsn) -> bool {
     // The zones behind those of the log are its last resort.
     let may_be_log = unread.zone.0 < LOG_ZONES || contents.zones.len() as u32 >= LOG_ZONES;
-    if !may_be_log || contents.moves && unread.is_refused() {
-        return may_be_log;
+    if contents.moves == Some(unread.zone) && unread.is_refused() {
+        return true;
+    }
+    if !may_be_log {
+        return false;
     }
     let fs_id = contents.zones[0].0.fs_id;
     let batches = batches_behind(device, fs_id, unread).unwrap_or_default();

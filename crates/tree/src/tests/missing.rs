@@ -89,6 +89,35 @@ fn a_zone_of_the_log_that_died_empty_takes_nothing_along() {
     }
 }
 
+/// A zone of the log that died long ago is not one to which the log was going when power was lost.
+#[test]
+fn a_zone_of_the_log_that_is_long_dead_refuses_no_crash_in_a_switch() {
+    let device = formatted(Spec::tiny(), &options());
+    let [(used, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
+    let dead = (0..3).map(ZoneId).rfind(|zone| *zone != used).unwrap();
+    device.turn(dead, ZoneState::Offline);
+    let (store, _) = open(&device).unwrap();
+    let (mut model, mut switches) = (Contents::new(), 0);
+    device.record();
+    let mut at = store.zones().in_role(Role::Log);
+    for number in 0.. {
+        put(&store, &mut model, number % 50);
+        let _ = store.step().unwrap();
+        let now = store.zones().in_role(Role::Log);
+        switches += u32::from(now != at);
+        at = now;
+        if switches == 3 {
+            break;
+        }
+    }
+    for command in 0..=device.commands() {
+        for plan in [CrashPlan::KeepAll, CrashPlan::LoseAll] {
+            let image = Arc::new(device.image_at(command, &plan));
+            open(&image).unwrap_or_else(|error| panic!("{command}, {plan:?}: {error}"));
+        }
+    }
+}
+
 /// A log whose zone has failed, so that it could not say that it moved; and the zone in which it went on, with so many
 /// synced transactions.
 fn after_a_failure(transactions: u32) -> (Arc<Emulated>, ZoneId) {
