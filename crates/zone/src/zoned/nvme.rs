@@ -7,8 +7,6 @@
 
 mod command;
 mod format;
-#[cfg(test)]
-mod handles;
 mod ring;
 
 use std::fs::{File, Metadata, OpenOptions};

@@ -1,3 +1,5 @@
+mod handles;
+
 use super::*;
 
 /// A namespace without a block device takes 255 sectors, which is 31 blocks of 4 KiB. Halving found 16 of them, so that

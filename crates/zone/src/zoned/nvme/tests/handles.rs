@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use super::command::{Data, Queue, Words, namespace_of, run};
 use crate::file::{FileDevice, FileOptions};
+use crate::zoned::nvme::command::{Data, Queue, Words, namespace_of, run};
 use crate::{Cause, Device, FsId, Lease, Leases, Life, Role, Traffic, ZoneId};
 
 /// What is to be tested on; it is overwritten.
