@@ -21,27 +21,7 @@ impl Raw {
     }
 }
 
-fn no_names<T>() -> Result<T> {
-    Err("a raw file has no names".to_owned())
-}
-
 impl Place for Raw {
-    fn make_directory(&self, _name: &str) -> Result<()> {
-        no_names()
-    }
-
-    fn create(&self, _path: &str, _content: &[u8]) -> Result<()> {
-        no_names()
-    }
-
-    fn lookup(&self, _path: &str) -> Result<u64> {
-        no_names()
-    }
-
-    fn list(&self, _directory: &str) -> Result<u64> {
-        no_names()
-    }
-
     fn remove(&self, path: &str) -> Result<()> {
         std::fs::remove_file(self.folder.join(path)).map_err(|error| format!("{path}: {error}"))
     }

@@ -47,31 +47,7 @@ impl Zones {
     }
 }
 
-fn no_names<T>() -> Result<T> {
-    Err("zones have no names".to_owned())
-}
-
 impl Place for Zones {
-    fn make_directory(&self, _name: &str) -> Result<()> {
-        no_names()
-    }
-
-    fn create(&self, _path: &str, _content: &[u8]) -> Result<()> {
-        no_names()
-    }
-
-    fn lookup(&self, _path: &str) -> Result<u64> {
-        no_names()
-    }
-
-    fn list(&self, _directory: &str) -> Result<u64> {
-        no_names()
-    }
-
-    fn remove(&self, _path: &str) -> Result<()> {
-        no_names()
-    }
-
     /// All bytes there are, whatever they are called.
     fn open(&self, _path: &str) -> Result<Box<dyn Bytes>> {
         Ok(Box::new(Opened { device: Arc::clone(&self.device) }))
