@@ -405,8 +405,8 @@ impl Extents {
         victims
     }
 
-    /// Zones without a footer, and those that can only be read, fewest live first, as long as there is a zone to move them to: they need not
-    /// be worth it, nor zones be short. Those that were put off are like any other.
+    /// Zones without a footer, and those that can only be read, fewest live first, as long as there is a zone to move
+    /// them to: they need not be worth it, nor zones be short. Those that were put off are like any other.
     fn first_victims(&self, gc: &GcState) -> Vec<(ZoneId, Blocks)> {
         let zones = self.store.zones();
         if zones.free() <= zones.kept_from_gc() {

@@ -727,8 +727,8 @@ impl Log {
         (Lsn(state.next - 1), epoch)
     }
 
-    /// Before the cut: makes sure of room for a record of about `record_bytes`, and moves the journal to the standby when this zone would not take the record and
-    /// leave room for the journal meanwhile. So all that is in the old zone is older than the cut.
+    /// Before the cut: makes sure of room for a record of about `record_bytes`, and moves the journal to the standby when
+    /// this zone would not take the record and leave room for the journal meanwhile. So all that is in the old zone is older than the cut.
     /// Returns where replay has to begin: nothing before it is newer than the cut.
     pub(crate) fn prepare_checkpoint(&self, record_bytes: usize) -> Result<Address> {
         self.leading(|io| {

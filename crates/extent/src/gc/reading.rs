@@ -153,8 +153,8 @@ impl Extents {
         count
     }
 
-    /// Takes so many blocks from the front of the queue, or a little more, with their contents; what cannot be read is marked. The zones are held: nobody
-    /// writes there what is to be moved.
+    /// Takes so many blocks from the front of the queue, or a little more, with their contents; what cannot be read is
+    /// marked. The zones are held: nobody writes there what is to be moved.
     pub(super) fn read_chunk(&self, gc: &mut GcState, blocks: usize) -> Result<(Chunk, Vec<ZoneRef>)> {
         if !gc.queue.front().is_some_and(|next| gc.contents.has(next)) {
             let (mut contents, _held) = self.plan_moves(gc);

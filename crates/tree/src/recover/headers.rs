@@ -23,7 +23,7 @@ pub(super) fn no_volume(what: impl Into<String>) -> StoreError {
 pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec<LogHeader>, Vec<Unread>)> {
     let geometry = device.geometry();
     let mut zones: Vec<LogHeader> = Vec::new();
-    let (mut damaged, mut of_others) = (false, None);
+    let mut of_others = None;
     let mut unread: Vec<Unread> = Vec::new();
     for (index, info) in report.iter().enumerate().take(LOG_ZONES_WITHIN as usize) {
         let mut pass_over = |why| unread.push(Unread { zone: ZoneId(index as u32), info: *info, why });
@@ -62,10 +62,7 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec
                 zones.push((identity, *info));
             }
             Err(error @ HeaderError::Newer { .. }) => refuse(no_volume(error.to_string()))?,
-            Err(HeaderError::Damaged) => {
-                damaged = true;
-                pass_over(Why::Damaged);
-            }
+            Err(HeaderError::Damaged) => pass_over(Why::Damaged),
             Ok(_) | Err(HeaderError::Foreign) => {}
         }
     }
@@ -77,8 +74,14 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec
     if let Some(error) = of_others.filter(|_| zones.is_empty()) {
         return Err(error);
     }
+    check_same_volume(&zones, &unread)?;
+    Ok((zones, unread))
+}
+
+/// That there are log zones, and of one volume; what could not be read explains why there are none.
+fn check_same_volume(zones: &[LogHeader], unread: &[Unread]) -> Result<()> {
     match zones.first() {
-        None if damaged => {
+        None if unread.iter().any(|unread| matches!(unread.why, Why::Damaged)) => {
             Err(no_volume("the headers of the log zones are damaged: restore the whole volume from a copy"))
         }
         None => Err(no_volume(match unread.iter().rev().find_map(Unread::device_error) {
@@ -91,6 +94,6 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec
         Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => Err(no_volume(
             "the log zones belong to different volumes: make a new one with `polder mkfs --force`",
         )),
-        Some(_) => Ok((zones, unread)),
+        Some(_) => Ok(()),
     }
 }
