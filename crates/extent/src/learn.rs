@@ -235,7 +235,7 @@ impl Extents {
         let (passed, zones) = (now.saturating_sub(book.looked_at), live.len());
         let zone_blocks = self.device.geometry().zone_blocks;
         book.kinds.look(&learned.kinds, passed, zones, zone_blocks);
-        book.ages.look(&learned.filled, now, &live);
+        book.ages.look(&learned.filled, zone, now, &live);
         book.looked_at = now;
         learned.filled_since.fetch_add(1, Ordering::Relaxed);
     }
@@ -305,7 +305,7 @@ pub(crate) fn offer(rows: &[(Vec<u8>, Vec<u8>)]) {
     learned.rank(&mut [(ZoneId(1), 7), (ZoneId(2), 3)], 60);
     let (now, mut book) = (learned.now(), learned.book.lock());
     book.kinds.look(&learned.kinds, 9, 8, 64);
-    book.ages.look(&learned.filled, now, &[7; 8]);
+    book.ages.look(&learned.filled, ZoneId(1), now, &[7; 8]);
     drop(book);
     assert!(learned.rows().len() <= stored::ROWS_MAX, "there are never more rows");
 }

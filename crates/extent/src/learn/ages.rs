@@ -23,6 +23,8 @@ use crate::Lifetime;
 pub(crate) const STREAMS: usize = Lifetime::ALL.len() + 1;
 /// Powers of two of an age.
 pub(crate) const AGES: usize = 48;
+/// Instead of what lived in a zone at the last look: it is being emptied, and what leaves it does not die.
+const EMPTIED: Blocks = Blocks::MAX;
 /// After as many zones filled as there are, this is left of what was seen.
 const KEPT: f64 = 0.7;
 
@@ -87,7 +89,7 @@ impl Filled {
 
 /// What was seen of all zones that were filled.
 pub(crate) struct Ages {
-    /// Blocks that lived in each zone at the last look; 0: it is not looked at.
+    /// Blocks that lived in each zone at the last look, or [`EMPTIED`]; 0: it is not looked at.
     live: Vec<Blocks>,
     seen: [[Seen; AGES]; STREAMS],
     /// What became of what was expected, since the mount.
@@ -110,12 +112,18 @@ impl Ages {
         }
     }
 
-    /// Looks at all zones: how many blocks live in each that is filled, and 0 for all others.
-    pub(crate) fn look(&mut self, filled: &Filled, now: u64, live: &[Blocks]) {
+    /// This zone was filled just now: looks at all zones, how many blocks live in each that is filled, and 0 for all
+    /// others.
+    pub(crate) fn look(&mut self, filled: &Filled, just: ZoneId, now: u64, live: &[Blocks]) {
         let hazards = self.hazards();
+        // Whatever it was emptied of was in another life.
+        self.live[just.0 as usize] = 0;
         for (zone, &live) in (0..).map(ZoneId).zip(live) {
             self.account(filled, &hazards, zone, now, live);
-            self.live[zone.0 as usize] = live;
+            let seen = &mut self.live[zone.0 as usize];
+            if *seen != EMPTIED || live == 0 {
+                *seen = live;
+            }
         }
         self.looked_at = now;
         self.looks += 1;
@@ -126,11 +134,12 @@ impl Ages {
         }
     }
 
-    /// What lives in this zone is about to be moved: it does not die. Whether it was looked at.
+    /// What lives in this zone is about to be moved, which may take long: it does not die. Whether it was looked at.
     pub(crate) fn evacuated(&mut self, filled: &Filled, zone: ZoneId, now: u64, live: Blocks) -> bool {
         let hazards = self.hazards();
         self.account(filled, &hazards, zone, now, live);
-        std::mem::take(&mut self.live[zone.0 as usize]) > 0
+        let before = std::mem::replace(&mut self.live[zone.0 as usize], EMPTIED);
+        before > 0 && before != EMPTIED
     }
 
     /// All hazards as they are learned now.
@@ -146,7 +155,7 @@ impl Ages {
 
     fn account(&mut self, filled: &Filled, hazards: &Hazards, zone: ZoneId, now: u64, live: Blocks) {
         let before = self.live[zone.0 as usize];
-        if before == 0 {
+        if before == 0 || before == EMPTIED {
             return;
         }
         let (age, stream) = filled.of(zone, now);

@@ -20,7 +20,7 @@ fn learned() -> Learned {
         let mut book = learned.book.lock();
         let now = learned.now();
         book.kinds.look(&learned.kinds, 1000, 8, ZONE);
-        book.ages.look(&learned.filled, now, &[100, 200, 300, 400, 500, 600, 700, 800]);
+        book.ages.look(&learned.filled, zone, now, &[100, 200, 300, 400, 500, 600, 700, 800]);
     }
     learned
 }

@@ -15,7 +15,7 @@ fn watch(shares: impl Fn(u64) -> f64) -> (Filled, Ages) {
         }
         filled.set(ZoneId(next as u32), Stream::fresh(Lifetime::Unknown), now * 1000);
         live[next] = ZONE;
-        ages.look(&filled, now * 1000, &live);
+        ages.look(&filled, ZoneId(next as u32), now * 1000, &live);
     }
     (filled, ages)
 }
@@ -47,11 +47,31 @@ fn where_what_is_old_stays_a_young_zone_is_left_to_empty() {
 fn what_is_moved_does_not_die() {
     let (zones, mut ages) = (Filled::new(4), Ages::new(4, ZONE));
     zones.set(ZoneId(1), Stream::MOVED, 10);
-    ages.look(&zones, 10, &[0, 900, 0, 0]);
+    ages.look(&zones, ZoneId(1), 10, &[0, 900, 0, 0]);
     assert!(ages.evacuated(&zones, ZoneId(1), 20, 890));
-    ages.look(&zones, 30, &[0, 0, 0, 0]);
+    ages.look(&zones, ZoneId(2), 30, &[0, 0, 0, 0]);
     let (died, exposure) = ages.seen().fold((0.0, 0.0), |(d, e), s| (d + s.died, e + s.exposure));
     assert!((died - 10.0_f64).abs() < 1e-9 && (exposure - 9000.0_f64).abs() < 1e-9, "{died} of {exposure}");
+}
+
+/// Others are filled while a zone is emptied. What had left it by then was taken for dead, so that old zones seemed to
+/// empty themselves: where every block is as likely to be written over as any other, they were left, younger and fuller
+/// ones were emptied, and 22 % more was moved than by whoever had learned nothing.
+#[test]
+fn what_is_moved_while_others_are_filled_does_not_die() {
+    let (zones, mut ages) = (Filled::new(16), Ages::new(16, ZONE));
+    let sums = |ages: &Ages| ages.seen().fold((0.0, 0.0), |(d, e), s| (d + s.died, e + s.exposure));
+    zones.set(ZoneId(1), Stream::MOVED, 10);
+    ages.look(&zones, ZoneId(1), 10, &[0, 900, 0, 0]);
+    assert!(ages.evacuated(&zones, ZoneId(1), 20, 890));
+    ages.look(&zones, ZoneId(2), 30, &[0, 600, 0, 0]);
+    ages.look(&zones, ZoneId(3), 40, &[0, 300, 0, 0]);
+    assert!(!ages.evacuated(&zones, ZoneId(1), 45, 250), "it was counted when it was begun");
+    assert_eq!(sums(&ages), (10.0, 9000.0));
+    zones.set(ZoneId(1), Stream::MOVED, 50);
+    ages.look(&zones, ZoneId(1), 50, &[0, 900, 0, 0]);
+    ages.look(&zones, ZoneId(2), 60, &[0, 880, 0, 0]);
+    assert_eq!(sums(&ages), (30.0, 18_000.0), "in its next life it is looked at like any other");
 }
 
 #[test]
