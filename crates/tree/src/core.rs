@@ -7,6 +7,7 @@ use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages};
 
+use crate::balance::Balance;
 use crate::cache::{Cache, Node, Spare};
 use crate::follow::Follow;
 use crate::log::Log;
@@ -89,6 +90,8 @@ pub(crate) struct Saving {
     pub(crate) cleaned_once: HashMap<zone::ZoneId, zone::Life>,
     /// A zone was cleaned: the next checkpoint makes it free.
     pub(crate) cleaned: bool,
+    /// Who writes how much.
+    pub(crate) balance: Balance,
 }
 
 /// The store's insides.
@@ -145,6 +148,8 @@ pub(crate) struct Counters {
     /// Free zones that metadata lacks beside those kept for it so that cleaning never moves much for
     /// little, as of the last checkpoint.
     pub(crate) zones_lacking: AtomicU32,
+    /// Blocks that may be dead in metadata zones before they are cleaned, as of the last checkpoint.
+    pub(crate) may_be_dead: AtomicU64,
 }
 
 impl Core {

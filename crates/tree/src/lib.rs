@@ -20,6 +20,7 @@
 //! and `scan` (the journal's two sides), `lookup`, `commit`, `checkpoint`, `reclaim`, `recover`, `check`, `inspect`.
 #![forbid(unsafe_code)]
 
+mod balance;
 mod cache;
 mod check;
 mod checkpoint;

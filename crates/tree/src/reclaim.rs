@@ -13,13 +13,15 @@
 use rt::sync::atomic::Ordering;
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
+use crate::balance;
 use crate::core::{Core, Saving};
 use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
+use crate::log::LOG_ZONES;
 use crate::mat::{Place, Replaced};
 use crate::scan::read_header;
 use crate::types::{Bytes, Draw, Lsn, NodeId, Op, Result, StoreError, Tx};
-use crate::zones::{MetadataZone, Use, ZoneTable};
+use crate::zones::{KEPT_FOR_GC, MetadataZone, Use, ZoneTable};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
 const CLEANED_AT_ONCE: usize = 1 << 20;
@@ -302,7 +304,7 @@ impl Core {
 
     /// Room with which cleaning can wait until it gains more: for an epoch and a half and a zone to clean into, and
     /// for cleaning a zone that is full when the epoch has become as long as it may.
-    fn room_to_go_on(&self, saving: &Saving) -> u64 {
+    pub(crate) fn room_to_go_on(&self, saving: &Saving) -> u64 {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let changed = self.mat.running_len().max(self.limits.epoch_nodes);
         let last_chance = self.epoch_blocks() + self.tables_written(saving, changed, zone);
@@ -423,6 +425,26 @@ impl Core {
         self.count.zones_lacking.store(lacking.div_ceil(zone) as u32, Ordering::Relaxed);
     }
 
+    /// Finds out how much of its zones metadata may leave dead, and how many zones it is to have for that.
+    pub(crate) fn balance(&self, saving: &mut Saving) {
+        let written =
+            [Cause::Data, Cause::Checkpoint].map(|cause| self.leases.traffic().bytes_written(cause));
+        saving.balance.look(written);
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        let kept = LOG_ZONES + self.zones.kept_for_metadata_at_most() + KEPT_FOR_GC;
+        let all = u64::from(self.zones.count().saturating_sub(kept)) * zone;
+        let live = [self.zones.live_data(), self.metadata_blocks()];
+        let spare = all.saturating_sub(live.iter().sum());
+        let may_be_dead = saving.balance.for_metadata(&balance::Blocks { live, spare }).min(2 * live[1]);
+        self.count.may_be_dead.store(may_be_dead, Ordering::Relaxed);
+        // Beside what is open: that has little of either yet.
+        let zones = 1 + ((live[1] + may_be_dead) / zone) as u32;
+        let of_zone = zone * u64::from(self.device.geometry().block_size);
+        if self.zones.leave_to_metadata(zones, u32::from(saving.balance.may_grow(of_zone))) > 0 {
+            saving.balance.has_grown();
+        }
+    }
+
     /// Blocks that metadata lives in: nodes, changes of leaves, chunks.
     pub(crate) fn metadata_blocks(&self) -> u64 {
         let nodes = self.count.nodes.load(Ordering::Relaxed).max(0) as u64;
@@ -431,15 +453,17 @@ impl Core {
     }
 
     /// Whether metadata zones hold so much that is dead that cleaning is worth it: twice what lives there
-    /// while free zones abound, half of it otherwise. The longer a zone waits the less has to be moved.
+    /// while free zones abound, otherwise half of it, or more where what is written says so. The longer a zone waits the
+    /// less has to be moved.
     pub(crate) fn cleaning_is_worth_it(&self) -> bool {
         let zones = self.zones.closed_metadata();
         let garbage: u64 = zones.iter().map(|zone| u64::from(zone.dead())).sum();
         let live: u64 = zones.iter().map(|zone| u64::from(zone.live)).sum();
         let zone = u64::from(self.device.geometry().zone_blocks);
         let abound = self.zones.free() > self.zones.count() / FREE_ZONES_ABOUND;
-        let bearable = if abound { 2 * live } else { live / 2 };
-        garbage > (2 * zone).max(bearable)
+        let may_be_dead = self.count.may_be_dead.load(Ordering::Relaxed);
+        let bearable = if abound { 2 * live } else { may_be_dead.max(live / 2) };
+        garbage > (2 * zone).max(bearable) || self.zones.free_or_borrowed() < self.zones.kept_for_metadata()
     }
 
     /// Whether closed metadata zones together hold a zone's worth that is dead.

@@ -22,6 +22,7 @@ use zone::{
     Address, Device, DeviceError, Geometry, Leases, Life, Pages, Role, Traffic, ZoneId, ZoneInfo, ZoneState,
 };
 
+use crate::balance::Balance;
 use crate::cache::{Cache, Spare};
 use crate::checkpoint::{entries_per_page, loaded};
 use crate::core::{ChunkCache, Core, Counters, Limits, Saving, Tree, VolumeInfo};
@@ -431,6 +432,7 @@ pub(crate) fn assemble(
         move_directories: false,
         cleaned_once: std::collections::HashMap::new(),
         cleaned: false,
+        balance: Balance::default(),
     };
     Arc::new(Core {
         log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&zones)),

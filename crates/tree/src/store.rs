@@ -493,6 +493,11 @@ impl Zones {
         room - self.core.blocks_of_next_checkpoint() as i64
     }
 
+    /// Takes for data what it leaves to metadata only so that less has to be moved; false when that is nothing.
+    pub fn take_what_is_left_to_metadata(&self) -> bool {
+        self.core.zones.take_what_is_left_to_metadata()
+    }
+
     /// The most free zones that fresh data ever must leave.
     pub fn kept_from_data_at_most(&self) -> u32 {
         self.core.zones.kept_for_metadata_at_most() + KEPT_FOR_GC

@@ -99,6 +99,8 @@ struct State {
     counters: UserCounters,
     /// What garbage collection has open and took from what is kept for metadata: it comes back.
     borrowed: Option<ZoneId>,
+    /// What lives in zones of data, once somebody has asked.
+    live_data: Option<i64>,
 }
 
 /// Numbers that the store keeps for its user, changed by transactions.
@@ -116,6 +118,9 @@ pub(crate) struct ZoneTable {
     open_room: AtomicU32,
     /// Free zones that cleaning, and the checkpoint after it, count on. Changes under `state`.
     held: AtomicU32,
+    /// Free zones that data leaves beside those that are kept, so that metadata need not be cleaned yet: a wish.
+    /// Changes under `state`.
+    left_to_metadata: AtomicU32,
 }
 
 /// A closed metadata zone.
@@ -204,10 +209,20 @@ impl State {
             zone.0
         );
         entry.live = after as Blocks;
+        if let Some(live) = &mut self.live_data {
+            *live += change;
+        }
         if victim {
             self.take_out_of_closed(zone, before);
             self.put_among_closed(zone, after as Blocks);
         }
+    }
+
+    fn live_data(&mut self) -> u64 {
+        let of_zone = |entry: &ZoneEntry| if entry.role.holds_data() { i64::from(entry.live) } else { 0 };
+        let live = self.live_data.unwrap_or_else(|| self.entries.iter().map(of_zone).sum());
+        self.live_data = Some(live);
+        live as u64
     }
 
     fn put_among_closed(&mut self, zone: ZoneId, live: Blocks) {
@@ -362,6 +377,7 @@ impl ZoneTable {
             late: None,
             counters: [0; crate::COUNTERS],
             borrowed: None,
+            live_data: None,
         };
         ZoneTable {
             state: Mutex::new(state),
@@ -371,6 +387,7 @@ impl ZoneTable {
             kept,
             open_room: AtomicU32::new(0),
             held: AtomicU32::new(0),
+            left_to_metadata: AtomicU32::new(0),
         }
     }
 
@@ -489,10 +506,19 @@ impl ZoneTable {
     pub(crate) fn kept_from(&self, role: Role) -> u32 {
         let held = self.held.load(Ordering::Relaxed);
         match role {
-            Role::Data => held.max(self.kept_for_metadata() + KEPT_FOR_GC),
+            Role::Data => {
+                let wished = self.left_to_metadata.load(Ordering::Relaxed);
+                held.max(self.kept_for_metadata() + KEPT_FOR_GC + wished)
+            }
             Role::Gc => held.max(self.kept_for_metadata() - 1).max(1),
             _ => 0,
         }
+    }
+
+    /// Zones that could be opened, and the one that garbage collection gives back.
+    pub(crate) fn free_or_borrowed(&self) -> u32 {
+        let state = self.state.lock();
+        state.free.len() as u32 + u32::from(state.borrowed.is_some())
     }
 
     /// Whether garbage collection has a zone of those that are kept for metadata, and gives it back.
@@ -515,6 +541,28 @@ impl ZoneTable {
             self.held.store(zones as u32, Ordering::Relaxed);
         }
         are_free
+    }
+
+    /// Has data leave free zones to metadata until it has so many in all, but at most so many more than it leaves now;
+    /// how many more it is.
+    pub(crate) fn leave_to_metadata(&self, zones: u32, more: u32) -> u32 {
+        let state = self.state.lock();
+        let left = self.left_to_metadata.load(Ordering::Relaxed);
+        let lacking = zones.saturating_sub(state.metadata.len() as u32);
+        let now = lacking.min(left + more);
+        self.left_to_metadata.store(now, Ordering::Relaxed);
+        now.saturating_sub(left)
+    }
+
+    /// Data can have what is left to metadata; false when nothing is.
+    pub(crate) fn take_what_is_left_to_metadata(&self) -> bool {
+        let _state = self.state.lock();
+        self.left_to_metadata.swap(0, Ordering::Relaxed) > 0
+    }
+
+    /// What lives in all zones of data.
+    pub(crate) fn live_data(&self) -> u64 {
+        self.state.lock().live_data()
     }
 
     /// Takes a free zone out of the free ones for this role, if it leaves as many as it must; one that is empty if
@@ -553,8 +601,10 @@ impl ZoneTable {
         });
         state.run[zone.0 as usize].new_from = 0;
         if role == Role::Metadata {
-            let held = self.held.load(Ordering::Relaxed);
-            self.held.store(held.saturating_sub(1), Ordering::Relaxed);
+            for count in [&self.held, &self.left_to_metadata] {
+                let before = count.load(Ordering::Relaxed);
+                count.store(before.saturating_sub(1), Ordering::Relaxed);
+            }
         }
         state.set_metadata(zone);
     }

@@ -45,3 +45,43 @@ fn so_many_dead_zones_are_found_as_are_wanted() {
     assert!(zones.claim_dead(ZoneId(3), Lsn(6)) && !zones.claim_dead(ZoneId(3), Lsn(6)));
     assert_eq!((zones.count_dead_data(), zones.free_soon()), (7, 8));
 }
+
+/// What is left to metadata only so that less has to be moved is lost to data a zone at a time, comes back when
+/// metadata has opened zones, and is had at once by who can have no other. Nobody else is kept from it.
+#[test]
+fn what_is_left_to_metadata_is_a_wish() {
+    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 1 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept);
+    (0..12).map(ZoneId).for_each(|zone| zones.set_usage(zone, Use::Free { empty: true }));
+    let (of_data, of_gc) = (zones.kept_from(Role::Data), zones.kept_from(Role::Gc));
+    assert_eq!(zones.leave_to_metadata(3, 0), 0, "not more than is said");
+    assert_eq!((zones.leave_to_metadata(3, 1), zones.leave_to_metadata(3, 1)), (1, 1));
+    assert_eq!((zones.kept_from(Role::Data), zones.kept_from(Role::Gc)), (of_data + 2, of_gc));
+    let (zone, _) = zones.take_free(Role::Metadata).expect("there are free ones");
+    zones.opened_for_store(zone, Life(1), Role::Metadata, 64);
+    assert_eq!(zones.kept_from(Role::Data), of_data + 1, "it has one of them");
+    assert_eq!(zones.leave_to_metadata(3, 1), 1);
+    assert_eq!(zones.leave_to_metadata(3, 1), 0, "two and the one that is open are three");
+    assert!(zones.take_what_is_left_to_metadata());
+    assert_eq!(zones.kept_from(Role::Data), of_data);
+    assert!(!zones.take_what_is_left_to_metadata(), "there was nothing left");
+}
+
+#[test]
+fn what_lives_in_zones_of_data_is_counted_along() {
+    let info = ZoneInfo { state: ZoneState::Full, capacity: 64, pointer: 64 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 1 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 4], &[info; 4], 1, 4, kept);
+    let lives = |zone: u32, lsn: u64, change: i32| {
+        zones.apply(&[Op::ZoneLive { zone: ZoneId(zone), life: Life(1), change }], Lsn(lsn), &[]);
+    };
+    for zone in (0..2).map(ZoneId) {
+        zones.apply(&[Op::ZoneOpened { zone, life: Life(1), role: Role::Data }], Lsn(1), &[]);
+    }
+    lives(0, 2, 30);
+    assert_eq!(zones.live_data(), 30);
+    lives(1, 3, 20);
+    lives(0, 4, -10);
+    assert_eq!(zones.live_data(), 40, "as it would be if they were all looked at again");
+}

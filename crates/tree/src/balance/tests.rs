@@ -1,0 +1,43 @@
+use super::*;
+
+/// What living data and metadata move when so much may be dead of each, by the approximation that the share is made for.
+fn moved(written: [f64; 2], live: [u64; 2], dead: [f64; 2]) -> f64 {
+    (0..2).map(|index| written[index] * live[index] as f64 / (2.0 * dead[index])).sum()
+}
+
+#[test]
+fn no_other_share_has_less_moved() {
+    for (bytes, live, spare) in [
+        ([4096, 3900], [778_000, 17_000], 220_000),
+        ([4096, 1500], [158_000, 4_000], 60_000),
+        ([1 << 20, 4096], [700_000, 1_000], 120_000),
+    ] {
+        let mut balance = Balance::default();
+        (1..100).for_each(|times| balance.look([bytes[0] * times, bytes[1] * times]));
+        let best = balance.for_metadata(&Blocks { live, spare }) as f64;
+        let written = [bytes[0] as f64, bytes[1] as f64];
+        let of = |metadata: f64| moved(written, live, [spare as f64 - metadata, metadata]);
+        for share in 1..100 {
+            let other = spare as f64 * f64::from(share) / 100.0;
+            assert!(of(best) <= of(other) * 1.0001, "{other} of {spare} would be better than {best}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_written_any_more_is_forgotten() {
+    let mut balance = Balance::default();
+    balance.look([0, 1 << 30]);
+    let blocks = Blocks { live: [100_000, 1_000], spare: 10_000 };
+    assert_eq!(balance.for_metadata(&blocks), 5_000, "half, where nobody writes data");
+    (1..1000).for_each(|times| balance.look([times << 20, 1 << 30]));
+    assert!(balance.for_metadata(&blocks) < 10, "nothing, where nobody writes metadata");
+}
+
+#[test]
+fn nothing_is_left_where_nothing_is_spare() {
+    let mut balance = Balance::default();
+    balance.look([1, 1]);
+    assert_eq!(balance.for_metadata(&Blocks { live: [0, 0], spare: 0 }), 0);
+    assert_eq!(Balance::default().for_metadata(&Blocks { live: [5, 5], spare: 9 }), 0);
+}
