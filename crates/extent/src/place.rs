@@ -360,7 +360,7 @@ impl Extents {
             match opened {
                 Opened::NoLease if self.placement.alive.wait(seen) => {}
                 Opened::NoLease => return Err(self.no_lease()),
-                _ if self.make_room(over)? || self.store.zones().take_what_is_left_to_metadata() => {}
+                _ if self.make_room(over)? => {}
                 // Others may have opened what they have won.
                 _ => return self.placement.choose(wanted, false).ok_or(ExtentError::NoSpace),
             }

@@ -461,7 +461,8 @@ impl Extents {
     /// Makes a zone free for data, by resets or by collecting garbage; false when there is nothing to
     /// be won any more, and none was reset since so many were over.
     pub(crate) fn make_room(&self, over: u64) -> Result<bool> {
-        if self.store.reclaim_one(over)? {
+        // Metadata can do without what it was left so that less is moved: the writer waits.
+        if self.store.reclaim_one(over)? || self.store.zones().take_what_is_left_to_metadata() {
             return Ok(true);
         }
         let mut gc = self.gc.lock();
@@ -475,7 +476,8 @@ impl Extents {
         drop(gc);
         let won = self.store.reclaim_one(over)? || worked || self.clean_metadata()?;
         // What a checkpoint needed has been given back when it was waited for; and somebody else may have won a zone.
-        Ok(won || were_held && !self.store.zones().are_held() || !self.is_out_of_zones())
+        let is_over = self.store.resets_over() != over;
+        Ok(won || is_over || were_held && !self.store.zones().are_held() || !self.is_out_of_zones())
     }
 
     /// Has the store clean its own zones, which may have taken the one that garbage collection needs;

@@ -9,7 +9,7 @@
 //! Files that are written as a whole write hardly any metadata, and theirs is little. Single blocks that are written
 //! over at random write as many bytes of metadata as of data, and what lives of it is a fiftieth.
 //!
-//! The share is a wish. Data leaves so many free zones to metadata, and whoever can have no zone otherwise takes them
+//! The share is a wish. Data leaves so many free zones to metadata, and whoever finds no zone takes them
 //! ([`crate::Zones::take_what_is_left_to_metadata`]); nothing that correctness needs is in it.
 
 /// Of what was written before, so much counts less with each checkpoint.
@@ -26,15 +26,6 @@ pub(crate) struct Balance {
     lately: [f64; 2],
     /// Bytes of data that had been written when the share last grew.
     grown_at: u64,
-}
-
-/// Blocks, as they are now.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Blocks {
-    /// What lives, of data and of metadata.
-    pub(crate) live: [u64; 2],
-    /// What is dead or free of both, but for what is kept.
-    pub(crate) spare: u64,
 }
 
 impl Balance {
@@ -56,12 +47,13 @@ impl Balance {
         self.grown_at = self.seen[0];
     }
 
-    /// Blocks that may be dead in metadata zones.
-    pub(crate) fn for_metadata(&self, blocks: &Blocks) -> u64 {
-        let weight = |index: usize| (self.lately[index] * blocks.live[index] as f64).sqrt();
+    /// Blocks that may be dead in metadata zones, where so many live of data and of metadata, and so many are dead or
+    /// free of both, but for those that are kept.
+    pub(crate) fn for_metadata(&self, live: [u64; 2], others: u64) -> u64 {
+        let weight = |index: usize| (self.lately[index] * live[index] as f64).sqrt();
         let all = weight(0) + weight(1);
         let share = if all > 0.0 { weight(1) / all } else { 0.0 };
-        (blocks.spare as f64 * share.min(SHARE_MAX)) as u64
+        (others as f64 * share.min(SHARE_MAX)) as u64
     }
 }
 

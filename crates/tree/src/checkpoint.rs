@@ -142,11 +142,12 @@ impl Core {
         self.publish(&mat_chunks, old);
         self.new_pages_begin(saving);
         self.zones.hold_for_metadata(0);
-        self.count.room_enough.store(self.room_to_go_on(saving), Ordering::Relaxed);
+        self.count.room_enough.store(0, Ordering::Relaxed);
         saving.cleaned = false;
         self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.free_dead_metadata()?;
         self.measure_garbage(saving);
+        self.note_what_can_wait(saving);
         self.balance(saving);
         Ok(())
     }

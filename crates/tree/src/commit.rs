@@ -57,9 +57,18 @@ impl Core {
             return Ok(self.log.last());
         }
         self.check_sizes(&tx.ops);
+        match self.commit_with(&mut tx, false) {
+            // What the background would have cleaned may be what is lacking.
+            Err(StoreError::NoSpace) if !self.reserve_is_whole() => self.commit_with(&mut tx, true),
+            committed => committed,
+        }
+    }
+
+    /// `at_once`: metadata zones are cleaned now if one that is kept is missing.
+    fn commit_with(&self, tx: &mut Tx, at_once: bool) -> Result<Lsn> {
         self.zones.fill_lives(&mut tx.ops);
         let record = record::encode(&tx.ops);
-        let admitted = self.admit(record.len(), tx.draw)?;
+        let admitted = self.admit(record.len(), tx.draw, at_once)?;
         let (mut pins, mut asked) = (Pins::default(), false);
         let (mut locked, held) = loop {
             let locked = self.lock_groups(&tx.ops);
@@ -510,11 +519,11 @@ pub(crate) fn empty_root(pages: &Arc<Pages>, group: Group) -> Page {
 impl Core {
     /// Makes room for a record and the nodes that it will dirty, helping where there is none: takes the
     /// checkpoint, writes nodes out, cleans. No lock of the trees is held.
-    fn admit(&self, bytes: usize, draw: Draw) -> Result<crate::log::Admitted> {
+    fn admit(&self, bytes: usize, draw: Draw, at_once: bool) -> Result<crate::log::Admitted> {
         for _ in 0..ADMISSION_ROUNDS {
             self.writable()?;
             self.bound_dirty()?;
-            self.space_for_metadata(draw)?;
+            self.space_for_metadata(draw, at_once)?;
             if let Some(admitted) = self.log.admit(bytes) {
                 return Ok(admitted);
             }

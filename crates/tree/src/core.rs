@@ -148,6 +148,9 @@ pub(crate) struct Counters {
     /// Free zones that metadata lacks beside those kept for it so that cleaning never moves much for
     /// little, as of the last checkpoint.
     pub(crate) zones_lacking: AtomicU32,
+    /// With so many blocks for metadata a zone that is kept may be missing until the background has cleaned one, as of
+    /// the last checkpoint; 0: it has nothing to clean.
+    pub(crate) room_to_wait: AtomicU64,
     /// Blocks that may be dead in metadata zones before they are cleaned, as of the last checkpoint.
     pub(crate) may_be_dead: AtomicU64,
 }

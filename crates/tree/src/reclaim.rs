@@ -13,7 +13,6 @@
 use rt::sync::atomic::Ordering;
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
-use crate::balance;
 use crate::core::{Core, Saving};
 use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
@@ -243,8 +242,10 @@ impl Core {
     ///
     /// Part of the reserve may be used while cleaning gains little: what changes meanwhile leaves nodes dead, which
     /// makes it cheap. Zones are cleaned whatever they gain once what is left is an epoch and a zone to clean into.
-    pub(crate) fn space_for_metadata(&self, draw: Draw) -> Result<()> {
-        if self.reserve_is_whole() || self.little_would_be_gained() {
+    /// While there is more than that, cleaning is left to the background, if it has something to clean, unless
+    /// `at_once`.
+    pub(crate) fn space_for_metadata(&self, draw: Draw, at_once: bool) -> Result<()> {
+        if self.reserve_is_whole() || self.little_would_be_gained() || !at_once && self.can_wait() {
             return Ok(());
         }
         loop {
@@ -277,7 +278,7 @@ impl Core {
         Ok(is_of_use)
     }
 
-    fn reserve_is_whole(&self) -> bool {
+    pub(crate) fn reserve_is_whole(&self) -> bool {
         self.zones.free() >= self.zones.kept_for_metadata()
     }
 
@@ -287,6 +288,50 @@ impl Core {
     fn little_would_be_gained(&self) -> bool {
         let enough = self.count.room_enough.load(Ordering::Relaxed);
         enough > 0 && self.room_with(u64::from(self.zones.open_room())) >= enough
+    }
+
+    /// Whether there is room for all that two epochs can write and a zone to clean into, so that whatever lives in a
+    /// victim still fits when the running epoch has been written; and a zone that is missing comes back: the one that
+    /// garbage collection gives back, or one that the background cleans.
+    fn can_wait(&self) -> bool {
+        let enough = self.count.room_to_wait.load(Ordering::Relaxed);
+        enough > 0 && self.room_with(u64::from(self.zones.open_room())) >= enough
+    }
+
+    /// Finds out with how much room that is so. After a checkpoint.
+    pub(crate) fn note_what_can_wait(&self, saving: &Saving) {
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        let epoch = self.epoch_blocks() + self.tables_written(saving, self.limits.epoch_nodes, zone);
+        let comes_back = self.zones.one_is_borrowed() || self.would_gain_much(saving);
+        self.count.room_to_wait.store(if comes_back { zone + 2 * epoch } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Whether the background would gain more by cleaning the best of its victims than what the checkpoint after it
+    /// writes, four times.
+    fn would_gain_much(&self, saving: &Saving) -> bool {
+        let best = self.victims(saving, Need::May).into_iter().min_by_key(|victim| victim.live);
+        best.is_some_and(|victim| {
+            u64::from(victim.dead()) > 4 * self.written_beside(saving, victim.live.into())
+        })
+    }
+
+    /// Whether a zone that is kept is missing, nobody gives it back, and the background is to clean one.
+    pub(crate) fn is_to_clean(&self) -> bool {
+        self.count.room_to_wait.load(Ordering::Relaxed) > 0
+            && self.zones.free_or_borrowed() < self.zones.kept_for_metadata()
+    }
+
+    /// Cleans one then, in the background.
+    pub(crate) fn clean_what_is_missing(&self) -> Result<bool> {
+        if !self.is_to_clean() {
+            return Ok(false);
+        }
+        let saving = &mut self.saving.lock();
+        let cleaned = self.would_gain_much(saving) && self.clean(saving, Need::May)?;
+        if !cleaned {
+            self.count.room_to_wait.store(0, Ordering::Relaxed);
+        }
+        Ok(cleaned)
     }
 
     /// Cleans while that gains much, and, when little room is left, while it gains anything.
@@ -304,7 +349,7 @@ impl Core {
 
     /// Room with which cleaning can wait until it gains more: for an epoch and a half and a zone to clean into, and
     /// for cleaning a zone that is full when the epoch has become as long as it may.
-    pub(crate) fn room_to_go_on(&self, saving: &Saving) -> u64 {
+    fn room_to_go_on(&self, saving: &Saving) -> u64 {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let changed = self.mat.running_len().max(self.limits.epoch_nodes);
         let last_chance = self.epoch_blocks() + self.tables_written(saving, changed, zone);
@@ -434,11 +479,11 @@ impl Core {
         let kept = LOG_ZONES + self.zones.kept_for_metadata_at_most() + KEPT_FOR_GC;
         let all = u64::from(self.zones.count().saturating_sub(kept)) * zone;
         let live = [self.zones.live_data(), self.metadata_blocks()];
-        let spare = all.saturating_sub(live.iter().sum());
-        let may_be_dead = saving.balance.for_metadata(&balance::Blocks { live, spare }).min(2 * live[1]);
+        let lives = live[0].saturating_add(live[1]);
+        let may_be_dead = saving.balance.for_metadata(live, all.saturating_sub(lives)).min(2 * live[1]);
         self.count.may_be_dead.store(may_be_dead, Ordering::Relaxed);
         // Beside what is open: that has little of either yet.
-        let zones = 1 + ((live[1] + may_be_dead) / zone) as u32;
+        let zones = 1 + (live[1].saturating_add(may_be_dead) / zone) as u32;
         let of_zone = zone * u64::from(self.device.geometry().block_size);
         if self.zones.leave_to_metadata(zones, u32::from(saving.balance.may_grow(of_zone))) > 0 {
             saving.balance.has_grown();
@@ -463,7 +508,7 @@ impl Core {
         let abound = self.zones.free() > self.zones.count() / FREE_ZONES_ABOUND;
         let may_be_dead = self.count.may_be_dead.load(Ordering::Relaxed);
         let bearable = if abound { 2 * live } else { may_be_dead.max(live / 2) };
-        garbage > (2 * zone).max(bearable) || self.zones.free_or_borrowed() < self.zones.kept_for_metadata()
+        garbage > (2 * zone).max(bearable)
     }
 
     /// Whether closed metadata zones together hold a zone's worth that is dead.

@@ -219,7 +219,7 @@ impl Store {
 
     /// Whether [`Store::step`] should be called soon: otherwise those who commit will have to do its work.
     pub fn is_pressed(&self) -> bool {
-        self.core.is_pressed() || self.core.log.is_pressed()
+        self.core.is_pressed() || self.core.log.is_pressed() || self.core.is_to_clean()
     }
 
     /// Reads what whoever walks through a tree will need next; false when there is nothing to read.
@@ -378,6 +378,9 @@ impl Core {
             self.checkpoint()?;
             return Ok(true);
         }
+        if self.clean_what_is_missing()? {
+            return Ok(true);
+        }
         let has_gathered = self.log.has_gathered();
         if has_gathered {
             self.latching("the log cannot be written", self.log.push())?;
@@ -481,7 +484,13 @@ impl Zones {
         self.core.zones.free_soon()
     }
 
-    /// Free zones that fresh data must leave now. Fewer while the open metadata zone has room.
+    /// Of those that fresh data must leave now, zones that are left to metadata only so that less has to be moved.
+    pub fn left_to_metadata(&self) -> u32 {
+        self.core.zones.left_to_metadata()
+    }
+
+    /// Free zones that fresh data must leave now. Fewer while the open metadata zone has room; more while metadata has
+    /// not as many zones as saves the most.
     pub fn kept_from_data(&self) -> u32 {
         self.core.zones.kept_from(Role::Data)
     }
@@ -493,12 +502,13 @@ impl Zones {
         room - self.core.blocks_of_next_checkpoint() as i64
     }
 
-    /// Takes for data what it leaves to metadata only so that less has to be moved; false when that is nothing.
+    /// Takes for data one of the zones that it leaves to metadata only so that less has to be moved; false when there is
+    /// none. It counts as a reset that is over: who has found no zone looks again.
     pub fn take_what_is_left_to_metadata(&self) -> bool {
         self.core.zones.take_what_is_left_to_metadata()
     }
 
-    /// The most free zones that fresh data ever must leave.
+    /// The most free zones that fresh data must leave whatever else it can have.
     pub fn kept_from_data_at_most(&self) -> u32 {
         self.core.zones.kept_for_metadata_at_most() + KEPT_FOR_GC
     }

@@ -209,7 +209,8 @@ impl State {
             zone.0
         );
         entry.live = after as Blocks;
-        if let Some(live) = &mut self.live_data {
+        let holds_data = entry.role.holds_data();
+        if let Some(live) = self.live_data.as_mut().filter(|_| holds_data) {
             *live += change;
         }
         if victim {
@@ -222,7 +223,7 @@ impl State {
         let of_zone = |entry: &ZoneEntry| if entry.role.holds_data() { i64::from(entry.live) } else { 0 };
         let live = self.live_data.unwrap_or_else(|| self.entries.iter().map(of_zone).sum());
         self.live_data = Some(live);
-        live as u64
+        u64::try_from(live).unwrap_or(0)
     }
 
     fn put_among_closed(&mut self, zone: ZoneId, live: Blocks) {
@@ -500,7 +501,8 @@ impl ZoneTable {
         self.free() > self.kept_from(role)
     }
 
-    /// Free zones that this role must leave to others. Garbage collection may draw on what is kept for
+    /// Free zones that this role must leave to others: fresh data also those that metadata does not have yet and is to
+    /// have. Garbage collection may draw on what is kept for
     /// metadata, but not the last zone, nor what cleaning counts on: it gives back more than it takes, and what it
     /// commits meanwhile is less than an epoch.
     pub(crate) fn kept_from(&self, role: Role) -> u32 {
@@ -543,21 +545,32 @@ impl ZoneTable {
         are_free
     }
 
-    /// Has data leave free zones to metadata until it has so many in all, but at most so many more than it leaves now;
-    /// how many more it is.
+    /// Has data leave free zones to metadata until it has so many in all, but at most so many more than it leaves now,
+    /// and none more where data has none left to open; how many more it is.
     pub(crate) fn leave_to_metadata(&self, zones: u32, more: u32) -> u32 {
         let state = self.state.lock();
         let left = self.left_to_metadata.load(Ordering::Relaxed);
         let lacking = zones.saturating_sub(state.metadata.len() as u32);
-        let now = lacking.min(left + more);
+        let can_be_had = state.free.len() as u32 > self.kept_from(Role::Data);
+        let now = lacking.min(left + if can_be_had { more } else { 0 });
         self.left_to_metadata.store(now, Ordering::Relaxed);
         now.saturating_sub(left)
     }
 
-    /// Data can have what is left to metadata; false when nothing is.
+    /// Data can have one of those that are left to metadata; false when there is none. Who has seen no reset end since
+    /// then looks again.
     pub(crate) fn take_what_is_left_to_metadata(&self) -> bool {
-        let _state = self.state.lock();
-        self.left_to_metadata.swap(0, Ordering::Relaxed) > 0
+        let mut state = self.state.lock();
+        let left = self.left_to_metadata.load(Ordering::Relaxed);
+        self.left_to_metadata.store(left.saturating_sub(1), Ordering::Relaxed);
+        state.resets.1 += u64::from(left > 0);
+        self.reset_ended.notify_all();
+        left > 0
+    }
+
+    /// Zones that data leaves to metadata beside those that are kept.
+    pub(crate) fn left_to_metadata(&self) -> u32 {
+        self.left_to_metadata.load(Ordering::Relaxed)
     }
 
     /// What lives in all zones of data.

@@ -14,7 +14,7 @@ fn no_other_share_has_less_moved() {
     ] {
         let mut balance = Balance::default();
         (1..100).for_each(|times| balance.look([bytes[0] * times, bytes[1] * times]));
-        let best = balance.for_metadata(&Blocks { live, spare }) as f64;
+        let best = balance.for_metadata(live, spare) as f64;
         let written = [bytes[0] as f64, bytes[1] as f64];
         let of = |metadata: f64| moved(written, live, [spare as f64 - metadata, metadata]);
         for share in 1..100 {
@@ -28,16 +28,16 @@ fn no_other_share_has_less_moved() {
 fn what_is_not_written_any_more_is_forgotten() {
     let mut balance = Balance::default();
     balance.look([0, 1 << 30]);
-    let blocks = Blocks { live: [100_000, 1_000], spare: 10_000 };
-    assert_eq!(balance.for_metadata(&blocks), 5_000, "half, where nobody writes data");
+    let share = |balance: &Balance| balance.for_metadata([100_000, 1_000], 10_000);
+    assert_eq!(share(&balance), 5_000, "half, where nobody writes data");
     (1..1000).for_each(|times| balance.look([times << 20, 1 << 30]));
-    assert!(balance.for_metadata(&blocks) < 10, "nothing, where nobody writes metadata");
+    assert!(share(&balance) < 10, "nothing, where nobody writes metadata");
 }
 
 #[test]
 fn nothing_is_left_where_nothing_is_spare() {
     let mut balance = Balance::default();
     balance.look([1, 1]);
-    assert_eq!(balance.for_metadata(&Blocks { live: [0, 0], spare: 0 }), 0);
-    assert_eq!(Balance::default().for_metadata(&Blocks { live: [5, 5], spare: 9 }), 0);
+    assert_eq!(balance.for_metadata([0, 0], 0), 0);
+    assert_eq!(Balance::default().for_metadata([5, 5], 9), 0);
 }

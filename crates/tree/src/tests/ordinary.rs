@@ -263,7 +263,7 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
         core.zones.take_free(zone::Role::Metadata).unwrap();
     }
     let short = core.zones.free();
-    core.space_for_metadata(crate::types::Draw::Free).unwrap();
+    core.space_for_metadata(crate::types::Draw::Free, true).unwrap();
     assert!(core.zones.free() > short, "what had been cleaned is free");
 }
 

@@ -63,9 +63,15 @@ fn what_is_left_to_metadata_is_a_wish() {
     assert_eq!(zones.kept_from(Role::Data), of_data + 1, "it has one of them");
     assert_eq!(zones.leave_to_metadata(3, 1), 1);
     assert_eq!(zones.leave_to_metadata(3, 1), 0, "two and the one that is open are three");
-    assert!(zones.take_what_is_left_to_metadata());
+    let over = zones.resets_over();
+    assert!(zones.take_what_is_left_to_metadata() && zones.resets_over() > over, "who waits looks again");
+    assert_eq!(zones.kept_from(Role::Data), of_data + 1, "one at a time");
+    assert!(zones.take_what_is_left_to_metadata() && !zones.take_what_is_left_to_metadata());
     assert_eq!(zones.kept_from(Role::Data), of_data);
-    assert!(!zones.take_what_is_left_to_metadata(), "there was nothing left");
+    while zones.free() > of_data {
+        zones.take_free(Role::Data).expect("data may have all that it need not leave");
+    }
+    assert_eq!(zones.leave_to_metadata(3, 1), 0, "data has none to leave");
 }
 
 #[test]
