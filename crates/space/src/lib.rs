@@ -8,6 +8,9 @@
 //!
 //! [`many`] asks what a great many zones cost: of the figures there, memory and processor time are the machine's.
 //!
+//! [`pieces`] asks what collecting garbage does for files that lie in pieces, [`usable`] how much of a device they
+//! can have.
+//!
 //! It does not look for errors: that is the simulator's work. It does read back what it wrote, so that
 //! what it measures is a file system.
 #![forbid(unsafe_code)]
@@ -16,6 +19,7 @@ pub mod cell;
 pub mod ideal;
 pub mod latency;
 pub mod many;
+pub mod pieces;
 pub mod trace;
 pub mod usable;
 pub mod volume;

@@ -8,6 +8,7 @@ use clap::Parser;
 use fs::Reserve;
 use polder_space::cell::Cell;
 use polder_space::many::Many;
+use polder_space::pieces::Pieces;
 use polder_space::trace::Workload;
 use polder_space::usable::Usable;
 use polder_space::volume::{Shape, Switches};
@@ -62,6 +63,31 @@ enum Other {
     /// Writes many zones of a disk of shingled tracks, of which metadata alone is kept, and tells what their number
     /// costs: mounts, memory, choosing what to empty, deleting.
     Many(ManyOptions),
+    /// Writes files in pieces, in turn, deletes some, collects garbage, and tells in how many pieces one of them lies
+    /// and what reading it takes, beside one that was written alone.
+    Pieces(PiecesOptions),
+}
+
+#[derive(clap::Args)]
+struct PiecesOptions {
+    /// Zones of the device.
+    #[arg(long, default_value_t = 64)]
+    zones: u32,
+    /// MiB of a zone.
+    #[arg(long, default_value_t = 16)]
+    zone_mib: u64,
+    /// Blocks of each file.
+    #[arg(long, default_value_t = 1000)]
+    pieces: u64,
+    /// Files beside the one that is looked at.
+    #[arg(long, default_value_t = 100)]
+    others: u32,
+    /// Those of them that are deleted.
+    #[arg(long, default_value_t = 50)]
+    deleted: u32,
+    /// Decides the order.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(clap::Args)]
@@ -137,6 +163,13 @@ fn run(options: &Options) -> Result<()> {
             let shape = Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 };
             let many = Many { shape, used: options.used, seed: options.seed };
             println!("{}", serde_json::to_string(&many.run()?)?);
+            return Ok(());
+        }
+        Some(Other::Pieces(options)) => {
+            let PiecesOptions { pieces, others, deleted, seed, .. } = *options;
+            let shape = Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 };
+            let pieces = Pieces { shape, pieces, others, deleted, seed };
+            println!("{}", serde_json::to_string(&pieces.run()?)?);
             return Ok(());
         }
         None => {}

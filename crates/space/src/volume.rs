@@ -14,9 +14,10 @@ use rt::random::Rng;
 use rt::{Clock, ManualClock, Timestamp};
 use tree::Step;
 use zone::emulated::{Emulated, Spec};
-use zone::timed::{Model, Timed, Times};
+use zone::timed::{Kind, Model, Timed, Times};
 use zone::{Cause, Device, FsId, Role, ZoneId};
 
+use crate::pieces::Lies;
 use crate::trace::{BLOCK, Class, Name, Op, PIECE};
 
 /// Pieces of background work in a lane between two operations, at most: those without a command take no time.
@@ -167,7 +168,8 @@ impl Volume {
         let zones = self.fs.store().zones();
         let roles = (0..zones.count()).map(|zone| zones.entry(ZoneId(zone)).role);
         let metadata = roles.filter(|role| *role == Role::Metadata).count() as u32;
-        let (log, kept) = (zones.kept_for_log(), zones.kept_from_data() - 1);
+        let kept = zones.kept_from_data() - zones.left_to_metadata() - 1;
+        let log = zones.kept_for_log();
         ZoneUse { log, metadata, kept_for_metadata: kept, data: zones.count() - log - metadata - kept }
     }
 
@@ -329,6 +331,42 @@ impl Volume {
         while self.fs.step()? == Step::Worked {}
         self.fs.sync()?;
         self.available()
+    }
+
+    /// How a file lies, and how many commands reading it from its beginning to its end takes. Where it lies has been
+    /// looked up before.
+    pub fn lies(&mut self, file: u32) -> Result<Lies> {
+        let inode = self.files[&file].inode;
+        let fragments = self.fs.layout(inode)?.fragments;
+        let handle = self.fs.open(&caller(), inode, WRITING)?;
+        let before = self.times().of(Kind::Read).commands;
+        let mut into = vec![0; (PIECE * BLOCK) as usize];
+        let mut at = 0;
+        loop {
+            match self.fs.read(&handle, at, &mut into)? {
+                0 => break,
+                bytes => at += bytes as u64,
+            }
+        }
+        Ok(Lies { fragments, reads: self.times().of(Kind::Read).commands - before })
+    }
+
+    /// Collects garbage until nothing is to be won; how many bytes were moved.
+    pub fn collect(&mut self) -> Result<u64> {
+        let before = self.written(Cause::Gc);
+        while self.fs.step()? == Step::Worked {}
+        while self.fs.collect_garbage()? {}
+        Ok(self.written(Cause::Gc) - before)
+    }
+
+    /// Puts a file together, as far as that saves reads.
+    pub fn put_together(&mut self, file: u32) -> Result<()> {
+        let inode = self.files[&file].inode;
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.fs.defragment(inode, from)?.next;
+        }
+        Ok(())
     }
 
     /// The least reserve on this device.
