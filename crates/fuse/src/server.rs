@@ -37,6 +37,8 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(fs: Arc<Fs>, access_times: AccessTimes) -> Self {
+        // The kernel says what it has forgotten.
+        fs.keep_known();
         Server { fs, handles: Handles::new(), access_times }
     }
 
@@ -287,6 +289,13 @@ impl Server {
             batch.len() < DIRECTORY_BATCH
         })?;
         Ok(batch)
+    }
+}
+
+impl Drop for Server {
+    /// What the kernel knew ends with the session.
+    fn drop(&mut self) {
+        self.fs.forget_all();
     }
 }
 
