@@ -268,11 +268,15 @@ impl Server {
         self.fs.set_attributes_through(who, &*self.handle(handle)?, changes)
     }
 
-    /// Takes the set-id bits away from a file whose contents somebody changes who may not keep them. Whether
-    /// there were any, so that the kernel has to learn of it.
-    pub(crate) fn drop_set_id(&self, inode: InodeNo) -> Result<bool> {
+    /// Takes the set-id bits away from a file whose contents somebody changes who may not keep them, and is or is not
+    /// in its group. Whether there were any, so that the kernel has to learn of it.
+    pub(crate) fn drop_set_id(&self, inode: InodeNo, is_in_group: impl FnOnce(u32) -> bool) -> Result<bool> {
         let attributes = self.fs.attributes(inode)?;
-        let Some(left) = translate::without_set_id(attributes.permissions) else { return Ok(false) };
+        if attributes.kind == fs::Kind::Directory {
+            return Ok(false);
+        }
+        let left = translate::without_set_id(attributes.permissions, || is_in_group(attributes.gid));
+        let Some(left) = left else { return Ok(false) };
         let changes = Changes { permissions: Some(left), ..Changes::default() };
         self.fs.set_attributes(&ourselves(), inode, &changes)?;
         Ok(true)

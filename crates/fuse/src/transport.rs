@@ -110,7 +110,13 @@ impl Transport {
     /// Somebody changes the contents of a file. Whether it lost its set-id bits by that, as it does unless it
     /// is root who changes it.
     fn drop_set_id_for(&self, from: &Origin, inode: InodeNo) -> fs::Result<bool> {
-        if from.uid == 0 { Ok(false) } else { self.server.drop_set_id(inode) }
+        if from.uid == 0 { Ok(false) } else { self.drop_set_id(from, inode) }
+    }
+
+    /// The same whoever it is.
+    fn drop_set_id(&self, from: &Origin, inode: InodeNo) -> fs::Result<bool> {
+        self.server
+            .drop_set_id(inode, |group| from.gid == group || groups::of_thread(from.pid).contains(&group))
     }
 
     fn reply_entry(&self, reply: Reply, found: fs::Result<Attributes>) {

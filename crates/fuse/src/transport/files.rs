@@ -75,7 +75,7 @@ impl Transport {
         let drops_set_id = asked.write_flags & WRITE_KILL_SUIDGID != 0;
         // Past its cache the kernel says so of every write, through it only where it knows of such bits.
         let is_known = drops_set_id && !translate::is_direct(asked.flags.cast_signed());
-        let dropped = match drops_set_id.then(|| self.server.drop_set_id(inode)).transpose() {
+        let dropped = match drops_set_id.then(|| self.drop_set_id(from, inode)).transpose() {
             Ok(dropped) => dropped.unwrap_or(false),
             Err(error) => return reply.error(errno(&error)),
         };
