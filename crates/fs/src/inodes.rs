@@ -44,6 +44,15 @@ impl State {
             State::Unknown => unreachable!("a node is handed out only after it was read"),
         }
     }
+
+    /// The same for who asks for attributes: a pipe or a directory may be in use although it was deleted, and whether
+    /// it may be is asked of its access list. One that had any is not remembered with them.
+    pub(crate) fn record_with_attributes(&self) -> Result<&Record> {
+        match self {
+            State::Gone(Some(last)) if last.xattrs == 0 => Ok(last),
+            state => state.record(),
+        }
+    }
 }
 
 /// An inode in memory.

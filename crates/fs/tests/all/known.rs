@@ -1,6 +1,6 @@
 //! Files whose last name is gone and whose number somebody knows: a kernel that looked them up.
 
-use fs::{Caller, FsError, InodeNo, RenameFlags};
+use fs::{ACL_ACCESS, Caller, FsError, InodeNo, Kind, RenameFlags};
 
 use crate::support::{READ_WRITE, Volume, pattern};
 
@@ -105,4 +105,21 @@ fn where_a_link_led_is_told_after_it_was_replaced() {
     volume.fs.rename(&root, ROOT, b"next", ROOT, b"current", RenameFlags::default()).unwrap();
     assert_eq!(volume.fs.read_link(link), Ok(b"releases/1".to_vec()));
     volume.settle_and_check();
+}
+
+/// Who opened a pipe again that was deleted, or looked into the directory that he was in, and was not its owner, was told
+/// ESTALE: the kernel asks for the access list.
+#[test]
+fn what_was_deleted_has_no_access_list() {
+    let volume = Volume::new();
+    let root = Caller::root();
+    let pipe = volume.fs.make_node(&root, ROOT, b"pipe", Kind::Fifo, 0o666, 0).unwrap().inode;
+    let directory = volume.directory(ROOT, "d");
+    volume.unlink(ROOT, "pipe").unwrap();
+    volume.fs.remove_directory(&root, ROOT, b"d").unwrap();
+    for inode in [pipe, directory] {
+        assert_eq!(volume.fs.get_xattr(&root, inode, ACL_ACCESS), Err(FsError::NoAttribute));
+        assert_eq!(volume.fs.list_xattrs(&root, inode), Ok(Vec::new()));
+        assert_eq!(volume.fs.get_xattr(&root, inode, b"user.a"), Err(FsError::NoAttribute));
+    }
 }
