@@ -63,7 +63,7 @@ use crate::{
 const LEFTOVERS_A_FLUSH: usize = 16;
 
 /// For how many zones of the log and of metadata, and of what garbage collection moves, the host still has room when
-/// it has none any more for fresh data: what a checkpoint or two take.
+/// it has none any more for fresh data: what a checkpoint or two take. Fewer where fewer have no blocks of the host.
 const ZONES_LEFT_TO_HOST: u64 = 6;
 
 /// Whether a volume is to be changed.
@@ -131,6 +131,12 @@ struct ZoneExtra {
 impl State {
     fn extra(&mut self, zone: ZoneId) -> &mut ZoneExtra {
         &mut self.zones[zone.0 as usize]
+    }
+
+    /// Zones that have no blocks of the host, `most` at most.
+    fn untaken(&self, most: u64) -> u64 {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        self.zones.iter().filter(|extra| !extra.is_taken).take(most).count() as u64
     }
 
     fn mark_dirty(&mut self, zone: ZoneId) {
@@ -209,9 +215,14 @@ impl FileDevice {
         if before.state != ZoneState::Empty || (extra.is_taken && !needs_flush) {
             return Ok(state);
         }
+        let left_to_host = match extra.has_data {
+            // Beside this one.
+            true => state.untaken(1 + ZONES_LEFT_TO_HOST).saturating_sub(1),
+            false => 0,
+        };
         state.extra(zone).busy = true;
         drop(state);
-        let prepared = self.prepare(zone, needs_flush, (!extra.is_taken).then_some(extra.has_data));
+        let prepared = self.prepare(zone, needs_flush, (!extra.is_taken).then_some(left_to_host));
         let mut state = self.state.lock();
         let extra = state.extra(zone);
         (extra.busy, extra.may_hold) = (false, true);
@@ -223,15 +234,15 @@ impl FileDevice {
         prepared.map(|()| state)
     }
 
-    /// `needs_blocks`: blocks of the host have to be taken, and whether they are for data.
-    fn prepare(&self, zone: ZoneId, needs_flush: bool, needs_blocks: Option<bool>) -> Result<()> {
+    /// `needs_blocks`: blocks of the host have to be taken, and for how many zones more it is to have room then.
+    fn prepare(&self, zone: ZoneId, needs_flush: bool, needs_blocks: Option<u64>) -> Result<()> {
         if needs_flush {
             self.flush()?;
         }
-        let Some(for_data) = needs_blocks else { return Ok(()) };
+        let Some(left_to_host) = needs_blocks else { return Ok(()) };
         let (offset, bytes) = (self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
         let taken = match self.engine.allocate(offset, bytes) {
-            Ok(()) if for_data && self.engine.host_room() < ZONES_LEFT_TO_HOST * bytes => Err(Errno::NOSPC),
+            Ok(()) if left_to_host > 0 && self.engine.host_room() < left_to_host * bytes => Err(Errno::NOSPC),
             taken => taken,
         };
         taken.map_err(|errno| {
@@ -492,7 +503,8 @@ impl Device for FileDevice {
 
     fn has_room_for(&self, zones: u64) -> bool {
         let bytes = u64::from(self.layout.geometry.zone_blocks) * u64::from(self.layout.geometry.block_size);
-        self.layout.preallocated || self.engine.host_room() >= zones.saturating_mul(bytes)
+        let zones = self.state.lock().untaken(zones);
+        zones == 0 || self.engine.host_room() >= zones * bytes
     }
 
     fn own_bytes_written(&self) -> u64 {
