@@ -131,9 +131,20 @@ impl Server {
         self.fs.read(&*self.handle(handle)?, offset, into)
     }
 
-    /// Writes what a program writes past the cache, or less where space runs out on the way.
+    /// Writes what a program writes, or less where space runs out on the way.
     pub(crate) fn write(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
         self.fs.write(&*self.handle(handle)?, offset, data)
+    }
+
+    /// Writes what a program writes past the cache: all of it, because the kernel takes a part for an error of the
+    /// device. Where a file would have become longer it cuts it again.
+    pub(crate) fn write_whole(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
+        let handle = self.handle(handle)?;
+        let mut done = 0;
+        while done < data.len() {
+            done += self.fs.write(&handle, offset + done as u64, &data[done..])?;
+        }
+        Ok(done)
     }
 
     /// Takes bytes that the kernel had in its cache: all of them, because the kernel does not look at how
