@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes;
 use crate::control::Request;
 use crate::name::AnyPath;
+use crate::output::{Table, line};
 use crate::volume::Volume;
 
 /// Show what a volume is, mounted or not.
@@ -75,11 +76,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         }
     };
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&info)?);
-    } else {
-        info.show();
+        return line!("{}", serde_json::to_string_pretty(&info)?);
     }
-    Ok(())
+    info.table().say()
 }
 
 impl Info {
@@ -113,28 +112,31 @@ impl Info {
         })
     }
 
-    fn show(&self) {
-        line("volume", &self.id);
+    fn table(&self) -> Table {
+        let mut table = Table::default();
+        table.line("volume", &self.id);
         if !self.label.is_empty() {
-            line("label", &self.label);
+            table.line("label", &self.label);
         }
-        line("path", &self.path);
-        line("mounted", self.state());
+        table.line("path", &self.path);
+        table.line("mounted", self.state());
         if let Some(why) = &self.latched {
-            line("latched", format_args!("read-only since an error: {why}"));
+            table.line("latched", format_args!("read-only since an error: {why}"));
         }
-        line("format", format_args!("version {}", self.format_version));
-        line("zones", format_args!("{} of {}", self.zones, bytes::show(self.zone_bytes)));
-        line("open, active", format_args!("at most {}, {}", self.open_zones_max, self.active_zones_max));
-        line("block, page", format_args!("{}, {}", self.block_size, self.page_size));
-        line("groups", self.groups);
+        table.line("format", format_args!("version {}", self.format_version));
+        table.line("zones", format_args!("{} of {}", self.zones, bytes::show(self.zone_bytes)));
+        table
+            .line("open, active", format_args!("at most {}, {}", self.open_zones_max, self.active_zones_max));
+        table.line("block, page", format_args!("{}, {}", self.block_size, self.page_size));
+        table.line("groups", self.groups);
         if let Some(reserve) = self.reserve_percent {
-            line("reserve", format_args!("at least {reserve} %"));
+            table.line("reserve", format_args!("at least {reserve} %"));
         }
-        line("size", bytes::show(self.total_bytes));
+        table.line("size", bytes::show(self.total_bytes));
         if let Some(available) = self.available_bytes {
-            line("available", bytes::show(available));
+            table.line("available", bytes::show(available));
         }
+        table
     }
 
     fn state(&self) -> String {
@@ -146,9 +148,4 @@ impl Info {
             (_, None) => "no".to_owned(),
         }
     }
-}
-
-/// One line of a table for people.
-pub(crate) fn line(name: &str, value: impl std::fmt::Display) {
-    println!("{name:<14}{value}");
 }

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::output::line;
+
 /// The program, and the names that are links to it.
 const PROGRAM: &str = "polder";
 pub(crate) const NAMES: [&str; 4] = ["mkfs.polder", "fsck.polder", "mount.polder", "mount.fuse.polder"];
@@ -48,8 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         link(&directory.join(name))?;
     }
     copy_program(&running, &program)?;
-    println!("{}, with {}", program.display(), NAMES.join(", "));
-    Ok(())
+    line!("{}, with {}", program.display(), NAMES.join(", "))
 }
 
 /// Replaces the program in one step, so that a mount at this moment finds the old one or the new one.

@@ -9,6 +9,7 @@ use zone::medium::Wishes;
 use zone::zoned::LeftOut;
 use zone::{FsId, Geometry, Medium};
 
+use crate::output::line;
 use crate::{bytes, progress};
 
 /// Make a volume in a file, on a block device or on a zoned device.
@@ -78,11 +79,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let _ = std::fs::remove_file(&arguments.path);
     }
     formatted.with_context(place)?;
-    println!("{}", describe(&arguments.path, fs_id, device.geometry()));
-    if let Some(left_out) = left_out {
-        describe_zoned(device.geometry(), left_out).iter().for_each(|line| println!("{line}"));
-    }
-    Ok(())
+    line!("{}", describe(&arguments.path, fs_id, device.geometry()))?;
+    let of_zoned = left_out.map(|left_out| describe_zoned(device.geometry(), left_out));
+    of_zoned.iter().flatten().try_for_each(|of_it| line!("{of_it}"))
 }
 
 fn wishes(arguments: &Arguments, fs_id: FsId) -> Wishes {

@@ -11,7 +11,7 @@ use zone::{Cause, Role};
 
 use crate::bytes;
 use crate::control::Request;
-use crate::info::line;
+use crate::output::{Table, line};
 use crate::volume::Volume;
 
 /// Show what was written since a volume was mounted, why, and what it holds.
@@ -145,11 +145,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Volume::Opened(opened) => Stats { mounted: false, ..Stats::of(&opened.fs, true) },
     };
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&stats)?);
-    } else {
-        stats.show();
+        return line!("{}", serde_json::to_string_pretty(&stats)?);
     }
-    Ok(())
+    let mut table = Table::default();
+    stats.show(&mut table);
+    table.say()
 }
 
 impl Stats {
@@ -164,17 +164,17 @@ impl Stats {
         }
     }
 
-    fn show(&self) {
+    fn show(&self, table: &mut Table) {
         if self.mounted {
-            self.written.show();
-            self.metadata.show();
-            self.streams.iter().for_each(|(name, stream)| stream.show(name));
+            self.written.show(table);
+            self.metadata.show(table);
+            self.streams.iter().for_each(|(name, stream)| stream.show(name, table));
         } else {
-            line("mounted", "no, so there is nothing to tell of writing");
+            table.line("mounted", "no, so there is nothing to tell of writing");
         }
-        self.stored.show();
+        self.stored.show(table);
         if let Some(collection) = &self.collection {
-            collection.show();
+            collection.show(table);
         }
     }
 }
@@ -204,26 +204,26 @@ impl Collection {
         }
     }
 
-    fn show(&self) {
+    fn show(&self, table: &mut Table) {
         let (room, begin) = (bytes::show(self.room_bytes), bytes::show(self.begin_bytes));
-        line("room", format_args!("{room}; collection begins at {begin}"));
+        table.line("room", format_args!("{room}; collection begins at {begin}"));
         let rate = bytes::show(self.written_bytes_per_second);
         let when = match self.throttle_in_seconds {
             Some(0.0) => "has begun".to_owned(),
             Some(seconds) => format!("in {seconds:.0} s at {rate} a second"),
             None => "nothing is being written".to_owned(),
         };
-        line("throttle", when);
+        table.line("throttle", when);
         let debt = self.debt_bytes.map_or("no zone can be won".to_owned(), |debt| {
             format!("{} until a zone more is free, {} owed", bytes::show(debt), bytes::show(self.owed_bytes))
         });
-        line("debt", debt);
+        table.line("debt", debt);
         if let Some(credit) = self.credit_bytes {
             let moved = self.moved_per_written;
-            line("credit", format_args!("{}, each byte owes {moved:.2}", bytes::show(credit)));
+            table.line("credit", format_args!("{}, each byte owes {moved:.2}", bytes::show(credit)));
         }
         let (emptied, moved, lost) = (self.zones_emptied, self.blocks_moved, self.blocks_lost);
-        line("collected", format_args!("{emptied} zones emptied, {moved} blocks moved, {lost} lost"));
+        table.line("collected", format_args!("{emptied} zones emptied, {moved} blocks moved, {lost} lost"));
     }
 }
 
@@ -239,18 +239,18 @@ impl Written {
         Written { user_bytes, device_bytes, device_bytes_by_cause: by_cause, amplification }
     }
 
-    fn show(&self) {
-        line("user wrote", bytes::show(self.user_bytes));
-        line("device wrote", bytes::show(self.device_bytes));
+    fn show(&self, table: &mut Table) {
+        table.line("user wrote", bytes::show(self.user_bytes));
+        table.line("device wrote", bytes::show(self.device_bytes));
         if let Some(ratio) = self.amplification {
-            line("amplification", format_args!("{ratio:.2}"));
+            table.line("amplification", format_args!("{ratio:.2}"));
         }
         for (cause, &count) in &self.device_bytes_by_cause {
             let share = match self.user_bytes {
                 0 => String::new(),
                 user => format!("  {:.3}", count as f64 / user as f64),
             };
-            line(&format!("  {cause}"), format_args!("{:<10}{share}", bytes::show(count)));
+            table.line(&format!("  {cause}"), format_args!("{:<10}{share}", bytes::show(count)));
         }
     }
 }
@@ -273,7 +273,7 @@ impl Stream {
         named.map(|(name, told)| (name.to_owned(), stream(&told))).collect()
     }
 
-    fn show(&self, name: &str) {
+    fn show(&self, name: &str, table: &mut Table) {
         if self.user_bytes == 0 && self.moved_bytes == 0 {
             return;
         }
@@ -281,7 +281,7 @@ impl Stream {
         let ratio = self.amplification.map_or(String::new(), |ratio| format!(", {ratio:.2}"));
         let (died, expected) = (bytes::show(self.died_bytes), bytes::show(self.expected_bytes));
         let error = self.error.map_or(String::new(), |error| format!(", error {error:.2}"));
-        line(
+        table.line(
             &format!("  {name}"),
             format_args!("{user} written, {moved} moved{ratio}; {died} died, {expected} expected{error}"),
         );
@@ -305,14 +305,14 @@ impl Metadata {
         }
     }
 
-    fn show(&self) {
-        line("commits", format_args!("{} in {} batches of the log", self.commits, self.log_batches));
-        line("checkpoints", self.checkpoints);
+    fn show(&self, table: &mut Table) {
+        table.line("commits", format_args!("{} in {} batches of the log", self.commits, self.log_batches));
+        table.line("checkpoints", self.checkpoints);
         let (written, cleaned, read) = (self.nodes_written, self.nodes_cleaned, self.nodes_read);
-        line("nodes", format_args!("{written} written, {cleaned} cleaned, {read} read"));
+        table.line("nodes", format_args!("{written} written, {cleaned} cleaned, {read} read"));
         let (written, cleaned) = (self.deltas_written, self.deltas_cleaned);
-        line("changes", format_args!("{written} of leaves written, {cleaned} cleaned"));
-        line("cache", format_args!("{} of {} pages", self.pages_cached, self.pages_cached_max));
+        table.line("changes", format_args!("{written} of leaves written, {cleaned} cleaned"));
+        table.line("cache", format_args!("{} of {} pages", self.pages_cached, self.pages_cached_max));
     }
 }
 
@@ -339,16 +339,16 @@ impl Stored {
         }
     }
 
-    fn show(&self) {
-        line("live", bytes::show(self.live_bytes));
-        line("dead", bytes::show(self.dead_bytes));
+    fn show(&self, table: &mut Table) {
+        table.line("live", bytes::show(self.live_bytes));
+        table.line("dead", bytes::show(self.dead_bytes));
         let (pending, unwritten) = (bytes::show(self.pending_bytes), bytes::show(self.unwritten_bytes));
-        line("reserved", format_args!("{pending} by writers, {unwritten} by files"));
+        table.line("reserved", format_args!("{pending} by writers, {unwritten} by files"));
         if let Some(available) = self.available_bytes {
-            line("available", bytes::show(available));
+            table.line("available", bytes::show(available));
         }
         let zones: Vec<String> =
             self.zones_by_role.iter().map(|(role, count)| format!("{count} {role}")).collect();
-        line("zones", zones.join(", "));
+        table.line("zones", zones.join(", "));
     }
 }

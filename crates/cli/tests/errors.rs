@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 use zone::file::{FileDevice, OpenMode};
@@ -27,6 +27,37 @@ fn refusal(status: i32, arguments: &[&str]) -> String {
     assert_eq!(said.lines().count(), 1, "{arguments:?}: {said}");
     assert!(said.starts_with("polder: "), "{said}");
     said
+}
+
+/// `polder stats volume | head -3` ended in a panic when `head` had read enough, and so did everything that was written
+/// to a file on a full disk.
+#[test]
+fn whoever_reads_may_stop_and_a_full_disk_is_an_error() {
+    let place = Place::new();
+    let volume = place.volume("volume");
+    let new = place.path("new");
+    let of: [&[&str]; 6] = [
+        &["info", &volume],
+        &["info", &volume, "--json"],
+        &["stats", &volume],
+        &["stats", &volume, "--json"],
+        &["zones", &volume],
+        &["mkfs", &new, "--size", "64M", "--force"],
+    ];
+    for arguments in of {
+        let told = |to: Stdio| {
+            let run = Command::new(env!("CARGO_BIN_EXE_polder")).args(arguments).stdout(to).output();
+            let output = run.expect("the command was built for this test");
+            (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        };
+        let (nobody, to_nobody) = std::io::pipe().unwrap();
+        drop(nobody);
+        assert_eq!(told(to_nobody.into()), (Some(0), String::new()), "{arguments:?}");
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let (status, said) = told(full.into());
+        assert_eq!((status, said.lines().count()), (Some(1), 1), "{arguments:?}: {said}");
+        assert!(said.contains("cannot be written: No space left"), "{said}");
+    }
 }
 
 struct Place {

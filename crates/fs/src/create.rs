@@ -7,7 +7,7 @@ use crate::directory::LINKS_MAX;
 use crate::errno::{FsError, Result};
 use crate::format::{FLAG_INLINE, FLAG_LINKABLE, ORPHAN, Record, marker, number_key};
 use crate::handle::Handle;
-use crate::inodes::{Locked, Node, in_order};
+use crate::inodes::{Locked, Node, State, in_order};
 use crate::lifetime::kind_of_data;
 use crate::names::check_name;
 use crate::permissions::{EXECUTE, WRITE, inherited};
@@ -118,11 +118,14 @@ impl Fs {
         self.make_named(&making, name)
     }
 
-    /// The target of a symbolic link.
+    /// The target of a symbolic link; of one that was deleted, as long as it is remembered.
     pub fn read_link(&self, inode: InodeNo) -> Result<Vec<u8>> {
         let node = self.node(inode)?;
         let state = node.state.read();
-        let record = state.record()?;
+        let record = match &*state {
+            State::Gone(Some(record)) if record.kind == Kind::Symlink => record,
+            state => state.record()?,
+        };
         if record.kind == Kind::Symlink { Ok(record.content.clone()) } else { Err(FsError::Invalid) }
     }
 

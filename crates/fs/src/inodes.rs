@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::errno::{FsError, Result};
 use crate::format::Record;
 use crate::locks::FileLocks;
-use crate::types::InodeNo;
+use crate::types::{InodeNo, Kind};
 
 const SHARDS: usize = 16;
 /// How many nodes one insertion looks at for one to drop.
@@ -42,6 +42,15 @@ impl State {
             State::Present(record) => Ok(record),
             State::Gone(_) => Err(FsError::Stale),
             State::Unknown => unreachable!("a node is handed out only after it was read"),
+        }
+    }
+
+    /// The same for who asks for attributes: a pipe or a directory may be in use although it was deleted, and whether
+    /// it may be is asked of its access list. One that had any is not remembered with them.
+    pub(crate) fn record_with_attributes(&self) -> Result<&Record> {
+        match self {
+            State::Gone(Some(last)) if last.xattrs == 0 => Ok(last),
+            state => state.record(),
         }
     }
 }
@@ -183,6 +192,8 @@ impl<'a> Locked<'a> {
     pub(crate) fn remove(&mut self, inode: InodeNo) {
         let state = self.state_mut(inode);
         let last = match std::mem::replace(state, State::Unknown) {
+            // Who has found a symbolic link may yet ask where it leads.
+            State::Present(record) if record.kind == Kind::Symlink => Some(Record { links: 0, ..record }),
             State::Present(record) => Some(Record { links: 0, content: Vec::new(), ..record }),
             State::Gone(last) => last,
             State::Unknown => None,

@@ -24,6 +24,7 @@ mod handle;
 pub mod hostile;
 mod inodes;
 mod inspect;
+mod known;
 mod lifetime;
 mod locks;
 mod names;

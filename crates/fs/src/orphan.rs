@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use extent::Object;
-use rt::sync::{Mutex, RwLock};
+use rt::sync::{Mutex, RwLock, RwLockReadGuard};
 use tree::{Group, Table};
 
 use crate::change::Change;
@@ -92,6 +92,11 @@ impl Backlog {
         }
     }
 
+    /// For as long as somebody works on what is in no queue.
+    pub(crate) fn take_in_hand(&self) -> RwLockReadGuard<'_, ()> {
+        self.in_hand.read()
+    }
+
     /// To be called before the shadow exists.
     pub(crate) fn begin_making(&self, shadow: Object) {
         self.making.lock().insert(shadow);
@@ -129,7 +134,13 @@ impl Fs {
     /// Deletes an inode that has just lost its last name or handle. What cannot be done at once,
     /// or not now, is done by later steps.
     pub(crate) fn dispose(&self, inode: InodeNo) {
-        match self.work_in_hand(Work::Reap(inode)) {
+        let _in_hand = self.backlog.take_in_hand();
+        self.dispose_in_hand(inode);
+    }
+
+    /// The same by who has it in hand.
+    pub(crate) fn dispose_in_hand(&self, inode: InodeNo) {
+        match self.work_on(Work::Reap(inode)) {
             Ok(None) => return,
             Ok(Some(_)) => {}
             Err(error) => tracing::warn!("inode {} will be deleted later: {error}", inode.0),
@@ -149,7 +160,7 @@ impl Fs {
         }
         let mut is_stuck = false;
         for _ in 0..self.backlog.len() {
-            let _in_hand = self.backlog.in_hand.read();
+            let _in_hand = self.backlog.take_in_hand();
             let Some(work) = self.backlog.pop() else { break };
             match self.work_on(work) {
                 Ok(more) => {
@@ -184,15 +195,16 @@ impl Fs {
         }
     }
 
-    /// Whether there may be more room than when the work had come as far as `before`: does what is left to do, or
-    /// waits for those who do it. No lock is held.
+    /// Whether there may be more room than when the work had come as far as `before`: gives up what is only known,
+    /// does what is left to do, or waits for those who do it. No lock is held.
     pub(crate) fn make_room(&self, before: u64) -> Result<bool> {
-        Ok(self.work_backlog()? || self.backlog.has_advanced(before))
+        let given_up = self.give_up_known();
+        Ok(self.work_backlog()? || given_up || self.backlog.has_advanced(before))
     }
 
     /// A piece of work that was in no queue; what is left to do. No lock is held.
     pub(crate) fn work_in_hand(&self, work: Work) -> Result<Option<Work>> {
-        let _in_hand = self.backlog.in_hand.read();
+        let _in_hand = self.backlog.take_in_hand();
         self.work_on(work)
     }
 

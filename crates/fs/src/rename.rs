@@ -180,6 +180,9 @@ impl Fs {
         };
         let doomed = self.replace(renaming, locked, &mut change)?;
         self.commit(change, locked)?;
+        if let Some(target) = renaming.target_found() {
+            self.keep_nameless(locked, target.inode);
+        }
         Ok(Some(doomed))
     }
 

@@ -12,6 +12,7 @@ use zone::{Cause, Device, Geometry};
 use crate::errno::{FsError, Result};
 use crate::format::{Damaged, FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
 use crate::inodes::{Inodes, Node};
+use crate::known::Known;
 use crate::locks::Locks;
 use crate::numbers::Numbers;
 use crate::orphan::Backlog;
@@ -37,6 +38,7 @@ pub struct Fs {
     pub(crate) locks: Locks,
     pub(crate) numbers: Numbers,
     pub(crate) backlog: Backlog,
+    pub(crate) known: Known,
     pub(crate) runtime: Runtime,
     /// Held by whoever moves a directory into another: only then do ancestors change. Taken before
     /// any inode's lock.
@@ -100,6 +102,7 @@ impl Fs {
             locks: Locks::default(),
             numbers: Numbers::new(groups),
             backlog: Backlog::new(options.read_only),
+            known: Known::default(),
             runtime: Runtime::new(options.commit_interval_ns),
             // Microseconds tell mounts apart; that they come round every hour is no concern.
             generation: (options.clock.now().0 / 1000) as u32,

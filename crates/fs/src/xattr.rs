@@ -59,7 +59,7 @@ impl Fs {
     pub fn get_xattr(&self, who: &Caller, inode: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
         let node = self.node(inode)?;
         let state = node.state.read();
-        let record = state.record()?;
+        let record = state.record_with_attributes()?;
         self.check_xattr(who, inode, record, name, READ)?;
         let value = match name {
             LIFETIME_ATTRIBUTE => record.lifetime_attribute(),
@@ -132,7 +132,7 @@ impl Fs {
     pub fn list_xattrs(&self, who: &Caller, inode: InodeNo) -> Result<Vec<Vec<u8>>> {
         let node = self.node(inode)?;
         let state = node.state.read();
-        let record = state.record()?;
+        let record = state.record_with_attributes()?;
         let of_lifetime = record.lifetime_attribute().map(|_| LIFETIME_ATTRIBUTE.to_vec());
         let mut names = Vec::from_iter(of_lifetime);
         if record.xattrs == 0 {

@@ -18,7 +18,7 @@
 //! [`Reply`] holds the channel of its request, on whatever thread it is given in the end.
 //!
 //! Not here: splice, io_uring, interrupts (each is answered by saying that they are not looked at), and counts of
-//! lookups, because a node id is an inode number and there is nothing to forget.
+//! lookups: a node id is an inode number, and the kernel forgets all that it looked up of one at once.
 
 pub(crate) mod abi;
 mod buffer;
@@ -42,12 +42,21 @@ pub(crate) use request::{Malformed, Operation, Origin, Request};
 /// The largest read or write of one request.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
+/// Who answers what is not the protocol's own.
+pub(crate) trait Answers {
+    /// One request, which somebody waits for.
+    fn answer(&self, request: Request<'_>, reply: Reply);
+
+    /// The kernel does not know this node any more. Nobody waits.
+    fn forget(&self, node: u64);
+}
+
 /// Answers the requests of one channel until nothing is mounted any more.
-pub(crate) fn serve(channel: &Channel, answer: impl Fn(Request<'_>, Reply)) -> io::Result<()> {
+pub(crate) fn serve(channel: &Channel, answers: &impl Answers) -> io::Result<()> {
     let mut buffer = RequestBuffer::new();
     while let Some(bytes) = channel.receive(&mut buffer)? {
         match Request::decode(bytes) {
-            Ok(request) => take(request, channel, &answer),
+            Ok(request) => take(request, channel, answers),
             Err(malformed) => refuse(&malformed, channel),
         }
     }
@@ -55,17 +64,17 @@ pub(crate) fn serve(channel: &Channel, answer: impl Fn(Request<'_>, Reply)) -> i
 }
 
 /// Answers what is the protocol's own, and hands everything else on.
-fn take(request: Request<'_>, channel: &Channel, answer: impl Fn(Request<'_>, Reply)) {
+fn take(request: Request<'_>, channel: &Channel, answers: &impl Answers) {
     let reply = || Reply::new(request.origin.unique, channel);
     match request.operation {
-        // Nobody waits for an answer.
-        Operation::Forget | Operation::BatchForget(_) => {}
+        Operation::Forget => answers.forget(request.origin.node),
+        Operation::BatchForget(forgotten) => forgotten.nodes().for_each(|node| answers.forget(node)),
         Operation::Destroy => reply().done(),
         // The kernel remembers that this is not done: interrupts, and whatever is newer than this module.
         Operation::Interrupt | Operation::Unknown(_) => reply().error(Errno::NOSYS),
         // It shook hands when the session began.
         Operation::Init(_) => reply().error(Errno::IO),
-        _ => answer(request, reply()),
+        _ => answers.answer(request, reply()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The translation of kernel requests, and nothing else.
 //!
 //! A node id of the kernel is an inode number of the volume: inode numbers are never used twice, so
-//! a lookup needs no counting and a forgotten node nothing to forget. The only state kept here is
-//! the table of open files (`handles`); an unlinked file lives as long as it is in there.
+//! a lookup needs no counting. The only state kept here is the table of open files (`handles`). A file
+//! without a name lives as long as it is in there, or the kernel knows it: [`fs::Fs`] is told what it forgets.
 //!
 //! | file | is |
 //! |---|---|

@@ -37,6 +37,8 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(fs: Arc<Fs>, access_times: AccessTimes) -> Self {
+        // The kernel says what it has forgotten.
+        fs.keep_known();
         Server { fs, handles: Handles::new(), access_times }
     }
 
@@ -129,9 +131,20 @@ impl Server {
         self.fs.read(&*self.handle(handle)?, offset, into)
     }
 
-    /// Writes what a program writes past the cache, or less where space runs out on the way.
+    /// Writes what a program writes, or less where space runs out on the way.
     pub(crate) fn write(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
         self.fs.write(&*self.handle(handle)?, offset, data)
+    }
+
+    /// Writes what a program writes past the cache: all of it, because the kernel takes a part for an error of the
+    /// device. Where a file would have become longer it cuts it again.
+    pub(crate) fn write_whole(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
+        let handle = self.handle(handle)?;
+        let mut done = 0;
+        while done < data.len() {
+            done += self.fs.write(&handle, offset + done as u64, &data[done..])?;
+        }
+        Ok(done)
     }
 
     /// Takes bytes that the kernel had in its cache: all of them, because the kernel does not look at how
@@ -266,11 +279,15 @@ impl Server {
         self.fs.set_attributes_through(who, &*self.handle(handle)?, changes)
     }
 
-    /// Takes the set-id bits away from a file whose contents somebody changes who may not keep them. Whether
-    /// there were any, so that the kernel has to learn of it.
-    pub(crate) fn drop_set_id(&self, inode: InodeNo) -> Result<bool> {
+    /// Takes the set-id bits away from a file whose contents somebody changes who may not keep them, and is or is not
+    /// in its group. Whether there were any, so that the kernel has to learn of it.
+    pub(crate) fn drop_set_id(&self, inode: InodeNo, is_in_group: impl FnOnce(u32) -> bool) -> Result<bool> {
         let attributes = self.fs.attributes(inode)?;
-        let Some(left) = translate::without_set_id(attributes.permissions) else { return Ok(false) };
+        if attributes.kind == fs::Kind::Directory {
+            return Ok(false);
+        }
+        let left = translate::without_set_id(attributes.permissions, || is_in_group(attributes.gid));
+        let Some(left) = left else { return Ok(false) };
         let changes = Changes { permissions: Some(left), ..Changes::default() };
         self.fs.set_attributes(&ourselves(), inode, &changes)?;
         Ok(true)
@@ -287,6 +304,13 @@ impl Server {
             batch.len() < DIRECTORY_BATCH
         })?;
         Ok(batch)
+    }
+}
+
+impl Drop for Server {
+    /// What the kernel knew ends with the session.
+    fn drop(&mut self) {
+        self.fs.forget_all();
     }
 }
 

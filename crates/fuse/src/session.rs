@@ -13,7 +13,7 @@ use rt::thread::JoinHandle;
 
 use crate::access::AccessTimes;
 use crate::errands::Errand;
-use crate::kernel::{self, Channel, Notifier, Reply, Request};
+use crate::kernel::{self, Answers, Channel, Notifier};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::server::Server;
 use crate::transport::Transport;
@@ -76,7 +76,7 @@ impl Mounted {
         let (searches, searched) = mpsc::channel();
         let seeker = run_errands("polder-seeks", &server, &channel, searched, None)?;
         let runner = run_errands("polder-errands", &server, &channel, errands, Some(searches))?;
-        let ended = answer_all(&channel, move |request, reply| transport.answer(request, reply));
+        let ended = answer_all(&channel, transport);
         detach_leftover(entry.as_ref());
         for thread in [runner, seeker] {
             thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
@@ -145,21 +145,21 @@ fn run_errands(
 }
 
 /// Answers requests on many threads until there are no more; no other thread keeps what answers then.
-pub(crate) fn answer_all<A>(channel: &Channel, answer: A) -> io::Result<()>
+pub(crate) fn answer_all<A>(channel: &Channel, answers: A) -> io::Result<()>
 where
-    A: Fn(Request<'_>, Reply) + Send + Sync + 'static,
+    A: Answers + Send + Sync + 'static,
 {
-    let answer = Arc::new(answer);
+    let answers = Arc::new(answers);
     let count = (2 * rt::thread::processors()).clamp(THREADS_MIN, THREADS_MAX);
-    let mut threads = vec![answer_on(channel.clone(), &answer, 0)?];
+    let mut threads = vec![answer_on(channel.clone(), &answers, 0)?];
     for number in 1..count {
-        match answer_on(own_channel(channel), &answer, number) {
+        match answer_on(own_channel(channel), &answers, number) {
             Ok(thread) => threads.push(thread),
             // Fewer threads answer as well, and to end now would leave those who wait without an answer.
             Err(error) => tracing::warn!("only {number} threads answer requests: {error}"),
         }
     }
-    drop(answer);
+    drop(answers);
     let join = |thread: JoinHandle<io::Result<()>>| {
         thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that answers requests panicked")))
     };
@@ -167,13 +167,13 @@ where
     ended.into_iter().collect()
 }
 
-fn answer_on<A>(channel: Channel, answer: &Arc<A>, number: usize) -> io::Result<JoinHandle<io::Result<()>>>
+fn answer_on<A>(channel: Channel, answers: &Arc<A>, number: usize) -> io::Result<JoinHandle<io::Result<()>>>
 where
-    A: Fn(Request<'_>, Reply) + Send + Sync + 'static,
+    A: Answers + Send + Sync + 'static,
 {
-    let answer = Arc::clone(answer);
+    let answers = Arc::clone(answers);
     rt::thread::spawn(&format!("polder-fuse-{number}"), move || {
-        let served = kernel::serve(&channel, |request, reply| answer(request, reply));
+        let served = kernel::serve(&channel, &*answers);
         if let Err(error) = &served {
             tracing::warn!("a thread answers no more requests: {error}");
         }

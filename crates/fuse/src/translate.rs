@@ -93,10 +93,11 @@ pub(crate) fn kind_of_mode(mode: u32) -> Option<Kind> {
 }
 
 /// The permissions that are left when a write or a truncation drops the set-id bits; `None` when
-/// nothing changes. The group bit without group execution is no set-group-id and stays.
-pub(crate) fn without_set_id(permissions: u16) -> Option<u16> {
+/// nothing changes. The group bit without group execution gives nobody a right, and stays where whoever writes
+/// may set it.
+pub(crate) fn without_set_id(permissions: u16, is_in_group: impl FnOnce() -> bool) -> Option<u16> {
     let mut left = permissions & !SET_USER_ID;
-    if permissions & GROUP_EXECUTE != 0 {
+    if permissions & SET_GROUP_ID != 0 && (runs_as_group(permissions) || !is_in_group()) {
         left &= !SET_GROUP_ID;
     }
     (left != permissions).then_some(left)

@@ -29,7 +29,7 @@ use crate::errands::Errand;
 use crate::groups;
 use crate::kernel::abi::init_flag;
 use crate::kernel::{
-    Agreed, Channel, Operation, Origin, REQUEST_BYTES_MAX, Reply, Request, Terms, shake_hands,
+    Agreed, Answers, Channel, Operation, Origin, REQUEST_BYTES_MAX, Reply, Request, Terms, shake_hands,
 };
 use crate::server::{Server, permissions};
 use crate::translate;
@@ -91,7 +91,44 @@ impl Transport {
         Ok(())
     }
 
-    pub(crate) fn answer(&self, request: Request<'_>, reply: Reply) {
+    /// Makes the kernel ask for the attributes of a file before it takes the next write to it.
+    fn forget_attributes(&self, inode: InodeNo) {
+        // Nobody is there any more when the session has ended, and then nobody writes.
+        let _ = self.errands.send(Errand::ForgetAttributes(inode));
+    }
+
+    /// Replies; where attributes have changed by something of which the kernel does not expect it, not before
+    /// the kernel has forgotten those that it knows.
+    fn reply_after(&self, is_outdated: bool, inode: InodeNo, reply: impl FnOnce() + Send + 'static) {
+        if !is_outdated {
+            return reply();
+        }
+        // What cannot be sent is dropped, and a reply that is dropped answers with an error.
+        let _ = self.errands.send(Errand::ForgetThen(inode, Box::new(reply)));
+    }
+
+    /// Somebody changes the contents of a file. Whether it lost its set-id bits by that, as it does unless it
+    /// is root who changes it.
+    fn drop_set_id_for(&self, from: &Origin, inode: InodeNo) -> fs::Result<bool> {
+        if from.uid == 0 { Ok(false) } else { self.drop_set_id(from, inode) }
+    }
+
+    /// The same whoever it is.
+    fn drop_set_id(&self, from: &Origin, inode: InodeNo) -> fs::Result<bool> {
+        self.server
+            .drop_set_id(inode, |group| from.gid == group || groups::of_thread(from.pid).contains(&group))
+    }
+
+    fn reply_entry(&self, reply: Reply, found: fs::Result<Attributes>) {
+        match found {
+            Ok(attributes) => reply.structure(&self.entry(&attributes)),
+            Err(error) => reply.error(errno(&error)),
+        }
+    }
+}
+
+impl Answers for Transport {
+    fn answer(&self, request: Request<'_>, reply: Reply) {
         let from = &request.origin;
         match request.operation {
             Operation::Lookup(name) => self.lookup(from, name, reply),
@@ -138,33 +175,8 @@ impl Transport {
         }
     }
 
-    /// Makes the kernel ask for the attributes of a file before it takes the next write to it.
-    fn forget_attributes(&self, inode: InodeNo) {
-        // Nobody is there any more when the session has ended, and then nobody writes.
-        let _ = self.errands.send(Errand::ForgetAttributes(inode));
-    }
-
-    /// Replies; where attributes have changed by something of which the kernel does not expect it, not before
-    /// the kernel has forgotten those that it knows.
-    fn reply_after(&self, is_outdated: bool, inode: InodeNo, reply: impl FnOnce() + Send + 'static) {
-        if !is_outdated {
-            return reply();
-        }
-        // What cannot be sent is dropped, and a reply that is dropped answers with an error.
-        let _ = self.errands.send(Errand::ForgetThen(inode, Box::new(reply)));
-    }
-
-    /// Somebody changes the contents of a file. Whether it lost its set-id bits by that, as it does unless it
-    /// is root who changes it.
-    fn drop_set_id_for(&self, from: &Origin, inode: InodeNo) -> fs::Result<bool> {
-        if from.uid == 0 { Ok(false) } else { self.server.drop_set_id(inode) }
-    }
-
-    fn reply_entry(&self, reply: Reply, found: fs::Result<Attributes>) {
-        match found {
-            Ok(attributes) => reply.structure(&self.entry(&attributes)),
-            Err(error) => reply.error(errno(&error)),
-        }
+    fn forget(&self, node: u64) {
+        self.server.fs().forget(InodeNo(node));
     }
 }
 

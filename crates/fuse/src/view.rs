@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::kernel::abi::{AttrOut, EntryOut, OpenOut, ReadIn, fopen, init_flag};
 use crate::kernel::{
-    Channel, Operation, Origin, PageBuffer, REQUEST_BYTES_MAX, Reply, Request, Terms, shake_hands,
+    Answers, Channel, Operation, Origin, PageBuffer, REQUEST_BYTES_MAX, Reply, Request, Terms, shake_hands,
 };
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::session;
@@ -100,10 +100,22 @@ impl Shown {
     /// Answers requests until the view is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
         let Shown { channel, view, entry } = self;
-        let ended = session::answer_all(&channel, move |request, reply| answer(&*view, &request, reply));
+        let ended = session::answer_all(&channel, Shows(view));
         session::detach_leftover(entry.as_ref());
         ended
     }
+}
+
+/// What answers for a view.
+struct Shows(Arc<dyn View>);
+
+impl Answers for Shows {
+    fn answer(&self, request: Request<'_>, reply: Reply) {
+        answer(&*self.0, &request, reply);
+    }
+
+    /// Whatever is shown is there for ever.
+    fn forget(&self, _: u64) {}
 }
 
 fn options(source: &Path) -> MountOptions {

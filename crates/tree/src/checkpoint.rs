@@ -16,7 +16,7 @@ use std::sync::Arc;
 use rt::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
-use zone::{Address, Cause, Lease, PageBuffer, Role, ZoneId};
+use zone::{Address, Cause, DeviceError, Lease, PageBuffer, Role, ZoneId};
 
 use crate::cache::{Frozen, Node};
 use crate::core::{Core, Limits, Saving};
@@ -111,7 +111,8 @@ impl Core {
         let client = self.client.read().clone();
         let user =
             client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
-        self.metadata_lease(saving)?;
+        self.check_host_room()?;
+        self.metadata_lease(saving).map_err(of_full_host)?;
         let dirty = self.count.dirty.load(Ordering::Relaxed);
         self.hold_for_checkpoint(saving, dirty);
         let record_bytes = user.checkpoint_bytes().len() + self.record_bytes(saving);
@@ -150,6 +151,25 @@ impl Core {
         self.note_what_can_wait(saving);
         self.balance(saving);
         Ok(())
+    }
+
+    /// Refuses a checkpoint for which the device's host has no room, while nothing of it is done: then it can be tried
+    /// again. What is refused after the cut ends the volume.
+    fn check_host_room(&self) -> Result<()> {
+        let dirty = self.count.dirty.load(Ordering::Relaxed) as u64;
+        let written = match self.blocks_of_next_checkpoint() {
+            0 => dirty * u64::from(self.zones.page_blocks()),
+            // The next one may be dearer.
+            blocks => 2 * blocks,
+        };
+        let beyond = written.saturating_sub(u64::from(self.zones.open_room()));
+        // And one in case the log moves.
+        let zones = 1 + beyond.div_ceil(u64::from(self.device.geometry().zone_blocks));
+        if self.device.has_room_for(zones) {
+            return Ok(());
+        }
+        self.give_back()?;
+        if self.device.has_room_for(zones) { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
     /// Learns how much is written for a dirty node. Of few it is the tables that take most.
@@ -200,7 +220,8 @@ impl Core {
         for group in &self.groups {
             nodes.extend(group.read().dirty.values().cloned());
         }
-        let written = self.write_nodes(saving, nodes, None);
+        // What is not written stays dirty.
+        let written = self.write_nodes(saving, nodes, None).map_err(of_full_host);
         self.latching("writing nodes failed", written)
     }
 
@@ -736,6 +757,14 @@ impl Version {
             self.page = state.taken.then(|| Arc::clone(&state.page));
         }
         self.page.is_some()
+    }
+}
+
+/// A full host is a full volume as long as nothing is half done.
+fn of_full_host(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Device(DeviceError::HostFull { .. }) => StoreError::NoSpace,
+        error => error,
     }
 }
 

@@ -98,6 +98,7 @@ impl Core {
     pub(crate) fn open_data_zone(&self, role: Role) -> Result<Option<Lease>> {
         assert!(role.holds_data(), "the store opens its own zones");
         self.writable()?;
+        let mut has_given_back = false;
         loop {
             while !self.zones.may_open(role) && self.reclaim_some(1, false)? > 0 {}
             if !self.zones.may_open(role) {
@@ -117,12 +118,35 @@ impl Core {
                     tracing::warn!(zone = zone.0, %error, "a zone cannot be opened");
                     self.zones.set_usage(zone, Use::Bad);
                 }
+                // A full host is a full device. Other zones than this one may hold what the host lacks.
+                Err(DeviceError::HostFull { .. }) => {
+                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    if std::mem::replace(&mut has_given_back, true) {
+                        return Err(StoreError::NoSpace);
+                    }
+                    self.give_back()?;
+                }
                 Err(error) => {
                     self.zones.set_usage(zone, Use::Free { empty: false });
                     return Err(error.into());
                 }
             }
         }
+    }
+
+    /// Resets what is dead, as far as that needs no zone, and has the device give back what empty zones hold of its
+    /// host: it does once their resets are durable.
+    pub(crate) fn give_back(&self) -> Result<()> {
+        if self.reclaim(false)? == 0 {
+            let known = self.log.known_durable();
+            let (_, waiting) = self.zones.dead_data(usize::MAX, |changed| changed <= known);
+            if let Some(newest) = waiting
+                && self.make_known(newest)?
+            {
+                self.reclaim(false)?;
+            }
+        }
+        self.latching("the device cannot be flushed", self.device.flush().map_err(StoreError::from))
     }
 
     /// Journals that a zone has begun a life.

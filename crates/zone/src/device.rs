@@ -144,6 +144,12 @@ pub trait Device: Send + Sync {
     /// that can be read.
     fn lease(&self, _zone: ZoneId, _role: Role) {}
 
+    /// Whether what holds the device has room for so many more zones; a device that is held by nothing has what it has.
+    /// Others may take that room in the next moment.
+    fn has_room_for(&self, _zones: u64) -> bool {
+        true
+    }
+
     /// Bytes that the device itself wrote to keep its zones (the states of a file's zones).
     fn own_bytes_written(&self) -> u64 {
         0

@@ -274,6 +274,15 @@ impl Engine {
         retry(|| rustix::fs::fallocate(&self.file, flags, offset, bytes)).or_else(ignore_unsupported)
     }
 
+    /// Bytes that the host of a file has left; more than there are where that is not known.
+    pub(crate) fn host_room(&self) -> u64 {
+        if self.is_device {
+            return u64::MAX;
+        }
+        let host = rustix::fs::fstatvfs(&self.file);
+        host.map_or(u64::MAX, |host| host.f_bavail.saturating_mul(host.f_frsize))
+    }
+
     /// Gives the host's blocks of a range back, or tells a block device that nobody needs it; not every one can.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         self.watch.punch(offset, bytes);

@@ -19,7 +19,8 @@
 //! have been reset by one that was killed: it counts as undurable until the first flush.
 //!
 //! A zone's blocks are taken from the host when it is opened, all of them, so that a host without
-//! room refuses a zone (`HostFull`) and not a write in the middle of one.
+//! room refuses a zone (`HostFull`) and not a write in the middle of one. Zones of fresh data are refused
+//! while there is still room for some: what is to be deleted then, to make room, needs zones for the log and for metadata.
 //!
 //! A block device is told what a file's host would be given back (`engine/discard.rs`): the same zones at the same time,
 //! so that no state that may be asked for again has lost its bytes.
@@ -60,6 +61,10 @@ use crate::{
 
 /// How many of the zones that an earlier process left are given back to the host by one flush.
 const LEFTOVERS_A_FLUSH: usize = 16;
+
+/// For how many zones of the log and of metadata, and of what garbage collection moves, the host still has room when
+/// it has none any more for fresh data: what a checkpoint or two take. Fewer where fewer have no blocks of the host.
+const ZONES_LEFT_TO_HOST: u64 = 6;
 
 /// Whether a volume is to be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,11 +124,19 @@ struct ZoneExtra {
     dirty: bool,
     /// The device's write stream for what is written there; 0: none.
     stream: u8,
+    /// Whether it was last leased for fresh data.
+    has_data: bool,
 }
 
 impl State {
     fn extra(&mut self, zone: ZoneId) -> &mut ZoneExtra {
         &mut self.zones[zone.0 as usize]
+    }
+
+    /// Zones that have no blocks of the host, `most` at most.
+    fn untaken(&self, most: u64) -> u64 {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        self.zones.iter().filter(|extra| !extra.is_taken).take(most).count() as u64
     }
 
     fn mark_dirty(&mut self, zone: ZoneId) {
@@ -202,9 +215,14 @@ impl FileDevice {
         if before.state != ZoneState::Empty || (extra.is_taken && !needs_flush) {
             return Ok(state);
         }
+        let left_to_host = match extra.has_data {
+            // Beside this one.
+            true => state.untaken(1 + ZONES_LEFT_TO_HOST).saturating_sub(1),
+            false => 0,
+        };
         state.extra(zone).busy = true;
         drop(state);
-        let prepared = self.prepare(zone, needs_flush, !extra.is_taken);
+        let prepared = self.prepare(zone, needs_flush, (!extra.is_taken).then_some(left_to_host));
         let mut state = self.state.lock();
         let extra = state.extra(zone);
         (extra.busy, extra.may_hold) = (false, true);
@@ -216,15 +234,18 @@ impl FileDevice {
         prepared.map(|()| state)
     }
 
-    fn prepare(&self, zone: ZoneId, needs_flush: bool, needs_blocks: bool) -> Result<()> {
+    /// `needs_blocks`: blocks of the host have to be taken, and for how many zones more it is to have room then.
+    fn prepare(&self, zone: ZoneId, needs_flush: bool, needs_blocks: Option<u64>) -> Result<()> {
         if needs_flush {
             self.flush()?;
         }
-        if !needs_blocks {
-            return Ok(());
-        }
+        let Some(left_to_host) = needs_blocks else { return Ok(()) };
         let (offset, bytes) = (self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
-        self.engine.allocate(offset, bytes).map_err(|errno| {
+        let taken = match self.engine.allocate(offset, bytes) {
+            Ok(()) if left_to_host > 0 && self.engine.host_room() < left_to_host * bytes => Err(Errno::NOSPC),
+            taken => taken,
+        };
+        taken.map_err(|errno| {
             // The host may have taken some of the blocks before it ran out of them.
             let _ = self.engine.punch(offset, bytes);
             host_error(zone, "open", &errno.into())
@@ -476,7 +497,14 @@ impl Device for FileDevice {
     fn lease(&self, zone: ZoneId, role: Role) {
         if let Some(extra) = self.state.lock().zones.get_mut(zone.0 as usize) {
             extra.stream = stream_of(role, self.streams);
+            extra.has_data = role == Role::Data;
         }
+    }
+
+    fn has_room_for(&self, zones: u64) -> bool {
+        let bytes = u64::from(self.layout.geometry.zone_blocks) * u64::from(self.layout.geometry.block_size);
+        let zones = self.state.lock().untaken(zones);
+        zones == 0 || self.engine.host_room() >= zones * bytes
     }
 
     fn own_bytes_written(&self) -> u64 {

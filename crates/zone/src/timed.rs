@@ -173,6 +173,10 @@ impl Device for Timed {
         self.below.lease(zone, role);
     }
 
+    fn has_room_for(&self, zones: u64) -> bool {
+        self.below.has_room_for(zones)
+    }
+
     fn own_bytes_written(&self) -> u64 {
         self.below.own_bytes_written()
     }

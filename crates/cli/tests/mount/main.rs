@@ -8,6 +8,7 @@ mod access_lists;
 mod bench;
 mod block_device;
 mod daemon;
+mod full_host;
 mod golden;
 mod hints;
 mod inside;

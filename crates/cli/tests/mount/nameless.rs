@@ -91,6 +91,31 @@ fn a_file_that_may_have_no_name_gets_none() {
     bench.check();
 }
 
+/// Who had looked a file up found it `ESTALE` when another had replaced it by renaming: programs that opened or
+/// truncated it in that moment, and everybody who read a file that was mounted by itself.
+#[test]
+fn who_has_looked_a_file_up_finds_it_after_it_was_replaced() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let before = available_bytes(&mounted);
+    for length in [100, 8 << 20] {
+        let path = mounted.path("file");
+        fs::write(&path, vec![b'1'; length]).unwrap();
+        let known = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        fs::write(mounted.path("new"), "2").unwrap();
+        fs::rename(mounted.path("new"), &path).unwrap();
+        let found = format!("/proc/self/fd/{}", known.as_raw_fd());
+        assert_eq!(fs::read(&found).unwrap(), vec![b'1'; length]);
+        rustix::fs::setxattr(&found, "user.a", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+        File::options().append(true).open(&found).unwrap().write_all(b"more").unwrap();
+        assert_eq!(fs::metadata(&found).unwrap().len(), length as u64 + 4);
+        assert_eq!(fs::read(&path).unwrap(), b"2");
+    }
+    assert!(comes_free(&mounted, before), "when nobody knows it any more it is gone");
+    mounted.umount();
+    bench.check();
+}
+
 #[test]
 fn a_file_that_never_had_a_name_leaves_nothing() {
     let bench = bench_or_skip!();

@@ -71,9 +71,43 @@ impl Scene {
     }
 }
 
+/// Who changes a file of root's and of root's group.
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    Root,
+    /// Somebody in root's group, by one of his further groups.
+    Member,
+    Stranger,
+}
+
+impl Who {
+    /// For the rest of the thread's life.
+    fn become_this_thread(self) -> std::io::Result<()> {
+        let (user, own) = (Uid::from_raw(65534), Gid::from_raw(65534));
+        match self {
+            Who::Root => return Ok(()),
+            Who::Member => set_thread_groups(&[Gid::from_raw(1), Gid::ROOT])?,
+            Who::Stranger => set_thread_groups(&[Gid::from_raw(1)])?,
+        }
+        set_thread_res_gid(own, own, own)?;
+        Ok(set_thread_res_uid(user, user, user)?)
+    }
+}
+
+/// The mode before, who changes the contents, and the mode behind.
+const WHAT_IS_LEFT: [(u32, Who, u16); 6] = [
+    (0o6777, Who::Root, 0o6777),
+    (0o6777, Who::Member, 0o777),
+    (0o6777, Who::Stranger, 0o777),
+    (0o6666, Who::Root, 0o6666),
+    (0o6666, Who::Member, 0o2666),
+    (0o6666, Who::Stranger, 0o666),
+];
+
 /// With what we ask of the kernel it leaves it to us to drop these bits. For `fallocate` and `copy_file_range`
 /// we did not: whoever may write a program that runs as another could put zeros or other code in it and
-/// have it still run as that other. For `open` with O_TRUNC we did, and did not tell the kernel: it ran what was
+/// have it still run as that other. A file that does not run kept the bit of a group to which whoever wrote it did not
+/// belong, and that he could not have set. For `open` with O_TRUNC we did, and did not tell the kernel: it ran what was
 /// written then as that other, until somebody called `stat`.
 #[test]
 fn whoever_changes_a_program_takes_the_right_to_run_as_another_from_it() {
@@ -98,26 +132,22 @@ fn whoever_changes_a_program_takes_the_right_to_run_as_another_from_it() {
         }),
     ];
     for (name, change) in changes {
-        for (is_root, expected) in [(false, 0o777), (true, 0o6777)] {
+        for (mode, who, expected) in WHAT_IS_LEFT {
             fs::write(&path, [1; 9000]).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let scene = Scene {
                 program: File::options().read(true).write(true).open(&path).unwrap(),
                 source: File::open(mounted.path("source")).unwrap(),
                 directory: File::open(mounted.root()).unwrap(),
             };
             let changed = rt::thread::spawn("whoever", move || {
-                // Of this thread alone, for the rest of its life.
-                if !is_root {
-                    let somebody = Uid::from_raw(65534);
-                    set_thread_res_uid(somebody, somebody, somebody)?;
-                }
+                who.become_this_thread()?;
                 change(&scene)
             });
             changed.unwrap().join().unwrap().unwrap();
-            assert_eq!(mode_acted_on(&path), expected, "{name}, root: {is_root}");
-            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
-            assert_eq!(mode, u32::from(expected), "{name}, root: {is_root}");
+            assert_eq!(mode_acted_on(&path), expected, "{name} of {mode:o} by {who:?}");
+            let left = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(left, u32::from(expected), "{name} of {mode:o} by {who:?}");
         }
     }
     mounted.umount();

@@ -50,6 +50,24 @@ fn a_zone_is_closed_when_its_host_is_full() {
     volume.verify(&model);
 }
 
+/// A host had no room for the next zone, and programs were told that the disk is broken; so was `fsync`, by what moves
+/// data in the background.
+#[test]
+fn a_zone_that_the_host_has_no_room_for_is_no_space() {
+    let volume = Volume::new(Spec::power_of_two());
+    let is_free = |zone: &ZoneId| volume.device.report_zone(*zone).unwrap().state == ZoneState::Empty;
+    for zone in (0..volume.device.geometry().zones).map(ZoneId).filter(is_free) {
+        volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone).forever());
+    }
+    let written = volume.extents.write(Object(1), Hint::default(), 0, &[6; 4096], 4096);
+    assert!(matches!(written, Err(ExtentError::NoSpace)), "{:?}", written.err());
+    assert_eq!(volume.store.latched(), None);
+    volume.device.heal();
+    let mut model = Model::new();
+    write(&volume, &mut model, 1, 0, &[7; 4096]).unwrap();
+    volume.verify(&model);
+}
+
 #[test]
 fn a_wrong_block_fails_its_own_range_only() {
     let volume = Volume::new(Spec::power_of_two());

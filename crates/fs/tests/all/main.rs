@@ -15,6 +15,7 @@ mod files;
 mod forged;
 mod full;
 mod holes;
+mod known;
 mod lifetimes;
 mod links;
 mod permissions;

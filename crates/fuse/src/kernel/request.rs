@@ -34,8 +34,8 @@ pub(crate) struct Origin {
 pub(crate) enum Operation<'a> {
     Lookup(&'a [u8]),
     Forget,
-    /// How many are forgotten.
-    BatchForget(u32),
+    /// What is forgotten.
+    BatchForget(Forgotten<'a>),
     Getattr(GetattrIn),
     Setattr(SetattrIn),
     Statx(StatxIn),
@@ -77,6 +77,17 @@ pub(crate) enum Operation<'a> {
     Syncfs,
     /// Its number.
     Unknown(u32),
+}
+
+/// Nodes that the kernel has forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forgotten<'a>(&'a [u8]);
+
+impl Forgotten<'_> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = u64> {
+        let each = self.0.chunks_exact(size_of::<ForgetOne>());
+        each.filter_map(|one| ForgetOne::read_from_bytes(one).ok()).map(|one| one.nodeid)
+    }
 }
 
 /// What the kernel can do.
@@ -213,10 +224,10 @@ impl<'a> Arguments<'a> {
         Some(Rename2In { newdir, ..Rename2In::default() })
     }
 
-    fn forgotten(&mut self) -> Option<u32> {
+    fn forgotten(&mut self) -> Option<Forgotten<'a>> {
         let BatchForgetIn { count, .. } = self.structure()?;
-        let named = self.0.len() / size_of::<ForgetOne>();
-        (named >= count as usize).then_some(count)
+        let length = (count as usize).checked_mul(size_of::<ForgetOne>())?;
+        self.0.get(..length).map(Forgotten)
     }
 
     fn init(&mut self) -> Option<Init> {

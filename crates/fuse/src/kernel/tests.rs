@@ -62,11 +62,29 @@ pub(crate) fn refusal(unique: u64, errno: Errno) -> Vec<u8> {
     bytes
 }
 
+/// What came of requests, which are not answered, as by something that went wrong.
+#[derive(Default)]
+struct Seen {
+    asked: std::cell::RefCell<Vec<Origin>>,
+    forgotten: std::cell::RefCell<Vec<u64>>,
+}
+
+impl Answers for Seen {
+    fn answer(&self, request: Request<'_>, _: Reply) {
+        assert!(matches!(request.operation, Operation::Statfs));
+        self.asked.borrow_mut().push(request.origin);
+    }
+
+    fn forget(&self, node: u64) {
+        self.forgotten.borrow_mut().push(node);
+    }
+}
+
 #[test]
 fn the_protocol_answers_what_is_its_own_until_nobody_asks() {
     let (kernel, channel) = connected();
     kernel.send(&request(opcode::FORGET, 1, &[&[0; 8]]));
-    kernel.send(&request(opcode::BATCH_FORGET, 2, &[&[1, 0, 0, 0, 0, 0, 0, 0], &[0; 16]]));
+    kernel.send(&request(opcode::BATCH_FORGET, 2, &[&[1, 0, 0, 0, 0, 0, 0, 0], &[1; 16], &[2; 16]]));
     kernel.send(&request(opcode::BATCH_FORGET, 3, &[&[0xff; 8]]));
     kernel.send(&request(opcode::INTERRUPT, 4, &[&[0; 8]]));
     kernel.send(&request(9999, 5, &[]));
@@ -74,17 +92,11 @@ fn the_protocol_answers_what_is_its_own_until_nobody_asks() {
     kernel.send(b"no header");
     kernel.send(&request(opcode::DESTROY, 7, &[]));
     kernel.send(&request(opcode::STATFS, 8, &[]));
-    let mut asked = Vec::new();
     rustix::net::shutdown(&kernel.0, rustix::net::Shutdown::Write).unwrap();
-    let seen = std::cell::RefCell::new(&mut asked);
-    serve(&channel, |request, reply| {
-        assert!(matches!(request.operation, Operation::Statfs));
-        seen.borrow_mut().push(request.origin);
-        // Nothing is said, as by something that went wrong.
-        drop(reply);
-    })
-    .unwrap();
-    assert_eq!(asked, [Origin { unique: 8, node: 7, uid: 11, gid: 12, pid: 13 }]);
+    let seen = Seen::default();
+    serve(&channel, &seen).unwrap();
+    assert_eq!(seen.forgotten.take(), [7, 0x0101_0101_0101_0101]);
+    assert_eq!(seen.asked.take(), [Origin { unique: 8, node: 7, uid: 11, gid: 12, pid: 13 }]);
     assert_eq!(kernel.reply(), refusal(4, Errno::NOSYS));
     assert_eq!(kernel.reply(), refusal(5, Errno::NOSYS));
     assert_eq!(kernel.reply(), refusal(6, Errno::IO));

@@ -50,12 +50,16 @@ fn kinds_of_modes() {
 }
 
 #[test]
-fn set_id_bits_go_and_mandatory_locking_stays() {
-    assert_eq!(without_set_id(0o4755), Some(0o755));
-    assert_eq!(without_set_id(0o6755), Some(0o755));
-    assert_eq!(without_set_id(0o2755), Some(0o755));
-    assert_eq!(without_set_id(0o2644), None);
-    assert_eq!(without_set_id(0o1755), None);
+fn set_id_bits_go_and_the_groups_own_keep_that_of_a_file_that_does_not_run() {
+    for is_in_group in [false, true] {
+        let left = |permissions| without_set_id(permissions, || is_in_group);
+        assert_eq!(left(0o4755), Some(0o755));
+        assert_eq!(left(0o6755), Some(0o755));
+        assert_eq!(left(0o2755), Some(0o755));
+        assert_eq!(left(0o1755), None);
+        assert_eq!(left(0o2644), (!is_in_group).then_some(0o644));
+        assert_eq!(left(0o6666), Some(if is_in_group { 0o2666 } else { 0o666 }));
+    }
 }
 
 #[test]

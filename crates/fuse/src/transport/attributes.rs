@@ -41,6 +41,11 @@ impl Transport {
         {
             return reply.error(errno(&FsError::Range));
         }
+        if (has(fattr::SIZE) || has(fattr::UID) || has(fattr::GID))
+            && let Err(error) = self.drop_set_id_for(from, inode)
+        {
+            return reply.error(errno(&error));
+        }
         let (who, changes) = (caller(from, 0), changes(asked));
         let changed = match has(fattr::FH) && has(fattr::SIZE) {
             true => self.server.set_attributes_through(&who, HandleNo(asked.fh), &changes),

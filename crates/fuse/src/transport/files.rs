@@ -74,13 +74,15 @@ impl Transport {
         let (inode, handle) = (inode_of(from), HandleNo(asked.fh));
         let drops_set_id = asked.write_flags & WRITE_KILL_SUIDGID != 0;
         // Past its cache the kernel says so of every write, through it only where it knows of such bits.
-        let is_known = drops_set_id && !translate::is_direct(asked.flags.cast_signed());
-        let dropped = match drops_set_id.then(|| self.server.drop_set_id(inode)).transpose() {
+        let is_direct = translate::is_direct(asked.flags.cast_signed());
+        let is_known = drops_set_id && !is_direct;
+        let dropped = match drops_set_id.then(|| self.drop_set_id(from, inode)).transpose() {
             Ok(dropped) => dropped.unwrap_or(false),
             Err(error) => return reply.error(errno(&error)),
         };
         let written = match asked.write_flags & WRITE_CACHE != 0 {
             true => self.server.write_back(handle, asked.offset, data),
+            false if is_direct => self.server.write_whole(handle, asked.offset, data),
             false => self.server.write(handle, asked.offset, data),
         };
         let reply = || reply_written(reply, written.map(|count| count as u64));

@@ -114,6 +114,24 @@ impl Mount {
     }
 }
 
+/// On a volume that was nearly full, a program that wrote past the cache was told of an input/output error: what it
+/// wrote fitted in part, and the kernel takes that for a broken disk.
+#[test]
+fn what_does_not_fit_past_the_cache_is_no_space() {
+    let mount = Mount::new();
+    let (entry, opened) = mount.temporary();
+    let data = vec![7; 1 << 20];
+    let size = data.len() as u32;
+    let flags = rustix::fs::OFlags::DIRECT.bits();
+    let full = (0..100).map(|piece| {
+        let write = WriteIn { fh: opened.fh, offset: piece << 20, size, flags, ..WriteIn::default() };
+        mount.ask(opcode::WRITE, entry.nodeid, &[write.as_bytes(), &data])
+    });
+    let written = u64::from(size).to_ne_bytes();
+    let refused = full.map(|(error, body)| (error, body == written)).find(|told| *told != (0, true));
+    assert_eq!(refused, Some((-Errno::NOSPC.raw_os_error(), false)));
+}
+
 #[test]
 fn the_time_of_birth_is_told_and_stays() {
     let mount = Mount::new();

@@ -74,6 +74,7 @@ fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>) -> State {
         reset_undurable: false,
         dirty: false,
         stream: 0,
+        has_data: false,
     };
     let is_empty = |zone: &ZoneId| zones[zone.0 as usize].state == ZoneState::Empty;
     State {

@@ -100,7 +100,7 @@ fn others() -> Vec<(u32, Vec<u8>, Operation<'static>)> {
     let forget = BatchForgetIn { count: 2, dummy: 0 };
     vec![
         (26, [init.as_bytes(), &3_u32.to_ne_bytes()].concat(), Operation::Init(all)),
-        (42, [forget.as_bytes(), &[0; 32]].concat(), Operation::BatchForget(2)),
+        (42, [forget.as_bytes(), &[0; 32]].concat(), Operation::BatchForget(Forgotten(&[0; 32]))),
     ]
 }
 

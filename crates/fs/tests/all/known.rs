@@ -1,0 +1,125 @@
+//! Files whose last name is gone and whose number somebody knows: a kernel that looked them up.
+
+use fs::{ACL_ACCESS, Caller, FsError, InodeNo, Kind, RenameFlags};
+
+use crate::support::{READ_WRITE, Volume, pattern};
+
+const ROOT: InodeNo = InodeNo::ROOT;
+
+/// A volume of a kernel's, and a file that is closed.
+fn with_closed_file(contents: &[u8]) -> (Volume, InodeNo) {
+    let volume = Volume::new();
+    volume.fs.keep_known();
+    let handle = volume.file(ROOT, "f");
+    volume.write(&handle, 0, contents);
+    (volume, handle.inode())
+}
+
+fn is_stale(volume: &Volume, inode: InodeNo) -> bool {
+    matches!(volume.fs.open(&Caller::root(), inode, READ_WRITE), Err(FsError::Stale))
+}
+
+/// A program looked a file up, another put a new one in its place, and the first was told ESTALE when it opened,
+/// truncated or marked what it had found; so was everybody who read a file that was mounted by itself.
+#[test]
+fn what_was_found_can_be_used_after_it_was_replaced() {
+    for length in [100, 50_000] {
+        let contents = pattern(1, length);
+        let (volume, inode) = with_closed_file(&contents);
+        let root = Caller::root();
+        drop(volume.file(ROOT, "new"));
+        volume.fs.rename(&root, ROOT, b"new", ROOT, b"f", RenameFlags::default()).unwrap();
+        volume.settle_and_check();
+        assert_eq!(volume.contents(&volume.open(inode)), contents);
+        volume.fs.set_xattr(&root, inode, b"user.a", b"1", false, false).unwrap();
+        assert_eq!(volume.fs.attributes(inode).unwrap().links, 0);
+        assert_eq!(volume.contents(&volume.open(inode)), contents, "closing it again does not end it");
+
+        volume.fs.forget(inode);
+        assert!(is_stale(&volume, inode));
+        volume.settle_and_check();
+        assert_eq!(volume.fs.space().live, 0);
+    }
+}
+
+#[test]
+fn what_is_open_when_it_is_forgotten_goes_when_it_is_closed() {
+    let (volume, inode) = with_closed_file(&pattern(1, 50_000));
+    let handle = volume.open(inode);
+    volume.unlink(ROOT, "f").unwrap();
+    volume.fs.forget(inode);
+    assert_eq!(volume.contents(&handle), pattern(1, 50_000));
+    drop(handle);
+    assert!(is_stale(&volume, inode));
+    volume.settle_and_check();
+}
+
+#[test]
+fn nothing_of_it_is_left_after_a_crash() {
+    let (volume, inode) = with_closed_file(&pattern(1, 50_000));
+    volume.unlink(ROOT, "f").unwrap();
+    volume.fs.sync().unwrap();
+    let volume = volume.kill();
+    volume.settle_and_check();
+    assert!(is_stale(&volume, inode));
+    assert_eq!(volume.fs.space().live, 0);
+}
+
+#[test]
+fn when_nobody_is_left_everything_is_forgotten() {
+    let (volume, inode) = with_closed_file(b"contents");
+    drop(volume.file(ROOT, "named"));
+    volume.unlink(ROOT, "f").unwrap();
+    volume.fs.forget_all();
+    assert!(is_stale(&volume, inode));
+    let named = volume.find(ROOT, "named").unwrap();
+    volume.fs.forget(named);
+    drop(volume.open(named));
+    volume.settle_and_check();
+}
+
+/// Deleted files make room at once, as they do where nobody knows them.
+#[test]
+fn who_needs_room_gets_that_of_files_that_are_only_known() {
+    let volume = Volume::new();
+    volume.fs.keep_known();
+    let piece = pattern(9, 256 << 10);
+    for round in 0..3_u64 {
+        let handle = volume.file(ROOT, "f");
+        let size = (0..).map(|at| at * piece.len() as u64);
+        let full = size.map(|at| volume.fs.write(&handle, at, &piece)).position(|done| done.is_err());
+        assert!(full > Some(40), "round {round}: {full:?} pieces");
+        drop(handle);
+        volume.unlink(ROOT, "f").unwrap();
+    }
+    volume.settle_and_check();
+}
+
+/// `ln -sfn` puts a new link in the place of one that somebody is about to follow.
+#[test]
+fn where_a_link_led_is_told_after_it_was_replaced() {
+    let volume = Volume::new();
+    let root = Caller::root();
+    let link = volume.fs.symlink(&root, ROOT, b"current", b"releases/1").unwrap().inode;
+    volume.fs.symlink(&root, ROOT, b"next", b"releases/2").unwrap();
+    volume.fs.rename(&root, ROOT, b"next", ROOT, b"current", RenameFlags::default()).unwrap();
+    assert_eq!(volume.fs.read_link(link), Ok(b"releases/1".to_vec()));
+    volume.settle_and_check();
+}
+
+/// Who opened a pipe again that was deleted, or looked into the directory that he was in, and was not its owner, was told
+/// ESTALE: the kernel asks for the access list.
+#[test]
+fn what_was_deleted_has_no_access_list() {
+    let volume = Volume::new();
+    let root = Caller::root();
+    let pipe = volume.fs.make_node(&root, ROOT, b"pipe", Kind::Fifo, 0o666, 0).unwrap().inode;
+    let directory = volume.directory(ROOT, "d");
+    volume.unlink(ROOT, "pipe").unwrap();
+    volume.fs.remove_directory(&root, ROOT, b"d").unwrap();
+    for inode in [pipe, directory] {
+        assert_eq!(volume.fs.get_xattr(&root, inode, ACL_ACCESS), Err(FsError::NoAttribute));
+        assert_eq!(volume.fs.list_xattrs(&root, inode), Ok(Vec::new()));
+        assert_eq!(volume.fs.get_xattr(&root, inode, b"user.a"), Err(FsError::NoAttribute));
+    }
+}
