@@ -483,7 +483,13 @@ impl Core {
                 // One that was cleaned in this life and is still here holds something that cannot be moved.
                 && saving.cleaned_once.get(&victim.zone) != Some(&victim.life)
         };
-        self.zones.closed_metadata().into_iter().filter(is_worth_it).collect()
+        // Who asks again until there is nothing left comes to an end only if there is less each time.
+        let gains = |victim: &MetadataZone| {
+            let cost = self.written_beside(saving, u64::from(victim.live));
+            need != Need::Should || u64::from(victim.dead()) > cost
+        };
+        let victims = self.zones.closed_metadata().into_iter();
+        victims.filter(|victim| is_worth_it(victim) && gains(victim)).collect()
     }
 
     fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
