@@ -196,3 +196,43 @@ fn an_empty_victim_is_given_up_though_nothing_is_owed() {
     extents.pace.owe(1);
     assert!(extents.take_call());
 }
+
+/// Two victims are emptied together, and a block of each cannot be read for a moment. That of the one that has waited
+/// is given up. That of the other was as well, though it had been tried in this moment only, and though giving up the
+/// first made room enough: a file had lost a block for good that the device would have given a second later.
+#[test]
+fn what_cannot_be_read_is_given_up_for_the_zone_that_has_waited_alone() {
+    let device = Arc::new(Emulated::new(Spec::power_of_two()));
+    let extents = extents_on(Arc::clone(&device) as _);
+    let victims: Vec<(ZoneId, Life)> = (1..=2)
+        .map(|object| {
+            write(&extents, object, 0, 3, 0);
+            let open = extents.place(wanted(Object(object))).unwrap();
+            extents.retire(&open).unwrap();
+            let extent = &map::extents(&extents.store, Object(object), (0, 3), 1).unwrap()[0].1;
+            assert_eq!(extent.address.zone(), open.lease.zone());
+            device.spoil(open.lease.zone(), extent.address.block() + 1);
+            (open.lease.zone(), open.lease.life())
+        })
+        .collect();
+    let mut gc = extents.gc.lock();
+    assert!(extents.has_target(&mut gc).unwrap());
+    // No zone is left to empty anything else into.
+    let mut taken = Vec::new();
+    while extents.store.zones().free_soon() > extents.store.zones().kept_from_gc() {
+        let Opened::Zone(open) = extents.open_zone(Role::Gc).unwrap() else { panic!("it was free") };
+        extents.device.finish(open.lease.zone()).unwrap();
+        taken.push(open.lease.zone());
+    }
+    assert!(!taken.is_empty());
+    gc.victims.clone_from(&victims);
+    gc.waiting.insert(victims[0].0, victims[0].1);
+    while extents.collect(&mut gc, Aim::Zone).unwrap() == Progress::Moved
+        && !gc.waiting.contains_key(&victims[1].0)
+    {}
+    assert_eq!(gc.stats.blocks_lost, 1, "of the one that has waited");
+    assert!(gc.waits(victims[1].0, victims[1].1));
+    drop(gc);
+    let lives = |object: usize| extents.store.zones().entry(victims[object].0).live;
+    assert_eq!((lives(0), lives(1)), (0, 1), "what can be read was moved");
+}
