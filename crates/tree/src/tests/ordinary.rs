@@ -632,3 +632,16 @@ fn who_meets_the_bound_waits_for_the_cut_only() {
     background.join().unwrap().unwrap();
     assert!(holding.in_time.load(Ordering::SeqCst), "it waited for the whole checkpoint");
 }
+
+/// `polder stats` shows it, and how far is read ahead goes by it.
+#[test]
+fn the_store_says_how_many_pages_its_cache_may_hold() {
+    let device = formatted(Spec::tiny(), &options());
+    let pages_of = |cache_bytes: u64| {
+        let (store, _) = open_with(&device, &Config { cache_bytes, ..config() }).unwrap();
+        store.stats().pages_cached_max
+    };
+    let (small, large) = (pages_of(1 << 20), pages_of(4 << 20));
+    assert!((128..=256).contains(&small), "{small} pages in a mebibyte");
+    assert!((small * 7 / 2..=small * 5).contains(&large), "{large} pages in four");
+}
