@@ -43,7 +43,7 @@ pub fn read_header(
 /// Bytes read at once.
 const READ_AT_ONCE: usize = 1 << 20;
 /// So many blocks of a zone may fail of which nothing is known, before what cannot be read at once is passed over.
-const PATIENCE: u32 = 32;
+const PATIENCE: u32 = 64;
 
 /// A batch as it was found.
 #[derive(Clone, Debug)]
@@ -95,6 +95,7 @@ impl<'a> LogZone<'a> {
             life = life.or_else(|| format::life_of_frame(bytes, fs_id, zone));
             life.is_none()
         })?;
+        unknown.patience.set(PATIENCE);
         let known = |life| LogZone { identity: Identity { fs_id, zone, life }, ..unknown };
         Ok(life.map(known))
     }
