@@ -268,3 +268,33 @@ fn a_zone_that_counts_more_than_is_known_is_left_alone() {
     let kinds: Vec<_> = extents.check().unwrap().iter().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [crate::FindingKind::LiveCount; 2], "its count, and that it could not be emptied");
 }
+
+/// What was in a zone that is offline is lost at once: nobody will ever read it, and the zone need not wait.
+#[test]
+fn what_was_in_a_zone_that_is_offline_is_lost_at_once() {
+    let device = Arc::new(Emulated::new(Spec::power_of_two()));
+    let extents = extents_on(Arc::clone(&device) as _);
+    (1..=2).for_each(|object| write(&extents, object, 0, 3, 0));
+    let open = extents.place(wanted(Object(1))).unwrap();
+    extents.retire(&open).unwrap();
+    let (zone, life) = (open.lease.zone(), open.lease.life());
+    drop(open);
+    write(&extents, 2, 1, 1, 3 * SIZE as u64);
+    device.turn(zone, zone::ZoneState::Offline);
+    let mut gc = extents.gc.lock();
+    assert!(extents.evacuate(&mut gc).unwrap());
+    assert_eq!((gc.stats.blocks_lost, gc.stats.blocks_moved, gc.waits(zone, life)), (5, 0, false));
+    assert_eq!(extents.store.zones().entry(zone).live, 0);
+    drop(gc);
+    let reads = |object, block: u64| {
+        let mut found = vec![0; SIZE];
+        extents.read(Object(object), block * SIZE as u64, &mut found).map(|()| found[0])
+    };
+    for (object, block) in [(1, 0), (1, 1), (1, 2), (2, 0), (2, 2)] {
+        let lost = reads(object, block).unwrap_err();
+        assert!(matches!(lost, crate::ExtentError::Lost { .. }), "{lost}");
+    }
+    assert_eq!(reads(2, 1).unwrap(), 2, "what lies elsewhere is as it was");
+    let kinds: BTreeSet<_> = extents.check().unwrap().iter().map(|finding| finding.kind.is_count()).collect();
+    assert_eq!(kinds, BTreeSet::new(), "the checker finds nothing wrong with that");
+}
