@@ -8,7 +8,9 @@
 mod lcov;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
@@ -70,12 +72,22 @@ fn measure() -> Result<PathBuf> {
     );
     let parts = Line::new("rustup component add llvm-tools --toolchain nightly");
     parts.run()?;
-    let path = workspace::target_dir()?.join("lcov.info");
+    let target = workspace::target_dir()?;
+    open_to_all(&target.join("llvm-cov-target"))?;
+    let path = target.join("lcov.info");
     let line = Line::new("cargo +nightly llvm-cov test --branch --workspace --locked --lcov --output-path");
     let line = line.arg(&path);
     println!("    {line}");
     line.run()?;
     Ok(path)
+}
+
+/// Where what was run is written down: by tests that run the command as somebody without rights too, which else would
+/// say that it cannot, and fail.
+fn open_to_all(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(0o1777)))
+        .with_context(|| format!("cannot let everybody write to {}", folder.display()))
 }
 
 /// Lines and branches, by crate.

@@ -98,8 +98,8 @@ pub(crate) struct GcState {
     abandoned: u64,
     /// Zones, and their lives, in which blocks live that could not be read: they wait until zones are needed.
     waiting: BTreeMap<ZoneId, Life>,
-    /// What cannot be read of the victims is given up.
-    gives_up: bool,
+    /// Victims whose blocks are given up where they cannot be read now: they have waited.
+    given_up: BTreeSet<ZoneId>,
 }
 
 impl GcState {
@@ -155,6 +155,11 @@ impl GcState {
     /// Whether blocks live in the zone, in this life, that could not be read.
     fn waits(&self, zone: ZoneId, life: Life) -> bool {
         self.waiting.get(&zone) == Some(&life)
+    }
+
+    /// Those among these zones.
+    fn waiting_of(&self, zones: &[(ZoneId, Life)]) -> BTreeSet<ZoneId> {
+        zones.iter().filter(|&&(zone, life)| self.waits(zone, life)).map(|(zone, _)| *zone).collect()
     }
 
     /// Zones that count more live blocks than the object map has there.
@@ -231,8 +236,12 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// Maximal runs of blocks that follow one another in one object, and how they were found.
     pub(crate) fn runs(&self) -> Vec<(Range<usize>, Found)> {
-        let follows =
-            |a: &Source, b: &Source| a.object == b.object && a.block + 1 == b.block && a.found == b.found;
+        // What becomes of blocks that cannot be read depends on their zone.
+        let is_one_case =
+            |a: &Source, b: &Source| a.found == Found::Whole || a.address.zone() == b.address.zone();
+        let follows = |a: &Source, b: &Source| {
+            a.object == b.object && a.block + 1 == b.block && a.found == b.found && is_one_case(a, b)
+        };
         let mut at = 0;
         let chunks = self.sources.chunk_by(follows).map(|run| {
             let range = at..at + run.len();
@@ -308,7 +317,7 @@ impl Extents {
         let with_life = |zone: ZoneId| (zone, self.store.zones().entry(zone).life);
         gc.victims = self.choose_victims(gc, aim).into_iter().map(with_life).collect();
         // One that waits is chosen when its space is needed, and alone.
-        gc.gives_up = gc.victims.iter().any(|&(zone, life)| gc.waits(zone, life));
+        gc.given_up = gc.waiting_of(&gc.victims);
         gc.searched.clear();
         self.learned.evacuated(gc.victims().map(|zone| (zone, self.store.zones().entry(zone).live)));
         let mut moves = BTreeMap::new();
@@ -508,7 +517,7 @@ impl Extents {
                 gc.waiting.remove(&zone);
                 continue;
             }
-            if gc.waits(zone, life) && !gc.gives_up {
+            if gc.waits(zone, life) && !gc.given_up.contains(&zone) {
                 gc.stats.zones_evacuated -= 1;
                 // What cannot be read of it is not needed yet, as long as there is a zone to empty others into.
                 if zones.free_soon() <= zones.kept_from_gc() {
@@ -527,7 +536,8 @@ impl Extents {
                 gc.stuck.insert(zone);
             }
         }
-        gc.gives_up |= left.iter().any(|&(zone, life)| gc.waits(zone, life));
+        let given_up = gc.waiting_of(&left);
+        gc.given_up.extend(given_up);
         gc.queue = self.queue(moves, &left);
         gc.contents = Contents::default();
         gc.victims = left;
@@ -630,7 +640,9 @@ impl Extents {
             let first = chunk.sources[range.start];
             match found {
                 Found::Whole => runs.push_back(chunk.run(range)),
-                Found::Wrong if !gc.gives_up => self.leave(gc, first, range.len()),
+                Found::Wrong if !gc.given_up.contains(&first.address.zone()) => {
+                    self.leave(gc, first, range.len());
+                }
                 Found::Wrong | Found::Gone => {
                     gc.stats.blocks_lost += range.len() as u64;
                     self.lose(chunk, first, range.len() as u64)?;

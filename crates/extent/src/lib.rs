@@ -53,6 +53,7 @@ mod reverse;
 mod salvage;
 mod scrub;
 mod space;
+mod steps;
 mod submit;
 mod write;
 

@@ -25,6 +25,7 @@ use zone::Blocks;
 
 use crate::format::{self, EXTENT_BLOCKS_MAX, Extent, Origin, REFCOUNT};
 use crate::map::{self, View};
+use crate::steps::{GONE_BYTES, ROW_BYTES};
 use crate::write::MapLock;
 use crate::{Extents, Kind, Object, Result};
 
@@ -32,8 +33,6 @@ pub use check::SharedBlocks;
 
 /// Rows asked of the store at once.
 const BATCH: usize = 256;
-/// Bytes of a row in a transaction, its checksums aside, at most.
-const ROW_BYTES: usize = 64;
 
 /// Part of the counts of one owner, and what they are to become: where runs begin, where they end, and how many
 /// references there are, if more than one.
@@ -297,12 +296,6 @@ impl Extents {
         Ok((lock, until))
     }
 
-    /// Where a step ends that takes away or doubles what a view has: as much as one transaction takes beside another
-    /// such step.
-    pub(crate) fn end_of_step(&self, view: &View, limit: usize) -> Result<Option<u64>> {
-        view.end_of_step(limit, self.step_bytes_max(), |extent| self.bytes_of_reference(extent))
-    }
-
     /// How many blocks in zones, or that have space kept for, are others' to which nobody but this object refers in a
     /// range, and that once.
     pub(crate) fn blocks_of_others_alone(&self, object: Object, range: (u64, u64)) -> Result<u64> {
@@ -332,33 +325,11 @@ impl Extents {
         Ok(parts.map(|(_, part)| u64::from(part.blocks)).sum())
     }
 
-    fn step_bytes_max(&self) -> usize {
-        self.store.tx_bytes_max() / 4
-    }
-
-    /// As many of `limit` rows as a step may change.
-    fn step_rows(&self, limit: usize) -> usize {
-        limit.min(self.step_bytes_max() / ROW_BYTES).max(1)
-    }
-
-    /// How many blocks from `from` on, at least one, may be written over in one transaction.
-    pub fn blocks_at_once(&self, object: Object, (from, to): (u64, u64)) -> Result<u64> {
-        let (_lock, view) = self.lock_view(object, (from, to), usize::MAX, BTreeSet::new())?;
-        let mut bytes = 0;
-        for (start, extent) in view.extents().filter(|(_, extent)| extent.origin.is_some()) {
-            bytes += self.bytes_of_reference(extent)?;
-            if bytes > self.step_bytes_max() && start > from {
-                return Ok(start - from);
-            }
-        }
-        Ok(to - from)
-    }
-
     /// Bytes in a transaction that takes a reference away, or makes another like it, at most: the owner's rows
     /// go with the last reference, and it may take others to the same blocks, or follow those that went since this was
     /// asked. The owner's map is locked.
-    fn bytes_of_reference(&self, extent: &Extent) -> Result<usize> {
-        let Some(Origin { object, block }) = extent.origin else { return Ok(ROW_BYTES / 2) };
+    pub(crate) fn bytes_of_reference(&self, extent: &Extent) -> Result<usize> {
+        let Some(Origin { object, block }) = extent.origin else { return Ok(GONE_BYTES) };
         let run = block..block + u64::from(extent.blocks);
         let counts = counted(&self.store, object, &run)?;
         let mut bytes = ROW_BYTES + (2 * counts.len() + 1) * 2 * ROW_BYTES;

@@ -188,6 +188,11 @@ impl Written {
         self.object
     }
 
+    /// The block behind the last one.
+    pub fn end(&self) -> u64 {
+        self.range().1
+    }
+
     fn range(&self) -> (u64, u64) {
         let starts = self.pieces.iter().map(|piece| piece.start).chain(self.residents.iter().map(|r| r.0));
         let ends = self.pieces.iter().map(Piece::end).chain(self.residents.iter().map(|r| r.0 + 1));

@@ -5,8 +5,9 @@
 //! beside each other, and readers do not wait for them.
 //!
 //! What is appended is for one object, in whole blocks and in one transaction. What the file has become meanwhile is
-//! looked at under the lock ([`Fs::still_fits`]): where it has another object by then, or where a block's rest is
-//! no longer beyond its end, what was appended stays dead and the data are written like any others.
+//! looked at under the lock ([`Fs::still_fits`]): where it has another object by then, where a block's rest is
+//! no longer beyond its end, or where one transaction cannot write over all that is there, what was appended stays
+//! dead and the data are written like any others.
 //!
 //! Nothing is appended ahead of a write whose place is the end of the file, that begins within a block, that is less
 //! than one, or to a file with contents in its record or with shared blocks; nor where space is scarce, since what
@@ -54,7 +55,9 @@ impl Fs {
         inode: InodeNo,
         end: u64,
     ) -> Option<Written> {
-        let is_for_it = ahead.0.object() == record.object(inode) && self.takes_whole_blocks(record, end);
+        let is_all = ahead.0.end() == end.div_ceil(u64::from(self.extents.block_size()));
+        let is_for_it =
+            is_all && ahead.0.object() == record.object(inode) && self.takes_whole_blocks(record, end);
         is_for_it.then_some(ahead.0)
     }
 

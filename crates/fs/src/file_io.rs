@@ -189,7 +189,8 @@ impl Fs {
         Ok((done, last))
     }
 
-    /// How many of these bytes one transaction can write over: fewer than all only where blocks are shared.
+    /// How many of these bytes one transaction can write over: fewer than all only where it would have to say of very
+    /// many extents that they are gone, or what becomes of shared blocks.
     pub(crate) fn length_at_once(
         &self,
         record: &Record,
@@ -197,13 +198,11 @@ impl Fs {
         at: u64,
         length: usize,
     ) -> Result<usize> {
-        if !record.has(FLAG_SHARES) {
-            return Ok(length);
-        }
         let block = u64::from(self.extents.block_size());
         let first = at / block;
         let blocks = (first, (at + length as u64).div_ceil(block));
-        let end = (first + self.extents.blocks_at_once(record.object(inode), blocks)?) * block;
+        let may_refer = record.has(FLAG_SHARES);
+        let end = (first + self.extents.blocks_at_once(record.object(inode), blocks, may_refer)?) * block;
         Ok((end - at).min(length as u64) as usize)
     }
 

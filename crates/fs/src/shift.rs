@@ -317,7 +317,7 @@ impl Fs {
         }
     }
 
-    /// Copies a piece of data to where it goes.
+    /// Copies a piece of data to where it goes; less of it where one transaction cannot write over all that is there.
     fn copy(
         &self,
         locked: &mut Locked,
@@ -326,6 +326,13 @@ impl Fs {
         shift: Shift,
         piece: Range<u64>,
     ) -> Result<()> {
+        let (block, length) = (u64::from(self.extents.block_size()), piece.end - piece.start);
+        let target = shift.target(piece.start);
+        let at_once = self.length_at_once(&record, inode, target, length as usize)?;
+        if length > block && (at_once as u64) < length {
+            let half = shift.half(&piece, block);
+            return self.copy(locked, inode, record, shift, half);
+        }
         if record.has(FLAG_SHARES) {
             return self.copy_or_refer(locked, inode, record, shift, piece);
         }
@@ -345,10 +352,8 @@ impl Fs {
         let (object, block) = (record.object(inode), u64::from(self.extents.block_size()));
         let blocks = (piece.start / block, piece.end / block);
         let is_shared = !self.extents.has_own_data(object, blocks)?;
-        let length = (piece.end - piece.start) as usize;
-        let is_too_much = self.length_at_once(&record, inode, shift.target(piece.start), length)? < length;
         let is_mixed = !is_shared && self.extents.has_references(object, blocks)?;
-        if length as u64 > block && (is_mixed || is_too_much) {
+        if piece.end - piece.start > block && is_mixed {
             return self.copy_or_refer(locked, inode, record, shift.clone(), shift.half(&piece, block));
         }
         if !is_shared {

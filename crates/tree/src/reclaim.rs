@@ -57,6 +57,15 @@ pub(crate) fn next_life(device: &dyn Device, fs_id: FsId, zones: &ZoneTable, zon
     Ok(known.max(shown).next())
 }
 
+/// A page of a zone that is cleaned.
+struct ReadPage {
+    at: Address,
+    /// None when it cannot be read.
+    bytes: Option<Vec<u8>>,
+    /// None when it is no page either.
+    header: Option<PageHeader>,
+}
+
 /// Reads; false when what is there cannot be read, an error when the device cannot be asked.
 fn read_if_there_is(device: &dyn Device, at: Address, into: &mut [u8]) -> Result<bool> {
     match device.read(at.zone(), at.block(), into) {
@@ -576,7 +585,13 @@ impl Core {
                 // One that was cleaned in this life and is still here holds something that cannot be moved.
                 && saving.cleaned_once.get(&victim.zone) != Some(&victim.life)
         };
-        self.zones.closed_metadata().into_iter().filter(is_worth_it).collect()
+        // Who asks again until there is nothing left comes to an end only if there is less each time.
+        let gains = |victim: &MetadataZone| {
+            let cost = self.written_beside(saving, u64::from(victim.live));
+            need != Need::Should || u64::from(victim.dead()) > cost
+        };
+        let victims = self.zones.closed_metadata().into_iter();
+        victims.filter(|victim| is_worth_it(victim) && gains(victim)).collect()
     }
 
     fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
@@ -589,7 +604,7 @@ impl Core {
         while block + page_blocks <= end {
             let blocks = step.min((end - block) / page_blocks * page_blocks);
             let pages = self.read_pages(Address::new(zone, block, life), blocks)?;
-            unreadable += pages.iter().filter(|(_, page)| page.is_none()).count();
+            unreadable += pages.iter().filter(|page| page.bytes.is_none()).count();
             self.move_pages(saving, pages, &mut deltas)?;
             self.move_deltas(saving, deltas.take_full())?;
             block += blocks;
@@ -601,15 +616,22 @@ impl Core {
         Ok(())
     }
 
-    /// The pages of some blocks, each by itself when they cannot be read at once; none for one that cannot
-    /// be read at all.
-    fn read_pages(&self, at: Address, blocks: Blocks) -> Result<Vec<(Address, Option<Vec<u8>>)>> {
+    /// The pages of some blocks, each by itself when they cannot be read at once. What is not right is asked twice: for
+    /// one failure in passing the zone would stay until the next mount.
+    fn read_pages(&self, at: Address, blocks: Blocks) -> Result<Vec<ReadPage>> {
         let mut bytes = vec![0; blocks as usize * self.device.geometry().block_size as usize];
         let at_once = read_if_there_is(&*self.device, at, &mut bytes)?;
         let pages = bytes.chunks_mut(self.page_size()).enumerate().map(|(index, page)| {
             let at = at.offset(index as Blocks * self.zones.page_blocks());
-            let read = at_once || read_if_there_is(&*self.device, at, page)?;
-            Ok((at, read.then(|| page.to_vec())))
+            let decode = |page: &[u8]| format::decode_page(page, self.info.fs_id);
+            let (mut is_read, mut asked) = (at_once, 0);
+            let mut header = if is_read { decode(page) } else { None };
+            while header.is_none() && asked < 2 {
+                is_read = read_if_there_is(&*self.device, at, page)?;
+                header = if is_read { decode(page) } else { None };
+                asked += 1;
+            }
+            Ok(ReadPage { at, bytes: is_read.then(|| page.to_vec()), header })
         });
         pages.collect()
     }
@@ -624,13 +646,12 @@ impl Core {
     fn move_pages(
         &self,
         saving: &mut Saving,
-        pages: Vec<(Address, Option<Vec<u8>>)>,
+        pages: Vec<ReadPage>,
         deltas: &mut Packed<(NodeId, Address)>,
     ) -> Result<()> {
         let (mut whole, mut moves) = (Vec::new(), Vec::new());
-        for (at, page) in pages {
-            let header = page.as_deref().and_then(|page| format::decode_page(page, self.info.fs_id));
-            let (Some(page), Some(header)) = (page, header) else {
+        for ReadPage { at, bytes, header } in pages {
+            let (Some(page), Some(header)) = (bytes, header) else {
                 self.save_from_memory(saving, at);
                 continue;
             };

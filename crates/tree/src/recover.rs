@@ -39,6 +39,7 @@ use crate::turn::Turn;
 use crate::types::{Epoch, Lsn, Op, Reserve, Result, StoreError, ZoneEntry};
 use crate::zones::{Use, ZoneTable};
 use headers::{LogHeader, log_zones, no_volume};
+use missing::{Unread, Why};
 
 /// How far an epoch's number may jump at a seal.
 const EPOCH_JUMP: u64 = u32::MAX as u64;
@@ -175,8 +176,8 @@ pub(crate) fn recover(
         device.flush()?;
     }
     let report = device.report()?;
-    let (zones, unread) = log_zones(&*device, &report)?;
-    let contents = read_log(&*device, zones)?;
+    let (zones, mut unread) = log_zones(&*device, &report)?;
+    let contents = read_log(&*device, zones, &mut unread)?;
     let epoch = Epoch(contents.epoch_max + 1 + rt_random(EPOCH_JUMP));
     let core = load(device, config, &contents, &report)?;
     let recovery = core.replay_log(&contents, epoch, replay)?;
@@ -212,15 +213,17 @@ fn rt_random(below: u64) -> u64 {
     u64::from_le_bytes(rt::random::secret()) % below
 }
 
-/// Reads everything that recovery needs of the log.
-fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContents> {
+/// Reads everything that recovery needs of the log. Zones that show no batch are passed over; where the device has
+/// refused to read there, they are among the unread.
+fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unread>) -> Result<LogContents> {
     let open = |(identity, info): &LogHeader| {
         LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info)
     };
     let mut newest: Option<Found> = None;
     let mut empty = Vec::new();
     for header in &zones {
-        match open(header).last()? {
+        let zone = open(header);
+        match zone.last()? {
             Some(last)
                 if newest
                     .as_ref()
@@ -229,7 +232,11 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>) -> Result<LogContent
                 newest = Some(last);
             }
             Some(_) => {}
-            None => empty.push(header.0.zone),
+            None => {
+                empty.push(header.0.zone);
+                let refused = zone.refused().map(Why::Device);
+                unread.extend(refused.map(|why| Unread { zone: header.0.zone, info: header.1, why }));
+            }
         }
     }
     zones.retain(|(identity, _)| !empty.contains(&identity.zone));

@@ -6,6 +6,7 @@
 //! and a new epoch's number jumps by a random amount, so that batches of a lost epoch that come to
 //! light behind the pointer cannot pass for new ones.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use zerocopy::FromBytes;
@@ -41,6 +42,8 @@ pub fn read_header(
 
 /// Bytes read at once.
 const READ_AT_ONCE: usize = 1 << 20;
+/// So many blocks of a zone may fail of which nothing is known, before what cannot be read at once is passed over.
+const PATIENCE: u32 = 64;
 
 /// A batch as it was found.
 #[derive(Clone, Debug)]
@@ -64,11 +67,42 @@ pub(crate) struct LogZone<'a> {
     pub(crate) device: &'a dyn Device,
     pub(crate) identity: Identity,
     pub(crate) info: ZoneInfo,
+    /// Why the device refused to read what had been written, if it did.
+    refused: RefCell<Option<DeviceError>>,
+    /// Where several blocks cannot be read at once, so many more may fail when they are read one by one.
+    patience: Cell<u32>,
 }
 
 impl<'a> LogZone<'a> {
     pub(crate) fn new(device: &'a dyn Device, fs_id: FsId, zone: ZoneId, life: Life, info: ZoneInfo) -> Self {
-        LogZone { device, identity: Identity { fs_id, zone, life }, info }
+        let identity = Identity { fs_id, zone, life };
+        LogZone { device, identity, info, refused: RefCell::default(), patience: Cell::new(u32::MAX) }
+    }
+
+    /// The same for a zone of which nothing is known but what its frames say of it: of the life of the first that can
+    /// be read (what an earlier life has left stands behind what this one has written). None where there is no frame.
+    /// What cannot be read is soon passed over, many blocks at a time: there may be nothing to be found.
+    pub(crate) fn by_its_frames(
+        device: &'a dyn Device,
+        fs_id: FsId,
+        zone: ZoneId,
+        info: ZoneInfo,
+    ) -> Result<Option<Self>> {
+        let unknown = LogZone::new(device, fs_id, zone, Life(0), info);
+        unknown.patience.set(PATIENCE);
+        let mut life = None;
+        unknown.each_block(1, &mut |_, bytes| {
+            life = life.or_else(|| format::life_of_frame(bytes, fs_id, zone));
+            life.is_none()
+        })?;
+        unknown.patience.set(PATIENCE);
+        let known = |life| LogZone { identity: Identity { fs_id, zone, life }, ..unknown };
+        Ok(life.map(known))
+    }
+
+    /// Why the device refused to read a block that had been written, if it has. A crash does nothing of the kind.
+    pub(crate) fn refused(&self) -> Option<DeviceError> {
+        self.refused.borrow().clone()
     }
 
     /// Where reading ends.
@@ -102,21 +136,33 @@ impl<'a> LogZone<'a> {
     fn gather(&self, from: Blocks, into: &mut BTreeMap<Blocks, Found>) -> Result<bool> {
         let mut gathered = Gathered::default();
         let (mut within, mut total) = (0, 0);
+        self.each_block(from, &mut |block, bytes| {
+            let at = Address::new(self.identity.zone, block, self.identity.life);
+            if let Some(batch) = gathered.take(at, bytes, format::decode_frame(bytes, &self.identity)) {
+                within += at.block() + 1 - batch.at.block();
+                into.insert(batch.at.block(), batch);
+            }
+            total += 1;
+            true
+        })?;
+        Ok(within == total)
+    }
+
+    /// Calls `each` for blocks from `from` on, for as long as it wants more of them.
+    fn each_block(&self, from: Blocks, each: &mut dyn FnMut(Blocks, &[u8]) -> bool) -> Result<()> {
         let per_read = (READ_AT_ONCE / self.block_size()).max(1) as Blocks;
         let mut block = from.max(1);
         while block < self.end() {
             let blocks = per_read.min(self.end() - block);
-            for (index, bytes) in self.read(block, blocks)?.chunks(self.block_size()).enumerate() {
-                let at = Address::new(self.identity.zone, block + index as Blocks, self.identity.life);
-                if let Some(batch) = gathered.take(at, bytes, format::decode_frame(bytes, &self.identity)) {
-                    within += at.block() + 1 - batch.at.block();
-                    into.insert(batch.at.block(), batch);
+            let bytes = self.read(block, blocks)?;
+            for (index, bytes) in bytes.chunks(self.block_size()).enumerate() {
+                if !each(block + index as Blocks, bytes) {
+                    return Ok(());
                 }
             }
-            total += blocks;
             block += blocks;
         }
-        Ok(within == total)
+        Ok(())
     }
 
     /// The last batch that is whole: backwards from the pointer, or forwards where there is none.
@@ -175,19 +221,38 @@ impl<'a> LogZone<'a> {
     /// that is taken for empty because of it would be continued without what was acknowledged.
     fn read(&self, block: Blocks, blocks: Blocks) -> Result<Vec<u8>> {
         let mut bytes = vec![0; blocks as usize * self.block_size()];
-        if blocks > 1 && self.device.read(self.identity.zone, block, &mut bytes).is_ok() {
+        if blocks > 1 && self.try_read(block, &mut bytes)?.is_ok() {
             return Ok(bytes);
         }
         for (index, one) in bytes.chunks_mut(self.block_size()).enumerate() {
-            match read_twice(self.device, self.identity.zone, block + index as Blocks, one) {
-                Ok(()) => {}
-                Err(gone @ (DeviceError::Offline(_) | DeviceError::PowerLost | DeviceError::Unusable(_))) => {
-                    return Err(gone.into());
-                }
-                Err(_) => one.fill(0),
+            let is_read = self.patience.get() > 0
+                && match self.try_read(block + index as Blocks, one)? {
+                    Ok(()) => true,
+                    Err(DeviceError::Unwritten { .. }) => false,
+                    Err(error) => {
+                        *self.refused.borrow_mut() = Some(error);
+                        false
+                    }
+                };
+            if !is_read {
+                one.fill(0);
+                self.patience.set(self.patience.get().saturating_sub(1));
             }
         }
         Ok(bytes)
+    }
+
+    /// Tries to read, twice.
+    ///
+    /// # Errors
+    /// The zone, or the whole device, cannot be read any more.
+    fn try_read(&self, block: Blocks, into: &mut [u8]) -> Result<zone::Result<()>> {
+        match read_twice(self.device, self.identity.zone, block, into) {
+            Err(gone @ (DeviceError::Offline(_) | DeviceError::PowerLost | DeviceError::Unusable(_))) => {
+                Err(gone.into())
+            }
+            read => Ok(read),
+        }
     }
 }
 

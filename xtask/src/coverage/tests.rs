@@ -32,3 +32,16 @@ fn a_report_that_leaves_out_a_decoder_is_refused() {
     let report = lcov::read("SF:crates/tree/src/log.rs\nDA:1,1\n").unwrap();
     assert!(not_run(&report).is_err());
 }
+
+/// Programs that tests run as nobody could not write down what they had run, said so, and a test that reads what a
+/// program says failed: as root the command never came to its end.
+#[test]
+fn everybody_may_write_down_what_was_run() {
+    let place = tempfile::tempdir().expect("there is a place for it");
+    let folder = place.path().join("target/counts");
+    for _ in 0..2 {
+        open_to_all(&folder).expect("it can be made, and may be there");
+        let mode = std::fs::metadata(&folder).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o7777, 0o1777);
+    }
+}

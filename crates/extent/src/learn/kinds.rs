@@ -91,6 +91,13 @@ impl Kinds {
         }
     }
 
+    /// Blocks of this kind that live, and that have died since the last look.
+    #[cfg(test)]
+    pub(crate) fn counted(&self, kind: Kind) -> Vec<(i64, u64)> {
+        let counts = kind.slots().map(|slot| &self.counts[slot]);
+        counts.map(|of| (of.live.load(Ordering::Relaxed), of.died.load(Ordering::Relaxed))).collect()
+    }
+
     /// What is expected of data of this kind.
     pub(crate) fn expect(&self, kind: Kind) -> Lifetime {
         let said = kind.slots().map(|slot| self.counts[slot].said.load(Ordering::Relaxed));

@@ -93,3 +93,31 @@ fn the_next_mount_knows_what_this_one_has_learned() {
     after.step().unwrap();
     assert_eq!(after.learned.rows(), rows);
 }
+
+/// What is written adds to what lives, what it writes over dies, and what is removed dies too: of several pieces each
+/// counts. Counted otherwise, kinds would be told to live long or short for nothing.
+#[test]
+fn what_is_written_over_or_removed_has_died() {
+    let extents = place::tests::extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
+    let (object, hint) = (Object(1), Hint { kind: BRIEF, ..Hint::default() });
+    let size = extents.block_size() as usize;
+    let write = |at: usize, blocks: usize| {
+        let data = vec![1; blocks * size];
+        let written = extents.write(object, hint, (at * size) as u64, &data, 0).unwrap();
+        let mut tx = Tx::new();
+        let _map = extents.insert(&mut tx, written).unwrap();
+        extents.store.commit(tx).unwrap();
+    };
+    let counted = || extents.learned.kinds.counted(BRIEF);
+    // More than one piece takes.
+    write(0, 300);
+    assert_eq!(counted(), [(300, 0); 2]);
+    write(10, 5);
+    assert_eq!(counted(), [(300, 5); 2]);
+    write(295, 10);
+    assert_eq!(counted(), [(305, 10); 2]);
+    let mut tx = Tx::new();
+    drop(extents.remove(&mut tx, object, (0, 20), 9, BRIEF).unwrap());
+    extents.store.commit(tx).unwrap();
+    assert_eq!(counted(), [(285, 30); 2]);
+}

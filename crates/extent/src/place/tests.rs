@@ -49,3 +49,25 @@ fn who_retires_an_earlier_life_leaves_the_later_one_alone() {
     extents.retire(&again).unwrap();
     assert_eq!(extents.placement.count(), 0);
 }
+
+/// Others hold all open zones that the device allows, and will give none back: who wants to write is told that, and not
+/// that the volume is full, which would have him delete files for nothing.
+#[test]
+fn a_device_without_an_open_zone_left_is_not_told_as_a_full_one() {
+    let extents = extents();
+    let mut held = Vec::new();
+    let error = loop {
+        match extents.store.zones().open(Role::Data) {
+            Ok(lease) => held.push(lease.expect("zones are free")),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::Device(DeviceError::TooManyOpen { .. })), "{error}");
+    let refused = extents.place(wanted(Object(1))).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(&refused, ExtentError::Store(StoreError::Device(DeviceError::Unusable(why))) if why.contains("no open zone")),
+        "{refused}"
+    );
+    drop(held.pop());
+    extents.place(wanted(Object(1))).unwrap();
+}

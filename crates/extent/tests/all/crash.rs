@@ -1,4 +1,6 @@
 use super::*;
+use polder_extent::format::SUMMARY_MAGIC;
+use zone::ZoneId;
 use zone::emulated::CrashPlan;
 
 /// What each object holds at one moment.
@@ -174,4 +176,79 @@ fn crashes_one_after_the_other() {
     }
     println!("{evacuated} zones evacuated between crashes");
     assert!(evacuated > 0, "garbage is collected between the crashes");
+}
+
+/// Where summaries of several blocks are, and how many.
+fn long_summaries(device: &Emulated) -> Vec<(ZoneId, u32, u32)> {
+    let size = device.geometry().block_size as usize;
+    let mut found = Vec::new();
+    for (zone, info) in (0..).map(ZoneId).zip(device.report().unwrap()) {
+        for block in 1..info.pointer {
+            let mut bytes = vec![0; size];
+            device.read(zone, block, &mut bytes).unwrap();
+            let claimed = extent::format::summary_blocks_claimed(SUMMARY_MAGIC, &bytes);
+            found.extend(claimed.filter(|&blocks| blocks > 1).map(|blocks| (zone, block, blocks)));
+        }
+    }
+    found
+}
+
+/// A summary of several blocks goes out in front of data, by the same batch. When the power is lost its first blocks may be
+/// there and its last ones not, with the data behind it whole, and already named by a record: whatever is torn, all that
+/// lives is named by the zone's reverse map afterwards (of a checkpoint, or of what was replayed), and can be moved.
+#[test]
+fn a_summary_of_several_blocks_may_be_torn_at_each_of_them() {
+    const BLOCKS: usize = 180;
+    let volume = Volume::new(Spec::new(512, 36, 1200).max_append(128));
+    volume.sync();
+    let mut history = History::new(volume.store.last_lsn());
+    volume.device.record();
+    let mut rng = Rng::with_seed(11);
+    for round in 0..12 {
+        let (object, bytes) = (1 + round % 3, noise(&mut rng, BLOCKS * 512));
+        let lsn = volume.write(object, 0, &bytes, BLOCKS as u64 * 512).unwrap();
+        let mut state = history.last().clone();
+        state.insert(object, Arc::new(bytes));
+        history.states.push((lsn, state));
+        match round % 4 {
+            1 => {
+                volume.sync();
+                history.synced.push((volume.device.commands(), volume.store.durable_lsn()));
+            }
+            3 => volume.store.checkpoint().unwrap(),
+            _ => {}
+        }
+    }
+    let all = long_summaries(&volume.device);
+    assert!(all.len() > 5, "{all:?}");
+    let mut torn = 0;
+    for n in 0..=volume.device.commands() {
+        for plan in volume.device.plans_at(n) {
+            let what = format!("command {n}, plan {plan}");
+            let image = volume.device.image_at(n, &plan);
+            torn += u32::from(all.iter().any(|&summary| is_torn(&volume.device, &image, summary)));
+            let found = Volume::open(Arc::new(image));
+            assert!(found.recovered >= history.acknowledged(n), "{what}");
+            let model = history.at(found.recovered);
+            found.verify(&model);
+            for _ in 0..1000 {
+                if !found.extents.compact().unwrap() {
+                    break;
+                }
+            }
+            found.verify(&model);
+        }
+    }
+    println!("{torn} images with a torn summary");
+    assert!(torn > 50, "{torn} images with a torn summary");
+}
+
+/// Whether of a summary the first block is there, and the last one is not.
+fn is_torn(whole: &Emulated, image: &Emulated, (zone, block, blocks): (ZoneId, u32, u32)) -> bool {
+    let is_there = |block: u32| {
+        let (mut before, mut now) = (vec![0; 512], vec![0; 512]);
+        whole.read(zone, block, &mut before).unwrap();
+        image.read(zone, block, &mut now).is_ok() && before == now
+    };
+    is_there(block) && !is_there(block + blocks - 1)
 }

@@ -5,6 +5,7 @@ mod crash;
 mod every;
 mod faults;
 mod ordinary;
+mod salvage;
 mod shared;
 mod space;
 

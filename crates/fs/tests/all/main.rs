@@ -23,6 +23,7 @@ mod renames;
 mod repair;
 mod runtime;
 mod salvage;
+mod scattered;
 mod shifts;
 mod support;
 mod upkeep;

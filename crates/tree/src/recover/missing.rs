@@ -1,4 +1,5 @@
-//! Log zones of which nothing can be read, or not the header: whether the log had gone on there.
+//! Log zones of which nothing can be read, or not the header, or nothing but the header: whether the log had gone on
+//! there.
 //!
 //! A zone that died while it was empty, or that was given up before, takes nothing with it, and the mount goes on
 //! without it. If the log had moved there, an older zone that is left would be taken for the newest, and what was
@@ -16,21 +17,21 @@
 use zone::{Device, DeviceError, FsId, ZoneId, ZoneInfo, ZoneState};
 
 use super::LogContents;
-use crate::format::{self, BatchKind};
+use crate::format::BatchKind;
 use crate::log::LOG_ZONES;
-use crate::scan::{Found, LogZone, read_twice};
+use crate::scan::{Found, LogZone};
 use crate::types::{Lsn, Result, StoreError};
 
-/// One of the first zones, the header of which says nothing.
+/// One of the first zones, the header of which says nothing, or all that is behind it.
 pub(super) struct Unread {
     pub(super) zone: ZoneId,
     pub(super) info: ZoneInfo,
     pub(super) why: Why,
 }
 
-/// Why a header says nothing.
+/// Why it says nothing.
 pub(super) enum Why {
-    /// The device does not give it.
+    /// The device does not give it, nor any batch.
     Device(DeviceError),
     /// It is not what was written.
     Damaged,
@@ -59,9 +60,13 @@ pub(super) fn check(
     last: Lsn,
     read_only: bool,
 ) -> Result<()> {
-    let Some(missing) = unread.iter().find(|unread| is_newer(device, contents, unread, last)) else {
-        return Ok(());
-    };
+    let mut missing = None;
+    for unread in unread {
+        if missing.is_none() && is_newer(device, contents, unread, last)? {
+            missing = Some(unread);
+        }
+    }
+    let Some(missing) = missing else { return Ok(()) };
     let why = match &missing.why {
         Why::Device(error) => error.to_string(),
         Why::Damaged => "its header is damaged".to_owned(),
@@ -80,17 +85,17 @@ pub(super) fn check(
 }
 
 /// Whether the log had gone on in this zone, beyond the last record that was replayed.
-fn is_newer(device: &dyn Device, contents: &LogContents, unread: &Unread, last: Lsn) -> bool {
+fn is_newer(device: &dyn Device, contents: &LogContents, unread: &Unread, last: Lsn) -> Result<bool> {
     // The zones behind those of the log are its last resort.
     let may_be_log = unread.zone.0 < LOG_ZONES || contents.zones.len() as u32 >= LOG_ZONES;
     if contents.moves == Some(unread.zone) && unread.is_refused() {
-        return true;
+        return Ok(true);
     }
     if !may_be_log {
-        return false;
+        return Ok(false);
     }
     let fs_id = contents.zones[0].0.fs_id;
-    let batches = batches_behind(device, fs_id, unread).unwrap_or_default();
+    let batches = batches_behind(device, fs_id, unread)?;
     let durable = match unread.is_refused() {
         true => u64::MAX,
         false => batches.iter().map(|found| found.known_durable).max().unwrap_or(0),
@@ -99,21 +104,14 @@ fn is_newer(device: &dyn Device, contents: &LogContents, unread: &Unread, last: 
         |found: &Found| found.epoch >= contents.epoch_max && found.sequence > contents.sequence_max;
     let holds_records = |found: &Found| found.kind == BatchKind::Journal && found.first <= found.last;
     let counts = |found: &&Found| last.0 < found.last && found.last <= durable;
-    batches.iter().filter(|found| is_newer(found) && holds_records(found)).any(|found| counts(&found))
+    Ok(batches.iter().filter(|found| is_newer(found) && holds_records(found)).any(|found| counts(&found)))
 }
 
 /// The batches that can be read in a zone without a header: their frames say of which life they are.
 fn batches_behind(device: &dyn Device, fs_id: FsId, unread: &Unread) -> Result<Vec<Found>> {
-    let Unread { zone, info, .. } = unread;
-    if info.state == ZoneState::Offline {
+    if unread.info.state == ZoneState::Offline {
         return Ok(Vec::new());
     }
-    let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
-    let mut block = vec![0; device.geometry().block_size as usize];
-    // What an earlier life has left stands behind what this one has written.
-    let life = (1..end).find_map(|at| {
-        read_twice(device, *zone, at, &mut block).ok()?;
-        format::life_of_frame(&block, fs_id, *zone)
-    });
-    life.map_or(Ok(Vec::new()), |life| LogZone::new(device, fs_id, *zone, life, *info).batches(1))
+    let zone = LogZone::by_its_frames(device, fs_id, unread.zone, unread.info)?;
+    zone.map_or(Ok(Vec::new()), |zone| zone.batches(1))
 }

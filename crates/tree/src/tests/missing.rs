@@ -121,7 +121,11 @@ fn a_zone_of_the_log_that_is_long_dead_refuses_no_crash_in_a_switch() {
 /// A log whose zone has failed, so that it could not say that it moved; and the zone in which it went on, with so many
 /// synced transactions.
 fn after_a_failure(transactions: u32) -> (Arc<Emulated>, ZoneId) {
-    let device = formatted(Spec::power_of_two(), &options());
+    after_a_failure_on(Spec::power_of_two(), transactions)
+}
+
+fn after_a_failure_on(spec: Spec, transactions: u32) -> (Arc<Emulated>, ZoneId) {
+    let device = formatted(spec, &options());
     let (store, _) = open(&device).unwrap();
     let mut model = Contents::new();
     (0..5).for_each(|number| put(&store, &mut model, number));
@@ -146,4 +150,54 @@ fn what_stands_behind_a_header_that_cannot_be_read_is_missed() {
     let (device, newer) = after_a_failure(1);
     device.corrupt(newer, 0, 20, 1);
     assert_eq!(contents(&open(&device).unwrap().0).len(), 5, "nothing says that the sixth was durable");
+}
+
+/// The header of the zone to which the log had moved could be read, and nothing behind it: the zone was taken for one
+/// in which nothing had been written yet, and what had been acknowledged there was gone.
+#[test]
+fn a_log_that_has_moved_to_a_zone_that_shows_its_header_alone_is_not_taken_for_the_older_one() {
+    let mut refused = 0;
+    for (image, newer) in amid_switches() {
+        let pointer = image.report_zone(newer).unwrap().pointer;
+        (1..pointer).for_each(|block| image.spoil(newer, block));
+        if pointer > 1 {
+            is_refused(&image);
+            refused += 1;
+        } else {
+            open(&image).unwrap();
+        }
+    }
+    assert!(refused > 1, "{refused} moments");
+}
+
+/// The zone behind whose header there was something to be missed went offline while that was looked for: it counted as
+/// a zone in which there was nothing, and the mount went on from the older one.
+#[test]
+fn a_zone_that_goes_offline_while_it_is_searched_ends_the_mount() {
+    for nth in 1.. {
+        let (device, newer) = after_a_failure(1);
+        device.spoil(newer, 0);
+        let appends = device.counters().of(CommandKind::Append);
+        device.inject(Fault::nth(CommandKind::Read, nth, Effect::TurnOffline).on(newer));
+        let opened = open(&device);
+        if device.struck().is_empty() {
+            assert!(nth > 3, "the header is read twice, and what is behind it");
+            break;
+        }
+        assert!(opened.is_err(), "read {nth}");
+        assert_eq!(device.counters().of(CommandKind::Append), appends, "nothing was written");
+    }
+}
+
+/// Each block was read twice, one by one, however many had failed: where each takes seconds, for hours.
+#[test]
+fn a_zone_that_cannot_be_read_at_all_is_soon_given_up() {
+    let (device, newer) = after_a_failure_on(Spec::new(4096, 32, 1024), 400);
+    let pointer = device.report_zone(newer).unwrap().pointer;
+    assert!(pointer > 400);
+    (0..pointer).for_each(|block| device.spoil(newer, block));
+    let before = device.counters().of(CommandKind::Read);
+    drop(open(&device));
+    let reads = device.counters().of(CommandKind::Read) - before;
+    assert!(reads < 300, "{reads} reads");
 }

@@ -632,3 +632,37 @@ fn who_meets_the_bound_waits_for_the_cut_only() {
     background.join().unwrap().unwrap();
     assert!(holding.in_time.load(Ordering::SeqCst), "it waited for the whole checkpoint");
 }
+
+/// `polder stats` shows it, and how far is read ahead goes by it.
+#[test]
+fn the_store_says_how_many_pages_its_cache_may_hold() {
+    let device = formatted(Spec::tiny(), &options());
+    let pages_of = |cache_bytes: u64| {
+        let (store, _) = open_with(&device, &Config { cache_bytes, ..config() }).unwrap();
+        store.stats().pages_cached_max
+    };
+    let (small, large) = (pages_of(1 << 20), pages_of(4 << 20));
+    assert!((128..=256).contains(&small), "{small} pages in a mebibyte");
+    assert!((small * 7 / 2..=small * 5).contains(&large), "{large} pages in four");
+}
+
+/// A batch that is not flushed yet says already that an earlier transaction is durable: to make that known takes a flush,
+/// and no further batch.
+#[test]
+fn what_the_log_says_already_is_not_said_again() {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    let put = |value: u8| {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), vec![1], vec![value]);
+        store.commit(tx).unwrap()
+    };
+    let first = put(1);
+    store.sync(first).unwrap();
+    put(2);
+    store.core.log.push().unwrap();
+    let batches = store.stats().log_batches;
+    assert!(store.core.log.make_known(first).unwrap());
+    assert_eq!(store.stats().log_batches, batches);
+    assert!(store.core.log.known_durable() >= first);
+}

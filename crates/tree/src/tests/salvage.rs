@@ -106,6 +106,25 @@ fn without_the_log_the_last_checkpoint_is_found() {
     }
 }
 
+/// A zone of metadata without a header is told by the pages in it, and so nothing is missing for want of one block.
+#[test]
+fn what_is_in_a_zone_without_a_header_is_found() {
+    let (device, model) = used(3, Spec::new(4096, 64, 64));
+    device.record();
+    let mut zones: Vec<ZoneId> = written(&device).into_iter().map(|(zone, _)| zone).collect();
+    zones.dedup();
+    assert!(zones.len() > 2);
+    for zone in zones {
+        let image = Arc::new(device.image(&CrashPlan::KeepAll));
+        image.spoil(zone, 0);
+        let salvaged = salvage(&image);
+        assert_eq!(salvaged.lost(), [], "{zone:?}");
+        let values =
+            |found: Found| found.into_iter().map(|(key, (value, _))| (key, value)).collect::<Contents>();
+        assert!(values(rows(&salvaged)) == model, "{zone:?}");
+    }
+}
+
 #[test]
 fn ranges_are_shown_as_asked_for() {
     let (device, model) = used(3, Spec::new(4096, 64, 64));
