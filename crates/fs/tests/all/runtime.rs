@@ -1,11 +1,14 @@
 //! Background work and its threads.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use fs::{Caller, FsError, InodeNo};
+use fs::{Caller, FsError, InodeNo, Lane};
 use tree::Step;
+use zone::emulated::Spec;
 
 use crate::support::{Volume, pattern};
+use crate::watched::watched_volume;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -202,4 +205,20 @@ fn a_large_cache_does_not_let_records_grow_without_bound() {
     }
     let cached = fs.inodes_cached();
     assert!((10_000..=17_000).contains(&cached), "{cached} records are in memory");
+}
+
+#[test]
+fn the_thread_of_resets_gives_zones_back_one_at_a_time() {
+    // The next flush did, all of them, and whoever called fsync waited for it. Now nobody would if this thread did not.
+    let (watched, volume) = watched_volume(Spec::new(4096, 40, 256), 4 << 20);
+    volume.settle();
+    watched.to_give_back.store(3, Ordering::SeqCst);
+    let handle = volume.file(ROOT, "f");
+    volume.fs.fsync(&handle, false).unwrap();
+    assert_eq!(watched.to_give_back.load(Ordering::SeqCst), 3, "a flush gives nothing back");
+    for left in [2, 1, 0] {
+        assert_eq!(volume.fs.step_in(Lane::Resets), Ok(Step::Worked));
+        assert_eq!(watched.to_give_back.load(Ordering::SeqCst), left);
+    }
+    assert_eq!(volume.fs.step_in(Lane::Resets), Ok(Step::Idle));
 }

@@ -12,11 +12,13 @@ use crate::support::Volume;
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A device that counts the reads it is asked for, and can have something happen at the next of them, or before the
+/// A device that counts the reads it is asked for, has zones to give back when it is told so, and can have something happen at the next of them, or before the
 /// next blocks of data are appended.
 pub(crate) struct Watched {
     pub(crate) device: Arc<Emulated>,
     pub(crate) reads: AtomicU64,
+    /// Zones that it could give back.
+    pub(crate) to_give_back: AtomicU64,
     pub(crate) at_next_read: Mutex<Option<Hook>>,
     pub(crate) at_next_append: Mutex<Option<Hook>>,
 }
@@ -26,6 +28,7 @@ impl Watched {
         Watched {
             device: device.clone(),
             reads: AtomicU64::new(0),
+            to_give_back: AtomicU64::new(0),
             at_next_read: Mutex::new(None),
             at_next_append: Mutex::new(None),
         }
@@ -103,5 +106,9 @@ impl Device for Watched {
     }
     fn flush(&self) -> zone::Result<()> {
         self.device.flush()
+    }
+    fn give_back(&self) -> bool {
+        let take_one = |left: u64| left.checked_sub(1);
+        self.to_give_back.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take_one).is_ok()
     }
 }
