@@ -14,6 +14,8 @@
 //! Which zones may be reset when is in `docs/design.md`, section 6 (I-ZONE-4). This table decides
 //! which are dead; `reclaim` does the resets.
 
+mod free;
+mod held;
 mod resets;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,6 +29,8 @@ use crate::delta::IN_PAGE_AT_LEAST;
 use crate::kept::KeptForMetadata;
 use crate::mat::Place;
 use crate::types::{Lsn, Op, Promise, ZoneEntry};
+use free::{FreeZones, Links};
+use held::{Held, HeldZones};
 
 /// Free zones that only garbage collection may take.
 pub(crate) const KEPT_FOR_GC: u32 = 1;
@@ -49,37 +53,25 @@ pub(crate) enum Use {
     Bad,
 }
 
+/// What is known of a zone beside its entry, of each: what only few have is in [`Held`].
 struct Run {
     info: ZoneInfo,
     usage: Use,
-    /// Its turn among the free ones.
-    turn: u64,
-    /// Blocks submitted, not yet inserted or given up.
-    pending: Blocks,
-    /// Readers that are in it.
-    readers: u32,
-    /// Whole pages in it that overlays and directories name: they count beside `live`.
-    pages: u32,
-    /// Changes of leaves in it that overlays name.
-    deltas: u32,
-    /// Bases of such changes.
-    bases: u32,
-    /// Those of them that `live` does not count: they were written or moved there in a running epoch.
-    new_bases: u32,
-    /// Blocks from this one on were written in a running epoch.
-    new_from: Blocks,
+    /// Its neighbours among the free ones.
+    links: Links,
     /// The last record that changed `live`.
     changed: Lsn,
 }
 
+/// What a zone takes while it is not in use, and a volume may have millions.
+const _: () = assert!(size_of::<ZoneEntry>() + size_of::<Run>() <= 64);
+
 struct State {
     entries: Vec<ZoneEntry>,
     run: Vec<Run>,
-    /// In the order in which they became free: what was reset just now may keep its part of the device busy for a
-    /// while, and zones wear alike.
-    free: BTreeSet<(u64, ZoneId)>,
-    /// The last turn that was given to a free zone.
-    turn: u64,
+    held: HeldZones,
+    /// Those whose use is free, but for the log's.
+    free: FreeZones,
     /// Closed data zones in which something lives, by live blocks.
     closed: BTreeSet<(Blocks, ZoneId)>,
     /// Those in which nothing does. Apart, because they are counted for each write, and there may be many: all that
@@ -264,8 +256,17 @@ impl State {
         self.run[zone.0 as usize].changed = lsn;
     }
 
+    /// Whether a zone is in the list of free ones. The log takes its zones by number.
+    fn is_listed(&self, zone: ZoneId) -> bool {
+        let is_free = matches!(self.run[zone.0 as usize].usage, Use::Free { .. });
+        is_free && zone.0 >= crate::log::LOG_ZONES
+    }
+
+    /// Before its use changes.
     fn take_out_of_free(&mut self, zone: ZoneId) {
-        self.free.remove(&(self.run[zone.0 as usize].turn, zone));
+        if self.is_listed(zone) {
+            self.free.remove(&mut self.run, zone);
+        }
     }
 
     fn set_usage(&mut self, zone: ZoneId, usage: Use) {
@@ -274,13 +275,8 @@ impl State {
         self.take_out_of_closed(zone, live);
         self.take_out_of_free(zone);
         self.run[zone.0 as usize].usage = usage;
-        if matches!(usage, Use::Free { .. }) {
-            // The log takes its zones by number.
-            if zone.0 >= crate::log::LOG_ZONES {
-                self.turn += 1;
-                self.run[zone.0 as usize].turn = self.turn;
-                self.free.insert((self.turn, zone));
-            }
+        if self.is_listed(zone) {
+            self.free.push(&mut self.run, zone);
         } else if self.is_victim(zone) {
             self.put_among_closed(zone, live);
         }
@@ -338,21 +334,14 @@ impl ZoneTable {
         let run = report.iter().map(|&info| Run {
             info,
             usage: Use::Closed,
-            turn: 0,
-            pending: 0,
-            readers: 0,
-            pages: 0,
-            deltas: 0,
-            bases: 0,
-            new_bases: 0,
-            new_from: Blocks::MAX,
+            links: Links::NOWHERE,
             changed: Lsn(0),
         });
         let state = State {
             entries,
             run: run.collect(),
-            free: BTreeSet::new(),
-            turn: 0,
+            held: HeldZones::default(),
+            free: FreeZones::new(),
             closed: BTreeSet::new(),
             dead: BTreeSet::new(),
             resets: (0, 0),
@@ -431,8 +420,8 @@ impl ZoneTable {
 
     /// Pages in it that overlays and directories name.
     pub(crate) fn pages(&self, zone: ZoneId) -> u32 {
-        let run = &self.state.lock().run[zone.0 as usize];
-        run.pages + run.deltas + run.bases
+        let Held { pages, deltas, bases, .. } = self.state.lock().held.of(zone);
+        pages + deltas + bases
     }
 
     // ---- what zones are used for -------------------------------------------------------------
@@ -475,7 +464,7 @@ impl ZoneTable {
 
     /// Zones that could be opened.
     pub(crate) fn free(&self) -> u32 {
-        self.state.lock().free.len() as u32
+        self.state.lock().free.count()
     }
 
     /// Whether `role` may take a zone now.
@@ -510,7 +499,7 @@ impl ZoneTable {
     pub(crate) fn hold_for_metadata(&self, blocks: u64) -> bool {
         let state = self.state.lock();
         let zones = blocks.saturating_sub(u64::from(self.open_room())).div_ceil(self.kept.of_zone);
-        let are_free = state.free.len() as u64 >= zones;
+        let are_free = u64::from(state.free.count()) >= zones;
         if are_free {
             self.held.store(zones as u32, Ordering::Relaxed);
         }
@@ -521,22 +510,22 @@ impl ZoneTable {
     /// there is, the longest free first, and the first four, which a log may need, last.
     pub(crate) fn take_free(&self, role: Role) -> Option<(ZoneId, bool)> {
         let mut state = self.state.lock();
-        if state.free.len() as u32 <= self.kept_from(role) {
+        if state.free.count() <= self.kept_from(role) {
             return None;
         }
         let is_empty =
             |state: &State, zone: ZoneId| state.run[zone.0 as usize].usage == Use::Free { empty: true };
-        let candidates = || state.free.iter().map(|&(_, zone)| zone);
+        let candidates = || state.free.iter(&state.run);
         let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
         let best = candidates()
             .filter(behind)
             .find(|&zone| is_empty(&state, zone))
             .or_else(|| candidates().find(behind))
-            .or_else(|| candidates().next_back())?;
+            .or_else(|| state.free.newest())?;
         let empty = is_empty(&state, best);
         state.take_out_of_free(best);
         state.run[best.0 as usize].usage = Use::Leased;
-        if role == Role::Gc && (state.free.len() as u32) < self.kept_for_metadata() {
+        if role == Role::Gc && state.free.count() < self.kept_for_metadata() {
             state.borrowed = Some(best);
         }
         Some((best, empty))
@@ -551,7 +540,7 @@ impl ZoneTable {
         state.change_both(zone, self.per_chunk, |entry| {
             *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
         });
-        state.run[zone.0 as usize].new_from = 0;
+        state.held.change(zone, |held| held.new_from = 0);
         if role == Role::Metadata {
             let held = self.held.load(Ordering::Relaxed);
             self.held.store(held.saturating_sub(1), Ordering::Relaxed);
@@ -633,14 +622,14 @@ impl ZoneTable {
     // ---- what keeps a zone from being reset --------------------------------------------------
 
     pub(crate) fn add_pending(&self, zone: ZoneId, blocks: Blocks) {
-        self.state.lock().run[zone.0 as usize].pending += blocks;
+        self.state.lock().held.change(zone, |held| held.pending += blocks);
     }
 
     pub(crate) fn remove_pending(&self, zone: ZoneId, blocks: Blocks) {
-        let mut state = self.state.lock();
-        let run = &mut state.run[zone.0 as usize];
-        assert!(run.pending >= blocks, "pending blocks are returned once");
-        run.pending -= blocks;
+        self.state.lock().held.change(zone, |held| {
+            assert!(held.pending >= blocks, "pending blocks are returned once");
+            held.pending -= blocks;
+        });
     }
 
     /// A reader enters, if the zone is still in that life.
@@ -653,26 +642,26 @@ impl ZoneTable {
         if !at.is_of(entry.life) || is_gone || entry.role == Role::Free {
             return false;
         }
-        state.run[index].readers += 1;
+        state.held.change(at.zone(), |held| held.readers += 1);
         true
     }
 
     pub(crate) fn leave(&self, zone: ZoneId) {
-        let mut state = self.state.lock();
-        let run = &mut state.run[zone.0 as usize];
-        assert!(run.readers > 0, "a reader leaves once");
-        run.readers -= 1;
+        self.state.lock().held.change(zone, |held| {
+            assert!(held.readers > 0, "a reader leaves once");
+            held.readers -= 1;
+        });
     }
 
     pub(crate) fn add_page(&self, zone: ZoneId) {
-        self.state.lock().run[zone.0 as usize].pages += 1;
+        self.state.lock().held.change(zone, |held| held.pages += 1);
     }
 
     pub(crate) fn remove_page(&self, zone: ZoneId) {
-        let mut state = self.state.lock();
-        let run = &mut state.run[zone.0 as usize];
-        assert!(run.pages > 0, "zone {}: a page is removed once", zone.0);
-        run.pages -= 1;
+        self.state.lock().held.change(zone, |held| {
+            assert!(held.pages > 0, "zone {}: a page is removed once", zone.0);
+            held.pages -= 1;
+        });
     }
 
     /// An overlay names this place of a node.
@@ -690,14 +679,15 @@ impl ZoneTable {
     fn change_place(&self, place: Place, change: impl Fn(&mut u32)) {
         let mut state = self.state.lock();
         if place.is_delta() {
-            change(&mut state.run[place.at.zone().0 as usize].deltas);
-            let of_base = &mut state.run[place.base.zone().0 as usize];
-            change(&mut of_base.bases);
-            if place.base.block() >= of_base.new_from {
-                change(&mut of_base.new_bases);
-            }
+            state.held.change(place.at.zone(), |held| change(&mut held.deltas));
+            state.held.change(place.base.zone(), |of_base| {
+                change(&mut of_base.bases);
+                if place.base.block() >= of_base.new_from {
+                    change(&mut of_base.new_bases);
+                }
+            });
         } else if !place.is_nowhere() {
-            change(&mut state.run[place.at.zone().0 as usize].pages);
+            state.held.change(place.at.zone(), |held| change(&mut held.pages));
         }
     }
 
@@ -705,18 +695,19 @@ impl ZoneTable {
     /// of a checkpoint, or when that zone is gone on with after a mount.
     pub(crate) fn new_pages_begin(&self, open: Option<(ZoneId, Blocks)>) {
         let mut state = self.state.lock();
-        let State { metadata, run, .. } = &mut *state;
+        let State { metadata, held, .. } = &mut *state;
         for zone in metadata.iter() {
-            let run = &mut run[zone.0 as usize];
-            assert_eq!(run.new_bases, 0, "zone {}: the checkpoint has counted what was new", zone.0);
-            run.new_from = open.filter(|(open, _)| open == zone).map_or(Blocks::MAX, |(_, from)| from);
+            held.change(*zone, |held| {
+                assert_eq!(held.new_bases, 0, "zone {}: the checkpoint has counted what was new", zone.0);
+                held.new_from = open.filter(|(open, _)| open == zone).map_or(Blocks::MAX, |(_, from)| from);
+            });
         }
     }
 
     /// Closed data zones without pending blocks, fewest live first.
     pub(crate) fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
         let state = self.state.lock();
-        let idle = |&&(_, zone): &&(Blocks, ZoneId)| state.run[zone.0 as usize].pending == 0;
+        let idle = |&&(_, zone): &&(Blocks, ZoneId)| state.held.of(zone).pending == 0;
         state.closed.iter().filter(idle).take(limit).map(|&(live, zone)| (zone, live)).collect()
     }
 
@@ -725,8 +716,9 @@ impl ZoneTable {
         let state = self.state.lock();
         let measured = |&zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
-            let changes = u64::from(entry.deltas) + u64::from(run.deltas);
-            let pages = u64::from(run.pages + run.new_bases) + changes.div_ceil(IN_PAGE_AT_LEAST);
+            let held = state.held.of(zone);
+            let changes = u64::from(entry.deltas) + u64::from(held.deltas);
+            let pages = u64::from(held.pages + held.new_bases) + changes.div_ceil(IN_PAGE_AT_LEAST);
             let live = u64::from(entry.live) + pages * u64::from(self.page_blocks);
             let capacity = run.info.capacity;
             let live = live.min(u64::from(capacity)) as Blocks;
