@@ -39,6 +39,8 @@ const HANDLES: &[&str] = &[
 ];
 /// Of the monitor.
 const PROMPT: &[u8] = b"(qemu) ";
+/// How folders begin that have the disks of a machine.
+pub(super) const RUN: &str = "run-";
 /// The emulator's log, in the folder of its disks.
 const LOG: &str = "log";
 const SECOND_NS: u64 = 1_000_000_000;
@@ -152,7 +154,7 @@ impl Question {
 
 impl Guest {
     fn start(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> Result<Guest> {
-        let folder = tempfile::Builder::new().prefix("run-").tempdir_in(home)?;
+        let folder = tempfile::Builder::new().prefix(RUN).tempdir_in(home)?;
         let line = line(kernel, image, run, folder.path())?;
         let errors = std::fs::File::create(folder.path().join("errors"))?;
         let mut child = line.start(Stdio::piped(), Stdio::piped(), Stdio::from(errors))?;
