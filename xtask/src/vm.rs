@@ -8,6 +8,7 @@
 //! `docs/performance.md`.
 
 mod counts;
+mod emulator;
 mod guest;
 mod image;
 mod kernel;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::{setup, workspace};
+use emulator::Emulator;
 use guest::Run;
 use suite::{SUITES, Suite};
 
@@ -55,15 +57,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let _alone = sweep(&home)?;
     let kernel = kernel::fetch(&home)?;
     for suite in suites {
-        if suite.devices.handles && !guest::has_handles()? {
-            println!(
-                "vm {}: skipped: this machine's QEMU has no placement handles; QEMU 8.0 has",
-                suite.name
-            );
-            continue;
-        }
+        let emulator =
+            if suite.devices.handles { Emulator::with_handles(&home)? } else { Emulator::installed() };
         let image = image::build(&home, &kernel, suite)?;
-        let run = Run { suite, quick: args.quick, only: args.only.as_deref(), seed: args.seed };
+        let run = Run {
+            suite,
+            emulator: &emulator,
+            quick: args.quick,
+            only: args.only.as_deref(),
+            seed: args.seed,
+        };
         let passed = guest::run(&home, &kernel, &image, &run)?;
         println!("vm {}: passed in {} s", suite.name, passed.seconds);
         if !passed.figures.is_empty() {
