@@ -36,7 +36,7 @@ const ZONE_APPEND: u8 = 0x7d;
 /// The command set of zones, where a command asks which is meant.
 const ZONED: u32 = 2 << 24;
 
-/// The least that Linux lets a command of NVMe have of pieces of memory that do not follow one another.
+/// Pieces of memory that do not follow one another, of which Linux lets a command of NVMe over PCI have at least so many.
 const SEGMENTS: u64 = 127;
 /// Commands are no larger than this, whatever the device takes: as many pages, each apart from the next, and one more
 /// where the first begins within a page. What a command may have of larger ones depends on where its pages happen to
