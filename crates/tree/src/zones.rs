@@ -14,8 +14,8 @@
 //! Which zones may be reset when is in `docs/design.md`, section 6 (I-ZONE-4). This table decides
 //! which are dead; `reclaim` does the resets.
 
+mod engaged;
 mod free;
-mod held;
 mod resets;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,8 +29,8 @@ use crate::delta::IN_PAGE_AT_LEAST;
 use crate::kept::KeptForMetadata;
 use crate::mat::Place;
 use crate::types::{Lsn, Op, Promise, ZoneEntry};
+use engaged::{Engaged, EngagedZones};
 use free::{FreeZones, Links};
-use held::{Held, HeldZones};
 
 /// Free zones that only garbage collection may take.
 pub(crate) const KEPT_FOR_GC: u32 = 1;
@@ -53,7 +53,7 @@ pub(crate) enum Use {
     Bad,
 }
 
-/// What is known of a zone beside its entry, of each: what only few have is in [`Held`].
+/// What is known of a zone beside its entry, of each: what only few have is in [`Engaged`].
 struct Run {
     info: ZoneInfo,
     usage: Use,
@@ -69,7 +69,7 @@ const _: () = assert!(size_of::<ZoneEntry>() + size_of::<Run>() <= 64);
 struct State {
     entries: Vec<ZoneEntry>,
     run: Vec<Run>,
-    held: HeldZones,
+    engaged: EngagedZones,
     /// Those whose use is free, but for the log's.
     free: FreeZones,
     /// Closed data zones in which something lives, by live blocks.
@@ -340,7 +340,7 @@ impl ZoneTable {
         let state = State {
             entries,
             run: run.collect(),
-            held: HeldZones::default(),
+            engaged: EngagedZones::default(),
             free: FreeZones::new(),
             closed: BTreeSet::new(),
             dead: BTreeSet::new(),
@@ -420,7 +420,7 @@ impl ZoneTable {
 
     /// Pages in it that overlays and directories name.
     pub(crate) fn pages(&self, zone: ZoneId) -> u32 {
-        let Held { pages, deltas, bases, .. } = self.state.lock().held.of(zone);
+        let Engaged { pages, deltas, bases, .. } = self.state.lock().engaged.of(zone);
         pages + deltas + bases
     }
 
@@ -540,7 +540,7 @@ impl ZoneTable {
         state.change_both(zone, self.per_chunk, |entry| {
             *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
         });
-        state.held.change(zone, |held| held.new_from = 0);
+        state.engaged.change(zone, |engaged| engaged.new_from = 0);
         if role == Role::Metadata {
             let held = self.held.load(Ordering::Relaxed);
             self.held.store(held.saturating_sub(1), Ordering::Relaxed);
@@ -622,13 +622,13 @@ impl ZoneTable {
     // ---- what keeps a zone from being reset --------------------------------------------------
 
     pub(crate) fn add_pending(&self, zone: ZoneId, blocks: Blocks) {
-        self.state.lock().held.change(zone, |held| held.pending += blocks);
+        self.state.lock().engaged.change(zone, |engaged| engaged.pending += blocks);
     }
 
     pub(crate) fn remove_pending(&self, zone: ZoneId, blocks: Blocks) {
-        self.state.lock().held.change(zone, |held| {
-            assert!(held.pending >= blocks, "pending blocks are returned once");
-            held.pending -= blocks;
+        self.state.lock().engaged.change(zone, |engaged| {
+            assert!(engaged.pending >= blocks, "pending blocks are returned once");
+            engaged.pending -= blocks;
         });
     }
 
@@ -642,25 +642,25 @@ impl ZoneTable {
         if !at.is_of(entry.life) || is_gone || entry.role == Role::Free {
             return false;
         }
-        state.held.change(at.zone(), |held| held.readers += 1);
+        state.engaged.change(at.zone(), |engaged| engaged.readers += 1);
         true
     }
 
     pub(crate) fn leave(&self, zone: ZoneId) {
-        self.state.lock().held.change(zone, |held| {
-            assert!(held.readers > 0, "a reader leaves once");
-            held.readers -= 1;
+        self.state.lock().engaged.change(zone, |engaged| {
+            assert!(engaged.readers > 0, "a reader leaves once");
+            engaged.readers -= 1;
         });
     }
 
     pub(crate) fn add_page(&self, zone: ZoneId) {
-        self.state.lock().held.change(zone, |held| held.pages += 1);
+        self.state.lock().engaged.change(zone, |engaged| engaged.pages += 1);
     }
 
     pub(crate) fn remove_page(&self, zone: ZoneId) {
-        self.state.lock().held.change(zone, |held| {
-            assert!(held.pages > 0, "zone {}: a page is removed once", zone.0);
-            held.pages -= 1;
+        self.state.lock().engaged.change(zone, |engaged| {
+            assert!(engaged.pages > 0, "zone {}: a page is removed once", zone.0);
+            engaged.pages -= 1;
         });
     }
 
@@ -679,15 +679,15 @@ impl ZoneTable {
     fn change_place(&self, place: Place, change: impl Fn(&mut u32)) {
         let mut state = self.state.lock();
         if place.is_delta() {
-            state.held.change(place.at.zone(), |held| change(&mut held.deltas));
-            state.held.change(place.base.zone(), |of_base| {
+            state.engaged.change(place.at.zone(), |engaged| change(&mut engaged.deltas));
+            state.engaged.change(place.base.zone(), |of_base| {
                 change(&mut of_base.bases);
                 if place.base.block() >= of_base.new_from {
                     change(&mut of_base.new_bases);
                 }
             });
         } else if !place.is_nowhere() {
-            state.held.change(place.at.zone(), |held| change(&mut held.pages));
+            state.engaged.change(place.at.zone(), |engaged| change(&mut engaged.pages));
         }
     }
 
@@ -695,11 +695,12 @@ impl ZoneTable {
     /// of a checkpoint, or when that zone is gone on with after a mount.
     pub(crate) fn new_pages_begin(&self, open: Option<(ZoneId, Blocks)>) {
         let mut state = self.state.lock();
-        let State { metadata, held, .. } = &mut *state;
+        let State { metadata, engaged, .. } = &mut *state;
         for zone in metadata.iter() {
-            held.change(*zone, |held| {
-                assert_eq!(held.new_bases, 0, "zone {}: the checkpoint has counted what was new", zone.0);
-                held.new_from = open.filter(|(open, _)| open == zone).map_or(Blocks::MAX, |(_, from)| from);
+            engaged.change(*zone, |engaged| {
+                assert_eq!(engaged.new_bases, 0, "zone {}: the checkpoint has counted what was new", zone.0);
+                engaged.new_from =
+                    open.filter(|(open, _)| open == zone).map_or(Blocks::MAX, |(_, from)| from);
             });
         }
     }
@@ -707,7 +708,7 @@ impl ZoneTable {
     /// Closed data zones without pending blocks, fewest live first.
     pub(crate) fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
         let state = self.state.lock();
-        let idle = |&&(_, zone): &&(Blocks, ZoneId)| state.held.of(zone).pending == 0;
+        let idle = |&&(_, zone): &&(Blocks, ZoneId)| state.engaged.of(zone).pending == 0;
         state.closed.iter().filter(idle).take(limit).map(|&(live, zone)| (zone, live)).collect()
     }
 
@@ -716,9 +717,9 @@ impl ZoneTable {
         let state = self.state.lock();
         let measured = |&zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
-            let held = state.held.of(zone);
-            let changes = u64::from(entry.deltas) + u64::from(held.deltas);
-            let pages = u64::from(held.pages + held.new_bases) + changes.div_ceil(IN_PAGE_AT_LEAST);
+            let engaged = state.engaged.of(zone);
+            let changes = u64::from(entry.deltas) + u64::from(engaged.deltas);
+            let pages = u64::from(engaged.pages + engaged.new_bases) + changes.div_ceil(IN_PAGE_AT_LEAST);
             let live = u64::from(entry.live) + pages * u64::from(self.page_blocks);
             let capacity = run.info.capacity;
             let live = live.min(u64::from(capacity)) as Blocks;

@@ -6,7 +6,7 @@
 
 use zone::{Role, ZoneId};
 
-use super::{Held, Use, ZoneTable};
+use super::{Engaged, Use, ZoneTable};
 use crate::types::{Lsn, ZoneEntry};
 
 impl ZoneTable {
@@ -21,7 +21,7 @@ impl ZoneTable {
         let (mut ready, mut waiting) = (Vec::new(), None);
         for &zone in &state.dead {
             let run = &state.run[zone.0 as usize];
-            let Held { pending, readers, .. } = state.held.of(zone);
+            let Engaged { pending, readers, .. } = state.engaged.of(zone);
             let held = !rt::is_planted("break-zone-reference") && readers > 0;
             let pending = !rt::is_planted("break-pending") && pending > 0;
             if pending || held {
@@ -49,7 +49,7 @@ impl ZoneTable {
     pub(crate) fn claim_dead(&self, zone: ZoneId, emptied: Lsn) -> bool {
         let mut state = self.state.lock();
         let run = &state.run[zone.0 as usize];
-        let Held { pending, readers, .. } = state.held.of(zone);
+        let Engaged { pending, readers, .. } = state.engaged.of(zone);
         let held = !rt::is_planted("break-zone-reference") && readers > 0;
         let ZoneEntry { live, role, .. } = state.entries[zone.0 as usize];
         let pending = !rt::is_planted("break-pending") && pending > 0;
@@ -97,9 +97,9 @@ impl ZoneTable {
         let dead = |zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
             assert_eq!(entry.role, Role::Metadata, "zone {} is no zone of metadata", zone.0);
-            let held = state.held.of(*zone);
-            let named = entry.holds_anything() || held.pages + held.deltas + held.bases > 0;
-            run.usage == Use::Closed && !named && held.readers == 0
+            let engaged = state.engaged.of(*zone);
+            let named = entry.holds_anything() || engaged.pages + engaged.deltas + engaged.bases > 0;
+            run.usage == Use::Closed && !named && engaged.readers == 0
         };
         let dead: Vec<ZoneId> = state.metadata.iter().copied().filter(dead).collect();
         dead.iter().for_each(|zone| state.run[zone.0 as usize].usage = Use::Resetting);

@@ -6,7 +6,7 @@ use zone::{Blocks, ZoneId};
 
 /// Of one zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct Engaged {
     /// Blocks submitted, not yet inserted or given up.
     pub(super) pending: Blocks,
     /// Readers that are in it.
@@ -23,24 +23,31 @@ pub(super) struct Held {
     pub(super) new_from: Blocks,
 }
 
-impl Held {
-    const NOT: Held =
-        Held { pending: 0, readers: 0, pages: 0, deltas: 0, bases: 0, new_bases: 0, new_from: Blocks::MAX };
+impl Engaged {
+    const NOT: Engaged = Engaged {
+        pending: 0,
+        readers: 0,
+        pages: 0,
+        deltas: 0,
+        bases: 0,
+        new_bases: 0,
+        new_from: Blocks::MAX,
+    };
 }
 
 /// Of all zones.
 #[derive(Default)]
-pub(super) struct HeldZones(FxHashMap<ZoneId, Held>);
+pub(super) struct EngagedZones(FxHashMap<ZoneId, Engaged>);
 
-impl HeldZones {
-    pub(super) fn of(&self, zone: ZoneId) -> Held {
-        self.0.get(&zone).copied().unwrap_or(Held::NOT)
+impl EngagedZones {
+    pub(super) fn of(&self, zone: ZoneId) -> Engaged {
+        self.0.get(&zone).copied().unwrap_or(Engaged::NOT)
     }
 
-    pub(super) fn change<T>(&mut self, zone: ZoneId, change: impl FnOnce(&mut Held) -> T) -> T {
-        let held = self.0.entry(zone).or_insert(Held::NOT);
-        let changed = change(held);
-        if *held == Held::NOT {
+    pub(super) fn change<T>(&mut self, zone: ZoneId, change: impl FnOnce(&mut Engaged) -> T) -> T {
+        let engaged = self.0.entry(zone).or_insert(Engaged::NOT);
+        let changed = change(engaged);
+        if *engaged == Engaged::NOT {
             self.0.remove(&zone);
         }
         changed
