@@ -7,16 +7,23 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::SigSet;
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
 use rustix::process::Pid;
 use zone::po2::{Po2Shape, Po2View};
-use zone::ublk::{Served, UblkDevice};
+use zone::ublk::{Served, UblkDevice, UblkError};
 
 use crate::ending::Daemon;
 use crate::logging::{self, Reader};
 use crate::{bytes, daemon, mount, output, process, volume};
+
+/// How long somebody may look at a block device that is to be taken away, and how often to see whether he has done.
+const LOOKS_NS: u64 = 2_000_000_000;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Offer a device whose zones are no power of two as a block device whose zones are.
 #[derive(clap::Args)]
@@ -49,7 +56,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
+/// Takes the block device away. Who has it open for a moment is waited for, as `udev` has each new one to see what is on
+/// it; whoever uses it longer is in the way.
 fn end(path: &Path) -> Result<()> {
+    let clock = SystemClock::new();
+    loop {
+        match end_unused(path) {
+            Err(error) if is_in_use(&error) && clock.monotonic_ns() < LOOKS_NS => {}
+            ended => return ended,
+        }
+        Stop::default().wait(PAUSE);
+    }
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(UblkError::InUse(_)))
+}
+
+fn end_unused(path: &Path) -> Result<()> {
     let served = Served::find(path)?;
     let server =
         || Ok::<_, anyhow::Error>(served.server()?.and_then(|pid| Pid::from_raw(pid.try_into().ok()?)));

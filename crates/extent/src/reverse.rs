@@ -6,7 +6,8 @@
 //!   to the zone as a summary. What the zone takes is so limited that a summary of all that is left and
 //!   the footer still fit behind it.
 //! * *closed with footer*: the footer lists the summaries, the ZIT says where the footer is. The map
-//!   stays in memory until the record that says so is durable: until then a checkpoint must carry it.
+//!   stays in memory until the record that says so is durable: until then a checkpoint must carry it, unless its cut is
+//!   behind that record. Then the ZIT that it saves names the footer, and the flush before it makes the footer durable.
 //! * *closed without footer* (the zone failed, or came back full after a crash): the map stays in memory
 //!   and in every checkpoint until the zone has been evacuated.
 //!
@@ -304,10 +305,13 @@ impl ReverseMaps {
 }
 
 impl tree::Client for ReverseMaps {
-    fn checkpoint_bytes(&self) -> Vec<u8> {
+    fn checkpoint_bytes(&self, cut: Lsn) -> Vec<u8> {
         let mut bytes = format::CHECKPOINT_MAGIC.to_le_bytes().to_vec();
         for (zone, map) in self.all() {
             let map = map.lock();
+            if matches!(map.closed, Some(Closed::Footer(named)) if named <= cut) {
+                continue;
+            }
             format::encode_unfinished(&mut bytes, (zone, map.name.life), &map.summaries, map.entries.iter());
         }
         bytes

@@ -28,7 +28,7 @@ const NOTHING: u64 = u64::MAX;
 pub enum Lane {
     /// Commit interval, checkpoints, cleaning of metadata.
     Commits,
-    /// Resets of zones in which nothing lives.
+    /// Resets of zones in which nothing lives, and giving back what the medium holds for them.
     Resets,
     /// Deletions, garbage collection, writeback.
     Space,
@@ -235,7 +235,7 @@ impl Fs {
             Lane::Ahead => self.step_ahead(),
             _ if self.is_read_only() => Ok(Step::Idle),
             Lane::Commits => self.step_commits(),
-            Lane::Resets => self.note_failure(self.extents.step_resets().map_err(FsError::from)),
+            Lane::Resets => self.step_resets(),
             Lane::Space => self.step_space(),
         }
     }
@@ -248,6 +248,13 @@ impl Fs {
         }
         let step = self.note_failure(self.store.step().map_err(FsError::from))?;
         Ok(if due { Step::Worked } else { step })
+    }
+
+    fn step_resets(&self) -> Result<Step> {
+        let step = self.note_failure(self.extents.step_resets().map_err(FsError::from))?;
+        // Somebody may wait for a reset, and nobody for this.
+        let worked = step == Step::Worked || self.store.device().give_back();
+        Ok(if worked { Step::Worked } else { Step::Idle })
     }
 
     fn step_space(&self) -> Result<Step> {

@@ -115,7 +115,8 @@ impl Core {
         self.metadata_lease(saving).map_err(of_full_host)?;
         let dirty = self.count.dirty.load(Ordering::Relaxed);
         self.hold_for_checkpoint(saving, dirty);
-        let record_bytes = user.checkpoint_bytes().len() + self.record_bytes(saving);
+        // Before any cut: all that there is.
+        let record_bytes = user.checkpoint_bytes(Lsn(0)).len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
         let mut cut = self.cut();
         if cut.dirty.len() > dirty {
@@ -123,7 +124,7 @@ impl Core {
         }
         self.saving.pass();
         self.log.push()?;
-        let user_bytes = user.checkpoint_bytes();
+        let user_bytes = user.checkpoint_bytes(cut.lsn);
         let before = self.leases.traffic().bytes_written(Cause::Checkpoint);
         let dirty = cut.dirty.len();
         self.write_nodes(saving, std::mem::take(&mut cut.dirty), Some(cut.epoch))?;

@@ -13,15 +13,17 @@ use crate::follow::Follow;
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
 use crate::turn::Turn;
-use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
+use crate::types::{Bytes, Group, Lsn, NodeId, Reserve, Result, StoreError};
 use crate::zones::ZoneTable;
 
 /// The store's user during its life: hands over what checkpoints carry for it.
 ///
 /// Called while a checkpoint is being taken: takes only locks of its own and never calls the store.
 pub trait Client: Send + Sync {
-    /// Bytes for the checkpoint record. What they cover may be more than the cut, never less.
-    fn checkpoint_bytes(&self) -> Bytes;
+    /// Bytes for the record of a checkpoint whose cut is behind this transaction. What they cover may be more than the
+    /// cut, never less. Whatever was appended before they are asked for is durable before the record is, and so are
+    /// the tables as they are at the cut: what these say by themselves need not be said again.
+    fn checkpoint_bytes(&self, cut: Lsn) -> Bytes;
 }
 
 /// Lets trees grow, as far as there is room for it.

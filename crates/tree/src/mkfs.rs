@@ -38,7 +38,7 @@ pub struct FormatOptions {
 struct Nothing;
 
 impl Client for Nothing {
-    fn checkpoint_bytes(&self) -> Bytes {
+    fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         Bytes::new()
     }
 }

@@ -144,7 +144,7 @@ impl Core {
     }
 
     /// Resets what is dead, as far as that needs no zone, and has the device give back what empty zones hold of its
-    /// host: it does once their resets are durable.
+    /// host: it can once their resets are durable.
     pub(crate) fn give_back(&self) -> Result<()> {
         if self.reclaim(false)? == 0 {
             let known = self.log.known_durable();
@@ -155,7 +155,9 @@ impl Core {
                 self.reclaim(false)?;
             }
         }
-        self.latching("the device cannot be flushed", self.device.flush().map_err(StoreError::from))
+        self.latching("the device cannot be flushed", self.device.flush().map_err(StoreError::from))?;
+        while self.device.give_back() {}
+        Ok(())
     }
 
     /// Journals that a zone has begun a life.

@@ -28,7 +28,7 @@ mod taken;
 pub(crate) struct Plain;
 
 impl Client for Plain {
-    fn checkpoint_bytes(&self) -> Bytes {
+    fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         b"plain".to_vec()
     }
 }

@@ -14,8 +14,10 @@
 //! Which zones may be reset when is in `docs/design.md`, section 6 (I-ZONE-4). This table decides
 //! which are dead; `reclaim` does the resets.
 
+mod engaged;
 mod free;
 mod resets;
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,6 +30,8 @@ use crate::delta::IN_PAGE_AT_LEAST;
 use crate::kept::KeptForMetadata;
 use crate::mat::Place;
 use crate::types::{Lsn, Op, Promise, ZoneEntry};
+use engaged::{Engaged, EngagedZones};
+use free::{FreeZones, Links};
 
 /// Free zones that only garbage collection may take.
 pub(crate) const KEPT_FOR_GC: u32 = 1;
@@ -50,37 +54,25 @@ pub(crate) enum Use {
     Bad,
 }
 
+/// What is known of a zone beside its entry, of each: what only few have is in [`Engaged`].
 struct Run {
     info: ZoneInfo,
     usage: Use,
-    /// Its turn among the free ones.
-    turn: u64,
-    /// Blocks submitted, not yet inserted or given up.
-    pending: Blocks,
-    /// Readers that are in it.
-    readers: u32,
-    /// Whole pages in it that overlays and directories name: they count beside `live`.
-    pages: u32,
-    /// Changes of leaves in it that overlays name.
-    deltas: u32,
-    /// Bases of such changes.
-    bases: u32,
-    /// Those of them that `live` does not count: they were written or moved there in a running epoch.
-    new_bases: u32,
-    /// Blocks from this one on were written in a running epoch.
-    new_from: Blocks,
+    /// Its neighbours among the free ones.
+    links: Links,
     /// The last record that changed `live`.
     changed: Lsn,
 }
 
+/// What a zone takes while it is not in use, and a volume may have millions.
+const _: () = assert!(size_of::<ZoneEntry>() + size_of::<Run>() <= 64);
+
 struct State {
     entries: Vec<ZoneEntry>,
     run: Vec<Run>,
-    /// In the order in which they became free: what was reset just now may keep its part of the device busy for a
-    /// while, and zones wear alike.
-    free: BTreeSet<(u64, ZoneId)>,
-    /// The last turn that was given to a free zone.
-    turn: u64,
+    engaged: EngagedZones,
+    /// Those whose use is free, but for the log's.
+    free: FreeZones,
     /// Closed data zones in which something lives, by live blocks.
     closed: BTreeSet<(Blocks, ZoneId)>,
     /// Those in which nothing does. Apart, because they are counted for each write, and there may be many: all that
@@ -281,8 +273,17 @@ impl State {
         self.run[zone.0 as usize].changed = lsn;
     }
 
+    /// Whether a zone is in the list of free ones. The log takes its zones by number.
+    fn is_listed(&self, zone: ZoneId) -> bool {
+        let is_free = matches!(self.run[zone.0 as usize].usage, Use::Free { .. });
+        is_free && zone.0 >= crate::log::LOG_ZONES
+    }
+
+    /// Before its use changes.
     fn take_out_of_free(&mut self, zone: ZoneId) {
-        self.free.remove(&(self.run[zone.0 as usize].turn, zone));
+        if self.is_listed(zone) {
+            self.free.remove(&mut self.run, zone);
+        }
     }
 
     fn set_usage(&mut self, zone: ZoneId, usage: Use) {
@@ -291,13 +292,8 @@ impl State {
         self.take_out_of_closed(zone, live);
         self.take_out_of_free(zone);
         self.run[zone.0 as usize].usage = usage;
-        if matches!(usage, Use::Free { .. }) {
-            // The log takes its zones by number.
-            if zone.0 >= crate::log::LOG_ZONES {
-                self.turn += 1;
-                self.run[zone.0 as usize].turn = self.turn;
-                self.free.insert((self.turn, zone));
-            }
+        if self.is_listed(zone) {
+            self.free.push(&mut self.run, zone);
         } else if self.is_victim(zone) {
             self.put_among_closed(zone, live);
         }
@@ -355,21 +351,14 @@ impl ZoneTable {
         let run = report.iter().map(|&info| Run {
             info,
             usage: Use::Closed,
-            turn: 0,
-            pending: 0,
-            readers: 0,
-            pages: 0,
-            deltas: 0,
-            bases: 0,
-            new_bases: 0,
-            new_from: Blocks::MAX,
+            links: Links::NOWHERE,
             changed: Lsn(0),
         });
         let state = State {
             entries,
             run: run.collect(),
-            free: BTreeSet::new(),
-            turn: 0,
+            engaged: EngagedZones::default(),
+            free: FreeZones::new(),
             closed: BTreeSet::new(),
             dead: BTreeSet::new(),
             resets: (0, 0),
@@ -450,8 +439,8 @@ impl ZoneTable {
 
     /// Pages in it that overlays and directories name.
     pub(crate) fn pages(&self, zone: ZoneId) -> u32 {
-        let run = &self.state.lock().run[zone.0 as usize];
-        run.pages + run.deltas + run.bases
+        let Engaged { pages, deltas, bases, .. } = self.state.lock().engaged.of(zone);
+        pages + deltas + bases
     }
 
     // ---- what zones are used for -------------------------------------------------------------
@@ -494,7 +483,7 @@ impl ZoneTable {
 
     /// Zones that could be opened.
     pub(crate) fn free(&self) -> u32 {
-        self.state.lock().free.len() as u32
+        self.state.lock().free.count()
     }
 
     /// What lives in all zones of data.
@@ -511,7 +500,7 @@ impl ZoneTable {
         state.change_both(zone, self.per_chunk, |entry| {
             *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
         });
-        state.run[zone.0 as usize].new_from = 0;
+        state.engaged.change(zone, |engaged| engaged.new_from = 0);
         if role == Role::Metadata {
             for count in [&self.held, &self.left_to_metadata] {
                 let before = count.load(Ordering::Relaxed);
@@ -595,14 +584,14 @@ impl ZoneTable {
     // ---- what keeps a zone from being reset --------------------------------------------------
 
     pub(crate) fn add_pending(&self, zone: ZoneId, blocks: Blocks) {
-        self.state.lock().run[zone.0 as usize].pending += blocks;
+        self.state.lock().engaged.change(zone, |engaged| engaged.pending += blocks);
     }
 
     pub(crate) fn remove_pending(&self, zone: ZoneId, blocks: Blocks) {
-        let mut state = self.state.lock();
-        let run = &mut state.run[zone.0 as usize];
-        assert!(run.pending >= blocks, "pending blocks are returned once");
-        run.pending -= blocks;
+        self.state.lock().engaged.change(zone, |engaged| {
+            assert!(engaged.pending >= blocks, "pending blocks are returned once");
+            engaged.pending -= blocks;
+        });
     }
 
     /// A reader enters, if the zone is still in that life.
@@ -615,26 +604,26 @@ impl ZoneTable {
         if !at.is_of(entry.life) || is_gone || entry.role == Role::Free {
             return false;
         }
-        state.run[index].readers += 1;
+        state.engaged.change(at.zone(), |engaged| engaged.readers += 1);
         true
     }
 
     pub(crate) fn leave(&self, zone: ZoneId) {
-        let mut state = self.state.lock();
-        let run = &mut state.run[zone.0 as usize];
-        assert!(run.readers > 0, "a reader leaves once");
-        run.readers -= 1;
+        self.state.lock().engaged.change(zone, |engaged| {
+            assert!(engaged.readers > 0, "a reader leaves once");
+            engaged.readers -= 1;
+        });
     }
 
     pub(crate) fn add_page(&self, zone: ZoneId) {
-        self.state.lock().run[zone.0 as usize].pages += 1;
+        self.state.lock().engaged.change(zone, |engaged| engaged.pages += 1);
     }
 
     pub(crate) fn remove_page(&self, zone: ZoneId) {
-        let mut state = self.state.lock();
-        let run = &mut state.run[zone.0 as usize];
-        assert!(run.pages > 0, "zone {}: a page is removed once", zone.0);
-        run.pages -= 1;
+        self.state.lock().engaged.change(zone, |engaged| {
+            assert!(engaged.pages > 0, "zone {}: a page is removed once", zone.0);
+            engaged.pages -= 1;
+        });
     }
 
     /// An overlay names this place of a node.
@@ -652,14 +641,15 @@ impl ZoneTable {
     fn change_place(&self, place: Place, change: impl Fn(&mut u32)) {
         let mut state = self.state.lock();
         if place.is_delta() {
-            change(&mut state.run[place.at.zone().0 as usize].deltas);
-            let of_base = &mut state.run[place.base.zone().0 as usize];
-            change(&mut of_base.bases);
-            if place.base.block() >= of_base.new_from {
-                change(&mut of_base.new_bases);
-            }
+            state.engaged.change(place.at.zone(), |engaged| change(&mut engaged.deltas));
+            state.engaged.change(place.base.zone(), |of_base| {
+                change(&mut of_base.bases);
+                if place.base.block() >= of_base.new_from {
+                    change(&mut of_base.new_bases);
+                }
+            });
         } else if !place.is_nowhere() {
-            change(&mut state.run[place.at.zone().0 as usize].pages);
+            state.engaged.change(place.at.zone(), |engaged| change(&mut engaged.pages));
         }
     }
 
@@ -667,18 +657,20 @@ impl ZoneTable {
     /// of a checkpoint, or when that zone is gone on with after a mount.
     pub(crate) fn new_pages_begin(&self, open: Option<(ZoneId, Blocks)>) {
         let mut state = self.state.lock();
-        let State { metadata, run, .. } = &mut *state;
+        let State { metadata, engaged, .. } = &mut *state;
         for zone in metadata.iter() {
-            let run = &mut run[zone.0 as usize];
-            assert_eq!(run.new_bases, 0, "zone {}: the checkpoint has counted what was new", zone.0);
-            run.new_from = open.filter(|(open, _)| open == zone).map_or(Blocks::MAX, |(_, from)| from);
+            engaged.change(*zone, |engaged| {
+                assert_eq!(engaged.new_bases, 0, "zone {}: the checkpoint has counted what was new", zone.0);
+                engaged.new_from =
+                    open.filter(|(open, _)| open == zone).map_or(Blocks::MAX, |(_, from)| from);
+            });
         }
     }
 
     /// Closed data zones without pending blocks, fewest live first.
     pub(crate) fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
         let state = self.state.lock();
-        let idle = |&&(_, zone): &&(Blocks, ZoneId)| state.run[zone.0 as usize].pending == 0;
+        let idle = |&&(_, zone): &&(Blocks, ZoneId)| state.engaged.of(zone).pending == 0;
         state.closed.iter().filter(idle).take(limit).map(|&(live, zone)| (zone, live)).collect()
     }
 
@@ -687,8 +679,9 @@ impl ZoneTable {
         let state = self.state.lock();
         let measured = |&zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
-            let changes = u64::from(entry.deltas) + u64::from(run.deltas);
-            let pages = u64::from(run.pages + run.new_bases) + changes.div_ceil(IN_PAGE_AT_LEAST);
+            let engaged = state.engaged.of(zone);
+            let changes = u64::from(entry.deltas) + u64::from(engaged.deltas);
+            let pages = u64::from(engaged.pages + engaged.new_bases) + changes.div_ceil(IN_PAGE_AT_LEAST);
             let live = u64::from(entry.live) + pages * u64::from(self.page_blocks);
             let capacity = run.info.capacity;
             let live = live.min(u64::from(capacity)) as Blocks;

@@ -140,6 +140,13 @@ pub trait Device: Send + Sync {
     /// Makes durable all that was completed before this call, on every device below that was written.
     fn flush(&self) -> Result<()>;
 
+    /// Gives what the medium still holds for one zone that was reset back to whoever provides it (the host of a file, a
+    /// disk that can discard), where there is such a zone and its reset is durable; whether there was one. It may take
+    /// long, and is done aside: nothing that can be read changes, and no flush waits for it.
+    fn give_back(&self) -> bool {
+        false
+    }
+
     /// What the zone is leased for from now on. A device that can place what lives apart does so; it changes nothing
     /// that can be read.
     fn lease(&self, _zone: ZoneId, _role: Role) {}

@@ -18,6 +18,12 @@
 //! because until then the old contents may be asked for again. What a new process finds empty may
 //! have been reset by one that was killed: it counts as undurable until the first flush.
 //!
+//! No flush gives blocks back: for each zone the host may take milliseconds, and a large file that is
+//! deleted has hundreds. They wait for [`Device::give_back`], which takes one at a time, and nobody waits for
+//! it but who opens that zone. What was given back is noted in the zone's slot, so that it is not done again
+//! after each mount. That is a hint: a crash can leave it beside blocks that were taken since, which then stay
+//! until the zone is next emptied.
+//!
 //! A zone's blocks are taken from the host when it is opened, all of them, so that a host without
 //! room refuses a zone (`HostFull`) and not a write in the middle of one. Zones of fresh data are refused
 //! while there is still room for some: what is to be deleted then, to make room, needs zones for the log and for metadata.
@@ -37,6 +43,8 @@ mod options;
 mod slots;
 mod volume;
 mod writes;
+
+use std::collections::BTreeSet;
 
 use rt::sync::atomic::{AtomicU64, Ordering};
 use rt::sync::{Condvar, Mutex, MutexGuard};
@@ -58,9 +66,6 @@ use crate::machine::Machine;
 use crate::{
     Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, Role, ZoneId, ZoneInfo, ZoneState,
 };
-
-/// How many of the zones that an earlier process left are given back to the host by one flush.
-const LEFTOVERS_A_FLUSH: usize = 16;
 
 /// For how many zones of the log and of metadata, and of what garbage collection moves, the host still has room when
 /// it has none any more for fresh data: what a checkpoint or two take. Fewer where fewer have no blocks of the host.
@@ -102,8 +107,8 @@ struct State {
     /// Whether nothing was flushed yet: states as they were found may be those of a process that was
     /// killed, and may not be durable.
     is_unsure: bool,
-    /// Empty zones that may hold blocks of the host since before this process.
-    leftovers: Vec<ZoneId>,
+    /// Zones that were found or made empty, durably but for `is_unsure`, and may hold blocks of the host.
+    to_give_back: BTreeSet<ZoneId>,
     /// Why nothing is written any more.
     broken: Option<String>,
 }
@@ -220,13 +225,14 @@ impl FileDevice {
             true => state.untaken(1 + ZONES_LEFT_TO_HOST).saturating_sub(1),
             false => 0,
         };
-        state.extra(zone).busy = true;
+        (state.extra(zone).busy, state.extra(zone).may_hold) = (true, true);
         drop(state);
         let prepared = self.prepare(zone, needs_flush, (!extra.is_taken).then_some(left_to_host));
         let mut state = self.state.lock();
         let extra = state.extra(zone);
-        (extra.busy, extra.may_hold) = (false, true);
+        extra.busy = false;
         extra.is_taken |= prepared.is_ok();
+        state.mark_dirty(zone);
         self.calm.notify_all();
         if prepared.is_err() {
             state.machine.close(zone).expect("an open zone with nothing in it can be closed");
@@ -329,7 +335,8 @@ impl FileDevice {
             let mut reset = Vec::new();
             for zone in std::mem::take(&mut state.dirty) {
                 let info = state.recordable(zone);
-                state.slots.record(zone, &info);
+                let is_given_back = !state.extra(zone).may_hold;
+                state.slots.record(zone, &info, is_given_back);
                 state.extra(zone).dirty = false;
                 if state.extra(zone).reset_undurable {
                     reset.push(zone);
@@ -355,34 +362,43 @@ impl FileDevice {
         DeviceError::Io { zone: ZoneId(0), operation: "flush", reason: error.to_string() }
     }
 
-    /// Notes whose resets are durable now, and gives the host's blocks of such zones back.
-    fn give_back(&self, reset: Vec<ZoneId>) {
-        let leftovers = {
-            let mut state = self.state.lock();
-            state.is_unsure = false;
-            reset.iter().for_each(|&zone| state.extra(zone).reset_undurable = false);
-            let first = state.leftovers.len().saturating_sub(LEFTOVERS_A_FLUSH);
-            state.leftovers.split_off(first)
-        };
-        if !self.layout.preallocated {
-            reset.into_iter().chain(leftovers).for_each(|zone| self.give_back_zone(zone));
+    /// Notes whose resets are durable now: what the host has for such zones can be given back.
+    fn note_durable(&self, reset: Vec<ZoneId>) {
+        let mut state = self.state.lock();
+        state.is_unsure = false;
+        for zone in reset {
+            state.extra(zone).reset_undurable = false;
+            if !self.layout.preallocated {
+                state.to_give_back.insert(zone);
+            }
         }
     }
 
-    fn give_back_zone(&self, zone: ZoneId) {
+    /// The next zone of which the host's blocks can be given back; it is busy from then on.
+    fn next_to_give_back(&self) -> Option<ZoneId> {
         let mut state = self.state.lock();
-        let is_empty = state.machine.zones()[zone.0 as usize].state == ZoneState::Empty;
-        let extra = state.extra(zone);
-        if extra.busy || !is_empty || extra.reset_undurable || !extra.may_hold {
-            return;
+        if state.is_unsure || state.broken.is_some() || self.mode == OpenMode::ReadOnly {
+            return None;
         }
-        extra.busy = true;
-        drop(state);
+        while let Some(zone) = state.to_give_back.pop_first() {
+            let is_empty = state.machine.zones()[zone.0 as usize].state == ZoneState::Empty;
+            let extra = state.extra(zone);
+            // Who writes there takes it over; it comes back with its next reset.
+            if is_empty && !extra.busy && !extra.reset_undurable && extra.may_hold {
+                extra.busy = true;
+                return Some(zone);
+            }
+        }
+        None
+    }
+
+    fn give_back_zone(&self, zone: ZoneId) {
         let punched = self.engine.punch(self.layout.offset(zone, 0), self.layout.zone_bytes(zone));
         let mut state = self.state.lock();
         let extra = state.extra(zone);
         // A host that keeps the blocks does no harm: they belong to the zone's next life.
         (extra.busy, extra.is_taken, extra.may_hold) = (false, false, punched.is_err());
+        state.mark_dirty(zone);
         self.calm.notify_all();
     }
 }
@@ -490,8 +506,16 @@ impl Device for FileDevice {
         }
         self.flushes.fetch_add(1, Ordering::SeqCst);
         let reset = self.flush_changes()?;
-        self.give_back(reset);
+        self.note_durable(reset);
         Ok(())
+    }
+
+    fn give_back(&self) -> bool {
+        let next = self.next_to_give_back();
+        if let Some(zone) = next {
+            self.give_back_zone(zone);
+        }
+        next.is_some()
     }
 
     fn lease(&self, zone: ZoneId, role: Role) {

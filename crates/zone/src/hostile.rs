@@ -2,7 +2,7 @@
 //! checksum first. Whatever the bytes, every function returns. For fuzzing.
 
 use crate::device::{Geometry, ZoneInfo, ZoneState};
-use crate::file::format::{HEADER_BYTES, Layout, SLOT_BYTES};
+use crate::file::format::{HEADER_BYTES, Layout, Recorded, SLOT_BYTES};
 use crate::file::{self};
 use crate::format::{ZoneHeader, checksum, decode_header};
 use crate::{FsId, ZoneId};
@@ -47,7 +47,7 @@ fn file_slot(bytes: &[u8]) {
     let sum = checksum(&[&slot]);
     slot[..4].copy_from_slice(&sum.to_le_bytes());
     let found = file::format::decode_slot(FsId([7; 16]), ZoneId(0), &slot, CAPACITY);
-    let Some((_, ZoneInfo { state, pointer, capacity })) = found else { return };
+    let Some(Recorded { info: ZoneInfo { state, pointer, capacity }, .. }) = found else { return };
     assert!(pointer <= capacity && (state != ZoneState::Empty || pointer == 0), "a state that can be");
 }
 
@@ -72,9 +72,10 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     };
     let layout = Layout { geometry, last_zone_blocks: 50, zone_capacity: 60, preallocated: false };
     let info = ZoneInfo { state: ZoneState::Closed, capacity: 100, pointer: 9 };
+    let recorded = Recorded { generation: 3, info, is_given_back: false };
     let fs_id = FsId([7; 16]);
     vec![
         ("file-header", file::format::encode_header(fs_id, &layout)[..160].to_vec()),
-        ("file-slot", file::format::encode_slot(fs_id, ZoneId(0), &info, 3).to_vec()),
+        ("file-slot", file::format::encode_slot(fs_id, ZoneId(0), &recorded).to_vec()),
     ]
 }

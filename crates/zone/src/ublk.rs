@@ -136,8 +136,9 @@ impl UblkDevice {
         })?;
         let opened = Opened(Arc::new(Mutex::new(Some(Arc::new(opened)))));
         let device = UblkDevice { control, number: made.device, opened, threads: Mutex::new(None) };
-        drop(turn);
         let started = device.begin(&made, &mut parameters, view);
+        // Until it is started it looks like one whose process is about to end.
+        drop(turn);
         if started.is_err() {
             let _ = device.control.stop(device.number);
             device.wait().ok();

@@ -25,6 +25,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use rt::{Clock, SystemClock};
 
 use super::counts::{self, Commands};
+use super::emulator::Emulator;
 use super::kernel::Kernel;
 use super::suite::{Devices, Namespace, Suite};
 use crate::shell::Line;
@@ -39,6 +40,8 @@ const HANDLES: &[&str] = &[
 ];
 /// Of the monitor.
 const PROMPT: &[u8] = b"(qemu) ";
+/// How folders begin that have the disks of a machine.
+pub(super) const RUN: &str = "run-";
 /// The emulator's log, in the folder of its disks.
 const LOG: &str = "log";
 const SECOND_NS: u64 = 1_000_000_000;
@@ -60,6 +63,7 @@ struct Guest {
 /// What of a suite is run.
 pub(super) struct Run<'a> {
     pub(super) suite: &'a Suite,
+    pub(super) emulator: &'a Emulator,
     /// The short form, where the suite has one.
     pub(super) quick: bool,
     /// The only kind of device, where the suite has several.
@@ -152,7 +156,7 @@ impl Question {
 
 impl Guest {
     fn start(home: &Path, kernel: &Kernel, image: &Path, run: &Run<'_>) -> Result<Guest> {
-        let folder = tempfile::Builder::new().prefix("run-").tempdir_in(home)?;
+        let folder = tempfile::Builder::new().prefix(RUN).tempdir_in(home)?;
         let line = line(kernel, image, run, folder.path())?;
         let errors = std::fs::File::create(folder.path().join("errors"))?;
         let mut child = line.start(Stdio::piped(), Stdio::piped(), Stdio::from(errors))?;
@@ -252,7 +256,7 @@ fn read_lines(console: ChildStdout) -> Result<Receiver<String>> {
 
 /// The command that starts the machine.
 fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<Line> {
-    let Run { suite, quick, only, seed } = run;
+    let Run { suite, emulator, quick, only, seed } = run;
     let mut told = format!("vm.suite={} vm.devices={} vm.seed={seed}", suite.name, suite.devices.name);
     if *quick {
         told += " vm.quick=1";
@@ -260,21 +264,21 @@ fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<L
     if let Some(only) = only {
         told += &format!(" vm.only={only}");
     }
-    // A command that is killed cannot end its guest itself.
-    let mut line = Line::new(
-        "setpriv --pdeathsig KILL qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 3G -smp 2",
-    )
-    .args(["-nodefaults", "-display", "none", "-net", "none", "-serial", "stdio"])
-    .arg("-monitor")
-    .arg(format!("unix:{},server,nowait", folder.join("monitor").display()))
-    .arg("-kernel")
-    .arg(&kernel.image)
-    .arg("-initrd")
-    .arg(image)
-    .arg("-append")
-    // An emulated timer on a busy machine fails the kernel's test of it, which is logged as an error.
-    .arg(format!("console=ttyS0 quiet panic=0 mitigations=off no_timer_check {told}"))
-    .args(controller(suite.devices));
+    let machine = ["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "3G", "-smp", "2"];
+    let mut line = emulator
+        .line()
+        .args(machine)
+        .args(["-nodefaults", "-display", "none", "-net", "none", "-serial", "stdio"])
+        .arg("-monitor")
+        .arg(format!("unix:{},server,nowait", folder.join("monitor").display()))
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(image)
+        .arg("-append")
+        // An emulated timer on a busy machine fails the kernel's test of it, which is logged as an error.
+        .arg(format!("console=ttyS0 quiet panic=0 mitigations=off no_timer_check {told}"))
+        .args(controller(suite.devices));
     if suite.devices.are_logged {
         line = line.arg("-D").arg(folder.join(LOG));
         line = counts::EVENTS.iter().fold(line, |line, event| line.args(["-trace", event]));
@@ -287,11 +291,6 @@ fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<L
         line = line.args(["-drive", &drive, "-device", &(device_of(namespace, index) + handles)]);
     }
     Ok(line)
-}
-
-/// Whether the emulator has placement handles.
-pub(super) fn has_handles() -> Result<bool> {
-    Ok(Line::new("qemu-system-x86_64 -device nvme-subsys,help").output()?.contains("fdp"))
 }
 
 /// The controller of the namespaces.

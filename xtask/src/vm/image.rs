@@ -15,6 +15,10 @@ use super::suite::{Program, Suite};
 use crate::shell::Line;
 use crate::{setup, workspace};
 
+/// How folders begin from which an archive is made.
+pub(super) const TREE: &str = "image-";
+/// How the names of archives end.
+pub(super) const ARCHIVE: &str = ".cpio";
 /// The guest's first process.
 const INIT: &str = include_str!("init.sh");
 /// What suites have in common that go through kinds of devices.
@@ -28,7 +32,7 @@ const GROUPS: &str = "root:x:0:\ngames:x:60:\nnogroup:x:65534:\n";
 /// Builds what a suite runs, and puts it into an archive with all that it needs. It is removed with what is returned:
 /// another command may make another meanwhile.
 pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempPath> {
-    let folder = tempfile::Builder::new().prefix("image-").tempdir_in(home)?;
+    let folder = tempfile::Builder::new().prefix(TREE).tempdir_in(home)?;
     let tree = folder.path();
     // It is the guest's root, which everybody may use there.
     fs::set_permissions(tree, fs::Permissions::from_mode(0o755))?;
@@ -53,7 +57,7 @@ pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempP
     fs::write(tree.join("suites/kinds"), KINDS)?;
     fs::write(tree.join("suites/ask"), ASK)?;
     fs::write(tree.join("suites").join(suite.name), suite.script)?;
-    let image = tempfile::Builder::new().suffix(".cpio").tempfile_in(home)?.into_temp_path();
+    let image = tempfile::Builder::new().suffix(ARCHIVE).tempfile_in(home)?.into_temp_path();
     pack(tree, &image)?;
     Ok(image)
 }

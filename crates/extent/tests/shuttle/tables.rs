@@ -14,7 +14,7 @@ use zone::emulated::Emulated;
 struct Plain;
 
 impl Client for Plain {
-    fn checkpoint_bytes(&self) -> Bytes {
+    fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         b"plain".to_vec()
     }
 }

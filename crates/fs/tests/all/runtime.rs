@@ -1,11 +1,14 @@
 //! Background work and its threads.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use fs::{Caller, FsError, InodeNo};
+use fs::{Caller, Fs, FsError, InodeNo, Lane, MountOptions};
 use tree::Step;
+use zone::emulated::Spec;
 
 use crate::support::{Volume, pattern};
+use crate::watched::{Watched, watched_volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -202,4 +205,45 @@ fn a_large_cache_does_not_let_records_grow_without_bound() {
     }
     let cached = fs.inodes_cached();
     assert!((10_000..=17_000).contains(&cached), "{cached} records are in memory");
+}
+
+#[test]
+fn the_thread_of_resets_gives_zones_back_one_at_a_time() {
+    // The next flush did, all of them, and whoever called fsync waited for it. Now nobody would if this thread did not.
+    let (watched, volume) = watched_volume(Spec::new(4096, 40, 256), 4 << 20);
+    volume.settle();
+    watched.to_give_back.store(3, Ordering::SeqCst);
+    let handle = volume.file(ROOT, "f");
+    volume.fs.fsync(&handle, false).unwrap();
+    assert_eq!(watched.to_give_back.load(Ordering::SeqCst), 3, "a flush gives nothing back");
+    for left in [2, 1, 0] {
+        assert_eq!(volume.fs.step_in(Lane::Resets), Ok(Step::Worked));
+        assert_eq!(watched.to_give_back.load(Ordering::SeqCst), left);
+    }
+    assert_eq!(volume.fs.step_in(Lane::Resets), Ok(Step::Idle));
+}
+
+#[test]
+fn a_mount_after_an_unmount_reads_in_no_zone_of_data() {
+    // The last checkpoint carried the reverse maps of all zones that had been filled a moment before, and the mount
+    // read each of them whole: on a disk with one arm, half a second for each such zone.
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    (0..8).for_each(|piece| volume.write(&handle, piece << 20, &pattern(1, 1 << 20)));
+    let holds_data = |moment: tree::Moment<'_>| {
+        let zones = (0..).map(zone::ZoneId).zip(moment.zones());
+        zones.filter(|(_, zone)| zone.entry.role.holds_data()).map(|(zone, _)| zone).collect::<Vec<_>>()
+    };
+    let zones = volume.fs.store().zones().at_one_moment(holds_data);
+    assert!(zones.len() >= 8, "{zones:?}");
+    volume.fs.unmount().unwrap();
+    let Volume { device, clock, fs } = volume;
+    drop((handle, fs));
+    let watched = Arc::new(Watched::new(&device));
+    let options = MountOptions { cache_bytes: 4 << 20, read_only: false, commit_interval_ns: 1 << 40, clock };
+    let (fs, recovery) = Fs::mount(watched.clone(), options).unwrap();
+    assert!(recovery.clean);
+    let read: Vec<_> = zones.into_iter().filter(|zone| watched.zones_read.lock().contains(zone)).collect();
+    assert_eq!(read, []);
+    assert_eq!(fs.check().unwrap(), []);
 }

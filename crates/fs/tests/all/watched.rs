@@ -1,5 +1,6 @@
 //! A device at whose commands a story goes on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,26 +13,33 @@ use crate::support::Volume;
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A device that counts the reads it is asked for, and can have something happen at the next of them, or before the
+/// A device that counts the reads it is asked for, has zones to give back when it is told so, and can have something happen at the next of them, or before the
 /// next blocks of data are appended.
 pub(crate) struct Watched {
     pub(crate) device: Arc<Emulated>,
     pub(crate) reads: AtomicU64,
+    /// The zones that were read.
+    pub(crate) zones_read: Mutex<BTreeSet<ZoneId>>,
+    /// Zones that it could give back.
+    pub(crate) to_give_back: AtomicU64,
     pub(crate) at_next_read: Mutex<Option<Hook>>,
     pub(crate) at_next_append: Mutex<Option<Hook>>,
 }
 
 impl Watched {
-    fn new(device: &Arc<Emulated>) -> Self {
+    pub(crate) fn new(device: &Arc<Emulated>) -> Self {
         Watched {
             device: device.clone(),
             reads: AtomicU64::new(0),
+            zones_read: Mutex::default(),
+            to_give_back: AtomicU64::new(0),
             at_next_read: Mutex::new(None),
             at_next_append: Mutex::new(None),
         }
     }
 
-    fn count(&self) {
+    fn count(&self, zone: ZoneId) {
+        self.zones_read.lock().insert(zone);
         self.reads.fetch_add(1, Ordering::SeqCst);
         happen(&self.at_next_read);
     }
@@ -71,7 +79,7 @@ impl Device for Watched {
         self.device.report_zone(zone)
     }
     fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> zone::Result<()> {
-        self.count();
+        self.count(zone);
         self.device.read(zone, block, into)
     }
     fn append(&self, zone: ZoneId, from: &[u8]) -> zone::Result<Blocks> {
@@ -83,7 +91,7 @@ impl Device for Watched {
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         for command in batch.iter() {
             match command {
-                Command::Read { .. } => self.count(),
+                Command::Read { zone, .. } => self.count(*zone),
                 Command::Append { .. } => happen(&self.at_next_append),
             }
         }
@@ -103,5 +111,9 @@ impl Device for Watched {
     }
     fn flush(&self) -> zone::Result<()> {
         self.device.flush()
+    }
+    fn give_back(&self) -> bool {
+        let take_one = |left: u64| left.checked_sub(1);
+        self.to_give_back.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take_one).is_ok()
     }
 }

@@ -135,7 +135,7 @@ impl Meddling {
 }
 
 impl Client for User {
-    fn checkpoint_bytes(&self) -> Vec<u8> {
+    fn checkpoint_bytes(&self, _cut: Lsn) -> Vec<u8> {
         // A commit may itself need a checkpoint, which must not meddle.
         if let Some(mut meddling) = self.meddling.try_lock()
             && meddling.failed.is_none()

@@ -87,7 +87,7 @@ impl Meddled {
 }
 
 impl Client for Meddling {
-    fn checkpoint_bytes(&self) -> Bytes {
+    fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         if let Some(store) = self.store.upgrade() {
             for _ in 0..4 {
                 self.state.lock().commit(&store);

@@ -344,7 +344,7 @@ struct Greedy {
 }
 
 impl Client for Greedy {
-    fn checkpoint_bytes(&self) -> Bytes {
+    fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         let is_cut = self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 == 1;
         if let Some(store) = self.store.upgrade().filter(|_| is_cut) {
             while store.core.zones.take_free(Role::Data).is_some() {}
@@ -586,7 +586,7 @@ struct Holding {
 }
 
 impl Client for Holding {
-    fn checkpoint_bytes(&self) -> Bytes {
+    fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         let wait = |receiver: &Mutex<mpsc::Receiver<()>>| {
             receiver.lock().recv_timeout(Duration::from_secs(60)).is_ok()
         };

@@ -161,7 +161,7 @@ struct Early {
 }
 
 impl Client for Early {
-    fn checkpoint_bytes(&self) -> Bytes {
+    fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         let Some(store) = self.store.upgrade() else { return Bytes::new() };
         match self.at_once.load(Ordering::Relaxed) {
             0 => self.story.lock().commit_one(&store),

@@ -6,7 +6,7 @@
 
 use zone::{Role, ZoneId};
 
-use super::{Use, ZoneTable};
+use super::{Engaged, Use, ZoneTable};
 use crate::types::{Lsn, ZoneEntry};
 
 impl ZoneTable {
@@ -21,8 +21,9 @@ impl ZoneTable {
         let (mut ready, mut waiting) = (Vec::new(), None);
         for &zone in &state.dead {
             let run = &state.run[zone.0 as usize];
-            let held = !rt::is_planted("break-zone-reference") && run.readers > 0;
-            let pending = !rt::is_planted("break-pending") && run.pending > 0;
+            let Engaged { pending, readers, .. } = state.engaged.of(zone);
+            let held = !rt::is_planted("break-zone-reference") && readers > 0;
+            let pending = !rt::is_planted("break-pending") && pending > 0;
             if pending || held {
                 continue;
             }
@@ -48,9 +49,10 @@ impl ZoneTable {
     pub(crate) fn claim_dead(&self, zone: ZoneId, emptied: Lsn) -> bool {
         let mut state = self.state.lock();
         let run = &state.run[zone.0 as usize];
-        let held = !rt::is_planted("break-zone-reference") && run.readers > 0;
+        let Engaged { pending, readers, .. } = state.engaged.of(zone);
+        let held = !rt::is_planted("break-zone-reference") && readers > 0;
         let ZoneEntry { live, role, .. } = state.entries[zone.0 as usize];
-        let pending = !rt::is_planted("break-pending") && run.pending > 0;
+        let pending = !rt::is_planted("break-pending") && pending > 0;
         let is_same = role.holds_data() && run.changed == emptied && run.usage == Use::Closed;
         if live > 0 || pending || held || !is_same {
             return false;
@@ -77,7 +79,7 @@ impl ZoneTable {
     /// Zones that are free, those of data that are dead, and those that are being reset: all at one moment.
     pub(crate) fn free_soon(&self) -> u32 {
         let state = self.state.lock();
-        (state.free.len() + state.dead.len()) as u32 + state.resets.0
+        state.free.count() + state.dead.len() as u32 + state.resets.0
     }
 
     /// Waits until a reset is over that was not when so many were; false when none goes on, and none has ended since.
@@ -95,8 +97,9 @@ impl ZoneTable {
         let dead = |zone: &ZoneId| {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
             assert_eq!(entry.role, Role::Metadata, "zone {} is no zone of metadata", zone.0);
-            let named = entry.holds_anything() || run.pages + run.deltas + run.bases > 0;
-            run.usage == Use::Closed && !named && run.readers == 0
+            let engaged = state.engaged.of(*zone);
+            let named = entry.holds_anything() || engaged.pages + engaged.deltas + engaged.bases > 0;
+            run.usage == Use::Closed && !named && engaged.readers == 0
         };
         let dead: Vec<ZoneId> = state.metadata.iter().copied().filter(dead).collect();
         dead.iter().for_each(|zone| state.run[zone.0 as usize].usage = Use::Resetting);

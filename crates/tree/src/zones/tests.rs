@@ -91,3 +91,22 @@ fn what_lives_in_zones_of_data_is_counted_along() {
     lives(0, 4, -10);
     assert_eq!(zones.live_data(), 40, "as it would be if they were all looked at again");
 }
+
+#[test]
+fn free_zones_are_taken_in_the_order_in_which_they_became_free() {
+    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 1 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept);
+    let set_free = |zone: u32, empty: bool| zones.set_usage(ZoneId(zone), Use::Free { empty });
+    // Those of the log are not among them, and one that is freed twice is there once.
+    [8, 2, 3, 6, 11, 6, 9, 10].into_iter().for_each(|zone| set_free(zone, zone != 8));
+    assert_eq!(zones.free(), 6);
+    assert!(zones.claim_free(ZoneId(9)) && !zones.claim_free(ZoneId(9)));
+    assert!(zones.claim_free(ZoneId(2)), "the log takes its own by number");
+    let taken = || std::iter::from_fn(|| zones.take_free(Role::Metadata)).map(|(zone, _)| zone.0);
+    // What is empty first, and the first four zones last.
+    assert_eq!(taken().collect::<Vec<_>>(), [11, 6, 10, 8, 3]);
+    assert_eq!(zones.free(), 0);
+    [7, 5].into_iter().for_each(|zone| set_free(zone, true));
+    assert_eq!(taken().collect::<Vec<_>>(), [7, 5]);
+}

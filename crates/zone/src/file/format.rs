@@ -93,8 +93,10 @@ pub struct Slot {
     pub volume: U32,
     /// 0 empty, 1 active, 2 full, 3 read-only, 4 offline.
     pub state: u8,
+    /// 1 when the host has no blocks for the zone, as far as is known; otherwise 0.
+    pub given_back: u8,
     /// Zero.
-    pub reserved: [u8; 7],
+    pub reserved: [u8; 6],
 }
 
 const _: () = assert!(size_of::<Slot>() == 32);
@@ -251,28 +253,34 @@ fn state_number(state: ZoneState) -> u8 {
     }
 }
 
+/// What a slot says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) generation: u64,
+    pub(crate) info: ZoneInfo,
+    /// Whether the host has nothing for the zone. Only of an empty zone.
+    pub(crate) is_given_back: bool,
+}
+
 /// The slot that records this state. Which zones are open is not recorded, only which are active.
-pub(crate) fn encode_slot(fs_id: FsId, zone: ZoneId, info: &ZoneInfo, generation: u64) -> [u8; SLOT_BYTES] {
+pub(crate) fn encode_slot(fs_id: FsId, zone: ZoneId, recorded: &Recorded) -> [u8; SLOT_BYTES] {
+    let Recorded { generation, info, is_given_back } = recorded;
     let mut slot = Slot {
         checksum: U32::ZERO,
         zone: U32::new(zone.0),
-        generation: U64::new(generation),
+        generation: U64::new(*generation),
         pointer: U32::new(info.pointer),
         volume: U32::new(volume_bits(fs_id)),
         state: state_number(info.state),
-        reserved: [0; 7],
+        given_back: u8::from(*is_given_back && info.state == ZoneState::Empty),
+        reserved: [0; 6],
     };
     slot.checksum = U32::new(checksum(&[slot.as_bytes()]));
     zerocopy::transmute!(slot)
 }
 
-/// Reads a slot of this zone: its generation, state and pointer. `None` when it is damaged.
-pub(crate) fn decode_slot(
-    fs_id: FsId,
-    zone: ZoneId,
-    bytes: &[u8],
-    capacity: Blocks,
-) -> Option<(u64, ZoneInfo)> {
+/// Reads a slot of this zone. `None` when it is damaged.
+pub(crate) fn decode_slot(fs_id: FsId, zone: ZoneId, bytes: &[u8], capacity: Blocks) -> Option<Recorded> {
     let (slot, _) = Slot::read_from_prefix(bytes).ok()?;
     let sum = checksum(&[&[0; 4], &slot.as_bytes()[4..]]);
     let pointer = slot.pointer.get();
@@ -290,7 +298,9 @@ pub(crate) fn decode_slot(
         && pointer <= capacity
         && (state != ZoneState::Empty || pointer == 0)
         && (state != ZoneState::Closed || (1..capacity).contains(&pointer));
-    valid.then_some((slot.generation.get(), ZoneInfo { state, capacity, pointer }))
+    let is_given_back = state == ZoneState::Empty && slot.given_back == 1;
+    let (generation, info) = (slot.generation.get(), ZoneInfo { state, capacity, pointer });
+    valid.then_some(Recorded { generation, info, is_given_back })
 }
 
 fn volume_bits(fs_id: FsId) -> u32 {

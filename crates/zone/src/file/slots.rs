@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::format::{Layout, SLOT_BYTES, decode_slot, encode_slot};
+use super::format::{Layout, Recorded, SLOT_BYTES, decode_slot, encode_slot};
 use crate::{FsId, ZoneId, ZoneInfo, ZoneState};
 
 /// Both tables of a volume.
@@ -27,8 +27,8 @@ pub(super) struct Page {
 }
 
 impl Slots {
-    /// The tables of a new volume: all zones empty, in both.
-    pub(super) fn new(fs_id: FsId, layout: Layout) -> Self {
+    /// The tables of a new volume: all zones empty, in both; and whether the host has nothing for them.
+    pub(super) fn new(fs_id: FsId, layout: Layout, is_given_back: bool) -> Self {
         let empty = || vec![0; layout.table_bytes()];
         let zones = layout.geometry.zones;
         let mut slots = Slots {
@@ -41,41 +41,45 @@ impl Slots {
         for zone in (0..zones).map(ZoneId) {
             let info =
                 ZoneInfo { state: ZoneState::Empty, capacity: slots.layout.capacity(zone), pointer: 0 };
-            slots.put(zone, &info, 0);
-            slots.put(zone, &info, 1);
+            [0, 1].into_iter().for_each(|generation| slots.put(zone, &info, is_given_back, generation));
             slots.generations[zone.0 as usize] = 1;
         }
         slots
     }
 
-    /// The tables as they were found, and what they say.
-    pub(super) fn load(fs_id: FsId, layout: Layout, tables: [Vec<u8>; 2]) -> (Self, Vec<ZoneInfo>) {
-        let mut generations = Vec::new();
-        let mut zones = Vec::new();
+    /// The tables as they were found, and what they say: of each zone its state, and whether the host has nothing
+    /// for it.
+    pub(super) fn load(
+        fs_id: FsId,
+        layout: Layout,
+        tables: [Vec<u8>; 2],
+    ) -> (Self, Vec<ZoneInfo>, Vec<bool>) {
+        let (mut generations, mut zones, mut given_back) = (Vec::new(), Vec::new(), Vec::new());
         for zone in (0..layout.geometry.zones).map(ZoneId) {
             let capacity = layout.capacity(zone);
             let found = [0, 1].map(|table: usize| {
                 let slot = &tables[table][zone.0 as usize * SLOT_BYTES..][..SLOT_BYTES];
                 decode_slot(fs_id, zone, slot, capacity)
-                    .filter(|(generation, _)| generation % 2 == table as u64 && *generation < u64::MAX)
+                    .filter(|found| found.generation % 2 == table as u64 && found.generation < u64::MAX)
             });
-            let (generation, info) = newest(found, capacity);
-            generations.push(generation);
-            zones.push(info);
+            let newest = newest(found, capacity);
+            generations.push(newest.generation);
+            zones.push(newest.info);
+            given_back.push(newest.is_given_back);
         }
-        (Slots { fs_id, layout, tables, generations, changed: BTreeSet::new() }, zones)
+        (Slots { fs_id, layout, tables, generations, changed: BTreeSet::new() }, zones, given_back)
     }
 
     /// Notes a zone's new state, to be written with the next flush.
-    pub(super) fn record(&mut self, zone: ZoneId, info: &ZoneInfo) {
+    pub(super) fn record(&mut self, zone: ZoneId, info: &ZoneInfo, is_given_back: bool) {
         let generation = self.generations[zone.0 as usize] + 1;
-        self.put(zone, info, generation);
+        self.put(zone, info, is_given_back, generation);
         self.generations[zone.0 as usize] = generation;
     }
 
-    fn put(&mut self, zone: ZoneId, info: &ZoneInfo, generation: u64) {
+    fn put(&mut self, zone: ZoneId, info: &ZoneInfo, is_given_back: bool, generation: u64) {
         let (table, start) = ((generation % 2) as usize, zone.0 as usize * SLOT_BYTES);
-        let slot = encode_slot(self.fs_id, zone, info, generation);
+        let slot = encode_slot(self.fs_id, zone, &Recorded { generation, info: *info, is_given_back });
         self.tables[table][start..start + SLOT_BYTES].copy_from_slice(&slot);
         self.changed.insert((table, start / self.layout.page_bytes()));
     }
@@ -92,15 +96,15 @@ impl Slots {
 }
 
 /// The newer of two slots, or `Full` where it cannot be told which would have been.
-fn newest(found: [Option<(u64, ZoneInfo)>; 2], capacity: u32) -> (u64, ZoneInfo) {
+fn newest(found: [Option<Recorded>; 2], capacity: u32) -> Recorded {
     let full = ZoneInfo { state: ZoneState::Full, capacity, pointer: capacity };
     match found {
-        [Some(first), Some(second)] if second.0 > first.0 => second,
+        [Some(first), Some(second)] if second.generation > first.generation => second,
         [Some(first), Some(_)] => first,
-        [Some((generation, info)), None] | [None, Some((generation, info))] => {
-            let lasting = matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
-            (generation, if lasting { info } else { full })
+        [Some(one), None] | [None, Some(one)] => {
+            let lasting = matches!(one.info.state, ZoneState::ReadOnly | ZoneState::Offline);
+            Recorded { info: if lasting { one.info } else { full }, is_given_back: false, ..one }
         }
-        [None, None] => (0, full),
+        [None, None] => Recorded { generation: 0, info: full, is_given_back: false },
     }
 }

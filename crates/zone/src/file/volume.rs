@@ -45,7 +45,7 @@ impl FileDevice {
             read.map(|()| bytes).map_err(|error| FileError::io(path, "read the states of its zones", error))
         });
         let [first, second] = tables;
-        let (slots, zones) = Slots::load(fs_id, layout.clone(), [first?, second?]);
+        let (slots, zones, given_back) = Slots::load(fs_id, layout.clone(), [first?, second?]);
         let unit = layout.geometry.block_size as usize;
         let streams = write_streams(&file);
         let engine = Engine::new(file, unit).map_err(|error| FileError::io(path, "read it", error))?;
@@ -53,7 +53,7 @@ impl FileDevice {
             engine,
             fs_id,
             mode,
-            state: Mutex::new(state_of(&layout, slots, zones)),
+            state: Mutex::new(state_of(&layout, slots, zones, &given_back)),
             layout,
             calm: Condvar::new(),
             flushing: Mutex::new(()),
@@ -64,23 +64,26 @@ impl FileDevice {
     }
 }
 
-/// The state of a device that was just opened.
-fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>) -> State {
-    let extra = |info: &ZoneInfo| ZoneExtra {
+/// The state of a device that was just opened; `given_back` says of each zone whether the host has nothing for it.
+fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>, given_back: &[bool]) -> State {
+    let extra = |(info, given_back): (&ZoneInfo, &bool)| ZoneExtra {
         writes: Writes::up_to(info.pointer),
         busy: false,
         is_taken: layout.preallocated || info.state != ZoneState::Empty,
-        may_hold: true,
+        may_hold: !given_back,
         reset_undurable: false,
         dirty: false,
         stream: 0,
         has_data: false,
     };
-    let is_empty = |zone: &ZoneId| zones[zone.0 as usize].state == ZoneState::Empty;
+    let may_hold = |zone: &ZoneId| {
+        let index = zone.0 as usize;
+        zones[index].state == ZoneState::Empty && !given_back[index] && !layout.preallocated
+    };
     State {
         is_unsure: true,
-        leftovers: (0..layout.geometry.zones).map(ZoneId).filter(is_empty).collect(),
-        zones: zones.iter().map(extra).collect(),
+        to_give_back: (0..layout.geometry.zones).map(ZoneId).filter(may_hold).collect(),
+        zones: zones.iter().zip(given_back).map(extra).collect(),
         machine: Machine::new(layout.geometry.clone(), zones),
         slots,
         dirty: Vec::new(),

@@ -7,13 +7,13 @@
 //! **Turns.** A number is looked up and used in one turn, and taken and freed in one, of all processes of Polder. Without
 //! that the second of two who end the same device could end the next one, which got its number in between.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 
 use super::abi::DeviceInfo;
@@ -113,22 +113,20 @@ fn hold(path: &Path) -> Result<Option<File>, UblkError> {
 
 /// The processes that have a device open. Those of which that cannot be known are not told of.
 fn users(path: &Path) -> Vec<u32> {
-    let Ok(device) = std::fs::metadata(path) else { return Vec::new() };
+    let Ok(device) = look(path) else { return Vec::new() };
     let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
     let has_it = |process: &u32| {
         let Ok(opened) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
-        opened.flatten().any(|opened| {
-            std::fs::metadata(opened.path()).is_ok_and(|opened| is_same_device(&opened, &device))
-        })
+        opened.flatten().any(|opened| look(&opened.path()).is_ok_and(|opened| opened == device))
     };
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     all.flatten().filter_map(number).filter(has_it).collect()
 }
 
-fn is_same_device(one: &Metadata, other: &Metadata) -> bool {
-    one.rdev() == other.rdev()
-        && one.file_type().is_block_device() == other.file_type().is_block_device()
-        && one.file_type().is_char_device() == other.file_type().is_char_device()
+/// Which device a file is, as the kernel knows it by itself: a file may be on a mount of which nobody answers any more.
+fn look(path: &Path) -> rustix::io::Result<(FileType, u32, u32)> {
+    let about = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)?;
+    Ok((FileType::from_raw_mode(about.stx_mode.into()), about.stx_rdev_major, about.stx_rdev_minor))
 }
 
 fn number_of(path: &Path) -> Result<u32, UblkError> {

@@ -36,8 +36,13 @@ const ZONE_APPEND: u8 = 0x7d;
 /// The command set of zones, where a command asks which is meant.
 const ZONED: u32 = 2 << 24;
 
-/// Commands are no larger than this, whatever the device takes.
-const TRANSFER_BYTES_MAX: u64 = 1 << 20;
+/// Pieces of memory that do not follow one another, of which Linux lets a command of NVMe over PCI have at least so many.
+const SEGMENTS: u64 = 127;
+/// Commands are no larger than this, whatever the device takes: as many pages, each apart from the next, and one more
+/// where the first begins within a page. What a command may have of larger ones depends on where its pages happen to
+/// lie: one that was tried when the device was opened may be taken, and one of the same length be refused later.
+const TRANSFER_BYTES_MAX: u64 = (SEGMENTS - 1) * PAGE_BYTES;
+const PAGE_BYTES: u64 = 4096;
 
 /// The generic device of a namespace that has no block device, which this path would have been.
 pub(crate) fn generic_beside(path: &Path) -> Option<PathBuf> {

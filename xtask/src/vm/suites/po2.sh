@@ -25,6 +25,9 @@ refused "in use" polder mkfs "$generic"
 exec 9< $view
 refused "in use" polder po2 --end "$view"
 exec 9<&-
+# Who looks at it for a moment is waited for, as udev is.
+sleep 1 9< $view & looker=$!
+until [ -e /proc/$looker/fd/9 ]; do :; done
 polder po2 --end "$view"
 refused "is no device of ublk" polder po2 --end "$view"
 

@@ -1,0 +1,113 @@
+//! Free zones: who may take one, and how many each role leaves to others.
+//!
+//! What is *kept* is a matter of correctness (`kept.rs`), and so is what is *held* for a checkpoint or for cleaning. What
+//! is *left* to metadata is a wish that saves moves (`balance.rs`): fresh data heeds it, and takes it back when it has no
+//! zone.
+
+use rt::sync::atomic::Ordering;
+use zone::{Role, ZoneId};
+
+use super::{KEPT_FOR_GC, State, Use, ZoneTable};
+
+impl ZoneTable {
+    /// Whether `role` may take a zone now.
+    pub(crate) fn may_open(&self, role: Role) -> bool {
+        self.free() > self.kept_from(role)
+    }
+
+    /// Free zones that this role must leave to others: fresh data also those that metadata does not have yet and is to
+    /// have. Garbage collection may draw on what is kept for metadata, but not the last zone, nor what cleaning counts on:
+    /// it gives back more than it takes, and what it commits meanwhile is less than an epoch.
+    pub(crate) fn kept_from(&self, role: Role) -> u32 {
+        let held = self.held.load(Ordering::Relaxed);
+        match role {
+            Role::Data => {
+                let wished = self.left_to_metadata.load(Ordering::Relaxed);
+                held.max(self.kept_for_metadata() + KEPT_FOR_GC + wished)
+            }
+            Role::Gc => held.max(self.kept_for_metadata() - 1).max(1),
+            _ => 0,
+        }
+    }
+
+    /// Zones that could be opened, and the one that garbage collection gives back.
+    pub(crate) fn free_or_borrowed(&self) -> u32 {
+        let state = self.state.lock();
+        state.free.count() + u32::from(state.borrowed.is_some())
+    }
+
+    /// Whether garbage collection has a zone of those that are kept for metadata, and gives it back.
+    pub(crate) fn one_is_borrowed(&self) -> bool {
+        self.state.lock().borrowed.is_some()
+    }
+
+    /// Whether cleaning, or a checkpoint, counts on zones that are free.
+    pub(crate) fn are_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
+    }
+
+    /// Has zones left to metadata until it has written so many blocks; false, and nothing changes, when so
+    /// many are not free.
+    pub(crate) fn hold_for_metadata(&self, blocks: u64) -> bool {
+        let state = self.state.lock();
+        let zones = blocks.saturating_sub(u64::from(self.open_room())).div_ceil(self.kept.of_zone);
+        let are_free = u64::from(state.free.count()) >= zones;
+        if are_free {
+            self.held.store(zones as u32, Ordering::Relaxed);
+        }
+        are_free
+    }
+
+    /// Has data leave free zones to metadata until it has so many in all, but at most so many more than it leaves now,
+    /// and none more where data has none left to open; how many more it is.
+    pub(crate) fn leave_to_metadata(&self, zones: u32, more: u32) -> u32 {
+        let state = self.state.lock();
+        let left = self.left_to_metadata.load(Ordering::Relaxed);
+        let lacking = zones.saturating_sub(state.metadata.len() as u32);
+        let can_be_had = state.free.count() > self.kept_from(Role::Data);
+        let now = lacking.min(left + if can_be_had { more } else { 0 });
+        self.left_to_metadata.store(now, Ordering::Relaxed);
+        now.saturating_sub(left)
+    }
+
+    /// Data can have one of those that are left to metadata; false when there is none. Who has seen no reset end since
+    /// then looks again.
+    pub(crate) fn take_what_is_left_to_metadata(&self) -> bool {
+        let mut state = self.state.lock();
+        let left = self.left_to_metadata.load(Ordering::Relaxed);
+        self.left_to_metadata.store(left.saturating_sub(1), Ordering::Relaxed);
+        state.resets.1 += u64::from(left > 0);
+        self.reset_ended.notify_all();
+        left > 0
+    }
+
+    /// Zones that data leaves to metadata beside those that are kept.
+    pub(crate) fn left_to_metadata(&self) -> u32 {
+        self.left_to_metadata.load(Ordering::Relaxed)
+    }
+
+    /// Takes a free zone out of the free ones for this role, if it leaves as many as it must; one that is empty if
+    /// there is, the longest free first, and the first four, which a log may need, last.
+    pub(crate) fn take_free(&self, role: Role) -> Option<(ZoneId, bool)> {
+        let mut state = self.state.lock();
+        if state.free.count() <= self.kept_from(role) {
+            return None;
+        }
+        let is_empty =
+            |state: &State, zone: ZoneId| state.run[zone.0 as usize].usage == Use::Free { empty: true };
+        let candidates = || state.free.iter(&state.run);
+        let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
+        let best = candidates()
+            .filter(behind)
+            .find(|&zone| is_empty(&state, zone))
+            .or_else(|| candidates().find(behind))
+            .or_else(|| state.free.newest())?;
+        let empty = is_empty(&state, best);
+        state.take_out_of_free(best);
+        state.run[best.0 as usize].usage = Use::Leased;
+        if role == Role::Gc && (state.free.count()) < self.kept_for_metadata() {
+            state.borrowed = Some(best);
+        }
+        Some((best, empty))
+    }
+}
