@@ -355,7 +355,7 @@ impl Extents {
         if aim != Aim::Mend {
             self.add_victims_worth_it(gc, aim, &mut candidates);
         }
-        let mut room = self.room_to_move_to(gc, aim);
+        let mut room = self.room_to_move_to(gc);
         let mut gain = self.gain_of(gc);
         let mut chosen = Vec::new();
         let most = if aim == Aim::All { VICTIMS_OF_ALL } else { VICTIMS_MAX };
@@ -435,13 +435,11 @@ impl Extents {
     }
 
     /// Blocks that are sure to find a place: in the zone that is written, and in the one that is kept for
-    /// it. Others that are free now may be fresh data's before they are needed: who wants all that can be won moves to
-    /// them, the more at once the more comes together, and begins again with what is left where he finds none.
-    fn room_to_move_to(&self, gc: &GcState, aim: Aim) -> i64 {
+    /// it. Others that are free now may be fresh data's before they are needed.
+    fn room_to_move_to(&self, gc: &GcState) -> i64 {
         let zones = self.store.zones();
-        let kept = u32::from(zones.free() > zones.kept_from_gc());
-        let spare = if aim == Aim::All { zones.free().saturating_sub(zones.kept_from_data()) } else { 0 };
-        gc.target_room(self.packing) + i64::from(kept + spare) * i64::from(self.payload_min)
+        let kept = zones.free() > zones.kept_from_gc();
+        gc.target_room(self.packing) + i64::from(kept) * i64::from(self.payload_min)
     }
 
     /// Adds the extents that live in the zone and that an entry names. Several look-ups find one object's extents:
