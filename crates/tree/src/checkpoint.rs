@@ -762,7 +762,7 @@ impl Version {
 }
 
 /// A full host is a full volume as long as nothing is half done.
-fn of_full_host(error: StoreError) -> StoreError {
+pub(crate) fn of_full_host(error: StoreError) -> StoreError {
     match error {
         StoreError::Device(DeviceError::HostFull { .. }) => StoreError::NoSpace,
         error => error,

@@ -13,6 +13,7 @@
 use rt::sync::atomic::Ordering;
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
+use crate::checkpoint::of_full_host;
 use crate::core::{Core, Saving};
 use crate::delta::{self, Packed};
 use crate::format::{self, PageHeader, PageKind};
@@ -338,7 +339,9 @@ impl Core {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let epoch = self.epoch_blocks() + self.tables_written(saving, self.limits.epoch_nodes, zone);
         let comes_back = self.zones.one_is_borrowed() || self.would_gain_much(saving);
-        self.count.room_to_wait.store(if comes_back { zone + 2 * epoch } else { 0 }, Ordering::Relaxed);
+        // And some that were let pass and have not changed anything yet.
+        let enough = zone + 2 * epoch + epoch / 8;
+        self.count.room_to_wait.store(if comes_back { enough } else { 0 }, Ordering::Relaxed);
     }
 
     /// Whether the background would gain more by cleaning the best of its victims than what the checkpoint after it
@@ -568,8 +571,15 @@ impl Core {
             return Ok(false);
         }
         saving.cleaned_once.insert(zone, life);
-        let cleaned = self.clean_zone(saving, zone);
-        self.latching("cleaning metadata failed", cleaned)?;
+        match self.clean_zone(saving, zone).map_err(of_full_host) {
+            // What was moved is where it was moved to; the rest can be when the host has room.
+            Err(StoreError::NoSpace) => {
+                saving.cleaned_once.remove(&zone);
+                self.zones.hold_for_metadata(0);
+                return Ok(false);
+            }
+            cleaned => self.latching("cleaning metadata failed", cleaned)?,
+        }
         saving.cleaned = true;
         self.zones.hold_for_metadata(self.taken_by_cleaning(saving, 0, dirty));
         Ok(true)

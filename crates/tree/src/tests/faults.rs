@@ -124,6 +124,27 @@ fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
     }
 }
 
+/// Cleaning needed the next zone, the host had no room for it, and the volume could only be read until it was mounted
+/// again, though nothing was half done.
+#[test]
+fn where_the_host_is_full_cleaning_ends_and_goes_on_later() {
+    let (device, store, model) = with_dead_nodes();
+    let is_empty = |zone: &ZoneId| device.report_zone(*zone).unwrap().state == ZoneState::Empty;
+    for zone in (0..device.geometry().zones).map(ZoneId).filter(is_empty) {
+        device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone).forever());
+    }
+    let clean_one = || store.core.clean(&mut store.core.saving.lock(), crate::reclaim::Need::Should).unwrap();
+    let mut times = 0;
+    while clean_one() {
+        times += 1;
+    }
+    assert!(!device.struck().is_empty(), "the next zone was needed after {times}");
+    assert_eq!(store.latched(), None);
+    device.heal();
+    assert!(clean(&store), "the zone is tried again");
+    assert_eq!(contents(&store), model);
+}
+
 #[test]
 fn a_log_zone_that_cannot_be_finished_is_left_all_the_same() {
     for effect in [Effect::Error, Effect::TurnReadOnly(0), Effect::TurnOffline] {
