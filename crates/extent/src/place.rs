@@ -346,7 +346,14 @@ impl Extents {
             if let Some(open) = self.placement.choose(wanted, plenty) {
                 return Ok(open);
             }
-            let opened = self.open_zone(Role::Data)?;
+            let opened = match self.open_zone(Role::Data) {
+                // The device has no room for one: what is open has to do.
+                Err(ExtentError::NoSpace) => {
+                    drop(opening);
+                    return self.placement.choose(wanted, false).ok_or(ExtentError::NoSpace);
+                }
+                opened => opened?,
+            };
             self.placement.set_open_max(self.count_open_wanted());
             self.pace.rest();
             if let Opened::Zone(open) = &opened {

@@ -68,6 +68,23 @@ fn a_zone_that_the_host_has_no_room_for_is_no_space() {
     volume.verify(&model);
 }
 
+/// The host had no room for another zone, and files of a class that had none of its own were told that nothing is left,
+/// though the open zone was nearly empty.
+#[test]
+fn where_the_host_has_no_room_for_another_zone_the_open_one_takes_everything() {
+    let volume = Volume::new(Spec::power_of_two());
+    let mut model = Model::new();
+    write(&volume, &mut model, 1, 0, &[5; 4096]).unwrap();
+    let is_free = |zone: &ZoneId| volume.device.report_zone(*zone).unwrap().state == ZoneState::Empty;
+    for zone in (0..volume.device.geometry().zones).map(ZoneId).filter(is_free) {
+        volume.device.inject(Fault::nth(CommandKind::Append, 1, Effect::HostFull).on(zone).forever());
+    }
+    let long = Hint { lifetime: extent::Lifetime::Extreme, ..Hint::default() };
+    let written = volume.extents.write(Object(2), long, 0, &[6; 8192], 8192);
+    assert!(written.is_ok(), "{:?}", written.err());
+    assert_eq!(volume.store.latched(), None);
+}
+
 #[test]
 fn a_wrong_block_fails_its_own_range_only() {
     let volume = Volume::new(Spec::power_of_two());
