@@ -279,8 +279,11 @@ impl Engine {
         if self.is_device {
             return u64::MAX;
         }
-        let host = rustix::fs::fstatvfs(&self.file);
-        host.map_or(u64::MAX, |host| host.f_bavail.saturating_mul(host.f_frsize))
+        match rustix::fs::fstatvfs(&self.file) {
+            // Of no blocks at all those speak that have no bound.
+            Ok(host) if host.f_blocks > 0 => host.f_bavail.saturating_mul(host.f_frsize),
+            _ => u64::MAX,
+        }
     }
 
     /// Gives the host's blocks of a range back, or tells a block device that nobody needs it; not every one can.
