@@ -64,11 +64,13 @@ impl Fs {
         // A kernel does not wait for this, nor do those who look for room, unless they see that it is in hand.
         let _aside = self.aside.read();
         let _in_hand = self.backlog.take_in_hand();
-        if let Some(node) = self.known.remove(inode)
-            && node.opens.fetch_sub(1, Ordering::SeqCst) == 1
-            && !self.is_read_only()
-        {
-            self.dispose_in_hand(inode);
+        let node = self.known.remove(inode);
+        if node.is_none_or(|node| node.opens.fetch_sub(1, Ordering::SeqCst) > 1) {
+            return;
+        }
+        match self.is_read_only() {
+            true => self.backlog.push(Work::Reap(inode)),
+            false => self.dispose_in_hand(inode),
         }
     }
 

@@ -195,11 +195,14 @@ impl Fs {
         }
     }
 
-    /// Whether there may be more room than when the work had come as far as `before`: gives up what is only known,
-    /// does what is left to do, or waits for those who do it. No lock is held.
+    /// Whether there may be more room than when the work had come as far as `before`: does what is left to do, or waits
+    /// for those who do it, or else gives up what is only known. No lock is held.
     pub(crate) fn make_room(&self, before: u64) -> Result<bool> {
+        if self.work_backlog()? || self.backlog.has_advanced(before) {
+            return Ok(true);
+        }
         let given_up = self.give_up_known();
-        Ok(self.work_backlog()? || given_up || self.backlog.has_advanced(before))
+        Ok(self.work_backlog()? || given_up)
     }
 
     /// A piece of work that was in no queue; what is left to do. No lock is held.
