@@ -37,8 +37,6 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(fs: Arc<Fs>, access_times: AccessTimes) -> Self {
-        // The kernel says what it has forgotten.
-        fs.keep_known();
         Server { fs, handles: Handles::new(), access_times }
     }
 

@@ -83,7 +83,10 @@ impl Transport {
             wanted &= !init_flag::CACHE_SYMLINKS;
         }
         let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background: BACKGROUND_REQUESTS_MAX };
-        let Agreed { granted, waits_for_writes } = shake_hands(channel, &terms)?;
+        let Agreed { granted, waits_for_writes, forgets } = shake_hands(channel, &terms)?;
+        if forgets {
+            self.server.fs().keep_known();
+        }
         self.waits_for_writes.store(waits_for_writes, Ordering::Relaxed);
         if granted != wanted {
             tracing::debug!("the kernel lacks {:#x}", wanted & !granted);

@@ -12,6 +12,9 @@ pub(crate) const MINOR: u32 = 41;
 /// The first revision whose kernels have everything without which nothing works here (Linux 5.10): before 5.8, `close`
 /// did not write back what nobody wanted to be told of.
 pub(crate) const MINOR_MIN: u32 = 32;
+/// The first revision whose kernels forget a file whose place another takes by renaming (Linux 5.16): before, they think
+/// that it has a name.
+pub(crate) const MINOR_FORGETTING: u32 = 35;
 /// The first revision whose kernels wait, when they are told to forget what they hold of a file, for what they are writing
 /// back already (Linux 6.16).
 pub(crate) const MINOR_WAITING: u32 = 44;

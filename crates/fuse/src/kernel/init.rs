@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::abi::{InitOut, MAJOR, MINOR, MINOR_MIN, MINOR_WAITING, init_flag};
+use super::abi::{InitOut, MAJOR, MINOR, MINOR_FORGETTING, MINOR_MIN, MINOR_WAITING, init_flag};
 use super::request::Init;
 use super::{Channel, Operation, Reply, Request, RequestBuffer};
 
@@ -28,6 +28,8 @@ pub(crate) struct Agreed {
     pub(crate) granted: u64,
     /// Whether what the kernel is told to forget of a file has arrived here before it goes on.
     pub(crate) waits_for_writes: bool,
+    /// Whether the kernel says of each file that has lost its last name when it has forgotten it.
+    pub(crate) forgets: bool,
 }
 
 /// Agrees with the kernel.
@@ -55,7 +57,8 @@ pub(crate) fn shake_hands(channel: &Channel, terms: &Terms) -> io::Result<Agreed
         let granted = terms.wanted & init.flags;
         tracing::debug!("the kernel speaks {}.{}, {granted:#x} granted", init.major, init.minor);
         reply.structure(&agreement(&init, granted, terms));
-        return Ok(Agreed { granted, waits_for_writes: init.minor >= MINOR_WAITING });
+        let waits_for_writes = init.minor >= MINOR_WAITING;
+        return Ok(Agreed { granted, waits_for_writes, forgets: init.minor >= MINOR_FORGETTING });
     }
 }
 

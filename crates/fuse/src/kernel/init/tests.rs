@@ -29,7 +29,10 @@ fn what_both_can_do_is_agreed_on() {
     let offered = init_flag::INIT_EXT | init_flag::WRITEBACK_CACHE | init_flag::DIRECT_IO_ALLOW_MMAP | 1 << 7;
     offer(&kernel, 1, (MAJOR, 99), offered);
     let granted = init_flag::WRITEBACK_CACHE | init_flag::DIRECT_IO_ALLOW_MMAP;
-    assert_eq!(shake_hands(&channel, &TERMS).unwrap(), Agreed { granted, waits_for_writes: true });
+    assert_eq!(
+        shake_hands(&channel, &TERMS).unwrap(),
+        Agreed { granted, waits_for_writes: true, forgets: true }
+    );
     let expected = InitOut {
         major: 7,
         minor: 41,
@@ -51,7 +54,7 @@ fn an_older_kernel_is_spoken_to_in_its_words() {
     let (kernel, channel) = connected();
     // Without the flag for them, the second word means nothing.
     offer(&kernel, 1, (MAJOR, 32), init_flag::MAX_PAGES | init_flag::DIRECT_IO_ALLOW_MMAP);
-    let agreed = Agreed { granted: init_flag::MAX_PAGES, waits_for_writes: false };
+    let agreed = Agreed { granted: init_flag::MAX_PAGES, waits_for_writes: false, forgets: false };
     assert_eq!(shake_hands(&channel, &TERMS).unwrap(), agreed);
     let answer = answer(&kernel);
     assert_eq!((answer.minor, answer.flags, answer.flags2), (32, 1 << 22, 0));
