@@ -572,10 +572,11 @@ impl Core {
         }
         saving.cleaned_once.insert(zone, life);
         match self.clean_zone(saving, zone).map_err(of_full_host) {
-            // What was moved is where it was moved to; the rest can be when the host has room.
+            // What was moved is where it was moved to, and the next checkpoint is to say so; the rest can be moved when
+            // the host has room.
             Err(StoreError::NoSpace) => {
                 saving.cleaned_once.remove(&zone);
-                self.zones.hold_for_metadata(0);
+                self.zones.hold_for_metadata(self.taken_by_cleaning(saving, 0, dirty));
                 return Ok(false);
             }
             cleaned => self.latching("cleaning metadata failed", cleaned)?,

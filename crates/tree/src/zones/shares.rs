@@ -105,7 +105,7 @@ impl ZoneTable {
         let empty = is_empty(&state, best);
         state.take_out_of_free(best);
         state.run[best.0 as usize].usage = Use::Leased;
-        if role == Role::Gc && (state.free.count()) < self.kept_for_metadata() {
+        if role == Role::Gc && state.free.count() < self.kept_for_metadata() {
             state.borrowed = Some(best);
         }
         Some((best, empty))
