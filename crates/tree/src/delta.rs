@@ -6,9 +6,10 @@
 //! two pages at most; when they take more than an eighth of a page (then the pages written for a change
 //! are about the fewest), or are of a kind that keys do not tell, it is written whole.
 //!
-//! Which keys have changed is kept with the node in memory, and of each whether it went. It may be more
-//! of them than have, never fewer: the value under a key that is there is taken from the page that is
-//! written, so that a key too many says what the base says.
+//! Which keys have changed is kept with the node in memory, and of each how long its value is, or that it
+//! went: so it is known when a leaf is changed what writing it will take. It may be more keys than have
+//! changed, never fewer: the value is taken from the page that is written, so that a key too many says
+//! what the base says.
 //!
 //! Changes name their base by its LSN and not by its address: cleaning moves either by itself, and a MAT
 //! rebuilt by scanning finds the two again (I-TREE-3). Any bytes may be offered for changes (I-TREE-2).
@@ -28,20 +29,19 @@ use crate::page::{Page, value_max};
 use crate::types::{Bytes, Epoch, Group, Lsn, NodeId};
 
 /// The part of a page that a leaf's changes may take.
-const SHARE: usize = 8;
+pub(crate) const SHARE: usize = 8;
 /// As many leaves' changes as a page that is full holds at least. Counted so, nothing that cleaning would have to
 /// move is taken for dead; otherwise it would move what lives round and round.
 pub(crate) const IN_PAGE_AT_LEAST: u64 = SHARE as u64 - 1;
 
-/// Beside the length of a key that the leaf no longer has: nothing under it needs to be looked for.
-const GONE: u16 = 1 << 15;
-
 /// The keys under which a leaf may differ from its base.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
-    /// Each with its length, and perhaps [`GONE`], before it.
+    /// Each as [`DeltaEntry`] and key: a value as long as it has now, or none.
     keys: Bytes,
-    /// More has changed than is known by key.
+    /// Bytes of the values.
+    values: usize,
+    /// More has changed than is known by key, or it takes more than [`SHARE`] lets it.
     all: bool,
 }
 
@@ -51,32 +51,43 @@ impl Changes {
         Changes { all: true, ..Changes::default() }
     }
 
-    /// What is under this key has changed, or is no longer there.
-    pub(crate) fn note(&mut self, key: &[u8], gone: bool, page_size: usize) {
+    /// What is under this key has changed: there is a value of this length, or none any more.
+    pub(crate) fn note(&mut self, key: &[u8], value: Option<usize>, page_size: usize) {
         if self.all {
             return;
         }
-        let length = (key.len() as u16 | if gone { GONE } else { 0 }).to_le_bytes();
-        let known = self.keys().find(|(_, known, _)| *known == key).map(|(at, ..)| at);
-        if let Some(at) = known {
-            self.keys[at..at + length.len()].copy_from_slice(&length);
-        } else if self.keys.len() + key.len() > page_size / SHARE {
-            *self = Changes::all();
+        let entry = DeltaEntry {
+            key: U16::new(key.len() as u16),
+            value: U16::new(value.map_or(DELTA_GONE, |length| length as u16)),
+        };
+        let known = self.keys().find(|(_, known, _)| *known == key).map(|(at, _, before)| (at, before));
+        if let Some((at, before)) = known {
+            self.keys[at..at + size_of::<DeltaEntry>()].copy_from_slice(entry.as_bytes());
+            self.values -= before.unwrap_or_default();
         } else {
-            self.keys.reserve(key.len() + length.len());
-            self.keys.extend_from_slice(&length);
+            self.keys.reserve(size_of::<DeltaEntry>() + key.len());
+            self.keys.extend_from_slice(entry.as_bytes());
             self.keys.extend_from_slice(key);
+        }
+        self.values += value.unwrap_or_default();
+        if self.encoded_bytes().is_some_and(|bytes| bytes > page_size / SHARE) {
+            *self = Changes::all();
         }
     }
 
-    /// Where each begins, and whether it is gone.
-    fn keys(&self) -> impl Iterator<Item = (usize, &[u8], bool)> {
+    /// Bytes that [`Changes::encode`] gives; none when the leaf has to be written whole.
+    pub(crate) fn encoded_bytes(&self) -> Option<usize> {
+        (!self.all).then(|| size_of::<DeltaHeader>() + self.keys.len() + self.values)
+    }
+
+    /// Where each begins, and how long its value is.
+    fn keys(&self) -> impl Iterator<Item = (usize, &[u8], Option<usize>)> {
         let mut next = 0;
         std::iter::from_fn(move || {
-            let (at, (length, behind)) = (next, take::<U16>(&self.keys[next..])?);
-            let (length, gone) = (usize::from(length.get() & !GONE), length.get() & GONE != 0);
-            next += size_of::<U16>() + length;
-            Some((at, &behind[..length], gone))
+            let (at, (entry, behind)) = (next, take::<DeltaEntry>(&self.keys[next..])?);
+            let (key, value) = (usize::from(entry.key.get()), entry.value.get());
+            next += size_of::<DeltaEntry>() + key;
+            Some((at, &behind[..key], (value != DELTA_GONE).then_some(value.into())))
         })
     }
 
@@ -88,28 +99,21 @@ impl Changes {
     /// The changes as they are stored, but for the epoch, which [`set_epoch`] sets; `None` when the leaf has to be
     /// written whole. The page is what it was when the last of them was noted.
     pub(crate) fn encode(&self, page: &Page, base: Lsn) -> Option<Bytes> {
-        if self.all || page.level() > 0 {
-            return None;
-        }
+        let length = self.encoded_bytes().filter(|_| page.level() == 0)?;
         let header = page.header();
         // With the header before them once it is known.
-        let mut bytes = Bytes::with_capacity(size_of::<DeltaHeader>() + 2 * self.keys.len());
+        let mut bytes = Bytes::with_capacity(length);
         bytes.resize(size_of::<DeltaHeader>(), 0);
         let mut count = 0;
-        for (_, key, gone) in self.keys() {
+        for (at, key, length) in self.keys() {
             count += 1;
-            let found = if gone { None } else { page.search(key).ok() };
-            debug_assert!(!gone || page.search(key).is_err(), "what is gone is not there");
-            let value = found.map(|index| page.value(index));
-            let entry = DeltaEntry {
-                key: U16::new(key.len() as u16),
-                value: U16::new(value.map_or(DELTA_GONE, |value| value.len() as u16)),
-            };
-            bytes.extend_from_slice(entry.as_bytes());
-            bytes.extend_from_slice(key);
-            bytes.extend_from_slice(value.unwrap_or_default());
-            if bytes.len() > page.bytes().len() / SHARE {
-                return None;
+            debug_assert!(length.is_some() || page.search(key).is_err(), "what is gone is not there");
+            bytes.extend_from_slice(&self.keys[at..at + size_of::<DeltaEntry>() + key.len()]);
+            if let Some(length) = length {
+                let index = page.search(key).expect("what was noted as there is there");
+                let value = page.value(index);
+                assert_eq!(value.len(), length, "the value is as long as it was noted");
+                bytes.extend_from_slice(value);
             }
         }
         let header = DeltaHeader {
@@ -172,7 +176,7 @@ impl Delta<'_> {
             let length = if gone { 0 } else { usize::from(entry.value.get()) };
             let (value, behind) = behind.split_at_checked(length)?;
             rest = behind;
-            changes.note(key, gone, page.bytes().len());
+            changes.note(key, (!gone).then_some(length), page.bytes().len());
             if let Ok(index) = page.search(key) {
                 page.remove(index);
             }

@@ -215,16 +215,17 @@ pub fn complete_checksum_of_page(page: &mut [u8]) {
 
 /// What is right, to begin with: each with the name of its target.
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    const VALUE: [u8; 20] = [7; 20];
     let mut packed = Packed::new(PAGE);
     for id in 1..4 {
         let mut leaf = Page::new(&PAGES, NodeId(id), Group(0), 0);
         let mut changes = Changes::default();
         for key in [[1, 2], [1, 200], [3, id as u8]] {
             let index = leaf.search(&key).unwrap_or_else(|index| index);
-            leaf.insert(index, &key, &[id as u8; 20]);
-            changes.note(&key, false, PAGE);
+            leaf.insert(index, &key, &VALUE);
+            changes.note(&key, Some(VALUE.len()), PAGE);
         }
-        changes.note(&[1, 1], true, PAGE);
+        changes.note(&[1, 1], None, PAGE);
         let mut delta = changes.encode(&leaf, Lsn(0)).expect("a leaf of a few short entries");
         delta::set_epoch(&mut delta, Epoch(1));
         packed.add(&delta, Lsn(id), ());

@@ -9,6 +9,10 @@ fn key(number: u32) -> Bytes {
     format!("\u{1}key {number:06}").into_bytes()
 }
 
+fn length_in(page: &Page, key: &[u8]) -> Option<usize> {
+    page.search(key).ok().map(|index| page.value(index).len())
+}
+
 /// What is changed in a leaf by a random story: the leaf before, after, and the keys.
 fn story(rng: &mut fastrand::Rng) -> (Page, Page, Changes) {
     let mut base = Page::new(&Pages::new(PAGE), NodeId(9), Group(2), 0);
@@ -34,7 +38,7 @@ fn story(rng: &mut fastrand::Rng) -> (Page, Page, Changes) {
             Ok(index) if rng.bool() => now.remove(index),
             _ => put(&mut now, number, &vec![rng.u8(..); rng.usize(0..90)]),
         }
-        changes.note(&key(number), now.search(&key(number)).is_err(), PAGE);
+        changes.note(&key(number), length_in(&now, &key(number)), PAGE);
     }
     now.set_lsn(Lsn(200 + rng.u64(0..50)));
     (base, now, changes)
@@ -75,7 +79,7 @@ fn changes_to_another_page_are_not_taken() {
     let mut rng = fastrand::Rng::with_seed(2);
     let (base, now, _) = story(&mut rng);
     let mut changes = Changes::default();
-    changes.note(&key(1), now.search(&key(1)).is_err(), PAGE);
+    changes.note(&key(1), length_in(&now, &key(1)), PAGE);
     let bytes = changes.encode(&now, Lsn(99)).unwrap();
     let mut packed = Packed::new(PAGE);
     packed.add(&bytes, Lsn(200), ());
@@ -90,8 +94,8 @@ fn changes_that_name_a_key_twice_are_refused() {
     let mut leaf = Page::new(&Pages::new(PAGE), NodeId(9), Group(2), 0);
     leaf.insert(0, &key(1), &[7; 20]);
     let mut changes = Changes::default();
-    changes.note(&key(1), false, PAGE);
-    changes.note(&key(2), true, PAGE);
+    changes.note(&key(1), Some(20), PAGE);
+    changes.note(&key(2), None, PAGE);
     let mut bytes = changes.encode(&leaf, Lsn(0)).unwrap();
     let parse = |bytes: &[u8]| {
         let mut packed = Packed::new(PAGE);
