@@ -16,6 +16,7 @@ use rt::sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 
 use crate::delta::Changes;
+use crate::epoch::Weight;
 use crate::page::Page;
 use crate::types::{Bytes, Epoch, Lsn, NodeId};
 
@@ -48,6 +49,8 @@ pub(crate) struct NodeState {
     pub(crate) taken: bool,
     /// No longer part of the tree in the running epoch.
     pub(crate) freed: bool,
+    /// What it weighs among those that the running epoch has made dirty, if it is one of them.
+    pub(crate) counted: Weight,
     /// The contents at the last cut, when they were changed after it and not yet written.
     pub(crate) frozen: Option<Frozen>,
     /// How the newest contents may differ from the page that was last written whole.
@@ -87,6 +90,7 @@ impl Node {
                 frozen: None,
                 taken: false,
                 freed: false,
+                counted: Weight::default(),
             },
         )
     }
@@ -94,7 +98,19 @@ impl Node {
     /// A node that was read: these changes to the page with this LSN.
     pub(crate) fn read(id: NodeId, page: Page, changes: Changes, base: Lsn) -> Arc<Node> {
         let (page, base) = (Arc::new(page), Some(base));
-        Node::of(id, NodeState { page, changes, base, dirty: None, frozen: None, taken: false, freed: false })
+        Node::of(
+            id,
+            NodeState {
+                page,
+                changes,
+                base,
+                dirty: None,
+                frozen: None,
+                taken: false,
+                freed: false,
+                counted: Weight::default(),
+            },
+        )
     }
 
     fn of(id: NodeId, state: NodeState) -> Arc<Node> {

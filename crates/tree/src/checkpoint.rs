@@ -19,7 +19,7 @@ use zerocopy::little_endian::{I64, U32, U64};
 use zone::{Address, Cause, DeviceError, Lease, PageBuffer, Role, ZoneId};
 
 use crate::cache::{Frozen, Node};
-use crate::core::{Core, Limits, Saving};
+use crate::core::{Core, Saving};
 use crate::delta::{self, Changes, Packed};
 use crate::format::{
     self, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, write_header,
@@ -29,72 +29,13 @@ use crate::page::Page;
 use crate::types::{Bytes, Epoch, Group, Lsn, NodeId, Result, StoreError, ZoneEntry};
 use crate::zones::{Use, UserCounters};
 
-/// Dirty nodes of a checkpoint that tells how much is written for each, and the most that it may tell.
+/// Pages of a checkpoint that tells how much is written for each, and the most that it may tell.
 const TELLING: usize = 64;
 const PERMILLE_MAX: u64 = 2000;
-/// Nodes that may become dirty, at least, between the call for a checkpoint and its cut, without anybody's waiting.
-const UNTIL_THE_CUT: usize = 256;
 /// Pages appended together.
 const PAGES_AT_ONCE: usize = 64;
 
 impl Core {
-    /// Whether a recovery now would have much to replay.
-    pub(crate) fn epoch_is_long(&self) -> bool {
-        let (_, epoch_nodes) = self.bounds_now();
-        self.log.wants_checkpoint()
-            || self.changed_nodes() >= epoch_nodes
-            || self.count.pages_since_cut.load(Ordering::Relaxed) >= 2 * epoch_nodes
-            || self.log.replay_cost().1 >= self.limits.replay_bytes
-    }
-
-    /// Nodes that may differ from the last checkpoint, written or not.
-    fn changed_nodes(&self) -> usize {
-        self.mat.running_len() + self.count.dirty.load(Ordering::Relaxed)
-    }
-
-    /// Whether a checkpoint is to write what is dirty, which makes the epoch's end: where the epoch has no room for as
-    /// many dirty nodes again, and where less than a quarter of the zones is free, because what an epoch leaves dead
-    /// is seen at its end only. Otherwise, where the cache allows few, they are written by themselves, and the tables
-    /// that a checkpoint writes (of the MAT nearly every chunk, where changes are at random) only once for many of them.
-    pub(crate) fn epoch_is_ending(&self) -> bool {
-        let dirty = self.count.dirty.load(Ordering::Relaxed);
-        !self.zones_abound() || self.changed_nodes() + dirty >= self.bounds_now().1
-    }
-
-    /// Whether so many nodes may differ from the last checkpoint that a replay, if one came, would take longer than
-    /// that of what may be dirty: not to be left so for ever.
-    pub(crate) fn epoch_holds_much(&self) -> bool {
-        self.changed_nodes() >= self.limits.dirty
-    }
-
-    fn zones_abound(&self) -> bool {
-        self.zones.free() >= self.device.geometry().zones / 4
-    }
-
-    /// Whether so much is dirty that a checkpoint in the background should begin, or dirty nodes be written. What may
-    /// still become dirty is for those who go on until it makes its cut; then all of the bound is theirs again. A later
-    /// one writes fewer leaves for the same changes.
-    pub(crate) fn is_pressed(&self) -> bool {
-        let dirty = self.count.dirty.load(Ordering::Relaxed);
-        let is_near = |bound: usize| dirty + (bound / 8).max(UNTIL_THE_CUT.min(bound / 2)) >= bound;
-        is_near(self.limits.dirty) && is_near(self.bounds_now().0)
-    }
-
-    /// Nodes that may be dirty, and that may differ from the last checkpoint. An epoch may be longer than the
-    /// reserve has room for while a quarter of all zones is free. It ends as soon as they are fewer, and that
-    /// quarter takes what it has dirtied: a 64th of the volume at most.
-    fn bounds_now(&self) -> (usize, usize) {
-        let Limits { dirty, epoch_nodes, long_epoch, .. } = self.limits;
-        let is_long = long_epoch > epoch_nodes && self.zones_abound();
-        if is_long { (long_epoch, long_epoch) } else { (dirty, epoch_nodes) }
-    }
-
-    /// Whether so much is dirty that nodes must be written before more are changed.
-    pub(crate) fn too_much_is_dirty(&self) -> bool {
-        let dirty = self.count.dirty.load(Ordering::Relaxed);
-        dirty >= self.limits.dirty && dirty >= self.bounds_now().0
-    }
-
     /// Takes a checkpoint, after the one that is being taken.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         self.writable()?;
@@ -113,20 +54,22 @@ impl Core {
             client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
         self.check_host_room()?;
         self.metadata_lease(saving).map_err(of_full_host)?;
-        let dirty = self.count.dirty.load(Ordering::Relaxed);
-        self.hold_for_checkpoint(saving, dirty);
+        let held = self.dirty_pages();
+        let tables = self.written_beside(saving, 0);
+        self.hold_for_checkpoint(held, tables);
         // Before any cut: all that there is.
         let record_bytes = user.checkpoint_bytes(Lsn(0)).len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
         let mut cut = self.cut();
-        if cut.dirty.len() > dirty {
-            self.hold_for_checkpoint(saving, cut.dirty.len());
+        if cut.pages > held {
+            self.hold_for_checkpoint(cut.pages, tables);
         }
+        let tables = (tables / u64::from(self.zones.page_blocks())) as usize;
+        self.count.being_saved.store(cut.pages + tables, Ordering::Relaxed);
         self.saving.pass();
         self.log.push()?;
         let user_bytes = user.checkpoint_bytes(cut.lsn);
         let before = self.leases.traffic().bytes_written(Cause::Checkpoint);
-        let dirty = cut.dirty.len();
         self.write_nodes(saving, std::mem::take(&mut cut.dirty), Some(cut.epoch))?;
         let mat_chunks = self.write_mat(saving, cut.lsn, cut.epoch)?;
         let zit_chunks = self.write_zit(saving, cut.lsn, cut.epoch)?;
@@ -137,13 +80,14 @@ impl Core {
         if rt::is_planted("break-metadata-reset-after-checkpoint") {
             self.free_dead_metadata()?;
         }
-        self.note_what_it_took(dirty, self.leases.traffic().bytes_written(Cause::Checkpoint) - before);
+        self.note_what_it_took(cut.pages, self.leases.traffic().bytes_written(Cause::Checkpoint) - before);
         saving.number += 1;
         let record = self.encode_checkpoint(saving, &cut, replay_from, &user_bytes);
         self.log.append_checkpoint(cut.lsn, record)?;
         self.publish(&mat_chunks, old);
         self.new_pages_begin(saving);
         self.zones.hold_for_metadata(0);
+        self.count.being_saved.store(0, Ordering::Relaxed);
         self.count.room_enough.store(0, Ordering::Relaxed);
         saving.cleaned = false;
         self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -157,9 +101,9 @@ impl Core {
     /// Refuses a checkpoint for which the device's host has no room, while nothing of it is done: then it can be tried
     /// again. What is refused after the cut ends the volume.
     fn check_host_room(&self) -> Result<()> {
-        let dirty = self.count.dirty.load(Ordering::Relaxed) as u64;
+        let pages = self.dirty_pages() as u64;
         let written = match self.blocks_of_next_checkpoint() {
-            0 => dirty * u64::from(self.zones.page_blocks()),
+            0 => pages * u64::from(self.zones.page_blocks()),
             // The next one may be dearer.
             blocks => 2 * blocks,
         };
@@ -173,12 +117,12 @@ impl Core {
         if self.device.has_room_for(zones) { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
-    /// Learns how much is written for a dirty node. Of few it is the tables that take most.
-    fn note_what_it_took(&self, dirty: usize, bytes: u64) {
-        if dirty < TELLING {
+    /// Learns how much is written for a page that is to be written. Of few it is the tables that take most.
+    fn note_what_it_took(&self, pages: usize, bytes: u64) {
+        if pages < TELLING {
             return;
         }
-        let now = (bytes * 1000 / (dirty * self.page_size()) as u64).min(PERMILLE_MAX);
+        let now = (bytes * 1000 / (pages * self.page_size()) as u64).min(PERMILLE_MAX);
         let before = self.count.written_permille.load(Ordering::Relaxed);
         let learned = if before == 0 { now } else { (3 * before + now) / 4 };
         self.count.written_permille.store(learned, Ordering::Relaxed);
@@ -186,16 +130,17 @@ impl Core {
 
     /// Blocks that the next checkpoint will write, as far as checkpoints of late tell.
     pub(crate) fn blocks_of_next_checkpoint(&self) -> u64 {
-        let dirty = self.count.dirty.load(Ordering::Relaxed) as u64;
-        dirty * u64::from(self.zones.page_blocks()) * self.count.written_permille.load(Ordering::Relaxed)
+        let pages = self.dirty_pages() as u64;
+        pages * u64::from(self.zones.page_blocks()) * self.count.written_permille.load(Ordering::Relaxed)
             / 1000
     }
 
-    /// From the cut on what it has to write is no longer counted as dirty: it must not find that others took the
-    /// zones for it. For an epoch longer than the reserve has room for zones beside the reserve are held.
-    pub(crate) fn hold_for_checkpoint(&self, saving: &Saving, dirty: usize) {
-        let written = self.taken_by_cleaning(saving, 0, dirty);
-        let is_long = dirty > self.limits.epoch_nodes;
+    /// From the cut on what it has to write, so many pages of nodes and blocks of tables, is no longer counted as dirty:
+    /// it must not find that others took the zones for it. For an epoch longer than the reserve has room for zones
+    /// beside the reserve are held.
+    pub(crate) fn hold_for_checkpoint(&self, pages: usize, tables: u64) {
+        let written = self.taken_by_nodes(pages) + tables;
+        let is_long = pages > self.limits.epoch_pages;
         if !is_long || !self.zones.hold_for_metadata(written + self.zones.kept_blocks()) {
             self.zones.hold_for_metadata(written);
         }
@@ -209,9 +154,9 @@ impl Core {
         self.mat.cut();
         let dirty =
             locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
-        self.count.dirty.store(0, Ordering::Relaxed);
+        let pages = self.count.dirty.take_all().pages(self.page_size());
         self.count.pages_since_cut.store(0, Ordering::Relaxed);
-        Cut { lsn, epoch, next_node: self.mat.next_node(), counters, dirty }
+        Cut { lsn, epoch, next_node: self.mat.next_node(), counters, dirty, pages }
     }
 
     /// Writes dirty nodes of the running epoch, so that they need not stay in memory.
@@ -359,7 +304,7 @@ impl Core {
             let clean = node.state.read().dirty.is_none();
             if clean && tree.dirty.get(&node.id).is_some_and(|there| Arc::ptr_eq(there, node)) {
                 tree.dirty.remove(&node.id);
-                self.count.dirty.fetch_sub(1, Ordering::Relaxed);
+                self.count.dirty.remove_node(&mut node.state.write().counted);
             }
         }
     }
@@ -379,7 +324,11 @@ impl Core {
             let appended = self.append_some(lease, rest, epoch, cause);
             self.zones.set_open_room(if lease.has_failed() { 0 } else { lease.room() });
             match appended {
-                Ok(some) => places.extend(some),
+                Ok(some) => {
+                    let less = |left: usize| Some(left.saturating_sub(some.len()));
+                    let _ = self.count.being_saved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+                    places.extend(some);
+                }
                 Err(StoreError::Device(error)) if error.ends_zone() => {
                     tracing::warn!(%error, "a metadata zone takes no more");
                 }
@@ -735,6 +684,8 @@ struct Cut {
     next_node: u64,
     counters: UserCounters,
     dirty: Vec<Arc<Node>>,
+    /// Pages that these take when they are written, at most.
+    pages: usize,
 }
 
 /// What is to be written of a node.

@@ -19,6 +19,7 @@ use zone::Pages;
 use crate::cache::Node;
 use crate::core::{Core, Tree};
 use crate::delta::Changes;
+use crate::epoch::Weight;
 use crate::lookup::{Miss, Path, Pins, leaf_of, tree_key};
 use crate::page::Page;
 use crate::record;
@@ -262,16 +263,16 @@ impl Change<'_> {
             .expect("every node on the way was pinned before the LSN was taken")
     }
 
-    /// Changes what a leaf has under a key: afterwards nothing, if it is `gone`.
+    /// Changes what a leaf has under a key: afterwards a value of this length, or nothing.
     fn edit_entry<R>(
         &mut self,
         leaf: &Arc<Node>,
         key: &[u8],
-        gone: bool,
+        value: Option<usize>,
         change: impl FnOnce(&mut Page) -> R,
     ) -> R {
         let page_size = self.core.page_size();
-        self.edit_noting(leaf, |changes| changes.note(key, gone, page_size), change)
+        self.edit_noting(leaf, |changes| changes.note(key, value, page_size), change)
     }
 
     /// Changes more of a node, or another one than a leaf.
@@ -299,10 +300,12 @@ impl Change<'_> {
             }
             state.dirty = Some(self.epoch);
             if self.tree.dirty.insert(node.id, Arc::clone(node)).is_none() {
-                self.core.count.dirty.fetch_add(1, Ordering::Relaxed);
+                state.counted = Weight::default();
+                self.core.count.dirty.add_node();
             }
         }
         note(&mut state.changes);
+        self.core.count_dirty(&mut state);
         let page = self.core.spare.own(&mut state.page);
         page.set_lsn(self.lsn);
         change(page)
@@ -315,7 +318,8 @@ impl Change<'_> {
         self.core.count.nodes.fetch_add(1, Ordering::Relaxed);
         let node = Node::new(id, page, self.epoch);
         self.tree.dirty.insert(id, Arc::clone(&node));
-        self.core.count.dirty.fetch_add(1, Ordering::Relaxed);
+        self.core.count.dirty.add_node();
+        self.core.count_dirty(&mut node.state.write());
         self.core.cache.insert_new(Arc::clone(&node));
         node
     }
@@ -326,11 +330,12 @@ impl Change<'_> {
     /// node thrown out of the cache in place of this one.
     fn free(&mut self, node: &Arc<Node>) {
         self.core.cache.remove(node.id);
-        if self.tree.dirty.remove(&node.id).is_some() {
-            self.core.count.dirty.fetch_sub(1, Ordering::Relaxed);
-        }
+        let was_dirty = self.tree.dirty.remove(&node.id).is_some();
         self.core.count.nodes.fetch_sub(1, Ordering::Relaxed);
         let mut state = node.state.write();
+        if was_dirty {
+            self.core.count.dirty.remove_node(&mut state.counted);
+        }
         state.freed = true;
         if let Some(place) = self.core.mat.free(node.id) {
             self.core.zones.remove_place(place);
@@ -347,11 +352,11 @@ impl Change<'_> {
             (found, page.growth(found, key.len(), value.len()) <= page.room())
         };
         if fits {
-            self.edit_entry(leaf, key, false, |page| page.put(found, key, value));
+            self.edit_entry(leaf, key, Some(value.len()), |page| page.put(found, key, value));
             return false;
         }
         if let Ok(index) = found {
-            self.edit_entry(leaf, key, true, |page| page.remove(index));
+            self.edit_entry(leaf, key, None, |page| page.remove(index));
         }
         let (Ok(index) | Err(index)) = found;
         self.split(path, path.len() - 1, index);
@@ -404,7 +409,7 @@ impl Change<'_> {
         let leaf = leaf_of(path);
         let found = leaf.look().page.search(key);
         let Ok(index) = found else { return false };
-        self.edit_entry(leaf, key, true, |page| {
+        self.edit_entry(leaf, key, None, |page| {
             page.remove(index);
             page.is_small()
         })

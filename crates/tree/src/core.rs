@@ -9,6 +9,7 @@ use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages};
 
 use crate::balance::Balance;
 use crate::cache::{Cache, Node, Spare};
+use crate::epoch::{Dirty, Limits};
 use crate::follow::Follow;
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
@@ -52,19 +53,6 @@ pub struct VolumeInfo {
     pub reserve: Reserve,
     /// Keys the hashes of names.
     pub secret: [u8; 16],
-}
-
-/// Bounds that follow from the volume's size and the cache's.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Dirty nodes in memory before some are written.
-    pub(crate) dirty: usize,
-    /// Nodes that may differ from the last checkpoint before the next is due.
-    pub(crate) epoch_nodes: usize,
-    /// The same, and those dirty in memory, while zones are free in plenty and the cache is large.
-    pub(crate) long_epoch: usize,
-    /// Records' bytes before the next checkpoint is due.
-    pub(crate) replay_bytes: u64,
 }
 
 /// One tree: the nodes that changed since the last cut and are not written. They are written in the order
@@ -130,15 +118,15 @@ pub(crate) struct Counters {
     pub(crate) deltas_written: AtomicU64,
     pub(crate) deltas_cleaned: AtomicU64,
     pub(crate) nodes_cleaned: AtomicU64,
-    /// Dirty nodes of the running epoch that are not written.
-    pub(crate) dirty: AtomicUsize,
+    /// Nodes that the running epoch has made dirty and that are not written.
+    pub(crate) dirty: Dirty,
     /// Pages appended since the last cut.
     pub(crate) pages_since_cut: AtomicUsize,
     /// Bytes of data that records since the last flush name.
     pub(crate) unflushed_data: AtomicU64,
     /// Nodes that were read: because somebody needed them, or would in a moment.
     pub(crate) node_reads: AtomicU64,
-    /// What checkpoints have written of late, in thousandths of their dirty nodes' pages.
+    /// What checkpoints have written of late, in thousandths of the pages that they had to write.
     pub(crate) written_permille: AtomicU64,
     /// Nodes of all trees.
     pub(crate) nodes: AtomicI64,
@@ -150,9 +138,11 @@ pub(crate) struct Counters {
     /// Free zones that metadata lacks beside those kept for it so that cleaning never moves much for
     /// little, as of the last checkpoint.
     pub(crate) zones_lacking: AtomicU32,
-    /// With so many blocks for metadata a zone that is kept may be missing until the background has cleaned one, as of
-    /// the last checkpoint; 0: it has nothing to clean.
+    /// With so many blocks for metadata, beside those for what is dirty, a zone that is kept may be missing until the
+    /// background has cleaned one, as of the last checkpoint; 0: it has nothing to clean.
     pub(crate) room_to_wait: AtomicU64,
+    /// Pages that the checkpoint which is being taken has still to write, at most.
+    pub(crate) being_saved: AtomicUsize,
     /// Blocks that may be dead in metadata zones before they are cleaned, as of the last checkpoint.
     pub(crate) may_be_dead: AtomicU64,
 }

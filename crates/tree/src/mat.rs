@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use rt::sync::Mutex;
 use zone::Address;
 
+use crate::epoch::Weight;
 use crate::format::PAGE_HEADER;
 use crate::types::NodeId;
 
@@ -82,13 +83,28 @@ pub(crate) type Overlay = HashMap<NodeId, Place>;
 #[derive(Default)]
 struct State {
     running: Overlay,
+    /// What those in it weigh at most when they have been replayed.
+    weight: Weight,
     saving: Overlay,
     chunks: Vec<ChunkPlace>,
     next_node: u64,
+    page_size: usize,
     /// Ids that may be given out.
     free: Vec<NodeId>,
     /// The next chunk to look for unused ids in.
     searched: usize,
+}
+
+impl State {
+    /// Notes a place in the running epoch. Returns the one that it had in that epoch.
+    fn run(&mut self, id: NodeId, place: Place) -> Option<Place> {
+        let before = self.running.insert(id, place);
+        let weight = |place| Weight::of_place(place, self.page_size);
+        let (was, is) = (before.map_or(Weight::default(), weight), weight(place));
+        // Of changes to a page that was written in this epoch replay knows more: all since the one before.
+        self.weight = self.weight - was + if place.is_nowhere() { is } else { is.max(was) };
+        before
+    }
 }
 
 /// The table.
@@ -103,7 +119,7 @@ pub(crate) struct Mat {
 impl Mat {
     /// A table whose chunks have pages of this size; with changes of leaves, or without.
     pub(crate) fn new(page_size: usize, deltas: bool, next_node: u64) -> Self {
-        let state = State { next_node, ..State::default() };
+        let state = State { next_node, page_size, ..State::default() };
         let entry = if deltas { 16 } else { 8 };
         Mat { state: Mutex::new(state), entry, per_chunk: ((page_size - PAGE_HEADER) / entry) as u64 }
     }
@@ -169,8 +185,7 @@ impl Mat {
     /// Returns the place that it had in that epoch.
     pub(crate) fn place(&self, id: NodeId, place: Place, saving: bool) -> Option<Place> {
         let mut state = self.state.lock();
-        let overlay = if saving { &mut state.saving } else { &mut state.running };
-        overlay.insert(id, place)
+        if saving { state.saving.insert(id, place) } else { state.run(id, place) }
     }
 
     /// Notes the new place of a node that was moved, if nothing has happened to it meanwhile; `from` is
@@ -182,7 +197,7 @@ impl Mat {
             Some(now) if *now != from => return Replaced::Not,
             _ => {}
         }
-        match state.running.insert(id, to) {
+        match state.run(id, to) {
             Some(_) => Replaced::InOverlay,
             None => Replaced::InChunk,
         }
@@ -192,7 +207,7 @@ impl Mat {
     pub(crate) fn free(&self, id: NodeId) -> Option<Place> {
         let mut state = self.state.lock();
         state.free.push(id);
-        state.running.insert(id, Place::NOWHERE)
+        state.run(id, Place::NOWHERE)
     }
 
     /// An id for a new node, which lies nowhere until it is written.
@@ -248,11 +263,17 @@ impl Mat {
         self.state.lock().running.len()
     }
 
+    /// What those weigh of them that were written since.
+    pub(crate) fn running_weight(&self) -> Weight {
+        self.state.lock().weight
+    }
+
     /// The cut: what was running is now being saved.
     pub(crate) fn cut(&self) {
         let mut state = self.state.lock();
         assert!(state.saving.is_empty(), "one checkpoint at a time");
         state.saving = std::mem::take(&mut state.running);
+        state.weight = Weight::default();
     }
 
     /// What is being saved, by chunk.

@@ -9,8 +9,9 @@ use zone::{Address, Device, FsId, Geometry, Life, Role, ZoneId, ZoneState};
 
 use crate::cache::Node;
 use crate::core::{Client, Core, VolumeInfo};
+use crate::epoch::Limits;
 use crate::log::{LOG_ZONES, Start};
-use crate::recover::{Config, assemble, kept_for_metadata, limits};
+use crate::recover::{Config, assemble};
 use crate::types::{Bytes, Epoch, Group, Lsn, Reserve, Result, StoreError, ZoneEntry};
 use crate::zones::Use;
 
@@ -65,8 +66,8 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
     if geometry.max_open.min(geometry.max_active) < 6 {
         return Err(unusable("the device allows fewer than 6 active zones, and Polder needs 6"));
     }
-    let (bounds, ..) = limits(geometry, page as usize, CACHE_BYTES);
-    let needed = LOG_ZONES + kept_for_metadata(geometry, page as usize, &bounds).zones(0) + 4;
+    let (bounds, _) = Limits::new(geometry, page as usize, CACHE_BYTES);
+    let needed = LOG_ZONES + bounds.kept_for_metadata(geometry, page as usize).zones(0) + 4;
     if geometry.zones < needed {
         return Err(unusable(format!(
             "the device has {} zones of {} KiB; at this size a volume needs at least {needed}: use a larger device",

@@ -296,7 +296,9 @@ impl Core {
         let mut saving = self.saving.lock();
         self.win_room(&mut saving)?;
         let is_enough = |saving: &Saving| self.reserve_is_whole() || self.has_room_for(saving, draw);
-        if !is_enough(&saving) && self.end_epoch(&mut saving)? {
+        // Later it would leave less room to clean into.
+        let is_due = self.dirty_pages() >= self.until_the_cut() && !self.can_go_on(&saving);
+        if (is_due || !is_enough(&saving)) && self.end_epoch(&mut saving)? {
             self.win_room(&mut saving)?;
         }
         if is_enough(&saving) { Ok(()) } else { Err(StoreError::NoSpace) }
@@ -305,7 +307,7 @@ impl Core {
     /// Takes a checkpoint if nodes have been written since the last, so that what they have left dead is seen, and if
     /// there is room for it; false when it was not taken.
     pub(crate) fn end_epoch(&self, saving: &mut Saving) -> Result<bool> {
-        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        let dirty = self.dirty_pages();
         let is_of_use =
             self.mat.running_len() > 0 && self.room(saving) >= self.taken_by_cleaning(saving, 0, dirty);
         if is_of_use {
@@ -326,12 +328,13 @@ impl Core {
         enough > 0 && self.room_with(u64::from(self.zones.open_room())) >= enough
     }
 
-    /// Whether there is room for all that two epochs can write and a zone to clean into, so that whatever lives in a
-    /// victim still fits when the running epoch has been written; and a zone that is missing comes back: the one that
-    /// garbage collection gives back, or one that the background cleans.
+    /// Whether there is room for what is dirty, for all that another epoch can write, and for a zone to clean into, so
+    /// that whatever lives in a victim still fits when the running epoch has been written; and a zone that is missing
+    /// comes back: the one that garbage collection gives back, or one that the background cleans.
     fn can_wait(&self) -> bool {
         let enough = self.count.room_to_wait.load(Ordering::Relaxed);
-        enough > 0 && self.room_with(u64::from(self.zones.open_room())) >= enough
+        let dirty = self.dirty_pages() as u64 * u64::from(self.zones.page_blocks());
+        enough > 0 && self.room_with(u64::from(self.zones.open_room())) >= enough + dirty
     }
 
     /// Finds out with how much room that is so. After a checkpoint.
@@ -340,7 +343,7 @@ impl Core {
         let epoch = self.epoch_blocks() + self.tables_written(saving, self.limits.epoch_nodes, zone);
         let comes_back = self.zones.one_is_borrowed() || self.would_gain_much(saving);
         // And some that were let pass and have not changed anything yet.
-        let enough = zone + 2 * epoch + epoch / 8;
+        let enough = zone + epoch + epoch / 8;
         self.count.room_to_wait.store(if comes_back { enough } else { 0 }, Ordering::Relaxed);
     }
 
@@ -375,14 +378,16 @@ impl Core {
     /// Cleans while that gains much, and, when little room is left, while it gains anything.
     fn win_room(&self, saving: &mut Saving) -> Result<()> {
         self.clean_until(saving, 4, |_| self.reserve_is_whole())?;
-        self.clean_until(saving, 0, |saving| {
-            self.reserve_is_whole() || self.room(saving) >= self.room_to_go_on(saving)
-        })?;
+        self.clean_until(saving, 0, |saving| self.can_go_on(saving))?;
         let enough = self.room_to_go_on(saving);
         if self.room(saving) >= enough {
             self.count.room_enough.store(enough, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    fn can_go_on(&self, saving: &Saving) -> bool {
+        self.reserve_is_whole() || self.room(saving) >= self.room_to_go_on(saving)
     }
 
     /// Room with which cleaning can wait until it gains more: for an epoch and a half and a zone to clean into, and
@@ -395,16 +400,21 @@ impl Core {
     }
 
     /// Whether a transaction can go on that draws on this, although the reserve is not whole: with what an epoch
-    /// writes and, unless it frees space and so finds garbage to clean, a zone to clean into.
+    /// writes and a zone to clean into. If it frees space, and so makes garbage, that what lives in the best victim can
+    /// be moved is enough.
     fn has_room_for(&self, saving: &Saving, draw: Draw) -> bool {
-        let zone = self.device.geometry().zone_blocks;
-        let to_clean_into = match draw {
-            Draw::Reserve => 0,
+        let (zone, epoch) = (u64::from(self.device.geometry().zone_blocks), self.epoch_blocks() * 3 / 2);
+        let enough = match draw {
+            Draw::Reserve => {
+                let best = self.victims(saving, Need::Must).iter().map(|victim| victim.live.into()).min();
+                let dirty = self.dirty_pages() + self.until_the_cut();
+                epoch.max(best.map_or(0, |live| self.taken_by_cleaning(saving, live, dirty)))
+            }
             // That zone comes back.
-            _ if self.zones.one_is_borrowed() => zone.min(self.epoch_blocks() as Blocks),
-            _ => zone,
+            _ if self.zones.one_is_borrowed() => epoch + zone.min(self.epoch_blocks()),
+            _ => epoch + zone,
         };
-        self.room(saving) >= self.epoch_blocks() * 3 / 2 + u64::from(to_clean_into)
+        self.room(saving) >= enough
     }
 
     /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
@@ -431,7 +441,7 @@ impl Core {
         let mut victims = self.victims(saving, Need::Must);
         victims.sort_by_key(|victim| (victim.live, victim.zone));
         let (mut gained, mut moved) = (0, 0);
-        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        let dirty = self.dirty_pages();
         for victim in victims {
             if self.room(saving) < self.taken_by_cleaning(saving, moved + u64::from(victim.live), dirty) {
                 break;
@@ -446,9 +456,9 @@ impl Core {
         Ok(saving.cleaned)
     }
 
-    /// Blocks of the nodes that an epoch dirties, unless it is a long one.
+    /// Blocks that the nodes of an epoch take when they are written, unless it is a long one.
     fn epoch_blocks(&self) -> u64 {
-        self.limits.epoch_nodes as u64 * u64::from(self.zones.page_blocks())
+        self.limits.epoch_pages as u64 * u64::from(self.zones.page_blocks())
     }
 
     /// Blocks of pages that the open metadata zone and those that are free take.
@@ -456,21 +466,37 @@ impl Core {
         self.room_with(u64::from(saving.lease.as_ref().map_or(0, Lease::room)))
     }
 
+    /// The same with so much room in the open one, less what a checkpoint that is being taken will take of it.
     fn room_with(&self, open: u64) -> u64 {
-        let of_zone = u64::from(self.device.geometry().zone_blocks - 1);
-        open + u64::from(self.zones.free()) * of_zone
+        let page = u64::from(self.zones.page_blocks());
+        let of_zone = u64::from(self.device.geometry().zone_blocks - 1) / page * page;
+        let being_saved = self.count.being_saved.load(Ordering::Relaxed) as u64 * page;
+        (open + u64::from(self.zones.free()) * of_zone).saturating_sub(being_saved)
     }
 
-    /// Blocks for what lives in a zone, and then a checkpoint of so many dirty nodes, without which that zone is not
-    /// free.
+    /// Blocks for what lives in a zone, and then a checkpoint that writes so many pages of nodes, and what still becomes
+    /// dirty before it, without which that zone is not free.
+    ///
+    /// More becomes dirty only with more room than that: while the reserve is not whole, whoever finds less waits.
     pub(crate) fn taken_by_cleaning(&self, saving: &Saving, live: u64, dirty: usize) -> u64 {
-        let nodes = dirty.max(self.limits.dirty) as u64;
-        live + nodes * u64::from(self.zones.page_blocks()) + self.written_beside(saving, live)
+        let pages = (dirty + self.until_the_cut()) as u64;
+        live + pages * u64::from(self.zones.page_blocks()) + self.written_beside(saving, live)
+    }
+
+    /// Pages that may become dirty before the cut although there is little room: those who are under way.
+    fn until_the_cut(&self) -> usize {
+        self.limits.epoch_pages / 4
+    }
+
+    /// Blocks for so many pages of nodes, or for as many as may become dirty before a cut.
+    pub(crate) fn taken_by_nodes(&self, dirty: usize) -> u64 {
+        let pages = dirty.max(self.limits.dirty.min(self.limits.epoch_pages)) as u64;
+        pages * u64::from(self.zones.page_blocks())
     }
 
     /// Blocks that a checkpoint writes beside dirty nodes when so many blocks have been moved.
-    fn written_beside(&self, saving: &Saving, moved: u64) -> u64 {
-        self.tables_written(saving, self.mat.running_len(), moved)
+    pub(crate) fn written_beside(&self, saving: &Saving, moved: u64) -> u64 {
+        self.tables_written(saving, self.changed_nodes(), moved)
     }
 
     /// Blocks of tables, and of what says where they are, when so many nodes have changed and so many blocks have
@@ -566,7 +592,7 @@ impl Core {
         else {
             return Ok(false);
         };
-        let dirty = self.count.dirty.load(Ordering::Relaxed);
+        let dirty = self.dirty_pages();
         if !self.zones.hold_for_metadata(self.taken_by_cleaning(saving, u64::from(live), dirty)) {
             return Ok(false);
         }

@@ -6,7 +6,7 @@
 //! the same work.
 //!
 //! Replay keeps what it dirties in memory: checkpoints are taken often enough that this is bounded
-//! (`Limits::epoch_nodes`, or as much as the cache of the mount that wrote: `Limits::long_epoch`).
+//! (`Limits::epoch_nodes` of the mount that wrote).
 
 mod headers;
 mod missing;
@@ -18,19 +18,17 @@ use rt::sync::atomic::{AtomicU64, Ordering};
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
 use zone::format::{Reader, ZoneIdentity};
-use zone::{
-    Address, Device, DeviceError, Geometry, Leases, Life, Pages, Role, Traffic, ZoneId, ZoneInfo, ZoneState,
-};
+use zone::{Address, Device, DeviceError, Leases, Life, Pages, Role, Traffic, ZoneId, ZoneInfo, ZoneState};
 
 use crate::balance::Balance;
 use crate::cache::{Cache, Spare};
 use crate::checkpoint::{entries_per_page, loaded};
-use crate::core::{ChunkCache, Core, Counters, Limits, Saving, Tree, VolumeInfo};
+use crate::core::{ChunkCache, Core, Counters, Saving, Tree, VolumeInfo};
+use crate::epoch::Limits;
 use crate::follow::Follow;
 use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, is_ordinal, take,
 };
-use crate::kept::KeptForMetadata;
 use crate::log::{LOG_ZONES, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
@@ -334,33 +332,6 @@ pub(crate) fn decode_checkpoint(found: &Found) -> Option<Checkpoint> {
     })
 }
 
-/// Bounds for a volume of this size with this cache.
-pub(crate) fn limits(geometry: &Geometry, page_size: usize, cache_bytes: u64) -> (Limits, usize, usize) {
-    let volume_bytes =
-        u64::from(geometry.zones) * u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
-    let volume_pages = (volume_bytes / page_size as u64) as usize;
-    let a_64th = (volume_pages / 64).max(32);
-    let epoch_nodes = a_64th.min(1024);
-    // A page takes a little more than its size in memory: the node around it, and the heads of its keys.
-    // Below that, what may be dirty and what a transaction pins would be all there is.
-    let cache_pages = (cache_bytes as usize / (page_size + page_size / 32 + 256)).max(32);
-    let chunk_pages = (cache_pages / 8).max(8);
-    let limits = Limits {
-        dirty: (cache_pages / 4).clamp(16, epoch_nodes),
-        epoch_nodes,
-        long_epoch: a_64th.min(cache_pages / 2).min(4096),
-        replay_bytes: (volume_bytes / 64).clamp(256 << 10, 32 << 20),
-    };
-    (limits, cache_pages - chunk_pages, chunk_pages)
-}
-
-/// What only metadata may take: room for what two epochs dirty with its chunks, and a zone to clean into.
-pub(crate) fn kept_for_metadata(geometry: &Geometry, page_size: usize, limits: &Limits) -> KeptForMetadata {
-    let bytes = limits.epoch_nodes as u64 * 5 / 2 * page_size as u64;
-    let blocks = bytes.div_ceil(u64::from(geometry.block_size));
-    KeptForMetadata { blocks, of_zone: u64::from(geometry.zone_blocks - 1) }
-}
-
 /// The volume's facts, the tables of a checkpoint, and nothing replayed yet.
 fn load(
     device: Arc<dyn Device>,
@@ -423,8 +394,8 @@ pub(crate) fn assemble(
     next_node: u64,
 ) -> Arc<Core> {
     let page_size = info.page_size as usize;
-    let (limits, node_pages, chunk_pages) = limits(device.geometry(), page_size, config.cache_bytes);
-    let kept = kept_for_metadata(device.geometry(), page_size, &limits);
+    let (limits, pages) = Limits::new(device.geometry(), page_size, config.cache_bytes);
+    let kept = limits.kept_for_metadata(device.geometry(), page_size);
     let page_blocks = info.page_size / device.geometry().block_size;
     let per_chunk = entries_per_page(page_size, size_of::<ZitEntry>()) as u64;
     let zones = Arc::new(ZoneTable::new(entries, report, per_chunk, page_blocks, kept));
@@ -444,11 +415,11 @@ pub(crate) fn assemble(
     Arc::new(Core {
         log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&zones)),
         mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
-        cache: Cache::new(node_pages),
+        cache: Cache::new(pages.nodes),
         follow: Follow::default(),
         pages: Pages::new(page_size),
         spare: Spare::default(),
-        chunks: ChunkCache::new(chunk_pages),
+        chunks: ChunkCache::new(pages.chunks),
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
         saving: Turn::new(saving),
         client: RwLock::new(None),
@@ -669,15 +640,16 @@ impl Core {
         // A release that does not know a feature must be able to see it before anything uses it.
         let older = contents.checkpoint.header.features_incompatible.get() != self.info.features;
         // Another epoch on top of what two have left would be more than there is room for, after another crash too.
-        let dirty = self.count.dirty.load(Ordering::Relaxed);
-        let long = dirty > self.limits.epoch_nodes;
+        let dirty = self.dirty_pages();
+        let long = dirty > self.limits.epoch_pages;
         if (full || long) && !rt::is_planted("break-checkpoint-first") || older {
             self.log.checkpoint_first();
         }
         self.reset_active_junk()?;
         self.resume_metadata_zone()?;
         if long {
-            self.hold_for_checkpoint(&self.saving.lock(), dirty);
+            let tables = self.written_beside(&self.saving.lock(), 0);
+            self.hold_for_checkpoint(dirty, tables);
         }
         Ok(())
     }
@@ -830,7 +802,7 @@ impl Core {
 
     /// Whether anything would have to be replayed.
     pub(crate) fn is_clean(&self) -> bool {
-        self.log.replay_cost().0 == 0 && self.count.dirty.load(Ordering::Relaxed) == 0
+        self.log.replay_cost().0 == 0 && self.count.dirty.nodes() == 0
     }
 }
 

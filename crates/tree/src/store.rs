@@ -67,8 +67,8 @@ impl Store {
     /// Zones that data never has on a device of this shape, beside those with metadata in them: the log's, and the
     /// most free ones that are ever kept for metadata and for garbage collection.
     pub fn zones_kept(geometry: &Geometry, page_size: u32) -> (u32, u32) {
-        let (bounds, ..) = crate::recover::limits(geometry, page_size as usize, crate::mkfs::CACHE_BYTES);
-        let kept = crate::recover::kept_for_metadata(geometry, page_size as usize, &bounds);
+        let (bounds, _) = crate::epoch::Limits::new(geometry, page_size as usize, crate::mkfs::CACHE_BYTES);
+        let kept = bounds.kept_for_metadata(geometry, page_size as usize);
         (crate::log::LOG_ZONES, kept.zones(0) + KEPT_FOR_GC)
     }
 

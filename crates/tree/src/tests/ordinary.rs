@@ -267,8 +267,8 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     assert!(core.zones.free() > short, "what had been cleaned is free");
 }
 
-/// A store in which an epoch may have 2,048 nodes while zones are free, and 1,024 otherwise, with more leaves than
-/// that; returns what changes an entry at random.
+/// A store in which an epoch may write a 64th of the pages while zones are free, and much less otherwise, with more leaves
+/// than either; returns what changes an entry at random.
 fn store_with_long_epochs(cache_bytes: u64) -> (Store, impl FnMut(&Store)) {
     store_on_its_device((256, 512), 50_000, cache_bytes).1
 }
@@ -317,22 +317,22 @@ fn while_zones_are_free_a_large_cache_makes_epochs_longer() {
 #[test]
 fn a_long_epoch_ends_when_zones_become_few() {
     let (store, mut change) = store_with_long_epochs(64 << 20);
-    let dirty = |store: &Store| store.core.count.dirty.load(std::sync::atomic::Ordering::Relaxed);
-    // Among 2,048 dirty nodes there must be such a moment.
+    let dirty = |store: &Store| store.core.dirty_pages();
+    let bound = store.core.limits.epoch_pages;
     let is_long = (0..500).any(|_| {
         change(&store);
-        dirty(&store) >= 1800
+        dirty(&store) >= 2 * bound
     });
     assert!(is_long, "no epoch is long");
     let mut leases = Vec::new();
     while let Some(lease) = store.core.open_data_zone(Role::Data).unwrap() {
         leases.push(lease);
         let free = store.zones().free();
-        assert!(free >= 256 / 4 - 1 || dirty(&store) < 1024, "{free} zones free, {} dirty", dirty(&store));
+        assert!(free >= 256 / 4 - 1 || dirty(&store) < bound, "{free} zones free, {} dirty", dirty(&store));
     }
     assert!(store.zones().free() < 256 / 8, "{} zones are free", store.zones().free());
     (0..500).for_each(|_| change(&store));
-    assert!(dirty(&store) <= 1024, "{} nodes are dirty", dirty(&store));
+    assert!(dirty(&store) <= bound, "{} pages are dirty", dirty(&store));
     store.close().unwrap();
 }
 
@@ -359,15 +359,15 @@ impl Client for Greedy {
 #[test]
 fn what_a_long_epoch_has_cut_keeps_its_zones() {
     const ENTRIES: u32 = 100_000;
-    let (_device, (store, _)) = store_on_its_device((1024, 256), ENTRIES, 64 << 20);
+    let (_device, (store, _)) = store_on_its_device((256, 1024), ENTRIES, 64 << 20);
     let store = Arc::new(store);
-    let dirty = || store.core.count.dirty.load(std::sync::atomic::Ordering::Relaxed);
-    // Each entry in another leaf, and few records, so that the log has room for all of them.
+    let dirty = || store.core.dirty_pages();
+    // Each entry in another leaf, which is written whole then, and few records, so that the log has room for all of them.
     let mut numbers = (0..ENTRIES).step_by(25);
     let is_long = (0..ENTRIES / 25 / 100).any(|_| {
         let mut tx = Tx::new();
         for number in numbers.by_ref().take(100) {
-            tx.put(Group(0), Table(1), number.to_be_bytes(), vec![7; 50]);
+            tx.put(Group(0), Table(1), number.to_be_bytes(), vec![7; 500]);
         }
         store.commit(tx).unwrap();
         dirty() >= 3500
@@ -375,7 +375,7 @@ fn what_a_long_epoch_has_cut_keeps_its_zones() {
     assert!(is_long, "no epoch is long");
     let greedy = Arc::new(Greedy { store: Arc::downgrade(&store), asked: 0.into(), left: 0.into() });
     store.set_client(greedy.clone());
-    let needed = dirty() as u32 / 255;
+    let needed = dirty() as u32 / 1023;
     store.checkpoint().unwrap();
     let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
     assert!((needed..needed + 20).contains(&left), "{left} zones were left, and {needed} could be needed");
@@ -386,10 +386,11 @@ fn what_a_long_epoch_has_cut_keeps_its_zones() {
 fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
     let (device, (store, mut change)) = store_on_its_device((256, 512), 50_000, 64 << 20);
     device.record();
-    let dirty = |store: &Store| store.core.count.dirty.load(std::sync::atomic::Ordering::Relaxed);
+    let dirty = |store: &Store| store.core.dirty_pages();
+    let bound = store.core.limits.epoch_pages;
     let is_long = (0..500).any(|_| {
         change(&store);
-        dirty(&store) >= 1800
+        dirty(&store) >= 2 * bound
     });
     assert!(is_long, "no epoch is long");
     store.sync(store.last_lsn()).unwrap();
@@ -397,10 +398,10 @@ fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
     let image = Arc::new(device.image(&CrashPlan::LoseAll));
     drop(store);
     let (store, recovery) = open_with(&image, &config()).unwrap();
-    assert!(!recovery.clean && dirty(&store) > 1024, "{} nodes are dirty: {recovery:?}", dirty(&store));
+    assert!(!recovery.clean && dirty(&store) > bound, "{} pages are dirty: {recovery:?}", dirty(&store));
     assert_eq!(contents(&store), before);
     change(&store);
-    assert!(dirty(&store) <= 1024, "{} nodes are dirty", dirty(&store));
+    assert!(dirty(&store) <= bound, "{} pages are dirty", dirty(&store));
     store.close().unwrap();
 }
 
@@ -603,7 +604,7 @@ impl Client for Holding {
 fn who_meets_the_bound_waits_for_the_cut_only() {
     let (_device, (store, mut change)) = store_on_its_device((256, 512), 50_000, 2 << 20);
     let bound = store.core.limits.dirty;
-    let dirty = |store: &Store| store.core.count.dirty.load(Ordering::Relaxed);
+    let dirty = |store: &Store| store.core.count.dirty.nodes();
     store.checkpoint().unwrap();
     let (near, near_received) = mpsc::channel();
     let (done, done_received) = mpsc::channel();

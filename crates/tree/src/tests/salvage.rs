@@ -190,8 +190,8 @@ fn without_a_mat_the_newest_copies_are_taken() {
 #[test]
 fn what_is_certain_is_right_and_what_is_missing_is_told() {
     let (mut certain, mut uncertain, mut missing, mut newest) = (0, 0, 0, 0);
-    for seed in 0..90 {
-        let (device, model) = used(seed % 8, Spec::new(4096, 64, 64));
+    for seed in 0..150 {
+        let (device, model) = used(seed % 15, Spec::new(4096, 64, 64));
         let mut rng = fastrand::Rng::with_seed(seed);
         let blocks = written(&device);
         for _ in 0..1 + seed % 12 {
@@ -221,7 +221,7 @@ fn what_is_certain_is_right_and_what_is_missing_is_told() {
         }
     }
     assert!(certain > 10_000 && uncertain > 100 && missing > 100, "{certain} {uncertain} {missing}");
-    assert!(newest > 20, "{newest} of 90 are known to be the newest");
+    assert!(newest > 20, "{newest} of 150 are known to be the newest");
 }
 
 /// A node above the leaves is lost: all leaves are there, and the MAT names them.

@@ -1,0 +1,262 @@
+//! How long an epoch may be, and how much of it may be dirty.
+//!
+//! Three things bound it:
+//!
+//! * **Memory.** A dirty node stays in the cache until it is written; after a crash replay has in memory all nodes
+//!   that two epochs have changed. Bounds on *nodes*.
+//! * **Room.** What is dirty has to be written, also when no zone is free any more but those kept for it
+//!   ([`crate::kept`]), and after a crash what was written early is dirty again. A bound on *pages that will be
+//!   written*: a node that is written whole takes one, and a leaf that is written as its changes (`delta`) what they
+//!   take and a quarter more.
+//! * **Replay.** A bound on the records' bytes.
+//!
+//! What a node weighs is known when it is changed and does not depend on the mount: replay finds the same, or less.
+//! While a quarter of all zones is free an epoch may be longer than the reserve has room for. It ends as soon as they
+//! are fewer, and that quarter takes what it has dirtied: a 64th of the volume at most.
+//!
+//! Only counts and answers; who writes what is in `checkpoint`.
+
+use std::ops::{Add, Sub};
+
+use rt::sync::atomic::{AtomicUsize, Ordering};
+use zone::Geometry;
+
+use crate::cache::NodeState;
+use crate::core::Core;
+use crate::delta::{self, Changes};
+use crate::kept::KeptForMetadata;
+use crate::mat::Place;
+
+/// Pages that an epoch writes, at most, while zones are few: the reserve has room for two epochs, and longer ones would
+/// save less than the space is worth. Where one zone has that room anyway it may be twice as many.
+const PAGES_MAX: usize = 512;
+const PAGES_MAX_IN_ZONE: usize = 1024;
+/// The same while zones abound, and nodes at any time.
+const LONG_MAX: usize = 4096;
+const PAGES_MIN: usize = 32;
+/// Nodes that may differ from the last checkpoint, however small the cache.
+const NODES_MIN: usize = 1024;
+/// The part of an epoch's pages that chunks of the MAT may take beside them.
+const CHUNKS_SHARE: usize = 4;
+/// Nodes that may become dirty, at least, between the call for a checkpoint and its cut, without anybody's waiting.
+const UNTIL_THE_CUT: usize = 256;
+
+/// Bytes that writing nodes takes, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Weight(usize);
+
+impl Weight {
+    /// Of a node with these changes.
+    fn of_changes(changes: &Changes, has_deltas: bool, page_size: usize) -> Weight {
+        match changes.encoded_bytes().filter(|_| has_deltas) {
+            Some(bytes) => Weight::packed(bytes),
+            None => Weight(page_size),
+        }
+    }
+
+    /// Of a node that lies there, if it is to be written once more.
+    pub(crate) fn of_place(place: Place, page_size: usize) -> Weight {
+        match (place.is_nowhere(), place.is_delta()) {
+            (true, _) => Weight(0),
+            (_, true) => Weight::packed(page_size / delta::SHARE),
+            (_, false) => Weight(page_size),
+        }
+    }
+
+    /// Of changes that share pages with others. A page is full to seven eighths, because none takes more than one; but
+    /// the last of those that are appended together may have few.
+    fn packed(bytes: usize) -> Weight {
+        Weight((bytes * 5).div_ceil(4))
+    }
+
+    pub(crate) fn pages(self, page_size: usize) -> usize {
+        self.0.div_ceil(page_size)
+    }
+}
+
+impl Add for Weight {
+    type Output = Weight;
+
+    fn add(self, other: Weight) -> Weight {
+        Weight(self.0 + other.0)
+    }
+}
+
+impl Sub for Weight {
+    type Output = Weight;
+
+    fn sub(self, other: Weight) -> Weight {
+        Weight(self.0 - other.0)
+    }
+}
+
+/// What the running epoch has made dirty and nobody has written yet. Changed under the lock of the node's group.
+#[derive(Default)]
+pub(crate) struct Dirty {
+    nodes: AtomicUsize,
+    weight: AtomicUsize,
+}
+
+impl Dirty {
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn weight(&self) -> Weight {
+        Weight(self.weight.load(Ordering::Relaxed))
+    }
+
+    /// One more, which has not been weighed.
+    pub(crate) fn add_node(&self) {
+        self.nodes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One less, which weighed so much.
+    pub(crate) fn remove_node(&self, counted: &mut Weight) {
+        self.nodes.fetch_sub(1, Ordering::Relaxed);
+        self.weight.fetch_sub(std::mem::take(counted).0, Ordering::Relaxed);
+    }
+
+    /// One weighs something else now.
+    fn weigh(&self, counted: &mut Weight, now: Weight) {
+        let before = std::mem::replace(counted, now);
+        // The sum is not less than what any of them weighs.
+        self.weight.fetch_add(now.0.wrapping_sub(before.0), Ordering::Relaxed);
+    }
+
+    /// The cut: none is left. Returns what they weighed.
+    pub(crate) fn take_all(&self) -> Weight {
+        self.nodes.store(0, Ordering::Relaxed);
+        Weight(self.weight.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// Bounds that follow from the volume's size and the cache's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Dirty nodes in memory before some are written.
+    pub(crate) dirty: usize,
+    /// Nodes that may differ from the last checkpoint before the next is due.
+    pub(crate) epoch_nodes: usize,
+    /// Pages that writing these may take.
+    pub(crate) epoch_pages: usize,
+    /// The same while zones are free in plenty.
+    pub(crate) long_epoch: usize,
+    /// Records' bytes before the next checkpoint is due.
+    pub(crate) replay_bytes: u64,
+}
+
+/// Pages that memory may be used for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachePages {
+    pub(crate) nodes: usize,
+    pub(crate) chunks: usize,
+}
+
+impl Limits {
+    /// Bounds for a volume of this size with this cache.
+    pub(crate) fn new(geometry: &Geometry, page_size: usize, cache_bytes: u64) -> (Limits, CachePages) {
+        let volume_bytes =
+            u64::from(geometry.zones) * u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
+        let volume_pages = (volume_bytes / page_size as u64) as usize;
+        let zone_pages = geometry.zone_blocks as usize / (page_size / geometry.block_size as usize).max(1);
+        let most = (zone_pages * 2 / 5).clamp(PAGES_MAX, PAGES_MAX_IN_ZONE);
+        // A page takes a little more than its size in memory: the node around it, and the heads of its keys.
+        // Below that, what may be dirty and what a transaction pins would be all there is.
+        let cache_pages = (cache_bytes as usize / (page_size + page_size / 32 + 256)).max(32);
+        let chunks = (cache_pages / 8).max(8);
+        let limits = Limits {
+            dirty: (cache_pages / 2).clamp(16, LONG_MAX),
+            epoch_nodes: (cache_pages / 2).clamp(NODES_MIN, LONG_MAX),
+            epoch_pages: (volume_pages / 128).clamp(PAGES_MIN, most),
+            long_epoch: (volume_pages / 64).clamp(PAGES_MIN, LONG_MAX),
+            replay_bytes: (volume_bytes / 64).clamp(256 << 10, 32 << 20),
+        };
+        (limits, CachePages { nodes: cache_pages - chunks, chunks })
+    }
+
+    /// What only metadata may take: room for what two epochs write, chunks too, and a zone to clean into.
+    pub(crate) fn kept_for_metadata(&self, geometry: &Geometry, page_size: usize) -> KeptForMetadata {
+        // Two epochs, and the fourth part of each for chunks.
+        let pages = self.epoch_pages * 2 * (CHUNKS_SHARE + 1) / CHUNKS_SHARE;
+        let blocks = (pages as u64 * page_size as u64).div_ceil(u64::from(geometry.block_size));
+        KeptForMetadata { blocks, of_zone: u64::from(geometry.zone_blocks - 1) }
+    }
+}
+
+impl Core {
+    /// A dirty node has changed: counts what writing it will take.
+    pub(crate) fn count_dirty(&self, state: &mut NodeState) {
+        let now = Weight::of_changes(&state.changes, self.mat.has_deltas(), self.page_size());
+        self.count.dirty.weigh(&mut state.counted, now);
+    }
+
+    /// Pages that writing what is dirty takes, at most.
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.count.dirty.weight().pages(self.page_size())
+    }
+
+    /// Whether a checkpoint is due: a recovery now would have much to replay, or the next epoch needs the room.
+    pub(crate) fn epoch_is_long(&self) -> bool {
+        let most = self.pages_now();
+        self.log.wants_checkpoint()
+            || self.changed_nodes() >= self.limits.epoch_nodes
+            || self.changed_pages() >= most
+            || self.count.pages_since_cut.load(Ordering::Relaxed) >= 2 * most
+            || self.log.replay_cost().1 >= self.limits.replay_bytes
+    }
+
+    /// Nodes that may differ from the last checkpoint, written or not.
+    pub(crate) fn changed_nodes(&self) -> usize {
+        self.mat.running_len() + self.count.dirty.nodes()
+    }
+
+    /// Pages that writing them would take, with the chunks that have no part of their own in what is kept.
+    fn changed_pages(&self) -> usize {
+        let chunks = (self.mat.chunks_len() as usize).min(self.changed_nodes());
+        let beyond = chunks.saturating_sub(self.limits.epoch_pages / CHUNKS_SHARE);
+        (self.mat.running_weight() + self.count.dirty.weight()).pages(self.page_size()) + beyond
+    }
+
+    /// Whether a checkpoint is to write what is dirty, which makes the epoch's end: where the epoch has no room for as
+    /// many dirty nodes again, and where less than a quarter of the zones is free, because what an epoch leaves dead
+    /// is seen at its end only. Otherwise, where the cache allows few, they are written by themselves, and the tables
+    /// that a checkpoint writes (of the MAT nearly every chunk, where changes are at random) only once for many of them.
+    pub(crate) fn epoch_is_ending(&self) -> bool {
+        !self.zones_abound()
+            || self.changed_nodes() + self.count.dirty.nodes() >= self.limits.epoch_nodes
+            || self.changed_pages() + self.dirty_pages() >= self.pages_now()
+    }
+
+    /// Whether so many nodes may differ from the last checkpoint that a replay, if one came, would read many: not to be
+    /// left so for ever.
+    pub(crate) fn epoch_holds_much(&self) -> bool {
+        self.changed_nodes() >= self.limits.dirty.min(self.limits.epoch_pages)
+    }
+
+    fn zones_abound(&self) -> bool {
+        self.zones.free() >= self.device.geometry().zones / 4
+    }
+
+    /// Whether so much is dirty that a checkpoint in the background should begin, or dirty nodes be written. What may
+    /// still become dirty is for those who go on until it makes its cut; then all of the bound is theirs again. A later
+    /// one writes fewer leaves for the same changes.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let (nodes, pages) = (self.limits.dirty, self.pages_now());
+        self.count.dirty.nodes() + (nodes / 8).max(UNTIL_THE_CUT.min(nodes / 2)) >= nodes
+            || self.dirty_pages() + pages / 8 >= pages
+    }
+
+    /// Whether so much is dirty that nodes must be written before more are changed.
+    pub(crate) fn too_much_is_dirty(&self) -> bool {
+        self.count.dirty.nodes() >= self.limits.dirty || self.dirty_pages() >= self.pages_now()
+    }
+
+    /// Pages that an epoch may write as things are.
+    fn pages_now(&self) -> usize {
+        if self.zones_abound() { self.limits.long_epoch } else { self.limits.epoch_pages }
+    }
+}
+
+#[cfg(test)]
+mod tests;
