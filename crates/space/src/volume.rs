@@ -23,7 +23,7 @@ use crate::trace::{BLOCK, Class, Name, Op, PIECE};
 /// Pieces of background work in a lane between two operations, at most: those without a command take no time.
 const PIECES_MAX: u32 = 64;
 /// Memory for metadata.
-const CACHE_BYTES: u64 = 64 << 20;
+const CACHE_BYTES: u64 = 128 << 20;
 const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
 

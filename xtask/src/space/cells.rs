@@ -20,6 +20,11 @@ const FILLS: [u64; 4] = [60, 80, 90, 95];
 /// What can be switched off, one at a time: zones of their own for large files, and lifetimes that are learned.
 const SWITCHES: [&str; 2] = ["by-file", "learning"];
 
+/// What is written before it is measured and while, in percent of what is in files: whole files, and single blocks, of
+/// which each takes as long to work out as a file.
+pub(super) const OF_FILES: (u64, u64) = (200, 100);
+pub(super) const OF_BLOCKS: (u64, u64) = (100, 50);
+
 /// A workload of `polder-space`.
 pub(super) struct Workload {
     pub(super) name: &'static str,
@@ -27,6 +32,14 @@ pub(super) struct Workload {
     pub(super) title: &'static str,
     /// Its program can say how long data will live.
     pub(super) has_hints: bool,
+    /// Single blocks of one file: each is a transaction, and there are no files to give zones to.
+    pub(super) is_blocks: bool,
+}
+
+impl Workload {
+    fn warm_and_measure(&self) -> (u64, u64) {
+        if self.is_blocks { OF_BLOCKS } else { OF_FILES }
+    }
 }
 
 pub(super) const WORKLOADS: [Workload; 6] = [
@@ -34,19 +47,37 @@ pub(super) const WORKLOADS: [Workload; 6] = [
         name: "small-files",
         title: "whole files of 4 KiB to 8 MiB, made and deleted at random",
         has_hints: false,
+        is_blocks: false,
     },
     Workload {
         name: "large-files",
         title: "whole files of 16 KiB to 64 MiB, made and deleted at random",
         has_hints: false,
+        is_blocks: false,
     },
-    Workload { name: "uniform", title: "blocks of 4 KiB written over, uniformly", has_hints: false },
-    Workload { name: "zipf", title: "blocks of 4 KiB written over, by Zipf's law (0.99)", has_hints: false },
-    Workload { name: "rocksdb", title: "a write-ahead log and merged levels of tables", has_hints: true },
+    Workload {
+        name: "uniform",
+        title: "blocks of 4 KiB written over, uniformly",
+        has_hints: false,
+        is_blocks: true,
+    },
+    Workload {
+        name: "zipf",
+        title: "blocks of 4 KiB written over, by Zipf's law (0.99)",
+        has_hints: false,
+        is_blocks: true,
+    },
+    Workload {
+        name: "rocksdb",
+        title: "a write-ahead log and merged levels of tables",
+        has_hints: true,
+        is_blocks: false,
+    },
     Workload {
         name: "mix",
         title: "80 % of the bytes to files that live shortly, 20 % to cold ones",
         has_hints: true,
+        is_blocks: false,
     },
 ];
 
@@ -112,7 +143,7 @@ pub(super) fn all(seed: u64) -> Vec<Cell> {
         for (zones, zone_mib) in GEOMETRIES {
             for fill in FILLS {
                 cells.extend(ways(workload).into_iter().map(|(fsync, hints, off)| {
-                    let (workload, warm, measure) = (workload.name, 200, 100);
+                    let ((warm, measure), workload) = (workload.warm_and_measure(), workload.name);
                     Cell { workload, fill, zones, zone_mib, fsync, hints, off, seed, warm, measure }
                 }));
             }
@@ -129,7 +160,8 @@ fn ways(workload: &Workload) -> Vec<Way> {
     if workload.has_hints {
         ways.extend([(false, true, None), (true, true, None)]);
     }
-    ways.extend(SWITCHES.into_iter().flat_map(|off| [(false, false, Some(off)), (true, false, Some(off))]));
+    let switches = SWITCHES.into_iter().filter(|off| !(workload.is_blocks && *off == "by-file"));
+    ways.extend(switches.flat_map(|off| [(false, false, Some(off)), (true, false, Some(off))]));
     ways
 }
 
