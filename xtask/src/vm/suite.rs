@@ -294,12 +294,12 @@ pub(super) const SUITES: [Suite; 18] = [
     },
     Suite {
         name: "power-cut",
-        about: "what was acknowledged is there when the machine was reset",
+        about: "what was acknowledged is there when the machine was reset, on each kind of namespace",
         script: include_str!("suites/power_cut.sh"),
-        devices: &BOUGHT,
-        programs: &[Program::Polder],
+        devices: &SMALL,
+        programs: &[Program::Polder, Program::Blkzone],
         peers: false,
-        limit: Duration::from_secs(600),
+        limit: Duration::from_secs(2400),
     },
     Suite {
         name: "beside-64",
