@@ -333,7 +333,7 @@ pub(super) const SUITES: [Suite; 18] = [
         about: "a volume on each kind of device, at 90 %, is written over twice, killed, mounted and checked",
         script: include_str!("suites/churn.sh"),
         devices: &SMALL,
-        programs: &[Program::Polder, Program::Simulator],
+        programs: &[Program::Polder, Program::Simulator, Program::Blkzone],
         peers: false,
         limit: Duration::from_secs(5400),
     },
