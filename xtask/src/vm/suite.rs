@@ -225,7 +225,7 @@ pub(super) const SUITES: [Suite; 18] = [
         about: "mkfs, mount, files, kill -9 of the daemon, check, on every device",
         script: include_str!("suites/files.sh"),
         devices: &BOUGHT,
-        programs: &[Program::Polder],
+        programs: &[Program::Polder, Program::Blkzone],
         peers: false,
         limit: Duration::from_secs(1200),
     },
