@@ -25,6 +25,8 @@ const INIT: &str = include_str!("init.sh");
 const KINDS: &str = include_str!("suites/kinds.sh");
 /// What suites have in common that ask the emulator.
 const ASK: &str = include_str!("suites/ask.sh");
+/// What suites have in common that compare what a device says of its zones with what the volume says.
+const REPORT: &str = include_str!("suites/report.sh");
 /// Whom the suites know.
 const USERS: &str = "root:x:0:0::/:/bin/sh\ngames:x:5:60::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n";
 const GROUPS: &str = "root:x:0:\ngames:x:60:\nnogroup:x:65534:\n";
@@ -56,6 +58,7 @@ pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempP
     fs::write(tree.join("etc/group"), GROUPS)?;
     fs::write(tree.join("suites/kinds"), KINDS)?;
     fs::write(tree.join("suites/ask"), ASK)?;
+    fs::write(tree.join("suites/report"), REPORT)?;
     fs::write(tree.join("suites").join(suite.name), suite.script)?;
     let image = tempfile::Builder::new().suffix(ARCHIVE).tempfile_in(home)?.into_temp_path();
     pack(tree, &image)?;

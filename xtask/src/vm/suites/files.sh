@@ -1,4 +1,6 @@
-# A volume on each device: made, used, killed, filled so far that zones are emptied, checked.
+# A volume on each device: made, used, killed, filled so far that zones are emptied, checked; and what the device says
+# of its zones.
+. /suites/report
 
 refused() { words=$1; shift; if "$@" > /tmp/said 2>&1; then echo "not refused: $*"; exit 1; fi
     grep -q "$words" /tmp/said || { cat /tmp/said; exit 1; }; }
@@ -39,6 +41,8 @@ for device in "$zns" "$flash" "$smr" "$generic"; do
     same
     polder umount /mnt
     polder zones "$device"
+    # Of the last the kernel makes no block device that could be asked.
+    [ "$device" = "$generic" ] || agree "$device"
 
     # What is written of each zone, as a file. Zones of the namespace are 32 MiB apart.
     polder zones "$device" --mount /mnt --log /tmp/log
