@@ -31,7 +31,7 @@ use crate::zones::{Use, UserCounters};
 
 /// Pages of a checkpoint that tells how much is written for each, and the most that it may tell.
 const TELLING: usize = 64;
-const PERMILLE_MAX: u64 = 2000;
+const PERMILLE_MAX: u64 = 10_000;
 /// Pages appended together.
 const PAGES_AT_ONCE: usize = 64;
 
@@ -52,7 +52,7 @@ impl Core {
         let client = self.client.read().clone();
         let user =
             client.ok_or_else(|| StoreError::Latched("a checkpoint before the store has its user".into()))?;
-        self.check_host_room()?;
+        self.check_host_room(saving)?;
         self.metadata_lease(saving).map_err(of_full_host)?;
         let held = self.dirty_pages();
         let tables = self.written_beside(saving, 0);
@@ -60,12 +60,10 @@ impl Core {
         // Before any cut: all that there is.
         let record_bytes = user.checkpoint_bytes(Lsn(0)).len() + self.record_bytes(saving);
         let replay_from = self.log.prepare_checkpoint(record_bytes)?;
-        let mut cut = self.cut();
+        let mut cut = self.cut(tables);
         if cut.pages > held {
             self.hold_for_checkpoint(cut.pages, tables);
         }
-        let tables = (tables / u64::from(self.zones.page_blocks())) as usize;
-        self.count.being_saved.store(cut.pages + tables, Ordering::Relaxed);
         self.saving.pass();
         self.log.push()?;
         let user_bytes = user.checkpoint_bytes(cut.lsn);
@@ -100,13 +98,10 @@ impl Core {
 
     /// Refuses a checkpoint for which the device's host has no room, while nothing of it is done: then it can be tried
     /// again. What is refused after the cut ends the volume.
-    fn check_host_room(&self) -> Result<()> {
-        let pages = self.dirty_pages() as u64;
-        let written = match self.blocks_of_next_checkpoint() {
-            0 => pages * u64::from(self.zones.page_blocks()),
-            // The next one may be dearer.
-            blocks => 2 * blocks,
-        };
+    fn check_host_room(&self, saving: &Saving) -> Result<()> {
+        let pages = self.dirty_pages() as u64 * u64::from(self.zones.page_blocks());
+        // The next one may be dearer than those of late.
+        let written = (pages + self.written_beside(saving, 0)).max(2 * self.blocks_of_next_checkpoint());
         let beyond = written.saturating_sub(u64::from(self.zones.open_room()));
         // And one in case the log moves.
         let zones = 1 + beyond.div_ceil(u64::from(self.device.geometry().zone_blocks));
@@ -140,21 +135,27 @@ impl Core {
     /// beside the reserve are held.
     pub(crate) fn hold_for_checkpoint(&self, pages: usize, tables: u64) {
         let written = self.taken_by_nodes(pages) + tables;
-        let is_long = pages > self.limits.epoch_pages;
+        // With the fourth part for chunks: what is kept for one epoch.
+        let is_long = written > self.epoch_blocks() * 5 / 4;
         if !is_long || !self.zones.hold_for_metadata(written + self.zones.kept_blocks()) {
             self.zones.hold_for_metadata(written);
         }
     }
 
-    /// The one moment at which all groups are locked: what belongs to the epoch that ends is taken over.
-    fn cut(&self) -> Cut {
+    /// The one moment at which all groups are locked: what belongs to the epoch that ends is taken over. So many blocks
+    /// of tables are written with it.
+    fn cut(&self, tables: u64) -> Cut {
         let mut locked: Vec<_> = self.groups.iter().map(|group| group.write()).collect();
         let (lsn, epoch) = self.log.cut();
         let counters = self.zones.cut();
         self.mat.cut();
         let dirty =
             locked.iter_mut().flat_map(|tree| std::mem::take(&mut tree.dirty).into_values()).collect();
-        let pages = self.count.dirty.take_all().pages(self.page_size());
+        // Whoever asks in between counts it twice.
+        let pages = self.dirty_pages();
+        let tables = (tables / u64::from(self.zones.page_blocks())) as usize;
+        self.count.being_saved.store(pages + tables, Ordering::Relaxed);
+        self.count.dirty.take_all();
         self.count.pages_since_cut.store(0, Ordering::Relaxed);
         Cut { lsn, epoch, next_node: self.mat.next_node(), counters, dirty, pages }
     }
@@ -190,7 +191,8 @@ impl Core {
                 None => whole.push(version),
             }
             if whole.len() + packed.len() >= PAGES_AT_ONCE {
-                let full = std::mem::replace(&mut packed, Packed::new(self.page_size()));
+                // The page that is being filled goes on with what follows.
+                let full = packed.take_full();
                 self.write_versions(saving, std::mem::take(&mut whole), full, epoch, saved)?;
                 if saved.is_none() {
                     // Fewer are dirty: who waits for that goes on.
@@ -198,7 +200,14 @@ impl Core {
                 }
             }
         }
-        self.write_versions(saving, whole, packed, epoch, saved)
+        let (mut pages, mut deltas) = packed.take();
+        // Alone in a page, changes cost as much as the whole. Only of the last page there may be so few.
+        let alone = deltas.pop_if(|those| those.len() == 1 && those[0].0.has_page());
+        if let Some(those) = alone {
+            pages.pop();
+            whole.extend(those.into_iter().map(|(version, _)| version));
+        }
+        self.write_versions(saving, whole, (pages, deltas), epoch, saved)
     }
 
     /// What is to be written of a node, if anything is, and its changes if it is written as these.
@@ -238,18 +247,11 @@ impl Core {
     fn write_versions(
         &self,
         saving: &mut Saving,
-        mut whole: Vec<Version>,
-        packed: Packed<(Version, Address)>,
+        whole: Vec<Version>,
+        (mut pages, deltas): (Vec<Bytes>, Vec<Vec<(Version, Address)>>),
         epoch: Epoch,
         saved: Option<Epoch>,
     ) -> Result<()> {
-        let (mut pages, mut deltas) = packed.take();
-        // Alone in a page, changes cost as much as the whole. Only of the last page there may be so few.
-        let alone = deltas.pop_if(|those| those.len() == 1 && those[0].0.has_page());
-        if let Some(those) = alone {
-            pages.pop();
-            whole.extend(those.into_iter().map(|(version, _)| version));
-        }
         let count = (whole.len(), deltas.iter().map(Vec::len).sum::<usize>());
         let mut bytes: Vec<Bytes> = whole.iter().map(|version| version.page().bytes().to_vec()).collect();
         bytes.append(&mut pages);

@@ -7,10 +7,11 @@
 //! * **Room.** What is dirty has to be written, also when no zone is free any more but those kept for it
 //!   ([`crate::kept`]), and after a crash what was written early is dirty again. A bound on *pages that will be
 //!   written*: a node that is written whole takes one, and a leaf that is written as its changes (`delta`) what they
-//!   take and a quarter more.
+//!   take and a fifth more.
 //! * **Replay.** A bound on the records' bytes.
 //!
-//! What a node weighs is known when it is changed and does not depend on the mount: replay finds the same, or less.
+//! What a node weighs is known when it is changed and does not depend on the mount. Replay finds the same, or less, but
+//! for leaves that it merges because more is in memory.
 //! While a quarter of all zones is free an epoch may be longer than the reserve has room for. It ends as soon as they
 //! are fewer, and that quarter takes what it has dirtied: a 64th of the volume at most.
 //!
@@ -63,14 +64,23 @@ impl Weight {
         }
     }
 
-    /// Of changes that share pages with others. A page is full to seven eighths, because none takes more than one; but
-    /// the last of those that are appended together may have few.
+    /// Of changes that share pages with others. A page is full to seven eighths less its header, because none takes more
+    /// than an eighth.
     fn packed(bytes: usize) -> Weight {
-        Weight((bytes * 5).div_ceil(4))
+        Weight((bytes * 6).div_ceil(5))
     }
 
+    /// Pages that it takes: the last of those with changes may have few.
     pub(crate) fn pages(self, page_size: usize) -> usize {
-        self.0.div_ceil(page_size)
+        self.0.div_ceil(page_size) + usize::from(self.0 > 0)
+    }
+
+    pub(crate) fn of_bytes(bytes: usize) -> Weight {
+        Weight(bytes)
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        self.0
     }
 }
 
@@ -124,10 +134,10 @@ impl Dirty {
         self.weight.fetch_add(now.0.wrapping_sub(before.0), Ordering::Relaxed);
     }
 
-    /// The cut: none is left. Returns what they weighed.
-    pub(crate) fn take_all(&self) -> Weight {
+    /// The cut: none is left.
+    pub(crate) fn take_all(&self) {
         self.nodes.store(0, Ordering::Relaxed);
-        Weight(self.weight.swap(0, Ordering::Relaxed))
+        self.weight.store(0, Ordering::Relaxed);
     }
 }
 
@@ -159,7 +169,8 @@ impl Limits {
         let volume_bytes =
             u64::from(geometry.zones) * u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
         let volume_pages = (volume_bytes / page_size as u64) as usize;
-        let zone_pages = geometry.zone_blocks as usize / (page_size / geometry.block_size as usize).max(1);
+        let page_blocks = (page_size / geometry.block_size as usize).max(1);
+        let zone_pages = (geometry.zone_blocks as usize - 1) / page_blocks;
         let most = (zone_pages * 2 / 5).clamp(PAGES_MAX, PAGES_MAX_IN_ZONE);
         // A page takes a little more than its size in memory: the node around it, and the heads of its keys.
         // Below that, what may be dirty and what a transaction pins would be all there is.
@@ -206,6 +217,12 @@ impl Core {
             || self.log.replay_cost().1 >= self.limits.replay_bytes
     }
 
+    /// Whether more is dirty than one epoch may leave, after a crash: another on top of it would be more than there is room
+    /// for, or memory, after another crash too.
+    pub(crate) fn epoch_is_longer_than_one(&self) -> bool {
+        self.changed_pages() > self.limits.epoch_pages || self.changed_nodes() > self.limits.epoch_nodes
+    }
+
     /// Nodes that may differ from the last checkpoint, written or not.
     pub(crate) fn changed_nodes(&self) -> usize {
         self.mat.running_len() + self.count.dirty.nodes()
@@ -225,7 +242,7 @@ impl Core {
     pub(crate) fn epoch_is_ending(&self) -> bool {
         !self.zones_abound()
             || self.changed_nodes() + self.count.dirty.nodes() >= self.limits.epoch_nodes
-            || self.changed_pages() + self.dirty_pages() >= self.pages_now()
+            || self.changed_pages() + self.dirty_pages().max(self.pages_now() / 8) >= self.pages_now()
     }
 
     /// Whether so many nodes may differ from the last checkpoint that a replay, if one came, would read many: not to be
@@ -244,12 +261,12 @@ impl Core {
     pub(crate) fn is_pressed(&self) -> bool {
         let (nodes, pages) = (self.limits.dirty, self.pages_now());
         self.count.dirty.nodes() + (nodes / 8).max(UNTIL_THE_CUT.min(nodes / 2)) >= nodes
-            || self.dirty_pages() + pages / 8 >= pages
+            || self.changed_pages() + pages / 8 >= pages
     }
 
     /// Whether so much is dirty that nodes must be written before more are changed.
     pub(crate) fn too_much_is_dirty(&self) -> bool {
-        self.count.dirty.nodes() >= self.limits.dirty || self.dirty_pages() >= self.pages_now()
+        self.count.dirty.nodes() >= self.limits.dirty || self.changed_pages() >= self.pages_now()
     }
 
     /// Pages that an epoch may write as things are.

@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 
 use rt::sync::Mutex;
+use rt::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use zone::Address;
 
 use crate::epoch::Weight;
@@ -77,51 +78,72 @@ pub(crate) enum Replaced {
     InChunk,
 }
 
-/// Changes of places since a cut. Nowhere: the node was freed, or is new.
-pub(crate) type Overlay = HashMap<NodeId, Place>;
+/// Of a node whose place has changed since a cut. Nowhere: the node was freed, or is new.
+#[derive(Clone, Copy, Default)]
+struct Changed {
+    place: Place,
+    /// What it weighs at most when it has been replayed: nothing if it was only moved, and a page once it was written
+    /// whole, because replay knows all changes since the page before.
+    weight: Weight,
+}
+
+type Overlay = HashMap<NodeId, Changed>;
 
 #[derive(Default)]
 struct State {
     running: Overlay,
-    /// What those in it weigh at most when they have been replayed.
-    weight: Weight,
     saving: Overlay,
     chunks: Vec<ChunkPlace>,
     next_node: u64,
-    page_size: usize,
     /// Ids that may be given out.
     free: Vec<NodeId>,
     /// The next chunk to look for unused ids in.
     searched: usize,
 }
 
-impl State {
-    /// Notes a place in the running epoch. Returns the one that it had in that epoch.
-    fn run(&mut self, id: NodeId, place: Place) -> Option<Place> {
-        let before = self.running.insert(id, place);
-        let weight = |place| Weight::of_place(place, self.page_size);
-        let (was, is) = (before.map_or(Weight::default(), weight), weight(place));
-        // Of changes to a page that was written in this epoch replay knows more: all since the one before.
-        self.weight = self.weight - was + if place.is_nowhere() { is } else { is.max(was) };
-        before
-    }
+/// How much there is, for those who ask at each commit. Changed under the lock.
+#[derive(Default)]
+struct Counts {
+    running: AtomicUsize,
+    /// What those weigh.
+    weight: AtomicUsize,
+    chunks: AtomicU64,
 }
 
 /// The table.
 pub(crate) struct Mat {
     state: Mutex<State>,
+    counts: Counts,
     /// Bytes of a place in a chunk: with one address or with two.
     entry: usize,
     /// Places in a chunk.
     per_chunk: u64,
+    page_size: usize,
 }
 
 impl Mat {
     /// A table whose chunks have pages of this size; with changes of leaves, or without.
     pub(crate) fn new(page_size: usize, deltas: bool, next_node: u64) -> Self {
-        let state = State { next_node, page_size, ..State::default() };
+        let state = Mutex::new(State { next_node, ..State::default() });
         let entry = if deltas { 16 } else { 8 };
-        Mat { state: Mutex::new(state), entry, per_chunk: ((page_size - PAGE_HEADER) / entry) as u64 }
+        let per_chunk = ((page_size - PAGE_HEADER) / entry) as u64;
+        Mat { state, counts: Counts::default(), entry, per_chunk, page_size }
+    }
+
+    /// Notes a place in the running epoch, where a node was written, or only moved. Returns the one that it had in that
+    /// epoch.
+    fn run(&self, state: &mut State, id: NodeId, place: Place, is_moved: bool) -> Option<Place> {
+        let before = state.running.get(&id).copied();
+        let was = before.unwrap_or_default().weight;
+        let weight = match place.is_nowhere() {
+            true => Weight::default(),
+            false if is_moved => was,
+            false => was.max(Weight::of_place(place, self.page_size)),
+        };
+        state.running.insert(id, Changed { place, weight });
+        self.counts.running.store(state.running.len(), Ordering::Relaxed);
+        self.counts.weight.store((self.running_weight() - was + weight).bytes(), Ordering::Relaxed);
+        before.map(|before| before.place)
     }
 
     /// Whether a leaf may lie as changes to a base.
@@ -154,6 +176,7 @@ impl Mat {
 
     /// The chunks of the checkpoint from which recovery starts.
     pub(crate) fn load(&self, chunks: Vec<ChunkPlace>) {
+        self.counts.chunks.store(chunks.len() as u64, Ordering::Relaxed);
         self.state.lock().chunks = chunks;
     }
 
@@ -164,8 +187,8 @@ impl Mat {
 
     pub(crate) fn find(&self, id: NodeId) -> Found {
         let state = self.state.lock();
-        if let Some(place) = state.running.get(&id).or_else(|| state.saving.get(&id)) {
-            return Found::At(*place);
+        if let Some(changed) = state.running.get(&id).or_else(|| state.saving.get(&id)) {
+            return Found::At(changed.place);
         }
         Found::InChunk(id.0 / self.per_chunk)
     }
@@ -173,7 +196,10 @@ impl Mat {
     /// The same in the epoch that is being saved.
     pub(crate) fn find_saved(&self, id: NodeId) -> Found {
         let state = self.state.lock();
-        state.saving.get(&id).map_or(Found::InChunk(id.0 / self.per_chunk), |place| Found::At(*place))
+        state
+            .saving
+            .get(&id)
+            .map_or(Found::InChunk(id.0 / self.per_chunk), |changed| Found::At(changed.place))
     }
 
     /// Where a chunk lies; no address when there is none.
@@ -185,7 +211,12 @@ impl Mat {
     /// Returns the place that it had in that epoch.
     pub(crate) fn place(&self, id: NodeId, place: Place, saving: bool) -> Option<Place> {
         let mut state = self.state.lock();
-        if saving { state.saving.insert(id, place) } else { state.run(id, place) }
+        if !saving {
+            return self.run(&mut state, id, place, false);
+        }
+        // It has been cut: nobody asks what it weighs.
+        let changed = Changed { place, weight: Weight::default() };
+        state.saving.insert(id, changed).map(|before| before.place)
     }
 
     /// Notes the new place of a node that was moved, if nothing has happened to it meanwhile; `from` is
@@ -194,10 +225,10 @@ impl Mat {
         let mut state = self.state.lock();
         assert!(state.saving.is_empty(), "nothing is cleaned while a checkpoint is taken");
         match state.running.get(&id) {
-            Some(now) if *now != from => return Replaced::Not,
+            Some(now) if now.place != from => return Replaced::Not,
             _ => {}
         }
-        match state.run(id, to) {
+        match self.run(&mut state, id, to, true) {
             Some(_) => Replaced::InOverlay,
             None => Replaced::InChunk,
         }
@@ -207,7 +238,7 @@ impl Mat {
     pub(crate) fn free(&self, id: NodeId) -> Option<Place> {
         let mut state = self.state.lock();
         state.free.push(id);
-        state.run(id, Place::NOWHERE)
+        self.run(&mut state, id, Place::NOWHERE, false)
     }
 
     /// An id for a new node, which lies nowhere until it is written.
@@ -217,7 +248,8 @@ impl Mat {
             state.next_node += 1;
             NodeId(state.next_node - 1)
         });
-        state.running.entry(id).or_insert(Place::NOWHERE);
+        state.running.entry(id).or_default();
+        self.counts.running.store(state.running.len(), Ordering::Relaxed);
         id
     }
 
@@ -260,12 +292,12 @@ impl Mat {
 
     /// Number of nodes whose place changed since the last cut.
     pub(crate) fn running_len(&self) -> usize {
-        self.state.lock().running.len()
+        self.counts.running.load(Ordering::Relaxed)
     }
 
     /// What those weigh of them that were written since.
     pub(crate) fn running_weight(&self) -> Weight {
-        self.state.lock().weight
+        Weight::of_bytes(self.counts.weight.load(Ordering::Relaxed))
     }
 
     /// The cut: what was running is now being saved.
@@ -273,12 +305,14 @@ impl Mat {
         let mut state = self.state.lock();
         assert!(state.saving.is_empty(), "one checkpoint at a time");
         state.saving = std::mem::take(&mut state.running);
-        state.weight = Weight::default();
+        self.counts.running.store(0, Ordering::Relaxed);
+        self.counts.weight.store(0, Ordering::Relaxed);
     }
 
     /// What is being saved, by chunk.
     pub(crate) fn saving(&self) -> Vec<(NodeId, Place)> {
-        let mut all: Vec<_> = self.state.lock().saving.iter().map(|(id, place)| (*id, *place)).collect();
+        let mut all: Vec<_> =
+            self.state.lock().saving.iter().map(|(id, changed)| (*id, changed.place)).collect();
         all.sort_unstable();
         all
     }
@@ -293,12 +327,13 @@ impl Mat {
             }
             state.chunks[index] = *place;
         }
+        self.counts.chunks.store(state.chunks.len() as u64, Ordering::Relaxed);
         state.saving.clear();
     }
 
     /// Number of chunks.
     pub(crate) fn chunks_len(&self) -> u64 {
-        self.state.lock().chunks.len() as u64
+        self.counts.chunks.load(Ordering::Relaxed)
     }
 
     /// All chunks.

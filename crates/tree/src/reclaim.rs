@@ -32,6 +32,8 @@ const FREE_ZONES_ABOUND: u32 = 4;
 pub const GAIN_PAGES: Blocks = 4;
 /// Pages of directories that a checkpoint writes, about.
 const DIRECTORY_PAGES: u64 = 4;
+/// Pages that may become dirty, at least, by those who are under way when a zone is cleaned.
+const UNTIL_THE_CUT: usize = 32;
 /// Of so many blocks of metadata that live in closed zones, one more is to be dead or free there.
 const GARBAGE_SHARE: u64 = 8;
 
@@ -296,7 +298,7 @@ impl Core {
         let mut saving = self.saving.lock();
         self.win_room(&mut saving)?;
         let is_enough = |saving: &Saving| self.reserve_is_whole() || self.has_room_for(saving, draw);
-        // Later it would leave less room to clean into.
+        // While little is dirty more can be cleaned with the same room, so that it does not come to the worst.
         let is_due = self.dirty_pages() >= self.until_the_cut() && !self.can_go_on(&saving);
         if (is_due || !is_enough(&saving)) && self.end_epoch(&mut saving)? {
             self.win_room(&mut saving)?;
@@ -309,7 +311,7 @@ impl Core {
     pub(crate) fn end_epoch(&self, saving: &mut Saving) -> Result<bool> {
         let dirty = self.dirty_pages();
         let is_of_use =
-            self.mat.running_len() > 0 && self.room(saving) >= self.taken_by_cleaning(saving, 0, dirty);
+            self.changed_nodes() > 0 && self.room(saving) >= self.taken_by_cleaning(saving, 0, dirty);
         if is_of_use {
             self.checkpoint_with(saving)?;
         }
@@ -400,21 +402,16 @@ impl Core {
     }
 
     /// Whether a transaction can go on that draws on this, although the reserve is not whole: with what an epoch
-    /// writes and a zone to clean into. If it frees space, and so makes garbage, that what lives in the best victim can
-    /// be moved is enough.
+    /// writes and, unless it frees space and so finds garbage to clean, a zone to clean into.
     fn has_room_for(&self, saving: &Saving, draw: Draw) -> bool {
-        let (zone, epoch) = (u64::from(self.device.geometry().zone_blocks), self.epoch_blocks() * 3 / 2);
-        let enough = match draw {
-            Draw::Reserve => {
-                let best = self.victims(saving, Need::Must).iter().map(|victim| victim.live.into()).min();
-                let dirty = self.dirty_pages() + self.until_the_cut();
-                epoch.max(best.map_or(0, |live| self.taken_by_cleaning(saving, live, dirty)))
-            }
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        let to_clean_into = match draw {
+            Draw::Reserve => 0,
             // That zone comes back.
-            _ if self.zones.one_is_borrowed() => epoch + zone.min(self.epoch_blocks()),
-            _ => epoch + zone,
+            _ if self.zones.one_is_borrowed() => zone.min(self.epoch_blocks()),
+            _ => zone,
         };
-        self.room(saving) >= enough
+        self.room(saving) >= self.epoch_blocks() * 3 / 2 + to_clean_into
     }
 
     /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
@@ -457,7 +454,7 @@ impl Core {
     }
 
     /// Blocks that the nodes of an epoch take when they are written, unless it is a long one.
-    fn epoch_blocks(&self) -> u64 {
+    pub(crate) fn epoch_blocks(&self) -> u64 {
         self.limits.epoch_pages as u64 * u64::from(self.zones.page_blocks())
     }
 
@@ -477,7 +474,7 @@ impl Core {
     /// Blocks for what lives in a zone, and then a checkpoint that writes so many pages of nodes, and what still becomes
     /// dirty before it, without which that zone is not free.
     ///
-    /// More becomes dirty only with more room than that: while the reserve is not whole, whoever finds less waits.
+    /// More becomes dirty only with more room than that, for an epoch and a half at least; whoever finds less waits.
     pub(crate) fn taken_by_cleaning(&self, saving: &Saving, live: u64, dirty: usize) -> u64 {
         let pages = (dirty + self.until_the_cut()) as u64;
         live + pages * u64::from(self.zones.page_blocks()) + self.written_beside(saving, live)
@@ -485,7 +482,7 @@ impl Core {
 
     /// Pages that may become dirty before the cut although there is little room: those who are under way.
     fn until_the_cut(&self) -> usize {
-        self.limits.epoch_pages / 4
+        (self.limits.epoch_pages / 4).max(UNTIL_THE_CUT)
     }
 
     /// Blocks for so many pages of nodes, or for as many as may become dirty before a cut.

@@ -639,9 +639,7 @@ impl Core {
         let full = !self.log_has_a_free_zone();
         // A release that does not know a feature must be able to see it before anything uses it.
         let older = contents.checkpoint.header.features_incompatible.get() != self.info.features;
-        // Another epoch on top of what two have left would be more than there is room for, after another crash too.
-        let dirty = self.dirty_pages();
-        let long = dirty > self.limits.epoch_pages;
+        let long = self.epoch_is_longer_than_one();
         if (full || long) && !rt::is_planted("break-checkpoint-first") || older {
             self.log.checkpoint_first();
         }
@@ -649,7 +647,7 @@ impl Core {
         self.resume_metadata_zone()?;
         if long {
             let tables = self.written_beside(&self.saving.lock(), 0);
-            self.hold_for_checkpoint(dirty, tables);
+            self.hold_for_checkpoint(self.dirty_pages(), tables);
         }
         Ok(())
     }
