@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let rows = cells::run(target.join("release/polder-space"), &cells, &record)?;
     let recorded = (!args.quick || args.docs) && args.only.is_none();
     let documents = if recorded { workspace::root().join("docs") } else { folder };
-    let about = About { form, seed: args.seed };
+    let about = About { form, seed: args.seed, first: cells[0] };
     let (page, verdicts) = write(&rows, &about, &documents)?;
     println!("{page}\nwritten to {}", documents.join("space.md").display());
     let failed = verdicts.iter().filter(|bound| !bound.holds()).count();
@@ -80,6 +80,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 struct About {
     form: &'static str,
     seed: u64,
+    /// All cells write as much as this one, in percent of their level.
+    first: cells::Cell,
 }
 
 /// Writes the page and its plots.
@@ -131,10 +133,8 @@ fn heading(rows: &[Row], about: &About) -> Result<String> {
         form = about.form,
         commit = commit,
         seed = about.seed,
-        warm = cells::OF_FILES.0,
-        measure = cells::OF_FILES.1,
-        warm_blocks = cells::OF_BLOCKS.0,
-        measure_blocks = cells::OF_BLOCKS.1,
+        warm = about.first.warm,
+        measure = about.first.measure,
         cells = rows.len(),
         compared = compared,
         offers = offers.join("; "),

@@ -20,11 +20,6 @@ const FILLS: [u64; 4] = [60, 80, 90, 95];
 /// What can be switched off, one at a time: zones of their own for large files, and lifetimes that are learned.
 const SWITCHES: [&str; 2] = ["by-file", "learning"];
 
-/// What is written before it is measured and while, in percent of what is in files: whole files, and single blocks, of
-/// which each takes as long to work out as a file.
-pub(super) const OF_FILES: (u64, u64) = (200, 100);
-pub(super) const OF_BLOCKS: (u64, u64) = (100, 50);
-
 /// A workload of `polder-space`.
 pub(super) struct Workload {
     pub(super) name: &'static str,
@@ -32,14 +27,8 @@ pub(super) struct Workload {
     pub(super) title: &'static str,
     /// Its program can say how long data will live.
     pub(super) has_hints: bool,
-    /// Single blocks of one file: each is a transaction, and there are no files to give zones to.
+    /// Single blocks of one file: there are no files to give zones of their own.
     pub(super) is_blocks: bool,
-}
-
-impl Workload {
-    fn warm_and_measure(&self) -> (u64, u64) {
-        if self.is_blocks { OF_BLOCKS } else { OF_FILES }
-    }
 }
 
 pub(super) const WORKLOADS: [Workload; 6] = [
@@ -143,7 +132,7 @@ pub(super) fn all(seed: u64) -> Vec<Cell> {
         for (zones, zone_mib) in GEOMETRIES {
             for fill in FILLS {
                 cells.extend(ways(workload).into_iter().map(|(fsync, hints, off)| {
-                    let ((warm, measure), workload) = (workload.warm_and_measure(), workload.name);
+                    let (workload, warm, measure) = (workload.name, 200, 100);
                     Cell { workload, fill, zones, zone_mib, fsync, hints, off, seed, warm, measure }
                 }));
             }
