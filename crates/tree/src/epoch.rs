@@ -35,6 +35,8 @@ const PAGES_MAX_IN_ZONE: usize = 1024;
 /// The same while zones abound, and nodes at any time.
 const LONG_MAX: usize = 4096;
 const PAGES_MIN: usize = 32;
+/// With no more pages than this an epoch may have twice the share of the volume: tables are a large part of what it writes.
+const PAGES_FEW: usize = 64;
 /// Nodes that may differ from the last checkpoint, however small the cache.
 const NODES_MIN: usize = 1024;
 /// The part of an epoch's pages that chunks of the MAT may take beside them.
@@ -179,7 +181,7 @@ impl Limits {
         let limits = Limits {
             dirty: (cache_pages / 2).clamp(16, LONG_MAX),
             epoch_nodes: (cache_pages / 2).clamp(NODES_MIN, LONG_MAX),
-            epoch_pages: (volume_pages / 128).clamp(PAGES_MIN, most),
+            epoch_pages: (volume_pages / 128).max((volume_pages / 64).min(PAGES_FEW)).clamp(PAGES_MIN, most),
             long_epoch: (volume_pages / 64).clamp(PAGES_MIN, LONG_MAX),
             replay_bytes: (volume_bytes / 64).clamp(256 << 10, 32 << 20),
         };

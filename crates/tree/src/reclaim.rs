@@ -32,8 +32,6 @@ const FREE_ZONES_ABOUND: u32 = 4;
 pub const GAIN_PAGES: Blocks = 4;
 /// Pages of directories that a checkpoint writes, about.
 const DIRECTORY_PAGES: u64 = 4;
-/// Pages that may become dirty, at least, by those who are under way when a zone is cleaned.
-const UNTIL_THE_CUT: usize = 32;
 /// Of so many blocks of metadata that live in closed zones, one more is to be dead or free there.
 const GARBAGE_SHARE: u64 = 8;
 
@@ -480,9 +478,11 @@ impl Core {
         live + pages * u64::from(self.zones.page_blocks()) + self.written_beside(saving, live)
     }
 
-    /// Pages that may become dirty before the cut although there is little room: those who are under way.
+    /// Pages that may become dirty before the cut although there is little room: by those who are under way. Whoever was
+    /// let pass with a zone and an epoch and a half leaves a zone and half an epoch when all is written: that must do for
+    /// a full zone, for these, and for tables.
     fn until_the_cut(&self) -> usize {
-        (self.limits.epoch_pages / 4).max(UNTIL_THE_CUT)
+        self.limits.epoch_pages / 4
     }
 
     /// Blocks for so many pages of nodes, or for as many as may become dirty before a cut.

@@ -106,7 +106,8 @@ fn an_epoch_is_as_long_as_the_zones_kept_for_it_allow() {
         let kept = limits.kept_for_metadata(&geometry, 16 << 10);
         (limits.epoch_pages, kept.zones(0))
     };
-    assert_eq!(limits(16, 4), (32, 2));
+    assert_eq!(limits(4, 4), (32, 2));
+    assert_eq!(limits(16, 4), (64, 2));
     assert_eq!(limits(64, 16), (512, 3));
     assert_eq!(limits(256, 16), (512, 3));
     assert_eq!(limits(64, 64), (1024, 2));
