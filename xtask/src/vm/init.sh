@@ -117,6 +117,7 @@ export quick only seed
 suite=$(told suite)
 # What the emulator answers is for whoever asked alone.
 stty -F /dev/ttyS0 -echo
+say begun
 # Through a pipe, because on a terminal progress is drawn.
 set -o pipefail
 sh -eu "/suites/$suite" 2>&1 | cat || verdict "failed: the suite ended with an error, see above"

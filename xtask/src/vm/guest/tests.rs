@@ -8,7 +8,25 @@ fn the_verdict_is_the_guests() {
     assert!(matches!(said.hear("vm: passed").unwrap(), Next::End));
     let error = said.hear("vm: failed: no device").err().unwrap();
     assert_eq!(error.to_string(), "no device");
-    assert!(said.hear("[ 1.0] Kernel panic - not syncing: gone").is_err());
+}
+
+/// The gate failed where the emulator had let a processor run into code that the other was changing.
+#[test]
+fn a_kernel_that_ends_before_polder_is_at_work_is_booted_again() {
+    const PANIC: &str = "[ 1.0] Kernel panic - not syncing: gone";
+    let mut said = Said::default();
+    assert!(matches!(said.hear(PANIC).unwrap(), Next::Reset));
+    assert!(matches!(
+        said.hear("[ 1.1] ---[ end Kernel panic - not syncing: gone ]---").unwrap(),
+        Next::GoOn
+    ));
+    said.hear("vm: begun").unwrap();
+    assert!(said.hear(PANIC).is_err());
+    said.hear("vm: reset").unwrap();
+    for _ in 1..LOST_BOOTS_MAX {
+        assert!(matches!(said.hear(PANIC).unwrap(), Next::Reset));
+    }
+    assert!(said.hear(PANIC).is_err(), "it never comes up");
 }
 
 #[test]
