@@ -9,6 +9,10 @@
 //! finds its zone full; the one that fills the zone has the turn for itself, because with its end a slot is
 //! free. The pointer that readers are checked against moves when a write has ended or an append has begun.
 //!
+//! An append that lands anywhere but in that room, or before one that had ended when it was sent, tells that somebody
+//! else wrote to the zone or emptied it: where a log goes on in a zone that was emptied under it, nobody would find what
+//! it then says is durable. It has failed, like a write that is not at the pointer.
+//!
 //! A command that fails says little of why. So the zone is reported at once, and the error is made from what
 //! the device says it is now: read-only or offline, say. The report also makes the kernel take writes to that
 //! zone again. A write that was refused where the zone still stands exactly there
@@ -33,6 +37,7 @@ pub(crate) mod volume;
 
 use std::io;
 
+use rt::sync::atomic::{AtomicU32, Ordering};
 use rt::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
@@ -60,6 +65,9 @@ pub struct ZonedDevice {
     machine: Mutex<Machine>,
     /// One for each zone: held while something is done to it, shared by appends.
     turns: Vec<RwLock<()>>,
+    /// One for each zone: before this block no append can land that is sent now. It is the pointer, as long as no
+    /// append is under way.
+    landed: Vec<AtomicU32>,
 }
 
 impl ZonedDevice {
@@ -87,8 +95,9 @@ impl ZonedDevice {
     /// A device whose zones were found in these states.
     fn new(port: Box<dyn Port>, shape: Shape, zones: Vec<ZoneInfo>, fs_id: FsId, mode: OpenMode) -> Self {
         let turns = zones.iter().map(|_| RwLock::new(())).collect();
+        let landed = zones.iter().map(|info| AtomicU32::new(info.pointer)).collect();
         let machine = Mutex::new(Machine::new(shape.geometry.clone(), zones));
-        ZonedDevice { port, shape, fs_id, mode, machine, turns }
+        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed }
     }
 
     fn place(&self, zone: ZoneId) -> Place {
@@ -98,6 +107,16 @@ impl ZonedDevice {
     /// Where a block is on the device.
     fn at(&self, zone: ZoneId, block: Blocks) -> u64 {
         self.place(zone).start + u64::from(block) * u64::from(self.shape.geometry.block_size)
+    }
+
+    fn landed(&self, zone: ZoneId) -> &AtomicU32 {
+        &self.landed[zone.0 as usize]
+    }
+
+    /// Believes what a zone is now. Whoever calls has the zone's turn.
+    fn believe(&self, zone: ZoneId, info: ZoneInfo) {
+        self.machine.lock().force(zone, info);
+        self.landed(zone).store(info.pointer, Ordering::Relaxed);
     }
 
     fn turn_of(&self, zone: ZoneId) -> Result<&RwLock<()>> {
@@ -137,7 +156,7 @@ impl ZonedDevice {
         let told = told.first().filter(|told| told.start == place.start && told.state.is_some());
         let told = told.ok_or_else(|| io::Error::other("the device reports another zone"))?;
         let info = self.shape.info(told);
-        self.machine.lock().force(zone, info);
+        self.believe(zone, info);
         Ok(info)
     }
 
@@ -167,6 +186,7 @@ impl ZonedDevice {
         self.write_at(zone, block, from)?;
         let written = self.machine.lock().advance(zone, blocks, Some(block))?;
         assert_eq!(written, block, "nobody else wrote to {zone:?} during this turn");
+        self.landed(zone).store(block + blocks, Ordering::Relaxed);
         Ok(block)
     }
 
@@ -181,22 +201,27 @@ impl ZonedDevice {
             Ok((_, false)) => return None,
             Err(error) => return Some(Err(error)),
         };
+        let after = self.landed(zone).load(Ordering::Relaxed);
         let landed = self.port.append(self.place(zone).start, from);
-        let landed = landed.and_then(|at| self.check_landed(zone, at, blocks));
+        let landed = landed.and_then(|at| self.check_landed(zone, at, after, blocks));
+        if landed.is_ok() {
+            self.landed(zone).fetch_add(blocks, Ordering::Relaxed);
+        }
         drop(turn);
         Some(landed.map_err(|error| self.failed(zone, "append", &error)))
     }
 
-    /// The block at which an append landed: within the room that was taken for appends, or somebody else
-    /// wrote to the zone.
-    fn check_landed(&self, zone: ZoneId, at: u64, blocks: Blocks) -> io::Result<Blocks> {
+    /// The block at which an append landed: in the room that was taken for appends, and not before `after`, where those
+    /// end that had ended before it.
+    fn check_landed(&self, zone: ZoneId, at: u64, after: Blocks, blocks: Blocks) -> io::Result<Blocks> {
         let block_size = u64::from(self.shape.geometry.block_size);
         let block = at.checked_sub(self.place(zone).start).map(|bytes| bytes / block_size);
         let pointer = self.machine.lock().zones()[zone.0 as usize].pointer;
-        let block = block.filter(|&block| block + u64::from(blocks) <= u64::from(pointer));
-        block
-            .map(|block| block as Blocks)
-            .ok_or_else(|| io::Error::other("it landed where no room was taken"))
+        let room = u64::from(after)..=u64::from(pointer);
+        let is_in_room = |&block: &u64| room.contains(&block) && room.contains(&(block + u64::from(blocks)));
+        block.filter(is_in_room).map(|block| block as Blocks).ok_or_else(|| {
+            io::Error::other("it landed where no room was taken: another program uses the device too")
+        })
     }
 
     /// Takes room for an append and a slot for its zone, unless that would fill the zone.
@@ -263,7 +288,7 @@ impl ZonedDevice {
         let place = self.place(zone);
         let acted = self.port.act(place.start, place.length, action);
         acted.map_err(|error| self.learn(zone, action.name(), &error))?;
-        self.machine.lock().force(zone, after);
+        self.believe(zone, after);
         Ok(())
     }
 

@@ -369,3 +369,23 @@ fn an_append_beyond_what_is_ours_ends_the_zone() {
     assert!(matches!(error, DeviceError::Io { .. }) && error.ends_zone(), "{error}");
     assert_eq!(device.report_zone(ZoneId(0)).unwrap().pointer, 6);
 }
+
+/// Whoever emptied the zone in which the log was open made the next batch land at its beginning, where no mount looks
+/// for one, and that was told as durable.
+#[test]
+fn an_append_to_a_zone_that_somebody_emptied_has_failed() {
+    let mut fake = Fake::new();
+    fake.limits.append_bytes = Some(8192);
+    let device = fake.device();
+    for zone in 0..2 {
+        device.append(ZoneId(zone), &blocks(1)).unwrap();
+        device.append(ZoneId(zone), &blocks(2)).unwrap();
+        fake.turn_zone(zone as usize, ZoneState::Empty, 0);
+    }
+    let error = device.append(ZoneId(0), &blocks(1)).unwrap_err();
+    assert!(matches!(error, DeviceError::Io { .. }) && error.ends_zone(), "{error}");
+    assert_eq!(device.report_zone(ZoneId(0)).unwrap().pointer, 1);
+    // Whoever empties it himself goes on from the beginning.
+    device.reset(ZoneId(1)).unwrap();
+    assert_eq!(device.append(ZoneId(1), &blocks(1)).unwrap(), 0);
+}
