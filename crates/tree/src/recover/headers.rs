@@ -11,6 +11,10 @@ use crate::log::LOG_ZONES_WITHIN;
 use crate::scan::read_header;
 use crate::types::{Result, StoreError};
 
+/// So many zones are asked whose volume it was, when its log is gone.
+const LOOK_ZONES: usize = 64;
+const NOTHING_HERE: &str = "there is no Polder volume here: make one with `polder mkfs`";
+
 /// A log zone's header and state.
 pub(super) type LogHeader = (ZoneIdentity, ZoneInfo);
 
@@ -74,8 +78,27 @@ pub(super) fn log_zones(device: &dyn Device, report: &[ZoneInfo]) -> Result<(Vec
     if let Some(error) = of_others.filter(|_| zones.is_empty()) {
         return Err(error);
     }
+    if zones.is_empty() && unread.is_empty() {
+        return Err(no_log(device, report));
+    }
     check_same_volume(&zones, &unread)?;
     Ok((zones, unread))
+}
+
+/// Nothing of a log was found, and nothing that could not be read. A volume is not to be taken for none because somebody
+/// has emptied those zones alone.
+fn no_log(device: &dyn Device, report: &[ZoneInfo]) -> StoreError {
+    let has_pages = |info: &ZoneInfo| !matches!(info.state, ZoneState::Empty | ZoneState::Offline);
+    let written = (0..).map(ZoneId).zip(report).filter(|(_, info)| has_pages(info));
+    let volume =
+        written.take(LOOK_ZONES).find_map(|(zone, _)| Some(read_header(device, zone).ok()?.ok()?.0.fs_id));
+    no_volume(match volume {
+        Some(fs_id) => format!(
+            "the log of the volume {fs_id} is gone, and with it the way to mount it, though other zones have its data: \
+             `polder salvage` gives back what they hold"
+        ),
+        None => NOTHING_HERE.to_owned(),
+    })
 }
 
 /// That there are log zones, and of one volume; what could not be read explains why there are none.
@@ -89,7 +112,7 @@ fn check_same_volume(zones: &[LogHeader], unread: &[Unread]) -> Result<()> {
                 "no Polder volume is found, and a zone that may be its log's cannot be read ({error}): if there is one, \
                  try `polder salvage`; if there never was, make one with `polder mkfs`"
             ),
-            None => "there is no Polder volume here: make one with `polder mkfs`".to_owned(),
+            None => NOTHING_HERE.to_owned(),
         })),
         Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => Err(no_volume(
             "the log zones belong to different volumes: make a new one with `polder mkfs --force`",

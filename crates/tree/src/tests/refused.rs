@@ -128,3 +128,30 @@ fn a_volume_can_be_made_where_a_log_zone_of_another_can_only_be_read() {
         make(zone, false, &same);
     }
 }
+
+/// Whoever had emptied the zones of the log was told to make a new volume where salvage would have given back
+/// everything else.
+#[test]
+fn a_volume_whose_log_was_emptied_is_not_told_as_none() {
+    let device = formatted(Spec::tiny(), &options());
+    let reset = |is_meant: &dyn Fn(Role) -> bool| {
+        for (zone, info) in (0..).map(ZoneId).zip(device.report().unwrap()) {
+            let mut block = vec![0; device.geometry().block_size as usize];
+            if info.pointer > 0 {
+                device.read(zone, 0, &mut block).unwrap();
+                if is_meant(zone::format::decode_header(&block).unwrap().0.role) {
+                    device.reset(zone).unwrap();
+                }
+            }
+        }
+        device.flush().unwrap();
+    };
+    reset(&|role| role == Role::Log);
+    let told = refusal(&device, true);
+    assert!(
+        told.contains("salvage") && !told.contains("mkfs") && told.contains(&FsId([7; 16]).to_string()),
+        "{told}"
+    );
+    reset(&|_| true);
+    assert!(refusal(&device, true).contains("mkfs"));
+}
