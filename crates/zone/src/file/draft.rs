@@ -100,6 +100,7 @@ impl Draft {
         let Some(file) = &self.found else { return Ok(()) };
         let present = size_of(file, &self.path)?;
         if !self.is_file(file)? {
+            self.check_blocks_are_whole(file)?;
             let expected = self.layout.file_bytes();
             let is_enough = present >= expected;
             let error = FileError::Truncated { path: self.path.clone(), found: present, expected };
@@ -109,6 +110,16 @@ impl Draft {
         let tried = file.set_len(self.size.max(present));
         file.set_len(present).and(tried).map_err(self.io("give it its size"))?;
         if self.options.preallocate { check_blocks(file, &self.path, self.size) } else { Ok(()) }
+    }
+
+    /// A loss of power may leave half of a block that is smaller than those that the disk writes, or take its neighbours.
+    fn check_blocks_are_whole(&self, disk: &File) -> Result<(), FileError> {
+        let whole = rustix::fs::ioctl_blkpbszget(disk);
+        let whole = whole.map_err(|errno| self.io("ask for its blocks")(errno.into()))?;
+        let value = self.layout.geometry.block_size;
+        let why = "the disk writes larger blocks as a whole (`blockdev --getpbsz` says which); choose at least that";
+        let error = FileError::Option { option: "block size", value: value.into(), why };
+        if value < whole { Err(error) } else { Ok(()) }
     }
 
     /// Puts an empty volume into the locked file.

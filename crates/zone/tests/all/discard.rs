@@ -1,4 +1,5 @@
-//! Zones kept by software on a block device without zones: what is reset is discarded. On loop devices, which root can
+//! Zones kept by software on a block device without zones: what is reset is discarded, and blocks are no smaller than the
+//! device's. On loop devices, which root can
 //! make; their statistics say what the device was asked for.
 
 use std::fs::{File, read_to_string, write};
@@ -28,9 +29,15 @@ struct Counted {
 
 impl Loop {
     fn new() -> Result<Loop, String> {
+        Loop::of_sectors(SECTOR)
+    }
+
+    fn of_sectors(bytes: u64) -> Result<Loop, String> {
         let backing = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
         backing.as_file().set_len(32 << 20).map_err(|error| error.to_string())?;
-        let run = Command::new("losetup").args(["--find", "--show"]).arg(backing.path()).output();
+        let mut run = Command::new("losetup");
+        let run =
+            run.args(["--find", "--show", "--sector-size", &bytes.to_string()]).arg(backing.path()).output();
         let output = run.map_err(|error| format!("losetup: {error}"))?;
         if !output.status.success() {
             return Err(format!("losetup: {}", String::from_utf8_lossy(&output.stderr).trim()));
@@ -135,4 +142,21 @@ fn a_device_that_cannot_discard_is_not_filled_with_zeros() {
     let asked = fill_and_empty(&disk);
     assert_eq!(asked.discarded, 0);
     assert!(asked.written * SECTOR < ZONE_BYTES / 8, "nothing but states is written: {asked:?}");
+}
+
+/// With blocks of 512 bytes on a disk that writes 4 KiB as a whole, a loss of power could take the neighbours of a block
+/// that was written, and the contract says that one block is atomic.
+#[test]
+fn blocks_smaller_than_those_of_the_disk_are_refused() {
+    let disk = match Loop::of_sectors(4096) {
+        Ok(disk) => disk,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let options =
+        |block_size| FileOptions { block_size, zone_bytes: Some(ZONE_BYTES), ..FileOptions::default() };
+    for block_size in [512, 2048] {
+        let refused = FileDevice::draft(&disk.path, &options(block_size)).err().unwrap();
+        assert!(refused.to_string().contains("--getpbsz"), "{refused}");
+    }
+    FileDevice::draft(&disk.path, &options(4096)).unwrap();
 }
