@@ -115,7 +115,7 @@ pub trait Device: Send + Sync {
 
     /// Appends a whole number of blocks, at most [`Geometry::max_append`], and says at which block
     /// they begin. Opens an empty or closed zone by itself. When it fails, later appends of this zone
-    /// that are already under way fail too, and the zone's pointer has to be reported anew.
+    /// that are already under way may fail too, and the zone's pointer has to be reported anew.
     fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks>;
 
     /// Writes at `block`, which must be the pointer.

@@ -162,7 +162,7 @@ impl Po2View {
             }
             rest = after;
         }
-        self.port.read_all(&mut reads).into_iter().collect()
+        self.port.move_all(&mut reads).into_iter().collect()
     }
 
     /// Writes at the pointer of a zone.

@@ -27,6 +27,7 @@
 //!
 //! Locks: a turn, then `machine`; nobody waits for the device while holding `machine`.
 
+mod batch;
 mod block;
 mod nvme;
 pub(crate) mod port;
@@ -49,7 +50,6 @@ pub(crate) use volume::is_zoned;
 use port::{Action, Port};
 use shape::{Place, Shape};
 
-use crate::engine::Transfer;
 use crate::file::OpenMode;
 use crate::machine::Machine;
 use crate::{
@@ -173,23 +173,6 @@ impl ZonedDevice {
         }
     }
 
-    /// Appends, or writes at `at`.
-    fn put(&self, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Output {
-        let blocks = self.machine.lock().blocks(zone, from.len())?;
-        let _turn = self.turn_to_change(zone)?;
-        let block = {
-            let mut machine = self.machine.lock();
-            let info = machine.check_write(zone, blocks, at)?;
-            machine.open(zone)?;
-            info.pointer
-        };
-        self.write_at(zone, block, from)?;
-        let written = self.machine.lock().advance(zone, blocks, Some(block))?;
-        assert_eq!(written, block, "nobody else wrote to {zone:?} during this turn");
-        self.landed(zone).store(block + blocks, Ordering::Relaxed);
-        Ok(block)
-    }
-
     /// Appends where the device chooses, beside others. `None`: it has to be done alone, with [`Self::put`].
     fn append_beside_others(&self, zone: ZoneId, blocks: Blocks, from: &[u8]) -> Option<Output> {
         if self.port.limits().append_bytes.is_none_or(|most| from.len() > most) {
@@ -232,35 +215,6 @@ impl ZonedDevice {
             return Ok(false);
         }
         machine.advance(zone, blocks, None).map(|_| true)
-    }
-
-    /// Writes what has its turn, in commands as large as the device takes.
-    fn write_at(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {
-        let mut is_repeated = false;
-        let mut at = self.at(zone, block);
-        let mut rest = from;
-        while !rest.is_empty() {
-            let (piece, after) = rest.split_at(self.port.limits().transfer_bytes.min(rest.len()));
-            match self.port.write(at, piece) {
-                Ok(()) => (at, rest) = (at + piece.len() as u64, after),
-                Err(error) => {
-                    let error = self.learn(zone, "append", &error);
-                    self.check_untouched(zone, at, error, is_repeated)?;
-                    is_repeated = true;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a refused write may be repeated: the zone is open and stands where the write was to begin.
-    fn check_untouched(&self, zone: ZoneId, at: u64, error: DeviceError, is_repeated: bool) -> Result<()> {
-        let info = self.machine.lock().zone(zone)?;
-        let is_there = info.state.has_pointer() && self.at(zone, info.pointer) == at;
-        if is_repeated || !is_there || !matches!(error, DeviceError::Io { .. }) {
-            return Err(error);
-        }
-        self.machine.lock().open(zone)
     }
 
     /// A change of a whole zone: refused by what is known of it, or done by the device and noted.
@@ -307,25 +261,6 @@ impl ZonedDevice {
         };
         self.learn(zone, operation, error)
     }
-
-    /// Carries out the reads of a batch at once, and puts what became of each in its place.
-    fn run_reads(&self, batch: &mut [Command<'_>], outputs: &mut [Output]) {
-        let mut reads = Vec::new();
-        let mut places = Vec::new();
-        for (index, command) in batch.iter_mut().enumerate() {
-            let Command::Read { zone, block, into } = command else { continue };
-            match self.check_read(*zone, *block, into.len()) {
-                Ok(offset) => {
-                    reads.push(Transfer::Read { offset, into });
-                    places.push((index, *zone));
-                }
-                Err(error) => outputs[index] = Err(error),
-            }
-        }
-        for ((index, zone), done) in places.into_iter().zip(self.port.read_all(&mut reads)) {
-            outputs[index] = done.map(|()| 0).map_err(|error| self.failed(zone, "read", &error));
-        }
-    }
 }
 
 impl Device for ZonedDevice {
@@ -369,14 +304,11 @@ impl Device for ZonedDevice {
     }
 
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
-        let mut outputs: Vec<Output> = batch.iter().map(|_| Ok(0)).collect();
-        self.run_reads(batch, &mut outputs);
-        for (command, output) in batch.iter().zip(&mut outputs) {
-            if let Command::Append { zone, from } = command {
-                *output = self.append(*zone, from);
-            }
+        match batch {
+            // Beside those of others, if the device chooses the place.
+            [Command::Append { zone, from }] => vec![self.append(*zone, from)],
+            _ => self.run_batch(batch),
         }
-        outputs
     }
 
     fn open(&self, zone: ZoneId) -> Result<()> {

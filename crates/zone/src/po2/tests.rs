@@ -141,7 +141,7 @@ impl Port for Memory {
         Ok(())
     }
 
-    fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<io::Result<()>> {
+    fn move_all(&self, reads: &mut [Transfer<'_>]) -> Vec<io::Result<()>> {
         let one = |read: &mut Transfer<'_>| match read {
             Transfer::Read { offset, into } => self.read(*offset, into),
             Transfer::Write { .. } => panic!("only reads were asked for"),

@@ -102,8 +102,8 @@ impl Port for BlockPort {
         self.engine.read(at, into)
     }
 
-    fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<Result<()>> {
-        self.engine.run(reads)
+    fn move_all(&self, transfers: &mut [Transfer<'_>]) -> Vec<Result<()>> {
+        self.engine.run(transfers)
     }
 
     fn write(&self, at: u64, from: &[u8]) -> Result<()> {

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use self::command::{Data, Queue, Words, namespace_of, run};
 use self::format::{IDENTIFY_BYTES, Namespace, REPORT_BYTES};
-use self::ring::{Read, Rings};
+use self::ring::{Move, Rings};
 use super::port::{Action, Limits, Port, Told};
 use crate::engine::{AlignedBuffer, Transfer};
 use crate::file::{self, FileError, OpenMode};
@@ -225,26 +225,29 @@ impl Port for NvmePort {
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
         let mut read = [Transfer::Read { offset: at, into }];
-        self.read_all(&mut read).pop().expect("one result for one read")
+        self.move_all(&mut read).pop().expect("one result for one read")
     }
 
-    fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<Result<()>> {
-        let mut results: Vec<Result<()>> = reads.iter().map(|_| Ok(())).collect();
+    fn move_all(&self, transfers: &mut [Transfer<'_>]) -> Vec<Result<()>> {
+        let mut results: Vec<Result<()>> = transfers.iter().map(|_| Ok(())).collect();
         let (mut whose, mut pieces) = (Vec::new(), Vec::new());
-        for (index, read) in reads.iter_mut().enumerate() {
-            let Transfer::Read { offset, into } = read else {
-                results[index] = Err(Errno::INVAL.into());
-                continue;
-            };
-            let mut at = *offset;
-            for into in into.chunks_mut(self.limits.transfer_bytes) {
-                let words = self.words(READ, at, into.len());
-                at += into.len() as u64;
-                whose.push(index);
-                pieces.push(Read { words, into });
+        for (index, transfer) in transfers.iter_mut().enumerate() {
+            match transfer {
+                Transfer::Read { offset, into } => {
+                    let ats = (*offset..).step_by(self.limits.transfer_bytes);
+                    for (at, into) in ats.zip(into.chunks_mut(self.limits.transfer_bytes)) {
+                        let words = self.words(READ, at, into.len());
+                        pieces.push(Move { words, data: Data::In(into) });
+                    }
+                }
+                Transfer::Write { offset, from, .. } => {
+                    let words = self.words(WRITE, *offset, from.len());
+                    pieces.push(Move { words, data: Data::Out(from) });
+                }
             }
+            whose.resize(pieces.len(), index);
         }
-        let done = self.rings.read(&self.device, self.number, &mut pieces);
+        let done = self.rings.run(&self.device, self.number, &mut pieces);
         for (index, done) in whose.into_iter().zip(done) {
             if done.is_err() {
                 results[index] = done;

@@ -69,8 +69,8 @@ pub(crate) trait Port: Send + Sync {
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
 
-    /// Many reads and no write, at once.
-    fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<Result<()>>;
+    /// Many at once, in any order: reads, and at most one write to each zone, which is as one of [`Self::write`].
+    fn move_all(&self, transfers: &mut [Transfer<'_>]) -> Vec<Result<()>>;
 
     /// Writes at a zone's pointer, at most [`Limits::transfer_bytes`]. Nothing else is written to the zone
     /// meanwhile.

@@ -6,6 +6,7 @@ use super::port::{Limits, Told};
 use super::volume::Contents;
 use super::*;
 use crate::Life;
+use crate::engine::Transfer;
 use crate::format::{Role, ZoneIdentity, encode_header};
 
 const BLOCK: u64 = 4096;
@@ -30,6 +31,8 @@ struct State {
     /// What stands at some places.
     contents: Vec<(u64, Vec<u8>)>,
     acts: Vec<(u64, Action)>,
+    /// How many commands there were at once.
+    rounds: Vec<usize>,
 }
 
 /// Zones in memory without contents.
@@ -54,6 +57,7 @@ impl Fake {
             writes: Vec::new(),
             contents: Vec::new(),
             acts: Vec::new(),
+            rounds: Vec::new(),
         };
         let limits = Limits {
             block_size: 4096,
@@ -126,12 +130,19 @@ impl Port for Fake {
         Ok(())
     }
 
-    fn read_all(&self, reads: &mut [Transfer<'_>]) -> Vec<io::Result<()>> {
-        let one = |read: &mut Transfer<'_>| match read {
+    fn move_all(&self, transfers: &mut [Transfer<'_>]) -> Vec<io::Result<()>> {
+        let mut zones: Vec<u64> = Vec::new();
+        let mut one = |transfer: &mut Transfer<'_>| match transfer {
             Transfer::Read { offset, into } => self.read(*offset, into),
-            Transfer::Write { .. } => panic!("only reads were asked for"),
+            Transfer::Write { offset, from, .. } => {
+                assert!(!zones.contains(&(*offset / LENGTH)), "one write for each zone at a time");
+                zones.push(*offset / LENGTH);
+                self.write(*offset, from)
+            }
         };
-        reads.iter_mut().map(one).collect()
+        let done: Vec<_> = transfers.iter_mut().map(&mut one).collect();
+        self.state.lock().rounds.push(done.len());
+        done
     }
 
     fn write(&self, at: u64, from: &[u8]) -> io::Result<()> {
@@ -388,4 +399,44 @@ fn an_append_to_a_zone_that_somebody_emptied_has_failed() {
     // Whoever empties it himself goes on from the beginning.
     device.reset(ZoneId(1)).unwrap();
     assert_eq!(device.append(ZoneId(1), &blocks(1)).unwrap(), 0);
+}
+
+/// What garbage collection moves, what a writer brings with it and what is read next took turns where they could be under
+/// way together.
+#[test]
+fn a_batch_writes_to_all_its_zones_at_once() {
+    let fake = Fake::new();
+    let device = fake.device();
+    device.append(ZoneId(3), &blocks(2)).unwrap();
+    fake.state.lock().rounds.clear();
+    let (long, short, mut into) = (blocks(5), blocks(1), blocks(2));
+    let mut batch = [
+        Command::Append { zone: ZoneId(7), from: &long },
+        Command::Read { zone: ZoneId(3), block: 0, into: &mut into },
+        Command::Append { zone: ZoneId(2), from: &short },
+        Command::Append { zone: ZoneId(2), from: &long },
+    ];
+    let landed: Vec<Blocks> = device.run(&mut batch).into_iter().map(Result::unwrap).collect();
+    assert_eq!(landed, [0, 0, 0, 1]);
+    // Two blocks at once: 5 in three pieces; 1, then 5 behind it.
+    assert_eq!(fake.state.lock().rounds, [3, 2, 2, 1]);
+}
+
+#[test]
+fn what_follows_a_failed_append_in_its_zone_has_failed_and_nothing_else() {
+    let fake = Fake::new();
+    let device = fake.device();
+    for zone in [4, 5] {
+        device.append(ZoneId(zone), &blocks(1)).unwrap();
+    }
+    fake.turn_zone(4, ZoneState::ReadOnly, 0);
+    let (one, mut into) = (blocks(1), blocks(1));
+    let append = |zone| Command::Append { zone: ZoneId(zone), from: &one };
+    let unwritten = Command::Read { zone: ZoneId(9), block: 0, into: &mut into };
+    let done = device.run(&mut [append(4), append(5), append(4), unwritten, append(5), append(99)]);
+    assert!(matches!(done[0], Err(DeviceError::ReadOnly(ZoneId(4)))), "{done:?}");
+    assert!(matches!(done[2], Err(DeviceError::ReadOnly(ZoneId(4)))), "{done:?}");
+    assert!(matches!((&done[1], &done[4]), (Ok(1), Ok(2))), "{done:?}");
+    assert!(matches!(done[3], Err(DeviceError::Unwritten { .. })), "{done:?}");
+    assert!(matches!(done[5], Err(DeviceError::Invalid { .. })), "{done:?}");
 }

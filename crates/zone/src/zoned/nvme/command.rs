@@ -53,9 +53,10 @@ const IO: Opcode = opcode::read_write::<Raw>(GROUP, 0x48);
 /// The number of the command of a ring that hands a command on.
 pub(super) const RING: u32 = opcode::read_write::<[u8; RING_BYTES]>(GROUP, 0x80) as u32;
 
-/// A read as it stands in a ring's entry. It names the memory that is read to.
-pub(super) fn ring_bytes(namespace: u32, words: Words, into: &mut [u8]) -> [u8; 80] {
-    let raw = Raw::new(namespace, words, into.as_mut_ptr().expose_provenance(), into.len());
+/// A command as it stands in a ring's entry. It names the memory of its data.
+pub(super) fn ring_bytes(namespace: u32, words: Words, data: &mut Data<'_>) -> [u8; 80] {
+    let (address, length) = data.place();
+    let raw = Raw::new(namespace, words, address, length);
     let mut bytes = [0; 80];
     bytes[..RING_BYTES].copy_from_slice(&raw.as_bytes()[..RING_BYTES]);
     bytes
@@ -83,6 +84,16 @@ pub(super) enum Data<'a> {
     Out(&'a [u8]),
 }
 
+impl Data<'_> {
+    fn place(&mut self) -> (usize, usize) {
+        match self {
+            Data::None => (0, 0),
+            Data::In(into) => (into.as_mut_ptr().expose_provenance(), into.len()),
+            Data::Out(from) => (from.as_ptr().expose_provenance(), from.len()),
+        }
+    }
+}
+
 /// The number of the namespace that a generic device is for.
 pub(super) fn namespace_of(device: &File) -> Result<u32> {
     // SAFETY: the command takes no argument.
@@ -92,12 +103,14 @@ pub(super) fn namespace_of(device: &File) -> Result<u32> {
 /// Carries out a command and waits for it; its result.
 ///
 /// A command whose words say that it reads must be given `Data::In`, of no fewer bytes than they say.
-pub(super) fn run(device: &File, namespace: u32, queue: Queue, words: Words, data: Data<'_>) -> Result<u64> {
-    let (address, length) = match data {
-        Data::None => (0, 0),
-        Data::In(into) => (into.as_mut_ptr().expose_provenance(), into.len()),
-        Data::Out(from) => (from.as_ptr().expose_provenance(), from.len()),
-    };
+pub(super) fn run(
+    device: &File,
+    namespace: u32,
+    queue: Queue,
+    words: Words,
+    mut data: Data<'_>,
+) -> Result<u64> {
+    let (address, length) = data.place();
     let opcode = if queue == Queue::Admin { ADMIN } else { IO };
     let command = Passthrough { opcode, raw: Raw::new(namespace, words, address, length) };
     // SAFETY: the command is given memory that the caller has lent to this function, for writing where the

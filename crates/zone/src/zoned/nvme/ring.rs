@@ -1,6 +1,6 @@
-//! Many reads of a namespace at once, by io_uring where that is permitted, one after the other otherwise.
+//! Many reads and writes of a namespace at once, by io_uring where that is permitted, one after the other otherwise.
 //!
-//! The memory of a read belongs to its command until its completion was seen, as in [`crate::engine`].
+//! The memory of each belongs to its command until its completion was seen, as in [`crate::engine`].
 
 use std::fs::File;
 use std::io::Result;
@@ -13,7 +13,7 @@ use rt::sync::atomic::{AtomicBool, Ordering};
 use super::command::{Data, Queue, RING, Words, refusal, ring_bytes, run};
 use crate::engine::wait;
 
-/// Reads that are under way at once.
+/// Commands that are under way at once.
 const DEPTH: u32 = 64;
 
 /// A ring whose entries have room for a command.
@@ -27,30 +27,39 @@ pub(super) struct Rings {
     are_refused: AtomicBool,
 }
 
-/// One read.
-pub(super) struct Read<'a> {
+/// One read or write.
+pub(super) struct Move<'a> {
     pub(super) words: Words,
     /// As many bytes as `words` says.
-    pub(super) into: &'a mut [u8],
+    pub(super) data: Data<'a>,
+}
+
+impl Move<'_> {
+    /// The same memory, for another try.
+    fn again(&mut self) -> Data<'_> {
+        match &mut self.data {
+            Data::None => Data::None,
+            Data::In(into) => Data::In(into),
+            Data::Out(from) => Data::Out(from),
+        }
+    }
 }
 
 impl Rings {
-    /// Carries out all reads, in any order, and waits for them. One result each.
-    pub(super) fn read(&self, device: &File, namespace: u32, reads: &mut [Read<'_>]) -> Vec<Result<()>> {
-        let one = |read: &mut Read<'_>| {
-            run(device, namespace, Queue::Io, read.words, Data::In(read.into)).map(drop)
-        };
-        let ring = if reads.len() > 1 { self.take() } else { None };
-        let Some(mut ring) = ring else { return reads.iter_mut().map(one).collect() };
-        let said = submit_all(&mut ring, device, namespace, reads);
+    /// Carries out all, in any order, and waits for them. One result each.
+    pub(super) fn run(&self, device: &File, namespace: u32, moves: &mut [Move<'_>]) -> Vec<Result<()>> {
+        let one = |one: &mut Move<'_>| run(device, namespace, Queue::Io, one.words, one.again()).map(drop);
+        let ring = if moves.len() > 1 { self.take() } else { None };
+        let Some(mut ring) = ring else { return moves.iter_mut().map(one).collect() };
+        let said = submit_all(&mut ring, device, namespace, moves);
         self.kept.lock().push(ring);
-        let result = |(read, said): (&mut Read<'_>, i32)| match said {
+        let result = |(moved, said): (&mut Move<'_>, i32)| match said {
             0 => Ok(()),
             1.. => Err(refusal(said)),
             // The ring would not; whether the device will is asked without it.
-            _ => one(read),
+            _ => one(moved),
         };
-        reads.iter_mut().zip(said).map(result).collect()
+        moves.iter_mut().zip(said).map(result).collect()
     }
 
     fn take(&self) -> Option<Ring> {
@@ -68,17 +77,17 @@ impl Rings {
     }
 }
 
-/// Submits every read and waits until all have completed; what the kernel said of each.
-fn submit_all(ring: &mut Ring, device: &File, namespace: u32, reads: &mut [Read<'_>]) -> Vec<i32> {
+/// Submits every command and waits until all have completed; what the kernel said of each.
+fn submit_all(ring: &mut Ring, device: &File, namespace: u32, moves: &mut [Move<'_>]) -> Vec<i32> {
     let device = types::Fd(device.as_raw_fd());
-    let mut said = vec![0; reads.len()];
+    let mut said = vec![0; moves.len()];
     let (mut next, mut under_way) = (0, 0);
-    while next < reads.len() || under_way > 0 {
-        while next < reads.len() && under_way < DEPTH {
-            let read = &mut reads[next];
-            let command = ring_bytes(namespace, read.words, read.into);
+    while next < moves.len() || under_way > 0 {
+        while next < moves.len() && under_way < DEPTH {
+            let Move { words, data } = &mut moves[next];
+            let command = ring_bytes(namespace, *words, data);
             let entry = opcode::UringCmd80::new(device, RING).cmd(command).build().user_data(next as u64);
-            // SAFETY: the memory that the entry names is borrowed by `reads[next]`, which is not touched again
+            // SAFETY: the memory that the entry names is borrowed by `moves[next]`, which is not touched again
             // before this function returns; and it returns only after every completion was seen.
             let pushed = unsafe { ring.submission().push(&entry) };
             pushed.expect("the ring has DEPTH places and fewer commands are under way");
@@ -102,13 +111,14 @@ mod tests {
 
     /// What is no namespace refuses every command, by a ring as well as without one.
     #[test]
-    fn a_batch_that_is_refused_has_a_result_for_each_read() {
+    fn a_batch_that_is_refused_has_a_result_for_each_command() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[1; 8192]).unwrap();
         let mut memory = vec![0; 100 * 512];
         let words = Words { opcode: 2, words: [0; 6] };
-        let mut reads: Vec<Read<'_>> = memory.chunks_mut(512).map(|into| Read { words, into }).collect();
-        let results = Rings::default().read(&file, 1, &mut reads);
+        let mut moves: Vec<Move<'_>> =
+            memory.chunks_mut(512).map(|into| Move { words, data: Data::In(into) }).collect();
+        let results = Rings::default().run(&file, 1, &mut moves);
         assert!(results.len() == 100 && results.iter().all(|result| result.is_err()));
     }
 }

@@ -1,0 +1,213 @@
+//! Writes at pointers, and batches: reads, and appends to several zones, at once.
+//!
+//! Appends to one zone go one after the other; those to different zones, and reads, beside each other. It is done in
+//! rounds: of each zone the next piece that one command takes, and in the first round all reads.
+//!
+//! Whoever writes to several zones takes their turns in the order of their numbers, and nobody who waits for a turn has
+//! one of a higher number. A read that failed has its zone reported when all turns were given back.
+//!
+//! When an append has failed at the device, those of its batch that follow in its zone have failed too.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rt::sync::RwLockWriteGuard;
+use rt::sync::atomic::Ordering;
+
+use super::ZonedDevice;
+use crate::engine::Transfer;
+use crate::{Blocks, Command, DeviceError, Output, Result, ZoneId};
+
+/// What is written to one zone, by whoever has its turn.
+struct Chain<'d, 'a> {
+    zone: ZoneId,
+    _turn: RwLockWriteGuard<'d, ()>,
+    waiting: VecDeque<Wanted<'a>>,
+    now: Option<Writing<'a>>,
+}
+
+/// A write that has not begun.
+struct Wanted<'a> {
+    /// Its place among the outputs.
+    index: usize,
+    /// Where its writer thinks that the pointer is; an append takes any place.
+    at: Option<Blocks>,
+    from: &'a [u8],
+}
+
+/// A write that has begun.
+struct Writing<'a> {
+    index: usize,
+    block: Blocks,
+    blocks: Blocks,
+    /// Where on the device the rest goes.
+    offset: u64,
+    rest: &'a [u8],
+    /// A piece was refused once where the zone stood exactly there.
+    is_repeated: bool,
+}
+
+impl ZonedDevice {
+    /// Appends, or writes at `at`.
+    pub(super) fn put(&self, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Output {
+        self.machine.lock().blocks(zone, from.len())?;
+        let waiting = VecDeque::from([Wanted { index: 0, at, from }]);
+        let mut chain = [Chain { zone, _turn: self.turn_to_change(zone)?, waiting, now: None }];
+        let mut outputs = vec![Ok(0)];
+        self.rounds(&mut chain, Vec::new(), &mut outputs);
+        outputs.pop().expect("one output for one write")
+    }
+
+    /// Carries out a batch of commands.
+    pub(super) fn run_batch(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        let mut outputs: Vec<Output> = batch.iter().map(|_| Ok(0)).collect();
+        let mut chains = self.chains(batch, &mut outputs);
+        let (places, reads): (Vec<_>, Vec<_>) = self.reads(batch, &mut outputs).into_iter().unzip();
+        let read = self.rounds(&mut chains, reads, &mut outputs);
+        drop(chains);
+        for ((index, zone), done) in places.into_iter().zip(read) {
+            outputs[index] = done.map(|()| 0).map_err(|error| self.failed(zone, "read", &error));
+        }
+        outputs
+    }
+
+    /// The appends of a batch, by zone.
+    fn chains<'a>(&self, batch: &[Command<'a>], outputs: &mut [Output]) -> Vec<Chain<'_, 'a>> {
+        let mut by_zone: BTreeMap<ZoneId, VecDeque<Wanted<'a>>> = BTreeMap::new();
+        for (index, command) in batch.iter().enumerate() {
+            let Command::Append { zone, from } = command else { continue };
+            let machine = self.machine.lock();
+            match machine.blocks(*zone, from.len()).and_then(|blocks| machine.check_append(*zone, blocks)) {
+                Ok(()) => by_zone.entry(*zone).or_default().push_back(Wanted { index, at: None, from }),
+                Err(error) => outputs[index] = Err(error),
+            }
+        }
+        let mut chains = Vec::new();
+        for (zone, waiting) in by_zone {
+            match self.turn_to_change(zone) {
+                Ok(turn) => chains.push(Chain { zone, _turn: turn, waiting, now: None }),
+                Err(error) => waiting.iter().for_each(|wanted| outputs[wanted.index] = Err(error.clone())),
+            }
+        }
+        chains
+    }
+
+    /// The reads of a batch that can be, with their places in it and their zones.
+    fn reads<'r>(
+        &self,
+        batch: &'r mut [Command<'_>],
+        outputs: &mut [Output],
+    ) -> Vec<((usize, ZoneId), Transfer<'r>)> {
+        let mut reads = Vec::new();
+        for (index, command) in batch.iter_mut().enumerate() {
+            let Command::Read { zone, block, into } = command else { continue };
+            match self.check_read(*zone, *block, into.len()) {
+                Ok(offset) => reads.push(((index, *zone), Transfer::Read { offset, into })),
+                Err(error) => outputs[index] = Err(error),
+            }
+        }
+        reads
+    }
+
+    /// Writes all chains to their ends, beside some reads; what became of the reads.
+    fn rounds<'a>(
+        &self,
+        chains: &mut [Chain<'_, 'a>],
+        mut transfers: Vec<Transfer<'a>>,
+        outputs: &mut [Output],
+    ) -> Vec<std::io::Result<()>> {
+        let mut read: Option<Vec<std::io::Result<()>>> = None;
+        loop {
+            let reads = transfers.len();
+            for chain in chains.iter_mut() {
+                self.begin(chain, outputs);
+                transfers.extend(chain.now.as_ref().map(|writing| self.piece(writing)));
+            }
+            let mut moved = match transfers.is_empty() {
+                true => return read.unwrap_or_default(),
+                false => self.port.move_all(&mut transfers),
+            };
+            transfers.clear();
+            let written = moved.split_off(reads);
+            read.get_or_insert(moved);
+            let writing = chains.iter_mut().filter(|chain| chain.now.is_some());
+            writing.zip(written).for_each(|(chain, done)| self.go_on(chain, done, outputs));
+        }
+    }
+
+    /// Begins the next write of a chain, if none is under way.
+    fn begin(&self, chain: &mut Chain<'_, '_>, outputs: &mut [Output]) {
+        while chain.now.is_none()
+            && let Some(Wanted { index, at, from }) = chain.waiting.pop_front()
+        {
+            match self.begin_write(chain.zone, at, from.len()) {
+                Ok((block, blocks)) => {
+                    let offset = self.at(chain.zone, block);
+                    let writing = Writing { index, block, blocks, offset, rest: from, is_repeated: false };
+                    chain.now = Some(writing);
+                }
+                Err(error) => outputs[index] = Err(error),
+            }
+        }
+    }
+
+    fn begin_write(&self, zone: ZoneId, at: Option<Blocks>, bytes: usize) -> Result<(Blocks, Blocks)> {
+        let mut machine = self.machine.lock();
+        let blocks = machine.blocks(zone, bytes)?;
+        let info = machine.check_write(zone, blocks, at)?;
+        machine.open(zone)?;
+        Ok((info.pointer, blocks))
+    }
+
+    fn piece<'a>(&self, writing: &Writing<'a>) -> Transfer<'a> {
+        let length = self.port.limits().transfer_bytes.min(writing.rest.len());
+        Transfer::Write { offset: writing.offset, from: &writing.rest[..length], stream: 0 }
+    }
+
+    /// A piece has been written, or not.
+    fn go_on(&self, chain: &mut Chain<'_, '_>, done: std::io::Result<()>, outputs: &mut [Output]) {
+        let writing = chain.now.as_mut().expect("only chains that write have a result");
+        let ended = match done {
+            Ok(()) => self.go_behind(chain.zone, writing),
+            Err(error) => {
+                let error = self.learn(chain.zone, "append", &error);
+                let again = self.check_untouched(chain.zone, writing.offset, error, writing.is_repeated);
+                writing.is_repeated = true;
+                again.map(|()| false)
+            }
+        };
+        match ended {
+            Ok(false) => return,
+            Ok(true) => outputs[writing.index] = Ok(writing.block),
+            Err(error) => {
+                let failed = chain.waiting.drain(..).map(|wanted| wanted.index);
+                failed.chain([writing.index]).for_each(|index| outputs[index] = Err(error.clone()));
+            }
+        }
+        chain.now = None;
+    }
+
+    /// One piece is on the device: whether it was the last.
+    fn go_behind(&self, zone: ZoneId, writing: &mut Writing<'_>) -> Result<bool> {
+        let length = self.port.limits().transfer_bytes.min(writing.rest.len());
+        writing.offset += length as u64;
+        writing.rest = &writing.rest[length..];
+        if !writing.rest.is_empty() {
+            return Ok(false);
+        }
+        let Writing { block, blocks, .. } = *writing;
+        let written = self.machine.lock().advance(zone, blocks, Some(block))?;
+        assert_eq!(written, block, "nobody else wrote to {zone:?} during this turn");
+        self.landed(zone).store(block + blocks, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Whether a refused write may be repeated: the zone is open and stands where the write was to begin.
+    fn check_untouched(&self, zone: ZoneId, at: u64, error: DeviceError, is_repeated: bool) -> Result<()> {
+        let info = self.machine.lock().zone(zone)?;
+        let is_there = info.state.has_pointer() && self.at(zone, info.pointer) == at;
+        if is_repeated || !is_there || !matches!(error, DeviceError::Io { .. }) {
+            return Err(error);
+        }
+        self.machine.lock().open(zone)
+    }
+}
