@@ -192,7 +192,7 @@ const HANDLES: Devices = Devices {
 };
 
 /// All suites, the quickest first.
-pub(super) const SUITES: [Suite; 18] = [
+pub(super) const SUITES: [Suite; 19] = [
     Suite {
         name: "gate",
         about: "mkfs, mount, write, kill -9, mount, check on one ZNS namespace: what the gate runs",
@@ -282,6 +282,15 @@ pub(super) const SUITES: [Suite; 18] = [
         programs: &[Program::Polder],
         peers: false,
         limit: Duration::from_secs(900),
+    },
+    Suite {
+        name: "resets",
+        about: "somebody resets and finishes zones of a volume, mounted and not, through both its devices",
+        script: include_str!("suites/resets.sh"),
+        devices: &ONE,
+        programs: &[Program::Polder, Program::Blkzone],
+        peers: false,
+        limit: Duration::from_secs(600),
     },
     Suite {
         name: "limits",
