@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use fs::{FormatOptions, Fs, Reserve};
 use rt::SystemClock;
-use zone::medium::Wishes;
+use zone::medium::{Kind, Wishes};
 use zone::zoned::LeftOut;
 use zone::{FsId, Geometry, Medium};
 
@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     /// Bytes of the whole volume, like 1G or 512M; by default the size of what is there.
     #[arg(long, value_parser = bytes::parse)]
     size: Option<u64>,
-    /// Bytes of a block: a power of two from 512 to 64K; by default 4096, or what a zoned device has.
+    /// Bytes of a block: a power of two from 512 to 64K; by default 4096, or what a disk writes as a whole if that is more.
     #[arg(long, value_parser = bytes::parse_small)]
     block_size: Option<u32>,
     /// Bytes of a zone, any multiple of the block size; by default chosen from the size.
@@ -72,7 +72,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         bar.set_position(taken);
     });
     bar.finish_and_clear();
-    let device = made?.into_device();
+    let made = made?;
+    let kind = made.kind();
+    let device = made.into_device();
     let formatted = Fs::format(&device, &format_options, &SystemClock::new());
     if formatted.is_err() && is_new {
         // Made by this command, locked by it, and of no use to anybody.
@@ -80,6 +82,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     formatted.with_context(place)?;
     line!("{}", describe(&arguments.path, fs_id, device.geometry()))?;
+    if let Some(found) = describe_kind(kind) {
+        line!("{found}")?;
+    }
     let of_zoned = left_out.map(|left_out| describe_zoned(device.geometry(), left_out));
     of_zoned.iter().flatten().try_for_each(|of_it| line!("{of_it}"))
 }
@@ -119,6 +124,22 @@ fn describe(path: &Path, fs_id: FsId, geometry: &Geometry) -> String {
         bytes::show(zone_bytes),
         bytes::show(geometry.block_size.into())
     )
+}
+
+/// What the device is, where that is not what its path says already.
+fn describe_kind(kind: Kind) -> Option<String> {
+    match kind {
+        Kind::File | Kind::ZonedDisk => None,
+        Kind::Disk { discards, streams } => {
+            let discards = if discards { "what is emptied is discarded" } else { "it takes no discards" };
+            let streams = if streams > 0 { format!("; {streams} write streams") } else { String::new() };
+            Some(format!("a disk without zones: Polder keeps them; {discards}{streams}"))
+        }
+        Kind::Namespace { append_bytes } => {
+            let most = bytes::show(append_bytes as u64);
+            Some(format!("a namespace of NVMe: appends of up to {most} go beside each other"))
+        }
+    }
 }
 
 /// What was found on a device that has zones of its own, and what of it is not used.

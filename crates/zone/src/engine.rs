@@ -286,6 +286,11 @@ impl Engine {
         }
     }
 
+    /// Of a block device, whether it takes discards; none of a file.
+    pub(crate) fn discards(&self) -> Option<bool> {
+        self.is_device.then(|| discard::can_discard(&self.file))
+    }
+
     /// Gives the host's blocks of a range back, or tells a block device that nobody needs it; not every one can.
     pub(crate) fn punch(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
         self.watch.punch(offset, bytes);

@@ -55,7 +55,7 @@ pub(crate) use contents::known_start;
 pub use draft::Draft;
 pub use error::FileError;
 pub use options::{FileOptions, ZONES_MIN};
-pub(crate) use volume::{lock, refusal};
+pub(crate) use volume::{lock, refusal, whole_block};
 
 use format::Layout;
 use slots::Slots;

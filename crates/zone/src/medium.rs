@@ -19,6 +19,27 @@ pub enum Medium {
     Zoned(Box<ZonedDevice>),
 }
 
+/// What was found where a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file: its zones are kept by software.
+    File,
+    /// A block device without zones of its own; they are kept by software.
+    Disk {
+        /// It is told what was reset.
+        discards: bool,
+        /// How many write streams (placement handles) it has.
+        streams: u8,
+    },
+    /// A block device that has zones.
+    ZonedDisk,
+    /// A zoned namespace of NVMe, by its generic device.
+    Namespace {
+        /// The largest append whose place the device chooses.
+        append_bytes: usize,
+    },
+}
+
 /// What is asked for a new volume. What is `None` is chosen, or is the device's own.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
@@ -68,7 +89,7 @@ impl Medium {
     /// Prepares to make a volume. Refuses what cannot be, and to overwrite what is there unless told to.
     pub fn draft(path: &Path, wishes: &Wishes) -> Result<Draft, FileError> {
         if !has_zones(path)? {
-            return FileDevice::draft(path, &wishes.for_file()).map(Draft::File);
+            return FileDevice::draft(path, &wishes.for_file(file::whole_block(path))).map(Draft::File);
         }
         wishes.refuse_what_is_given(path)?;
         let draft = ZonedDevice::draft(path, wishes.fs_id, wishes.force)?;
@@ -85,6 +106,14 @@ impl Medium {
         match self {
             Medium::File(device) => device.fs_id(),
             Medium::Zoned(device) => device.fs_id(),
+        }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Medium::File(device) => device.kind(),
+            Medium::Zoned(device) => device.kind(),
         }
     }
 
@@ -106,12 +135,13 @@ impl Medium {
 }
 
 impl Wishes {
-    fn for_file(&self) -> FileOptions {
+    /// For a file, or a disk that writes so many bytes as a whole.
+    fn for_file(&self, whole: u32) -> FileOptions {
         let usual = FileOptions::default();
         let max_open = self.max_open.unwrap_or(usual.max_open);
         FileOptions {
             size: self.size,
-            block_size: self.block_size.unwrap_or(usual.block_size),
+            block_size: self.block_size.unwrap_or(usual.block_size.max(whole)),
             zone_bytes: self.zone_bytes,
             zone_capacity: self.zone_capacity,
             max_open,
@@ -210,7 +240,9 @@ mod tests {
 
     #[test]
     fn a_file_gets_what_is_usual_where_nothing_is_asked() {
-        let options = Wishes { max_open: Some(9), ..Wishes::default() }.for_file();
+        let options = Wishes { max_open: Some(9), ..Wishes::default() }.for_file(1);
         assert_eq!((options.block_size, options.max_open, options.max_active), (4096, 9, 9));
+        assert_eq!(Wishes::default().for_file(16384).block_size, 16384);
+        assert_eq!(Wishes { block_size: Some(512), ..Wishes::default() }.for_file(16384).block_size, 512);
     }
 }

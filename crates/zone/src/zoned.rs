@@ -52,6 +52,7 @@ use shape::{Place, Shape};
 
 use crate::file::OpenMode;
 use crate::machine::Machine;
+use crate::medium::Kind;
 use crate::{
     Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState,
 };
@@ -79,6 +80,12 @@ impl ZonedDevice {
     /// How it was opened.
     pub fn mode(&self) -> OpenMode {
         self.mode
+    }
+
+    /// What it is.
+    pub(crate) fn kind(&self) -> Kind {
+        let append_bytes = self.port.limits().append_bytes;
+        append_bytes.map_or(Kind::ZonedDisk, |append_bytes| Kind::Namespace { append_bytes })
     }
 
     /// What of the device is not used.

@@ -17,6 +17,7 @@ use super::writes::Writes;
 use super::{FileContents, FileDevice, FileError, OpenMode, State, ZoneExtra};
 use crate::engine::Engine;
 use crate::machine::Machine;
+use crate::medium::Kind;
 use crate::{FsId, ZoneId, ZoneInfo, ZoneState};
 
 impl FileDevice {
@@ -35,6 +36,12 @@ impl FileDevice {
         };
         let size = size_of(&file, path)?;
         contents_of(&file, path, size)
+    }
+
+    /// What it is on.
+    pub(crate) fn kind(&self) -> Kind {
+        let streams = self.streams;
+        self.engine.discards().map_or(Kind::File, |discards| Kind::Disk { discards, streams })
     }
 
     pub(super) fn open_locked(file: File, path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
@@ -89,6 +96,14 @@ fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>, given_back: &[b
         dirty: Vec::new(),
         broken: None,
     }
+}
+
+/// Bytes that a disk writes as a whole; 1 where there is none, or nothing is said of that.
+pub(crate) fn whole_block(path: &Path) -> u32 {
+    // What cannot be opened is refused later, with the reason.
+    let is_disk = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    let disk = is_disk.then(|| File::open(path).ok()).flatten();
+    disk.and_then(|disk| rustix::fs::ioctl_blkpbszget(disk).ok()).unwrap_or(1)
 }
 
 /// Opens a file or block device that is there, and locks it.

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use polder_zone::file::{FileDevice, FileOptions, OpenMode};
-use polder_zone::{Device, DeviceError, ZoneId, ZoneState};
+use polder_zone::medium::{Kind, Wishes};
+use polder_zone::{Device, DeviceError, Medium, ZoneId, ZoneState};
 
 const SECTOR: u64 = 512;
 const ZONE_BYTES: u64 = 1 << 20;
@@ -159,4 +160,8 @@ fn blocks_smaller_than_those_of_the_disk_are_refused() {
         assert!(refused.to_string().contains("--getpbsz"), "{refused}");
     }
     FileDevice::draft(&disk.path, &options(4096)).unwrap();
+    // Where nothing is asked, it is what the disk has.
+    let wishes = Wishes { zone_bytes: Some(ZONE_BYTES), ..Wishes::default() };
+    let made = Medium::draft(&disk.path, &wishes).unwrap().make(&mut |_, _| {}).unwrap();
+    assert_eq!(made.kind(), Kind::Disk { discards: disk.can_discard(), streams: 0 });
 }
