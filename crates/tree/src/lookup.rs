@@ -447,7 +447,13 @@ fn node_of(
     Ok(Node::read(id, page, changes, Lsn(header.lsn.get())))
 }
 
-fn check_page(bytes: &[u8], core: &Core, at: Address, kind: PageKind, id: u64) -> Result<PageHeader> {
+pub(crate) fn check_page(
+    bytes: &[u8],
+    core: &Core,
+    at: Address,
+    kind: PageKind,
+    id: u64,
+) -> Result<PageHeader> {
     let damaged = |what: &str| StoreError::Corrupt(format!("page {id} ({kind:?}) at {at}: {what}"));
     let header =
         format::decode_page(bytes, core.info.fs_id).ok_or_else(|| damaged("wrong checksum or volume"))?;

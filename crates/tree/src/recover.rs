@@ -8,6 +8,7 @@
 //! Replay keeps what it dirties in memory: checkpoints are taken often enough that this is bounded
 //! (`Limits::epoch_nodes` of the mount that wrote).
 
+mod chunks;
 mod headers;
 mod missing;
 
@@ -447,22 +448,8 @@ impl Core {
         }
         let mat_chunks = self.load_directory(PageKind::MatDirectory, &checkpoint.mat_directories)?;
         let zit_chunks = self.load_directory(PageKind::ZitDirectory, &checkpoint.zit_directories)?;
-        let per_chunk = entries_per_page(self.page_size(), size_of::<ZitEntry>());
-        for (number, place) in zit_chunks.iter().enumerate().filter(|(_, place)| !place.address.is_none()) {
-            let (bytes, _) = self.read_page(place.address, PageKind::ZitChunk, number as u64)?;
-            let stored = bytes[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()).take(per_chunk);
-            for (index, bytes) in stored.enumerate() {
-                let zone = (number * per_chunk + index) as u32;
-                if zone >= self.zones.count() {
-                    break;
-                }
-                let entry = ZitEntry::read_from_bytes(bytes).ok().as_ref().and_then(loaded);
-                let entry = entry.ok_or_else(|| {
-                    StoreError::Corrupt(format!("the ZIT's entry of zone {zone} has no role"))
-                })?;
-                self.load_entry(ZoneId(zone), entry)?;
-            }
-        }
+        let load = |number: usize, page: &[u8]| self.load_zit_chunk(number, page);
+        self.each_chunk(PageKind::ZitChunk, &zit_chunks, load)?;
         for (zone, entry) in &checkpoint.patches {
             self.load_entry(*zone, *entry)?;
             self.zones.patch(*zone, *entry);
@@ -481,6 +468,18 @@ impl Core {
         saving.zit_chunks = zit_chunks;
         saving.mat_directories.clone_from(&checkpoint.mat_directories);
         saving.zit_directories.clone_from(&checkpoint.zit_directories);
+        Ok(())
+    }
+
+    fn load_zit_chunk(&self, number: usize, page: &[u8]) -> Result<()> {
+        let per_chunk = entries_per_page(self.page_size(), size_of::<ZitEntry>());
+        let stored = page[PAGE_HEADER..].chunks_exact(size_of::<ZitEntry>()).take(per_chunk);
+        for (zone, bytes) in (number * per_chunk..self.zones.count() as usize).zip(stored) {
+            let entry = ZitEntry::read_from_bytes(bytes).ok().as_ref().and_then(loaded);
+            let entry = entry
+                .ok_or_else(|| StoreError::Corrupt(format!("the ZIT's entry of zone {zone} has no role")))?;
+            self.load_entry(ZoneId(zone as u32), entry)?;
+        }
         Ok(())
     }
 

@@ -1,0 +1,58 @@
+//! Reading the chunks of a table at a mount.
+//!
+//! A checkpoint writes those that have changed one behind the other, so most of a table lies in few places. What follows
+//! one another is read at once: on a disk each place costs the arm a move. What cannot be read so, or is not what it
+//! should be, is read by itself.
+
+use crate::core::Core;
+use crate::format::PageKind;
+use crate::lookup::check_page;
+use crate::mat::ChunkPlace;
+use crate::types::Result;
+use zone::Address;
+
+/// Bytes that are read at once, at most.
+const READ_BYTES: usize = 1 << 20;
+
+/// A chunk and its number.
+type Chunk = (Address, usize);
+
+impl Core {
+    /// Shows every chunk that there is, in the order in which they lie.
+    pub(super) fn each_chunk(
+        &self,
+        kind: PageKind,
+        places: &[ChunkPlace],
+        mut each: impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let places = places.iter().map(|place| place.address).zip(0..);
+        let mut chunks: Vec<Chunk> = places.filter(|(at, _)| !at.is_none()).collect();
+        chunks.sort_unstable_by_key(|(at, _)| (at.zone(), at.block()));
+        let page_blocks = u64::from(self.zones.page_blocks());
+        let follows = |&(one, _): &Chunk, &(other, _): &Chunk| {
+            one.zone() == other.zone() && u64::from(one.block()) + page_blocks == u64::from(other.block())
+        };
+        let most = (READ_BYTES / self.page_size()).max(1);
+        let runs = chunks.chunk_by(follows).flat_map(|run| run.chunks(most));
+        runs.into_iter().try_for_each(|run| self.each_of_run(kind, run, &mut each))
+    }
+
+    fn each_of_run(
+        &self,
+        kind: PageKind,
+        run: &[Chunk],
+        each: &mut impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let (first, _) = run[0];
+        let mut bytes = vec![0; run.len() * self.page_size()];
+        let is_read = self.device.read(first.zone(), first.block(), &mut bytes).is_ok();
+        for (&(at, number), page) in run.iter().zip(bytes.chunks(self.page_size())) {
+            let is_right = is_read && check_page(page, self, at, kind, number as u64).is_ok();
+            match is_right {
+                true => each(number, page)?,
+                false => each(number, &self.read_page(at, kind, number as u64)?.0)?,
+            }
+        }
+        Ok(())
+    }
+}
