@@ -3,6 +3,11 @@
 //! It is the same work as ever (`gc.rs`), in the same hands: what was begun here may be gone on with by a
 //! writer, and the other way round. Only when to stop is decided otherwise: not when enough zones are free, but
 //! when emptying all that is worth it would win none.
+//!
+//! And how much is emptied at once: what belongs together comes together only if it is moved together. So victims are
+//! taken for all zones that fresh data could have, while these are there. None of them is empty before the last has been
+//! moved, and others may take those zones meanwhile: then the victims are put back, and chosen anew for the room that is
+//! sure. What is kept from fresh data is never used up this way.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +15,9 @@ use zone::{Blocks, Life, ZoneId};
 
 use crate::gc::{Aim, GcState, Progress};
 use crate::{Extents, Result};
+
+/// Blocks that are taken in hand at once, at most: of each extent some words are kept.
+const BLOCKS_AT_ONCE: i64 = 65_536;
 
 /// What garbage collection could still come to, as things are now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +56,20 @@ impl Extents {
         }
     }
 
+    /// Blocks that there is room for when all is asked for, as long as nobody else takes it.
+    pub(crate) fn room_for_all(&self, gc: &GcState) -> i64 {
+        let zones = self.store.zones();
+        let spare = i64::from(zones.free()) - i64::from(zones.kept_from_data());
+        let room = gc.target_room(self.packing) + spare.max(0) * i64::from(self.payload_min);
+        room.min(BLOCKS_AT_ONCE)
+    }
+
+    /// Whether there is a zone that fresh data could have as well.
+    pub(crate) fn has_zone_for_all(&self) -> bool {
+        let zones = self.store.zones();
+        zones.free() > zones.kept_from_data()
+    }
+
     /// The most zones that emptying the ones with the least in them wins, and the least to be moved for it.
     fn outlook(&self, gc: &GcState) -> Outlook {
         let zones = self.store.zones();
@@ -74,3 +96,6 @@ impl Extents {
         outlook
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,6 +83,9 @@ pub(crate) struct GcState {
     target: Option<Arc<OpenZone>>,
     /// In the life in which they were chosen: once empty, they may be reset and written again any time.
     victims: Vec<(ZoneId, Life)>,
+    /// They are more than there is sure to be room for: whoever needs a zone puts them back first, and so does who finds
+    /// no further zone that fresh data could have had (`compact.rs`).
+    is_wide: bool,
     /// What is left to move of them, in the order in which it is moved. Where others cut extents while they were looked
     /// up, a block may be in two of them, at the same address: victims are not written.
     queue: VecDeque<Move>,
@@ -115,6 +118,19 @@ impl GcState {
         self.abandoned += 1;
         let victims = self.victims.drain(..).map(|(zone, life)| (zone, (life, self.abandoned)));
         self.put_off.extend(victims);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_wide(&self) -> bool {
+        self.is_wide
+    }
+
+    /// They are victims like any others again; what was moved of them was moved.
+    fn put_back_victims(&mut self) {
+        self.queue.clear();
+        self.contents = Contents::default();
+        self.victims.clear();
+        self.is_wide = false;
     }
 
     /// When the zone was put off in this life; 0: it was not.
@@ -284,11 +300,20 @@ impl Extents {
         blocks: usize,
         along: Option<&mut Along<'_, '_, '_>>,
     ) -> Result<Progress> {
+        if gc.is_wide && aim != Aim::All && !gc.queue.is_empty() {
+            gc.put_back_victims();
+        }
         let worked = match gc.queue.is_empty() {
             false => self.move_chunk(gc, blocks, along),
             true => self.go_on(gc, aim),
         };
-        worked.inspect_err(|_| gc.abandon())
+        match worked {
+            Ok(Progress::Nothing) if gc.is_wide => {
+                gc.put_back_victims();
+                Ok(Progress::Moved)
+            }
+            worked => worked.inspect_err(|_| gc.abandon()),
+        }
     }
 
     /// What comes when there is nothing to move.
@@ -315,7 +340,9 @@ impl Extents {
 
     fn begin_evacuation(&self, gc: &mut GcState, aim: Aim) -> Result<bool> {
         let with_life = |zone: ZoneId| (zone, self.store.zones().entry(zone).life);
-        gc.victims = self.choose_victims(gc, aim).into_iter().map(with_life).collect();
+        let (chosen, is_wide) = self.choose_victims(gc, aim);
+        gc.victims = chosen.into_iter().map(with_life).collect();
+        gc.is_wide = is_wide;
         // One that waits is chosen when its space is needed, and alone.
         gc.given_up = gc.waiting_of(&gc.victims);
         gc.searched.clear();
@@ -350,12 +377,15 @@ impl Extents {
         }
     }
 
-    fn choose_victims(&self, gc: &GcState, aim: Aim) -> Vec<ZoneId> {
+    /// And whether they are more than there is sure to be room for.
+    fn choose_victims(&self, gc: &GcState, aim: Aim) -> (Vec<ZoneId>, bool) {
         let mut candidates = self.first_victims(gc);
         if aim != Aim::Mend {
             self.add_victims_worth_it(gc, aim, &mut candidates);
         }
-        let mut room = self.room_to_move_to(gc);
+        let sure = self.room_to_move_to(gc);
+        let room = if aim == Aim::All { sure.max(self.room_for_all(gc)) } else { sure };
+        let (mut live_blocks, mut is_wide) = (0, false);
         let mut gain = self.gain_of(gc);
         let mut chosen = Vec::new();
         let most = if aim == Aim::All { VICTIMS_OF_ALL } else { VICTIMS_MAX };
@@ -364,14 +394,15 @@ impl Extents {
                 break;
             }
             gain.add(live);
-            room -= i64::from(live);
+            live_blocks += i64::from(live);
             // One that was put off is tried alone: what it fails by is not to keep others from being moved.
-            if !chosen.is_empty() && (room < 0 || self.is_put_off(gc, zone)) {
+            if !chosen.is_empty() && (live_blocks > room || self.is_put_off(gc, zone)) {
                 break;
             }
+            is_wide |= !chosen.is_empty() && live_blocks > sure;
             chosen.push(zone);
         }
-        chosen
+        (chosen, is_wide)
     }
 
     fn is_put_off(&self, gc: &GcState, zone: ZoneId) -> bool {
@@ -682,6 +713,9 @@ impl Extents {
             return Ok(true);
         }
         gc.target = None;
+        if gc.is_wide && !self.has_zone_for_all() {
+            return Ok(false);
+        }
         loop {
             let over = self.store.resets_over();
             if let Opened::Zone(open) = self.open_zone(Role::Gc)? {
@@ -783,4 +817,4 @@ fn unchanged(view: &View, chunk: &Chunk, object: Object, (from, to): (u64, u64))
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -8,7 +8,7 @@ use crate::{Hint, Kind};
 
 const SIZE: usize = 4096;
 
-fn write(extents: &Extents, object: u64, block: u64, blocks: usize, valid: u64) {
+pub(crate) fn write(extents: &Extents, object: u64, block: u64, blocks: usize, valid: u64) {
     let data = vec![object as u8; blocks * SIZE];
     let offset = block * SIZE as u64;
     let written = extents.write(Object(object), Hint::default(), offset, &data, valid).unwrap();

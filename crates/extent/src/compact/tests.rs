@@ -1,0 +1,74 @@
+use std::sync::Arc;
+
+use tree::Tx;
+use zone::emulated::{Emulated, Spec};
+
+use super::*;
+use crate::gc::tests::write;
+use crate::place::tests::{extents_on, wanted};
+use crate::{Kind, Object, map};
+
+const OBJECTS: u64 = 40;
+const BLOCKS: u64 = 100;
+
+/// Objects of which each block lies by itself, and every second object gone.
+fn scattered() -> Arc<Extents> {
+    let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
+    for block in 0..BLOCKS {
+        (1..=OBJECTS).for_each(|object| write(&extents, object, block, 1, block * 4096));
+    }
+    for object in (2..=OBJECTS).step_by(2).map(Object) {
+        let mut tx = Tx::new();
+        drop(extents.remove(&mut tx, object, (0, BLOCKS), BLOCKS as usize, Kind::default()).unwrap());
+        extents.store.commit(tx).unwrap();
+    }
+    let open = extents.place(wanted(Object(1))).unwrap();
+    extents.retire(&open).unwrap();
+    extents
+}
+
+fn fragments(extents: &Extents, object: u64) -> usize {
+    let found = map::extents(&extents.store, Object(object), (0, BLOCKS), usize::MAX).unwrap();
+    let follows = |one: &(u64, crate::format::Extent), other: &(u64, crate::format::Extent)| {
+        one.1.address.offset(one.1.blocks) == other.1.address
+    };
+    found.chunk_by(follows).count()
+}
+
+/// With as many victims at once as two zones take, each group left a fragment of every file.
+#[test]
+fn what_is_collected_by_hand_comes_together() {
+    let extents = scattered();
+    assert!(fragments(&extents, 1) > BLOCKS as usize / 2);
+    while extents.compact().unwrap() {}
+    let zones = OBJECTS / 2 * BLOCKS / u64::from(extents.payload_min) + 2;
+    let all: usize = (1..=OBJECTS).step_by(2).map(|object| fragments(&extents, object)).sum();
+    assert!(all as u64 <= OBJECTS / 2 + zones, "{all} fragments of {} objects", OBJECTS / 2);
+}
+
+/// None of many victims is empty before the last has been moved. Who needs a zone does not wait for that, and the zones
+/// that there were for it may be gone.
+#[test]
+fn who_needs_a_zone_puts_back_what_was_begun_by_hand() {
+    let extents = scattered();
+    while !extents.gc.lock().is_wide() {
+        assert!(extents.compact().unwrap());
+    }
+    let begun = extents.gc.lock().victims().count();
+    assert!(begun > 2);
+    let blocks = extents.space().available as usize / 4096;
+    assert!(blocks as i64 > extents.room(), "some of it has to be won");
+    for block in 0..blocks {
+        write(&extents, OBJECTS + 1, block as u64, 1, block as u64 * 4096);
+    }
+    assert!(!extents.gc.lock().is_wide(), "{begun} victims are still in hand");
+    let mut found = vec![0; blocks * 4096];
+    extents.read(Object(OBJECTS + 1), 0, &mut found).unwrap();
+    assert!(found.iter().all(|&byte| byte == OBJECTS as u8 + 1));
+    while extents.compact().unwrap() {}
+    for object in (1..=OBJECTS).step_by(2) {
+        let mut found = vec![0; BLOCKS as usize * 4096];
+        extents.read(Object(object), 0, &mut found).unwrap();
+        assert!(found.iter().all(|&byte| byte == object as u8), "object {object}");
+    }
+}
