@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     /// Bytes of the whole volume, like 1G or 512M; by default the size of what is there.
     #[arg(long, value_parser = bytes::parse)]
     size: Option<u64>,
-    /// Bytes of a block: a power of two from 512 to 64K; by default 4096, or what a disk writes as a whole if that is more.
+    /// Bytes of a block, a power of two from 512 to 64K; by default 4096, or what the device writes as a whole.
     #[arg(long, value_parser = bytes::parse_small)]
     block_size: Option<u32>,
     /// Bytes of a zone, any multiple of the block size; by default chosen from the size.

@@ -1,12 +1,12 @@
 //! Point 13: a hundred thousand zones cost what is used of them.
 //!
 //! `polder-space many` writes zones of 256 MiB of a disk of shingled tracks, of which metadata alone is kept: on a
-//! device of 100,000 zones and on one of 1,000. A mount, also behind a process that was killed, takes no more than a second
-//! of device time, and 5 µs longer for each zone that there is (the device's report of zones is not in it); resident memory
-//! is what is allowed for the number of zones, and at most 128 bytes more for each zone that the small device has not; and what is done again and again (finding what to empty, deleting)
-//! takes no more on the large device than four times as much for each zone that it concerns: their table does not lie
-//! in the processor's cache any more. The quick form uses 128 zones, the full one 1,000 of the large device and 700 of
-//! the small one.
+//! device of 100,000 zones and on one of 1,000. A mount, also behind a process that was killed, takes no more than a
+//! second of device time, and 5 µs longer for each zone that there is (the device's report of zones is not in it);
+//! resident memory is what is allowed for the number of zones, and at most 128 bytes more for each zone that the small
+//! device has not; and what is done again and again (finding what to empty, deleting) takes no more on the large device
+//! than four times as much for each zone that it concerns: their table does not lie in the processor's cache any more.
+//! The quick form uses 128 zones, the full one 1,000 of the large device and 700 of the small one.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

@@ -13,8 +13,10 @@
 //! ```
 //!
 //! States of zones live in the emulated devices, so a reset loses what is in the guest's memory and nothing
-//! else. A kernel that ends before Polder is at work tells of the emulator: with two processors, one may be in code
-//! that the other is changing just then. It is booted again. Whatever happens, the machine ends with this command and its disks are removed.
+//! else. Whatever happens, the machine ends with this command and its disks are removed.
+//!
+//! A kernel that ends before Polder is at work tells of the emulator: with two processors, one may be in code that the
+//! other is changing just then. It is booted again.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
