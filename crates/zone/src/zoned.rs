@@ -11,7 +11,8 @@
 //!
 //! An append that lands anywhere but in that room, or before one that had ended when it was sent, tells that somebody
 //! else wrote to the zone or emptied it: where a log goes on in a zone that was emptied under it, nobody would find what
-//! it then says is durable. It has failed, like a write that is not at the pointer.
+//! it then says is durable. It has failed, like a write that is not at the pointer. A zone that was found to have less
+//! than was written takes nothing more until it is reset here: who waited for its turn thinks of what was there.
 //!
 //! A command that fails says little of why. So the zone is reported at once, and the error is made from what
 //! the device says it is now: read-only or offline, say. The report also makes the kernel take writes to that
@@ -38,7 +39,7 @@ pub(crate) mod volume;
 
 use std::io;
 
-use rt::sync::atomic::{AtomicU32, Ordering};
+use rt::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rt::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::io::Errno;
 
@@ -69,6 +70,8 @@ pub struct ZonedDevice {
     /// One for each zone: before this block no append can land that is sent now. It is the pointer, as long as no
     /// append is under way.
     landed: Vec<AtomicU32>,
+    /// One for each zone: somebody else has emptied it.
+    emptied: Vec<AtomicBool>,
 }
 
 impl ZonedDevice {
@@ -103,8 +106,9 @@ impl ZonedDevice {
     fn new(port: Box<dyn Port>, shape: Shape, zones: Vec<ZoneInfo>, fs_id: FsId, mode: OpenMode) -> Self {
         let turns = zones.iter().map(|_| RwLock::new(())).collect();
         let landed = zones.iter().map(|info| AtomicU32::new(info.pointer)).collect();
+        let emptied = zones.iter().map(|_| AtomicBool::new(false)).collect();
         let machine = Mutex::new(Machine::new(shape.geometry.clone(), zones));
-        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed }
+        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed, emptied }
     }
 
     fn place(&self, zone: ZoneId) -> Place {
@@ -163,6 +167,11 @@ impl ZonedDevice {
         let told = told.first().filter(|told| told.start == place.start && told.state.is_some());
         let told = told.ok_or_else(|| io::Error::other("the device reports another zone"))?;
         let info = self.shape.info(told);
+        let has_a_place = info.state.has_pointer() || info.state == ZoneState::Empty;
+        if has_a_place && info.pointer < self.landed(zone).load(Ordering::Relaxed) {
+            tracing::error!(zone = zone.0, "another program has emptied a zone of the volume");
+            self.emptied[zone.0 as usize].store(true, Ordering::Relaxed);
+        }
         self.believe(zone, info);
         Ok(info)
     }
@@ -214,8 +223,18 @@ impl ZonedDevice {
         })
     }
 
+    /// Whether nobody else has emptied the zone. Whoever calls has its turn, or shares it.
+    fn check_ours(&self, zone: ZoneId) -> Result<()> {
+        if !self.emptied[zone.0 as usize].load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let reason = "another program has emptied the zone".to_owned();
+        Err(DeviceError::Io { zone, operation: "append", reason })
+    }
+
     /// Takes room for an append and a slot for its zone, unless that would fill the zone.
     fn take_room(&self, zone: ZoneId, blocks: Blocks) -> Result<bool> {
+        self.check_ours(zone)?;
         let mut machine = self.machine.lock();
         let info = machine.check_write(zone, blocks, None)?;
         if info.pointer + blocks == info.capacity {
@@ -250,6 +269,9 @@ impl ZonedDevice {
         let acted = self.port.act(place.start, place.length, action);
         acted.map_err(|error| self.learn(zone, action.name(), &error))?;
         self.believe(zone, after);
+        if action == Action::Reset {
+            self.emptied[zone.0 as usize].store(false, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -311,11 +333,22 @@ impl Device for ZonedDevice {
     }
 
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
-        match batch {
-            // Beside those of others, if the device chooses the place.
-            [Command::Append { zone, from }] => vec![self.append(*zone, from)],
-            _ => self.run_batch(batch),
+        let of_zone = |command: &Command<'_>| match command {
+            Command::Append { zone, .. } => Some(*zone),
+            Command::Read { .. } => None,
+        };
+        let first = batch.first().and_then(of_zone);
+        if first.is_none() || batch.iter().any(|command| of_zone(command) != first) {
+            return self.run_batch(batch);
         }
+        // Beside those of others, if the device chooses the place.
+        let mut outputs = Vec::with_capacity(batch.len());
+        for command in batch.iter() {
+            if let Command::Append { zone, from } = command {
+                outputs.push(self.append(*zone, from));
+            }
+        }
+        outputs
     }
 
     fn open(&self, zone: ZoneId) -> Result<()> {

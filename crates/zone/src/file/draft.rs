@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::contents::contents_of;
 use super::format::{HEADER_BYTES, Layout, encode_header};
 use super::slots::Slots;
-use super::volume::{lock, open_file, size_of};
+use super::volume::{lock, open_file, size_of, whole_block_of};
 use super::{FileContents, FileDevice, FileError, FileOptions, OpenMode};
 use crate::Geometry;
 
@@ -114,8 +114,7 @@ impl Draft {
 
     /// A loss of power may leave half of a block that is smaller than those that the disk writes, or take its neighbours.
     fn check_blocks_are_whole(&self, disk: &File) -> Result<(), FileError> {
-        let whole = rustix::fs::ioctl_blkpbszget(disk);
-        let whole = whole.map_err(|errno| self.io("ask for its blocks")(errno.into()))?;
+        let whole = whole_block_of(disk).map_err(self.io("ask for its blocks"))?;
         let value = self.layout.geometry.block_size;
         let why = "the disk writes larger blocks as a whole (`blockdev --getpbsz` says which); choose at least that";
         let error = FileError::Option { option: "block size", value: value.into(), why };

@@ -4,6 +4,8 @@ use super::FileError;
 use super::format::{FILE_BYTES_MAX, Layout, OPEN_ZONES_MIN, SLOT_BYTES};
 use crate::{Address, Blocks, FsId, Geometry};
 
+/// The largest block.
+pub(super) const BLOCK_BYTES_MAX: u32 = 65536;
 /// A volume has at least so many zones.
 pub const ZONES_MIN: u32 = 16;
 /// The smallest zone, in blocks and in bytes: the larger counts.
@@ -126,7 +128,7 @@ impl FileOptions {
 
     fn check_limits(&self) -> Result<(), FileError> {
         let wrong = |option, value: u32, why| Err(FileError::Option { option, value: value.into(), why });
-        if !self.block_size.is_power_of_two() || !(512..=65536).contains(&self.block_size) {
+        if !self.block_size.is_power_of_two() || !(512..=BLOCK_BYTES_MAX).contains(&self.block_size) {
             return wrong("block size", self.block_size, "it has to be a power of two from 512 to 65536");
         }
         if self.max_open < OPEN_ZONES_MIN {

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::contents::{contents_of, find_header};
 use super::format::{HEADER_BYTES, Layout, NoHeader};
+use super::options::BLOCK_BYTES_MAX;
 use super::slots::Slots;
 use super::writes::Writes;
 use super::{FileContents, FileDevice, FileError, OpenMode, State, ZoneExtra};
@@ -41,7 +42,8 @@ impl FileDevice {
     /// What it is on.
     pub(crate) fn kind(&self) -> Kind {
         let streams = self.streams;
-        self.engine.discards().map_or(Kind::File, |discards| Kind::Disk { discards, streams })
+        let kept = self.layout.preallocated;
+        self.engine.discards().map_or(Kind::File, |can| Kind::Disk { discards: can && !kept, streams })
     }
 
     pub(super) fn open_locked(file: File, path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
@@ -98,12 +100,17 @@ fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>, given_back: &[b
     }
 }
 
-/// Bytes that a disk writes as a whole; 1 where there is none, or nothing is said of that.
+/// The smallest block, a power of two up to 64 KiB, that a disk does not write as a part of a larger one; 1 where there is
+/// no disk, or nothing is said of that. What tells of more (an array of disks, say) cannot be had.
 pub(crate) fn whole_block(path: &Path) -> u32 {
     // What cannot be opened is refused later, with the reason.
     let is_disk = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
     let disk = is_disk.then(|| File::open(path).ok()).flatten();
-    disk.and_then(|disk| rustix::fs::ioctl_blkpbszget(disk).ok()).unwrap_or(1)
+    disk.map_or(1, |disk| whole_block_of(&disk).unwrap_or(1))
+}
+
+pub(super) fn whole_block_of(disk: &File) -> std::io::Result<u32> {
+    Ok(rustix::fs::ioctl_blkpbszget(disk)?.clamp(1, BLOCK_BYTES_MAX).next_power_of_two())
 }
 
 /// Opens a file or block device that is there, and locks it.

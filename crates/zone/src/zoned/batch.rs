@@ -20,7 +20,8 @@ use crate::{Blocks, Command, DeviceError, Output, Result, ZoneId};
 /// What is written to one zone, by whoever has its turn.
 struct Chain<'d, 'a> {
     zone: ZoneId,
-    _turn: RwLockWriteGuard<'d, ()>,
+    /// Given back when there is nothing more to write: others may wait for this zone alone.
+    turn: Option<RwLockWriteGuard<'d, ()>>,
     waiting: VecDeque<Wanted<'a>>,
     now: Option<Writing<'a>>,
 }
@@ -51,7 +52,7 @@ impl ZonedDevice {
     pub(super) fn put(&self, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Output {
         self.machine.lock().blocks(zone, from.len())?;
         let waiting = VecDeque::from([Wanted { index: 0, at, from }]);
-        let mut chain = [Chain { zone, _turn: self.turn_to_change(zone)?, waiting, now: None }];
+        let mut chain = [Chain { zone, turn: Some(self.turn_to_change(zone)?), waiting, now: None }];
         let mut outputs = vec![Ok(0)];
         self.rounds(&mut chain, Vec::new(), &mut outputs);
         outputs.pop().expect("one output for one write")
@@ -84,7 +85,7 @@ impl ZonedDevice {
         let mut chains = Vec::new();
         for (zone, waiting) in by_zone {
             match self.turn_to_change(zone) {
-                Ok(turn) => chains.push(Chain { zone, _turn: turn, waiting, now: None }),
+                Ok(turn) => chains.push(Chain { zone, turn: Some(turn), waiting, now: None }),
                 Err(error) => waiting.iter().for_each(|wanted| outputs[wanted.index] = Err(error.clone())),
             }
         }
@@ -148,9 +149,13 @@ impl ZonedDevice {
                 Err(error) => outputs[index] = Err(error),
             }
         }
+        if chain.now.is_none() {
+            chain.turn = None;
+        }
     }
 
     fn begin_write(&self, zone: ZoneId, at: Option<Blocks>, bytes: usize) -> Result<(Blocks, Blocks)> {
+        self.check_ours(zone)?;
         let mut machine = self.machine.lock();
         let blocks = machine.blocks(zone, bytes)?;
         let info = machine.check_write(zone, blocks, at)?;
@@ -194,10 +199,13 @@ impl ZonedDevice {
         if !writing.rest.is_empty() {
             return Ok(false);
         }
-        let Writing { block, blocks, .. } = *writing;
-        let written = self.machine.lock().advance(zone, blocks, Some(block))?;
-        assert_eq!(written, block, "nobody else wrote to {zone:?} during this turn");
-        self.landed(zone).store(block + blocks, Ordering::Relaxed);
+        let end = writing.block + writing.blocks;
+        let mut machine = self.machine.lock();
+        // Further than where it began, when the zone was reported in between.
+        let pointer = machine.zone(zone)?.pointer;
+        assert!((writing.block..end).contains(&pointer), "nobody else wrote to {zone:?} during this turn");
+        machine.advance(zone, end - pointer, Some(pointer))?;
+        self.landed(zone).store(end, Ordering::Relaxed);
         Ok(true)
     }
 

@@ -26,6 +26,8 @@ enum Trouble {
 struct State {
     zones: Vec<Told>,
     trouble: Option<Trouble>,
+    /// The next write there is refused until the zone was reported.
+    trouble_at: Option<u64>,
     /// Writes that reached the device, by place and length.
     writes: Vec<(u64, usize)>,
     /// What stands at some places.
@@ -54,6 +56,7 @@ impl Fake {
         let state = State {
             zones: (0..20).map(zone).collect(),
             trouble: None,
+            trouble_at: None,
             writes: Vec::new(),
             contents: Vec::new(),
             acts: Vec::new(),
@@ -148,6 +151,9 @@ impl Port for Fake {
     fn write(&self, at: u64, from: &[u8]) -> io::Result<()> {
         let mut state = self.state.lock();
         assert!(from.len() <= self.limits.transfer_bytes);
+        if state.trouble_at.take_if(|place| *place == at).is_some() {
+            state.trouble = Some(Trouble::NeedsReport);
+        }
         match state.trouble {
             Some(Trouble::Refuses(errno)) => return Err(errno.into()),
             Some(_) => return Err(Errno::IO.into()),
@@ -395,7 +401,12 @@ fn an_append_to_a_zone_that_somebody_emptied_has_failed() {
     }
     let error = device.append(ZoneId(0), &blocks(1)).unwrap_err();
     assert!(matches!(error, DeviceError::Io { .. }) && error.ends_zone(), "{error}");
-    assert_eq!(device.report_zone(ZoneId(0)).unwrap().pointer, 1);
+    // Who was waiting for his turn meanwhile thinks of what was there; and so does who finds it out by reading.
+    assert!(device.append(ZoneId(0), &blocks(1)).is_err());
+    assert!(device.append(ZoneId(0), &blocks(9)).is_err());
+    assert_eq!(device.report_zone(ZoneId(1)).unwrap().pointer, 0);
+    assert!(device.append(ZoneId(1), &blocks(1)).is_err());
+    assert_eq!(fake.state.lock().zones[0].pointer, BLOCK);
     // Whoever empties it himself goes on from the beginning.
     device.reset(ZoneId(1)).unwrap();
     assert_eq!(device.append(ZoneId(1), &blocks(1)).unwrap(), 0);
@@ -439,4 +450,33 @@ fn what_follows_a_failed_append_in_its_zone_has_failed_and_nothing_else() {
     assert!(matches!((&done[1], &done[4]), (Ok(1), Ok(2))), "{done:?}");
     assert!(matches!(done[3], Err(DeviceError::Unwritten { .. })), "{done:?}");
     assert!(matches!(done[5], Err(DeviceError::Invalid { .. })), "{done:?}");
+}
+
+/// A read that fails has its zone reported, for which the batch must have given its turns back.
+#[test]
+fn a_batch_may_fail_to_read_where_it_writes() {
+    let fake = Fake::new();
+    let device = fake.device();
+    for zone in [4, 5] {
+        device.append(ZoneId(zone), &blocks(1)).unwrap();
+    }
+    fake.turn_zone(4, ZoneState::Offline, 0);
+    let (one, mut into) = (blocks(1), blocks(1));
+    let read = Command::Read { zone: ZoneId(4), block: 0, into: &mut into };
+    let append = |zone| Command::Append { zone: ZoneId(zone), from: &one };
+    let done = device.run(&mut [append(4), read, append(5)]);
+    assert!(matches!(done[0], Err(DeviceError::Offline(ZoneId(4)))), "{done:?}");
+    assert!(matches!(done[1], Err(DeviceError::Offline(ZoneId(4)))), "{done:?}");
+    assert!(matches!(done[2], Ok(1)), "{done:?}");
+}
+
+/// It was complete, and was told as failed: the pointer that the report had brought was not where it had begun.
+#[test]
+fn a_write_of_which_a_later_piece_was_repeated_is_complete() {
+    let fake = Fake::new();
+    let device = fake.device();
+    fake.state.lock().trouble_at = Some(8192);
+    assert_eq!(device.append(ZoneId(0), &blocks(5)).unwrap(), 0);
+    assert_eq!(device.append(ZoneId(0), &blocks(1)).unwrap(), 5);
+    assert_eq!(device.report_zone(ZoneId(0)).unwrap().pointer, 6);
 }
