@@ -22,7 +22,7 @@ pub(crate) struct Args {
 }
 
 /// Shapes of device, as the simulator calls them.
-const SHAPES: [&str; 5] = ["power-of-two", "odd", "blocks-512", "blocks-64k", "six-active"];
+const SHAPES: [&str; 6] = ["power-of-two", "odd", "blocks-512", "blocks-64k", "six-active", "conventional"];
 
 /// What the simulator counts, under the names of the report.
 const COUNTS: [&str; 10] = [
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         &mut counted,
         "states",
         &["--operations", "3"],
-        SHAPES[(seed % 5) as usize],
+        SHAPES[seed as usize % SHAPES.len()],
         args.minutes.div_ceil(2),
         seed,
     )?;
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             break;
         }
         let minutes = minutes_left(&clock).min(ROUND).div_ceil(3);
-        let shape = SHAPES[(round % 5) as usize];
+        let shape = SHAPES[round as usize % SHAPES.len()];
         part(&mut counted, "faults", &[], shape, minutes, round)?;
         let unmounted: &[&str] = if round % 2 == 0 { &["--unmounted"] } else { &[] };
         part(&mut counted, "flips", unmounted, shape, minutes, round)?;

@@ -147,9 +147,16 @@ fn describe_zoned(geometry: &Geometry, left_out: LeftOut) -> Vec<String> {
     let (open, active) = (geometry.max_open, geometry.max_active);
     let mut lines =
         vec![format!("the zones are the device's own; {open} may be open and {active} active at once")];
+    if geometry.conventional > 0 {
+        lines.push(format!(
+            "{} of them are conventional, from {} on: they take data, and metadata when there is no other",
+            geometry.conventional,
+            geometry.sequential()
+        ));
+    }
     if left_out.conventional > 0 {
         lines.push(format!(
-            "not used: {} conventional zones, {}",
+            "not used: {} conventional zones of less than half a zone, {}",
             left_out.conventional,
             bytes::show(left_out.conventional_bytes)
         ));

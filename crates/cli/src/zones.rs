@@ -62,6 +62,9 @@ pub(crate) struct Zone {
     written_blocks: u32,
     live_blocks: u32,
     capacity_blocks: u32,
+    /// Whether its pointer is kept by Polder and only while the volume is in use.
+    #[serde(default)]
+    conventional: bool,
     /// The lifetime class of what is written to it, of one that takes fresh data.
     lifetime: Option<String>,
 }
@@ -85,6 +88,7 @@ pub(crate) fn all(fs: &Fs) -> Result<Vec<Zone>> {
     let zones = fs.store().zones();
     let classes: BTreeMap<ZoneId, Lifetime> = fs.extents().open_zones().into_iter().collect();
     let report = fs.store().device().report().context("the zones cannot be told")?;
+    let geometry = fs.store().device().geometry();
     let one = |(number, info): (usize, &zone::ZoneInfo)| {
         let zone = ZoneId(number as u32);
         let entry = zones.entry(zone);
@@ -97,6 +101,7 @@ pub(crate) fn all(fs: &Fs) -> Result<Vec<Zone>> {
             written_blocks: info.pointer,
             live_blocks: entry.live,
             capacity_blocks: info.capacity,
+            conventional: geometry.is_conventional(zone),
             lifetime: classes.get(&zone).map(|lifetime| lifetime.name().to_owned()),
         }
     };
@@ -110,25 +115,40 @@ fn map(zones: &[Zone]) -> String {
         let cells: Vec<String> = line.iter().map(Zone::cell).collect();
         text += &format!("{:>7}  {}\n", index * LINE, cells.join(" "));
     }
+    if let Some(first) = zones.iter().find(|zone| zone.conventional) {
+        text += &format!("  from {} on: conventional zones\n", first.zone);
+    }
     text + "  L log  M metadata  D data  G moved by garbage collection  .. free  XX cannot be written\n  \
             0-9 tenths of its blocks that live (of a log: that are written)  * nearly all  + being written\n"
 }
 
 fn list(zones: &[Zone]) -> String {
-    let line = |words: [&str; 9]| {
-        let [zone, role, usage, state, life, written, live, capacity, lifetime] = words;
+    let line = |words: [&str; 10]| {
+        let [zone, role, usage, state, life, written, live, capacity, kind, lifetime] = words;
         let line = format!(
-            "{zone:>7}  {role:<8}  {usage:<9}  {state:<9}  {life:>6}  {written:>8}  {live:>8}  {capacity:>8}  {lifetime}"
+            "{zone:>7}  {role:<8}  {usage:<9}  {state:<9}  {life:>6}  {written:>8}  {live:>8}  {capacity:>8}  {kind:<12}  {lifetime}"
         );
         line.trim_end().to_owned() + "\n"
     };
-    let mut text = line(["zone", "role", "use", "state", "life", "written", "live", "capacity", "lifetime"]);
+    let heads = ["zone", "role", "use", "state", "life", "written", "live", "capacity", "kind", "lifetime"];
+    let mut text = line(heads);
     for zone in zones {
         let numbers = [zone.zone, zone.life, zone.written_blocks, zone.live_blocks, zone.capacity_blocks];
         let [number, life, written, live, capacity] = &numbers.map(|number| number.to_string());
         let lifetime = zone.lifetime.as_deref().unwrap_or_default();
-        text +=
-            &line([number, &zone.role, &zone.usage, &zone.state, life, written, live, capacity, lifetime]);
+        let kind = if zone.conventional { "conventional" } else { "sequential" };
+        text += &line([
+            number,
+            &zone.role,
+            &zone.usage,
+            &zone.state,
+            life,
+            written,
+            live,
+            capacity,
+            kind,
+            lifetime,
+        ]);
     }
     text
 }
@@ -200,6 +220,7 @@ mod tests {
             written_blocks,
             live_blocks,
             capacity_blocks: 100,
+            conventional: false,
             lifetime: None,
         }
     }
@@ -218,5 +239,20 @@ mod tests {
         let lines: Vec<&str> = map.lines().collect();
         assert_eq!(lines[0], format!("      0  L3 M+ D7 G* XX{}", " ..".repeat(11)));
         assert_eq!(lines[1], "     16  ..");
+        assert!(lines[2].starts_with("  L log"));
+    }
+
+    #[test]
+    fn conventional_zones_are_told_from_others() {
+        let mut zones: Vec<Zone> = (0..3).map(|number| zone(number, "data", "closed", 100, 50)).collect();
+        zones[2].conventional = true;
+        let map = map(&zones);
+        assert_eq!(map.lines().nth(1), Some("  from 2 on: conventional zones"));
+        let kinds: Vec<String> = list(&zones)
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(8))
+            .map(str::to_owned)
+            .collect();
+        assert_eq!(kinds, ["kind", "sequential", "sequential", "conventional"]);
     }
 }

@@ -163,6 +163,14 @@ impl GcState {
         self.queue.front().is_some_and(|next| self.contents.has(next))
     }
 
+    /// Takes away the zone that is written, if it is such a one.
+    pub(crate) fn take_target_if(
+        &mut self,
+        is_such: impl Fn(&Arc<OpenZone>) -> bool,
+    ) -> Option<Arc<OpenZone>> {
+        self.target.take_if(|open| is_such(open))
+    }
+
     /// Blocks that the zone that is written takes at least.
     pub(crate) fn target_room(&self, packing: Packing) -> i64 {
         self.target.as_ref().map_or(0, |open| i64::from(packing.payload(open.lease.room())))

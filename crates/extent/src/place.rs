@@ -306,6 +306,11 @@ impl Placement {
         self.state.lock().slots.iter().map(|slot| (slot.open.lease.zone(), slot.lifetime)).collect()
     }
 
+    /// The zones that take fresh data.
+    fn open_zones(&self) -> Vec<Arc<OpenZone>> {
+        self.state.lock().slots.iter().map(|slot| Arc::clone(&slot.open)).collect()
+    }
+
     /// How many zones are to be open at once: as many as are wanted, but one for each class.
     pub(crate) fn open_max(&self) -> usize {
         let state = self.state.lock();
@@ -411,6 +416,19 @@ impl Extents {
         open.map.lock().fill();
         self.placement.retire(open);
         self.close_when_idle(open)
+    }
+
+    /// Before the volume is closed: closes the zones with which nobody can go on afterwards. With a footer nothing has
+    /// to be moved out of them, and only what they have left is lost.
+    pub fn close_conventional(&self) {
+        let is_conventional =
+            |open: &Arc<OpenZone>| self.device.geometry().is_conventional(open.lease.zone());
+        let target = self.gc.lock().take_target_if(is_conventional);
+        for open in self.placement.open_zones().into_iter().filter(is_conventional).chain(target) {
+            if let Err(error) = self.retire(&open) {
+                tracing::warn!(zone = open.lease.zone().0, %error, "a zone is left without a footer");
+            }
+        }
     }
 
     /// After a batch of appends: closes the zone if it is full.

@@ -33,6 +33,7 @@ impl Fs {
     /// Closes what was made read-only, unless that is done.
     pub(crate) fn close_held(&self) -> Result<()> {
         if !self.is_closed() {
+            self.extents.close_conventional();
             self.store.sync(self.store.last_lsn())?;
             self.store.close()?;
             self.closed.store(true, Ordering::SeqCst);

@@ -131,6 +131,7 @@ impl Fs {
             return self.close_held();
         }
         self.extents.save_learned(true)?;
+        self.extents.close_conventional();
         self.store.sync(self.store.last_lsn())?;
         Ok(self.store.close()?)
     }

@@ -24,7 +24,11 @@ impl fmt::Display for Shape {
         let (zones, block) = (capacities.len(), self.spec.block_size);
         let range = if least == most { most.to_string() } else { format!("{least} to {most}") };
         let active = self.spec.max_active;
-        write!(f, "{}: {zones} zones of {range} blocks of {block} bytes, {active} active", self.name)
+        write!(f, "{}: {zones} zones of {range} blocks of {block} bytes, {active} active", self.name)?;
+        match self.spec.conventional {
+            0 => Ok(()),
+            conventional => write!(f, ", {conventional} conventional"),
+        }
     }
 }
 
@@ -41,6 +45,12 @@ pub fn all() -> Vec<Shape> {
         Shape {
             name: "six-active",
             spec: Spec::new(4096, 28, 64).limits(6, 6).max_append(32),
+            page_size: 4096,
+        },
+        // So few others that data has to go there.
+        Shape {
+            name: "conventional",
+            spec: Spec::new(4096, 28, 64).max_append(32).conventional(18),
             page_size: 4096,
         },
     ]

@@ -218,6 +218,7 @@ impl Many {
             max_open: 128,
             max_active: 128,
             max_append: ((1 << 20) / BLOCK) as u32,
+            conventional: 0,
         })
     }
 

@@ -68,10 +68,12 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
     }
     let (bounds, _) = Limits::new(geometry, page as usize, CACHE_BYTES);
     let needed = LOG_ZONES + bounds.kept_for_metadata(geometry, page as usize).zones(0) + 4;
-    if geometry.zones < needed {
+    // What a small volume cannot do without lies where pointers are kept: the log always does.
+    if geometry.sequential() < needed {
+        let kind = if geometry.conventional > 0 { " that are written in order" } else { "" };
         return Err(unusable(format!(
-            "the device has {} zones of {} KiB; at this size a volume needs at least {needed}: use a larger device",
-            geometry.zones,
+            "the device has {} zones of {} KiB{kind}; at this size a volume needs at least {needed}: use a larger device",
+            geometry.sequential(),
             u64::from(geometry.zone_blocks) * u64::from(geometry.block_size) / 1024
         )));
     }

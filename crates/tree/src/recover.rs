@@ -399,7 +399,8 @@ pub(crate) fn assemble(
     let kept = limits.kept_for_metadata(device.geometry(), page_size);
     let page_blocks = info.page_size / device.geometry().block_size;
     let per_chunk = entries_per_page(page_size, size_of::<ZitEntry>()) as u64;
-    let zones = Arc::new(ZoneTable::new(entries, report, per_chunk, page_blocks, kept));
+    let zones = ZoneTable::new(entries, report, per_chunk, page_blocks, kept);
+    let zones = Arc::new(zones.with_sequential(device.geometry().sequential()));
     let leases = Leases::new(Arc::clone(&device), info.fs_id, Arc::new(Traffic::default()));
     let saving = Saving {
         lease: None,

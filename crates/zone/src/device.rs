@@ -11,6 +11,8 @@
 //! * The capacity of a zone may change when it is reset.
 //! * A zone may become `ReadOnly` or `Offline` at any time.
 //! * What a process reads after its predecessor was killed need not be durable: flush first.
+//! * Of some zones, the last ones, nobody keeps a pointer ([`Geometry::conventional`]): whenever the device
+//!   is opened they are `Empty` where block 0 of their last life was lost or erased, and `Full` otherwise.
 
 use crate::{Blocks, Result, Role, ZoneId};
 
@@ -30,6 +32,21 @@ pub struct Geometry {
     pub max_active: u32,
     /// The largest single append, in blocks.
     pub max_append: Blocks,
+    /// How many zones, the last ones, have a pointer only while the device is open: the medium could write
+    /// them anywhere, and keeps none. What begins such a zone is never a block of zeros.
+    pub conventional: u32,
+}
+
+impl Geometry {
+    /// Whether the zone has a pointer only while the device is open.
+    pub fn is_conventional(&self, zone: ZoneId) -> bool {
+        zone.0 >= self.sequential()
+    }
+
+    /// How many zones, the first ones, keep their pointers by themselves.
+    pub fn sequential(&self) -> u32 {
+        self.zones - self.conventional
+    }
 }
 
 /// What a zone can do at the moment.

@@ -135,6 +135,15 @@ impl Emulated {
         killed
     }
 
+    /// Who used it is gone, and somebody else begins: the pointers of conventional zones are lost.
+    pub fn reopen(&self) {
+        if self.geometry.conventional > 0 {
+            let mut inner = self.inner.lock();
+            inner.medium.forget_pointers();
+            self.changed(&mut inner, Change::Reopen);
+        }
+    }
+
     /// The plans at change `n` that are distinct and need no seed: `KeepAll`, and as far as there
     /// are unflushed appends and resets `LoseAll`, `LoseContents`, `UndoResets`, `LoseAllUndoResets`,
     /// all of these with active zones `Full` when there are any, each `LoseOne`, each `BackFrom`, and

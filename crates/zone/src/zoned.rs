@@ -23,13 +23,15 @@
 //! What was open when the device was opened for writing belonged to a process that is gone; it is closed, and
 //! zones whose pointer is within a block of ours are finished: they could not be continued.
 //!
-//! It does not put anything in order, uses no zone that can be written anywhere ([`LeftOut`]), and knows
-//! nothing of what is in the zones but for the headers by which a volume is found (`volume`).
+//! It does not put anything in order, and knows nothing of what is in the zones but for the headers by which a
+//! volume is found (`volume`) and by which zones without a pointer of their own are told from empty ones
+//! (`conventional`).
 //!
 //! Locks: a turn, then `machine`; nobody waits for the device while holding `machine`.
 
 mod batch;
 mod block;
+mod conventional;
 mod nvme;
 pub(crate) mod port;
 pub(crate) mod report;
@@ -48,6 +50,7 @@ pub use shape::LeftOut;
 pub use volume::ZonedDraft;
 pub(crate) use volume::is_zoned;
 
+use conventional::Resets;
 use port::{Action, Port};
 use shape::{Place, Shape};
 
@@ -72,6 +75,7 @@ pub struct ZonedDevice {
     landed: Vec<AtomicU32>,
     /// One for each zone: somebody else has emptied it.
     emptied: Vec<AtomicBool>,
+    resets: Resets,
 }
 
 impl ZonedDevice {
@@ -108,7 +112,8 @@ impl ZonedDevice {
         let landed = zones.iter().map(|info| AtomicU32::new(info.pointer)).collect();
         let emptied = zones.iter().map(|_| AtomicBool::new(false)).collect();
         let machine = Mutex::new(Machine::new(shape.geometry.clone(), zones));
-        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed, emptied }
+        let resets = Resets::new(&shape.geometry);
+        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed, emptied, resets }
     }
 
     fn place(&self, zone: ZoneId) -> Place {
@@ -164,9 +169,9 @@ impl ZonedDevice {
     fn ask(&self, zone: ZoneId) -> io::Result<ZoneInfo> {
         let place = self.place(zone);
         let told = self.port.report(place.start, 1)?;
-        let told = told.first().filter(|told| told.start == place.start && told.state.is_some());
+        let told = told.first().filter(|told| told.start == place.start);
         let told = told.ok_or_else(|| io::Error::other("the device reports another zone"))?;
-        let info = self.shape.info(told);
+        let info = self.seen(zone, self.shape.info(told));
         let has_a_place = info.state.has_pointer() || info.state == ZoneState::Empty;
         if has_a_place && info.pointer < self.landed(zone).load(Ordering::Relaxed) {
             tracing::error!(zone = zone.0, "another program has emptied a zone of the volume");
@@ -191,7 +196,8 @@ impl ZonedDevice {
 
     /// Appends where the device chooses, beside others. `None`: it has to be done alone, with [`Self::put`].
     fn append_beside_others(&self, zone: ZoneId, blocks: Blocks, from: &[u8]) -> Option<Output> {
-        if self.port.limits().append_bytes.is_none_or(|most| from.len() > most) {
+        let is_too_large = self.port.limits().append_bytes.is_none_or(|most| from.len() > most);
+        if is_too_large || self.shape.geometry.is_conventional(zone) {
             return None;
         }
         let taken = self.turn_to_append(zone).and_then(|turn| Ok((turn, self.take_room(zone, blocks)?)));
@@ -265,9 +271,7 @@ impl ZonedDevice {
         // Some devices keep a closed zone active in which nothing is written.
         let is_unused = action == Action::Close && after.state == ZoneState::Empty;
         let action = if is_unused { Action::Reset } else { action };
-        let place = self.place(zone);
-        let acted = self.port.act(place.start, place.length, action);
-        acted.map_err(|error| self.learn(zone, action.name(), &error))?;
+        self.act(zone, action).map_err(|error| self.learn(zone, action.name(), &error))?;
         self.believe(zone, after);
         if action == Action::Reset {
             self.emptied[zone.0 as usize].store(false, Ordering::Relaxed);
@@ -298,11 +302,12 @@ impl Device for ZonedDevice {
     }
 
     fn report(&self) -> Result<Vec<ZoneInfo>> {
-        volume::infos(&*self.port, &self.shape).map_err(|error| DeviceError::Io {
+        let infos = volume::infos(&*self.port, &self.shape).map_err(|error| DeviceError::Io {
             zone: ZoneId(0),
             operation: "report",
             reason: error.to_string(),
-        })
+        })?;
+        Ok((0..).map(ZoneId).zip(infos).map(|(zone, told)| self.seen(zone, told)).collect())
     }
 
     fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
@@ -373,11 +378,14 @@ impl Device for ZonedDevice {
         if self.mode == OpenMode::ReadOnly {
             return Ok(());
         }
+        let number = self.resets.begin_flush();
         self.port.flush().map_err(|error| DeviceError::Io {
             zone: ZoneId(0),
             operation: "flush",
             reason: error.to_string(),
-        })
+        })?;
+        self.resets.end_flush(number);
+        Ok(())
     }
 }
 

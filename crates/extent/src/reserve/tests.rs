@@ -4,7 +4,15 @@ const PAGE: u32 = 16 << 10;
 
 fn geometry(zones: u32, zone_bytes: u64) -> Geometry {
     let zone_blocks = (zone_bytes / 4096) as Blocks;
-    Geometry { block_size: 4096, zones, zone_blocks, max_open: 14, max_active: 14, max_append: 64 }
+    Geometry {
+        block_size: 4096,
+        zones,
+        zone_blocks,
+        max_open: 14,
+        max_active: 14,
+        max_append: 64,
+        conventional: 0,
+    }
 }
 
 /// What a new volume offers, in percent.

@@ -431,6 +431,7 @@ fn shapes() -> Vec<(&'static str, Spec)> {
         ("blocks of 512", Spec::new(512, 28, 1000)),
         ("blocks of 64 KiB", Spec::new(65536, 30, 40).max_append(16)),
         ("16 zones, 6 active", Spec::new(4096, 16, 256).limits(6, 6)),
+        ("half of the zones conventional", Spec::new(4096, 28, 128).conventional(14)),
     ]
 }
 

@@ -8,6 +8,7 @@ mod acl;
 mod ahead;
 mod checker;
 mod clones;
+mod conventional;
 mod crash;
 mod directories;
 mod exerciser;

@@ -56,6 +56,7 @@ impl Volume {
     pub(crate) fn kill(self) -> Self {
         let Volume { device, clock, fs } = self;
         drop(fs);
+        device.reopen();
         let fs = mount(&device, &clock, false);
         Volume { device, clock, fs }
     }

@@ -57,6 +57,7 @@ impl Volume {
 
     /// Mounts it; no thread is started.
     pub fn mount(&self, device: &Arc<Emulated>, clock: Arc<dyn Clock>) -> Result<Arc<Fs>, Wrong> {
+        device.reopen();
         let options = MountOptions {
             cache_bytes: self.cache_bytes,
             read_only: false,

@@ -86,22 +86,13 @@ impl ZoneTable {
         self.left_to_metadata.load(Ordering::Relaxed)
     }
 
-    /// Takes a free zone out of the free ones for this role, if it leaves as many as it must; one that is empty if
-    /// there is, the longest free first, and the first four, which a log may need, last.
+    /// Takes a free zone out of the free ones for this role, if it leaves as many as it must, and whether it is empty.
     pub(crate) fn take_free(&self, role: Role) -> Option<(ZoneId, bool)> {
         let mut state = self.state.lock();
         if state.free.count() <= self.kept_from(role) {
             return None;
         }
-        let is_empty =
-            |state: &State, zone: ZoneId| state.run[zone.0 as usize].usage == Use::Free { empty: true };
-        let candidates = || state.free.iter(&state.run);
-        let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
-        let best = candidates()
-            .filter(behind)
-            .find(|&zone| is_empty(&state, zone))
-            .or_else(|| candidates().find(behind))
-            .or_else(|| state.free.newest())?;
+        let best = self.best_free(&state, role)?;
         let empty = is_empty(&state, best);
         state.take_out_of_free(best);
         state.run[best.0 as usize].usage = Use::Leased;
@@ -110,4 +101,28 @@ impl ZoneTable {
         }
         Some((best, empty))
     }
+
+    /// One that is empty if there is, the longest free first, and the first four, which a log may need, last.
+    ///
+    /// Conventional zones after all others: what they have left when the volume is unmounted is lost. But data takes
+    /// them first when no more of the others are free than twice what is kept for metadata, so that metadata that
+    /// grows finds some too: it writes a little with each mount, and would lose nearly a zone.
+    fn best_free(&self, state: &State, role: Role) -> Option<ZoneId> {
+        let is_conventional = |zone: &ZoneId| zone.0 >= self.sequential;
+        let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
+        let candidates = || state.free.iter(&state.run).filter(behind);
+        let few = 2 * self.kept_for_metadata() as usize;
+        let are_scarce = || candidates().filter(|zone| !is_conventional(zone)).nth(few).is_none();
+        let conventional_first = role.holds_data() && are_scarce();
+        let of_kind = |conventional: bool| {
+            let of_kind = || candidates().filter(|zone| is_conventional(zone) == conventional);
+            of_kind().find(|&zone| is_empty(state, zone)).or_else(|| of_kind().next())
+        };
+        let best = of_kind(conventional_first).or_else(|| of_kind(!conventional_first));
+        best.or_else(|| state.free.newest())
+    }
+}
+
+fn is_empty(state: &State, zone: ZoneId) -> bool {
+    state.run[zone.0 as usize].usage == Use::Free { empty: true }
 }

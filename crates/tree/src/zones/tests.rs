@@ -110,3 +110,25 @@ fn free_zones_are_taken_in_the_order_in_which_they_became_free() {
     [7, 5].into_iter().for_each(|zone| set_free(zone, true));
     assert_eq!(taken().collect::<Vec<_>>(), [7, 5]);
 }
+
+/// Conventional zones come back full from every mount, and metadata is written at every one.
+#[test]
+fn metadata_takes_conventional_zones_last_and_data_takes_them_when_others_are_scarce() {
+    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 1 };
+    let zones = || {
+        let zones =
+            ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept).with_sequential(9);
+        // Those that are longest free are conventional, and one of the others waits to be reset.
+        let order = [9, 10, 11, 3, 4, 5, 6, 7, 8].map(ZoneId);
+        order.iter().for_each(|&zone| zones.set_usage(zone, Use::Free { empty: zone.0 != 8 }));
+        zones
+    };
+    let taken = |zones: &ZoneTable, role| zones.take_free(role).map(|(zone, _)| zone.0);
+    let all = |zones: &ZoneTable, role| std::iter::from_fn(|| taken(zones, role)).collect::<Vec<_>>();
+    assert_eq!(all(&zones(), Role::Metadata), [4, 5, 6, 7, 8, 9, 10, 11, 3]);
+    let of_data = zones();
+    assert_eq!(of_data.kept_for_metadata(), 1);
+    assert_eq!(all(&of_data, Role::Data), [4, 5, 6, 9, 10, 11, 7], "two of the others are left last");
+    assert_eq!(taken(&of_data, Role::Metadata), Some(8));
+}

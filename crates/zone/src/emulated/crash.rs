@@ -4,6 +4,8 @@
 //! [`CrashPlan`]: each append by itself may be there, torn or missing, with the pointer beyond it or
 //! not; each reset may be undone, and then nothing that was written to the zone after it exists.
 //! Damage and zones that changed their state for good are never undone.
+//! A conventional zone has no pointer any more: it is empty where block 0 is not there, whatever else is, and full
+//! otherwise.
 
 use std::fmt;
 use std::str::FromStr;
@@ -149,6 +151,8 @@ pub(super) enum Change {
         capacity: Option<Blocks>,
     },
     Flush,
+    /// Somebody else uses the device from here on.
+    Reopen,
     /// The zone changed its state for good.
     Turn {
         zone: ZoneId,
@@ -256,8 +260,15 @@ pub(super) fn after_power_loss(durable: Medium, window: &[Change], plan: &CrashP
         let block_size = durable.machine.geometry().block_size as usize;
         return States::of(&durable, window, block_size).state(*number, rng);
     }
-    let mut aftermath =
-        Aftermath { medium: durable, plan, rng, undone: vec![false; zones], append: 0, back: None };
+    let mut aftermath = Aftermath {
+        medium: durable,
+        plan,
+        rng,
+        undone: vec![false; zones],
+        beheaded: vec![false; zones],
+        append: 0,
+        back: None,
+    };
     for change in window {
         aftermath.apply(change);
     }
@@ -284,10 +295,12 @@ pub(super) fn with_power_on(mut medium: Medium, window: &[Change]) -> Medium {
                 medium.contents_mut(*zone).reset();
             }
             Change::Flush => {}
+            Change::Reopen => medium.forget_pointers(),
             Change::Turn { zone, state } => medium.turn(*zone, *state),
             Change::Damage { zone, block, to } => medium.contents_mut(*zone).put(*block, to.clone()),
         }
     }
+    medium.forget_pointers();
     medium
 }
 
@@ -298,6 +311,8 @@ struct Aftermath<'a> {
     rng: Rng,
     /// Zones whose reset is undone: nothing more happens to them.
     undone: Vec<bool>,
+    /// Zones whose block 0 was written and is not there.
+    beheaded: Vec<bool>,
     /// The number of the next append of the window.
     append: u32,
     /// The zone whose pointer is back: no more is appended to it, and it is not finished.
@@ -322,7 +337,7 @@ impl Aftermath<'_> {
                 }
             }
             // Which zones are open is forgotten with the power.
-            Change::Finish(_) | Change::Open(_) | Change::Close(_) | Change::Flush => {}
+            Change::Finish(_) | Change::Open(_) | Change::Close(_) | Change::Flush | Change::Reopen => {}
         }
     }
 
@@ -335,7 +350,11 @@ impl Aftermath<'_> {
         self.append += 1;
         // The length of the random stream must not depend on which zone it is.
         let seed = self.rng.u64(..);
-        if self.undone[zone.0 as usize] || matches!(fate, Fate::Gone) {
+        if self.undone[zone.0 as usize] {
+            return;
+        }
+        self.beheaded[zone.0 as usize] |= at == 0 && !fate.keeps(0);
+        if matches!(fate, Fate::Gone) {
             return;
         }
         let contents = self.medium.contents_mut(zone);
@@ -369,6 +388,7 @@ impl Aftermath<'_> {
         if *undone {
             return;
         }
+        self.beheaded[zone.0 as usize] = false;
         self.medium.contents_mut(zone).reset();
         self.medium.machine.reset(zone, capacity).expect("only a zone that can be written was ever reset");
     }
@@ -384,6 +404,9 @@ impl Aftermath<'_> {
     /// Gives each zone the state that a device has when its power comes back: nothing is open.
     fn settle(&mut self, full_active: bool) {
         for number in 0..self.undone.len() {
+            if self.beheaded[number] {
+                self.medium.lose_first_block(ZoneId(number as u32));
+            }
             let (zone, info) = (ZoneId(number as u32), self.medium.machine.zones()[number]);
             let pointer = self.medium.contents[number].blocks.len() as Blocks;
             let state = match info.state {
@@ -394,6 +417,7 @@ impl Aftermath<'_> {
             };
             self.medium.machine.force(zone, ZoneInfo { state, pointer, ..info });
         }
+        self.medium.forget_pointers();
         keep_within_limit(&mut self.medium, &mut self.rng);
     }
 

@@ -151,6 +151,29 @@ impl Medium {
         self.machine.force(zone, ZoneInfo { state, ..info });
     }
 
+    /// A conventional zone whose block 0 is not there is empty, whatever else is written there.
+    pub(super) fn lose_first_block(&mut self, zone: ZoneId) {
+        let info = self.machine.zones()[zone.0 as usize];
+        let is_alive = !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
+        if is_alive && self.machine.geometry().is_conventional(zone) {
+            self.contents_mut(zone).reset();
+            self.machine.force(zone, ZoneInfo { state: ZoneState::Empty, pointer: 0, ..info });
+        }
+    }
+
+    /// The device is opened anew: conventional zones in which anything is written are full.
+    pub(super) fn forget_pointers(&mut self) {
+        let geometry = self.machine.geometry();
+        for zone in (geometry.sequential()..geometry.zones).map(ZoneId) {
+            let info = self.machine.zones()[zone.0 as usize];
+            match (info.state, info.pointer) {
+                (ZoneState::Open, 0) => self.turn(zone, ZoneState::Empty),
+                (ZoneState::Open | ZoneState::Closed, _) => self.turn(zone, ZoneState::Full),
+                _ => {}
+            }
+        }
+    }
+
     /// The block as it is read now, written or not.
     pub(super) fn block(&self, zone: ZoneId, block: Blocks, seed: u64) -> Block {
         let contents = &self.contents[zone.0 as usize];

@@ -15,6 +15,8 @@ pub struct Spec {
     pub max_active: u32,
     /// The largest append, in blocks.
     pub max_append: Blocks,
+    /// How many zones, the last ones, have no pointer once the power was lost.
+    pub conventional: u32,
     /// Decides where appends of one batch land, and what is found where nothing is promised.
     pub seed: u64,
 }
@@ -28,6 +30,7 @@ impl Spec {
             max_open: 14,
             max_active: 14,
             max_append: ((256 << 10) / block_size).max(1),
+            conventional: 0,
             seed: 1,
         }
     }
@@ -47,6 +50,12 @@ impl Spec {
     /// Another largest append.
     pub fn max_append(mut self, blocks: Blocks) -> Self {
         self.max_append = blocks;
+        self
+    }
+
+    /// The last zones are conventional.
+    pub fn conventional(mut self, zones: u32) -> Self {
+        self.conventional = zones;
         self
     }
 
@@ -89,6 +98,11 @@ impl Spec {
         Spec::new(4096, 24, 64).limits(8, 8).max_append(32)
     }
 
+    /// What zoned flash is, made small: some of its zones keep no pointer.
+    pub fn with_conventional() -> Self {
+        Spec::new(4096, 30, 128).conventional(6)
+    }
+
     /// All typical shapes, each with its name.
     pub fn all() -> Vec<(&'static str, Spec)> {
         vec![
@@ -97,6 +111,7 @@ impl Spec {
             ("blocks of 512", Spec::blocks_of_512()),
             ("blocks of 64 KiB", Spec::blocks_of_64k()),
             ("six active", Spec::six_active()),
+            ("conventional", Spec::with_conventional()),
             ("tiny", Spec::tiny()),
         ]
     }
@@ -108,6 +123,7 @@ impl Spec {
             "a block is a power of two from 512 to 65536, not {}",
             self.block_size
         );
+        assert!(self.conventional as usize <= self.capacities.len(), "no more than all are conventional");
         assert!(self.max_active >= self.max_open && self.max_append > 0, "limits that make sense: {self:?}");
         Geometry {
             block_size: self.block_size,
@@ -116,6 +132,7 @@ impl Spec {
             max_open: self.max_open,
             max_active: self.max_active,
             max_append: self.max_append,
+            conventional: self.conventional,
         }
     }
 }

@@ -6,6 +6,9 @@
 //! is written in mixed radix with a digit for each zone, so that all numbers below the count are all states.
 //! The count doubles with each block that is not flushed: where it does not fit into 64 bits there is none.
 //!
+//! Of a conventional zone there is no pointer: several numbers stand for the same, all those without its first
+//! block for an empty zone.
+//!
 //! What is *not* numbered: what is read at a block that was lost (zeros, what was there before the last reset,
 //! noise), which follows from the seed.
 
@@ -106,6 +109,7 @@ impl<'a> States<'a> {
             rest /= radix;
         }
         self.apply_for_good(&mut medium);
+        medium.forget_pointers();
         keep_within_limit(&mut medium, &mut rng);
         medium
     }
@@ -173,4 +177,7 @@ fn leave(medium: &mut Medium, zone: ZoneId, era: &Era<'_>, choice: (u32, u64, bo
         _ => ZoneState::Closed,
     };
     medium.machine.force(zone, ZoneInfo { state, pointer, ..info });
+    if era.begin == 0 && beyond > 0 && there & 1 == 0 {
+        medium.lose_first_block(zone);
+    }
 }

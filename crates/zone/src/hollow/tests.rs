@@ -2,8 +2,15 @@ use super::*;
 
 #[test]
 fn zeros_are_read_and_not_kept() {
-    let geometry =
-        Geometry { block_size: 4096, zones: 8, zone_blocks: 64, max_open: 6, max_active: 6, max_append: 16 };
+    let geometry = Geometry {
+        block_size: 4096,
+        zones: 8,
+        zone_blocks: 64,
+        max_open: 6,
+        max_active: 6,
+        max_append: 16,
+        conventional: 0,
+    };
     let device = Hollow::new(geometry, tempfile::tempfile().unwrap());
     let (zone, mut found) = (ZoneId(3), vec![9; 3 * 4096]);
     let written = [vec![0; 4096], vec![7; 4096], vec![0; 4096]].concat();

@@ -54,7 +54,7 @@ impl Map {
     /// Of a device with these zones, all of them, in their order.
     pub(super) fn of(block_size: u32, zones: &[Told]) -> Result<Map, Unfit> {
         let (first, last) = zones.first().zip(zones.last()).ok_or(Unfit::Uncountable)?;
-        if zones.iter().any(|zone| zone.state.is_none()) {
+        if zones.iter().any(|zone| zone.is_conventional) {
             return Err(Unfit::Conventional);
         }
         if first.length.is_power_of_two() {

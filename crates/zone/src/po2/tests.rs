@@ -45,6 +45,7 @@ impl Memory {
             max_open: OPEN_MAX,
             max_active: ACTIVE_MAX,
             max_append: kind.capacity,
+            conventional: 0,
         };
         let zone = |zone| ZoneInfo {
             state: ZoneState::Empty,
@@ -104,6 +105,7 @@ impl Port for Memory {
             capacity: u64::from(info.capacity) * BLOCK,
             pointer: if info.state.has_pointer() { u64::from(info.pointer) * BLOCK } else { 0 },
             state: Some(info.state),
+            is_conventional: false,
         };
         // No more than a small device tells at once.
         let zones = state.machine.zones().iter().enumerate().map(told).filter(|told| told.start >= from);

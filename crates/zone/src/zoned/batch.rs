@@ -156,6 +156,7 @@ impl ZonedDevice {
 
     fn begin_write(&self, zone: ZoneId, at: Option<Blocks>, bytes: usize) -> Result<(Blocks, Blocks)> {
         self.check_ours(zone)?;
+        self.settle_reset(zone)?;
         let mut machine = self.machine.lock();
         let blocks = machine.blocks(zone, bytes)?;
         let info = machine.check_write(zone, blocks, at)?;

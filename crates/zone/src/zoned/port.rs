@@ -31,8 +31,10 @@ pub(crate) struct Told {
     pub(crate) capacity: u64,
     /// How much was written, of `capacity`; meaningless unless the state has a pointer.
     pub(crate) pointer: u64,
-    /// What it can do; `None` where a zone can be written anywhere (conventional).
+    /// What it can do; `None` where the device keeps no pointer and the zone takes writes.
     pub(crate) state: Option<ZoneState>,
+    /// It can be written anywhere, and has no pointer.
+    pub(crate) is_conventional: bool,
 }
 
 /// A change of a whole zone.

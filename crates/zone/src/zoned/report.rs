@@ -78,6 +78,7 @@ impl Report {
                 capacity: capacity * SECTOR,
                 pointer: pointer * SECTOR,
                 state,
+                is_conventional: zone.kind == CONVENTIONAL,
             }),
             None => wrong("is reported with its pointer outside"),
         }
@@ -100,7 +101,7 @@ impl Zone {
     }
 }
 
-/// The state of a zone; `None` for one that can be written anywhere.
+/// The state of a zone; `None` for one that can be written anywhere, and takes writes.
 fn state_of(zone: &Zone) -> Result<Option<ZoneState>, ()> {
     let state = match zone.condition {
         0x0 if zone.kind == CONVENTIONAL => return Ok(None),
@@ -112,8 +113,9 @@ fn state_of(zone: &Zone) -> Result<Option<ZoneState>, ()> {
         0xf => ZoneState::Offline,
         _ => return Err(()),
     };
-    // A conventional zone may be read-only or offline, and is one all the same.
-    Ok((zone.kind != CONVENTIONAL).then_some(state))
+    // A conventional zone may be read-only or offline; nothing else that is said of it means anything.
+    let is_known = zone.kind != CONVENTIONAL || matches!(state, ZoneState::ReadOnly | ZoneState::Offline);
+    Ok(is_known.then_some(state))
 }
 
 #[cfg(test)]

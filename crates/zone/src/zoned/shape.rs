@@ -1,11 +1,12 @@
 //! What of a zoned device Polder uses, and what it refuses.
 //!
-//! Used are the zones that are written in order. Zones that can be written anywhere have no write pointer,
-//! and one kept by software would cost a write and a flush for each that the device keeps by itself: they
-//! are left alone, and `polder mkfs` says how much that is. So is a last zone of less than half the others.
+//! Used are the zones of at least half the length of the longest that is written in order; `polder mkfs` says how
+//! much is left alone. Numbered are first those that are written in order, as they lie, then those that can be
+//! written anywhere: the log's are always among the first.
 //!
 //! Which zones are used depends on their kind and length only, which never change: a zone's number in its
-//! volume is the same whatever becomes of the zones before it.
+//! volume is the same whatever becomes of the zones before it. Volumes of releases that used no zones that can be
+//! written anywhere go on without them ([`Shape::of_volume`]).
 
 use super::port::{Limits, Told};
 use crate::file::format::OPEN_ZONES_MIN;
@@ -35,12 +36,27 @@ pub(crate) struct Shape {
 /// What is not used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Zones that can be written anywhere.
+    /// Zones that can be written anywhere: too small ones, or all of them for a volume that was made without.
     pub conventional: u32,
     /// Their bytes.
     pub conventional_bytes: u64,
-    /// Bytes of zones that are too small.
+    /// Bytes of zones that are written in order and too small.
     pub small_bytes: u64,
+}
+
+impl LeftOut {
+    fn of(small: &[&Told]) -> LeftOut {
+        let mut left_out = LeftOut::default();
+        for zone in small {
+            if zone.is_conventional {
+                left_out.conventional += 1;
+                left_out.conventional_bytes += zone.length;
+            } else {
+                left_out.small_bytes += zone.length;
+            }
+        }
+        left_out
+    }
 }
 
 impl Shape {
@@ -52,39 +68,53 @@ impl Shape {
                 "its blocks have {block} bytes; Polder uses powers of two from 512 to 65536"
             ));
         }
-        let largest = told.iter().filter(|zone| zone.state.is_some()).map(|zone| zone.length).max();
+        let in_order = || told.iter().filter(|zone| !zone.is_conventional);
+        let largest = in_order().map(|zone| zone.length).max();
         let largest = largest.ok_or("it has no zone that is written in order")?;
         check_zone(largest, block)?;
-        let mut left_out = LeftOut::default();
-        let mut places = Vec::new();
-        for zone in told {
-            if zone.state.is_none() {
-                left_out.conventional += 1;
-                left_out.conventional_bytes += zone.length;
-            } else if zone.length < largest / 2 {
-                left_out.small_bytes += zone.length;
-            } else {
-                places.push(Place { start: zone.start, length: zone.length });
-            }
-        }
-        let zones = u32::try_from(places.len()).ok().filter(|&zones| zones <= Address::ZONES_MAX);
-        let zones =
-            zones.ok_or_else(|| format!("it has {} zones; Polder uses at most 2^24", places.len()))?;
-        let capacity = told.iter().filter(|zone| zone.state.is_some()).map(|zone| zone.capacity).max();
+        let (used, small): (Vec<&Told>, Vec<&Told>) =
+            told.iter().partition(|zone| zone.length >= largest / 2);
+        let (last, first): (Vec<&Told>, Vec<&Told>) = used.iter().partition(|zone| zone.is_conventional);
+        let zones = u32::try_from(used.len()).ok().filter(|&zones| zones <= Address::ZONES_MAX);
+        let zones = zones.ok_or_else(|| format!("it has {} zones; Polder uses at most 2^24", used.len()))?;
+        let capacity = in_order().map(|zone| zone.capacity).max();
         let zone_blocks = (capacity.expect("there is a zone with a pointer") / block) as Blocks;
         let (max_open, max_active) = open_limits(limits, zones)?;
-        let max_append = (APPEND_BYTES / limits.block_size).min(zone_blocks).max(1);
-        let geometry =
-            Geometry { block_size: limits.block_size, zones, zone_blocks, max_open, max_active, max_append };
-        Ok(Shape { geometry, places, left_out })
+        let geometry = Geometry {
+            block_size: limits.block_size,
+            zones,
+            zone_blocks,
+            max_open,
+            max_active,
+            max_append: (APPEND_BYTES / limits.block_size).min(zone_blocks).max(1),
+            conventional: last.len() as u32,
+        };
+        let place = |zone: &&Told| Place { start: zone.start, length: zone.length };
+        let places = first.iter().chain(&last).map(place).collect();
+        Ok(Shape { geometry, places, left_out: LeftOut::of(&small) })
+    }
+
+    /// The same as a volume of so many zones has it: one that was made by a release that used no conventional zones
+    /// does not have them.
+    pub(crate) fn of_volume(mut self, limits: &Limits, zones: u32) -> Result<Shape, String> {
+        let sequential = self.geometry.sequential();
+        if zones == self.geometry.zones || zones != sequential {
+            return Ok(self);
+        }
+        let unused = self.places.split_off(sequential as usize);
+        self.left_out.conventional += unused.len() as u32;
+        self.left_out.conventional_bytes += unused.iter().map(|place| place.length).sum::<u64>();
+        let (max_open, max_active) = open_limits(limits, zones)?;
+        self.geometry = Geometry { zones, conventional: 0, max_open, max_active, ..self.geometry };
+        Ok(self)
     }
 
     /// A zone as the layers above know it. What has no whole number of blocks in it takes no more: a write
-    /// behind it would begin within a block.
+    /// behind it would begin within a block. Of one without a pointer, as if nothing were in it.
     pub(crate) fn info(&self, told: &Told) -> ZoneInfo {
         let block = u64::from(self.geometry.block_size);
         let capacity = ((told.capacity / block) as Blocks).min(self.geometry.zone_blocks);
-        let state = told.state.expect("only zones with a pointer are used");
+        let state = told.state.unwrap_or(ZoneState::Empty);
         let is_whole = told.pointer.is_multiple_of(block) && told.pointer / block <= u64::from(capacity);
         match state {
             state if !state.has_pointer() => ZoneInfo { state, capacity, pointer: capacity },

@@ -52,6 +52,7 @@ impl Fake {
             capacity: LENGTH,
             pointer: 0,
             state: Some(ZoneState::Empty),
+            is_conventional: false,
         };
         let state = State {
             zones: (0..20).map(zone).collect(),
@@ -339,7 +340,7 @@ fn what_a_killed_process_left_is_settled() {
 fn contents(fake: &Fake) -> String {
     match fake.found().contents(Path::new("device")).unwrap() {
         Contents::Blank => "blank".to_owned(),
-        Contents::Volume(fs_id) => format!("volume {:x}", fs_id.0[0]),
+        Contents::Volume { fs_id, .. } => format!("volume {:x}", fs_id.0[0]),
         Contents::Newer(error) => error.to_string(),
         Contents::Other(what) => what,
     }
@@ -368,7 +369,10 @@ fn a_volume_is_found_by_the_headers_of_its_first_zones() {
 #[test]
 fn what_stands_in_conventional_zones_is_known() {
     let fake = Fake::new();
-    fake.state.lock().zones[0].state = None;
+    {
+        let zone = &mut fake.state.lock().zones[0];
+        (zone.state, zone.is_conventional) = (None, true);
+    }
     assert_eq!(contents(&fake), "blank");
     fake.put_at(0, b"XFSB".to_vec());
     assert_eq!(contents(&fake), "an XFS file system");

@@ -14,11 +14,11 @@ use super::block::{self, BlockPort};
 use super::nvme::{self, NvmePort};
 use super::port::{Action, Port, Told, report_all};
 use super::shape::Shape;
-use super::{LeftOut, ZonedDevice, sysfs};
+use super::{LeftOut, ZonedDevice, conventional, sysfs};
 use crate::engine::AlignedBuffer;
 use crate::file::{self, FileContents, FileError, OpenMode};
 use crate::format::{HeaderError, decode_header};
-use crate::{FsId, Geometry, ZoneInfo, ZoneState};
+use crate::{FsId, Geometry, ZoneId, ZoneInfo, ZoneState};
 
 /// How many of the first zones are asked whose volume it is; the log is in the first four.
 const LOOK_ZONES: usize = 64;
@@ -49,12 +49,13 @@ impl ZonedDevice {
     /// Opens a volume, and keeps it from being opened by others until it is dropped.
     pub fn open(path: &Path, mode: OpenMode) -> Result<ZonedDevice, FileError> {
         let found = find(path, Some(mode))?;
-        let fs_id = match found.contents(path)? {
-            Contents::Volume(fs_id) => fs_id,
+        let (fs_id, zones) = match found.contents(path)? {
+            Contents::Volume { fs_id, zones } => (fs_id, zones),
             Contents::Newer(error) => return Err(error),
             Contents::Blank => return Err(foreign(path, "nothing")),
             Contents::Other(what) => return Err(foreign(path, &what)),
         };
+        let found = found.of_volume(path, zones)?;
         if mode == OpenMode::ReadWrite {
             found.settle(path)?;
         }
@@ -65,7 +66,10 @@ impl ZonedDevice {
     pub fn probe(path: &Path) -> Result<FileContents, FileError> {
         let found = find(path, None)?;
         Ok(match found.contents(path)? {
-            Contents::Volume(fs_id) => FileContents::Volume { fs_id, geometry: found.shape.geometry },
+            Contents::Volume { fs_id, zones } => {
+                let geometry = found.of_volume(path, zones)?.shape.geometry;
+                FileContents::Volume { fs_id, geometry }
+            }
             Contents::Newer(_) => FileContents::Other("a volume of a later release of Polder".to_owned()),
             Contents::Blank => FileContents::Blank,
             Contents::Other(what) => FileContents::Other(what),
@@ -78,7 +82,7 @@ impl ZonedDevice {
         if !force {
             let what = match found.contents(path)? {
                 Contents::Blank => None,
-                Contents::Volume(fs_id) => Some(format!("the Polder volume {fs_id}")),
+                Contents::Volume { fs_id, .. } => Some(format!("the Polder volume {fs_id}")),
                 Contents::Newer(_) => Some("a volume of a later release of Polder".to_owned()),
                 Contents::Other(what) => Some(what),
             };
@@ -111,20 +115,7 @@ impl ZonedDraft {
     /// Empties the device; what was there is lost. `emptied` is told of how many bytes are done, and of how
     /// many there are.
     pub fn make(self, emptied: &mut dyn FnMut(u64, u64)) -> Result<ZonedDevice, FileError> {
-        let io = |error| FileError::io(&self.path, "empty its zones", error);
-        let zones = self.found.used();
-        let all = zones.iter().map(|zone| zone.length).sum();
-        let mut done = 0;
-        for zone in &zones {
-            let is_dead = matches!(zone.state, Some(ZoneState::ReadOnly | ZoneState::Offline));
-            // Those that are empty too: the kernel may think otherwise when that was done through another door.
-            if !is_dead {
-                self.found.port.act(zone.start, zone.length, Action::Reset).map_err(io)?;
-            }
-            done += zone.length;
-            emptied(done, all);
-        }
-        self.found.port.flush().map_err(io)?;
+        self.found.empty(&self.path, emptied)?;
         self.found.into_device(&self.path, self.fs_id, OpenMode::ReadWrite)
     }
 }
@@ -133,7 +124,11 @@ impl ZonedDraft {
 #[derive(Debug)]
 pub(super) enum Contents {
     Blank,
-    Volume(FsId),
+    Volume {
+        fs_id: FsId,
+        /// How many zones it was made with.
+        zones: u32,
+    },
     Newer(FileError),
     Other(String),
 }
@@ -141,11 +136,41 @@ pub(super) enum Contents {
 impl Found {
     /// The zones that are used, by number.
     fn used(&self) -> Vec<Told> {
-        used(&self.shape, &self.told).copied().collect()
+        used(&self.shape, &self.told).collect()
+    }
+
+    /// With the zones that a volume has.
+    pub(super) fn of_volume(mut self, path: &Path, zones: u32) -> Result<Found, FileError> {
+        let shape = self.shape.of_volume(self.port.limits(), zones);
+        self.shape = shape.map_err(|why| FileError::Unsuitable { path: path.to_owned(), why })?;
+        Ok(self)
+    }
+
+    /// Empties all zones, so that nothing of what was there is found by anybody, and no zone that is not used takes a
+    /// slot of those that are.
+    pub(super) fn empty(&self, path: &Path, emptied: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
+        let io = |error| FileError::io(path, "empty its zones", error);
+        let all = self.told.iter().map(|zone| zone.length).sum();
+        let end = self.told.last().map_or(0, |zone| zone.start + zone.length);
+        let mut done = 0;
+        for zone in &self.told {
+            let is_dead = matches!(zone.state, Some(ZoneState::ReadOnly | ZoneState::Offline));
+            // Those that are empty too: the kernel may think otherwise when that was done through another door.
+            match (is_dead, zone.is_conventional) {
+                (true, _) => {}
+                (_, true) => conventional::wipe(&*self.port, zone, end).map_err(io)?,
+                _ => self.port.act(zone.start, zone.length, Action::Reset).map_err(io)?,
+            }
+            done += zone.length;
+            emptied(done, all);
+        }
+        self.port.flush().map_err(io)
     }
 
     pub(super) fn contents(&self, path: &Path) -> Result<Contents, FileError> {
-        let infos: Vec<ZoneInfo> = self.used().iter().map(|told| self.shape.info(told)).collect();
+        // What stands in conventional zones is no volume without a log in others.
+        let in_order = self.used().into_iter().filter(|told| !told.is_conventional);
+        let infos: Vec<ZoneInfo> = in_order.map(|told| self.shape.info(&told)).collect();
         let mut damaged = false;
         for (place, info) in self.shape.places.iter().zip(&infos).take(LOOK_ZONES) {
             if matches!(info.state, ZoneState::Empty | ZoneState::Offline) || info.pointer == 0 {
@@ -157,7 +182,9 @@ impl Found {
                 continue;
             }
             match decode_header(block.bytes()) {
-                Ok((identity, _)) => return Ok(Contents::Volume(identity.fs_id)),
+                Ok((identity, header)) => {
+                    return Ok(Contents::Volume { fs_id: identity.fs_id, zones: header.zones.get() });
+                }
                 Err(HeaderError::Newer { version, features, reader }) => {
                     let path = path.to_owned();
                     return Ok(Contents::Newer(FileError::Newer { path, version, features, reader }));
@@ -182,7 +209,8 @@ impl Found {
 
     /// What stands at the beginning, where that can be written anywhere.
     fn contents_of_start(&self, path: &Path) -> Result<Option<String>, FileError> {
-        let Some(first) = self.told.first().filter(|zone| zone.state.is_none()) else { return Ok(None) };
+        let is_readable = |zone: &&Told| zone.is_conventional && zone.state != Some(ZoneState::Offline);
+        let Some(first) = self.told.first().filter(is_readable) else { return Ok(None) };
         let mut start = AlignedBuffer::new(LOOK_BYTES.min(first.length) as usize);
         let read = self.port.read(first.start, start.bytes_mut());
         read.map_err(|error| FileError::io(path, "read it", error))?;
@@ -205,17 +233,23 @@ impl Found {
         Ok(())
     }
 
-    fn into_device(self, path: &Path, fs_id: FsId, mode: OpenMode) -> Result<ZonedDevice, FileError> {
+    pub(super) fn into_device(
+        self,
+        path: &Path,
+        fs_id: FsId,
+        mode: OpenMode,
+    ) -> Result<ZonedDevice, FileError> {
         let zones = infos(&*self.port, &self.shape);
-        let zones = zones.map_err(|error| FileError::io(path, "ask for its zones", error))?;
+        let mut zones = zones.map_err(|error| FileError::io(path, "ask for its zones", error))?;
+        conventional::judge(&*self.port, &self.shape, &mut zones);
         Ok(ZonedDevice::new(self.port, self.shape, zones, fs_id, mode))
     }
 }
 
-/// The states of all zones that are used, as the device tells them now.
+/// The states of all zones that are used, as the device tells them now: those of which it keeps no pointer as empty.
 pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>> {
     let told = report_all(port)?;
-    let infos: Vec<ZoneInfo> = used(shape, &told).map(|told| shape.info(told)).collect();
+    let infos: Vec<ZoneInfo> = used(shape, &told).map(|told| shape.info(&told)).collect();
     if infos.len() == shape.places.len() {
         Ok(infos)
     } else {
@@ -223,13 +257,16 @@ pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>>
     }
 }
 
-/// Those that are used among all.
-fn used<'a>(shape: &'a Shape, told: &'a [Told]) -> impl Iterator<Item = &'a Told> {
-    let is_used = |told: &&Told| {
-        let place = shape.places.binary_search_by_key(&told.start, |place| place.start);
-        told.state.is_some() && place.is_ok()
+/// Those that are used among all, which lie one behind the other; by number.
+fn used<'a>(shape: &'a Shape, told: &'a [Told]) -> impl Iterator<Item = Told> {
+    let at = |start: u64| told.binary_search_by_key(&start, |told| told.start).ok();
+    let is_same = |number: usize, told: &Told| {
+        told.is_conventional == shape.geometry.is_conventional(ZoneId(number as u32))
     };
-    told.iter().filter(is_used)
+    let places = shape.places.iter().enumerate();
+    places.filter_map(move |(number, place)| {
+        at(place.start).map(|at| told[at]).filter(|told| is_same(number, told))
+    })
 }
 
 /// Finds a device; with a mode, keeps it from others as well.

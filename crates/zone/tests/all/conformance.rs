@@ -2,7 +2,7 @@
 
 use crate::zone::emulated::{Emulated, Spec};
 use crate::zone::file::{FileDevice, FileOptions, OpenMode};
-use crate::zone::{Command, Device, DeviceError, ZoneId, ZoneInfo, ZoneState};
+use crate::zone::{Blocks, Command, Device, DeviceError, Geometry, Output, ZoneId, ZoneInfo, ZoneState};
 use crate::{pattern, tags};
 
 #[test]
@@ -40,8 +40,16 @@ fn the_file_device_conforms_in_every_shape() {
     }
 }
 
-/// Takes an empty device through everything that the contract promises; leaves it empty.
+/// Takes an empty device through everything that the contract promises; leaves it empty. Conventional zones are the last,
+/// and tests begin with the first: so once more the other way round where there are some.
 pub(crate) fn conforms(device: &dyn Device) {
+    all_hold(device);
+    if device.geometry().conventional > 0 {
+        all_hold(&Backwards(device));
+    }
+}
+
+fn all_hold(device: &dyn Device) {
     is_born_empty(device);
     appends_land_one_after_the_other(device);
     refuses_what_is_malformed(device);
@@ -53,6 +61,79 @@ pub(crate) fn conforms(device: &dyn Device) {
     threads_share_a_zone(device);
     for zone in 0..device.geometry().zones {
         assert_eq!(state(device, zone), ZoneState::Empty, "zone {zone} was left empty");
+    }
+}
+
+/// A device with its zones numbered from the last to the first.
+struct Backwards<'d>(&'d dyn Device);
+
+impl Backwards<'_> {
+    fn other(&self, zone: ZoneId) -> ZoneId {
+        // Beyond the last one stays beyond it.
+        ZoneId((self.0.geometry().zones - 1).wrapping_sub(zone.0))
+    }
+
+    fn told<T>(&self, done: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        done.map_err(|error| match error {
+            DeviceError::Unwritten { zone, block } => {
+                DeviceError::Unwritten { zone: self.other(zone), block }
+            }
+            error => error,
+        })
+    }
+}
+
+impl Device for Backwards<'_> {
+    fn geometry(&self) -> &Geometry {
+        self.0.geometry()
+    }
+
+    fn report(&self) -> Result<Vec<ZoneInfo>, DeviceError> {
+        self.0.report().map(|zones| zones.into_iter().rev().collect())
+    }
+
+    fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo, DeviceError> {
+        self.0.report_zone(self.other(zone))
+    }
+
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<(), DeviceError> {
+        self.told(self.0.read(self.other(zone), block, into))
+    }
+
+    fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks, DeviceError> {
+        self.0.append(self.other(zone), from)
+    }
+
+    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<(), DeviceError> {
+        self.0.write(self.other(zone), block, from)
+    }
+
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        for command in batch.iter_mut() {
+            let (Command::Read { zone, .. } | Command::Append { zone, .. }) = command;
+            *zone = self.other(*zone);
+        }
+        self.0.run(batch).into_iter().map(|output| self.told(output)).collect()
+    }
+
+    fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.0.open(self.other(zone))
+    }
+
+    fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.0.close(self.other(zone))
+    }
+
+    fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.0.finish(self.other(zone))
+    }
+
+    fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        self.0.reset(self.other(zone))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.0.flush()
     }
 }
 

@@ -46,6 +46,8 @@ fn the_named_medium_is_found_again_as_it_was_left() {
     device.open(ZoneId(7)).unwrap();
     device.append(ZoneId(8), &pattern(&*device, 6, 1)).unwrap();
     device.finish(ZoneId(8)).unwrap();
+    let last = ZoneId(device.geometry().zones - 1);
+    device.append(last, &pattern(&*device, 7, 2)).unwrap();
     device.flush().unwrap();
     let FileContents::Volume { fs_id, geometry } = Medium::probe(&path).unwrap() else { panic!("no volume") };
     assert_eq!((fs_id, &geometry), (FS_ID, device.geometry()));
@@ -70,5 +72,7 @@ fn the_named_medium_is_found_again_as_it_was_left() {
     assert_eq!((zones[0].state, zones[0].pointer), (ZoneState::Closed, 4));
     assert_eq!((zones[7].state, zones[8].state), (ZoneState::Empty, ZoneState::Full));
     assert_eq!(crate::tags(&*device, 0, 1, 3), [5, 6, 7]);
+    let kept = if device.geometry().is_conventional(last) { ZoneState::Full } else { ZoneState::Closed };
+    assert_eq!((zones[last.0 as usize].state, crate::tags(&*device, last.0, 0, 2)), (kept, vec![7, 8]));
     assert_eq!(device.append(ZoneId(0), &pattern(&*device, 8, 1)).unwrap(), 4);
 }

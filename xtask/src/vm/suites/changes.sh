@@ -1,7 +1,7 @@
 # Zones that become read-only or go offline while a volume is in use, as zoned flash turns them.
 device=$flash
 settings=/sys/kernel/config/nullb/flash
-# The first two zones of the device are conventional and not of the volume; a zone has 32768 sectors.
+# The first two zones of the device are conventional and the last of the volume; a zone has 32768 sectors.
 turn() { [ -n "$2" ]; echo $((($2 + 2) * 32768)) > $settings/zone_$1; echo "zone $2 is $1"; }
 # The first zone of a role in a use.
 zone() { polder zones --list /mnt | awk -v role="$1" -v use="$2" '$2 == role && $3 == use { print $1; exit }'; }

@@ -4,7 +4,7 @@
 # until the next mount, and emptied after that.
 device=$flash
 settings=/sys/kernel/config/nullb/flash
-# The first two zones of the device are conventional and not of the volume; a zone has 32768 sectors.
+# The first two zones of the device are conventional and the last of the volume; a zone has 32768 sectors.
 turn() { echo $((($2 + 2) * 32768)) > $settings/zone_$1; echo "zone $2 is $1"; }
 # Numbers of a zone: its live blocks are the seventh.
 live_blocks() { polder zones --list /mnt | awk -v zone="$1" '$1 == zone { print $7 }'; }

@@ -1,10 +1,10 @@
 # What the device itself says of its zones, beside what the volume on it says.
 
 # Zone by zone what is written, in sectors: as the volume has it, and as the kernel is told by the device. A full zone
-# has no pointer, and volumes use no conventional zones.
+# has no pointer, and the device knows none of conventional zones.
 of_volume() {
     block=$(($(cat "/sys/block/${1#/dev/}/queue/logical_block_size") / 512))
-    polder zones --list "$1" | awk -v block=$block 'NR > 1 { print ($4 == "full") ? "full" : $6 * block }'
+    polder zones --list "$1" | awk -v block=$block 'NR > 1 && $9 != "conventional" { print ($4 == "full") ? "full" : $6 * block }'
 }
 of_device() {
     blkzone report "$1" | grep -v 'type: 1(CONVENTIONAL)' | sed 's/[:,]/ /g' | awk '{

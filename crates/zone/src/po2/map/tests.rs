@@ -11,6 +11,7 @@ fn zones(count: u64, length: u64, capacity: u64, last: u64) -> Vec<Told> {
         capacity: if zone + 1 == count { last } else { capacity },
         pointer: 0,
         state: Some(ZoneState::Empty),
+        is_conventional: false,
     };
     (0..count).map(told).collect()
 }
@@ -116,7 +117,7 @@ fn what_the_view_is_not_for_is_refused_with_the_reason() {
         change(&mut zones[zone]);
         Map::of(1, &zones)
     };
-    assert_eq!(changed(1, &|zone| zone.state = None), Err(Unfit::Conventional));
+    assert_eq!(changed(1, &|zone| zone.is_conventional = true), Err(Unfit::Conventional));
     assert_eq!(changed(1, &|zone| zone.capacity = 4), Err(Unfit::Unlike(1)));
     assert_eq!(changed(1, &|zone| zone.length = 5), Err(Unfit::Unlike(1)));
     assert_eq!(changed(1, &|zone| zone.start = 7), Err(Unfit::Unlike(1)));

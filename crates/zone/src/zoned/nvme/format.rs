@@ -106,6 +106,7 @@ fn one(zone: &[u8], namespace: &Namespace) -> Result<Told, String> {
             capacity: capacity * block,
             pointer: written * block,
             state: Some(state),
+            is_conventional: false,
         }),
         None => wrong("is reported with its pointer outside"),
     }

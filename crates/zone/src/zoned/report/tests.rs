@@ -47,15 +47,19 @@ fn every_condition_has_a_state() {
             // Where there is no pointer the kernel's is anything.
             let pointer = if state.has_pointer() { 64 } else { u64::MAX };
             let zone = told(raw(64, 64, pointer, kind, condition, 64)).unwrap();
-            assert_eq!((zone.state, zone.pointer), (Some(state), 0));
+            assert_eq!((zone.state, zone.pointer, zone.is_conventional), (Some(state), 0, false));
         }
     }
 }
 
 #[test]
-fn conventional_zones_have_no_state_of_ours() {
-    for condition in [0x0, 0xd, 0xf] {
-        assert_eq!(told(raw(0, 64, u64::MAX, 1, condition, 64)).unwrap().state, None);
+fn conventional_zones_have_no_state_of_ours_while_they_take_writes() {
+    let read_only = Some(ZoneState::ReadOnly);
+    for (condition, state) in
+        [(0x0, None), (0x2, None), (0xe, None), (0xd, read_only), (0xf, Some(ZoneState::Offline))]
+    {
+        let zone = told(raw(0, 64, u64::MAX, 1, condition, 64)).unwrap();
+        assert_eq!((zone.state, zone.pointer, zone.is_conventional), (state, 0, true));
     }
 }
 

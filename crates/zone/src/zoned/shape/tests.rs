@@ -1,4 +1,5 @@
 use super::*;
+use crate::ZoneId;
 
 const MIB: u64 = 1 << 20;
 
@@ -18,7 +19,14 @@ fn zones(lengths: &[(u64, Option<ZoneState>)]) -> Vec<Told> {
     let mut told = Vec::new();
     for &(length, state) in lengths {
         let length = length * MIB;
-        told.push(Told { start, length, capacity: length * 3 / 4, pointer: 0, state });
+        told.push(Told {
+            start,
+            length,
+            capacity: length * 3 / 4,
+            pointer: 0,
+            state,
+            is_conventional: state.is_none(),
+        });
         start += length;
     }
     told
@@ -27,22 +35,44 @@ fn zones(lengths: &[(u64, Option<ZoneState>)]) -> Vec<Told> {
 const EMPTY: Option<ZoneState> = Some(ZoneState::Empty);
 
 #[test]
-fn zones_that_are_written_in_order_are_used_and_the_rest_is_told() {
+fn conventional_zones_are_numbered_after_all_others() {
     let offline = Some(ZoneState::Offline);
     let told = zones(&[(32, None), (32, None), (32, EMPTY), (32, offline), (32, EMPTY), (20, EMPTY)]);
     let shape = Shape::of(&limits(), &told).unwrap();
-    assert_eq!((shape.geometry.zones, shape.geometry.zone_blocks), (4, 24 * 256));
-    assert_eq!((shape.geometry.max_open, shape.geometry.max_active, shape.geometry.max_append), (8, 10, 256));
-    assert_eq!(shape.places[0], Place { start: 64 * MIB, length: 32 * MIB });
-    let expected = LeftOut { conventional: 2, conventional_bytes: 64 * MIB, small_bytes: 0 };
-    assert_eq!(shape.left_out, expected);
+    let geometry = &shape.geometry;
+    assert_eq!((geometry.zones, geometry.conventional, geometry.zone_blocks), (6, 2, 24 * 256));
+    assert_eq!((geometry.max_open, geometry.max_active, geometry.max_append), (8, 10, 256));
+    let starts: Vec<u64> = shape.places.iter().map(|place| place.start / MIB).collect();
+    assert_eq!(starts, [64, 96, 128, 160, 0, 32]);
+    assert_eq!(shape.left_out, LeftOut::default());
+    assert!(!geometry.is_conventional(ZoneId(3)) && geometry.is_conventional(ZoneId(4)));
+    // No zone takes more than the largest that is written in order.
+    assert_eq!(shape.info(&Told { capacity: 32 * MIB, ..told[0] }).capacity, 24 * 256);
+}
+
+/// Releases that left conventional zones alone have made volumes whose headers count the others.
+#[test]
+fn a_volume_that_was_made_without_conventional_zones_goes_on_without() {
+    let told = zones(&[(32, None), (32, None), (32, EMPTY), (32, EMPTY), (32, EMPTY)]);
+    let without_limit = Limits { max_open: None, max_active: None, ..limits() };
+    let shape = || Shape::of(&without_limit, &told).unwrap();
+    let as_before = Shape::of(&without_limit, &told[2..]).unwrap();
+    let old = shape().of_volume(&without_limit, 3).unwrap();
+    assert_eq!((&old.geometry, &old.places), (&as_before.geometry, &as_before.places));
+    assert_eq!(old.left_out, LeftOut { conventional: 2, conventional_bytes: 64 * MIB, small_bytes: 0 });
+    // Of another device, or of one that has grown: that is for whoever reads its headers to say.
+    for zones in [4, 5, 6] {
+        assert_eq!(shape().of_volume(&without_limit, zones).unwrap(), shape());
+    }
 }
 
 #[test]
-fn a_last_zone_of_less_than_half_is_left_out() {
-    let told = zones(&[(32, EMPTY), (32, EMPTY), (15, EMPTY)]);
+fn zones_of_less_than_half_are_left_out() {
+    let told = zones(&[(15, None), (32, EMPTY), (32, EMPTY), (15, EMPTY)]);
     let shape = Shape::of(&limits(), &told).unwrap();
-    assert_eq!((shape.geometry.zones, shape.left_out.small_bytes), (2, 15 * MIB));
+    assert_eq!((shape.geometry.zones, shape.geometry.conventional), (2, 0));
+    let expected = LeftOut { conventional: 1, conventional_bytes: 15 * MIB, small_bytes: 15 * MIB };
+    assert_eq!(shape.left_out, expected);
 }
 
 #[test]

@@ -60,6 +60,7 @@ fn zones_are_told_in_bytes() {
     let namespace = namespace(&common, &zoned).unwrap();
     let found = zones(&report(1, 2, 24000, 24576, 24579), &namespace).unwrap();
     let expected = Told {
+        is_conventional: false,
         start: 96 << 20,
         length: 96 << 20,
         capacity: 24000 * 4096,

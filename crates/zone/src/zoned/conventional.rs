@@ -1,0 +1,170 @@
+//! Zones that can be written anywhere, used as if they were written in order.
+//!
+//! The device keeps no pointer of such a zone, and nothing is kept of it beside it either: its pointer lives in
+//! memory, and is lost when the device is closed. Whoever opens the device finds the zone `Empty` if block 0 is
+//! zeros, and `Full` otherwise, whatever stands there: the header of a life that has not ended, or one that has rotted.
+//! A reset overwrites block 0 with zeros. Other changes of state are no command at all.
+//!
+//! That is what the contract of `Device` allows any zone, so nobody above has to know:
+//!
+//! * The header of a life is block 0 and was there before anything else. What is durable of that life came after
+//!   it, so the zone is found full and all of it can be read. Where the header is lost nothing was flushed, and the
+//!   zone is found empty with all its appends lost.
+//! * A zone in use that comes back full, with anything at blocks that were lost, is as after any loss of power.
+//! * A reset that is not flushed is undone if the zeros are lost: the old header is there, and everything else too,
+//!   because **nothing is written to a zone until its reset is durable** ([`ZonedDevice::settle_reset`]). Without
+//!   that the old header could stand before new data. I-ZONE-4 would make it harmless, as no state that recovery may
+//!   choose refers to the old life; but it is a state that no other zone can be in. The flush costs nothing that is
+//!   felt: a zone was usually reset long before it is written again.
+//!
+//! They count against the limits of open and active zones like others, so that leases need not tell them apart.
+
+use std::io;
+
+use rt::sync::Mutex;
+
+use super::ZonedDevice;
+use super::port::{Action, Port, Told};
+use super::shape::Shape;
+use crate::engine::{AlignedBuffer, Transfer};
+use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState};
+
+/// First blocks of zones that are read at once.
+const HEADERS_AT_ONCE: usize = 1024;
+/// What is looked at from either end of a device by whoever wants to know what is on it, and more: the farthest
+/// signature that libblkid knows is that of VMFS, at 2 MiB.
+const SIGNATURES_BYTES: u64 = 4 << 20;
+
+/// Which resets are durable.
+pub(super) struct Resets(Mutex<State>);
+
+struct State {
+    /// Flushes that have begun.
+    begun: u64,
+    /// The last of them that has ended, and was not refused.
+    durable: u64,
+    /// How many had begun when each conventional zone was reset.
+    reset_after: Vec<u64>,
+}
+
+impl Resets {
+    /// Of zones as a process that is gone may have left them: what it has reset last need not be durable.
+    pub(super) fn new(geometry: &Geometry) -> Resets {
+        let reset_after = vec![0; geometry.conventional as usize];
+        Resets(Mutex::new(State { begun: 0, durable: 0, reset_after }))
+    }
+
+    /// A flush begins; its number.
+    pub(super) fn begin_flush(&self) -> u64 {
+        let mut state = self.0.lock();
+        state.begun += 1;
+        state.begun
+    }
+
+    /// What was done before that flush began is durable.
+    pub(super) fn end_flush(&self, number: u64) {
+        let mut state = self.0.lock();
+        state.durable = state.durable.max(number);
+    }
+
+    fn note(&self, index: usize) {
+        let mut state = self.0.lock();
+        state.reset_after[index] = state.begun;
+    }
+
+    fn is_durable(&self, index: usize) -> bool {
+        let state = self.0.lock();
+        state.durable > state.reset_after[index]
+    }
+}
+
+impl ZonedDevice {
+    /// Its number among those that are conventional, if it is.
+    fn conventional(&self, zone: ZoneId) -> Option<usize> {
+        let index = zone.0.checked_sub(self.shape.geometry.sequential());
+        index.map(|index| index as usize)
+    }
+
+    /// Changes a zone as the kind that it is of is changed.
+    pub(super) fn act(&self, zone: ZoneId, action: Action) -> io::Result<()> {
+        let place = self.place(zone);
+        let Some(index) = self.conventional(zone) else {
+            return self.port.act(place.start, place.length, action);
+        };
+        if action == Action::Reset {
+            erase(&*self.port, place.start, u64::from(self.shape.geometry.block_size))?;
+            self.resets.note(index);
+        }
+        Ok(())
+    }
+
+    /// Before something is written to a zone: makes its reset durable, where that is not the device's business.
+    /// Whoever calls has the zone's turn.
+    pub(super) fn settle_reset(&self, zone: ZoneId) -> Result<()> {
+        let Some(index) = self.conventional(zone) else { return Ok(()) };
+        let is_first = self.machine.lock().zone(zone)?.pointer == 0;
+        if is_first && !self.resets.is_durable(index) {
+            crate::Device::flush(self)?;
+        }
+        Ok(())
+    }
+
+    /// What a zone is, by what the device tells of it now and by what is known of it.
+    pub(super) fn seen(&self, zone: ZoneId, told: ZoneInfo) -> ZoneInfo {
+        let is_dead = matches!(told.state, ZoneState::ReadOnly | ZoneState::Offline);
+        if is_dead || self.conventional(zone).is_none() {
+            return told;
+        }
+        self.machine.lock().zones()[zone.0 as usize]
+    }
+}
+
+/// Finds out what conventional zones hold when the device is opened: those that take writes are said to be empty.
+pub(super) fn judge(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
+    let block = shape.geometry.block_size as usize;
+    let first = shape.geometry.sequential() as usize;
+    let to_judge: Vec<usize> =
+        (first..zones.len()).filter(|&zone| zones[zone].state == ZoneState::Empty).collect();
+    for some in to_judge.chunks(HEADERS_AT_ONCE) {
+        let mut buffer = AlignedBuffer::new(some.len() * block);
+        let headers = some.iter().zip(buffer.bytes_mut().chunks_mut(block));
+        let mut reads: Vec<Transfer<'_>> =
+            headers.map(|(&zone, into)| Transfer::Read { offset: shape.places[zone].start, into }).collect();
+        let read = port.move_all(&mut reads);
+        for ((&zone, read), header) in some.iter().zip(read).zip(buffer.bytes().chunks(block)) {
+            // What cannot be read is nothing that could be written over.
+            if read.is_err() || header.iter().any(|&byte| byte != 0) {
+                let capacity = zones[zone].capacity;
+                zones[zone] = ZoneInfo { state: ZoneState::Full, capacity, pointer: capacity };
+            }
+        }
+    }
+}
+
+/// Takes everything away from a conventional zone by which anybody could take it for something: what stands in block 0,
+/// and near the ends of the device (it ends at `end`) all that a signature may be in.
+pub(super) fn wipe(port: &dyn Port, zone: &Told, end: u64) -> io::Result<()> {
+    let (start, after) = (zone.start, zone.start + zone.length);
+    let block = u64::from(port.limits().block_size);
+    let from_start = SIGNATURES_BYTES.max(start + block).min(after);
+    erase(port, start, from_start - start)?;
+    let before_end = end.saturating_sub(SIGNATURES_BYTES).max(from_start).min(after) / block * block;
+    erase(port, before_end, after - before_end)
+}
+
+/// Writes zeros over so many bytes: whole blocks, but for what a zone ends with.
+fn erase(port: &dyn Port, from: u64, bytes: u64) -> io::Result<()> {
+    let limits = port.limits();
+    let bytes = bytes / u64::from(limits.block_size) * u64::from(limits.block_size);
+    let zeros = vec![0; limits.transfer_bytes.min(usize::try_from(bytes).unwrap_or(usize::MAX))];
+    let mut done = 0;
+    while done < bytes {
+        let piece = (bytes - done).min(zeros.len() as u64);
+        port.write(from + done, &zeros[..piece as usize])?;
+        done += piece;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,503 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::port::Limits;
+use super::super::volume::{self, Contents};
+use super::*;
+use crate::file::OpenMode;
+use crate::format::{Role, ZoneIdentity, encode_header};
+use crate::{Device, DeviceError, FsId, Life};
+
+const BLOCK: u64 = 512;
+const BLOCKS: u64 = 16;
+const LENGTH: u64 = BLOCKS * BLOCK;
+/// Two conventional zones lie before the others and one behind; a runt that is written in order is the last.
+const CONVENTIONAL: [u64; 3] = [0, 1, 10];
+const RUNT: u64 = 11;
+/// Their numbers in a volume.
+const NUMBERS: [ZoneId; 3] = [ZoneId(8), ZoneId(9), ZoneId(10)];
+
+type Block = Vec<u8>;
+
+#[derive(Clone, Default)]
+struct State {
+    zones: Vec<Told>,
+    /// Blocks that are not zeros, by place, as they are durable.
+    durable: BTreeMap<u64, Block>,
+    /// Writes since then, block by block.
+    unflushed: Vec<(u64, Block)>,
+    acts: Vec<(u64, Action)>,
+    reads_at_once: Vec<usize>,
+    flushes: u32,
+}
+
+/// A disk with a cache that is lost with its power: conventional zones with contents, others with pointers alone.
+#[derive(Clone)]
+struct Disk {
+    limits: Limits,
+    state: Arc<Mutex<State>>,
+}
+
+impl Disk {
+    fn new() -> Disk {
+        let zone = |index| {
+            let is_conventional = CONVENTIONAL.contains(&index);
+            Told {
+                start: index * LENGTH,
+                length: if index == RUNT { LENGTH / 4 } else { LENGTH },
+                capacity: if index == RUNT { LENGTH / 4 } else { LENGTH },
+                pointer: 0,
+                state: (!is_conventional).then_some(ZoneState::Empty),
+                is_conventional,
+            }
+        };
+        Disk::holding(State { zones: (0..=RUNT).map(zone).collect(), ..State::default() })
+    }
+
+    fn holding(state: State) -> Disk {
+        let limits = Limits {
+            block_size: BLOCK as u32,
+            max_open: Some(6),
+            max_active: Some(6),
+            transfer_bytes: 2 * BLOCK as usize,
+            append_bytes: Some(2 * BLOCK as usize),
+        };
+        Disk { limits, state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn found(&self) -> volume::Found {
+        let told = self.state.lock().zones.clone();
+        volume::Found { port: Box::new(self.clone()), shape: Shape::of(&self.limits, &told).unwrap(), told }
+    }
+
+    /// As a volume of so many zones is opened.
+    fn open_with(&self, zones: u32) -> ZonedDevice {
+        let path = Path::new("disk");
+        let found = self.found().of_volume(path, zones).unwrap();
+        found.into_device(path, FsId([7; 16]), OpenMode::ReadWrite).unwrap()
+    }
+
+    fn open(&self) -> ZonedDevice {
+        self.open_with(11)
+    }
+
+    /// All disks that may be found when the power goes now: any subset of what was not flushed.
+    fn after_power_losses(&self) -> Vec<Disk> {
+        let state = self.state.lock();
+        let writes = state.unflushed.len();
+        assert!(writes <= 16, "{writes} writes are too many to try all subsets");
+        let found = |kept: u32| {
+            let mut left = state.clone();
+            for (number, (at, block)) in std::mem::take(&mut left.unflushed).into_iter().enumerate() {
+                if kept >> number & 1 == 1 {
+                    left.durable.insert(at, block);
+                }
+            }
+            Disk::holding(left)
+        };
+        (0..1 << writes).map(found).collect()
+    }
+
+    /// What is read at a place now.
+    fn block(&self, at: u64) -> Block {
+        let state = self.state.lock();
+        let newest = state.unflushed.iter().rev().find(|(place, _)| *place == at).map(|(_, block)| block);
+        newest.or_else(|| state.durable.get(&at)).cloned().unwrap_or_else(|| vec![0; BLOCK as usize])
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) {
+        let (block, offset) = (at / BLOCK * BLOCK, (at % BLOCK) as usize);
+        let mut contents = self.block(block);
+        contents[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.state.lock().durable.insert(block, contents);
+    }
+
+    fn zone_at(&self, at: u64) -> usize {
+        (at / LENGTH) as usize
+    }
+}
+
+impl Port for Disk {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn report(&self, from: u64, most: usize) -> io::Result<Vec<Told>> {
+        let state = self.state.lock();
+        Ok(state.zones.iter().filter(|zone| zone.start >= from).take(most.min(5)).copied().collect())
+    }
+
+    fn act(&self, start: u64, _length: u64, action: Action) -> io::Result<()> {
+        let index = self.zone_at(start);
+        let mut state = self.state.lock();
+        assert!(!state.zones[index].is_conventional, "{action:?} is no command for zone {index}");
+        state.acts.push((index as u64, action));
+        if action == Action::Reset {
+            (state.zones[index].state, state.zones[index].pointer) = (Some(ZoneState::Empty), 0);
+        }
+        Ok(())
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        if self.state.lock().zones[self.zone_at(at)].state == Some(ZoneState::Offline) {
+            return Err(io::Error::other("it is offline"));
+        }
+        for (index, into) in into.chunks_mut(BLOCK as usize).enumerate() {
+            into.copy_from_slice(&self.block(at + index as u64 * BLOCK)[..into.len()]);
+        }
+        Ok(())
+    }
+
+    fn move_all(&self, transfers: &mut [Transfer<'_>]) -> Vec<io::Result<()>> {
+        let reads = transfers.iter().filter(|transfer| matches!(transfer, Transfer::Read { .. })).count();
+        if reads > 0 {
+            self.state.lock().reads_at_once.push(reads);
+        }
+        let one = |transfer: &mut Transfer<'_>| match transfer {
+            Transfer::Read { offset, into } => self.read(*offset, into),
+            Transfer::Write { offset, from, .. } => self.write(*offset, from),
+        };
+        transfers.iter_mut().map(one).collect()
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        let index = self.zone_at(at);
+        let mut state = self.state.lock();
+        assert!(from.len() <= self.limits.transfer_bytes && at.is_multiple_of(BLOCK));
+        assert!(at + from.len() as u64 <= state.zones[index].start + state.zones[index].length);
+        if !state.zones[index].is_conventional {
+            assert_eq!(at, state.zones[index].start + state.zones[index].pointer, "zone {index}");
+            state.zones[index].pointer += from.len() as u64;
+            return Ok(());
+        }
+        if state.zones[index].state.is_some() {
+            return Err(io::Error::other("it takes no writes"));
+        }
+        let blocks = from.chunks(BLOCK as usize).enumerate();
+        state.unflushed.extend(blocks.map(|(index, block)| (at + index as u64 * BLOCK, block.to_vec())));
+        Ok(())
+    }
+
+    fn append(&self, start: u64, from: &[u8]) -> io::Result<u64> {
+        let zone = self.state.lock().zones[self.zone_at(start)];
+        assert!(!zone.is_conventional, "no place can be chosen in a zone without a pointer");
+        self.write(start + zone.pointer, from).map(|()| start + zone.pointer)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.flushes += 1;
+        for (at, block) in std::mem::take(&mut state.unflushed) {
+            state.durable.insert(at, block);
+        }
+        Ok(())
+    }
+
+    fn prepare_buffers(&self, _count: usize, _bytes: usize) {}
+}
+
+/// Notes the ranges that are written.
+#[derive(Default)]
+struct Wide(Mutex<Vec<(u64, u64)>>);
+
+impl Port for Wide {
+    fn limits(&self) -> &Limits {
+        const LIMITS: Limits = Limits {
+            block_size: BLOCK as u32,
+            max_open: None,
+            max_active: None,
+            transfer_bytes: 1 << 20,
+            append_bytes: None,
+        };
+        &LIMITS
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> io::Result<()> {
+        let mut ranges = self.0.lock();
+        match ranges.last_mut().filter(|(start, bytes)| start + bytes == at) {
+            Some((_, bytes)) => *bytes += from.len() as u64,
+            None => ranges.push((at, from.len() as u64)),
+        }
+        Ok(())
+    }
+
+    fn report(&self, _from: u64, _most: usize) -> io::Result<Vec<Told>> {
+        unreachable!()
+    }
+
+    fn act(&self, _start: u64, _length: u64, _action: Action) -> io::Result<()> {
+        unreachable!()
+    }
+
+    fn read(&self, _at: u64, _into: &mut [u8]) -> io::Result<()> {
+        unreachable!()
+    }
+
+    fn move_all(&self, _transfers: &mut [Transfer<'_>]) -> Vec<io::Result<()>> {
+        unreachable!()
+    }
+
+    fn append(&self, _start: u64, _from: &[u8]) -> io::Result<u64> {
+        unreachable!()
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        unreachable!()
+    }
+
+    fn prepare_buffers(&self, _count: usize, _bytes: usize) {}
+}
+
+fn blocks(count: usize, byte: u8) -> Vec<u8> {
+    vec![byte; count * BLOCK as usize]
+}
+
+fn header(device: &ZonedDevice, zone: ZoneId, life: u32) -> Vec<u8> {
+    let identity = ZoneIdentity { fs_id: FsId([7; 16]), zone, life: Life(life), role: Role::Data };
+    encode_header(&identity, device.geometry())
+}
+
+fn read(device: &dyn Device, zone: ZoneId, block: u32) -> Block {
+    let mut into = blocks(1, 0xee);
+    device.read(zone, block, &mut into).unwrap();
+    into
+}
+
+fn state(device: &ZonedDevice, zone: ZoneId) -> (ZoneState, u32) {
+    let info = device.report_zone(zone).unwrap();
+    (info.state, info.pointer)
+}
+
+#[test]
+fn a_conventional_zone_is_written_in_order() {
+    let disk = Disk::new();
+    let device = disk.open();
+    let zone = NUMBERS[1];
+    device.open(zone).unwrap();
+    assert_eq!(device.append(zone, &blocks(5, 1)).unwrap(), 0);
+    device.close(zone).unwrap();
+    assert_eq!(state(&device, zone), (ZoneState::Closed, 5));
+    let unwritten = device.read(zone, 5, &mut blocks(1, 0)).unwrap_err();
+    assert!(matches!(unwritten, DeviceError::Unwritten { block: 5, .. }), "{unwritten}");
+    let elsewhere = device.write(zone, 7, &blocks(1, 2)).unwrap_err();
+    assert!(matches!(elsewhere, DeviceError::NotAtPointer { pointer: 5, .. }), "{elsewhere}");
+    device.write(zone, 5, &blocks(1, 2)).unwrap();
+    assert_eq!((read(&device, zone, 4), read(&device, zone, 5)), (blocks(1, 1), blocks(1, 2)));
+    assert_eq!(disk.block(LENGTH + 5 * BLOCK), blocks(1, 2), "zone 9 is the second of the disk");
+    device.append(zone, &blocks(10, 3)).unwrap();
+    assert_eq!(state(&device, zone), (ZoneState::Full, 16));
+    device.finish(NUMBERS[0]).unwrap();
+    assert_eq!(state(&device, NUMBERS[0]).0, ZoneState::Full);
+    device.reset(zone).unwrap();
+    assert_eq!(state(&device, zone), (ZoneState::Empty, 0));
+    assert_eq!(device.report().unwrap()[9].state, ZoneState::Empty);
+    assert_eq!(disk.state.lock().acts, [], "the disk knows of no state of these");
+}
+
+#[test]
+fn conventional_zones_count_against_the_limits_like_others() {
+    let device = Disk::new().open();
+    for zone in [0, 1, 2, 3, 8, 9] {
+        device.append(ZoneId(zone), &blocks(1, 1)).unwrap();
+    }
+    for zone in [4, 10] {
+        let error = device.append(ZoneId(zone), &blocks(1, 1)).unwrap_err();
+        assert!(matches!(error, DeviceError::TooManyOpen { limit: 6, .. }), "{error}");
+    }
+}
+
+#[test]
+fn whoever_opens_the_disk_finds_what_was_begun_full_and_the_rest_empty() {
+    let disk = Disk::new();
+    let device = disk.open();
+    device.append(NUMBERS[0], &header(&device, NUMBERS[0], 1)).unwrap();
+    device.append(NUMBERS[0], &blocks(2, 5)).unwrap();
+    drop(device);
+    disk.state.lock().reads_at_once.clear();
+    let device = disk.open();
+    assert_eq!(disk.state.lock().reads_at_once, [3], "all headers are read at once");
+    let found: Vec<ZoneState> = device.report().unwrap()[8..].iter().map(|zone| zone.state).collect();
+    assert_eq!(found, [ZoneState::Full, ZoneState::Empty, ZoneState::Empty]);
+    assert_eq!(read(&device, NUMBERS[0], 2), blocks(1, 5));
+    device.read(NUMBERS[0], 15, &mut blocks(1, 0)).expect("beyond what was written it reads as anything");
+    device.reset(NUMBERS[0]).unwrap();
+    drop(device);
+    assert_eq!(state(&disk.open(), NUMBERS[0]), (ZoneState::Empty, 0));
+}
+
+/// A header that has rotted is none, but what it begins can still be read.
+#[test]
+fn a_zone_whose_header_is_damaged_is_not_taken_for_empty() {
+    let disk = Disk::new();
+    let device = disk.open();
+    let mut damaged = header(&device, NUMBERS[2], 3);
+    damaged[40] ^= 1;
+    disk.put(CONVENTIONAL[2] * LENGTH, &damaged);
+    assert_eq!(state(&disk.open(), NUMBERS[2]).0, ZoneState::Full);
+}
+
+#[test]
+fn a_conventional_zone_that_dies_keeps_its_number_and_is_told_as_what_it_is() {
+    let disk = Disk::new();
+    let device = disk.open();
+    device.append(NUMBERS[0], &blocks(2, 1)).unwrap();
+    disk.state.lock().zones[0].state = Some(ZoneState::ReadOnly);
+    disk.state.lock().zones[1].state = Some(ZoneState::Offline);
+    let failed = device.append(NUMBERS[0], &blocks(1, 1)).unwrap_err();
+    assert!(matches!(failed, DeviceError::ReadOnly(ZoneId(8))), "{failed}");
+    assert_eq!(read(&device, NUMBERS[0], 1), blocks(1, 1));
+    for device in [device, disk.open()] {
+        let found: Vec<ZoneState> = device.report().unwrap()[8..].iter().map(|zone| zone.state).collect();
+        assert_eq!(found, [ZoneState::ReadOnly, ZoneState::Offline, ZoneState::Empty]);
+    }
+}
+
+/// What a crash leaves of zone 8 of which life 1 was durable, then reset, then begun anew: life 1 as a whole, nothing, or
+/// life 2 with what was flushed of it. Life 1 in front of data of life 2 would be none of these.
+#[test]
+fn every_crash_around_a_reset_leaves_what_the_contract_allows() {
+    let zone = NUMBERS[0];
+    let disk = Disk::new();
+    let device = disk.open();
+    device.append(zone, &header(&device, zone, 1)).unwrap();
+    device.append(zone, &blocks(3, 1)).unwrap();
+    device.flush().unwrap();
+    let (one, two) = (header(&device, zone, 1), header(&device, zone, 2));
+    let mut tried = 0;
+    let mut look = |flushed: u32| {
+        for after in disk.after_power_losses() {
+            tried += 1;
+            let device = after.open();
+            match state(&device, zone).0 {
+                ZoneState::Empty => assert_eq!(flushed, 0, "what is durable is not lost"),
+                ZoneState::Full if read(&device, zone, 0) == one => {
+                    assert_eq!(flushed, 0, "a durable life is not undone");
+                    (1..4).for_each(|block| assert_eq!(read(&device, zone, block), blocks(1, 1)));
+                }
+                ZoneState::Full => {
+                    assert_eq!(read(&device, zone, 0), two);
+                    (1..flushed).for_each(|block| assert_eq!(read(&device, zone, block), blocks(1, 2)));
+                }
+                state => panic!("{state:?} has a pointer that nobody keeps"),
+            }
+        }
+    };
+    look(0);
+    device.reset(zone).unwrap();
+    look(0);
+    device.append(zone, &two).unwrap();
+    look(0);
+    device.append(zone, &blocks(3, 2)).unwrap();
+    look(0);
+    device.flush().unwrap();
+    look(4);
+    device.append(zone, &blocks(4, 2)).unwrap();
+    look(4);
+    assert!(tried > 30, "{tried} states");
+}
+
+/// The zeros of a process that was killed may be in the disk's cache only.
+#[test]
+fn nothing_is_written_to_a_zone_before_its_reset_is_durable() {
+    let disk = Disk::new();
+    let device = disk.open();
+    let flushes = || disk.state.lock().flushes;
+    device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
+    assert_eq!(flushes(), 1, "nobody knows who has reset it, and when");
+    device.append(NUMBERS[1], &blocks(1, 1)).unwrap();
+    device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
+    device.append(ZoneId(0), &blocks(1, 1)).unwrap();
+    assert_eq!(flushes(), 1, "all was durable already, or is the disk's business");
+    device.reset(NUMBERS[0]).unwrap();
+    device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
+    assert_eq!(flushes(), 2);
+    device.reset(NUMBERS[0]).unwrap();
+    device.flush().unwrap();
+    device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
+    assert_eq!(flushes(), 3);
+}
+
+#[test]
+fn a_flush_that_began_before_a_reset_says_nothing_of_it() {
+    let resets = Resets::new(Disk::new().open().geometry());
+    let early = resets.begin_flush();
+    resets.note(0);
+    resets.end_flush(early);
+    assert!(!resets.is_durable(0) && resets.is_durable(1));
+    let late = resets.begin_flush();
+    assert!(!resets.is_durable(0));
+    resets.end_flush(late);
+    assert!(resets.is_durable(0));
+}
+
+#[test]
+fn a_new_volume_leaves_no_signature_of_another() {
+    let disk = Disk::new();
+    let device = disk.open();
+    for (at, signature) in [
+        (1024, &b"\x10\x20\xf5\xf2"[..]),
+        (0, b"XFSB"),
+        (LENGTH + 0x38, b"btrfs"),
+        // At the end, as of a member of an array.
+        (11 * LENGTH - 256, b"\xfc\x4e\x2b\xa9"),
+        (10 * LENGTH, &header(&device, NUMBERS[2], 1)),
+    ] {
+        disk.put(at, signature);
+    }
+    let contents = disk.found().contents(Path::new("disk")).unwrap();
+    assert!(matches!(contents, Contents::Other(_)), "{contents:?}");
+    {
+        let mut state = disk.state.lock();
+        state.zones[4].state = Some(ZoneState::ReadOnly);
+        let runt = &mut state.zones[RUNT as usize];
+        (runt.state, runt.pointer) = (Some(ZoneState::Closed), BLOCK);
+    }
+    let mut told = Vec::new();
+    disk.found().empty(Path::new("disk"), &mut |done, all| told.push((done, all))).unwrap();
+    let all = 11 * LENGTH + LENGTH / 4;
+    assert_eq!((told.len(), told.last()), (12, Some(&(all, all))));
+    let state = disk.state.lock();
+    assert!(state.unflushed.is_empty() && state.durable.values().all(|block| *block == blocks(1, 0)));
+    let reset: Vec<u64> = state.acts.iter().map(|(zone, _)| *zone).collect();
+    assert_eq!(reset, [2, 3, 5, 6, 7, 8, 9, 11], "what nobody uses takes no slot either");
+}
+
+/// Between the ends of a large device nobody looks for signatures, and a disk has half a thousand conventional zones.
+#[test]
+fn only_the_ends_of_a_device_are_wiped_widely() {
+    const MIB: u64 = 1 << 20;
+    let erased = |start: u64, length: u64, end: u64| {
+        let disk = Wide::default();
+        let zone = Told { start, length, capacity: length, pointer: 0, state: None, is_conventional: true };
+        wipe(&disk, &zone, end).unwrap();
+        std::mem::take(&mut *disk.0.lock())
+    };
+    assert_eq!(erased(0, 256 * MIB, 1 << 40), [(0, 4 * MIB)]);
+    assert_eq!(erased(MIB, MIB, 1 << 40), [(MIB, MIB)]);
+    assert_eq!(erased(512 * MIB, 256 * MIB, 1 << 40), [(512 * MIB, BLOCK)]);
+    assert_eq!(erased(512 * MIB, 256 * MIB, 768 * MIB), [(512 * MIB, BLOCK), (764 * MIB, 4 * MIB)]);
+    assert_eq!(erased(767 * MIB, MIB, 768 * MIB), [(767 * MIB, MIB)]);
+}
+
+#[test]
+fn a_volume_of_an_earlier_release_has_the_zones_that_it_was_made_with() {
+    let disk = Disk::new();
+    // To it this is no zone.
+    disk.put(0, b"somebody else's");
+    let device = disk.open_with(8);
+    assert_eq!((device.geometry().zones, device.report().unwrap().len()), (8, 8));
+    assert_eq!(device.left_out().conventional, 3);
+    device.append(ZoneId(7), &blocks(1, 1)).unwrap();
+    device.flush().unwrap();
+    assert!(disk.block(0).starts_with(b"somebody else's"));
+    // Its header says so.
+    let mut state = disk.state.lock();
+    state.zones[2].state = Some(ZoneState::Closed);
+    state.zones[2].pointer = BLOCK;
+    drop(state);
+    let identity = ZoneIdentity { fs_id: FsId([7; 16]), zone: ZoneId(0), life: Life(1), role: Role::Log };
+    disk.put(2 * LENGTH, &encode_header(&identity, device.geometry()));
+    let contents = disk.found().contents(Path::new("disk")).unwrap();
+    assert!(matches!(contents, Contents::Volume { zones: 8, .. }), "{contents:?}");
+}
