@@ -105,13 +105,13 @@ impl ZoneTable {
     /// One that is empty if there is, the longest free first, and the first four, which a log may need, last.
     ///
     /// Conventional zones after all others: what they have left when the volume is unmounted is lost. But data takes
-    /// them first when no more of the others are free than twice what is kept for metadata, so that metadata that
+    /// them first when no more of the others are free than twice what is ever kept for metadata, so that metadata that
     /// grows finds some too: it writes a little with each mount, and would lose nearly a zone.
     fn best_free(&self, state: &State, role: Role) -> Option<ZoneId> {
         let is_conventional = |zone: &ZoneId| zone.0 >= self.sequential;
         let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
         let candidates = || state.free.iter(&state.run).filter(behind);
-        let few = 2 * self.kept_for_metadata() as usize;
+        let few = 2 * self.kept_for_metadata_at_most() as usize;
         let are_scarce = || candidates().filter(|zone| !is_conventional(zone)).nth(few).is_none();
         let conventional_first = role.holds_data() && are_scarce();
         let of_kind = |conventional: bool| {
