@@ -62,11 +62,10 @@ fn read(volume: &Volume, objects: &[Arc<Written>]) {
     }
 }
 
-/// Moves what lives in zones of garbage, and resets the zones.
+/// Moves what lives in zones of garbage, and resets the zones: until some are empty, however many are emptied at once.
 fn collect(volume: &Volume) {
-    for _ in 0..12 {
-        volume.extents.compact().unwrap();
-    }
+    while volume.extents.compact().unwrap() && volume.extents.gc_stats().zones_evacuated == 0 {}
+    volume.extents.compact().unwrap();
 }
 
 /// Everybody at once; what each writer made durable.
