@@ -5,7 +5,8 @@
 //! on the machine. A zone lies on one of several channels. A command occupies the channel of its zone
 //! for its service time, and the link of its direction, which all channels share, for as long as its
 //! bytes take; both serve one after the other in the order of issue, and the command is complete when
-//! both are done with it.
+//! both are done with it. Where the model has an arm, a command that does not go on where the last one of its channel has
+//! ended takes longer; it takes them as they come, and does not look for a shorter way.
 //!
 //! Commands are issued by the *client*, whose time is the clock, and by *background* work of several lanes, done
 //! inside [`Timed::in_background`]. What that does takes effect at once, but its commands are only
@@ -101,9 +102,18 @@ impl Timed {
         self.clock.advance(complete - now);
     }
 
-    fn take_one(&self, zone: ZoneId, kind: Kind, bytes: usize) {
-        self.take(vec![Demand { zone: Some(zone), kind, bytes: bytes as u64 }]);
+    fn take_one(&self, demand: Demand) {
+        self.take(vec![demand]);
     }
+
+    fn read_at(&self, zone: ZoneId, block: Blocks, into: &[u8]) -> Demand {
+        let at = u64::from(block) * u64::from(self.geometry().block_size);
+        Demand { zone: Some(zone), kind: Kind::Read, bytes: into.len() as u64, at: Some(at) }
+    }
+}
+
+fn appended(zone: ZoneId, from: &[u8]) -> Demand {
+    Demand { zone: Some(zone), kind: Kind::Write, bytes: from.len() as u64, at: None }
 }
 
 impl Device for Timed {
@@ -120,28 +130,24 @@ impl Device for Timed {
     }
 
     fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
-        self.take_one(zone, Kind::Read, into.len());
+        self.take_one(self.read_at(zone, block, into));
         self.below.read(zone, block, into)
     }
 
     fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
-        self.take_one(zone, Kind::Write, from.len());
+        self.take_one(appended(zone, from));
         self.below.append(zone, from)
     }
 
     fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {
-        self.take_one(zone, Kind::Write, from.len());
+        self.take_one(appended(zone, from));
         self.below.write(zone, block, from)
     }
 
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         let demand = |command: &Command<'_>| match command {
-            Command::Read { zone, into, .. } => {
-                Demand { zone: Some(*zone), kind: Kind::Read, bytes: into.len() as u64 }
-            }
-            Command::Append { zone, from } => {
-                Demand { zone: Some(*zone), kind: Kind::Write, bytes: from.len() as u64 }
-            }
+            Command::Read { zone, block, into } => self.read_at(*zone, *block, into),
+            Command::Append { zone, from } => appended(*zone, from),
         };
         self.take(batch.iter().map(demand).collect());
         self.below.run(batch)
@@ -160,12 +166,12 @@ impl Device for Timed {
     }
 
     fn reset(&self, zone: ZoneId) -> Result<()> {
-        self.take_one(zone, Kind::Reset, 0);
+        self.take_one(Demand { zone: Some(zone), kind: Kind::Reset, bytes: 0, at: None });
         self.below.reset(zone)
     }
 
     fn flush(&self) -> Result<()> {
-        self.take(vec![Demand { zone: None, kind: Kind::Flush, bytes: 0 }]);
+        self.take(vec![Demand { zone: None, kind: Kind::Flush, bytes: 0, at: None }]);
         self.below.flush()
     }
 

@@ -101,3 +101,20 @@ fn lanes_work_side_by_side_and_the_first_that_is_done_ends_a_wait() {
     assert_eq!(timed.clock().monotonic_ns() - began, 3_000_000);
     assert!(timed.background_is_free(0));
 }
+
+#[test]
+fn an_arm_takes_its_time_to_go_elsewhere() {
+    let below = Emulated::new(Spec::new(BLOCK as u32, 32, 1024).max_append(256).disk());
+    let timed = Timed::new(Arc::new(below), Arc::default(), Model::shingled(), 1);
+    let (least, seek) = (100_000, 8_000_000);
+    let read =
+        |zone: u32, block: Blocks| took(&timed, |t| t.read(ZoneId(zone), block, &mut [0; BLOCK]).unwrap());
+    assert_eq!(took(&timed, |t| append(t, 1, 100)), seek + 100 * BLOCK as u64 * 4);
+    assert_eq!(took(&timed, |t| append(t, 1, 1)), least, "it goes on where it was");
+    assert_eq!(read(1, 0), seek + least);
+    assert_eq!(read(1, 1), least);
+    assert_eq!(read(1, 12), 10 * BLOCK as u64 * 4 + least, "no longer than what is passed over");
+    assert_eq!(read(1, 11), seek + least, "it turns one way");
+    assert_eq!(took(&timed, |t| append(t, 2, 1)), seek + least);
+    assert_eq!(took(&timed, |t| append(t, 1, 1)), seek + least);
+}
