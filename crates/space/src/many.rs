@@ -219,6 +219,7 @@ impl Many {
             max_active: 128,
             max_append: ((1 << 20) / BLOCK) as u32,
             conventional: 0,
+            seek_bytes: Geometry::SEEK_BYTES_OF_DISK,
         })
     }
 

@@ -35,9 +35,17 @@ pub struct Geometry {
     /// How many zones, the last ones, have a pointer only while the device is open: the medium could write
     /// them anywhere, and keeps none. What begins such a zone is never a block of zeros.
     pub conventional: u32,
+    /// How much could be read in the time that it takes to begin elsewhere: what lies between two pieces is read with
+    /// them rather than passed over if it is less. Of the device, not of the volume: nothing stored depends on it.
+    pub seek_bytes: u32,
 }
 
 impl Geometry {
+    /// [`Geometry::seek_bytes`] where nothing has to be moved to get there.
+    pub const SEEK_BYTES: u32 = 128 << 10;
+    /// The same of a disk: some milliseconds at a quarter of a gigabyte a second.
+    pub const SEEK_BYTES_OF_DISK: u32 = 1 << 20;
+
     /// Whether the zone has a pointer only while the device is open.
     pub fn is_conventional(&self, zone: ZoneId) -> bool {
         zone.0 >= self.sequential()

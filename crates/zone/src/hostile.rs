@@ -70,6 +70,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         max_active: 14,
         max_append: 64,
         conventional: 0,
+        seek_bytes: Geometry::SEEK_BYTES,
     };
     let layout = Layout { geometry, last_zone_blocks: 50, zone_capacity: 60, preallocated: false };
     let info = ZoneInfo { state: ZoneState::Closed, capacity: 100, pointer: 9 };

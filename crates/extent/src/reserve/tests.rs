@@ -12,6 +12,7 @@ fn geometry(zones: u32, zone_bytes: u64) -> Geometry {
         max_active: 14,
         max_append: 64,
         conventional: 0,
+        seek_bytes: Geometry::SEEK_BYTES,
     }
 }
 

@@ -17,6 +17,8 @@ pub struct Spec {
     pub max_append: Blocks,
     /// How many zones, the last ones, have no pointer once the power was lost.
     pub conventional: u32,
+    /// How much could be read in the time that it takes to begin elsewhere.
+    pub seek_bytes: u32,
     /// Decides where appends of one batch land, and what is found where nothing is promised.
     pub seed: u64,
 }
@@ -31,6 +33,7 @@ impl Spec {
             max_active: 14,
             max_append: ((256 << 10) / block_size).max(1),
             conventional: 0,
+            seek_bytes: Geometry::SEEK_BYTES,
             seed: 1,
         }
     }
@@ -56,6 +59,12 @@ impl Spec {
     /// The last zones are conventional.
     pub fn conventional(mut self, zones: u32) -> Self {
         self.conventional = zones;
+        self
+    }
+
+    /// A disk, which has to move something to begin elsewhere.
+    pub fn disk(mut self) -> Self {
+        self.seek_bytes = Geometry::SEEK_BYTES_OF_DISK;
         self
     }
 
@@ -133,6 +142,7 @@ impl Spec {
             max_active: self.max_active,
             max_append: self.max_append,
             conventional: self.conventional,
+            seek_bytes: self.seek_bytes,
         }
     }
 }

@@ -238,8 +238,17 @@ fn layout_of(header: &FileHeader) -> Option<Layout> {
         && (OPEN_ZONES_MIN..=max_active).contains(&max_open)
         && u64::from(zones) * u64::from(zone_blocks) <= FILE_BYTES_MAX / u64::from(block_size);
     let max_append = Layout::max_append(block_size.max(512), zone_capacity);
-    let geometry =
-        Geometry { block_size, zones, zone_blocks, max_open, max_active, max_append, conventional: 0 };
+    let (conventional, seek_bytes) = (0, Geometry::SEEK_BYTES);
+    let geometry = Geometry {
+        block_size,
+        zones,
+        zone_blocks,
+        max_open,
+        max_active,
+        max_append,
+        conventional,
+        seek_bytes,
+    };
     let preallocated = header.flags.get() & FLAG_PREALLOCATED != 0;
     possible.then_some(Layout { geometry, last_zone_blocks, zone_capacity, preallocated })
 }

@@ -104,6 +104,7 @@ impl FileOptions {
             max_active: self.max_active,
             max_append: Layout::max_append(self.block_size, self.capacity_of(zone_blocks)),
             conventional: 0,
+            seek_bytes: Geometry::SEEK_BYTES,
         };
         let zone_capacity = self.capacity_of(zone_blocks);
         Layout { geometry, last_zone_blocks, zone_capacity, preallocated: self.preallocate }

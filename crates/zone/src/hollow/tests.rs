@@ -10,6 +10,7 @@ fn zeros_are_read_and_not_kept() {
         max_active: 6,
         max_append: 16,
         conventional: 0,
+        seek_bytes: Geometry::SEEK_BYTES,
     };
     let device = Hollow::new(geometry, tempfile::tempfile().unwrap());
     let (zone, mut found) = (ZoneId(3), vec![9; 3 * 4096]);

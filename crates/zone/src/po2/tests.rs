@@ -46,6 +46,7 @@ impl Memory {
             max_active: ACTIVE_MAX,
             max_append: kind.capacity,
             conventional: 0,
+            seek_bytes: Geometry::SEEK_BYTES,
         };
         let zone = |zone| ZoneInfo {
             state: ZoneState::Empty,
@@ -60,6 +61,7 @@ impl Memory {
             max_active: Some(ACTIVE_MAX),
             transfer_bytes: 1 << 20,
             append_bytes: Some(1 << 20),
+            seeks: false,
         };
         Memory { kind, limits, state: Arc::new(Mutex::new(State { machine, bytes, flushes: 0 })) }
     }

@@ -104,6 +104,7 @@ impl NvmePort {
             max_active: namespace.max_active,
             transfer_bytes: largest as usize,
             append_bytes: Some(largest as usize),
+            seeks: false,
         };
         let block_device = mode.map_or(Ok(None), |mode| keep_block_device(path, mode))?;
         let size = blocks.saturating_mul(namespace.block_size.into());

@@ -18,6 +18,8 @@ pub(crate) struct Limits {
     pub(crate) transfer_bytes: usize,
     /// The largest append whose place the device chooses, if it does that.
     pub(crate) append_bytes: Option<usize>,
+    /// It has to move something to begin elsewhere.
+    pub(crate) seeks: bool,
 }
 
 /// A zone as the system tells of it, in bytes.

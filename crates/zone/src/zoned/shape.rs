@@ -88,6 +88,7 @@ impl Shape {
             max_active,
             max_append: (APPEND_BYTES / limits.block_size).min(zone_blocks).max(1),
             conventional: last.len() as u32,
+            seek_bytes: if limits.seeks { Geometry::SEEK_BYTES_OF_DISK } else { Geometry::SEEK_BYTES },
         };
         let place = |zone: &&Told| Place { start: zone.start, length: zone.length };
         let places = first.iter().chain(&last).map(place).collect();

@@ -28,6 +28,7 @@ pub(super) fn limits(folder: &Path) -> io::Result<Limits> {
         max_active: limit("max_active_zones")?,
         transfer_bytes: (transfer / block.max(1) * block).max(block) as usize,
         append_bytes: None,
+        seeks: optional("rotational")? != 0,
     })
 }
 

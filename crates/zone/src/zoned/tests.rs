@@ -69,6 +69,7 @@ impl Fake {
             max_active: Some(6),
             transfer_bytes: 8192,
             append_bytes: None,
+            seeks: false,
         };
         Fake { limits, state: Arc::new(Mutex::new(state)) }
     }

@@ -62,6 +62,7 @@ impl Disk {
             max_active: Some(6),
             transfer_bytes: 2 * BLOCK as usize,
             append_bytes: Some(2 * BLOCK as usize),
+            seeks: false,
         };
         Disk { limits, state: Arc::new(Mutex::new(state)) }
     }
@@ -209,6 +210,7 @@ impl Port for Wide {
             max_active: None,
             transfer_bytes: 1 << 20,
             append_bytes: None,
+            seeks: false,
         };
         &LIMITS
     }

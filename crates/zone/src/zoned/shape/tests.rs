@@ -10,6 +10,7 @@ fn limits() -> Limits {
         max_active: Some(10),
         transfer_bytes: 1 << 19,
         append_bytes: None,
+        seeks: false,
     }
 }
 

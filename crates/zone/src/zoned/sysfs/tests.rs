@@ -28,6 +28,7 @@ fn limits_are_read() {
         max_active: None,
         transfer_bytes: 124 << 10,
         append_bytes: None,
+        seeks: false,
     };
     assert_eq!(limits, expected);
 }
@@ -38,8 +39,9 @@ fn a_disk_of_blocks_in_blocks_is_written_in_the_larger() {
     smr[1].1 = "512";
     smr[2].1 = "4096";
     smr[3].1 = "2147483647";
+    let smr = [&smr[..], &[("rotational", "1")]].concat();
     let limits = limits(folder(&smr).path()).unwrap();
-    assert_eq!((limits.block_size, limits.transfer_bytes), (4096, 1 << 20));
+    assert_eq!((limits.block_size, limits.transfer_bytes, limits.seeks), (4096, 1 << 20, true));
 }
 
 #[test]
