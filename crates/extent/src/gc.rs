@@ -43,6 +43,8 @@ pub(crate) use reading::Found;
 
 /// Bytes that are moved in one piece of work …
 const CHUNK_BYTES: usize = 1 << 20;
+/// … or so many times what could be read instead of beginning elsewhere …
+const CHUNK_SEEKS: usize = 4;
 /// … or a share of a zone, if that is less.
 const CHUNK_SHARE: usize = 16;
 /// Victims evacuated together.
@@ -611,7 +613,8 @@ impl Extents {
 
     /// Blocks that are moved in one piece of work, if nothing else is said.
     pub(crate) fn chunk_blocks(&self) -> usize {
-        (CHUNK_BYTES / self.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE).max(1)
+        let bytes = CHUNK_BYTES.max(CHUNK_SEEKS * self.seek_bytes() as usize);
+        (bytes / self.block_size() as usize).min(self.payload_min as usize / CHUNK_SHARE).max(1)
     }
 
     // ---- moving ------------------------------------------------------------------------------

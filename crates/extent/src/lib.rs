@@ -232,6 +232,11 @@ impl Extents {
         self.packing.block_size
     }
 
+    /// What of the device decides how far it is worth reading: see [`zone::Geometry::seek_bytes`].
+    pub fn seek_bytes(&self) -> u32 {
+        self.device.geometry().seek_bytes
+    }
+
     /// One piece of background work: resets, and whatever else there is.
     pub fn step(&self) -> Result<Step> {
         let reset = self.step_resets()?;

@@ -14,7 +14,7 @@ use zone::timed::Kind;
 use crate::ideal::{Cleaner, Full, uniform_optimum};
 use crate::latency::{Latencies, Summary};
 use crate::trace::{BLOCK, Op, PIECE, Trace, Workload};
-use crate::volume::{Shape, Switches, Timing, Volume};
+use crate::volume::{Medium, Shape, Switches, Timing, Volume};
 
 /// Operations between two looks at the zones.
 const LOOK_EVERY: u64 = 256;
@@ -30,6 +30,8 @@ pub struct Cell {
     pub fill_percent: u64,
     /// The device.
     pub shape: Shape,
+    /// What it is.
+    pub medium: Medium,
     /// What is done or left out.
     pub switches: Switches,
     /// Decides everything that is left open.
@@ -267,7 +269,7 @@ impl Cell {
     pub fn run(&self) -> Result<Row> {
         // The volume's secret orders its directories.
         rt::random::repeat_from(self.seed);
-        let volume = Volume::new(self.shape, fs::Reserve::default(), self.switches)?;
+        let volume = Volume::new(self.shape, self.medium, fs::Reserve::default(), self.switches)?;
         let offered_bytes = volume.available()?;
         let level = offered_bytes / BLOCK * self.fill_percent / 100;
         let trace = Trace::new(self.workload, level, self.seed);

@@ -11,7 +11,7 @@ use polder_space::many::Many;
 use polder_space::pieces::Pieces;
 use polder_space::trace::Workload;
 use polder_space::usable::Usable;
-use polder_space::volume::{Shape, Switches};
+use polder_space::volume::{Medium, Shape, Switches};
 
 /// Runs a workload on a volume in memory and beside it an ideal cleaner; prints one line of JSON.
 #[derive(Parser)]
@@ -31,6 +31,9 @@ struct Options {
     /// MiB of a zone.
     #[arg(long, default_value_t = 16)]
     zone_mib: u64,
+    /// What the device is.
+    #[arg(long, default_value = "ssd")]
+    medium: Medium,
     /// Make files durable when they are closed, and every 64 writes where none is.
     #[arg(long)]
     fsync: bool,
@@ -180,6 +183,7 @@ fn run(options: &Options) -> Result<()> {
         workload: options.workload.context("--workload says what to run")?,
         fill_percent: options.fill,
         shape: Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 },
+        medium: options.medium,
         switches: Switches {
             fsync: options.fsync,
             hints: options.hints,

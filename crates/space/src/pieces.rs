@@ -11,7 +11,7 @@ use rt::random::Rng;
 use serde::Serialize;
 
 use crate::trace::{Class, Name, Op, PIECE};
-use crate::volume::{Shape, Switches, Volume};
+use crate::volume::{Medium, Shape, Switches, Volume};
 
 const SWITCHES: Switches = Switches { fsync: false, hints: false, by_file: true, learning: true };
 /// The file that is looked at; the others follow it, and then the one that is written alone.
@@ -65,7 +65,7 @@ impl Pieces {
     pub fn run(&self) -> Result<Seen> {
         ensure!(self.deleted <= self.others, "no more files can be deleted than there are");
         rt::random::repeat_from(self.seed);
-        let mut volume = Volume::new(self.shape, Reserve::default(), SWITCHES)?;
+        let mut volume = Volume::new(self.shape, Medium::Ssd, Reserve::default(), SWITCHES)?;
         let mut rng = Rng::with_seed(self.seed);
         self.write_in_turn(&mut volume, &mut rng)?;
         let alone = self.others + 1;

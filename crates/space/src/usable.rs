@@ -10,7 +10,7 @@ use rt::random::Rng;
 use serde::Serialize;
 
 use crate::trace::{BLOCK, Class, Name, Op, PIECE};
-use crate::volume::{Shape, Switches, Volume};
+use crate::volume::{Medium, Shape, Switches, Volume};
 
 const FILE: u32 = 0;
 /// Blocks that are read at the end, drawn from all.
@@ -68,7 +68,7 @@ impl Usable {
     /// Does it.
     pub fn run(&self) -> Result<Seen> {
         rt::random::repeat_from(self.seed);
-        let mut volume = Volume::new(self.shape, self.reserve, SWITCHES)?;
+        let mut volume = Volume::new(self.shape, Medium::Ssd, self.reserve, SWITCHES)?;
         let name = Name { directory: "usable", suffix: "" };
         // The name comes first: it takes a node's part of what is offered.
         volume.apply(&Op::Create { file: FILE, name, class: Class::Unknown })?;

@@ -36,6 +36,17 @@ pub struct Shape {
     pub zone_bytes: u64,
 }
 
+/// What a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Medium {
+    /// An SSD.
+    Ssd,
+    /// A disk of shingled tracks.
+    Disk,
+    /// One that does not say that it has to move something to begin elsewhere.
+    SilentDisk,
+}
+
 /// What is done or left out, beyond what the trace says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
@@ -102,11 +113,17 @@ pub struct ZoneUse {
 
 impl Volume {
     /// Makes and mounts an empty volume.
-    pub fn new(shape: Shape, reserve: Reserve, switches: Switches) -> Result<Volume> {
+    pub fn new(shape: Shape, medium: Medium, reserve: Reserve, switches: Switches) -> Result<Volume> {
         let zone_blocks = u32::try_from(shape.zone_bytes / BLOCK).context("a zone has too many blocks")?;
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
-        let emulated = Arc::new(Emulated::new(Spec::new(BLOCK as u32, shape.zones, zone_blocks)));
-        let device = Arc::new(Timed::new(emulated, Arc::clone(&clock), Model::ssd(), Lane::ALL.len()));
+        let spec = Spec::new(BLOCK as u32, shape.zones, zone_blocks);
+        let (spec, model) = match medium {
+            Medium::Ssd => (spec, Model::ssd()),
+            Medium::Disk => (spec.disk(), Model::shingled()),
+            Medium::SilentDisk => (spec, Model::shingled()),
+        };
+        let emulated = Arc::new(Emulated::new(spec));
+        let device = Arc::new(Timed::new(emulated, Arc::clone(&clock), model, Lane::ALL.len()));
         let shared: Arc<dyn Device> = Arc::clone(&device) as _;
         let options = FormatOptions {
             label: "space".to_owned(),

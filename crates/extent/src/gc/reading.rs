@@ -9,19 +9,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use tree::ZoneRef;
-use zone::{Address, Blocks, Command, DeviceError, ZoneId};
+use zone::{Address, Blocks, Command, DeviceError, Geometry, ZoneId};
 
-use super::{Chunk, GcState, Move, place_of, sources};
+use super::{CHUNK_BYTES, Chunk, GcState, Move, place_of, sources};
 use crate::write::is_fatal;
 use crate::{Extents, Result};
 
-/// Where extents are so small on average, what is moved in so many pieces of work is read at once.
+/// Where extents are so small on average, or to begin elsewhere takes long, what is moved in so many pieces of work is
+/// read at once.
 const SMALL_BYTES: usize = 16 << 10;
 const CHUNKS_READ: usize = 8;
-/// What lies so close to each other is read at once, with what is in between: that takes no longer than another read.
-const GAP_BYTES: usize = 128 << 10;
-/// More than this is not read at once, with what is in between: others wait for their turn in these zones.
-const AT_ONCE_BYTES: usize = 4 << 20;
+/// More than so many gaps that are just read are not read at once, nor more than so many bytes: others wait for their
+/// turn in these zones.
+const GAPS_MAX: usize = 32;
+const AT_ONCE_BYTES_MAX: usize = 16 << 20;
 /// Nor what lies apart in more places. In the order of objects the first ones lie apart, while those that follow are near
 /// to one of them.
 const COMMANDS_MAX: usize = 256;
@@ -37,6 +38,29 @@ pub(crate) enum Found {
     Wrong,
     /// Its zone is offline: there is no use in asking again.
     Gone,
+}
+
+/// How far one reads to get at what is to be moved.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    /// What lies so close to each other is read at once, with what is in between: that takes no longer than another read.
+    near: Blocks,
+    /// The most that is read at once, with what is in between.
+    at_once: Blocks,
+    /// To begin elsewhere takes as long as reading a piece of work.
+    is_far: bool,
+}
+
+impl Reach {
+    fn of(geometry: &Geometry) -> Reach {
+        let (near, size) = (geometry.seek_bytes as usize, geometry.block_size as usize);
+        let at_once = (GAPS_MAX * near).min(AT_ONCE_BYTES_MAX);
+        Reach {
+            near: (near / size) as Blocks,
+            at_once: (at_once / size) as Blocks,
+            is_far: near >= CHUNK_BYTES,
+        }
+    }
 }
 
 /// Contents of extents that are to be moved, and how they are read.
@@ -56,10 +80,11 @@ struct Fetch {
 
 impl Contents {
     /// How to read the extents.
-    fn of_all(mut moves: Vec<&Move>, block_size: usize) -> Contents {
+    fn of_all(mut moves: Vec<&Move>, geometry: &Geometry) -> Contents {
         moves.sort_by_key(|moved| place_of(moved));
-        let (near, most) = ((GAP_BYTES / block_size) as Blocks, (READ_BYTES / block_size) as Blocks);
-        let mut gaps_left = (AT_ONCE_BYTES / block_size) as Blocks;
+        let (block_size, Reach { near, at_once, .. }) = (geometry.block_size as usize, Reach::of(geometry));
+        let most = (READ_BYTES / block_size) as Blocks;
+        let mut gaps_left = at_once;
         // Zone, first block, and the block behind the last.
         let mut spans: Vec<(ZoneId, Blocks, Blocks)> = Vec::new();
         let mut places = HashMap::new();
@@ -137,14 +162,15 @@ impl Extents {
     /// because what is read with one piece has others in between; of extents that lie far apart, fewer.
     pub(super) fn read_together<'m>(&self, moves: impl Iterator<Item = &'m Move>) -> usize {
         let (most, size) = (self.chunk_in_background(), self.block_size() as usize);
+        let Reach { near, at_once, is_far } = Reach::of(self.device.geometry());
         let (mut count, mut blocks, mut spans) = (0, 0, Spans::default());
         for moved in moves {
-            let are_small = blocks * size <= count * SMALL_BYTES;
-            if blocks >= if are_small { CHUNKS_READ * most } else { most } {
+            let several = is_far || blocks * size <= count * SMALL_BYTES;
+            if blocks >= if several { CHUNKS_READ * most } else { most } {
                 break;
             }
-            spans.add(moved, (GAP_BYTES / size) as Blocks);
-            let is_much = spans.blocks as usize * size > AT_ONCE_BYTES || spans.ends.len() > COMMANDS_MAX;
+            spans.add(moved, near);
+            let is_much = spans.blocks > at_once || spans.ends.len() > COMMANDS_MAX;
             if count > 0 && is_much {
                 break;
             }
@@ -197,12 +223,12 @@ impl Extents {
         }
         let count = self.read_together(queue.iter());
         let (moves, held) = queue.iter().take(count).filter_map(|next| Some((next, hold(next)?))).unzip();
-        (Contents::of_all(moves, self.block_size() as usize), held)
+        (Contents::of_all(moves, self.device.geometry()), held)
     }
 
     /// Reads what is to be moved, from zones that are held; what cannot be read is marked.
     pub(crate) fn read_moves(&self, moves: &[Move]) -> Result<Chunk> {
-        let mut contents = Contents::of_all(moves.iter().collect(), self.block_size() as usize);
+        let mut contents = Contents::of_all(moves.iter().collect(), self.device.geometry());
         self.catch_up();
         self.device.run(&mut contents.reads().collect::<Vec<_>>());
         let bytes = moves.iter().filter_map(|moved| contents.of(moved));
@@ -259,13 +285,21 @@ mod tests {
     /// is bounded, and of two that are near to each other neither is read by itself.
     #[test]
     fn scattered_extents_are_read_by_few_commands() {
-        let device = Arc::new(Emulated::new(Spec::new(SIZE as u32, 16, 4096)));
-        let extents = extents_on(device as Arc<dyn Device>);
-        [5, 40].into_iter().for_each(|apart| read_scattered(&extents, apart));
+        let spec = Spec::new(SIZE as u32, 16, 4096);
+        let fetched = [spec.clone(), spec.disk()].map(|spec| {
+            let extents = extents_on(Arc::new(Emulated::new(spec)) as Arc<dyn Device>);
+            [5, 40, 200].map(|apart| read_scattered(&extents, apart))
+        });
+        let [flash, disk] = fetched;
+        let are_fewer = disk.iter().zip(&flash).all(|(disk, flash)| disk * 4 < flash * 3);
+        assert!(are_fewer, "of a disk {disk:?}, otherwise {flash:?} commands");
     }
 
-    /// One block of so many.
-    fn read_scattered(extents: &Extents, apart: usize) {
+    /// One block of so many; by how many commands.
+    fn read_scattered(extents: &Extents, apart: usize) -> usize {
+        let geometry = extents.device.geometry();
+        let Reach { near, at_once, .. } = Reach::of(geometry);
+        let (near, at_once, mut commands) = (near as usize * SIZE, at_once as usize * SIZE, 0);
         let mut rng = Rng::with_seed(7);
         let mut moves: Vec<Move> = (4..8u32)
             .flat_map(|zone| (0..4096u32).step_by(apart).map(move |block| (zone, block)))
@@ -280,21 +314,19 @@ mod tests {
         let mut rest = &moves[..];
         while !rest.is_empty() {
             let (next, after) = rest.split_at(extents.read_together(rest.iter()));
-            let contents = Contents::of_all(next.iter().collect(), SIZE);
+            let contents = Contents::of_all(next.iter().collect(), geometry);
             assert!(next.iter().all(|moved| contents.has(moved)));
             let bytes: usize = contents.fetches.iter().map(|fetch| fetch.bytes.len()).sum();
-            assert!(bytes <= AT_ONCE_BYTES, "{bytes} bytes for {} extents", next.len());
+            assert!(bytes <= at_once, "{bytes} bytes for {} extents", next.len());
             assert!(contents.fetches.len() <= COMMANDS_MAX, "{} commands", contents.fetches.len());
             for pair in contents.fetches.windows(2).filter(|pair| pair[0].zone == pair[1].zone) {
                 let end = pair[0].block as usize * SIZE + pair[0].bytes.len();
-                let is_full = pair[0].bytes.len() + GAP_BYTES + SIZE > READ_BYTES;
-                assert!(
-                    is_full || pair[1].block as usize * SIZE > end + GAP_BYTES,
-                    "{} and {end}",
-                    pair[1].block
-                );
+                let is_full = pair[0].bytes.len() + near + SIZE > READ_BYTES;
+                assert!(is_full || pair[1].block as usize * SIZE > end + near, "{} and {end}", pair[1].block);
             }
+            commands += contents.fetches.len();
             rest = after;
         }
+        commands
     }
 }

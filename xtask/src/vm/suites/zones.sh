@@ -29,3 +29,17 @@ refused "leave --block-size away" polder mkfs --block-size 512 "$zns"
 refused "leave --max-open away" polder mkfs --max-open 8 "$zns"
 refused "it holds nothing" polder mount "$zns" /mnt
 [ "$(polder mkfs "$smr" | grep -c '^3 of them are conventional, from 30 on')" = 1 ]
+
+# How far the kernel reads ahead of who reads a file: further on a disk, which has to move its arm to come back to it.
+reads_ahead() {
+    [ "$(grep -c ' /mnt ' /proc/self/mountinfo)" = 0 ]
+    polder mount "$1" /mnt
+    device=$(grep ' /mnt ' /proc/self/mountinfo | cut -d ' ' -f 3)
+    kib=$(cat "/sys/class/bdi/$device/read_ahead_kb")
+    polder umount /mnt
+    echo "$1: $kib KiB are read ahead"
+    [ "$kib" = "$2" ]
+}
+reads_ahead "$smr" 1024
+echo 1 > "/sys/block/${smr#/dev/}/queue/rotational"
+reads_ahead "$smr" 8192
