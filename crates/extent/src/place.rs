@@ -341,6 +341,12 @@ impl Extents {
     /// An open zone for this write. Makes room when there is none; no space only when there is none to
     /// be made.
     pub(crate) fn place(&self, wanted: Wanted) -> Result<Arc<OpenZone>> {
+        let open = self.find_place(wanted)?;
+        open.lease.write_class(open.lifetime().number());
+        Ok(open)
+    }
+
+    fn find_place(&self, wanted: Wanted) -> Result<Arc<OpenZone>> {
         loop {
             let (seen, over) = (self.placement.alive.gone(), self.store.resets_over());
             let plenty = self.placement.count() < self.placement.open_max() && !self.is_out_of_zones();

@@ -172,9 +172,10 @@ pub trait Device: Send + Sync {
         false
     }
 
-    /// What the zone is leased for from now on. A device that can place what lives apart does so; it changes nothing
-    /// that can be read.
-    fn lease(&self, _zone: ZoneId, _role: Role) {}
+    /// What the zone is leased for from now on, and of what class the lifetimes are of what is written there: 0 where
+    /// nothing is known, and the larger the longer. A device that can place what lives apart does so; it changes
+    /// nothing that can be read.
+    fn lease(&self, _zone: ZoneId, _role: Role, _class: u8) {}
 
     /// Whether what holds the device has room for so many more zones; a device that is held by nothing has what it has.
     /// Others may take that room in the next moment.

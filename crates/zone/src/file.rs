@@ -31,7 +31,8 @@
 //! A block device is told what a file's host would be given back (`engine/discard.rs`): the same zones at the same time,
 //! so that no state that may be asked for again has lost its bytes.
 //!
-//! A device with write streams (placement handles of NVMe) is told with each write for which role its zone is leased.
+//! A device with write streams (placement handles of NVMe) is told with each write for which role, and for which class of
+//! lifetimes, its zone is leased.
 //!
 //! It does not keep appends in order, and it does not wait for those under way when it flushes.
 
@@ -66,6 +67,11 @@ use crate::machine::Machine;
 use crate::{
     Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, Role, ZoneId, ZoneInfo, ZoneState,
 };
+
+/// Classes of lifetimes that have a write stream of their own.
+const SHORT: u8 = 1;
+const MEDIUM: u8 = 2;
+const LONG: u8 = 3;
 
 /// For how many zones of the log and of metadata, and of what garbage collection moves, the host still has room when
 /// it has none any more for fresh data: what a checkpoint or two take. Fewer where fewer have no blocks of the host.
@@ -518,9 +524,9 @@ impl Device for FileDevice {
         next.is_some()
     }
 
-    fn lease(&self, zone: ZoneId, role: Role) {
+    fn lease(&self, zone: ZoneId, role: Role, class: u8) {
         if let Some(extra) = self.state.lock().zones.get_mut(zone.0 as usize) {
-            extra.stream = stream_of(role, self.streams);
+            extra.stream = stream_of(role, class, self.streams);
             extra.has_data = role == Role::Data;
         }
     }
@@ -536,17 +542,20 @@ impl Device for FileDevice {
     }
 }
 
-/// The write stream for a role, of so many. Where there are too few, what garbage collection has moved goes by itself
-/// first: it lives longest.
-fn stream_of(role: Role, streams: u8) -> u8 {
-    let wanted = match role {
-        Role::Free => return 0,
-        Role::Data => 1,
-        Role::Gc => 2,
-        Role::Log => 3,
-        Role::Metadata => 4,
+/// The write stream for a role and a class of lifetimes, of so many. Where there are too few, what garbage collection
+/// has moved goes by itself first, and with it what is to live long; then what is no data; then fresh data by class.
+fn stream_of(role: Role, class: u8, streams: u8) -> u8 {
+    let (wanted, otherwise) = match (role, class) {
+        (Role::Free, _) => return 0,
+        (Role::Data, 0 | SHORT) => (1, 1),
+        (Role::Gc, _) => (2, 1),
+        (Role::Log, _) => (3, 1),
+        (Role::Metadata, _) => (4, 1),
+        (Role::Data, LONG) => (5, 2),
+        (Role::Data, MEDIUM) => (6, 1),
+        (Role::Data, _) => (7, if streams >= 5 { 5 } else { 2 }),
     };
-    if wanted <= streams { wanted } else { streams.min(1) }
+    if wanted <= streams { wanted } else { streams.min(otherwise) }
 }
 
 /// A command of a batch that is under way.

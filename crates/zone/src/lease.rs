@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use rt::sync::Mutex;
-use rt::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use rt::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crate::format::{self, FsId, Role, ZoneIdentity};
 use crate::{Blocks, Cause, Device, DeviceError, Life, Result, Traffic, ZoneId};
@@ -37,6 +37,8 @@ pub struct Lease {
     admitted: AtomicU32,
     /// Set when an append failed: the zone takes no more writes in this life.
     failed: AtomicBool,
+    /// What the device was told of the lifetimes of what is written.
+    class: AtomicU8,
 }
 
 impl Leases {
@@ -118,13 +120,14 @@ impl Leases {
             return Err(DeviceError::TooManyOpen { zone, limit });
         }
         out[role as usize] += 1;
-        self.device.lease(zone, role);
+        self.device.lease(zone, role, 0);
         Ok(Lease {
             leases: Arc::clone(self),
             identity,
             capacity,
             admitted: AtomicU32::new(admitted),
             failed: AtomicBool::new(false),
+            class: AtomicU8::new(0),
         })
     }
 }
@@ -143,6 +146,14 @@ impl Lease {
     /// What the zone is used for.
     pub fn role(&self) -> Role {
         self.identity.role
+    }
+
+    /// Of what class the lifetimes are of what is appended from now on ([`Device::lease`]).
+    pub fn write_class(&self, class: u8) {
+        if self.class.load(Ordering::Relaxed) != class {
+            self.class.store(class, Ordering::Relaxed);
+            self.leases.device.lease(self.zone(), self.role(), class);
+        }
     }
 
     /// Blocks in the zone, header included.

@@ -175,8 +175,8 @@ impl Device for Timed {
         self.below.flush()
     }
 
-    fn lease(&self, zone: ZoneId, role: Role) {
-        self.below.lease(zone, role);
+    fn lease(&self, zone: ZoneId, role: Role, class: u8) {
+        self.below.lease(zone, role, class);
     }
 
     fn has_room_for(&self, zones: u64) -> bool {

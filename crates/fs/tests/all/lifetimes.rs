@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use extent::Object;
 use extent::Piece::Stored;
 use fs::{Caller, FsError, InodeNo, LIFETIME_ATTRIBUTE, Lifetime, OpenFlags};
-use zone::ZoneId;
 use zone::emulated::Spec;
+use zone::{Role, ZoneId};
 
 use crate::support::{Volume, pattern};
+use crate::watched::watched_volume;
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -100,10 +101,11 @@ fn directories_hand_it_down_to_what_is_made_in_them() {
     assert_eq!(volume.fs.lifetime(later.inode()), Ok(Lifetime::Long), "after a mount too");
 }
 
-/// Files of all classes, written by turns: only those that die soon share zones with what nothing is known of.
+/// Files of all classes, written by turns: only those that die soon share zones with what nothing is known of, and the
+/// device is told of what class the lifetimes are in each.
 #[test]
 fn what_lives_differently_lies_in_different_zones() {
-    let volume = Volume::on(Spec::new(4096, 200, 256));
+    let (watched, volume) = watched_volume(Spec::new(4096, 200, 256), 8 << 20);
     let classes = Lifetime::ALL.map(|lifetime| {
         let directory = volume.directory(ROOT, lifetime.name());
         volume.fs.set_lifetime(&Caller::root(), directory, lifetime).unwrap();
@@ -125,6 +127,12 @@ fn what_lives_differently_lies_in_different_zones() {
             let shared: Vec<_> = zones_of_one.intersection(zones_of_other).collect();
             assert!(may_share || shared.is_empty(), "{one:?} and {other:?} share {shared:?}");
         }
+        let told = watched.leased.lock();
+        let is_right = |zone: &ZoneId| {
+            let (role, class) = told[zone];
+            role == Role::Data && (class == one.number() || one.number() < 2 && class < 2)
+        };
+        assert!(zones_of_one.iter().all(is_right), "{one:?} in {zones_of_one:?}: {told:?}");
     }
     volume.settle_and_check();
 }

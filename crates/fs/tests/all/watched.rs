@@ -1,20 +1,20 @@
 //! A device at whose commands a story goes on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fs::{Fs, MountOptions};
 use rt::sync::Mutex;
 use zone::emulated::{Emulated, Spec};
-use zone::{Blocks, Command, Device, Geometry, Output, ZoneId, ZoneInfo};
+use zone::{Blocks, Command, Device, Geometry, Output, Role, ZoneId, ZoneInfo};
 
 use crate::support::Volume;
 
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A device that counts the reads it is asked for, has zones to give back when it is told so, and can have something happen at the next of them, or before the
-/// next blocks of data are appended.
+/// A device that counts the reads it is asked for, notes what it is told of zones, has zones to give back when it is told
+/// so, and can have something happen at the next read, or before the next blocks of data are appended.
 pub(crate) struct Watched {
     pub(crate) device: Arc<Emulated>,
     pub(crate) reads: AtomicU64,
@@ -22,6 +22,8 @@ pub(crate) struct Watched {
     pub(crate) zones_read: Mutex<BTreeSet<ZoneId>>,
     /// Zones that it could give back.
     pub(crate) to_give_back: AtomicU64,
+    /// What it was told last of each zone: the role, and the class of lifetimes.
+    pub(crate) leased: Mutex<BTreeMap<ZoneId, (Role, u8)>>,
     pub(crate) at_next_read: Mutex<Option<Hook>>,
     pub(crate) at_next_append: Mutex<Option<Hook>>,
 }
@@ -33,6 +35,7 @@ impl Watched {
             reads: AtomicU64::new(0),
             zones_read: Mutex::default(),
             to_give_back: AtomicU64::new(0),
+            leased: Mutex::default(),
             at_next_read: Mutex::new(None),
             at_next_append: Mutex::new(None),
         }
@@ -111,6 +114,9 @@ impl Device for Watched {
     }
     fn flush(&self) -> zone::Result<()> {
         self.device.flush()
+    }
+    fn lease(&self, zone: ZoneId, role: Role, class: u8) {
+        self.leased.lock().insert(zone, (role, class));
     }
     fn give_back(&self) -> bool {
         let take_one = |left: u64| left.checked_sub(1);

@@ -446,8 +446,16 @@ fn a_failed_write_leaves_the_pointer_where_it_was() {
 #[test]
 fn roles_have_write_streams_of_their_own_as_far_as_there_are_any() {
     let roles = [Role::Free, Role::Data, Role::Gc, Role::Log, Role::Metadata];
-    for (streams, expected) in [(0, [0; 5]), (1, [0, 1, 1, 1, 1]), (2, [0, 1, 2, 1, 1]), (8, [0, 1, 2, 3, 4])]
-    {
-        assert_eq!(roles.map(|role| stream_of(role, streams)), expected, "{streams} streams");
+    for (streams, expected, by_class) in [
+        (0, [0; 5], [0; 5]),
+        (1, [0, 1, 1, 1, 1], [1; 5]),
+        (2, [0, 1, 2, 1, 1], [1, 1, 1, 2, 2]),
+        (5, [0, 1, 2, 3, 4], [1, 1, 1, 5, 5]),
+        (6, [0, 1, 2, 3, 4], [1, 1, 6, 5, 5]),
+        (8, [0, 1, 2, 3, 4], [1, 1, 6, 5, 7]),
+    ] {
+        assert_eq!(roles.map(|role| stream_of(role, 0, streams)), expected, "{streams} streams");
+        let of_class = |class| stream_of(Role::Data, class, streams);
+        assert_eq!([0, 1, 2, 3, 4].map(of_class), by_class, "{streams} streams");
     }
 }
