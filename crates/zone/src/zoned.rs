@@ -76,6 +76,8 @@ pub struct ZonedDevice {
     /// One for each zone: somebody else has emptied it.
     emptied: Vec<AtomicBool>,
     resets: Resets,
+    /// A flush has failed: nobody knows what the device has kept, so nothing is written any more.
+    is_broken: AtomicBool,
 }
 
 impl ZonedDevice {
@@ -112,8 +114,8 @@ impl ZonedDevice {
         let landed = zones.iter().map(|info| AtomicU32::new(info.pointer)).collect();
         let emptied = zones.iter().map(|_| AtomicBool::new(false)).collect();
         let machine = Mutex::new(Machine::new(shape.geometry.clone(), zones));
-        let resets = Resets::new(&shape.geometry);
-        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed, emptied, resets }
+        let (resets, is_broken) = (Resets::new(&shape.geometry), AtomicBool::new(false));
+        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed, emptied, resets, is_broken }
     }
 
     fn place(&self, zone: ZoneId) -> Place {
@@ -229,13 +231,25 @@ impl ZonedDevice {
         })
     }
 
-    /// Whether nobody else has emptied the zone. Whoever calls has its turn, or shares it.
+    /// Whether the zone may be written: no flush has failed, and nobody else has emptied it. Whoever calls has its turn,
+    /// or shares it.
     fn check_ours(&self, zone: ZoneId) -> Result<()> {
+        self.check_flushed()?;
         if !self.emptied[zone.0 as usize].load(Ordering::Relaxed) {
             return Ok(());
         }
         let reason = "another program has emptied the zone".to_owned();
         Err(DeviceError::Io { zone, operation: "append", reason })
+    }
+
+    /// Whether no flush has failed. What the device reports once it may not report again, so whoever asks later is told the
+    /// same.
+    fn check_flushed(&self) -> Result<()> {
+        if !self.is_broken.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let why = "a flush of the device failed, so nobody knows what it has kept; open the volume again";
+        Err(DeviceError::Unusable(why.to_owned()))
     }
 
     /// Takes room for an append and a slot for its zone, unless that would fill the zone.
@@ -378,12 +392,14 @@ impl Device for ZonedDevice {
         if self.mode == OpenMode::ReadOnly {
             return Ok(());
         }
+        self.check_flushed()?;
         let number = self.resets.begin_flush();
-        self.port.flush().map_err(|error| DeviceError::Io {
-            zone: ZoneId(0),
-            operation: "flush",
-            reason: error.to_string(),
+        self.port.flush().map_err(|error| {
+            self.is_broken.store(true, Ordering::SeqCst);
+            DeviceError::Io { zone: ZoneId(0), operation: "flush", reason: error.to_string() }
         })?;
+        // Of two that are under way at once, the device may tell only one of them.
+        self.check_flushed()?;
         self.resets.end_flush(number);
         Ok(())
     }

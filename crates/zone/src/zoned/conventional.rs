@@ -99,12 +99,14 @@ impl ZonedDevice {
     }
 
     /// Before something is written to a zone: makes its reset durable, where that is not the device's business.
-    /// Whoever calls has the zone's turn.
+    /// Whoever calls has the zone's turn. That a flush fails is no matter of this zone.
     pub(super) fn settle_reset(&self, zone: ZoneId) -> Result<()> {
         let Some(index) = self.conventional(zone) else { return Ok(()) };
         let is_first = self.machine.lock().zone(zone)?.pointer == 0;
         if is_first && !self.resets.is_durable(index) {
-            crate::Device::flush(self)?;
+            let flushed = crate::Device::flush(self);
+            self.check_flushed()?;
+            flushed?;
         }
         Ok(())
     }

@@ -30,6 +30,8 @@ struct State {
     acts: Vec<(u64, Action)>,
     reads_at_once: Vec<usize>,
     flushes: u32,
+    /// The next flush fails, and what was written since the last one is lost.
+    fails: bool,
 }
 
 /// A disk with a cache that is lost with its power: conventional zones with contents, others with pointers alone.
@@ -189,6 +191,10 @@ impl Port for Disk {
     fn flush(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.flushes += 1;
+        if std::mem::take(&mut state.fails) {
+            state.unflushed.clear();
+            return Err(io::Error::other("lost"));
+        }
         for (at, block) in std::mem::take(&mut state.unflushed) {
             state.durable.insert(at, block);
         }
@@ -502,4 +508,25 @@ fn a_volume_of_an_earlier_release_has_the_zones_that_it_was_made_with() {
     disk.put(2 * LENGTH, &encode_header(&identity, device.geometry()));
     let contents = disk.found().contents(Path::new("disk")).unwrap();
     assert!(matches!(contents, Contents::Volume { zones: 8, .. }), "{contents:?}");
+}
+
+/// Before the first write to a conventional zone that was reset, the device is flushed. When that failed only the zone was
+/// given up, and the next flush, which succeeded, acknowledged what the device had lost.
+#[test]
+fn after_a_flush_that_failed_nothing_is_written_nor_acknowledged() {
+    let disk = Disk::new();
+    let device = disk.open();
+    let (acknowledged_next, reset) = (ZoneId(0), NUMBERS[0]);
+    device.append(reset, &blocks(1, 1)).unwrap();
+    device.flush().unwrap();
+    device.reset(reset).unwrap();
+    device.append(acknowledged_next, &blocks(1, 2)).unwrap();
+    disk.state.lock().fails = true;
+    let error = device.append(reset, &blocks(1, 3)).unwrap_err();
+    assert!(matches!(error, DeviceError::Unusable(_)) && !error.ends_zone(), "{error}");
+    let refused = [device.flush(), device.append(acknowledged_next, &blocks(1, 4)).map(drop)];
+    for error in refused {
+        assert!(matches!(error, Err(DeviceError::Unusable(_))), "{error:?}");
+    }
+    assert_eq!(read(&device, acknowledged_next, 0).len(), BLOCK as usize, "what is there can be read");
 }
