@@ -321,7 +321,8 @@ mod tests {
             assert!(contents.fetches.len() <= COMMANDS_MAX, "{} commands", contents.fetches.len());
             for pair in contents.fetches.windows(2).filter(|pair| pair[0].zone == pair[1].zone) {
                 let end = pair[0].block as usize * SIZE + pair[0].bytes.len();
-                let is_full = pair[0].bytes.len() + near + SIZE > READ_BYTES;
+                let next_end = pair[1].block as usize * SIZE + SIZE;
+                let is_full = next_end - pair[0].block as usize * SIZE > READ_BYTES;
                 assert!(is_full || pair[1].block as usize * SIZE > end + near, "{} and {end}", pair[1].block);
             }
             commands += contents.fetches.len();
