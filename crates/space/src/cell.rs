@@ -73,6 +73,8 @@ pub struct Row {
     pub zones: u32,
     /// Bytes of a zone.
     pub zone_bytes: u64,
+    /// What the device is.
+    pub medium: Medium,
     /// Whether files were made durable when closed.
     pub fsync: bool,
     /// Whether the volume was told of lifetimes.
@@ -264,6 +266,16 @@ impl Run {
     }
 }
 
+/// What was written between two moments, by cause.
+fn parts(before: &[u64], after: &[u64], user_bytes: u64) -> Vec<Part> {
+    let written = before.iter().zip(after).map(|(before, after)| after - before);
+    let part = |(cause, bytes): (&Cause, u64)| Part {
+        cause: cause.name(),
+        amplification: bytes as f64 / user_bytes as f64,
+    };
+    Cause::ALL.iter().zip(written).map(part).collect()
+}
+
 impl Cell {
     /// Runs it.
     pub fn run(&self) -> Result<Row> {
@@ -301,19 +313,13 @@ impl Cell {
         let data_zones = looks.mean(looks.data_zones);
         let live_blocks = looks.mean(looks.live_blocks);
         let zone_blocks = (self.shape.zone_bytes / BLOCK) as usize;
-        let parts: Vec<Part> = Cause::ALL
-            .iter()
-            .zip(before.iter().zip(&after))
-            .map(|(cause, (before, after))| Part {
-                cause: cause.name(),
-                amplification: (after - before) as f64 / user_bytes as f64,
-            })
-            .collect();
+        let parts = parts(&before, &after, user_bytes);
         Ok(Row {
             workload: self.workload.name(),
             fill_percent: self.fill_percent,
             zones: self.shape.zones,
             zone_bytes: self.shape.zone_bytes,
+            medium: self.medium,
             fsync: self.switches.fsync,
             hints: self.switches.hints,
             by_file: self.switches.by_file,

@@ -37,7 +37,8 @@ pub struct Shape {
 }
 
 /// What a device is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Medium {
     /// An SSD.
     Ssd,
