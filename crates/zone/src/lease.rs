@@ -150,6 +150,7 @@ impl Lease {
 
     /// Of what class the lifetimes are of what is appended from now on ([`Device::lease`]).
     pub fn write_class(&self, class: u8) {
+        // Of two at once either may be the last to be told: it is where something is placed, and nothing else.
         if self.class.load(Ordering::Relaxed) != class {
             self.class.store(class, Ordering::Relaxed);
             self.leases.device.lease(self.zone(), self.role(), class);

@@ -3,15 +3,16 @@
 # counts what was refused.
 . /suites/ask
 
-# Sixteen who write files of every lifetime and delete them, until there is no $1: as many zones are wanted as may be open.
+# Sixteen who write files of every lifetime and delete them, until there is no $1: as many zones are
+# wanted as may be open. Where they find no room, they try again.
 crowd() {
     for lifetime in short medium long extreme; do
         mkdir "/mnt/$lifetime"
         polder hint "/mnt/$lifetime" $lifetime
         for number in 1 2 3 4; do
             while kill -0 "$1" 2> /dev/null; do
-                head -c 500000 /bin/polder > "/mnt/$lifetime/$number"
-                rm "/mnt/$lifetime/$number"
+                head -c 500000 /bin/polder > "/mnt/$lifetime/$number" || :
+                rm -f "/mnt/$lifetime/$number"
             done 2> /dev/null &
         done
     done
