@@ -50,7 +50,7 @@ pub use shape::LeftOut;
 pub use volume::ZonedDraft;
 pub(crate) use volume::is_zoned;
 
-use conventional::Resets;
+use conventional::FirstBlocks;
 use port::{Action, Port};
 use shape::{Place, Shape};
 
@@ -75,7 +75,7 @@ pub struct ZonedDevice {
     landed: Vec<AtomicU32>,
     /// One for each zone: somebody else has emptied it.
     emptied: Vec<AtomicBool>,
-    resets: Resets,
+    first_blocks: FirstBlocks,
     /// A flush has failed: nobody knows what the device has kept, so nothing is written any more.
     is_broken: AtomicBool,
 }
@@ -114,8 +114,8 @@ impl ZonedDevice {
         let landed = zones.iter().map(|info| AtomicU32::new(info.pointer)).collect();
         let emptied = zones.iter().map(|_| AtomicBool::new(false)).collect();
         let machine = Mutex::new(Machine::new(shape.geometry.clone(), zones));
-        let (resets, is_broken) = (Resets::new(&shape.geometry), AtomicBool::new(false));
-        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed, emptied, resets, is_broken }
+        let (first_blocks, is_broken) = (FirstBlocks::new(&shape.geometry), AtomicBool::new(false));
+        ZonedDevice { port, shape, fs_id, mode, machine, turns, landed, emptied, first_blocks, is_broken }
     }
 
     fn place(&self, zone: ZoneId) -> Place {
@@ -393,14 +393,14 @@ impl Device for ZonedDevice {
             return Ok(());
         }
         self.check_flushed()?;
-        let number = self.resets.begin_flush();
+        let number = self.first_blocks.begin_flush();
         self.port.flush().map_err(|error| {
             self.is_broken.store(true, Ordering::SeqCst);
             DeviceError::Io { zone: ZoneId(0), operation: "flush", reason: error.to_string() }
         })?;
         // Of two that are under way at once, the device may tell only one of them.
         self.check_flushed()?;
-        self.resets.end_flush(number);
+        self.first_blocks.end_flush(number);
         Ok(())
     }
 }

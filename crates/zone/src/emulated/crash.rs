@@ -4,8 +4,8 @@
 //! [`CrashPlan`]: each append by itself may be there, torn or missing, with the pointer beyond it or
 //! not; each reset may be undone, and then nothing that was written to the zone after it exists.
 //! Damage and zones that changed their state for good are never undone.
-//! A conventional zone has no pointer any more: it is empty where block 0 is not there, whatever else is, and full
-//! otherwise.
+//! A conventional zone has no pointer any more: it is empty where block 0 is not there, and so nothing of that life is;
+//! and full otherwise.
 
 use std::fmt;
 use std::str::FromStr;

@@ -151,12 +151,12 @@ impl Medium {
         self.machine.force(zone, ZoneInfo { state, ..info });
     }
 
-    /// A conventional zone whose block 0 is not there is empty, whatever else is written there.
+    /// A conventional zone whose block 0 is not there is empty: nothing is written behind it before it is durable.
     pub(super) fn lose_first_block(&mut self, zone: ZoneId) {
         let info = self.machine.zones()[zone.0 as usize];
         let is_alive = !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
         if is_alive && self.machine.geometry().is_conventional(zone) {
-            self.contents_mut(zone).reset();
+            self.contents_mut(zone).blocks = Arc::default();
             self.machine.force(zone, ZoneInfo { state: ZoneState::Empty, pointer: 0, ..info });
         }
     }

@@ -47,6 +47,15 @@ struct Writing<'a> {
     is_repeated: bool,
 }
 
+impl Chain<'_, '_> {
+    /// What it writes has failed, and so has all that was to follow.
+    fn fail(&mut self, error: &DeviceError, outputs: &mut [Output]) {
+        let waiting = self.waiting.drain(..).map(|wanted| wanted.index);
+        let failed = self.now.take().map(|writing| writing.index).into_iter().chain(waiting);
+        failed.for_each(|index| outputs[index] = Err(error.clone()));
+    }
+}
+
 impl ZonedDevice {
     /// Appends, or writes at `at`.
     pub(super) fn put(&self, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Output {
@@ -121,7 +130,7 @@ impl ZonedDevice {
             let reads = transfers.len();
             for chain in chains.iter_mut() {
                 self.begin(chain, outputs);
-                transfers.extend(chain.now.as_ref().map(|writing| self.piece(writing)));
+                transfers.extend(chain.now.as_ref().map(|writing| self.piece(chain.zone, writing)));
             }
             let mut moved = match transfers.is_empty() {
                 true => return read.unwrap_or_default(),
@@ -135,7 +144,7 @@ impl ZonedDevice {
         }
     }
 
-    /// Begins the next write of a chain, if none is under way.
+    /// Begins the next write of a chain, if none is under way, and sees to it that its next piece may be written.
     fn begin(&self, chain: &mut Chain<'_, '_>, outputs: &mut [Output]) {
         while chain.now.is_none()
             && let Some(Wanted { index, at, from }) = chain.waiting.pop_front()
@@ -149,6 +158,11 @@ impl ZonedDevice {
                 Err(error) => outputs[index] = Err(error),
             }
         }
+        if chain.now.is_some()
+            && let Err(error) = self.settle(chain.zone)
+        {
+            chain.fail(&error, outputs);
+        }
         if chain.now.is_none() {
             chain.turn = None;
         }
@@ -156,7 +170,6 @@ impl ZonedDevice {
 
     fn begin_write(&self, zone: ZoneId, at: Option<Blocks>, bytes: usize) -> Result<(Blocks, Blocks)> {
         self.check_ours(zone)?;
-        self.settle_reset(zone)?;
         let mut machine = self.machine.lock();
         let blocks = machine.blocks(zone, bytes)?;
         let info = machine.check_write(zone, blocks, at)?;
@@ -164,8 +177,8 @@ impl ZonedDevice {
         Ok((info.pointer, blocks))
     }
 
-    fn piece<'a>(&self, writing: &Writing<'a>) -> Transfer<'a> {
-        let length = self.port.limits().transfer_bytes.min(writing.rest.len());
+    fn piece<'a>(&self, zone: ZoneId, writing: &Writing<'a>) -> Transfer<'a> {
+        let length = self.piece_bytes(zone, writing.offset).min(writing.rest.len());
         Transfer::Write { offset: writing.offset, from: &writing.rest[..length], stream: 0 }
     }
 
@@ -182,19 +195,19 @@ impl ZonedDevice {
             }
         };
         match ended {
-            Ok(false) => return,
-            Ok(true) => outputs[writing.index] = Ok(writing.block),
-            Err(error) => {
-                let failed = chain.waiting.drain(..).map(|wanted| wanted.index);
-                failed.chain([writing.index]).for_each(|index| outputs[index] = Err(error.clone()));
+            Ok(false) => {}
+            Ok(true) => {
+                outputs[writing.index] = Ok(writing.block);
+                chain.now = None;
             }
+            Err(error) => chain.fail(&error, outputs),
         }
-        chain.now = None;
     }
 
     /// One piece is on the device: whether it was the last.
     fn go_behind(&self, zone: ZoneId, writing: &mut Writing<'_>) -> Result<bool> {
-        let length = self.port.limits().transfer_bytes.min(writing.rest.len());
+        let length = self.piece_bytes(zone, writing.offset).min(writing.rest.len());
+        self.note_written(zone, writing.offset);
         writing.offset += length as u64;
         writing.rest = &writing.rest[length..];
         if !writing.rest.is_empty() {

@@ -5,21 +5,24 @@
 //! zeros, and `Full` otherwise, whatever stands there: the header of a life that has not ended, or one that has rotted.
 //! A reset overwrites block 0 with zeros. Other changes of state are no command at all.
 //!
-//! That is what the contract of `Device` allows any zone, so nobody above has to know:
+//! **Nothing is written to such a zone until its block 0 is durable** ([`ZonedDevice::settle`]): not the header before
+//! the zeros of the reset are, and nothing else before the header is. Then it is what the contract of `Device` allows any
+//! zone, so nobody above has to know:
 //!
-//! * The header of a life is block 0 and was there before anything else. What is durable of that life came after
-//!   it, so the zone is found full and all of it can be read. Where the header is lost nothing was flushed, and the
-//!   zone is found empty with all its appends lost.
-//! * A zone in use that comes back full, with anything at blocks that were lost, is as after any loss of power.
-//! * A reset that is not flushed is undone if the zeros are lost: the old header is there, and everything else too,
-//!   because **nothing is written to a zone until its reset is durable** ([`ZonedDevice::settle_reset`]). Without
-//!   that the old header could stand before new data. I-ZONE-4 would make it harmless, as no state that recovery may
-//!   choose refers to the old life; but it is a state that no other zone can be in. The flush costs nothing that is
-//!   felt: a zone was usually reset long before it is written again.
+//! * Where the header is there, what is durable of that life came after it: the zone is found full, and all of it can be
+//!   read. A zone in use that comes back full, with anything at blocks that were lost, is as after any loss of power.
+//! * Where the header is lost nothing else was written, and the zone is found empty. What stands behind block 0 is of
+//!   lives that have ended: begun once more, this life does not meet a footer of its own.
+//! * Where the zeros of a reset are lost the old header is there, and everything else too: the reset is undone.
+//!
+//! Without the first flush an old header could stand before new data. I-ZONE-4 would make it harmless, as no state that
+//! recovery may choose refers to the old life; but it is a state that no other zone can be in. It costs nothing that is
+//! felt: a zone was usually reset long before it is written again. The second costs one flush for each life.
 //!
 //! They count against the limits of open and active zones like others, so that leases need not tell them apart.
 
 use std::io;
+use std::ops::Range;
 
 use rt::sync::Mutex;
 
@@ -29,29 +32,29 @@ use super::shape::Shape;
 use crate::engine::{AlignedBuffer, Transfer};
 use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState};
 
-/// First blocks of zones that are read at once.
-const HEADERS_AT_ONCE: usize = 1024;
+/// So much of first blocks is read at once.
+const HEADERS_BYTES: usize = 4 << 20;
 /// What is looked at from either end of a device by whoever wants to know what is on it, and more: the farthest
 /// signature that libblkid knows is that of VMFS, at 2 MiB.
 const SIGNATURES_BYTES: u64 = 4 << 20;
 
-/// Which resets are durable.
-pub(super) struct Resets(Mutex<State>);
+/// Of which zones block 0 is durable.
+pub(super) struct FirstBlocks(Mutex<State>);
 
 struct State {
     /// Flushes that have begun.
     begun: u64,
     /// The last of them that has ended, and was not refused.
     durable: u64,
-    /// How many had begun when each conventional zone was reset.
-    reset_after: Vec<u64>,
+    /// How many had begun when block 0 of each conventional zone was written last.
+    written_after: Vec<u64>,
 }
 
-impl Resets {
-    /// Of zones as a process that is gone may have left them: what it has reset last need not be durable.
-    pub(super) fn new(geometry: &Geometry) -> Resets {
-        let reset_after = vec![0; geometry.conventional as usize];
-        Resets(Mutex::new(State { begun: 0, durable: 0, reset_after }))
+impl FirstBlocks {
+    /// Of zones as a process that is gone may have left them: what it has written last need not be durable.
+    pub(super) fn new(geometry: &Geometry) -> FirstBlocks {
+        let written_after = vec![0; geometry.conventional as usize];
+        FirstBlocks(Mutex::new(State { begun: 0, durable: 0, written_after }))
     }
 
     /// A flush begins; its number.
@@ -69,12 +72,12 @@ impl Resets {
 
     fn note(&self, index: usize) {
         let mut state = self.0.lock();
-        state.reset_after[index] = state.begun;
+        state.written_after[index] = state.begun;
     }
 
     fn is_durable(&self, index: usize) -> bool {
         let state = self.0.lock();
-        state.durable > state.reset_after[index]
+        state.durable > state.written_after[index]
     }
 }
 
@@ -93,22 +96,33 @@ impl ZonedDevice {
         };
         if action == Action::Reset {
             erase(&*self.port, place.start, u64::from(self.shape.geometry.block_size))?;
-            self.resets.note(index);
+            self.first_blocks.note(index);
         }
         Ok(())
     }
 
-    /// Before something is written to a zone: makes its reset durable, where that is not the device's business.
-    /// Whoever calls has the zone's turn. That a flush fails is no matter of this zone.
-    pub(super) fn settle_reset(&self, zone: ZoneId) -> Result<()> {
-        let Some(index) = self.conventional(zone) else { return Ok(()) };
-        let is_first = self.machine.lock().zone(zone)?.pointer == 0;
-        if is_first && !self.resets.is_durable(index) {
+    /// Before something is written to a zone: makes its block 0 durable, where that is not the device's business. Whoever
+    /// calls has the zone's turn. That a flush fails is no matter of this zone.
+    pub(super) fn settle(&self, zone: ZoneId) -> Result<()> {
+        if self.conventional(zone).is_some_and(|index| !self.first_blocks.is_durable(index)) {
             let flushed = crate::Device::flush(self);
             self.check_flushed()?;
             flushed?;
         }
         Ok(())
+    }
+
+    /// How much of a write one command takes: of a conventional zone, block 0 alone.
+    pub(super) fn piece_bytes(&self, zone: ZoneId, at: u64) -> usize {
+        let is_first = self.conventional(zone).is_some() && at == self.place(zone).start;
+        if is_first { self.shape.geometry.block_size as usize } else { self.port.limits().transfer_bytes }
+    }
+
+    /// Something was written to a zone, from here on.
+    pub(super) fn note_written(&self, zone: ZoneId, at: u64) {
+        if let Some(index) = self.conventional(zone).filter(|_| at == self.place(zone).start) {
+            self.first_blocks.note(index);
+        }
     }
 
     /// What a zone is, by what the device tells of it now and by what is known of it.
@@ -127,7 +141,7 @@ pub(super) fn judge(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
     let first = shape.geometry.sequential() as usize;
     let to_judge: Vec<usize> =
         (first..zones.len()).filter(|&zone| zones[zone].state == ZoneState::Empty).collect();
-    for some in to_judge.chunks(HEADERS_AT_ONCE) {
+    for some in to_judge.chunks((HEADERS_BYTES / block).max(1)) {
         let mut buffer = AlignedBuffer::new(some.len() * block);
         let headers = some.iter().zip(buffer.bytes_mut().chunks_mut(block));
         let mut reads: Vec<Transfer<'_>> =
@@ -143,21 +157,25 @@ pub(super) fn judge(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
     }
 }
 
-/// Takes everything away from a conventional zone by which anybody could take it for something: what stands in block 0,
-/// and near the ends of the device (it ends at `end`) all that a signature may be in.
+/// Takes everything away from a conventional zone by which anybody could take it for something, where the device ends at
+/// `end`.
 pub(super) fn wipe(port: &dyn Port, zone: &Told, end: u64) -> io::Result<()> {
-    let (start, after) = (zone.start, zone.start + zone.length);
-    let block = u64::from(port.limits().block_size);
-    let from_start = SIGNATURES_BYTES.max(start + block).min(after);
-    erase(port, start, from_start - start)?;
-    let before_end = end.saturating_sub(SIGNATURES_BYTES).max(from_start).min(after) / block * block;
-    erase(port, before_end, after - before_end)
+    signs(port, zone, end).into_iter().try_for_each(|place| erase(port, place.start, place.end - place.start))
 }
 
-/// Writes zeros over so many bytes: whole blocks, but for what a zone ends with.
+/// Where a conventional zone is looked at by whoever wants to know what it is: block 0, and near the ends of the device
+/// (it ends at `end`) all that a signature may be in. In whole blocks.
+fn signs(port: &dyn Port, zone: &Told, end: u64) -> [Range<u64>; 2] {
+    let block = u64::from(port.limits().block_size);
+    let (start, after) = (zone.start, (zone.start + zone.length) / block * block);
+    let from_start = SIGNATURES_BYTES.max(start + block).min(after);
+    let before_end = end.saturating_sub(SIGNATURES_BYTES).max(from_start).min(after) / block * block;
+    [start..from_start, before_end..after]
+}
+
+/// Writes zeros over so many bytes, which are whole blocks.
 fn erase(port: &dyn Port, from: u64, bytes: u64) -> io::Result<()> {
     let limits = port.limits();
-    let bytes = bytes / u64::from(limits.block_size) * u64::from(limits.block_size);
     let zeros = vec![0; limits.transfer_bytes.min(usize::try_from(bytes).unwrap_or(usize::MAX))];
     let mut done = 0;
     while done < bytes {

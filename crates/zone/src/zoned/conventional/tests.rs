@@ -378,7 +378,12 @@ fn every_crash_around_a_reset_leaves_what_the_contract_allows() {
             tried += 1;
             let device = after.open();
             match state(&device, zone).0 {
-                ZoneState::Empty => assert_eq!(flushed, 0, "what is durable is not lost"),
+                ZoneState::Empty => {
+                    assert_eq!(flushed, 0, "what is durable is not lost");
+                    let of_two =
+                        (1..BLOCKS).filter(|block| after.block(block * BLOCK) == blocks(1, 2)).count();
+                    assert_eq!(of_two, 0, "when life 2 begins once more it must not meet blocks of its own");
+                }
                 ZoneState::Full if read(&device, zone, 0) == one => {
                     assert_eq!(flushed, 0, "a durable life is not undone");
                     (1..4).for_each(|block| assert_eq!(read(&device, zone, block), blocks(1, 1)));
@@ -397,46 +402,66 @@ fn every_crash_around_a_reset_leaves_what_the_contract_allows() {
     device.append(zone, &two).unwrap();
     look(0);
     device.append(zone, &blocks(3, 2)).unwrap();
-    look(0);
+    look(1);
     device.flush().unwrap();
     look(4);
-    device.append(zone, &blocks(4, 2)).unwrap();
+    device.append(zone, &blocks(5, 2)).unwrap();
     look(4);
     assert!(tried > 30, "{tried} states");
 }
 
+/// As before, by one append of header and data.
+#[test]
+fn a_header_is_durable_before_what_is_appended_with_it() {
+    let zone = NUMBERS[0];
+    let disk = Disk::new();
+    let device = disk.open();
+    let bytes = [header(&device, zone, 1), blocks(4, 1)].concat();
+    assert_eq!(device.append(zone, &bytes).unwrap(), 0);
+    for after in disk.after_power_losses() {
+        assert_eq!(state(&after.open(), zone).0, ZoneState::Full);
+        assert_eq!(after.block(0), bytes[..BLOCK as usize]);
+    }
+    assert_eq!(disk.block(4 * BLOCK), blocks(1, 1));
+}
+
 /// The zeros of a process that was killed may be in the disk's cache only.
 #[test]
-fn nothing_is_written_to_a_zone_before_its_reset_is_durable() {
+fn nothing_is_written_to_a_zone_before_its_first_block_is_durable() {
     let disk = Disk::new();
     let device = disk.open();
     let flushes = || disk.state.lock().flushes;
     device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
     assert_eq!(flushes(), 1, "nobody knows who has reset it, and when");
     device.append(NUMBERS[1], &blocks(1, 1)).unwrap();
-    device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
     device.append(ZoneId(0), &blocks(1, 1)).unwrap();
     assert_eq!(flushes(), 1, "all was durable already, or is the disk's business");
+    for _ in 0..3 {
+        device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
+    }
+    assert_eq!(flushes(), 2, "its first block is to be durable before the others");
+    device.append(NUMBERS[1], &blocks(1, 1)).unwrap();
+    assert_eq!(flushes(), 2, "so was that of the other zone");
     device.reset(NUMBERS[0]).unwrap();
     device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
-    assert_eq!(flushes(), 2);
+    assert_eq!(flushes(), 3);
     device.reset(NUMBERS[0]).unwrap();
     device.flush().unwrap();
     device.append(NUMBERS[0], &blocks(1, 1)).unwrap();
-    assert_eq!(flushes(), 3);
+    assert_eq!(flushes(), 4);
 }
 
 #[test]
 fn a_flush_that_began_before_a_reset_says_nothing_of_it() {
-    let resets = Resets::new(Disk::new().open().geometry());
-    let early = resets.begin_flush();
-    resets.note(0);
-    resets.end_flush(early);
-    assert!(!resets.is_durable(0) && resets.is_durable(1));
-    let late = resets.begin_flush();
-    assert!(!resets.is_durable(0));
-    resets.end_flush(late);
-    assert!(resets.is_durable(0));
+    let first_blocks = FirstBlocks::new(Disk::new().open().geometry());
+    let early = first_blocks.begin_flush();
+    first_blocks.note(0);
+    first_blocks.end_flush(early);
+    assert!(!first_blocks.is_durable(0) && first_blocks.is_durable(1));
+    let late = first_blocks.begin_flush();
+    assert!(!first_blocks.is_durable(0));
+    first_blocks.end_flush(late);
+    assert!(first_blocks.is_durable(0));
 }
 
 #[test]
