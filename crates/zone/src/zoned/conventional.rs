@@ -163,6 +163,22 @@ pub(super) fn wipe(port: &dyn Port, zone: &Told, end: u64) -> io::Result<()> {
     signs(port, zone, end).into_iter().try_for_each(|place| erase(port, place.start, place.end - place.start))
 }
 
+/// Whether nothing stands where [`wipe`] would write.
+pub(super) fn is_blank(port: &dyn Port, zone: &Told, end: u64) -> io::Result<bool> {
+    for mut place in signs(port, zone, end) {
+        while !place.is_empty() {
+            let piece = (place.end - place.start).min(HEADERS_BYTES as u64);
+            let mut buffer = AlignedBuffer::new(piece as usize);
+            port.read(place.start, buffer.bytes_mut())?;
+            if buffer.bytes().iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+            place.start += piece;
+        }
+    }
+    Ok(true)
+}
+
 /// Where a conventional zone is looked at by whoever wants to know what it is: block 0, and near the ends of the device
 /// (it ends at `end`) all that a signature may be in. In whole blocks.
 fn signs(port: &dyn Port, zone: &Told, end: u64) -> [Range<u64>; 2] {

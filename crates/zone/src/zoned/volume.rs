@@ -151,8 +151,7 @@ impl Found {
     pub(super) fn empty(&self, path: &Path, emptied: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
         let io = |error| FileError::io(path, "empty its zones", error);
         let all = self.told.iter().map(|zone| zone.length).sum();
-        let end = self.told.last().map_or(0, |zone| zone.start + zone.length);
-        let mut done = 0;
+        let (end, mut done) = (self.end(), 0);
         for zone in &self.told {
             let is_dead = matches!(zone.state, Some(ZoneState::ReadOnly | ZoneState::Offline));
             // Those that are empty too: the kernel may think otherwise when that was done through another door.
@@ -193,13 +192,15 @@ impl Found {
                 Err(HeaderError::Foreign) => {}
             }
         }
-        let written = infos.iter().filter(|info| info.state != ZoneState::Empty).count();
         if damaged {
             return Ok(Contents::Other("a Polder volume whose first zones are damaged".to_owned()));
         }
-        if let Some(what) = self.contents_of_start(path)? {
+        let io = |error| FileError::io(path, "read it", error);
+        if let Some(what) = self.contents_of_start().map_err(io)? {
             return Ok(Contents::Other(what));
         }
+        let in_order = infos.iter().filter(|info| info.state != ZoneState::Empty).count();
+        let written = in_order + self.conventional_with_signs().map_err(io)?;
         Ok(match written {
             0 => Contents::Blank,
             1 => Contents::Other("data in a zone".to_owned()),
@@ -208,13 +209,28 @@ impl Found {
     }
 
     /// What stands at the beginning, where that can be written anywhere.
-    fn contents_of_start(&self, path: &Path) -> Result<Option<String>, FileError> {
-        let is_readable = |zone: &&Told| zone.is_conventional && zone.state != Some(ZoneState::Offline);
-        let Some(first) = self.told.first().filter(is_readable) else { return Ok(None) };
+    fn contents_of_start(&self) -> io::Result<Option<String>> {
+        let Some(first) = self.told.first().filter(|zone| is_readable_anywhere(zone)) else {
+            return Ok(None);
+        };
         let mut start = AlignedBuffer::new(LOOK_BYTES.min(first.length) as usize);
-        let read = self.port.read(first.start, start.bytes_mut());
-        read.map_err(|error| FileError::io(path, "read it", error))?;
+        self.port.read(first.start, start.bytes_mut())?;
         Ok(file::known_start(start.bytes()))
+    }
+
+    /// In how many zones that can be written anywhere something stands that a new volume would take away.
+    fn conventional_with_signs(&self) -> io::Result<usize> {
+        let end = self.end();
+        let mut count = 0;
+        for zone in self.told.iter().filter(|zone| is_readable_anywhere(zone)) {
+            count += usize::from(!conventional::is_blank(&*self.port, zone, end)?);
+        }
+        Ok(count)
+    }
+
+    /// Where the device ends.
+    fn end(&self) -> u64 {
+        self.told.last().map_or(0, |zone| zone.start + zone.length)
     }
 
     /// Closes what a process that is gone left open, and finishes what cannot be continued.
@@ -255,6 +271,10 @@ pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>>
     } else {
         Err(io::Error::other("the device has other zones than before"))
     }
+}
+
+fn is_readable_anywhere(zone: &Told) -> bool {
+    zone.is_conventional && zone.state != Some(ZoneState::Offline)
 }
 
 /// Those that are used among all, which lie one behind the other; by number.

@@ -496,6 +496,21 @@ fn a_new_volume_leaves_no_signature_of_another() {
     assert_eq!(reset, [2, 3, 5, 6, 7, 8, 9, 11], "what nobody uses takes no slot either");
 }
 
+/// What a new volume would take away, it may be told to: somebody else's blocks are asked about wherever it would write.
+#[test]
+fn what_a_new_volume_would_erase_is_not_taken_for_nothing() {
+    let contents = |at: Option<u64>| {
+        let disk = Disk::new();
+        at.into_iter().for_each(|at| disk.put(at, b"unknown"));
+        disk.found().contents(Path::new("disk")).unwrap()
+    };
+    assert!(matches!(contents(None), Contents::Blank));
+    for at in [0, LENGTH, 2 * LENGTH - BLOCK, 10 * LENGTH, 11 * LENGTH - BLOCK] {
+        let found = contents(Some(at));
+        assert!(matches!(found, Contents::Other(_)), "{at}: {found:?}");
+    }
+}
+
 /// Between the ends of a large device nobody looks for signatures, and a disk has half a thousand conventional zones.
 #[test]
 fn only_the_ends_of_a_device_are_wiped_widely() {
