@@ -305,6 +305,9 @@ impl Change<'_> {
             }
         }
         note(&mut state.changes);
+        if self.core.count.is_short_of_zones.load(Ordering::Relaxed) {
+            state.changes.note_all();
+        }
         self.core.count_dirty(&mut state);
         let page = self.core.spare.own(&mut state.page);
         page.set_lsn(self.lsn);
