@@ -32,8 +32,8 @@ use super::shape::Shape;
 use crate::engine::{AlignedBuffer, Transfer};
 use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState};
 
-/// So much of first blocks is read at once.
-const HEADERS_BYTES: usize = 4 << 20;
+/// So much is read at once to find out what stands there.
+const READ_BYTES: usize = 4 << 20;
 /// What is looked at from either end of a device by whoever wants to know what is on it, and more: the farthest
 /// signature that libblkid knows is that of VMFS, at 2 MiB.
 const SIGNATURES_BYTES: u64 = 4 << 20;
@@ -137,46 +137,67 @@ impl ZonedDevice {
 
 /// Finds out what conventional zones hold when the device is opened: those that take writes are said to be empty.
 pub(super) fn judge(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
-    let block = shape.geometry.block_size as usize;
+    let block = u64::from(shape.geometry.block_size);
     let first = shape.geometry.sequential() as usize;
     let to_judge: Vec<usize> =
         (first..zones.len()).filter(|&zone| zones[zone].state == ZoneState::Empty).collect();
-    for some in to_judge.chunks((HEADERS_BYTES / block).max(1)) {
-        let mut buffer = AlignedBuffer::new(some.len() * block);
-        let headers = some.iter().zip(buffer.bytes_mut().chunks_mut(block));
-        let mut reads: Vec<Transfer<'_>> =
-            headers.map(|(&zone, into)| Transfer::Read { offset: shape.places[zone].start, into }).collect();
-        let read = port.move_all(&mut reads);
-        for ((&zone, read), header) in some.iter().zip(read).zip(buffer.bytes().chunks(block)) {
-            // What cannot be read is nothing that could be written over.
-            if read.is_err() || header.iter().any(|&byte| byte != 0) {
-                let capacity = zones[zone].capacity;
-                zones[zone] = ZoneInfo { state: ZoneState::Full, capacity, pointer: capacity };
-            }
+    let place = |&zone: &usize| shape.places[zone].start..shape.places[zone].start + block;
+    let places: Vec<Range<u64>> = to_judge.iter().map(place).collect();
+    for (zone, is_blank) in to_judge.into_iter().zip(are_zeros(port, &places)) {
+        // What cannot be read is nothing that could be written over.
+        if !is_blank {
+            let capacity = zones[zone].capacity;
+            zones[zone] = ZoneInfo { state: ZoneState::Full, capacity, pointer: capacity };
         }
     }
+}
+
+/// In how many of these zones something stands, or cannot be read, where [`wipe`] would write.
+pub(super) fn with_signs(port: &dyn Port, zones: &[Told], end: u64) -> usize {
+    let places = zones.iter().flat_map(|zone| signs(port, zone, end).map(|place| (zone.start, place)));
+    let (zones, places): (Vec<u64>, Vec<Range<u64>>) = places.filter(|(_, place)| !place.is_empty()).unzip();
+    let are_blank = are_zeros(port, &places);
+    let mut found: Vec<u64> =
+        zones.into_iter().zip(are_blank).filter(|(_, is)| !is).map(|(zone, _)| zone).collect();
+    found.dedup();
+    found.len()
+}
+
+/// Of each of these places whether it can be read and is zeros.
+fn are_zeros(port: &dyn Port, places: &[Range<u64>]) -> Vec<bool> {
+    let bytes = |place: &Range<u64>| (place.end - place.start) as usize;
+    let (mut are_zeros, mut rest) = (Vec::with_capacity(places.len()), places);
+    while !rest.is_empty() {
+        let mut all = 0;
+        let fits = |place: &&Range<u64>| {
+            all += bytes(place);
+            all <= READ_BYTES
+        };
+        let (some, others) = rest.split_at(rest.iter().take_while(fits).count().max(1));
+        let mut buffer = AlignedBuffer::new(some.iter().map(bytes).sum());
+        let mut left = buffer.bytes_mut();
+        let mut reads = Vec::with_capacity(some.len());
+        for place in some {
+            let (into, behind) = left.split_at_mut(bytes(place));
+            reads.push(Transfer::Read { offset: place.start, into });
+            left = behind;
+        }
+        let read = port.move_all(&mut reads);
+        let mut at = 0;
+        for (place, read) in some.iter().zip(read) {
+            let found = &buffer.bytes()[at..at + bytes(place)];
+            are_zeros.push(read.is_ok() && found.iter().all(|&byte| byte == 0));
+            at += bytes(place);
+        }
+        rest = others;
+    }
+    are_zeros
 }
 
 /// Takes everything away from a conventional zone by which anybody could take it for something, where the device ends at
 /// `end`.
 pub(super) fn wipe(port: &dyn Port, zone: &Told, end: u64) -> io::Result<()> {
     signs(port, zone, end).into_iter().try_for_each(|place| erase(port, place.start, place.end - place.start))
-}
-
-/// Whether nothing stands where [`wipe`] would write.
-pub(super) fn is_blank(port: &dyn Port, zone: &Told, end: u64) -> io::Result<bool> {
-    for mut place in signs(port, zone, end) {
-        while !place.is_empty() {
-            let piece = (place.end - place.start).min(HEADERS_BYTES as u64);
-            let mut buffer = AlignedBuffer::new(piece as usize);
-            port.read(place.start, buffer.bytes_mut())?;
-            if buffer.bytes().iter().any(|&byte| byte != 0) {
-                return Ok(false);
-            }
-            place.start += piece;
-        }
-    }
-    Ok(true)
 }
 
 /// Where a conventional zone is looked at by whoever wants to know what it is: block 0, and near the ends of the device

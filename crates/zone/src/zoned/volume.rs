@@ -195,12 +195,12 @@ impl Found {
         if damaged {
             return Ok(Contents::Other("a Polder volume whose first zones are damaged".to_owned()));
         }
-        let io = |error| FileError::io(path, "read it", error);
-        if let Some(what) = self.contents_of_start().map_err(io)? {
+        let of_start = self.contents_of_start();
+        if let Some(what) = of_start.map_err(|error| FileError::io(path, "read it", error))? {
             return Ok(Contents::Other(what));
         }
         let in_order = infos.iter().filter(|info| info.state != ZoneState::Empty).count();
-        let written = in_order + self.conventional_with_signs().map_err(io)?;
+        let written = in_order + self.conventional_with_signs();
         Ok(match written {
             0 => Contents::Blank,
             1 => Contents::Other("data in a zone".to_owned()),
@@ -210,22 +210,18 @@ impl Found {
 
     /// What stands at the beginning, where that can be written anywhere.
     fn contents_of_start(&self) -> io::Result<Option<String>> {
-        let Some(first) = self.told.first().filter(|zone| is_readable_anywhere(zone)) else {
-            return Ok(None);
-        };
+        let is_readable = |zone: &&Told| zone.is_conventional && zone.state != Some(ZoneState::Offline);
+        let Some(first) = self.told.first().filter(is_readable) else { return Ok(None) };
         let mut start = AlignedBuffer::new(LOOK_BYTES.min(first.length) as usize);
         self.port.read(first.start, start.bytes_mut())?;
         Ok(file::known_start(start.bytes()))
     }
 
     /// In how many zones that can be written anywhere something stands that a new volume would take away.
-    fn conventional_with_signs(&self) -> io::Result<usize> {
-        let end = self.end();
-        let mut count = 0;
-        for zone in self.told.iter().filter(|zone| is_readable_anywhere(zone)) {
-            count += usize::from(!conventional::is_blank(&*self.port, zone, end)?);
-        }
-        Ok(count)
+    fn conventional_with_signs(&self) -> usize {
+        let takes_writes = |zone: &&Told| zone.is_conventional && zone.state.is_none();
+        let zones: Vec<Told> = self.told.iter().filter(takes_writes).copied().collect();
+        conventional::with_signs(&*self.port, &zones, self.end())
     }
 
     /// Where the device ends.
@@ -271,10 +267,6 @@ pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>>
     } else {
         Err(io::Error::other("the device has other zones than before"))
     }
-}
-
-fn is_readable_anywhere(zone: &Told) -> bool {
-    zone.is_conventional && zone.state != Some(ZoneState::Offline)
 }
 
 /// Those that are used among all, which lie one behind the other; by number.

@@ -505,6 +505,10 @@ fn what_a_new_volume_would_erase_is_not_taken_for_nothing() {
         disk.found().contents(Path::new("disk")).unwrap()
     };
     assert!(matches!(contents(None), Contents::Blank));
+    let disk = Disk::new();
+    disk.put(LENGTH, b"unknown");
+    disk.state.lock().zones[1].state = Some(ZoneState::ReadOnly);
+    assert!(matches!(disk.found().contents(Path::new("disk")).unwrap(), Contents::Blank), "it is not erased");
     for at in [0, LENGTH, 2 * LENGTH - BLOCK, 10 * LENGTH, 11 * LENGTH - BLOCK] {
         let found = contents(Some(at));
         assert!(matches!(found, Contents::Other(_)), "{at}: {found:?}");
