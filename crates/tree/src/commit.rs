@@ -48,6 +48,8 @@ struct Change<'a> {
     group: Group,
     lsn: Lsn,
     epoch: Epoch,
+    /// Leaves are to be written whole.
+    writes_whole: bool,
 }
 
 impl Core {
@@ -105,7 +107,9 @@ impl Core {
         }
         let (lsn, epoch) =
             self.log.submit(record, admitted, |lsn| self.zones.apply(&tx.ops, lsn, &tx.promises));
-        self.apply(&mut locked, &held, lsn, epoch);
+        // What frees space gives back more than its changes take beside the leaves.
+        let is_short = self.count.is_short_of_zones.load(Ordering::Relaxed) && tx.draw != Draw::Reserve;
+        self.apply(&mut locked, &held, (lsn, epoch), is_short);
         drop(held);
         drop(locked);
         self.count.commits.fetch_add(1, Ordering::Relaxed);
@@ -162,12 +166,18 @@ impl Core {
             .collect()
     }
 
-    fn apply(&self, locked: &mut LockedTrees<'_>, held: &[Held<'_>], lsn: Lsn, epoch: Epoch) {
+    fn apply(
+        &self,
+        locked: &mut LockedTrees<'_>,
+        held: &[Held<'_>],
+        (lsn, epoch): (Lsn, Epoch),
+        writes_whole: bool,
+    ) {
         let (mut thinned, mut is_reshaped) = (Vec::new(), false);
         let mut change_of = |group: Group, change: &mut dyn FnMut(&mut Change<'_>)| {
             let tree = locked.iter_mut().find(|(locked, _)| *locked == group);
             let (_, tree) = tree.expect("all groups of the transaction are locked");
-            change(&mut Change { core: self, tree, group, lsn, epoch });
+            change(&mut Change { core: self, tree, group, lsn, epoch, writes_whole });
         };
         for write in held {
             change_of(write.group, &mut |change| {
@@ -199,7 +209,7 @@ impl Core {
                 }
             };
             self.zones.apply(ops, lsn, &[]);
-            self.apply(&mut locked, &held, lsn, epoch);
+            self.apply(&mut locked, &held, (lsn, epoch), false);
             return Ok(());
         }
     }
@@ -305,7 +315,7 @@ impl Change<'_> {
             }
         }
         note(&mut state.changes);
-        if self.core.count.is_short_of_zones.load(Ordering::Relaxed) {
+        if self.writes_whole {
             state.changes.note_all();
         }
         self.core.count_dirty(&mut state);

@@ -138,11 +138,9 @@ pub(crate) struct Counters {
     /// Free zones that metadata lacks beside those kept for it so that cleaning never moves much for
     /// little, as of the last checkpoint.
     pub(crate) zones_lacking: AtomicU32,
-    /// Free zones did not make up for them then: leaves that change are written whole, because what they take beside
-    /// their changes would take what is lacking.
+    /// Free zones did not make up for them then: leaves that change are written whole, because changes beside a base take
+    /// of what is lacking.
     pub(crate) is_short_of_zones: AtomicBool,
-    /// Zones that cleaning has to have free so that it gains anything, as of the last checkpoint.
-    pub(crate) zones_to_clean_into: AtomicU32,
     /// With so many blocks for metadata, beside those for what is dirty, a zone that is kept may be missing until the
     /// background has cleaned one, as of the last checkpoint; 0: it has nothing to clean.
     pub(crate) room_to_wait: AtomicU64,

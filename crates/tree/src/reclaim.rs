@@ -277,8 +277,8 @@ impl Core {
     /// space either, which rewrites nodes before it gives any back.
     ///
     /// Part of the reserve may be used while cleaning gains little: what changes meanwhile leaves nodes dead, which
-    /// makes it cheap. Zones are cleaned as soon as that gains anything once what is left is little more than an epoch and
-    /// room to clean into.
+    /// makes it cheap. Zones are cleaned as soon as that gains more than it writes beside once what is left is little more
+    /// than an epoch and room to clean into, and whatever they gain with an epoch and a zone.
     /// While there is more than that, cleaning is left to the background, if it has something to clean, unless
     /// `at_once`.
     pub(crate) fn space_for_metadata(&self, draw: Draw, at_once: bool) -> Result<()> {
@@ -317,10 +317,8 @@ impl Core {
         Ok(is_of_use)
     }
 
-    /// Whether the kept zones are free, and those that cleaning takes beyond the one that is among them.
     pub(crate) fn reserve_is_whole(&self) -> bool {
-        let beyond = self.count.zones_to_clean_into.load(Ordering::Relaxed).saturating_sub(1);
-        self.zones.free() >= self.zones.kept_for_metadata() + beyond
+        self.zones.free() >= self.zones.kept_for_metadata()
     }
 
     /// Whether somebody has found since the last checkpoint that cleaning gains little, and there still is as much
@@ -331,9 +329,9 @@ impl Core {
         enough > 0 && self.room_with(u64::from(self.zones.open_room())) >= enough
     }
 
-    /// Whether there is room for what is dirty, for all that another epoch can write, and to clean into, so that what
-    /// lives in the victims still fits when the running epoch has been written; and a zone that is missing comes back: the
-    /// one that garbage collection gives back, or one that the background cleans.
+    /// Whether there is room for what is dirty, for all that another epoch can write, and for a zone to clean into, so
+    /// that whatever lives in a victim still fits when the running epoch has been written; and a zone that is missing
+    /// comes back: the one that garbage collection gives back, or one that the background cleans.
     fn can_wait(&self) -> bool {
         let enough = self.count.room_to_wait.load(Ordering::Relaxed);
         let dirty = self.dirty_pages() as u64 * u64::from(self.zones.page_blocks());
@@ -342,11 +340,11 @@ impl Core {
 
     /// Finds out with how much room that is so. After a checkpoint.
     pub(crate) fn note_what_can_wait(&self, saving: &Saving) {
-        let to_clean_into = self.room_to_clean_into(saving);
-        let epoch = self.epoch_blocks() + self.tables_written(saving, self.limits.epoch_nodes, to_clean_into);
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        let epoch = self.epoch_blocks() + self.tables_written(saving, self.limits.epoch_nodes, zone);
         let comes_back = self.zones.one_is_borrowed() || self.would_gain_much(saving);
         // And some that were let pass and have not changed anything yet.
-        let enough = to_clean_into + epoch + epoch / 8;
+        let enough = zone + epoch + epoch / 8;
         self.count.room_to_wait.store(if comes_back { enough } else { 0 }, Ordering::Relaxed);
     }
 
@@ -378,11 +376,14 @@ impl Core {
         Ok(cleaned)
     }
 
-    /// Cleans while that gains much, and, when little room is left, while it gains more than it writes beside.
+    /// Cleans while that gains much, when little room is left, while it gains more than it writes beside, and when it comes
+    /// to the worst, while it gains anything: tables that are written anew leave others dead.
     fn win_room(&self, saving: &mut Saving) -> Result<()> {
+        let zone = u64::from(self.device.geometry().zone_blocks);
         self.clean_until(saving, 4, |_| self.reserve_is_whole())?;
         self.clean_until(saving, 1, |saving| self.can_go_on(saving))?;
-        let enough = self.room_to_go_on(saving);
+        self.clean_until(saving, 0, |saving| self.can_go_on_with(saving, zone))?;
+        let enough = self.room_to_go_on(saving, self.room_to_clean_into(saving));
         if self.room(saving) >= enough {
             self.count.room_enough.store(enough, Ordering::Relaxed);
         }
@@ -390,30 +391,37 @@ impl Core {
     }
 
     fn can_go_on(&self, saving: &Saving) -> bool {
-        self.reserve_is_whole() || self.room(saving) >= self.room_to_go_on(saving)
+        self.can_go_on_with(saving, self.room_to_clean_into(saving))
     }
 
-    /// Room with which cleaning can wait until it gains more: half an epoch more than what it takes at least.
-    fn room_to_go_on(&self, saving: &Saving) -> u64 {
-        let to_clean_into = self.room_to_clean_into(saving);
-        to_clean_into + self.room_for_an_epoch(saving, to_clean_into) + self.epoch_blocks() / 2
+    fn can_go_on_with(&self, saving: &Saving, to_clean_into: u64) -> bool {
+        self.reserve_is_whole() || self.room(saving) >= self.room_to_go_on(saving, to_clean_into)
     }
 
-    /// Room for an epoch, for what still becomes dirty before its cut, and for the tables when so much has been moved then.
-    fn room_for_an_epoch(&self, saving: &Saving, moved: u64) -> u64 {
+    /// Room with which cleaning can wait until it gains more: for an epoch and a half and to clean into, and for cleaning
+    /// what is full when the epoch has become as long as it may, and those have passed who were under way.
+    fn room_to_go_on(&self, saving: &Saving, to_clean_into: u64) -> u64 {
         let changed = self.mat.running_len().max(self.limits.epoch_nodes);
         let until_the_cut = self.until_the_cut() as u64 * u64::from(self.zones.page_blocks());
-        self.epoch_blocks() + until_the_cut + self.tables_written(saving, changed, moved)
+        let tables = self.tables_written(saving, changed, to_clean_into);
+        let last_chance = self.epoch_blocks() + until_the_cut + tables;
+        to_clean_into + last_chance.max(self.epoch_blocks() * 3 / 2)
     }
 
     /// Blocks of a zone, or of what lives in so many that cleaning them at once gains more than the checkpoint after it
     /// writes, whichever they are: tables are written once for all of them.
     fn room_to_clean_into(&self, saving: &Saving) -> u64 {
         let zone = u64::from(self.device.geometry().zone_blocks);
-        let (zones, live, dead) = self.closed_garbage();
-        let tables = |count: u64| self.tables_written(saving, self.limits.epoch_nodes, count * live / zones);
-        let gains = |count: &u64| count * dead > tables(*count) * zones;
-        (1..=zones).find(gains).map_or(zone, |count| (count * live / zones).max(zone))
+        let (zones, _, dead) = self.closed_garbage();
+        if zones == 0 {
+            return zone;
+        }
+        // With less no zone is cleaned.
+        let dead = (dead / zones).max(u64::from(self.dead_at_least(zone as Blocks, Need::Must)));
+        let live = zone.saturating_sub(dead);
+        let gains =
+            |count: &u64| count * dead > self.tables_written(saving, self.limits.epoch_nodes, count * live);
+        (1..=zones).find(gains).map_or(zone, |count| (count * live).max(zone))
     }
 
     /// Closed metadata zones, and blocks that live and are dead in them.
@@ -424,25 +432,17 @@ impl Core {
         (zones.len() as u64, live, dead)
     }
 
-    /// Zones that may be cleaned when it must be, those first of which the least has to be moved.
-    fn victims_in_order(&self, saving: &Saving) -> Vec<MetadataZone> {
-        let mut victims = self.victims(saving, Need::Must);
-        victims.sort_by_key(|victim| (victim.live, victim.zone));
-        victims
-    }
-
     /// Whether a transaction can go on that draws on this, although the reserve is not whole: with what an epoch
-    /// writes, and room to clean into when it is written; a quarter of an epoch more unless it frees space.
+    /// writes and, unless it frees space and so finds garbage to clean, a zone to clean into.
     fn has_room_for(&self, saving: &Saving, draw: Draw) -> bool {
-        let to_clean_into = self.room_to_clean_into(saving);
-        let more = match draw {
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        let to_clean_into = match draw {
             Draw::Reserve => 0,
-            _ => self.epoch_blocks() / 4,
+            // That zone comes back.
+            _ if self.zones.one_is_borrowed() => zone.min(self.epoch_blocks()),
+            _ => zone,
         };
-        // What garbage collection has taken comes back.
-        let kept =
-            if self.zones.one_is_borrowed() { to_clean_into.min(self.epoch_blocks()) } else { to_clean_into };
-        self.room(saving) >= kept + self.room_for_an_epoch(saving, to_clean_into) + more
+        self.room(saving) >= self.epoch_blocks() * 3 / 2 + to_clean_into
     }
 
     /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
@@ -463,21 +463,21 @@ impl Core {
         Ok(())
     }
 
-    /// Cleans as many zones, of those that there is room for, as gain the most beyond so many times what the checkpoint
-    /// after them writes for it; false when no number gains anything.
+    /// Cleans the most zones, of those that there is room for, that together gain more than so many times what the
+    /// checkpoint after them writes for it; false when no number does.
     fn clean_many(&self, saving: &mut Saving, times: u64) -> Result<bool> {
-        let (mut gained, mut moved) = (0, 0);
+        let mut victims = self.victims(saving, Need::Must);
+        victims.sort_by_key(|victim| (victim.live, victim.zone));
         let dirty = self.dirty_pages();
-        let (mut best, mut count) = (0, 0);
-        for (victim, number) in self.victims_in_order(saving).into_iter().zip(1..) {
+        let (mut gained, mut moved, mut count) = (0, 0, 0);
+        for (victim, number) in victims.into_iter().zip(1..) {
             if self.room(saving) < self.taken_by_cleaning(saving, moved + u64::from(victim.live), dirty) {
                 break;
             }
             moved += u64::from(victim.live);
             gained += u64::from(victim.dead());
-            let net = gained.saturating_sub(times * self.written_beside(saving, moved));
-            if net > best {
-                (best, count) = (net, number);
+            if gained > times * self.written_beside(saving, moved) {
+                count = number;
             }
         }
         for _ in 0..count {
@@ -509,14 +509,15 @@ impl Core {
     /// Blocks for what lives in a zone, and then a checkpoint that writes so many pages of nodes, and what still becomes
     /// dirty before it, without which that zone is not free.
     ///
-    /// More becomes dirty only with more room than that, for an epoch beside it at least; whoever finds less waits.
+    /// More becomes dirty only with more room than that, for an epoch and a half at least; whoever finds less waits.
     pub(crate) fn taken_by_cleaning(&self, saving: &Saving, live: u64, dirty: usize) -> u64 {
         let pages = (dirty + self.until_the_cut()) as u64;
         live + pages * u64::from(self.zones.page_blocks()) + self.written_beside(saving, live)
     }
 
-    /// Pages that may become dirty before the cut although there is little room: by those who are under way when the epoch
-    /// has been written for which they were let pass.
+    /// Pages that may become dirty before the cut although there is little room: by those who are under way. Whoever was
+    /// let pass with a zone and an epoch and a half leaves a zone and half an epoch when all is written: that must do for
+    /// a full zone, for these, and for tables.
     fn until_the_cut(&self) -> usize {
         self.limits.epoch_pages / 4
     }
@@ -547,7 +548,8 @@ impl Core {
         if nodes == 0 {
             return true;
         }
-        if self.are_short_by(self.count.zones_lacking.load(Ordering::Relaxed)) {
+        let lacking = self.count.zones_lacking.load(Ordering::Relaxed);
+        if lacking > 0 && self.zones.free() < self.zones.kept_for_metadata() + lacking {
             return false;
         }
         let take = |allowed: u64| allowed.checked_sub(nodes);
@@ -560,17 +562,10 @@ impl Core {
         let (_, live, dead) = self.closed_garbage();
         let open = u64::from(saving.lease.as_ref().map_or(0, Lease::room));
         let zone = u64::from(self.device.geometry().zone_blocks);
-        let to_clean_into = self.room_to_clean_into(saving);
-        let lacking = (live / GARBAGE_SHARE + to_clean_into - zone).saturating_sub(dead + open);
-        let lacking = lacking.div_ceil(zone) as u32;
+        let lacking = (live / GARBAGE_SHARE).saturating_sub(dead + open).div_ceil(zone) as u32;
         self.count.zones_lacking.store(lacking, Ordering::Relaxed);
-        self.count.zones_to_clean_into.store(to_clean_into.div_ceil(zone) as u32, Ordering::Relaxed);
-        self.count.is_short_of_zones.store(self.are_short_by(lacking), Ordering::Relaxed);
-    }
-
-    /// Whether free zones do not make up for so many that metadata lacks.
-    fn are_short_by(&self, lacking: u32) -> bool {
-        lacking > 0 && self.zones.free() < self.zones.kept_for_metadata() + lacking
+        let are_made_up_for = self.zones.free_or_borrowed() >= self.zones.kept_for_metadata() + lacking;
+        self.count.is_short_of_zones.store(lacking > 0 && !are_made_up_for, Ordering::Relaxed);
     }
 
     /// Finds out how much of its zones metadata may leave dead, and how many zones it is to have for that.
@@ -650,13 +645,8 @@ impl Core {
 
     /// Closed metadata zones whose cleaning gains as much as is asked for.
     fn victims(&self, saving: &Saving, need: Need) -> Vec<MetadataZone> {
-        let part = match need {
-            Need::May => 4,
-            Need::Should => 8,
-            Need::Must => 16,
-        };
         let is_worth_it = |victim: &MetadataZone| {
-            victim.dead() >= (victim.capacity / part).max(GAIN_PAGES * self.zones.page_blocks())
+            victim.dead() >= self.dead_at_least(victim.capacity, need)
                 // One that was cleaned in this life and is still here holds something that cannot be moved.
                 && saving.cleaned_once.get(&victim.zone) != Some(&victim.life)
         };
@@ -667,6 +657,16 @@ impl Core {
         };
         let victims = self.zones.closed_metadata().into_iter();
         victims.filter(|victim| is_worth_it(victim) && gains(victim)).collect()
+    }
+
+    /// Blocks that must be dead in a zone of so many for it to be cleaned.
+    fn dead_at_least(&self, capacity: Blocks, need: Need) -> Blocks {
+        let part = match need {
+            Need::May => 4,
+            Need::Should => 8,
+            Need::Must => 16,
+        };
+        (capacity / part).max(GAIN_PAGES * self.zones.page_blocks())
     }
 
     fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {

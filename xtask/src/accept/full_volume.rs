@@ -32,7 +32,10 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     let volume = Volume::make(&["--size", if run.quick { "96M" } else { "1G" }], &[])?;
     let geometry = volume.keep_if_failed("full-volume", through(&volume, fill, &mut counted))?;
     Ok(Report {
-        geometry: format!("emulated: {} zones of 256 blocks; mount: {geometry}", zones.join(", ")),
+        geometry: format!(
+            "emulated: {} zones of 256 blocks, 130 of 200; mount: {geometry}",
+            zones.join(", ")
+        ),
         counts: counted.counts(),
     })
 }
