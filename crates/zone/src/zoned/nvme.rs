@@ -133,7 +133,8 @@ impl NvmePort {
     }
 
     fn io(&self, words: Words, data: Data<'_>) -> Result<u64> {
-        run(&self.device, self.number, Queue::Io, words, data)
+        let mut one = [Move { words, data }];
+        self.rings.run(&self.device, self.number, &mut one).pop().expect("one result for one command")
     }
 
     /// A command that moves blocks.
@@ -250,8 +251,8 @@ impl Port for NvmePort {
         }
         let done = self.rings.run(&self.device, self.number, &mut pieces);
         for (index, done) in whose.into_iter().zip(done) {
-            if done.is_err() {
-                results[index] = done;
+            if let Err(error) = done {
+                results[index] = Err(error);
             }
         }
         results

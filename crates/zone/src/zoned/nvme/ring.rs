@@ -1,6 +1,9 @@
-//! Many reads and writes of a namespace at once, by io_uring where that is permitted, one after the other otherwise.
+//! Commands to a namespace, many at once, by io_uring where that is permitted, one after the other otherwise.
 //!
 //! The memory of each belongs to its command until its completion was seen, as in [`crate::engine`].
+//!
+//! What the ring itself refuses is tried without it. Nothing else is tried again: an append that may have been carried out
+//! would be there twice.
 
 use std::fs::File;
 use std::io::Result;
@@ -9,6 +12,7 @@ use std::os::fd::AsRawFd;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, Ordering};
+use rustix::io::Errno;
 
 use super::command::{Data, Queue, RING, Words, refusal, ring_bytes, run};
 use crate::engine::wait;
@@ -27,12 +31,15 @@ pub(super) struct Rings {
     are_refused: AtomicBool,
 }
 
-/// One read or write.
+/// One command.
 pub(super) struct Move<'a> {
     pub(super) words: Words,
     /// As many bytes as `words` says.
     pub(super) data: Data<'a>,
 }
+
+/// What the kernel said of a command: an errno (negative), or the status and the result of the controller.
+type Said = (i32, u64);
 
 impl Move<'_> {
     /// The same memory, for another try.
@@ -47,17 +54,16 @@ impl Move<'_> {
 
 impl Rings {
     /// Carries out all, in any order, and waits for them. One result each.
-    pub(super) fn run(&self, device: &File, namespace: u32, moves: &mut [Move<'_>]) -> Vec<Result<()>> {
-        let one = |one: &mut Move<'_>| run(device, namespace, Queue::Io, one.words, one.again()).map(drop);
-        let ring = if moves.len() > 1 { self.take() } else { None };
-        let Some(mut ring) = ring else { return moves.iter_mut().map(one).collect() };
+    pub(super) fn run(&self, device: &File, namespace: u32, moves: &mut [Move<'_>]) -> Vec<Result<u64>> {
+        let one = |one: &mut Move<'_>| run(device, namespace, Queue::Io, one.words, one.again());
+        let Some(mut ring) = self.take() else { return moves.iter_mut().map(one).collect() };
         let said = submit_all(&mut ring, device, namespace, moves);
         self.kept.lock().push(ring);
-        let result = |(moved, said): (&mut Move<'_>, i32)| match said {
-            0 => Ok(()),
-            1.. => Err(refusal(said)),
-            // The ring would not; whether the device will is asked without it.
-            _ => one(moved),
+        let result = |(moved, (status, result)): (&mut Move<'_>, Said)| match status {
+            0 => Ok(result),
+            1.. => Err(refusal(status)),
+            _ if is_refused_by_ring(Errno::from_raw_os_error(-status)) => one(moved),
+            _ => Err(Errno::from_raw_os_error(-status).into()),
         };
         moves.iter_mut().zip(said).map(result).collect()
     }
@@ -77,10 +83,25 @@ impl Rings {
     }
 }
 
+/// Whether it says that a command did not get as far as the controller.
+fn is_refused_by_ring(errno: Errno) -> bool {
+    let refused = [
+        Errno::OPNOTSUPP,
+        Errno::NOTTY,
+        Errno::INVAL,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::AGAIN,
+        Errno::NOMEM,
+        Errno::FAULT,
+    ];
+    refused.contains(&errno)
+}
+
 /// Submits every command and waits until all have completed; what the kernel said of each.
-fn submit_all(ring: &mut Ring, device: &File, namespace: u32, moves: &mut [Move<'_>]) -> Vec<i32> {
+fn submit_all(ring: &mut Ring, device: &File, namespace: u32, moves: &mut [Move<'_>]) -> Vec<Said> {
     let device = types::Fd(device.as_raw_fd());
-    let mut said = vec![0; moves.len()];
+    let mut said = vec![(0, 0); moves.len()];
     let (mut next, mut under_way) = (0, 0);
     while next < moves.len() || under_way > 0 {
         while next < moves.len() && under_way < DEPTH {
@@ -96,7 +117,8 @@ fn submit_all(ring: &mut Ring, device: &File, namespace: u32, moves: &mut [Move<
         }
         wait(ring);
         for completion in ring.completion() {
-            said[completion.user_data() as usize] = completion.result();
+            let [result, _] = *completion.big_cqe();
+            said[completion.user_data() as usize] = (completion.result(), result);
             under_way -= 1;
         }
     }
