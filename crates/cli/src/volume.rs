@@ -234,7 +234,7 @@ pub(crate) fn mount_options(
 /// The absolute path of a volume, free of symbolic links.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     std::fs::canonicalize(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => FileError::NotFound(path.to_owned()).into(),
+        io::ErrorKind::NotFound => zone::medium::missing(path).into(),
         io::ErrorKind::PermissionDenied => FileError::NoAccess(path.to_owned()).into(),
         _ => anyhow::Error::new(error).context(path.display().to_string()),
     })

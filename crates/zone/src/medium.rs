@@ -206,14 +206,23 @@ fn has_zones(path: &Path) -> Result<bool, FileError> {
     match std::fs::metadata(path) {
         Ok(known) => is_zoned(path, &known),
         // What else is wrong with it is said by whoever opens it.
-        Err(_) => match generic_beside(path) {
-            Some(generic) => {
-                let why = format!("the kernel makes no block device of it; name {}", generic.display());
-                Err(FileError::Unsuitable { path: path.to_owned(), why })
-            }
-            None => Ok(false),
+        Err(_) => match missing(path) {
+            FileError::NotFound(_) => Ok(false),
+            error => Err(error),
         },
     }
+}
+
+/// What to say of a path at which nothing is: devices are not made by naming them.
+pub fn missing(path: &Path) -> FileError {
+    let why = match generic_beside(path) {
+        Some(generic) => format!("the kernel makes no block device of it; name {}", generic.display()),
+        None if path.parent() == Some(Path::new("/dev")) && !path.exists() => {
+            "there is no such device".to_owned()
+        }
+        None => return FileError::NotFound(path.to_owned()),
+    };
+    FileError::Unsuitable { path: path.to_owned(), why }
 }
 
 #[cfg(test)]

@@ -23,7 +23,13 @@ null_blk conventional zone_nr_conv=32
 refused "only 4 zones be open at once" polder mkfs /dev/few
 # One zone is always written in order there.
 refused "has 1 zones of 8192 KiB" polder mkfs /dev/conventional
-refused "name $generic" polder mkfs --size 64M "/dev/nvme${generic#/dev/ng}"
+absent=/dev/nvme${generic#/dev/ng}
+refused "name $generic" polder mkfs --size 64M "$absent"
+refused "name $generic" polder mount "$absent" /mnt
+refused "name $generic" polder po2 "$absent"
+refused "name $generic" polder zones "$absent" --mount /mnt
+refused "there is no such device" polder mkfs --size 64M /dev/nvme9n9
+refused "there is no such device" polder mount /dev/nvme9n9 /mnt
 refused "a character device" polder mkfs /dev/null
 refused "leave --block-size away" polder mkfs --block-size 512 "$zns"
 refused "leave --max-open away" polder mkfs --max-open 8 "$zns"
