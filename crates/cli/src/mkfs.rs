@@ -147,6 +147,9 @@ fn describe_zoned(geometry: &Geometry, left_out: LeftOut) -> Vec<String> {
     let (open, active) = (geometry.max_open, geometry.max_active);
     let mut lines =
         vec![format!("the zones are the device's own; {open} may be open and {active} active at once")];
+    if geometry.seek_bytes > Geometry::SEEK_BYTES {
+        lines.push("it rotates: what is to be moved is read and written in longer turns".to_owned());
+    }
     if geometry.conventional > 0 {
         lines.push(format!(
             "{} of them are conventional, from {} on: they take data, and metadata when there is no other",
