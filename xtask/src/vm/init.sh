@@ -123,5 +123,5 @@ set -o pipefail
 sh -eu "/suites/$suite" 2>&1 | cat || verdict "failed: the suite ended with an error, see above"
 # A suite that provokes errors says which.
 [ -e /tmp/expected ] || echo 'nothing is expected' > /tmp/expected
-dmesg -r | grep '^<[0-3]>' | grep -v -f /tmp/expected && verdict "failed: the kernel logged errors, see above"
+dmesg -r | grep '^<[0-3]>\|WARNING: \|Call Trace' | grep -v -f /tmp/expected && verdict "failed: the kernel logged errors, see above"
 verdict passed

@@ -26,6 +26,7 @@ written() {
     count_both "$namespace"
     commands=$(ask commands "$namespace")
     echo "files made, written over, cut and deleted: $commands"
+    [ "$(of "$commands" failed)" = 0 ]
     device_bytes=$((device_bytes - begun))
     user_bytes=$(polder_counts user_bytes)
     polder stats --json /mnt | grep -A9 device_bytes_by_cause

@@ -77,6 +77,7 @@ churn() {
     bytes=$(sed -n 's/counted bytes written then: //p' /tmp/said)
     if [ ! -e /tmp/begun ]; then
         figure "write amplification" "refused after $(($(sed -n 's/counted bytes written until it was full: //p' /tmp/said) >> 20)) MiB"
+        [ $kind != polder ]
         return
     fi
     written=$(sh -c "$count")
@@ -87,6 +88,7 @@ churn() {
         part=$(ratio "$bytes" $((raw << 20)) | sed 's/.$//')
         why=$(sed -n 's/^refused: //p' /tmp/said | sed 's/ (os error [0-9]*)//' | tr 'A-Z' 'a-z')
         figure "write amplification" "$amplification until $part of the device: $why"
+        [ $kind != polder ]
     fi
 }
 
@@ -125,6 +127,7 @@ begin_to_write() {
     else
         cat /tmp/said
         figure "synced before that" "not taken: no space"
+        [ $kind != polder ]
     fi
 }
 
@@ -142,6 +145,7 @@ recover() {
         fi
     else
         figure "mount after a crash" refused
+        [ $kind != polder ]
     fi
 }
 
