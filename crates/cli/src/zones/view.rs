@@ -4,8 +4,8 @@
 //! DIR/seq/0  DIR/seq/1  …      as long as what is written of the zone
 //! ```
 //!
-//! There are no other directories: zonefs has `cnv` where a device has conventional zones, which Polder does not use.
-//! The numbers are the volume's, as `polder zones` shows them.
+//! There are no other directories: zonefs has `cnv` for conventional zones, which are among the others here, as Polder
+//! uses them like others. The numbers are the volume's, as `polder zones` shows them.
 //!
 //! **A file is what the device has**, from the zone's first block on. No volume is opened for it: neither the log nor
 //! any table is read, so it shows volumes too that nobody can open any more. Only the attributes `user.polder.role` and
