@@ -111,8 +111,11 @@ impl Content {
         self.past_sizes.clear();
     }
 
-    /// Bytes from `offset` on take the place of what was there.
+    /// Bytes from `offset` on take the place of what was there. No bytes change nothing, the size neither.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         self.splice(offset, bytes.len() as u64, |at, into| {
             into.copy_from_slice(&bytes[at as usize..at as usize + into.len()]);
         });

@@ -60,8 +60,10 @@ fn bytes_are_written_cut_and_punched_as_in_a_plain_vector() {
             }
             _ => {
                 content.write(at as u64, &operation_bytes(tag, length));
-                plain.resize(plain.len().max(at + length), 0);
-                plain[at..at + length].copy_from_slice(&operation_bytes(tag, length));
+                if length > 0 {
+                    plain.resize(plain.len().max(at + length), 0);
+                    plain[at..at + length].copy_from_slice(&operation_bytes(tag, length));
+                }
             }
         }
         assert_eq!(content.bytes(), plain, "after step {tag}");
@@ -93,6 +95,19 @@ fn links_are_counted_and_rename_over_a_link_of_itself_does_nothing() {
     model.apply(&rename("a", "b")).expect("two names of one file");
     let snapshot = model.snapshot();
     assert_eq!((snapshot.items["a"].links, snapshot.items["b"].same_as.as_str()), (2, "a"));
+}
+
+/// As FICLONERANGE and pwrite of Linux. The model let a clone of an empty file grow its target to the place of the clone,
+/// where three operations of a small workload came to it.
+#[test]
+fn what_brings_no_bytes_changes_nothing() {
+    let mut model = model(&[create("empty"), create("f")]);
+    model.apply(&Operation::Write { file: file("f"), offset: 0, length: 300, tag: 1 }).expect("it is there");
+    let before = model.snapshot();
+    let clone = Operation::Clone { from: file("empty"), offset: 0, file: file("f"), at: 4096, length: 0 };
+    model.apply(&clone).expect("there is nothing to refuse");
+    model.apply(&Operation::Write { file: file("f"), offset: 4096, length: 0, tag: 2 }).expect("it is there");
+    assert_eq!(model.snapshot().items["f"].content, before.items["f"].content);
 }
 
 #[test]
