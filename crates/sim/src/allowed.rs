@@ -81,10 +81,22 @@ pub type Unreadable = BTreeMap<String, BTreeSet<u64>>;
 
 /// Where in `allowed` a write was under way that left this, as far as it is given: between that state and the next.
 pub fn under_way(allowed: &[Arc<FilesState>], found: &Snapshot, unreadable: &Unreadable) -> Option<usize> {
-    let between = |pair: &[Arc<FilesState>]| {
-        !pair[1].whole && is_between([&pair[0].snapshot, &pair[1].snapshot], found, unreadable)
+    allowed.windows(2).rposition(|pair| is_under_way(pair, found, unreadable))
+}
+
+fn is_under_way(pair: &[Arc<FilesState>], found: &Snapshot, unreadable: &Unreadable) -> bool {
+    !pair[1].whole && is_between([&pair[0].snapshot, &pair[1].snapshot], found, unreadable)
+}
+
+/// All places in `allowed` at which this may have been found: at that state, or on the way from it to the next.
+pub fn places(allowed: &[Arc<FilesState>], found: &FilesState) -> Vec<usize> {
+    let nothing = Unreadable::new();
+    let is_here = |&place: &usize| {
+        let pair = allowed.get(place..place + 2);
+        allowed[place].digest == found.digest
+            || pair.is_some_and(|pair| is_under_way(pair, &found.snapshot, &nothing))
     };
-    allowed.windows(2).rposition(between)
+    (0..allowed.len()).filter(is_here).collect()
 }
 
 /// Whether a write that leads from `before` to `after` was under way: it changes one file, of which each block is one

@@ -422,9 +422,7 @@ impl<S: Subject> Worker<'_, S> {
 
 impl<S> Level<S> {
     fn random_cut(&self, rng: &mut Rng) -> Cut {
-        let at = rng.u64(self.before..=self.device.commands());
-        let mut losses = losses(&self.device, at, 2, rng.u64(..));
-        Cut { at, loss: losses.swap_remove(rng.usize(..losses.len())) }
+        random_cut(&self.device, self.before, rng)
     }
 
     /// Whether that can happen after this command: an append that is lost must have been made.
@@ -473,6 +471,13 @@ impl<S: Subject> Exploration<S> {
         }
         (std::mem::take(&mut shared.counts), shared.failure.take())
     }
+}
+
+/// Some cut of a run that began after `before` commands.
+pub(crate) fn random_cut(device: &Emulated, before: u64, rng: &mut Rng) -> Cut {
+    let at = rng.u64(before..=device.commands());
+    let mut losses = losses(device, at, 2, rng.u64(..));
+    Cut { at, loss: losses.swap_remove(rng.usize(..losses.len())) }
 }
 
 /// Whether two of the log's zones hold something after this command.

@@ -6,6 +6,7 @@
 //! from the floor to the ceiling: then it is a prefix of what was done, and has what was
 //! acknowledged (I-TREE-1).
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// A state of a volume that can be compared with what is found.
@@ -93,10 +94,15 @@ impl<S> History<S> {
 
     /// The states that may be found when the power goes right after so many commands.
     pub fn allowed(&self, commands: u64) -> &[Arc<S>] {
+        &self.states[self.allowed_range(commands)]
+    }
+
+    /// Their indices.
+    pub fn allowed_range(&self, commands: u64) -> RangeInclusive<usize> {
         let floor = last_at(&self.floors, commands);
         let ceiling = last_at(&self.ceilings, commands);
         // A step that needed no command may be promised as soon as it is begun.
-        &self.states[floor..=ceiling.max(floor)]
+        floor..=ceiling.max(floor)
     }
 }
 

@@ -12,6 +12,9 @@
 //! [`files`], the whole file system against [`model`]. [`planted`] builds both with one bug
 //! after the other, ordering rules that were removed among them, and shows which scenario notices.
 //!
+//! [`whole`] puts everything together: several clients of one volume, background work, faults, cuts and kills, mount
+//! after mount, all from one seed.
+//!
 //! Nothing here knows how Polder works inside; it knows what was promised. Everything repeats from
 //! a seed, and a failure prints the one command that repeats it ([`case::Case`]).
 #![forbid(unsafe_code)]
@@ -37,3 +40,4 @@ pub mod shows;
 pub mod speed;
 pub mod states;
 pub mod store;
+pub mod whole;

@@ -8,6 +8,7 @@ mod run_long;
 mod run_planted;
 mod run_speed;
 mod run_states;
+mod run_whole;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,8 @@ enum Command {
     Cuts(Cuts),
     /// Cut all workloads of one, two and some of three operations, in every state that may be found.
     States(run_states::States),
+    /// Run several clients, background work, faults, cuts and kills, mount after mount, from one seed.
+    Run(run_whole::Run),
     /// Let the first, second, third … command of each kind fail in every scenario.
     Faults(run_faults::Faults),
     /// Mount a small volume with one bit flipped, for every bit of it.
@@ -122,6 +125,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Cuts(options) => cuts(&options),
         Command::States(options) => run_states::states(&options),
+        Command::Run(options) => run_whole::run(&options),
         Command::Faults(options) => run_faults::faults(&options),
         Command::Flips(options) => run_flips::flips(&options),
         Command::Fuzz(options) => run_fuzz::fuzz(&options),

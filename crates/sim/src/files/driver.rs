@@ -15,6 +15,7 @@ use tree::Lsn;
 use zone::Device;
 use zone::emulated::{CommandKind, Emulated, Fault};
 
+use super::company::Account;
 use super::observe::{self, caller};
 use crate::allowed::FilesState;
 use crate::caught::{Wrong, caught};
@@ -40,11 +41,15 @@ pub struct Driver {
     pub device: Arc<Emulated>,
     /// What may be found when.
     pub history: History<FilesState>,
+    /// Where the model's root is.
+    root: InodeNo,
+    /// What is noted for others; none while nobody else is at work.
+    pub(super) account: Option<Account>,
     model: Model,
     held: BTreeMap<u8, Handle>,
     clock: Arc<ManualClock>,
     /// After each operation, the newest record and the state.
-    commits: Vec<(Lsn, usize)>,
+    pub(super) commits: Vec<(Lsn, usize)>,
     rng: Rng,
     /// Background steps between two operations, at most.
     pub steps_between: u32,
@@ -57,6 +62,11 @@ pub struct Driver {
 }
 
 impl Driver {
+    /// Closes what is open.
+    pub fn close_all(&mut self) {
+        self.held.clear();
+    }
+
     /// Goes on from the newest state of the history.
     pub fn new(
         fs: Arc<Fs>,
@@ -71,6 +81,8 @@ impl Driver {
             fs,
             device,
             history,
+            root: InodeNo::ROOT,
+            account: None,
             model,
             held: BTreeMap::new(),
             clock,
@@ -81,6 +93,12 @@ impl Driver {
             amid: Cell::new(0),
             dropped: Vec::new(),
         }
+    }
+
+    /// Works below this directory from now on, while others work below others.
+    pub fn in_company(mut self, root: InodeNo) -> Self {
+        (self.root, self.account) = (root, Some(Account::default()));
+        self
     }
 
     /// Forgets the history: the recording begins here, with everything durable.
@@ -141,22 +159,31 @@ impl Driver {
 
     /// Does it, on a device whose commands may fail; when it fails, what is there of it is open.
     pub fn attempt(&mut self, operation: &Operation) -> Result<Option<Failed>, Wrong> {
-        let begun = self.device.commands();
+        let (begun, lsn) = (self.device.commands(), self.fs.store().last_lsn());
         let mut after = self.model.clone();
         let expected = after.apply(operation);
         self.history.begin(begun, FilesState::after(operation, after.clone()));
         self.note_dropped(operation);
         let done = self.perform(operation);
+        let succeeded = done.is_ok();
         self.open_deleted()?;
         match (done, expected) {
             (Ok(written), Ok(())) => self.model = self.after_write(operation, written, begun, after),
-            (Err(FsError::NoSpace), Ok(())) => self.history.withdraw(),
+            (Err(FsError::NoSpace), Ok(())) => {
+                self.history.withdraw();
+                return Ok(None);
+            }
             (Err(refused), Err(expected)) if refused == expected => {}
+            // Operations that are drawn may have several reasons to be refused, and which is told is not promised.
+            (Err(refused), Err(_)) if self.account.is_some() && !is_of_device(&refused) => {}
             (Err(error), _) if is_of_device(&error) => return Ok(Some(Failed { error, after })),
             (done, expected) => return Err(Wrong(format!("gives {done:?}, should give {expected:?}"))),
         }
         self.commits.push((self.fs.store().last_lsn(), self.history.last()));
-        self.acknowledge(operation);
+        self.note_span(lsn);
+        if succeeded {
+            self.acknowledge(operation, lsn);
+        }
         Ok(None)
     }
 
@@ -233,8 +260,8 @@ impl Driver {
         after
     }
 
-    /// What an fsync or sync that has returned promises.
-    fn acknowledge(&mut self, operation: &Operation) {
+    /// What an fsync or sync that has returned promises, when `lsn` was the newest before it.
+    fn acknowledge(&mut self, operation: &Operation, lsn: Lsn) {
         match operation {
             Operation::Fsync { file, .. } => self.model.settle(file),
             Operation::Sync | Operation::Checkpoint => self.model.settle_all(),
@@ -243,20 +270,25 @@ impl Driver {
         }
         let now = self.device.commands();
         self.history.begin(now, FilesState::new(self.model.clone()));
-        self.history.promise(now, self.history.last());
+        match &mut self.account {
+            None => self.history.promise(now, self.history.last()),
+            Some(account) => account.durable(now, lsn),
+        }
     }
 
     /// What the store says is durable is promised, whoever asked for it.
     fn note_durable(&mut self) {
         let durable = self.fs.store().durable_lsn();
-        if let Some((_, state)) = self.commits.iter().rev().find(|(lsn, _)| *lsn <= durable) {
+        if let Some(account) = &mut self.account {
+            account.durable(self.device.commands(), durable);
+        } else if let Some((_, state)) = self.commits.iter().rev().find(|(lsn, _)| *lsn <= durable) {
             self.history.promise(self.device.commands(), *state);
         }
     }
 
     fn resolve(&self, path: &str) -> Result<InodeNo, FsError> {
         let names = path.split('/').filter(|name| !name.is_empty());
-        names.into_iter().try_fold(InodeNo::ROOT, |inode, name| {
+        names.into_iter().try_fold(self.root, |inode, name| {
             self.fs.lookup(&caller(), inode, name.as_bytes()).map(|attributes| attributes.inode)
         })
     }
@@ -282,7 +314,7 @@ impl Driver {
                 Ok(())
             }
             Operation::Temporary { handle } => {
-                let (_, open) = self.fs.temporary_file(&caller(), InodeNo::ROOT, 0o600, WRITING)?;
+                let (_, open) = self.fs.temporary_file(&caller(), self.root, 0o600, WRITING)?;
                 self.held.insert(*handle, open);
                 Ok(())
             }
@@ -442,6 +474,9 @@ impl Driver {
         range: (u64, u64),
         work: impl Fn() -> Result<(), FsError> + Send + Sync,
     ) -> Result<(), FsError> {
+        if self.account.is_some() {
+            return work();
+        }
         let fs = &self.fs;
         let sync = || fs.sync().map(|()| fs.store().durable_lsn());
         self.amid(range, work, sync)

@@ -9,7 +9,7 @@ use crate::caught::Wrong;
 use crate::model::{Content, Item, Kind, Snapshot};
 
 /// Root, unchecked.
-pub(super) fn caller() -> Caller {
+pub(crate) fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, checked: true }
 }
 

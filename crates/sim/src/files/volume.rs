@@ -11,6 +11,7 @@ use super::observe::{self, View};
 use crate::allowed::{FilesState, under_way};
 use crate::caught::Wrong;
 use crate::history::State;
+use crate::model::Snapshot;
 
 /// The clock of every simulated volume begins here.
 const BEGINNING: Timestamp = Timestamp(1_600_000_000_000_000_000);
@@ -72,17 +73,28 @@ impl Volume {
 /// What is found on a volume that was recovered: the checker must find nothing, and the state must be one of
 /// these.
 pub fn judge(fs: &Fs, allowed: &[Arc<FilesState>]) -> Result<FilesState, Wrong> {
+    let found = FilesState::found(clean(fs)?, fs.extents().block_size() as usize);
+    among(allowed, &found)?;
+    Ok(found)
+}
+
+/// All that can be seen of a volume in which the checker finds nothing.
+pub fn clean(fs: &Fs) -> Result<Snapshot, Wrong> {
     let findings = fs.check().map_err(|error| Wrong::at("check", error))?;
     if !findings.is_empty() {
         let lines: Vec<String> = findings.iter().map(|finding| format!("{finding:?}")).collect();
         return Err(Wrong(format!("the checker finds:\n{}", lines.join("\n"))));
     }
-    let found = FilesState::found(observe::snapshot(fs)?, fs.extents().block_size() as usize);
-    if FilesState::find(allowed, &found).is_none() {
-        let wrong = FilesState::explain(allowed, &found);
+    observe::snapshot(fs)
+}
+
+/// What was found is one of these.
+pub fn among(allowed: &[Arc<FilesState>], found: &FilesState) -> Result<(), Wrong> {
+    if FilesState::find(allowed, found).is_none() {
+        let wrong = FilesState::explain(allowed, found);
         return Err(Wrong(format!("none of the {} states that may be found:\n{wrong}", allowed.len())));
     }
-    Ok(found)
+    Ok(())
 }
 
 /// All that the checkers find, with every block of data read.

@@ -76,6 +76,21 @@ impl Snapshot {
         lines
     }
 
+    /// What is at and below a directory of the root, as if that were the root.
+    pub fn below(&self, directory: &str) -> Snapshot {
+        let inner = |path: &str| match path.strip_prefix(directory)? {
+            "" => Some(String::new()),
+            rest => rest.strip_prefix('/').map(str::to_owned),
+        };
+        // An inode that has its first name elsewhere keeps that, and so is like nothing that may be found.
+        let moved = |item: &Item| {
+            let same_as = inner(&item.same_as).unwrap_or_else(|| item.same_as.clone());
+            Item { same_as, ..item.clone() }
+        };
+        let items = self.items.iter().filter_map(|(path, item)| Some((inner(path)?, moved(item))));
+        Snapshot { items: items.collect() }
+    }
+
     /// The names, links and attributes, without the bytes of files.
     pub fn same_names(&self, other: &Snapshot) -> bool {
         self.items.len() == other.items.len()

@@ -1,0 +1,73 @@
+//! Makes a plan that fails smaller: fewer rounds, then fewer operations (delta debugging: Zeller and Hildebrandt,
+//! "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 2002, without its complements).
+//!
+//! What fails in the end may be another failure than at first. With operations left out threads meet elsewhere, so a
+//! smaller plan may pass although the mistake is there: what comes out is small, not the smallest.
+
+use std::collections::BTreeSet;
+
+use super::{Place, Plan};
+use crate::caught::Wrong;
+
+/// A plan that fails, and how.
+#[derive(Clone, Debug)]
+pub struct Failing {
+    /// What was done.
+    pub plan: Plan,
+    /// What was found.
+    pub wrong: Wrong,
+}
+
+/// A smaller one, after so many tries at most.
+pub fn shrink(failing: Failing, tries: u32) -> Failing {
+    let mut shrinking = Shrinking { best: failing, left: tries };
+    while shrinking.best.plan.rounds > 1 && shrinking.left > 0 {
+        let plan = &shrinking.best.plan;
+        if !shrinking.fails(Plan { rounds: plan.rounds - 1, ..plan.clone() }) {
+            break;
+        }
+    }
+    let mut chunk = shrinking.best.plan.places().len().div_ceil(2);
+    while chunk > 0 && shrinking.left > 0 {
+        let smaller = shrinking.without_chunks(chunk);
+        chunk = if smaller { chunk.min(shrinking.best.plan.places().len()) } else { chunk / 2 };
+    }
+    shrinking.best
+}
+
+struct Shrinking {
+    best: Failing,
+    left: u32,
+}
+
+impl Shrinking {
+    /// Leaves out every chunk without which it still fails; whether there was one.
+    fn without_chunks(&mut self, chunk: usize) -> bool {
+        let places: Vec<Place> = self.best.plan.places().into_iter().collect();
+        let mut smaller = false;
+        for chunk in places.chunks(chunk) {
+            let mut only = self.best.plan.places();
+            only.retain(|place| !chunk.contains(place));
+            smaller |= self.left > 0 && self.fails(self.best.plan.with_only(only));
+        }
+        smaller
+    }
+
+    /// Whether this one fails as well: then it is the best.
+    fn fails(&mut self, plan: Plan) -> bool {
+        self.left = self.left.saturating_sub(1);
+        match plan.run() {
+            Ok(_) => false,
+            Err(wrong) => {
+                self.best = Failing { plan, wrong };
+                true
+            }
+        }
+    }
+}
+
+impl Plan {
+    fn with_only(&self, only: BTreeSet<Place>) -> Plan {
+        Plan { only: Some(only), ..self.clone() }
+    }
+}
