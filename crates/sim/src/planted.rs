@@ -91,11 +91,23 @@ pub const BUGS: &[Bug] = &[
     found("break-reference-count"),
 ];
 
+/// One bug for each harness that is a command, which it must notice by itself: one that does not notice any more what
+/// it once did says nothing.
+pub const CANARIES: &[(Harness, &str)] = &[
+    (Harness::Cuts, "break-data-before-record"),
+    (Harness::Run, "break-follower"),
+    (Harness::States, "break-flush-on-sync"),
+    (Harness::Faults, "break-live-count"),
+    (Harness::Flips, "break-verify-last-block"),
+];
+
 /// What a build is asked.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// Where the build goes.
     pub target: PathBuf,
+    /// Whether it is optimised: not worth its time where little is asked.
+    pub release: bool,
     /// Only these harnesses; all when there are none.
     pub harnesses: Vec<Harness>,
     /// The shape of device for scenarios that are cut.
@@ -109,6 +121,8 @@ pub struct Trial {
 pub enum Harness {
     /// Scenarios, cut at every command.
     Cuts,
+    /// Everything at once: clients, background, faults, cuts and kills.
+    Run,
     /// Small workloads, cut in every state.
     States,
     /// Scenarios on a device that fails.
@@ -121,13 +135,14 @@ pub enum Harness {
 
 impl Harness {
     /// All, in the order in which they are asked.
-    pub const ALL: [Harness; 5] =
-        [Harness::Cuts, Harness::States, Harness::Faults, Harness::Flips, Harness::Shuttle];
+    pub const ALL: [Harness; 6] =
+        [Harness::Cuts, Harness::Run, Harness::States, Harness::Faults, Harness::Flips, Harness::Shuttle];
 
     /// Its command.
     pub fn name(self) -> &'static str {
         match self {
             Harness::Cuts => "cuts",
+            Harness::Run => "run",
             Harness::States => "states",
             Harness::Faults => "faults",
             Harness::Flips => "flips",
@@ -191,7 +206,8 @@ impl Trial {
     /// Builds Polder with all bugs in it, of which none is made until it is told to.
     pub fn build(&self) -> Result<()> {
         let mut command = Command::new("cargo");
-        command.args(["build", "--quiet", "--release", "--package", "polder-sim", "--features", "planted"]);
+        command.args(["build", "--quiet", "--package", "polder-sim", "--features", "planted"]);
+        command.args(self.release.then_some("--release"));
         let status = command.arg("--target-dir").arg(&self.target).status();
         let status = status.context("cargo cannot be started")?;
         ensure!(status.success(), "Polder cannot be built with planted bugs");
@@ -253,7 +269,8 @@ impl Trial {
         if harness == Harness::Shuttle {
             return self.ask_threads(bug);
         }
-        let mut command = Command::new(self.target.join("release/polder-sim"));
+        let profile = if self.release { "release" } else { "debug" };
+        let mut command = Command::new(self.target.join(profile).join("polder-sim"));
         if let Some(bug) = bug {
             command.args(["--planted", bug]);
         }

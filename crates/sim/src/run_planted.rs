@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use polder_sim::planted::{self, BUGS, Harness, Outcome, Trial};
+use polder_sim::planted::{self, BUGS, CANARIES, Harness, Outcome, Trial};
 
 #[derive(Args)]
 pub(crate) struct Planted {
@@ -24,6 +24,9 @@ pub(crate) struct Planted {
     /// Where Polder is built with bugs in it (default: target/planted).
     #[arg(long)]
     target_dir: Option<PathBuf>,
+    /// Only one bug for each harness, which that one must notice, in a build that is quickly made.
+    #[arg(long, conflicts_with_all = ["bug", "harness"])]
+    canaries: bool,
     /// List the bugs.
     #[arg(long)]
     list: bool,
@@ -37,13 +40,14 @@ pub(crate) fn planted(options: &Planted) -> Result<()> {
         return Ok(());
     }
     ensure!(!chosen.is_empty(), "no such bug; `polder-sim planted --list` shows all");
+    let target = options.target_dir.clone().unwrap_or_else(planted::usual_target);
+    let (shape, seed) = (options.geometry.clone(), options.seed);
+    if options.canaries {
+        return canaries(&Trial { target, release: false, harnesses: Vec::new(), shape, seed });
+    }
     let named = |harness: &Harness| options.harness.iter().any(|name| name == harness.name());
-    let trial = Trial {
-        target: options.target_dir.clone().unwrap_or_else(planted::usual_target),
-        harnesses: Harness::ALL.into_iter().filter(named).collect(),
-        shape: options.geometry.clone(),
-        seed: options.seed,
-    };
+    let harnesses = Harness::ALL.into_iter().filter(named).collect();
+    let trial = Trial { target, release: true, harnesses, shape, seed };
     trial.build()?;
     if options.bug.is_empty() {
         let Outcome { noticed, seconds } = trial.run(None)?;
@@ -86,4 +90,17 @@ pub(crate) fn plant(bug: String) {
 #[cfg(not(feature = "planted"))]
 pub(crate) fn plant(bug: String) {
     panic!("this build cannot plant {bug:?}: build it with `--features planted`");
+}
+
+/// Each harness by itself must notice its canary.
+fn canaries(trial: &Trial) -> Result<()> {
+    trial.build()?;
+    for &(harness, bug) in CANARIES {
+        let alone = Trial { harnesses: vec![harness], ..trial.clone() };
+        let Outcome { noticed, seconds } = alone.run(Some(bug))?;
+        ensure!(noticed.is_some(), "`{}` does not notice {bug}: it says nothing any more", harness.name());
+        println!("{:<38} {:<10} {seconds:>10.1} s", bug, harness.name());
+    }
+    println!("counted canaries noticed: {}", CANARIES.len());
+    Ok(())
 }

@@ -1,18 +1,21 @@
-//! Point 12: what small workloads, faults of the device and flipped bits leave is what was promised, harmless,
-//! or told.
+//! Point 12: what many clients at once, small workloads, faults of the device and flipped bits leave is what was
+//! promised, harmless, or told.
 //!
-//! The simulator cuts small workloads after every command and recovers every state that the device may then hold;
+//! The simulator runs several clients at once over many mounts; cuts small workloads after every command and recovers every state that the device may then hold;
 //! lets the first, second, third … command of each kind fail; and mounts a small volume with one bit flipped, for
-//! every bit. The whole form does all of the three on one shape after the other. The quick form takes the states
+//! every bit. First each of its harnesses must notice a bug that was planted for it. The whole form does all of these on
+//! one shape after the other. The quick form takes the states
 //! of all workloads of one operation and some of two, and of faults and bits what the seed draws.
 
 use anyhow::{Context, Result};
 
 use super::simulator::{Counted, check_enough, simulator};
 use super::{Report, Run};
+use crate::workspace::target_dir;
 
 /// What is asked, the options of the quick form, and those of the whole one.
-const PARTS: [(&str, &[&str], &[&str]); 3] = [
+const PARTS: [(&str, &[&str], &[&str]); 4] = [
+    ("run", &["--quick"], &["--minutes", "10"]),
     ("states", &["--quick"], &["--operations", "2"]),
     ("faults", &["--quick", "--every", "60"], &[]),
     ("flips", &["--quick"], &[]),
@@ -21,6 +24,11 @@ const PARTS: [(&str, &[&str], &[&str]); 3] = [
 pub(super) fn run(run: &Run) -> Result<Report> {
     let mut counted = Counted::of(&COUNTS);
     let mut shapes = Vec::new();
+    simulator("planted")
+        .arg("--canaries")
+        .arg("--target-dir")
+        .arg(target_dir()?)
+        .run_watched(|line| counted.read(line))?;
     for (command, quick, whole) in PARTS {
         let line = simulator(command).args(if run.quick { quick } else { whole }.iter().copied());
         line.arg("--seed")
@@ -37,7 +45,11 @@ pub(super) fn run(run: &Run) -> Result<Report> {
 }
 
 /// What the simulator counts, under the names of the report.
-const COUNTS: [&str; 11] = [
+const COUNTS: [&str; 15] = [
+    "canaries noticed",
+    "runs",
+    "operations of clients",
+    "clients found in one order",
     "workloads of one operation",
     "workloads of two operations",
     "device commands",
@@ -52,5 +64,10 @@ const COUNTS: [&str; 11] = [
 ];
 
 /// What each form must have done to say anything.
-const LEAST: [(&str, u64); 3] =
-    [("distinct device images", 100_000), ("faults", 400), ("bits flipped", 2_000)];
+const LEAST: [(&str, u64); 5] = [
+    ("canaries noticed", 5),
+    ("clients found in one order", 30),
+    ("distinct device images", 100_000),
+    ("faults", 400),
+    ("bits flipped", 2_000),
+];
