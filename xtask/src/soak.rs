@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: for as long as there is time, what the gate does for a moment, each time with another seed.
 //!
-//! Four parts take turns: crash states of small workloads, faults at every command, bits flipped in a small
-//! volume, and cuts of every scenario with chains of cuts. Crash states have half of the time and one process, so
+//! Five parts take turns: crash states of small workloads, several clients at once over many mounts, faults at every
+//! command, bits flipped in a small volume, and cuts of every scenario with chains of cuts. Crash states have half of the time and one process, so
 //! that states which it has seen are not counted twice; the shapes of device take turns with the others.
 //! The sums are printed at the end, and whenever a part has ended.
 
@@ -25,7 +25,10 @@ pub(crate) struct Args {
 const SHAPES: [&str; 6] = ["power-of-two", "odd", "blocks-512", "blocks-64k", "six-active", "conventional"];
 
 /// What the simulator counts, under the names of the report.
-const COUNTS: [&str; 10] = [
+const COUNTS: [&str; 13] = [
+    "runs",
+    "operations of clients",
+    "simulated hours",
     "workloads of one operation",
     "workloads of two operations",
     "workloads of three operations",
@@ -39,7 +42,10 @@ const COUNTS: [&str; 10] = [
 ];
 
 /// Minutes of a round of all parts but crash states.
-const ROUND: u64 = 6;
+const ROUND: u64 = 8;
+
+/// Seeds that one round uses for runs, and no other does.
+const RUNS_OF_A_ROUND: u64 = 1_000_000;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let clock = SystemClock::new();
@@ -60,8 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if minutes_left(&clock) == 0 {
             break;
         }
-        let minutes = minutes_left(&clock).min(ROUND).div_ceil(3);
+        let minutes = minutes_left(&clock).min(ROUND).div_ceil(4);
         let shape = SHAPES[round as usize % SHAPES.len()];
+        part(&mut counted, "run", &[], shape, minutes, round * RUNS_OF_A_ROUND)?;
         part(&mut counted, "faults", &[], shape, minutes, round)?;
         let unmounted: &[&str] = if round % 2 == 0 { &["--unmounted"] } else { &[] };
         part(&mut counted, "flips", unmounted, shape, minutes, round)?;
