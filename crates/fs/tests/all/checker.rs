@@ -331,6 +331,28 @@ fn an_attribute_and_a_counter_that_mean_nothing() {
     ]);
 }
 
+/// One row that means nothing, of a file's data or of a directory, kept the whole volume from being checked and
+/// repaired: there was an error in the place of all findings.
+#[test]
+fn a_row_that_means_nothing_does_not_stop_the_checker() {
+    let sound = Sound::new();
+    let data = extent::format::key(Object(sound.f.0), 0).to_vec();
+    sound.put(sound.f, EXTENT, data, vec![0; 5]);
+    let kinds: Vec<&str> = sound.volume.fs.check().unwrap().iter().map(Finding::kind).collect();
+    assert_eq!(kinds, ["extent", "live-blocks"]);
+
+    let sound = Sound::new();
+    sound.put(sound.d, INODE, inode_key(sound.d), b"nonsense".to_vec());
+    let (d, e) = (sound.d, sound.e);
+    sound.finds(&[
+        NameFinding::Damaged { table: INODE.0, why: Damaged("an inode's record is too short") },
+        NameFinding::NoInode { parent: ROOT, name: "d".into(), inode: d },
+        NameFinding::NoDirectory { parent: d, name: "e".into() },
+        NameFinding::NoDirectory { parent: d, name: "f".into() },
+        NameFinding::Detached { inode: e },
+    ]);
+}
+
 /// `f` and a clone of it, and which objects have their contents.
 struct Cloned {
     sound: Sound,
