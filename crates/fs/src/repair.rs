@@ -9,7 +9,8 @@
 //!
 //! Works on the rows below the inodes in memory, one transaction for each thing: a crash leaves a repair half
 //! done and nothing worse. Afterwards the volume is mounted anew, and repaired again until nothing is left
-//! that can be: one repair may show the next.
+//! that can be: one repair may show the next. So only what has changed a row counts as repaired: a finding
+//! about a row that lies in a wrong group would otherwise be repaired for ever.
 
 use rt::Timestamp;
 use tree::{Table, Tx};
@@ -100,8 +101,12 @@ impl Fs {
     }
 
     fn change_row(&self, inode: InodeNo, change: impl FnOnce(&mut Record)) -> Result<bool> {
-        let Some(mut record) = self.stored(inode)? else { return Ok(false) };
+        let Some(stored) = self.stored(inode)? else { return Ok(false) };
+        let mut record = stored.clone();
         change(&mut record);
+        if record == stored {
+            return Ok(false);
+        }
         let mut tx = Tx::reclaiming();
         tx.put(self.group(inode), INODE, inode_key(inode), record.encode());
         self.store.commit(tx)?;
@@ -117,17 +122,18 @@ impl Fs {
     }
 
     /// Whether there is a record of it that means nothing: then nobody knows what belongs to it.
-    fn is_damaged(&self, inode: InodeNo) -> Result<bool> {
+    pub(crate) fn is_damaged(&self, inode: InodeNo) -> Result<bool> {
         let row = self.store.get(self.group(inode), INODE, &inode_key(inode))?;
         Ok(row.is_some_and(|bytes| Record::decode(&bytes).is_err()))
     }
 
     fn remove(&self, table: Table, inode: InodeNo) -> Result<bool> {
-        if self.is_damaged(inode)? {
+        let (group, key) = (self.group(inode), number_key(inode));
+        if self.is_damaged(inode)? || self.store.get(group, table, &key)?.is_none() {
             return Ok(false);
         }
         let mut tx = Tx::reclaiming();
-        tx.delete(self.group(inode), table, number_key(inode));
+        tx.delete(group, table, key);
         self.store.commit(tx)?;
         Ok(true)
     }
@@ -167,6 +173,7 @@ impl Fs {
         let mut tx = Tx::reclaiming();
         match row.as_deref().map(Record::decode) {
             None => self.delete_name(&mut tx, parent, found.cookie),
+            Some(Ok(record)) if record.kind == found.kind => return Ok(false),
             Some(Ok(record)) => {
                 self.put_name(&mut tx, parent, found.cookie, name.as_bytes(), inode, record.kind);
             }
@@ -261,6 +268,6 @@ impl Fs {
             some.iter().for_each(|(key, _)| tx.delete(self.group(inode), XATTR, key.clone()));
             self.store.commit(tx)?;
         }
-        Ok(true)
+        Ok(!rows.is_empty())
     }
 }
