@@ -194,10 +194,8 @@ impl Trial<'_> {
         let image = Arc::new(device.image(&CrashPlan::KeepAll));
         image.record();
         image.inject(self.fault());
-        match self.stage.volume().mount(&image, Volume::clock()) {
-            Err(_) => counts.refused += 1,
-            Ok(fs) => drop(compare(&view(&fs)?, &allowed)?),
-        }
+        self.recover(&image, &allowed, &mut counts)
+            .map_err(|wrong| Wrong::at("the fault in recovery", wrong))?;
         if image.struck().is_empty() {
             return Ok(Outcome::NotReached);
         }
@@ -205,6 +203,35 @@ impl Trial<'_> {
         image.heal();
         self.look(&image, &allowed, &mut counts).map_err(|wrong| Wrong::at("mounted again", wrong))?;
         Ok(Outcome::Struck(counts))
+    }
+
+    /// Mounts and reads everything on a device that fails once: what nobody may see of the fault is not seen here either.
+    /// Other kinds may keep the volume from being mounted, or something from being read, until the device is well again.
+    fn recover(
+        &self,
+        image: &Arc<Emulated>,
+        allowed: &[Arc<FilesState>],
+        counts: &mut Counts,
+    ) -> Result<(), Wrong> {
+        let fs = match self.stage.volume().mount(image, Volume::clock()) {
+            Ok(fs) => fs,
+            Err(wrong) if self.kind.harm == Harm::Nothing => return Err(wrong),
+            Err(_) => {
+                counts.refused += 1;
+                return Ok(());
+            }
+        };
+        let lost = compare(&view(&fs)?, allowed)?;
+        if self.kind.harm != Harm::Nothing {
+            return Ok(());
+        }
+        if !lost.is_empty() {
+            return Err(Wrong(format!("{} cannot be read", lost.join(", "))));
+        }
+        match fs.store().latched() {
+            Some(why) => Err(Wrong(format!("the volume latches: {why}"))),
+            None => Ok(()),
+        }
     }
 
     /// The scenario without a fault, a loss of power, and one zone that comes back so that it cannot be written, or not
