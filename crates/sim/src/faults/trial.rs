@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use fs::FsError;
 use rt::random::Rng;
+use tree::Step;
 use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
-use zone::{ZoneId, ZoneState};
+use zone::{Device, ZoneId, ZoneState};
 
 use super::{Counts, Harm, Kind};
 use crate::allowed::FilesState;
@@ -16,6 +17,9 @@ use crate::files::{Driver, Failed, Plan, Scenario, Volume, afterwards, compare, 
 use crate::history::History;
 use crate::model::{Model, Operation};
 use crate::shapes::Shape;
+
+/// Background steps after which a volume has had time for all that it wants to do.
+const STEPS_MAX: u32 = 10_000;
 
 /// When the fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -344,8 +348,35 @@ impl Trial<'_> {
             return Err(Wrong(format!("the checker finds {}", told.join("; "))));
         }
         driver.settle(now, found);
-        driver.run(&afterwards(1, self.stage.seed, self.stage.shape.spec.block_size as usize))
+        driver.run(&afterwards(1, self.stage.seed, self.stage.shape.spec.block_size as usize))?;
+        match self.kind.effect {
+            Effect::TurnReadOnly(_) => evacuated(&driver),
+            _ => Ok(()),
+        }
     }
+}
+
+/// When the background has had its turn, no data live in a zone that a mount was told cannot be written any more, unless
+/// there is no zone to move them to.
+fn evacuated(driver: &Driver) -> Result<(), Wrong> {
+    let zones = driver.fs.store().zones();
+    for _ in 0..STEPS_MAX {
+        if driver.fs.step().map_err(|error| Wrong::at("step", error))? == Step::Idle {
+            break;
+        }
+    }
+    let report = driver.device.report().map_err(|error| Wrong::at("report", error))?;
+    for (number, info) in (0..).zip(&report) {
+        let entry = zones.entry(ZoneId(number));
+        let lives = entry.role.holds_data() && entry.live > 0;
+        if lives && info.state == ZoneState::ReadOnly && zones.free() > zones.kept_from_gc() {
+            let live = entry.live;
+            return Err(Wrong(format!(
+                "{live} blocks live in zone {number}, which cannot be written any more"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Finds out what there is of an operation that failed; false when that is open.
