@@ -192,8 +192,9 @@ impl Server {
         self.fs.read_directory(&*self.handle(handle)?, cookie, each)
     }
 
-    /// The same with attributes. An entry whose inode is gone by now is left out; "." and ".." have
-    /// none, because the kernel does not look at them.
+    /// The same with attributes. An entry whose inode is gone by now is left out. "." and ".." have none, because
+    /// the kernel does not look at them; nor has an inode that cannot be read: whoever asks for that one is told, and
+    /// whoever lists the directory finds all names.
     pub(crate) fn read_directory_plus(
         &self,
         handle: HandleNo,
@@ -206,14 +207,17 @@ impl Server {
             let Some(last) = batch.last() else { return Ok(()) };
             cookie = last.cookie;
             for entry in &batch {
-                let attributes = match is_dot(&entry.name) {
-                    true => None,
-                    false => match self.fs.attributes(entry.inode) {
-                        Ok(attributes) if attributes.links == 0 => continue,
-                        Ok(attributes) => Some(attributes),
-                        Err(FsError::NotFound | FsError::Stale) => continue,
-                        Err(error) => return Err(error),
-                    },
+                let found = match is_dot(&entry.name) {
+                    true => Ok(None),
+                    false => self.fs.attributes(entry.inode).map(Some),
+                };
+                let attributes = match found {
+                    Ok(Some(attributes)) if attributes.links == 0 => continue,
+                    Err(FsError::NotFound | FsError::Stale) => continue,
+                    found => found.unwrap_or_else(|error| {
+                        tracing::warn!("inode {} is listed by its name alone: {error}", entry.inode.0);
+                        None
+                    }),
                 };
                 if !each(entry, attributes) {
                     return Ok(());

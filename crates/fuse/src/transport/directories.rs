@@ -59,9 +59,10 @@ pub(crate) fn listing_for(asked: &ReadIn) -> Listing {
     Listing::new(asked.size.min(REQUEST_BYTES_MAX))
 }
 
+/// What was listed. An error after some entries is for who asks for the rest.
 pub(crate) fn reply_listing(reply: Reply, listed: fs::Result<()>, listing: &Listing) {
     match listed {
-        Ok(()) => reply.bytes(listing.as_bytes()),
-        Err(error) => reply.error(errno(&error)),
+        Err(error) if listing.as_bytes().is_empty() => reply.error(errno(&error)),
+        _ => reply.bytes(listing.as_bytes()),
     }
 }

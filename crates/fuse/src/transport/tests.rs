@@ -6,13 +6,13 @@ use fs::{FormatOptions, Fs, MountOptions};
 use rt::{ManualClock, Timestamp};
 use zerocopy::{FromBytes, IntoBytes};
 use zone::Device;
-use zone::emulated::{Emulated, Spec};
+use zone::emulated::{CrashPlan, Emulated, Spec};
 
 use super::*;
 use crate::access::AccessTimes;
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
-    AttrOut, CreateIn, EntryOut, InHeader, LseekIn, OpenOut, ReadIn, ReleaseIn, STATX_BTIME, StatxIn,
+    AttrOut, CreateIn, Dirent, EntryOut, InHeader, LseekIn, OpenOut, ReadIn, ReleaseIn, STATX_BTIME, StatxIn,
     StatxOut, WriteIn, opcode,
 };
 use crate::kernel::tests::{Kernel, connected};
@@ -21,6 +21,7 @@ const ROOT: u64 = 1;
 const BORN: i64 = 1_700_000_000_000_000_007;
 
 struct Mount {
+    device: Arc<Emulated>,
     kernel: Kernel,
     channel: Channel,
     transport: Transport,
@@ -31,8 +32,8 @@ struct Mount {
 
 impl Mount {
     fn new() -> Mount {
-        let device: Arc<dyn Device> = Arc::new(Emulated::new(Spec::new(4096, 40, 256)));
-        let clock = Arc::new(ManualClock::at(Timestamp(BORN)));
+        let device = Arc::new(Emulated::new(Spec::new(4096, 40, 256)));
+        device.record();
         let format = FormatOptions {
             label: String::new(),
             fs_id: zone::FsId([1; 16]),
@@ -42,18 +43,30 @@ impl Mount {
             groups: Some(3),
             reserve: fs::Reserve::default(),
         };
-        Fs::format(&device, &format, &*clock).unwrap();
+        let shared: Arc<dyn Device> = device.clone();
+        Fs::format(&shared, &format, &ManualClock::at(Timestamp(BORN))).unwrap();
+        Mount::of(device)
+    }
+
+    /// Mounts what is there.
+    fn of(device: Arc<Emulated>) -> Mount {
+        let clock = Arc::new(ManualClock::at(Timestamp(BORN)));
         let options = MountOptions {
             cache_bytes: 4 << 20,
             read_only: false,
             commit_interval_ns: 1,
             clock: clock.clone(),
         };
-        let (fs, _) = Fs::mount(device, options).unwrap();
+        let (fs, _) = Fs::mount(device.clone(), options).unwrap();
         let (sender, errands) = mpsc::channel();
         let transport = Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), sender);
         let (kernel, channel) = connected();
-        Mount { kernel, channel, transport, errands, clock, unique: std::cell::Cell::new(0) }
+        Mount { device, kernel, channel, transport, errands, clock, unique: std::cell::Cell::new(0) }
+    }
+
+    /// What a mount finds after the power went: nothing that no flush has made durable.
+    fn after_power_loss(&self) -> Mount {
+        Mount::of(Arc::new(self.device.image(&CrashPlan::LoseAll)))
     }
 
     /// Error and body of the answer to a request of root.
@@ -268,4 +281,44 @@ fn what_may_be_on_its_way_is_no_hole() {
     assert_eq!(sought().0, -Errno::NOSYS.raw_os_error());
     mount.transport.waits_for_writes.store(true, Ordering::Relaxed);
     assert_eq!(sought(), (0, 4_u64.to_ne_bytes().to_vec()));
+}
+
+/// Node and name of each entry of the root.
+fn listed(mut bytes: &[u8]) -> Vec<(u64, String)> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let (entry, rest) = EntryOut::read_from_prefix(bytes).unwrap();
+        let (dirent, rest) = Dirent::read_from_prefix(rest).unwrap();
+        found.push((entry.nodeid, String::from_utf8(rest[..dirent.namelen as usize].to_vec()).unwrap()));
+        bytes = &rest[(dirent.namelen as usize).next_multiple_of(8)..];
+    }
+    found
+}
+
+/// One inode whose row was damaged made its whole directory unlistable: `ls` said of all that is in it that there is
+/// an input/output error, so nobody could get at the files that were whole.
+#[test]
+fn an_inode_that_cannot_be_read_hides_no_other() {
+    let mount = Mount::new();
+    let names = [&b"first\0"[..], b"second\0", b"third\0"];
+    let make = |name| mount.succeed::<EntryOut>(opcode::MKNOD, ROOT, &[&[0xa4, 0x81, 0, 0], &[0; 12], name]);
+    let made = names.map(|name| make(name).nodeid);
+    let store = mount.transport.server.fs().store();
+    let mut damage = tree::Tx::new();
+    let key = fs::format::inode_key(InodeNo(made[1]));
+    damage.put(store.group_of(made[1]), fs::format::INODE, key, vec![0xff; 3]);
+    store.commit(damage).unwrap();
+    mount.transport.server.fs().sync().unwrap();
+    // One that remembers nothing.
+    let mount = mount.after_power_loss();
+    let opened: OpenOut = mount.succeed(opcode::OPENDIR, ROOT, &[&[0; 8]]);
+    let read = ReadIn { fh: opened.fh, size: 4096, ..ReadIn::default() };
+    let (error, bytes) = mount.ask(opcode::READDIRPLUS, ROOT, &[read.as_bytes()]);
+    assert_eq!(error, 0);
+    let mut found = listed(&bytes);
+    found.sort_by(|one, other| one.1.cmp(&other.1));
+    let wanted = [(0, "."), (0, ".."), (made[0], "first"), (0, "second"), (made[2], "third")];
+    assert_eq!(found, wanted.map(|(node, name)| (node, name.to_owned())));
+    let asked = |name| mount.ask(opcode::LOOKUP, ROOT, &[name]).0;
+    assert_eq!(names.map(asked), [0, -Errno::IO.raw_os_error(), 0]);
 }
