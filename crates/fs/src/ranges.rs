@@ -44,7 +44,8 @@ impl Fs {
             FallocateMode::PunchHole => self.punch(handle, offset, end),
             FallocateMode::CollapseRange => self.collapse(handle, offset, end),
             FallocateMode::InsertRange => self.insert(handle, offset, end),
-        }
+        }?;
+        self.sync_if_asked(handle)
     }
 
     /// Keeps space for [offset, end), which later writes there take: it reads as zeros where nothing

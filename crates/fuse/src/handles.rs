@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fs::{Handle, InodeNo};
+use fs::InodeNo;
 use rt::sync::RwLock;
 
 /// Enough that threads seldom meet, few enough to look into.
@@ -18,7 +18,7 @@ const SHARDS: u64 = 64;
 pub(crate) struct HandleNo(pub(crate) u64);
 
 /// All that is open, in shards that do not share a lock.
-pub(crate) struct Handles<T = Handle> {
+pub(crate) struct Handles<T> {
     shards: Box<[RwLock<Shard<T>>]>,
 }
 

@@ -17,6 +17,7 @@
 //! **Counts of blocks.** The kernel does not count blocks, and keeps a count of ours until somebody closes
 //! a copy of a file's descriptor. What it has of a file that is being written is therefore never 0.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
@@ -31,8 +32,24 @@ const DIRECTORY_BATCH: usize = 128;
 /// One mounted volume as the kernel sees it.
 pub(crate) struct Server {
     fs: Arc<Fs>,
-    handles: Handles,
+    handles: Handles<Opened>,
     access_times: AccessTimes,
+}
+
+/// A file or directory that the kernel has open.
+struct Opened {
+    handle: Handle,
+    /// Whether what is done through it is durable when it is done (`O_SYNC`, `O_DSYNC`). The handle does not know: for
+    /// what is written through the kernel's cache the kernel asks.
+    syncs: bool,
+}
+
+impl Deref for Opened {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.handle
+    }
 }
 
 impl Server {
@@ -79,7 +96,7 @@ impl Server {
         let opened = translate::open_flags(flags);
         let exclusive = translate::is_exclusive(flags);
         let (attributes, handle) = self.fs.create(who, parent, name, permissions, opened, exclusive)?;
-        Ok((attributes, self.handles.insert(attributes.inode, opened.write, handle)))
+        Ok((attributes, self.keep(handle, flags)))
     }
 
     /// Makes a file without a name, which is there until it is closed, or until it is given one.
@@ -92,7 +109,7 @@ impl Server {
     ) -> Result<(Attributes, HandleNo)> {
         let opened = translate::open_flags(flags);
         let (attributes, handle) = self.fs.temporary_file(who, parent, permissions, opened)?;
-        Ok((attributes, self.handles.insert(attributes.inode, opened.write, handle)))
+        Ok((attributes, self.keep(handle, flags)))
     }
 
     /// Makes what `mknod` makes: everything but directories and symbolic links.
@@ -109,14 +126,13 @@ impl Server {
     }
 
     pub(crate) fn open(&self, who: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
-        let flags = translate::open_flags(flags);
-        let handle = self.fs.open(who, inode, flags)?;
-        Ok(self.handles.insert(inode, flags.write, handle))
+        let handle = self.fs.open(who, inode, translate::open_flags(flags))?;
+        Ok(self.keep(handle, flags))
     }
 
     pub(crate) fn open_directory(&self, who: &Caller, inode: InodeNo) -> Result<HandleNo> {
         let handle = self.fs.open(who, inode, fs::OpenFlags { read: true, ..Default::default() })?;
-        Ok(self.handles.insert(inode, false, handle))
+        Ok(self.keep(handle, 0))
     }
 
     /// Closes a file or a directory.
@@ -228,12 +244,16 @@ impl Server {
 
     pub(crate) fn allocate(&self, handle: HandleNo, mode: i32, offset: u64, length: u64) -> Result<()> {
         let mode = translate::fallocate_mode(mode).ok_or(FsError::NotSupported)?;
-        self.fs.allocate(&*self.handle(handle)?, mode, offset, length)
+        let opened = self.handle(handle)?;
+        self.fs.allocate(&opened, mode, offset, length)?;
+        self.sync_if_asked(&opened)
     }
 
     pub(crate) fn copy_range(&self, from: (HandleNo, u64), to: (HandleNo, u64), length: u64) -> Result<u64> {
         let (source, target) = (self.handle(from.0)?, self.handle(to.0)?);
-        self.fs.copy_range(&source, from.1, &target, to.1, length)
+        let copied = self.fs.copy_range(&source, from.1, &target, to.1, length)?;
+        self.sync_if_asked(&target)?;
+        Ok(copied)
     }
 
     /// `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself.
@@ -295,7 +315,13 @@ impl Server {
         Ok(true)
     }
 
-    fn handle(&self, number: HandleNo) -> Result<Arc<Handle>> {
+    /// The kernel has this open from now on. `flags` are its own.
+    fn keep(&self, handle: Handle, flags: i32) -> HandleNo {
+        let (inode, writes) = (handle.inode(), handle.flags().write);
+        self.handles.insert(inode, writes, Opened { handle, syncs: translate::is_synchronous(flags) })
+    }
+
+    fn handle(&self, number: HandleNo) -> Result<Arc<Opened>> {
         self.handles.get(number).ok_or(FsError::BadHandle)
     }
 
@@ -308,6 +334,11 @@ impl Server {
         Ok(batch)
     }
 }
+
+    /// For what does not go through the kernel's cache: behind that it asks for no `fsync`.
+    fn sync_if_asked(&self, opened: &Opened) -> Result<()> {
+        if opened.syncs { self.fs.fsync(opened, true) } else { Ok(()) }
+    }
 
 impl Drop for Server {
     /// What the kernel knew ends with the session.

@@ -11,6 +11,9 @@ use rustix::fs::OFlags;
 /// Nanoseconds of a second.
 const SECOND: i64 = 1_000_000_000;
 
+/// `O_DSYNC`, which is one of the two bits of `O_SYNC`. `OFlags` has both of them under either name.
+const DSYNC: i32 = 0o10000;
+
 /// The bits of a mode that are permissions.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
 /// Set-user-id.
@@ -23,7 +26,8 @@ const GROUP_EXECUTE: u16 = 0o010;
 ///
 /// Reading is always allowed: with the writeback cache the kernel reads the rest of a page that a
 /// program that may only write has written in part. Appending is never asked for: the kernel knows the
-/// size and sends the place. Synchronous writing is the kernel's business too: it sends a fsync.
+/// size and sends the place. Synchronous writing through its cache is the kernel's business too: it sends a fsync
+/// ([`is_synchronous`] is for the rest).
 pub(crate) fn open_flags(flags: i32) -> OpenFlags {
     let flags = bits(flags);
     let write = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
@@ -44,6 +48,12 @@ pub(crate) fn sets_access_time(flags: i32) -> bool {
 /// Whether a program writes past the kernel's cache.
 pub(crate) fn is_direct(flags: i32) -> bool {
     bits(flags).contains(OFlags::DIRECT)
+}
+
+/// Whether what is written is durable when it is done: with `O_SYNC` too, and the kernel sets the bit for a single
+/// write (`RWF_DSYNC`).
+pub(crate) fn is_synchronous(flags: i32) -> bool {
+    flags & DSYNC != 0
 }
 
 fn bits(flags: i32) -> OFlags {

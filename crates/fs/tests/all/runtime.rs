@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fs::{Caller, Fs, FsError, InodeNo, Lane, MountOptions};
+use fs::{Caller, FallocateMode, Fs, FsError, InodeNo, Lane, MountOptions};
 use tree::Step;
 use zone::emulated::Spec;
 
@@ -105,8 +105,20 @@ fn a_synchronous_handle_returns_when_it_is_durable() {
     let inode = volume.file(ROOT, "f").inode();
     let flags = fs::OpenFlags { sync: true, ..crate::support::READ_WRITE };
     let handle = volume.fs.open(&Caller::root(), inode, flags).unwrap();
+    let is_durable = || volume.fs.store().durable_lsn() >= volume.fs.store().last_lsn();
     volume.write(&handle, 0, b"x");
-    assert!(volume.fs.store().durable_lsn() >= volume.fs.store().last_lsn());
+    assert!(is_durable());
+    // What a database has allocated so that writing there cannot fail was gone with the power.
+    let (kept, longer) =
+        (FallocateMode::Allocate { keep_size: true }, FallocateMode::Allocate { keep_size: false });
+    for mode in [kept, longer, FallocateMode::PunchHole, FallocateMode::InsertRange] {
+        volume.fs.allocate(&handle, mode, 0, 8192).unwrap();
+        assert!(is_durable(), "{mode:?}");
+    }
+    let source = volume.file(ROOT, "source");
+    volume.write(&source, 0, &[7; 100_000]);
+    volume.fs.copy_range(&source, 0, &handle, 0, 100_000).unwrap();
+    assert!(is_durable());
 }
 
 /// Four threads make, open, write, look up and remove the same three names.

@@ -15,6 +15,13 @@ fn what_may_be_written_may_be_read_too() {
     assert!(is_exclusive((OFlags::RDWR | OFlags::EXCL).bits().cast_signed()));
 }
 
+/// `O_DSYNC` alone was not seen where the name for it stood for both bits of `O_SYNC`.
+#[test]
+fn either_way_of_writing_synchronously_is_seen() {
+    assert!(is_synchronous(0o10_000) && is_synchronous(OFlags::SYNC.bits().cast_signed()));
+    assert!(!is_synchronous((OFlags::RDWR | OFlags::DIRECT).bits().cast_signed()));
+}
+
 #[test]
 fn unknown_rename_flags_are_refused() {
     assert_eq!(rename_flags(0), Some(RenameFlags::default()));

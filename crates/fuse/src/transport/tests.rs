@@ -4,6 +4,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use fs::{FormatOptions, Fs, MountOptions};
 use rt::{ManualClock, Timestamp};
+use rustix::fs::OFlags;
 use zerocopy::{FromBytes, IntoBytes};
 use zone::Device;
 use zone::emulated::{CrashPlan, Emulated, Spec};
@@ -12,12 +13,14 @@ use super::*;
 use crate::access::AccessTimes;
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
-    AttrOut, CreateIn, Dirent, EntryOut, InHeader, LseekIn, OpenOut, ReadIn, ReleaseIn, STATX_BTIME, StatxIn,
-    StatxOut, WriteIn, opcode,
+    AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, InHeader, LseekIn, OpenOut, ReadIn,
+    ReleaseIn, STATX_BTIME, StatxIn, StatxOut, WriteIn, opcode,
 };
 use crate::kernel::tests::{Kernel, connected};
 
 const ROOT: u64 = 1;
+/// `O_DSYNC`, which `OFlags` has not: there it stands for `O_SYNC`.
+const DSYNC: OFlags = OFlags::from_bits_retain(0o10000);
 const BORN: i64 = 1_700_000_000_000_000_007;
 
 struct Mount {
@@ -110,6 +113,15 @@ impl Mount {
         self.succeed(opcode::GETATTR, node, &[&[0; 16]])
     }
 
+    /// Makes a file in the root, open with these flags; its node and its handle.
+    fn create(&self, name: &[u8], flags: OFlags) -> (EntryOut, OpenOut) {
+        let create = CreateIn { flags: flags.bits(), mode: 0o100_640, umask: 0o27, open_flags: 0 };
+        let (error, body) = self.ask(opcode::CREATE, ROOT, &[create.as_bytes(), name]);
+        assert_eq!(error, 0);
+        let (entry, rest) = EntryOut::read_from_prefix(&body).unwrap();
+        (entry, OpenOut::read_from_bytes(rest).unwrap())
+    }
+
     /// Makes what is open and has no name; its node and its handle.
     fn temporary(&self) -> (EntryOut, OpenOut) {
         let create = CreateIn { flags: 0o2, mode: 0o100_640, umask: 0o27, open_flags: 0 };
@@ -135,7 +147,7 @@ fn what_does_not_fit_past_the_cache_is_no_space() {
     let (entry, opened) = mount.temporary();
     let data = vec![7; 1 << 20];
     let size = data.len() as u32;
-    let flags = rustix::fs::OFlags::DIRECT.bits();
+    let flags = OFlags::DIRECT.bits();
     let full = (0..100).map(|piece| {
         let write = WriteIn { fh: opened.fh, offset: piece << 20, size, flags, ..WriteIn::default() };
         mount.ask(opcode::WRITE, entry.nodeid, &[write.as_bytes(), &data])
@@ -321,4 +333,30 @@ fn an_inode_that_cannot_be_read_hides_no_other() {
     assert_eq!(found, wanted.map(|(node, name)| (node, name.to_owned())));
     let asked = |name| mount.ask(opcode::LOOKUP, ROOT, &[name]).0;
     assert_eq!(names.map(asked), [0, -Errno::IO.raw_os_error(), 0]);
+}
+
+/// Space that was kept, and a copy that was made, through a file opened with `O_SYNC` were gone after a loss of power:
+/// for neither the kernel asks for an `fsync`.
+#[test]
+fn ranges_of_synchronous_files_are_durable() {
+    for (flags, kept) in [(DSYNC, 1 << 20), (OFlags::empty(), 0)] {
+        let mount = Mount::new();
+        let (entry, opened) = mount.create(b"kept\0", OFlags::RDWR | flags);
+        mount.transport.server.fs().sync().unwrap();
+        let keep = FallocateIn { fh: opened.fh, length: 1 << 20, ..FallocateIn::default() };
+        assert_eq!(mount.ask(opcode::FALLOCATE, entry.nodeid, &[keep.as_bytes()]).0, 0);
+        assert_eq!(mount.after_power_loss().attributes(entry.nodeid).attr.size, kept);
+
+        let mount = Mount::new();
+        let (source, from) = mount.create(b"from\0", OFlags::RDWR);
+        mount.write(source.nodeid, from.fh, &[3; 5000]);
+        let (target, to) = mount.create(b"to\0", OFlags::RDWR | flags);
+        mount.transport.server.fs().sync().unwrap();
+        let (fh_in, fh_out, nodeid_out) = (from.fh, to.fh, target.nodeid);
+        let copy = CopyFileRangeIn { fh_in, fh_out, nodeid_out, len: 5000, ..CopyFileRangeIn::default() };
+        let copied: u64 = mount.succeed(opcode::COPY_FILE_RANGE, source.nodeid, &[copy.as_bytes()]);
+        assert_eq!(copied, 5000);
+        let size = mount.after_power_loss().attributes(target.nodeid).attr.size;
+        assert_eq!(size, kept.min(5000));
+    }
 }
