@@ -151,12 +151,22 @@ impl Server {
     }
 
     /// Writes what a program writes past the cache: all of it, because the kernel takes a part for an error of the
-    /// device. Where a file would have become longer it cuts it again.
-    pub(crate) fn write_whole(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
+    /// device. Where a file would have become longer it cuts it again. With `syncs` it is durable then: where the
+    /// program does not wait (`io_submit`, io_uring) the kernel tells it so with our answer, and asks for no `fsync`.
+    pub(crate) fn write_whole(
+        &self,
+        handle: HandleNo,
+        offset: u64,
+        data: &[u8],
+        syncs: bool,
+    ) -> Result<usize> {
         let handle = self.handle(handle)?;
         let mut done = 0;
         while done < data.len() {
             done += self.fs.write(&handle, offset + done as u64, &data[done..])?;
+        }
+        if syncs {
+            self.fs.fsync(&handle, true)?;
         }
         Ok(done)
     }
@@ -325,6 +335,11 @@ impl Server {
         self.handles.get(number).ok_or(FsError::BadHandle)
     }
 
+    /// For what does not go through the kernel's cache: behind that it asks for no `fsync`.
+    fn sync_if_asked(&self, opened: &Opened) -> Result<()> {
+        if opened.syncs { self.fs.fsync(opened, true) } else { Ok(()) }
+    }
+
     fn directory_batch(&self, handle: &Handle, cookie: u64) -> Result<Vec<DirEntry>> {
         let mut batch = Vec::with_capacity(DIRECTORY_BATCH);
         self.fs.read_directory(handle, cookie, &mut |entry| {
@@ -334,11 +349,6 @@ impl Server {
         Ok(batch)
     }
 }
-
-    /// For what does not go through the kernel's cache: behind that it asks for no `fsync`.
-    fn sync_if_asked(&self, opened: &Opened) -> Result<()> {
-        if opened.syncs { self.fs.fsync(opened, true) } else { Ok(()) }
-    }
 
 impl Drop for Server {
     /// What the kernel knew ends with the session.

@@ -74,7 +74,8 @@ impl Transport {
         let (inode, handle) = (inode_of(from), HandleNo(asked.fh));
         let drops_set_id = asked.write_flags & WRITE_KILL_SUIDGID != 0;
         // Past its cache the kernel says so of every write, through it only where it knows of such bits.
-        let is_direct = translate::is_direct(asked.flags.cast_signed());
+        let flags = asked.flags.cast_signed();
+        let (is_direct, syncs) = (translate::is_direct(flags), translate::is_synchronous(flags));
         let is_known = drops_set_id && !is_direct;
         let dropped = match drops_set_id.then(|| self.drop_set_id(from, inode)).transpose() {
             Ok(dropped) => dropped.unwrap_or(false),
@@ -82,7 +83,7 @@ impl Transport {
         };
         let written = match asked.write_flags & WRITE_CACHE != 0 {
             true => self.server.write_back(handle, asked.offset, data),
-            false if is_direct => self.server.write_whole(handle, asked.offset, data),
+            false if is_direct => self.server.write_whole(handle, asked.offset, data, syncs),
             false => self.server.write(handle, asked.offset, data),
         };
         let reply = || reply_written(reply, written.map(|count| count as u64));

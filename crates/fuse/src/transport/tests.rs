@@ -335,6 +335,22 @@ fn an_inode_that_cannot_be_read_hides_no_other() {
     assert_eq!(names.map(asked), [0, -Errno::IO.raw_os_error(), 0]);
 }
 
+/// A program that writes past the cache and does not wait (`io_submit`, io_uring) was told that what it wrote with
+/// `O_DSYNC` is durable, and the kernel asks for no `fsync` there: a database lost what it had promised to keep.
+#[test]
+fn what_is_written_past_the_cache_is_durable_where_that_is_asked_for() {
+    let data = vec![7; 8192];
+    for (flags, kept) in [(DSYNC, 8192), (OFlags::SYNC, 8192), (OFlags::empty(), 0)] {
+        let mount = Mount::new();
+        let (entry, opened) = mount.create(b"file\0", OFlags::RDWR | OFlags::DIRECT);
+        mount.transport.server.fs().sync().unwrap();
+        let flags = (flags | OFlags::RDWR | OFlags::DIRECT).bits();
+        let write = WriteIn { fh: opened.fh, size: 8192, flags, ..WriteIn::default() };
+        mount.succeed::<u64>(opcode::WRITE, entry.nodeid, &[write.as_bytes(), &data]);
+        assert_eq!(mount.after_power_loss().attributes(entry.nodeid).attr.size, kept);
+    }
+}
+
 /// Space that was kept, and a copy that was made, through a file opened with `O_SYNC` were gone after a loss of power:
 /// for neither the kernel asks for an `fsync`.
 #[test]
