@@ -1,4 +1,10 @@
 //! Attributes in the kernel's structures.
+//!
+//! **Attributes of directories are believed for a second.** Size, links and times of a directory change with the
+//! names in it. The kernel marks what it knows of the directory as outdated when a name was made or removed, but does
+//! not notice that an answer with older attributes, of another thread, is still on its way: taken last, that
+//! one counts for as long as it says. After a second the kernel asks again, once for each directory that somebody looks
+//! at or goes through. Of files it notices, and names it knows better than we.
 
 use fs::{Attributes, Kind};
 
@@ -9,6 +15,9 @@ use crate::translate;
 /// How many seconds the kernel may believe attributes, entries and the absence of entries. Nothing changes them
 /// but requests of the same kernel; the limit heals what an error of ours might leave behind.
 pub(crate) const LIFETIME: u64 = 24 * 60 * 60;
+
+/// The same for the attributes of a directory that can be changed.
+const LIFETIME_OF_DIRECTORIES: u64 = 1;
 
 /// What `st_blksize` says: the size of a page, which is what the kernel caches.
 const IO_SIZE: u32 = 4096;
@@ -28,13 +37,14 @@ impl Transport {
         EntryOut {
             nodeid: attributes.inode.0,
             generation: attributes.generation.into(),
+            attr_valid: lifetime(attributes),
             attr: self.shown(attributes),
             ..absent()
         }
     }
 
     pub(super) fn attributes(&self, attributes: &Attributes) -> AttrOut {
-        AttrOut { attr_valid: LIFETIME, attr: self.shown(attributes), ..AttrOut::default() }
+        AttrOut { attr_valid: lifetime(attributes), attr: self.shown(attributes), ..AttrOut::default() }
     }
 
     /// The same with the time of birth.
@@ -58,8 +68,12 @@ impl Transport {
             rdev_minor: shown.rdev & 0xff | shown.rdev >> 12 & 0xf_ff00,
             ..Statx::default()
         };
-        StatxOut { attr_valid: LIFETIME, stat, ..StatxOut::default() }
+        StatxOut { attr_valid: lifetime(attributes), stat, ..StatxOut::default() }
     }
+}
+
+fn lifetime(attributes: &Attributes) -> u64 {
+    if attributes.kind == Kind::Directory { LIFETIME_OF_DIRECTORIES } else { LIFETIME }
 }
 
 /// An entry that is not there, which the kernel may remember.

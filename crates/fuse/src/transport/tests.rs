@@ -376,3 +376,17 @@ fn ranges_of_synchronous_files_are_durable() {
         assert_eq!(size, kept.min(5000));
     }
 }
+
+/// `make` and backup programs went by a directory's time of modification and number of links that were old, for up to
+/// a day: an answer that was on its way while a name was made came last.
+#[test]
+fn attributes_of_directories_are_not_believed_for_long() {
+    let mount = Mount::new();
+    let modes = [0o700_u32, 0].map(u32::to_ne_bytes).concat();
+    let made: EntryOut = mount.succeed(opcode::MKDIR, ROOT, &[&modes, b"directory\0"]);
+    assert_eq!((made.attr_valid, made.entry_valid), (1, 24 * 60 * 60));
+    assert_eq!(mount.attributes(made.nodeid).attr_valid, 1);
+    assert_eq!(mount.statx(ROOT).attr_valid, 1);
+    let (file, _) = mount.create(b"file\0", OFlags::RDWR);
+    assert_eq!((file.attr_valid, file.entry_valid), (24 * 60 * 60, 24 * 60 * 60));
+}
