@@ -18,6 +18,10 @@ use crate::volume::Fs;
 /// Bytes that a copy moves at a time.
 const PIECE: u64 = 1 << 20;
 
+/// Bytes that one call copies at most. Whoever asked by way of a kernel holds the file's lock there and cannot be
+/// ended meanwhile, and a thread that answers requests is busy.
+const COPIED_MAX: u64 = 64 << 20;
+
 /// One step of keeping space.
 struct PartToKeep {
     /// From block to block.
@@ -314,9 +318,9 @@ impl Fs {
         }
     }
 
-    /// Copies bytes between files; fewer than asked for at the end of the source. Whole blocks are shared where
-    /// that is worth it ([`Fs::clone_range`]); of the rest each piece is one read and one write, as if the caller
-    /// did them.
+    /// Copies bytes between files; fewer than asked for at the end of the source, and where more than 64 MiB would
+    /// have to be read and written. Whole blocks are shared where that is worth it ([`Fs::clone_range`]), however
+    /// many; of the rest each piece is one read and one write, as if the caller did them.
     pub fn copy_range(
         &self,
         from: &Handle,
@@ -342,6 +346,7 @@ impl Fs {
             done = if cloned.is_ok() { done } else { shared };
             self.sync_if_asked(to)?;
         }
+        let length = length.min(done + COPIED_MAX);
         let mut buffer = vec![0; (length - done).min(PIECE) as usize];
         while done < length {
             let wanted = (length - done).min(PIECE) as usize;

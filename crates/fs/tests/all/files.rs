@@ -394,6 +394,21 @@ fn ranges_are_copied_between_files() {
     assert_eq!(volume.fs.copy_range(&from, 4_000_000, &to, 0, 10), Ok(0));
 }
 
+/// A copy of gigabytes that could not share blocks was one request: for its minutes the program could not be ended,
+/// and nobody else got at the file.
+#[test]
+fn a_long_copy_returns_in_between() {
+    let volume = Volume::on(Spec::new(4096, 60, 512));
+    let (from, to) = (volume.file(ROOT, "from"), volume.file(ROOT, "to"));
+    let size = 65 << 20;
+    volume.write(&from, size - 1, b"x");
+    // At another place within its block nothing can be shared.
+    assert_eq!(volume.fs.copy_range(&from, 1, &to, 0, size), Ok(64 << 20));
+    let rest = size - 1 - (64 << 20);
+    assert_eq!(volume.fs.copy_range(&from, 1 + (64 << 20), &to, 64 << 20, size), Ok(rest));
+    assert_eq!(volume.fs.attributes(to.inode()).unwrap().size, size - 1);
+}
+
 #[test]
 fn times_are_of_the_clock_and_reading_changes_none() {
     let volume = Volume::new();
