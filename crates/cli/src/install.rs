@@ -1,6 +1,6 @@
 //! `polder install`: puts the names in place by which the system finds Polder.
 //!
-//! `mount -t polder` runs `mount.polder`, `fsck -A` runs `fsck.polder`, and so on. All of them are links to one
+//! `mount -t polder` runs `mount.polder`, `umount` runs `umount.polder`, and so on. All of them are links to one
 //! copy of this program, which tells by the name that it is called by what it is to do. A copy, because root
 //! is going to run it: not what lies in somebody's directory of builds.
 
@@ -16,10 +16,17 @@ use crate::output::line;
 
 /// The program, and the names that are links to it.
 const PROGRAM: &str = "polder";
-pub(crate) const NAMES: [&str; 4] = ["mkfs.polder", "fsck.polder", "mount.polder", "mount.fuse.polder"];
+pub(crate) const NAMES: [&str; 6] = [
+    "mkfs.polder",
+    "fsck.polder",
+    "mount.polder",
+    "mount.fuse.polder",
+    "umount.polder",
+    "umount.fuse.polder",
+];
 
-/// Put `polder`, `mkfs.polder`, `fsck.polder`, `mount.polder` and `mount.fuse.polder` where mount, fsck and
-/// systemd look for them.
+/// Put `polder`, and `mkfs.polder`, `fsck.polder`, `mount.polder`, `umount.polder` and the like, where mount, umount,
+/// fsck and systemd look for them.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The directory for them.

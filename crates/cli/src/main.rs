@@ -42,6 +42,7 @@ mod stats;
 mod sync;
 mod syslog;
 mod umount;
+mod umount_helper;
 mod volume;
 mod zones;
 
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         Some("mkfs.polder") => parsed::<MkfsArguments>(|arguments| finish(mkfs::run(&arguments.mkfs))),
         Some("fsck.polder") => fsck::main(),
         Some("mount.polder" | "mount.fuse.polder") => mount_helper::main(),
+        Some("umount.polder" | "umount.fuse.polder") => umount_helper::main(),
         _ => parsed::<Arguments>(|arguments| run(arguments.command)),
     }
 }

@@ -9,7 +9,7 @@ use clap::Parser;
 use crate::options::{Words, without_unknown};
 use crate::{complain, explain, mount};
 
-/// What `mount` takes as a mount that failed, and as a command line that makes no sense.
+/// What `mount` takes as a mount that failed, and as a command line that makes no sense; `umount` likewise.
 const FAILED: u8 = 32;
 const MISUSED: u8 = 1;
 
@@ -51,14 +51,19 @@ struct Arguments {
 }
 
 pub(crate) fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    answer(Arguments::mount)
+}
+
+/// Does what mount(8) or umount(8) asks for, and ends with the status that it takes for what came of it.
+pub(crate) fn answer<A: Parser>(run: impl FnOnce(A) -> Result<()>) -> ExitCode {
+    let arguments = match A::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             explain(&error);
             return ExitCode::from(MISUSED);
         }
     };
-    match arguments.mount() {
+    match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);

@@ -28,6 +28,16 @@ pub(crate) struct Arguments {
     /// If it is in use, take it out of sight at once and let it end when nobody uses it any more.
     #[arg(long)]
     lazy: bool,
+    /// Where else it is mounted is no concern of whoever asks.
+    #[arg(skip)]
+    leaves_others: bool,
+}
+
+impl Arguments {
+    /// As umount(8) wants it.
+    pub(crate) fn of_system(directory: PathBuf, lazy: bool) -> Arguments {
+        Arguments { directory, lazy, leaves_others: true }
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -55,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     match unmount(&directory) {
         Ok(()) => match daemon {
             Some((daemon, mut client)) => {
-                if arguments.lazy && is_attached(&mut client) {
+                if (arguments.lazy || arguments.leaves_others) && is_attached(&mut client) {
                     return Ok(());
                 }
                 wait_for_end(&daemon, client, &entry)?;
@@ -63,7 +73,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             }
             None => {
                 let mut pause = volume::patience();
-                wait_until_free(&entry.source, || pause() || !is_mounted_again(&entry.source))
+                let is_left = || arguments.leaves_others && is_connected(&entry.device);
+                wait_until_free(&entry.source, || pause() || !is_mounted_again(&entry.source) && !is_left())
             }
         },
         Err(error) => {
@@ -167,6 +178,12 @@ fn wait_for_lock(volume: &Path, lock: FlockOperation, mut wait: impl FnMut() -> 
 fn is_mounted_again(volume: &Path) -> bool {
     let table = fuse::mount::table().unwrap_or_default();
     table.iter().any(|entry| entry.is_ours() && entry.source == volume && !volume::is_dead(&entry.directory))
+}
+
+/// Whether the kernel still has this mount somewhere, as far as it shows its connections.
+fn is_connected(device: &str) -> bool {
+    let minor = device.rsplit(':').next().unwrap_or(device);
+    Path::new("/sys/fs/fuse/connections").join(minor).exists()
 }
 
 fn is_busy(error: &io::Error) -> bool {

@@ -39,6 +39,43 @@ fn mount_calls_its_helper() {
     assert!(fake.status.success() && fake.stderr.is_empty() && !bench.is_mounted());
 }
 
+/// `umount DIR && poweroff`, or pulling the disk out after it, lost what was written last: `umount` returned when the
+/// kernel had let go, while the daemon was still writing.
+#[test]
+fn umount_waits_by_its_helper() {
+    let bench = bench_or_skip!();
+    let directory = bench.directory();
+    let directory = directory.to_str().unwrap();
+    for (name, asked) in
+        [("umount.polder", &["-n", "-v"][..]), ("umount.fuse.polder", &["-t", "fuse.polder"])]
+    {
+        let mounted = bench.mount(&[]);
+        let daemon = mounted.daemon();
+        fs::write(mounted.path("file"), vec![7; 8 << 20]).unwrap();
+        let done = bench.run_as(name, &[&[directory], asked].concat());
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert!(!bench.is_mounted() && daemon.has_ended());
+        let check = bench.run_as("fsck.polder", &["-p", bench.volume().to_str().unwrap()]);
+        assert_eq!(check.status.code(), Some(0), "it was closed");
+    }
+    let status = |arguments: &[&str]| {
+        let done = bench.run_as("umount.polder", arguments);
+        let said = String::from_utf8(done.stderr).unwrap();
+        (done.status.code().unwrap(), said)
+    };
+    let (code, said) = status(&[directory]);
+    assert!(code == 32 && said.contains("no volume of Polder is mounted there"), "{said}");
+    assert_eq!(status(&[directory, "-q"]).0, 1);
+    let mounted = bench.mount(&[]);
+    let open = fs::File::open(mounted.path("file")).unwrap();
+    let (code, said) = status(&[directory]);
+    assert!(code == 32 && said.contains("in use") && said.lines().count() == 1, "{said}");
+    let (code, said) = status(&[directory, "-l"]);
+    assert!(code == 0 && said.contains("it ends when nobody uses it"), "{said}");
+    assert!(!bench.is_mounted());
+    drop(open);
+}
+
 #[test]
 fn fsck_says_by_its_status_what_it_found() {
     let bench = bench_or_skip!();

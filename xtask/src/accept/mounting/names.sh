@@ -46,6 +46,20 @@ status 0 mount "$place/b"
 grep -q more "$place/b/file"
 status 0 umount "$place/b"
 seen mount of what is in fstab read-only
+status 0 mount "$place/a"
+mkdir "$place/c"
+mount --bind "$place/a" "$place/c"
+status 0 umount "$place/c"
+exec 3> "$place/a/open"
+status 32 umount "$place/a"
+status 0 umount --lazy "$place/a"
+exec 3>&-
+status 0 mount "$place/a"
+number=$(daemon "$place/a")
+dd if=/dev/zero of="$place/a/open" bs=1M count=32 2> /dev/null
+status 0 umount "$place/a"
+[ ! -e "/proc/$number" ] || grep -q "^State:.Z" "/proc/$number/status"
+seen umount that waits for the daemon, and leaves other places alone
 status 0 fsck -A -a
 status 0 fsck -A -f -n
 seen fsck -A of a clean volume

@@ -1,0 +1,74 @@
+//! `umount.polder` and `umount.fuse.polder`: what `umount` and systemd call.
+//!
+//! Without them `umount` returns when the kernel has let go of the mount, and the daemon still has to make durable what
+//! came last and close the volume: who pulls the disk out then, or cuts its power, loses that. So they wait for the
+//! daemon, as `polder umount` does. Unlike that they leave what is mounted in other places too alone, without an error
+//! and without waiting: `umount` takes away one place.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+
+use crate::mount_helper::answer;
+use crate::{remount, umount, volume};
+
+/// Unmount a volume of Polder; called by umount(8).
+#[derive(Parser)]
+#[command(name = "umount.polder", version)]
+struct Arguments {
+    /// The directory that it is mounted on.
+    directory: PathBuf,
+    /// If it is in use, take it out of sight at once and let it end when nobody uses it any more.
+    #[arg(short)]
+    lazy: bool,
+    /// End it, whoever uses it, without waiting: what has not reached the volume is lost.
+    #[arg(short)]
+    force: bool,
+    /// If it is in use, make it read-only.
+    #[arg(short)]
+    read_only: bool,
+    /// Say more; there is nothing more to say.
+    #[arg(short)]
+    verbose: bool,
+    /// Write nothing to /etc/mtab, as always.
+    #[arg(short)]
+    no_table: bool,
+    /// The type of file system, as umount(8) has found it.
+    #[arg(short = 't', value_name = "TYPE")]
+    kind: Option<String>,
+    /// Another mount namespace, in which nothing can be unmounted from here.
+    #[arg(short = 'N', value_name = "NAMESPACE")]
+    namespace: Option<PathBuf>,
+}
+
+pub(crate) fn main() -> ExitCode {
+    answer(Arguments::unmount)
+}
+
+impl Arguments {
+    fn unmount(self) -> Result<()> {
+        let named = self.directory.display();
+        if let Some(namespace) = &self.namespace {
+            let shown = namespace.display();
+            bail!("{shown}: enter that namespace first (nsenter --mount={shown} umount …)");
+        }
+        if self.force {
+            let directory = volume::resolve_directory(&self.directory).with_context(|| named.to_string())?;
+            if volume::attached_at(&directory)?.is_none() {
+                bail!("{named}: no volume of Polder is mounted there");
+            }
+            return fuse::mount::unmount_by_force(&directory).with_context(|| named.to_string());
+        }
+        match umount::run(&umount::Arguments::of_system(self.directory.clone(), self.lazy)) {
+            Err(error) if self.read_only => {
+                // Why it could not be unmounted is what counts, if this cannot be done either.
+                remount::ask(&self.directory, &["ro".to_owned()]).map_err(|_| error)?;
+                eprintln!("polder: {named} is in use; it is read-only now");
+                Ok(())
+            }
+            done => done,
+        }
+    }
+}
