@@ -26,7 +26,7 @@ use crate::record;
 use crate::types::{Bytes, Draw, Epoch, Group, Lsn, NodeId, Op, Result, StoreError, Tx};
 
 /// Data named by records that a flush has not yet covered: what a recovery would verify.
-const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
+pub(crate) const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
 
 /// The trees of a transaction, locked in the order of their groups.
 type LockedTrees<'a> = SmallVec<[(Group, RwLockWriteGuard<'a, Tree>); 2]>;
@@ -113,7 +113,7 @@ impl Core {
         drop(held);
         drop(locked);
         self.count.commits.fetch_add(1, Ordering::Relaxed);
-        self.bound_unflushed_data(&tx.ops, lsn)?;
+        self.bound_unflushed_data(&tx.ops, lsn);
         Ok(lsn)
     }
 
@@ -214,7 +214,9 @@ impl Core {
         }
     }
 
-    fn bound_unflushed_data(&self, ops: &[Op], lsn: Lsn) -> Result<()> {
+    /// What has taken effect is not to be called refused: when this cannot be made durable, whoever asks for that is
+    /// told.
+    fn bound_unflushed_data(&self, ops: &[Op], lsn: Lsn) {
         let block_size = u64::from(self.device.geometry().block_size);
         let born = |op: &Op| match op {
             Op::ZoneLive { change, .. } if *change > 0 => *change as u64 * block_size,
@@ -224,9 +226,11 @@ impl Core {
         if bytes == 0
             || self.count.unflushed_data.fetch_add(bytes, Ordering::Relaxed) + bytes < UNFLUSHED_DATA_MAX
         {
-            return Ok(());
+            return;
         }
-        self.sync(lsn)
+        if let Err(error) = self.sync(lsn) {
+            tracing::warn!(%error, "data that a transaction names could not be made durable");
+        }
     }
 }
 

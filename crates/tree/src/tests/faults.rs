@@ -1,5 +1,6 @@
 //! The store on a device whose commands fail, or whose blocks cannot be read any more.
 
+use rt::sync::atomic::Ordering;
 use zone::emulated::{CommandKind, Effect, Fault};
 use zone::{Address, Role, ZoneId, ZoneState};
 
@@ -371,4 +372,29 @@ fn what_a_failed_checkpoint_has_not_written_is_read_from_memory() {
             assert!(found.as_ref() == Some(value), "after {after} appends: {key:?}");
         }
     }
+}
+
+/// When much data is not durable, a transaction makes it so after it has taken effect. Where that failed the
+/// transaction was said to have failed: whoever kept what it had changed beside the store, as a file's size, went on
+/// with what had been before, and read other bytes than the store had.
+#[test]
+fn what_has_taken_effect_is_not_called_refused() {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut model = Contents::new();
+    let lease = store.zones().open(Role::Data).unwrap().unwrap();
+    put(&store, &mut model, 1, 1);
+    store.sync(store.last_lsn()).unwrap();
+    device.inject(Fault::nth(CommandKind::Flush, 1, Effect::Error).forever());
+    store.core.count.unflushed_data.store(crate::commit::UNFLUSHED_DATA_MAX, Ordering::Relaxed);
+    let mut tx = Tx::new();
+    let (key, value) = (2u32.to_be_bytes().to_vec(), vec![2; 900]);
+    tx.put(Group(0), Table(1), key.clone(), value.clone());
+    tx.zone_live(lease.zone(), 1);
+    let lsn = store.commit(tx).expect("from its LSN on a transaction cannot fail");
+    model.insert((0, 1, key), value);
+    assert_eq!((lsn, device.struck().len()), (store.last_lsn(), 1), "it was to be made durable");
+    assert_eq!(contents(&store), model);
+    assert!(store.sync(lsn).is_err(), "who wants it durable is told");
+    assert!(store.latched().is_some() && store.commit(Tx::new()).is_err());
 }
