@@ -3,6 +3,8 @@
 //! Everything that comes from a device goes through a `decode` here, to which any bytes whatever may
 //! be offered (I-TREE-2). Layouts are in `docs/format.md`, section "Data (extent)".
 
+use std::ops::Range;
+
 use tree::Table;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -624,16 +626,32 @@ impl Packing {
     /// Blocks of data that a zone of this capacity takes in the worst case: each block an append of its
     /// own. Two blocks are left out for what is in flight when the zone is closed.
     pub fn payload(self, capacity: Blocks) -> Blocks {
-        let per_block = (self.bytes_per_block() / Entry::bytes_for(1)).max(1) as Blocks;
-        let fits = |data: Blocks| {
-            let summaries = data.div_ceil(per_block);
-            1 + data + summaries + self.footer(summaries as usize + 1) + 2 <= capacity
-        };
-        let mut data = (u64::from(capacity) * u64::from(per_block) / u64::from(per_block + 1)) as Blocks;
-        while data > 0 && !fits(data) {
-            data -= 1;
+        let Range { start: mut least, end: mut most } = self.payload_within(capacity);
+        while most - least > 1 {
+            let middle = least + (most - least) / 2;
+            let bound = if self.fits(middle, capacity) { &mut least } else { &mut most };
+            *bound = middle;
         }
-        data
+        least
+    }
+
+    /// The payload is one of these, and the first does: as many blocks as would fit with their summaries alone
+    /// are too many by no more than the footer for these takes, the header of the zone, and what is rounded up.
+    fn payload_within(self, capacity: Blocks) -> Range<Blocks> {
+        let per_block = u64::from(self.entries_per_block());
+        let without_footer = (u64::from(capacity) * per_block / (per_block + 1)) as Blocks;
+        let summaries = without_footer.div_ceil(self.entries_per_block()) as usize;
+        without_footer.saturating_sub(self.footer(summaries + 1) + 4)..without_footer + 1
+    }
+
+    fn fits(self, data: Blocks, capacity: Blocks) -> bool {
+        let summaries = data.div_ceil(self.entries_per_block());
+        1 + data + summaries + self.footer(summaries as usize + 1) + 2 <= capacity
+    }
+
+    /// Entries of one block each that a block of summary takes.
+    fn entries_per_block(self) -> Blocks {
+        (self.bytes_per_block() / Entry::bytes_for(1)).max(1) as Blocks
     }
 }
 
