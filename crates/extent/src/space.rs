@@ -39,7 +39,7 @@ use rt::sync::{Condvar, Mutex};
 use tree::{Growth, Promise, StoreError, Tx, ZoneNow};
 use zone::{Blocks, Role, ZoneId, ZoneState};
 
-use crate::format::{Extent, UNWRITTEN_BLOCKS};
+use crate::format::{Extent, Packing, UNWRITTEN_BLOCKS};
 use crate::gc::{Aim, Progress};
 use crate::map::View;
 use crate::reserve::{Found, Shape, with_garbage};
@@ -215,6 +215,41 @@ impl Census {
     fn available(&self) -> i64 {
         self.offered() - self.allowed
     }
+
+    /// Adds what a zone takes and holds.
+    fn add(&mut self, zone: &ZoneNow, is_free: bool, payload: Blocks) {
+        let entry = zone.entry;
+        match entry.role {
+            Role::Data | Role::Gc => {
+                // What lives in a zone that is not written again takes nothing from the others.
+                self.payload += i64::from(if can_be_used_again(zone) { payload } else { entry.live });
+                self.live += i64::from(entry.live);
+                self.capacity += i64::from(zone.info.capacity);
+            }
+            Role::Free if is_free && can_be_used_again(zone) => self.payload += i64::from(payload),
+            _ => {}
+        }
+    }
+}
+
+/// What zones take of data, for whoever walks over all of them: nearly all are as large as the one before.
+struct Payloads {
+    packing: Packing,
+    capacity: Blocks,
+    payload: Blocks,
+}
+
+impl Payloads {
+    fn of(packing: Packing) -> Self {
+        Payloads { packing, capacity: 0, payload: packing.payload(0) }
+    }
+
+    fn get(&mut self, capacity: Blocks) -> Blocks {
+        if capacity != self.capacity {
+            (self.capacity, self.payload) = (capacity, self.packing.payload(capacity));
+        }
+        self.payload
+    }
 }
 
 impl Extents {
@@ -230,12 +265,8 @@ impl Extents {
         if let Some(reservation) = counters.promise(blocks, 0) {
             return Ok(reservation);
         }
-        if !self.count_anew(blocks) {
-            // What trees may grow by and have not is there as well.
-            self.store.zones().allow_no_nodes();
-            if !self.count_anew(blocks) {
-                return Err(ExtentError::NoSpace);
-            }
+        if !self.count_anew(blocks) && !self.count_without_growth(blocks) {
+            return Err(ExtentError::NoSpace);
         }
         self.space.promises.lock().reserved += blocks;
         Ok(Reservation::of(counters, blocks))
@@ -246,6 +277,14 @@ impl Extents {
     pub(crate) fn reserve_of_plenty(&self, blocks: u64) -> Option<Reservation> {
         let left = PLENTY * i64::from(self.device.geometry().zone_blocks);
         self.space.promise(i64::try_from(blocks).ok()?, left)
+    }
+
+    /// The same when trees may no longer grow: what they have not grown by is there as well, if there is any.
+    fn count_without_growth(&self, blocks: i64) -> bool {
+        let zones = self.store.zones();
+        let was_allowed = zones.allowed_nodes() > 0;
+        zones.allow_no_nodes();
+        was_allowed && self.count_anew(blocks)
     }
 
     /// Counts what is available and takes so many blocks out of it; false when there are fewer. The caller
@@ -352,12 +391,13 @@ impl Extents {
             let reserved = self.space.promises.lock().reserved + unwritten;
             let mut census = Census { reserved, unwritten, ..Census::default() };
             let mut found = Found { metadata: living, ..Found::default() };
+            let mut payloads = Payloads::of(self.packing);
             for (number, zone) in moment.zones().enumerate() {
                 let is_free = if opens_zones { zone.is_free } else { number >= logs };
                 found.raw += i64::from(zone.info.capacity);
                 found.metadata_zones +=
                     i64::from(zone.entry.role == Role::Metadata && can_be_used_again(&zone));
-                self.count(&mut census, &zone, is_free);
+                census.add(&zone, is_free, payloads.get(zone.info.capacity));
             }
             (census, found)
         });
@@ -365,22 +405,6 @@ impl Extents {
         census.kept = self.shape().kept(&found, self.store.info().reserve);
         census.allowed = allowed;
         census
-    }
-
-    /// Adds what a zone takes and holds.
-    fn count(&self, census: &mut Census, zone: &ZoneNow, is_free: bool) {
-        let (entry, capacity) = (zone.entry, zone.info.capacity);
-        let payload = self.packing.payload(capacity);
-        match entry.role {
-            Role::Data | Role::Gc => {
-                // What lives in a zone that is not written again takes nothing from the others.
-                census.payload += i64::from(if can_be_used_again(zone) { payload } else { entry.live });
-                census.live += i64::from(entry.live);
-                census.capacity += i64::from(capacity);
-            }
-            Role::Free if is_free && can_be_used_again(zone) => census.payload += i64::from(payload),
-            _ => {}
-        }
     }
 
     /// How many zones of fresh data should be open. Walks over all zones.
@@ -396,9 +420,9 @@ impl Extents {
         let metadata = zones.metadata_blocks() as i64;
         let pending = census.reserved - census.unwritten;
         let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
-        let total: i64 = (0..zones.count())
-            .map(|zone| i64::from(self.packing.payload(zones.capacity(ZoneId(zone)))))
-            .sum();
+        let mut payloads = Payloads::of(self.packing);
+        let capacities = (0..zones.count()).map(|zone| zones.capacity(ZoneId(zone)));
+        let total: i64 = capacities.map(|capacity| i64::from(payloads.get(capacity))).sum();
         Space {
             block_size: self.block_size(),
             total: bytes(total),
