@@ -24,6 +24,7 @@
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use zone::{Blocks, Life, ZoneId};
 
+use crate::format::Entry;
 use crate::gc::{Aim, Along, GcState, Progress};
 use crate::write::{Appending, Piece};
 use crate::{Extents, Result};
@@ -52,6 +53,8 @@ const ROOM_SHARE: i64 = 32;
 const END_SHARE: i64 = 24;
 /// Spare zones for each open zone: what is free in an open zone is not to be had elsewhere.
 const SPARE_PER_OPEN: i64 = 8;
+/// The share of a log zone that entries of open zones take at most.
+const ENTRIES_SHARE: i64 = 8;
 /// In the part of a zone before metadata needs one more, that is kept as well.
 const METADATA_PART: u32 = 2;
 /// Candidates looked at to find out what a zone costs.
@@ -409,8 +412,18 @@ impl Extents {
     /// How many zones of fresh data should be open at once: many while there is much that is free or
     /// dead, one when there is little.
     pub(crate) fn open_zones_wanted(&self, spare_blocks: i64) -> usize {
-        let most = i64::from(self.store.zones().leases_for_data());
+        let most = i64::from(self.store.zones().leases_for_data()).min(self.open_zones_of_log());
         let wanted = spare_blocks / (SPARE_PER_OPEN * i64::from(self.payload_min.max(1)));
         wanted.clamp(1, most.max(1)) as usize
+    }
+
+    /// How many zones may be open so that their entries leave the log room: a checkpoint carries what no summary has,
+    /// about a block of each zone, and the log keeps room for twice the last checkpoint beside that one.
+    fn open_zones_of_log(&self) -> i64 {
+        let geometry = self.device.geometry();
+        let log_bytes = i64::from(geometry.zone_blocks) * i64::from(geometry.block_size);
+        let of_all_blocks = i64::from(self.payload_min) * Entry::bytes_for(1) as i64;
+        let of_a_zone = of_all_blocks.clamp(1, i64::from(geometry.block_size));
+        log_bytes / ENTRIES_SHARE / of_a_zone
     }
 }

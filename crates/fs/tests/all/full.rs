@@ -398,3 +398,24 @@ fn names_and_data_share_a_full_volume() {
         volume.settle_and_check();
     }
 }
+
+/// Each open zone has entries in memory that a checkpoint carries. Where zones are small and many may be open, these outgrew
+/// the log: nothing could be changed any more, nor anything deleted, on a volume that was nearly empty.
+#[test]
+fn many_open_zones_leave_room_in_a_small_log() {
+    let volume = Volume::on(Spec::new(4096, 1024, 64).limits(64, 64));
+    let files: Vec<_> = (0..40).map(|n| volume.file(ROOT, &format!("f{n}"))).collect();
+    for round in 0..120 {
+        for (seed, file) in (0..).zip(&files) {
+            volume.write(file, round * BLOCK, &pattern(seed, BLOCK as usize));
+        }
+    }
+    volume.fs.sync().unwrap();
+    volume.unlink(ROOT, "f0").unwrap();
+    let checkpoints = volume.fs.store().stats().checkpoints;
+    assert!(checkpoints < 200, "{checkpoints} checkpoints");
+    drop(files);
+    let volume = volume.kill();
+    volume.settle_and_check();
+    volume.unlink(ROOT, "f1").unwrap();
+}
