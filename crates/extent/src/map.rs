@@ -78,6 +78,12 @@ fn damaged(object: Object, what: &str) -> StoreError {
 
 /// The extent that begins at or before `block`, if it reaches it.
 fn covering(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Extent)>> {
+    let found = extent_up_to(store, object, block)?;
+    Ok(found.filter(|(start, extent)| start + u64::from(extent.blocks) > block))
+}
+
+/// The last extent that begins at or before `block`.
+fn extent_up_to(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Extent)>> {
     let group = store.group_of(object.0);
     let Some((key, value)) = store.floor(group, EXTENT, &format::key(object, block))? else {
         return Ok(None);
@@ -85,8 +91,21 @@ fn covering(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Ex
     if format::decode_key(&key).is_none_or(|(owner, _)| owner != object) {
         return Ok(None);
     }
-    let (start, extent) = decode(store, object, &key, &value)?;
-    Ok((start + u64::from(extent.blocks) > block).then_some((start, extent)))
+    decode(store, object, &key, &value).map(Some)
+}
+
+/// The last extent that begins before `block`.
+pub(crate) fn extent_before(store: &Store, object: Object, block: u64) -> Result<Option<(u64, Extent)>> {
+    block.checked_sub(1).map_or(Ok(None), |last| extent_up_to(store, object, last))
+}
+
+/// The last resident block before `block`.
+pub(crate) fn resident_before(store: &Store, object: Object, block: u64) -> Result<Option<u64>> {
+    let Some(last) = block.checked_sub(1) else { return Ok(None) };
+    let found = store.floor(store.group_of(object.0), RESIDENT, &format::key(object, last))?;
+    let Some((key, _)) = found else { return Ok(None) };
+    let (owner, block) = format::decode_key(&key).ok_or_else(|| damaged(object, "a key"))?;
+    Ok((owner == object).then_some(block))
 }
 
 /// Extents of the object that have a block in [from, to), at most `limit`, in order; no two of them have the

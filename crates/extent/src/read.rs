@@ -20,6 +20,9 @@ const LOOKUPS_MAX: usize = 8;
 /// Extents looked up at once when passing over unwritten ones.
 const EXTENTS_AT_ONCE: usize = 64;
 
+/// Unwritten extents that are passed over on the way back, one by one.
+const UNWRITTEN_LOOKED_AT: u32 = 256;
+
 /// Bytes that one command reads at most.
 const READ_BYTES_MAX: usize = format::EXTENT_BYTES_MAX as usize;
 
@@ -252,6 +255,28 @@ impl Extents {
             map::residents(&self.store, object, (first, u64::MAX), 1)?.first().map(|(block, _)| *block);
         let block = [extent, resident].into_iter().flatten().min();
         Ok(block.map(|block| (block * size).max(offset)))
+    }
+
+    /// Where the last data ends that begins before `offset`, the beginning of a block, but no later than that; None when
+    /// there is none. Unwritten blocks are none; behind many of them it ends where they begin as far as was looked.
+    pub fn data_end_before(&self, object: Object, offset: u64) -> Result<Option<u64>> {
+        let size = u64::from(self.block_size());
+        let first = offset / size;
+        let _shared = self.map_of(object).read();
+        let mut end = map::resident_before(&self.store, object, first)?.map(|block| block + 1);
+        let mut below = first;
+        for looked in 1.. {
+            let Some((start, extent)) = map::extent_before(&self.store, object, below)? else { break };
+            let data_ends = if extent.unwritten { start } else { start + u64::from(extent.blocks) };
+            if !extent.unwritten || looked == UNWRITTEN_LOOKED_AT {
+                end = end.max(Some(data_ends));
+            }
+            if end.is_some_and(|end| end >= start) {
+                break;
+            }
+            below = start;
+        }
+        Ok(end.map(|end| (end * size).min(offset)))
     }
 
     /// The first block, from `first` on, of an extent that was written, or where it begins if before.

@@ -290,28 +290,23 @@ impl Fs {
                 None => Next::Skip(moved..end),
             },
             Direction::Up if moved == at => Next::End,
-            Direction::Up => {
-                // The last run of data or hole among the bytes before.
-                let from = moved.saturating_sub(PIECE).max(at);
-                match self.last_run(object, from, moved)? {
-                    (run, true) => Next::Copy(run),
-                    (run, false) => Next::Skip(run),
-                }
-            }
+            // Holes are skipped whole: a sparse file may be a million times as long as what is in it.
+            Direction::Up => match self.extents.data_end_before(object, moved)?.filter(|end| *end > at) {
+                Some(end) if end < moved => Next::Skip(end..moved),
+                Some(_) => Next::Copy(self.start_of_run(object, at, moved)?..moved),
+                None => Next::Skip(at..moved),
+            },
         })
     }
 
-    /// The last run within [from, to), and whether it is of data.
-    fn last_run(&self, object: Object, from: u64, to: u64) -> Result<(Range<u64>, bool)> {
-        let mut at = from;
+    /// Where the data begins that ends at `to`; a piece before that where it is longer, and not before `least`.
+    fn start_of_run(&self, object: Object, least: u64, to: u64) -> Result<u64> {
+        let mut at = to.saturating_sub(PIECE).max(least);
         loop {
             let data = self.extents.next_data(object, at)?.map_or(to, |data| data.min(to));
-            if data == to {
-                return Ok((at..to, false));
-            }
             let hole = self.extents.next_hole(object, data)?.min(to);
             if hole == to {
-                return Ok((data..to, true));
+                return Ok(data);
             }
             at = hole;
         }

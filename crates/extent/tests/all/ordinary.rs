@@ -26,6 +26,38 @@ fn data_and_holes_are_found() {
     assert_eq!((data(6 * size), hole(9 * size + 1), data(10 * size)), (Some(9 * size), 10 * size, None));
 }
 
+fn keep_space(volume: &Volume, object: Object, block: u64) {
+    let mut tx = Tx::new();
+    let kept = volume.extents.keep_space(&mut tx, object, (block, block + 1), 1, None);
+    let (_lock, _) = kept.unwrap();
+    volume.store.commit(tx).unwrap();
+}
+
+/// Every place of every object of a few blocks, each of which is data, small data, kept, or nothing.
+#[test]
+fn the_data_before_a_place_is_found() {
+    let volume = Volume::new(Spec::power_of_two());
+    let size = volume.block_size();
+    for number in 0..4_u64.pow(4) {
+        let object = number + 2;
+        let kinds: Vec<u64> = (0..4).map(|block| number / 4_u64.pow(block) % 4).collect();
+        for (block, kind) in (0..).zip(&kinds) {
+            match kind {
+                1 => drop(volume.write(object, block * size, &vec![1; size as usize], u64::MAX).unwrap()),
+                2 => drop(volume.write(object, block * size + 9, b"small", u64::MAX).unwrap()),
+                3 => keep_space(&volume, Object(object), block),
+                _ => {}
+            }
+        }
+        for at in 0..6 {
+            let is_data = |block: &u64| matches!(kinds.get(*block as usize), Some(1 | 2));
+            let end = (0..at).rev().find(is_data).map(|block| (block + 1) * size);
+            let found = volume.extents.data_end_before(Object(object), at * size).unwrap();
+            assert_eq!(found, end, "{kinds:?}, {at}");
+        }
+    }
+}
+
 #[test]
 fn what_was_beyond_the_end_does_not_come_back() {
     let volume = Volume::new(Spec::power_of_two());

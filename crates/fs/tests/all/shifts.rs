@@ -285,3 +285,67 @@ fn a_read_that_fails_in_passing_loses_no_block() {
     }
     assert!(nth > 4, "each block is read once");
 }
+
+/// A range put in at the beginning of a sparse file moved its holes a megabyte at a time: 2^30 transactions for a file
+/// of a petabyte with one block in it, during which nobody could use the file.
+#[test]
+fn holes_of_a_sparse_file_move_at_once() {
+    const SIZE: u64 = 1 << 50;
+    let shifts = [(FallocateMode::InsertRange, SIZE + BLOCK), (FallocateMode::CollapseRange, SIZE - BLOCK)];
+    for (mode, size) in shifts {
+        for at in [1, SIZE / BLOCK / 2, SIZE / BLOCK - 1] {
+            let volume = Volume::new();
+            let handle = volume.file(ROOT, "f");
+            volume.write(&handle, at * BLOCK, &pattern(1, BLOCK as usize));
+            let changes = Changes { size: Some(SIZE), ..Changes::default() };
+            volume.fs.set_attributes(&Caller::root(), handle.inode(), &changes).unwrap();
+            let before = volume.fs.store().stats().commits;
+            volume.fs.allocate(&handle, mode, 0, BLOCK).unwrap();
+            let commits = volume.fs.store().stats().commits - before;
+            assert!(commits < 10, "{commits} transactions");
+            assert_eq!(volume.fs.attributes(handle.inode()).unwrap().size, size);
+            let now = at * BLOCK + size - SIZE;
+            assert_eq!(edges(&volume.fs, &handle), [now, now + BLOCK]);
+            let mut found = vec![0; BLOCK as usize];
+            volume.fs.read(&handle, now, &mut found).unwrap();
+            assert!(found == pattern(1, BLOCK as usize));
+            volume.settle_and_check();
+        }
+    }
+}
+
+/// After a crash in the middle of such a move, the first who found no room did all of the rest before he was told so.
+#[test]
+fn who_finds_no_room_does_not_wait_for_a_move_of_holes() {
+    let volume = Volume::new();
+    let handle = volume.file(ROOT, "f");
+    let inode = handle.inode();
+    volume.write(&handle, BLOCK, &pattern(1, BLOCK as usize));
+    let changes = Changes { size: Some(1 << 50), ..Changes::default() };
+    volume.fs.set_attributes(&Caller::root(), inode, &changes).unwrap();
+    volume.fs.sync().unwrap();
+    volume.device.record();
+    amid_syncs(&volume, &handle, FallocateMode::InsertRange, (0, 1), 0);
+    let mut amid = 0;
+    for command in 0..=volume.device.commands() {
+        let device = Arc::new(volume.device.image_at(command, &CrashPlan::KeepAll));
+        let clock = Arc::new(ManualClock::at(Timestamp(0)));
+        let fs = mount(&device, &clock, false);
+        if fs.view_inode(inode).unwrap().unwrap().flags & FLAG_SHIFTING == 0 {
+            continue;
+        }
+        amid += 1;
+        let crashed = Volume { device, clock, fs };
+        let other = crashed.file(ROOT, "other");
+        let data = pattern(2, 1 << 20);
+        let full = (0..).find_map(|n| crashed.fs.write(&other, n * data.len() as u64, &data).err());
+        assert_eq!(full, Some(FsError::NoSpace));
+        let commits = crashed.fs.store().stats().commits;
+        assert!(commits < 1000, "{commits} transactions");
+        drop(other);
+        crashed.unlink(ROOT, "other").unwrap();
+        crashed.settle_and_check();
+        assert_eq!(edges(&crashed.fs, &crashed.open(inode)), [2 * BLOCK, 3 * BLOCK]);
+    }
+    assert!(amid > 0, "a cut falls in the middle");
+}
