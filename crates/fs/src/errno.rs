@@ -42,7 +42,7 @@ pub enum FsError {
     /// A name of more than 255 bytes, or a symlink target that is too long for the volume's pages.
     #[error("name too long")]
     NameTooLong,
-    /// The bytes do not fit after all reclaim.
+    /// The bytes do not fit after all reclaim; or an attribute's value is longer than a transaction of this volume.
     #[error("no space left")]
     NoSpace,
     /// Beyond the largest file.

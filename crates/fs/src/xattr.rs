@@ -99,6 +99,10 @@ impl Fs {
         if name == LIFETIME_ATTRIBUTE {
             return self.change_lifetime_attribute(who, inode, Some(value), create, replace);
         }
+        // No room that could be made would do: nobody is to lose anything for it.
+        if value.len() > self.xattr_value_max() {
+            return Err(FsError::NoSpace);
+        }
         self.with_room(|| {
             self.begin_growing()?;
             let node = self.node(inode)?;
@@ -126,6 +130,13 @@ impl Fs {
             self.commit(change, &mut locked)?;
             Ok(())
         })
+    }
+
+    /// Bytes of the longest value that this volume takes: one transaction holds all of it, and is as short as
+    /// zones are small. What is left of that is for the heads of rows, the inode's record with its contents, and
+    /// the rows of a longer value that go.
+    pub(crate) fn xattr_value_max(&self) -> usize {
+        XATTR_VALUE_MAX.min(self.store.tx_bytes_max() / 4 * 3)
     }
 
     /// The names of all attributes that the caller may know of, in no order.

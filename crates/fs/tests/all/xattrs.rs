@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use fs::{Caller, Changes, FallocateMode, FsError, InodeNo, Kind, XATTR_VALUE_MAX};
 
+use zone::emulated::Spec;
+
 use crate::support::{Volume, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
@@ -38,6 +40,77 @@ fn attributes_of_any_length_are_kept_replaced_and_taken_away() {
     assert_eq!(get(&volume, inode, "user.changing"), Err(FsError::NoAttribute));
     assert_eq!(volume.fs.remove_xattr(&Caller::root(), inode, b"user.x"), Err(FsError::NoAttribute));
     volume.settle_and_check();
+}
+
+/// Where zones are small a transaction is short, and a value that was longer than one ended the daemon: whoever could
+/// set an attribute took the volume away from everybody. It is refused, and the one that was there stays.
+#[test]
+fn a_value_that_is_longer_than_a_transaction_is_refused() {
+    for (spec, at_least) in [
+        (Spec::new(4096, 64, 64), 23 << 10),
+        (Spec::new(4096, 40, 128), 47 << 10),
+        (Spec::new(4096, 40, 256), XATTR_VALUE_MAX),
+        (Spec::new(512, 64, 512), 20 << 10),
+        (Spec::new(512, 48, 1024), 41 << 10),
+    ] {
+        let volume = Volume::on(spec.clone());
+        let inode = volume.file(ROOT, "f").inode();
+        // The longest name, and a record as long as they get.
+        volume.write(&volume.open(inode), 0, &pattern(3, 2048));
+        let name = format!("user.{:0250}", 1);
+        let set_longest = |seed: u8| {
+            let fits = |length: &usize| match set(&volume, inode, &name, &pattern(seed, *length)) {
+                Err(error) => {
+                    assert_eq!(error, FsError::NoSpace, "{length} bytes, {spec:?}");
+                    false
+                }
+                Ok(()) => true,
+            };
+            (0..=XATTR_VALUE_MAX).rev().step_by(64).find(fits).expect("short ones always fit")
+        };
+        let longest = set_longest(1);
+        assert!(longest >= at_least && (longest == XATTR_VALUE_MAX) == (at_least == XATTR_VALUE_MAX));
+        // Written over by one as long, by shorter ones, and by one that does not fit.
+        assert_eq!(set_longest(2), longest);
+        for length in [longest / 2, 0, longest] {
+            set(&volume, inode, &name, &pattern(4, length)).unwrap();
+        }
+        if longest < XATTR_VALUE_MAX {
+            assert_eq!(set(&volume, inode, &name, &pattern(5, XATTR_VALUE_MAX)), Err(FsError::NoSpace));
+        }
+        volume.fs.sync().unwrap();
+        let volume = volume.kill();
+        assert!(get(&volume, inode, &name).unwrap() == pattern(4, longest));
+        volume.fs.remove_xattr(&Caller::root(), inode, name.as_bytes()).unwrap();
+        volume.settle_and_check();
+    }
+}
+
+/// What else one transaction takes at most fits where zones are smallest: both access lists that a directory begins
+/// with, and a link to the longest path.
+#[test]
+fn the_longest_of_everything_else_fits_where_zones_are_smallest() {
+    for spec in [Spec::new(4096, 64, 64), Spec::new(512, 64, 512)] {
+        let volume = Volume::on(spec);
+        let (root, name) = (Caller::root(), "n".repeat(255));
+        let above = volume.directory(ROOT, "above");
+        let entry =
+            |tag: u16, id: u32| [&tag.to_le_bytes()[..], &7u16.to_le_bytes(), &id.to_le_bytes()].concat();
+        let named = (0..507).flat_map(|id| entry(2, id));
+        let rest = [4, 16, 32].into_iter().flat_map(|tag| entry(tag, u32::MAX));
+        let list: Vec<u8> =
+            2u32.to_le_bytes().into_iter().chain(entry(1, u32::MAX)).chain(named).chain(rest).collect();
+        assert_eq!(list.len(), 4092, "8 bytes more would be too many");
+        set(&volume, above, "system.posix_acl_default", &list).unwrap();
+        let made = volume.directory(above, &name);
+        assert_eq!(get(&volume, made, "system.posix_acl_default").unwrap(), list);
+        assert!(get(&volume, made, "system.posix_acl_access").is_ok());
+        let link = volume.fs.symlink(&root, ROOT, name.as_bytes(), &[b'a'; 4095]).unwrap().inode;
+        let most = (0..=XATTR_VALUE_MAX).rev().step_by(512);
+        let fits = |length: &usize| set(&volume, link, "trusted.long", &pattern(1, *length)).is_ok();
+        assert!(most.into_iter().find(fits).is_some_and(|length| length > 16 << 10));
+        volume.settle_and_check();
+    }
 }
 
 #[test]
