@@ -24,7 +24,7 @@ pub struct Counts {
     pub crowded: u64,
     /// Losses of power after the process had been killed and mounted again.
     pub after_kills: u64,
-    /// Distinct devices that a mount found.
+    /// Distinct devices that a mount found; those that differ in noise alone are one.
     pub images: HashSet<u64>,
     /// Distinct states that were recovered.
     pub recovered: HashSet<u64>,
