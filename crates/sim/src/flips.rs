@@ -177,12 +177,35 @@ impl Target {
                 _ => return Err(wrong),
             },
         };
+        let block_size = self.shape.spec.block_size as usize;
         if matches!(fate, Fate::Harmless | Fate::Older) {
-            driver.settle(mounted, FilesState::found(seen.snapshot, self.shape.spec.block_size as usize));
-            driver.run(&afterwards(1, 1, self.shape.spec.block_size as usize))?;
+            driver.settle(mounted, FilesState::found(seen.snapshot, block_size));
+            driver.run(&afterwards(1, 1, block_size))?;
+        } else {
+            driver.settle(mounted, FilesState::new(self.states[1].model.clone()));
+            use_damaged(&mut driver, &afterwards(1, 1, block_size))?;
         }
         Ok(fate)
     }
+}
+
+/// Uses a volume of which something is damaged, as somebody does who knows nothing of it: what comes upon the damage
+/// fails as what it is, an error of the device, and what is given afterwards is still right.
+fn use_damaged(driver: &mut Driver, operations: &[Operation]) -> Result<(), Wrong> {
+    let mut failed = None;
+    for operation in operations {
+        let done = driver.attempt(operation).map_err(|wrong| Wrong(format!("{operation}: {wrong}")))?;
+        // Background work that comes upon it may fail as well.
+        let _ = driver.pause();
+        if done.is_some() {
+            failed = done;
+            break;
+        }
+    }
+    let after = failed.map(|failed| failed.after);
+    let models = [driver.model().clone()].into_iter().chain(after);
+    let states: Vec<_> = models.map(|model| Arc::new(FilesState::new(model))).collect();
+    compare(&view(&driver.fs)?, &states).map(drop)
 }
 
 fn mount(shape: &Shape, device: &Arc<Emulated>, history: History<FilesState>) -> Result<Driver, Wrong> {

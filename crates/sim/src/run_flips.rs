@@ -16,6 +16,8 @@ use rt::{Clock, SystemClock};
 
 /// In the quick form one bit in so many is flipped.
 const QUICK_EVERY: u64 = 100;
+/// Blocks of log and metadata, at least: in fewer there are no trees to speak of.
+const METADATA_MIN: usize = 20;
 
 #[derive(Args)]
 pub(crate) struct Flips {
@@ -135,5 +137,6 @@ fn print(work: &Work) -> Result<()> {
         bail!("a bit did more than it may");
     }
     ensure!(all > 0, "no bit was flipped");
+    ensure!(metadata >= METADATA_MIN, "only {metadata} blocks of log and metadata: too few to mean anything");
     Ok(())
 }
