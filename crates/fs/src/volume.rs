@@ -118,7 +118,9 @@ impl Fs {
         });
         fs.store.set_reader(fs.runtime.reader());
         if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
-            return Err(Damaged("there is no root directory; `polder salvage` saves what it finds").into());
+            let why = "there is no root directory: if the volume was just being made, make it again with \
+                       `polder mkfs --force`; otherwise `polder salvage` saves what it finds";
+            return Err(Damaged(why).into());
         }
         Ok((fs, recovery))
     }

@@ -6,6 +6,7 @@ use crate::case::{Case, Run};
 use crate::caught::Wrong;
 use crate::explore::{Subject, Thoroughness, explore, repeat, show};
 use crate::files::{self, FilesSubject};
+use crate::made::{self, MadeSubject};
 use crate::report::{Counts, Failure};
 use crate::shapes;
 use crate::shows::Shown;
@@ -18,6 +19,8 @@ pub enum Entry {
     Store(Arc<StoreSubject>),
     /// The whole file system.
     Files(Arc<FilesSubject>),
+    /// A volume that is being made.
+    Made(Arc<MadeSubject>),
 }
 
 impl Entry {
@@ -26,6 +29,7 @@ impl Entry {
         match self {
             Entry::Store(subject) => subject.run_id(),
             Entry::Files(subject) => subject.run_id(),
+            Entry::Made(subject) => subject.run_id(),
         }
     }
 
@@ -34,6 +38,7 @@ impl Entry {
         match self {
             Entry::Store(subject) => explore(Arc::clone(subject), how),
             Entry::Files(subject) => explore(Arc::clone(subject), how),
+            Entry::Made(subject) => explore(Arc::clone(subject), how),
         }
     }
 
@@ -42,6 +47,7 @@ impl Entry {
         match self {
             Entry::Store(subject) => show(subject),
             Entry::Files(subject) => show(subject),
+            Entry::Made(subject) => show(subject),
         }
     }
 
@@ -50,6 +56,7 @@ impl Entry {
         match self {
             Entry::Store(subject) => repeat(subject.as_ref(), case),
             Entry::Files(subject) => repeat(subject.as_ref(), case),
+            Entry::Made(subject) => repeat(subject.as_ref(), case),
         }
     }
 }
@@ -66,7 +73,12 @@ pub fn all(seed: u64) -> Vec<Entry> {
             .into_iter()
             .map(move |shape| Entry::Files(Arc::new(FilesSubject::new(scenario, shape, seed))))
     });
-    stores.chain(files).collect()
+    let made = made::ALL.into_iter().flat_map(|scenario| {
+        shapes::all()
+            .into_iter()
+            .map(move |shape| Entry::Made(Arc::new(MadeSubject::new(scenario, shape, seed))))
+    });
+    stores.chain(files).chain(made).collect()
 }
 
 /// Each scenario on two shapes only, other ones for another seed.

@@ -37,8 +37,8 @@ pub trait Subject: Send + Sync + 'static {
     /// What must rise in the part of the run that is cut.
     fn shows(&self) -> &[Sign];
 
-    /// Makes a volume on an empty device, begins to record, and runs the scenario; what was recorded
-    /// may be on another device than it began with.
+    /// Makes a volume on an empty device, begins to record, and runs the scenario, or begins to record before;
+    /// what was recorded may be on another device than it began with.
     fn run(&self, device: &Arc<Emulated>) -> Result<Ran<Self::State>, Wrong>;
 
     /// Recovers a volume, checks it, finds which of the states allowed it is in, and goes on with a
@@ -118,7 +118,7 @@ impl Thoroughness {
 /// Cuts of a chain.
 const CHAIN: usize = 12;
 /// The first zones are the log's: one in use, one to switch to, and one for the day when both come back full.
-const LOG_ZONES: usize = 3;
+pub(crate) const LOG_ZONES: usize = 3;
 /// While two of them are in use, at one command in so many both come back full …
 const CROWDED_EVERY: u64 = 2;
 /// … and so does the one that is left, at so many moments after the recovery, spread evenly, …

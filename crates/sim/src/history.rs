@@ -82,6 +82,21 @@ impl<S> History<S> {
         }
     }
 
+    /// The same history of other states.
+    pub fn map<T>(&self, to: impl Fn(&Arc<S>) -> T) -> History<T> {
+        let states = self.states.iter().map(|state| Arc::new(to(state))).collect();
+        History { states, floors: self.floors.clone(), ceilings: self.ceilings.clone() }
+    }
+
+    /// After so many commands another history begins, whose first state is the newest of this one.
+    pub fn go_on(&mut self, commands: u64, next: History<S>) {
+        let before = self.states.len();
+        let later = |(at, state): (u64, usize)| (at.max(commands), before + state);
+        self.states.extend(next.states);
+        self.floors.extend(next.floors.into_iter().map(later));
+        self.ceilings.extend(next.ceilings.into_iter().map(later));
+    }
+
     /// The index of the newest state.
     pub fn last(&self) -> usize {
         self.states.len() - 1

@@ -8,9 +8,10 @@
 //! three questions: is the volume clean, is what was found one of the states that may be found, and
 //! does it still hold when the recovered volume goes on and the power is lost again.
 //!
-//! There are two subjects: [`store`], the metadata store alone against one ordered map, and
-//! [`files`], the whole file system against [`model`]. [`planted`] builds both with one bug
-//! after the other, ordering rules that were removed among them, and shows which scenario notices.
+//! There are three subjects: [`store`], the metadata store alone against one ordered map, [`files`],
+//! the whole file system against [`model`], and [`made`], a volume that is being made. [`planted`]
+//! builds the first two with one bug after the other, ordering rules that were removed among them,
+//! and shows which scenario notices.
 //!
 //! [`whole`] puts everything together: several clients of one volume, background work, faults, cuts and kills, mount
 //! after mount, all from one seed.
@@ -32,6 +33,7 @@ pub mod flips;
 pub mod fuzz;
 pub mod history;
 pub mod long;
+pub mod made;
 pub mod model;
 pub mod planted;
 pub mod report;

@@ -60,6 +60,17 @@ fn conventional_zones_survive_every_cut() {
     }
 }
 
+/// Every other scenario begins to record when the volume has been made. Had `mkfs` been cut, somebody would have found
+/// a part of the old volume in the new one, or have been told to check what was never finished.
+#[test]
+fn a_volume_that_is_being_made_survives_every_cut() {
+    for (scenario, shape) in
+        [("mkfs", "blocks-512"), ("mkfs-over", "odd"), ("mkfs-over-used", "conventional")]
+    {
+        explore(scenario, shape, 1);
+    }
+}
+
 /// Without data in them nothing would be cut that is not cut on other shapes.
 #[test]
 fn most_scenarios_write_to_conventional_zones() {

@@ -2,16 +2,29 @@
 //!
 //! Every zone is emptied and the device flushed before anything is written, so that nothing of an
 //! older volume can be taken for part of this one. Then an empty store takes its first checkpoint.
+//!
+//! A loss of power undoes any of the resets since the last flush. Were all zones reset at once, the log could come back
+//! without the metadata and the data that it names: a volume that mounts, and has lost files without a word. So the
+//! log goes first, durably. In it the newest zone goes last, when the others are gone: an older one that is left alone
+//! mounts as the volume was when the log moved on. What is left in between is the old volume, whole, or is refused.
+//!
+//! What a device reads where blocks were lost may be what the zone held before it was reset. Two things keep that from
+//! being taken for the new volume's. The identity has to be a new one: lives begin at 1 again, and under the same
+//! identity a block of the old volume would pass. And the log's zones get a header of the new volume each and are
+//! reset once more: else the lost header of a log zone could read as that of a log zone of the old volume, and nobody
+//! could tell which of the two volumes is there.
 
 use std::sync::Arc;
 
-use zone::{Address, Device, FsId, Geometry, Life, Role, ZoneId, ZoneState};
+use zone::format::{ZoneIdentity, encode_header};
+use zone::{Address, Device, FsId, Geometry, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
 use crate::cache::Node;
 use crate::core::{Client, Core, VolumeInfo};
 use crate::epoch::Limits;
-use crate::log::{LOG_ZONES, Start};
+use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Start};
 use crate::recover::{Config, assemble};
+use crate::scan::{LogZone, read_header};
 use crate::types::{Bytes, Epoch, Group, Lsn, Reserve, Result, StoreError, ZoneEntry};
 use crate::zones::Use;
 
@@ -91,6 +104,7 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
 pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
     check_options(device.geometry(), options)?;
     empty_all(&**device)?;
+    take_over_log(&**device, options.fs_id)?;
     let geometry = device.geometry().clone();
     let report = device.report()?;
     let info = VolumeInfo {
@@ -117,13 +131,56 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
     first_checkpoint(&core)
 }
 
+/// Resets all zones, those of the log first: the newest of them by itself, when the others are gone.
 fn empty_all(device: &dyn Device) -> Result<()> {
-    for (index, info) in device.report()?.iter().enumerate() {
+    let report = device.report()?;
+    let newest = newest_of_log(device, &report);
+    let is_log = |zone: ZoneId| zone.0 < LOG_ZONES_WITHIN;
+    reset_those(device, &report, |zone| is_log(zone) && Some(zone) != newest)?;
+    reset_those(device, &report, |zone| Some(zone) == newest)?;
+    reset_those(device, &report, |zone| !is_log(zone))
+}
+
+/// Has the zones that may hold the log hold headers of this volume, and resets them again: what reads there where a
+/// header is lost later is a header like it, and none of a log of another volume.
+fn take_over_log(device: &dyn Device, fs_id: FsId) -> Result<()> {
+    let is_log = |zone: ZoneId| zone.0 < LOG_ZONES_WITHIN;
+    let report = device.report()?;
+    let zones = (0..LOG_ZONES_WITHIN).map(ZoneId).zip(&report);
+    for (zone, _) in zones.filter(|(_, info)| info.state == ZoneState::Empty) {
+        let identity = ZoneIdentity { fs_id, zone, life: Life(1), role: Role::Log };
+        match device.append(zone, &encode_header(&identity, device.geometry())) {
+            Err(error) if error.ends_zone() => {
+                tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
+            }
+            appended => drop(appended?),
+        }
+    }
+    device.flush()?;
+    reset_those(device, &device.report()?, is_log)
+}
+
+/// Resets some of the zones, and makes that durable.
+fn reset_those(device: &dyn Device, report: &[ZoneInfo], is_one: impl Fn(ZoneId) -> bool) -> Result<()> {
+    for (zone, info) in (0..).map(ZoneId).zip(report).filter(|(zone, _)| is_one(*zone)) {
         if !matches!(info.state, ZoneState::Empty | ZoneState::ReadOnly | ZoneState::Offline) {
-            device.reset(ZoneId(index as u32))?;
+            device.reset(zone)?;
         }
     }
     Ok(device.flush()?)
+}
+
+/// Where the log of a volume that is there has gone on last. What cannot be read is no part of a log that mounts.
+fn newest_of_log(device: &dyn Device, report: &[ZoneInfo]) -> Option<ZoneId> {
+    let last = |(zone, info): (ZoneId, &ZoneInfo)| {
+        let (identity, _) = read_header(device, zone).ok()?.ok()?;
+        let is_log = identity.zone == zone && identity.role == Role::Log;
+        let log = is_log.then(|| LogZone::new(device, identity.fs_id, zone, identity.life, *info))?;
+        let found = log.last().ok()??;
+        Some((found.epoch, found.sequence, zone))
+    };
+    let newest = (0..LOG_ZONES_WITHIN).map(ZoneId).zip(report).filter_map(last).max()?;
+    Some(newest.2)
 }
 
 fn plant_roots(core: &Core) {

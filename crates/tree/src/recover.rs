@@ -40,6 +40,14 @@ use crate::zones::{Use, ZoneTable};
 use headers::{LogHeader, log_zones, no_volume};
 use missing::{Unread, Why};
 
+/// Of a log whose first seal names no checkpoint.
+const UNFINISHED: &str =
+    "a volume was being made here when the power went: make it again with `polder mkfs --force`";
+
+/// Of a log whose volume is not there: it may be of one that was here before.
+const OR_UNFINISHED: &str = "if a volume was being made here, make it again with `polder mkfs --force`; otherwise \
+                             `polder salvage` saves what it finds";
+
 /// How far an epoch's number may jump at a seal.
 const EPOCH_JUMP: u64 = u32::MAX as u64;
 
@@ -205,7 +213,10 @@ fn check_complete(contents: &LogContents, last: Lsn, read_only: bool) -> Result<
         tracing::error!(what);
         return Ok(());
     }
-    Err(StoreError::Corrupt(format!("{what}; mount the volume with -o ro and copy what is left")))
+    Err(StoreError::Corrupt(format!(
+        "{what}; mount the volume with -o ro and copy what is left, or, if a volume was being made here, make it again \
+         with `polder mkfs --force`"
+    )))
 }
 
 fn rt_random(below: u64) -> u64 {
@@ -240,7 +251,10 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
     }
     zones.retain(|(identity, _)| !empty.contains(&identity.zone));
     let newest = newest.ok_or_else(|| {
-        no_volume("the log holds no checkpoint that can be read: restore the whole volume from a copy")
+        no_volume(
+            "the log holds no checkpoint that can be read: restore the whole volume from a copy, or, if it was being \
+             made, make it again with `polder mkfs --force`",
+        )
     })?;
     let hint = if newest.kind == BatchKind::Checkpoint { newest.at } else { newest.checkpoint };
     let named = find_checkpoint(device, &zones, hint)?;
@@ -278,7 +292,14 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
 
 /// The checkpoint that the log names.
 fn find_checkpoint(device: &dyn Device, zones: &[LogHeader], at: Address) -> Result<Checkpoint> {
-    let lost = || StoreError::Corrupt(format!("the checkpoint at {at}, which the log names, cannot be read"));
+    if at == Address::NONE {
+        return Err(no_volume(UNFINISHED));
+    }
+    let lost = || {
+        StoreError::Corrupt(format!(
+            "the checkpoint at {at}, which the log names, cannot be read: {OR_UNFINISHED}"
+        ))
+    };
     let named = zones.iter().find(|(identity, _)| identity.zone == at.zone() && at.is_of(identity.life));
     let (identity, info) = named.ok_or_else(lost)?;
     let zone = LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info);
@@ -359,7 +380,12 @@ fn load(
     let geometry = device.geometry().clone();
     let entries = vec![ZoneEntry::default(); geometry.zones as usize];
     let core = assemble(device, info, config, entries, report, header.next_node.get());
-    core.load_tables(&contents.checkpoint)?;
+    core.load_tables(&contents.checkpoint).map_err(|error| match error {
+        StoreError::Device(error @ DeviceError::Unwritten { .. }) => {
+            StoreError::Corrupt(format!("the checkpoint's tables are not there ({error}): {OR_UNFINISHED}"))
+        }
+        error => error,
+    })?;
     Ok(core)
 }
 

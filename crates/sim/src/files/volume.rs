@@ -38,9 +38,14 @@ impl Volume {
 
     /// Makes it.
     pub fn format(&self, device: &Arc<Emulated>) -> Result<(), Wrong> {
+        self.format_as(device, FsId([7; 16]))
+    }
+
+    /// Makes it with this identity.
+    pub fn format_as(&self, device: &Arc<Emulated>, fs_id: FsId) -> Result<(), Wrong> {
         let options = FormatOptions {
             label: "sim".to_owned(),
-            fs_id: FsId([7; 16]),
+            fs_id,
             uid: 0,
             gid: 0,
             page_size: Some(self.page_size),
@@ -58,6 +63,11 @@ impl Volume {
 
     /// Mounts it; no thread is started.
     pub fn mount(&self, device: &Arc<Emulated>, clock: Arc<dyn Clock>) -> Result<Arc<Fs>, Wrong> {
+        self.try_mount(device, clock).map_err(|error| Wrong::at("mount", error))
+    }
+
+    /// The same, where the mount may be refused.
+    pub fn try_mount(&self, device: &Arc<Emulated>, clock: Arc<dyn Clock>) -> Result<Arc<Fs>, FsError> {
         device.reopen();
         let options = MountOptions {
             cache_bytes: self.cache_bytes,
@@ -65,8 +75,7 @@ impl Volume {
             commit_interval_ns: 5_000_000_000,
             clock,
         };
-        let mounted = Fs::mount(Arc::clone(device) as _, options);
-        mounted.map(|(fs, _)| fs).map_err(|error| Wrong::at("mount", error))
+        Fs::mount(Arc::clone(device) as _, options).map(|(fs, _)| fs)
     }
 }
 

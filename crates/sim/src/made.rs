@@ -1,0 +1,259 @@
+//! A volume that is being made when the power goes.
+//!
+//! `mkfs` may be cut like everything else: on an empty device, or over a volume that holds files. What is found then
+//! is refused, with words that say what to do, or it is one of two volumes: the old one, with all its files as they
+//! were, or the new one, which is empty. Nothing between them may be taken for a volume. The new one has an identity of
+//! its own, as `mkfs` gives it, and the secret of the old one.
+//!
+//! After each cut a volume is made once more, or what was found is used; both are cut in their turn.
+
+use std::sync::Arc;
+
+use fs::FsError;
+use rt::random::Rng;
+use zone::emulated::{CrashPlan, Emulated, Spec};
+use zone::{Device, FsId, ZoneState};
+
+use crate::allowed::FilesState;
+use crate::case::Run;
+use crate::caught::Wrong;
+use crate::digest::mix;
+use crate::explore::{LOG_ZONES, Ran, Recovered, Subject};
+use crate::files::{Driver, Volume, afterwards, judge};
+use crate::history::{History, State};
+use crate::model::{File, Model, Operation};
+use crate::shapes::Shape;
+use crate::shows::{Shown, Sign};
+
+/// What a refusal has to name: the command that helps.
+const HELP: [&str; 3] = ["polder mkfs", "polder salvage", "restore the whole volume"];
+
+/// What is there when a volume is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Nothing.
+    Empty,
+    /// A volume that was unmounted.
+    Unmounted,
+    /// A volume whose daemon was killed: it has a journal, in two zones.
+    Used,
+}
+
+/// All of them, with the names of their scenarios.
+pub const ALL: [(&str, Before); 3] =
+    [("mkfs", Before::Empty), ("mkfs-over", Before::Unmounted), ("mkfs-over-used", Before::Used)];
+
+/// What a mount may say.
+pub enum MadeState {
+    /// There is no volume.
+    Refused,
+    /// There is one, which holds this.
+    Files(Arc<FilesState>),
+}
+
+impl State for MadeState {
+    fn digest(&self) -> u64 {
+        match self {
+            MadeState::Refused => 0,
+            MadeState::Files(files) => files.digest(),
+        }
+    }
+
+    fn difference(&self, found: &Self) -> String {
+        match (self, found) {
+            (MadeState::Files(files), MadeState::Files(found)) => files.difference(found),
+            _ => "refused".to_owned(),
+        }
+    }
+}
+
+/// Making a volume on one shape of device.
+pub struct MadeSubject {
+    run: Run,
+    before: Before,
+    shape: Shape,
+}
+
+impl MadeSubject {
+    /// This run.
+    pub fn new((name, before): (&'static str, Before), shape: Shape, seed: u64) -> Self {
+        MadeSubject { run: Run { scenario: name, shape: shape.name, seed }, before, shape }
+    }
+
+    fn volume(&self) -> Volume {
+        Volume { page_size: self.shape.page_size, groups: 2, cache_bytes: 8 << 20 }
+    }
+
+    fn empty(&self) -> FilesState {
+        FilesState::new(Model::new(self.shape.spec.block_size as usize))
+    }
+
+    /// Drives what is mounted from this state on.
+    fn driver(&self, device: &Arc<Emulated>, state: FilesState) -> Result<Driver, Wrong> {
+        let clock = Volume::clock();
+        let fs = self.volume().mount(device, Arc::clone(&clock) as _)?;
+        let rng = Rng::with_seed(self.run.seed);
+        Ok(Driver::new(fs, Arc::clone(device), clock, History::from(state), rng, 1))
+    }
+
+    /// What is there before, all of it durable, and the device that it is on.
+    fn prepare(&self, device: &Arc<Emulated>) -> Result<(Arc<Emulated>, MadeState), Wrong> {
+        if self.before == Before::Empty {
+            return Ok((Arc::clone(device), MadeState::Refused));
+        }
+        self.volume().format(device)?;
+        let mut driver = self.driver(device, self.empty())?;
+        driver.run(&old_files(u64::from(self.shape.spec.block_size)))?;
+        if self.before == Before::Unmounted {
+            driver.fs.unmount().map_err(|error| Wrong::at("unmount", error))?;
+            return Ok((Arc::clone(device), files_of(&driver)));
+        }
+        // The log's zone comes back full: it goes on in another, and the older one stays until the next checkpoint.
+        device.record();
+        let found = Arc::new(device.image(&CrashPlan::KeepAll.full_active()));
+        let mut driver = self.driver(&found, FilesState::new(driver.model().clone()))?;
+        driver.steps_between = 0;
+        driver.run(&newer_files())?;
+        Ok((found, files_of(&driver)))
+    }
+
+    /// Makes a volume over whatever may be found; from its end on there is nothing else.
+    fn make(&self, device: &Arc<Emulated>, history: &mut History<MadeState>) -> Result<(), Wrong> {
+        history.begin(device.commands(), MadeState::Refused);
+        history.begin(device.commands(), MadeState::Files(Arc::new(self.empty())));
+        // Of the round's own numbers, so that no volume on this device has the identity of an earlier one.
+        self.volume().format_as(device, FsId(rt::random::secret()))?;
+        let empty = history.last();
+        history.promise(device.commands(), empty);
+        Ok(())
+    }
+
+    /// Mounts, and finds one of the states that are allowed.
+    fn find(&self, device: &Arc<Emulated>, allowed: &[Arc<MadeState>]) -> Result<MadeState, Wrong> {
+        let fs = match self.volume().try_mount(device, Volume::clock()) {
+            Ok(fs) => fs,
+            Err(error) => return refusal(&error, allowed),
+        };
+        Ok(MadeState::Files(Arc::new(judge(&fs, &files(allowed))?)))
+    }
+
+    /// Uses a volume that holds this, and adds to the history what may be found then.
+    fn go_on(
+        &self,
+        device: &Arc<Emulated>,
+        history: &mut History<MadeState>,
+        round: usize,
+    ) -> Result<(), Wrong> {
+        let commands = device.commands();
+        let MadeState::Files(newest) = &**history.newest() else { unreachable!("a volume was made") };
+        let mut driver = self.driver(device, FilesState::new(newest.model.clone()))?;
+        judge(&driver.fs, &[Arc::clone(newest)])?;
+        let seed = mix(&[self.run.seed, round as u64]);
+        driver.run(&afterwards(round, seed, self.shape.spec.block_size as usize))?;
+        history.go_on(commands, driver.history.map(|files| MadeState::Files(Arc::clone(files))));
+        Ok(())
+    }
+}
+
+impl Subject for MadeSubject {
+    type State = MadeState;
+
+    fn run_id(&self) -> &Run {
+        &self.run
+    }
+
+    fn spec(&self) -> Spec {
+        self.shape.spec.clone().seed(self.run.seed)
+    }
+
+    fn shows(&self) -> &[Sign] {
+        &[]
+    }
+
+    fn run(&self, device: &Arc<Emulated>) -> Result<Ran<MadeState>, Wrong> {
+        let (device, before) = self.prepare(device)?;
+        if self.before == Before::Used && log_zones(&device) < 2 {
+            return Err(Wrong("there is one zone of the log, where two were to be".to_owned()));
+        }
+        let mut history = History::from(before);
+        device.record();
+        self.make(&device, &mut history)?;
+        Ok(Ran { device, history, shown: Shown::default() })
+    }
+
+    fn recover(
+        &self,
+        device: &Arc<Emulated>,
+        allowed: &[Arc<MadeState>],
+        round: usize,
+    ) -> Result<Recovered<MadeState>, Wrong> {
+        let makes_again = rt::random::secret::<1>()[0] & 1 == 0;
+        let mut history = History::recovering(allowed);
+        let found = self.find(device, allowed)?;
+        let digest = found.digest();
+        let is_refused = matches!(found, MadeState::Refused);
+        if !is_refused {
+            history.settle(device.commands(), Arc::new(found));
+        }
+        if is_refused || makes_again {
+            self.make(device, &mut history)?;
+        }
+        self.go_on(device, &mut history, round)?;
+        Ok(Recovered { found: digest, history })
+    }
+}
+
+/// A mount was refused: it must be allowed, and say what to do.
+fn refusal(error: &FsError, allowed: &[Arc<MadeState>]) -> Result<MadeState, Wrong> {
+    if !allowed.iter().any(|state| matches!(**state, MadeState::Refused)) {
+        return Err(Wrong(format!("there must be a volume, and the mount says: {error}")));
+    }
+    let said = error.to_string();
+    if !HELP.iter().any(|help| said.contains(help)) {
+        return Err(Wrong(format!("the mount is refused without a word about what to do: {said}")));
+    }
+    Ok(MadeState::Refused)
+}
+
+/// In how many zones there is a log.
+fn log_zones(device: &Emulated) -> usize {
+    let report = device.report().unwrap_or_default();
+    report.iter().take(LOG_ZONES).filter(|info| info.state != ZoneState::Empty).count()
+}
+
+/// What is there now.
+fn files_of(driver: &Driver) -> MadeState {
+    MadeState::Files(Arc::new(FilesState::new(driver.model().clone())))
+}
+
+/// Those of the states that are volumes.
+fn files(allowed: &[Arc<MadeState>]) -> Vec<Arc<FilesState>> {
+    let files = |state: &Arc<MadeState>| match &**state {
+        MadeState::Refused => None,
+        MadeState::Files(files) => Some(Arc::clone(files)),
+    };
+    allowed.iter().filter_map(files).collect()
+}
+
+/// A volume of which the trees, the journal and several zones of data are in use.
+fn old_files(block: u64) -> Vec<Operation> {
+    let file = |number: u32| File::Path(format!("d/old-{number}"));
+    let mut operations = vec![Operation::MakeDirectory { path: "d".to_owned() }];
+    for number in 0..8 {
+        let (length, tag) = (5 * block as usize + 9, mix(&[block, number.into()]));
+        operations.push(Operation::Create { path: format!("d/old-{number}") });
+        operations.push(Operation::Write { file: file(number), offset: 0, length, tag });
+        operations.push(Operation::Fsync { file: file(number), data_only: false });
+        if number == 5 {
+            operations.push(Operation::Checkpoint);
+        }
+    }
+    operations.push(Operation::Sync);
+    operations
+}
+
+/// What is acknowledged when the log has moved to another zone.
+fn newer_files() -> Vec<Operation> {
+    let create = |number| Operation::Create { path: format!("d/newer-{number}") };
+    (0..4).map(create).chain([Operation::Sync]).collect()
+}
