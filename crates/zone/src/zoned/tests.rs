@@ -33,6 +33,8 @@ struct State {
     /// What stands at some places.
     contents: Vec<(u64, Vec<u8>)>,
     acts: Vec<(u64, Action)>,
+    /// How many of them were done at each flush.
+    flushed: Vec<usize>,
     /// How many commands there were at once.
     rounds: Vec<usize>,
 }
@@ -61,6 +63,7 @@ impl Fake {
             writes: Vec::new(),
             contents: Vec::new(),
             acts: Vec::new(),
+            flushed: Vec::new(),
             rounds: Vec::new(),
         };
         let limits = Limits {
@@ -181,6 +184,9 @@ impl Port for Fake {
     }
 
     fn flush(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let acts = state.acts.len();
+        state.flushed.push(acts);
         Ok(())
     }
 
@@ -335,6 +341,21 @@ fn what_a_killed_process_left_is_settled() {
         (5, Action::Finish),
     ];
     assert_eq!(fake.state.lock().acts, expected);
+}
+
+/// Resets that are not flushed may be undone. A volume was made over an old one, and the power went: the old log was
+/// there, what it named was not. Or an older zone of the log was there alone, and was the newest.
+#[test]
+fn the_log_is_gone_for_good_before_what_it_names() {
+    let fake = Fake::new();
+    fake.turn_zone(0, ZoneState::Full, 0);
+    fake.turn_zone(1, ZoneState::Closed, BLOCK);
+    fake.turn_zone(5, ZoneState::Open, BLOCK);
+    fake.found().empty(Path::new("device"), &mut |_, _| ()).unwrap();
+    let state = fake.state.lock();
+    let reset: Vec<u64> = state.acts.iter().map(|(zone, _)| *zone).collect();
+    assert_eq!(reset, [0, 2, 3, 1].into_iter().chain(4..20).collect::<Vec<_>>());
+    assert_eq!(state.flushed, [3, 4, 20]);
 }
 
 /// What is found on a device, in words.

@@ -20,7 +20,9 @@ use crate::file::{self, FileContents, FileError, OpenMode};
 use crate::format::{HeaderError, decode_header};
 use crate::{FsId, Geometry, ZoneId, ZoneInfo, ZoneState};
 
-/// How many of the first zones are asked whose volume it is; the log is in the first four.
+/// The log is in so many of the first zones that are written in order.
+const LOG_ZONES: usize = 4;
+/// How many of the first zones are asked whose volume it is.
 const LOOK_ZONES: usize = 64;
 /// How much of the beginning is looked at, where it can be written anywhere.
 const LOOK_BYTES: u64 = 64 << 10;
@@ -148,22 +150,41 @@ impl Found {
 
     /// Empties all zones, so that nothing of what was there is found by anybody, and no zone that is not used takes a
     /// slot of those that are.
+    ///
+    /// Those of the log go first, durably: else the log of an old volume could be there after a loss of power, and what
+    /// it names gone. Among them the one that is not full is the newest, and goes when the others are gone, so that none
+    /// of them is taken for it. Where all are full it cannot be told here: then the old volume may, until the next flush,
+    /// be found as it was when its log moved.
     pub(super) fn empty(&self, path: &Path, emptied: &mut dyn FnMut(u64, u64)) -> Result<(), FileError> {
         let io = |error| FileError::io(path, "empty its zones", error);
         let all = self.told.iter().map(|zone| zone.length).sum();
-        let (end, mut done) = (self.end(), 0);
-        for zone in &self.told {
-            let is_dead = matches!(zone.state, Some(ZoneState::ReadOnly | ZoneState::Offline));
-            // Those that are empty too: the kernel may think otherwise when that was done through another door.
-            match (is_dead, zone.is_conventional) {
-                (true, _) => {}
-                (_, true) => conventional::wipe(&*self.port, zone, end).map_err(io)?,
-                _ => self.port.act(zone.start, zone.length, Action::Reset).map_err(io)?,
+        let in_order = self.used().into_iter().filter(|zone| !zone.is_conventional);
+        let log: Vec<u64> = in_order.take(LOG_ZONES).map(|zone| zone.start).collect();
+        let turn = |zone: &Told| match zone.state {
+            _ if !log.contains(&zone.start) => 2,
+            Some(state) if state.is_active() => 1,
+            _ => 0,
+        };
+        let mut done = 0;
+        for now in 0..=2 {
+            for zone in self.told.iter().filter(|zone| turn(zone) == now) {
+                self.empty_one(zone).map_err(io)?;
+                done += zone.length;
+                emptied(done, all);
             }
-            done += zone.length;
-            emptied(done, all);
+            self.port.flush().map_err(io)?;
         }
-        self.port.flush().map_err(io)
+        Ok(())
+    }
+
+    fn empty_one(&self, zone: &Told) -> io::Result<()> {
+        let is_dead = matches!(zone.state, Some(ZoneState::ReadOnly | ZoneState::Offline));
+        // Those that are empty too: the kernel may think otherwise when that was done through another door.
+        match (is_dead, zone.is_conventional) {
+            (true, _) => Ok(()),
+            (_, true) => conventional::wipe(&*self.port, zone, self.end()),
+            _ => self.port.act(zone.start, zone.length, Action::Reset),
+        }
     }
 
     pub(super) fn contents(&self, path: &Path) -> Result<Contents, FileError> {
