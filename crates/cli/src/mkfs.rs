@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use fs::{FormatOptions, Fs, Reserve};
 use rt::SystemClock;
+use zone::file::FileContents;
 use zone::medium::{Kind, Wishes};
 use zone::zoned::LeftOut;
 use zone::{FsId, Geometry, Medium};
@@ -60,6 +61,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let fs_id = arguments.uuid.unwrap_or_else(new_fs_id);
+    refuse_what_is_there(arguments)?;
     let (wishes, format_options) = (wishes(arguments, fs_id), format_options(arguments, fs_id));
     // Whatever can be refused is refused before anything is written.
     let draft = Medium::draft(&arguments.path, &wishes)?;
@@ -87,6 +89,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let of_zoned = left_out.map(|left_out| describe_zoned(device.geometry(), left_out));
     of_zoned.iter().flatten().try_for_each(|of_it| line!("{of_it}"))
+}
+
+/// A new volume has an identity that the old one has not: by it what is left of the old one is told from what is new.
+fn refuse_what_is_there(arguments: &Arguments) -> Result<()> {
+    let Some(asked) = arguments.uuid else { return Ok(()) };
+    match Medium::probe(&arguments.path)? {
+        FileContents::Volume { fs_id, .. } if fs_id == asked => Err(anyhow!(
+            "{}: {asked} is the identity of the volume that is there: choose another, or leave --uuid away",
+            arguments.path.display()
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn wishes(arguments: &Arguments, fs_id: FsId) -> Wishes {

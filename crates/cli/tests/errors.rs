@@ -410,6 +410,22 @@ fn damage_is_named() {
     refused_by_all(&place, &logless, "the log holds no checkpoint that can be read", restore);
 }
 
+/// What is left of an old volume on a device is told from the new one by its identity alone.
+#[test]
+fn a_new_volume_does_not_get_the_identity_of_the_old_one() {
+    const FIRST: &str = "00112233-4455-6677-8899-aabbccddeeff";
+    const OTHER: &str = "00112233-4455-6677-8899-aabbccddeefe";
+    let place = Place::new();
+    let path = place.path("volume");
+    let make = |uuid| polder(&["mkfs", &path, "--size", "64M", "--force", "--uuid", uuid]).status.success();
+    assert!(make(FIRST));
+    let before = fs::read(&path).unwrap();
+    let said = refusal(1, &["mkfs", &path, "--force", "--uuid", FIRST]);
+    assert!(said.contains(FIRST) && said.contains("choose another"), "{said}");
+    assert!(before == fs::read(&path).unwrap(), "it was changed");
+    assert!(make(OTHER));
+}
+
 #[test]
 fn what_cannot_hold_a_volume_is_refused() {
     let place = Place::new();
