@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -101,7 +102,7 @@ fn scrub(arguments: &Arguments) -> Result<bool> {
 
 /// Reads from a place to the end, in this process or through the one that has the volume.
 pub(crate) fn all(volume: &mut Volume, from: Place, rate: Option<u64>) -> Result<Found> {
-    let mut pace = Pace::new(rate);
+    let mut pace = Pace::new(Arc::new(SystemClock::new()), rate);
     let bar = progress::moving(0);
     let found = found(from, |at| {
         let piece: Piece = match volume {
@@ -208,7 +209,7 @@ impl Place {
 
 /// No more bytes than in so many seconds may be read.
 struct Pace {
-    clock: SystemClock,
+    clock: Arc<dyn Clock>,
     began_ns: u64,
     rate: Option<u64>,
     /// Bytes to ask for at once.
@@ -217,20 +218,29 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(rate: Option<u64>) -> Self {
-        let clock = SystemClock::new();
+    fn new(clock: Arc<dyn Clock>, rate: Option<u64>) -> Self {
         let piece = rate.map_or(PIECE, |rate| (rate / PIECES_A_SECOND).clamp(PIECE_MIN, PIECE));
         Pace { began_ns: clock.monotonic_ns(), clock, rate, piece, read: 0 }
     }
 
     /// Waits until so many more bytes may have been read.
     fn wait(&mut self, bytes: u64) {
-        self.read += bytes;
-        let Some(rate) = self.rate else { return };
-        let due_ns = u128::from(self.read) * u128::from(SECOND_NS) / u128::from(rate);
-        let passed_ns = u128::from(self.clock.monotonic_ns() - self.began_ns);
-        if let Ok(left_ns) = u64::try_from(due_ns.saturating_sub(passed_ns)) {
-            Stop::default().wait(Duration::from_nanos(left_ns));
+        let left = self.left(bytes);
+        if !left.is_zero() {
+            Stop::default().wait(left);
         }
     }
+
+    /// How long it takes until so many more bytes may have been read.
+    fn left(&mut self, bytes: u64) -> Duration {
+        self.read += bytes;
+        let Some(rate) = self.rate else { return Duration::ZERO };
+        let due_ns = u128::from(self.read) * u128::from(SECOND_NS) / u128::from(rate);
+        let passed_ns = u128::from(self.clock.monotonic_ns() - self.began_ns);
+        let left_ns = u64::try_from(due_ns.saturating_sub(passed_ns));
+        Duration::from_nanos(left_ns.unwrap_or(u64::MAX))
+    }
 }
+
+#[cfg(test)]
+mod tests;
