@@ -98,7 +98,7 @@ fn open_as(uid: u32, groups: &[u32], directory: &Path, name: &'static str, flags
 fn who_is_named_gets_what_the_list_says() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() || is_missing("setfacl") {
-        return eprintln!("skipped: only root can be somebody else, and `setfacl` sets the lists");
+        return crate::skip("only root can be somebody else, and `setfacl` sets the lists");
     }
     let mounted = bench.mount(&[]);
     let (home, file) = (mounted.path("home"), mounted.path("home/file"));
@@ -136,7 +136,7 @@ fn who_is_not_in_the_group_of_a_program_takes_that_from_it_by_a_list() {
     const GROUP: u32 = 7777;
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() || is_missing("setfacl") {
-        return eprintln!("skipped: only root can be somebody else, and `setfacl` sets the lists");
+        return crate::skip("only root can be somebody else, and `setfacl` sets the lists");
     }
     let mounted = bench.mount(&[]);
     let (path, source) = (mounted.path("program"), mounted.path("source"));
@@ -164,7 +164,7 @@ fn who_is_not_in_the_group_of_a_program_takes_that_from_it_by_a_list() {
 fn lists_are_what_they_are_on_other_file_systems() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() || is_missing("setfacl") || is_missing("getfacl") {
-        return eprintln!("skipped: only root can make all that is compared, and `setfacl` sets the lists");
+        return crate::skip("only root can make all that is compared, and `setfacl` sets the lists");
     }
     let beside = bench.volume().with_file_name("beside");
     fs::create_dir(&beside).unwrap();

@@ -286,7 +286,7 @@ fn a_second_signal_does_not_wait_for_a_device_that_hangs() {
 fn a_sync_waits_for_what_the_kernel_writes_back() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can remount");
+        return crate::skip("only root can remount");
     }
     let mounted = bench.mount(&[]);
     let below = mounted.daemon();
@@ -327,7 +327,7 @@ fn a_sync_waits_for_what_the_kernel_writes_back() {
 fn a_mount_waits_for_the_last_one_to_be_closed() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can unmount without a helper");
+        return crate::skip("only root can unmount without a helper");
     }
     let mounted = bench.mount(&[]);
     fs::write(mounted.path("file"), "kept").unwrap();
@@ -365,7 +365,7 @@ fn asks(process: u32) -> bool {
 fn a_mount_in_several_places_says_where_it_still_is() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can mount a directory again");
+        return crate::skip("only root can mount a directory again");
     }
     let mounted = bench.mount(&[]);
     let (daemon, directory, elsewhere) = (mounted.daemon(), bench.directory(), Elsewhere::new(&bench));
@@ -564,7 +564,7 @@ echo "seen to the end"
 fn a_daemon_without_a_log_file_writes_to_the_systems_log() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can make a /dev/log");
+        return crate::skip("only root can make a /dev/log");
     }
     let place = bench.directory().parent().unwrap().to_owned();
     let log = std::os::unix::net::UnixDatagram::bind(place.join("log")).unwrap();

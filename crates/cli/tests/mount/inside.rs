@@ -121,7 +121,7 @@ fn a_copy_out_of_a_volume_is_what_the_mount_shows() {
 fn a_copy_that_changes_its_owner_runs_as_nobody_else() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can copy as somebody else");
+        return crate::skip("only root can copy as somebody else");
     }
     let mounted = bench.mount(&[]);
     let armed = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o6755)).unwrap();
@@ -165,7 +165,7 @@ fn a_copy_that_changes_its_owner_runs_as_nobody_else() {
 fn a_mounted_volume_is_verified_as_far_as_can_be() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root may remount");
+        return crate::skip("only root may remount");
     }
     let mounted = bench.mount(&[]);
     fill(&mounted.root(), false);

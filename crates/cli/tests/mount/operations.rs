@@ -568,7 +568,7 @@ fn capabilities_stay_that_were_given_after_the_last_write() {
     const CAPABILITY: &str = "security.capability";
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root gives capabilities");
+        return crate::skip("only root gives capabilities");
     }
     let mounted = bench.mount(&[]);
     let path = mounted.path("program");

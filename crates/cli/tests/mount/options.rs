@@ -100,7 +100,7 @@ fn two_readers_share_a_volume() {
 fn a_remount_closes_the_volume_and_opens_it_again() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root may remount");
+        return crate::skip("only root may remount");
     }
     let mounted = bench.mount(&["-o", "nosuid,commit=3600"]);
     let mut open = File::create(mounted.path("file")).unwrap();
@@ -140,7 +140,7 @@ fn a_remount_closes_the_volume_and_opens_it_again() {
 fn times_of_access_are_kept_when_asked_for() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root may remount");
+        return crate::skip("only root may remount");
     }
     let mounted = bench.mount(&[]);
     let path = mounted.path("file");

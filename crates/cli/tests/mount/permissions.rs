@@ -113,7 +113,7 @@ const WHAT_IS_LEFT: [(u32, Who, u16); 6] = [
 fn whoever_changes_a_program_takes_the_right_to_run_as_another_from_it() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can change a file as somebody else");
+        return crate::skip("only root can change a file as somebody else");
     }
     let mounted = bench.mount(&[]);
     let path = mounted.path("program");
@@ -161,7 +161,7 @@ fn who_is_in_a_group_makes_programs_that_run_as_that_group() {
     const GROUP: u32 = 7777;
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can be in any group");
+        return crate::skip("only root can be in any group");
     }
     let mounted = bench.mount(&[]);
     let directory = mounted.path("shared");

@@ -17,7 +17,7 @@ pub(crate) const NOBODY: u32 = 65534;
 macro_rules! root_or_skip {
     () => {
         if !rustix::process::geteuid().is_root() {
-            return eprintln!("skipped: only root can become another user");
+            return crate::skip("only root can become another user");
         }
     };
 }

@@ -76,7 +76,7 @@ echo "seen to the end"
 fn a_user_mounts_what_is_his() {
     let bench = bench_or_skip!();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can prepare the namespace");
+        return crate::skip("only root can prepare the namespace");
     }
     // The home of a test may be in a directory that is closed to others.
     let home = tempfile::Builder::new().prefix("user-").tempdir_in(std::env::temp_dir()).unwrap();
@@ -101,7 +101,7 @@ fn a_user_mounts_what_is_his() {
     let (said, complained) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if complained.contains("Operation not permitted") && !said.contains("volume") {
-        return eprintln!("skipped: {complained}");
+        return crate::skip(&complained);
     }
     assert!(output.status.success() && said.ends_with("seen to the end\n"), "{said}{complained}");
 }
