@@ -12,6 +12,7 @@ use polder_sim::files::Scenario;
 use polder_sim::shapes::{self, Shape};
 use rt::sync::Mutex;
 use rt::{Clock, SystemClock};
+use zone::emulated::CommandKind;
 
 /// In the quick form one command in so many is struck.
 const QUICK_EVERY: u64 = 7;
@@ -140,8 +141,9 @@ impl Sweeps {
                 if is_over || !keep_going && !self.failures.lock().is_empty() {
                     return;
                 }
-                // Another one of the first few for each seed.
-                let first = 1 + seed % every;
+                // Another one of the first few for each seed. A recovery reads much, and does little else.
+                let is_rare = moment == Moment::Mount && kind.command != CommandKind::Read;
+                let first = if is_rare { 1 } else { 1 + seed % every };
                 let began = |trial: &Trial<'_>| member.began(trial.to_string());
                 let (counts, failure) = faults::sweep(stage, kind, moment, (first, *every), &began);
                 self.results.lock().push((kind.name, counts));
