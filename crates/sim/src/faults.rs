@@ -7,6 +7,7 @@
 //! was unmounted and mounted again, must be what the model has: an error, or what was written, and never anything
 //! else. Only what a kind destroys may be missing; then the checker says so.
 
+mod offline;
 mod trial;
 
 use std::fmt;

@@ -9,7 +9,7 @@ use tree::Step;
 use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
 use zone::{Device, ZoneId, ZoneState};
 
-use super::{Counts, Harm, Kind};
+use super::{Counts, Harm, Kind, offline};
 use crate::allowed::FilesState;
 use crate::caught::Wrong;
 use crate::digest::mix;
@@ -107,7 +107,11 @@ impl Stage {
         Volume { page_size: self.shape.page_size, groups, cache_bytes }
     }
 
-    fn mount(&self, device: &Arc<Emulated>, history: History<FilesState>) -> Result<Driver, Wrong> {
+    pub(super) fn mount(
+        &self,
+        device: &Arc<Emulated>,
+        history: History<FilesState>,
+    ) -> Result<Driver, Wrong> {
         let clock = Volume::clock();
         let fs = self.volume().mount(device, Arc::clone(&clock) as _)?;
         Ok(Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(self.seed), 0))
@@ -256,8 +260,19 @@ impl Trial<'_> {
         let allowed = self.allowed(&driver.history, &device);
         drop(driver);
         let image = Arc::new(device.image(&CrashPlan::KeepAll));
-        image.turn(ZoneId(self.nth as u32 - 1), state);
+        let zone = ZoneId(self.nth as u32 - 1);
+        let lost = match state {
+            ZoneState::Offline => offline::would_lose(self.stage, &device, zone, &allowed)?,
+            _ => None,
+        };
+        image.turn(zone, state);
         image.record();
+        if let Some(lost) = lost {
+            (counts.judged, counts.lossy) = (1, u64::from(!lost.is_empty()));
+            let driver = self.stage.mount(&image, History::recovering(&allowed))?;
+            offline::has_lost(driver, &allowed, &lost, self.stage.seed)?;
+            return Ok(Outcome::Struck(counts));
+        }
         self.look(&image, &allowed, &mut counts)?;
         Ok(Outcome::Struck(counts))
     }

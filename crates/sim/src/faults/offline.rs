@@ -1,0 +1,76 @@
+//! A zone of data that went offline while the power was gone costs what lay in it, to the block, and nothing else.
+//!
+//! What lay in it is found out without the volume's own word: on a twin of the device the zone is sound until the volume
+//! has recovered, and from then on nothing can be read from it. What cannot be read there must be missing on the device
+//! whose zone is gone, and nothing else; the checker must name these files and no others; and the volume is used again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fs::{Finding, Fs, InodeNo};
+use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
+use zone::{Role, ZoneId};
+
+use super::trial::Stage;
+use crate::allowed::{FilesState, Unreadable};
+use crate::caught::Wrong;
+use crate::files::{Driver, afterwards, caller, compare, view};
+use crate::history::History;
+
+/// What files would lose with this zone after a loss of power; none when it is not one of data.
+pub(super) fn would_lose(
+    stage: &Stage,
+    device: &Emulated,
+    zone: ZoneId,
+    allowed: &[Arc<FilesState>],
+) -> Result<Option<Unreadable>, Wrong> {
+    let twin = Arc::new(device.image(&CrashPlan::KeepAll));
+    twin.record();
+    let driver = stage.mount(&twin, History::recovering(allowed))?;
+    if !matches!(driver.fs.store().zones().entry(zone).role, Role::Data | Role::Gc) {
+        return Ok(None);
+    }
+    twin.inject(Fault::nth(CommandKind::Read, 1, Effect::Error).on(zone).forever());
+    Ok(Some(view(&driver.fs)?.unreadable))
+}
+
+/// The volume without the zone has lost that, tells so, and goes on.
+pub(super) fn has_lost(
+    mut driver: Driver,
+    allowed: &[Arc<FilesState>],
+    lost: &Unreadable,
+    seed: u64,
+) -> Result<(), Wrong> {
+    let seen = view(&driver.fs)?;
+    compare(&seen, allowed)?;
+    if seen.unreadable != *lost {
+        return Err(Wrong(format!("lost are {:?}, and in the zone were {lost:?}", seen.unreadable)));
+    }
+    let (told, gone) = (told(&driver.fs)?, inodes(&driver.fs, lost)?);
+    if told != gone {
+        return Err(Wrong(format!("the checker names {told:?}, and {gone:?} have lost something")));
+    }
+    let block = driver.fs.extents().block_size() as usize;
+    driver.settle(driver.device.commands(), FilesState::found(seen.snapshot, block));
+    driver.run(&afterwards(1, seed, block))
+}
+
+/// The inodes that the checker names, of those that have a name: others are still to be deleted, and miss nothing.
+fn told(fs: &Fs) -> Result<BTreeSet<InodeNo>, Wrong> {
+    let failed = |error: &dyn std::fmt::Display| Wrong::at("check", error);
+    let mut findings = fs.check().map_err(|error| failed(&error))?;
+    let data = fs.extents().check_data(true).map_err(|error| failed(&error))?;
+    findings.extend(data.into_iter().map(Finding::Extents));
+    let affected = fs.affected(&findings).map_err(|error| failed(&error))?;
+    let named = affected.into_iter().flatten().filter(|affected| affected.path.is_some());
+    Ok(named.map(|affected| affected.inode).collect())
+}
+
+/// The inodes at these paths.
+fn inodes(fs: &Fs, lost: &Unreadable) -> Result<BTreeSet<InodeNo>, Wrong> {
+    let at = |path: &String| {
+        let down = |inode, name: &str| fs.lookup(&caller(), inode, name.as_bytes()).map(|found| found.inode);
+        path.split('/').try_fold(InodeNo::ROOT, down).map_err(|error| Wrong::at(path, error))
+    };
+    lost.keys().map(at).collect()
+}
