@@ -114,8 +114,13 @@ fn a_file_that_is_closed_while_nothing_may_change_is_deleted_afterwards() {
     drop(file);
     assert_eq!(live(), 1 << 20, "nothing may change");
     fs.make_writable().unwrap();
-    fs.work_backlog().unwrap();
-    assert_eq!(live(), 0);
+    // A thread of the volume may have it in hand.
+    let (never, times) = (Stop::default(), 0..10_000);
+    let is_deleted = |_| {
+        fs.work_backlog().unwrap();
+        live() == 0 || never.wait(PAUSE)
+    };
+    assert!(times.into_iter().any(is_deleted), "{} bytes live", live());
     fs.unmount().unwrap();
     drop(fs);
     assert_eq!(mount(&device).check().unwrap(), []);
