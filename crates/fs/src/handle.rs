@@ -8,7 +8,6 @@ use extent::Lifetime;
 use crate::errno::{FsError, Result};
 use crate::inodes::{Node, State};
 use crate::locks::Locker;
-use crate::orphan::Work;
 use crate::permissions::{READ, WRITE};
 use crate::types::{Caller, Changes, InodeNo, Kind, OpenFlags, SetTime};
 use crate::volume::Fs;
@@ -154,11 +153,7 @@ impl Fs {
         }
         // A kernel does not wait until we know that a file was closed.
         let _aside = self.aside.read();
-        match self.is_read_only() {
-            // One that is held takes changes again some day, and nobody would look for what was closed meanwhile.
-            true => self.backlog.push(Work::Reap(node.inode)),
-            false => self.dispose(node.inode),
-        }
+        self.dispose(node.inode);
     }
 
     /// What was written through any handle, and every change of names before, becomes durable

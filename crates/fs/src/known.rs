@@ -68,10 +68,7 @@ impl Fs {
         if node.is_none_or(|node| node.opens.fetch_sub(1, Ordering::SeqCst) > 1) {
             return;
         }
-        match self.is_read_only() {
-            true => self.backlog.push(Work::Reap(inode)),
-            false => self.dispose_in_hand(inode),
-        }
+        self.dispose_in_hand(inode);
     }
 
     /// Nobody knows anything any more.

@@ -138,8 +138,12 @@ impl Fs {
         self.dispose_in_hand(inode);
     }
 
-    /// The same by who has it in hand.
+    /// The same by who has it in hand. A volume that may not change keeps it in mind: one that is held takes changes
+    /// again some day, and nobody would look for what was closed meanwhile.
     pub(crate) fn dispose_in_hand(&self, inode: InodeNo) {
+        if self.is_read_only() {
+            return self.backlog.push(Work::Reap(inode));
+        }
         match self.work_on(Work::Reap(inode)) {
             Ok(None) => return,
             Ok(Some(_)) => {}
