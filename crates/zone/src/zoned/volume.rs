@@ -166,8 +166,8 @@ impl Found {
             _ => 0,
         };
         let mut done = 0;
-        for now in 0..=2 {
-            for zone in self.told.iter().filter(|zone| turn(zone) == now) {
+        for next in 0..=2 {
+            for zone in self.told.iter().filter(|zone| turn(zone) == next) {
                 self.empty_one(zone).map_err(io)?;
                 done += zone.length;
                 emptied(done, all);
