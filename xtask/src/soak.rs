@@ -1,8 +1,9 @@
 //! `cargo xtask soak`: for as long as there is time, what the gate does for a moment, each time with another seed.
 //!
 //! Five parts take turns: crash states of small workloads, several clients at once over many mounts, faults at every
-//! command, bits flipped in a small volume, and cuts of every scenario with chains of cuts. Crash states have half of the time and one process, so
-//! that states which it has seen are not counted twice; the shapes of device take turns with the others.
+//! command, bits flipped in a small volume, and cuts of every scenario with chains of cuts. Crash states have half of
+//! the time and one process, so that states which it has seen are not counted twice; the shapes of device take turns
+//! with the others.
 //! The sums are printed at the end, and whenever a part has ended.
 
 use anyhow::{Context, Result, ensure};

@@ -1,11 +1,11 @@
 //! Point 12: what many clients at once, small workloads, faults of the device and flipped bits leave is what was
 //! promised, harmless, or told.
 //!
-//! The simulator runs several clients at once over many mounts; cuts small workloads after every command and recovers every state that the device may then hold;
+//! First each harness of the simulator must notice a bug that was planted for it. Then it runs several clients at once
+//! over many mounts; cuts small workloads after every command and recovers every state that the device may then hold;
 //! lets the first, second, third … command of each kind fail; and mounts a small volume with one bit flipped, for
-//! every bit. First each of its harnesses must notice a bug that was planted for it. The whole form does all of these on
-//! one shape after the other. The quick form takes the states
-//! of all workloads of one operation and some of two, and of faults and bits what the seed draws.
+//! every bit. The quick form takes the states of all workloads of one operation and some of two, and of runs, faults
+//! and bits what the seed draws.
 
 use anyhow::{Context, Result};
 
