@@ -639,7 +639,7 @@ impl Extents {
         }
         let (chunk, _held) = self.read_chunk(gc, blocks)?;
         let mut runs = self.runs_to_move(gc, &chunk)?;
-        let mut next = self.plan_next(gc);
+        let mut next = self.plan_next(gc)?;
         while !runs.is_empty() {
             if !self.has_target(gc)? {
                 self.put_back(gc, &chunk, &runs);

@@ -13,7 +13,7 @@ use zone::{Address, Blocks, Command, DeviceError, Geometry, ZoneId};
 
 use super::{CHUNK_BYTES, Chunk, GcState, Move, place_of, sources};
 use crate::write::is_fatal;
-use crate::{Extents, Result};
+use crate::{Extents, Result, map};
 
 /// Where extents are so small on average, or to begin elsewhere takes long, what is moved in so many pieces of work is
 /// read at once.
@@ -183,7 +183,7 @@ impl Extents {
     /// marked. The zones are held: nobody writes there what is to be moved.
     pub(super) fn read_chunk(&self, gc: &mut GcState, blocks: usize) -> Result<(Chunk, Vec<ZoneRef>)> {
         if !gc.queue.front().is_some_and(|next| gc.contents.has(next)) {
-            let (mut contents, _held) = self.plan_moves(gc);
+            let (mut contents, _held) = self.plan_moves(gc)?;
             self.catch_up();
             self.device.run(&mut contents.reads().collect::<Vec<_>>());
             gc.contents = contents;
@@ -206,24 +206,53 @@ impl Extents {
 
     /// How to read what will be next in the queue, if that is not here; its zones are held meanwhile. What is here
     /// then is of no more use.
-    pub(super) fn plan_next(&self, gc: &mut GcState) -> Option<(Contents, Vec<ZoneRef>)> {
+    pub(super) fn plan_next(&self, gc: &mut GcState) -> Result<Option<(Contents, Vec<ZoneRef>)>> {
         if gc.queue.front().is_none_or(|next| gc.contents.has(next)) {
-            return None;
+            return Ok(None);
         }
         gc.contents = Contents::default();
-        Some(self.plan_moves(gc))
+        self.plan_moves(gc).map(Some)
     }
 
-    /// How to read the front of the queue. What cannot be held is passed over; in front it goes.
-    fn plan_moves(&self, gc: &mut GcState) -> (Contents, Vec<ZoneRef>) {
-        let queue = &mut gc.queue;
+    /// How to read the front of the queue, without what has died since it was queued. What cannot be held is passed over;
+    /// in front it goes.
+    fn plan_moves(&self, gc: &mut GcState) -> Result<(Contents, Vec<ZoneRef>)> {
         let hold = |moved: &Move| self.store.zones().hold(moved.extent.address);
-        while queue.front().is_some_and(|first| hold(first).is_none()) {
-            queue.pop_front();
+        loop {
+            while gc.queue.front().is_some_and(|first| hold(first).is_none()) {
+                gc.queue.pop_front();
+            }
+            let count = self.read_together(gc.queue.iter());
+            let mut living = Vec::new();
+            for moved in gc.queue.drain(..count) {
+                self.add_living(&moved, &mut living)?;
+            }
+            let held = living.iter().filter_map(|next| Some((next, hold(next)?)));
+            let (moves, held): (Vec<&Move>, Vec<ZoneRef>) = held.unzip();
+            let contents = Contents::of_all(moves, self.device.geometry());
+            let is_some_left = !living.is_empty();
+            living.into_iter().rev().for_each(|moved| gc.queue.push_front(moved));
+            if is_some_left || gc.queue.is_empty() {
+                return Ok((contents, held));
+            }
         }
-        let count = self.read_together(queue.iter());
-        let (moves, held) = queue.iter().take(count).filter_map(|next| Some((next, hold(next)?))).unzip();
-        (Contents::of_all(moves, self.device.geometry()), held)
+    }
+
+    /// Adds what the object still has of an extent that is to be moved.
+    fn add_living(&self, moved: &Move, living: &mut Vec<Move>) -> Result<()> {
+        let (from, to) = (moved.start, moved.start + u64::from(moved.extent.blocks));
+        let _shared = self.map_of(moved.object).read();
+        for (start, extent) in map::extents(&self.store, moved.object, (from, to), usize::MAX)? {
+            let part = start.max(from)..to.min(start + u64::from(extent.blocks));
+            let before = |block: u64, start: u64| (block - start) as Blocks;
+            if extent.address_of(before(part.start, start))
+                == moved.extent.address_of(before(part.start, from))
+            {
+                let extent = moved.extent.slice(before(part.start, from), before(part.end, from));
+                living.push(Move { object: moved.object, start: part.start, extent });
+            }
+        }
+        Ok(())
     }
 
     /// Reads what is to be moved, from zones that are held; what cannot be read is marked.

@@ -173,6 +173,35 @@ fn small_extents_are_moved_by_few_commands() {
     assert_eq!(extents.check().unwrap(), []);
 }
 
+/// Files were deleted and written over while their zone was being emptied, and what had been queued of them was moved all
+/// the same, to be dead where it came to.
+#[test]
+fn what_has_died_since_it_was_queued_is_not_moved() {
+    let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
+    (1..=40).for_each(|object| write(&extents, object, 0, 5, 0));
+    let zone = extents.place(wanted(Object(1))).unwrap();
+    extents.retire(&zone).unwrap();
+    let mut gc = extents.gc.lock();
+    assert!(extents.begin_evacuation(&mut gc, Aim::Zone).unwrap());
+    for object in 1..=20 {
+        let mut tx = Tx::new();
+        let _removed = extents.remove(&mut tx, Object(object), (0, 5), 5, Kind::default()).unwrap();
+        extents.store.commit(tx).unwrap();
+    }
+    // In the middle, so that a part before it and one behind it are left.
+    (21..=30).for_each(|object| write(&extents, object, 1, 2, 5 * SIZE as u64));
+    assert!(extents.evacuate(&mut gc).unwrap());
+    assert_eq!(gc.stats.blocks_moved, 10 * 3 + 10 * 5);
+    drop(gc);
+    assert_eq!(extents.store.zones().entry(zone.lease.zone()).live, 0);
+    for object in 21..=40 {
+        let mut found = vec![0; 5 * SIZE];
+        extents.read(Object(object), 0, &mut found).unwrap();
+        assert!(found.iter().all(|&byte| byte == object as u8));
+    }
+    assert_eq!(extents.check().unwrap(), []);
+}
+
 /// The last block that moved made room plenty: nothing is owed any more, and still the victim is given up, so that it is
 /// reset; and who sleeps after that can be called.
 #[test]
