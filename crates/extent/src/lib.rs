@@ -246,8 +246,7 @@ impl Extents {
     /// Resets zones in which nothing lives. They give room that writers need not wait for; while room is plenty only
     /// those that wait for nothing else are reset.
     pub fn step_resets(&self) -> Result<Step> {
-        let is_urgent = self.store.zones().dead() > 0 && self.is_room_short();
-        Ok(if self.store.reclaim(is_urgent)? > 0 { Step::Worked } else { Step::Idle })
+        Ok(if self.store.reclaim(self.are_resets_urgent())? > 0 { Step::Worked } else { Step::Idle })
     }
 
     /// Whether zones were found to be reset since this was asked last.

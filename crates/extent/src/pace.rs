@@ -1,15 +1,17 @@
 //! How fast garbage is collected: as late as it can be, and in step with what is written.
 //!
-//! Two numbers decide. *Room* is what fresh data can still take: the rest of the open zones and the zones
-//! that may be opened. *Debt* is what must be moved until one more zone can be opened than now. While room is
-//! plenty nothing is moved: what dies meanwhile need not be. Below a room to begin with, every block that
-//! is written owes debt / room, less what moving will take of the room: as much as it takes for a zone to be won when
-//! the room ends, if nothing changes. No writer finds everything still to be done.
+//! Two numbers decide. *Room* is what fresh data can still take before it needs a zone that is not there: the rest of the
+//! open zones, and the zones that may be opened. *Debt* is what must be moved until that zone is there. While room is
+//! plenty, or the zone is there, nothing is moved: what dies meanwhile need not be. Below a room to begin with, every
+//! block that is written owes debt / room, so that the zone is won shortly before the room ends, if nothing changes. No
+//! writer finds everything still to be done.
 //!
-//! Both are counted in blocks, not in zones, so that neither jumps when a zone is opened or is going to be: the room
-//! left in garbage collection's zone counts like that of a free one, and what metadata will need soon is kept back
-//! little by little. Where two classes of lifetime have zones of their own, room for two zones is looked at as
-//! well: they may end one right after the other.
+//! Debt is counted as it will happen: a victim is a zone won when all that lives in it has been moved, and not before; and
+//! what is moved takes a zone whenever the one that garbage collection writes is full. It takes that of those that are
+//! kept for it, and the next victims give it back before fresh data needs one. So nothing else is set aside for it: with
+//! few zones each that stands free is missing among the dead. Only metadata's next zone is foreseen, little by little, by
+//! a part of what one zone more would take: metadata takes it whatever is left. Where two classes of lifetime have zones
+//! of their own, two zones are looked at as well: they may end one right after the other.
 //!
 //! The background step pays as soon as anything is owed, and has what it moved beyond that to its credit. A writer pays
 //! when more is owed than a small allowance: with what he appends he moves a chunk, in the same batch, if what comes
@@ -51,12 +53,19 @@ const PARTS: i64 = 1024;
 const ROOM_SHARE: i64 = 32;
 /// A part of a zone: with less room than that, no write owes more than with as much.
 const END_SHARE: i64 = 24;
+/// A zone is won when there is still room for so many bytes, or such a share of a zone if that is less: it has to be
+/// reset, and writes come in pieces.
+const AHEAD_BYTES: i64 = 2 << 20;
+const AHEAD_SHARE: i64 = 8;
+/// Half a zone before it must have been won, and so much before that, collection begins: later, and more would have died;
+/// sooner, and less is moved at once.
+const BEGIN_BYTES: i64 = 8 << 20;
 /// Spare zones for each open zone: what is free in an open zone is not to be had elsewhere.
 const SPARE_PER_OPEN: i64 = 8;
 /// The share of a log zone that entries of open zones take at most.
 const ENTRIES_SHARE: i64 = 8;
-/// In the part of a zone before metadata needs one more, that is kept as well.
-const METADATA_PART: u32 = 2;
+/// In the part of a zone before metadata needs one more, that is foreseen.
+const METADATA_PART: f64 = 8.0;
 /// Candidates looked at to find out what a zone costs.
 const CANDIDATES_MAX: usize = 256;
 
@@ -69,8 +78,6 @@ pub(crate) struct Pace {
     owed: AtomicI64,
     /// The room for which the rate was found.
     room: AtomicI64,
-    /// Room in the zone that garbage collection writes, when it was last looked at.
-    target_room: AtomicI64,
     /// How often writers have paid since the background moved something.
     paid_alone: AtomicU64,
     /// The background is to be called when something is owed: it sleeps, or may find that it can.
@@ -84,11 +91,14 @@ impl Pace {
         self.owed.store(0, Ordering::Relaxed);
     }
 
-    /// Nobody owes more than the debt.
-    fn set(&self, rate: i64, debt: i64, room: i64) {
+    /// Nobody owes more than the debt, and all of it when it is due.
+    fn set(&self, due: Due, room: i64) {
         self.room.store(room, Ordering::Relaxed);
-        self.rate.store(rate.max(1), Ordering::Relaxed);
-        self.owed.fetch_min(debt * PARTS, Ordering::Relaxed);
+        self.rate.store(due.rate.max(1), Ordering::Relaxed);
+        self.owed.fetch_min(due.debt * PARTS, Ordering::Relaxed);
+        if due.is_now {
+            self.owed.fetch_max(due.debt * PARTS, Ordering::Relaxed);
+        }
     }
 
     /// Whether the rate is to be found anew: there is none, or so much of the room has gone since.
@@ -132,6 +142,25 @@ impl Pace {
     pub(crate) fn owe(&self, blocks: i64) {
         self.owed.fetch_add(blocks * PARTS, Ordering::Relaxed);
     }
+}
+
+/// What is to be moved, and how fast.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    /// Parts of a block for each block that is written.
+    rate: i64,
+    /// Blocks.
+    debt: i64,
+    /// There is no more room in which to do it little by little.
+    is_now: bool,
+}
+
+/// The next zone that fresh data needs, or the one after that.
+struct Need {
+    /// Blocks that it can take before.
+    room: i64,
+    /// Zones to be won, with a part of what is foreseen; none, or less: it is there.
+    zones: f64,
 }
 
 /// What emptying some zones wins.
@@ -253,7 +282,7 @@ impl Extents {
         along: Option<&mut Along<'_, '_, '_>>,
     ) -> Result<bool> {
         // Victims that are empty are given up all the same: only then are they reset.
-        if !gc.is_moved() && !self.is_room_short() {
+        if !gc.is_moved() && (!self.is_room_short() || self.would_take_the_last_zone(gc)) {
             self.pace.rest();
             return Ok(false);
         }
@@ -270,101 +299,140 @@ impl Extents {
         if self.store.zones().dead() > 0 {
             self.emptied.store(true, Ordering::Relaxed);
         }
-        self.pace.target_room.store(gc.target_room(self.packing), Ordering::Relaxed);
-        let begin = self.room_to_begin();
-        let spare = self.spare(gc.target_room(self.packing)).max(0);
-        let mut fastest: Option<(i64, i64)> = None;
-        let rooms = self.rooms();
-        for (&room, zones) in rooms.iter().zip(1..) {
-            let Some(debt) = self.debt(gc, zones) else { continue };
-            if room <= begin * zones {
-                // What is moved takes of the spare zones until the first victim is empty.
-                let for_data = room - debt.min(spare % i64::from(self.payload_min.max(1)));
-                let rate = PARTS * debt / for_data.max(self.room_to_end());
-                fastest = fastest.max(Some((rate, debt)));
-            }
+        if self.would_take_the_last_zone(gc) {
+            return self.pace.rest();
         }
-        match fastest {
-            Some((rate, debt)) => self.pace.set(rate, debt, rooms[0]),
+        match self.short_needs().iter().filter_map(|need| self.due(gc, need)).max() {
+            Some(due) => self.pace.set(due, self.room()),
             None => self.pace.rest(),
         }
     }
 
+    /// Whether what is moved next takes the only zone that fresh data may open, and will soon: it has it first, and then
+    /// there is time.
+    fn would_take_the_last_zone(&self, gc: &GcState) -> bool {
+        let rooms = self.placement.rooms(|room| self.packing.payload(room));
+        self.spare_zones() == 1
+            && gc.target_room(self.packing) < self.chunk_in_background() as i64
+            && rooms[0] <= i64::from(self.payload_min) / 2
+    }
+
+    /// What has to be moved for that need; none: nothing, or nothing can be won.
+    fn due(&self, gc: &GcState, need: &Need) -> Option<Due> {
+        let debt = self.debt(gc, need.zones).filter(|debt| *debt > 0)?;
+        let room = need.room - self.room_ahead();
+        let least = (i64::from(self.payload_min) / END_SHARE).max(1);
+        let is_now = room <= self.chunk_blocks() as i64;
+        Some(Due { rate: PARTS * debt / room.max(least), debt, is_now })
+    }
+
     /// Whether it is time to collect garbage.
     pub(crate) fn is_room_short(&self) -> bool {
-        let begin = self.room_to_begin();
-        self.rooms().iter().zip(1..).any(|(&room, zones)| room <= begin * zones)
+        !self.short_needs().is_empty()
+    }
+
+    /// The needs for which it is time to collect garbage.
+    fn short_needs(&self) -> Vec<Need> {
+        let (mut needs, begin) = (self.needs(), self.room_to_begin());
+        let mut until = 0;
+        needs.retain(|need| {
+            until += begin;
+            need.zones > 0.0 && need.room <= until
+        });
+        needs
+    }
+
+    /// Whether fresh data will soon wait for zones that need only be reset.
+    pub(crate) fn are_resets_urgent(&self) -> bool {
+        let zones = self.store.zones();
+        zones.dead() > 0 && (zones.free() <= zones.kept_from_data() || self.is_room_short())
     }
 
     /// Blocks that fresh data can take before a zone must have been emptied.
     pub(crate) fn room(&self) -> i64 {
-        self.rooms()[0]
+        self.needs()[0].room
     }
 
-    /// The same for one zone, and for two if there are two classes of data.
-    fn rooms(&self) -> Vec<i64> {
-        let spare = self.spare(self.pace.target_room.load(Ordering::Relaxed));
-        let mut rooms = self.placement.rooms(|room| self.packing.payload(room));
-        rooms.iter_mut().for_each(|room| *room += spare.max(0));
-        rooms
+    /// The next zone that fresh data needs, and the next two if there are two classes of data.
+    fn needs(&self) -> Vec<Need> {
+        let (spare, payload) = (self.spare_zones() as f64 - self.foreseen(), f64::from(self.payload_min));
+        let rooms = self.placement.rooms(|room| self.packing.payload(room));
+        let need = |(room, zones): (i64, i64)| {
+            let zones = zones as f64 - spare;
+            Need { room: room + ((1.0 - zones).max(0.0) * payload) as i64, zones }
+        };
+        rooms.into_iter().zip(1..).map(need).collect()
     }
 
-    /// With one open zone for each class: when the last one that could be opened has been. With more of them
-    /// about as much as is left in the others when that happens.
+    /// As late as it can be with one open zone; with more of them about as much as is left in the others by then.
     pub(crate) fn room_to_begin(&self) -> i64 {
-        let beyond = self.placement.open_beyond() as i64;
-        i64::from(self.payload_min) * (beyond + 2) / 2
+        let beyond = self.placement.count().saturating_sub(1).min(self.placement.open_beyond()) as i64;
+        let sooner = (BEGIN_BYTES / i64::from(self.block_size())).min(i64::from(self.payload_min) / 2);
+        i64::from(self.payload_min) * (beyond + 1) / 2 + sooner
     }
 
-    /// The room below which writes do not owe more and more.
-    fn room_to_end(&self) -> i64 {
-        (i64::from(self.payload_min) / END_SHARE).max(1)
+    /// Blocks of room that are left when a zone is to have been won.
+    fn room_ahead(&self) -> i64 {
+        (AHEAD_BYTES / i64::from(self.block_size())).min(i64::from(self.payload_min) / AHEAD_SHARE)
     }
 
-    /// Blocks to be moved until so many more zones can be opened than now: of the victims in hand, and of as many
-    /// more as it takes. None: however many are emptied, their contents need as many.
-    pub(crate) fn debt(&self, gc: &GcState, more: i64) -> Option<i64> {
+    /// Blocks to be moved until so many zones have been won; of a part of one, that part of what it takes. None: however
+    /// many are emptied, their contents need as many.
+    fn debt(&self, gc: &GcState, zones: f64) -> Option<i64> {
+        let debts = self.debts(gc, zones.ceil() as usize);
+        let of = |zones: usize| if zones == 0 { Some(0) } else { debts.get(zones - 1).copied() };
+        let whole = of(zones as usize)?;
+        let next = of(zones.ceil() as usize).unwrap_or(whole);
+        Some(whole + ((next - whole) as f64 * zones.fract()) as i64)
+    }
+
+    /// Blocks to be moved until one zone has been won, two, and so on: of the victims in hand, none of which may be empty
+    /// before all are, and of as many more as it takes. Fewer where no more can be won.
+    fn debts(&self, gc: &GcState, zones: usize) -> Vec<i64> {
+        let (mut gain, mut debts) = (self.gain_of(gc), Vec::new());
+        let (in_hand, others) = self.victims_to_come(gc);
+        in_hand.into_iter().for_each(|live| gain.add(live));
+        let mut note = |gain: &Gain| {
+            let won = (gain.zones().max(0) as usize).min(zones);
+            debts.resize(won.max(debts.len()), gain.moved);
+            debts.len() >= zones
+        };
+        let mut is_enough = note(&gain);
+        for live in others {
+            if is_enough {
+                break;
+            }
+            gain.add(live);
+            is_enough = note(&gain);
+        }
+        debts
+    }
+
+    /// What lives in each of the victims in hand, and in those that would be next. Those in which nothing lives are free.
+    fn victims_to_come(&self, gc: &GcState) -> (Vec<Blocks>, Vec<Blocks>) {
         let zones = self.store.zones();
-        let payload = i64::from(self.payload_min.max(1));
-        let mut lacking = more * payload - self.spare(gc.target_room(self.packing));
         // One that has been reset already is among the free ones.
         let is_there = |&(zone, life): &(ZoneId, Life)| {
             let entry = zones.entry(zone);
             entry.life == life && entry.role.holds_data()
         };
         let in_hand: Vec<ZoneId> = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| zone).collect();
-        let candidates = self.ranked_victims(Aim::Pace, CANDIDATES_MAX + in_hand.len());
-        let others = candidates
-            .into_iter()
-            .filter(|&(zone, _)| !in_hand.contains(&zone) && !self.is_waiting(gc, zone));
-        let victims = in_hand.iter().map(|&zone| (zone, zones.entry(zone).live)).chain(others);
-        // Those in which nothing lives count as free.
-        let victims = victims.filter(|&(_, live)| live > 0);
-        let (mut moved, mut wins) = (0, false);
-        for (live, won) in victims.map(|(_, live)| (i64::from(live), payload - i64::from(live))) {
-            wins |= won > 0;
-            if lacking <= 0 && wins {
-                return Some(moved);
-            }
-            if won > 0 {
-                moved += live;
-                lacking -= won;
-            }
-        }
-        (lacking <= 0 && wins).then_some(moved)
+        let mut others = self.ranked_victims(Aim::Pace, CANDIDATES_MAX + in_hand.len());
+        others.retain(|&(zone, live)| {
+            (1..self.payload_min).contains(&live) && !in_hand.contains(&zone) && !self.is_waiting(gc, zone)
+        });
+        let in_hand = in_hand.into_iter().map(|zone| zones.entry(zone).live).filter(|&live| live > 0);
+        (in_hand.collect(), others.into_iter().map(|(_, live)| live).collect())
     }
 
-    /// Blocks to be moved for one zone more than there are now.
+    /// Blocks to be moved for one zone more than there must be.
     pub(crate) fn debt_of_one_more(&self, gc: &GcState) -> Option<i64> {
-        let spare = self.spare(gc.target_room(self.packing)).max(0);
-        self.debt(gc, 1 + spare / i64::from(self.payload_min.max(1)))
+        self.debt(gc, self.zones_to_win() as f64)
     }
 
-    /// Blocks of zones that fresh data may open, beside those for what garbage collection moves: when its zone
-    /// is full it opens one, and that is to be no surprise. Less than none when some are lacking.
-    fn spare(&self, target_room: i64) -> i64 {
-        let payload = i64::from(self.payload_min.max(1));
-        self.free_soon() * payload - self.room_kept() - (payload - target_room).max(0)
+    /// Zones that fresh data may open; less than none while garbage collection has one that is to come back.
+    fn spare_zones(&self) -> i64 {
+        self.free_soon() - i64::from(self.store.zones().kept_from_data())
     }
 
     /// Zones that are free, or need only be reset, or are being reset.
@@ -372,28 +440,20 @@ impl Extents {
         i64::from(self.store.zones().free_soon())
     }
 
-    /// Room in free zones that fresh data is not to need: those that it must leave and, shortly before metadata
-    /// needs one more, more and more of that: with less, garbage collection could not open a zone of its own any
-    /// more when metadata has taken it.
-    fn room_kept(&self) -> i64 {
-        let zones = self.store.zones();
-        let zone = i64::from(self.device.geometry().zone_blocks);
-        let part = (zone / i64::from(METADATA_PART)).max(1);
-        let payload = i64::from(self.payload_min);
-        let until = zones.room_until_more_is_kept();
-        let needed_soon = match until {
-            0.. => payload * (part - until).max(0) / part,
+    /// Zones that metadata will soon keep beside those that it does: shortly before it needs one more, more and more of
+    /// that. With less, garbage collection could not open a zone of its own any more when metadata has taken it.
+    fn foreseen(&self) -> f64 {
+        let zone = f64::from(self.device.geometry().zone_blocks);
+        match self.store.zones().room_until_more_is_kept() {
+            until @ 0.. => (1.0 - until as f64 * METADATA_PART / zone).max(0.0),
             // One when the room is used up, and more for what does not fit into that.
-            _ => payload + payload * -until / zone,
-        };
-        i64::from(zones.kept_from_data()) * payload + needed_soon
+            until => 1.0 - until as f64 / zone,
+        }
     }
 
     /// Zones that must be won so that there is one more than must be.
     pub(crate) fn zones_to_win(&self) -> i64 {
-        let payload = i64::from(self.payload_min.max(1));
-        let kept = (self.room_kept() + payload / 2) / payload;
-        (kept - self.free_soon()).max(0) + 1
+        (self.foreseen().round() as i64 - self.spare_zones()).max(0) + 1
     }
 
     /// What emptying zones wins, beginning with the room in the zone that is written.
@@ -427,3 +487,6 @@ impl Extents {
         log_bytes / ENTRIES_SHARE / of_a_zone
     }
 }
+
+#[cfg(test)]
+mod tests;
