@@ -14,8 +14,8 @@ use crate::shell::Line;
 
 /// Zones, and MiB of each.
 const GEOMETRIES: [(u32, u64); 2] = [(64, 64), (256, 16)];
-/// Where single blocks are written over in the quick form: each of them is a transaction.
-const SMALL: (u32, u64) = (64, 16);
+/// The same where single blocks are written over, each of which is a transaction: as many zones, a quarter as large.
+const OF_BLOCKS: [(u32, u64); 2] = [(64, 16), (256, 4)];
 const FILLS: [u64; 4] = [60, 80, 90, 95];
 /// What can be switched off, one at a time: zones of their own for large files, and lifetimes that are learned.
 const SWITCHES: [&str; 2] = ["by-file", "learning"];
@@ -129,7 +129,7 @@ impl fmt::Display for Cell {
 pub(super) fn all(seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for workload in &WORKLOADS {
-        for (zones, zone_mib) in GEOMETRIES {
+        for (zones, zone_mib) in if workload.is_blocks { OF_BLOCKS } else { GEOMETRIES } {
             for fill in FILLS {
                 cells.extend(ways(workload).into_iter().map(|(fsync, hints, off)| {
                     let (workload, warm, measure) = (workload.name, 200, 100);
@@ -159,23 +159,16 @@ pub(super) fn quick(seed: u64) -> Vec<Cell> {
     let is_quick = |cell: &Cell| {
         let many_zones = cell.zones == 256;
         match (cell.workload, cell.off) {
-            ("mix" | "rocksdb" | "zipf", Some("learning")) | ("mix" | "rocksdb" | "large-files", Some(_)) => {
-                cell.fill == 80 && !cell.fsync && many_zones
-            }
+            ("zipf", Some(_)) => cell.fill == 80 && !cell.fsync && !many_zones,
+            ("mix" | "rocksdb" | "large-files", Some(_)) => cell.fill == 80 && !cell.fsync && many_zones,
             (_, Some(_)) => false,
             ("small-files", None) => cell.fill == 80 || (many_zones && !cell.fsync),
             ("large-files", None) => cell.fill == 80 && !cell.fsync,
+            ("uniform" | "zipf", None) => cell.fill == 80 && !cell.fsync && !many_zones,
             _ => cell.fill == 80 && !cell.fsync && many_zones,
         }
     };
-    let smaller = |cell: Cell| {
-        let (zones, zone_mib) = match cell.workload {
-            "uniform" | "zipf" => SMALL,
-            _ => (cell.zones, cell.zone_mib),
-        };
-        Cell { zones, zone_mib, ..cell }
-    };
-    all(seed).into_iter().filter(is_quick).map(smaller).collect()
+    all(seed).into_iter().filter(is_quick).collect()
 }
 
 /// What several runners share.
