@@ -161,6 +161,8 @@ struct Need {
     room: i64,
     /// Zones to be won, with a part of what is foreseen; none, or less: it is there.
     zones: f64,
+    /// By then no zone is open any more that takes this data, if need be: one of the other class does.
+    is_hard: bool,
 }
 
 /// What emptying some zones wins.
@@ -322,7 +324,7 @@ impl Extents {
         let debt = self.debt(gc, need.zones).filter(|debt| *debt > 0)?;
         let room = need.room - self.room_ahead();
         let least = (i64::from(self.payload_min) / END_SHARE).max(1);
-        let is_now = room <= self.chunk_blocks() as i64;
+        let is_now = need.is_hard && room <= self.chunk_blocks() as i64;
         Some(Due { rate: PARTS * debt / room.max(least), debt, is_now })
     }
 
@@ -357,9 +359,10 @@ impl Extents {
     fn needs(&self) -> Vec<Need> {
         let (spare, payload) = (self.spare_zones() as f64 - self.foreseen(), f64::from(self.payload_min));
         let rooms = self.placement.rooms(|room| self.packing.payload(room));
+        let last = rooms.len() as i64;
         let need = |(room, zones): (i64, i64)| {
-            let zones = zones as f64 - spare;
-            Need { room: room + ((1.0 - zones).max(0.0) * payload) as i64, zones }
+            let (is_hard, zones) = (zones == last, zones as f64 - spare);
+            Need { room: room + ((1.0 - zones).max(0.0) * payload) as i64, zones, is_hard }
         };
         rooms.into_iter().zip(1..).map(need).collect()
     }
