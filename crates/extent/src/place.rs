@@ -288,16 +288,19 @@ impl Placement {
             rooms[apart(slot.lifetime)] += i64::from(payload(slot.open.lease.room()));
         }
         let has_zone = |class| state.slots.iter().any(|slot| apart(slot.lifetime) == class);
-        // One that has none shares with the other until there is a zone.
-        if state.classes() < CLASSES_MAX || !has_zone(0) || !has_zone(1) {
-            return vec![rooms.iter().sum()];
+        let all: i64 = rooms.iter().sum();
+        if state.classes() < CLASSES_MAX {
+            return vec![all];
+        }
+        // One that has none shares with the other until there is a zone, and takes the first.
+        if !has_zone(0) || !has_zone(1) {
+            return vec![all; CLASSES_MAX];
         }
         let written: u64 = state.written.iter().sum();
         let until = |class: usize| {
             let share = state.written[class] as f64 / written.max(1) as f64;
             (rooms[class] as f64 / share.max(1.0 / WRITTEN_SHARE as f64)) as i64
         };
-        let all: i64 = rooms.iter().sum();
         vec![until(0).min(until(1)).min(all), all.min(until(0).max(until(1)))]
     }
 
