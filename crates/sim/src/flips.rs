@@ -21,8 +21,12 @@ use crate::model::{File, Model, Operation};
 use crate::shapes::Shape;
 use crate::states::space;
 
-/// Names that are made so that trees have several leaves.
-const NAMES: u32 = 40;
+/// Names that are made so that a tree has several leaves.
+const NAMES: u32 = 16;
+
+/// Blocks of log and metadata, at most, where a page is one block and all zones are alike: each block is 32,768 bits
+/// to try, or more.
+pub const METADATA_MAX: usize = 40;
 
 /// A small volume as a crash leaves it, or unmounted.
 pub struct Target {
@@ -99,7 +103,7 @@ impl Target {
         let mut driver = mount(&shape, &device, History::from(FilesState::new(Model::new(block))))?;
         driver.run(&before(block as u64))?;
         driver.restart()?;
-        driver.run(&after(block as u64))?;
+        driver.run(&after(block as u64, unmounted))?;
         let older = Arc::new(FilesState::new(driver.model().clone()));
         driver.run(&[Operation::Unlink { path: "a".to_owned() }, Operation::Sync])?;
         let newest = Arc::new(FilesState::new(driver.model().clone()));
@@ -126,6 +130,18 @@ impl Target {
     /// All blocks.
     pub fn blocks(&self) -> &[Place] {
         &self.blocks
+    }
+
+    /// Blocks of log and metadata.
+    pub fn metadata_blocks(&self) -> usize {
+        self.blocks.iter().filter(|place| place.role.is_none_or(|role| !role.holds_data())).count()
+    }
+
+    /// Whether it is as small as it should be: every bit of every block of metadata can be tried.
+    pub fn is_small(&self) -> bool {
+        let Shape { spec, page_size, .. } = &self.shape;
+        let is_judged = *page_size == spec.block_size && spec.conventional == 0;
+        self.metadata_blocks() <= METADATA_MAX || !is_judged
     }
 
     fn bits_of_block(&self) -> u64 {
@@ -241,8 +257,9 @@ fn before(block: u64) -> Vec<Operation> {
     operations
 }
 
-/// What only the journal knows: each operation in a batch of its own.
-fn after(block: u64) -> Vec<Operation> {
+/// What only the journal knows: each operation in a batch of its own. Where an unmount is to follow, whose checkpoint
+/// makes all of them nothing but more blocks, they are in one.
+fn after(block: u64, unmounted: bool) -> Vec<Operation> {
     let file = |path: &str| File::Path(path.to_owned());
     let operations = vec![
         Operation::Create { path: "new".to_owned() },
@@ -253,7 +270,8 @@ fn after(block: u64) -> Vec<Operation> {
         Operation::Truncate { file: file("a"), size: block + 9 },
         Operation::MakeDirectory { path: "d/e/f".to_owned() },
     ];
-    operations.into_iter().flat_map(|operation| [operation, Operation::Sync]).collect()
+    let sync = (!unmounted).then_some(Operation::Sync);
+    operations.into_iter().flat_map(|operation| [Some(operation), sync.clone()]).flatten().collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use clap::Args;
 use polder_sim::caught::Wrong;
 use polder_sim::crew::{self, Member};
 use polder_sim::digest::mix;
-use polder_sim::flips::{Fate, Target};
+use polder_sim::flips::{Fate, METADATA_MAX, Target};
 use polder_sim::shapes;
 use rt::sync::Mutex;
 use rt::{Clock, SystemClock};
@@ -119,8 +119,7 @@ fn print(work: &Work) -> Result<()> {
     let seconds = work.clock.monotonic_ns() as f64 / 1e9;
     let fates = work.fates.lock();
     let all: u64 = fates.values().sum();
-    let blocks = work.target.blocks();
-    let metadata = blocks.iter().filter(|place| place.role.is_none_or(|role| !role.holds_data())).count();
+    let (blocks, metadata) = (work.target.blocks(), work.target.metadata_blocks());
     println!(
         "{} blocks, {metadata} of them log and metadata, {} bits; seed {}",
         blocks.len(),
@@ -137,6 +136,7 @@ fn print(work: &Work) -> Result<()> {
         bail!("a bit did more than it may");
     }
     ensure!(all > 0, "no bit was flipped");
+    ensure!(work.target.is_small(), "{metadata} blocks of log and metadata: more than {METADATA_MAX}");
     ensure!(metadata >= METADATA_MIN, "only {metadata} blocks of log and metadata: too few to mean anything");
     Ok(())
 }
