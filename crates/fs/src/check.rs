@@ -49,10 +49,10 @@ pub enum NameFinding {
     Damaged { table: u8, why: Damaged },
     Misplaced { table: u8, inode: InodeNo },
     NumberBeyondRange { inode: InodeNo },
-    NoDirectory { parent: InodeNo, name: String },
-    NoInode { parent: InodeNo, name: String, inode: InodeNo },
-    WrongKind { parent: InodeNo, name: String, inode: InodeNo },
-    WrongHash { parent: InodeNo, name: String },
+    NoDirectory { parent: InodeNo, name: Vec<u8> },
+    NoInode { parent: InodeNo, name: Vec<u8>, inode: InodeNo },
+    WrongKind { parent: InodeNo, name: Vec<u8>, inode: InodeNo },
+    WrongHash { parent: InodeNo, name: Vec<u8> },
     WrongParent { inode: InodeNo, stored: InodeNo, found: InodeNo },
     WrongLinks { inode: InodeNo, stored: u64, counted: u64 },
     WrongEntries { inode: InodeNo, stored: u64, counted: u64 },
@@ -186,6 +186,8 @@ impl NameFinding {
 impl std::fmt::Display for NameFinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         use NameFinding::*;
+        // Names are any bytes; only what is shown of them is text.
+        let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         match self {
             Damaged { table, why } => write!(f, "a row of table {table} means nothing: {why}"),
             Misplaced { table, inode } => {
@@ -195,16 +197,17 @@ impl std::fmt::Display for NameFinding {
                 write!(f, "inode {} lies beyond the numbers that were handed out", inode.0)
             }
             NoDirectory { parent, name } => {
-                write!(f, "'{name}' is an entry of {}, which is no directory", parent.0)
+                write!(f, "'{}' is an entry of {}, which is no directory", shown(name), parent.0)
             }
             NoInode { parent, name, inode } => {
-                write!(f, "'{name}' in directory {} names inode {}, which does not exist", parent.0, inode.0)
+                let (name, parent) = (shown(name), parent.0);
+                write!(f, "'{name}' in directory {parent} names inode {}, which does not exist", inode.0)
             }
             WrongKind { parent, name, inode } => {
-                write!(f, "'{name}' in directory {} gives inode {} a wrong kind", parent.0, inode.0)
+                write!(f, "'{}' in directory {} gives inode {} a wrong kind", shown(name), parent.0, inode.0)
             }
             WrongHash { parent, name } => {
-                write!(f, "'{name}' in directory {} cannot be found under its hash", parent.0)
+                write!(f, "'{}' in directory {} cannot be found under its hash", shown(name), parent.0)
             }
             WrongParent { inode, stored, found } => {
                 write!(f, "directory {} is in {} but says {}", inode.0, found.0, stored.0)
@@ -322,6 +325,14 @@ impl Fs {
 }
 
 impl Fs {
+    /// Whether its number was never handed out. A counter that means nothing says nothing either.
+    pub(crate) fn is_beyond_range(&self, inode: InodeNo) -> Result<bool> {
+        let (store, group) = (&self.store, self.group(inode));
+        let stored = store.get(group, COUNTER, &counter_key(group.0))?;
+        let end = stored.map_or(Ok(COUNTER_FIRST), |bytes| decode_counter(&bytes));
+        Ok(end.is_ok_and(|end| inode.0 / u64::from(store.info().groups) >= end))
+    }
+
     /// Every inode that has rows in a table of data, without reading all of them.
     fn for_each_object(&self, table: Table, each: &mut dyn FnMut(InodeNo)) -> Result<()> {
         for group in (0..self.store.info().groups).map(Group) {
@@ -457,7 +468,7 @@ impl Pass<'_> {
 
     /// The entry seen from its directory.
     fn entry_of(&mut self, parent: InodeNo, cookie: u64, entry: &Dirent) {
-        let name = String::from_utf8_lossy(entry.name).into_owned();
+        let name = entry.name.to_vec();
         if first_cookie(&self.fs.store.info().secret, entry.name) != cookie & !0xff {
             self.findings.push(NameFinding::WrongHash { parent, name: name.clone() });
         }
@@ -472,7 +483,7 @@ impl Pass<'_> {
 
     /// The entry seen from the inode that it names.
     fn name_of(&mut self, parent: InodeNo, entry: &Dirent) {
-        let name = || String::from_utf8_lossy(entry.name).into_owned();
+        let name = || entry.name.to_vec();
         let inode = entry.inode;
         let Some(seen) = self.seen.get_mut(&inode) else {
             self.findings.push(NameFinding::NoInode { parent, name: name(), inode });
@@ -548,7 +559,7 @@ impl Pass<'_> {
     fn judge_number(&mut self, object: Object) -> Result<()> {
         let number = InodeNo(object.0);
         let is_judged = self.seen.contains_key(&number) || !self.is_ours(number) || number == InodeNo::ROOT;
-        if !is_judged && self.is_beyond_range(number)? {
+        if !is_judged && self.fs.is_beyond_range(number)? {
             self.findings.push(NameFinding::NumberBeyondRange { inode: number });
         }
         Ok(())
@@ -565,18 +576,10 @@ impl Pass<'_> {
         if seen.record.kind == Kind::Directory && seen.names > 0 && !self.reaches_root(inode)? {
             self.findings.push(NameFinding::Detached { inode });
         }
-        if inode != InodeNo::ROOT && self.is_beyond_range(inode)? {
+        if inode != InodeNo::ROOT && self.fs.is_beyond_range(inode)? {
             self.findings.push(NameFinding::NumberBeyondRange { inode });
         }
         self.judge_data(inode, seen)
-    }
-
-    /// Whether its number was never handed out. A counter that means nothing says nothing either.
-    fn is_beyond_range(&self, inode: InodeNo) -> Result<bool> {
-        let (store, group) = (&self.fs.store, self.fs.group(inode));
-        let stored = store.get(group, COUNTER, &counter_key(group.0))?;
-        let end = stored.map_or(Ok(COUNTER_FIRST), |bytes| decode_counter(&bytes));
-        Ok(end.is_ok_and(|end| inode.0 / u64::from(store.info().groups) >= end))
     }
 
     fn judge_links(&mut self, inode: InodeNo, seen: &Seen) {

@@ -1,28 +1,30 @@
 //! Repair: what is a function of something else is set to what it must be, and what no name leads to gets one.
 //!
-//! Nothing that anybody could read is removed: an entry goes when the inode that it names does not exist, an
-//! orphan, an intent or an attribute when its inode does not. An inode without a name, of which nobody knows
-//! that it was deleted, gets one in `lost+found`. Where it is not known which of two things is right (damaged
-//! rows, blocks with two owners, data without an inode, directories that are only in each other), nothing is
-//! done. Nothing at all is done while a page of metadata cannot be read: what is missing would be taken for
-//! what does not exist.
+//! Nothing that anybody could read is removed: an entry goes when nothing is left of the inode that it names, an
+//! orphan, an intent or an attribute when its inode does not exist. An inode without a name, of which nobody knows
+//! that it was deleted, gets one in `lost+found`. A directory whose record is lost, and that has entries, is made
+//! anew: they are names of files that nothing else leads to. Where it is not known which of two things is right
+//! (damaged rows, blocks with two owners, data without an inode, an intent to move a range of a file that says
+//! nothing of it), nothing is done. Nothing at all is done while a page of metadata cannot be read: what is missing
+//! would be taken for what does not exist.
 //!
 //! Works on the rows below the inodes in memory, one transaction for each thing: a crash leaves a repair half
 //! done and nothing worse. Afterwards the volume is mounted anew, and repaired again until nothing is left
 //! that can be: one repair may show the next. So only what has changed a row counts as repaired: a finding
-//! about a row that lies in a wrong group would otherwise be repaired for ever.
+//! about a row that lies in a wrong group would otherwise be repaired for ever. Directories that are only in each
+//! other come last: what else is wrong may be why.
 
-use rt::Timestamp;
+use extent::format::{EXTENT, RESIDENT};
 use tree::{Table, Tx};
 
 use crate::check::{Finding, NameFinding};
-use crate::errno::Result;
+use crate::errno::{FsError, Result};
 use crate::format::{
-    COUNTER, DIRENT, Dirent, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, XATTR,
+    COUNTER, DIRENT, Dirent, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, Shift, XATTR,
     counter_key, decode_dirent_key, dirent_key, encode_counter, inode_key, marker, number_key,
 };
 use crate::names::{Slot, first_cookie};
-use crate::types::{InodeNo, Kind};
+use crate::types::{DirEntry, InodeNo, Kind};
 use crate::volume::Fs;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -52,17 +54,34 @@ impl Fs {
             Finding::Extents(finding) => finding.kind.is_count(),
             _ => true,
         });
-        for finding in found {
-            let is_repaired = match &finding {
-                Finding::Store(_) => false,
-                Finding::Extents(_) => counts_are_safe && self.extents.repair_counts()?,
-                Finding::Names(wrong) => self.repair_name(wrong)?,
-            };
+        // What is made anew does not count as what does not exist, so that comes first.
+        let comes_first =
+            |finding: &Finding| matches!(finding, Finding::Names(NameFinding::NoDirectory { .. }));
+        let mut is_repaired = vec![false; found.len()];
+        for first in [true, false] {
+            for (finding, is_repaired) in found.iter().zip(&mut is_repaired) {
+                if comes_first(finding) == first {
+                    *is_repaired = self.repair_one(finding, counts_are_safe)?;
+                }
+            }
+        }
+        for (finding, is_repaired) in found.into_iter().zip(is_repaired) {
             let list = if is_repaired { &mut done.repaired } else { &mut done.left };
             list.push(finding);
         }
+        if done.repaired.is_empty() {
+            self.repair_detached(&mut done)?;
+        }
         self.sync()?;
         Ok(done)
+    }
+
+    fn repair_one(&self, finding: &Finding, counts_are_safe: bool) -> Result<bool> {
+        match finding {
+            Finding::Store(_) => Ok(false),
+            Finding::Extents(_) => Ok(counts_are_safe && self.extents.repair_counts()?),
+            Finding::Names(wrong) => self.repair_name(wrong),
+        }
     }
 
     fn repair_name(&self, wrong: &NameFinding) -> Result<bool> {
@@ -82,12 +101,13 @@ impl Fs {
                 Ok(!is_there && self.change_row(*inode, |record| record.parent = *found)?)
             }
             OrphanWithoutInode { inode } | OrphanWithName { inode } => self.remove(ORPHAN, *inode),
-            IntentWithoutCause { inode } => self.remove(INTENT, *inode),
+            IntentWithoutCause { inode } => Ok(!self.may_be_moving(*inode)? && self.remove(INTENT, *inode)?),
             CauseWithoutIntent { inode } => self.repair_intent(*inode),
             NumberBeyondRange { inode } => self.repair_range(*inode),
             NoInode { parent, name, inode } | WrongKind { parent, name, inode } => {
                 self.repair_entry(*parent, name, *inode)
             }
+            NoDirectory { parent, name } => self.repair_no_directory(*parent, name),
             WrongHash { parent, name } => self.repair_hash(*parent, name),
             Nameless { inode } => self.give_name(*inode),
             AttributeWithoutInode { inode } => self.remove_attributes(*inode),
@@ -115,10 +135,7 @@ impl Fs {
 
     /// Whether a directory has an entry of this inode.
     fn names_in(&self, directory: InodeNo, inode: InodeNo) -> Result<bool> {
-        let (from, to) = (dirent_key(directory, 0), dirent_key(directory, u64::MAX));
-        let rows = self.store.range(self.group(directory), DIRENT, &from, &to, usize::MAX)?;
-        let names = |value: &[u8]| Dirent::decode(value).is_ok_and(|entry| entry.inode == inode);
-        Ok(rows.iter().any(|(_, value)| names(value)))
+        Ok(self.entries(directory)?.into_iter().flatten().any(|entry| entry.inode == inode))
     }
 
     /// Whether there is a record of it that means nothing: then nobody knows what belongs to it.
@@ -136,6 +153,14 @@ impl Fs {
         tx.delete(group, table, key);
         self.store.commit(tx)?;
         Ok(true)
+    }
+
+    /// Whether a file with an intent to move a range of it may be half moved, though it does not say so. Then nothing
+    /// but the intent tells where its bytes are.
+    fn may_be_moving(&self, inode: InodeNo) -> Result<bool> {
+        let has_blocks = self.stored(inode)?.is_some_and(|record| !record.has_no_blocks());
+        let stored = self.store.get(self.group(inode), INTENT, &number_key(inode))?;
+        Ok(has_blocks && stored.is_some_and(|bytes| Shift::decode(&bytes).is_ok()))
     }
 
     /// The truncation goes on where nobody knew that it had to. A move of which nobody knows the range cannot.
@@ -164,45 +189,148 @@ impl Fs {
         Ok(true)
     }
 
-    /// An entry whose inode does not exist goes; one that says a wrong kind gets the inode's.
-    fn repair_entry(&self, parent: InodeNo, name: &str, inode: InodeNo) -> Result<bool> {
-        let Some(found) = self.find(parent, name.as_bytes())?.filter(|found| found.inode == inode) else {
-            return Ok(false);
-        };
-        let row = self.store.get(self.group(inode), INODE, &inode_key(inode))?;
-        let mut tx = Tx::reclaiming();
-        match row.as_deref().map(Record::decode) {
-            None => self.delete_name(&mut tx, parent, found.cookie),
-            Some(Ok(record)) if record.kind == found.kind => return Ok(false),
-            Some(Ok(record)) => {
-                self.put_name(&mut tx, parent, found.cookie, name.as_bytes(), inode, record.kind);
+    /// Whether anything is left of an inode: a record, if only one that means nothing, or data.
+    fn is_anything_left(&self, inode: InodeNo) -> Result<bool> {
+        let (group, Some(next)) = (self.group(inode), inode.0.checked_add(1)) else { return Ok(true) };
+        for table in [INODE, EXTENT, RESIDENT] {
+            let (from, to) = (number_key(inode), number_key(InodeNo(next)));
+            if !self.store.range(group, table, &from, &to, 1)?.is_empty() {
+                return Ok(true);
             }
-            // Its record is damaged, and the name all that is left of it.
-            Some(Err(_)) => return Ok(false),
+        }
+        Ok(false)
+    }
+
+    /// Where a name is or could be; none where a row that means nothing is in the way, or there is no place.
+    fn place(&self, parent: InodeNo, name: &[u8]) -> Result<Option<Slot>> {
+        match self.slot(parent, name) {
+            Err(FsError::NoSpace) => Ok(None),
+            Err(FsError::Io(_)) if self.entries(parent)?.iter().any(Option::is_none) => Ok(None),
+            slot => slot.map(Some),
+        }
+    }
+
+    /// The entries of a directory; none for a row that means nothing.
+    fn entries(&self, directory: InodeNo) -> Result<Vec<Option<DirEntry>>> {
+        let (from, to) = (dirent_key(directory, 0), dirent_key(directory, u64::MAX));
+        let rows = self.store.range(self.group(directory), DIRENT, &from, &to, usize::MAX)?;
+        let decoded = |(key, value): &(Vec<u8>, Vec<u8>)| {
+            let (_, cookie) = decode_dirent_key(key).ok()?;
+            let Dirent { inode, kind, name } = Dirent::decode(value).ok()?;
+            Some(DirEntry { inode, cookie, kind, name: name.to_vec() })
+        };
+        Ok(rows.iter().map(decoded).collect())
+    }
+
+    /// An entry of which nothing is left goes; one that says a wrong kind gets the inode's.
+    fn repair_entry(&self, parent: InodeNo, name: &[u8], inode: InodeNo) -> Result<bool> {
+        let Some(Slot::Taken(found)) = self.place(parent, name)? else { return Ok(false) };
+        if found.inode != inode {
+            return Ok(false);
+        }
+        let mut tx = Tx::reclaiming();
+        match self.stored(inode)? {
+            None if self.is_anything_left(inode)? => return Ok(false),
+            None => self.delete_name(&mut tx, parent, found.cookie),
+            Some(record) if record.kind == found.kind => return Ok(false),
+            Some(record) => self.put_name(&mut tx, parent, found.cookie, name, inode, record.kind),
+        }
+        self.store.commit(tx)?;
+        Ok(true)
+    }
+
+    /// An entry of what is no directory: that is made one where there is nothing else, or else the entry goes, and
+    /// what has no other name gets one.
+    fn repair_no_directory(&self, parent: InodeNo, name: &[u8]) -> Result<bool> {
+        match self.stored(parent)? {
+            None => return self.make_directory_anew(parent),
+            Some(record) if record.kind == Kind::Directory => return Ok(false),
+            Some(_) => {}
+        }
+        let Some(Slot::Taken(found)) = self.place(parent, name)? else { return Ok(false) };
+        if self.stored(found.inode)?.is_none() {
+            return Ok(false);
+        }
+        let mut tx = Tx::reclaiming();
+        self.delete_name(&mut tx, parent, found.cookie);
+        self.store.commit(tx)?;
+        Ok(true)
+    }
+
+    /// A directory that has lost its record has entries again; owner, permissions and times are not known any more.
+    /// What it is in and how much is in it comes out at the next repair.
+    fn make_directory_anew(&self, inode: InodeNo) -> Result<bool> {
+        let mut is_needed = false;
+        for entry in self.entries(inode)?.into_iter().flatten() {
+            is_needed |= self.is_anything_left(entry.inode)?;
+        }
+        if !is_needed || self.is_beyond_range(inode)? {
+            return Ok(false);
+        }
+        let mut tx = Tx::reclaiming();
+        let record = self.new_directory(InodeNo::ROOT);
+        tx.put(self.group(inode), INODE, inode_key(inode), record.encode());
+        self.store.commit(tx)?;
+        Ok(true)
+    }
+
+    fn new_directory(&self, parent: InodeNo) -> Record {
+        let empty = Record::empty(self.clock.now());
+        Record { kind: Kind::Directory, permissions: 0o700, links: 2, parent, ..empty }
+    }
+
+    /// Of directories that are only in each other one is taken out, and gets another name.
+    fn repair_detached(&self, done: &mut Repaired) -> Result<()> {
+        for finding in std::mem::take(&mut done.left) {
+            let is_repaired = match &finding {
+                Finding::Names(NameFinding::Detached { inode }) => self.break_circle(*inode)?,
+                _ => false,
+            };
+            let list = if is_repaired { &mut done.repaired } else { &mut done.left };
+            list.push(finding);
+        }
+        Ok(())
+    }
+
+    /// Goes up from a directory; when that ends in a circle, takes the first directory in it away from the one that
+    /// it is in.
+    fn break_circle(&self, inode: InodeNo) -> Result<bool> {
+        let (mut above, mut passed): (InodeNo, Vec<(InodeNo, InodeNo)>) = (inode, Vec::new());
+        while let Some(record) = self.stored(above)?.filter(|_| above != InodeNo::ROOT) {
+            if let Some(from) = passed.iter().position(|(inode, _)| *inode == above) {
+                let first = passed[from..].iter().min_by_key(|(inode, _)| inode.0);
+                return first.map_or(Ok(false), |(inode, parent)| self.take_away(*parent, *inode));
+            }
+            if !self.names_in(record.parent, above)? {
+                return Ok(false);
+            }
+            passed.push((above, record.parent));
+            above = record.parent;
+        }
+        Ok(false)
+    }
+
+    /// Removes the entries of an inode in a directory.
+    fn take_away(&self, parent: InodeNo, inode: InodeNo) -> Result<bool> {
+        let mut tx = Tx::reclaiming();
+        for entry in self.entries(parent)?.into_iter().flatten().filter(|entry| entry.inode == inode) {
+            self.delete_name(&mut tx, parent, entry.cookie);
         }
         self.store.commit(tx)?;
         Ok(true)
     }
 
     /// An entry is put where its name's hash says, if that name is not there.
-    fn repair_hash(&self, parent: InodeNo, name: &str) -> Result<bool> {
-        let Slot::Free(cookie) = self.slot(parent, name.as_bytes())? else { return Ok(false) };
-        let (from, to) = (dirent_key(parent, 0), dirent_key(parent, u64::MAX));
-        let right = first_cookie(&self.store.info().secret, name.as_bytes());
-        let rows = self.store.range(self.group(parent), DIRENT, &from, &to, usize::MAX)?;
-        for (key, value) in rows {
-            let (Ok((_, at)), Ok(entry)) = (decode_dirent_key(&key), Dirent::decode(&value)) else {
-                continue;
-            };
-            if entry.name == name.as_bytes() && at & !0xff != right {
-                let mut tx = Tx::reclaiming();
-                self.delete_name(&mut tx, parent, at);
-                self.put_name(&mut tx, parent, cookie, entry.name, entry.inode, entry.kind);
-                self.store.commit(tx)?;
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    fn repair_hash(&self, parent: InodeNo, name: &[u8]) -> Result<bool> {
+        let Some(Slot::Free(cookie)) = self.place(parent, name)? else { return Ok(false) };
+        let right = first_cookie(&self.store.info().secret, name);
+        let is_it = |entry: &DirEntry| entry.name == name && entry.cookie & !0xff != right;
+        let Some(entry) = self.entries(parent)?.into_iter().flatten().find(is_it) else { return Ok(false) };
+        let mut tx = Tx::reclaiming();
+        self.delete_name(&mut tx, parent, entry.cookie);
+        self.put_name(&mut tx, parent, cookie, name, entry.inode, entry.kind);
+        self.store.commit(tx)?;
+        Ok(true)
     }
 
     /// A name in `lost+found`.
@@ -212,7 +340,7 @@ impl Fs {
             return Ok(false);
         };
         let name = format!("inode-{}", inode.0).into_bytes();
-        let Slot::Free(cookie) = self.slot(place, &name)? else { return Ok(false) };
+        let Some(Slot::Free(cookie)) = self.place(place, &name)? else { return Ok(false) };
         let mut tx = Tx::reclaiming();
         self.put_name(&mut tx, place, cookie, &name, inode, record.kind);
         above.size += 1;
@@ -231,20 +359,18 @@ impl Fs {
     /// The directory for what has no name; none when something else has its name.
     fn lost_and_found(&self) -> Result<Option<InodeNo>> {
         let root = InodeNo::ROOT;
-        let cookie = match self.slot(root, LOST_AND_FOUND)? {
-            Slot::Taken(found) => return Ok((found.kind == Kind::Directory).then_some(found.inode)),
-            Slot::Free(cookie) => cookie,
+        let cookie = match self.place(root, LOST_AND_FOUND)? {
+            Some(Slot::Taken(found)) => {
+                return Ok((found.kind == Kind::Directory).then_some(found.inode));
+            }
+            Some(Slot::Free(cookie)) => cookie,
+            None => return Ok(None),
         };
         let Some(mut above) = self.stored(root)? else { return Ok(None) };
-        let inode = self.numbers.next(&self.store, self.numbers.next_directory_group())?;
-        let now: Timestamp = self.clock.now();
-        let record = Record {
-            kind: Kind::Directory,
-            permissions: 0o700,
-            links: 2,
-            parent: root,
-            ..Record::empty(now)
-        };
+        // A counter that means nothing is in the way of one group only.
+        let new = || self.numbers.next(&self.store, self.numbers.next_directory_group()).ok();
+        let Some(inode) = (0..self.store.info().groups).find_map(|_| new()) else { return Ok(None) };
+        let record = self.new_directory(root);
         above.size += 1;
         above.links += 1;
         let mut tx = Tx::reclaiming();
@@ -257,7 +383,7 @@ impl Fs {
 
     /// Attributes of what does not exist.
     fn remove_attributes(&self, inode: InodeNo) -> Result<bool> {
-        if self.store.get(self.group(inode), INODE, &inode_key(inode))?.is_some() {
+        if self.is_anything_left(inode)? {
             return Ok(false);
         }
         let Some(next) = inode.0.checked_add(1) else { return Ok(false) };

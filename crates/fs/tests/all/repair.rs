@@ -4,6 +4,7 @@ mod cuts;
 mod damage;
 mod picture;
 mod random;
+mod reach;
 
 use std::collections::BTreeMap;
 

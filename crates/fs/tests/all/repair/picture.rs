@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fs::format::{DIRENT, Dirent, decode_dirent_key};
+use fs::format::{DIRENT, Dirent, INODE, decode_dirent_key};
 use fs::{Caller, Finding, InodeNo, Kind, NameFinding};
 use tree::Group;
 
@@ -49,6 +49,19 @@ impl Picture {
         }
         let lost: Vec<_> = self.reached.difference(&after.reached).collect();
         assert!(lost.is_empty(), "{story}: names have led to {lost:?}");
+    }
+}
+
+impl Picture {
+    /// How many blocks of files are missing in another, or are others.
+    pub(super) fn lost_blocks(&self, other: &Picture) -> usize {
+        let lost_of = |(inode, before): (&InodeNo, &Inode)| {
+            let now = other.inodes.get(inode);
+            let is_kept =
+                |(at, bytes): &(&u64, &Vec<u8>)| now.is_some_and(|now| now.blocks.get(at) == Some(bytes));
+            before.blocks.iter().filter(|block| !is_kept(block)).count()
+        };
+        self.inodes.iter().map(lost_of).sum()
     }
 }
 
@@ -102,26 +115,23 @@ struct Entry {
 }
 
 fn entries(volume: &Volume) -> Vec<Entry> {
-    let store = volume.fs.store();
-    let groups = (0..store.info().groups).map(Group);
-    let rows = groups.flat_map(|group| {
-        let rows = store.range(group, DIRENT, &[], &[], usize::MAX).unwrap();
-        rows.into_iter().map(move |row| (group, row))
-    });
-    rows.filter_map(|(group, (key, value))| {
-        let (parent, entry) = (decode_dirent_key(&key).ok()?.0, Dirent::decode(&value).ok()?);
-        Some(Entry { group, parent, name: entry.name.to_vec(), inode: entry.inode })
-    })
-    .collect()
+    let mut entries = Vec::new();
+    // The checker goes on behind what cannot be read.
+    let each = &mut |group, table, key: &[u8], value: &[u8]| {
+        if let (DIRENT, Ok((parent, _)), Ok(entry)) = (table, decode_dirent_key(key), Dirent::decode(value)) {
+            entries.push(Entry { group, parent, name: entry.name.to_vec(), inode: entry.inode });
+        }
+    };
+    volume.fs.store().check(each).unwrap();
+    entries
 }
 
-/// Inodes that a repair need not give a name, because they have one where nobody looks: at or below a directory
-/// that the checker says is not below the root, in one that does not exist, or in a row in a wrong group.
+/// Inodes that a repair need not give a name, because they have one where nobody looks: in a row in a wrong group, or
+/// below a directory of which the record is in such a row.
 pub(super) fn excused(volume: &Volume, left: &[Finding]) -> BTreeSet<InodeNo> {
     let entries = entries(volume);
     let at = left.iter().filter_map(|finding| match finding {
-        Finding::Names(NameFinding::Detached { inode }) => Some(*inode),
-        Finding::Names(NameFinding::NoDirectory { parent, .. }) => Some(*parent),
+        Finding::Names(NameFinding::Misplaced { table, inode }) if *table == INODE.0 => Some(*inode),
         _ => None,
     });
     let is_elsewhere = |row: &&Entry| volume.fs.store().group_of(row.parent.0) != row.group;

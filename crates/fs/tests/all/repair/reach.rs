@@ -1,0 +1,217 @@
+//! What was there before a repair and could not be reached, can be after it; and what alone tells of something is not
+//! taken away.
+
+use extent::Object;
+use fs::format::{
+    DIRENT, Direction, Dirent, FLAG_SHIFTING, INODE, INTENT, ORPHAN, Shift, dirent_key, inode_key, marker,
+    number_key,
+};
+use fs::{Caller, Finding, InodeNo, Kind};
+
+use super::{NOBODY, ROOT, reached, repaired};
+use crate::checker::Sound;
+use crate::support::pattern;
+
+/// The entry of the directory went with its record, and all files below it were in a directory that did not exist:
+/// they were on the volume, had names, and nobody could open them any more.
+#[test]
+fn a_directory_that_has_lost_its_record_is_made_anew() {
+    for record in [None, Some(b"nonsense".to_vec())] {
+        let sound = Sound::new();
+        let before = reached(&sound.volume);
+        let (d, e, f) = (sound.d, sound.e, sound.f);
+        match record {
+            None => sound.delete(d, INODE, inode_key(d)),
+            Some(record) => sound.put(d, INODE, inode_key(d), record),
+        }
+        let (volume, left) = repaired(sound.volume);
+        assert_eq!((left, reached(&volume)), (vec![], before));
+        assert_eq!((volume.find(ROOT, "d"), volume.find(d, "e"), volume.find(d, "f")), (Ok(d), Ok(e), Ok(f)));
+        let made = volume.fs.attributes(d).unwrap();
+        assert_eq!(
+            (made.permissions, made.uid),
+            (0o700, 0),
+            "whose it was is not known, so it is nobody else's"
+        );
+    }
+}
+
+/// The same when its name is lost too: it has a name in `lost+found`, and what is below it has those it had.
+#[test]
+fn a_directory_that_has_lost_record_and_name_is_made_anew() {
+    let sound = Sound::new();
+    let before = reached(&sound.volume);
+    let (d, f) = (sound.d, sound.f);
+    let (key, _) = sound.entry(ROOT, "d");
+    sound.delete(ROOT, DIRENT, key);
+    sound.delete(d, INODE, inode_key(d));
+    let (volume, left) = repaired(sound.volume);
+    let place = volume.find(ROOT, "lost+found").unwrap();
+    let (found, deep) = (volume.find(place, &format!("inode-{}", d.0)), volume.find(d, "f"));
+    assert_eq!((found, deep), (Ok(d), Ok(f)));
+    let mut after = reached(&volume);
+    after.remove(&place.0);
+    assert_eq!((left, after), (vec![], before));
+}
+
+/// An empty directory has nothing to be made anew for, and a number that was never handed out would use up all numbers.
+#[test]
+fn nothing_is_made_anew_for_nothing() {
+    let sound = Sound::new();
+    let (e, far) = (sound.e, InodeNo(4 << 40));
+    sound.delete(e, INODE, inode_key(e));
+    let entry = Dirent { inode: NOBODY, kind: Kind::File, name: b"nobody" };
+    sound.put(NOBODY, DIRENT, dirent_key(NOBODY, 1 << 40), entry.encode());
+    let (key, f) = sound.entry(sound.d, "f");
+    let cookie = u64::from_be_bytes(key[8..16].try_into().unwrap());
+    sound.put(far, DIRENT, dirent_key(far, cookie), f.encode());
+    let (f, d) = (sound.f, sound.d);
+    let (volume, left) = repaired(sound.volume);
+    assert_eq!((volume.find(d, "e").is_err(), volume.find(d, "f")), (true, Ok(f)));
+    for inode in [e, NOBODY, far] {
+        assert!(volume.fs.attributes(inode).is_err(), "{inode:?}");
+    }
+    assert!(left.iter().all(|finding| finding.kind() == "no-directory"), "{left:?}");
+}
+
+/// Names are any bytes. The finding had a text, with other characters in the place of what is none, and the repair
+/// looked for a file of that name: it found none, and the finding was there for ever.
+#[test]
+fn what_is_wrong_with_names_that_are_no_text_is_repaired() {
+    let name = b"caf\xe9 \xff".as_slice();
+    for wrong in 0..3 {
+        let sound = Sound::new();
+        let root = Caller::root();
+        sound.volume.fs.link(&root, sound.f, ROOT, name).unwrap();
+        let mut before = reached(&sound.volume);
+        let store = sound.volume.fs.store();
+        let (from, to) = (dirent_key(ROOT, 0), dirent_key(ROOT, u64::MAX));
+        let rows = store.range(sound.group(ROOT), DIRENT, &from, &to, 100).unwrap();
+        let its = |(_, value): &&(Vec<u8>, Vec<u8>)| Dirent::decode(value).unwrap().name == name;
+        let (key, _) = rows.iter().find(its).unwrap().clone();
+        let entry = Dirent { inode: sound.f, kind: Kind::File, name };
+        match wrong {
+            0 => sound.put(ROOT, DIRENT, key, Dirent { kind: Kind::Socket, ..entry }.encode()),
+            1 => {
+                sound.delete(ROOT, DIRENT, key);
+                sound.put(ROOT, DIRENT, dirent_key(ROOT, 1 << 40), entry.encode());
+            }
+            _ => sound.put(ROOT, DIRENT, key, Dirent { inode: NOBODY, ..entry }.encode()),
+        }
+        let f = sound.f;
+        let (volume, left) = repaired(sound.volume);
+        let found = volume.fs.lookup(&root, ROOT, name).map(|found| found.inode);
+        assert_eq!(found, if wrong < 2 { Ok(f) } else { Err(fs::FsError::NotFound) });
+        let mut after = reached(&volume);
+        before.retain(|inode, _| after.contains_key(inode));
+        after.retain(|inode, _| before.contains_key(inode));
+        assert_eq!((left, after), (vec![], before));
+    }
+}
+
+/// A range was being taken out of a file, and half of what follows it was copied, when the file's record came to say
+/// nothing of it. The repair took the intent away: then nothing told any more which bytes are where. It is left, and
+/// as soon as the record is right again the file is.
+#[test]
+fn an_intent_to_move_a_range_is_left_where_the_file_may_be_half_moved() {
+    let sound = Sound::new();
+    let f = sound.f;
+    let shift = Shift { direction: Direction::Down, at: 4096, length: 4096, moved: 12288 };
+    // As after the first step of copying: block 1 has what was in block 2, and the file is shorter.
+    let handle = sound.volume.open(f);
+    sound.volume.write(&handle, 4096, &pattern(1, 50_000)[8192..12288]);
+    drop(handle);
+    sound.put(f, INTENT, number_key(f), shift.encode());
+    sound.change(f, |record| record.size -= 4096);
+    // On a directory and where there is no data it can mean nothing.
+    for inode in [sound.e, NOBODY] {
+        sound.put(inode, INTENT, number_key(inode), shift.encode());
+    }
+    let (volume, left) = repaired(sound.volume);
+    let kinds: Vec<_> = left.iter().map(Finding::kind).collect();
+    assert!(kinds.contains(&"intent-without-cause"), "{kinds:?}");
+    let sound = Sound { volume, ..sound };
+    assert_eq!(left.iter().filter(|finding| finding.kind() == "intent-without-cause").count(), 1, "{left:?}");
+    sound.change(f, |record| record.flags |= FLAG_SHIFTING);
+    sound.volume.fs.sync().unwrap();
+    let volume = sound.volume.kill();
+    let mut bytes = pattern(1, 50_000);
+    bytes.drain(4096..8192);
+    assert!(volume.contents(&volume.open(f)) == bytes);
+    volume.settle_and_check();
+}
+
+/// Two directories that are only in each other: nobody could get at the files in them.
+#[test]
+fn directories_that_are_only_in_each_other_are_taken_out() {
+    let sound = Sound::new();
+    let deep = sound.volume.directory(sound.e, "deep");
+    let file = sound.volume.file(deep, "file");
+    sound.volume.write(&file, 0, b"at the bottom");
+    let (e, inode) = (sound.e, file.inode());
+    drop(file);
+    let before = reached(&sound.volume);
+    let (key, entry) = sound.entry(sound.d, "e");
+    let cookie = u64::from_be_bytes(key[8..16].try_into().unwrap());
+    sound.delete(sound.d, DIRENT, key);
+    sound.put(deep, DIRENT, dirent_key(deep, cookie), entry.encode());
+    sound.change(e, |record| record.parent = deep);
+    let (volume, left) = repaired(sound.volume);
+    let place = volume.find(ROOT, "lost+found").unwrap();
+    let first = InodeNo(e.0.min(deep.0));
+    assert_eq!(volume.find(place, &format!("inode-{}", first.0)), Ok(first));
+    assert_eq!(volume.find(deep, "file"), Ok(inode));
+    let mut after = reached(&volume);
+    after.remove(&place.0);
+    assert_eq!((left, after), (vec![], before));
+}
+
+/// An entry of a file: what it names could be found by nobody.
+#[test]
+fn what_only_an_entry_of_a_file_names_gets_a_name() {
+    let sound = Sound::new();
+    let before = reached(&sound.volume);
+    let (key, entry) = sound.entry(sound.d, "e");
+    let cookie = u64::from_be_bytes(key[8..16].try_into().unwrap());
+    sound.delete(sound.d, DIRENT, key);
+    sound.put(sound.f, DIRENT, dirent_key(sound.f, cookie), entry.encode());
+    let e = sound.e;
+    let (volume, left) = repaired(sound.volume);
+    let place = volume.find(ROOT, "lost+found").unwrap();
+    assert_eq!(volume.find(place, &format!("inode-{}", e.0)), Ok(e));
+    let mut after = reached(&volume);
+    after.remove(&place.0);
+    assert_eq!((left, after), (vec![], before));
+}
+
+/// A file's record was lost, and the repair took its name and attributes away: `salvage` had saved the bytes under the
+/// name before, and only under a number afterwards.
+#[test]
+fn the_name_of_data_that_have_lost_their_inode_stays() {
+    let sound = Sound::new();
+    let (d, f) = (sound.d, sound.f);
+    sound.delete(f, INODE, inode_key(f));
+    sound.put(f, ORPHAN, number_key(f), marker());
+    let (volume, left) = repaired(sound.volume);
+    let kinds: Vec<_> = left.iter().map(Finding::kind).collect();
+    assert_eq!(kinds, ["no-inode", "attribute-without-inode", "data-without-file"]);
+    volume.fs.unmount().unwrap();
+    let salvage = fs::Salvage::open(volume.device.clone(), &mut |_, _| ()).unwrap();
+    let mut found = Vec::new();
+    let each = &mut |item: &fs::SalvagedItem| {
+        if item.inode == f {
+            let mut bytes = vec![0; 50_000];
+            salvage.contents(item, &mut |at, some| {
+                let (at, end) = (at as usize, (at as usize + some.len()).min(50_000));
+                bytes[at..end].copy_from_slice(&some[..end - at]);
+            })?;
+            found.push((item.path.clone(), item.xattrs.clone(), bytes));
+        }
+        Ok::<_, fs::FsError>(())
+    };
+    salvage.walk(each).unwrap();
+    let attributes = vec![(b"user.a".to_vec(), b"1".to_vec())];
+    assert_eq!(found, [(b"d/f".to_vec(), attributes, pattern(1, 50_000))]);
+    assert!(volume.fs.extents().view_object(Object(f.0)).is_ok_and(|pieces| !pieces.is_empty()));
+    assert!(volume.find(d, "f").is_err() || volume.fs.attributes(f).is_err());
+}
