@@ -1,5 +1,6 @@
 //! What the checker finds is put right where it is known what is right; nothing that could be read is lost.
 
+mod blocks;
 mod cuts;
 mod damage;
 mod picture;

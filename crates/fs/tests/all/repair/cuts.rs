@@ -11,6 +11,7 @@ use rt::schedule::{self, Body};
 use rt::{ManualClock, Timestamp};
 use zone::emulated::{CrashPlan, Emulated};
 
+use super::blocks::{self, Part};
 use super::damage::Damage::*;
 use super::picture::{Picture, excused};
 use super::random::populated;
@@ -31,7 +32,8 @@ struct Damaged {
 }
 
 impl Damaged {
-    fn new(seed: u64) -> Damaged {
+    /// With some blocks of data `hurt` or not.
+    fn new(seed: u64, hurt: bool) -> Damaged {
         let mut rng = Rng::with_seed(seed);
         let (volume, known) = populated(&mut rng);
         let kinds =
@@ -43,6 +45,9 @@ impl Damaged {
         volume.fs.sync().unwrap();
         drop(volume.fs);
         let device = volume.device.image(&CrashPlan::KeepAll);
+        if hurt {
+            blocks::damage(&device, &[Part::Data], 5, &mut rng);
+        }
         device.record();
         let before = Picture::of(&mounted(copy(&device)), &known);
         let (volume, left) = repaired_as_mounted(mounted(copy(&device)));
@@ -99,8 +104,8 @@ fn repair_amid_syncs(volume: &Volume, seed: u64) -> usize {
 #[test]
 fn a_repair_that_is_cut_short_loses_nothing_and_can_be_done_again() {
     let (mut commands, mut repairs) = (0, 0);
-    for seed in 0..2 {
-        let damaged = Damaged::new(seed);
+    for (seed, hurt) in [(0, false), (1, false), (2, true)] {
+        let damaged = Damaged::new(seed, hurt);
         let device = copy(&damaged.device);
         device.record();
         let volume = mounted(device);
