@@ -1,5 +1,8 @@
 //! Every finding of the checker, each with the damage that it is for.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use extent::Object;
 use extent::format::{EXTENT, Extent, Origin, REFCOUNT, RESIDENT, UNWRITTEN_BLOCKS, encode_refcount};
 use fs::format::{
@@ -84,10 +87,56 @@ impl Sound {
         for wanted in expected {
             assert!(found.contains(&Finding::Names(wanted.clone())), "{wanted:?} is not in {found:?}");
             assert!(!Finding::Names(wanted.clone()).to_string().is_empty());
+            tick(wanted);
         }
         let names = found.iter().filter(|finding| matches!(finding, Finding::Names(_))).count();
         assert_eq!(names, expected.len(), "nothing else is found: {found:?}");
     }
+}
+
+thread_local! {
+    /// The kinds that tests of this thread have planted and found.
+    static PLANTED: RefCell<BTreeSet<String>> = RefCell::default();
+}
+
+fn tick(finding: &NameFinding) {
+    let name = format!("{finding:?}").split(' ').next().unwrap().to_owned();
+    PLANTED.with_borrow_mut(|planted| planted.insert(name));
+}
+
+/// The variants of an enum in a source, by their names.
+fn variants(source: &str, name: &str) -> BTreeSet<String> {
+    let body = source.split(&format!("pub enum {name} {{")).nth(1).unwrap().split("\n}").next().unwrap();
+    let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+    let names = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()));
+    names.map(|line| line.split([' ', ',']).next().unwrap().to_owned()).collect()
+}
+
+/// Who adds a kind plants it too.
+#[test]
+fn every_kind_of_finding_is_planted() {
+    let plants = [
+        rows_that_mean_nothing,
+        a_row_in_another_group,
+        a_number_that_was_never_handed_out,
+        an_entry_of_what_is_no_directory,
+        a_name_of_no_inode_and_one_of_a_wrong_kind,
+        a_name_under_a_wrong_hash,
+        a_directory_that_names_another_above_it,
+        wrong_counts,
+        an_inode_without_a_name,
+        directories_that_are_only_in_each_other,
+        orphans_that_are_none,
+        intents_and_their_causes,
+        attributes_of_nobody,
+        data_beyond_the_end,
+        data_of_what_is_no_file,
+        a_file_that_writes_where_others_have_theirs,
+    ];
+    plants.iter().for_each(|plant| plant());
+    let kinds = variants(include_str!("../../src/check.rs"), "NameFinding");
+    assert!(kinds.len() >= 21, "{kinds:?}");
+    assert_eq!(PLANTED.take(), kinds);
 }
 
 #[test]
@@ -121,7 +170,9 @@ fn a_number_that_was_never_handed_out() {
     sound.put(inode, INODE, inode_key(inode), record.encode());
     sound.put(inode, ORPHAN, number_key(inode), marker());
     let volume = &sound.volume;
-    assert_eq!(volume.fs.check_names().unwrap(), [NameFinding::NumberBeyondRange { inode }]);
+    let beyond = NameFinding::NumberBeyondRange { inode };
+    assert_eq!(volume.fs.check_names().unwrap(), std::slice::from_ref(&beyond));
+    tick(&beyond);
 }
 
 #[test]
