@@ -4,6 +4,7 @@
 mod crash;
 mod every;
 mod faults;
+mod findings;
 mod ordinary;
 mod salvage;
 mod shared;
