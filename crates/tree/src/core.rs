@@ -199,7 +199,7 @@ impl Core {
     }
 }
 
-/// MAT chunks in memory, bounded.
+/// MAT chunks in memory, bounded but for those that somebody holds.
 pub(crate) struct ChunkCache {
     limit: usize,
     chunks: Mutex<ChunkMap>,
@@ -241,9 +241,12 @@ impl ChunkCache {
         chunks.now += 1;
         let used = chunks.now;
         chunks.map.insert(number, CachedChunk { address, bytes, used });
-        if chunks.map.len() > self.limit {
-            let oldest = chunks.map.iter().min_by_key(|(_, chunk)| chunk.used).map(|(number, _)| *number);
-            oldest.map(|number| chunks.map.remove(&number));
+        while chunks.map.len() > self.limit {
+            let unheld = chunks.map.iter().filter(|(_, chunk)| Arc::strong_count(&chunk.bytes) == 1);
+            let Some(oldest) = unheld.min_by_key(|(_, chunk)| chunk.used).map(|(number, _)| *number) else {
+                break;
+            };
+            chunks.map.remove(&oldest);
         }
     }
 }

@@ -17,9 +17,10 @@
 //! It owns no threads: [`Store::step`] does one piece of background work and says whether there is
 //! more. It knows nothing of inodes or data. How the pieces fit is in `docs/design.md`; from the bottom:
 //! `format` and `record` (bytes), `page` (a node's inside), `zones` (the ZIT), `mat`, `cache`, `log`
-//! and `scan` (the journal's two sides), `lookup`, `commit`, `epoch`, `checkpoint`, `reclaim`, `recover`, `check`, `inspect`.
+//! and `scan` (the journal's two sides), `lookup`, `ahead`, `commit`, `epoch`, `checkpoint`, `reclaim`, `recover`, `check`, `inspect`.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod balance;
 mod cache;
 mod check;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rt::sync::atomic::Ordering;
 use smallvec::SmallVec;
-use zone::{Address, Command, PageBuffer, ZoneId};
+use zone::{Address, Command, Output, PageBuffer, ZoneId};
 
 use crate::cache::Node;
 use crate::core::Core;
@@ -239,7 +239,7 @@ impl Core {
     }
 
     /// Those that would have to be read, as far as it takes no read to tell where they lie.
-    fn not_in_memory(&self, ids: &[NodeId]) -> Vec<(NodeId, Place, Option<Address>)> {
+    pub(crate) fn not_in_memory(&self, ids: &[NodeId]) -> Vec<(NodeId, Place, Option<Address>)> {
         let absent = ids.iter().filter(|id| self.cache.get(**id).is_none());
         absent.filter_map(|&id| self.find_in_memory(id).map(|(place, chunk)| (id, place, chunk))).collect()
     }
@@ -282,25 +282,27 @@ impl Core {
         self.read_nodes(&[(id, place, None)]).pop().expect("one node is read or not")
     }
 
-    /// Reads nodes that lie at these places, all at the same time.
-    fn read_nodes(&self, wanted: &[(NodeId, Place, Option<Address>)]) -> Vec<Result<Arc<Node>>> {
+    /// Reads nodes that lie at these places, all at the same time. Changes of several of them share pages.
+    pub(crate) fn read_nodes(&self, wanted: &[(NodeId, Place, Option<Address>)]) -> Vec<Result<Arc<Node>>> {
         self.count.node_reads.fetch_add(wanted.len() as u64, Ordering::Relaxed);
-        let mut pages = Vec::with_capacity(wanted.len());
-        for (id, place, _) in wanted {
-            pages.push((place.whole_page(), PageKind::Node, id.0));
-            if place.is_delta() {
-                pages.push((place.at, PageKind::Deltas, 0));
-            }
-        }
-        let mut pages = self.read_many(&pages).into_iter();
-        let mut next = || pages.next().expect("each page is read or not");
-        let mut nodes = Vec::with_capacity(wanted.len());
-        for &(id, place, _) in wanted {
-            let whole = next();
-            let changes = place.is_delta().then(&mut next).transpose();
-            nodes.push(whole.and_then(|whole| node_of(id, place, whole, changes?)));
-        }
-        nodes
+        let mut shared: SmallVec<[Address; 8]> =
+            wanted.iter().filter(|(_, place, _)| place.is_delta()).map(|(_, place, _)| place.at).collect();
+        shared.sort_unstable();
+        shared.dedup();
+        let whole = wanted.iter().map(|(id, place, _)| (place.whole_page(), PageKind::Node, id.0));
+        let pages: Vec<_> = whole.chain(shared.iter().map(|&at| (at, PageKind::Deltas, 0))).collect();
+        let mut pages = self.read_many(&pages);
+        let changes = pages.split_off(wanted.len());
+        let changes_at = |at: Address| {
+            let page = &changes[shared.binary_search(&at).expect("each page with changes was asked for")];
+            page.as_ref().map_err(StoreError::clone)
+        };
+        let read = pages.into_iter().zip(wanted).map(|(whole, &(id, place, _))| {
+            let whole = whole?;
+            let changes = place.is_delta().then(|| changes_at(place.at)).transpose()?;
+            node_of(id, place, whole, changes)
+        });
+        read.collect()
     }
 
     /// Reads a page of a zone that is in the life that its address says.
@@ -313,22 +315,32 @@ impl Core {
         self.read_many(&[(at, kind, id)]).pop().expect("one page is read or not")
     }
 
-    /// Reads such pages, all at the same time; what is not right is asked twice.
-    fn read_many(&self, wanted: &[(Address, PageKind, u64)]) -> Vec<Result<(PageBuffer, PageHeader)>> {
+    /// Reads such pages, all at the same time and asked for in the order in which they lie; what is not right is asked
+    /// twice.
+    pub(crate) fn read_many(
+        &self,
+        wanted: &[(Address, PageKind, u64)],
+    ) -> Vec<Result<(PageBuffer, PageHeader)>> {
         let mut pages: Vec<Option<PageBuffer>> =
             wanted.iter().map(|(at, ..)| self.zones.enter(*at).then(|| self.pages.take())).collect();
-        let mut commands: Vec<Command<'_>> = (wanted.iter().zip(&mut pages))
-            .filter_map(|((at, ..), page)| {
-                Some(Command::Read { zone: at.zone(), block: at.block(), into: page.as_deref_mut()? })
+        let mut commands: Vec<(usize, Command<'_>)> = (wanted.iter().zip(&mut pages).enumerate())
+            .filter_map(|(index, ((at, ..), page))| {
+                let into = page.as_deref_mut()?;
+                Some((index, Command::Read { zone: at.zone(), block: at.block(), into }))
             })
             .collect();
-        let mut outputs = self.device.run(&mut commands).into_iter();
-        let read = wanted.iter().zip(pages).map(|(&(at, kind, id), page)| {
+        commands.sort_unstable_by_key(|(index, _)| wanted[*index].0);
+        let (order, mut commands): (Vec<usize>, Vec<Command<'_>>) = commands.into_iter().unzip();
+        let mut outputs: Vec<Option<Output>> = wanted.iter().map(|_| None).collect();
+        for (index, output) in order.into_iter().zip(self.device.run(&mut commands)) {
+            outputs[index] = Some(output);
+        }
+        let read = wanted.iter().zip(pages).zip(outputs).map(|((&(at, kind, id), page), output)| {
             let Some(bytes) = page else {
                 let why = format!("page {id} ({kind:?}) at {at}: the zone has another life");
                 return Err(StoreError::Corrupt(why));
             };
-            let output = outputs.next().expect("each command has an output");
+            let output = output.expect("each command has an output");
             let checked =
                 output.map_err(StoreError::from).and_then(|_| check_page(&bytes, self, at, kind, id));
             let read = checked.map(|header| (bytes, header)).or_else(|_| self.read_once(at, kind, id));
@@ -372,7 +384,7 @@ impl Core {
     }
 
     /// Whether what [`Core::find`] said is still so.
-    fn is_current(&self, id: NodeId, place: Place, chunk: Option<Address>) -> bool {
+    pub(crate) fn is_current(&self, id: NodeId, place: Place, chunk: Option<Address>) -> bool {
         match (self.mat.find(id), chunk) {
             (Found::At(now), None) => now == place,
             (Found::InChunk(number), Some(place)) => self.mat.chunk(number).address == place,
@@ -435,13 +447,13 @@ fn node_of(
     id: NodeId,
     place: Place,
     (bytes, header): (PageBuffer, PageHeader),
-    deltas: Option<(PageBuffer, PageHeader)>,
+    deltas: Option<&(PageBuffer, PageHeader)>,
 ) -> Result<Arc<Node>> {
     let malformed = |at: Address| StoreError::Corrupt(format!("node {} at {at} is not well formed", id.0));
     let mut page = Page::load(bytes).ok_or_else(|| malformed(place.whole_page()))?;
     let mut changes = Changes::default();
     if let Some((bytes, _)) = deltas {
-        let delta = delta::find(&bytes, id).filter(|delta| delta.is_to(&page));
+        let delta = delta::find(bytes, id).filter(|delta| delta.is_to(&page));
         changes = delta.and_then(|delta| delta.apply(&mut page)).ok_or_else(|| malformed(place.at))?;
     }
     Ok(Node::read(id, page, changes, Lsn(header.lsn.get())))

@@ -585,17 +585,24 @@ impl Core {
         let records = records_after(contents, cut)?;
         let mut recovery = Recovery { clean: records.is_empty(), last: Lsn(cut), ..Recovery::default() };
         let total = records.len() as u64;
-        for (lsn, ops) in records {
+        // Held until their records have been replayed: what is not dirty has no place where the cache is small.
+        let (mut ahead, mut held) = (0, Vec::new());
+        for (index, (lsn, ops)) in records.iter().enumerate() {
+            if index == ahead {
+                held.clear();
+                ahead += self.read_for_replay(&records[index..], &mut held);
+            }
+            let lsn = *lsn;
             let gap = !contents.seals.follows(recovery.last.0, lsn.0) && !rt::is_planted("break-gap");
-            if gap || (lsn.0 > known && !self.is_there(&ops, replay)?) {
+            if gap || (lsn.0 > known && !self.is_there(ops, replay)?) {
                 break;
             }
-            if !self.zones.accepts(&ops) || !self.sizes_are_right(&ops) {
+            if !self.zones.accepts(ops) || !self.sizes_are_right(ops) {
                 return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
             }
-            self.replay(&ops, lsn, epoch)?;
-            replay.apply(&ops);
-            self.log.replayed(lsn, record::encoded_bytes(&ops) as u64);
+            self.replay(ops, lsn, epoch)?;
+            replay.apply(ops);
+            self.log.replayed(lsn, record::encoded_bytes(ops) as u64);
             recovery.records += 1;
             recovery.last = lsn;
         }

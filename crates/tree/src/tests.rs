@@ -10,6 +10,7 @@ use crate::{
     Bytes, Client, Config, FormatOptions, Group, Lsn, Op, Recovery, Replay, Result, Store, Table, Tx,
 };
 
+mod ahead;
 mod check;
 mod concurrent;
 mod crash;
