@@ -18,6 +18,7 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
 use zone::{Address, Cause, DeviceError, Lease, PageBuffer, Role, ZoneId};
 
+use crate::ahead::HeldChunks;
 use crate::cache::{Frozen, Node};
 use crate::core::{Core, Saving};
 use crate::delta::{self, Changes, Packed};
@@ -177,7 +178,13 @@ impl Core {
     fn write_nodes(&self, saving: &mut Saving, nodes: Vec<Arc<Node>>, saved: Option<Epoch>) -> Result<()> {
         let epoch = saved.unwrap_or_else(|| self.log.epoch());
         let (mut whole, mut packed) = (Vec::new(), Packed::new(self.page_size()));
-        for node in nodes {
+        let ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
+        let mut chunks = ids.chunks(self.pages_at_once());
+        let mut _held = HeldChunks::new();
+        for (index, node) in nodes.into_iter().enumerate() {
+            if index % self.pages_at_once() == 0 {
+                _held = chunks.next().map(|ids| self.hold_chunks(ids)).unwrap_or_default();
+            }
             // Never in the middle of a transaction: of one LSN a node has one contents (I-TREE-3).
             let settled = saved.is_none().then(|| self.groups[usize::from(node.page().group().0)].read());
             let Some((version, changes)) = self.version_to_write(node, saved.is_some()) else { continue };
@@ -461,6 +468,7 @@ impl Core {
         let mut written = Vec::new();
         let all: Vec<_> = by_chunk.into_iter().collect();
         for some in all.chunks(PAGES_AT_ONCE) {
+            let _held = self.hold_numbered_chunks(some.iter().map(|(number, _)| *number));
             let mut pages = Vec::new();
             let mut used = Vec::new();
             for (number, changes) in some {

@@ -725,6 +725,11 @@ impl Core {
         deltas: &mut Packed<(NodeId, Address)>,
     ) -> Result<()> {
         let (mut whole, mut moves) = (Vec::new(), Vec::new());
+        let nodes = pages
+            .iter()
+            .filter_map(|page| page.header.as_ref())
+            .filter(|header| header.kind == PageKind::Node as u8);
+        let _chunks = self.hold_chunks(&nodes.map(|header| NodeId(header.id.get())).collect::<Vec<_>>());
         for ReadPage { at, bytes, header } in pages {
             let (Some(page), Some(header)) = (bytes, header) else {
                 self.save_from_memory(saving, at);
@@ -753,7 +758,9 @@ impl Core {
 
     /// Packs those changes of leaves in a page that are still where the tables say.
     fn pack_deltas(&self, at: Address, page: &[u8], into: &mut Packed<(NodeId, Address)>) -> Result<()> {
-        for delta in delta::all(page).unwrap_or_default() {
+        let all = delta::all(page).unwrap_or_default();
+        let _chunks = self.hold_chunks(&all.iter().map(|delta| delta.node()).collect::<Vec<_>>());
+        for delta in all {
             if self.delta_at(delta.node(), at)?.is_some() {
                 into.add(delta.bytes, Lsn(delta.header.lsn.get()), (delta.node(), at));
             }
@@ -778,6 +785,7 @@ impl Core {
             .deltas_cleaned
             .fetch_add(moves.iter().map(Vec::len).sum::<usize>() as u64, Ordering::Relaxed);
         for (moves, to) in moves.into_iter().zip(places) {
+            let _chunks = self.hold_chunks(&moves.iter().map(|(id, _)| *id).collect::<Vec<_>>());
             for (id, at) in moves {
                 if let Some(from) = self.delta_at(id, at)? {
                     self.note_moved(id, from, Place { at: to, ..from });
