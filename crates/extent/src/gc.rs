@@ -483,8 +483,9 @@ impl Extents {
         gc.target_room(self.packing) + i64::from(kept) * i64::from(self.payload_min)
     }
 
-    /// Adds the extents that live in the zone and that an entry names. Several look-ups find one object's extents:
-    /// nobody may change them in between.
+    /// Adds the extents that live in the zone and that an entry names. They are looked up in the order of the map, whose
+    /// leaves are read for many entries at once and once each. Several look-ups find one object's extents: nobody may
+    /// change them in between.
     fn find_live(
         &self,
         zone: ZoneId,
@@ -492,7 +493,14 @@ impl Extents {
         moves: &mut BTreeMap<(Object, u64), Extent>,
     ) -> Result<()> {
         let life = self.store.zones().entry(zone).life;
-        for entry in entries {
+        let mut entries: Vec<&Entry> = entries.iter().collect();
+        entries.sort_unstable_by_key(|entry| self.place_in_map(entry.object, entry.offset));
+        let mut ahead = 0;
+        for (index, entry) in entries.iter().enumerate() {
+            if index == ahead {
+                let next = entries[index..].iter().map(|entry| (entry.object, entry.offset));
+                ahead += self.read_map_ahead(next);
+            }
             let range = (entry.offset, entry.offset + u64::from(entry.blocks()));
             let _shared = self.map_of(entry.object).read();
             for (start, extent) in map::extents(&self.store, entry.object, range, usize::MAX)? {

@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use tree::ZoneRef;
+use tree::{Group, ZoneRef};
 use zone::{Address, Blocks, Command, DeviceError, Geometry, ZoneId};
 
 use super::{CHUNK_BYTES, Chunk, GcState, Move, place_of, sources};
+use crate::format::{self, EXTENT};
 use crate::write::is_fatal;
-use crate::{Extents, Result, map};
+use crate::{Extents, Object, Result, map};
 
 /// Where extents are so small on average, or to begin elsewhere takes long, what is moved in so many pieces of work is
 /// read at once.
@@ -201,7 +202,23 @@ impl Extents {
                 moves.push(next);
             }
         }
+        // What is moved is looked up once more when it is committed.
+        self.read_map_ahead(moves.iter().map(|moved| (moved.object, moved.start)));
         Ok((self.chunk_of(&moves, data)?, held))
+    }
+
+    /// Where in the map's trees an object's block is: those of a group lie together.
+    pub(super) fn place_in_map(&self, object: Object, block: u64) -> (Group, Object, u64) {
+        (self.store.group_of(object.0), object, block)
+    }
+
+    /// Reads the leaves of the map in which the first of these blocks are looked up next; of how many blocks. No lock is
+    /// held.
+    pub(super) fn read_map_ahead(&self, blocks: impl Iterator<Item = (Object, u64)>) -> usize {
+        let key = |(object, block): (Object, u64)| {
+            (self.store.group_of(object.0), format::key(object, block).to_vec())
+        };
+        self.store.read_ahead_of(EXTENT, blocks.map(key))
     }
 
     /// How to read what will be next in the queue, if that is not here; its zones are held meanwhile. What is here
@@ -300,11 +317,13 @@ mod tests {
     use std::sync::Arc;
 
     use rt::random::Rng;
+    use rt::{Clock, ManualClock, Timestamp};
     use zone::emulated::{Emulated, Spec};
+    use zone::timed::{Model, Timed};
     use zone::{Device, Life};
 
     use super::*;
-    use crate::Object;
+    use crate::Recovering;
     use crate::format::Extent;
     use crate::place::tests::extents_on;
 
@@ -358,5 +377,55 @@ mod tests {
             rest = after;
         }
         commands
+    }
+
+    /// Objects of one block each, made in any order, so that what is in a zone lies all over the map.
+    fn scattered_over_the_map(device: &Arc<Emulated>) {
+        let extents = extents_on(Arc::clone(device) as Arc<dyn Device>);
+        let mut objects: Vec<u64> = (1..=OBJECTS).collect();
+        Rng::with_seed(3).shuffle(&mut objects);
+        objects.iter().for_each(|&object| crate::gc::tests::write(&extents, object, 0, 1, 0));
+        extents.store.close().unwrap();
+    }
+
+    const OBJECTS: u64 = 20_000;
+
+    /// A mount with a cache that takes a part of the map; its clock, and a zone that is full.
+    fn mounted(device: &Arc<Emulated>) -> (Arc<Extents>, Arc<Timed>, ZoneId) {
+        let clock = Arc::new(ManualClock::at(Timestamp(0)));
+        let timed = Arc::new(Timed::new(Arc::clone(device) as _, clock, Model::shingled(), 1));
+        let mut recovering = Recovering::new(Arc::clone(&timed) as _);
+        let config = tree::Config { cache_bytes: 1 << 20, read_only: false };
+        let (store, _) = tree::Store::open(Arc::clone(&timed) as _, &config, &mut recovering).unwrap();
+        let extents = Extents::open(Arc::new(store), recovering).unwrap();
+        let (zone, _) = extents.store.zones().victims(1)[0];
+        (extents, timed, zone)
+    }
+
+    /// Of a map that is larger than the cache each look-up of an entry read a leaf, and those of a zone came back to the
+    /// same leaves: a zone of 65,536 single blocks kept a disk busy for minutes before anything of it was moved.
+    #[test]
+    fn entries_are_looked_up_with_each_leaf_read_once_and_many_together() {
+        let device = Arc::new(Emulated::new(Spec::new(SIZE as u32, 64, 1024)));
+        scattered_over_the_map(&device);
+        let now = |extents: &Extents, timed: &Timed| {
+            (timed.clock().monotonic_ns(), extents.store.stats().nodes_read)
+        };
+        let alone = {
+            let (extents, timed, zone) = mounted(&device);
+            let (entries, before) = (extents.view_zone(zone).unwrap(), now(&extents, &timed));
+            for entry in &entries {
+                crate::map::extents(&extents.store, entry.object, (0, 1), usize::MAX).unwrap();
+            }
+            (now(&extents, &timed).0 - before.0, now(&extents, &timed).1 - before.1)
+        };
+        let (extents, timed, zone) = mounted(&device);
+        let (entries, before) = (extents.view_zone(zone).unwrap(), now(&extents, &timed));
+        let mut moves = BTreeMap::new();
+        extents.find_live(zone, &entries, &mut moves).unwrap();
+        let (ns, nodes) = (now(&extents, &timed).0 - before.0, now(&extents, &timed).1 - before.1);
+        println!("{} entries: {nodes} nodes in {ns} ns; each by itself {alone:?}", entries.len());
+        assert!(entries.len() > 500 && moves.len() == entries.len(), "{} live", moves.len());
+        assert!(nodes * 3 < alone.1 * 2 && ns * 5 < alone.0, "{nodes} nodes, {ns} ns; one by one {alone:?}");
     }
 }
