@@ -30,6 +30,8 @@ const GARBAGE_SHARE_AT_LEAST: i64 = 15;
 /// Nodes, and chunks of tables, that a volume has with few names: with no more than these, what is offered is what
 /// one file can have, to the block.
 const NODES_OF_FEW_NAMES: i64 = 32;
+/// Pages of the table of zones that these, or the zones of the default, are enough for.
+const ZONE_TABLE_PAGES: u64 = 16;
 /// The end of what garbage collection has put together lies somewhere in a zone.
 const ZONES_TO_COMPACT: i64 = 1;
 
@@ -48,6 +50,8 @@ pub(crate) struct Shape {
     pub(crate) node_blocks: Blocks,
     /// The most free zones that data ever leaves to others.
     pub(crate) left_free: u32,
+    /// Blocks that the table of zones takes beyond a few pages.
+    pub(crate) zone_table: u64,
 }
 
 /// What a count over all zones has found, in blocks.
@@ -75,6 +79,19 @@ fn and_one_of(blocks: i64, share: i64) -> i64 {
 }
 
 impl Shape {
+    /// Of a volume on such a device, where data leaves so many free zones to others at most.
+    pub(crate) fn new(geometry: &Geometry, page_size: u32, left_free: u32) -> Shape {
+        let node_blocks = page_size.div_ceil(geometry.block_size);
+        let beyond = tree::Store::zone_table_pages(geometry, page_size).saturating_sub(ZONE_TABLE_PAGES);
+        Shape {
+            packing: Packing { block_size: geometry.block_size },
+            zone_blocks: geometry.zone_blocks,
+            node_blocks,
+            left_free,
+            zone_table: beyond * u64::from(node_blocks),
+        }
+    }
+
     /// Blocks of what data and free zones take that are not offered.
     pub(crate) fn kept(&self, found: &Found, reserve: Reserve) -> i64 {
         if reserve == Reserve::default() {
@@ -92,8 +109,8 @@ impl Shape {
     }
 
     fn kept_by_default(&self, found: &Found) -> i64 {
-        let foreseen = METADATA_ZONES_BESIDE
-            + self.metadata_at_worst(found.payload).div_ceil(u64::from(self.zone_blocks)) as i64;
+        let blocks = self.metadata_at_worst(found.payload) + with_garbage(self.zone_table as i64) as u64;
+        let foreseen = METADATA_ZONES_BESIDE + blocks.div_ceil(u64::from(self.zone_blocks)) as i64;
         let needed =
             self.needed(found, found.payload) + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
         let metadata = (foreseen * self.largest()).max(self.in_zones(needed));
@@ -102,9 +119,9 @@ impl Shape {
 
     fn kept_at_least(&self, found: &Found) -> i64 {
         let data = found.payload - self.left_free();
-        let foreseen =
-            and_one_of(self.metadata_at_worst(data) as i64, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
-                + NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
+        let lives = (self.metadata_at_worst(data) + self.zone_table) as i64;
+        let foreseen = and_one_of(lives, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
+            + NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
         let metadata =
             foreseen.max(self.needed(found, data)) + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
@@ -115,7 +132,8 @@ impl Shape {
     /// What lives, with garbage, and what the map takes at worst when there are so many blocks of data.
     fn needed(&self, found: &Found, data: i64) -> i64 {
         let garbage = self.garbage_share(GARBAGE_SHARE);
-        and_one_of(found.metadata, garbage) + self.metadata_at_worst(data - found.live) as i64
+        let lives = found.metadata + self.zone_table as i64;
+        and_one_of(lives, garbage) + self.metadata_at_worst(data - found.live) as i64
     }
 
     /// Of so many blocks of live metadata one more may be dead for good: that share, or more in zones so small that a
@@ -158,9 +176,7 @@ fn share(raw: i64, reserve: Reserve) -> i64 {
 /// The least reserve that is possible on a device of this shape.
 pub fn least_reserve(geometry: &Geometry, page_size: u32) -> Reserve {
     let (log, left_free) = tree::Store::zones_kept(geometry, page_size);
-    let packing = Packing { block_size: geometry.block_size };
-    let node_blocks = page_size.div_ceil(geometry.block_size);
-    let shape = Shape { packing, zone_blocks: geometry.zone_blocks, node_blocks, left_free };
+    let shape = Shape::new(geometry, page_size, left_free);
     let zones = i64::from(geometry.zones);
     let found = Found {
         raw: zones * i64::from(geometry.zone_blocks),

@@ -369,13 +369,8 @@ impl Extents {
 
     /// What decides how much is kept from data.
     fn shape(&self) -> Shape {
-        let zones = self.store.zones();
-        Shape {
-            packing: self.packing,
-            zone_blocks: self.device.geometry().zone_blocks,
-            node_blocks: zones.blocks_of_a_node(),
-            left_free: zones.kept_from_data_at_most(),
-        }
+        let left_free = self.store.zones().kept_from_data_at_most();
+        Shape::new(self.device.geometry(), self.store.info().page_size, left_free)
     }
 
     fn census(&self) -> Census {

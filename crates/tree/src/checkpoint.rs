@@ -136,8 +136,8 @@ impl Core {
     /// beside the reserve are held.
     pub(crate) fn hold_for_checkpoint(&self, pages: usize, tables: u64) {
         let written = self.taken_by_nodes(pages) + tables;
-        // With the fourth part for chunks: what is kept for one epoch.
-        let is_long = written > self.epoch_blocks() * 5 / 4;
+        // Than what is kept for one epoch.
+        let is_long = written > self.zones.kept_blocks() / 2;
         if !is_long || !self.zones.hold_for_metadata(written + self.zones.kept_blocks()) {
             self.zones.hold_for_metadata(written);
         }

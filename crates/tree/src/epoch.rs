@@ -23,8 +23,10 @@ use rt::sync::atomic::{AtomicUsize, Ordering};
 use zone::Geometry;
 
 use crate::cache::NodeState;
+use crate::checkpoint::entries_per_page;
 use crate::core::Core;
 use crate::delta::{self, Changes};
+use crate::format::{DirectoryEntry, ZitEntry};
 use crate::kept::KeptForMetadata;
 use crate::mat::Place;
 
@@ -41,6 +43,9 @@ const PAGES_FEW: usize = 64;
 const NODES_MIN: usize = 1024;
 /// The part of an epoch's pages that chunks of the MAT may take beside them.
 const CHUNKS_SHARE: usize = 4;
+/// The part of an epoch's pages that the table of zones has of those, at most: what it takes beyond that is kept beside
+/// them.
+const ZONE_TABLE_SHARE: usize = 2 * CHUNKS_SHARE;
 /// Nodes that may become dirty, at least, between the call for a checkpoint and its cut, without anybody's waiting.
 const UNTIL_THE_CUT: usize = 256;
 
@@ -154,6 +159,10 @@ pub(crate) struct Limits {
     pub(crate) epoch_pages: usize,
     /// The same while zones are free in plenty.
     pub(crate) long_epoch: usize,
+    /// Of the fourth part for chunks, what is there for those of the MAT.
+    pub(crate) mat_pages: usize,
+    /// Pages of the table of zones that a checkpoint may write beyond that part.
+    pub(crate) zone_table_beyond: usize,
     /// Records' bytes before the next checkpoint is due.
     pub(crate) replay_bytes: u64,
 }
@@ -163,6 +172,12 @@ pub(crate) struct Limits {
 pub(crate) struct CachePages {
     pub(crate) nodes: usize,
     pub(crate) chunks: usize,
+}
+
+/// Pages that say of so many zones what they hold, and where those pages are.
+pub(crate) fn zone_table_pages(zones: u32, page_size: usize) -> usize {
+    let chunks = (zones as usize).div_ceil(entries_per_page(page_size, size_of::<ZitEntry>()));
+    chunks + chunks.div_ceil(entries_per_page(page_size, size_of::<DirectoryEntry>()))
 }
 
 impl Limits {
@@ -178,11 +193,16 @@ impl Limits {
         // Below that, what may be dirty and what a transaction pins would be all there is.
         let cache_pages = (cache_bytes as usize / (page_size + page_size / 32 + 256)).max(32);
         let chunks = (cache_pages / 8).max(8);
+        let epoch_pages = (volume_pages / 128).max((volume_pages / 64).min(PAGES_FEW)).clamp(PAGES_MIN, most);
+        let zone_table = zone_table_pages(geometry.zones, page_size);
+        let its_share = epoch_pages / ZONE_TABLE_SHARE;
         let limits = Limits {
             dirty: (cache_pages / 2).clamp(16, LONG_MAX),
             epoch_nodes: (cache_pages / 2).clamp(NODES_MIN, LONG_MAX),
-            epoch_pages: (volume_pages / 128).max((volume_pages / 64).min(PAGES_FEW)).clamp(PAGES_MIN, most),
+            epoch_pages,
             long_epoch: (volume_pages / 64).clamp(PAGES_MIN, LONG_MAX),
+            mat_pages: epoch_pages / CHUNKS_SHARE - zone_table.min(its_share),
+            zone_table_beyond: zone_table.saturating_sub(its_share),
             replay_bytes: (volume_bytes / 64).clamp(256 << 10, 32 << 20),
         };
         (limits, CachePages { nodes: cache_pages - chunks, chunks })
@@ -190,8 +210,9 @@ impl Limits {
 
     /// What only metadata may take: room for what two epochs write, chunks too, and a zone to clean into.
     pub(crate) fn kept_for_metadata(&self, geometry: &Geometry, page_size: usize) -> KeptForMetadata {
-        // Two epochs, and the fourth part of each for chunks.
-        let pages = self.epoch_pages * 2 * (CHUNKS_SHARE + 1) / CHUNKS_SHARE;
+        // Two epochs, the fourth part of each for chunks, and the table of zones where it takes more than its part:
+        // who deletes, or writes over blocks at random, may change all of it in each.
+        let pages = self.epoch_pages * 2 * (CHUNKS_SHARE + 1) / CHUNKS_SHARE + 2 * self.zone_table_beyond;
         let blocks = (pages as u64 * page_size as u64).div_ceil(u64::from(geometry.block_size));
         KeptForMetadata { blocks, of_zone: u64::from(geometry.zone_blocks - 1) }
     }
@@ -232,8 +253,11 @@ impl Core {
 
     /// Pages that writing them would take, with the chunks that have no part of their own in what is kept.
     fn changed_pages(&self) -> usize {
-        let chunks = (self.mat.chunks_len() as usize).min(self.changed_nodes());
-        let beyond = chunks.saturating_sub(self.limits.epoch_pages / CHUNKS_SHARE);
+        let (changed, chunks) = (self.changed_nodes(), self.mat.chunks_len() as usize);
+        // Of so many chunks there are so many pages of directories beside one that is always written.
+        let directories = chunks / entries_per_page(self.page_size(), size_of::<DirectoryEntry>());
+        let tables = chunks.min(changed) + directories.min(changed);
+        let beyond = tables.saturating_sub(self.limits.mat_pages);
         (self.mat.running_weight() + self.count.dirty.weight()).pages(self.page_size()) + beyond
     }
 

@@ -30,7 +30,7 @@ const FREE_ZONES_ABOUND: u32 = 4;
 
 /// With less than so many pages that are dead, cleaning a zone gains no more than the checkpoint after it writes.
 pub const GAIN_PAGES: Blocks = 4;
-/// Pages of directories that a checkpoint writes, about.
+/// Pages of directories that a checkpoint writes, about, where there are few.
 const DIRECTORY_PAGES: u64 = 4;
 /// Of so many blocks of metadata that live in closed zones, one more is to be dead or free there.
 const GARBAGE_SHARE: u64 = 8;
@@ -442,7 +442,8 @@ impl Core {
             _ if self.zones.one_is_borrowed() => zone.min(self.epoch_blocks()),
             _ => zone,
         };
-        self.room(saving) >= self.epoch_blocks() * 3 / 2 + to_clean_into
+        let tables = self.limits.zone_table_beyond as u64 * u64::from(self.zones.page_blocks());
+        self.room(saving) >= self.epoch_blocks() * 3 / 2 + tables + to_clean_into
     }
 
     /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
@@ -537,9 +538,10 @@ impl Core {
     /// been moved.
     fn tables_written(&self, saving: &Saving, changed: usize, moved: u64) -> u64 {
         let page = u64::from(self.zones.page_blocks());
-        let chunks =
-            self.mat.chunks_len().min(changed as u64 + moved / page) + saving.zit_chunks.len() as u64;
-        (chunks + DIRECTORY_PAGES) * page
+        let mat_chunks = self.mat.chunks_len().min(changed as u64 + moved / page);
+        let directories =
+            mat_chunks.min(saving.mat_directories.len() as u64) + saving.zit_directories.len() as u64;
+        (mat_chunks + saving.zit_chunks.len() as u64 + directories.max(DIRECTORY_PAGES)) * page
     }
 
     /// Takes from what trees may grow by; false when there is not as much.

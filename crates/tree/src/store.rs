@@ -72,6 +72,12 @@ impl Store {
         (crate::log::LOG_ZONES, kept.zones(0) + KEPT_FOR_GC)
     }
 
+    /// Pages of metadata that say what the zones of a device of this shape hold. They always live, and are not among those
+    /// that [`Zones::metadata_blocks`] counts.
+    pub fn zone_table_pages(geometry: &Geometry, page_size: u32) -> u64 {
+        crate::epoch::zone_table_pages(geometry.zones, page_size as usize) as u64
+    }
+
     /// Makes an empty volume, whatever was on the device.
     pub fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
         crate::mkfs::format(device, options)

@@ -46,8 +46,7 @@ fn less_than_the_least_is_refused_with_the_least() {
 /// Metadata that takes more than was foreseen takes it from data, and never less is kept than there must be.
 #[test]
 fn what_lives_in_metadata_is_paid_by_data() {
-    let shape =
-        Shape { packing: Packing { block_size: 4096 }, zone_blocks: 4096, node_blocks: 4, left_free: 3 };
+    let shape = Shape::new(&geometry(100, 16 << 20), PAGE, 3);
     let raw = 100 * 4096;
     let found = |metadata: i64| {
         let metadata_zones = metadata / 4096 + 1;
@@ -64,5 +63,48 @@ fn what_lives_in_metadata_is_paid_by_data() {
             before = now;
         }
         assert!(before < offered(found(0), reserve));
+    }
+}
+
+/// What a new volume offers by default, in blocks, and what it would if the table of zones took nothing.
+fn offered_with_and_without_table(zones: u32, zone_bytes: u64, reserve: Reserve) -> [i64; 2] {
+    let geometry = geometry(zones, zone_bytes);
+    let (log, left_free) = tree::Store::zones_kept(&geometry, PAGE);
+    let shape = Shape::new(&geometry, PAGE, left_free);
+    let found = Found {
+        raw: i64::from(zones) * i64::from(geometry.zone_blocks),
+        payload: i64::from(zones - log) * shape.largest(),
+        ..Found::default()
+    };
+    [shape, Shape { zone_table: 0, ..shape }].map(|shape| found.payload - shape.kept(&found, reserve))
+}
+
+/// The table of zones lives, and is written anew by checkpoints, like any other metadata; where there are millions of
+/// zones nothing was kept for it. A volume of few is offered to the block what it was.
+#[test]
+fn the_table_of_zones_is_paid_where_it_is_large() {
+    const MIB: u64 = 1 << 20;
+    for reserve in [Reserve::default(), Reserve::LEAST] {
+        for (zones, zone_bytes) in [
+            (64, 64 * MIB),
+            (256, 16 * MIB),
+            (64, 16 * MIB),
+            (1024, MIB),
+            (1024, 256 * MIB),
+            (8000, 256 * MIB),
+        ] {
+            let [with, without] = offered_with_and_without_table(zones, zone_bytes, reserve);
+            assert_eq!(with, without, "{zones} zones of {zone_bytes} bytes");
+        }
+        for zone_bytes in [MIB, 16 * MIB, 256 * MIB] {
+            let [with, without] = offered_with_and_without_table(4_000_000, zone_bytes, reserve);
+            // 7,844 chunks and 8 pages of their directory, and of so many pages one more that is dead.
+            let table = 7852 * 4;
+            assert!(
+                without - with >= table && without - with < table + table / 8 + 2 * 65536,
+                "{}",
+                without - with
+            );
+        }
     }
 }

@@ -113,3 +113,48 @@ fn an_epoch_is_as_long_as_the_zones_kept_for_it_allow() {
     assert_eq!(limits(64, 64), (1024, 2));
     assert_eq!(limits(1024, 256), (1024, 2));
 }
+
+/// A checkpoint writes the pages of the table of zones that have changed, and that may be all. From 640,000 zones of a
+/// mebibyte on they were more than what was kept for two epochs: on a volume that was nearly full cleaning would have been
+/// refused, and then a checkpoint would have found no zone, which ends the mount.
+#[test]
+fn what_is_kept_has_room_for_the_table_of_zones() {
+    let geometry = |zones: u32, zone_mib: u32| Geometry {
+        block_size: 4096,
+        zones,
+        zone_blocks: zone_mib * 256,
+        ..*formatted(Spec::tiny(), &options()).geometry()
+    };
+    let page_size = 16 << 10;
+    for (zones, zone_mib) in
+        [(64, 64), (256, 16), (64, 16), (1024, 1), (1024, 16), (1024, 1024), (29_000, 256), (40_000, 2)]
+    {
+        let (limits, _) = Limits::new(&geometry(zones, zone_mib), page_size, 128 << 20);
+        let kept = limits.kept_for_metadata(&geometry(zones, zone_mib), page_size);
+        let as_ever = (limits.epoch_pages * 5 / 2 * 4) as u64;
+        let few = zones < 30_000;
+        assert!(!few || kept.blocks == as_ever, "{zones} zones of {zone_mib} MiB: {} blocks", kept.blocks);
+        assert!(few || kept.blocks <= as_ever + 2 * 4 * 80, "{} blocks", kept.blocks);
+    }
+    let many = [640_000, 1_350_000, 4_000_000]
+        .into_iter()
+        .flat_map(|zones| [1, 4, 16, 64, 256].map(|mib| (zones, mib)));
+    for (zones, zone_mib) in many {
+        let geometry = geometry(zones, zone_mib);
+        let (limits, _) = Limits::new(&geometry, page_size, 128 << 20);
+        let kept = limits.kept_for_metadata(&geometry, page_size);
+        let chunks = (zones as usize).div_ceil(510);
+        let table = chunks + chunks.div_ceil(1020);
+        // What may be dirty or will be before the cut, with what weighs of the MAT beyond its part, the rest of the
+        // MAT, and the whole table of zones: twice, and a zone to clean into beside the second.
+        let checkpoint = limits.epoch_pages + limits.mat_pages + table;
+        let needed = |checkpoints: usize| {
+            ((checkpoints * checkpoint * 4) as u64).div_ceil(u64::from(geometry.zone_blocks - 1)) as u32
+        };
+        assert!(kept.zones(0) > needed(2), "{zones} zones of {zone_mib} MiB: {} kept", kept.zones(0));
+        let cleaning = checkpoint + limits.epoch_pages / 4;
+        assert!(((kept.zones(0) - 1) * (geometry.zone_blocks - 1)) as usize >= cleaning * 4);
+        assert!(kept.zones(0) <= needed(2) + needed(2) / 2 + 2, "and not much more: {}", kept.zones(0));
+        assert!(kept.zones(0) < zones / 1000, "{} of {zones} zones of {zone_mib} MiB", kept.zones(0));
+    }
+}
