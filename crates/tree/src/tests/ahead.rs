@@ -127,20 +127,40 @@ fn what_is_named_before_it_is_looked_up_is_read_at_once() {
 }
 
 /// Chunks of the table of nodes that somebody holds are all there, also where few may be in memory; afterwards few are.
+/// Cleaning asks where the nodes of a zone lie: where chunks were not in memory each answer was a read.
 #[test]
 fn chunks_that_are_held_stay_in_memory() {
     let device = with_a_long_journal();
-    let (store, _) = open_with(&device, &Config { cache_bytes: 1, ..config() }).unwrap();
+    let clock = Arc::new(ManualClock::at(Timestamp(0)));
+    let timed = Arc::new(Timed::new(device, clock, Model::shingled(), 1));
+    let config = Config { cache_bytes: 1, ..config() };
+    let (store, _) = Store::open(timed.clone(), &config, &mut Plain).unwrap();
+    store.set_client(Arc::new(Plain));
     store.checkpoint().unwrap();
-    let (mut ids, per_chunk) = (Vec::new(), store.core.mat.per_chunk());
-    ids.extend((0..store.core.mat.chunks_len()).map(|number| crate::types::NodeId(number * per_chunk + 7)));
-    assert!(ids.len() > 10, "{} chunks", ids.len());
-    let held = store.core.hold_chunks(&ids);
-    assert_eq!((held.len(), store.core.chunks.pages()), (ids.len(), ids.len()));
-    drop(held);
-    store.core.hold_chunks(&ids[..1]);
-    assert!(store.core.hold_chunks(&ids).len() == ids.len());
-    let other = Arc::new(store.core.pages.zeroed());
-    store.core.chunks.put(u64::MAX, zone::Address::NONE, other);
-    assert_eq!(store.core.chunks.pages(), 8);
+    let (core, chunks) = (&store.core, store.core.mat.chunks_len());
+    let mut ids: Vec<_> = (1..core.mat.next_node()).step_by(20).map(crate::types::NodeId).collect();
+    fastrand::Rng::with_seed(1).shuffle(&mut ids);
+    ids.truncate(core.pages_at_once());
+    assert!(chunks > 10 && ids.len() > 100, "{chunks} chunks, {} nodes", ids.len());
+    let reads = |work: &dyn Fn()| {
+        let before = (timed.times().of(Kind::Read).commands, timed.clock().monotonic_ns());
+        work();
+        let now = (timed.times().of(Kind::Read).commands, timed.clock().monotonic_ns());
+        (now.0 - before.0, now.1 - before.1)
+    };
+    let find_all = || {
+        for &id in &ids {
+            core.find(id).unwrap();
+        }
+    };
+    let alone = reads(&find_all);
+    let together = reads(&|| {
+        let held = core.hold_chunks(&ids);
+        assert_eq!((held.len(), core.chunks.pages()), (chunks as usize, chunks as usize));
+        assert_eq!(reads(&find_all).0, 0, "all that was named is there");
+    });
+    println!("{alone:?} reads and ns for {} nodes, {together:?} together", ids.len());
+    assert!(together.0 <= chunks && together.0 * 3 < alone.0 && together.1 * 10 < alone.1);
+    core.chunks.put(u64::MAX, zone::Address::NONE, Arc::new(core.pages.zeroed()));
+    assert_eq!(core.chunks.pages(), 8, "few may be in memory");
 }
