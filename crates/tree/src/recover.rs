@@ -229,10 +229,10 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
     let open = |(identity, info): &LogHeader| {
         LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info)
     };
+    let mut opened: Vec<LogZone<'_>> = zones.iter().map(open).collect();
     let mut newest: Option<Found> = None;
     let mut empty = Vec::new();
-    for header in &zones {
-        let zone = open(header);
+    for (header, zone) in zones.iter().zip(&opened) {
         match zone.last()? {
             Some(last)
                 if newest
@@ -250,6 +250,7 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
         }
     }
     zones.retain(|(identity, _)| !empty.contains(&identity.zone));
+    opened.retain(|zone| !empty.contains(&zone.identity.zone));
     let newest = newest.ok_or_else(|| {
         no_volume(
             "the log holds no checkpoint that can be read: restore the whole volume from a copy, or, if it was being \
@@ -259,8 +260,10 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
     let hint = if newest.kind == BatchKind::Checkpoint { newest.at } else { newest.checkpoint };
     let named = find_checkpoint(device, &zones, hint)?;
     let replay_from = Address::from_bits(named.header.replay_from.get());
+    // A newer checkpoint that takes its place has a later cut.
+    let is_needed = |found: &Found| found.kind != BatchKind::Journal || found.last > named.header.cut.get();
     let mut batches = Vec::new();
-    for header in &zones {
+    for (header, zone) in zones.iter().zip(&opened) {
         let from = if rt::is_planted("break-replay-from") && header.0.zone == named.at.zone() {
             named.at.block()
         } else if header.0.zone == replay_from.zone() && replay_from.is_of(header.0.life) {
@@ -268,7 +271,7 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
         } else {
             1
         };
-        batches.extend(open(header).batches(from)?);
+        batches.extend(zone.batches_with(from, &is_needed)?.0);
     }
     let seals = Seals::of(&batches);
     let checkpoint = newest_checkpoint(&batches, &seals)
@@ -840,7 +843,8 @@ impl Core {
 /// The records beyond the cut that seals leave standing, in order, each once.
 fn records_after(contents: &LogContents, cut: u64) -> Result<Vec<(Lsn, Vec<Op>)>> {
     let mut records: BTreeMap<Lsn, Vec<Op>> = BTreeMap::new();
-    for found in contents.batches.iter().filter(|found| found.kind == BatchKind::Journal) {
+    let is_behind = |found: &&Found| found.kind == BatchKind::Journal && found.last > cut;
+    for found in contents.batches.iter().filter(is_behind) {
         let limit = contents.seals.limit(found.epoch);
         let all = record::decode_all(&found.body).ok_or_else(|| {
             StoreError::Corrupt(format!("the journal batch at {} holds no records", found.at))

@@ -8,6 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use zerocopy::FromBytes;
 use zone::format::{HeaderError, ZoneHeader, ZoneIdentity, decode_header};
@@ -71,12 +72,15 @@ pub(crate) struct LogZone<'a> {
     refused: RefCell<Option<DeviceError>>,
     /// Where several blocks cannot be read at once, so many more may fail when they are read one by one.
     patience: Cell<u32>,
+    /// Behind the last whole batch, when all of the zone has been read.
+    whole_until: Cell<Blocks>,
 }
 
 impl<'a> LogZone<'a> {
     pub(crate) fn new(device: &'a dyn Device, fs_id: FsId, zone: ZoneId, life: Life, info: ZoneInfo) -> Self {
         let identity = Identity { fs_id, zone, life };
-        LogZone { device, identity, info, refused: RefCell::default(), patience: Cell::new(u32::MAX) }
+        let (patience, whole_until) = (Cell::new(u32::MAX), Cell::new(Blocks::MAX));
+        LogZone { device, identity, info, refused: RefCell::default(), patience, whole_until }
     }
 
     /// The same for a zone of which nothing is known but what its frames say of it: of the life of the first that can
@@ -91,7 +95,7 @@ impl<'a> LogZone<'a> {
         let unknown = LogZone::new(device, fs_id, zone, Life(0), info);
         unknown.patience.set(PATIENCE);
         let mut life = None;
-        unknown.each_block(1, &mut |_, bytes| {
+        unknown.each_block(1..unknown.end(), &mut |_, bytes| {
             life = life.or_else(|| format::life_of_frame(bytes, fs_id, zone));
             life.is_none()
         })?;
@@ -107,69 +111,88 @@ impl<'a> LogZone<'a> {
 
     /// Where reading ends.
     fn end(&self) -> Blocks {
-        if self.info.state.has_pointer() { self.info.pointer } else { self.info.capacity }
+        let end = if self.info.state.has_pointer() { self.info.pointer } else { self.info.capacity };
+        end.min(self.whole_until.get())
     }
 
     fn block_size(&self) -> usize {
         self.device.geometry().block_size as usize
     }
 
-    /// All batches that are whole, from `from` on. In a zone they only ever get newer: one that falls back
-    /// is what stood there before a reset, in a life of the same number that a crash had hidden.
-    ///
-    /// Where something is no part of a batch everything is read once more: it may have been read wrong.
+    /// All batches that are whole, from `from` on.
     pub(crate) fn batches(&self, from: Blocks) -> Result<Vec<Found>> {
-        let mut whole = BTreeMap::new();
-        if !self.gather(from, &mut whole)? {
-            self.gather(from, &mut whole)?;
+        Ok(self.batches_with(from, &|_| true)?.0)
+    }
+
+    /// The same, without what is in those that are not needed: a zone of the log may be larger than the memory for it. In
+    /// a zone they only ever get newer: one that falls back is what stood there before a reset, in a life of the same
+    /// number that a crash had hidden. And where the last of them ends.
+    ///
+    /// What is no part of a batch is read once more: it may have been read wrong.
+    pub(crate) fn batches_with(
+        &self,
+        from: Blocks,
+        is_needed: &dyn Fn(&Found) -> bool,
+    ) -> Result<(Vec<Found>, Blocks)> {
+        let mut whole = Whole::new();
+        self.gather(from.max(1)..self.end(), is_needed, &mut whole)?;
+        for gap in gaps(from.max(1)..self.end(), &whole) {
+            self.gather(gap, is_needed, &mut whole)?;
         }
+        let end = whole.values().next_back().map_or(from, |(end, _)| *end);
         let mut found: Vec<Found> = Vec::new();
-        for batch in whole.into_values() {
+        for (_, batch) in whole.into_values() {
             if found.last().map(|last| (last.epoch, last.sequence)) < Some((batch.epoch, batch.sequence)) {
                 found.push(batch);
             }
         }
-        Ok(found)
+        Ok((found, end))
     }
 
-    /// Adds all batches that are whole, by their first blocks; whether there is nothing else.
-    fn gather(&self, from: Blocks, into: &mut BTreeMap<Blocks, Found>) -> Result<bool> {
+    /// Adds all batches that are whole in these blocks.
+    fn gather(
+        &self,
+        blocks: Range<Blocks>,
+        is_needed: &dyn Fn(&Found) -> bool,
+        into: &mut Whole,
+    ) -> Result<()> {
         let mut gathered = Gathered::default();
-        let (mut within, mut total) = (0, 0);
-        self.each_block(from, &mut |block, bytes| {
+        self.each_block(blocks, &mut |block, bytes| {
             let at = Address::new(self.identity.zone, block, self.identity.life);
-            if let Some(batch) = gathered.take(at, bytes, format::decode_frame(bytes, &self.identity)) {
-                within += at.block() + 1 - batch.at.block();
-                into.insert(batch.at.block(), batch);
+            if let Some(mut batch) = gathered.take(at, bytes, format::decode_frame(bytes, &self.identity)) {
+                if !is_needed(&batch) {
+                    batch.body = Vec::new();
+                }
+                into.insert(batch.at.block(), (block + 1, batch));
             }
-            total += 1;
             true
-        })?;
-        Ok(within == total)
+        })
     }
 
-    /// Calls `each` for blocks from `from` on, for as long as it wants more of them.
-    fn each_block(&self, from: Blocks, each: &mut dyn FnMut(Blocks, &[u8]) -> bool) -> Result<()> {
+    /// Calls `each` for these blocks, for as long as it wants more of them.
+    fn each_block(&self, blocks: Range<Blocks>, each: &mut dyn FnMut(Blocks, &[u8]) -> bool) -> Result<()> {
         let per_read = (READ_AT_ONCE / self.block_size()).max(1) as Blocks;
-        let mut block = from.max(1);
-        while block < self.end() {
-            let blocks = per_read.min(self.end() - block);
-            let bytes = self.read(block, blocks)?;
+        let mut block = blocks.start;
+        while block < blocks.end {
+            let count = per_read.min(blocks.end - block);
+            let bytes = self.read(block, count)?;
             for (index, bytes) in bytes.chunks(self.block_size()).enumerate() {
                 if !each(block + index as Blocks, bytes) {
                     return Ok(());
                 }
             }
-            block += blocks;
+            block += count;
         }
         Ok(())
     }
 
-    /// The last batch that is whole: backwards from the pointer, or forwards where there is none.
+    /// The last batch that is whole: backwards from the pointer, or forwards where there is none. Then what is in it is
+    /// not kept, and nothing behind it is read again: it was read twice.
     pub(crate) fn last(&self) -> Result<Option<Found>> {
         if !self.info.state.has_pointer() {
-            let newest = self.batches(1)?.into_iter().max_by_key(|found| (found.epoch, found.sequence));
-            return Ok(newest);
+            let (batches, end) = self.batches_with(1, &|_| false)?;
+            self.whole_until.set(end);
+            return Ok(batches.into_iter().max_by_key(|found| (found.epoch, found.sequence)));
         }
         let mut block = self.end();
         while block > 1 {
@@ -254,6 +277,16 @@ impl<'a> LogZone<'a> {
             read => Ok(read),
         }
     }
+}
+
+/// Whole batches by their first blocks, and the block behind each.
+type Whole = BTreeMap<Blocks, (Blocks, Found)>;
+
+/// What of these blocks is no part of a batch.
+fn gaps(blocks: Range<Blocks>, whole: &Whole) -> Vec<Range<Blocks>> {
+    let begins = std::iter::once(blocks.start).chain(whole.values().map(|(end, _)| *end));
+    let ends = whole.keys().copied().chain([blocks.end]);
+    begins.zip(ends).map(|(begin, end)| begin..end).filter(|gap| !gap.is_empty()).collect()
 }
 
 /// Blocks of a batch so far.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rt::sync::Mutex;
 use rt::{ManualClock, Timestamp};
 use zone::timed::{Kind, Model, Timed};
-use zone::{Cause, Role};
+use zone::{Cause, Role, ZoneId};
 
 use super::*;
 
@@ -410,6 +410,40 @@ fn put_one(number: u64, value: usize) -> Tx {
     let mut tx = Tx::new();
     tx.put(Group(0), Table(1), format!("key {}", number % 7).into_bytes(), vec![number as u8; value]);
     tx
+}
+
+/// A zone of the log that came back full has no pointer to begin from, and all of it must be read: once, with what is no
+/// part of a batch once more. It was read four times, and was in memory as a whole, whatever the checkpoint had replaced.
+#[test]
+fn a_full_zone_of_the_log_is_read_once_and_kept_as_far_as_it_is_needed() {
+    const ZONE_BYTES: u64 = 1024 * 4096;
+    let device = formatted(Spec::new(4096, 32, 1024), &options());
+    let (store, _) = open(&device).unwrap();
+    for number in 0..650 {
+        store.sync(store.commit(put_one(number, 1000)).unwrap()).unwrap();
+        if number == 600 {
+            store.checkpoint().unwrap();
+        }
+    }
+    let pointer_of = |zone| (device.report_zone(ZoneId(zone)).unwrap().pointer, zone);
+    let (pointer, zone) = (0..3).map(pointer_of).max().unwrap();
+    assert!(pointer > 640, "all is in one zone: {pointer} blocks");
+    let before = contents(&store);
+    drop(store);
+    let zone = ZoneId(zone);
+    device.finish(zone).unwrap();
+    let read = device.counters().bytes_read;
+    let (store, recovery) = open_with(&device, &Config { read_only: true, ..config() }).unwrap();
+    let read = device.counters().bytes_read - read;
+    assert!(!recovery.clean && recovery.records < 200, "{recovery:?}");
+    assert!((ZONE_BYTES..ZONE_BYTES * 9 / 5).contains(&read), "{read} bytes are read");
+    assert_eq!(contents(&store), before);
+    let info = device.report_zone(zone).unwrap();
+    let (identity, _) = crate::read_header(&*device, zone).unwrap().unwrap();
+    let log = crate::scan::LogZone::new(&*device, identity.fs_id, zone, identity.life, info);
+    let (all, _) = log.batches_with(1, &|found| found.last > recovery.last.0 - 5).unwrap();
+    let kept = all.iter().filter(|found| !found.body.is_empty()).count();
+    assert!(all.len() > 500 && (5..50).contains(&kept), "{kept} of {} batches", all.len());
 }
 
 /// Each record was promised two blocks until somebody asked for it to be durable: after some thousand small ones the
