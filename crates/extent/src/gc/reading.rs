@@ -240,9 +240,14 @@ impl Extents {
                 gc.queue.pop_front();
             }
             let count = self.read_together(gc.queue.iter());
-            let mut living = Vec::new();
-            for moved in gc.queue.drain(..count) {
-                self.add_living(&moved, &mut living)?;
+            let (queued, mut living, mut ahead) =
+                (gc.queue.drain(..count).collect::<Vec<_>>(), Vec::new(), 0);
+            for (index, moved) in queued.iter().enumerate() {
+                if index == ahead {
+                    ahead +=
+                        self.read_map_ahead(queued[index..].iter().map(|next| (next.object, next.start)));
+                }
+                self.add_living(moved, &mut living)?;
             }
             let held = living.iter().filter_map(|next| Some((next, hold(next)?)));
             let (moves, held): (Vec<&Move>, Vec<ZoneRef>) = held.unzip();
