@@ -1,25 +1,33 @@
 //! `cargo xtask mutants`: how many small mistakes in `tree` and `extent` their tests notice (docs/testing.md).
 //!
 //! cargo-mutants knows the mistakes: an operator exchanged, a condition turned round, a function that returns at
-//! once. There are thousands, and each costs a build and a run of tests, so that a seed draws some of them. Nothing
-//! is changed in this checkout: mistakes are made in a copy below the target folder, which is built there and keeps
-//! what was built, and what became of each is written down beside it at once. A run that is interrupted, or one of a
-//! greater count, goes on behind what was tried.
+//! once. There are thousands, so that a seed draws some of them. All that were drawn are built into the same
+//! programs, and a process makes the one that it was told of (`weave.rs`); what cannot be built so is tried by
+//! cargo-mutants, one by one. Nothing is changed in this checkout: mistakes are made in a copy below the target
+//! folder, and what became of each is written down beside it at once. A run that is interrupted, or one of a greater
+//! count, goes on behind what was tried.
 //!
 //! A mistake is first shown to the tests of its own package, and one that passes them to those of other packages. It
 //! is missed when all of them pass, and caught as well when they come to no end in time.
 
+mod begun;
 mod copy;
 mod drawing;
 mod outcomes;
 mod score;
+mod showing;
+mod together;
 mod trial;
+mod weave;
+
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use rt::{Clock, SystemClock};
 
 use crate::{setup, workspace};
 
+use begun::Begun;
 use copy::Copy;
 use drawing::Mutant;
 use outcomes::{Kept, Outcome};
@@ -43,6 +51,9 @@ pub(crate) struct Args {
     /// Stop after so many minutes, when the mutant at hand is done.
     #[arg(long)]
     minutes: Option<u64>,
+    /// Go on with the mutants, the sources and the tests of the last run that was begun, whatever has changed since.
+    #[arg(long)]
+    go_on: bool,
     /// Try nothing: only say what earlier runs have found.
     #[arg(long)]
     report: bool,
@@ -80,32 +91,61 @@ impl Package {
 }
 
 /// Tests of a package.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked {
     package: &'static str,
-    /// Which of them, as cargo-nextest is told.
-    filter: &'static str,
+    folder: &'static str,
+    /// Parts of the names of those that are not asked.
+    without: &'static [&'static str],
 }
 
-const TREE: Asked = Asked { package: "polder-tree", filter: "all()" };
-const EXTENT: Asked = Asked { package: "polder-extent", filter: "all()" };
+impl Asked {
+    fn has(&self, test: &str) -> bool {
+        !self.without.iter().any(|part| test.contains(part))
+    }
+
+    /// The same, as cargo-nextest is told.
+    fn filter(&self) -> String {
+        let without = self.without.iter().map(|part| format!(" and not test({part})"));
+        format!("all(){}", without.collect::<String>())
+    }
+}
+
+const ASKED: [Asked; 3] = [TREE, EXTENT, FS];
+const TREE: Asked = Asked { package: "polder-tree", folder: "crates/tree", without: &[] };
+const EXTENT: Asked = Asked { package: "polder-extent", folder: "crates/extent", without: &[] };
 /// Without the eight that take ten seconds each and more, which is four fifths of the time of all 218.
 const FS: Asked = Asked {
     package: "polder-fs",
-    filter: "not (test(crash::after_a_cut_in_a_long_deletion) | test(exerciser::a_file_agrees) \
-             | test(full::names_and_data_share) | test(full::a_volume_full_of_small_files) \
-             | test(salvage::everything_is_saved) | test(salvage::what_is_saved) | test(salvage::what_was_moved) \
-             | test(shifts::a_file_in_the_middle))",
+    folder: "crates/fs",
+    without: &[
+        "crash::after_a_cut_in_a_long_deletion",
+        "exerciser::a_file_agrees",
+        "full::names_and_data_share",
+        "full::a_volume_full_of_small_files",
+        "salvage::everything_is_saved",
+        "salvage::what_is_saved",
+        "salvage::what_was_moved",
+        "shifts::a_file_in_the_middle",
+    ],
 };
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::require(&setup::MUTANTS)?;
     let folder = workspace::target_dir()?.join("mutants");
-    let copy = Copy::make(&folder.join("tree"))?;
-    let drawn = wanted(args, drawing::draw(args.seed, drawing::list(&copy)?))?;
+    let root = folder.join("tree");
+    let begun = args.go_on.then(|| Begun::load(&folder)).transpose()?;
+    let (copy, drawn) = match &begun {
+        Some(begun) => (Copy::as_it_is(&root, begun.sources), begun.drawn.clone()),
+        None => {
+            let copy = Copy::make(&root)?;
+            let drawn = wanted(args, drawing::draw(args.seed, drawing::list(&copy)?))?;
+            (copy, drawn)
+        }
+    };
     let mut kept = Kept::open(&folder.join("outcomes.jsonl"))?;
     if !args.report {
-        try_all(&drawn, &mut kept, &Trials::new(&copy, &folder), args.minutes)?;
+        try_all(&drawn, begun, &mut kept, &Trials::new(&copy, &folder), args.minutes)?;
     }
     let found: Vec<(&Mutant, &Outcome)> =
         drawn.iter().filter_map(|mutant| Some((mutant, kept.last(mutant)?))).collect();
@@ -128,31 +168,38 @@ fn wanted(args: &Args, mut drawn: Vec<Mutant>) -> Result<Vec<Mutant>> {
     Ok(drawn)
 }
 
-/// Tries all that nothing is known of yet, in the order in which they were drawn.
-fn try_all(drawn: &[Mutant], kept: &mut Kept, trials: &Trials<'_>, minutes: Option<u64>) -> Result<()> {
-    let clock = SystemClock::new();
-    let is_late = || minutes.is_some_and(|minutes| clock.monotonic_ns() > minutes * 60_000_000_000);
-    trial::limit_memory()?;
-    let mut seconds_max = None;
-    for (place, mutant) in drawn.iter().enumerate() {
-        let of = format!("{} of {}", place + 1, drawn.len());
-        if let Some(outcome) = kept.stands(mutant, trials.sources()) {
-            println!("{of}: {outcome} (known): {}", mutant.name);
-            continue;
-        }
-        if is_late() {
-            println!("the time is over");
-            break;
-        }
-        let seconds_max = match &seconds_max {
-            Some(seconds) => seconds,
-            None => seconds_max.insert(trials.baseline()?),
-        };
-        let outcome = trials.of(mutant, seconds_max)?;
-        println!("{of}: {outcome}: {}", mutant.name);
-        kept.add(mutant, outcome, trials.sources())?;
+/// Tries all that nothing is known of yet: together what compiles together, the rest one by one.
+fn try_all(
+    drawn: &[Mutant],
+    begun: Option<Begun>,
+    kept: &mut Kept,
+    trials: &Trials<'_>,
+    minutes: Option<u64>,
+) -> Result<()> {
+    let clock = Arc::new(SystemClock::new());
+    let is_late = move || minutes.is_some_and(|minutes| clock.monotonic_ns() > minutes * 60_000_000_000);
+    let (known, open): (Vec<&Mutant>, Vec<&Mutant>) =
+        drawn.iter().partition(|mutant| kept.stands(mutant, trials.sources()).is_some());
+    println!("{} are known, {} are tried now", known.len(), open.len());
+    if open.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    trial::limit_memory()?;
+    let Begun { built, tests, .. } = match begun {
+        Some(begun) => begun,
+        None => trials.begin(drawn, &open)?,
+    };
+    let (together, alone): (Vec<&Mutant>, Vec<&Mutant>) =
+        open.into_iter().partition(|mutant| built.contains(&mutant.place.number));
+    println!("{} are tried together, {} alone", together.len(), alone.len());
+    let mut count = known.len();
+    let mut add = |mutant: &Mutant, outcome: Outcome| {
+        count += 1;
+        println!("{count} of {}: {outcome}: {}", drawn.len(), mutant.name);
+        kept.add(mutant, outcome, trials.sources())
+    };
+    tests.show(together.into_iter().cloned().collect(), is_late.clone(), &mut add)?;
+    trials.alone(&alone, is_late, &mut add)
 }
 
 #[cfg(test)]

@@ -37,6 +37,11 @@ impl Copy {
         Ok(Copy { root: root.to_owned(), sources })
     }
 
+    /// The copy as an earlier run has left it, whatever has changed in this checkout since.
+    pub(crate) fn as_it_is(root: &Path, sources: u64) -> Copy {
+        Copy { root: root.to_owned(), sources }
+    }
+
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }

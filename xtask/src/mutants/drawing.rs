@@ -1,14 +1,14 @@
 //! Which mutants there are, and the order in which a seed draws them.
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Package;
 use super::copy::Copy;
 use crate::shell::Line;
 
 /// One mistake that could be made.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mutant {
     /// File, line, column and what is replaced: no other has the same.
     pub(crate) name: String,
@@ -17,14 +17,42 @@ pub(crate) struct Mutant {
     pub(crate) file: String,
     /// What it changes, with a few lines around.
     pub(crate) diff: String,
+    /// What it replaces.
+    pub(crate) span: Span,
+    /// By what.
+    pub(crate) replacement: String,
+    /// The function that it is in, if it is in one.
+    pub(crate) function: Option<Function>,
     /// Its place in the list of all. cargo-mutants is asked for the mutant by it, because not every kind of mutant
     /// can be chosen by name.
-    #[serde(skip)]
+    #[serde(default)]
     pub(crate) place: Place,
 }
 
+/// A function of the sources.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Function {
+    /// From its first line of documentation to the end of its body.
+    pub(crate) span: Span,
+}
+
+/// A piece of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Span {
+    pub(crate) start: Position,
+    /// Behind its last character.
+    pub(crate) end: Position,
+}
+
+/// Both count from 1, columns in characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Position {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+}
+
 /// The mutant's number in a list of so many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) number: usize,
     pub(crate) of: usize,

@@ -52,7 +52,8 @@ pub(super) fn read(outcomes: &str, name: &str, by: &str) -> Result<Outcome> {
         Some("CaughtMutant") => Ok(Outcome::Caught { by: by.to_owned() }),
         Some("Timeout") => Ok(Outcome::TimedOut { by: by.to_owned() }),
         Some("Unviable") => Ok(Outcome::Unviable),
-        Some("MissedMutant") => Ok(Outcome::Missed),
+        // The second where nothing but a compiler was asked.
+        Some("MissedMutant" | "Success") => Ok(Outcome::Missed),
         other => bail!("cargo-mutants says {other:?} of a mutant, which this command does not know"),
     }
 }

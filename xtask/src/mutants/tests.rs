@@ -1,5 +1,4 @@
 use super::*;
-use crate::mutants::drawing::Place;
 
 #[test]
 fn the_tests_of_the_own_package_are_asked_first() {
@@ -14,11 +13,11 @@ fn all_mutants_of_a_part_of_the_name_are_wanted_and_otherwise_the_first() {
         name: name.to_owned(),
         package: "polder-tree".to_owned(),
         file: "a.rs".to_owned(),
-        diff: String::new(),
-        place: Place::default(),
+        ..Mutant::default()
     };
     let drawn = || ["log.rs:1", "page.rs:1", "log.rs:2"].map(mutant).to_vec();
-    let mut args = Args { count: 2, seed: 1, package: None, only: None, minutes: None, report: true };
+    let mut args =
+        Args { count: 2, seed: 1, package: None, only: None, minutes: None, go_on: false, report: true };
     let names = |mutants: Vec<Mutant>| mutants.into_iter().map(|mutant| mutant.name).collect::<Vec<_>>();
     assert_eq!(names(wanted(&args, drawn()).unwrap()), ["log.rs:1", "page.rs:1"]);
     args.only = Some("log.rs".to_owned());

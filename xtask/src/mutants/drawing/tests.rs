@@ -3,7 +3,7 @@ use super::*;
 fn mutant(name: &str) -> Mutant {
     let diff = format!("--- a.rs\n+++ {name}\n@@ -1,2 +1,2 @@\n-one\n+two\n");
     let (package, file) = ("polder-tree".to_owned(), "a.rs".to_owned());
-    Mutant { name: name.to_owned(), package, file, diff, place: Place::default() }
+    Mutant { name: name.to_owned(), package, file, diff, ..Mutant::default() }
 }
 
 fn names(mutants: &[Mutant]) -> Vec<&str> {
@@ -62,7 +62,8 @@ fn a_mutant_is_the_same_on_another_line_and_not_in_other_surroundings() {
 fn the_list_of_cargo_mutants_is_read() {
     let listed = r#"[{"diff": "--- crates/tree/src/log.rs\n", "file": "crates/tree/src/log.rs", "function": null,
         "genre": "BinaryOperator", "name": "crates/tree/src/log.rs:114:64: replace == with !=",
-        "package": "polder-tree", "replacement": "!=", "span": {"end": {"column": 66, "line": 114}}}]"#;
+        "package": "polder-tree", "replacement": "!=", "span": {"end": {"column": 66, "line": 114},
+        "start": {"column": 64, "line": 114}}}]"#;
     let mutants = read(listed).unwrap();
     assert_eq!(mutants[0].package, "polder-tree");
     assert_eq!(mutants[0].place, Place { number: 0, of: 1 });

@@ -1,12 +1,11 @@
 use super::*;
-use crate::mutants::drawing::Place;
 
 const NAME: &str = "log.rs:1:1: replace == with !=";
 
 fn mutant(diff: &str) -> Mutant {
     let name = format!("crates/tree/src/log.rs:1:1: replace {diff}");
     let (package, file) = ("polder-tree".to_owned(), "crates/tree/src/log.rs".to_owned());
-    Mutant { name, package, file, diff: diff.to_owned(), place: Place::default() }
+    Mutant { name, package, file, diff: diff.to_owned(), ..Mutant::default() }
 }
 
 /// What cargo-mutants writes of a run of one mutant, shortened.

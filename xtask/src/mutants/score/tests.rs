@@ -1,9 +1,8 @@
 use super::*;
-use crate::mutants::drawing::Place;
 
 fn mutant(file: &str) -> Mutant {
     let (name, diff) = (format!("{file}:1:1: replace"), String::new());
-    Mutant { name, package: "polder-tree".to_owned(), file: file.to_owned(), diff, place: Place::default() }
+    Mutant { name, package: "polder-tree".to_owned(), file: file.to_owned(), diff, ..Mutant::default() }
 }
 
 fn caught(by: &str) -> Outcome {
