@@ -58,3 +58,39 @@ fn a_zone_that_is_there_needs_no_moving() {
     let spare = extents.spare_zones() * i64::from(extents.payload_min);
     assert_eq!(extents.room(), rooms[0] + spare);
 }
+
+#[test]
+fn what_is_moved_takes_whole_zones_once_the_open_one_is_full() {
+    let mut gain = Gain { into: 10, payload: 100, freed: 0, moved: 0 };
+    gain.add(10);
+    assert_eq!(gain.zones(), 1, "all of it goes to the zone that is written already");
+    gain.add(100);
+    assert_eq!(gain.zones(), 1, "one zone is emptied, and another filled");
+    gain.add(1);
+    assert_eq!(gain.zones(), 1, "for one block more a zone is opened");
+    gain.add(99);
+    assert_eq!(gain.zones(), 2);
+}
+
+#[test]
+fn who_moves_more_than_is_owed_has_that_to_his_credit_but_no_more_than_a_piece_of_work() {
+    let pace = Pace::default();
+    pace.owe(10);
+    pace.paid(4, 3);
+    assert_eq!(pace.owed_blocks(), 6);
+    pace.paid(8, 3);
+    assert_eq!(pace.owed_blocks(), -2);
+    pace.paid(100, 3);
+    assert_eq!(pace.owed_blocks(), -3);
+}
+
+/// A background that is called for nothing wakes for each write.
+#[test]
+fn the_background_is_called_once_and_when_something_is_owed() {
+    let pace = Pace::default();
+    pace.sleeps.store(true, Ordering::SeqCst);
+    assert!(!pace.take_call());
+    pace.owe(1);
+    assert!(pace.take_call());
+    assert!(!pace.take_call(), "it has been called");
+}
