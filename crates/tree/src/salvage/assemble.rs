@@ -417,3 +417,6 @@ fn places_in(page: &[u8], per_page: u64) -> Vec<Address> {
     let decoded = entries.filter_map(|bytes| DirectoryEntry::read_from_bytes(bytes).ok());
     decoded.take(per_page as usize).map(|entry| Address::from_bits(entry.address.get())).collect()
 }
+
+#[cfg(test)]
+mod tests;
