@@ -252,3 +252,38 @@ fn is_torn(whole: &Emulated, image: &Emulated, (zone, block, blocks): (ZoneId, u
     };
     is_there(block) && !is_there(block + blocks - 1)
 }
+
+/// A volume is full and written over, so that garbage is always being collected; again and again the power is lost at some
+/// command, and every zone that was being written comes back full, garbage collection's too. What was offered can be
+/// written over all the same.
+#[test]
+fn a_full_volume_goes_on_however_often_its_open_zones_come_back_full() {
+    let seed = seed(9);
+    let mut rng = Rng::with_seed(seed);
+    let mut evacuated = 0;
+    for round in 0..12 {
+        let spec =
+            [Spec::tiny(), Spec::new(4096, 24, 96).limits(6, 6), Spec::new(4096, 40, 128)][round % 3].clone();
+        let mut volume = Volume::new(spec);
+        let mut blocks = 0;
+        while volume.write(1, blocks * 4096, &[1; 4096], blocks * 4096).is_ok() {
+            blocks += 1;
+        }
+        volume.sync();
+        for life in 0..10 {
+            volume.device.record();
+            for _ in 0..rng.u64(1..300) {
+                let block = rng.u64(0..blocks);
+                let written = volume.write(1, block * 4096, &[life; 4096], blocks * 4096);
+                assert!(written.is_ok(), "POLDER_SEED={seed}: round {round}, life {life}: {written:?}");
+                volume.step(rng.usize(0..3));
+            }
+            evacuated += volume.extents.gc_stats().zones_evacuated;
+            let n = rng.u64(0..=volume.device.commands());
+            let image = volume.device.image_at(n, &CrashPlan::Subset(rng.u64(..)).full_active());
+            volume = Volume::open(Arc::new(image));
+        }
+        volume.check();
+    }
+    assert!(evacuated > 0, "garbage is collected between the crashes");
+}
