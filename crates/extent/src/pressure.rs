@@ -9,7 +9,7 @@ use crate::{Extents, Lifetime};
 pub struct Pressure {
     /// What fresh data can take before a zone must have been emptied.
     pub room: u64,
-    /// The room below which each written byte owes some moving.
+    /// The room below which each written byte owes some moving, where the zone that is needed next is not there.
     pub begin: u64,
     /// What must be moved until there is a zone more than there must be; none: nothing can be won.
     pub debt: Option<u64>,
@@ -25,7 +25,7 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// What may be written before collection begins; 0: it has.
+    /// What may be written before collection begins; 0: it has, or does when a zone is lacking.
     pub fn before_begin(&self) -> u64 {
         self.room.saturating_sub(self.begin)
     }
