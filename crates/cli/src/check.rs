@@ -33,6 +33,11 @@ const NOT_WHILE_WRITTEN: [&str; 3] = [
     "names against inodes: links, kinds, orphans, sizes against data",
     "nodes and addresses that nothing leads to",
 ];
+/// What helps where a repair does nothing at all, and where it leaves something.
+const METADATA_UNREADABLE: &str = "while metadata cannot be read; `polder cp -r` copies what can be, `polder salvage` saves \
+                                   what else it finds";
+const NOT_KNOWN: &str = "where nobody knows what is right; `polder cp -r` copies what can be read, `polder salvage` \
+                         saves what else it finds";
 /// What takes long and was not asked for.
 const NOT_WITHOUT_DATA: &str = "the contents of files (--data)";
 
@@ -64,6 +69,9 @@ pub(crate) struct Report {
     /// What was found before, and put right.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) repaired: Vec<ReportedFinding>,
+    /// Why the rest was not, and what helps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    not_repaired: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -115,7 +123,9 @@ fn check(arguments: &Arguments) -> Result<bool> {
         }
     };
     waiting.finish_and_clear();
-    report.repaired = repaired;
+    if arguments.repair {
+        report.add_repaired(repaired);
+    }
     if arguments.data {
         report.add_data(scrub::all(&mut volume, Place::data(), None)?.findings);
     }
@@ -184,7 +194,8 @@ impl Report {
         let affected = fs.affected(&found)?;
         let reported = |(finding, files)| ReportedFinding::new(&finding, files);
         let findings: Vec<_> = found.into_iter().zip(affected).map(reported).collect();
-        Ok(Report { clean: findings.is_empty(), findings, not_checked, repaired: Vec::new() })
+        let clean = findings.is_empty();
+        Ok(Report { clean, findings, not_checked, repaired: Vec::new(), not_repaired: None })
     }
 
     fn with_data(mut self, fs: &Fs, data: bool) -> Result<Report> {
@@ -192,6 +203,18 @@ impl Report {
             self.add_data(scrub::all_of(fs, Place::data())?.findings);
         }
         Ok(self)
+    }
+
+    /// Adds what was put right before, and what to do about the rest. Blocks that are lost are no matter of a repair.
+    pub(crate) fn add_repaired(&mut self, repaired: Vec<ReportedFinding>) {
+        self.repaired = repaired;
+        let is_left = |is: fn(&ReportedFinding) -> bool| self.findings.iter().any(is);
+        let why = match () {
+            () if is_left(|finding| finding.part == "store") => Some(METADATA_UNREADABLE),
+            () if is_left(|finding| finding.kind != LOST) => Some(NOT_KNOWN),
+            () => None,
+        };
+        self.not_repaired = why.map(str::to_owned);
     }
 
     /// Adds what reading all data has shown; what is lost is known already.
@@ -209,6 +232,9 @@ impl Report {
         let path = path.display();
         for what in &self.not_checked {
             line!("{path}: not checked: {what}")?;
+        }
+        if let Some(why) = &self.not_repaired {
+            line!("{path}: not repaired {why}")?;
         }
         show_count(&path, self.findings.len())
     }

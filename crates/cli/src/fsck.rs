@@ -104,7 +104,7 @@ fn repair(named: &Path, path: &Path) -> Result<u8> {
     let opened = volume::open_to_look(path)?;
     let mut report = Report::of(&opened.fs, false).with_context(|| named.display().to_string())?;
     let corrected = if repaired.is_empty() { 0 } else { CORRECTED };
-    report.repaired = repaired;
+    report.add_repaired(repaired);
     report.show(named)?;
     Ok(if report.clean { corrected } else { corrected | UNCORRECTED })
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use fs::{Fs, MountOptions};
+use anyhow::{Context, Result, anyhow, bail};
+use fs::{Fs, FsError, MountOptions};
 use fuse::MountEntry;
 use fuse::mount::entry_at;
 use rt::thread::Stop;
@@ -219,7 +219,17 @@ pub(crate) fn mount_fs(
     let bar = progress::waiting("opening the volume");
     let mounted = Fs::mount(device, options);
     bar.finish_and_clear();
-    mounted.with_context(|| path.display().to_string())
+    mounted.map_err(with_help).with_context(|| path.display().to_string())
+}
+
+/// Where nothing is said of what helps: what cannot be read may be read again another time, or never.
+fn with_help(error: FsError) -> anyhow::Error {
+    match error {
+        FsError::Io(said) if !said.contains("`polder ") => {
+            anyhow!("{said}; if it stays so, `polder salvage` saves what it finds")
+        }
+        error => error.into(),
+    }
 }
 
 pub(crate) fn mount_options(

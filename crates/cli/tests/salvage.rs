@@ -282,6 +282,51 @@ fn what_cannot_be_salvaged_is_refused_in_one_line() {
     drop(mounted);
 }
 
+fn opened(path: &Path) -> Arc<Fs> {
+    let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, zone::file::OpenMode::ReadWrite).unwrap());
+    let clock = Arc::new(SystemClock::new());
+    let options =
+        MountOptions { cache_bytes: 8 << 20, read_only: false, commit_interval_ns: 1_000_000_000, clock };
+    Fs::mount(device, options).unwrap().0
+}
+
+/// Whoever reads that something is wrong still, and not why, does not know whether to try again.
+#[test]
+fn what_is_not_repaired_is_told_with_what_helps() {
+    use ::fs::format::{INODE, inode_key};
+    let place = Place(tempfile::tempdir().unwrap());
+    let (source, named) = (place.path("volume"), place.text("volume"));
+    volume(&source);
+    let fs = opened(&source);
+    let d3 = fs.lookup(&Caller::root(), ROOT, b"d3").unwrap().inode;
+    // One with blocks of data, which stay: nobody knows what they are without it.
+    let file = fs.lookup(&Caller::root(), d3, b"f5").unwrap().inode;
+    let store = fs.store();
+    let mut tx = tree::Tx::new();
+    tx.delete(store.group_of(file.0), INODE, inode_key(file));
+    store.commit(tx).unwrap();
+    fs.unmount().unwrap();
+    // The tree of a group that the root directory is not in.
+    let other = 1 + (u64::from(store.group_of(ROOT.0).0) + 1) % u64::from(store.info().groups);
+    let node = store.view_node(other).unwrap().unwrap();
+    let at = if node.base.is_none() { node.address } else { node.base };
+    drop(fs);
+    let advice = |why: &str| {
+        let output = polder(&["check", "--repair", &named]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        assert!(said.contains(&format!("not repaired {why}")) && said.contains("`polder salvage`"), "{said}");
+    };
+    advice("where nobody knows what is right");
+    destroy(&source, offset_of(&source, u64::from(at.zone().0)) + u64::from(at.block()) * 4096, 4096);
+    advice("while metadata cannot be read");
+    let told: Value =
+        serde_json::from_slice(&polder(&["check", "--repair", "--json", &named]).stdout).unwrap();
+    assert!(told["not_repaired"].as_str().unwrap().starts_with("while metadata cannot be read"), "{told}");
+    let told: Value = serde_json::from_slice(&polder(&["check", "--json", &named]).stdout).unwrap();
+    assert!(told.get("not_repaired").is_none() && told["clean"] == false, "{told}");
+}
+
 /// A volume whose counts are wrong and in which a file has lost its name.
 #[test]
 fn what_follows_from_something_else_is_repaired() {
@@ -289,12 +334,7 @@ fn what_follows_from_something_else_is_repaired() {
     let place = Place(tempfile::tempdir().unwrap());
     let source = place.path("volume");
     let (expected, ..) = volume(&source);
-    let device: Arc<dyn Device> =
-        Arc::new(FileDevice::open(&source, zone::file::OpenMode::ReadWrite).unwrap());
-    let clock = Arc::new(SystemClock::new());
-    let options =
-        MountOptions { cache_bytes: 8 << 20, read_only: false, commit_interval_ns: 1_000_000_000, clock };
-    let (opened, _) = Fs::mount(device, options).unwrap();
+    let opened = opened(&source);
     let (store, root) = (opened.store(), Caller::root());
     let d3 = opened.lookup(&root, ROOT, b"d3").unwrap().inode;
     let group = store.group_of(d3.0);

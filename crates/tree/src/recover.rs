@@ -253,8 +253,8 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
     opened.retain(|zone| !empty.contains(&zone.identity.zone));
     let newest = newest.ok_or_else(|| {
         no_volume(
-            "the log holds no checkpoint that can be read: restore the whole volume from a copy, or, if it was being \
-             made, make it again with `polder mkfs --force`",
+            "the log holds no checkpoint that can be read: restore the whole volume from a copy, or save what other \
+             zones hold with `polder salvage`, or, if it was being made, make it again with `polder mkfs --force`",
         )
     })?;
     let hint = if newest.kind == BatchKind::Checkpoint { newest.at } else { newest.checkpoint };

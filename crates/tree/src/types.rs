@@ -55,7 +55,7 @@ pub enum StoreError {
     #[error("the volume is mounted read-only")]
     ReadOnly,
     /// Metadata that should be there is not, or is not what it should be.
-    #[error("metadata is damaged: {0}; run `polder check`")]
+    #[error("metadata is damaged: {0}; run `polder check`, or `polder salvage` if nothing can be opened")]
     Corrupt(String),
     /// There is no volume, or none that this release can read.
     #[error("{0}")]

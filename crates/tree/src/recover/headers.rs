@@ -104,9 +104,10 @@ fn no_log(device: &dyn Device, report: &[ZoneInfo]) -> StoreError {
 /// That there are log zones, and of one volume; what could not be read explains why there are none.
 fn check_same_volume(zones: &[LogHeader], unread: &[Unread]) -> Result<()> {
     match zones.first() {
-        None if unread.iter().any(|unread| matches!(unread.why, Why::Damaged)) => {
-            Err(no_volume("the headers of the log zones are damaged: restore the whole volume from a copy"))
-        }
+        None if unread.iter().any(|unread| matches!(unread.why, Why::Damaged)) => Err(no_volume(
+            "the headers of the log zones are damaged: restore the whole volume from a copy, or save what other \
+                 zones hold with `polder salvage`",
+        )),
         None => Err(no_volume(match unread.iter().rev().find_map(Unread::device_error) {
             Some(error) => format!(
                 "no Polder volume is found, and a zone that may be its log's cannot be read ({error}): if there is one, \
