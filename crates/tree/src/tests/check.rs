@@ -1,5 +1,8 @@
 //! Every finding of the checker and the scrub, each with the damage that it is for.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use zone::{Address, Role};
 
 use super::*;
@@ -27,7 +30,21 @@ fn kinds(store: &Store) -> Vec<FindingKind> {
         store.check(&mut |_, _, _, _| ()).unwrap().iter().map(|finding| finding.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
+    PLANTED.with_borrow_mut(|planted| planted.extend(kinds.iter().map(|kind| format!("{kind:?}"))));
     kinds
+}
+
+thread_local! {
+    /// The kinds that tests of this thread have come to.
+    static PLANTED: RefCell<BTreeSet<String>> = RefCell::default();
+}
+
+/// The variants of an enum in a source, by their names.
+fn variants(source: &str, name: &str) -> BTreeSet<String> {
+    let body = source.split(&format!("pub enum {name} {{")).nth(1).unwrap().split("\n}").next().unwrap();
+    let lines = body.lines().filter_map(|line| line.strip_prefix("    "));
+    let names = lines.filter(|line| line.starts_with(|first: char| first.is_ascii_uppercase()));
+    names.map(|line| line.split([' ', ',']).next().unwrap().to_owned()).collect()
 }
 
 /// Changes the root of group 0 in memory only.
@@ -63,6 +80,22 @@ fn scrub(store: &Store) -> Scrubbed {
         all.done = some.done;
     }
     all
+}
+
+/// Who adds a kind plants it too.
+#[test]
+fn every_kind_of_finding_is_planted() {
+    let plants = [
+        a_node_of_another_tree,
+        keys_out_of_bounds,
+        a_node_named_twice_and_one_named_by_nobody,
+        a_wrong_count_of_live_pages,
+        a_damaged_chunk_of_the_tables,
+    ];
+    plants.iter().for_each(|plant| plant());
+    let kinds = variants(include_str!("../check.rs"), "FindingKind");
+    assert!(kinds.len() >= 6, "{kinds:?}");
+    assert_eq!(PLANTED.take(), kinds);
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! What was there before a repair and could not be reached, can be after it; and what alone tells of something is not
 //! taken away.
 
+use std::collections::BTreeSet;
+
 use extent::Object;
 use fs::format::{
-    DIRENT, Direction, Dirent, FLAG_SHIFTING, INODE, INTENT, ORPHAN, Shift, dirent_key, inode_key, marker,
-    number_key,
+    COUNTER, DIRENT, Direction, Dirent, FLAG_SHIFTING, INODE, INTENT, ORPHAN, Shift, counter_key, dirent_key,
+    inode_key, marker, number_key,
 };
 use fs::{Caller, Finding, InodeNo, Kind};
 
@@ -214,4 +216,31 @@ fn the_name_of_data_that_have_lost_their_inode_stays() {
     assert_eq!(found, [(b"d/f".to_vec(), attributes, pattern(1, 50_000))]);
     assert!(volume.fs.extents().view_object(Object(f.0)).is_ok_and(|pieces| !pieces.is_empty()));
     assert!(volume.find(d, "f").is_err() || volume.fs.attributes(f).is_err());
+}
+
+/// One row that means nothing ended a repair with an error, and the rest of the volume was never repaired.
+#[test]
+fn a_row_that_means_nothing_does_not_stop_a_repair() {
+    let sound = Sound::new();
+    let (d, e, f) = (sound.d, sound.e, sound.f);
+    // In the place of one name, which is elsewhere; and of all counters but one.
+    let (key, entry) = sound.entry(d, "e");
+    sound.put(d, DIRENT, key, b"nonsense".to_vec());
+    sound.put(d, DIRENT, dirent_key(d, 1 << 40), entry.encode());
+    let (key, _) = sound.entry(ROOT, "d");
+    sound.delete(ROOT, DIRENT, key);
+    for group in 0..sound.volume.fs.store().info().groups {
+        let inode = InodeNo(u64::from(group));
+        if sound.group(inode) != sound.group(f) {
+            sound.put(inode, COUNTER, counter_key(sound.group(inode).0), vec![9]);
+        }
+    }
+    sound.change(f, |record| record.links = 7);
+    let (volume, left) = repaired(sound.volume);
+    let kinds: BTreeSet<_> = left.iter().map(Finding::kind).collect();
+    assert_eq!(kinds, BTreeSet::from(["row", "hash"]), "{left:?}");
+    let place = volume.find(ROOT, "lost+found").unwrap();
+    assert_eq!(volume.find(place, &format!("inode-{}", d.0)), Ok(d));
+    assert_eq!(volume.fs.attributes(f).unwrap().links, 1);
+    assert!(volume.fs.attributes(e).is_ok());
 }
