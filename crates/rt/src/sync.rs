@@ -48,6 +48,12 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
+/// Lets a mutex go, to somebody who waits for it if anybody does: whoever takes it again and again keeps nobody else from it.
+pub fn unlock_fair<T: ?Sized>(guard: MutexGuard<'_, T>) {
+    MutexGuard::unlock_fair(guard);
+    schedule::let_others_try();
+}
+
 /// Many readers, or one writer.
 #[derive(Debug, Default)]
 pub struct RwLock<T: ?Sized>(parking_lot::RwLock<T>);
@@ -93,7 +99,7 @@ impl Condvar {
     /// Gives the mutex up until somebody notifies.
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
-        if !self.waits_in_turn(guard, false) {
+        if !self.waits_in_turn(guard, None) {
             self.0.wait(guard);
         }
     }
@@ -101,7 +107,7 @@ impl Condvar {
     /// Gives the mutex up until somebody notifies, or for `timeout`.
     #[track_caller]
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
-        if !self.waits_in_turn(guard, true) {
+        if !self.waits_in_turn(guard, Some(timeout)) {
             self.0.wait_for(guard, timeout);
         }
     }
@@ -125,14 +131,14 @@ impl Condvar {
 
     /// False for a thread of no schedule, which has not waited.
     #[track_caller]
-    fn waits_in_turn<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, may_pass: bool) -> bool {
+    fn waits_in_turn<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>) -> bool {
         if !schedule::is_scheduled() {
             return false;
         }
         let (mutex, at) = (MutexGuard::mutex(guard), Location::caller());
         // When it returns the mutex is free, and stays so: it is this thread's turn.
         let waited = MutexGuard::unlocked(guard, || {
-            schedule::wait(self.place(), may_pass, at, || mutex.try_lock().is_some())
+            schedule::wait(self.place(), timeout, at, || mutex.try_lock().is_some())
         });
         waited.unwrap_or_else(|deadlock| deadlock.break_it());
         true

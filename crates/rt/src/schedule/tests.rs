@@ -175,3 +175,85 @@ fn threads_of_no_schedule_go_their_own_way_meanwhile() {
     });
     assert!(!is_scheduled());
 }
+
+#[test]
+fn in_time_whoever_sleeps_less_goes_on_first_and_nobody_before() {
+    for seed in 0..20 {
+        let (clock, noted) = (Arc::new(ManualClock::default()), Mutex::new(Vec::new()));
+        let sleep = |naps: [u64; 3]| {
+            let (clock, noted) = (&clock, &noted);
+            move || {
+                for nap in naps {
+                    let until = clock.monotonic_ns() + nap;
+                    assert!(sleep_until(until));
+                    assert_eq!(clock.monotonic_ns(), until, "time passes up to the first moment only");
+                    noted.lock().push(until);
+                }
+            }
+        };
+        run_in_time(&clock, seed, vec![body("a", sleep([5, 10, 1])), body("b", sleep([7, 1, 6]))]);
+        assert_eq!(*noted.lock(), [5, 7, 8, 14, 15, 16]);
+    }
+    assert!(!sleep_until(u64::MAX), "who is in no schedule does not sleep");
+}
+
+#[test]
+fn in_time_a_lock_is_waited_for_until_it_is_free_and_a_condition_until_its_time_is_over() {
+    for seed in 0..20 {
+        let clock = Arc::new(ManualClock::default());
+        let (lock, told) = (Mutex::new(false), Condvar::new());
+        let hold = || {
+            let mut held = lock.lock();
+            sleep_until(1_000);
+            *held = true;
+            drop(held);
+            sleep_until(5_000);
+            told.notify_all();
+            clock.monotonic_ns()
+        };
+        let take = || {
+            sleep_until(10);
+            assert!(lock.try_lock().is_none(), "it is held while its holder sleeps");
+            let mut held = lock.lock();
+            assert!(*held && clock.monotonic_ns() == 1_000);
+            told.wait_for(&mut held, Duration::from_nanos(500));
+            assert_eq!(clock.monotonic_ns(), 1_500, "nobody told");
+            told.wait_for(&mut held, Duration::from_secs(1));
+            clock.monotonic_ns()
+        };
+        let ran = run_in_time(&clock, seed, vec![body("holds", hold), body("takes", take)]);
+        assert_eq!(ran.returned, [5_000, 5_000], "told before its time was over");
+    }
+}
+
+#[test]
+fn in_time_who_waits_for_what_never_comes_is_a_deadlock_when_nobody_sleeps_any_more() {
+    let (clock, lock, never) = (Arc::new(ManualClock::default()), Mutex::new(()), Condvar::new());
+    let wait = || never.wait(&mut lock.lock());
+    let sleep = || assert!(sleep_until(100));
+    let bodies = vec![body("waits", wait), body("sleeps", sleep)];
+    let panicked = catch_unwind(AssertUnwindSafe(|| run_in_time(&clock, 1, bodies)));
+    assert!(panicked.is_err() && clock.monotonic_ns() == 100);
+}
+
+#[test]
+fn a_lock_that_is_let_go_fairly_is_had_next_by_who_waits_for_it() {
+    for seed in 0..20 {
+        let (clock, lock) = (Arc::new(ManualClock::default()), Mutex::new(0));
+        let hold = || {
+            for _ in 0..10 {
+                let mut rounds = lock.lock();
+                *rounds += 1;
+                sleep_until(clock.monotonic_ns() + 100);
+                crate::sync::unlock_fair(rounds);
+            }
+            0
+        };
+        let take = || {
+            sleep_until(10);
+            *lock.lock()
+        };
+        let ran = run_in_time(&clock, seed, vec![body("holds", hold), body("takes", take)]);
+        assert_eq!(ran.returned, [0, 1], "after the first round");
+    }
+}

@@ -76,6 +76,11 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
+/// Lets a mutex go: who has it next is the scheduler's choice anyhow.
+pub fn unlock_fair<T: ?Sized>(guard: MutexGuard<'_, T>) {
+    drop(guard);
+}
+
 /// Many readers, or one writer.
 #[derive(Debug, Default)]
 pub struct RwLock<T: ?Sized>(shuttle::sync::RwLock<T>);
