@@ -2,7 +2,8 @@
 //!
 //! Logic owns no threads. [`Fs::step`] does one piece of everything there is; the simulator calls
 //! it. The threads that [`Fs::start`] begins work in a [`Lane`] each: a long piece of collection does not hold up the
-//! commit interval, and no checkpoint or reset holds up collection. They hold the volume only while they work:
+//! commit interval, and no checkpoint or reset holds up collection. What they do can be had without them
+//! ([`Fs::workers`]), for a schedule of threads. They hold the volume only while they work:
 //! a volume that is dropped without `unmount` ends as if the process had been killed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,6 +51,9 @@ impl Lane {
         }
     }
 }
+
+/// The name of a thread, and what it does.
+pub type Worker = (&'static str, Box<dyn FnOnce() + Send>);
 
 /// The state of background work.
 pub(crate) struct Runtime {
@@ -208,14 +212,22 @@ impl Fs {
         if !threads.is_empty() || self.read_only {
             return Ok(());
         }
-        for lane in Lane::ALL {
-            let (fs, signal) = (Arc::downgrade(self), self.runtime.signals[lane as usize].clone());
-            let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns()).max(IDLE / 25));
-            let thread = rt::thread::spawn(lane.name(), move || run(&fs, &signal, lane, idle))
+        for (name, work) in self.workers() {
+            let thread = rt::thread::spawn(name, work)
                 .map_err(|error| FsError::Io(format!("cannot start a thread: {error}")))?;
             threads.push(thread);
         }
         Ok(())
+    }
+
+    /// What threads of these names do: they return when the volume is unmounted, or dropped and they have noticed.
+    pub fn workers(self: &Arc<Self>) -> Vec<Worker> {
+        let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns()).max(IDLE / 25));
+        let worker = |lane: Lane| -> Worker {
+            let (fs, signal) = (Arc::downgrade(self), self.runtime.signals[lane as usize].clone());
+            (lane.name(), Box::new(move || run(&fs, &signal, lane, idle)))
+        };
+        Lane::ALL.map(worker).into()
     }
 
     /// One piece of background work: commit interval, checkpoint, cleaning, GC, orphans, intents, reading ahead.

@@ -256,7 +256,7 @@ impl Run {
                 waiting.add(self.apply(&op)?);
                 continue;
             };
-            self.volume.rest_until(arrival as u64)?;
+            self.volume.rest_until(arrival as u64);
             self.apply(&op)?;
             let nanoseconds = self.volume.now() - arrival as u64;
             waiting.add(Timing::Wrote { blocks, nanoseconds });
@@ -281,7 +281,11 @@ impl Cell {
     pub fn run(&self) -> Result<Row> {
         // The volume's secret orders its directories.
         rt::random::repeat_from(self.seed);
-        let volume = Volume::new(self.shape, self.medium, fs::Reserve::default(), self.switches)?;
+        let of = (self.shape, self.medium, fs::Reserve::default(), self.switches);
+        Volume::used_by(of, self.seed, |volume| self.run_on(volume))
+    }
+
+    fn run_on(&self, volume: Volume) -> Result<Row> {
         let offered_bytes = volume.available()?;
         let level = offered_bytes / BLOCK * self.fill_percent / 100;
         let trace = Trace::new(self.workload, level, self.seed);

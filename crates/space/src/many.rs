@@ -34,7 +34,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 const FILE_ZONES: u64 = 4;
 /// Of all pieces that were written, one in so many is written over.
 const WRITTEN_OVER: u64 = 20;
-/// Pieces of background work in a lane after an operation, at most.
+/// Pieces of background work after an operation, at most.
 const PIECES_MAX: u32 = 64;
 /// Zones among which garbage collection chooses: as many as `extent` looks at.
 const RANKED: usize = 1024;
@@ -109,7 +109,6 @@ pub struct Seen {
 
 struct Volume {
     fs: Arc<Fs>,
-    device: Arc<Timed>,
     clock: Arc<ManualClock>,
 }
 
@@ -131,7 +130,7 @@ impl Volume {
             cpu_ms: (cpu_ns() - cpu) as f64 / 1e6,
             records: recovery.records,
         };
-        Ok((Volume { fs, device: Arc::clone(device), clock }, mounted))
+        Ok((Volume { fs, clock }, mounted))
     }
 
     fn create(&self, name: &str) -> Result<(InodeNo, Handle)> {
@@ -148,17 +147,11 @@ impl Volume {
         self.work_in_background()
     }
 
-    /// What the threads of the runtime would do by now.
+    /// Does what waits to be done, between two operations: how long that takes is not asked here.
     fn work_in_background(&self) -> Result<()> {
-        for (index, lane) in Lane::ALL.into_iter().enumerate() {
-            for _ in 0..PIECES_MAX {
-                if !self.device.background_is_free(index) {
-                    break;
-                }
-                if self.device.in_background(index, || self.fs.step_in(lane))? == Step::Idle {
-                    self.device.background_idles(index);
-                    break;
-                }
+        for _ in 0..PIECES_MAX {
+            if self.fs.step()? == Step::Idle {
+                break;
             }
         }
         Ok(())
@@ -184,9 +177,7 @@ impl Many {
         let file = tempfile::tempfile().context("there is no room for the metadata")?;
         let hollow = Arc::new(Hollow::new(self.geometry()?, file));
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
-        let lanes = Lane::ALL.len();
-        let device =
-            Arc::new(Timed::new(Arc::clone(&hollow) as _, Arc::clone(&clock), Model::shingled(), lanes));
+        let device = Arc::new(Timed::new(Arc::clone(&hollow) as _, Arc::clone(&clock), Model::shingled()));
         format(&device)?;
         let (volume, _) = Volume::mount(&device)?;
         let files = self.used as u64 / FILE_ZONES;

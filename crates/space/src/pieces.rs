@@ -65,7 +65,11 @@ impl Pieces {
     pub fn run(&self) -> Result<Seen> {
         ensure!(self.deleted <= self.others, "no more files can be deleted than there are");
         rt::random::repeat_from(self.seed);
-        let mut volume = Volume::new(self.shape, Medium::Ssd, Reserve::default(), SWITCHES)?;
+        let of = (self.shape, Medium::Ssd, Reserve::default(), SWITCHES);
+        Volume::used_by(of, self.seed, |volume| self.run_on(volume))
+    }
+
+    fn run_on(&self, mut volume: Volume) -> Result<Seen> {
         let mut rng = Rng::with_seed(self.seed);
         self.write_in_turn(&mut volume, &mut rng)?;
         let alone = self.others + 1;

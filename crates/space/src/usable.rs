@@ -68,7 +68,11 @@ impl Usable {
     /// Does it.
     pub fn run(&self) -> Result<Seen> {
         rt::random::repeat_from(self.seed);
-        let mut volume = Volume::new(self.shape, Medium::Ssd, self.reserve, SWITCHES)?;
+        let of = (self.shape, Medium::Ssd, self.reserve, SWITCHES);
+        Volume::used_by(of, self.seed, |volume| self.run_on(volume))
+    }
+
+    fn run_on(&self, mut volume: Volume) -> Result<Seen> {
         let name = Name { directory: "usable", suffix: "" };
         // The name comes first: it takes a node's part of what is offered.
         volume.apply(&Op::Create { file: FILE, name, class: Class::Unknown })?;

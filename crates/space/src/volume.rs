@@ -1,16 +1,17 @@
 //! A whole file system on a timed device in memory, used by one client.
 //!
-//! The client does one operation after the other, each when the one before has returned, and its time is
-//! the device's clock. Background work is done between operations, lane by lane: a piece begins as soon as the device
-//! has finished the last one of its lane, as a thread of the runtime would.
+//! The client does one operation after the other, each when the one before has returned. Beside it the threads of the
+//! volume do what they do in the product ([`rt::schedule::run_in_time`]): all wait for the device, for each other's
+//! locks and for calls in the time of the device, and processors take none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use extent::Lifetime;
-use fs::{Caller, FormatOptions, Fs, FsError, Handle, InodeNo, Lane, MountOptions, OpenFlags, Reserve};
+use fs::{Caller, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags, Reserve};
 use rt::random::Rng;
+use rt::schedule::{self, Body};
 use rt::{Clock, ManualClock, Timestamp};
 use tree::Step;
 use zone::emulated::{Emulated, Spec};
@@ -20,11 +21,11 @@ use zone::{Cause, Device, FsId, Role, ZoneId};
 use crate::pieces::Lies;
 use crate::trace::{BLOCK, Class, Name, Op, PIECE};
 
-/// Pieces of background work in a lane between two operations, at most: those without a command take no time.
-const PIECES_MAX: u32 = 64;
 /// Memory for metadata.
 const CACHE_BYTES: u64 = 128 << 20;
 const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
+/// What a thread of the volume has begun is over after so long.
+const REST_NS: u64 = 1_000_000_000;
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
 
 /// The device.
@@ -114,7 +115,7 @@ pub struct ZoneUse {
 
 impl Volume {
     /// Makes and mounts an empty volume.
-    pub fn new(shape: Shape, medium: Medium, reserve: Reserve, switches: Switches) -> Result<Volume> {
+    fn new(shape: Shape, medium: Medium, reserve: Reserve, switches: Switches) -> Result<Volume> {
         let zone_blocks = u32::try_from(shape.zone_bytes / BLOCK).context("a zone has too many blocks")?;
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
         let spec = Spec::new(BLOCK as u32, shape.zones, zone_blocks);
@@ -124,7 +125,7 @@ impl Volume {
             Medium::SilentDisk => (spec, Model::shingled()),
         };
         let emulated = Arc::new(Emulated::new(spec));
-        let device = Arc::new(Timed::new(emulated, Arc::clone(&clock), model, Lane::ALL.len()));
+        let device = Arc::new(Timed::new(emulated, Arc::clone(&clock), model));
         let shared: Arc<dyn Device> = Arc::clone(&device) as _;
         let options = FormatOptions {
             label: "space".to_owned(),
@@ -153,6 +154,27 @@ impl Volume {
             files: HashMap::new(),
             buffer: vec![0; (PIECE * BLOCK) as usize],
         })
+    }
+
+    /// Lets a client use an empty volume beside the threads of that volume, until he returns.
+    pub fn used_by<T: Send>(
+        (shape, medium, reserve, switches): (Shape, Medium, Reserve, Switches),
+        seed: u64,
+        client: impl FnOnce(Volume) -> Result<T> + Send,
+    ) -> Result<T> {
+        let volume = Volume::new(shape, medium, reserve, switches)?;
+        let (clock, workers) = (Arc::clone(&volume.clock), volume.fs.workers());
+        let uses = || Some(client(volume));
+        let mut bodies: Vec<Body<'_, Option<Result<T>>>> = vec![("client".to_owned(), Box::new(uses))];
+        bodies.extend(workers.into_iter().map(|(name, work)| -> Body<'_, Option<Result<T>>> {
+            let works = || {
+                work();
+                None
+            };
+            (name.to_owned(), Box::new(works))
+        }));
+        let ran = schedule::run_in_time(&clock, seed, bodies);
+        ran.returned.into_iter().flatten().next().expect("the client has returned")
     }
 
     /// Bytes that can be written now.
@@ -191,45 +213,47 @@ impl Volume {
         ZoneUse { log, metadata, kept_for_metadata: kept, data: zones.count() - log - metadata - kept }
     }
 
-    /// Does what the trace does, and what background work there is.
+    /// Does what the trace does.
     pub fn apply(&mut self, op: &Op) -> Result<Timing> {
         let before = self.now();
-        let timing = match *op {
+        match *op {
             Op::Create { file, name, class } => {
                 self.create(file, name, class)?;
-                Timing::Other
+                Ok(Timing::Other)
             }
             Op::Write { file, start, blocks } => {
                 self.write(file, start, blocks)?;
-                Timing::Wrote { blocks, nanoseconds: self.now() - before }
+                Ok(Timing::Wrote { blocks, nanoseconds: self.now() - before })
             }
-            Op::Sync { file } => self.sync(file)?,
+            Op::Sync { file } => self.sync(file),
             Op::Close { file } => {
                 let timing = self.sync(file)?;
                 self.file(file).handle = None;
-                timing
+                Ok(timing)
             }
             Op::Delete { file } => {
                 let gone = self.files.remove(&file).expect("a trace deletes what it has made");
                 let directory = self.directories[gone.name.directory];
                 self.fs.unlink(&caller(), directory, &name_of(file, gone.name))?;
-                Timing::Other
+                Ok(Timing::Other)
             }
-        };
-        self.work_in_background()?;
-        Ok(timing)
+        }
     }
 
     /// Does nothing until then, while background work goes on.
-    pub fn rest_until(&mut self, then: u64) -> Result<()> {
-        while self.now() < then {
-            if self.work_in_background()? == Step::Idle {
-                self.clock.advance(then - self.now());
-            } else {
-                self.device.wait_until(then);
+    pub fn rest_until(&self, then: u64) {
+        assert!(schedule::sleep_until(then), "a client is a thread of a schedule");
+    }
+
+    /// Does all background work that there is.
+    fn rest(&self) -> Result<()> {
+        loop {
+            // What a thread of the volume has in hand nobody else does.
+            self.rest_until(self.now() + REST_NS);
+            if self.fs.step()? == Step::Idle {
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     fn file(&mut self, file: u32) -> &mut File {
@@ -289,30 +313,6 @@ impl Volume {
         Ok(Timing::Synced { nanoseconds: self.now() - before })
     }
 
-    /// What the threads of the runtime would do by now.
-    fn work_in_background(&mut self) -> Result<Step> {
-        let mut worked = Step::Idle;
-        for (index, lane) in Lane::ALL.into_iter().enumerate() {
-            if self.work_in(index, lane)? == Step::Worked {
-                worked = Step::Worked;
-            }
-        }
-        Ok(worked)
-    }
-
-    fn work_in(&self, index: usize, lane: Lane) -> Result<Step> {
-        for _ in 0..PIECES_MAX {
-            if !self.device.background_is_free(index) {
-                break;
-            }
-            if self.device.in_background(index, || self.fs.step_in(lane))? == Step::Idle {
-                self.device.background_idles(index);
-                return Ok(Step::Idle);
-            }
-        }
-        Ok(Step::Worked)
-    }
-
     /// Reads every block of some files and compares it with what was written last; how many blocks.
     pub fn compare(&mut self, files: usize) -> Result<u64> {
         let mut numbers: Vec<u32> = self.files.keys().copied().collect();
@@ -346,7 +346,7 @@ impl Volume {
 
     /// Bytes that can be written when all that waits has been done.
     pub fn available_at_rest(&mut self) -> Result<u64> {
-        while self.fs.step()? == Step::Worked {}
+        self.rest()?;
         self.fs.sync()?;
         self.available()
     }
@@ -372,7 +372,7 @@ impl Volume {
     /// Collects garbage until nothing is to be won; how many bytes were moved.
     pub fn collect(&mut self) -> Result<u64> {
         let before = self.written(Cause::Gc);
-        while self.fs.step()? == Step::Worked {}
+        self.rest()?;
         while self.fs.collect_garbage()? {}
         Ok(self.written(Cause::Gc) - before)
     }

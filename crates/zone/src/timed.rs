@@ -8,12 +8,10 @@
 //! both are done with it. Where the model has an arm, a command that does not go on where the last one of its channel has
 //! ended takes longer; it takes them as they come, and does not look for a shorter way.
 //!
-//! Commands are issued by the *client*, whose time is the clock, and by *background* work of several lanes, done
-//! inside [`Timed::in_background`]. What that does takes effect at once, but its commands are only
-//! noted: each lane issues its own one after the other in times of their own, as the client's time passes, so
-//! that the client and all lanes queue for the device exactly in the order of their times. So a lane is at most
-//! one such piece ahead of its time, and its next may begin when the last of its commands is complete
-//! ([`Timed::background_is_free`]).
+//! Whoever gives a command waits until it is complete. Several wait side by side if they are threads of a schedule in
+//! time ([`rt::schedule::run_in_time`], with this clock): they queue for the device in the order of their times, and
+//! what they do to each other beside it, by locks and conditions, is that of the product's threads. Anybody else is
+//! taken to be alone: the clock moves by what he waits for.
 //!
 //! Opening, closing and finishing a zone and reporting take no time; processors take none.
 
@@ -33,54 +31,19 @@ pub use schedule::{Kind, Model, Spent, Times};
 pub struct Timed {
     below: Arc<dyn Device>,
     clock: Arc<ManualClock>,
-    state: Mutex<State>,
-}
-
-struct State {
-    schedule: Schedule,
-    /// Commands are those of this lane of background work.
-    lane: Option<usize>,
+    schedule: Mutex<Schedule>,
 }
 
 impl Timed {
-    /// Nothing under way yet. Nobody else but the client may move the clock, and only forwards.
-    pub fn new(below: Arc<dyn Device>, clock: Arc<ManualClock>, model: Model, lanes: usize) -> Timed {
-        let schedule = Schedule::new(model, lanes, clock.monotonic_ns());
-        Timed { below, clock, state: Mutex::new(State { schedule, lane: None }) }
-    }
-
-    /// Does a piece of background work, whose commands do not hold up the client but through the queues
-    /// of the device. It begins when the last piece of its lane was over.
-    pub fn in_background<T>(&self, lane: usize, work: impl FnOnce() -> T) -> T {
-        let entered = self.state.lock().lane.replace(lane);
-        assert_eq!(entered, None, "background work does not begin within background work");
-        let done = work();
-        self.state.lock().lane = None;
-        done
-    }
-
-    /// Whether the commands of a lane are complete by now, so that more can be done.
-    pub fn background_is_free(&self, lane: usize) -> bool {
-        let now = self.clock.monotonic_ns();
-        self.state.lock().schedule.is_free(lane, now)
-    }
-
-    /// A lane has found nothing to do: its next piece does not begin before now.
-    pub fn background_idles(&self, lane: usize) {
-        let now = self.clock.monotonic_ns();
-        self.state.lock().schedule.idle_until(lane, now);
-    }
-
-    /// Lets the client wait until then, or only until a lane that is at work is free if that comes first.
-    pub fn wait_until(&self, until: u64) {
-        let now = self.clock.monotonic_ns();
-        let free = self.state.lock().schedule.first_free(now, until);
-        self.clock.advance(free.unwrap_or(until).max(now) - now);
+    /// Nothing under way yet. The clock may be moved by others, forwards, while no command is under way.
+    pub fn new(below: Arc<dyn Device>, clock: Arc<ManualClock>, model: Model) -> Timed {
+        let schedule = Schedule::new(model, clock.monotonic_ns());
+        Timed { below, clock, schedule: Mutex::new(schedule) }
     }
 
     /// What commands have taken so far.
     pub fn times(&self) -> Times {
-        self.state.lock().schedule.times()
+        self.schedule.lock().times()
     }
 
     /// The clock that it moves.
@@ -89,21 +52,16 @@ impl Timed {
     }
 
     /// Commands that are issued at once: their issuer waits for all of them.
-    fn take(&self, demands: Vec<Demand>) {
-        let mut state = self.state.lock();
-        if let Some(lane) = state.lane {
-            state.schedule.note(lane, demands);
-            return;
-        }
+    fn take(&self, demands: &[Demand]) {
         let now = self.clock.monotonic_ns();
-        state.schedule.play_until(now);
-        let complete = state.schedule.issue(now, &demands);
-        drop(state);
-        self.clock.advance(complete - now);
+        let complete = self.schedule.lock().issue(now, demands);
+        if !rt::schedule::sleep_until(complete) {
+            self.clock.advance(complete - now);
+        }
     }
 
     fn take_one(&self, demand: Demand) {
-        self.take(vec![demand]);
+        self.take(&[demand]);
     }
 
     fn read_at(&self, zone: ZoneId, block: Blocks, into: &[u8]) -> Demand {
@@ -149,7 +107,8 @@ impl Device for Timed {
             Command::Read { zone, block, into } => self.read_at(*zone, *block, into),
             Command::Append { zone, from } => appended(*zone, from),
         };
-        self.take(batch.iter().map(demand).collect());
+        let demands: Vec<Demand> = batch.iter().map(demand).collect();
+        self.take(&demands);
         self.below.run(batch)
     }
 
@@ -171,7 +130,7 @@ impl Device for Timed {
     }
 
     fn flush(&self) -> Result<()> {
-        self.take(vec![Demand { zone: None, kind: Kind::Flush, bytes: 0, at: None }]);
+        self.take_one(Demand { zone: None, kind: Kind::Flush, bytes: 0, at: None });
         self.below.flush()
     }
 

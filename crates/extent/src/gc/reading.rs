@@ -398,7 +398,7 @@ mod tests {
     /// A mount with a cache that takes a part of the map; its clock, and a zone that is full.
     fn mounted(device: &Arc<Emulated>) -> (Arc<Extents>, Arc<Timed>, ZoneId) {
         let clock = Arc::new(ManualClock::at(Timestamp(0)));
-        let timed = Arc::new(Timed::new(Arc::clone(device) as _, clock, Model::shingled(), 1));
+        let timed = Arc::new(Timed::new(Arc::clone(device) as _, clock, Model::shingled()));
         let mut recovering = Recovering::new(Arc::clone(&timed) as _);
         let config = tree::Config { cache_bytes: 1 << 20, read_only: false };
         let (store, _) = tree::Store::open(Arc::clone(&timed) as _, &config, &mut recovering).unwrap();

@@ -140,7 +140,7 @@ fn who_pays_appends_his_own_with_what_he_moves() {
 fn small_extents_are_moved_by_few_commands() {
     const OBJECTS: u64 = 3 * 250;
     let emulated = Arc::new(Emulated::new(Spec::power_of_two()));
-    let device = Arc::new(Timed::new(emulated, Arc::default(), Model::ssd(), 0));
+    let device = Arc::new(Timed::new(emulated, Arc::default(), Model::ssd()));
     let extents = extents_on(Arc::clone(&device) as Arc<dyn Device>);
     (1..=OBJECTS).for_each(|object| write(&extents, object, 0, 1, 0));
     let last = extents.place(wanted(Object(1))).unwrap();

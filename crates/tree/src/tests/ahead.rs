@@ -44,7 +44,7 @@ struct Mounted {
 impl Mounted {
     fn of(device: &Arc<Emulated>, model: Model, read_only: bool) -> Mounted {
         let clock = Arc::new(ManualClock::at(Timestamp(0)));
-        let timed = Arc::new(Timed::new(device.clone(), clock, model, 1));
+        let timed = Arc::new(Timed::new(device.clone(), clock, model));
         let config = Config { read_only, ..config() };
         let (store, _) = Store::open(timed.clone(), &config, &mut Plain).unwrap();
         store.set_client(Arc::new(Plain));
@@ -132,7 +132,7 @@ fn what_is_named_before_it_is_looked_up_is_read_at_once() {
 fn chunks_that_are_held_stay_in_memory() {
     let device = with_a_long_journal();
     let clock = Arc::new(ManualClock::at(Timestamp(0)));
-    let timed = Arc::new(Timed::new(device, clock, Model::shingled(), 1));
+    let timed = Arc::new(Timed::new(device, clock, Model::shingled()));
     let config = Config { cache_bytes: 1, ..config() };
     let (store, _) = Store::open(timed.clone(), &config, &mut Plain).unwrap();
     store.set_client(Arc::new(Plain));

@@ -713,8 +713,7 @@ fn what_the_log_says_already_is_not_said_again() {
 fn the_table_of_zones_is_read_in_few_pieces() {
     let reads = |zones| {
         let device = formatted(Spec::new(4096, zones, 64), &options());
-        let timed =
-            Arc::new(Timed::new(device, Arc::new(ManualClock::at(Timestamp(0))), Model::shingled(), 1));
+        let timed = Arc::new(Timed::new(device, Arc::new(ManualClock::at(Timestamp(0))), Model::shingled()));
         let (store, _) = Store::open(timed.clone(), &config(), &mut Plain).unwrap();
         store.set_client(Arc::new(Plain));
         assert_eq!(contents(&store), Contents::new());

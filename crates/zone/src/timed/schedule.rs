@@ -1,7 +1,4 @@
-//! When commands are complete: channels, links, and the commands that background work has still to
-//! issue, lane by lane. Times are nanoseconds of one clock.
-
-use std::collections::VecDeque;
+//! When commands are complete: channels and links. Times are nanoseconds of one clock.
 
 use crate::ZoneId;
 
@@ -147,27 +144,17 @@ pub(super) struct Schedule {
     heads: Vec<Option<Head>>,
     /// When the link has nothing more to move: reads, writes.
     links: [u64; 2],
-    lanes: Vec<Lane>,
     times: Times,
 }
 
-/// Background work that is done one piece after the other, beside that of other lanes.
-struct Lane {
-    /// What it has still to issue, each batch when the one before is complete.
-    waiting: VecDeque<Vec<Demand>>,
-    /// When it issues the next batch, or begins the next piece.
-    next: u64,
-}
-
 impl Schedule {
-    pub(super) fn new(model: Model, lanes: usize, now: u64) -> Schedule {
+    pub(super) fn new(model: Model, now: u64) -> Schedule {
         assert!(model.channels > 0 && model.write_bytes_per_s > 0 && model.read_bytes_per_s > 0, "{model:?}");
         Schedule {
             model,
             channels: vec![now; model.channels as usize],
             heads: vec![None; model.channels as usize],
             links: [now; 2],
-            lanes: (0..lanes).map(|_| Lane { waiting: VecDeque::new(), next: now }).collect(),
             times: Times::default(),
         }
     }
@@ -217,56 +204,6 @@ impl Schedule {
             }
             _ => self.model.seek_ns,
         }
-    }
-
-    /// A lane will issue these when it has come to them.
-    pub(super) fn note(&mut self, lane: usize, demands: Vec<Demand>) {
-        self.lanes[lane].waiting.push_back(demands);
-    }
-
-    /// The lane that is the next to issue something, and when.
-    fn next_to_issue(&self) -> Option<(u64, usize)> {
-        let lanes = self.lanes.iter().enumerate().filter(|(_, lane)| !lane.waiting.is_empty());
-        lanes.map(|(index, lane)| (lane.next, index)).min()
-    }
-
-    /// Issues what a lane comes to next.
-    fn issue_next(&mut self, lane: usize) {
-        let Lane { waiting, next } = &mut self.lanes[lane];
-        let (demands, then) = (waiting.pop_front().expect("it is the next"), *next);
-        self.lanes[lane].next = self.issue(then, &demands);
-    }
-
-    /// Issues what background work comes to before `now`, in the order of times.
-    pub(super) fn play_until(&mut self, now: u64) {
-        while let Some((_, lane)) = self.next_to_issue().filter(|(at, _)| *at <= now) {
-            self.issue_next(lane);
-        }
-    }
-
-    /// Whether a lane can begin a piece now.
-    pub(super) fn is_free(&mut self, lane: usize, now: u64) -> bool {
-        self.play_until(now);
-        self.lanes[lane].waiting.is_empty() && self.lanes[lane].next <= now
-    }
-
-    /// When the first lane that is at work now is free, if that is before `until` and the client issues nothing
-    /// meanwhile.
-    pub(super) fn first_free(&mut self, now: u64, until: u64) -> Option<u64> {
-        loop {
-            let done = self.lanes.iter().filter(|lane| lane.waiting.is_empty() && lane.next > now);
-            let freed = done.map(|lane| lane.next).min().filter(|at| *at <= until);
-            match self.next_to_issue().filter(|(at, _)| *at <= freed.unwrap_or(until)) {
-                Some((_, lane)) => self.issue_next(lane),
-                None => return freed,
-            }
-        }
-    }
-
-    /// A lane issues nothing before `now`.
-    pub(super) fn idle_until(&mut self, lane: usize, now: u64) {
-        let next = &mut self.lanes[lane].next;
-        *next = now.max(*next);
     }
 
     pub(super) fn times(&self) -> Times {

@@ -1,3 +1,5 @@
+use rt::schedule::{self, Body};
+
 use super::*;
 use crate::emulated::{Emulated, Spec};
 
@@ -5,7 +7,7 @@ const BLOCK: usize = 4096;
 
 fn timed() -> Timed {
     let below = Emulated::new(Spec::new(BLOCK as u32, 32, 1024).max_append(256));
-    Timed::new(Arc::new(below), Arc::default(), Model::ssd(), 2)
+    Timed::new(Arc::new(below), Arc::default(), Model::ssd())
 }
 
 fn took(timed: &Timed, work: impl FnOnce(&Timed)) -> u64 {
@@ -47,65 +49,53 @@ fn channels_work_side_by_side_and_share_the_link() {
     assert_eq!(timed.times().of(Kind::Write).waited_ns_max, 7 * 15_000);
 }
 
+/// Each does its work in a thread of its own; how long each takes.
+fn side_by_side(timed: &Timed, works: [fn(&Timed); 2]) -> Vec<u64> {
+    let body =
+        |work: fn(&Timed)| -> Body<'_, u64> { ("client".to_owned(), Box::new(move || took(timed, work))) };
+    schedule::run_in_time(timed.clock(), 1, works.map(body).into()).returned
+}
+
 #[test]
 fn a_reset_holds_up_its_channel_only() {
     let timed = timed();
     append(&timed, 8, 1);
-    timed.in_background(0, || timed.reset(ZoneId(8)).unwrap());
-    assert_eq!(took(&timed, |t| append(t, 1, 1)), 15_000);
-    assert_eq!(took(&timed, |t| append(t, 0, 1)), 3_000_000, "issued 15 µs later, and behind the reset");
+    let took = side_by_side(
+        &timed,
+        [
+            |t| t.reset(ZoneId(8)).unwrap(),
+            |t| {
+                append(t, 1, 1);
+                append(t, 0, 1);
+            },
+        ],
+    );
+    assert_eq!(took, [3_000_000, 3_015_000], "the second append is issued 15 µs later, and behind the reset");
 }
 
 #[test]
-fn background_commands_are_issued_in_their_own_time() {
+fn commands_queue_in_the_order_of_their_times() {
     let timed = timed();
-    let large = 256 * BLOCK as u64 * 10 / 12;
-    assert_eq!(took(&timed, |t| t.in_background(0, || (0..10).for_each(|_| append(t, 1, 100)))), 0);
-    assert!(!timed.background_is_free(0));
-    // The link is busy with one command of background work, not with all that it will issue.
-    let behind_one = took(&timed, |t| append(t, 2, 256));
-    assert_eq!(behind_one, 100 * BLOCK as u64 * 10 / 12 + large);
-    timed.wait_until(u64::MAX);
-    assert!(timed.background_is_free(0));
+    let transfer = |blocks: u64| blocks * BLOCK as u64 * 10 / 12;
+    let took = side_by_side(
+        &timed,
+        [
+            |t| (0..10).for_each(|_| append(t, 1, 96)),
+            |t| {
+                t.flush().unwrap();
+                append(t, 2, 192);
+            },
+        ],
+    );
+    // The link is busy with one command of the other, not with all that it will issue.
+    assert_eq!(took, [transfer(10 * 96 + 192), transfer(96 + 192)]);
     assert_eq!(timed.times().of(Kind::Write).commands, 11);
-    // A piece begins when the last is over, unless there was nothing to do meanwhile.
-    let before = timed.clock().monotonic_ns();
-    timed.clock().advance(1_000_000);
-    timed.background_idles(0);
-    timed.in_background(0, || append(&timed, 3, 1));
-    timed.wait_until(u64::MAX);
-    assert_eq!(timed.clock().monotonic_ns(), before + 1_015_000);
-}
-
-#[test]
-fn waiting_ends_when_told_while_background_work_goes_on() {
-    let timed = timed();
-    timed.in_background(0, || append(&timed, 1, 256));
-    timed.wait_until(1_000);
-    assert_eq!((timed.clock().monotonic_ns(), timed.background_is_free(0)), (1_000, false));
-}
-
-#[test]
-fn lanes_work_side_by_side_and_the_first_that_is_done_ends_a_wait() {
-    let timed = timed();
-    append(&timed, 8, 1);
-    let began = timed.clock().monotonic_ns();
-    (0..2).for_each(|lane| timed.background_idles(lane));
-    timed.in_background(0, || timed.reset(ZoneId(8)).unwrap());
-    timed.in_background(1, || (0..2).for_each(|_| append(&timed, 1, 256)));
-    let transfer = 256 * BLOCK as u64 * 10 / 12;
-    timed.wait_until(u64::MAX);
-    assert_eq!(timed.clock().monotonic_ns() - began, 2 * transfer, "not behind the reset of the other");
-    assert!(timed.background_is_free(1) && !timed.background_is_free(0));
-    timed.wait_until(u64::MAX);
-    assert_eq!(timed.clock().monotonic_ns() - began, 3_000_000);
-    assert!(timed.background_is_free(0));
 }
 
 #[test]
 fn an_arm_takes_its_time_to_go_elsewhere() {
     let below = Emulated::new(Spec::new(BLOCK as u32, 32, 1024).max_append(256).disk());
-    let timed = Timed::new(Arc::new(below), Arc::default(), Model::shingled(), 1);
+    let timed = Timed::new(Arc::new(below), Arc::default(), Model::shingled());
     let (least, seek) = (100_000, 8_000_000);
     let read =
         |zone: u32, block: Blocks| took(&timed, |t| t.read(ZoneId(zone), block, &mut [0; BLOCK]).unwrap());
