@@ -1,9 +1,9 @@
 //! The journal's writing side: records, batches, group commit, and the switch between log zones.
 //!
 //! Transactions submit encoded records in one short critical section (`state`), which gives them
-//! their LSN. Whoever needs them durable becomes the leader (`io`, the commit lock): it appends all
-//! batches that have gathered, one after the other, and flushes once for everybody. One append to the
-//! log is in flight at a time.
+//! their LSN. Whoever needs them durable becomes the leader (`io`, the commit lock): it appends the
+//! batches up to its own record, one after the other, and flushes once for everybody whose record is among them. What others
+//! submit meanwhile is for the next leader. One append to the log is in flight at a time.
 //!
 //! Batches are kept until they are durable, so that a log zone that fails loses nothing: they are
 //! appended again to the standby, and the caller is told that a checkpoint is due there.
@@ -410,7 +410,7 @@ impl Log {
         if self.durable() >= lsn {
             return Ok(());
         }
-        self.append_gathered(io)?;
+        self.append_up_to(io, lsn)?;
         if rt::is_planted("break-flush-on-sync") {
             self.durable.store(io.appended, Ordering::Release);
             return Ok(());
@@ -449,7 +449,8 @@ impl Log {
 
     /// Appends what has gathered, without a flush unless too much is unflushed.
     pub(crate) fn push(&self) -> Result<()> {
-        self.leading(|io| self.append_gathered(io).map(drop))
+        let last = self.last();
+        self.leading(|io| self.append_up_to(io, last))
     }
 
     /// A flush for its own sake: durable afterwards is all that was appended before.
@@ -464,8 +465,12 @@ impl Log {
             if self.known_durable() >= lsn {
                 return Ok(true);
             }
-            let epoch = self.append_gathered(io)?;
-            if io.appended_known < lsn.0 {
+            // Each batch says what is durable.
+            let mut none_left = None;
+            while io.appended_known < lsn.0 && none_left.is_none() {
+                none_left = self.append_next(io)?;
+            }
+            if let Some(epoch) = none_left {
                 let Some(admitted) = self.admit(0) else { return Ok(false) };
                 let reserved = admitted.blocks;
                 let epoch = if rt::is_planted("break-mark-epoch") { self.epoch() } else { epoch };
@@ -482,19 +487,33 @@ impl Log {
     /// later one: in a zone epochs only grow, and a batch that came after one of a later epoch would not count.
     fn append_gathered(&self, io: &mut Io) -> Result<Epoch> {
         loop {
-            let batch = {
-                let mut state = self.state.lock();
-                match state.full.pop_front() {
-                    Some(batch) => batch,
-                    None if state.open.count > 0 => std::mem::take(&mut state.open),
-                    None => return Ok(state.epoch),
-                }
-            };
-            self.append_journal(io, batch)?;
-            if io.unflushed_bytes > self.unflushed_max() {
-                self.flush(io)?;
+            if let Some(epoch) = self.append_next(io)? {
+                return Ok(epoch);
             }
         }
+    }
+
+    /// The same up to `lsn`, and what is in one batch with it: what others add meanwhile is theirs to wait for.
+    fn append_up_to(&self, io: &mut Io, lsn: Lsn) -> Result<()> {
+        while io.appended < lsn.0 && self.append_next(io)?.is_none() {}
+        Ok(())
+    }
+
+    /// Appends the next batch; the epoch, if there is none.
+    fn append_next(&self, io: &mut Io) -> Result<Option<Epoch>> {
+        let batch = {
+            let mut state = self.state.lock();
+            match state.full.pop_front() {
+                Some(batch) => batch,
+                None if state.open.count > 0 => std::mem::take(&mut state.open),
+                None => return Ok(Some(state.epoch)),
+            }
+        };
+        self.append_journal(io, batch)?;
+        if io.unflushed_bytes > self.unflushed_max() {
+            self.flush(io)?;
+        }
+        Ok(None)
     }
 
     /// The last batch of a log zone that is left while it is sound says where the log goes on: where nothing can be read

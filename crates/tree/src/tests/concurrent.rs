@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
+use rt::Clock;
+use rt::schedule::{self, Body};
 use rt::thread::Stop;
+use zone::timed::{Model, Timed};
 
 use super::*;
 
@@ -77,4 +80,40 @@ fn groups_change_beside_each_other_and_beside_the_background() {
     drop(store);
     let (store, _) = open(&device).unwrap();
     assert_eq!(contents(&store), model, "after a mount");
+}
+
+/// The leader of a sync appended all that others committed while he did, and went on for as long as they did: writers
+/// waited behind the journal of garbage collection.
+#[test]
+fn a_sync_is_not_held_up_by_what_others_commit_meanwhile() {
+    const COMMITS: u32 = 400;
+    let device = formatted(Spec::new(4096, 64, 1024), &options());
+    let timed = Arc::new(Timed::new(device, Arc::default(), Model::ssd()));
+    let (store, _) = Store::open(timed.clone(), &config(), &mut Plain).unwrap();
+    store.set_client(Arc::new(Plain));
+    let clock = timed.clock();
+    let write = |number: u32| {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![1; 200]);
+        store.commit(tx).unwrap()
+    };
+    write(0);
+    let began = clock.monotonic_ns();
+    // One for each microsecond, which is many for each append.
+    let others = || {
+        for number in 1..=COMMITS {
+            write(number);
+            schedule::sleep_until(clock.monotonic_ns() + 1_000);
+        }
+        clock.monotonic_ns() - began
+    };
+    let one = || {
+        schedule::sleep_until(began + 10_000);
+        store.sync(write(0)).unwrap();
+        clock.monotonic_ns() - began
+    };
+    let bodies: Vec<Body<'_, u64>> =
+        vec![("others".to_owned(), Box::new(others)), ("one".to_owned(), Box::new(one))];
+    let took = schedule::run_in_time(clock, 1, bodies).returned;
+    assert_eq!(took, [400_000, 40_000], "an append and a flush, and nothing of what the others do after it");
 }
