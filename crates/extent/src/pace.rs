@@ -13,11 +13,13 @@
 //! a part of what one zone more would take: metadata takes it whatever is left. Where two classes of lifetime have zones
 //! of their own, two zones are looked at as well: they may end one right after the other.
 //!
-//! The background step pays as soon as anything is owed, and has what it moved beyond that to its credit. A writer pays
-//! when more is owed than a small allowance: with what he appends he moves a chunk, in the same batch, if what comes
-//! next has been read and nobody else is at it. He insists when more is owed than there is room, and where no background
-//! step moves anything he pays his whole share. Nobody else pays: not a reader, not an fsync; and nobody pays with a
-//! lock of an object.
+//! The background step pays as soon as anything is owed, one or two chunks at once, and has what it moved beyond that to
+//! its credit. A writer pays when more is owed than a small allowance: he waits until whoever is at it has moved what he
+//! has in hand, and if still more is owed, and what comes next has been read, he moves a chunk with what he appends, in the
+//! same batch. So writers are held up as much as garbage collection lags. Where more is owed than there is room, or no
+//! background step moves anything, he also looks up and reads what is to be moved, and in the second case pays his whole
+//! share. The collector's lock is let go fairly after each piece of work: who waits for it has it next. Nobody else pays:
+//! not a reader, not an fsync; and nobody pays with a lock of an object.
 //!
 //! This file does no moving (`gc.rs`) and promises no space (`space.rs`). When a writer finds no zone at
 //! all (others took the room faster than they paid, or what was to be moved could not be), `place.rs`
@@ -39,13 +41,14 @@ const ALLOWANCE_SHARE: i64 = 16;
 /// moment, by a reset say, has the time to pay.
 const ALLOWANCE_TIMES: i64 = 4;
 const ALLOWANCE_OF_ROOM: i64 = 4;
-/// The background moves at once such a share of what is owed for a chunk's worth that is written …
-const BACKGROUND_SHARE: f64 = 0.8;
-/// … and a writer such a one, …
-const WRITER_SHARE: f64 = 0.4;
+/// The background moves at once what is owed, but a chunk at least and no more than so many …
+const CHUNKS_IN_BACKGROUND: usize = 2;
+/// … and a writer such a share of what is owed for a chunk's worth that is written, …
+const WRITER_SHARE: f64 = 0.6;
 /// … but a chunk at least, and no more than so many.
 const CHUNKS_MAX: f64 = 5.0;
-/// Writers have paid so often since the background did: it is not there, or does not come to it.
+/// Writers have found so often that nothing was read since the background did something: it is not there, or does not
+/// come to it.
 const ALONE_AFTER: u64 = 32;
 /// What a block owes is counted in such parts of a block.
 const PARTS: i64 = 1024;
@@ -78,8 +81,8 @@ pub(crate) struct Pace {
     owed: AtomicI64,
     /// The room for which the rate was found.
     room: AtomicI64,
-    /// How often writers have paid since the background moved something.
-    paid_alone: AtomicU64,
+    /// How often writers have found that nothing was read to be moved, since the background moved something.
+    unread: AtomicU64,
     /// The background is to be called when something is owed: it sleeps, or may find that it can.
     sleeps: AtomicBool,
 }
@@ -222,49 +225,65 @@ impl Extents {
                 paid.unwrap_or_else(|error| tracing::warn!("garbage collection: {error}"));
                 appended
             }
-            Err(fresh) => paid.and_then(|()| self.append_some(fresh, Vec::new())),
-        }
-    }
-
-    fn pay_along(&self, most: usize, along: &mut Along<'_, '_, '_>) -> Result<()> {
-        let is_alone = self.pace.paid_alone.load(Ordering::Relaxed) >= ALONE_AFTER;
-        let must = is_alone || self.pace.owed_blocks() > self.room();
-        let payer = if must { Some(self.gc.lock()) } else { self.gc.try_lock() };
-        // Others are at it, or what comes next is still to be read: there is time for that.
-        let Some(mut gc) = payer.filter(|gc| must || gc.is_read()) else { return Ok(()) };
-        self.pace.paid_alone.fetch_add(1, Ordering::Relaxed);
-        let before = gc.blocks_moved();
-        loop {
-            let moved = gc.blocks_moved() - before;
-            let left = (most as u64).saturating_sub(moved) as usize;
-            let is_enough =
-                moved > 0 && !is_alone || left == 0 || self.pace.owed_blocks() <= self.allowance();
-            if is_enough || !self.pay_some(&mut gc, self.chunk(WRITER_SHARE).min(left), Some(along))? {
-                return Ok(());
+            Err(fresh) => {
+                paid.unwrap_or_else(|error| tracing::warn!("garbage collection: {error}"));
+                self.append_some(fresh, Vec::new())
             }
         }
     }
 
-    /// Blocks that are moved at once: such a share of what is owed for as many that are written.
-    fn chunk(&self, share: f64) -> usize {
-        let times = (self.pace.moved_per_written() * share).clamp(1.0, CHUNKS_MAX);
+    fn pay_along(&self, most: usize, along: &mut Along<'_, '_, '_>) -> Result<()> {
+        let mut gc = self.gc.lock();
+        // What comes next has still to be read: the background has time for that, if it is there.
+        let waited = match gc.is_read() {
+            true => self.pace.unread.load(Ordering::Relaxed),
+            false => self.pace.unread.fetch_add(1, Ordering::Relaxed),
+        };
+        let is_alone = waited >= ALONE_AFTER;
+        if !gc.is_read() && !is_alone && self.pace.owed_blocks() <= self.room() {
+            return Ok(());
+        }
+        let before = gc.blocks_moved();
+        let paid = loop {
+            let moved = gc.blocks_moved() - before;
+            let left = (most as u64).saturating_sub(moved) as usize;
+            let is_enough =
+                moved > 0 && !is_alone || left == 0 || self.pace.owed_blocks() <= self.allowance();
+            if is_enough {
+                break Ok(());
+            }
+            match self.pay_some(&mut gc, self.writers_chunk().min(left), Some(along)) {
+                Ok(true) => {}
+                ended => break ended.map(|_| ()),
+            }
+        };
+        rt::sync::unlock_fair(gc);
+        paid
+    }
+
+    /// Blocks that a writer moves at once: such a share of what is owed for as many that are written.
+    fn writers_chunk(&self) -> usize {
+        let times = (self.pace.moved_per_written() * WRITER_SHARE).clamp(1.0, CHUNKS_MAX);
         (self.chunk_blocks() as f64 * times) as usize
     }
 
-    /// The same when the background moves them.
+    /// Blocks that the background moves at once.
     pub(crate) fn chunk_in_background(&self) -> usize {
-        self.chunk(BACKGROUND_SHARE)
+        let (owed, chunk) = (self.pace.owed_blocks().max(0) as usize, self.chunk_blocks());
+        owed.clamp(chunk, chunk * CHUNKS_IN_BACKGROUND)
     }
 
     /// The background step's part: whether it did something.
     pub(crate) fn pay_in_background(&self) -> Result<bool> {
         // Before it is looked at what is owed: who adds something afterwards calls.
         self.pace.sleeps.store(true, Ordering::SeqCst);
-        match self.gc.try_lock() {
+        let payer = if self.pace.owed_blocks() > 0 { Some(self.gc.lock()) } else { self.gc.try_lock() };
+        match payer {
             // Victims that are empty need only be given up: the next writer may wait for their zones.
             Some(mut gc) if self.pace.owed_blocks() > 0 || gc.is_moved() => {
                 let worked = self.pay_some(&mut gc, self.chunk_in_background(), None);
-                self.pace.paid_alone.store(0, Ordering::Relaxed);
+                rt::sync::unlock_fair(gc);
+                self.pace.unread.store(0, Ordering::Relaxed);
                 // What fails is tried again after a while, whoever calls.
                 if !matches!(worked, Ok(false)) {
                     self.pace.sleeps.store(false, Ordering::SeqCst);
@@ -315,7 +334,7 @@ impl Extents {
     fn would_take_the_last_zone(&self, gc: &GcState) -> bool {
         let rooms = self.placement.rooms(|room| self.packing.payload(room));
         self.spare_zones() == 1
-            && gc.target_room(self.packing) < self.chunk_in_background() as i64
+            && gc.target_room(self.packing) < self.chunk_in_background().max(self.writers_chunk()) as i64
             && rooms[0] <= i64::from(self.payload_min) / 2
     }
 
