@@ -59,6 +59,13 @@ struct Inner {
     batches: u64,
 }
 
+impl Inner {
+    fn is_empty(&self, zone: Option<ZoneId>) -> bool {
+        let info = zone.and_then(|zone| self.medium.machine.zone(zone).ok());
+        info.is_some_and(|info| info.state == ZoneState::Empty)
+    }
+}
+
 /// What happened since the recording began.
 struct Recording {
     log: Vec<Change>,
@@ -295,7 +302,10 @@ impl Emulated {
         self.check_power(&inner)?;
         self.settle_turns(&mut inner);
         inner.counters.count(kind);
-        let effect = inner.faults.strike(kind, zone);
+        let mut effect = inner.faults.strike(kind, zone);
+        if matches!(kind, CommandKind::Append | CommandKind::Write) && inner.is_empty(zone) {
+            effect = effect.or(inner.faults.strike(CommandKind::Open, zone));
+        }
         let done = work(&mut inner, effect);
         inner.counters.failed += u64::from(done.is_err());
         done
@@ -325,9 +335,26 @@ impl Emulated {
             Effect::HostFull => return DeviceError::HostFull { zone },
             Effect::TurnReadOnly(_) => self.force(inner, zone, ZoneState::ReadOnly),
             Effect::TurnOffline => self.force(inner, zone, ZoneState::Offline),
-            Effect::Error | Effect::Torn(_) | Effect::Rot(_) => {}
+            Effect::Error | Effect::Torn(_) | Effect::Rot(_) | Effect::LoseCache(_) => {}
         }
         DeviceError::Io { zone, operation, reason: "a fault was injected".to_owned() }
+    }
+
+    /// What was done since the last flush is lost, if the fault says so; what is left of it is durable.
+    fn lose_cache(&self, inner: &mut Inner, effect: Effect) {
+        let Effect::LoseCache(number) = effect else { return };
+        let plan = match number % 4 {
+            0 => CrashPlan::LoseAll,
+            1 => CrashPlan::LoseContents,
+            2 => CrashPlan::LoseAllUndoResets,
+            _ => CrashPlan::Subset(u64::from(number)),
+        };
+        let recording =
+            inner.recording.as_ref().expect("record() was called before this device loses anything");
+        let (durable, window) = recording.window(recording.log.len());
+        let seed = mix(self.spec.seed, u64::from(number));
+        inner.medium = crash::after_power_loss(durable.clone(), window, &plan, seed);
+        self.changed(inner, Change::Flush);
     }
 
     fn put(&self, kind: CommandKind, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Result<Blocks> {
@@ -499,13 +526,18 @@ impl Device for Emulated {
 
     fn flush(&self) -> Result<()> {
         self.command(CommandKind::Flush, None, |inner, effect| {
-            if effect.is_some() {
+            if let Some(effect) = effect {
+                self.lose_cache(inner, effect);
                 let reason = "a fault was injected".to_owned();
                 return Err(DeviceError::Io { zone: ZoneId(0), operation: "flush", reason });
             }
             self.changed(inner, Change::Flush);
             Ok(())
         })
+    }
+
+    fn has_room_for(&self, _zones: u64) -> bool {
+        !self.inner.lock().faults.host_is_full
     }
 }
 

@@ -12,7 +12,7 @@ pub enum CommandKind {
     Append,
     /// `write`.
     Write,
-    /// `open`.
+    /// `open`. A fault strikes an append or write as well that opens an empty zone.
     Open,
     /// `close`.
     Close,
@@ -37,8 +37,12 @@ pub enum Effect {
     TurnReadOnly(Blocks),
     /// An I/O error, and the zone is offline from then on.
     TurnOffline,
-    /// What holds the device is full; nothing changes.
+    /// What holds the device is full; nothing changes. Once it has refused something and will refuse more, the device
+    /// says that there is no room.
     HostFull,
+    /// An I/O error of a flush, and what was done since the flush before it is subject to a loss of power, while the
+    /// power stays on: a drive that has lost its cache. How much is lost follows from the number.
+    LoseCache(u32),
     /// No error: one bit, of those that the command moves, is not what it should be. What an append puts so on the
     /// medium stays so; what a read gives so is given right the next time.
     Rot(u32),
@@ -114,6 +118,8 @@ pub(super) struct FaultPlan {
     capacities: Vec<(ZoneId, Blocks)>,
     /// The number of commands after which the power is lost.
     pub(super) power_until: Option<u64>,
+    /// What holds the device is known to be full.
+    pub(super) host_is_full: bool,
 }
 
 impl FaultPlan {
@@ -141,6 +147,7 @@ impl FaultPlan {
             } else if fault.times > 0 {
                 fault.times = fault.times.saturating_sub(1);
                 effect = effect.or(Some(fault.effect));
+                self.host_is_full = fault.effect == Effect::HostFull && fault.times > 0;
             }
         }
         self.faults.retain(|fault| fault.times > 0);

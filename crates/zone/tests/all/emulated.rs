@@ -1,6 +1,6 @@
 //! The emulated device while its power is on: batches, faults, zones that change, counters.
 
-use crate::zone::emulated::{CommandKind, Counters, Effect, Emulated, Fault, Spec};
+use crate::zone::emulated::{CommandKind, Counters, CrashPlan, Effect, Emulated, Fault, Spec};
 use crate::zone::{Command, Device, DeviceError, ZoneId, ZoneState};
 use crate::{pattern, tags};
 
@@ -196,4 +196,40 @@ fn blocks_of_one_word_read_the_same_whether_their_bytes_are_kept_or_not() {
     }
     assert_eq!(plain.digest(), recording.digest());
     assert_eq!(plain.commands(), recording.commands());
+}
+
+#[test]
+fn a_drive_that_loses_its_cache_fails_its_flush_and_keeps_what_was_flushed_before() {
+    for number in 0..8 {
+        let device = tiny();
+        device.record();
+        append(&device, 1, 2).unwrap();
+        device.flush().unwrap();
+        append(&device, 3, 2).unwrap();
+        device.inject(Fault::nth(CommandKind::Flush, 1, Effect::LoseCache(number)));
+        assert!(device.flush().is_err());
+        assert_eq!(tags(&device, 1, 0, 2), [1, 2]);
+        let mut block = pattern(&device, 0, 1);
+        let is_there = device.read(ZONE, 2, &mut block).is_ok() && block == pattern(&device, 3, 1);
+        assert!(!is_there || number % 4 == 3, "{number}: what was not flushed is lost");
+        // What is left is durable, and later flushes are as ever.
+        let info = device.report_zone(ZONE).unwrap();
+        assert_eq!(device.image(&CrashPlan::LoseAll).report_zone(ZONE).unwrap(), info);
+        device.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_fault_of_opening_strikes_the_append_that_opens_a_zone() {
+    let device = tiny();
+    append(&device, 1, 1).unwrap();
+    device.inject(Fault { times: 2, ..Fault::nth(CommandKind::Open, 1, Effect::HostFull) });
+    append(&device, 1, 1).unwrap();
+    assert!(device.has_room_for(1), "nobody knows yet");
+    let open = || device.append(ZoneId(5), &pattern(&device, 1, 1));
+    let refused = open();
+    assert!(matches!(refused, Err(DeviceError::HostFull { zone: ZoneId(5) })), "{refused:?}");
+    assert!(!device.has_room_for(1));
+    assert!(open().is_err() && device.has_room_for(1));
+    open().unwrap();
 }
