@@ -1,4 +1,4 @@
-//! The seams between Polder and the machine: locks, clock, randomness, threads.
+//! The seams between Polder and the machine: locks, clock, randomness, threads, memory for caches.
 //!
 //! Everything above takes these from here, and `clippy.toml` forbids the originals, so that a
 //! simulator can put its own in their place: logic never asks what time it is or who runs it. What
@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod memory;
 mod planted;
 pub mod random;
 #[cfg_attr(

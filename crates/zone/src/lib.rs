@@ -35,5 +35,5 @@ pub use error::{DeviceError, Result};
 pub use format::{FsId, Role};
 pub use lease::{Lease, Leases};
 pub use medium::Medium;
-pub use pages::{PageBuffer, Pages};
+pub use pages::{NoMemory, PageBuffer, Pages, Promise};
 pub use traffic::{Cause, Traffic};

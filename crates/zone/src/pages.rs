@@ -6,6 +6,11 @@
 //! before: a cache that was full will be full again.
 //!
 //! For the first 2 MiB large pages are not asked for: of a small volume only what is used is in memory.
+//!
+//! The system may have no more. Whoever can do without a page asks with [`Pages::try_take`]. Who cannot stop any more
+//! once it has begun has so many pages [promised](Pages::promise) before, and takes them with [`Pages::take`]. Nobody
+//! else is given the last of what is free: there are never fewer pages free than were promised and not yet taken.
+//! What a promise is for is not told, so a page counts as promised until the promise is dropped, taken or not.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -16,25 +21,40 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Bytes that are asked for at once, and where they begin: a large page of the processors that have them.
 const LARGE: usize = 2 << 20;
+/// Bytes that are asked for at once where memory is scarce, at least.
+const SMALL: usize = 4096;
 
 /// Where pages come from and go to.
 pub struct Pages {
     page_size: usize,
-    /// Bytes asked for at once: pages of `page_size`, beginning at a multiple of [`LARGE`].
+    /// Bytes asked for at once: pages of `page_size`, beginning at a multiple of [`LARGE`] if they are as many.
     chunk_size: usize,
     held: Mutex<Held>,
 }
 
 #[derive(Default)]
 struct Held {
-    /// Pages that nobody uses. They are in `chunks`.
+    /// Pages that nobody uses. They are in `chunks`. The last is taken first: one that was used before, if any was.
     free: Vec<NonNull<u8>>,
+    /// Pages that were promised, whether they have been taken or not.
+    promised: usize,
     /// Each of `chunk_size` bytes, mapped by [`map`].
     chunks: Vec<NonNull<u8>>,
 }
 
 // SAFETY: what is pointed to belongs to `Pages` alone, as the contents of a `Vec<Box<[u8]>>` would.
 unsafe impl Send for Held {}
+
+/// The system has no memory for another page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no memory left for pages")]
+pub struct NoMemory;
+
+/// So many pages can be taken, whatever the system has, until this is dropped.
+pub struct Promise {
+    pages: Arc<Pages>,
+    count: usize,
+}
 
 /// One page in memory: initialised, and aligned for direct I/O where its size is a multiple of 4096.
 pub struct PageBuffer {
@@ -52,7 +72,8 @@ impl Pages {
     /// For pages of so many bytes.
     pub fn new(page_size: usize) -> Arc<Pages> {
         assert!(page_size > 0, "a page has bytes");
-        let chunk_size = page_size.next_multiple_of(LARGE);
+        let at_once = if rt::memory::is_scarce() { SMALL } else { LARGE };
+        let chunk_size = page_size.next_multiple_of(at_once);
         Arc::new(Pages { page_size, chunk_size, held: Mutex::new(Held::default()) })
     }
 
@@ -61,37 +82,84 @@ impl Pages {
         self.page_size
     }
 
-    /// A page with anything in it.
-    pub fn take(self: &Arc<Pages>) -> PageBuffer {
-        let free = self.held.lock().free.pop();
-        PageBuffer { start: free.unwrap_or_else(|| self.grow()), pages: Arc::clone(self) }
+    /// A page with anything in it, beside those that were promised.
+    pub fn try_take(self: &Arc<Pages>) -> Result<PageBuffer, NoMemory> {
+        loop {
+            let mut held = self.held.lock();
+            if held.free.len() > held.promised
+                && let Some(start) = held.free.pop()
+            {
+                return Ok(PageBuffer { start, pages: Arc::clone(self) });
+            }
+            drop(held);
+            self.grow(1)?;
+        }
     }
 
-    /// A page of zeros.
+    /// So many pages from now on, or none.
+    pub fn promise(self: &Arc<Pages>, count: usize) -> Result<Promise, NoMemory> {
+        loop {
+            let mut held = self.held.lock();
+            if held.free.len() >= held.promised + count {
+                held.promised += count;
+                return Ok(Promise { pages: Arc::clone(self), count });
+            }
+            let lacking = held.promised + count - held.free.len();
+            drop(held);
+            self.grow(lacking)?;
+        }
+    }
+
+    /// Whether no page that was promised is in use.
+    pub fn has_what_was_promised(&self) -> bool {
+        let held = self.held.lock();
+        held.free.len() >= held.promised
+    }
+
+    /// A page with anything in it that the caller was promised.
+    pub fn take(self: &Arc<Pages>) -> PageBuffer {
+        loop {
+            let free = self.held.lock().free.pop();
+            if let Some(start) = free {
+                return PageBuffer { start, pages: Arc::clone(self) };
+            }
+            self.grow(1).expect("whoever cannot do without a page has been promised it");
+        }
+    }
+
+    /// A page of zeros that the caller was promised.
     pub fn zeroed(self: &Arc<Pages>) -> PageBuffer {
         let mut page = self.take();
         page.fill(0);
         page
     }
 
-    /// A page of these bytes, which are as many.
+    /// A page of these bytes, which are as many, that the caller was promised.
     pub fn holding(self: &Arc<Pages>, bytes: &[u8]) -> PageBuffer {
         let mut page = self.take();
         page.copy_from_slice(bytes);
         page
     }
 
-    /// One more chunk, whose first page is the caller's. The system is asked while no lock of ours is held.
-    fn grow(&self) -> NonNull<u8> {
+    /// Chunks for so many pages more. The system is asked while no lock of ours is held.
+    fn grow(&self, pages: usize) -> Result<(), NoMemory> {
+        if !rt::memory::grants() {
+            return Err(NoMemory);
+        }
+        (0..pages.div_ceil(self.chunk_size / self.page_size)).try_for_each(|_| self.add_chunk())
+    }
+
+    fn add_chunk(&self) -> Result<(), NoMemory> {
         let is_first = self.held.lock().chunks.is_empty();
-        let chunk = map(self.chunk_size, !is_first);
+        let chunk = map(self.chunk_size, !is_first).ok_or(NoMemory)?;
         let mut held = self.held.lock();
         held.chunks.push(chunk);
-        held.free.extend((1..self.chunk_size / self.page_size).rev().map(|index| {
+        let pages = (0..self.chunk_size / self.page_size).rev().map(|index| {
             // SAFETY: the page ends within the chunk.
             unsafe { chunk.add(index * self.page_size) }
-        }));
-        chunk
+        });
+        held.free.splice(0..0, pages);
+        Ok(())
     }
 }
 
@@ -104,15 +172,15 @@ impl Drop for Pages {
     }
 }
 
-/// Zeros of the system's, beginning at a multiple of [`LARGE`].
-fn map(size: usize, large: bool) -> NonNull<u8> {
+/// Zeros of the system's, if it has any; beginning at a multiple of [`LARGE`] if they are as many.
+fn map(size: usize, large: bool) -> Option<NonNull<u8>> {
     // Most often it is where the one before it ends, which then makes one region of both: the system has a bound
     // on their number.
-    let mut chunk = map_anywhere(size);
-    if chunk.as_ptr().align_offset(LARGE) != 0 {
+    let mut chunk = map_anywhere(size)?;
+    if size >= LARGE && chunk.as_ptr().align_offset(LARGE) != 0 {
         // SAFETY: nobody has been told of it.
         unsafe { unmap(chunk, size) };
-        let mapped = map_anywhere(size + LARGE);
+        let mapped = map_anywhere(size + LARGE)?;
         let before = mapped.as_ptr().align_offset(LARGE);
         // SAFETY: all lies within what was mapped, and nobody has been told of it.
         unsafe {
@@ -121,18 +189,18 @@ fn map(size: usize, large: bool) -> NonNull<u8> {
             unmap(chunk.add(size), LARGE - before);
         }
     }
-    if large {
+    if large && size >= LARGE {
         // SAFETY: advice changes nothing in memory. A system without large pages has small ones.
         let _ = unsafe { rustix::mm::madvise(chunk.as_ptr().cast(), size, Advice::LinuxHugepage) };
     }
-    chunk
+    Some(chunk)
 }
 
-fn map_anywhere(size: usize) -> NonNull<u8> {
+fn map_anywhere(size: usize) -> Option<NonNull<u8>> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     // SAFETY: a mapping at an address that the system chooses changes no other.
     let mapped = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), size, protection, flags) };
-    mapped.ok().and_then(|mapped| NonNull::new(mapped.cast())).unwrap_or_else(|| no_memory(size))
+    mapped.ok().and_then(|mapped| NonNull::new(mapped.cast()))
 }
 
 /// Gives memory back, if it is any.
@@ -145,12 +213,6 @@ unsafe fn unmap(start: NonNull<u8>, size: usize) {
         let gone = unsafe { rustix::mm::munmap(start.as_ptr().cast(), size) };
         debug_assert!(gone.is_ok(), "what was mapped can be given back");
     }
-}
-
-fn no_memory(size: usize) -> ! {
-    std::alloc::handle_alloc_error(
-        std::alloc::Layout::from_size_align(size, LARGE).expect("a chunk has a layout"),
-    )
 }
 
 impl Deref for PageBuffer {
@@ -189,6 +251,12 @@ impl Clone for PageBuffer {
     }
 }
 
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.pages.held.lock().promised -= self.count;
+    }
+}
+
 impl Drop for PageBuffer {
     fn drop(&mut self) {
         self.pages.held.lock().free.push(self.start);
@@ -215,6 +283,31 @@ mod tests {
                 assert!(page.len() == page_size && is_its_own, "page {number} of {page_size} bytes");
             }
         }
+    }
+
+    /// Without promises the memory that a transaction could not do without went to a reader, and the process ended.
+    #[test]
+    fn what_was_promised_is_given_to_nobody_else() {
+        rt::memory::make_scarce();
+        let pages = Pages::new(16384);
+        let taken = pages.try_take().unwrap();
+        let promise = pages.promise(3).unwrap();
+        rt::memory::refuse(1, u64::MAX);
+        assert_eq!(pages.try_take().err(), Some(NoMemory));
+        assert_eq!(pages.promise(1).err(), Some(NoMemory));
+        drop(taken);
+        let again = pages.try_take().unwrap();
+        assert_eq!(pages.try_take().err(), Some(NoMemory));
+        let promised: Vec<_> = (0..3).map(|_| pages.take()).collect();
+        drop(again);
+        assert_eq!(pages.try_take().err(), Some(NoMemory), "three have been promised, and one is free");
+        drop(promised);
+        drop(promise);
+        let all: Vec<_> = (0..4).map(|_| pages.try_take().unwrap()).collect();
+        assert_eq!(pages.try_take().err(), Some(NoMemory));
+        assert!(rt::memory::refused() > 4 && all.len() == 4);
+        rt::memory::make_plenty();
+        assert!(pages.try_take().is_ok());
     }
 
     #[test]
