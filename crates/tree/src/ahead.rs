@@ -10,6 +10,9 @@
 //!
 //! It is a hint: what cannot be read, or is not what it should be, is passed over and latches nothing. Whoever needs it
 //! comes to it by himself, asks twice, and says what is wrong. So nothing that a replay concludes depends on it.
+//!
+//! Nor does it take memory from anybody: it is read into pages that are free or that the system has more of, and what is
+//! held of it is let go before somebody is told that there is none ([`crate::memory`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,9 +23,10 @@ use crate::cache::Node;
 use crate::core::Core;
 use crate::format::PageKind;
 use crate::lookup::{Miss, tree_key};
-use crate::mat::Found;
+use crate::mat::{Found, Place};
+use crate::memory::Reading;
 use crate::store::Store;
-use crate::types::{Bytes, Group, Lsn, NodeId, Op, Table};
+use crate::types::{Bytes, Group, Lsn, NodeId, Op, Result, StoreError, Table};
 
 /// Bytes that are read at once, at most, and pages.
 const AT_ONCE_BYTES: usize = 4 << 20;
@@ -107,7 +111,8 @@ impl Core {
         wanted.sort_unstable_by_key(|(_, place, _)| place.whole_page());
         // With a node there may be a page of its changes.
         for wanted in wanted.chunks(self.pages_at_once() / 2) {
-            for (node, &(id, place, chunk)) in self.read_nodes(wanted).into_iter().zip(wanted) {
+            let nodes = self.read_nodes(wanted, Reading::Ahead).into_iter();
+            for (node, &(id, place, chunk)) in nodes.zip(wanted) {
                 let is_current = || self.is_current(id, place, chunk);
                 held.extend(node.ok().and_then(|node| self.cache.insert_read(node, is_current)));
             }
@@ -139,13 +144,25 @@ impl Core {
         if missing.is_empty() {
             return held;
         }
-        for (&(at, _, number), read) in missing.iter().zip(self.read_many(&missing)) {
+        for (&(at, _, number), read) in missing.iter().zip(self.read_many(&missing, Reading::Ahead)) {
             let Ok((bytes, _)) = read else { continue };
             let chunk = Arc::new(bytes);
             held.push(Arc::clone(&chunk));
             self.chunks.put(number, at, chunk);
         }
         held
+    }
+
+    /// Where a node lies. What is held makes room for its chunk, where there is no other memory for that.
+    pub(crate) fn find_beside(&self, held: &mut HeldChunks, id: NodeId) -> Result<Place> {
+        let found = match self.find(id) {
+            Err(StoreError::NoMemory(_)) if !held.is_empty() => {
+                held.clear();
+                self.find(id)
+            }
+            found => found,
+        };
+        Ok(found?.0)
     }
 
     /// How many pages are read at once, at most.

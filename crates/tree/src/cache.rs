@@ -170,6 +170,12 @@ impl Spare {
         Arc::make_mut(shared)
     }
 
+    /// Drops all that are kept; whether there were any.
+    pub(crate) fn clear(&self) -> bool {
+        let pages = std::mem::take(&mut *self.pages.lock());
+        !pages.is_empty()
+    }
+
     /// Keeps a page if it was the caller's alone.
     pub(crate) fn give(&self, page: Arc<Page>) {
         let Some(page) = Arc::into_inner(page) else { return };
@@ -254,6 +260,12 @@ impl Cache {
         }
     }
 
+    /// Drops a few nodes that nobody uses, of each shard; whether there were any.
+    pub(crate) fn shrink(&self) -> bool {
+        let dropped: usize = self.shards.iter().map(|shard| self.evict(&mut shard.lock())).sum();
+        dropped > 0
+    }
+
     /// A node that is here may have a second page from now on.
     pub(crate) fn add_frozen(&self, frozen: &Frozen) {
         if matches!(frozen, Frozen::Page(_)) {
@@ -281,11 +293,11 @@ impl Cache {
     }
 
     /// Drops up to two nodes of this shard that nobody uses: the clock goes round twice at most.
-    fn evict(&self, shard: &mut Shard) {
+    fn evict(&self, shard: &mut Shard) -> usize {
         let mut dropped = 0;
         for _ in 0..shard.ring.len() * 2 {
             if dropped == 2 || shard.ring.is_empty() {
-                return;
+                break;
             }
             shard.hand %= shard.ring.len();
             let id = shard.ring[shard.hand];
@@ -303,5 +315,6 @@ impl Cache {
                 dropped += 1;
             }
         }
+        dropped
     }
 }

@@ -34,7 +34,7 @@ use crate::zones::{Use, UserCounters};
 const TELLING: usize = 64;
 const PERMILLE_MAX: u64 = 10_000;
 /// Pages appended together.
-const PAGES_AT_ONCE: usize = 64;
+pub(crate) const PAGES_AT_ONCE: usize = 64;
 
 impl Core {
     /// Takes a checkpoint, after the one that is being taken.
@@ -180,16 +180,17 @@ impl Core {
         let (mut whole, mut packed) = (Vec::new(), Packed::new(self.page_size()));
         let ids: Vec<NodeId> = nodes.iter().map(|node| node.id).collect();
         let mut chunks = ids.chunks(self.pages_at_once());
-        let mut _held = HeldChunks::new();
+        let mut held = HeldChunks::new();
         for (index, node) in nodes.into_iter().enumerate() {
             if index % self.pages_at_once() == 0 {
-                _held = chunks.next().map(|ids| self.hold_chunks(ids)).unwrap_or_default();
+                held = chunks.next().map(|ids| self.hold_chunks(ids)).unwrap_or_default();
             }
             // Never in the middle of a transaction: of one LSN a node has one contents (I-TREE-3).
             let settled = saved.is_none().then(|| self.groups[usize::from(node.page().group().0)].read());
             let Some((version, changes)) = self.version_to_write(node, saved.is_some()) else { continue };
             drop(settled);
-            let base = changes.is_some().then(|| self.base_of(&version, saved.is_some())).transpose()?;
+            let base =
+                changes.is_some().then(|| self.base_of(&version, saved.is_some(), &mut held)).transpose()?;
             match changes.zip(base.flatten()) {
                 Some((mut changes, base)) => {
                     delta::set_epoch(&mut changes, epoch);
@@ -243,9 +244,9 @@ impl Core {
     }
 
     /// Where the page lies that a leaf was last written whole to; `None` when it has to be now.
-    fn base_of(&self, version: &Version, saved: bool) -> Result<Option<Address>> {
+    fn base_of(&self, version: &Version, saved: bool, held: &mut HeldChunks) -> Result<Option<Address>> {
         let id = version.node.id;
-        let place = if saved { self.find_saved(id)? } else { self.find(id)?.0 };
+        let place = if saved { self.find_saved(id)? } else { self.find_beside(held, id)? };
         // Of the running epoch it may have been freed this moment: then it counts no more where it is written.
         assert!(!place.is_nowhere() || !saved, "node {} has been written before", id.0);
         Ok((!place.is_nowhere()).then(|| place.whole_page()))
@@ -480,7 +481,7 @@ impl Core {
             for ((((number, _), page), used), address) in some.iter().zip(pages).zip(used).zip(places) {
                 self.zones.add_page(address.zone());
                 written.push((*number, ChunkPlace { address, used }));
-                self.chunks.put(*number, address, Arc::new(page));
+                self.keep_chunk(*number, address, Arc::new(page));
             }
         }
         Ok(written)
@@ -488,8 +489,10 @@ impl Core {
 
     fn merge_chunk(&self, number: u64, changes: &[(NodeId, Place)], lsn: Lsn) -> Result<(PageBuffer, u32)> {
         let place = self.mat.chunk(number);
-        let old = self.chunk(number, place.address)?.expect("chunks move only under the checkpoint lock");
-        let mut page = PageBuffer::clone(&old);
+        let old = self.chunk_to_save(number, place.address)?;
+        let old = old.expect("chunks move only under the checkpoint lock");
+        let mut page = self.page_to_save();
+        page.copy_from_slice(&old);
         write_header(&mut page, PageKind::MatChunk, number, lsn);
         let mut used = place.used;
         for &(id, now) in changes {

@@ -1,9 +1,9 @@
 //! Transactions: admission, pinning, the point of no return, and the changes to the trees.
 //!
 //! Everything that can fail or wait happens before the LSN is taken: room in the log and for dirty
-//! nodes is admitted with no tree lock held, and every node on the way to every key is in memory and
-//! pinned. From the LSN on there are only changes in memory, under the locks of all groups concerned,
-//! so the order of LSNs is the order of effects in each group.
+//! nodes is admitted with no tree lock held, every node on the way to every key is in memory and
+//! pinned, and pages for the changes are promised. From the LSN on there are only changes in memory, under
+//! the locks of all groups concerned, so the order of LSNs is the order of effects in each group.
 //!
 //! Splits need nothing but the path. A leaf that is empty leaves its parent; one that is small is
 //! merged with a neighbour if that happens to be in memory. Both come after all changes of the
@@ -21,6 +21,7 @@ use crate::core::{Core, Tree};
 use crate::delta::Changes;
 use crate::epoch::Weight;
 use crate::lookup::{Miss, Path, Pins, leaf_of, tree_key};
+use crate::memory::needed;
 use crate::page::Page;
 use crate::record;
 use crate::types::{Bytes, Draw, Epoch, Group, Lsn, NodeId, Op, Result, StoreError, Tx};
@@ -32,13 +33,13 @@ pub(crate) const UNFLUSHED_DATA_MAX: u64 = 256 << 20;
 type LockedTrees<'a> = SmallVec<[(Group, RwLockWriteGuard<'a, Tree>); 2]>;
 
 /// A write to a tree, with all nodes on the way to its key in memory and pinned.
-struct Held<'a> {
+pub(crate) struct Held<'a> {
     group: Group,
     /// With the number of its table.
-    key: Bytes,
+    pub(crate) key: Bytes,
     /// None: what is under the key goes.
-    value: Option<&'a [u8]>,
-    path: Path,
+    pub(crate) value: Option<&'a [u8]>,
+    pub(crate) path: Path,
 }
 
 /// Changes one tree: its group's lock is held exclusively, its transaction has its LSN.
@@ -60,7 +61,14 @@ impl Core {
             return Ok(self.log.last());
         }
         self.check_sizes(&tx.ops);
-        match self.commit_with(&mut tx, false) {
+        let committed = match self.commit_with(&mut tx, false) {
+            Err(StoreError::NoMemory(_)) => {
+                self.relieve_memory()?;
+                self.commit_with(&mut tx, false)
+            }
+            committed => committed,
+        };
+        match committed {
             // What the background would have cleaned may be what is lacking.
             Err(StoreError::NoSpace) if !self.reserve_is_whole() => self.commit_with(&mut tx, true),
             committed => committed,
@@ -73,15 +81,24 @@ impl Core {
         let record = record::encode(&tx.ops);
         let admitted = self.admit(record.len(), tx.draw, at_once)?;
         let (mut pins, mut asked) = (Pins::default(), false);
-        let (mut locked, held) = loop {
+        let (mut locked, held, promise) = loop {
             let locked = self.lock_groups(&tx.ops);
             match self.on_the_way(&tx.ops) {
                 Ok(held) => {
                     let nodes = if tx.draw == Draw::Free { splits(&held) } else { 0 };
+                    let count = if rt::is_planted("break-promise") { 0 } else { needed(&held) };
+                    let promise = match self.promise(count) {
+                        Ok(promise) => promise,
+                        Err(error) => {
+                            drop(locked);
+                            self.log.give_back(admitted);
+                            return Err(error);
+                        }
+                    };
                     if self.take_allowance(nodes) {
-                        break (locked, held);
+                        break (locked, held, promise);
                     }
-                    drop(locked);
+                    drop((locked, promise));
                     if asked {
                         self.log.give_back(admitted);
                         return Err(StoreError::NoSpace);
@@ -112,6 +129,7 @@ impl Core {
         self.apply(&mut locked, &held, (lsn, epoch), is_short);
         drop(held);
         drop(locked);
+        drop(promise);
         self.count.commits.fetch_add(1, Ordering::Relaxed);
         self.bound_unflushed_data(&tx.ops, lsn);
         Ok(lsn)
@@ -208,6 +226,7 @@ impl Core {
                     continue;
                 }
             };
+            let _promise = self.promise(needed(&held))?;
             self.zones.apply(ops, lsn, &[]);
             self.apply(&mut locked, &held, (lsn, epoch), false);
             return Ok(());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock};
-use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages};
+use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages, Promise};
 
 use crate::balance::Balance;
 use crate::cache::{Cache, Node, Spare};
@@ -95,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) cache: Cache,
     /// Memory for pages.
     pub(crate) pages: Arc<Pages>,
+    /// Of these, for whoever holds `saving`: a checkpoint cannot stop for want of memory.
+    pub(crate) _pages_to_save: Promise,
     pub(crate) spare: Spare,
     pub(crate) chunks: ChunkCache,
     pub(crate) follow: Follow,
@@ -186,7 +188,7 @@ impl Core {
     /// Passes a result on; what is not to be expected latches the volume.
     pub(crate) fn latching<T>(&self, what: &str, result: Result<T>) -> Result<T> {
         result.map_err(|error| match error {
-            StoreError::NoSpace | StoreError::ReadOnly => error,
+            StoreError::NoSpace | StoreError::NoMemory(_) | StoreError::ReadOnly => error,
             StoreError::Latched(why) => {
                 self.latch(&why);
                 StoreError::Latched(why)
@@ -224,6 +226,14 @@ impl ChunkCache {
 
     pub(crate) fn pages(&self) -> usize {
         self.chunks.lock().map.len()
+    }
+
+    /// Drops those that nobody holds; whether there were any.
+    pub(crate) fn shrink(&self) -> bool {
+        let map = &mut self.chunks.lock().map;
+        let before = map.len();
+        map.retain(|_, chunk| Arc::strong_count(&chunk.bytes) > 1);
+        map.len() < before
     }
 
     /// The chunk as it is at `address`.

@@ -37,6 +37,7 @@ mod kept;
 mod log;
 mod lookup;
 mod mat;
+mod memory;
 mod mkfs;
 mod page;
 mod reclaim;

@@ -17,6 +17,7 @@ use crate::delta::{self, Changes};
 use crate::follow::{FOLLOWING, Following, asked};
 use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Found, Place};
+use crate::memory::Reading;
 use crate::page::Page;
 use crate::types::{Bytes, Entry, Group, Lsn, NodeId, Result, StoreError, Table};
 
@@ -214,11 +215,14 @@ impl Core {
             let mut wanted = vec![(id, place, chunk)];
             wanted.extend(self.not_in_memory(others));
             others = &[];
-            let mut nodes = self.read_nodes(&wanted).into_iter();
+            let reading = if wanted.len() > 1 { Reading::Ahead } else { Reading::Needed };
+            let mut nodes = self.read_nodes(&wanted, reading).into_iter();
             let node = nodes.next().expect("each node is read or not");
             self.keep_ahead(nodes, &wanted[1..]);
             let node = match node {
                 Ok(node) => node,
+                // Alone it takes the place of what nobody uses.
+                Err(StoreError::NoMemory(_)) if reading == Reading::Ahead => continue,
                 Err(error) if self.is_current(id, place, chunk) => {
                     return self.latching("a node cannot be read", Err(error));
                 }
@@ -234,7 +238,7 @@ impl Core {
     pub(crate) fn read_ahead(&self) -> bool {
         let Some(asked) = self.follow.take_asked() else { return false };
         let wanted = self.not_in_memory(&asked);
-        self.keep_ahead(self.read_nodes(&wanted), &wanted);
+        self.keep_ahead(self.read_nodes(&wanted, Reading::Ahead), &wanted);
         true
     }
 
@@ -279,11 +283,15 @@ impl Core {
 
     /// Reads a node that lies at `place`: the page that holds it whole, and the changes to that.
     pub(crate) fn read_node(&self, id: NodeId, place: Place) -> Result<Arc<Node>> {
-        self.read_nodes(&[(id, place, None)]).pop().expect("one node is read or not")
+        self.read_nodes(&[(id, place, None)], Reading::Needed).pop().expect("one node is read or not")
     }
 
     /// Reads nodes that lie at these places, all at the same time. Changes of several of them share pages.
-    pub(crate) fn read_nodes(&self, wanted: &[(NodeId, Place, Option<Address>)]) -> Vec<Result<Arc<Node>>> {
+    pub(crate) fn read_nodes(
+        &self,
+        wanted: &[(NodeId, Place, Option<Address>)],
+        reading: Reading,
+    ) -> Vec<Result<Arc<Node>>> {
         self.count.node_reads.fetch_add(wanted.len() as u64, Ordering::Relaxed);
         let mut shared: SmallVec<[Address; 8]> =
             wanted.iter().filter(|(_, place, _)| place.is_delta()).map(|(_, place, _)| place.at).collect();
@@ -291,7 +299,7 @@ impl Core {
         shared.dedup();
         let whole = wanted.iter().map(|(id, place, _)| (place.whole_page(), PageKind::Node, id.0));
         let pages: Vec<_> = whole.chain(shared.iter().map(|&at| (at, PageKind::Deltas, 0))).collect();
-        let mut pages = self.read_many(&pages);
+        let mut pages = self.read_many(&pages, reading);
         let changes = pages.split_off(wanted.len());
         let changes_at = |at: Address| {
             let page = &changes[shared.binary_search(&at).expect("each page with changes was asked for")];
@@ -312,7 +320,7 @@ impl Core {
         kind: PageKind,
         id: u64,
     ) -> Result<(PageBuffer, PageHeader)> {
-        self.read_many(&[(at, kind, id)]).pop().expect("one page is read or not")
+        self.read_many(&[(at, kind, id)], Reading::Needed).pop().expect("one page is read or not")
     }
 
     /// Reads such pages, all at the same time and asked for in the order in which they lie; what is not right is asked
@@ -320,12 +328,13 @@ impl Core {
     pub(crate) fn read_many(
         &self,
         wanted: &[(Address, PageKind, u64)],
+        reading: Reading,
     ) -> Vec<Result<(PageBuffer, PageHeader)>> {
-        let mut pages: Vec<Option<PageBuffer>> =
-            wanted.iter().map(|(at, ..)| self.zones.enter(*at).then(|| self.pages.take())).collect();
+        let mut pages: Vec<Result<Option<PageBuffer>>> =
+            wanted.iter().map(|(at, ..)| self.enter_with_page(*at, reading)).collect();
         let mut commands: Vec<(usize, Command<'_>)> = (wanted.iter().zip(&mut pages).enumerate())
             .filter_map(|(index, ((at, ..), page))| {
-                let into = page.as_deref_mut()?;
+                let into = page.as_mut().ok()?.as_deref_mut()?;
                 Some((index, Command::Read { zone: at.zone(), block: at.block(), into }))
             })
             .collect();
@@ -336,18 +345,33 @@ impl Core {
             outputs[index] = Some(output);
         }
         let read = wanted.iter().zip(pages).zip(outputs).map(|((&(at, kind, id), page), output)| {
-            let Some(bytes) = page else {
+            let Some(mut bytes) = page? else {
                 let why = format!("page {id} ({kind:?}) at {at}: the zone has another life");
                 return Err(StoreError::Corrupt(why));
             };
             let output = output.expect("each command has an output");
             let checked =
                 output.map_err(StoreError::from).and_then(|_| check_page(&bytes, self, at, kind, id));
-            let read = checked.map(|header| (bytes, header)).or_else(|_| self.read_once(at, kind, id));
+            let read = match checked {
+                Ok(header) => Ok((bytes, header)),
+                Err(_) => self.read_once(&mut bytes, at, kind, id).map(|header| (bytes, header)),
+            };
             self.zones.leave(at.zone());
             read
         });
         read.collect()
+    }
+
+    /// A page for what is read there, and the zone is held; none when it has another life.
+    fn enter_with_page(&self, at: Address, reading: Reading) -> Result<Option<PageBuffer>> {
+        if !self.zones.enter(at) {
+            return Ok(None);
+        }
+        let page = match reading {
+            Reading::Needed => self.page(),
+            Reading::Ahead => self.pages.try_take().map_err(StoreError::from),
+        };
+        page.map(Some).inspect_err(|_| self.zones.leave(at.zone()))
     }
 
     fn damaged<T>(&self, what: String) -> Result<T> {
@@ -356,21 +380,27 @@ impl Core {
 
     /// Where a node lies, and the address of the chunk that said so.
     pub(crate) fn find(&self, id: NodeId) -> Result<(Place, Option<Address>)> {
-        self.find_by(id, || self.mat.find(id))
+        self.find_by(id, || self.mat.find(id), |number, at| self.chunk(number, at))
     }
 
     /// Where a node was written last in the epoch that is being saved, or before.
     pub(crate) fn find_saved(&self, id: NodeId) -> Result<Place> {
-        Ok(self.find_by(id, || self.mat.find_saved(id))?.0)
+        let chunk = |number, at| self.chunk_to_save(number, at);
+        Ok(self.find_by(id, || self.mat.find_saved(id), chunk)?.0)
     }
 
-    fn find_by(&self, id: NodeId, found: impl Fn() -> Found) -> Result<(Place, Option<Address>)> {
+    fn find_by(
+        &self,
+        id: NodeId,
+        found: impl Fn() -> Found,
+        chunk_at: impl Fn(u64, Address) -> Result<Option<Arc<PageBuffer>>>,
+    ) -> Result<(Place, Option<Address>)> {
         loop {
             match found() {
                 Found::At(place) => return Ok((place, None)),
                 Found::InChunk(number) => {
                     let chunk = self.mat.chunk(number).address;
-                    if let Some(bytes) = self.chunk(number, chunk)? {
+                    if let Some(bytes) = chunk_at(number, chunk)? {
                         let index = (id.0 % self.mat.per_chunk()) as usize;
                         let place = self.mat.place_in(&bytes, index);
                         if !self.is_on_device(place) {
@@ -394,12 +424,29 @@ impl Core {
 
     /// A chunk of the MAT that lies at `place`; `None` when it does not lie there any more.
     pub(crate) fn chunk(&self, number: u64, place: Address) -> Result<Option<Arc<PageBuffer>>> {
+        self.chunk_in(number, place, || self.page())
+    }
+
+    /// The same for a checkpoint, which cannot stop for want of memory.
+    pub(crate) fn chunk_to_save(&self, number: u64, place: Address) -> Result<Option<Arc<PageBuffer>>> {
+        self.chunk_in(number, place, || Ok(self.page_to_save()))
+    }
+
+    fn chunk_in(
+        &self,
+        number: u64,
+        place: Address,
+        page: impl FnOnce() -> Result<PageBuffer>,
+    ) -> Result<Option<Arc<PageBuffer>>> {
         if place.is_none() {
-            return Ok(Some(Arc::new(self.pages.zeroed())));
+            let mut page = page()?;
+            page.fill(0);
+            return Ok(Some(Arc::new(page)));
         }
         if let Some(bytes) = self.chunks.get(number, place) {
             return Ok(Some(bytes));
         }
+        let page = page()?;
         if !self.zones.enter(place) {
             return if self.mat.chunk(number).address == place {
                 self.damaged(format!(
@@ -409,12 +456,12 @@ impl Core {
                 Ok(None)
             };
         }
-        let read = self.read_page(place, PageKind::MatChunk, number);
+        let read = self.read_page(page, place, PageKind::MatChunk, number);
         self.zones.leave(place.zone());
         match read {
-            Ok((bytes, _)) => {
+            Ok(bytes) => {
                 let bytes = Arc::new(bytes);
-                self.chunks.put(number, place, Arc::clone(&bytes));
+                self.keep_chunk(number, place, Arc::clone(&bytes));
                 Ok(Some(bytes))
             }
             Err(_) if self.mat.chunk(number).address != place => Ok(None),
@@ -424,15 +471,21 @@ impl Core {
 
     /// Reads a page and checks that it is what it should be (I-TREE-2). What is not right is asked twice: without it
     /// nothing could be changed any more.
-    pub(crate) fn read_page(&self, at: Address, kind: PageKind, id: u64) -> Result<(PageBuffer, PageHeader)> {
-        self.read_once(at, kind, id).or_else(|_| self.read_once(at, kind, id))
+    pub(crate) fn read_page(
+        &self,
+        mut into: PageBuffer,
+        at: Address,
+        kind: PageKind,
+        id: u64,
+    ) -> Result<PageBuffer> {
+        let first = self.read_once(&mut into, at, kind, id);
+        first.or_else(|_| self.read_once(&mut into, at, kind, id))?;
+        Ok(into)
     }
 
-    fn read_once(&self, at: Address, kind: PageKind, id: u64) -> Result<(PageBuffer, PageHeader)> {
-        let mut bytes = self.pages.take();
-        self.device.read(at.zone(), at.block(), &mut bytes)?;
-        let header = check_page(&bytes, self, at, kind, id)?;
-        Ok((bytes, header))
+    fn read_once(&self, into: &mut PageBuffer, at: Address, kind: PageKind, id: u64) -> Result<PageHeader> {
+        self.device.read(at.zone(), at.block(), into)?;
+        check_page(into, self, at, kind, id)
     }
 }
 

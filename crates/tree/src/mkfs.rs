@@ -120,13 +120,15 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
     let config = Config { cache_bytes: CACHE_BYTES, read_only: false };
     let entries = vec![ZoneEntry::default(); geometry.zones as usize];
     let next_node = u64::from(options.groups) + 1;
-    let core = assemble(Arc::clone(device), info, &config, entries, &report, next_node);
+    let core = assemble(Arc::clone(device), info, &config, entries, &report, next_node)?;
     for (index, info) in report.iter().enumerate() {
         let usage = if info.state == ZoneState::Empty { Use::Free { empty: true } } else { Use::Bad };
         core.zones.set_usage(ZoneId(index as u32), usage);
     }
     core.zones.save_all();
+    let roots = core.promise(usize::from(options.groups))?;
     plant_roots(&core);
+    drop(roots);
     *core.client.write() = Some(Arc::new(Nothing));
     first_checkpoint(&core)
 }

@@ -399,7 +399,7 @@ impl Page {
 
     fn compact(&mut self) {
         let mut end = self.bytes.len();
-        let old = self.bytes.clone();
+        let old = self.bytes.to_vec();
         for index in 0..self.count() {
             let at = self.slot(index);
             let (key, value) = cell_lengths(&old[at..at + CELL_HEADER]);

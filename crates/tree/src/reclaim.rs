@@ -13,6 +13,7 @@
 use rt::sync::atomic::Ordering;
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
+use crate::ahead::HeldChunks;
 use crate::checkpoint::of_full_host;
 use crate::core::{Core, Saving};
 use crate::delta::{self, Packed};
@@ -632,8 +633,8 @@ impl Core {
         saving.cleaned_once.insert(zone, life);
         match self.clean_zone(saving, zone).map_err(of_full_host) {
             // What was moved is where it was moved to, and the next checkpoint is to say so; the rest can be moved when
-            // the host has room.
-            Err(StoreError::NoSpace) => {
+            // the host has room, or the machine memory.
+            Err(StoreError::NoSpace | StoreError::NoMemory(_)) => {
                 saving.cleaned_once.remove(&zone);
                 self.zones.hold_for_metadata(self.taken_by_cleaning(saving, 0, dirty));
                 return Ok(false);
@@ -731,7 +732,7 @@ impl Core {
             .iter()
             .filter_map(|page| page.header.as_ref())
             .filter(|header| header.kind == PageKind::Node as u8);
-        let _chunks = self.hold_chunks(&nodes.map(|header| NodeId(header.id.get())).collect::<Vec<_>>());
+        let mut held = self.hold_chunks(&nodes.map(|header| NodeId(header.id.get())).collect::<Vec<_>>());
         for ReadPage { at, bytes, header } in pages {
             let (Some(page), Some(header)) = (bytes, header) else {
                 self.save_from_memory(saving, at);
@@ -742,7 +743,7 @@ impl Core {
                 self.pack_deltas(at, &page, deltas)?;
             } else if header.kind != PageKind::Node as u8 {
                 self.move_at_next_checkpoint(saving, at, &header);
-            } else if let from = self.find(id)?.0
+            } else if let from = self.find_beside(&mut held, id)?
                 && (from.whole_page() == at || rt::is_planted("break-clean-stale") && !from.is_nowhere())
             {
                 whole.push(page);
@@ -761,9 +762,9 @@ impl Core {
     /// Packs those changes of leaves in a page that are still where the tables say.
     fn pack_deltas(&self, at: Address, page: &[u8], into: &mut Packed<(NodeId, Address)>) -> Result<()> {
         let all = delta::all(page).unwrap_or_default();
-        let _chunks = self.hold_chunks(&all.iter().map(|delta| delta.node()).collect::<Vec<_>>());
+        let mut held = self.hold_chunks(&all.iter().map(|delta| delta.node()).collect::<Vec<_>>());
         for delta in all {
-            if self.delta_at(delta.node(), at)?.is_some() {
+            if self.delta_at(&mut held, delta.node(), at)?.is_some() {
                 into.add(delta.bytes, Lsn(delta.header.lsn.get()), (delta.node(), at));
             }
         }
@@ -771,8 +772,8 @@ impl Core {
     }
 
     /// Where a node lies, if its changes are there.
-    fn delta_at(&self, id: NodeId, at: Address) -> Result<Option<Place>> {
-        let place = self.find(id)?.0;
+    fn delta_at(&self, held: &mut HeldChunks, id: NodeId, at: Address) -> Result<Option<Place>> {
+        let place = self.find_beside(held, id)?;
         Ok((place.is_delta() && place.at == at).then_some(place))
     }
 
@@ -787,9 +788,9 @@ impl Core {
             .deltas_cleaned
             .fetch_add(moves.iter().map(Vec::len).sum::<usize>() as u64, Ordering::Relaxed);
         for (moves, to) in moves.into_iter().zip(places) {
-            let _chunks = self.hold_chunks(&moves.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+            let mut held = self.hold_chunks(&moves.iter().map(|(id, _)| *id).collect::<Vec<_>>());
             for (id, at) in moves {
-                if let Some(from) = self.delta_at(id, at)? {
+                if let Some(from) = self.delta_at(&mut held, id, at)? {
                     self.note_moved(id, from, Place { at: to, ..from });
                 }
             }

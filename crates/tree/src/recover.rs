@@ -382,7 +382,7 @@ fn load(
     };
     let geometry = device.geometry().clone();
     let entries = vec![ZoneEntry::default(); geometry.zones as usize];
-    let core = assemble(device, info, config, entries, report, header.next_node.get());
+    let core = assemble(device, info, config, entries, report, header.next_node.get())?;
     core.load_tables(&contents.checkpoint).map_err(|error| match error {
         StoreError::Device(error @ DeviceError::Unwritten { .. }) => {
             StoreError::Corrupt(format!("the checkpoint's tables are not there ({error}): {OR_UNFINISHED}"))
@@ -422,7 +422,7 @@ pub(crate) fn assemble(
     entries: Vec<ZoneEntry>,
     report: &[ZoneInfo],
     next_node: u64,
-) -> Arc<Core> {
+) -> Result<Arc<Core>> {
     let page_size = info.page_size as usize;
     let (limits, pages) = Limits::new(device.geometry(), page_size, config.cache_bytes);
     let kept = limits.kept_for_metadata(device.geometry(), page_size);
@@ -443,12 +443,14 @@ pub(crate) fn assemble(
         cleaned: false,
         balance: Balance::default(),
     };
-    Arc::new(Core {
+    let memory = Pages::new(page_size);
+    Ok(Arc::new(Core {
         log: Log::new(info.fs_id, Arc::clone(&leases), Arc::clone(&zones)),
         mat: Mat::new(page_size, info.features & zone::format::FEATURE_DELTAS != 0, next_node),
         cache: Cache::new(pages.nodes),
         follow: Follow::default(),
-        pages: Pages::new(page_size),
+        _pages_to_save: memory.promise(crate::memory::TO_SAVE)?,
+        pages: memory,
         spare: Spare::default(),
         chunks: ChunkCache::new(pages.chunks),
         groups: (0..info.groups).map(|_| RwLock::new(Tree::default())).collect(),
@@ -464,7 +466,7 @@ pub(crate) fn assemble(
         leases,
         zones,
         limits,
-    })
+    }))
 }
 
 impl Core {
@@ -540,11 +542,13 @@ impl Core {
         let mut chunks = Vec::new();
         let per_page = entries_per_page(self.page_size(), size_of::<DirectoryEntry>());
         for (number, &at) in directories.iter().enumerate() {
-            let mut bytes = self.pages.zeroed();
-            if !at.is_none() {
-                self.check_zone(at)?;
-                bytes = self.read_page(at, kind, number as u64)?.0;
-            }
+            let bytes = match at.is_none() {
+                true => self.zeroed_page()?,
+                false => {
+                    self.check_zone(at)?;
+                    self.read_page(self.page()?, at, kind, number as u64)?
+                }
+            };
             let stored = bytes[PAGE_HEADER..].chunks_exact(size_of::<DirectoryEntry>()).take(per_page);
             chunks.extend(stored.map(|bytes| {
                 let entry = DirectoryEntry::read_from_bytes(bytes).expect("chunks of the entry's size");
@@ -603,7 +607,14 @@ impl Core {
             if !self.zones.accepts(ops) || !self.sizes_are_right(ops) {
                 return Err(StoreError::Corrupt(format!("record {} contradicts the zone table", lsn.0)));
             }
-            self.replay(ops, lsn, epoch)?;
+            match self.replay(ops, lsn, epoch) {
+                // What was read ahead makes room.
+                Err(StoreError::NoMemory(_)) if !held.is_empty() => {
+                    held.clear();
+                    self.replay(ops, lsn, epoch)?;
+                }
+                replayed => replayed?,
+            }
             replay.apply(ops);
             self.log.replayed(lsn, record::encoded_bytes(ops) as u64);
             recovery.records += 1;

@@ -320,6 +320,11 @@ impl Store {
         self.core.latch(why);
     }
 
+    /// Whether no page is in use that was promised to somebody: always so while nobody changes anything.
+    pub fn has_what_was_promised(&self) -> bool {
+        self.core.pages.has_what_was_promised()
+    }
+
     /// Why no more changes are taken.
     pub fn latched(&self) -> Option<Arc<str>> {
         self.core.latched.lock().clone()

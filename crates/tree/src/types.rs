@@ -48,6 +48,9 @@ pub enum StoreError {
     /// The metadata does not fit, whatever is cleaned.
     #[error("no space left for metadata")]
     NoSpace,
+    /// There is no memory for what this needs, whatever is dropped. It has changed nothing.
+    #[error(transparent)]
+    NoMemory(#[from] zone::NoMemory),
     /// Something broke that cannot be repaired while mounted.
     #[error("the volume takes no more writes until it is mounted again: {0}")]
     Latched(Arc<str>),

@@ -50,7 +50,7 @@ impl Core {
             let is_right = is_read && check_page(page, self, at, kind, number as u64).is_ok();
             match is_right {
                 true => each(number, page)?,
-                false => each(number, &self.read_page(at, kind, number as u64)?.0)?,
+                false => each(number, &self.read_page(self.page()?, at, kind, number as u64)?)?,
             }
         }
         Ok(())

@@ -138,7 +138,9 @@ impl Loader {
     /// A node with the changes that belong to it.
     pub(super) fn node(&self, id: u64, place: Place) -> Result<Option<Page>> {
         let Some(bytes) = self.page(place.whole_page(), PageKind::Node, id)? else { return Ok(None) };
-        let Some(mut page) = Page::load(self.pages.holding(&bytes)) else { return Ok(None) };
+        let mut memory = self.pages.try_take()?;
+        memory.copy_from_slice(&bytes);
+        let Some(mut page) = Page::load(memory) else { return Ok(None) };
         if !place.is_delta() {
             return Ok(Some(page));
         }

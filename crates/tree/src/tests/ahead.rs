@@ -5,16 +5,16 @@ use zone::timed::{Kind, Model, Timed};
 
 use super::*;
 
-const ENTRIES: u32 = 50_000;
+pub(super) const ENTRIES: u32 = 50_000;
 const RECORDS: u32 = 3000;
 
-fn key(number: u32) -> Bytes {
+pub(super) fn key(number: u32) -> Bytes {
     number.to_be_bytes().to_vec()
 }
 
 /// A device on which leaves by the thousand have been written, and as many records that change one entry each, all over
 /// them, are in the journal only.
-fn with_a_long_journal() -> Arc<Emulated> {
+pub(super) fn with_a_long_journal() -> Arc<Emulated> {
     let device = formatted(Spec::new(4096, 128, 2048), &options());
     let (store, _) = open_with(&device, &Config { cache_bytes: 64 << 20, ..config() }).unwrap();
     for first in (0..ENTRIES).step_by(20) {

@@ -1,0 +1,188 @@
+//! The store where the machine has no more memory for pages.
+
+use rt::sync::RwLock;
+
+use super::ahead::{ENTRIES, key, with_a_long_journal};
+use super::*;
+use crate::StoreError;
+
+/// Makes changes while requests for memory are refused as was said before: what was refused has changed nothing. How many
+/// were refused.
+fn work(store: &Store, model: &mut Contents, seed: u64, transactions: u32) -> u32 {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut refused = 0;
+    for _ in 0..transactions {
+        let mut after = model.clone();
+        let tx = random_tx(&mut rng, &mut after, 1000, 700);
+        match store.commit(tx) {
+            Ok(_) => *model = after,
+            Err(StoreError::NoMemory(_)) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        if rng.u8(0..20) == 0 {
+            match store.step() {
+                Ok(_) | Err(StoreError::NoMemory(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    refused
+}
+
+/// Where the machine had no memory for one more node the process ended, with all that was mounted and not yet synced.
+#[test]
+fn a_cache_that_cannot_grow_is_a_smaller_one() {
+    let device = formatted(Spec::power_of_two(), &options());
+    rt::memory::make_scarce();
+    let (store, _) = open(&device).unwrap();
+    let mut model = Contents::new();
+    work(&store, &mut model, 1, 300);
+    rt::memory::refuse(1, u64::MAX);
+    assert_eq!(work(&store, &mut model, 2, 6000), 0, "what is dirty is written out, and dropped");
+    assert!(rt::memory::refused() > 1000, "{} requests were refused", rt::memory::refused());
+    assert_eq!(contents(&store), model);
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    rt::memory::make_plenty();
+    let (store, _) = open(&device).unwrap();
+    assert_eq!(contents(&store), model);
+}
+
+/// Each request for memory is refused, by itself or with all that follow it: nobody is told anything but that, what was
+/// refused has changed nothing, and the store goes on when there is memory again.
+#[test]
+fn no_memory_is_refused_and_does_no_harm() {
+    let device = formatted(Spec::tiny(), &options());
+    device.record();
+    for times in [1, u64::MAX] {
+        let (mut nth, mut refused) = (1, 0);
+        loop {
+            let image = Arc::new(device.image(&CrashPlan::KeepAll));
+            rt::memory::refuse(nth, times);
+            let Ok((store, _)) = open(&image) else {
+                nth += 1;
+                continue;
+            };
+            let mut model = Contents::new();
+            refused += work(&store, &mut model, 3, 1000);
+            let is_over = rt::memory::refused() == 0;
+            rt::memory::refuse(1, 0);
+            assert_eq!((store.latched(), contents(&store)), (None, model.clone()), "request {nth}");
+            work(&store, &mut model, 4, 10);
+            store.checkpoint().unwrap();
+            store.close().unwrap();
+            drop(store);
+            assert_eq!(contents(&open(&image).unwrap().0), model, "request {nth}");
+            if is_over {
+                break;
+            }
+            nth += 3;
+        }
+        assert!(nth > 30 && (refused > 0 || times == 1), "{nth} requests, {refused} were told");
+    }
+}
+
+/// Takes all pages that anybody can be given; the machine has no more.
+fn nothing_is_left(store: &Store) -> Vec<zone::PageBuffer> {
+    rt::memory::refuse(1, u64::MAX);
+    let core = &store.core;
+    while core.spare.clear() || core.cache.shrink() || core.chunks.shrink() {}
+    std::iter::from_fn(|| core.pages.try_take().ok()).collect()
+}
+
+/// Several leaves are read together for who goes through the tree in its order. Those behind took what memory there was,
+/// so that there was none for the changes of the one he had come to.
+#[test]
+fn who_reads_ahead_is_refused_nothing_that_he_could_have_alone() {
+    let device = with_a_long_journal();
+    rt::memory::make_scarce();
+    // The changes are written as changes.
+    let (store, _) = open(&device).unwrap();
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    drop(store);
+    for free in [30, 12, 8, 6, 5, 4] {
+        rt::memory::make_scarce();
+        let (store, _) = open(&device).unwrap();
+        // As much memory as that takes at most.
+        contents(&store);
+        let mut pages = nothing_is_left(&store);
+        assert!(store.get(Group(0), Table(1), &key(0)).is_err(), "a tree has two levels");
+        // The way down, a leaf and its changes, and a chunk of the table; and some more.
+        drop(pages.drain(..free));
+        let mut entries = 0;
+        let walked = store.visit(Group(0), Table(1), &[], &[], |_, _| {
+            entries += 1;
+            std::ops::ControlFlow::Continue(())
+        });
+        assert!(walked.is_ok() && entries == ENTRIES, "{walked:?} with {free} pages after {entries} entries");
+        store.read_ahead_of(Table(1), (0..ENTRIES).step_by(100).map(|number| (Group(0), key(number))));
+        for number in (0..ENTRIES).step_by(1000) {
+            assert!(store.get(Group(0), Table(1), &key(number)).unwrap().is_some(), "{number}");
+        }
+    }
+    rt::memory::make_plenty();
+}
+
+/// What a replay reads ahead stays in memory until its records have been replayed, what they do not change as well. Only
+/// what it cannot do without keeps it from a mount: what is dirty, and for a moment what one transaction takes.
+#[test]
+fn a_replay_lets_go_what_it_has_read_ahead() {
+    let device = with_a_long_journal();
+    // How many pages are dirty, if there is memory for so many requests.
+    let mount = |requests: u64| {
+        rt::memory::refuse(requests + 1, u64::MAX);
+        let opened = open_with(&device, &Config { read_only: true, ..config() });
+        rt::memory::make_plenty();
+        match opened {
+            Ok((store, _)) => {
+                let dirty = |group: &RwLock<crate::core::Tree>| group.read().dirty.len() as u64;
+                Some(store.core.groups.iter().map(dirty).sum::<u64>())
+            }
+            Err(StoreError::NoMemory(_)) => None,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let (mut too_few, mut enough) = (0, 1 << 16);
+    assert_eq!(mount(too_few), None);
+    let dirty = mount(enough).unwrap();
+    while enough - too_few > 1 {
+        let requests = (too_few + enough) / 2;
+        *(if mount(requests).is_some() { &mut enough } else { &mut too_few }) = requests;
+    }
+    assert!(enough > 1500 && enough <= dirty + 12, "{enough} requests for {dirty} pages");
+}
+
+/// Where the machine had nothing left a checkpoint's pages were kept as chunks in memory; whoever held these while they
+/// were written again needed as many once more, and the process ended.
+#[test]
+fn a_checkpoint_has_its_pages_each_time() {
+    let device = formatted(Spec::new(4096, 128, 2048), &options());
+    rt::memory::make_scarce();
+    let (store, _) = open_with(&device, &Config { cache_bytes: 64 << 20, ..config() }).unwrap();
+    for first in (0..25_000).step_by(20) {
+        let mut tx = Tx::new();
+        (first..first + 20).for_each(|number| tx.put(Group(0), Table(1), key(number), vec![1; 1000]));
+        store.commit(tx).unwrap();
+    }
+    store.checkpoint().unwrap();
+    let all = contents(&store);
+    let chunks = store.core.mat.chunks_len();
+    assert!((40..=64).contains(&chunks), "{chunks} chunks, which are written together");
+    let mut pages = nothing_is_left(&store);
+    for _ in 0..4 {
+        store.core.saving.lock().move_mat_chunks.extend(0..chunks);
+        store.core.checkpoint().unwrap();
+    }
+    // Somebody looks where nodes lie, with chunks that are held in the way of one that is not.
+    let per_chunk = store.core.mat.per_chunk();
+    let ids: Vec<_> = (1..chunks).map(|number| crate::types::NodeId(number * per_chunk)).collect();
+    drop(pages.drain(..8));
+    let mut held = store.core.hold_chunks(&ids);
+    assert!(matches!(store.core.find(*ids.last().unwrap()), Err(StoreError::NoMemory(_))), "{}", held.len());
+    store.core.find_beside(&mut held, *ids.last().unwrap()).unwrap();
+    assert!(held.is_empty());
+    rt::memory::make_plenty();
+    assert_eq!(contents(&store), all);
+    store.close().unwrap();
+}
