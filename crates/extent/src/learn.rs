@@ -253,8 +253,8 @@ impl Extents {
                 .for_each(|(key, value)| tx.put(self.store.group_of(0), LEARNED, &key[..], &value[..]));
             match self.store.commit(tx) {
                 Ok(_) => {}
-                // A full volume has better uses for its room.
-                Err(StoreError::NoSpace) => break,
+                // What there is little of has better uses.
+                Err(StoreError::NoSpace | StoreError::NoMemory(_)) => break,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -45,6 +45,9 @@ pub enum FsError {
     /// The bytes do not fit after all reclaim; or an attribute's value is longer than a transaction of this volume.
     #[error("no space left")]
     NoSpace,
+    /// There is no memory for what this needs.
+    #[error("out of memory")]
+    NoMemory,
     /// Beyond the largest file.
     #[error("file too large")]
     TooLarge,
@@ -104,6 +107,7 @@ impl FsError {
             FsError::Invalid => Errno::INVAL,
             FsError::NameTooLong => Errno::NAMETOOLONG,
             FsError::NoSpace => Errno::NOSPC,
+            FsError::NoMemory => Errno::NOMEM,
             FsError::TooLarge => Errno::FBIG,
             FsError::TooManyLinks => Errno::MLINK,
             FsError::ReadOnly => Errno::ROFS,
@@ -127,6 +131,7 @@ impl From<StoreError> for FsError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::NoSpace => FsError::NoSpace,
+            StoreError::NoMemory(_) => FsError::NoMemory,
             StoreError::ReadOnly => FsError::ReadOnly,
             other => FsError::Io(other.to_string()),
         }

@@ -181,7 +181,7 @@ impl Fs {
                     piece /= 2;
                     continue;
                 }
-                Err(FsError::NoSpace) if done > 0 => break,
+                Err(FsError::NoSpace | FsError::NoMemory) if done > 0 => break,
                 Err(error) => return Err(error),
             }
             done += length;

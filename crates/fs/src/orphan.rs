@@ -157,12 +157,12 @@ impl Fs {
     /// everything else go first: that may make some.
     ///
     /// # Errors
-    /// `NoSpace` when there is work, and no room for any of it.
+    /// `NoSpace` or `NoMemory` when there is work, and no room for any of it.
     pub(crate) fn step_backlog(&self) -> Result<bool> {
         if self.is_read_only() {
             return Ok(false);
         }
-        let mut is_stuck = false;
+        let mut stuck = None;
         for _ in 0..self.backlog.len() {
             let _in_hand = self.backlog.take_in_hand();
             let Some(work) = self.backlog.pop() else { break };
@@ -171,18 +171,18 @@ impl Fs {
                     more.into_iter().for_each(|work| self.backlog.push_again(work));
                     return Ok(true);
                 }
-                Err(FsError::NoSpace) => {
+                Err(lack @ (FsError::NoSpace | FsError::NoMemory)) => {
                     self.backlog.push(work);
-                    is_stuck = true;
+                    stuck = Some(lack);
                 }
                 // What cannot be done (its metadata is damaged) must not stop the rest. Its row stays,
                 // so the next mount tries again.
                 Err(error) => return Err(error),
             }
         }
-        match self.step_scan()? {
-            false if is_stuck => Err(FsError::NoSpace),
-            worked => Ok(worked),
+        match (self.step_scan()?, stuck) {
+            (false, Some(lack)) => Err(lack),
+            (worked, _) => Ok(worked),
         }
     }
 

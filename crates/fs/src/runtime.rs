@@ -277,7 +277,7 @@ impl Fs {
         self.wake_resets();
         match backlog {
             Ok(true) => Ok(Step::Worked),
-            Err(FsError::NoSpace) if step == Step::Worked => Ok(step),
+            Err(FsError::NoSpace | FsError::NoMemory) if step == Step::Worked => Ok(step),
             backlog => backlog.map(|_| step),
         }
     }
@@ -301,10 +301,10 @@ impl Fs {
         Ok(if self.store.read_ahead() { Step::Worked } else { Step::Idle })
     }
 
-    /// A lack of space is met by those who need some; what else fails here is told to every handle.
+    /// A lack of space or memory is met by those who need some; what else fails here is told to every handle.
     fn note_failure<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result
-            && *error != FsError::NoSpace
+            && !matches!(error, FsError::NoSpace | FsError::NoMemory)
         {
             self.runtime.failed(error);
         }
