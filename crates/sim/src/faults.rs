@@ -1,18 +1,25 @@
 //! Faults of the device at the first, second, third … command of every scenario.
 //!
 //! A [`Kind`] is what goes wrong: an append, a read, a flush or a reset that fails, an append that is torn, a zone
-//! that turns read-only or offline, a bit that is not what was written. It strikes one command, once, or a few in a
-//! row; a [`Trial`] says which. Either the scenario runs, or the volume that it leaves is mounted. Operations may fail
-//! then as far as the kind allows it. What is given afterwards, while the volume is mounted, after a loss of power, and when it
-//! was unmounted and mounted again, must be what the model has: an error, or what was written, and never anything
-//! else. Only what a kind destroys may be missing; then the checker says so.
+//! that turns read-only or offline, a bit that is not what was written, a drive that loses its cache, a host that is
+//! full, memory that is not to be had. It strikes one command (or request for memory), once, or a few in a row; a
+//! [`Trial`] says which. Either the scenario runs, or the volume that it leaves is mounted. Operations may fail
+//! then as far as the kind allows it. What is given afterwards, while the volume is mounted, after a loss of
+//! power, and when it was unmounted and mounted again, must be what the model has: an error, or what was written,
+//! and never anything else. Only what a kind destroys may be missing; then the checker says so.
+//!
+//! * A full host is a full volume, or one that has latched: nothing else is told.
+//! * A flush that fails and loses what came since the one before it may cost what it was to make durable, and is told;
+//!   nothing that was acknowledged before.
+//! * Without memory an operation is refused with that word. The volume never latches for it, and an unmount succeeds
+//!   once there is some. Between operations no page is in use that was promised to somebody.
 
 mod offline;
 mod trial;
 
 use std::fmt;
 
-use zone::emulated::{CommandKind, Effect};
+use zone::emulated::{CommandKind, Effect, Fault};
 
 pub use trial::{Moment, Outcome, Stage, Trial};
 
@@ -36,10 +43,8 @@ pub enum Harm {
 pub struct Kind {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Which commands it strikes.
-    pub command: CommandKind,
-    /// What happens to them.
-    pub effect: Effect,
+    /// What it strikes, and how.
+    pub strikes: Strikes,
     /// To how many, one after the other. More than one only while the scenario runs, and where no range is taken
     /// out of a file or put in: recovery and such moves ask twice, and give up what cannot be read then.
     pub times: u64,
@@ -47,8 +52,63 @@ pub struct Kind {
     pub harm: Harm,
 }
 
+/// What a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strikes {
+    /// Commands of the device, and what happens to them.
+    Command(CommandKind, Effect),
+    /// Requests for memory for pages, which is asked for one by one.
+    Memory,
+}
+
+impl Kind {
+    /// What happens to commands of the device, if it is these.
+    pub fn effect(&self) -> Option<Effect> {
+        match self.strikes {
+            Strikes::Command(_, effect) => Some(effect),
+            Strikes::Memory => None,
+        }
+    }
+
+    /// What is injected so that it strikes the `nth` command from now on, if it strikes commands.
+    pub fn fault(&self, nth: u64) -> Option<Fault> {
+        match self.strikes {
+            Strikes::Command(command, effect) => {
+                Some(Fault { times: self.times, ..Fault::nth(command, nth, effect) })
+            }
+            Strikes::Memory => None,
+        }
+    }
+
+    /// Whether it strikes commands of this kind.
+    pub fn is_of(&self, command: CommandKind) -> bool {
+        matches!(self.strikes, Strikes::Command(struck, _) if struck == command)
+    }
+
+    /// In the quick form one in so many is struck: of those of which there are few, or which few others resemble, more.
+    pub fn quick_every(&self) -> u64 {
+        match self.strikes {
+            Strikes::Command(CommandKind::Open | CommandKind::Finish, _) => 3,
+            Strikes::Command(CommandKind::Flush, Effect::LoseCache(_)) => 21,
+            Strikes::Command(CommandKind::Append, Effect::HostFull) | Strikes::Memory => 21,
+            Strikes::Command(..) => 7,
+        }
+    }
+
+    /// In the quick form one scenario in so many is tried: kinds that resemble another take turns.
+    pub fn quick_share(&self) -> usize {
+        match self.strikes {
+            Strikes::Memory
+            | Strikes::Command(CommandKind::Open, _)
+            | Strikes::Command(_, Effect::LoseCache(_) | Effect::HostFull) => 3,
+            Strikes::Command(..) => 1,
+        }
+    }
+}
+
 /// All of them.
 pub const KINDS: &[Kind] = &[
+    kind("open-error", CommandKind::Open, Effect::Error, Harm::Nothing),
     kind("append-error", CommandKind::Append, Effect::Error, Harm::Nothing),
     kind("append-torn", CommandKind::Append, Effect::Torn(1), Harm::Nothing),
     kind("zone-read-only", CommandKind::Append, Effect::TurnReadOnly(0), Harm::Nothing),
@@ -59,13 +119,23 @@ pub const KINDS: &[Kind] = &[
     Kind { times: 4, ..kind("read-fails-for-a-while", CommandKind::Read, Effect::Error, Harm::Errors) },
     kind("read-rot", CommandKind::Read, Effect::Rot(0), Harm::Errors),
     kind("flush-error", CommandKind::Flush, Effect::Error, Harm::Errors),
+    kind("flush-loses", CommandKind::Flush, Effect::LoseCache(0), Harm::Errors),
+    kind("host-full", CommandKind::Open, Effect::HostFull, Harm::Errors),
+    kind("host-full-append", CommandKind::Append, Effect::HostFull, Harm::Errors),
+    Kind { times: u64::MAX, ..kind("host-stays-full", CommandKind::Open, Effect::HostFull, Harm::Errors) },
+    memory("out-of-memory", 1),
+    memory("memory-stays-out", u64::MAX),
     kind("zone-offline", CommandKind::Append, Effect::TurnOffline, Harm::Loss),
     kind("zone-offline-read", CommandKind::Read, Effect::TurnOffline, Harm::Loss),
     kind("append-rot", CommandKind::Append, Effect::Rot(0), Harm::Loss),
 ];
 
 const fn kind(name: &'static str, command: CommandKind, effect: Effect, harm: Harm) -> Kind {
-    Kind { name, command, effect, times: 1, harm }
+    Kind { name, strikes: Strikes::Command(command, effect), times: 1, harm }
+}
+
+const fn memory(name: &'static str, times: u64) -> Kind {
+    Kind { name, strikes: Strikes::Memory, times, harm: Harm::Errors }
 }
 
 /// What was counted.
@@ -75,6 +145,8 @@ pub struct Counts {
     pub struck: u64,
     /// Operations that failed.
     pub failed: u64,
+    /// Operations that were refused for want of space.
+    pub without_space: u64,
     /// Background steps that failed.
     pub background: u64,
     /// Volumes that took no more changes.
@@ -85,6 +157,8 @@ pub struct Counts {
     pub judged: u64,
     /// Volumes on which something could not be read, and the checker said so.
     pub lossy: u64,
+    /// Volumes of which a twin said to the block what may be missing.
+    pub exact: u64,
 }
 
 impl Counts {
@@ -92,23 +166,27 @@ impl Counts {
     pub fn add(&mut self, other: &Counts) {
         self.struck += other.struck;
         self.failed += other.failed;
+        self.without_space += other.without_space;
         self.background += other.background;
         self.latched += other.latched;
         self.refused += other.refused;
         self.judged += other.judged;
         self.lossy += other.lossy;
+        self.exact += other.exact;
     }
 
     /// Each count with its name.
-    pub fn named(&self) -> [(&'static str, u64); 7] {
+    pub fn named(&self) -> [(&'static str, u64); 9] {
         [
             ("faults", self.struck),
             ("operations that failed", self.failed),
+            ("operations refused for want of space", self.without_space),
             ("background steps that failed", self.background),
             ("volumes that latched", self.latched),
             ("mounts refused", self.refused),
             ("volumes compared", self.judged),
             ("volumes with losses that were told", self.lossy),
+            ("volumes whose losses were known to the block", self.exact),
         ]
     }
 }

@@ -89,6 +89,7 @@ pub const BUGS: &[Bug] = &[
     found("break-role-taken"),
     found("break-open-deleted"),
     found("break-reference-count"),
+    found("break-promise"),
 ];
 
 /// One bug for each harness that is a command, which it must notice by itself: one that does not notice any more what

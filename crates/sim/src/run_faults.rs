@@ -14,9 +14,6 @@ use rt::sync::Mutex;
 use rt::{Clock, SystemClock};
 use zone::emulated::CommandKind;
 
-/// In the quick form one command in so many is struck.
-const QUICK_EVERY: u64 = 7;
-
 #[derive(Args)]
 pub(crate) struct Faults {
     /// Only as much as the gate has time for: one shape for each scenario, and one command in a few.
@@ -66,10 +63,15 @@ struct Sweeps {
 
 struct Options {
     kinds: Vec<Kind>,
-    every: u64,
+    /// Of each kind one command in so many is struck; as many as the kind says, when it is not given.
+    every: Option<u64>,
     seed: u64,
     nanoseconds: u64,
     keep_going: bool,
+    /// Kinds that resemble another take turns.
+    is_shared: bool,
+    /// Every kind has a scenario in which it can strike, and time for it.
+    is_whole: bool,
 }
 
 pub(crate) fn faults(options: &Faults) -> Result<()> {
@@ -92,10 +94,12 @@ pub(crate) fn faults(options: &Faults) -> Result<()> {
     let sweeps = Arc::new(Sweeps {
         options: Options {
             kinds,
-            every: options.every.unwrap_or(if options.quick { QUICK_EVERY } else { 1 }),
+            every: options.every.or((!options.quick).then_some(1)),
             seed: options.seed,
             nanoseconds: options.minutes.unwrap_or(u64::MAX / 60_000_000_000) * 60_000_000_000,
             keep_going: options.keep_going,
+            is_shared: options.quick && options.fault.is_none() && options.scenario.is_none(),
+            is_whole: options.scenario.is_none() && options.minutes.is_none(),
         },
         stages,
         next: AtomicUsize::new(0),
@@ -124,28 +128,36 @@ fn stages(options: &Faults) -> Vec<(Scenario, Shape)> {
 
 impl Sweeps {
     fn work(&self, member: &Member) {
-        while let Some((scenario, shape)) = self.stages.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some((scenario, shape)) = self.stages.get(number) else { break };
             member.began(format!("polder-sim faults --scenario {} --geometry {}", scenario.name, shape.name));
             match Stage::new(*scenario, shape.clone(), self.options.seed) {
-                Ok(stage) => self.sweep(&stage, member),
+                Ok(stage) => self.sweep(&stage, number, member),
                 Err(wrong) => self.failures.lock().push((scenario.name.to_owned(), wrong)),
             }
         }
     }
 
-    fn sweep(&self, stage: &Stage, member: &Member) {
-        let Options { kinds, every, seed, nanoseconds, keep_going } = &self.options;
-        for &kind in kinds {
+    fn sweep(&self, stage: &Stage, number: usize, member: &Member) {
+        let Options { kinds, every, seed, nanoseconds, keep_going, is_shared, .. } = &self.options;
+        for (turn, &kind) in kinds.iter().enumerate() {
+            if *is_shared && !(number + turn).is_multiple_of(kind.quick_share()) {
+                continue;
+            }
+            let every = every.unwrap_or(kind.quick_every());
             for moment in Moment::ALL {
                 let is_over = self.clock.monotonic_ns() > *nanoseconds;
                 if is_over || !keep_going && !self.failures.lock().is_empty() {
                     return;
                 }
-                // Another one of the first few for each seed. A recovery reads much, and does little else.
-                let is_rare = moment == Moment::Mount && kind.command != CommandKind::Read;
+                // Another one of the first few for each seed. A recovery reads much, and does little else; and no
+                // scenario finishes many zones.
+                let in_recovery = moment == Moment::Mount && !kind.is_of(CommandKind::Read);
+                let is_rare = in_recovery || kind.is_of(CommandKind::Finish) || kind.is_of(CommandKind::Open);
                 let first = if is_rare { 1 } else { 1 + seed % every };
                 let began = |trial: &Trial<'_>| member.began(trial.to_string());
-                let (counts, failure) = faults::sweep(stage, kind, moment, (first, *every), &began);
+                let (counts, failure) = faults::sweep(stage, kind, moment, (first, every), &began);
                 self.results.lock().push((kind.name, counts));
                 self.failures.lock().extend(failure);
             }
@@ -154,13 +166,16 @@ impl Sweeps {
 }
 
 fn print(sweeps: &Sweeps, seconds: f64) -> Result<()> {
-    let mut all = Counts::default();
+    let (mut all, mut idle) = (Counts::default(), Vec::new());
     for kind in &sweeps.options.kinds {
         let mut sum = Counts::default();
         let results = sweeps.results.lock();
         results.iter().filter(|(name, _)| *name == kind.name).for_each(|(_, counts)| sum.add(counts));
-        println!("{:<20} {sum}", kind.name);
+        println!("{:<22} {sum}", kind.name);
         all.add(&sum);
+        if sum.struck == 0 {
+            idle.push(kind.name);
+        }
     }
     let scenarios: std::collections::BTreeSet<&str> =
         sweeps.stages.iter().map(|(scenario, _)| scenario.name).collect();
@@ -176,6 +191,8 @@ fn print(sweeps: &Sweeps, seconds: f64) -> Result<()> {
     }
     ensure!(failures.is_empty(), "{} faults did more than they may", failures.len());
     ensure!(all.struck > 0, "no fault struck");
+    let is_whole = sweeps.options.is_whole;
+    ensure!(!is_whole || idle.is_empty(), "no fault struck of the kinds {}", idle.join(", "));
     Ok(())
 }
 

@@ -1,15 +1,16 @@
-//! A zone of data that went offline while the power was gone costs what lay in it, to the block, and nothing else.
+//! A zone of data that went offline costs what lay in it, to the block, and nothing else: at work, in a recovery, or
+//! while the power was gone.
 //!
-//! What lay in it is found out without the volume's own word: on a twin of the device the zone is sound until the volume
-//! has recovered, and from then on nothing can be read from it. What cannot be read there must be missing on the device
-//! whose zone is gone, and nothing else; the checker must name these files and no others; and the volume is used again.
+//! What lay in it is found out without the volume's own word: on a twin of the device the zone can be read until the
+//! volume has recovered, and from then on nothing can be read from it. What cannot be read there must be missing on
+//! the device whose zone is gone, and nothing else; the checker must name these files and no others; and the volume is used again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fs::{Finding, Fs, InodeNo};
 use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
-use zone::{Role, ZoneId};
+use zone::{Role, ZoneId, ZoneState};
 
 use super::trial::Stage;
 use crate::allowed::{FilesState, Unreadable};
@@ -17,7 +18,8 @@ use crate::caught::Wrong;
 use crate::files::{Driver, afterwards, caller, compare, view};
 use crate::history::History;
 
-/// What files would lose with this zone after a loss of power; none when it is not one of data.
+/// What files would lose with this zone, which is offline, on a volume that is mounted now; none when it is not one of
+/// data.
 pub(super) fn would_lose(
     stage: &Stage,
     device: &Emulated,
@@ -25,6 +27,7 @@ pub(super) fn would_lose(
     allowed: &[Arc<FilesState>],
 ) -> Result<Option<Unreadable>, Wrong> {
     let twin = Arc::new(device.image(&CrashPlan::KeepAll));
+    twin.turn(zone, ZoneState::ReadOnly);
     twin.record();
     let driver = stage.mount(&twin, History::recovering(allowed))?;
     if !matches!(driver.fs.store().zones().entry(zone).role, Role::Data | Role::Gc) {

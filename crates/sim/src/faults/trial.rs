@@ -9,7 +9,7 @@ use tree::Step;
 use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
 use zone::{Device, ZoneId, ZoneState};
 
-use super::{Counts, Harm, Kind, offline};
+use super::{Counts, Harm, Kind, Strikes, offline};
 use crate::allowed::FilesState;
 use crate::caught::Wrong;
 use crate::digest::mix;
@@ -75,6 +75,22 @@ pub enum Outcome {
     NotReached,
     /// It struck.
     Struck(Counts),
+}
+
+/// While it is there, this thread asks for memory page by page.
+struct Scarce;
+
+impl Scarce {
+    fn begin() -> Self {
+        rt::memory::make_scarce();
+        Scarce
+    }
+}
+
+impl Drop for Scarce {
+    fn drop(&mut self) {
+        rt::memory::make_plenty();
+    }
 }
 
 impl fmt::Display for Trial<'_> {
@@ -143,6 +159,7 @@ impl Stage {
 impl Trial<'_> {
     /// Runs it.
     pub fn run(&self) -> Result<Outcome, Wrong> {
+        let _scarce = (self.kind.strikes == Strikes::Memory).then(Scarce::begin);
         match self.moment {
             Moment::Work => self.at_work(),
             Moment::Mount => self.at_mount(),
@@ -150,48 +167,88 @@ impl Trial<'_> {
         }
     }
 
-    fn fault(&self) -> Fault {
-        let effect = match self.kind.effect {
-            Effect::Rot(_) => Effect::Rot((mix(&[self.stage.seed, self.nth]) >> 32) as u32),
+    /// From now on it strikes.
+    fn begin(&self, device: &Emulated) {
+        let Some(fault) = self.kind.fault(self.nth) else {
+            return rt::memory::refuse(self.nth, self.kind.times);
+        };
+        let number = (mix(&[self.stage.seed, self.nth]) >> 32) as u32;
+        let effect = match fault.effect {
+            Effect::Rot(_) => Effect::Rot(number),
+            Effect::LoseCache(_) => Effect::LoseCache(number),
             effect => effect,
         };
-        Fault { times: self.kind.times, ..Fault::nth(self.kind.command, self.nth, effect) }
+        device.inject(Fault { effect, ..fault });
+    }
+
+    /// From now on all is well; whether it has struck.
+    fn end(&self, device: &Emulated, counts: &mut Counts) -> bool {
+        counts.struck |= u64::from(!device.struck().is_empty());
+        device.heal();
+        self.end_shortage(counts);
+        counts.struck > 0
+    }
+
+    fn end_shortage(&self, counts: &mut Counts) {
+        if self.kind.strikes == Strikes::Memory {
+            counts.struck |= u64::from(rt::memory::refused() > 0);
+            rt::memory::refuse(1, 0);
+        }
     }
 
     /// The scenario with the fault in it, then a loss of power on a copy, then an unmount; a look at both.
     fn at_work(&self) -> Result<Outcome, Wrong> {
         let mut operations = self.stage.plan.cut.iter().chain(&self.stage.plan.until_shown);
-        if self.kind.times > 1 && operations.any(Operation::is_whole) {
+        if self.reads_fail_for_a_while() && operations.any(Operation::is_whole) {
             return Ok(Outcome::NotReached);
         }
         let mut counts = Counts::default();
         let (device, mut driver) = self.stage.begin()?;
-        device.inject(self.fault());
+        self.begin(&device);
         let stopped = self.work(&mut driver, &mut counts)?;
-        if device.struck().is_empty() {
+        let gone = self.gone(&device);
+        if !self.end(&device, &mut counts) {
             return Ok(Outcome::NotReached);
         }
-        counts.struck = 1;
-        device.heal();
+        if self.kind.harm == Harm::Errors {
+            // What no command was needed for is seen as well.
+            let now = driver.history.allowed(device.commands() + 1);
+            compare(&view(&driver.fs)?, now).map_err(|wrong| Wrong::at("at once", wrong))?;
+        }
         let plan = if self.nth.is_multiple_of(2) { CrashPlan::KeepAll } else { CrashPlan::LoseAll };
         let image = Arc::new(device.image(&plan));
         image.record();
         let allowed = self.allowed(&driver.history, &device);
         let after_cut = format!("after a loss of power ({plan})");
-        self.look(&image, &allowed, &mut counts).map_err(|wrong| Wrong::at(&after_cut, wrong))?;
-        let closed = driver.fs.unmount().is_ok();
+        self.look(&image, &allowed, gone, &mut counts).map_err(|wrong| Wrong::at(&after_cut, wrong))?;
+        let closed = driver.fs.unmount();
+        if self.kind.strikes == Strikes::Memory {
+            closed.as_ref().map_err(|error| Wrong::at("unmount, with memory again", error))?;
+        }
+        let closed = closed.is_ok();
         let allowed = match closed && !stopped && self.kind.harm != Harm::Loss {
             true => vec![Arc::clone(driver.history.newest())],
             false => self.allowed(&driver.history, &device),
         };
         drop(driver);
-        self.look(&device, &allowed, &mut counts).map_err(|wrong| Wrong::at("mounted again", wrong))?;
+        self.look(&device, &allowed, gone, &mut counts).map_err(|wrong| Wrong::at("mounted again", wrong))?;
         Ok(Outcome::Struck(counts))
+    }
+
+    /// Recovery, and a range that is taken out or put in, ask twice and give up what cannot be read then.
+    fn reads_fail_for_a_while(&self) -> bool {
+        self.kind.times > 1 && self.kind.is_of(CommandKind::Read)
+    }
+
+    /// The zone that the fault has made unreadable.
+    fn gone(&self, device: &Emulated) -> Option<ZoneId> {
+        let turns = self.kind.effect() == Some(Effect::TurnOffline);
+        turns.then(|| device.struck().first().copied().flatten()).flatten()
     }
 
     /// The scenario without a fault, a loss of power, and the fault in the recovery or while everything is read.
     fn at_mount(&self) -> Result<Outcome, Wrong> {
-        if self.kind.times > 1 {
+        if self.reads_fail_for_a_while() {
             return Ok(Outcome::NotReached);
         }
         let mut counts = Counts::default();
@@ -201,15 +258,14 @@ impl Trial<'_> {
         drop(driver);
         let image = Arc::new(device.image(&CrashPlan::KeepAll));
         image.record();
-        image.inject(self.fault());
+        self.begin(&image);
         self.recover(&image, &allowed, &mut counts)
             .map_err(|wrong| Wrong::at("the fault in recovery", wrong))?;
-        if image.struck().is_empty() {
+        let gone = self.gone(&image);
+        if !self.end(&image, &mut counts) {
             return Ok(Outcome::NotReached);
         }
-        counts.struck = 1;
-        image.heal();
-        self.look(&image, &allowed, &mut counts).map_err(|wrong| Wrong::at("mounted again", wrong))?;
+        self.look(&image, &allowed, gone, &mut counts).map_err(|wrong| Wrong::at("mounted again", wrong))?;
         Ok(Outcome::Struck(counts))
     }
 
@@ -221,18 +277,21 @@ impl Trial<'_> {
         allowed: &[Arc<FilesState>],
         counts: &mut Counts,
     ) -> Result<(), Wrong> {
-        let fs = match self.stage.volume().mount(image, Volume::clock()) {
+        let fs = match self.stage.volume().try_mount(image, Volume::clock()) {
             Ok(fs) => fs,
-            Err(wrong) if self.kind.harm == Harm::Nothing => return Err(wrong),
-            Err(_) => {
+            Err(error) => {
+                self.permit("the mount is refused", &error)?;
                 counts.refused += 1;
                 return Ok(());
             }
         };
         let lost = compare(&view(&fs)?, allowed)?;
-        if self.kind.harm != Harm::Nothing {
+        if self.kind.harm != Harm::Nothing && self.kind.strikes != Strikes::Memory {
             return Ok(());
         }
+        // Without memory what could not be read can be when there is some.
+        self.end_shortage(counts);
+        let lost = if lost.is_empty() { lost } else { compare(&view(&fs)?, allowed)? };
         if !lost.is_empty() {
             return Err(Wrong(format!("{} cannot be read", lost.join(", "))));
         }
@@ -245,9 +304,9 @@ impl Trial<'_> {
     /// The scenario without a fault, a loss of power, and one zone that comes back so that it cannot be written, or not
     /// even be read.
     fn between(&self) -> Result<Outcome, Wrong> {
-        let state = match self.kind.effect {
-            Effect::TurnReadOnly(0) => ZoneState::ReadOnly,
-            Effect::TurnOffline if self.kind.command == CommandKind::Append => ZoneState::Offline,
+        let state = match self.kind.strikes {
+            Strikes::Command(_, Effect::TurnReadOnly(0)) => ZoneState::ReadOnly,
+            Strikes::Command(CommandKind::Append, Effect::TurnOffline) => ZoneState::Offline,
             _ => return Ok(Outcome::NotReached),
         };
         let zones = self.stage.shape.spec.capacities.len() as u64;
@@ -261,19 +320,10 @@ impl Trial<'_> {
         drop(driver);
         let image = Arc::new(device.image(&CrashPlan::KeepAll));
         let zone = ZoneId(self.nth as u32 - 1);
-        let lost = match state {
-            ZoneState::Offline => offline::would_lose(self.stage, &device, zone, &allowed)?,
-            _ => None,
-        };
+        let gone = (state == ZoneState::Offline).then_some(zone);
         image.turn(zone, state);
         image.record();
-        if let Some(lost) = lost {
-            (counts.judged, counts.lossy) = (1, u64::from(!lost.is_empty()));
-            let driver = self.stage.mount(&image, History::recovering(&allowed))?;
-            offline::has_lost(driver, &allowed, &lost, self.stage.seed)?;
-            return Ok(Outcome::Struck(counts));
-        }
-        self.look(&image, &allowed, &mut counts)?;
+        self.look(&image, &allowed, gone, &mut counts)?;
         Ok(Outcome::Struck(counts))
     }
 
@@ -290,6 +340,13 @@ impl Trial<'_> {
 
     /// Does what the scenario does, as far as it goes; whether it had to stop.
     fn work(&self, driver: &mut Driver, counts: &mut Counts) -> Result<bool, Wrong> {
+        driver.lacks_space = matches!(self.kind.effect(), Some(Effect::HostFull));
+        let stopped = self.work_on(driver, counts);
+        counts.without_space = driver.without_space;
+        stopped
+    }
+
+    fn work_on(&self, driver: &mut Driver, counts: &mut Counts) -> Result<bool, Wrong> {
         let (plan, shows) = (&self.stage.plan, self.stage.scenario.shows);
         let before = driver.reading();
         for (number, operation) in plan.cut.iter().chain(&plan.until_shown).enumerate() {
@@ -299,8 +356,10 @@ impl Trial<'_> {
             let at = |wrong: Wrong| Wrong::at(&format!("operation {number}, {operation}"), wrong);
             let failed = driver.attempt(operation).map_err(at)?;
             if let Some(failed) = failed {
-                counts.failed += 1;
+                counts.failed += u64::from(failed.error != FsError::NoSpace);
                 self.permit("fails", &failed.error).map_err(at)?;
+                self.permit_of_full_host(driver, &failed.error).map_err(at)?;
+                self.end_shortage(counts);
                 if !reconcile(driver, operation, failed).map_err(at)? {
                     return Ok(true);
                 }
@@ -308,6 +367,9 @@ impl Trial<'_> {
             if let Some(error) = driver.pause() {
                 counts.background += 1;
                 self.permit("the background fails after it", &error).map_err(at)?;
+            }
+            if !driver.fs.store().has_what_was_promised() {
+                return Err(at(Wrong("somebody uses pages that were promised to others".to_owned())));
             }
             if driver.fs.is_read_only() {
                 counts.latched += 1;
@@ -320,23 +382,44 @@ impl Trial<'_> {
 
     /// Whether such a fault may be seen so.
     fn permit(&self, what: &str, error: &FsError) -> Result<(), Wrong> {
-        match self.kind.harm {
-            Harm::Nothing => {
-                Err(Wrong(format!("{what}: {error}, and {} should not be seen", self.kind.name)))
+        let is_permitted = match self.kind.strikes {
+            Strikes::Memory => *error == FsError::NoMemory,
+            Strikes::Command(..) => self.kind.harm != Harm::Nothing,
+        };
+        match is_permitted {
+            true => Ok(()),
+            false => Err(Wrong(format!("{what}: {error}, and {} should not be seen so", self.kind.name))),
+        }
+    }
+
+    /// A full host is a full volume, or one that has latched.
+    fn permit_of_full_host(&self, driver: &Driver, error: &FsError) -> Result<(), Wrong> {
+        match self.kind.effect() {
+            Some(Effect::HostFull) if *error != FsError::NoSpace && !driver.fs.is_read_only() => {
+                Err(Wrong(format!("fails: {error}, and the volume takes changes: its host is full")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Mounts a volume and compares: nothing may be wrong, and only what the fault destroys may be missing.
+    /// Mounts a volume and compares: nothing may be wrong, and only what the fault destroys may be missing. What was
+    /// in a zone of data that is `gone` is known to the block.
     fn look(
         &self,
         device: &Arc<Emulated>,
         allowed: &[Arc<FilesState>],
+        gone: Option<ZoneId>,
         counts: &mut Counts,
     ) -> Result<(), Wrong> {
         counts.judged += 1;
         rt::random::repeat_from(self.stage.seed);
+        if let Some(zone) = gone
+            && let Some(lost) = offline::would_lose(self.stage, device, zone, allowed)?
+        {
+            (counts.exact, counts.lossy) = (counts.exact + 1, counts.lossy + u64::from(!lost.is_empty()));
+            let driver = self.stage.mount(device, History::recovering(allowed))?;
+            return offline::has_lost(driver, allowed, &lost, self.stage.seed);
+        }
         let mounted = self.stage.mount(device, History::recovering(allowed));
         if self.kind.harm != Harm::Loss {
             return self.go_on(mounted?, allowed);
@@ -364,8 +447,8 @@ impl Trial<'_> {
         }
         driver.settle(now, found);
         driver.run(&afterwards(1, self.stage.seed, self.stage.shape.spec.block_size as usize))?;
-        match self.kind.effect {
-            Effect::TurnReadOnly(_) => evacuated(&driver),
+        match self.kind.effect() {
+            Some(Effect::TurnReadOnly(_)) => evacuated(&driver),
             _ => Ok(()),
         }
     }

@@ -55,6 +55,10 @@ pub struct Driver {
     pub steps_between: u32,
     /// While somebody writes, somebody else looks for zones that nobody needs any more.
     pub reclaims_amid: bool,
+    /// What lacks space has failed like what lacks a device: of several steps the first may be done.
+    pub lacks_space: bool,
+    /// Operations that were refused for want of space although the model has room for them.
+    pub without_space: u64,
     /// Moments in the middle of an operation at which what there was of it became durable.
     amid: Cell<u64>,
     /// Inodes that have lost a name or a handle: once they have none, nobody opens them any more.
@@ -90,6 +94,8 @@ impl Driver {
             rng,
             steps_between,
             reclaims_amid: false,
+            lacks_space: false,
+            without_space: 0,
             amid: Cell::new(0),
             dropped: Vec::new(),
         }
@@ -170,6 +176,10 @@ impl Driver {
         match (done, expected) {
             (Ok(written), Ok(())) => self.model = self.after_write(operation, written, begun, after),
             (Err(FsError::NoSpace), Ok(())) => {
+                self.without_space += 1;
+                if self.lacks_space {
+                    return Ok(Some(Failed { error: FsError::NoSpace, after }));
+                }
                 self.history.withdraw();
                 return Ok(None);
             }
@@ -320,9 +330,7 @@ impl Driver {
             }
             Operation::Release { handle } => self.held.remove(handle).map(drop).ok_or(FsError::BadHandle),
             Operation::Sync => self.fs.sync(),
-            Operation::Checkpoint => {
-                self.fs.store().checkpoint().map_err(|error| FsError::Io(error.to_string()))
-            }
+            Operation::Checkpoint => self.fs.store().checkpoint().map_err(FsError::from),
             Operation::Steps { count } => (0..*count).try_for_each(|_| self.fs.step().map(|_| ())),
             Operation::Wait { nanoseconds } => {
                 self.clock.advance(*nanoseconds);
@@ -547,7 +555,7 @@ pub struct Failed {
 /// panicked, is no such error.
 fn is_of_device(error: &FsError) -> bool {
     match error {
-        FsError::ReadOnly => true,
+        FsError::ReadOnly | FsError::NoMemory => true,
         FsError::Io(what) => what != MISREAD && !what.starts_with("panic: "),
         _ => false,
     }

@@ -118,7 +118,7 @@ impl Walk<'_> {
 
     fn lose(&mut self, path: &str, error: FsError) -> Result<(), Wrong> {
         match error {
-            FsError::Io(_) => drop(self.lost.insert(path.to_owned(), error)),
+            FsError::Io(_) | FsError::NoMemory => drop(self.lost.insert(path.to_owned(), error)),
             error => return Err(Wrong(format!("look at /{path}: {error}"))),
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Walk<'_> {
     fn content(&mut self, path: &str, attributes: &Attributes) -> Result<Content, FsError> {
         let handle = self.fs.open(&caller(), attributes.inode, READING)?;
         let bytes = match read_all(self.fs, &handle, attributes.size) {
-            Err(FsError::Io(_)) => self.blocks(path, &handle, attributes.size)?,
+            Err(FsError::Io(_) | FsError::NoMemory) => self.blocks(path, &handle, attributes.size)?,
             bytes => bytes?,
         };
         Ok(Content::of(self.block_size(), &bytes))
@@ -185,7 +185,7 @@ impl Walk<'_> {
                 Ok(read) => {
                     return Err(FsError::Io(format!("block {number}: {read} of {} bytes", block.len())));
                 }
-                Err(error @ FsError::Io(_)) => {
+                Err(error @ (FsError::Io(_) | FsError::NoMemory)) => {
                     self.lost.insert(path.to_owned(), error);
                     self.unreadable.entry(path.to_owned()).or_default().insert(number);
                     block.fill(0);

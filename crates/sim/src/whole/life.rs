@@ -6,7 +6,7 @@ use fs::{Fs, InodeNo};
 use rt::random::Rng;
 use rt::schedule::{self, Body};
 use rt::{Clock, ManualClock};
-use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
+use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated};
 
 use super::order::{Deeds, end_of_log};
 use super::{Place, Plan, Report, work};
@@ -110,13 +110,13 @@ impl<'a> Life<'a> {
     /// Lets a command fail in this round, perhaps already in the recovery: one whose failure nobody may notice.
     /// No more than one: where the next command fails as well, what was to help has failed too.
     fn inject(&mut self, rng: &mut Rng) {
-        let turns = |kind: &&Kind| matches!(kind.effect, Effect::TurnReadOnly(_));
+        let turns = |kind: &&Kind| matches!(kind.effect(), Some(Effect::TurnReadOnly(_)));
         let may = |kind: &&Kind| kind.harm == Harm::Nothing && (self.zones_lost < ZONES_LOST || !turns(kind));
         let kinds: Vec<&Kind> = KINDS.iter().filter(may).collect();
         let (kind, nth) = (kinds[rng.usize(..kinds.len())], rng.u64(1..=FAULT_WITHIN));
         if rng.bool() {
             self.zones_lost += u32::from(turns(&kind));
-            self.device.inject(Fault { times: kind.times, ..Fault::nth(kind.command, nth, kind.effect) });
+            kind.fault(nth).into_iter().for_each(|fault| self.device.inject(fault));
         }
     }
 
