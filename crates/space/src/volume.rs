@@ -24,8 +24,8 @@ use crate::trace::{BLOCK, Class, Name, Op, PIECE};
 /// Memory for metadata.
 const CACHE_BYTES: u64 = 128 << 20;
 const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
-/// What a thread of the volume has begun is over after so long.
-const REST_NS: u64 = 1_000_000_000;
+/// When nobody has asked the device for anything for so long, no thread of the volume has anything to do.
+const REST_NS: u64 = 2 * COMMIT_INTERVAL_NS;
 const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
 
 /// The device.
@@ -248,9 +248,9 @@ impl Volume {
     /// Does all background work that there is.
     fn rest(&self) -> Result<()> {
         loop {
-            // What a thread of the volume has in hand nobody else does.
+            let before = self.times();
             self.rest_until(self.now() + REST_NS);
-            if self.fs.step()? == Step::Idle {
+            if self.times() == before && self.fs.step()? == Step::Idle {
                 return Ok(());
             }
         }
