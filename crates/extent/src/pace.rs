@@ -219,16 +219,11 @@ impl Extents {
             true => self.pay_along(most, &mut along),
             false => Ok(()),
         };
+        // What was not moved is met again by whoever moves it.
+        paid.unwrap_or_else(|error| tracing::warn!("garbage collection: {error}"));
         match along.end() {
-            // It was appended: that something else was not moved is met again by whoever moves it.
-            Ok(appended) => {
-                paid.unwrap_or_else(|error| tracing::warn!("garbage collection: {error}"));
-                appended
-            }
-            Err(fresh) => {
-                paid.unwrap_or_else(|error| tracing::warn!("garbage collection: {error}"));
-                self.append_some(fresh, Vec::new())
-            }
+            Ok(appended) => appended,
+            Err(fresh) => self.append_some(fresh, Vec::new()),
         }
     }
 
