@@ -28,7 +28,7 @@
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use zone::{Blocks, Life, ZoneId};
 
-use crate::format::Entry;
+use crate::format::{EXTENT_BLOCKS_MAX, Entry};
 use crate::gc::{Aim, Along, GcState, Progress};
 use crate::write::{Appending, Piece};
 use crate::{Extents, Result};
@@ -69,6 +69,8 @@ const SPARE_PER_OPEN: i64 = 8;
 const ENTRIES_SHARE: i64 = 8;
 /// In the part of a zone before metadata needs one more, that is foreseen.
 const METADATA_PART: f64 = 8.0;
+/// No extent is taken to be longer than such a share of a zone.
+const EXTENT_SHARE: Blocks = 8;
 /// Candidates looked at to find out what a zone costs.
 const CANDIDATES_MAX: usize = 256;
 
@@ -328,8 +330,11 @@ impl Extents {
     /// there is time.
     fn would_take_the_last_zone(&self, gc: &GcState) -> bool {
         let rooms = self.placement.rooms(|room| self.packing.payload(room));
+        let piece = self.chunk_in_background().max(self.writers_chunk()) as i64;
+        // Of the last extent of a piece all is moved.
+        let beyond = i64::from(EXTENT_BLOCKS_MAX.min(self.payload_min / EXTENT_SHARE));
         self.spare_zones() == 1
-            && gc.target_room(self.packing) < self.chunk_in_background().max(self.writers_chunk()) as i64
+            && gc.target_room(self.packing) < piece + beyond
             && rooms[0] <= i64::from(self.payload_min) / 2
     }
 

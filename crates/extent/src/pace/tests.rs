@@ -11,14 +11,28 @@ use crate::{Kind, Object, Switches};
 
 const BLOCKS: u64 = 200;
 
+fn fill_a_zone(extents: &Extents, object: u64) {
+    write(extents, object, 0, BLOCKS as usize, 0);
+    let zone = extents.place(wanted(Object(object))).unwrap();
+    extents.retire(&zone).unwrap();
+}
+
+/// Fills zones until fresh data may open no more than so many.
+fn leave_spare(extents: &Extents, zones: i64) {
+    for object in 100.. {
+        if extents.spare_zones() <= zones {
+            return;
+        }
+        fill_a_zone(extents, object);
+    }
+}
+
 /// Closed zones, of which each holds one object, cut to so many blocks.
 fn with_zones_of(live: &[u64]) -> Arc<Extents> {
     let extents = extents_on(Arc::new(Emulated::new(Spec::power_of_two())));
     extents.set_switches(Switches { by_file: false, learning: true });
     for (object, &live) in (1..).zip(live) {
-        write(&extents, object, 0, BLOCKS as usize, 0);
-        let zone = extents.place(wanted(Object(object))).unwrap();
-        extents.retire(&zone).unwrap();
+        fill_a_zone(&extents, object);
         let mut tx = Tx::new();
         let gone = (live, BLOCKS);
         drop(extents.remove(&mut tx, Object(object), gone, BLOCKS as usize, Kind::default()).unwrap());
@@ -57,6 +71,27 @@ fn a_zone_that_is_there_needs_no_moving() {
     let rooms = extents.placement.rooms(|room| extents.packing.payload(room));
     let spare = extents.spare_zones() * i64::from(extents.payload_min);
     assert_eq!(extents.room(), rooms[0] + spare);
+}
+
+/// The last extent of a piece of work is moved whole: what may be too much for the zone that is written is.
+#[test]
+fn a_piece_of_work_that_may_take_the_last_zone_waits_until_data_has_it() {
+    let extents = with_zones_of(&[100, 110, 120]);
+    let piece = extents.chunk_in_background().max(extents.writers_chunk()) as i64;
+    let Opened::Zone(target) = extents.open_zone(zone::Role::Gc).unwrap() else { panic!("zones are free") };
+    let gc = GcState::with_target(Some(Arc::clone(&target)));
+    leave_spare(&extents, 1);
+    assert!(!extents.would_take_the_last_zone(&gc));
+    let longest = i64::from(extents.payload_min / EXTENT_SHARE);
+    let (mut waits, mut goes) = (0, 0);
+    while gc.target_room(extents.packing) > 0 {
+        let room = gc.target_room(extents.packing);
+        let is_held = extents.would_take_the_last_zone(&gc);
+        assert_eq!(is_held, room < piece + longest, "{room} blocks of room");
+        (waits, goes) = (waits + i32::from(is_held), goes + i32::from(!is_held));
+        assert!(target.lease.admit(1, 0));
+    }
+    assert!(waits > piece as i32 && goes > 0);
 }
 
 #[test]
