@@ -436,42 +436,55 @@ impl Extents {
         self.store.zones().free() <= self.store.zones().kept_from_data()
     }
 
-    /// Wins back a zone when metadata has taken one of those that are kept for it. Call before taking the
-    /// locks of any operation that may make metadata grow.
+    /// Wins back a zone when metadata has taken one of those that are kept for it, and garbage collection gives none
+    /// back. Call before taking the locks of any operation that may make metadata grow.
     pub fn admit(&self) -> Result<()> {
-        if !self.lacks_zones() {
+        let zones = self.store.zones();
+        self.win_back_while(|| {
+            let needed = zones.needed_to_grow();
+            zones.free() < needed && zones.free_or_borrowed() < needed
+        })
+    }
+
+    /// Wins back all of them, for an operation that has found no space without; whether any were lacking, and none is.
+    pub fn win_back(&self) -> Result<bool> {
+        let zones = self.store.zones();
+        let lacks = || zones.free() < zones.needed_to_grow();
+        if !lacks() {
+            return Ok(false);
+        }
+        self.win_back_while(lacks)?;
+        Ok(!lacks())
+    }
+
+    fn win_back_while(&self, lacks: impl Fn() -> bool) -> Result<()> {
+        if !lacks() {
             return Ok(());
         }
         // What has died may only lack its reset.
-        self.reset_for_growth(self.store.resets_over())?;
-        if !self.lacks_zones() {
+        self.reset_while(&lacks, self.store.resets_over())?;
+        if !lacks() {
             return Ok(());
         }
         let mut gc = self.gc.lock();
-        while self.lacks_zones() {
+        while lacks() {
             let over = self.store.resets_over();
             let progress = self.collect(&mut gc, Aim::Zone)?;
             if progress == Progress::Moved {
                 continue;
             }
             // One zone may not be all that is lacking; and one that was won may be what there was none to move to.
-            if !self.reset_for_growth(over)? && progress == Progress::Nothing {
+            if !self.reset_while(&lacks, over)? && progress == Progress::Nothing {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Whether metadata has taken some of the zones that it leaves when it grows.
-    pub fn lacks_zones(&self) -> bool {
-        let zones = self.store.zones();
-        zones.free() < zones.needed_to_grow()
-    }
-
     /// Resets as many zones as are lacking, or as can be; whether one was since so many were over.
-    fn reset_for_growth(&self, mut over: u64) -> Result<bool> {
+    fn reset_while(&self, lacks: impl Fn() -> bool, mut over: u64) -> Result<bool> {
         let mut won = false;
-        while self.lacks_zones() && self.store.reclaim_one(over)? {
+        while lacks() && self.store.reclaim_one(over)? {
             (won, over) = (true, self.store.resets_over());
         }
         Ok(won)

@@ -257,22 +257,13 @@ impl Fs {
         Ok(self.extents.admit()?)
     }
 
-    /// Whether a zone that others took while an operation was under way has been won back.
-    fn win_back(&self) -> Result<bool> {
-        if !self.extents.lacks_zones() {
-            return Ok(false);
-        }
-        self.extents.admit()?;
-        Ok(!self.extents.lacks_zones())
-    }
-
     /// Runs an operation that takes space; where there is none, deletes what waits to be deleted
     /// and runs it again. The operation holds no lock when it returns.
     pub(crate) fn with_room<T>(&self, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let before = self.backlog.advances();
             match operation() {
-                Err(FsError::NoSpace) if self.make_room(before)? || self.win_back()? => {}
+                Err(FsError::NoSpace) if self.make_room(before)? || self.extents.win_back()? => {}
                 result => return result,
             }
         }

@@ -551,12 +551,17 @@ impl Core {
         if nodes == 0 {
             return true;
         }
-        let lacking = self.count.zones_lacking.load(Ordering::Relaxed);
-        if lacking > 0 && self.zones.free() < self.zones.kept_for_metadata() + lacking {
+        let are_lacking = self.count.zones_lacking.load(Ordering::Relaxed) > 0;
+        if are_lacking && self.zones.free_or_borrowed() < self.needed_to_grow() {
             return false;
         }
         let take = |allowed: u64| allowed.checked_sub(nodes);
         allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// Free zones that metadata leaves when it grows.
+    pub(crate) fn needed_to_grow(&self) -> u32 {
+        self.zones.kept_for_metadata() + self.count.zones_lacking.load(Ordering::Relaxed)
     }
 
     /// Finds out whether metadata zones have so much that is dead or not yet written that cleaning need not
@@ -567,7 +572,7 @@ impl Core {
         let zone = u64::from(self.device.geometry().zone_blocks);
         let lacking = (live / GARBAGE_SHARE).saturating_sub(dead + open).div_ceil(zone) as u32;
         self.count.zones_lacking.store(lacking, Ordering::Relaxed);
-        let are_made_up_for = self.zones.free_or_borrowed() >= self.zones.kept_for_metadata() + lacking;
+        let are_made_up_for = self.zones.free_or_borrowed() >= self.needed_to_grow();
         self.count.is_short_of_zones.store(lacking > 0 && !are_made_up_for, Ordering::Relaxed);
     }
 

@@ -470,9 +470,15 @@ impl Zones {
         self.core.count.allowance.load(Ordering::Relaxed)
     }
 
-    /// Free zones without which trees may not grow, beside what [`Zones::allow_nodes`] says.
+    /// Free zones without which trees are not to grow, beside what [`Zones::allow_nodes`] says. One that garbage
+    /// collection has and gives back counts as free ([`Zones::free_or_borrowed`]).
     pub fn needed_to_grow(&self) -> u32 {
-        self.core.zones.kept_for_metadata() + self.core.count.zones_lacking.load(Ordering::Relaxed)
+        self.core.needed_to_grow()
+    }
+
+    /// Zones that are free, and the one that garbage collection has of those that are kept for metadata.
+    pub fn free_or_borrowed(&self) -> u32 {
+        self.core.zones.free_or_borrowed()
     }
 
     /// Blocks that live metadata takes.
