@@ -20,6 +20,17 @@ fn extents_come_back_as_they_were_stored() {
     assert_eq!(Extent::decode(&endless.encode()), None);
 }
 
+/// The first block of a zone is its header, and no file's.
+#[test]
+fn an_extent_lies_behind_the_header_and_within_its_zone() {
+    let is_one = |block| {
+        let address = Address::new(ZoneId(3), block, Life(2));
+        Extent::decode(&Extent::new(address, vec![1, 2]).encode()).is_some()
+    };
+    assert!(!is_one(0) && is_one(1));
+    assert!(is_one(Address::BLOCKS_MAX - 2) && !is_one(Address::BLOCKS_MAX - 1));
+}
+
 #[test]
 fn no_bytes_make_a_decoder_panic() {
     let mut rng = rt::random::Rng::with_seed(3);

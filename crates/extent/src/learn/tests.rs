@@ -121,3 +121,17 @@ fn what_is_written_over_or_removed_has_died() {
     extents.store.commit(tx).unwrap();
     assert_eq!(counted(), [(285, 30); 2]);
 }
+
+/// What was said of a file is not to the credit of what was learned.
+#[test]
+fn what_somebody_has_said_was_not_learned() {
+    let learned = learned();
+    let said = |lifetime| Hint { lifetime, ..Hint::default() };
+    learned.placed(Lifetime::Short, said(Lifetime::Short), 5);
+    learned.placed(Lifetime::Short, said(Lifetime::Unknown), 7);
+    learned.placed(Lifetime::Unknown, said(Lifetime::Unknown), 11);
+    let told = learned.flows.told(learned.book.lock().ages.expected());
+    let of = |lifetime| &told[usize::from(Stream::fresh(lifetime).number())];
+    assert_eq!((of(Lifetime::Short).written, of(Lifetime::Short).by_learning), (12, 7));
+    assert_eq!((of(Lifetime::Unknown).written, of(Lifetime::Unknown).by_learning), (11, 0));
+}

@@ -42,6 +42,19 @@ fn space_is_kept_under_resident_blocks_and_where_nothing_is() {
     assert_eq!((view.extents().count(), view.block_change()), (0, -5));
 }
 
+/// A step that changes nothing would be taken again and again.
+#[test]
+fn a_step_ends_behind_as_many_as_it_may_change_but_behind_one_at_least() {
+    let extents = (0..4).map(|at| (at * 10, extent(3, 5 + at as u32 * 10, 4))).collect();
+    let view = View::new(Object(1), extents, vec![(7, vec![1]), (17, vec![1]), (27, vec![1])]);
+    let end = |limit, bytes_max| view.end_of_step(limit, bytes_max, |_| Ok(100)).unwrap();
+    assert_eq!(end(1, 10), Some(10), "the first one alone is too much");
+    assert_eq!(end(2, 1000), Some(20));
+    assert_eq!(end(9, 100), Some(10));
+    assert_eq!(end(9, 200), Some(20));
+    assert_eq!(end(9, 400), None);
+}
+
 /// Random cuts and puts against an array of owners.
 #[test]
 fn views_agree_with_an_array_of_blocks() {

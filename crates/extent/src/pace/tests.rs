@@ -160,3 +160,24 @@ fn the_background_is_called_once_and_when_something_is_owed() {
     assert!(pace.take_call());
     assert!(!pace.take_call(), "it has been called");
 }
+
+/// What is left in a victim that was begun is owed, and nothing of it twice.
+#[test]
+fn what_has_been_moved_is_owed_no_more() {
+    let extents = with_zones_of(&[100, 110, 120]);
+    let mut gc = extents.gc.lock();
+    while gc.victims().next().is_none() {
+        assert_eq!(extents.collect(&mut gc, Aim::Zone).unwrap(), Progress::Moved);
+    }
+    let lived: i64 = gc.victims().map(|zone| i64::from(extents.store.zones().entry(zone).live)).sum();
+    assert_eq!(extents.collect(&mut gc, Aim::Zone).unwrap(), Progress::Moved);
+    let left = lived - gc.blocks_moved() as i64;
+    assert!((1..lived).contains(&left));
+    // There is a zone to move to now, in which what is left of them has room. They are empty together.
+    assert!(gc.target_room(extents.packing) >= left);
+    assert_eq!(extents.debt(&gc, 1.0), Some(left));
+    drop(gc);
+    let told = extents.pressure();
+    let won = told.won_per_moved.unwrap() * (told.debt.unwrap() / u64::from(extents.block_size())) as f64;
+    assert!((won - f64::from(extents.payload_min)).abs() < 1e-6, "one zone is won by that: {won} blocks");
+}

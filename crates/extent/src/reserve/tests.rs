@@ -108,3 +108,26 @@ fn the_table_of_zones_is_paid_where_it_is_large() {
         }
     }
 }
+
+#[test]
+fn the_part_of_all_blocks_is_counted_in_hundredths_of_a_percent() {
+    assert_eq!(share(50_000, Reserve(2_000)), 10_000);
+    assert_eq!(share(50_000, Reserve::ALL), 50_000);
+}
+
+/// With a larger share than fits, cleaning a small zone would be counted on to win what is not there.
+#[test]
+fn beside_what_lives_in_a_small_zone_what_is_dead_has_room() {
+    let dead = (i64::from(tree::GAIN_PAGES) + 1) * 4;
+    for zone_blocks in 2 * dead..20 * dead {
+        let packing = Packing { block_size: 4096 };
+        let zone_blocks = zone_blocks as Blocks;
+        let shape = Shape { packing, zone_blocks, node_blocks: 4, left_free: 3, zone_table: 0 };
+        let share = shape.garbage_share(GARBAGE_SHARE);
+        assert!((share + 1) * dead <= i64::from(zone_blocks), "{zone_blocks} blocks");
+        assert!(
+            share == GARBAGE_SHARE || (share + 2) * dead > i64::from(zone_blocks),
+            "{zone_blocks} blocks"
+        );
+    }
+}

@@ -41,3 +41,18 @@ fn nothing_is_left_where_nothing_is_spare() {
     assert_eq!(balance.for_metadata([0, 0], 0), 0);
     assert_eq!(Balance::default().for_metadata([5, 5], 9), 0);
 }
+
+/// Data loses a zone at a time: not before as much has been written as one takes.
+#[test]
+fn the_share_grows_when_as_much_has_been_written() {
+    let mut balance = Balance::default();
+    balance.look([99, 0]);
+    assert!(!balance.may_grow(100));
+    balance.look([100, 0]);
+    assert!(balance.may_grow(100));
+    balance.has_grown();
+    balance.look([199, 1000]);
+    assert!(!balance.may_grow(100));
+    balance.look([200, 1000]);
+    assert!(balance.may_grow(100));
+}

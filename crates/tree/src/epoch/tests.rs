@@ -158,3 +158,20 @@ fn what_is_kept_has_room_for_the_table_of_zones() {
         assert!(kept.zones(0) < zones / 1000, "{} of {zones} zones of {zone_mib} MiB", kept.zones(0));
     }
 }
+
+/// Changes of leaves share pages, and each leaves a rest that the next does not fit into.
+#[test]
+fn changes_take_no_more_pages_than_they_weigh() {
+    for page_size in [4096, 16 << 10, 64 << 10] {
+        for bytes in [60, page_size / crate::delta::SHARE] {
+            for count in [1, 7, 8, 100, 1000] {
+                let weight = (0..count).fold(Weight::default(), |sum, _| sum + Weight::packed(bytes));
+                let pages = usize::div_ceil(count, (page_size - crate::format::PAGE_HEADER) / bytes);
+                let weighed = weight.pages(page_size);
+                assert!(pages <= weighed, "{count} times {bytes} bytes: {pages} pages, weighed as {weighed}");
+                assert!(weighed <= pages * 5 / 4 + 2, "{weighed} is far more than {pages}");
+            }
+        }
+    }
+    assert_eq!([0, 1, 4096, 4097].map(|bytes| Weight::of_bytes(bytes).pages(4096)), [0, 2, 2, 3]);
+}

@@ -224,6 +224,7 @@ fn a_wrong_count_of_live_nodes_latches_and_panics_nowhere() {
         });
         assert!(matches!(wrong, Some(StoreError::Corrupt(_))), "{live}: {wrong:?}");
         assert!(store.latched().is_some());
+        assert!(matches!(store.zones().writable(), Err(StoreError::Latched(_))));
         drop(store);
         // Nothing of the wrong count is on the device.
         contents(&open(&device).unwrap().0);

@@ -542,6 +542,37 @@ fn where_the_cache_is_small_an_epoch_is_longer_than_what_may_be_dirty() {
     assert_eq!(contents(&store), model);
 }
 
+/// A mount would have to replay all of it, whatever little it changed.
+#[test]
+fn a_long_journal_ends_an_epoch_in_which_little_has_changed() {
+    let device = formatted(Spec::new(4096, 32, 1024), &options());
+    let (store, _) = open(&device).unwrap();
+    let limit = store.core.limits.replay_bytes;
+    let mut bytes = 0;
+    while bytes < limit {
+        assert!(!store.core.epoch_is_long(), "after {bytes} of {limit} bytes");
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), vec![1], vec![7; 1000]);
+        let encoded = tx.encoded_bytes() as u64;
+        assert!((1000..1100).contains(&encoded), "{encoded} bytes");
+        store.commit(tx).unwrap();
+        bytes += encoded;
+    }
+    assert!(store.core.epoch_is_long());
+}
+
+/// Room for a checkpoint is counted in blocks, of which a page has several.
+#[test]
+fn nodes_take_as_many_blocks_as_their_pages() {
+    let device = formatted(Spec::power_of_two(), &FormatOptions { page_size: 16 << 10, ..options() });
+    let (store, _) = open(&device).unwrap();
+    let blocks = u64::from(store.zones().blocks_of_a_node());
+    assert_eq!(blocks, 4);
+    let least = store.core.limits.dirty.min(store.core.limits.epoch_pages);
+    assert_eq!(store.core.taken_by_nodes(0), least as u64 * blocks);
+    assert_eq!(store.core.taken_by_nodes(least + 7), (least as u64 + 7) * blocks);
+}
+
 /// Says how many nodes trees were to grow by, at most.
 #[derive(Default)]
 struct Asked(std::sync::atomic::AtomicU64);

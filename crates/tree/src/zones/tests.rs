@@ -132,3 +132,57 @@ fn metadata_takes_conventional_zones_last_and_data_takes_them_when_others_are_sc
     assert_eq!(all(&of_data, Role::Data), [4, 5, 6, 9, 10, 11, 7], "two of the others are left last");
     assert_eq!(taken(&of_data, Role::Metadata), Some(8));
 }
+
+/// So many closed zones of data in their first life, with so many live blocks each.
+fn closed_with(count: usize, live: i32) -> ZoneTable {
+    let info = ZoneInfo { state: ZoneState::Full, capacity: 64, pointer: 64 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 1 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); count], &vec![info; count], 1, 4, kept);
+    for zone in (0..count as u32).map(ZoneId) {
+        let life = Life(1);
+        zones.apply(&[Op::ZoneOpened { zone, life, role: Role::Data }], Lsn(1), &[]);
+        zones.apply(&[Op::ZoneLive { zone, life, change: live }], Lsn(2), &[]);
+        zones.set_usage(zone, Use::Closed);
+    }
+    zones
+}
+
+/// What is appended and not yet anybody's would be gone with the zone.
+#[test]
+fn a_dead_zone_with_pending_blocks_is_not_reset() {
+    let (zones, zone) = (closed_with(1, 5), ZoneId(0));
+    zones.add_pending(zone, 2);
+    zones.apply(&[Op::ZoneLive { zone, life: Life(1), change: -5 }], Lsn(3), &[]);
+    assert!(!zones.claim_dead(zone, Lsn(3)));
+    zones.remove_pending(zone, 1);
+    assert!(!zones.claim_dead(zone, Lsn(3)));
+    zones.remove_pending(zone, 1);
+    assert!(zones.claim_dead(zone, Lsn(3)));
+}
+
+/// A record that begins another life of a zone in which something lives contradicts the table, as does one that speaks of
+/// a life that has not begun.
+#[test]
+fn a_zone_in_which_something_lives_begins_no_other_life() {
+    let (zones, zone) = (closed_with(1, 5), ZoneId(0));
+    let opened = |life| Op::ZoneOpened { zone, life: Life(life), role: Role::Data };
+    let live = |life, change| Op::ZoneLive { zone, life: Life(life), change };
+    assert!(zones.accepts(&[opened(1)]), "that one has begun");
+    assert!(!zones.accepts(&[opened(2)]));
+    assert!(!zones.accepts(&[live(1, -4), opened(2)]));
+    assert!(zones.accepts(&[live(1, -5), opened(2), live(2, 3)]));
+    assert!(!zones.accepts(&[live(2, 3)]));
+}
+
+#[test]
+fn zones_are_held_only_for_as_long_as_somebody_counts_on_them() {
+    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 64 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept);
+    (0..12).map(ZoneId).for_each(|zone| zones.set_usage(zone, Use::Free { empty: true }));
+    assert!(!zones.are_held());
+    assert!(zones.hold_for_metadata(65) && zones.are_held());
+    assert_eq!(zones.kept_from(Role::Gc), 2);
+    assert!(!zones.hold_for_metadata(64 * 100), "so many are not free");
+    assert!(zones.hold_for_metadata(0) && !zones.are_held());
+}
