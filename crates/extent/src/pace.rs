@@ -28,7 +28,7 @@
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use zone::{Blocks, Life, ZoneId};
 
-use crate::format::{EXTENT_BLOCKS_MAX, Entry};
+use crate::format::Entry;
 use crate::gc::{Aim, Along, GcState, Progress};
 use crate::write::{Appending, Piece};
 use crate::{Extents, Result};
@@ -71,6 +71,8 @@ const ENTRIES_SHARE: i64 = 8;
 const METADATA_PART: f64 = 8.0;
 /// No extent is taken to be longer than such a share of a zone.
 const EXTENT_SHARE: Blocks = 8;
+/// What is moved at once is at least such a share of a chunk.
+const PIECE_SHARE: i64 = 4;
 /// Candidates looked at to find out what a zone costs.
 const CANDIDATES_MAX: usize = 256;
 
@@ -304,7 +306,8 @@ impl Extents {
             self.pace.rest();
             return Ok(false);
         }
-        if self.collect_some(gc, Aim::Pace, blocks, along)? == Progress::Nothing {
+        let left = self.left_to_move(gc).map_or(usize::MAX, |left| left.max(1) as usize);
+        if self.collect_some(gc, Aim::Pace, blocks.min(left), along)? == Progress::Nothing {
             self.pace.rest();
             return Ok(false);
         }
@@ -329,13 +332,17 @@ impl Extents {
     /// Whether what is moved next takes the only zone that fresh data may open, and will soon: it has it first, and then
     /// there is time.
     fn would_take_the_last_zone(&self, gc: &GcState) -> bool {
+        self.left_to_move(gc).is_some_and(|left| left < self.chunk_blocks() as i64 / PIECE_SHARE)
+    }
+
+    /// Blocks that can be moved before the only zone that fresh data may open is taken, which it will need soon; none: it
+    /// is not like that.
+    fn left_to_move(&self, gc: &GcState) -> Option<i64> {
         let rooms = self.placement.rooms(|room| self.packing.payload(room));
-        let piece = self.chunk_in_background().max(self.writers_chunk()) as i64;
+        let is_last = self.spare_zones() == 1 && rooms[0] <= i64::from(self.payload_min) / 2;
         // Of the last extent of a piece all is moved.
-        let beyond = i64::from(EXTENT_BLOCKS_MAX.min(self.payload_min / EXTENT_SHARE));
-        self.spare_zones() == 1
-            && gc.target_room(self.packing) < piece + beyond
-            && rooms[0] <= i64::from(self.payload_min) / 2
+        let beyond = i64::from(self.piece_blocks_max.min(self.payload_min / EXTENT_SHARE));
+        is_last.then(|| gc.target_room(self.packing) - beyond)
     }
 
     /// What has to be moved for that need; none: nothing, or nothing can be won.
