@@ -151,6 +151,7 @@ fn closed_with(count: usize, live: i32) -> ZoneTable {
 #[test]
 fn a_dead_zone_with_pending_blocks_is_not_reset() {
     let (zones, zone) = (closed_with(1, 5), ZoneId(0));
+    assert!(!zones.claim_dead(zone, Lsn(2)), "and least of all one in which something lives");
     zones.add_pending(zone, 2);
     zones.apply(&[Op::ZoneLive { zone, life: Life(1), change: -5 }], Lsn(3), &[]);
     assert!(!zones.claim_dead(zone, Lsn(3)));
