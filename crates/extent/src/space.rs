@@ -440,7 +440,7 @@ impl Extents {
     /// back. Call before taking the locks of any operation that may make metadata grow.
     pub fn admit(&self) -> Result<()> {
         let zones = self.store.zones();
-        self.win_back_while(|| zones.free_or_borrowed() < zones.needed_to_grow())
+        self.win_back_while(|| zones.free_or_lent() < zones.needed_to_grow())
     }
 
     /// Wins back all of them, for an operation that has found no space without; whether any were lacking, and none is.

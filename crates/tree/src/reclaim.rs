@@ -552,7 +552,7 @@ impl Core {
             return true;
         }
         let are_lacking = self.count.zones_lacking.load(Ordering::Relaxed) > 0;
-        if are_lacking && self.zones.free_or_borrowed() < self.needed_to_grow() {
+        if are_lacking && self.zones.free_or_lent() < self.needed_to_grow() {
             return false;
         }
         let take = |allowed: u64| allowed.checked_sub(nodes);

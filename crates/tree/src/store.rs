@@ -471,14 +471,15 @@ impl Zones {
     }
 
     /// Free zones without which trees are not to grow, beside what [`Zones::allow_nodes`] says. One that garbage
-    /// collection has and gives back counts as free ([`Zones::free_or_borrowed`]).
+    /// collection has and gives back counts as free ([`Zones::free_or_lent`]).
     pub fn needed_to_grow(&self) -> u32 {
         self.core.needed_to_grow()
     }
 
-    /// Zones that are free, and the one that garbage collection has of those that are kept for metadata.
-    pub fn free_or_borrowed(&self) -> u32 {
-        self.core.zones.free_or_borrowed()
+    /// Zones that are free, and one that garbage collection has taken of those that are kept for metadata, until any zone
+    /// has become free since.
+    pub fn free_or_lent(&self) -> u32 {
+        self.core.zones.free_or_lent()
     }
 
     /// Blocks that live metadata takes.

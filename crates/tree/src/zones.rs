@@ -92,6 +92,8 @@ struct State {
     counters: UserCounters,
     /// What garbage collection has open and took from what is kept for metadata: it comes back.
     borrowed: Option<ZoneId>,
+    /// The same, until any zone has become free since: then it may have come back.
+    lent: Option<ZoneId>,
     /// What lives in zones of data, once somebody has asked.
     live_data: Option<i64>,
 }
@@ -289,13 +291,16 @@ impl State {
     }
 
     fn set_usage(&mut self, zone: ZoneId, usage: Use) {
-        self.borrowed = self.borrowed.filter(|&borrowed| borrowed != zone);
+        for held in [&mut self.borrowed, &mut self.lent] {
+            held.take_if(|held| *held == zone);
+        }
         let live = self.entries[zone.0 as usize].live;
         self.take_out_of_closed(zone, live);
         self.take_out_of_free(zone);
         self.run[zone.0 as usize].usage = usage;
         if self.is_listed(zone) {
             self.free.push(&mut self.run, zone);
+            self.lent = None;
         } else if self.is_victim(zone) {
             self.put_among_closed(zone, live);
         }
@@ -370,6 +375,7 @@ impl ZoneTable {
             late: None,
             counters: [0; crate::COUNTERS],
             borrowed: None,
+            lent: None,
             live_data: None,
         };
         ZoneTable {

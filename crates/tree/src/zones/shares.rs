@@ -36,6 +36,12 @@ impl ZoneTable {
         state.free.count() + u32::from(state.borrowed.is_some())
     }
 
+    /// The same, where the one counts only until any zone has become free: not twice, when it has come back.
+    pub(crate) fn free_or_lent(&self) -> u32 {
+        let state = self.state.lock();
+        state.free.count() + u32::from(state.lent.is_some())
+    }
+
     /// Whether garbage collection has a zone of those that are kept for metadata, and gives it back.
     pub(crate) fn one_is_borrowed(&self) -> bool {
         self.state.lock().borrowed.is_some()
@@ -97,7 +103,7 @@ impl ZoneTable {
         state.take_out_of_free(best);
         state.run[best.0 as usize].usage = Use::Leased;
         if role == Role::Gc && state.free.count() < self.kept_for_metadata() {
-            state.borrowed = Some(best);
+            (state.borrowed, state.lent) = (Some(best), Some(best));
         }
         Some((best, empty))
     }

@@ -187,3 +187,24 @@ fn zones_are_held_only_for_as_long_as_somebody_counts_on_them() {
     assert!(!zones.hold_for_metadata(64 * 100), "so many are not free");
     assert!(zones.hold_for_metadata(0) && !zones.are_held());
 }
+
+/// Garbage collection goes on to write a zone after it has emptied others into it: what it had taken has come back by then,
+/// and counted as if it came once more. Nor does it come back when that zone is full and nothing has become free.
+#[test]
+fn a_zone_that_was_lent_counts_until_one_has_come_back() {
+    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
+    let kept = KeptForMetadata { blocks: 128, of_zone: 64 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept);
+    let free = |zone: u32| zones.set_usage(ZoneId(zone), Use::Free { empty: true });
+    (4..7).for_each(free);
+    assert_eq!((zones.kept_for_metadata(), zones.free(), zones.free_or_lent()), (3, 3, 3));
+    let (first, _) = zones.take_free(Role::Gc).expect("it may draw on what is kept");
+    assert_eq!((zones.free(), zones.free_or_lent()), (2, 3));
+    free(9);
+    assert_eq!((zones.free(), zones.free_or_lent()), (3, 3), "one has come back");
+    zones.set_usage(first, Use::Closed);
+    let (second, _) = zones.take_free(Role::Gc).expect("and once more");
+    assert_eq!((zones.free(), zones.free_or_lent()), (2, 3));
+    zones.set_usage(second, Use::Closed);
+    assert_eq!((zones.free(), zones.free_or_lent()), (2, 2), "it is full");
+}
