@@ -204,6 +204,11 @@ impl Walk<'_, '_> {
 
     /// Checks a node whose keys should be in `low..high`, and all below it.
     fn node(&mut self, id: NodeId, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
+        // A damaged node may name any: what is remembered of those seen grows with their ids.
+        if id.0 >= self.core.mat.next_node() {
+            self.lost(format!("node {} of group {} was never given out", id.0, self.group.0), low, high);
+            return Ok(());
+        }
         if !self.seen.insert(id.0) {
             self.found(
                 FindingKind::Shared,
