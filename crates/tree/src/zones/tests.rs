@@ -2,6 +2,12 @@ use zone::ZoneState;
 
 use super::*;
 
+/// Twelve zones of which the table does not know yet whether they are free.
+fn twelve_empty(kept: KeptForMetadata) -> ZoneTable {
+    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
+    ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept)
+}
+
 /// The checkpoint that a replay begins with may have been taken while a zone held metadata; the records
 /// after it may have made it a zone of data. When its last live block died, the next checkpoint took it
 /// for a dead zone of metadata and reset it, although writers had just appended to it: what they then
@@ -50,9 +56,7 @@ fn so_many_dead_zones_are_found_as_are_wanted() {
 /// metadata has opened zones, and is had at once by who can have no other. Nobody else is kept from it.
 #[test]
 fn what_is_left_to_metadata_is_a_wish() {
-    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
-    let kept = KeptForMetadata { blocks: 0, of_zone: 1 };
-    let zones = ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept);
+    let zones = twelve_empty(KeptForMetadata { blocks: 0, of_zone: 1 });
     (0..12).map(ZoneId).for_each(|zone| zones.set_usage(zone, Use::Free { empty: true }));
     let (of_data, of_gc) = (zones.kept_from(Role::Data), zones.kept_from(Role::Gc));
     assert_eq!(zones.leave_to_metadata(3, 0), 0, "not more than is said");
@@ -94,9 +98,7 @@ fn what_lives_in_zones_of_data_is_counted_along() {
 
 #[test]
 fn free_zones_are_taken_in_the_order_in_which_they_became_free() {
-    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
-    let kept = KeptForMetadata { blocks: 0, of_zone: 1 };
-    let zones = ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept);
+    let zones = twelve_empty(KeptForMetadata { blocks: 0, of_zone: 1 });
     let set_free = |zone: u32, empty: bool| zones.set_usage(ZoneId(zone), Use::Free { empty });
     // Those of the log are not among them, and one that is freed twice is there once.
     [8, 2, 3, 6, 11, 6, 9, 10].into_iter().for_each(|zone| set_free(zone, zone != 8));
@@ -177,9 +179,7 @@ fn a_zone_in_which_something_lives_begins_no_other_life() {
 
 #[test]
 fn zones_are_held_only_for_as_long_as_somebody_counts_on_them() {
-    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
-    let kept = KeptForMetadata { blocks: 0, of_zone: 64 };
-    let zones = ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept);
+    let zones = twelve_empty(KeptForMetadata { blocks: 0, of_zone: 64 });
     (0..12).map(ZoneId).for_each(|zone| zones.set_usage(zone, Use::Free { empty: true }));
     assert!(!zones.are_held());
     assert!(zones.hold_for_metadata(65) && zones.are_held());
@@ -192,9 +192,7 @@ fn zones_are_held_only_for_as_long_as_somebody_counts_on_them() {
 /// and counted as if it came once more. Nor does it come back when that zone is full and nothing has become free.
 #[test]
 fn a_zone_that_was_lent_counts_until_one_has_come_back() {
-    let info = ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 };
-    let kept = KeptForMetadata { blocks: 128, of_zone: 64 };
-    let zones = ZoneTable::new(vec![ZoneEntry::default(); 12], &[info; 12], 1, 4, kept);
+    let zones = twelve_empty(KeptForMetadata { blocks: 128, of_zone: 64 });
     let free = |zone: u32| zones.set_usage(ZoneId(zone), Use::Free { empty: true });
     (4..7).for_each(free);
     assert_eq!((zones.kept_for_metadata(), zones.free(), zones.free_or_lent()), (3, 3, 3));
