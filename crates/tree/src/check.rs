@@ -94,15 +94,13 @@ struct Walk<'a, 'v> {
 struct Bits(Vec<u64>);
 
 impl Bits {
-    /// Adds a number; whether it was new.
-    fn insert(&mut self, number: u64) -> bool {
+    /// Adds a number.
+    fn insert(&mut self, number: u64) {
         let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
         }
-        let new = self.0[word] & bit == 0;
         self.0[word] |= bit;
-        new
     }
 
     fn contains(&self, number: u64) -> bool {
@@ -129,7 +127,7 @@ impl Core {
     /// and leaves' changes.
     fn check_mat(&self, seen: &Bits, findings: &mut Vec<Finding>) -> Result<HashMap<ZoneId, (u32, u32)>> {
         let mut placed: HashMap<ZoneId, (u32, u32)> = HashMap::new();
-        for number in 0..self.mat.next_node().div_ceil(self.mat.per_chunk()) {
+        for number in 0..self.mat.chunks_len() {
             let place = self.mat.chunk(number).address;
             let bytes = match self.chunk(number, place) {
                 Ok(Some(bytes)) => bytes,
@@ -204,19 +202,23 @@ impl Walk<'_, '_> {
 
     /// Checks a node whose keys should be in `low..high`, and all below it.
     fn node(&mut self, id: NodeId, level: Option<u8>, low: &[u8], high: Option<&[u8]>) -> Result<()> {
-        // A damaged node may name any: what is remembered of those seen grows with their ids.
         if id.0 >= self.core.mat.next_node() {
             self.lost(format!("node {} of group {} was never given out", id.0, self.group.0), low, high);
             return Ok(());
         }
-        if !self.seen.insert(id.0) {
+        if self.seen.contains(id.0) {
             self.found(
                 FindingKind::Shared,
                 format!("node {} of group {} is named twice", id.0, self.group.0),
             );
             return Ok(());
         }
-        let node = match self.core.load(id) {
+        let loaded = self.core.load(id);
+        // What is remembered grows with the ids, and a damaged node may name any: one that lies nowhere is forgotten.
+        if !matches!(loaded, Ok(None)) {
+            self.seen.insert(id.0);
+        }
+        let node = match loaded {
             Ok(Some(node)) => node,
             Ok(None) => {
                 self.lost(format!("node {} of group {} lies nowhere", id.0, self.group.0), low, high);

@@ -258,6 +258,12 @@ impl Mat {
         self.state.lock().next_node
     }
 
+    /// As if so many had been given out: what a forged checkpoint may say.
+    #[cfg(test)]
+    pub(crate) fn set_next_node(&self, next: u64) {
+        self.state.lock().next_node = next;
+    }
+
     /// A chunk that may have unused ids, when few are known: to be read and offered to
     /// [`Mat::harvest`].
     pub(crate) fn chunk_to_harvest(&self) -> Option<u64> {

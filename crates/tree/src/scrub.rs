@@ -50,11 +50,11 @@ impl Store {
         }
         let per_chunk = core.mat.per_chunk();
         while scrubbed.bytes < bytes_max {
-            let first = scrub.chunk * per_chunk;
-            if first >= core.mat.next_node() {
+            if scrub.chunk >= core.mat.chunks_len() {
                 scrubbed.done = true;
                 break;
             }
+            let first = scrub.chunk * per_chunk;
             let Some(chunk) = core.scrub_chunk(scrub.chunk, &mut scrubbed)? else {
                 (scrub.chunk, scrub.index) = (scrub.chunk + 1, 0);
                 continue;

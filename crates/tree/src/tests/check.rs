@@ -144,6 +144,23 @@ fn a_node_of_another_tree() {
     assert!(kinds(&store).contains(&FindingKind::Node));
 }
 
+/// The fuzzer had a damaged node name a child of a huge id. A check remembers what it has seen in bits that grow with the
+/// ids: it asked for 2 EiB and was gone. The same, and a long search for chunks that there are not, came from a
+/// checkpoint that says that so many ids have been given out.
+#[test]
+fn an_id_that_lies_nowhere_takes_neither_memory_nor_time() {
+    for (next, child) in [(None, 1 << 62), (Some((1 << 40) - 1), (1 << 40) - 2)] {
+        let (_device, store) = with_leaves();
+        next.into_iter().for_each(|next| store.core.mat.set_next_node(next));
+        change_root(&store, |page| set_child(page, 1, child));
+        let findings = store.check(&mut |_, _, _, _| ()).unwrap();
+        let [lost, unreachable] = &findings[..] else { panic!("{findings:?}") };
+        assert_eq!((lost.kind, unreachable.kind), (FindingKind::Node, FindingKind::Unreachable));
+        assert!(lost.what.contains(&child.to_string()) && lost.lost.is_some(), "{lost:?}");
+        assert_eq!(scrub(&store).findings, []);
+    }
+}
+
 #[test]
 fn keys_out_of_bounds() {
     let (_device, store) = with_leaves();
