@@ -152,6 +152,13 @@ pub(crate) struct Counters {
     pub(crate) may_be_dead: AtomicU64,
 }
 
+impl VolumeInfo {
+    /// The first id of a node that is no root's.
+    pub(crate) fn first_node(&self) -> u64 {
+        u64::from(self.groups) + 1
+    }
+}
+
 impl Core {
     pub(crate) fn page_size(&self) -> usize {
         self.info.page_size as usize

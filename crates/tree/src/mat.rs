@@ -174,10 +174,14 @@ impl Mat {
         }
     }
 
-    /// The chunks of the checkpoint from which recovery starts.
-    pub(crate) fn load(&self, chunks: Vec<ChunkPlace>) {
+    /// The chunks of the checkpoint from which recovery starts. Ids below `least` are always given out.
+    pub(crate) fn load(&self, chunks: Vec<ChunkPlace>, least: u64) {
         self.counts.chunks.store(chunks.len() as u64, Ordering::Relaxed);
-        self.state.lock().chunks = chunks;
+        let mut state = self.state.lock();
+        // Nobody has an id that is in no chunk. So a new node makes the table no longer than it may be, whatever the
+        // checkpoint says has been given out.
+        state.next_node = state.next_node.min(self.per_chunk * chunks.len() as u64).max(least);
+        state.chunks = chunks;
     }
 
     /// Places in a chunk.

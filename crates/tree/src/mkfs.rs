@@ -119,7 +119,7 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
     };
     let config = Config { cache_bytes: CACHE_BYTES, read_only: false };
     let entries = vec![ZoneEntry::default(); geometry.zones as usize];
-    let next_node = u64::from(options.groups) + 1;
+    let next_node = info.first_node();
     let core = assemble(Arc::clone(device), info, &config, entries, &report, next_node)?;
     for (index, info) in report.iter().enumerate() {
         let usage = if info.state == ZoneState::Empty { Use::Free { empty: true } } else { Use::Bad };

@@ -494,7 +494,7 @@ impl Core {
         self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;
         let nodes: u64 = mat_chunks.iter().map(|chunk| u64::from(chunk.used)).sum();
         self.count.nodes.store(nodes.min(header.next_node.get()) as i64, Ordering::Relaxed);
-        self.mat.load(mat_chunks);
+        self.mat.load(mat_chunks, self.info.first_node());
         let mut saving = self.saving.lock();
         saving.number = header.number.get();
         saving.zit_chunks = zit_chunks;

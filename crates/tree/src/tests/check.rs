@@ -161,6 +161,28 @@ fn an_id_that_lies_nowhere_takes_neither_memory_nor_time() {
     }
 }
 
+/// The table of nodes has a place for each id up to the largest: a new node of a volume whose checkpoint claims that so
+/// many have been given out would have taken 64 GiB.
+#[test]
+fn a_checkpoint_that_claims_too_many_ids_makes_the_table_no_longer() {
+    let (device, store) = with_leaves();
+    let (before, sound) = (store.core.mat.next_node(), store.core.mat.chunks_len());
+    store.core.mat.set_next_node((1 << 40) - 1);
+    store.checkpoint().unwrap();
+    drop(store);
+    let store = open(&device).unwrap().0;
+    let next = store.core.mat.next_node();
+    assert!((before..=sound * store.core.mat.per_chunk()).contains(&next), "{next}");
+    for number in 200..2000u32 {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![7; 200]);
+        store.commit(tx).unwrap();
+    }
+    store.checkpoint().unwrap();
+    assert!(store.core.mat.chunks_len() <= sound + 2);
+    assert_eq!(kinds(&store), []);
+}
+
 #[test]
 fn keys_out_of_bounds() {
     let (_device, store) = with_leaves();
