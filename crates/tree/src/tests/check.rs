@@ -162,7 +162,7 @@ fn an_id_that_lies_nowhere_takes_neither_memory_nor_time() {
 }
 
 /// The table of nodes has a place for each id up to the largest: a new node of a volume whose checkpoint claims that so
-/// many have been given out would have taken 64 GiB.
+/// many have been given out would have taken 65 GiB.
 #[test]
 fn a_checkpoint_that_claims_too_many_ids_makes_the_table_no_longer() {
     let (device, store) = with_leaves();
