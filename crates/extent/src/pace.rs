@@ -67,8 +67,10 @@ const BEGIN_BYTES: i64 = 8 << 20;
 const SPARE_PER_OPEN: i64 = 8;
 /// The share of a log zone that entries of open zones take at most.
 const ENTRIES_SHARE: i64 = 8;
-/// In the part of a zone before metadata needs one more, that is foreseen.
-const METADATA_PART: f64 = 8.0;
+/// In so many bytes of metadata before one more zone is needed for it, that is foreseen …
+const FORESEEN_BYTES: u64 = 2 << 20;
+/// … or in such a share of a zone, if that is less.
+const FORESEEN_SHARE: u64 = 8;
 /// No extent is taken to be longer than such a share of a zone.
 const EXTENT_SHARE: Blocks = 8;
 /// What is moved at once is at least such a share of a chunk.
@@ -472,12 +474,9 @@ impl Extents {
     /// Zones that metadata will soon keep beside those that it does: shortly before it needs one more, more and more of
     /// that. With less, garbage collection could not open a zone of its own any more when metadata has taken it.
     fn foreseen(&self) -> f64 {
-        let zone = f64::from(self.device.geometry().zone_blocks);
-        match self.store.zones().room_until_more_is_kept() {
-            until @ 0.. => (1.0 - until as f64 * METADATA_PART / zone).max(0.0),
-            // One when the room is used up, and more for what does not fit into that.
-            until => 1.0 - until as f64 / zone,
-        }
+        let geometry = self.device.geometry();
+        let until = self.store.zones().room_until_more_is_kept();
+        foreseen(until, u64::from(geometry.zone_blocks), FORESEEN_BYTES / u64::from(geometry.block_size))
     }
 
     /// Zones that must be won so that there is one more than must be.
@@ -514,6 +513,17 @@ impl Extents {
         let of_all_blocks = i64::from(self.payload_min) * Entry::bytes_for(1) as i64;
         let of_a_zone = of_all_blocks.clamp(1, i64::from(geometry.block_size));
         log_bytes / ENTRIES_SHARE / of_a_zone
+    }
+}
+
+/// Zones that are foreseen for metadata that takes so many blocks before it needs one more: of a zone's length, within
+/// so many blocks, or a share of a zone if that is less.
+fn foreseen(until: i64, zone: u64, within: u64) -> f64 {
+    let within = within.min(zone / FORESEEN_SHARE).max(1);
+    match until {
+        0.. => (1.0 - until as f64 / within as f64).max(0.0),
+        // One when the room is used up, and more for what does not fit into that.
+        _ => 1.0 - until as f64 / zone as f64,
     }
 }
 

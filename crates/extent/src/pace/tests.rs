@@ -164,6 +164,18 @@ fn the_background_is_called_once_and_when_something_is_owed() {
     assert!(!pace.take_call(), "it has been called");
 }
 
+/// A zone of 64 MiB was foreseen in the last 8 MiB of metadata, which may be what many zones of data come with: all that
+/// time one more zone was worked for than anybody needed, and given up each time data took what was won.
+#[test]
+fn metadata_s_next_zone_is_foreseen_in_the_last_of_its_room() {
+    assert_eq!(foreseen(512, 4096, 512), 0.0);
+    assert_eq!(foreseen(256, 4096, 512), 0.5);
+    assert_eq!(foreseen(0, 4096, 512), 1.0);
+    assert_eq!(foreseen(-2048, 4096, 512), 1.5, "what does not fit into one takes a part of another");
+    assert_eq!((foreseen(512, 16384, 512), foreseen(256, 16384, 512)), (0.0, 0.5), "however long zones are");
+    assert_eq!((foreseen(32, 256, 512), foreseen(16, 256, 512)), (0.0, 0.5), "an eighth of short ones");
+}
+
 /// What is left in a victim that was begun is owed, and nothing of it twice.
 #[test]
 fn what_has_been_moved_is_owed_no_more() {
