@@ -254,13 +254,20 @@ impl Extents {
         self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether something is owed that the background does not know of, since this was asked last.
+    /// Whether the background is to take a step, since this was asked last: something is owed, or a write for whose end
+    /// it waits is over.
     pub fn take_call(&self) -> bool {
         self.pace.take_call()
     }
 
-    /// One piece of all other background work: garbage collection as far as it is owed, then writeback of resident
-    /// blocks.
+    /// Whether [`Extents::step_space`], which had nothing to do, will have something in a moment if nobody writes until
+    /// then.
+    pub fn waits_for_quiet(&self) -> bool {
+        self.may_move_ahead()
+    }
+
+    /// One piece of all other background work: garbage collection as far as it is owed, and ahead of that while nobody
+    /// writes, then writeback of resident blocks.
     pub fn step_space(&self) -> Result<Step> {
         self.load_learned();
         self.reverse.prune(&self.store);
@@ -277,7 +284,7 @@ impl Extents {
         {
             return Ok(Step::Worked);
         }
-        let worked = self.write_back()? || self.save_learned(false)?;
+        let worked = self.move_ahead()? || self.write_back()? || self.save_learned(false)?;
         Ok(if worked { Step::Worked } else { Step::Idle })
     }
 

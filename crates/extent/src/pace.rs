@@ -21,6 +21,11 @@
 //! share. The collector's lock is let go fairly after each piece of work: who waits for it has it next. Nobody else pays:
 //! not a reader, not an fsync; and nobody pays with a lock of an object.
 //!
+//! While nobody writes, the background moves ahead, piece by piece, what the next zone will cost, though nothing of it is
+//! owed yet: from a zone's length before collection would begin, until that zone is there. It looks whether anybody
+//! writes, and once more a moment later; where somebody does, it is called when he has ended. Who never stops writing
+//! never meets it, and nothing is moved for what need not be there.
+//!
 //! This file does no moving (`gc.rs`) and promises no space (`space.rs`). When a writer finds no zone at
 //! all (others took the room faster than they paid, or what was to be moved could not be), `place.rs`
 //! collects until there is one.
@@ -91,6 +96,24 @@ pub(crate) struct Pace {
     unread: AtomicU64,
     /// The background is to be called when something is owed: it sleeps, or may find that it can.
     sleeps: AtomicBool,
+    /// Appends of fresh data that were begun, and those that have ended.
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// How many were begun when the background last looked whether anybody writes …
+    looked: AtomicU64,
+    /// … and how many, and one more, when nothing could be moved ahead.
+    in_vain: AtomicU64,
+    /// The background is to be called when an append has ended.
+    waits: AtomicBool,
+}
+
+/// An append of fresh data, until it is dropped.
+pub(crate) struct Writing<'p>(&'p Pace);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Pace {
@@ -131,16 +154,40 @@ impl Pace {
         let _ = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
+    /// Somebody writes, until what this returns is dropped.
+    pub(crate) fn writing(&self) -> Writing<'_> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        Writing(self)
+    }
+
+    fn is_written(&self) -> bool {
+        // In this order: what ends in between looks as if it went on.
+        let ended = self.ended.load(Ordering::SeqCst);
+        self.begun.load(Ordering::SeqCst) != ended
+    }
+
+    /// Whether nobody writes, nor has since this was asked last. Who does calls when he has ended.
+    fn is_quiet(&self) -> bool {
+        // Before it is looked: who ends afterwards calls.
+        self.waits.store(true, Ordering::SeqCst);
+        let begun = self.begun.load(Ordering::SeqCst);
+        let was_looked = self.looked.swap(begun, Ordering::Relaxed) == begun;
+        if self.is_written() {
+            return false;
+        }
+        self.waits.store(false, Ordering::SeqCst);
+        was_looked
+    }
+
     /// Blocks to be moved for each that is written.
     pub(crate) fn moved_per_written(&self) -> f64 {
         self.rate.load(Ordering::Relaxed) as f64 / PARTS as f64
     }
 
-    /// Whether the background is to be woken.
+    /// Whether the background is to be woken: something is owed, or an append has ended for which it waits.
     pub(crate) fn take_call(&self) -> bool {
-        self.owed_blocks() > 0
-            && self.sleeps.load(Ordering::SeqCst)
-            && self.sleeps.swap(false, Ordering::SeqCst)
+        let take = |flag: &AtomicBool| flag.load(Ordering::SeqCst) && flag.swap(false, Ordering::SeqCst);
+        self.owed_blocks() > 0 && take(&self.sleeps) || take(&self.waits)
     }
 
     pub(crate) fn owed_blocks(&self) -> i64 {
@@ -295,6 +342,30 @@ impl Extents {
         }
     }
 
+    /// While nobody writes, moves a chunk of what the next zone will cost before any of it is owed: whether it did.
+    pub(crate) fn move_ahead(&self) -> Result<bool> {
+        if !self.is_room_short_soon() || !self.pace.is_quiet() {
+            return Ok(false);
+        }
+        let Some(mut gc) = self.gc.try_lock() else { return Ok(false) };
+        let worked =
+            !self.would_take_the_last_zone(&gc) && self.collect(&mut gc, Aim::Pace)? != Progress::Nothing;
+        if !worked {
+            self.pace.in_vain.store(self.pace.looked.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        rt::sync::unlock_fair(gc);
+        Ok(worked)
+    }
+
+    /// Whether the background should look again in a moment: nobody writes just now, and if that stays so, something
+    /// can be moved ahead.
+    pub(crate) fn may_move_ahead(&self) -> bool {
+        let in_vain = self.pace.in_vain.load(Ordering::Relaxed);
+        in_vain != self.pace.begun.load(Ordering::Relaxed) + 1
+            && !self.pace.is_written()
+            && self.is_room_short_soon()
+    }
+
     /// Moves so much, and appends what comes along with it, if anything is moved; false when nothing more can be won or
     /// need be.
     fn pay_some(
@@ -325,7 +396,7 @@ impl Extents {
         if self.would_take_the_last_zone(gc) {
             return self.pace.rest();
         }
-        match self.short_needs().iter().filter_map(|need| self.due(gc, need)).max() {
+        match self.short_needs(0).iter().filter_map(|need| self.due(gc, need)).max() {
             Some(due) => self.pace.set(due, self.room()),
             None => self.pace.rest(),
         }
@@ -358,13 +429,18 @@ impl Extents {
 
     /// Whether it is time to collect garbage.
     pub(crate) fn is_room_short(&self) -> bool {
-        !self.short_needs().is_empty()
+        !self.short_needs(0).is_empty()
     }
 
-    /// The needs for which it is time to collect garbage.
-    fn short_needs(&self) -> Vec<Need> {
+    /// Whether it will be when as much has been written as a zone takes.
+    fn is_room_short_soon(&self) -> bool {
+        !self.short_needs(i64::from(self.payload_min)).is_empty()
+    }
+
+    /// The needs for which it is time to collect garbage, or will be when so many blocks have been written.
+    fn short_needs(&self, ahead: i64) -> Vec<Need> {
         let (mut needs, begin) = (self.needs(), self.room_to_begin());
-        let mut until = 0;
+        let mut until = ahead;
         needs.retain(|need| {
             until += begin;
             need.zones > 0.0 && need.room <= until

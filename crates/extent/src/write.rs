@@ -490,6 +490,7 @@ impl Extents {
 
     /// Appends a run to zones of fresh data, and with it what is owed to garbage collection.
     pub(crate) fn append_data(&self, lifetime: Lifetime, run: Run<'_>, cause: Cause) -> Result<Vec<Piece>> {
+        let _writing = self.pace.writing();
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
         let blocks = u64::from(run.blocks(self.block_size() as usize));
         let mut owes = self.owes(blocks);

@@ -19,6 +19,8 @@ use crate::volume::Fs;
 
 /// How long an idle thread sleeps when nothing wakes it.
 const IDLE: Duration = Duration::from_millis(250);
+/// How long nobody must have written before garbage is collected that need not be yet.
+const QUIET: Duration = Duration::from_micros(500);
 /// How long a thread waits after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// No change waits to be made durable.
@@ -282,6 +284,11 @@ impl Fs {
         }
     }
 
+    /// Whether a lane that is idle will have something to do in a moment, if nobody writes until then.
+    fn looks_again(&self, lane: Lane) -> bool {
+        lane == Lane::Space && !self.is_read_only() && self.extents.waits_for_quiet()
+    }
+
     /// Wakes whoever resets what was emptied.
     fn wake_resets(&self) {
         if self.extents.take_emptied() {
@@ -318,6 +325,7 @@ fn run(fs: &Weak<Fs>, signal: &Signal, lane: Lane, idle: Duration) {
         let Some(held) = fs.upgrade() else { return };
         let wait = match held.step_in(lane) {
             Ok(Step::Worked) => Duration::ZERO,
+            Ok(Step::Idle) if held.looks_again(lane) => QUIET,
             Ok(Step::Idle) => idle,
             Err(error) => {
                 // It will be tried every second.

@@ -176,6 +176,69 @@ fn metadata_s_next_zone_is_foreseen_in_the_last_of_its_room() {
     assert_eq!((foreseen(32, 256, 512), foreseen(16, 256, 512)), (0.0, 0.5), "an eighth of short ones");
 }
 
+#[test]
+fn it_is_quiet_when_nobody_has_written_between_two_looks() {
+    let pace = Pace::default();
+    assert!(pace.is_quiet());
+    let writing = pace.writing();
+    assert!(!pace.is_quiet() && !pace.is_quiet(), "somebody writes");
+    drop(writing);
+    assert!(pace.take_call(), "who looked is called");
+    assert!(!pace.take_call());
+    assert!(pace.is_quiet(), "nothing was begun since");
+    drop(pace.writing());
+    assert!(!pace.take_call(), "nobody waits");
+    assert!(!pace.is_quiet(), "somebody has written");
+    assert!(pace.is_quiet());
+}
+
+/// At half the rate that it could take, a device of large zones did nothing for half of each, and had too much to do in
+/// the other half: a write waited for fifty times as long as one takes.
+#[test]
+fn while_nobody_writes_the_next_zone_is_won_before_anything_is_owed() {
+    let extents = with_zones_of(&[20; 10]);
+    let moved = || extents.gc_stats().blocks_moved;
+    assert!(!extents.may_move_ahead() && !extents.move_ahead().unwrap(), "zones are free");
+    leave_spare(&extents, 0);
+    write(&extents, 1000, 0, 1, 0);
+    extents.pace.rest();
+    let before = moved();
+    assert!(!extents.pay_in_background().unwrap(), "nothing is owed");
+    assert!(extents.may_move_ahead());
+    assert!(!extents.move_ahead().unwrap(), "somebody has written");
+    assert_eq!(moved(), before);
+    let mut steps = 0;
+    while extents.move_ahead().unwrap() {
+        steps += 1;
+        assert!(steps < 100);
+    }
+    assert!(moved() > before);
+    extents.store.sync(extents.store.last_lsn()).unwrap();
+    extents.store.reclaim(true).unwrap();
+    assert!(extents.spare_zones() > 0, "a zone is there");
+    let before = moved();
+    assert!(!extents.move_ahead().unwrap() && !extents.may_move_ahead(), "one is enough");
+    assert_eq!((moved(), extents.check().unwrap()), (before, Vec::new()));
+}
+
+/// Nothing can be moved: the background looks once, and not again every moment.
+#[test]
+fn what_cannot_be_moved_is_not_tried_again_until_somebody_has_written() {
+    let extents = with_zones_of(&[100, 110, 120]);
+    leave_spare(&extents, 0);
+    // Garbage collection finds no zone to move anything to.
+    let mut taken = Vec::new();
+    while let Opened::Zone(open) = extents.open_zone(zone::Role::Gc).unwrap() {
+        taken.push(open);
+    }
+    extents.move_ahead().unwrap();
+    while extents.move_ahead().unwrap() {}
+    assert_eq!(extents.gc_stats().blocks_moved, 0);
+    assert!(!extents.may_move_ahead(), "it was tried");
+    drop(extents.pace.writing());
+    assert!(extents.may_move_ahead(), "what was written over may be what lived");
+}
+
 /// What is left in a victim that was begun is owed, and nothing of it twice.
 #[test]
 fn what_has_been_moved_is_owed_no_more() {
