@@ -254,8 +254,8 @@ impl Extents {
         self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether the background is to take a step, since this was asked last: something is owed, or a write for whose end
-    /// it waits is over.
+    /// Whether the background is to take a step, since this was asked last: something is owed, or it waits for an end
+    /// of all writes, and nobody writes.
     pub fn take_call(&self) -> bool {
         self.pace.take_call()
     }
@@ -266,8 +266,8 @@ impl Extents {
         self.may_move_ahead()
     }
 
-    /// One piece of all other background work: garbage collection as far as it is owed, and ahead of that while nobody
-    /// writes, then writeback of resident blocks.
+    /// One piece of all other background work: garbage collection as far as it is owed, writeback of resident blocks,
+    /// and, while nobody writes, garbage collection ahead of what is owed.
     pub fn step_space(&self) -> Result<Step> {
         self.load_learned();
         self.reverse.prune(&self.store);
@@ -284,7 +284,7 @@ impl Extents {
         {
             return Ok(Step::Worked);
         }
-        let worked = self.move_ahead()? || self.write_back()? || self.save_learned(false)?;
+        let worked = self.write_back()? || self.save_learned(false)? || self.move_ahead()?;
         Ok(if worked { Step::Worked } else { Step::Idle })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Two numbers decide. *Room* is what fresh data can still take before it needs a zone that is not there: the rest of the
 //! open zones, and the zones that may be opened. *Debt* is what must be moved until that zone is there. While room is
-//! plenty, or the zone is there, nothing is moved: what dies meanwhile need not be. Below a room to begin with, every
+//! plenty, or the zone is there, nothing is owed: what dies meanwhile need not be. Below a room to begin with, every
 //! block that is written owes debt / room, so that the zone is won shortly before the room ends, if nothing changes. No
 //! writer finds everything still to be done.
 //!
@@ -24,7 +24,7 @@
 //! While nobody writes, the background moves ahead, piece by piece, what the next zone will cost, though nothing of it is
 //! owed yet: from a zone's length before collection would begin, until that zone is there. It looks whether anybody
 //! writes, and once more a moment later; where somebody does, it is called when he has ended. Who never stops writing
-//! never meets it, and nothing is moved for what need not be there.
+//! never meets it, and nothing is moved that wins no zone.
 //!
 //! This file does no moving (`gc.rs`) and promises no space (`space.rs`). When a writer finds no zone at
 //! all (others took the room faster than they paid, or what was to be moved could not be), `place.rs`
@@ -187,7 +187,7 @@ impl Pace {
     /// Whether the background is to be woken: something is owed, or an append has ended for which it waits.
     pub(crate) fn take_call(&self) -> bool {
         let take = |flag: &AtomicBool| flag.load(Ordering::SeqCst) && flag.swap(false, Ordering::SeqCst);
-        self.owed_blocks() > 0 && take(&self.sleeps) || take(&self.waits)
+        self.owed_blocks() > 0 && take(&self.sleeps) || !self.is_written() && take(&self.waits)
     }
 
     pub(crate) fn owed_blocks(&self) -> i64 {
@@ -348,10 +348,15 @@ impl Extents {
             return Ok(false);
         }
         let Some(mut gc) = self.gc.try_lock() else { return Ok(false) };
-        let worked =
-            !self.would_take_the_last_zone(&gc) && self.collect(&mut gc, Aim::Pace)? != Progress::Nothing;
-        if !worked {
-            self.pace.in_vain.store(self.pace.looked.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let wins = self.short_needs_soon().iter().any(|need| self.due(&gc, need).is_some());
+        let worked = wins
+            && !self.would_take_the_last_zone(&gc)
+            && self.move_some(&mut gc, self.chunk_blocks(), None)? != Progress::Nothing;
+        match worked {
+            true => self.pace.unread.store(0, Ordering::Relaxed),
+            false => {
+                self.pace.in_vain.store(self.pace.looked.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            }
         }
         rt::sync::unlock_fair(gc);
         Ok(worked)
@@ -379,13 +384,23 @@ impl Extents {
             self.pace.rest();
             return Ok(false);
         }
-        let left = self.left_to_move(gc).map_or(usize::MAX, |left| left.max(1) as usize);
-        if self.collect_some(gc, Aim::Pace, blocks.min(left), along)? == Progress::Nothing {
+        if self.move_some(gc, blocks, along)? == Progress::Nothing {
             self.pace.rest();
             return Ok(false);
         }
         self.set_pace(gc);
         Ok(!self.pace.is_resting())
+    }
+
+    /// Moves so much, or less where it might take the last zone.
+    fn move_some(
+        &self,
+        gc: &mut GcState,
+        blocks: usize,
+        along: Option<&mut Along<'_, '_, '_>>,
+    ) -> Result<Progress> {
+        let left = self.left_to_move(gc).map_or(usize::MAX, |left| left.max(1) as usize);
+        self.collect_some(gc, Aim::Pace, blocks.min(left), along)
     }
 
     /// What each block owes from now on.
@@ -434,7 +449,12 @@ impl Extents {
 
     /// Whether it will be when as much has been written as a zone takes.
     fn is_room_short_soon(&self) -> bool {
-        !self.short_needs(i64::from(self.payload_min)).is_empty()
+        !self.short_needs_soon().is_empty()
+    }
+
+    /// The needs for which it will be by then.
+    fn short_needs_soon(&self) -> Vec<Need> {
+        self.short_needs(i64::from(self.payload_min))
     }
 
     /// The needs for which it is time to collect garbage, or will be when so many blocks have been written.

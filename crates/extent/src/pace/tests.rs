@@ -182,6 +182,7 @@ fn it_is_quiet_when_nobody_has_written_between_two_looks() {
     assert!(pace.is_quiet());
     let writing = pace.writing();
     assert!(!pace.is_quiet() && !pace.is_quiet(), "somebody writes");
+    assert!(!pace.take_call(), "it goes on");
     drop(writing);
     assert!(pace.take_call(), "who looked is called");
     assert!(!pace.take_call());
@@ -219,6 +220,32 @@ fn while_nobody_writes_the_next_zone_is_won_before_anything_is_owed() {
     let before = moved();
     assert!(!extents.move_ahead().unwrap() && !extents.may_move_ahead(), "one is enough");
     assert_eq!((moved(), extents.check().unwrap()), (before, Vec::new()));
+}
+
+/// What lives in the only victim takes a zone more than there is room for: moved, it would have worn out the device
+/// whenever nobody wrote, and won nothing.
+#[test]
+fn what_wins_no_zone_is_not_moved_ahead() {
+    let extents = with_zones_of(&[200]);
+    let open = || match extents.open_zone(zone::Role::Gc).unwrap() {
+        Opened::Zone(open) => open,
+        Opened::NoLease | Opened::NoZone => panic!("zones are free"),
+    };
+    let target = open();
+    while extents.spare_zones() > 0 {
+        extents.device.finish(open().lease.zone()).unwrap();
+    }
+    let mut gc = extents.gc.lock();
+    *gc = GcState::with_target(Some(Arc::clone(&target)));
+    while gc.target_room(extents.packing) > 100 {
+        assert!(target.lease.admit(1, 0));
+    }
+    assert_eq!((extents.debt(&gc, 1.0), extents.would_take_the_last_zone(&gc)), (None, false));
+    drop(gc);
+    assert!(extents.may_move_ahead());
+    extents.move_ahead().unwrap();
+    assert!(!extents.move_ahead().unwrap() && !extents.may_move_ahead());
+    assert_eq!((extents.gc_stats().blocks_moved, extents.gc.lock().victims().count()), (0, 0));
 }
 
 /// Nothing can be moved: the background looks once, and not again every moment.
