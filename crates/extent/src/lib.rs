@@ -260,12 +260,6 @@ impl Extents {
         self.pace.take_call()
     }
 
-    /// Whether [`Extents::step_space`], which had nothing to do, will have something in a moment if nobody writes until
-    /// then.
-    pub fn waits_for_quiet(&self) -> bool {
-        self.may_move_ahead()
-    }
-
     /// One piece of all other background work: garbage collection as far as it is owed, writeback of resident blocks,
     /// and, while nobody writes, garbage collection ahead of what is owed.
     pub fn step_space(&self) -> Result<Step> {

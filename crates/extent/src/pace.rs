@@ -103,7 +103,7 @@ pub(crate) struct Pace {
     looked: AtomicU64,
     /// … and how many, and one more, when nothing could be moved ahead.
     in_vain: AtomicU64,
-    /// The background is to be called when an append has ended.
+    /// The background is to be called when nobody writes any more.
     waits: AtomicBool,
 }
 
@@ -184,7 +184,7 @@ impl Pace {
         self.rate.load(Ordering::Relaxed) as f64 / PARTS as f64
     }
 
-    /// Whether the background is to be woken: something is owed, or an append has ended for which it waits.
+    /// Whether the background is to be woken: something is owed, or nobody writes any more.
     pub(crate) fn take_call(&self) -> bool {
         let take = |flag: &AtomicBool| flag.load(Ordering::SeqCst) && flag.swap(false, Ordering::SeqCst);
         self.owed_blocks() > 0 && take(&self.sleeps) || !self.is_written() && take(&self.waits)
@@ -362,9 +362,9 @@ impl Extents {
         Ok(worked)
     }
 
-    /// Whether the background should look again in a moment: nobody writes just now, and if that stays so, something
-    /// can be moved ahead.
-    pub(crate) fn may_move_ahead(&self) -> bool {
+    /// Whether [`Extents::step_space`], which had nothing to do, is to look again in a moment: nobody writes just now, and
+    /// if that stays so, something may be moved ahead.
+    pub fn waits_for_quiet(&self) -> bool {
         let in_vain = self.pace.in_vain.load(Ordering::Relaxed);
         in_vain != self.pace.begun.load(Ordering::Relaxed) + 1
             && !self.pace.is_written()

@@ -199,13 +199,13 @@ fn it_is_quiet_when_nobody_has_written_between_two_looks() {
 fn while_nobody_writes_the_next_zone_is_won_before_anything_is_owed() {
     let extents = with_zones_of(&[20; 10]);
     let moved = || extents.gc_stats().blocks_moved;
-    assert!(!extents.may_move_ahead() && !extents.move_ahead().unwrap(), "zones are free");
+    assert!(!extents.waits_for_quiet() && !extents.move_ahead().unwrap(), "zones are free");
     leave_spare(&extents, 0);
     write(&extents, 1000, 0, 1, 0);
     extents.pace.rest();
     let before = moved();
     assert!(!extents.pay_in_background().unwrap(), "nothing is owed");
-    assert!(extents.may_move_ahead());
+    assert!(extents.waits_for_quiet());
     assert!(!extents.move_ahead().unwrap(), "somebody has written");
     assert_eq!(moved(), before);
     let mut steps = 0;
@@ -218,7 +218,7 @@ fn while_nobody_writes_the_next_zone_is_won_before_anything_is_owed() {
     extents.store.reclaim(true).unwrap();
     assert!(extents.spare_zones() > 0, "a zone is there");
     let before = moved();
-    assert!(!extents.move_ahead().unwrap() && !extents.may_move_ahead(), "one is enough");
+    assert!(!extents.move_ahead().unwrap() && !extents.waits_for_quiet(), "one is enough");
     assert_eq!((moved(), extents.check().unwrap()), (before, Vec::new()));
 }
 
@@ -242,9 +242,9 @@ fn what_wins_no_zone_is_not_moved_ahead() {
     }
     assert_eq!((extents.debt(&gc, 1.0), extents.would_take_the_last_zone(&gc)), (None, false));
     drop(gc);
-    assert!(extents.may_move_ahead());
+    assert!(extents.waits_for_quiet());
     extents.move_ahead().unwrap();
-    assert!(!extents.move_ahead().unwrap() && !extents.may_move_ahead());
+    assert!(!extents.move_ahead().unwrap() && !extents.waits_for_quiet());
     assert_eq!((extents.gc_stats().blocks_moved, extents.gc.lock().victims().count()), (0, 0));
 }
 
@@ -261,9 +261,9 @@ fn what_cannot_be_moved_is_not_tried_again_until_somebody_has_written() {
     extents.move_ahead().unwrap();
     while extents.move_ahead().unwrap() {}
     assert_eq!(extents.gc_stats().blocks_moved, 0);
-    assert!(!extents.may_move_ahead(), "it was tried");
+    assert!(!extents.waits_for_quiet(), "it was tried");
     drop(extents.pace.writing());
-    assert!(extents.may_move_ahead(), "what was written over may be what lived");
+    assert!(extents.waits_for_quiet(), "what was written over may be what lived");
 }
 
 /// What is left in a victim that was begun is owed, and nothing of it twice.
