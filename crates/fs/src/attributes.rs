@@ -43,7 +43,7 @@ impl Fs {
     /// one without any data.
     fn sectors_of(&self, record: &Record) -> u64 {
         let blocks = record.blocks.saturating_mul(u64::from(self.extents.block_size()) / 512);
-        blocks + (record.content.len() as u64).div_ceil(512)
+        blocks.saturating_add((record.content.len() as u64).div_ceil(512))
     }
 
     /// Changes attributes, all in one step.

@@ -1,7 +1,7 @@
 //! Looking into directories.
 
 use crate::errno::{FsError, Result};
-use crate::format::{Damaged, NAME_MAX, Record};
+use crate::format::{Damaged, FILE_SIZE_MAX, NAME_MAX, Record};
 use crate::handle::Handle;
 use crate::inodes::{Locked, State};
 use crate::names::{COOKIE_PARENT, COOKIE_SELF};
@@ -93,10 +93,13 @@ impl Fs {
 impl Record {
     /// A directory has one more entry.
     pub(crate) fn gain_entry(&mut self, subdirectory: bool) -> Result<()> {
-        self.size += 1;
         if subdirectory && self.links >= LINKS_MAX {
             return Err(FsError::TooManyLinks);
         }
+        if self.size >= FILE_SIZE_MAX {
+            return Err(Damaged("a directory counts more entries than there are numbers for").into());
+        }
+        self.size += 1;
         self.links += u32::from(subdirectory);
         Ok(())
     }

@@ -343,9 +343,10 @@ impl Fs {
         let Some(Slot::Free(cookie)) = self.place(place, &name)? else { return Ok(false) };
         let mut tx = Tx::reclaiming();
         self.put_name(&mut tx, place, cookie, &name, inode, record.kind);
-        above.size += 1;
+        if above.gain_entry(record.kind == Kind::Directory).is_err() {
+            return Ok(false);
+        }
         if record.kind == Kind::Directory {
-            above.links += 1;
             record.parent = place;
         } else {
             record.links = 1;
@@ -371,8 +372,9 @@ impl Fs {
         let new = || self.numbers.next(&self.store, self.numbers.next_directory_group()).ok();
         let Some(inode) = (0..self.store.info().groups).find_map(|_| new()) else { return Ok(None) };
         let record = self.new_directory(root);
-        above.size += 1;
-        above.links += 1;
+        if above.gain_entry(true).is_err() {
+            return Ok(None);
+        }
         let mut tx = Tx::reclaiming();
         self.put_name(&mut tx, root, cookie, LOST_AND_FOUND, inode, Kind::Directory);
         tx.put(self.group(inode), INODE, inode_key(inode), record.encode());
