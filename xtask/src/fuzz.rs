@@ -55,6 +55,8 @@ const ENDLESS: u64 = 20;
 const DECODER_MIB: u64 = 64;
 /// And when it mounts: the device with its history and the cache of the volume (8 MiB) are in it.
 const MOUNT_MIB: u64 = 128;
+/// Bytes of an input that are printed, at most.
+const SHOWN_MAX: usize = 4096;
 /// Targets that have to fail.
 const CANARIES: [&str; 2] = ["canary-panic", "canary-memory"];
 
@@ -213,6 +215,7 @@ impl Ended {
             if let Some(input) = self.input() {
                 let repeat = simulator("fuzz").args(["--target", target.as_str(), "--input"]).arg(&input);
                 write!(message, "\nrepeat with:\n    {repeat}").expect("a String takes everything");
+                message += &shown(&std::fs::read(&input).unwrap_or_default());
             }
             bail!(message);
         }
@@ -243,6 +246,15 @@ impl Ended {
         let lines: Vec<&str> = self.said.lines().filter(tells).collect();
         if lines.is_empty() { self.said.clone() } else { lines.join("\n    ") }
     }
+}
+
+/// The input itself: where a machine is not kept, all that is left is what it printed.
+fn shown(input: &[u8]) -> String {
+    if input.is_empty() || input.len() > SHOWN_MAX {
+        return String::new();
+    }
+    let digits: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("\nof these bytes (`xxd -r -p` makes a file of them):\n    {digits}")
 }
 
 #[cfg(test)]

@@ -35,3 +35,9 @@ fn memory_is_bounded_and_what_is_kept_is_only_read() {
     let line = fuzzer.line("nodes", Path::new("corpus")).to_string();
     assert!(line.contains(&format!("--data={}", DECODER_MIB << 20)), "{line}");
 }
+
+#[test]
+fn short_inputs_are_printed() {
+    assert!(shown(&[0, 0xab]).ends_with("\n    00ab"));
+    assert_eq!((shown(&[]), shown(&[0; SHOWN_MAX + 1])), (String::new(), String::new()));
+}
