@@ -175,3 +175,36 @@ fn changes_take_no_more_pages_than_they_weigh() {
     }
     assert_eq!([0, 1, 4096, 4097].map(|bytes| Weight::of_bytes(bytes).pages(4096)), [0, 2, 2, 3]);
 }
+
+/// The reserve has room for the pages of two epochs, and after a crash replay has their nodes in memory. With
+/// a small cache what is dirty is written early: that frees memory, and ends no epoch. One that nobody ended
+/// would change more than there is room for.
+#[test]
+fn an_epoch_changes_no_more_than_it_may_though_nothing_stays_dirty() {
+    let device = formatted(Spec::new(4096, 128, 256), &options());
+    let (store, _) = open(&device).unwrap();
+    let put = |number: u32, bytes: usize| {
+        let mut tx = crate::Tx::new();
+        tx.put(crate::Group(0), crate::Table(1), number.to_be_bytes(), vec![7; bytes]);
+        store.commit(tx).unwrap();
+    };
+    (0..45_000).for_each(|number| put(number, 100));
+    let (core, mut rng) = (&store.core, fastrand::Rng::with_seed(6));
+    let limits = core.limits;
+    // Of most leaves a little, which many share a page for; and so much that each takes its own.
+    for (bytes, bound_by_nodes) in [(100, true), (600, false)] {
+        store.checkpoint().unwrap();
+        let (mut nodes, mut pages, before) = (0, 0, store.stats().checkpoints);
+        for _ in 0..3000 {
+            put(rng.u32(0..45_000), bytes);
+            nodes = nodes.max(core.changed_nodes());
+            pages = pages.max(core.changed_pages());
+        }
+        let told = format!("{nodes} of {} nodes, {pages} of {} pages", limits.epoch_nodes, core.pages_now());
+        println!("{bytes} bytes: {told}");
+        assert!(store.stats().checkpoints > before, "{told}");
+        assert!(nodes <= limits.epoch_nodes + limits.dirty && pages <= core.pages_now() * 5 / 4, "{told}");
+        let is_met = if bound_by_nodes { nodes >= limits.epoch_nodes } else { pages >= core.pages_now() };
+        assert!(is_met, "the bound is met: {told}");
+    }
+}

@@ -108,6 +108,19 @@ fn a_sound_store_has_no_findings_and_is_read_as_a_whole() {
     assert!(scrubbed.bytes >= nodes * 4096 && store.scrub_bytes() >= nodes * 4096, "{scrubbed:?}");
 }
 
+/// What is shown of a scrub's progress is a part of this: were it less than what is read, more than all would
+/// be done while the scrub goes on.
+#[test]
+fn a_scrub_reads_as_much_as_is_said_beforehand() {
+    let (_device, store) = with_leaves();
+    let told = store.scrub_bytes();
+    let mut at = NodeScrub::default();
+    let tables = store.scrub_step(&mut at, u64::MAX).unwrap();
+    let nodes = store.scrub_step(&mut at, u64::MAX).unwrap();
+    assert!(!tables.done && nodes.done);
+    assert_eq!(told, nodes.bytes, "all nodes lie in whole pages, and a chunk says where");
+}
+
 /// What a damaged leaf takes with it is told, and the other leaves are shown.
 #[test]
 fn a_node_that_is_damaged_or_cannot_be_read() {
@@ -142,6 +155,24 @@ fn a_node_of_another_tree() {
     let (_device, store) = with_leaves();
     change_root(&store, |page| set_child(page, 1, 2));
     assert!(kinds(&store).contains(&FindingKind::Node));
+}
+
+/// A node names another tree's leaf, or one that is not of the next level. What is there would be taken for
+/// what was looked for: somebody would be told that his entry does not exist, or nothing at all, because the
+/// walk goes round.
+#[test]
+fn a_walk_that_comes_to_a_node_that_does_not_belong_there_says_so() {
+    // The root of another group, which is a leaf, and this one's.
+    for child in [2, 1] {
+        let (_device, store) = with_leaves();
+        let mut key = Bytes::new();
+        change_root(&store, |page| {
+            key = page.key(1).to_vec();
+            set_child(page, 1, child);
+        });
+        let told = store.get(Group(0), Table(key[0]), &key[1..]).unwrap_err();
+        assert!(matches!(&told, crate::StoreError::Corrupt(what) if what.contains("is not where")), "{told}");
+    }
 }
 
 /// The fuzzer had a damaged node name a child of a huge id. A check remembers what it has seen in bits that grow with the

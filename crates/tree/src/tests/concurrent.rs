@@ -117,3 +117,36 @@ fn a_sync_is_not_held_up_by_what_others_commit_meanwhile() {
     let took = schedule::run_in_time(clock, 1, bodies).returned;
     assert_eq!(took, [400_000, 40_000], "an append and a flush, and nothing of what the others do after it");
 }
+
+/// Dirty nodes are written so that memory is free, and one of them is changed at the moment at which it has
+/// been written: it is dirty again. Were it taken for clean, the next checkpoint would leave it as it was,
+/// and say that nothing before it is to be replayed: a transaction that had been acknowledged would be gone.
+#[test]
+fn what_is_changed_while_it_is_written_early_is_dirty_still() {
+    const KEYS: u8 = 6;
+    let mut changed = 0;
+    for seed in 0..600 {
+        let device = formatted(Spec::tiny(), &options());
+        let (store, _) = open(&device).unwrap();
+        let put = |number: u8, value: u8| {
+            let mut tx = Tx::new();
+            tx.put(Group(u16::from(number % 2)), Table(1), vec![number], vec![value; 100]);
+            store.commit(tx).unwrap();
+        };
+        (0..KEYS).for_each(|number| put(number, 1));
+        let write_out = || store.core.write_out(&mut store.core.saving.lock()).unwrap();
+        let change = || (0..KEYS).for_each(|number| put(number, 2));
+        let bodies: Vec<Body<'_, ()>> =
+            vec![("write".into(), Box::new(write_out)), ("change".into(), Box::new(change))];
+        schedule::run(seed, bodies);
+        changed += u32::from(store.core.mat.running_len() > 0 && store.core.count.dirty.nodes() > 0);
+        store.checkpoint().unwrap();
+        drop(store);
+        let (store, recovery) = open(&device).unwrap();
+        assert!(recovery.clean, "seed {seed}: all of it is in the checkpoint");
+        let found = contents(&store);
+        assert!(found.values().all(|value| value[0] == 2), "seed {seed}: {found:?}");
+        assert_eq!(found.len(), usize::from(KEYS), "seed {seed}");
+    }
+    assert!(changed > 100, "in {changed} of 600 schedules something was written and is dirty again");
+}

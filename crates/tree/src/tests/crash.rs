@@ -326,6 +326,45 @@ fn a_log_zone_that_can_only_be_read_is_not_given_up() {
     }
 }
 
+/// A user who finds that what a transaction names is not there.
+struct Missing(Bytes);
+
+impl Replay for Missing {
+    fn checkpoint(&mut self, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn verify(&mut self, ops: &[Op]) -> Result<bool> {
+        Ok(!ops.iter().any(|op| matches!(op, Op::Put { key, .. } if *key == self.0)))
+    }
+
+    fn apply(&mut self, _ops: &[Op]) {}
+}
+
+/// The power was lost, and with it the data of a transaction: neither that counts nor what came after it. The
+/// numbers of these are in the log still; given out again, they would be those of two transactions each.
+#[test]
+fn numbers_of_transactions_that_do_not_count_are_not_given_out_again() {
+    let device = formatted(Spec::tiny(), &options());
+    device.record();
+    let (store, _) = open(&device).unwrap();
+    let put = |store: &Store, key: &[u8]| {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), key.to_vec(), vec![7; 50]);
+        store.commit(tx).unwrap()
+    };
+    store.sync(put(&store, b"durable")).unwrap();
+    let [before, _, last] = [b"before", b"amidst", b"behind"].map(|key| put(&store, key));
+    store.sync(last).unwrap();
+    let image = Arc::new(device.image(&CrashPlan::LoseAll));
+    let (store, recovery) = Store::open(image, &config(), &mut Missing(b"amidst".to_vec())).unwrap();
+    store.set_client(Arc::new(Plain));
+    assert_eq!((recovery.last, recovery.discarded), (before, 2));
+    let next = put(&store, b"next");
+    assert!(next > last, "{next:?} is given out again: {last:?} was the last");
+    assert_eq!(contents(&store).len(), 3);
+}
+
 #[test]
 fn chains_of_crashes_leave_a_prefix() {
     let mut cuts = 0;

@@ -212,6 +212,36 @@ fn a_full_store_says_so_and_still_deletes() {
     store.commit(tx).unwrap();
 }
 
+/// Ids that were free before the mount are found in the table's chunks. Were none given out again, the table
+/// would grow with all nodes that there have ever been, and every checkpoint of much would write more of it.
+#[test]
+fn ids_that_nobody_uses_are_given_out_again_after_a_mount() {
+    let device = formatted(Spec::power_of_two(), &options());
+    let fill = |store: &Store| {
+        for number in 0..1000_u32 {
+            let mut tx = Tx::new();
+            tx.put(Group(0), Table(1), number.to_be_bytes(), vec![7; 300]);
+            store.commit(tx).unwrap();
+        }
+    };
+    let (store, _) = open(&device).unwrap();
+    fill(&store);
+    store.checkpoint().unwrap();
+    let next = store.core.mat.next_node();
+    for number in 0..1000_u32 {
+        let mut tx = Tx::reclaiming();
+        tx.delete(Group(0), Table(1), number.to_be_bytes());
+        store.commit(tx).unwrap();
+    }
+    store.close().unwrap();
+    drop(store);
+    let (store, _) = open(&device).unwrap();
+    while store.step().unwrap() == crate::Step::Worked {}
+    fill(&store);
+    assert!(next > 50, "{next} ids are many nodes");
+    assert_eq!(store.core.mat.next_node(), next, "all of them have ids that were there");
+}
+
 /// Of a full store each entry was deleted with as much cleaning as there was to do, and a checkpoint for each zone:
 /// of 64 zones of 1 MiB 8 MB were written for one entry, and more of larger ones.
 #[test]
@@ -400,8 +430,10 @@ fn a_long_epoch_that_loses_the_power_is_replayed_with_a_small_cache() {
     drop(store);
     let (store, recovery) = open_with(&image, &config()).unwrap();
     assert!(!recovery.clean && dirty(&store) > bound, "{} pages are dirty: {recovery:?}", dirty(&store));
+    assert!(store.zones().are_held(), "who finds no zone is to wait for the checkpoint that is due");
     assert_eq!(contents(&store), before);
     change(&store);
+    assert!(!store.zones().are_held(), "it is over");
     assert!(dirty(&store) <= bound, "{} pages are dirty", dirty(&store));
     store.close().unwrap();
 }
@@ -581,6 +613,28 @@ impl crate::Growth for Asked {
     fn allow(&self, nodes: u64) {
         self.0.fetch_max(nodes, std::sync::atomic::Ordering::SeqCst);
     }
+}
+
+/// One of the zones that are kept is in use, which is what they are kept for. As long as metadata has garbage
+/// enough, or needs none, trees grow all the same: otherwise nobody could make a name though there is room.
+#[test]
+fn while_no_garbage_is_lacking_trees_grow_into_what_is_kept() {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    store.checkpoint().unwrap();
+    let zones = store.zones();
+    assert_eq!(zones.needed_to_grow(), store.core.zones.kept_for_metadata(), "no garbage is lacking");
+    while zones.free() >= zones.needed_to_grow() {
+        store.core.zones.take_free(Role::Metadata).unwrap();
+    }
+    let before = store.core.mat.next_node();
+    for number in 0..20_u32 {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![1; 900]);
+        store.commit(tx).unwrap();
+    }
+    assert!(store.core.mat.next_node() > before + 3, "leaves were split");
+    assert!(zones.free_or_lent() < zones.needed_to_grow(), "and a zone was missing all the time");
 }
 
 /// Each row behind the one that filled a leaf counted as another split of it: a clone of a few blocks was to make two

@@ -195,3 +195,29 @@ fn a_replay_passes_over_changes_of_a_life_that_is_over() {
         assert_eq!(contents(&found), model);
     }
 }
+
+/// A mount finds the record that emptied a zone, and its seal says that this is durable. The next mount takes
+/// no seal's word for that: should the seal be lost with a zone of the log that is given up, a later one
+/// would ask once more for what was in the zone. So the zone waits, however often the power goes, until the
+/// log says so itself.
+#[test]
+fn a_zone_that_is_dead_by_the_word_of_seals_alone_is_not_reset() {
+    let emulated = formatted(Spec::tiny(), &options());
+    emulated.record();
+    let (store, _) = open(&emulated).unwrap();
+    let zone = fill_one(&store);
+    store.sync(store.last_lsn()).unwrap();
+    empty(&store, zone);
+    store.sync(store.last_lsn()).unwrap();
+    let found = Arc::new(emulated.image(&CrashPlan::LoseAll));
+    for mount in 0..4 {
+        let (store, recovery) = open(&found).unwrap();
+        assert!(recovery.records > 0, "mount {mount}: no checkpoint has it");
+        let usage = store.core.zones.usage(zone);
+        assert_eq!((usage, store.zones().entry(zone).live), (crate::zones::Use::Closed, 0), "mount {mount}");
+        assert_eq!(store.reclaim(false).unwrap(), 0, "mount {mount}");
+    }
+    let (store, _) = open(&found).unwrap();
+    store.reclaim(true).unwrap();
+    assert_ne!(store.core.zones.usage(zone), crate::zones::Use::Closed, "it waits no longer");
+}

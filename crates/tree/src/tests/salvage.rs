@@ -1,6 +1,6 @@
 //! The tables without the log, on devices that are whole but for it, and on devices that are not.
 
-use zone::{Role, ZoneId};
+use zone::{Address, Role, ZoneId};
 
 use super::*;
 use crate::Salvaged;
@@ -224,9 +224,8 @@ fn what_is_certain_is_right_and_what_is_missing_is_told() {
     assert!(newest > 20, "{newest} of 150 are known to be the newest");
 }
 
-/// A node above the leaves is lost: all leaves are there, and the MAT names them.
-#[test]
-fn leaves_are_found_without_what_led_to_them() {
+/// A tree of three levels, all of it in a checkpoint; and a node of the middle one.
+fn with_three_levels() -> (Arc<Emulated>, Contents, (NodeId, Address)) {
     let device = formatted(Spec::new(4096, 128, 64), &options());
     let (store, _) = open(&device).unwrap();
     let mut model = Contents::new();
@@ -242,12 +241,38 @@ fn leaves_are_found_without_what_led_to_them() {
     store.checkpoint().unwrap();
     let root = store.core.load(NodeId(1)).unwrap().unwrap().page();
     assert!(root.level() == 2, "three levels");
-    let at = store.core.find(NodeId(root.child(1).0)).unwrap().0.at;
-    drop((store, root));
+    let id = NodeId(root.child(1).0);
+    let at = store.core.find(id).unwrap().0.at;
+    (device, model, (id, at))
+}
+
+/// A node above the leaves is lost: all leaves are there, and the MAT names them.
+#[test]
+fn leaves_are_found_without_what_led_to_them() {
+    let (device, model, (_, at)) = with_three_levels();
     device.spoil(at.zone(), at.block());
     let salvaged = salvage(&device);
     assert!(rows(&salvaged) == certain(&model, true));
     assert_eq!((salvaged.lost(), salvaged.counts().nodes_lost), (vec![], 1));
+}
+
+/// A node above the leaves is lost, and so is what says where nodes lie. The leaves tell by themselves where
+/// they belong: nothing is certain, and still each row is there.
+#[test]
+fn leaves_are_found_without_what_led_to_them_and_without_a_mat() {
+    let (device, model, (above, _)) = with_three_levels();
+    let is_of_it = |&(zone, block): &(ZoneId, u32)| {
+        let mut page = vec![0; 4096];
+        device.read(zone, block, &mut page).unwrap();
+        decode_page(&page, options().fs_id).is_some_and(|header| header.id.get() == above.0)
+    };
+    // All that was ever written of that node.
+    let of_it = pages(&device, PageKind::Node).into_iter().filter(is_of_it);
+    let lost: Vec<_> = of_it.chain(pages(&device, PageKind::MatChunk)).collect();
+    lost.into_iter().for_each(|(zone, block)| device.spoil(zone, block));
+    let salvaged = salvage(&device);
+    assert!(rows(&salvaged) == certain(&model, false));
+    assert!(!salvaged.lost().is_empty(), "and that something may be missing is told");
 }
 
 /// A crash undoes what an epoch wrote early; it stands there still, and is not taken for what followed.

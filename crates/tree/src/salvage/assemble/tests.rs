@@ -1,3 +1,4 @@
+use zone::ZoneId;
 use zone::emulated::Spec;
 
 use super::*;
@@ -25,4 +26,25 @@ fn a_page_is_the_one_that_was_named_or_none() {
     assert!(!found(at, PageKind::Node, id + 1), "another node");
     assert!(!found(at, PageKind::MatChunk, id), "something else of the same number");
     assert!(!found(next_life, PageKind::Node, id), "what the zone held before it was reset");
+}
+
+/// Whether places in the MAT have one address or two, the log would say, and it is gone. By the places of any
+/// chunk that lead to their nodes it is told all the same, for volumes from before leaves were written as
+/// changes too: read the other way, the MAT would name hardly a node, and nothing would be certain.
+#[test]
+fn how_the_mat_is_to_be_read_is_told_by_where_it_leads() {
+    let mats = [true, false].map(|deltas| Mat::new(4096, deltas, 0));
+    for (written, number) in [(0, 0), (0, 3), (1, 0), (1, 3)] {
+        let (mat, mut chunk) = (&mats[written], vec![0; 4096]);
+        let mut scan = Scan::default();
+        for index in 1..mat.per_chunk() {
+            let at = Address::new(ZoneId(7), index as u32, Life(1));
+            mat.set_in(&mut chunk, index as usize, Place::whole(at));
+            let copy = Copy { at, epoch: 1, lsn: 1, group: 0, level: 0, base: 0 };
+            scan.nodes.insert(number * mat.per_chunk() + index, vec![copy]);
+        }
+        let hits = |mat| scan.hits(mat, number, Some(&chunk)) as u64;
+        assert_eq!(hits(mat), mat.per_chunk() - 1, "every place leads to its node");
+        assert!(hits(&mats[1 - written]) < hits(mat) / 4, "{} of {}", hits(&mats[1 - written]), hits(mat));
+    }
 }
