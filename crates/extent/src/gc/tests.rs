@@ -327,3 +327,31 @@ fn what_was_in_a_zone_that_is_offline_is_lost_at_once() {
     let kinds: BTreeSet<_> = extents.check().unwrap().iter().map(|finding| finding.kind.is_count()).collect();
     assert_eq!(kinds, BTreeSet::new(), "the checker finds nothing wrong with that");
 }
+
+/// Zones that are passed over, and those that come last, are often the ones in which the least lives. Garbage
+/// collection looks at so many of the best that others are among them: otherwise a volume with many such
+/// zones would be full, whatever is dead in all others.
+#[test]
+fn zones_that_are_passed_over_hide_no_others() {
+    let extents = extents_on(Arc::new(Emulated::new(Spec::new(4096, 64, 64))));
+    let fill = |object: u64, blocks: usize| {
+        write(&extents, object, 0, blocks, 0);
+        let open = extents.place(wanted(Object(object))).unwrap();
+        extents.retire(&open).unwrap();
+        let zone = open.lease.zone();
+        assert_eq!(extents.store.zones().entry(zone).live as usize, blocks);
+        (zone, open.lease.life())
+    };
+    let passed_over: Vec<_> = (1..=VICTIMS_OF_ALL as u64 + 4).map(|object| fill(object, 1)).collect();
+    let (victim, _) = fill(100, 9);
+    let lives = || passed_over.iter().copied();
+    let ways = [
+        GcState { stuck: lives().map(|(zone, _)| zone).collect(), ..GcState::default() },
+        GcState { put_off: lives().map(|(zone, life)| (zone, (life, 1))).collect(), ..GcState::default() },
+        GcState { waiting: lives().collect(), ..GcState::default() },
+    ];
+    for (way, mut gc) in ways.into_iter().enumerate() {
+        assert!(extents.begin_evacuation(&mut gc, Aim::Zone).unwrap(), "{way}: there is a victim");
+        assert_eq!(gc.victims().collect::<Vec<_>>(), [victim], "{way}");
+    }
+}

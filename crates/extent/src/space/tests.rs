@@ -1,6 +1,7 @@
 use rt::schedule::{self, Body};
 
 use super::*;
+use crate::place::Opened;
 use crate::place::tests::extents;
 use crate::{Hint, Kind, Object};
 
@@ -46,6 +47,35 @@ fn no_more_is_promised_than_there_is() {
     });
     assert!(refused.load(Ordering::Relaxed) > 0, "the writers were in each other's way");
     assert_eq!(extents.census().offered(), most);
+}
+
+/// Names that are made one after the other ask for a node each. What trees may grow by already is enough for
+/// that: were more allowed each time, soon nothing would be offered to files.
+#[test]
+fn who_asks_for_nodes_that_are_allowed_takes_nothing_more() {
+    let extents = extents();
+    extents.allow(1);
+    let (allowed, left) = (extents.store.zones().allowed_nodes(), extents.census().available());
+    assert!(allowed > 1, "some are allowed at once");
+    (0..20).for_each(|_| extents.allow(1));
+    extents.allow(allowed);
+    assert_eq!((extents.store.zones().allowed_nodes(), extents.census().available()), (allowed, left));
+    extents.allow(allowed + 1);
+    assert!(extents.store.zones().allowed_nodes() > allowed && extents.census().available() < left);
+}
+
+/// Every zone is taken, and nothing is dead. Who waits for room is told that there is none: told that some
+/// was made, he would look, find none, and ask again for ever.
+#[test]
+fn where_no_room_can_be_made_nobody_is_told_that_it_was() {
+    let extents = extents();
+    while let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() {
+        extents.device.finish(open.lease.zone()).unwrap();
+    }
+    assert!(extents.is_out_of_zones());
+    // What is left to metadata is one.
+    let made = (0..50).take_while(|_| extents.make_room(extents.store.resets_over()).unwrap()).count();
+    assert!(made < 10, "room was made {made} times");
 }
 
 const SCHEDULES: u64 = 60;

@@ -253,3 +253,21 @@ fn a_map_that_changes_is_not_taken_for_damage() {
     assert!(volume.extents.gc_stats().blocks_moved > 0, "there was garbage to collect");
     volume.check();
 }
+
+/// An extent is what is read and verified at once: it has a mebibyte at most, also where a device takes more
+/// at a time.
+#[test]
+fn an_extent_has_a_mebibyte_at_most_whatever_the_device_takes_at_once() {
+    let (volume, mut model) = (Volume::new(Spec::blocks_of_64k().max_append(32)), Model::new());
+    let size = volume.block_size();
+    write(&volume, &mut model, 1, 0, &noise(&mut Rng::with_seed(6), 32 * size as usize)).unwrap();
+    let pieces = volume.extents.view_object(Object(1)).unwrap();
+    let bytes = |piece: &extent::Piece| match piece {
+        extent::Piece::Stored(extent) => u64::from(extent.blocks) * size,
+        other => panic!("{other:?}"),
+    };
+    let bytes: Vec<u64> = pieces.iter().map(|(_, piece)| bytes(piece)).collect();
+    assert_eq!(bytes.iter().sum::<u64>(), 32 * size);
+    assert!(bytes.iter().all(|&bytes| bytes <= 1 << 20), "{bytes:?}");
+    volume.verify(&model);
+}

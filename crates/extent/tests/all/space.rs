@@ -107,3 +107,33 @@ fn what_was_not_inserted_is_given_back() {
     assert!(volume.extents.space().available + (4 << 20) >= before);
     volume.check();
 }
+
+/// Most of what a zone had is dead, and it can only be read from now on: what is dead there is not won. Were
+/// it offered all the same, a writer who was promised it would be refused in the end.
+#[test]
+fn what_is_dead_in_a_zone_that_can_only_be_read_is_not_offered() {
+    let volume = Volume::new(Spec::power_of_two());
+    let size = volume.block_size();
+    for object in 1..9 {
+        volume.write(object, 0, &vec![1; 300 * size as usize], 0).unwrap();
+    }
+    (1..9).for_each(|object| volume.truncate(object, 10).unwrap());
+    volume.sync();
+    let zones = volume.store.zones().in_role(zone::Role::Data);
+    let lives = |zone: &zone::ZoneId| volume.store.zones().entry(*zone).live;
+    let closed = zones.into_iter().filter(|&zone| !volume.store.zones().is_leased(zone));
+    let worn = closed.filter(|zone| lives(zone) > 0).min_by_key(lives).expect("some are full");
+    let dead = u64::from(256 - lives(&worn));
+    assert!(dead > 200, "{dead} blocks are dead");
+    let device = Arc::clone(&volume.device);
+    drop(volume);
+    let before = Volume::open(Arc::clone(&device)).extents.space().available;
+    device.turn(worn, zone::ZoneState::ReadOnly);
+    let volume = Volume::open(device);
+    let offered = volume.extents.space().available;
+    assert!(offered + (dead - 40) * size <= before, "{offered} of {before}, {dead} blocks less");
+    // What lives there takes nothing from the others until it is moved there.
+    let lives = u64::from(volume.store.zones().entry(worn).live) * size;
+    fill(&volume, 20, (0, offered - lives), 16 * size).unwrap();
+    volume.check();
+}
