@@ -221,8 +221,13 @@ impl Census {
         let entry = zone.entry;
         match entry.role {
             Role::Data | Role::Gc => {
-                // What lives in a zone that is not written again takes nothing from the others.
-                self.payload += i64::from(if can_be_used_again(zone) { payload } else { entry.live });
+                self.payload += match zone.info.state {
+                    // What was there is gone, and takes nothing from the others.
+                    ZoneState::Offline => i64::from(entry.live),
+                    // What lives in a zone that is not written again goes elsewhere before long.
+                    _ if !can_be_used_again(zone) => 0,
+                    _ => i64::from(payload),
+                };
                 self.live += i64::from(entry.live);
                 self.capacity += i64::from(zone.info.capacity);
             }

@@ -11,6 +11,7 @@ mod shared;
 mod space;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use polder_extent as extent;
@@ -61,6 +62,19 @@ impl Volume {
         let mut tx = Tx::new();
         let _lock = self.extents.insert(&mut tx, written)?;
         Ok(self.store.commit(tx)?)
+    }
+
+    /// Keeps space for blocks.
+    fn keep(&self, object: u64, blocks: Range<u64>) -> Result<()> {
+        let mut from = blocks.start;
+        while from < blocks.end {
+            let mut tx = Tx::new();
+            let kept = self.extents.keep_space(&mut tx, Object(object), (from, blocks.end), 64, None);
+            let (_lock, until) = kept?;
+            self.store.commit(tx)?;
+            from = until;
+        }
+        Ok(())
     }
 
     /// Removes blocks from `from` on.

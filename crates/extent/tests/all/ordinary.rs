@@ -26,13 +26,6 @@ fn data_and_holes_are_found() {
     assert_eq!((data(6 * size), hole(9 * size + 1), data(10 * size)), (Some(9 * size), 10 * size, None));
 }
 
-fn keep_space(volume: &Volume, object: Object, block: u64) {
-    let mut tx = Tx::new();
-    let kept = volume.extents.keep_space(&mut tx, object, (block, block + 1), 1, None);
-    let (_lock, _) = kept.unwrap();
-    volume.store.commit(tx).unwrap();
-}
-
 /// Every place of every object of a few blocks, each of which is data, small data, kept, or nothing.
 #[test]
 fn the_data_before_a_place_is_found() {
@@ -45,7 +38,7 @@ fn the_data_before_a_place_is_found() {
             match kind {
                 1 => drop(volume.write(object, block * size, &vec![1; size as usize], u64::MAX).unwrap()),
                 2 => drop(volume.write(object, block * size + 9, b"small", u64::MAX).unwrap()),
-                3 => keep_space(&volume, Object(object), block),
+                3 => volume.keep(object, block..block + 1).unwrap(),
                 _ => {}
             }
         }
