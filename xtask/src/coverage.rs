@@ -1,9 +1,11 @@
-//! `cargo xtask coverage`: which lines and branches the workspace's tests run, by crate (docs/testing.md).
+//! `cargo xtask coverage`: which lines and branches the gate runs, by crate (docs/testing.md).
 //!
-//! cargo-llvm-cov builds and runs what the gate's step `tests` runs, with a nightly compiler, which alone counts
-//! branches. Tests themselves are not counted, nor are commands of this program. Of decoders, recovery, the allocator
-//! and garbage collection every line is named that no test has run: there a line that nobody runs has to have a
-//! reason. What is covered need not be tested: that is asked by `cargo xtask mutants`.
+//! A nightly compiler, which alone counts branches, builds what the gate's step `tests` runs, and then what its
+//! acceptance points run, as cargo-llvm-cov says; all of it little optimised and with assertions. What a process has
+//! run is written into a file that is mapped into it, so that what is killed counts as well. Tests themselves are not
+//! counted, nor are commands of this program. Of decoders, recovery, the allocator and garbage collection every line is
+//! named that was not run: there a line that nobody runs has to have a reason. What is covered need not be tested: that
+//! is asked by `cargo xtask mutants`.
 
 mod lcov;
 
@@ -15,7 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use crate::shell::Line;
-use crate::{setup, workspace};
+use crate::{accept, setup, workspace};
 
 use lcov::{Count, Covered};
 
@@ -25,7 +27,23 @@ pub(crate) struct Args {
     /// Run nothing: read what an earlier run wrote.
     #[arg(long)]
     lcov: Option<PathBuf>,
+    /// Count what tests run, and not what acceptance points do.
+    #[arg(long)]
+    tests_only: bool,
 }
+
+/// Acceptance points that build Polder or something else in a folder of their own.
+const BUILDERS: [u32; 2] = [1, 4];
+/// What is built: fast to build, and fast enough to run the gate. Assertions are part of what is tested.
+const PROFILE: [(&str, &str); 4] = [
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+    ("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true"),
+    ("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true"),
+    // Counts lie where a mapped file can be put in their place.
+    ("RUSTFLAGS", "-Cllvm-args=-runtime-counter-relocation"),
+];
+/// Where counts are written, by each process for itself (`%p`), since not all are the same user: mapped (`%c`).
+const WRITTEN: &str = "run-%p-%m%c.profraw";
 
 /// Files of which every line is named that was not run: decoders, recovery, the allocator, garbage collection.
 const NAMED: [&str; 33] = [
@@ -67,7 +85,7 @@ const NAMED: [&str; 33] = [
 pub(crate) fn run(args: &Args) -> Result<()> {
     let path = match &args.lcov {
         Some(path) => path.clone(),
-        None => measure()?,
+        None => measure(args)?,
     };
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let covered = lcov::read(&text)?;
@@ -78,8 +96,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Runs the tests and returns where the counts are.
-fn measure() -> Result<PathBuf> {
+/// Runs the tests and the acceptance points, and returns where the counts are.
+fn measure(args: &Args) -> Result<PathBuf> {
     setup::require(&setup::COVERAGE)?;
     ensure!(
         setup::has_nightly(),
@@ -88,14 +106,62 @@ fn measure() -> Result<PathBuf> {
     );
     let parts = Line::new("rustup component add llvm-tools --toolchain nightly");
     parts.run()?;
-    let target = workspace::target_dir()?;
-    open_to_all(&target.join("llvm-cov-target"))?;
-    let path = target.join("lcov.info");
-    let line = Line::new("cargo +nightly llvm-cov test --branch --workspace --locked --lcov --output-path");
-    let line = line.arg(&path);
-    println!("    {line}");
-    line.run()?;
+    let folder = workspace::target_dir()?.join("cov");
+    open_to_all(&folder)?;
+    let counting = Counting::in_folder(&folder)?;
+    counting.run(Line::new("cargo llvm-cov clean --workspace"))?;
+    counting.run(Line::new("cargo test --workspace --locked --release"))?;
+    let own = std::env::current_exe().context("cannot find this program")?;
+    for point in args.points() {
+        let line = Line::program(&own).arg("accept").arg(point.to_string()).args(["--quick", "--seed", "1"]);
+        counting.run(line)?;
+    }
+    let path = folder.join("lcov.info");
+    counting.run(Line::new("cargo llvm-cov report --release --branch --lcov --output-path").arg(&path))?;
     Ok(path)
+}
+
+impl Args {
+    /// The points whose programs are counted: each but those that build Polder themselves.
+    fn points(&self) -> Vec<u32> {
+        let all = accept::POINTS.iter().map(|point| point.number);
+        all.filter(|number| !self.tests_only && !BUILDERS.contains(number)).collect()
+    }
+}
+
+/// The environment in which a compiler makes programs that count, and these write down what they have run.
+struct Counting(Vec<(String, String)>);
+
+impl Counting {
+    fn in_folder(folder: &Path) -> Result<Counting> {
+        let folder = folder.to_str().context("the target folder's path is no UTF-8")?;
+        let place = [("CARGO_TARGET_DIR", folder), ("RUSTUP_TOOLCHAIN", "nightly")];
+        let asked = Line::new("cargo llvm-cov show-env --branch");
+        let said = place.iter().fold(asked, |line, (key, value)| line.env(key, value)).output()?;
+        let mut all = variables(&said)?;
+        all.extend(place.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        all.extend(PROFILE.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let written = all.iter_mut().find(|(key, _)| key == "LLVM_PROFILE_FILE");
+        let (_, written) = written.context("cargo-llvm-cov does not say where counts are written")?;
+        *written = format!("{folder}/{WRITTEN}");
+        Ok(Counting(all))
+    }
+
+    fn run(&self, line: Line) -> Result<()> {
+        println!("    {line}");
+        self.0.iter().fold(line, |line, (key, value)| line.env(key, value)).run()
+    }
+}
+
+/// Lines such as `KEY='value'`.
+fn variables(said: &str) -> Result<Vec<(String, String)>> {
+    let variable = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        let value = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\'')).unwrap_or(value);
+        Some((key.to_owned(), value.to_owned()))
+    };
+    let lines = said.lines().filter(|line| !line.is_empty());
+    lines.map(|line| variable(line).with_context(|| format!("`{line}` is no variable"))).collect()
 }
 
 /// Where what was run is written down: by tests that run the command as somebody without rights too, which else would

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 pub(crate) struct Line {
     program: String,
     args: Vec<String>,
-    env: Vec<(&'static str, String)>,
+    env: Vec<(String, String)>,
     env_removed: Vec<&'static str>,
     dir: PathBuf,
 }
@@ -50,8 +50,8 @@ impl Line {
     }
 
     /// Sets a variable of the environment.
-    pub(crate) fn env(mut self, key: &'static str, value: &str) -> Self {
-        self.env.push((key, value.to_owned()));
+    pub(crate) fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.push((key.to_owned(), value.to_owned()));
         self
     }
 

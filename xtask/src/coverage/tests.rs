@@ -45,3 +45,20 @@ fn everybody_may_write_down_what_was_run() {
         assert_eq!(mode & 0o7777, 0o1777);
     }
 }
+
+#[test]
+fn what_the_compiler_is_told_is_read() {
+    let said = "KEY='one two'\n\nOTHER=3=4\n";
+    let told = [("KEY", "one two"), ("OTHER", "3=4")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(variables(said).unwrap(), told);
+    assert!(variables("warning: something").is_err());
+}
+
+#[test]
+fn points_that_build_polder_themselves_are_left_out() {
+    let points = |tests_only| Args { lcov: None, tests_only }.points();
+    assert_eq!(points(true), [0; 0]);
+    let counted = points(false);
+    assert_eq!(counted.len() + BUILDERS.len(), accept::POINTS.len());
+    assert!(BUILDERS.iter().all(|number| !counted.contains(number)));
+}
