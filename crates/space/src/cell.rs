@@ -113,6 +113,8 @@ pub struct Row {
     pub closed: Waits,
     /// At half the rate of the closed loop.
     pub half_rate: Waits,
+    /// Device bytes per byte that the user wrote at half the rate.
+    pub half_rate_amplification: f64,
     /// What the closed loop kept up, in bytes a second of device time.
     pub bytes_per_second: f64,
     /// The longest that a device command waited for others, in nanoseconds: reads, writes.
@@ -276,6 +278,10 @@ fn parts(before: &[u64], after: &[u64], user_bytes: u64) -> Vec<Part> {
     Cause::ALL.iter().zip(written).map(part).collect()
 }
 
+fn sum(parts: &[Part]) -> f64 {
+    parts.iter().map(|part| part.amplification).sum()
+}
+
 impl Cell {
     /// Runs it.
     pub fn run(&self) -> Result<Row> {
@@ -309,6 +315,8 @@ impl Cell {
         let user_bytes = (window.to - window.from) * BLOCK;
         let bytes_per_second = user_bytes as f64 / took as f64 * 1e9;
         let half_rate = run.at_rate(to + (to - from) / 2, bytes_per_second / 2.0)?;
+        let half_bytes = (run.written - window.to) * BLOCK;
+        let half_parts = parts(&after, &device_bytes(&run.volume), half_bytes);
         let times = run.volume.times();
         let compared_blocks = run.volume.compare(COMPARED)?;
         if self.check {
@@ -332,7 +340,7 @@ impl Cell {
             offered_bytes,
             live_percent_of_raw: live_blocks / f64::from(self.shape.zones) / zone_blocks as f64 * 100.0,
             user_bytes,
-            amplification: parts.iter().map(|part| part.amplification).sum(),
+            amplification: sum(&parts),
             parts,
             data_zones,
             metadata_zones: looks.mean(looks.metadata_zones),
@@ -343,6 +351,7 @@ impl Cell {
             empty,
             closed: closed.waits(),
             half_rate,
+            half_rate_amplification: sum(&half_parts),
             bytes_per_second,
             queued_ns_max: [Kind::Read, Kind::Write].map(|kind| times.of(kind).waited_ns_max),
             compared_blocks,
