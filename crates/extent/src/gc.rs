@@ -122,7 +122,6 @@ impl GcState {
         self.put_off.extend(victims);
     }
 
-    #[cfg(test)]
     pub(crate) fn is_wide(&self) -> bool {
         self.is_wide
     }
@@ -189,6 +188,10 @@ impl GcState {
     }
 
     /// Zones that count more live blocks than the object map has there.
+    pub(crate) fn is_stuck(&self, zone: ZoneId) -> bool {
+        self.stuck.contains(&zone)
+    }
+
     pub(crate) fn stuck(&self) -> impl Iterator<Item = ZoneId> {
         self.stuck.iter().copied()
     }

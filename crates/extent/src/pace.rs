@@ -21,14 +21,15 @@
 //! share. The collector's lock is let go fairly after each piece of work: who waits for it has it next. Nobody else pays:
 //! not a reader, not an fsync; and nobody pays with a lock of an object.
 //!
-//! While nobody writes, the background moves ahead, piece by piece, what the next zone will cost, though nothing of it is
-//! owed yet: from a zone's length before collection would begin, until that zone is there. It looks whether anybody
-//! writes, and once more a moment later; where somebody does, it is called when he has ended. Who never stops writing
-//! never meets it, and nothing is moved that wins no zone.
+//! What is moved while nobody writes, before any of it is owed, is in `pace/ahead.rs`; how metadata's next zone is
+//! foreseen, in `pace/foreseen.rs`.
 //!
 //! This file does no moving (`gc.rs`) and promises no space (`space.rs`). When a writer finds no zone at
 //! all (others took the room faster than they paid, or what was to be moved could not be), `place.rs`
 //! collects until there is one.
+
+mod ahead;
+mod foreseen;
 
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use zone::{Blocks, Life, ZoneId};
@@ -37,6 +38,9 @@ use crate::format::Entry;
 use crate::gc::{Aim, Along, GcState, Progress};
 use crate::write::{Appending, Piece};
 use crate::{Extents, Result};
+
+use ahead::{Ahead, Writing};
+use foreseen::EpochSeen;
 
 /// Bytes that may be owed before writers pay themselves when room ends …
 const ALLOWANCE_BYTES: u64 = 1 << 20;
@@ -72,10 +76,8 @@ const BEGIN_BYTES: i64 = 8 << 20;
 const SPARE_PER_OPEN: i64 = 8;
 /// The share of a log zone that entries of open zones take at most.
 const ENTRIES_SHARE: i64 = 8;
-/// In so many bytes of metadata before one more zone is needed for it, that is foreseen …
-const FORESEEN_BYTES: u64 = 2 << 20;
-/// … or in such a share of a zone, if that is less.
-const FORESEEN_SHARE: u64 = 8;
+/// With such a share of a zone left fresh data is about to open the next one.
+const ABOUT_TO_OPEN: i64 = 2;
 /// No extent is taken to be longer than such a share of a zone.
 const EXTENT_SHARE: Blocks = 8;
 /// What is moved at once is at least such a share of a chunk.
@@ -96,24 +98,10 @@ pub(crate) struct Pace {
     unread: AtomicU64,
     /// The background is to be called when something is owed: it sleeps, or may find that it can.
     sleeps: AtomicBool,
-    /// Appends of fresh data that were begun, and those that have ended.
-    begun: AtomicU64,
-    ended: AtomicU64,
-    /// How many were begun when the background last looked whether anybody writes …
-    looked: AtomicU64,
-    /// … and how many, and one more, when nothing could be moved ahead.
-    in_vain: AtomicU64,
-    /// The background is to be called when nobody writes any more.
-    waits: AtomicBool,
-}
-
-/// An append of fresh data, until it is dropped.
-pub(crate) struct Writing<'p>(&'p Pace);
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        self.0.ended.fetch_add(1, Ordering::SeqCst);
-    }
+    /// Who writes, and what has been moved ahead.
+    ahead: Ahead,
+    /// The epoch by which metadata's next zone is foreseen.
+    epoch: EpochSeen,
 }
 
 impl Pace {
@@ -156,27 +144,7 @@ impl Pace {
 
     /// Somebody writes, until what this returns is dropped.
     pub(crate) fn writing(&self) -> Writing<'_> {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        Writing(self)
-    }
-
-    fn is_written(&self) -> bool {
-        // In this order: what ends in between looks as if it went on.
-        let ended = self.ended.load(Ordering::SeqCst);
-        self.begun.load(Ordering::SeqCst) != ended
-    }
-
-    /// Whether nobody writes, nor has since this was asked last. Who does calls when he has ended.
-    fn is_quiet(&self) -> bool {
-        // Before it is looked: who ends afterwards calls.
-        self.waits.store(true, Ordering::SeqCst);
-        let begun = self.begun.load(Ordering::SeqCst);
-        let was_looked = self.looked.swap(begun, Ordering::Relaxed) == begun;
-        if self.is_written() {
-            return false;
-        }
-        self.waits.store(false, Ordering::SeqCst);
-        was_looked
+        self.ahead.writing()
     }
 
     /// Blocks to be moved for each that is written.
@@ -186,8 +154,7 @@ impl Pace {
 
     /// Whether the background is to be woken: something is owed, or nobody writes any more.
     pub(crate) fn take_call(&self) -> bool {
-        let take = |flag: &AtomicBool| flag.load(Ordering::SeqCst) && flag.swap(false, Ordering::SeqCst);
-        self.owed_blocks() > 0 && take(&self.sleeps) || !self.is_written() && take(&self.waits)
+        self.owed_blocks() > 0 && take(&self.sleeps) || self.ahead.take_call()
     }
 
     pub(crate) fn owed_blocks(&self) -> i64 {
@@ -198,6 +165,11 @@ impl Pace {
     pub(crate) fn owe(&self, blocks: i64) {
         self.owed.fetch_add(blocks * PARTS, Ordering::Relaxed);
     }
+}
+
+/// Takes a flag down: whether it was up.
+fn take(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::SeqCst) && flag.swap(false, Ordering::SeqCst)
 }
 
 /// What is to be moved, and how fast.
@@ -212,6 +184,7 @@ struct Due {
 }
 
 /// The next zone that fresh data needs, or the one after that.
+#[derive(Clone, Copy)]
 struct Need {
     /// Blocks that it can take before.
     room: i64,
@@ -248,19 +221,25 @@ impl Gain {
 impl Extents {
     /// A writer is about to append so many blocks: how many he may be asked to move with them, if he is to pay.
     pub(crate) fn owes(&self, blocks: u64) -> Option<usize> {
-        if !self.is_room_short() {
+        let needs = self.needs();
+        if self.short(&needs, 0).is_empty() {
             self.pace.rest();
             return None;
         }
-        let step = i64::from(self.payload_min) / ROOM_SHARE;
-        if self.pace.is_outdated(self.room(), step)
+        let room = needs[0].room;
+        if self.pace.is_outdated(room, self.step_of_room())
             && let Some(gc) = self.gc.try_lock()
         {
             self.set_pace(&gc);
         }
         self.pace.wrote(blocks);
         let share = (self.pace.moved_per_written() * blocks as f64).ceil() as usize;
-        (self.pace.owed_blocks() > self.allowance()).then_some(share.max(self.chunk_blocks()))
+        (self.pace.owed_blocks() > self.allowance_with(room)).then_some(share.max(self.chunk_blocks()))
+    }
+
+    /// Blocks that are written before what was found is looked at anew.
+    fn step_of_room(&self) -> i64 {
+        i64::from(self.payload_min) / ROOM_SHARE
     }
 
     /// Appends what a writer has, and moves a chunk with it; if nobody else moves anything all that he owes, but no more
@@ -342,35 +321,6 @@ impl Extents {
         }
     }
 
-    /// While nobody writes, moves a chunk of what the next zone will cost before any of it is owed: whether it did.
-    pub(crate) fn move_ahead(&self) -> Result<bool> {
-        if !self.is_room_short_soon() || !self.pace.is_quiet() {
-            return Ok(false);
-        }
-        let Some(mut gc) = self.gc.try_lock() else { return Ok(false) };
-        let wins = self.short_needs_soon().iter().any(|need| self.due(&gc, need).is_some());
-        let worked = wins
-            && !self.would_take_the_last_zone(&gc)
-            && self.move_some(&mut gc, self.chunk_blocks(), None)? != Progress::Nothing;
-        match worked {
-            true => self.pace.unread.store(0, Ordering::Relaxed),
-            false => {
-                self.pace.in_vain.store(self.pace.looked.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            }
-        }
-        rt::sync::unlock_fair(gc);
-        Ok(worked)
-    }
-
-    /// Whether [`Extents::step_space`], which had nothing to do, is to look again in a moment: nobody writes just now, and
-    /// if that stays so, something may be moved ahead.
-    pub fn waits_for_quiet(&self) -> bool {
-        let in_vain = self.pace.in_vain.load(Ordering::Relaxed);
-        in_vain != self.pace.begun.load(Ordering::Relaxed) + 1
-            && !self.pace.is_written()
-            && self.is_room_short_soon()
-    }
-
     /// Moves so much, and appends what comes along with it, if anything is moved; false when nothing more can be won or
     /// need be.
     fn pay_some(
@@ -380,11 +330,11 @@ impl Extents {
         along: Option<&mut Along<'_, '_, '_>>,
     ) -> Result<bool> {
         // Victims that are empty are given up all the same: only then are they reset.
-        if !gc.is_moved() && (!self.is_room_short() || self.would_take_the_last_zone(gc)) {
+        if !gc.is_moved() && (!self.is_room_short() || self.would_take_the_last_zone(gc, ABOUT_TO_OPEN)) {
             self.pace.rest();
             return Ok(false);
         }
-        if self.move_some(gc, blocks, along)? == Progress::Nothing {
+        if self.move_some(gc, blocks, ABOUT_TO_OPEN, along)? == Progress::Nothing {
             self.pace.rest();
             return Ok(false);
         }
@@ -397,9 +347,10 @@ impl Extents {
         &self,
         gc: &mut GcState,
         blocks: usize,
+        about: i64,
         along: Option<&mut Along<'_, '_, '_>>,
     ) -> Result<Progress> {
-        let left = self.left_to_move(gc).map_or(usize::MAX, |left| left.max(1) as usize);
+        let left = self.left_to_move(gc, about).map_or(usize::MAX, |left| left.max(1) as usize);
         self.collect_some(gc, Aim::Pace, blocks.min(left), along)
     }
 
@@ -408,10 +359,10 @@ impl Extents {
         if self.store.zones().dead() > 0 {
             self.emptied.store(true, Ordering::Relaxed);
         }
-        if self.would_take_the_last_zone(gc) {
+        if self.would_take_the_last_zone(gc, ABOUT_TO_OPEN) {
             return self.pace.rest();
         }
-        match self.short_needs(0).iter().filter_map(|need| self.due(gc, need)).max() {
+        match self.short_needs().iter().filter_map(|need| self.due(gc, need)).max() {
             Some(due) => self.pace.set(due, self.room()),
             None => self.pace.rest(),
         }
@@ -419,15 +370,15 @@ impl Extents {
 
     /// Whether what is moved next takes the only zone that fresh data may open, and will soon: it has it first, and then
     /// there is time.
-    fn would_take_the_last_zone(&self, gc: &GcState) -> bool {
-        self.left_to_move(gc).is_some_and(|left| left < self.chunk_blocks() as i64 / PIECE_SHARE)
+    fn would_take_the_last_zone(&self, gc: &GcState, about: i64) -> bool {
+        self.left_to_move(gc, about).is_some_and(|left| left < self.chunk_blocks() as i64 / PIECE_SHARE)
     }
 
-    /// Blocks that can be moved before the only zone that fresh data may open is taken, which it will need soon; none: it
-    /// is not like that.
-    fn left_to_move(&self, gc: &GcState) -> Option<i64> {
+    /// Blocks that can be moved before the only zone that fresh data may open is taken, which it will need soon: with such a
+    /// share of a zone left. None: it is not like that.
+    fn left_to_move(&self, gc: &GcState, about: i64) -> Option<i64> {
         let rooms = self.placement.rooms(|room| self.packing.payload(room));
-        let is_last = self.spare_zones() == 1 && rooms[0] <= i64::from(self.payload_min) / 2;
+        let is_last = self.spare_zones() == 1 && rooms[0] <= i64::from(self.payload_min) / about;
         // Of the last extent of a piece all is moved.
         let beyond = i64::from(self.piece_blocks_max.min(self.payload_min / EXTENT_SHARE));
         is_last.then(|| gc.target_room(self.packing) - beyond)
@@ -444,28 +395,20 @@ impl Extents {
 
     /// Whether it is time to collect garbage.
     pub(crate) fn is_room_short(&self) -> bool {
-        !self.short_needs(0).is_empty()
+        !self.short_needs().is_empty()
     }
 
-    /// Whether it will be when as much has been written as a zone takes.
-    fn is_room_short_soon(&self) -> bool {
-        !self.short_needs_soon().is_empty()
+    /// The needs for which it is time to collect garbage.
+    fn short_needs(&self) -> Vec<Need> {
+        self.short(&self.needs(), 0)
     }
 
-    /// The needs for which it will be by then.
-    fn short_needs_soon(&self) -> Vec<Need> {
-        self.short_needs(i64::from(self.payload_min))
-    }
-
-    /// The needs for which it is time to collect garbage, or will be when so many blocks have been written.
-    fn short_needs(&self, ahead: i64) -> Vec<Need> {
-        let (mut needs, begin) = (self.needs(), self.room_to_begin());
-        let mut until = ahead;
-        needs.retain(|need| {
-            until += begin;
-            need.zones > 0.0 && need.room <= until
-        });
-        needs
+    /// Of these needs, those for which it is, or will be when so many blocks have been written.
+    fn short(&self, needs: &[Need], ahead: i64) -> Vec<Need> {
+        let begin = self.room_to_begin();
+        let until = (1..).map(|which| ahead + which * begin);
+        let is_short = |(need, until): &(&Need, i64)| need.zones > 0.0 && need.room <= *until;
+        needs.iter().zip(until).filter(is_short).map(|(need, _)| *need).collect()
     }
 
     /// Whether fresh data will soon wait for zones that need only be reset.
@@ -546,7 +489,12 @@ impl Extents {
         let in_hand: Vec<ZoneId> = gc.victims_as_chosen().filter(is_there).map(|(zone, _)| zone).collect();
         let mut others = self.ranked_victims(Aim::Pace, CANDIDATES_MAX + in_hand.len());
         others.retain(|&(zone, live)| {
-            (1..self.payload_min).contains(&live) && !in_hand.contains(&zone) && !self.is_waiting(gc, zone)
+            (1..self.payload_min).contains(&live)
+                && !in_hand.contains(&zone)
+                // It is not written again when it is empty.
+                && !self.worn.contains(&zone)
+                && !gc.is_stuck(zone)
+                && !self.is_waiting(gc, zone)
         });
         let in_hand = in_hand.into_iter().map(|zone| zones.entry(zone).live).filter(|&live| live > 0);
         (in_hand.collect(), others.into_iter().map(|(_, live)| live).collect())
@@ -567,14 +515,6 @@ impl Extents {
         i64::from(self.store.zones().free_soon())
     }
 
-    /// Zones that metadata will soon keep beside those that it does: shortly before it needs one more, more and more of
-    /// that. With less, garbage collection could not open a zone of its own any more when metadata has taken it.
-    fn foreseen(&self) -> f64 {
-        let geometry = self.device.geometry();
-        let until = self.store.zones().room_until_more_is_kept();
-        foreseen(until, u64::from(geometry.zone_blocks), FORESEEN_BYTES / u64::from(geometry.block_size))
-    }
-
     /// Zones that must be won so that there is one more than must be.
     pub(crate) fn zones_to_win(&self) -> i64 {
         (self.foreseen().round() as i64 - self.spare_zones()).max(0) + 1
@@ -588,9 +528,13 @@ impl Extents {
 
     /// Blocks that may be owed before writers pay themselves.
     pub(crate) fn allowance(&self) -> i64 {
+        self.allowance_with(self.room())
+    }
+
+    fn allowance_with(&self, room: i64) -> i64 {
         let bytes = (ALLOWANCE_BYTES / u64::from(self.block_size())) as i64;
         let least = bytes.min(i64::from(self.payload_min) / ALLOWANCE_SHARE).max(1);
-        (self.room() / ALLOWANCE_OF_ROOM).clamp(least, least * ALLOWANCE_TIMES)
+        (room / ALLOWANCE_OF_ROOM).clamp(least, least * ALLOWANCE_TIMES)
     }
 
     /// How many zones of fresh data should be open at once: many while there is much that is free or
@@ -609,17 +553,6 @@ impl Extents {
         let of_all_blocks = i64::from(self.payload_min) * Entry::bytes_for(1) as i64;
         let of_a_zone = of_all_blocks.clamp(1, i64::from(geometry.block_size));
         log_bytes / ENTRIES_SHARE / of_a_zone
-    }
-}
-
-/// Zones that are foreseen for metadata that takes so many blocks before it needs one more: of a zone's length, within
-/// so many blocks, or a share of a zone if that is less.
-fn foreseen(until: i64, zone: u64, within: u64) -> f64 {
-    let within = within.min(zone / FORESEEN_SHARE).max(1);
-    match until {
-        0.. => (1.0 - until as f64 / within as f64).max(0.0),
-        // One when the room is used up, and more for what does not fit into that.
-        _ => 1.0 - until as f64 / zone as f64,
     }
 }
 

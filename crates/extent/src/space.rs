@@ -558,7 +558,8 @@ impl Growth for Extents {
     }
 }
 
-/// Whether a zone is written again once nothing lives in it.
+/// Whether a zone is written again once nothing lives in it. Of one that turned read-only since the mount only its reset
+/// tells.
 fn can_be_used_again(zone: &ZoneNow) -> bool {
     !matches!(zone.info.state, ZoneState::ReadOnly | ZoneState::Offline) && !zone.is_bad
 }

@@ -89,6 +89,7 @@ impl Core {
         self.count.being_saved.store(0, Ordering::Relaxed);
         self.count.room_enough.store(0, Ordering::Relaxed);
         saving.cleaned = false;
+        self.count.is_cleaned.store(false, Ordering::Relaxed);
         self.count.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.free_dead_metadata()?;
         self.measure_garbage(saving);
@@ -124,11 +125,17 @@ impl Core {
         self.count.written_permille.store(learned, Ordering::Relaxed);
     }
 
-    /// Blocks that the next checkpoint will write, as far as checkpoints of late tell.
+    /// Blocks that the next checkpoint will write, as far as checkpoints of late tell, and that one which is being taken has
+    /// still to write.
     pub(crate) fn blocks_of_next_checkpoint(&self) -> u64 {
-        let pages = self.dirty_pages() as u64;
+        let pages = (self.dirty_pages() + self.pages_being_saved()) as u64;
         pages * u64::from(self.zones.page_blocks()) * self.count.written_permille.load(Ordering::Relaxed)
             / 1000
+    }
+
+    /// Pages that a checkpoint which is being taken has still to write, at most.
+    pub(crate) fn pages_being_saved(&self) -> usize {
+        self.count.being_saved.load(Ordering::Relaxed)
     }
 
     /// From the cut on what it has to write, so many pages of nodes and blocks of tables, is no longer counted as dirty:

@@ -148,6 +148,8 @@ pub(crate) struct Counters {
     pub(crate) room_to_wait: AtomicU64,
     /// Pages that the checkpoint which is being taken has still to write, at most.
     pub(crate) being_saved: AtomicUsize,
+    /// A zone was, or is being cleaned, which only a checkpoint makes free.
+    pub(crate) is_cleaned: AtomicBool,
     /// Blocks that may be dead in metadata zones before they are cleaned, as of the last checkpoint.
     pub(crate) may_be_dead: AtomicU64,
 }

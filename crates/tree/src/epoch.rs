@@ -232,12 +232,34 @@ impl Core {
 
     /// Whether a checkpoint is due: a recovery now would have much to replay, or the next epoch needs the room.
     pub(crate) fn epoch_is_long(&self) -> bool {
+        self.log.wants_checkpoint() || self.bounds_of_epoch().into_iter().any(|(is, most)| is >= most)
+    }
+
+    /// What ends an epoch: how much there is of it, and the most.
+    fn bounds_of_epoch(&self) -> [(u64, u64); 4] {
         let most = self.pages_now();
-        self.log.wants_checkpoint()
-            || self.changed_nodes() >= self.limits.epoch_nodes
-            || self.changed_pages() >= most
-            || self.count.pages_since_cut.load(Ordering::Relaxed) >= 2 * most
-            || self.log.replay_cost().1 >= self.limits.replay_bytes
+        [
+            (self.changed_nodes() as u64, self.limits.epoch_nodes as u64),
+            (self.changed_pages() as u64, most as u64),
+            (self.count.pages_since_cut.load(Ordering::Relaxed) as u64, 2 * most as u64),
+            (self.log.replay_cost().1, self.limits.replay_bytes),
+        ]
+    }
+
+    /// How much of an epoch has passed, by what comes first to where a checkpoint begins in the background; 1 while one is
+    /// taken, or is due because a zone was cleaned. One that is asked for comes before.
+    pub(crate) fn epoch_share(&self) -> f64 {
+        if self.pages_being_saved() > 0 || self.count.is_cleaned.load(Ordering::Relaxed) {
+            return 1.0;
+        }
+        let pages = self.pages_now() as u64;
+        let pressed = [
+            (self.count.dirty.nodes() as u64, self.nodes_until_pressed() as u64),
+            (self.changed_pages() as u64, pages - pages / 8),
+        ];
+        let bounds = self.bounds_of_epoch().into_iter().chain(pressed);
+        let shares = bounds.map(|(is, most)| is as f64 / most.max(1) as f64);
+        shares.fold(self.log.share_of_zone(), f64::max)
     }
 
     /// Whether more is dirty than one epoch may leave, after a crash: another on top of it would be more than there is room
@@ -285,9 +307,13 @@ impl Core {
     /// still become dirty is for those who go on until it makes its cut; then all of the bound is theirs again. A later
     /// one writes fewer leaves for the same changes.
     pub(crate) fn is_pressed(&self) -> bool {
-        let (nodes, pages) = (self.limits.dirty, self.pages_now());
-        self.count.dirty.nodes() + (nodes / 8).max(UNTIL_THE_CUT.min(nodes / 2)) >= nodes
-            || self.changed_pages() + pages / 8 >= pages
+        let pages = self.pages_now();
+        self.count.dirty.nodes() >= self.nodes_until_pressed() || self.changed_pages() + pages / 8 >= pages
+    }
+
+    fn nodes_until_pressed(&self) -> usize {
+        let nodes = self.limits.dirty;
+        nodes - (nodes / 8).max(UNTIL_THE_CUT.min(nodes / 2))
     }
 
     /// Whether so much is dirty that nodes must be written before more are changed.

@@ -364,6 +364,17 @@ impl Log {
         self.checkpoint_due.load(Ordering::Acquire) || self.is_short()
     }
 
+    /// How much has been written of what a log zone takes before a checkpoint is wanted.
+    pub(crate) fn share_of_zone(&self) -> f64 {
+        if self.checkpoint_due.load(Ordering::Acquire) {
+            return 1.0;
+        }
+        let (state, geometry) = (self.state.lock(), self.device.geometry());
+        let (zone, least) = (u64::from(geometry.zone_blocks), state.least_room(geometry));
+        let (left, all) = (state.room.saturating_sub(least), zone.saturating_sub(least).max(1));
+        1.0 - left as f64 / all as f64
+    }
+
     /// Whether so much has gathered that it should be appended although nobody waits for it.
     pub(crate) fn has_gathered(&self) -> bool {
         self.state.lock().full.len() >= FULL_BATCHES
@@ -844,7 +855,12 @@ impl Io {
 
 impl State {
     fn is_short(&self, geometry: &Geometry) -> bool {
-        self.room < self.kept + self.reserved + u64::from(geometry.zone_blocks) / 4
+        self.room < self.least_room(geometry)
+    }
+
+    /// Blocks of room with which a checkpoint is not wanted yet.
+    fn least_room(&self, geometry: &Geometry) -> u64 {
+        self.kept + self.reserved + u64::from(geometry.zone_blocks) / 4
     }
 
     fn close_batch(&mut self) {

@@ -504,7 +504,7 @@ impl Core {
     fn room_with(&self, open: u64) -> u64 {
         let page = u64::from(self.zones.page_blocks());
         let of_zone = u64::from(self.device.geometry().zone_blocks - 1) / page * page;
-        let being_saved = self.count.being_saved.load(Ordering::Relaxed) as u64 * page;
+        let being_saved = self.pages_being_saved() as u64 * page;
         (open + u64::from(self.zones.free()) * of_zone).saturating_sub(being_saved)
     }
 
@@ -636,11 +636,13 @@ impl Core {
             return Ok(false);
         }
         saving.cleaned_once.insert(zone, life);
+        self.count.is_cleaned.store(true, Ordering::Relaxed);
         match self.clean_zone(saving, zone).map_err(of_full_host) {
             // What was moved is where it was moved to, and the next checkpoint is to say so; the rest can be moved when
             // the host has room, or the machine memory.
             Err(StoreError::NoSpace | StoreError::NoMemory(_)) => {
                 saving.cleaned_once.remove(&zone);
+                self.count.is_cleaned.store(saving.cleaned, Ordering::Relaxed);
                 self.zones.hold_for_metadata(self.taken_by_cleaning(saving, 0, dirty));
                 return Ok(false);
             }

@@ -520,6 +520,12 @@ impl Zones {
         room - self.core.blocks_of_next_checkpoint() as i64
     }
 
+    /// Checkpoints before the running epoch, since the mount, and how much of it has passed: at 1 a checkpoint begins, if
+    /// none was asked for before.
+    pub fn epoch(&self) -> (u64, f64) {
+        (self.core.count.checkpoints.load(Ordering::Relaxed), self.core.epoch_share())
+    }
+
     /// Takes for data one of the zones that it leaves to metadata only so that less has to be moved; false when there is
     /// none. It counts as a reset that is over: who has found no zone looks again.
     pub fn take_what_is_left_to_metadata(&self) -> bool {

@@ -208,3 +208,27 @@ fn an_epoch_changes_no_more_than_it_may_though_nothing_stays_dirty() {
         assert!(is_met, "the bound is met: {told}");
     }
 }
+
+/// Whoever prepares for what a checkpoint takes asks how far it is.
+#[test]
+fn an_epoch_passes_until_a_checkpoint_begins() {
+    let device = formatted(Spec::new(4096, 128, 256), &options());
+    let (store, _) = open(&device).unwrap();
+    let share = || store.zones().epoch().1;
+    store.checkpoint().unwrap();
+    let (checkpoints, mut before) = (store.stats().checkpoints, share());
+    assert!(before < 0.2, "{before}: it has just begun");
+    for number in 0..100_000_u32 {
+        let mut tx = crate::Tx::new();
+        tx.put(crate::Group(0), crate::Table(1), (number * 7919).to_be_bytes(), vec![7; 100]);
+        store.commit(tx).unwrap();
+        let _ = store.step().unwrap();
+        if store.stats().checkpoints > checkpoints {
+            assert!(before >= 0.9, "{before} of it had passed");
+            assert!(share() < 0.5, "{}: another has begun", share());
+            return;
+        }
+        before = share();
+    }
+    panic!("there was no checkpoint, and {before} of an epoch has passed");
+}
