@@ -20,7 +20,8 @@ const SHARE: u64 = 8;
 /// The last part of an epoch, at least.
 const LAST_OF_EPOCH: f64 = 0.25;
 
-/// When the running epoch began.
+/// When it was first asked in the running epoch: it is once the zone comes into sight. What was written before is not
+/// counted, so that the epoch seems shorter, and more is foreseen, until a zone or so has been written.
 #[derive(Default)]
 pub(super) struct EpochSeen {
     /// Checkpoints before it, and one more.
@@ -30,7 +31,7 @@ pub(super) struct EpochSeen {
 }
 
 impl EpochSeen {
-    /// Bytes that were written in this epoch, of so many.
+    /// Bytes that were written since then, of so many in all.
     pub(super) fn written(&self, number: u64, bytes: u64) -> u64 {
         if self.number.swap(number + 1, Ordering::Relaxed) != number + 1 {
             self.began.store(bytes, Ordering::Relaxed);
