@@ -777,3 +777,6 @@ pub(crate) fn loaded(entry: &ZitEntry) -> Option<ZoneEntry> {
         user: entry.user,
     })
 }
+
+#[cfg(test)]
+mod tests;

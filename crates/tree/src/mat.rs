@@ -351,3 +351,6 @@ impl Mat {
         self.state.lock().chunks.clone()
     }
 }
+
+#[cfg(test)]
+mod tests;

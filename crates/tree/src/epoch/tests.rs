@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use zone::emulated::{CrashPlan, Spec};
+use zone::emulated::{CrashPlan, Emulated, Spec};
 use zone::{Cause, Device, Geometry};
 
 use super::*;
@@ -231,4 +231,95 @@ fn an_epoch_passes_until_a_checkpoint_begins() {
         before = share();
     }
     panic!("there was no checkpoint, and {before} of an epoch has passed");
+}
+
+/// Leaves by the hundred, all in a checkpoint.
+fn with_leaves(zones: u32) -> (Arc<Emulated>, Store) {
+    let device = formatted(Spec::new(4096, zones, 256), &options());
+    let (store, _) = open_with(&device, &with_cache()).unwrap();
+    for first in (0..24_000_u32).step_by(20) {
+        let mut tx = crate::Tx::new();
+        (first..first + 20).for_each(|number| put(&mut tx, number, 100));
+        store.commit(tx).unwrap();
+    }
+    store.checkpoint().unwrap();
+    (device, store)
+}
+
+fn with_cache() -> crate::Config {
+    crate::Config { cache_bytes: 8 << 20, ..config() }
+}
+
+fn put(tx: &mut crate::Tx, number: u32, bytes: usize) {
+    tx.put(crate::Group(0), crate::Table(1), number.to_be_bytes(), vec![7; bytes]);
+}
+
+/// Of entries that are so far from one another no two are in one leaf.
+fn change_leaf(store: &Store, leaf: u32, bytes: usize) {
+    let mut tx = crate::Tx::new();
+    put(&mut tx, leaf * 40, bytes);
+    store.commit(tx).unwrap();
+}
+
+/// What is dirty is written by itself only where as much again has room in the epoch, as nodes and as pages, and zones
+/// abound: else a checkpoint came moments later, and wrote the tables for little.
+#[test]
+fn an_epoch_is_ending_where_it_has_no_room_for_as_much_again() {
+    // A little of many leaves; and so much that each takes a page.
+    for (zones, bytes) in [(512, 100), (128, 600)] {
+        let (_, store) = with_leaves(zones);
+        let core = &store.core;
+        let is_ending = (0..600).any(|leaf| {
+            change_leaf(&store, leaf, bytes);
+            core.epoch_is_ending()
+        });
+        let (nodes, pages) = (2 * core.changed_nodes(), core.changed_pages() + core.dirty_pages());
+        let (most_nodes, most_pages) = (core.limits.epoch_nodes, core.limits.long_epoch);
+        let told = format!("{nodes} of {most_nodes} nodes, {pages} of {most_pages} pages");
+        println!("{bytes} bytes: {told}");
+        let by_nodes = (most_nodes..most_nodes + 2).contains(&nodes) && pages < most_pages;
+        let by_pages = (most_pages..most_pages + 4).contains(&pages) && nodes < most_nodes;
+        assert!(is_ending && if bytes == 100 { by_nodes } else { by_pages }, "{told}");
+
+        store.checkpoint().unwrap();
+        assert!(!core.epoch_is_ending(), "another has begun");
+        while core.zones.free() >= core.device.geometry().zones / 4 {
+            core.zones.take_free(zone::Role::Metadata).unwrap();
+        }
+        assert!(core.epoch_is_ending(), "zones are few");
+    }
+}
+
+/// An eighth of the pages is for those who go on until the cut: a checkpoint begins before.
+#[test]
+fn an_epoch_has_passed_when_its_pages_call_for_a_checkpoint() {
+    let (_, store) = with_leaves(128);
+    let core = &store.core;
+    let is_pressed = (0..600).any(|leaf| {
+        assert!(core.epoch_share() < 1.0, "{} of it with {leaf} leaves", core.epoch_share());
+        change_leaf(&store, leaf, 600);
+        core.is_pressed()
+    });
+    let (pages, most) = (core.changed_pages(), core.pages_now());
+    assert!(is_pressed && core.changed_nodes() < core.nodes_until_pressed(), "{pages} of {most} pages");
+    assert!(core.epoch_share() >= 1.0, "{} of it, {pages} of {most} pages", core.epoch_share());
+}
+
+/// Another such epoch on top of one that was not saved would be more than there is room for after another crash.
+#[test]
+fn a_mount_that_finds_many_pages_changed_begins_with_a_checkpoint() {
+    let (device, store) = with_leaves(128);
+    device.record();
+    for (leaves, are_many) in [(0..100, false), (100..200, true)] {
+        leaves.for_each(|leaf| change_leaf(&store, leaf, 600));
+        store.sync(store.last_lsn()).unwrap();
+        let image = Arc::new(device.image(&CrashPlan::LoseAll));
+        let (found, recovery) = open_with(&image, &with_cache()).unwrap();
+        let (nodes, pages, limits) =
+            (found.core.changed_nodes(), found.core.changed_pages(), found.core.limits);
+        assert!(recovery.records > 0 && nodes < limits.epoch_nodes, "{nodes} nodes");
+        assert_eq!(pages > limits.epoch_pages, are_many, "{pages} of {} pages", limits.epoch_pages);
+        change_leaf(&found, 500, 100);
+        assert_eq!(found.stats().checkpoints, u64::from(are_many), "with {pages} pages");
+    }
 }

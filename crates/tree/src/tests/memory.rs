@@ -186,3 +186,23 @@ fn a_checkpoint_has_its_pages_each_time() {
     assert_eq!(contents(&store), all);
     store.close().unwrap();
 }
+
+/// What somebody holds is no memory that could be had: forgotten, it would be read again, for which there is none.
+#[test]
+fn a_chunk_that_somebody_holds_stays_for_all() {
+    let device = formatted(Spec::tiny(), &options());
+    rt::memory::make_scarce();
+    let (store, _) = open(&device).unwrap();
+    work(&store, &mut Contents::new(), 5, 100);
+    store.checkpoint().unwrap();
+    let root = store.core.root(Group(0));
+    let held = store.core.hold_chunks(&[root]);
+    assert_eq!(held.len(), 1);
+    let pages = nothing_is_left(&store);
+    assert!(store.core.find(root).is_ok(), "it is there");
+    drop((held, pages));
+    let pages = nothing_is_left(&store);
+    assert!(matches!(store.core.find(root), Err(StoreError::NoMemory(_))), "nobody holds it any more");
+    drop(pages);
+    rt::memory::make_plenty();
+}

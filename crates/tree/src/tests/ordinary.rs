@@ -298,6 +298,27 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     assert!(core.zones.free() > short, "what had been cleaned is free");
 }
 
+/// The table of zones has a page for those that nobody has used yet, which is where `mkfs` has written it. When its zone is
+/// cleaned it is written anew, and not another: else that zone would not come free in this mount.
+#[test]
+fn a_part_of_the_zone_table_that_does_not_change_is_moved() {
+    let device = formatted(Spec::new(4096, 300, 64), &options());
+    let (store, _) = open(&device).unwrap();
+    let core = &store.core;
+    let place = || core.saving.lock().zit_chunks[2].address;
+    let zone = place().zone();
+    let is_closed = (0..100_u32).any(|round| {
+        store.commit(put_one(u64::from(round % 7), 900)).unwrap();
+        store.checkpoint().unwrap();
+        core.zones.closed_metadata().iter().any(|closed| closed.zone == zone)
+    });
+    assert!(is_closed && place().zone() == zone, "it is in a zone that takes no more");
+    assert!(core.clean(&mut core.saving.lock(), crate::reclaim::Need::Must).unwrap());
+    store.checkpoint().unwrap();
+    assert_ne!(place().zone(), zone);
+    assert!(matches!(core.zones.usage(zone), crate::zones::Use::Free { .. }), "{:?}", core.zones.usage(zone));
+}
+
 /// A store in which an epoch may write a 64th of the pages while zones are free, and much less otherwise, with more leaves
 /// than either; returns what changes an entry at random.
 fn store_with_long_epochs(cache_bytes: u64) -> (Store, impl FnMut(&Store)) {
@@ -410,6 +431,33 @@ fn what_a_long_epoch_has_cut_keeps_its_zones() {
     store.checkpoint().unwrap();
     let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
     assert!((needed..needed + 20).contains(&left), "{left} zones were left, and {needed} could be needed");
+}
+
+/// Beside what a long epoch writes the zones must stay that are kept for two others: those may have no free one but these.
+#[test]
+fn a_long_epoch_leaves_the_reserve_to_those_after_it() {
+    let (device, (store, _)) = store_on_its_device((256, 256), 50_000, 64 << 20);
+    let (store, mut numbers) = (Arc::new(store), (0..50_000_u32).step_by(25));
+    let core = &store.core;
+    let is_long = (0..20).any(|_| {
+        let mut tx = Tx::new();
+        for number in numbers.by_ref().take(50) {
+            tx.put(Group(0), Table(1), number.to_be_bytes(), vec![7; 500]);
+        }
+        store.commit(tx).unwrap();
+        core.dirty_pages() > core.limits.epoch_pages * 7 / 4
+    });
+    assert!(is_long, "no epoch is long");
+    let greedy = Arc::new(Greedy { store: Arc::downgrade(&store), asked: 0.into(), left: 0.into() });
+    store.set_client(greedy.clone());
+    let (checkpoints, free) = (store.stats().checkpoints, store.zones().free());
+    store.checkpoint().unwrap();
+    let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(store.stats().checkpoints == checkpoints + 1 && left < free, "data took all that it may");
+    let room = store.zones().free() * 255 + core.zones.open_room();
+    let kept = core.limits.kept_for_metadata(device.geometry(), core.page_size()).blocks;
+    println!("{left} zones were left of {free}, and then {}, {room} of {kept} blocks", store.zones().free());
+    assert!(u64::from(room) >= kept, "{room} blocks are left of {kept} that are kept");
 }
 
 /// What is dirty in a long epoch is in no node on the device, and the next mount may have a small cache.

@@ -1,0 +1,19 @@
+use zone::emulated::Spec;
+
+use super::*;
+use crate::tests::{formatted, open, options};
+
+/// The record names each page of the directories, of which a volume of terabytes of metadata has hundreds. Were the log to
+/// keep less than that takes, there might be no room for the record after the cut, which ends the mount.
+#[test]
+fn room_is_made_for_a_record_that_names_hundreds_of_directories() {
+    let (store, _) = open(&formatted(Spec::tiny(), &options())).unwrap();
+    let core = &store.core;
+    let mut saving = core.saving.lock();
+    let cut = core.cut(0);
+    core.zones.encode_changed(|_| Vec::new());
+    saving.mat_directories.resize(300, Address::NONE);
+    let record = core.encode_checkpoint(&saving, &cut, Address::NONE, b"");
+    let room = core.record_bytes(&saving);
+    assert!((record.len()..record.len() + 4096).contains(&room), "{} bytes in {room}", record.len());
+}

@@ -1,0 +1,49 @@
+use zone::{Life, ZoneId};
+
+use super::*;
+
+const PAGE: usize = 4096;
+const NEXT: u64 = 10;
+const UNUSED: [u64; 2] = [3, 5];
+
+/// A table of which ids below [`NEXT`] have been given out, and its chunk, which has nodes for all but two of them.
+fn with_unused() -> (Mat, Vec<u8>) {
+    let (mat, mut chunk) = (Mat::new(PAGE, true, NEXT), vec![0; PAGE]);
+    for id in (1..NEXT).filter(|id| !UNUSED.contains(id)) {
+        let place = Place::whole(Address::new(ZoneId(7), id as u32, Life(1)));
+        mat.set_in(&mut chunk, id as usize, place);
+    }
+    (mat, chunk)
+}
+
+/// Some more ids for new nodes, in order.
+fn allocated(mat: &Mat) -> Vec<u64> {
+    let mut ids: Vec<u64> = (0..4).map(|_| mat.allocate().0).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Whoever reads a chunk to look for ids may be held up. What was created meanwhile lies nowhere in it: taken for unused,
+/// its id would be given to another node as well, and one of the two would be lost.
+#[test]
+fn an_id_is_given_out_once_whatever_happened_since_the_chunk_was_read() {
+    let (mat, chunk) = with_unused();
+    mat.harvest(0, &chunk);
+    assert_eq!(allocated(&mat), [3, 5, 10, 11], "nothing happened");
+
+    let (mat, chunk) = with_unused();
+    mat.harvest(0, &chunk);
+    mat.harvest(0, &chunk);
+    assert_eq!(allocated(&mat), [3, 5, 10, 11], "another looked there");
+
+    let (mat, chunk) = with_unused();
+    assert_eq!(mat.allocate(), NodeId(10));
+    mat.harvest(0, &chunk);
+    assert_eq!(allocated(&mat), [11, 12, 13, 14], "a node was created");
+
+    let (mat, chunk) = with_unused();
+    assert_eq!(mat.allocate(), NodeId(10));
+    mat.cut();
+    mat.harvest(0, &chunk);
+    assert_eq!(allocated(&mat), [11, 12, 13, 14], "one was created, and is being saved");
+}
