@@ -177,3 +177,32 @@ fn who_asks_for_too_much_keeps_nobody_from_what_there_is() {
         schedule::run(seed, vec![ask(most + 1, false), ask(most / 2, true), ask(most - most / 2, true)]);
     }
 }
+
+/// What is lent of the slack is left out of what is offered, and no more than that: were more lent, what writers put beside
+/// what they write over would take the zones that garbage collection works with.
+#[test]
+fn no_more_is_lent_at_once_than_the_slack() {
+    for seed in 0..SCHEDULES {
+        let extents = extents();
+        let slack = extents.shape().slack();
+        let blocks = slack - slack / 4;
+        (1..=3).for_each(|object| write(&extents, object, blocks));
+        let _all = extents.reserve(extents.census().offered() as u64).unwrap();
+        assert!(extents.reserve(1).is_err(), "nothing is left");
+        let write_over = |object: u64| {
+            let extents = &extents;
+            let body = move || {
+                for _ in 0..5 {
+                    let _lent = extents.reserve_over(Object(object), 0, blocks).unwrap();
+                    for _ in 0..9 {
+                        let lent = *extents.space.overdrawn.lock();
+                        assert!((blocks..=slack).contains(&(lent as u64)), "seed {seed}: {lent} of {slack}");
+                    }
+                }
+            };
+            (format!("{object}"), Box::new(body) as Box<dyn FnOnce() + Send>)
+        };
+        schedule::run(seed, (1..=3).map(write_over).collect());
+        assert_eq!(*extents.space.overdrawn.lock(), 0, "seed {seed}: all is given back");
+    }
+}

@@ -182,6 +182,24 @@ fn a_block_that_is_lost_is_lost_for_all() {
     }
 }
 
+/// What is a file's own becomes another object's before it is shared. Were it not seen behind many references, sharing
+/// would find it, which ends the process.
+#[test]
+fn data_of_its_own_behind_many_references_is_found() {
+    let mut files = Files::new(Spec::power_of_two());
+    let (size, mut rng) = (files.volume.block_size() as usize, Rng::with_seed(6));
+    let block = noise(&mut rng, size);
+    // More than are looked at together, none beside another.
+    let extents = 260;
+    (0..extents).for_each(|index| files.write(1, 2 * index * size, &block));
+    files.freeze(1, true);
+    let end = 2 * extents as u64;
+    files.write(1, end as usize * size, &block);
+    files.write(2, 0, b"");
+    files.clone((1, 0, end + 1), 2, 0);
+    files.verify();
+}
+
 /// Whatever is written, cloned, cut and collected, each file has what is its own, and nothing is left at the end.
 #[test]
 fn files_that_share_blocks_keep_their_own() {
