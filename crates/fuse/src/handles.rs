@@ -1,17 +1,22 @@
 //! The table of open files and directories.
 //!
 //! The kernel names an open file by a number that we choose: `slot * SHARDS + shard`. All handles of
-//! one inode are in one shard, so the shard also knows how many of them may write, and whether bytes that
-//! the kernel had taken from a program found no space here.
+//! one inode are in one shard, so the shard also knows how many of them may write, whether bytes that the kernel had
+//! taken from a program found no space here, and how many blocks it was told that the file has.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use fs::InodeNo;
 use rt::sync::RwLock;
+use rt::sync::atomic::{AtomicU64, Ordering};
 
 /// Enough that threads seldom meet, few enough to look into.
 const SHARDS: u64 = 64;
+/// A count of blocks that is off by more than such a share is an old one.
+const OUTDATED_SHARE: u64 = 64;
+/// Instead of a count of blocks: the kernel has to ask.
+const TO_BE_ASKED: u64 = u64::MAX;
 
 /// What the kernel calls an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +41,8 @@ struct Writers {
     count: u32,
     /// Bytes that the kernel wrote back found no space, and no program has been told.
     is_short: bool,
+    /// The count of blocks that the kernel goes on with, since the file was opened; or [`TO_BE_ASKED`].
+    blocks_told: AtomicU64,
 }
 
 struct Open<T> {
@@ -113,6 +120,23 @@ impl<T> Handles<T> {
         if let Some(writers) = self.shard(inode.0 % SHARDS).write().writers.get_mut(&inode) {
             writers.is_short = true;
         }
+    }
+
+    /// The kernel is told of an inode that it has so many blocks.
+    pub(crate) fn note_blocks_told(&self, inode: InodeNo, blocks: u64) {
+        if let Some(writers) = self.shard(inode.0 % SHARDS).read().writers.get(&inode) {
+            writers.blocks_told.store(blocks, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it goes on with another count than this one of a file that may be written, or nearly it; not any more.
+    pub(crate) fn take_outdated(&self, inode: InodeNo, blocks: u64) -> bool {
+        let shard = self.shard(inode.0 % SHARDS).read();
+        let Some(writers) = shard.writers.get(&inode) else { return false };
+        let told = writers.blocks_told.load(Ordering::Relaxed);
+        told != TO_BE_ASKED
+            && told.abs_diff(blocks) > told / OUTDATED_SHARE
+            && writers.blocks_told.swap(TO_BE_ASKED, Ordering::Relaxed) != TO_BE_ASKED
     }
 
     fn shard(&self, number: u64) -> &RwLock<Shard<T>> {

@@ -15,7 +15,8 @@
 //! asks through the file that is being written, which `stat` does not ([`Server::attributes_for_write`]).
 //!
 //! **Counts of blocks.** The kernel does not count blocks, and keeps a count of ours until somebody closes
-//! a copy of a file's descriptor. What it has of a file that is being written is therefore never 0.
+//! a copy of a file's descriptor. What it has of a file that is being written is therefore never 0, and it is told to
+//! ask again when what it wrote back, or what was synced, has made that count wrong by more than a little.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -193,6 +194,17 @@ impl Server {
     /// Whether the kernel has to ask before the next write to this file.
     pub(crate) fn is_short(&self, inode: InodeNo) -> bool {
         self.handles.is_short(inode)
+    }
+
+    /// Whether the kernel goes on with an old count of blocks of a file that may be written; once for each that it is told.
+    pub(crate) fn blocks_are_outdated(&self, inode: InodeNo) -> bool {
+        self.handles.has_writers(inode)
+            && self.fs.attributes(inode).is_ok_and(|found| self.handles.take_outdated(inode, found.blocks))
+    }
+
+    /// The kernel is told so many blocks.
+    pub(crate) fn note_blocks_told(&self, inode: InodeNo, blocks: u64) {
+        self.handles.note_blocks_told(inode, blocks);
     }
 
     /// What the kernel asks before it takes a write: refused once for each time that what it wrote back found no

@@ -153,7 +153,7 @@ impl Answers for Transport {
             Operation::Write(asked, data) => self.write(from, asked, data, reply),
             Operation::Statfs => self.statfs(reply),
             Operation::Release(asked) => self.release(from, asked, reply),
-            Operation::Fsync(asked) | Operation::Fsyncdir(asked) => self.fsync(asked, reply),
+            Operation::Fsync(asked) | Operation::Fsyncdir(asked) => self.fsync(from, asked, reply),
             Operation::Setxattr(asked, name, value) => self.setxattr(from, asked, name, value, reply),
             Operation::Getxattr(asked, name) => self.getxattr(from, asked, name, reply),
             Operation::Listxattr(asked) => self.listxattr(from, asked, reply),

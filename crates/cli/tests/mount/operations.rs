@@ -170,6 +170,25 @@ impl Tar {
     }
 }
 
+/// A database or log that stays open had the blocks of the moment at which it was opened, for as long as it was open,
+/// also for who had synced it.
+#[test]
+fn a_file_that_stays_open_has_the_blocks_that_were_synced() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let mut file = File::create_new(mounted.path("log")).unwrap();
+    let mut written = 0;
+    for length in [5_000_000, 10_000_000, 40_000] {
+        file.write_all(&vec![7; length]).unwrap();
+        file.sync_all().unwrap();
+        written += length as u64;
+        for told in [file.metadata().unwrap(), fs::metadata(mounted.path("log")).unwrap()] {
+            let taken = told.blocks() * 512;
+            assert!(taken.abs_diff(written) <= written / 64 + 4096, "{taken} bytes of {written}");
+        }
+    }
+}
+
 /// A file that was still open for writing had no blocks, as far as the kernel knew, for a day: `tar -S` takes
 /// such a file for one hole without looking for data, and saved zeros.
 #[test]

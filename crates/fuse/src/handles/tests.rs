@@ -66,3 +66,23 @@ fn a_shortage_is_known_while_somebody_writes() {
     handles.remove(other).unwrap();
     assert!(!handles.is_short(inode));
 }
+
+#[test]
+fn a_count_of_blocks_is_outdated_once_and_only_while_somebody_writes() {
+    let (handles, inode) = (Handles::new(), InodeNo(3));
+    let reader = handles.insert(inode, false, ());
+    handles.note_blocks_told(inode, 8);
+    assert!(!handles.take_outdated(inode, 800), "the kernel asks again when it is closed");
+    let writer = handles.insert(inode, true, ());
+    assert!(!handles.take_outdated(inode, 0), "nothing was told since");
+    handles.note_blocks_told(inode, 640);
+    assert!(!handles.take_outdated(inode, 650), "a 64th more");
+    assert!(!handles.take_outdated(inode, 630));
+    assert!(handles.take_outdated(inode, 651));
+    assert!(!handles.take_outdated(inode, 6500), "it has to ask anyway");
+    handles.note_blocks_told(inode, 6500);
+    assert!(handles.take_outdated(inode, 8), "and where there is less");
+    handles.remove(reader).unwrap();
+    handles.remove(writer).unwrap();
+    assert!(!handles.take_outdated(inode, 8));
+}

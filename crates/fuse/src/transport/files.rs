@@ -73,6 +73,7 @@ impl Transport {
     pub(super) fn write(&self, from: &Origin, asked: WriteIn, data: &[u8], reply: Reply) {
         let (inode, handle) = (inode_of(from), HandleNo(asked.fh));
         let drops_set_id = asked.write_flags & WRITE_KILL_SUIDGID != 0;
+        let is_written_back = asked.write_flags & WRITE_CACHE != 0;
         // Past its cache the kernel says so of every write, through it only where it knows of such bits.
         let flags = asked.flags.cast_signed();
         let (is_direct, syncs) = (translate::is_direct(flags), translate::is_synchronous(flags));
@@ -81,14 +82,14 @@ impl Transport {
             Ok(dropped) => dropped.unwrap_or(false),
             Err(error) => return reply.error(errno(&error)),
         };
-        let written = match asked.write_flags & WRITE_CACHE != 0 {
+        let written = match is_written_back {
             true => self.server.write_back(handle, asked.offset, data),
             false if is_direct => self.server.write_whole(handle, asked.offset, data, syncs),
             false => self.server.write(handle, asked.offset, data),
         };
         let reply = || reply_written(reply, written.map(|count| count as u64));
         self.reply_after(dropped || is_known, inode, reply);
-        if self.server.is_short(inode) {
+        if self.server.is_short(inode) || is_written_back && self.server.blocks_are_outdated(inode) {
             self.forget_attributes(inode);
         }
     }
@@ -101,9 +102,10 @@ impl Transport {
     }
 
     /// Of files and directories.
-    pub(super) fn fsync(&self, asked: FsyncIn, reply: Reply) {
+    pub(super) fn fsync(&self, from: &Origin, asked: FsyncIn, reply: Reply) {
         let data_only = asked.fsync_flags & FSYNC_FDATASYNC != 0;
-        finish(reply, self.server.fsync(HandleNo(asked.fh), data_only));
+        let (inode, synced) = (inode_of(from), self.server.fsync(HandleNo(asked.fh), data_only));
+        self.reply_after(self.server.blocks_are_outdated(inode), inode, || finish(reply, synced));
     }
 
     pub(super) fn fallocate(&self, from: &Origin, asked: FallocateIn, reply: Reply) {

@@ -29,7 +29,9 @@ impl Transport {
     fn shown(&self, attributes: &Attributes) -> Attr {
         let is_being_written =
             self.server.has_no_blocks(attributes) && self.server.may_be_dirty(attributes.inode);
-        Attr { blocks: attributes.blocks.max(is_being_written.into()), ..attr(attributes) }
+        let blocks = attributes.blocks.max(is_being_written.into());
+        self.server.note_blocks_told(attributes.inode, blocks);
+        Attr { blocks, ..attr(attributes) }
     }
 
     /// An entry, and all that is to be known of its inode.

@@ -1,5 +1,6 @@
 //! A volume, asked in the kernel's words.
 
+use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{self, Receiver};
 
 use fs::{FormatOptions, Fs, MountOptions};
@@ -14,7 +15,7 @@ use crate::access::AccessTimes;
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
     AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, InHeader, LseekIn, OpenOut, ReadIn,
-    ReleaseIn, STATX_BTIME, StatxIn, StatxOut, WriteIn, opcode,
+    ReleaseIn, STATX_BTIME, StatxIn, StatxOut, WRITE_CACHE, WriteIn, opcode,
 };
 use crate::kernel::tests::{Kernel, connected};
 
@@ -30,7 +31,9 @@ struct Mount {
     transport: Transport,
     errands: Receiver<Errand>,
     clock: Arc<ManualClock>,
-    unique: std::cell::Cell<u64>,
+    unique: Cell<u64>,
+    /// Inodes whose attributes the kernel was told to forget.
+    forgotten: RefCell<Vec<u64>>,
 }
 
 impl Mount {
@@ -64,7 +67,16 @@ impl Mount {
         let (sender, errands) = mpsc::channel();
         let transport = Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), sender);
         let (kernel, channel) = connected();
-        Mount { device, kernel, channel, transport, errands, clock, unique: std::cell::Cell::new(0) }
+        Mount {
+            device,
+            kernel,
+            channel,
+            transport,
+            errands,
+            clock,
+            unique: Cell::new(0),
+            forgotten: RefCell::default(),
+        }
     }
 
     /// What a mount finds after the power went: nothing that no flush has made durable.
@@ -90,11 +102,21 @@ impl Mount {
         (error, reply.split_off(16))
     }
 
+    /// Succeeds; the inodes whose attributes the kernel is to forget for it.
+    fn ask_and_note(&self, opcode: u32, node: u64, arguments: &[&[u8]]) -> Vec<u64> {
+        self.forgotten.take();
+        assert_eq!(self.ask(opcode, node, arguments).0, 0);
+        self.forgotten.take()
+    }
+
     /// What is told to the kernel goes to somebody else.
     fn run_errands(&self) {
         let (_elsewhere, channel) = connected();
         let notifier = Notifier::new(&channel);
         while let Ok(errand) = self.errands.try_recv() {
+            if let Errand::ForgetAttributes(inode) | Errand::ForgetThen(inode, _) = &errand {
+                self.forgotten.borrow_mut().push(inode.0);
+            }
             errand.run(&self.transport.server, &notifier);
         }
     }
@@ -137,6 +159,31 @@ impl Mount {
         let written: u64 = self.succeed(opcode::WRITE, node, &[write.as_bytes(), data]);
         assert_eq!(written, u64::from(size));
     }
+}
+
+/// A log that stayed open had, for whoever asked, the blocks that it had when it was opened, for as long as it was open:
+/// `du` told kilobytes of what took gigabytes.
+#[test]
+fn what_is_written_back_makes_the_kernel_ask_for_the_count_of_blocks() {
+    let mount = Mount::new();
+    let (entry, opened) = mount.create(b"log\0", OFlags::RDWR);
+    let data = vec![7; 64 << 10];
+    let write_back = |piece: u64| {
+        let write = WriteIn {
+            fh: opened.fh,
+            offset: piece * data.len() as u64,
+            size: data.len() as u32,
+            write_flags: WRITE_CACHE,
+            ..WriteIn::default()
+        };
+        mount.ask_and_note(opcode::WRITE, entry.nodeid, &[write.as_bytes(), &data])
+    };
+    assert_eq!(write_back(0), [entry.nodeid], "more than none");
+    assert_eq!(write_back(1), [], "it has not asked");
+    assert_eq!(mount.attributes(entry.nodeid).attr.blocks, 256);
+    assert_eq!(write_back(2), [entry.nodeid]);
+    assert_eq!(mount.attributes(entry.nodeid).attr.blocks, 384);
+    assert_eq!(write_back(2), [], "as many as before");
 }
 
 /// On a volume that was nearly full, a program that wrote past the cache was told of an input/output error: what it
