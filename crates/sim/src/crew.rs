@@ -1,6 +1,8 @@
 //! Threads that share work, and a look at each of them from outside: one that hangs ends the process, because
-//! nothing can stop it.
+//! nothing can stop it; and so does one that panics where nobody catches it, because what it had still to do, and what it
+//! had counted, is lost.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,26 @@ struct State {
     working: Vec<Option<(String, u64)>>,
     /// Threads that have not ended.
     left: usize,
+    /// The case at which one panicked.
+    panicked: Option<String>,
+}
+
+/// Why there is no going on: the command that repeats it.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    Hung(String),
+    Panicked(String),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Hung(case) => {
+                write!(f, "HUNG: nothing came back for {HUNG_AFTER:?}\n  repeat with: {case}")
+            }
+            Ended::Panicked(case) => write!(f, "FAILED: a thread panicked\n  repeat with: {case}"),
+        }
+    }
 }
 
 /// One of the threads.
@@ -40,7 +62,10 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         let mut state = self.crew.state.lock();
-        state.working[self.number] = None;
+        let case = state.working[self.number].take();
+        if std::thread::panicking() {
+            state.panicked = Some(case.map_or("none: it had not begun".to_owned(), |(case, _)| case));
+        }
         state.left -= 1;
         self.crew.changed.notify_all();
     }
@@ -48,8 +73,15 @@ impl Drop for Member {
 
 /// Lets a thread for each processor do this, and waits until all have.
 pub fn share(work: impl Fn(&Member) + Send + Sync + 'static) {
+    if let Err(ended) = try_to_share(work) {
+        println!("{ended}");
+        std::process::exit(3);
+    }
+}
+
+fn try_to_share(work: impl Fn(&Member) + Send + Sync + 'static) -> Result<(), Ended> {
     let members = rt::thread::processors();
-    let state = Mutex::new(State { working: vec![None; members], left: members });
+    let state = Mutex::new(State { working: vec![None; members], left: members, panicked: None });
     let crew = Arc::new(Crew { clock: SystemClock::new(), state, changed: Condvar::new() });
     let work = Arc::new(work);
     for number in 0..members {
@@ -57,14 +89,38 @@ pub fn share(work: impl Fn(&Member) + Send + Sync + 'static) {
         rt::thread::spawn("crew", move || work(&member)).expect("the system gives us threads");
     }
     let mut state = crew.state.lock();
-    while state.left > 0 {
-        crew.changed.wait_for(&mut state, Duration::from_secs(1));
+    loop {
+        if let Some(case) = state.panicked.take() {
+            return Err(Ended::Panicked(case));
+        }
+        if state.left == 0 {
+            return Ok(());
+        }
         let now = crew.clock.monotonic_ns();
         let hangs =
             |(_, since): &&(String, u64)| u128::from(now.saturating_sub(*since)) > HUNG_AFTER.as_nanos();
         if let Some((case, _)) = state.working.iter().flatten().find(hangs) {
-            println!("HUNG: nothing came back for {HUNG_AFTER:?}\n  repeat with: {case}");
-            std::process::exit(3);
+            return Err(Ended::Hung(case.clone()));
         }
+        crew.changed.wait_for(&mut state, Duration::from_secs(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A panic outside of what catches them ended one thread without a word: what it had still to try was not tried, and
+    /// all seemed well.
+    #[test]
+    fn a_thread_that_panics_fails_the_run() {
+        assert_eq!(try_to_share(|member| member.began("sound".to_owned())), Ok(()));
+        let ended = try_to_share(|member| {
+            member.began(format!("thread {}", member.number));
+            assert_ne!(member.number, 0, "on purpose");
+        });
+        assert_eq!(ended, Err(Ended::Panicked("thread 0".to_owned())));
+        let ended = try_to_share(|_| panic!("on purpose"));
+        assert!(matches!(ended, Err(Ended::Panicked(case)) if case.starts_with("none")));
     }
 }

@@ -16,6 +16,9 @@ use rt::{Clock, SystemClock};
 use crate::catalogue::{self, Entry};
 use crate::report::Failure;
 
+/// What a program ends with that does not know an option.
+const MISUNDERSTOOD: i32 = 2;
+
 /// Where a bug comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -172,6 +175,11 @@ impl Verdict {
     fn is_noticed(self) -> bool {
         !matches!(self, Verdict::Clean | Verdict::Idle)
     }
+
+    /// Whether something was compared and found wrong.
+    pub fn is_told(self) -> bool {
+        matches!(self, Verdict::Wrong | Verdict::Uncut)
+    }
 }
 
 /// Who noticed a bug.
@@ -280,6 +288,11 @@ impl Trial {
             command.args(["--verdicts", "--geometry", &self.shape, "--scenario", scenario]);
         }
         let output = command.output().context("the simulator cannot be started")?;
+        ensure!(
+            output.status.code() != Some(MISUNDERSTOOD),
+            "the simulator does not understand {command:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(read_verdict(&String::from_utf8_lossy(&output.stdout), output.status.success()))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
-use polder_sim::caught::Wrong;
+use polder_sim::caught::{Wrong, caught};
 use polder_sim::crew::{self, Member};
 use polder_sim::faults::{self, Counts, KINDS, Kind, Moment, Outcome, Stage, Trial};
 use polder_sim::files::Scenario;
@@ -131,10 +131,13 @@ impl Sweeps {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some((scenario, shape)) = self.stages.get(number) else { break };
-            member.began(format!("polder-sim faults --scenario {} --geometry {}", scenario.name, shape.name));
-            match Stage::new(*scenario, shape.clone(), self.options.seed) {
+            let seed = self.options.seed;
+            let command = "polder-sim faults --scenario";
+            let case = format!("{command} {} --geometry {} --seed {seed}", scenario.name, shape.name);
+            member.began(case.clone());
+            match caught("with nothing struck", || Stage::new(*scenario, shape.clone(), seed)) {
                 Ok(stage) => self.sweep(&stage, number, member),
-                Err(wrong) => self.failures.lock().push((scenario.name.to_owned(), wrong)),
+                Err(wrong) => self.failures.lock().push((case, wrong)),
             }
         }
     }

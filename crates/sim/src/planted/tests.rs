@@ -33,6 +33,32 @@ fn who_was_idle_has_not_noticed() {
     assert!(!noticed(Verdict::Clean) && !noticed(Verdict::Idle));
 }
 
+/// An option that was renamed made every harness end at once, and every canary was taken to be noticed.
+#[test]
+fn who_does_not_understand_has_not_noticed() {
+    assert!(!Verdict::Died.is_told() && Verdict::Wrong.is_told() && Verdict::Uncut.is_told());
+    let target = std::env::temp_dir().join(format!("polder-planted-{}", std::process::id()));
+    std::fs::create_dir_all(target.join("debug")).unwrap();
+    // `false` ends with 1, and `ls`, which has no such options, with 2.
+    let told = ["false", "ls"].map(|program| {
+        let simulator = target.join("debug/polder-sim");
+        let _ = std::fs::remove_file(&simulator);
+        std::os::unix::fs::symlink(Path::new("/usr/bin").join(program), simulator).unwrap();
+        let trial = Trial {
+            target: target.clone(),
+            release: false,
+            seed: 1,
+            shape: "power-of-two".to_owned(),
+            harnesses: vec![Harness::Flips],
+        };
+        trial.run(Some("break-orphan"))
+    });
+    std::fs::remove_dir_all(&target).unwrap();
+    let [ended, misunderstood] = told;
+    assert_eq!(ended.unwrap().noticed.unwrap().verdict, Verdict::Died);
+    assert!(misunderstood.unwrap_err().to_string().contains("does not understand"));
+}
+
 /// Every bug that a source asks for is tried, every bug that is tried is somewhere in a source, and every rule
 /// that the design names is one of them.
 #[test]
