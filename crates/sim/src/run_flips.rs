@@ -127,6 +127,8 @@ fn print(work: &Work) -> Result<()> {
         work.seed
     );
     println!("counted bits flipped: {all}");
+    let is_whole = all == work.target.bits();
+    println!("{} bit of it was flipped", if is_whole { "every" } else { "not every" });
     for (fate, name) in Fate::ALL {
         println!("counted {name}: {}", fates.get(&fate).copied().unwrap_or(0));
     }
@@ -136,6 +138,7 @@ fn print(work: &Work) -> Result<()> {
         bail!("a bit did more than it may");
     }
     ensure!(all > 0, "no bit was flipped");
+    ensure!(is_whole || work.every > 1 || work.nanoseconds < u64::MAX, "some bits were left out");
     ensure!(work.target.is_small(), "{metadata} blocks of log and metadata: more than {METADATA_MAX}");
     ensure!(metadata >= METADATA_MIN, "only {metadata} blocks of log and metadata: too few to mean anything");
     Ok(())

@@ -71,7 +71,8 @@ pub(crate) fn states(options: &States) -> Result<()> {
         options.seed
     );
     println!("shape {shape}");
-    let (found, failure) = Arc::new(search).run();
+    let search = Arc::new(search);
+    let (found, failure) = search.run();
     let seconds = clock.monotonic_ns() as f64 / 1e9;
     for (what, count) in found.named() {
         println!("counted {what}: {count}");
@@ -92,7 +93,14 @@ pub(crate) fn states(options: &States) -> Result<()> {
         println!("{failure}");
         bail!("what was found after a cut is not what may be found");
     }
+    let has_all = |operations: u32| search.has_taken_all(operations);
+    println!("{} workload of one operation, {} of two", every(has_all(1)), every(has_all(2)));
+    ensure!(options.minutes.is_some() || has_all(1), "some workloads of one operation were left out");
     Ok(())
+}
+
+fn every(is_so: bool) -> &'static str {
+    if is_so { "every" } else { "not every" }
 }
 
 fn limits(options: &States) -> Limits {

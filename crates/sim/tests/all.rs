@@ -103,7 +103,9 @@ fn the_quick_form_takes_every_scenario_on_two_shapes() {
 fn search(shape: &str, seed: u64) -> Found {
     let shape = shapes::all().into_iter().find(|known| known.name == shape).expect("such a shape");
     let limits = Limits { states_max: 4, workloads_max: [60, 30], nanoseconds: 0, seed };
-    let (found, failure) = Arc::new(Search::new(shape, limits).expect("a volume can be made")).run();
+    let search = Arc::new(Search::new(shape, limits).expect("a volume can be made"));
+    let (found, failure) = search.run();
+    assert!(search.has_taken_all(1) && !search.has_taken_all(2));
     assert!(failure.is_none(), "{}", failure.expect("there is one"));
     found
 }

@@ -231,6 +231,11 @@ impl Search {
         (found, shared.failure.clone())
     }
 
+    /// Whether every workload of so many operations was begun, those included that cannot be. Call after `run`.
+    pub fn has_taken_all(&self, operations: u32) -> bool {
+        self.next[operations as usize - 1].load(Ordering::Relaxed) >= self.space.count(operations)
+    }
+
     /// The next workload: all of one operation, then of two and three, in an order that follows from the seed.
     fn take(&self) -> Option<Workload> {
         let limits = &self.limits;
