@@ -173,11 +173,19 @@ impl Target {
         let Place { zone, block, role } = flip.place;
         device.corrupt(zone, block, flip.bit / 8, 1 << (flip.bit % 8));
         device.record();
-        let Ok(mut driver) = mount(&self.shape, &device, History::recovering(&self.states)) else {
-            return Ok(Fate::Refused);
+        // The first block of a zone says what it is for.
+        let is_of_data = block > 0 && role.is_some_and(Role::holds_data);
+        let mut driver = match mount(&self.shape, &device, History::recovering(&self.states)) {
+            Ok(driver) => driver,
+            Err(wrong) if is_of_data => return Err(Wrong(format!("for one block of data: {wrong}"))),
+            Err(_) => return Ok(Fate::Refused),
         };
         let mounted = device.commands();
         let seen = view(&driver.fs)?;
+        let is_one_block = |path: &String| seen.unreadable.get(path).is_some_and(|blocks| blocks.len() == 1);
+        if is_of_data && !seen.lost.keys().all(is_one_block) {
+            return Err(Wrong(format!("one block of data costs {:?}: {:?}", seen.lost, seen.unreadable)));
+        }
         let told = findings(&driver.fs);
         let noticed = told.as_ref().map_or(true, |told| !told.is_empty());
         let lost = compare(&seen, std::slice::from_ref(&self.states[1]));
@@ -230,7 +238,7 @@ fn mount(shape: &Shape, device: &Arc<Emulated>, history: History<FilesState>) ->
     Ok(Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(1), 0))
 }
 
-/// Every block below the pointer of every zone; in a full zone all of them.
+/// Every block below the pointer of every zone; in a full zone all that were written.
 fn written(device: &Emulated) -> Vec<Place> {
     let mut places = Vec::new();
     for (zone, info) in (0..).map(ZoneId).zip(device.report().unwrap_or_default()) {
@@ -239,7 +247,8 @@ fn written(device: &Emulated) -> Vec<Place> {
         if is_read {
             let role = zone::format::decode_header(&header).ok().map(|(identity, _)| identity.role);
             let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
-            places.extend((0..end).map(|block| Place { zone, block, role }));
+            let blocks = (0..end).filter(|&block| device.is_written(zone, block));
+            places.extend(blocks.map(|block| Place { zone, block, role }));
         }
     }
     places

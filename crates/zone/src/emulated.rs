@@ -228,6 +228,12 @@ impl Emulated {
         }
     }
 
+    /// Whether anything was written to a block, or to one behind it, since the last reset of its zone: a conventional zone
+    /// has no pointer that would tell.
+    pub fn is_written(&self, zone: ZoneId, block: Blocks) -> bool {
+        (block as usize) < self.inner.lock().medium.contents_mut(zone).blocks.len()
+    }
+
     /// Makes a written block unreadable until the next reset of its zone.
     pub fn spoil(&self, zone: ZoneId, block: Blocks) {
         self.damage(&mut self.inner.lock(), zone, block, Block::Unreadable);

@@ -29,6 +29,9 @@ fn the_volume_is_small_and_has_trees_of_several_leaves() {
         for unmounted in [false, true] {
             let (name, target) = (shape.name, Target::new(shape.clone(), unmounted).expect("it can be made"));
             assert!(target.is_small(), "{name}: {} blocks of metadata", target.metadata_blocks());
+            // No zone without a pointer is taken for written to its end.
+            let last = target.try_flip(&target.flip(target.bits() - 1));
+            last.unwrap_or_else(|wrong| panic!("{name}: {wrong}"));
         }
     }
     let (target, clock) = (target(true), Volume::clock());
@@ -51,6 +54,19 @@ fn a_volume_that_is_not_what_was_written_is_wrong() {
     target.states = [(); 2].map(|()| Arc::new(FilesState::new(other.clone())));
     let wrong = target.try_flip(&harmless.expect("most bits are beyond what counts")).unwrap_err();
     assert!(wrong.0.contains("/hard has other attributes"), "{wrong}");
+}
+
+/// A mount that was refused for one block of somebody's file passed for a hostile volume.
+#[test]
+fn a_bit_of_data_may_cost_its_block_alone() {
+    let target = target(false);
+    let is_refused = |flip: &Flip| {
+        flip.place.block > 0 && target.try_flip(flip).expect("no bit does what it may not") == Fate::Refused
+    };
+    let blocks = (0..target.blocks.len() as u64).map(|block| target.flip(block * target.bits_of_block()));
+    let Flip { place, bit } = blocks.into_iter().find(is_refused).expect("some blocks cannot be missed");
+    let of_data = Flip { place: Place { role: Some(Role::Data), ..place }, bit };
+    assert!(target.try_flip(&of_data).unwrap_err().0.contains("one block of data"));
 }
 
 #[test]
