@@ -1,6 +1,6 @@
 //! What a zoned device of the system is asked for: the commands, without any bookkeeping.
 
-use std::io::Result;
+use std::io::{Error, Result};
 
 use crate::ZoneState;
 use crate::engine::Transfer;
@@ -91,7 +91,7 @@ pub(crate) trait Port: Send + Sync {
     fn prepare_buffers(&self, count: usize, bytes: usize);
 }
 
-/// All zones of a device.
+/// All zones of a device. Each lies behind the one before it, so that there is an end of asking.
 pub(crate) fn report_all(port: &dyn Port) -> Result<Vec<Told>> {
     let mut zones: Vec<Told> = Vec::new();
     loop {
@@ -100,6 +100,22 @@ pub(crate) fn report_all(port: &dyn Port) -> Result<Vec<Told>> {
         if more.is_empty() {
             return Ok(zones);
         }
+        check_order(from, &more).map_err(Error::other)?;
         zones.extend(more);
     }
+}
+
+/// Each of these zones begins where the one before it ends, the first of them at `from`.
+pub(super) fn check_order(from: u64, told: &[Told]) -> std::result::Result<(), String> {
+    let mut end = from;
+    for zone in told {
+        if zone.start != end {
+            return Err(format!(
+                "the device tells of a zone at byte {} behind the end of one at {end}",
+                zone.start
+            ));
+        }
+        end = zone.start + zone.length;
+    }
+    Ok(())
 }

@@ -63,7 +63,8 @@ impl Report {
     fn one(&self, zone: &Zone) -> Result<Told, String> {
         let wrong = |what: &str| Err(format!("the zone at sector {} {what}", zone.start));
         let capacity = if self.flags & HAS_CAPACITY != 0 { zone.capacity } else { zone.length };
-        if zone.length == 0 || capacity > zone.length || zone.start.checked_add(zone.length).is_none() {
+        let end = zone.start.checked_add(zone.length).and_then(|end| end.checked_mul(SECTOR));
+        if zone.length == 0 || capacity > zone.length || end.is_none() {
             return wrong("is reported with an impossible length");
         }
         let Ok(state) = state_of(zone) else {
@@ -71,7 +72,8 @@ impl Report {
         };
         let has_pointer = state.is_some_and(ZoneState::has_pointer);
         let pointer = if has_pointer { zone.pointer.checked_sub(zone.start) } else { Some(0) };
-        match pointer.filter(|&pointer| pointer <= zone.length) {
+        let most = if state == Some(ZoneState::Empty) { 0 } else { zone.length };
+        match pointer.filter(|&pointer| pointer <= most) {
             Some(pointer) => Ok(Told {
                 start: zone.start * SECTOR,
                 length: zone.length * SECTOR,

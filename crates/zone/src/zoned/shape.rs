@@ -114,7 +114,7 @@ impl Shape {
     /// behind it would begin within a block. Of one without a pointer, as if nothing were in it.
     pub(crate) fn info(&self, told: &Told) -> ZoneInfo {
         let block = u64::from(self.geometry.block_size);
-        let capacity = ((told.capacity / block) as Blocks).min(self.geometry.zone_blocks);
+        let capacity = (told.capacity / block).min(self.geometry.zone_blocks.into()) as Blocks;
         let state = told.state.unwrap_or(ZoneState::Empty);
         let is_whole = told.pointer.is_multiple_of(block) && told.pointer / block <= u64::from(capacity);
         match state {

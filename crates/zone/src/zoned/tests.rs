@@ -2,7 +2,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::port::{Limits, Told};
+use super::port::{Limits, Told, check_order, report_all};
 use super::volume::Contents;
 use super::*;
 use crate::Life;
@@ -386,6 +386,24 @@ fn a_volume_is_found_by_the_headers_of_its_first_zones() {
     fake.turn_zone(2, ZoneState::Closed, BLOCK);
     fake.put_at(2, header);
     assert_eq!(contents(&fake), "volume 7");
+}
+
+/// A device that told of the same zones whatever it was asked for was asked without end, and memory taken for each.
+#[test]
+fn a_device_whose_zones_do_not_lie_one_behind_the_other_is_refused() {
+    let fake = Fake::new();
+    assert_eq!(report_all(&fake).unwrap().len(), 20);
+    // Zone 7 is the first of the second report, and then one that was told of in the first.
+    for wrong in [3 * LENGTH, 7 * LENGTH + 4096] {
+        let mut told = fake.report(7 * LENGTH, 7).unwrap();
+        told[0].start = wrong;
+        assert!(check_order(7 * LENGTH, &told).unwrap_err().contains(&format!("at byte {wrong} ")));
+        told[0].start = 7 * LENGTH;
+        told[1].start = wrong;
+        assert!(check_order(7 * LENGTH, &told).is_err());
+    }
+    fake.state.lock().zones.remove(9);
+    assert!(report_all(&fake).unwrap_err().to_string().contains("one at"));
 }
 
 #[test]

@@ -99,7 +99,8 @@ fn one(zone: &[u8], namespace: &Namespace) -> Result<Told, String> {
     }
     let written = if state.has_pointer() { pointer.checked_sub(start) } else { Some(0) };
     let block = u64::from(namespace.block_size);
-    match written.filter(|&written| written <= capacity) {
+    let most = if state == ZoneState::Empty { 0 } else { capacity };
+    match written.filter(|&written| written <= most) {
         Some(written) => Ok(Told {
             start: start * block,
             length: length * block,

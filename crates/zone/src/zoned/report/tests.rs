@@ -69,8 +69,12 @@ fn nonsense_is_refused() {
         (raw(0, 0, 0, 2, 1, 0), "impossible length"),
         (raw(0, 64, 0, 2, 1, 65), "impossible length"),
         (raw(u64::MAX, 64, 0, 2, 1, 64), "impossible length"),
+        // Its place can be counted in sectors and not in bytes.
+        (raw(u64::MAX / SECTOR, 64, 0, 2, 1, 64), "impossible length"),
         (raw(64, 64, 63, 2, 2, 64), "pointer outside"),
         (raw(64, 64, 129, 2, 2, 64), "pointer outside"),
+        // Something is in it, or it is not empty: who writes at its beginning would find out.
+        (raw(64, 64, 65, 2, 1, 64), "pointer outside"),
         (raw(64, 64, 64, 2, 7, 64), "not known (0x7)"),
         (raw(64, 64, 64, 2, 0, 64), "not known (0x0)"),
     ] {

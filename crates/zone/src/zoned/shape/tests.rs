@@ -76,6 +76,16 @@ fn zones_of_less_than_half_are_left_out() {
     assert_eq!(shape.left_out, expected);
 }
 
+/// Of what a zone that can be written anywhere takes, the lowest 32 bits of its blocks were kept: 2^32 were none.
+#[test]
+fn a_zone_of_more_blocks_than_are_counted_takes_as_much_as_others() {
+    let mut told = zones(&[(32, EMPTY), (32, None)]);
+    told[1].length = 4096 << 32;
+    told[1].capacity = told[1].length;
+    let shape = Shape::of(&limits(), &told).unwrap();
+    assert_eq!(shape.info(&told[1]).capacity, shape.geometry.zone_blocks);
+}
+
 #[test]
 fn a_pointer_within_a_block_ends_its_zone() {
     let mut told = zones(&[(32, Some(ZoneState::Closed))]);

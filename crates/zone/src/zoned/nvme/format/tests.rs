@@ -83,6 +83,7 @@ fn nonsense_is_refused() {
         (report(1, 2, 100, u64::MAX - 3, 0), "impossible capacity"),
         (report(1, 2, 100, 24576, 24575), "pointer outside"),
         (report(1, 2, 100, 24576, 24576 + 101), "pointer outside"),
+        (report(1, 1, 100, 24576, 24576 + 1), "pointer outside"),
         // The second zone of this one is all zeros.
         (report(u64::MAX, 2, 100, 0, 0), "not known (0x0)"),
     ] {
