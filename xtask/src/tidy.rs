@@ -8,6 +8,7 @@
 //! It does not judge style that `rustfmt` and `clippy` judge, and it compiles nothing.
 
 mod commands;
+mod decoders;
 mod features;
 mod graph;
 mod invariants;
@@ -33,7 +34,7 @@ use crate::workspace;
 /// A rule: adds its findings, says what it looked at.
 type Rule = fn(&Repository, &mut Vec<Finding>) -> Looked;
 
-const RULES: [(&str, Rule); 10] = [
+const RULES: [(&str, Rule); 11] = [
     ("words", words::check),
     ("unsafe", unsafety::check),
     ("modules", modules::check),
@@ -41,6 +42,7 @@ const RULES: [(&str, Rule); 10] = [
     ("graph", graph::check),
     ("features", features::check),
     ("invariants", invariants::check),
+    ("decoders", decoders::check),
     ("commands", commands::check),
     ("links", links::check),
     ("manual", manual::check),

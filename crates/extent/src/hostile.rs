@@ -8,15 +8,17 @@ use crate::Object;
 
 use crate::format::{
     self, Entry, Extent, FOOTER_MAGIC, SUMMARY_MAGIC, Unfinished, ZoneName, ZoneUser, decode_checkpoint,
-    decode_entries, decode_key, decode_places, decode_summary, encode_unfinished, summary_blocks_claimed,
+    decode_entries, decode_key, decode_places, decode_refcount, decode_summary, encode_unfinished,
+    summary_blocks_claimed,
 };
 
 /// The zone that everything is said to be of.
 const NAME: ZoneName = ZoneName { fs_id: FsId([7; 16]), zone: ZoneId(1), life: Life(1) };
 
 /// Every decoder with the name of its target.
-pub const DECODERS: [Decoder; 5] = [
+pub const DECODERS: [Decoder; 6] = [
     ("extents", extents),
+    ("refcounts", refcounts),
     ("reverse-summary", summary),
     ("reverse-footer", footer),
     ("reverse-checkpoint", checkpoint),
@@ -35,6 +37,21 @@ fn extents(bytes: &[u8]) {
     assert!(!extent.is_stored() || extent.crcs.len() == extent.blocks as usize, "and a checksum of each");
     let half = extent.slice(0, extent.blocks.div_ceil(2));
     assert!(half.blocks <= extent.blocks, "a part is smaller");
+}
+
+/// A row of the reference counts: its key, then its value. What is accepted is what was written.
+fn refcounts(bytes: &[u8]) {
+    let (key, value) = bytes.split_at(bytes.len().min(format::KEY_BYTES));
+    if let Some((blocks, references)) = decode_refcount(value) {
+        assert!(blocks > 0 && references > 1, "what has one reference has no row");
+        assert_eq!(format::encode_refcount(blocks, references), value, "a count has one form");
+    }
+    let Some((owner, start)) = decode_key(key) else { return };
+    assert_eq!(format::key(owner, start), key, "a key has one form");
+    if let Ok(row) = crate::refcount::decode(owner, key, value) {
+        let (run, references) = row.expect("the row is its owner's");
+        assert!(run.start == start && run.end > start && references > 1, "a run that can be");
+    }
 }
 
 /// Completes what begins with such a magic number, so that it is of the zone.
@@ -107,5 +124,6 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         rows.extend_from_slice(&key);
         rows.extend_from_slice(&value);
     }
-    vec![("reverse-summary", summary), ("reverse-footer", footer), ("learned", rows)]
+    let count = [&format::key(Object(9), 4)[..], &format::encode_refcount(300, 2)].concat();
+    vec![("refcounts", count), ("reverse-summary", summary), ("reverse-footer", footer), ("learned", rows)]
 }

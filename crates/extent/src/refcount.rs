@@ -140,7 +140,7 @@ pub(crate) fn counted(store: &Store, owner: Object, run: &Range<u64>) -> Result<
 }
 
 /// The run of a row of the counts, and its references; None when the row is another owner's.
-fn decode(owner: Object, key: &[u8], value: &[u8]) -> Result<Option<(Range<u64>, u32)>> {
+pub(crate) fn decode(owner: Object, key: &[u8], value: &[u8]) -> Result<Option<(Range<u64>, u32)>> {
     let Some((_, start)) = format::decode_key(key).filter(|(of, _)| *of == owner) else { return Ok(None) };
     let (blocks, count) = format::decode_refcount(value).ok_or_else(|| miscounted(owner, start))?;
     let end = start.checked_add(u64::from(blocks)).ok_or_else(|| miscounted(owner, start))?;

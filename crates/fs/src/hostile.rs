@@ -3,20 +3,22 @@
 
 use zone::hostile::Decoder;
 
+use crate::InodeNo;
 use crate::acl;
 use crate::format::{
     Direction, Dirent, Record, Shift, XattrHead, decode_counter, decode_dirent_key, decode_inode_key,
-    decode_xattr_key, dirent_key, inode_key, xattr_key,
+    decode_shadow, decode_xattr_key, dirent_key, encode_shadow, inode_key, xattr_key,
 };
 
 /// Bytes at the end of a key that name a snapshot.
 const SNAPSHOT: usize = 4;
 
 /// Every decoder with the name of its target.
-pub const DECODERS: [Decoder; 6] = [
+pub const DECODERS: [Decoder; 7] = [
     ("inodes", inodes),
     ("entries", entries),
     ("intents", intents),
+    ("shadows", shadows),
     ("attributes", attributes),
     ("access-lists", access_lists),
     ("keys", keys),
@@ -44,6 +46,12 @@ fn entries(bytes: &[u8]) {
 fn intents(bytes: &[u8]) {
     let Ok(shift) = Shift::decode(bytes) else { return };
     assert_eq!(Shift::decode(&shift.encode()), Ok(shift), "what was read can be written");
+}
+
+/// What is left of a file whose blocks others use. What is accepted is what was written.
+fn shadows(bytes: &[u8]) {
+    let Ok(heir) = decode_shadow(bytes) else { return };
+    assert_eq!(decode_shadow(&encode_shadow(heir)), Ok(heir), "what was read can be written");
 }
 
 /// The first row of an extended attribute.
@@ -85,5 +93,10 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         |tag: u16, id: u32| [&tag.to_le_bytes()[..], &6_u16.to_le_bytes(), &id.to_le_bytes()].concat();
     let named = [(1, u32::MAX), (2, 1000), (4, u32::MAX), (0x10, u32::MAX), (0x20, u32::MAX)];
     let list = named.map(|(tag, id)| entry(tag, id)).concat();
-    vec![("intents", shift.encode()), ("access-lists", [&2_u32.to_le_bytes()[..], &list].concat())]
+    vec![
+        ("intents", shift.encode()),
+        ("shadows", encode_shadow(None)),
+        ("shadows", encode_shadow(Some(InodeNo(9)))),
+        ("access-lists", [&2_u32.to_le_bytes()[..], &list].concat()),
+    ]
 }

@@ -5,14 +5,20 @@ use crate::device::{Geometry, ZoneInfo, ZoneState};
 use crate::file::format::{HEADER_BYTES, Layout, Recorded, SLOT_BYTES};
 use crate::file::{self};
 use crate::format::{ZoneHeader, checksum, decode_header};
+use crate::zoned::hostile as zoned;
 use crate::{FsId, ZoneId};
 
 /// The name of a target, and what takes its bytes.
 pub type Decoder = (&'static str, fn(&[u8]));
 
 /// Every decoder with the name of its target.
-pub const DECODERS: [Decoder; 3] =
-    [("zone-header", zone_header), ("file-header", file_header), ("file-slot", file_slot)];
+pub const DECODERS: [Decoder; 5] = [
+    ("zone-header", zone_header),
+    ("file-header", file_header),
+    ("file-slot", file_slot),
+    ("zone-report", zoned::report),
+    ("nvme-zones", zoned::nvme_zones),
+];
 
 /// A header of a zone. What is accepted is about a zone that can be.
 fn zone_header(bytes: &[u8]) {
@@ -79,5 +85,7 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     vec![
         ("file-header", file::format::encode_header(fs_id, &layout)[..160].to_vec()),
         ("file-slot", file::format::encode_slot(fs_id, ZoneId(0), &recorded).to_vec()),
+        ("zone-report", zoned::report_seed()),
+        ("nvme-zones", zoned::nvme_seed()),
     ]
 }

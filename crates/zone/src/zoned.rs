@@ -32,6 +32,7 @@
 mod batch;
 mod block;
 mod conventional;
+pub(crate) mod hostile;
 mod nvme;
 pub(crate) mod port;
 pub(crate) mod report;

@@ -269,6 +269,44 @@ mod graph_rule {
     }
 }
 
+mod decoders_rule {
+    use super::*;
+
+    const TARGETS: (&str, &str) = (
+        "crates/tree/src/hostile.rs",
+        "fn a(b: &[u8]) { decode_one(b); Two::decode(b); } // decode_three(b)",
+    );
+
+    #[test]
+    fn a_decoder_that_nobody_offers_bytes_to_is_found() {
+        let with = |text| [TARGETS, ("crates/tree/src/format.rs", text)];
+        assert_finds(
+            decoders::check,
+            &with("\npub(crate) fn decode_three(b: &[u8]) {}"),
+            "format.rs:2: `decode_three(",
+        );
+        assert_finds(decoders::check, &with("pub fn decode(b: &[u8]) {}"), "`decode(");
+        assert_finds(decoders::check, &with("pub fn decode_on(b: &[u8]) {}"), "`decode_on(");
+        assert_finds(
+            decoders::check,
+            &with("impl<'a> Of<'a> {\n    pub fn decode(b: &[u8]) {}\n}"),
+            "`Of::decode(",
+        );
+        assert_finds(
+            decoders::check,
+            &[TARGETS, ("crates/fs/src/a.rs", "pub fn decode_one(b: &[u8]) {}")],
+            "crates/fs",
+        );
+    }
+
+    #[test]
+    fn decoders_that_have_targets_or_are_private_are_clean() {
+        let text =
+            "pub fn decode_one(b: &[u8]) {}\nfn decode_four() {}\nimpl Two {\n    pub fn decode() {}\n}";
+        assert_clean(decoders::check, &[TARGETS, ("crates/tree/src/format.rs", text)]);
+    }
+}
+
 mod features_rule {
     use super::*;
 

@@ -97,10 +97,12 @@ fn of_rows(add: &mut impl FnMut(&'static str, Vec<u8>)) {
     }
     let tables = [
         (extent::format::EXTENT, "extents"),
+        (extent::format::REFCOUNT, "refcounts"),
         (fs::format::INODE, "inodes"),
         (fs::format::DIRENT, "entries"),
         (fs::format::XATTR, "attributes"),
         (fs::format::INTENT, "intents"),
+        (fs::format::SHADOW, "shadows"),
         (extent::LEARNED, "learned"),
     ];
     let groups = (0..fs.store().info().groups).map(Group);
@@ -108,6 +110,7 @@ fn of_rows(add: &mut impl FnMut(&'static str, Vec<u8>)) {
         for (key, value) in rows(&fs, group, table) {
             let input = match name {
                 "extents" => [&key[..key.len().min(16)], &value].concat(),
+                "refcounts" => [&key[..], &value].concat(),
                 "learned" => [&[key.len() as u8, value.len() as u8], &key[..], &value].concat(),
                 _ => value,
             };

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use fs::{Caller, Changes, Fs, InodeNo, Kind, MountOptions, OpenFlags};
+use fs::{Caller, Changes, Fs, InodeNo, Kind, MountOptions, OpenFlags, ScrubAt};
 use zone::emulated::{CrashPlan, Emulated};
 use zone::{Device, Role};
 
@@ -29,6 +29,8 @@ const INODES_MAX: usize = 200;
 const NAMES_MAX: usize = 500;
 /// Bytes that are read of a file, at both of its ends.
 const READ: usize = 16 << 10;
+/// Bytes of a piece that is scrubbed: all of such a volume.
+const SCRUB: u64 = 1 << 20;
 
 /// The volume that is edited, as it is when the power goes.
 pub(super) fn target() -> &'static Target {
@@ -39,7 +41,7 @@ pub(super) fn target() -> &'static Target {
     })
 }
 
-/// Makes these edits, mounts, walks, checks, changes a little, and unmounts.
+/// Makes these edits, mounts, walks, checks, scrubs a piece of metadata and of data, changes a little, and unmounts.
 pub fn mount(bytes: &[u8]) {
     let Some((&flags, edits)) = bytes.split_first() else { return };
     rt::random::repeat_from(1);
@@ -55,6 +57,7 @@ pub fn mount(bytes: &[u8]) {
     if let Ok((fs, _)) = Fs::mount(device as _, options) {
         walk(&fs);
         let _ = fs.check();
+        let _ = (fs.scrub_step(ScrubAt::start(), SCRUB), fs.scrub_step(ScrubAt::data(), SCRUB));
         change(&fs);
         let _ = fs.unmount();
     }

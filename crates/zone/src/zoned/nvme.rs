@@ -6,7 +6,7 @@
 //! only reads shares it with others who do, and keeps out whoever would write there.
 
 mod command;
-mod format;
+pub(super) mod format;
 mod ring;
 
 use std::fs::{File, Metadata, OpenOptions};

@@ -5,23 +5,23 @@ use super::super::port::Told;
 use crate::ZoneState;
 
 /// Bytes of every identify structure.
-pub(super) const IDENTIFY_BYTES: usize = 4096;
+pub(in crate::zoned) const IDENTIFY_BYTES: usize = 4096;
 /// A report of zones: its head, then as many zones as it has room for.
 const HEAD_BYTES: usize = 64;
 const ZONE_BYTES: usize = 64;
-pub(super) const REPORT_BYTES: usize = 4096;
+pub(in crate::zoned) const REPORT_BYTES: usize = 4096;
 
 /// The smallest page of a controller's memory, in which it counts its limits.
 const PAGE_BYTES: u64 = 4096;
 
 /// What is needed of a namespace with zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Namespace {
-    pub(super) block_size: u32,
+pub(in crate::zoned) struct Namespace {
+    pub(in crate::zoned) block_size: u32,
     /// Blocks from the beginning of a zone to that of the next.
-    pub(super) zone_blocks: u64,
-    pub(super) max_active: Option<u32>,
-    pub(super) max_open: Option<u32>,
+    pub(in crate::zoned) zone_blocks: u64,
+    pub(in crate::zoned) max_active: Option<u32>,
+    pub(in crate::zoned) max_open: Option<u32>,
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -37,7 +37,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Reads the two structures that identify a namespace, or says why it cannot be used.
-pub(super) fn namespace(
+pub(in crate::zoned) fn namespace(
     common: &[u8; IDENTIFY_BYTES],
     zoned: &[u8; IDENTIFY_BYTES],
 ) -> Result<Namespace, String> {
@@ -63,7 +63,7 @@ pub(super) fn namespace(
 }
 
 /// The largest command and the largest append, in bytes, from what identifies the controller.
-pub(super) fn transfer_bytes(common: &[u8; IDENTIFY_BYTES], zoned: &[u8; IDENTIFY_BYTES]) -> u64 {
+pub(in crate::zoned) fn transfer_bytes(common: &[u8; IDENTIFY_BYTES], zoned: &[u8; IDENTIFY_BYTES]) -> u64 {
     let bytes = |exponent: u8| match exponent {
         0 => u64::MAX,
         exponent => PAGE_BYTES.checked_shl(exponent.into()).unwrap_or(u64::MAX),
@@ -72,7 +72,10 @@ pub(super) fn transfer_bytes(common: &[u8; IDENTIFY_BYTES], zoned: &[u8; IDENTIF
 }
 
 /// The zones of a report that was asked for at a zone, of a namespace with so many blocks from zone to zone.
-pub(super) fn zones(report: &[u8; REPORT_BYTES], namespace: &Namespace) -> Result<Vec<Told>, String> {
+pub(in crate::zoned) fn zones(
+    report: &[u8; REPORT_BYTES],
+    namespace: &Namespace,
+) -> Result<Vec<Told>, String> {
     let count = usize::try_from(u64_at(report, 0)).unwrap_or(usize::MAX);
     let zones = report[HEAD_BYTES..].chunks_exact(ZONE_BYTES).take(count);
     zones.map(|zone| one(zone, namespace)).collect()
