@@ -113,7 +113,7 @@ impl Extents {
     /// Recomputes the live counts of all zones from the object map and compares; looks for extents that
     /// overlap, share blocks, or lie outside of a zone or its life. Reads no data.
     pub fn check(&self) -> Result<Vec<Finding>> {
-        self.check_data(false)
+        self.check_telling(&mut || ())
     }
 
     /// Sets the counts that follow from the object map (I-EXT-2). False, and nothing is done, when the map
@@ -138,11 +138,14 @@ impl Extents {
         Ok(true)
     }
 
-    /// As [`Extents::check`]; with `scrub` also reads and verifies all data.
-    pub fn check_data(&self, scrub: bool) -> Result<Vec<Finding>> {
+    /// As [`Extents::check`]; calls `told` after each extent.
+    pub fn check_telling(&self, told: &mut dyn FnMut()) -> Result<Vec<Finding>> {
         let (findings, zones) = (Vec::new(), BTreeMap::new());
         let mut check = Check { extents: self, findings, zones, before: None, unwritten: 0 };
-        self.each_entry(EXTENT, &mut |key, value| check.extent(key, value))?;
+        self.each_entry(EXTENT, &mut |key, value| {
+            check.extent(key, value);
+            told();
+        })?;
         check.residents()?;
         check.live_counts();
         check.unwritten_count();
@@ -152,7 +155,12 @@ impl Extents {
                 format!("zone {} could not be evacuated: it counts blocks that nobody owns", zone.0),
             );
         }
-        let mut findings = check.findings;
+        Ok(check.findings)
+    }
+
+    /// As [`Extents::check`]; with `scrub` also reads and verifies all data.
+    pub fn check_data(&self, scrub: bool) -> Result<Vec<Finding>> {
+        let mut findings = self.check()?;
         if scrub {
             let mut at = DataScrub::default();
             loop {

@@ -28,8 +28,45 @@ const PASS_INODES: u64 = 1 << 18;
 /// Rows that are read at a time.
 const BATCH: usize = 256;
 
+/// The tables of names and of what belongs to them: what a pass reads row by row.
+const NAMES: [Table; 7] = [INODE, DIRENT, XATTR, ORPHAN, INTENT, SHADOW, COUNTER];
+
 /// Told of every row of a table: group, key, value.
 type EachRow<'a> = dyn FnMut(Group, &[u8], &[u8]) -> Result<()> + 'a;
+
+/// How far a check is with one of its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// Which part: they follow one another in the order of [`CheckedPart`].
+    pub part: CheckedPart,
+    /// What was looked at.
+    pub done: u64,
+    /// Of so many. Of nodes about: as many as the last checkpoint had, and in the end as many as there are. Of the
+    /// others those that the trees have led to.
+    pub of: u64,
+}
+
+/// What a check looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CheckedPart {
+    /// Nodes of the trees.
+    Nodes,
+    /// Extents of files.
+    Extents,
+    /// Rows of names and inodes, each once in every pass.
+    Rows,
+}
+
+impl CheckedPart {
+    /// What is counted, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            CheckedPart::Nodes => "nodes of metadata verified",
+            CheckedPart::Extents => "extents verified",
+            CheckedPart::Rows => "rows of names and inodes verified",
+        }
+    }
+}
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,11 +287,31 @@ impl std::fmt::Display for NameFinding {
 impl Fs {
     /// The checker: tree, extents, names, link counts, orphans, sizes. Typed findings; empty = clean.
     pub fn check(&self) -> Result<Vec<Finding>> {
-        let store = self.store.check(&mut |_, _, _, _| ())?;
+        self.check_telling(&mut |_| ())
+    }
+
+    /// As [`Fs::check`], and says after each thing how far it is. How many rows there are is counted on the way through
+    /// the trees.
+    pub fn check_telling(&self, told: &mut dyn FnMut(Checked)) -> Result<Vec<Finding>> {
+        let mut rows: BTreeMap<Table, u64> = BTreeMap::new();
+        let store = self
+            .store
+            .check_telling(&mut |_, table, _, _| *rows.entry(table).or_default() += 1, &mut |done, of| {
+                told(Checked { part: CheckedPart::Nodes, done, of })
+            })?;
+        let rows_of = |table: &Table| rows.get(table).copied().unwrap_or(0);
         let mut findings: Vec<_> = store.into_iter().map(Finding::Store).collect();
-        findings.extend(self.extents.check()?.into_iter().map(Finding::Extents));
+        let (mut done, of) = (0, rows_of(&EXTENT));
+        let extents = self.extents.check_telling(&mut || {
+            done += 1;
+            told(Checked { part: CheckedPart::Extents, done, of });
+        })?;
+        findings.extend(extents.into_iter().map(Finding::Extents));
         let shared = self.shared_blocks()?;
-        let names = self.check_names_in_passes(&shared, PASS_INODES)?;
+        let of: u64 = NAMES.iter().map(rows_of).sum();
+        let names = self.check_names_telling(&shared, PASS_INODES, &mut |done, passes| {
+            told(Checked { part: CheckedPart::Rows, done, of: of * passes });
+        })?;
         findings.extend(shared.blocks.findings.into_iter().map(Finding::Extents));
         findings.extend(names.into_iter().map(Finding::Names));
         Ok(findings)
@@ -291,16 +348,38 @@ impl Fs {
         shared: &Shared,
         pass_inodes: u64,
     ) -> Result<Vec<NameFinding>> {
+        self.check_names_telling(shared, pass_inodes, &mut |_, _| ())
+    }
+
+    /// The same; `told` how many rows were read by all passes so far, and how many passes there are.
+    pub(crate) fn check_names_telling(
+        &self,
+        shared: &Shared,
+        pass_inodes: u64,
+        told: &mut dyn FnMut(u64, u64),
+    ) -> Result<Vec<NameFinding>> {
         let mut inodes = 0;
         self.for_each_row(INODE, &mut |_, _, _| {
             inodes += 1;
             Ok(())
         })?;
         let passes = u64::div_ceil(inodes, pass_inodes).max(1);
-        let mut findings = Vec::new();
+        let (mut findings, mut rows) = (Vec::new(), 0);
+        let mut read = || {
+            rows += 1;
+            told(rows, passes);
+        };
         for residue in 0..passes {
-            let (seen, in_objects) = (BTreeMap::new(), BTreeSet::new());
-            let pass = Pass { fs: self, passes, residue, shared, seen, in_objects, findings: &mut findings };
+            let pass = Pass {
+                fs: self,
+                passes,
+                residue,
+                shared,
+                seen: BTreeMap::new(),
+                in_objects: BTreeSet::new(),
+                findings: &mut findings,
+                read: &mut read,
+            };
             pass.run()?;
         }
         Ok(findings)
@@ -364,6 +443,8 @@ struct Pass<'a> {
     /// Objects of other numbers than their files'.
     in_objects: BTreeSet<Object>,
     findings: &'a mut Vec<NameFinding>,
+    /// Called after each row.
+    read: &'a mut dyn FnMut(),
 }
 
 /// What an inode says of itself, and what is counted.
@@ -380,20 +461,12 @@ struct Seen {
 impl Pass<'_> {
     fn run(mut self) -> Result<()> {
         let fs = self.fs;
-        fs.for_each_row(INODE, &mut |group, key, value| self.inode(group, key, value))?;
+        self.rows(INODE)?;
         let (in_objects, shared) = (self.in_objects.clone(), self.shared);
         for object in in_objects.iter().chain(&shared.blocks.owners).chain(&shared.shadows) {
             self.judge_number(*object)?;
         }
-        fs.for_each_row(DIRENT, &mut |group, key, value| self.dirent(group, key, value))?;
-        fs.for_each_row(XATTR, &mut |group, key, value| self.attribute(group, key, value))?;
-        fs.for_each_row(ORPHAN, &mut |group, key, _| self.orphan(group, key))?;
-        fs.for_each_row(INTENT, &mut |group, key, value| self.intent(group, key, value))?;
-        fs.for_each_row(SHADOW, &mut |group, key, value| self.shadow(group, key, value))?;
-        fs.for_each_row(COUNTER, &mut |_, _, value| {
-            self.decoded(COUNTER, decode_counter(value));
-            Ok(())
-        })?;
+        NAMES.into_iter().filter(|table| *table != INODE).try_for_each(|table| self.rows(table))?;
         for table in [EXTENT, RESIDENT] {
             fs.for_each_object(table, &mut |inode| self.data_of(inode))?;
         }
@@ -401,6 +474,26 @@ impl Pass<'_> {
             self.judge(inode, &seen)?;
         }
         Ok(())
+    }
+
+    /// Every row of a table of names.
+    fn rows(&mut self, table: Table) -> Result<()> {
+        let fs = self.fs;
+        fs.for_each_row(table, &mut |group, key, value| {
+            match table {
+                INODE => self.inode(group, key, value)?,
+                DIRENT => self.dirent(group, key, value)?,
+                XATTR => self.attribute(group, key, value)?,
+                ORPHAN => self.orphan(group, key)?,
+                INTENT => self.intent(group, key, value)?,
+                SHADOW => self.shadow(group, key, value)?,
+                _ => {
+                    self.decoded(COUNTER, decode_counter(value));
+                }
+            }
+            (self.read)();
+            Ok(())
+        })
     }
 
     fn is_ours(&self, inode: InodeNo) -> bool {

@@ -51,7 +51,7 @@ mod volume;
 mod xattr;
 
 pub use affected::Affected;
-pub use check::{Finding, NameFinding};
+pub use check::{Checked, CheckedPart, Finding, NameFinding};
 pub use extent::{Defragmented, Layout, Lifetime, Outlook};
 
 pub use errno::{FsError, Result};

@@ -15,6 +15,10 @@ use crate::types::{Bytes, Group, NodeId, Result, StoreError, Table};
 /// Is shown every entry: group, table, key, value.
 pub type Visit<'a> = dyn FnMut(Group, Table, &[u8], &[u8]) + 'a;
 
+/// Is told after each node how many were looked at, of about how many: as many as there were at the last checkpoint,
+/// and no fewer than were looked at. The last time both are the same.
+pub type Told<'a> = dyn FnMut(u64, u64) + 'a;
+
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FindingKind {
@@ -87,6 +91,10 @@ struct Walk<'a, 'v> {
     seen: Bits,
     findings: Vec<Finding>,
     each: &'a mut Visit<'v>,
+    told: &'a mut Told<'v>,
+    /// Nodes that were looked at, and those of the last checkpoint.
+    done: u64,
+    nodes: u64,
 }
 
 /// A set of small numbers.
@@ -109,14 +117,16 @@ impl Bits {
 }
 
 impl Core {
-    pub(crate) fn check(&self, each: &mut Visit<'_>) -> Result<Vec<Finding>> {
-        let mut walk =
-            Walk { core: self, group: Group(0), seen: Bits::default(), findings: Vec::new(), each };
+    pub(crate) fn check(&self, each: &mut Visit<'_>, told: &mut Told<'_>) -> Result<Vec<Finding>> {
+        let nodes = self.mat.chunks().iter().map(|chunk| u64::from(chunk.used)).sum();
+        let (group, seen, findings) = (Group(0), Bits::default(), Vec::new());
+        let mut walk = Walk { core: self, group, seen, findings, each, told, done: 0, nodes };
         for group in 0..self.info.groups {
             walk.group = Group(group);
             let root = self.root(walk.group);
             walk.node(root, None, &[], None)?;
         }
+        (walk.told)(walk.done, walk.done);
         let (seen, mut findings) = (walk.seen, walk.findings);
         let placed = self.check_mat(&seen, &mut findings)?;
         self.check_counts(&placed, &mut findings);
@@ -217,6 +227,8 @@ impl Walk<'_, '_> {
         // What is remembered grows with the ids, and a damaged node may name any: one that lies nowhere is forgotten.
         if !matches!(loaded, Ok(None)) {
             self.seen.insert(id.0);
+            self.done += 1;
+            (self.told)(self.done, self.nodes.max(self.done));
         }
         let node = match loaded {
             Ok(Some(node)) => node,

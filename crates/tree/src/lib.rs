@@ -51,7 +51,7 @@ mod turn;
 mod types;
 mod zones;
 
-pub use check::{Finding, FindingKind, KeyRange, Visit};
+pub use check::{Finding, FindingKind, KeyRange, Told, Visit};
 pub use core::{Client, Growth, VolumeInfo};
 pub use format::{COUNTERS, KEY_MAX};
 pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneUse};

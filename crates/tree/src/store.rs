@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use rt::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zone::{Address, Blocks, Device, Geometry, Lease, Role, Traffic, ZoneId, ZoneInfo};
 
-use crate::check::{Finding, Visit};
+use crate::check::{Finding, Told, Visit};
 use crate::core::{Client, Core, Growth, VolumeInfo};
 use crate::lookup::ZoneRef;
 use crate::mkfs::FormatOptions;
@@ -370,7 +370,12 @@ impl Store {
     /// Verifies every node, the MAT and the ZIT's counts of metadata; calls `each` for every entry, by
     /// group and in order. Nobody may write meanwhile.
     pub fn check(&self, each: &mut Visit<'_>) -> Result<Vec<Finding>> {
-        self.core.check(each)
+        self.check_telling(each, &mut |_, _| ())
+    }
+
+    /// As [`Store::check`], and says after each node how far it is.
+    pub fn check_telling(&self, each: &mut Visit<'_>, told: &mut Told<'_>) -> Result<Vec<Finding>> {
+        self.core.check(each, told)
     }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rt::{ManualClock, Timestamp};
@@ -5,7 +6,9 @@ use zone::emulated::{Emulated, Spec};
 
 use crate::format::{DIRENT, Dirent, INODE, dirent_key, inode_key};
 use crate::names::{Slot, first_cookie};
-use crate::{Caller, FormatOptions, Fs, FsError, InodeNo, Kind, MountOptions};
+use crate::{
+    Caller, Checked, CheckedPart, FormatOptions, Fs, FsError, InodeNo, Kind, MountOptions, OpenFlags,
+};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
@@ -79,4 +82,65 @@ fn names_of_one_hash_are_told_apart_up_to_256() {
     tx.put(fs.group(ROOT), DIRENT, dirent_key(ROOT, first + 254), entry.encode());
     fs.store().commit(tx).unwrap();
     assert_eq!(fs.slot(ROOT, b"wanted"), Err(FsError::NoSpace), "there are 256 names of this hash");
+}
+
+/// What is said of each part while a sound volume is checked, one part after the other.
+fn told(fs: &Fs) -> BTreeMap<CheckedPart, Vec<(u64, u64)>> {
+    let (mut told, mut parts) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
+    let found = fs.check_telling(&mut |Checked { part, done, of }| {
+        parts.push(part);
+        told.entry(part).or_default().push((done, of));
+    });
+    assert_eq!(found, Ok(vec![]));
+    assert!(parts.is_sorted());
+    told
+}
+
+/// Counts rise by one and come to the total, which is known from the beginning; but nodes that came after the last
+/// checkpoint are known only when they are met.
+#[test]
+fn a_check_says_how_far_it_is() {
+    let fs = volume();
+    let root = Caller::root();
+    let flags = OpenFlags { read: true, write: true, ..OpenFlags::default() };
+    for n in 0..300 {
+        let name = format!("a name that is long enough for several nodes, {n}");
+        let (_, file) = fs.create(&root, ROOT, name.as_bytes(), 0o600, flags, true).unwrap();
+        fs.write(&file, 0, &[7; 5000]).unwrap();
+        fs.set_xattr(&root, file.inode(), b"user.n", b"value", false, false).unwrap();
+    }
+    fs.sync().unwrap();
+    let early = &told(&fs)[&CheckedPart::Nodes];
+    assert!(early.iter().all(|(done, of)| done <= of) && early[0].1 < early.len() as u64);
+    fs.store().checkpoint().unwrap();
+    let told = told(&fs);
+    for (part, least) in [(CheckedPart::Nodes, 10), (CheckedPart::Extents, 300), (CheckedPart::Rows, 900)] {
+        let counts = &told[&part];
+        let (done, of) = *counts.last().unwrap();
+        assert!(done == of && of >= least, "{done} of {of} {part:?}");
+        let mut expected: Vec<(u64, u64)> = (1..=of).map(|done| (done, of)).collect();
+        // That the trees are done is said once more.
+        expected.extend((part == CheckedPart::Nodes).then_some((of, of)));
+        assert_eq!(*counts, expected, "{part:?}");
+    }
+    assert_eq!(told[&CheckedPart::Nodes].last(), early.last(), "as many as were met before the checkpoint");
+}
+
+/// Each pass reads all rows, and counts.
+#[test]
+fn passes_are_counted_together() {
+    let fs = volume();
+    for n in 0..20 {
+        fs.make_directory(&Caller::root(), ROOT, format!("d{n}").as_bytes(), 0o755).unwrap();
+    }
+    let count = |pass_inodes: u64| {
+        let mut last = (0, 0);
+        let shared = fs.shared_blocks().unwrap();
+        let found = fs.check_names_telling(&shared, pass_inodes, &mut |done, passes| last = (done, passes));
+        assert_eq!(found, Ok(vec![]));
+        last
+    };
+    let (rows, once) = count(1000);
+    assert_eq!(once, 1);
+    assert_eq!(count(7), (3 * rows, 3));
 }
