@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Error, Result, bail};
-use fs::{Affected, Finding, Fs};
+use fs::{Affected, Checked, Finding, Fs};
 use serde::{Deserialize, Serialize};
 
 use crate::control::Request;
 use crate::name::AnyPath;
 use crate::output::line;
 use crate::scrub::{self, Place};
-use crate::volume::Volume;
+use crate::volume::{Opened, Volume};
 use crate::{complain, progress, volume};
 
 /// How often a volume is repaired at most.
@@ -114,15 +114,17 @@ pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
 /// True when the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
     let repaired = if arguments.repair { repair(&arguments.path)? } else { Vec::new() };
-    let waiting = progress::waiting("checking");
     let mut volume = Volume::find(&arguments.path)?;
     let mut report: Report = match &mut volume {
-        Volume::Served(client) => client.ask(&Request::Check { data: false })?,
-        Volume::Opened(opened) => {
-            Report::of(&opened.fs, false).with_context(|| opened.path.display().to_string())?
+        Volume::Served(client) => {
+            // One question and one answer: how far it is, the daemon does not say.
+            let waiting = progress::waiting("checking");
+            let answer = client.ask(&Request::Check { data: false });
+            waiting.finish_and_clear();
+            answer?
         }
+        Volume::Opened(opened) => verify(opened).with_context(|| opened.path.display().to_string())?,
     };
-    waiting.finish_and_clear();
     if arguments.repair {
         report.add_repaired(repaired);
     }
@@ -135,6 +137,12 @@ fn check(arguments: &Arguments) -> Result<bool> {
         report.show(&arguments.path)?;
     }
     Ok(report.clean)
+}
+
+/// Verifies a volume that nobody else has, and shows how far it is.
+pub(crate) fn verify(opened: &Opened) -> Result<Report> {
+    let mut kinds = progress::Kinds::default();
+    Report::of_telling(&opened.fs, false, &mut |Checked { part, done, of }| kinds.at(part.name(), done, of))
 }
 
 /// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired.
@@ -159,7 +167,12 @@ pub(crate) fn repair(named: &Path) -> Result<Vec<ReportedFinding>> {
 impl Report {
     /// Of everything there is; nobody may change the volume meanwhile.
     pub(crate) fn of(fs: &Fs, data: bool) -> Result<Report> {
-        let found = fs.check().and_then(|mut found| {
+        Report::of_telling(fs, data, &mut |_| ())
+    }
+
+    /// The same, and says meanwhile how far it is.
+    fn of_telling(fs: &Fs, data: bool, told: &mut dyn FnMut(Checked)) -> Result<Report> {
+        let found = fs.check_telling(told).and_then(|mut found| {
             found.extend(fs.check_lost()?);
             Ok(found)
         });

@@ -10,9 +10,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 
-use crate::check::{self, Report};
+use crate::check;
 use crate::output::line;
-use crate::{complain, explain, progress, volume};
+use crate::{complain, explain, volume};
 
 /// The bits of `fsck`'s exit status.
 const CORRECTED: u8 = 1;
@@ -77,9 +77,7 @@ impl Arguments {
         let opened = volume::open_to_look(&path)?;
         let was_closed = opened.recovery.clean;
         if self.force || !(self.automatic || self.preen) {
-            let waiting = progress::waiting("checking");
-            let report = Report::of(&opened.fs, false).with_context(|| named.display().to_string())?;
-            waiting.finish_and_clear();
+            let report = check::verify(&opened).with_context(|| named.display().to_string())?;
             report.show(named)?;
             if !report.clean {
                 drop(opened);
@@ -102,7 +100,7 @@ impl Arguments {
 fn repair(named: &Path, path: &Path) -> Result<u8> {
     let repaired = check::repair(named)?;
     let opened = volume::open_to_look(path)?;
-    let mut report = Report::of(&opened.fs, false).with_context(|| named.display().to_string())?;
+    let mut report = check::verify(&opened).with_context(|| named.display().to_string())?;
     let corrected = if repaired.is_empty() { 0 } else { CORRECTED };
     report.add_repaired(repaired);
     report.show(named)?;

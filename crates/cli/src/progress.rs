@@ -28,6 +28,47 @@ pub(crate) fn parts(count: u64, what: &str) -> ProgressBar {
     ProgressBar::new(count).with_style(style).with_message(what.to_owned())
 }
 
+/// Things of several kinds that have to be done, one kind after the other.
+#[derive(Default)]
+pub(crate) struct Kinds {
+    /// Which kind, how many of them there are, and their own bar.
+    now: Option<(&'static str, u64, ProgressBar)>,
+}
+
+impl Kinds {
+    /// So many are done, of so many.
+    pub(crate) fn at(&mut self, what: &'static str, done: u64, of: u64) {
+        match &mut self.now {
+            Some((kind, count, bar)) if *kind == what => {
+                if *count != of {
+                    *count = of;
+                    bar.set_length(of);
+                }
+                bar.set_position(done);
+            }
+            _ => {
+                // A bar that changed its kind would for a moment show the count of one beside the name of another.
+                self.clear();
+                let bar = parts(of, what);
+                bar.set_position(done);
+                self.now = Some((what, of, bar));
+            }
+        }
+    }
+
+    fn clear(&self) {
+        if let Some((.., bar)) = &self.now {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Kinds {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 /// Something is being written of which nobody knows how much it is; goes away when it is dropped.
 pub(crate) struct Writing {
     bar: ProgressBar,
@@ -79,5 +120,15 @@ mod tests {
     fn what_was_written_is_told_once_there_is_something() {
         assert_eq!(so_far("syncing", 0), "syncing");
         assert_eq!(so_far("syncing", 3 << 20), "syncing: 3.00 MiB so far");
+    }
+
+    #[test]
+    fn each_kind_has_its_own_count() {
+        let mut kinds = Kinds::default();
+        for (what, done, of) in [("nodes", 1, 7), ("nodes", 7, 7), ("rows", 1, 3), ("rows", 2, 4)] {
+            kinds.at(what, done, of);
+            let (.., bar) = kinds.now.as_ref().unwrap();
+            assert_eq!((bar.message().as_str(), bar.position(), bar.length()), (what, done, Some(of)));
+        }
     }
 }
