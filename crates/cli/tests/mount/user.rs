@@ -4,13 +4,14 @@
 
 use std::fs;
 use std::os::unix::fs::chown;
+use std::path::Path;
 use std::process::Command;
 
 use crate::security::NOBODY;
 use crate::{bench_or_skip, security};
 
-/// Prepares the namespace, then goes on as the user. `$1`: where the user's files are; `$2`: the program.
-const SCRIPT: &str = r#"
+/// Prepares the namespace. `$1`: where the user's files are; `$2`: the program.
+const PREPARE: &str = r#"
 set -e
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs /mnt
@@ -19,6 +20,12 @@ mount --bind /mnt/fuse /dev/fuse
 cp "$2" /mnt/polder
 chmod 755 /mnt/polder
 cd "$1"
+# A script that ends early leaves no daemon.
+trap "umount -l mnt other 2> /dev/null || true" EXIT
+"#;
+
+/// Goes on as the user.
+const SCRIPT: &str = r#"
 setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
 /mnt/polder mkfs volume --size 64M
 mkdir mnt
@@ -69,33 +76,77 @@ fusermount3 -u mnt
 /mnt/polder umount mnt
 /mnt/polder check volume
 '
-echo "seen to the end"
 "#;
 
-#[test]
-fn a_user_mounts_what_is_his() {
-    let bench = bench_or_skip!();
-    if !rustix::process::geteuid().is_root() {
-        return crate::skip("only root can prepare the namespace");
-    }
-    // The home of a test may be in a directory that is closed to others.
-    let home = tempfile::Builder::new().prefix("user-").tempdir_in(std::env::temp_dir()).unwrap();
-    let mounted = bench.mount(&[]);
-    security::tempt(&mounted);
-    mounted.umount();
-    for (name, owner) in [("foreign", NOBODY), ("closed", 0)] {
-        fs::copy(bench.volume(), home.path().join(name)).unwrap();
-        chown(home.path().join(name), Some(owner), None).unwrap();
-    }
-    fs::create_dir(home.path().join("other")).unwrap();
-    for path in [home.path(), &home.path().join("other")] {
-        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
+/// Another user in the mount of a user who has not let him in, and in one who has, by root's leave.
+const GRANT: &str = r#"
+chmod 755 .
+echo user_allow_other > /mnt/fuse.conf
+mount --bind /mnt/fuse.conf /etc/fuse.conf
+setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
+umask 022
+/mnt/polder mkfs volume --size 64M
+mkdir mnt
+/mnt/polder mount volume mnt
+echo hers > mnt/file
+'
+cat > /mnt/refused <<'END'
+# Runs a command that must fail, with these words.
+if complaint=$("$@" 2>&1 < /dev/null); then echo "allowed: $*" >&2; exit 1; fi
+if echo "$complaint" | grep -qi "$words"; then exit 0; fi
+echo "$*: $complaint" >&2
+exit 1
+END
+setpriv --reuid=65533 --regid=65533 --clear-groups sh -ec '
+ls | grep -q volume
+export words="permission denied"
+sh /mnt/refused ls mnt
+sh /mnt/refused cat mnt/file
+'
+setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
+umask 022
+/mnt/polder umount mnt
+/mnt/polder mount volume mnt -o allow_other
+grep -q " $PWD/mnt rw,nosuid,nodev,.*,default_permissions,allow_other" /proc/self/mountinfo
+echo secret > mnt/closed
+chmod 600 mnt/closed
+mkdir mnt/shared
+chmod 1777 mnt/shared
+echo hers > mnt/shared/hers
+chmod 666 mnt/shared/hers
+'
+test "$(cat mnt/closed)" = secret
+setpriv --reuid=65533 --regid=65533 --clear-groups sh -ec '
+test "$(cat mnt/file)" = hers
+echo his > mnt/shared/his
+test "$(stat -c %u:%g mnt/shared/his)" = 65533:65533
+export words="permission denied"
+sh /mnt/refused cat mnt/closed
+sh /mnt/refused tee mnt/file
+sh /mnt/refused touch mnt/new
+sh /mnt/refused /mnt/polder stats mnt
+sh /mnt/refused /mnt/polder umount mnt
+words="operation not permitted"
+sh /mnt/refused rm -f mnt/shared/hers
+sh /mnt/refused mv -f mnt/shared/hers mnt/shared/taken
+sh /mnt/refused mv -f mnt/shared/his mnt/shared/hers
+sh /mnt/refused chmod 644 mnt/closed
+rm mnt/shared/his
+'
+setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
+test "$(ls mnt mnt/shared | tr "\n" " ")" = "mnt: closed file shared  mnt/shared: hers "
+/mnt/polder umount mnt
+/mnt/polder check volume
+'
+"#;
+
+/// Where nothing can be mounted for want of rights, says so; otherwise the script must come to its end.
+fn succeed(bench: &crate::Bench, home: &Path, script: &str) {
     let output = Command::new("unshare")
-        .args(["--mount", "sh", "-c", SCRIPT, "sh"])
-        .arg(home.path())
+        .args(["--mount", "sh", "-c", &format!("{PREPARE}{script}\necho seen to the end"), "sh"])
+        .arg(home)
         .arg(bench.program())
-        .env("POLDER_RUN_DIR", home.path().join("run"))
+        .env("POLDER_RUN_DIR", home.join("run"))
         .output()
         .unwrap();
     let (said, complained) =
@@ -104,4 +155,40 @@ fn a_user_mounts_what_is_his() {
         return crate::skip(&complained);
     }
     assert!(output.status.success() && said.ends_with("seen to the end\n"), "{said}{complained}");
+}
+
+/// A directory of the user's. The home of a test may be in a directory that is closed to others.
+fn home() -> tempfile::TempDir {
+    let home = tempfile::Builder::new().prefix("user-").tempdir_in(std::env::temp_dir()).unwrap();
+    chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    home
+}
+
+/// The user's daemon is not root, and what others make in his mount is theirs all the same.
+#[test]
+fn a_user_lets_others_do_what_modes_grant() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip("only root can prepare the namespace");
+    }
+    succeed(&bench, home().path(), GRANT);
+}
+
+#[test]
+fn a_user_mounts_what_is_his() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip("only root can prepare the namespace");
+    }
+    let home = home();
+    let mounted = bench.mount(&[]);
+    security::tempt(&mounted);
+    mounted.umount();
+    for (name, owner) in [("foreign", NOBODY), ("closed", 0)] {
+        fs::copy(bench.volume(), home.path().join(name)).unwrap();
+        chown(home.path().join(name), Some(owner), None).unwrap();
+    }
+    fs::create_dir(home.path().join("other")).unwrap();
+    chown(home.path().join("other"), Some(NOBODY), Some(NOBODY)).unwrap();
+    succeed(&bench, home.path(), SCRIPT);
 }
