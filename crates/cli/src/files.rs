@@ -107,7 +107,7 @@ impl Files {
     /// which is opened as `open` does.
     pub(crate) fn find(paths: &[PathBuf], open: fn(&Path) -> Result<Inside>) -> Result<Files> {
         let (first, rest) = paths.split_first().context("no file is named")?;
-        if volume::mount_around(first).is_ok() || !volume::is_volume(first) {
+        if volume::mount_around(first).is_ok() || !volume::is_volume(first)? {
             return Self::in_mounts(paths);
         }
         if rest.is_empty() {

@@ -133,9 +133,12 @@ impl Opened {
     }
 }
 
-/// Whether a path is that of a volume, mounted or not.
-pub(crate) fn is_volume(path: &Path) -> bool {
-    matches!(Medium::probe(path), Ok(FileContents::Volume { .. }))
+/// Whether a path is that of a volume, mounted or not. Refused where that cannot be told, because it may not be read.
+pub(crate) fn is_volume(path: &Path) -> Result<bool, FileError> {
+    match Medium::probe(path) {
+        Err(error @ FileError::NoAccess(_)) => Err(error),
+        probed => Ok(matches!(probed, Ok(FileContents::Volume { .. }))),
+    }
 }
 
 /// The daemon of a mount.

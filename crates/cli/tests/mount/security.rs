@@ -259,7 +259,9 @@ fn others_ask_about_no_file_and_hint_where_they_may_write() {
     bench.check();
 }
 
-/// Who may not read a volume gets nothing out of it, and who may read it gets everything, of whatever mode.
+/// Who may not read a volume gets nothing out of it, and who may read it gets everything, of whatever mode. To be told
+/// of a volume that he may not read that it is "not in a mounted volume", as `fragments` and `defrag` did, sends him
+/// looking for a mount that would not help.
 #[test]
 fn others_get_at_the_inside_of_no_volume_but_their_own() {
     root_or_skip!();
@@ -277,6 +279,9 @@ fn others_get_at_the_inside_of_no_volume_but_their_own() {
     let [volume, own, target, place] = [&volume, &own, &target, &place].map(|path| path.to_str().unwrap());
     for arguments in [
         &["scrub", volume][..],
+        &["fragments", volume, "/open"],
+        &["defrag", volume, "/"],
+        &["defrag", "-n", volume, "/"],
         &["dump", volume, "inode", "1"],
         &["dump", volume, "journal"],
         &["salvage", volume, target],
