@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rt::sync::{Condvar, Mutex};
-use rt::thread::JoinHandle;
+use rt::sync::Mutex;
+use rt::thread::{JoinHandle, Signal};
 use tree::Step;
 
 use crate::errno::{FsError, Result};
@@ -70,41 +70,6 @@ pub(crate) struct Runtime {
     /// One for each lane.
     signals: [Arc<Signal>; Lane::ALL.len()],
     threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// Wakes and ends threads.
-#[derive(Default)]
-struct Signal {
-    state: Mutex<SignalState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct SignalState {
-    stopped: bool,
-    /// Counts wakes, so that one that comes while a thread works is not lost.
-    wakes: u64,
-}
-
-impl Signal {
-    /// Waits for a wake after number `seen`; the number now, or None when stopped.
-    fn wait(&self, seen: u64, timeout: Duration) -> Option<u64> {
-        let mut state = self.state.lock();
-        if !state.stopped && state.wakes == seen {
-            self.changed.wait_for(&mut state, timeout);
-        }
-        if state.stopped { None } else { Some(state.wakes) }
-    }
-
-    fn wake(&self) {
-        self.state.lock().wakes += 1;
-        self.changed.notify_all();
-    }
-
-    fn set_stopped(&self, stopped: bool) {
-        self.state.lock().stopped = stopped;
-        self.changed.notify_all();
-    }
 }
 
 impl Runtime {

@@ -48,3 +48,40 @@ impl Stop {
         *stopped
     }
 }
+
+/// Wakes and ends a thread that works as long as there is something to do, and waits otherwise.
+#[derive(Debug, Default)]
+pub struct Signal {
+    state: crate::sync::Mutex<SignalState>,
+    changed: crate::sync::Condvar,
+}
+
+#[derive(Debug, Default)]
+struct SignalState {
+    stopped: bool,
+    /// Counts wakes, so that one that comes while a thread works is not lost.
+    wakes: u64,
+}
+
+impl Signal {
+    /// Waits for a wake after number `seen`; the number now, or None when stopped.
+    pub fn wait(&self, seen: u64, timeout: Duration) -> Option<u64> {
+        let mut state = self.state.lock();
+        if !state.stopped && state.wakes == seen {
+            self.changed.wait_for(&mut state, timeout);
+        }
+        if state.stopped { None } else { Some(state.wakes) }
+    }
+
+    /// There is something to do.
+    pub fn wake(&self) {
+        self.state.lock().wakes += 1;
+        self.changed.notify_all();
+    }
+
+    /// Asks the thread to end, or allows another one to begin.
+    pub fn set_stopped(&self, stopped: bool) {
+        self.state.lock().stopped = stopped;
+        self.changed.notify_all();
+    }
+}

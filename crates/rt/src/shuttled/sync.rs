@@ -125,8 +125,11 @@ impl Condvar {
         guard.guard = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Gives the mutex up while others have their turn; then the time is over.
-    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _timeout: Duration) {
+    /// Gives the mutex up while others have their turn; then the time is over, if it ever is.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, timeout: Duration) {
+        if timeout == Duration::MAX {
+            return self.wait(guard);
+        }
         drop(guard.guard.take());
         shuttle::thread::yield_now();
         guard.guard = Some(guard.mutex.lock().unwrap_or_else(PoisonError::into_inner));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex, RwLock};
-use crate::thread::Stop;
+use crate::thread::{Signal, Stop};
 
 const CHOICES: [Choice; 2] = [Choice::Random, Choice::Priorities(3)];
 
@@ -107,6 +107,58 @@ fn a_wait_with_a_timeout_ends() {
             let theirs = Arc::clone(&stop);
             let thread = spawn(move || theirs.stop());
             while !stop.wait(Duration::from_secs(1_000_000)) {}
+            thread.join().unwrap();
+        });
+    }
+}
+
+/// Two put down work for a third, who does it and waits for as long as there is none.
+fn work_when_woken(forgets: bool) {
+    let (signal, left) = (Arc::new(Signal::default()), Arc::new(AtomicU64::new(0)));
+    let (woken, theirs) = (Arc::clone(&signal), Arc::clone(&left));
+    let worker = spawn(move || {
+        let (mut seen, mut done) = (0, 0);
+        loop {
+            done += theirs.swap(0, Ordering::SeqCst);
+            if done == 4 {
+                break;
+            }
+            // A wake that comes between the work and the wait is forgotten by who asks only now how many there were.
+            let seen_now = if forgets { woken.wait(u64::MAX, Duration::ZERO).unwrap() } else { seen };
+            seen = woken.wait(seen_now, Duration::MAX).unwrap();
+        }
+    });
+    let clients: Vec<_> = (0..2)
+        .map(|_| {
+            let (signal, left) = (Arc::clone(&signal), Arc::clone(&left));
+            spawn(move || {
+                for _ in 0..2 {
+                    left.fetch_add(1, Ordering::SeqCst);
+                    signal.wake();
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_wake_that_comes_while_a_thread_works_is_not_lost() {
+    for choice in CHOICES {
+        explore(choice, 1, 1000, || work_when_woken(false));
+        assert!(panics(choice, 1000, || work_when_woken(true)).unwrap().contains("deadlock"));
+    }
+}
+
+#[test]
+fn a_thread_that_waits_is_stopped() {
+    for choice in CHOICES {
+        explore(choice, 1, 200, || {
+            let signal = Arc::new(Signal::default());
+            let theirs = Arc::clone(&signal);
+            let thread = spawn(move || assert_eq!(theirs.wait(0, Duration::MAX), None));
+            signal.set_stopped(true);
             thread.join().unwrap();
         });
     }
