@@ -24,6 +24,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Line::new("cargo test --package polder-rt --lib --features shuttle --locked")
         .run()
         .context("the locks themselves are wrong")?;
+    Line::new("cargo test --package polder-extent --lib --features shuttle --locked -- shuttled::")
+        .run()
+        .context("a call of the background is lost")?;
     let line = Line::new("cargo test --package polder-extent --features shuttle --test shuttle --locked")
         .args(["--", "--show-output"])
         .args(args.test.as_deref())

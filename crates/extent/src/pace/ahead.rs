@@ -93,6 +93,16 @@ impl Ahead {
         was_looked
     }
 
+    /// Whether nobody writes just now. Who does calls when he has ended.
+    fn is_free(&self) -> bool {
+        if !self.is_written() {
+            return true;
+        }
+        self.waits.store(true, Ordering::SeqCst);
+        // Who has ended before that does not call.
+        !self.is_written()
+    }
+
     /// Whether the background is to be called because nobody writes any more.
     pub(super) fn take_call(&self) -> bool {
         !self.is_written() && take(&self.waits)
@@ -130,11 +140,11 @@ impl Extents {
     }
 
     /// Whether [`Extents::step_space`], which had nothing to do, is to look again in a moment: nobody writes just now, and
-    /// if that stays so, something may be moved ahead.
+    /// if that stays so, something may be moved ahead. Who writes just now calls when he has ended.
     pub fn waits_for_quiet(&self) -> bool {
         let ahead = &self.pace.ahead;
         let in_vain = ahead.in_vain.load(Ordering::Relaxed);
-        in_vain != ahead.begun.load(Ordering::Relaxed) + 1 && !ahead.is_written() && self.may_move_ahead()
+        in_vain != ahead.begun.load(Ordering::Relaxed) + 1 && self.may_move_ahead() && ahead.is_free()
     }
 
     fn may_move_ahead(&self) -> bool {
@@ -177,3 +187,6 @@ impl Extents {
         is_cheap && self.are_few_ahead(&needs)
     }
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+mod shuttled;

@@ -19,6 +19,7 @@ mod full;
 mod group_commit;
 mod leases;
 mod objects;
+mod quiet;
 mod tables;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

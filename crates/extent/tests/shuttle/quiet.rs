@@ -1,0 +1,79 @@
+//! What is moved ahead, while nobody writes, beside those who begin to: nobody reads what is not the object's newest, and
+//! the checkers find nothing.
+
+use std::sync::Arc;
+
+use polder_extent::Lifetime;
+use tree::Step;
+use zone::emulated::{Emulated, Spec};
+
+use crate::objects::{Volume, Written};
+use crate::{Seen, explore, prepared, rng, spawn};
+
+const OBJECTS: u64 = 2;
+/// Of each object: together two thirds of what there is for data.
+const BLOCKS: u64 = 200;
+
+fn objects(volume: &Volume) -> Vec<Arc<Written>> {
+    (1..=OBJECTS).map(|object| Written::found(volume, object, Lifetime::Unknown, BLOCKS)).collect()
+}
+
+/// A volume in which the next zone for data has to be won.
+fn short_of_zones() -> Arc<Emulated> {
+    prepared(Spec::tiny(), 2, |device| {
+        let volume = Volume::open(device);
+        let (objects, mut rng, zones) = (objects(&volume), rng(), volume.store.zones());
+        for at in (0..BLOCKS).step_by(8) {
+            objects.iter().for_each(|object| object.write(&volume, at, 8));
+        }
+        while zones.free_soon() > zones.kept_from_data() {
+            objects.iter().for_each(|object| object.write(&volume, rng.u64(0..BLOCKS - 2), 2));
+        }
+        volume.store.close().unwrap();
+    })
+}
+
+fn write(volume: &Volume, object: &Written) {
+    let mut rng = rng();
+    for _ in 0..3 {
+        let count = rng.u64(1..8);
+        object.write(volume, rng.u64(0..BLOCKS - count), count);
+    }
+}
+
+/// Steps of the background as long as there is something to do, or is in a moment if nobody writes; how many of those.
+fn work(volume: &Volume) -> u64 {
+    let mut looks = 0;
+    loop {
+        match volume.extents.step_space().unwrap() {
+            Step::Worked => {}
+            Step::Idle if volume.extents.waits_for_quiet() => looks += 1,
+            Step::Idle => return looks,
+        }
+    }
+}
+
+#[test]
+fn nobody_misses_what_is_moved_ahead() {
+    let (looked, moved) = (Seen::default(), Seen::default());
+    let counted = (looked.clone(), moved.clone());
+    explore("quiet::nobody_misses_what_is_moved_ahead", 450, short_of_zones(), move |device| {
+        let volume = Arc::new(Volume::open(&device));
+        let objects = objects(&volume);
+        let start = |object: &Arc<Written>| {
+            let (volume, object) = (Arc::clone(&volume), Arc::clone(object));
+            spawn("writer", move || write(&volume, &object))
+        };
+        let writers: Vec<_> = objects.iter().map(start).collect();
+        let theirs = Arc::clone(&volume);
+        let background = spawn("background", move || work(&theirs));
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        counted.0.add(background.join().unwrap());
+        counted.0.add(work(&volume));
+        counted.1.add(volume.extents.gc_stats().blocks_moved);
+        objects.iter().for_each(|object| object.verify(&volume, &object.returned()));
+        volume.check();
+    });
+    looked.report("looks while nobody wrote");
+    moved.report("blocks moved");
+}
