@@ -28,6 +28,8 @@ pub enum Origin {
     Unseen,
     /// It was a real one once, or lies beside one: found by reading, and planted to see who else would have.
     Found,
+    /// It takes away what keeps threads apart, and nothing else: for the tests under Shuttle.
+    Thread,
 }
 
 /// A mistake that Polder can be told to make.
@@ -49,6 +51,10 @@ const fn unseen(name: &'static str) -> Bug {
 
 const fn found(name: &'static str) -> Bug {
     Bug { name, origin: Origin::Found }
+}
+
+const fn thread(name: &'static str) -> Bug {
+    Bug { name, origin: Origin::Thread }
 }
 
 /// All of them.
@@ -93,6 +99,9 @@ pub const BUGS: &[Bug] = &[
     found("break-open-deleted"),
     found("break-reference-count"),
     found("break-promise"),
+    thread("break-read-node"),
+    thread("break-lease-count"),
+    thread("break-returned"),
 ];
 
 /// One bug for each harness that is a command, which it must notice by itself: one that does not notice any more what

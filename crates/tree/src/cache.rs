@@ -238,7 +238,7 @@ impl Cache {
         if let Some(there) = shard.nodes.get(&node.id) {
             return Some(Arc::clone(there));
         }
-        if !current() {
+        if !current() && !rt::is_planted("break-read-node") {
             return None;
         }
         self.add(&mut shard, Arc::clone(&node));

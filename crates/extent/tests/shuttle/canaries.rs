@@ -52,6 +52,11 @@ fn a_block_that_is_moved_although_it_was_written_over_is_noticed() {
 }
 
 #[test]
+fn a_block_that_is_moved_ahead_although_it_was_written_over_is_noticed() {
+    notices("quiet::nobody_misses_what_is_moved_ahead", "break-gc-recheck");
+}
+
+#[test]
 fn a_zone_that_is_reset_under_its_reader_is_noticed() {
     notices("collection::nobody_uses_a_zone_that_is_reset", "break-zone-reference");
 }
@@ -59,4 +64,19 @@ fn a_zone_that_is_reset_under_its_reader_is_noticed() {
 #[test]
 fn a_zone_that_is_reset_under_its_writer_is_noticed() {
     notices("collection::nobody_uses_a_zone_that_is_reset", "break-pending");
+}
+
+#[test]
+fn a_node_that_was_read_before_it_was_written_anew_is_noticed() {
+    notices_within(4, "cache::look_ups_find_what_was_committed_last", "break-read-node");
+}
+
+#[test]
+fn a_lease_too_many_is_noticed() {
+    notices("leases::there_are_never_more_than_the_device_allows", "break-lease-count");
+}
+
+#[test]
+fn room_that_is_given_back_without_a_word_is_noticed() {
+    notices_within(4, "full::what_was_allocated_can_be_written_over", "break-returned");
 }
