@@ -11,6 +11,8 @@
 //! * A full host is a full volume, or one that has latched: nothing else is told.
 //! * A flush that fails and loses what came since the one before it may cost what it was to make durable, and is told;
 //!   nothing that was acknowledged before.
+//! * A zone that goes offline costs what was in it, to the block; a wrong block of data costs itself alone. A zone that
+//!   turns read-only costs nothing, and is evacuated.
 //! * Without memory an operation is refused with that word. The volume never latches for it, and an unmount succeeds
 //!   once there is some. Between operations no page is in use that was promised to somebody.
 
@@ -159,6 +161,10 @@ pub struct Counts {
     pub lossy: u64,
     /// Volumes of which a twin said to the block what may be missing.
     pub exact: u64,
+    /// Volumes with one wrong block of data.
+    pub bounded: u64,
+    /// Zones in which data lived when they could not be written any more, and do not live now.
+    pub evacuated: u64,
 }
 
 impl Counts {
@@ -173,10 +179,12 @@ impl Counts {
         self.judged += other.judged;
         self.lossy += other.lossy;
         self.exact += other.exact;
+        self.bounded += other.bounded;
+        self.evacuated += other.evacuated;
     }
 
     /// Each count with its name.
-    pub fn named(&self) -> [(&'static str, u64); 9] {
+    pub fn named(&self) -> [(&'static str, u64); 11] {
         [
             ("faults", self.struck),
             ("operations that failed", self.failed),
@@ -187,6 +195,8 @@ impl Counts {
             ("volumes compared", self.judged),
             ("volumes with losses that were told", self.lossy),
             ("volumes whose losses were known to the block", self.exact),
+            ("volumes with one wrong block of data", self.bounded),
+            ("zones evacuated", self.evacuated),
         ]
     }
 }

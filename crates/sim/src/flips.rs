@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rt::random::Rng;
 use zone::emulated::{CrashPlan, Emulated};
-use zone::{Blocks, Device, Role, ZoneId, ZoneState};
+use zone::{Blocks, Device, DeviceError, Role, ZoneId, ZoneState};
 
 use crate::allowed::FilesState;
 use crate::caught::{Wrong, caught};
@@ -182,8 +182,7 @@ impl Target {
         };
         let mounted = device.commands();
         let seen = view(&driver.fs)?;
-        let is_one_block = |path: &String| seen.unreadable.get(path).is_some_and(|blocks| blocks.len() == 1);
-        if is_of_data && !seen.lost.keys().all(is_one_block) {
+        if is_of_data && !seen.misses_one_block_at_most() {
             return Err(Wrong(format!("one block of data costs {:?}: {:?}", seen.lost, seen.unreadable)));
         }
         let told = findings(&driver.fs);
@@ -238,14 +237,20 @@ fn mount(shape: &Shape, device: &Arc<Emulated>, history: History<FilesState>) ->
     Ok(Driver::new(fs, Arc::clone(device), clock, history, Rng::with_seed(1), 0))
 }
 
+/// What a zone is for, as its header says; none when it does not say so.
+pub(crate) fn role(device: &Emulated, zone: ZoneId) -> Result<Option<Role>, DeviceError> {
+    let mut header = vec![0; device.geometry().block_size as usize];
+    device.read(zone, 0, &mut header)?;
+    Ok(zone::format::decode_header(&header).ok().map(|(identity, _)| identity.role))
+}
+
 /// Every block below the pointer of every zone; in a full zone all that were written.
 fn written(device: &Emulated) -> Vec<Place> {
     let mut places = Vec::new();
     for (zone, info) in (0..).map(ZoneId).zip(device.report().unwrap_or_default()) {
-        let mut header = vec![0; device.geometry().block_size as usize];
-        let is_read = info.state != ZoneState::Empty && device.read(zone, 0, &mut header).is_ok();
-        if is_read {
-            let role = zone::format::decode_header(&header).ok().map(|(identity, _)| identity.role);
+        if info.state != ZoneState::Empty
+            && let Ok(role) = role(device, zone)
+        {
             let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
             let blocks = (0..end).filter(|&block| device.is_written(zone, block));
             places.extend(blocks.map(|block| Place { zone, block, role }));

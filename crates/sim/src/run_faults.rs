@@ -57,6 +57,7 @@ struct Sweeps {
     stages: Vec<(Scenario, Shape)>,
     next: AtomicUsize,
     clock: SystemClock,
+    /// What each sweep that went to its end has counted.
     results: Mutex<Vec<(&'static str, Counts)>>,
     failures: Mutex<Vec<(String, Wrong)>>,
 }
@@ -72,6 +73,8 @@ struct Options {
     is_shared: bool,
     /// Every kind has a scenario in which it can strike, and time for it.
     is_whole: bool,
+    /// It ends when its time is over, and not with the last command.
+    is_timed: bool,
 }
 
 pub(crate) fn faults(options: &Faults) -> Result<()> {
@@ -100,6 +103,7 @@ pub(crate) fn faults(options: &Faults) -> Result<()> {
             keep_going: options.keep_going,
             is_shared: options.quick && options.fault.is_none() && options.scenario.is_none(),
             is_whole: options.scenario.is_none() && options.minutes.is_none(),
+            is_timed: options.minutes.is_some(),
         },
         stages,
         next: AtomicUsize::new(0),
@@ -140,6 +144,13 @@ impl Sweeps {
                 Err(wrong) => self.failures.lock().push((case, wrong)),
             }
         }
+    }
+
+    /// Whether each kind has struck every command that it can, at each moment.
+    fn are_complete(&self) -> bool {
+        let Options { kinds, every, .. } = &self.options;
+        let all = self.stages.len() * kinds.len() * Moment::ALL.len();
+        *every == Some(1) && self.results.lock().len() == all
     }
 
     fn sweep(&self, stage: &Stage, number: usize, member: &Member) {
@@ -188,13 +199,16 @@ fn print(sweeps: &Sweeps, seconds: f64) -> Result<()> {
         println!("counted {what}: {count}");
     }
     println!("{} scenarios on shapes, seed {}, {seconds:.1} s", sweeps.stages.len(), sweeps.options.seed);
+    let is_complete = sweeps.are_complete();
+    println!("{} command of them was struck", if is_complete { "every" } else { "not every" });
     let failures = sweeps.failures.lock();
     for (case, wrong) in failures.iter() {
         println!("FAILED: {}\n  repeat with: {case}", wrong.0.replace('\n', "\n    "));
     }
     ensure!(failures.is_empty(), "{} faults did more than they may", failures.len());
     ensure!(all.struck > 0, "no fault struck");
-    let is_whole = sweeps.options.is_whole;
+    let Options { is_whole, is_timed, every, .. } = sweeps.options;
+    ensure!(is_complete || is_timed || every != Some(1), "some commands were left out");
     ensure!(!is_whole || idle.is_empty(), "no fault struck of the kinds {}", idle.join(", "));
     Ok(())
 }

@@ -199,6 +199,11 @@ impl Emulated {
         self.inner.lock().faults.struck.clone()
     }
 
+    /// The last block that was put wrong on the medium since [`Emulated::heal`] ([`Effect::Rot`]).
+    pub fn rotten(&self) -> Option<(ZoneId, Blocks)> {
+        self.inner.lock().faults.rotten
+    }
+
     /// Makes a zone read-only or offline now.
     pub fn turn(&self, zone: ZoneId, state: ZoneState) {
         self.turn_at(self.commands(), zone, state);
@@ -373,7 +378,10 @@ impl Emulated {
                 return self.store(inner, zone, at, from, blocks);
             };
             if let Effect::Rot(bit) = effect {
-                return self.store(inner, zone, at, &rotten(from, bit), blocks);
+                let start = self.store(inner, zone, at, &rotten(from, bit), blocks)?;
+                let block = start + (place(from, bit) / self.spec.block_size as usize) as Blocks;
+                inner.faults.rotten = Some((zone, block));
+                return Ok(start);
             }
             let (Effect::Torn(survive) | Effect::TurnReadOnly(survive)) = effect else {
                 return Err(self.fail(inner, zone, operation(kind), effect));
@@ -554,8 +562,13 @@ fn rotten(bytes: &[u8], bit: u32) -> Vec<u8> {
 }
 
 fn flip(bytes: &mut [u8], bit: u32) {
-    let at = bit as usize % (bytes.len() * 8);
-    bytes[at / 8] ^= 1 << (at % 8);
+    let at = place(bytes, bit);
+    bytes[at] ^= 1 << (bit % 8);
+}
+
+/// The byte that holds such a bit.
+fn place(bytes: &[u8], bit: u32) -> usize {
+    bit as usize / 8 % bytes.len()
 }
 
 fn operation(kind: CommandKind) -> &'static str {

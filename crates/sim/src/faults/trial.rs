@@ -14,6 +14,7 @@ use crate::allowed::FilesState;
 use crate::caught::Wrong;
 use crate::digest::mix;
 use crate::files::{Driver, Failed, Plan, Scenario, Volume, afterwards, compare, findings, judge, view};
+use crate::flips;
 use crate::history::History;
 use crate::model::{Model, Operation};
 use crate::shapes::Shape;
@@ -67,6 +68,17 @@ pub struct Trial<'a> {
     pub moment: Moment,
     /// At which command of its kind, from 1.
     pub nth: u64,
+}
+
+/// What a fault has destroyed, as far as that is known.
+#[derive(Clone, Copy, Debug)]
+enum Destroyed {
+    /// Nothing, or something of log or metadata: what that may cost is for the volume to tell.
+    Untold,
+    /// All that was in a zone.
+    Zone(ZoneId),
+    /// A block of data.
+    Block,
 }
 
 /// How a trial ended that went as it should.
@@ -206,7 +218,7 @@ impl Trial<'_> {
         let (device, mut driver) = self.stage.begin()?;
         self.begin(&device);
         let stopped = self.work(&mut driver, &mut counts)?;
-        let gone = self.gone(&device);
+        let gone = self.destroyed(&device);
         if !self.end(&device, &mut counts) {
             return Ok(Outcome::NotReached);
         }
@@ -240,10 +252,19 @@ impl Trial<'_> {
         self.kind.times > 1 && self.kind.is_of(CommandKind::Read)
     }
 
-    /// The zone that the fault has made unreadable.
-    fn gone(&self, device: &Emulated) -> Option<ZoneId> {
-        let turns = self.kind.effect() == Some(Effect::TurnOffline);
-        turns.then(|| device.struck().first().copied().flatten()).flatten()
+    /// What the fault has destroyed. The first block of a zone says what is in it, and is no data.
+    fn destroyed(&self, device: &Emulated) -> Destroyed {
+        match self.kind.effect() {
+            Some(Effect::TurnOffline) => {
+                device.struck().first().copied().flatten().map_or(Destroyed::Untold, Destroyed::Zone)
+            }
+            Some(Effect::Rot(_)) => {
+                let is_data = |zone| matches!(flips::role(device, zone), Ok(Some(role)) if role.holds_data());
+                let is_block = device.rotten().is_some_and(|(zone, block)| block > 0 && is_data(zone));
+                if is_block { Destroyed::Block } else { Destroyed::Untold }
+            }
+            _ => Destroyed::Untold,
+        }
     }
 
     /// The scenario without a fault, a loss of power, and the fault in the recovery or while everything is read.
@@ -261,7 +282,7 @@ impl Trial<'_> {
         self.begin(&image);
         self.recover(&image, &allowed, &mut counts)
             .map_err(|wrong| Wrong::at("the fault in recovery", wrong))?;
-        let gone = self.gone(&image);
+        let gone = self.destroyed(&image);
         if !self.end(&image, &mut counts) {
             return Ok(Outcome::NotReached);
         }
@@ -320,7 +341,7 @@ impl Trial<'_> {
         drop(driver);
         let image = Arc::new(device.image(&CrashPlan::KeepAll));
         let zone = ZoneId(self.nth as u32 - 1);
-        let gone = (state == ZoneState::Offline).then_some(zone);
+        let gone = if state == ZoneState::Offline { Destroyed::Zone(zone) } else { Destroyed::Untold };
         image.turn(zone, state);
         image.record();
         self.look(&image, &allowed, gone, &mut counts)?;
@@ -403,17 +424,17 @@ impl Trial<'_> {
     }
 
     /// Mounts a volume and compares: nothing may be wrong, and only what the fault destroys may be missing. What was
-    /// in a zone of data that is `gone` is known to the block.
+    /// in a zone of data that is `gone` is known to the block; a block of data costs itself alone.
     fn look(
         &self,
         device: &Arc<Emulated>,
         allowed: &[Arc<FilesState>],
-        gone: Option<ZoneId>,
+        gone: Destroyed,
         counts: &mut Counts,
     ) -> Result<(), Wrong> {
         counts.judged += 1;
         rt::random::repeat_from(self.stage.seed);
-        if let Some(zone) = gone
+        if let Destroyed::Zone(zone) = gone
             && let Some(lost) = offline::would_lose(self.stage, device, zone, allowed)?
         {
             (counts.exact, counts.lossy) = (counts.exact + 1, counts.lossy + u64::from(!lost.is_empty()));
@@ -422,13 +443,28 @@ impl Trial<'_> {
         }
         let mounted = self.stage.mount(device, History::recovering(allowed));
         if self.kind.harm != Harm::Loss {
-            return self.go_on(mounted?, allowed);
+            return self.go_on(mounted?, allowed, counts);
         }
-        let Ok(driver) = mounted else {
-            counts.refused += 1;
-            return Ok(());
+        let is_block = matches!(gone, Destroyed::Block);
+        let driver = match mounted {
+            Ok(driver) => driver,
+            Err(wrong) if is_block => return Err(Wrong::at("for one block of data", wrong)),
+            Err(_) => {
+                counts.refused += 1;
+                return Ok(());
+            }
         };
-        let seen = compare(&view(&driver.fs)?, allowed)?;
+        let given = view(&driver.fs)?;
+        if is_block {
+            counts.bounded += 1;
+            if !given.misses_one_block_at_most() {
+                return Err(Wrong(format!(
+                    "one block of data costs {:?}: {:?}",
+                    given.lost, given.unreadable
+                )));
+            }
+        }
+        let seen = compare(&given, allowed)?;
         let told = findings(&driver.fs);
         if !seen.is_empty() && told.as_ref().is_ok_and(Vec::is_empty) {
             return Err(Wrong(format!("{seen:?} cannot be read, and the checker finds nothing")));
@@ -438,8 +474,14 @@ impl Trial<'_> {
     }
 
     /// A volume that has lost nothing: the checker finds nothing, all data are whole, and it is used again.
-    fn go_on(&self, mut driver: Driver, allowed: &[Arc<FilesState>]) -> Result<(), Wrong> {
+    fn go_on(
+        &self,
+        mut driver: Driver,
+        allowed: &[Arc<FilesState>],
+        counts: &mut Counts,
+    ) -> Result<(), Wrong> {
         let now = driver.device.commands();
+        let stuck = lives_in_read_only(&driver)?;
         let found = judge(&driver.fs, allowed)?;
         let told = findings(&driver.fs).map_err(|error| Wrong::at("check of data", error))?;
         if !told.is_empty() {
@@ -448,33 +490,46 @@ impl Trial<'_> {
         driver.settle(now, found);
         driver.run(&afterwards(1, self.stage.seed, self.stage.shape.spec.block_size as usize))?;
         match self.kind.effect() {
-            Some(Effect::TurnReadOnly(_)) => evacuated(&driver),
+            Some(Effect::TurnReadOnly(_)) => {
+                evacuate(&driver)?;
+                let left = lives_in_read_only(&driver)?;
+                counts.evacuated += stuck.iter().filter(|zone| !left.contains(zone)).count() as u64;
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
 }
 
+/// The zones that cannot be written any more, in which data live.
+fn lives_in_read_only(driver: &Driver) -> Result<Vec<ZoneId>, Wrong> {
+    let zones = driver.fs.store().zones();
+    let report = driver.device.report().map_err(|error| Wrong::at("report", error))?;
+    let stuck = (0..).map(ZoneId).zip(&report).filter(|(_, info)| info.state == ZoneState::ReadOnly);
+    let lives = |zone: &ZoneId| {
+        let entry = zones.entry(*zone);
+        entry.role.holds_data() && entry.live > 0
+    };
+    Ok(stuck.map(|(zone, _)| zone).filter(lives).collect())
+}
+
 /// When the background has had its turn, no data live in a zone that a mount was told cannot be written any more, unless
 /// there is no zone to move them to.
-fn evacuated(driver: &Driver) -> Result<(), Wrong> {
+fn evacuate(driver: &Driver) -> Result<(), Wrong> {
     let zones = driver.fs.store().zones();
     for _ in 0..STEPS_MAX {
         if driver.fs.step().map_err(|error| Wrong::at("step", error))? == Step::Idle {
             break;
         }
     }
-    let report = driver.device.report().map_err(|error| Wrong::at("report", error))?;
-    for (number, info) in (0..).zip(&report) {
-        let entry = zones.entry(ZoneId(number));
-        let lives = entry.role.holds_data() && entry.live > 0;
-        if lives && info.state == ZoneState::ReadOnly && zones.free() > zones.kept_from_gc() {
-            let live = entry.live;
-            return Err(Wrong(format!(
-                "{live} blocks live in zone {number}, which cannot be written any more"
-            )));
+    let left = lives_in_read_only(driver)?;
+    match left.first() {
+        Some(zone) if zones.free() > zones.kept_from_gc() => {
+            let live = zones.entry(*zone).live;
+            Err(Wrong(format!("{live} blocks live in {zone:?}, which cannot be written any more")))
         }
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Finds out what there is of an operation that failed; false when that is open.

@@ -37,6 +37,11 @@ pub struct View {
 }
 
 impl View {
+    /// Whether no path misses more than one block: a block of data that is wrong may be in several files, once in each.
+    pub fn misses_one_block_at_most(&self) -> bool {
+        self.lost.keys().all(|path| self.unreadable.get(path).is_some_and(|blocks| blocks.len() == 1))
+    }
+
     /// Whether all that is given is as in this state.
     pub fn agrees(&self, state: &Snapshot) -> bool {
         self.difference(state).is_none()

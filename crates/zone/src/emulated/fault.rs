@@ -112,6 +112,8 @@ pub(super) struct FaultPlan {
     faults: Vec<Fault>,
     /// The zones whose commands something went wrong with; none for a flush.
     pub(super) struck: Vec<Option<ZoneId>>,
+    /// The last block that an append has put wrong.
+    pub(super) rotten: Option<(ZoneId, Blocks)>,
     /// Zones that change for good once so many commands were carried out.
     turns: Vec<(u64, ZoneId, ZoneState)>,
     /// Capacities that zones have after their next reset.
