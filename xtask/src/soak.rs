@@ -4,7 +4,8 @@
 //! command, bits flipped in a small volume, and cuts of every scenario with chains of cuts. Crash states have half of
 //! the time and one process, so that states which it has seen are not counted twice; the shapes of device take turns
 //! with the others.
-//! The sums are printed at the end, and whenever a part has ended.
+//! Where there is time, one part flips every bit of a volume, and another strikes every command of every scenario.
+//! The sums are printed at the end, and what was done to its end.
 
 use anyhow::{Context, Result, ensure};
 use rt::{Clock, SystemClock};
@@ -45,6 +46,9 @@ const COUNTS: [&str; 13] = [
 /// Minutes of a round of all parts but crash states.
 const ROUND: u64 = 8;
 
+/// From so many minutes on the first round does all that there is to do on its shape: every bit, every command.
+const WHOLE_FROM: u64 = 40;
+
 /// Seeds that one round uses for runs, and no other does.
 const RUNS_OF_A_ROUND: u64 = 1_000_000;
 
@@ -52,30 +56,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let clock = SystemClock::new();
     let seed = args.seed.unwrap_or_else(|| clock.now().0.unsigned_abs() >> 16);
     println!("soak: {} minutes from seed {seed}", args.minutes);
-    let mut counted = Counted::of(&COUNTS);
+    let mut soak = Soak { counted: Counted::of(&COUNTS), done: Vec::new() };
     let minutes_left =
         |clock: &SystemClock| args.minutes.saturating_sub(clock.monotonic_ns() / 60_000_000_000);
-    part(
-        &mut counted,
-        "states",
-        &["--operations", "3"],
-        SHAPES[seed as usize % SHAPES.len()],
-        args.minutes.div_ceil(2),
-        seed,
-    )?;
+    let shape = SHAPES[seed as usize % SHAPES.len()];
+    soak.part("states", &["--operations", "3"], shape, Some(args.minutes.div_ceil(2)), seed)?;
     for round in seed + 1.. {
         if minutes_left(&clock) == 0 {
             break;
         }
         let minutes = minutes_left(&clock).min(ROUND).div_ceil(4);
+        let is_whole = round == seed + 1 && args.minutes >= WHOLE_FROM;
+        let limit = (!is_whole).then_some(minutes);
         let shape = SHAPES[round as usize % SHAPES.len()];
-        part(&mut counted, "run", &[], shape, minutes, round * RUNS_OF_A_ROUND)?;
-        part(&mut counted, "faults", &[], shape, minutes, round)?;
+        soak.part("run", &[], shape, Some(minutes), round * RUNS_OF_A_ROUND)?;
+        soak.part("faults", &[], shape, limit, round)?;
         let unmounted: &[&str] = if round % 2 == 0 { &["--unmounted"] } else { &[] };
-        part(&mut counted, "flips", unmounted, shape, minutes, round)?;
-        cuts(&mut counted, shape, round)?;
+        soak.part("flips", unmounted, shape, limit, round)?;
+        soak.cuts(shape, round)?;
     }
-    let counts = counted.counts();
+    soak.done.iter().for_each(|done| println!("soaked to the end: {done}"));
+    let counts = soak.counted.counts();
     for (what, count) in &counts {
         println!("soaked {what}: {count}");
     }
@@ -87,31 +88,56 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn part(
-    counted: &mut Counted,
-    command: &str,
-    more: &[&str],
-    shape: &str,
-    minutes: u64,
-    seed: u64,
-) -> Result<()> {
-    let line = simulator(command).args(more.iter().copied()).args(["--geometry", shape]);
-    let line = line.args(["--minutes", &minutes.to_string(), "--seed", &seed.to_string()]);
-    println!("\n=== {line}");
-    line.run_watched(|line| counted.read(line))
-        .with_context(|| format!("the soak found something in `{command}`"))
+/// What has been done.
+struct Soak {
+    counted: Counted,
+    /// Of which parts everything, as they say themselves.
+    done: Vec<String>,
 }
 
-/// The quick cuts of every scenario: their chains are others for each seed.
-fn cuts(counted: &mut Counted, shape: &str, seed: u64) -> Result<()> {
-    let line = simulator("cuts").args(["--quick", "--geometry", shape, "--seed", &seed.to_string()]);
-    println!("\n=== {line}");
-    // Its images are other ones for each seed, and would be counted beside those of the states.
-    let is_own = |line: &str| line.starts_with("counted cuts") || line.starts_with("counted chains");
-    line.run_watched(|line| {
-        if is_own(line) {
-            counted.read(line);
-        }
-    })
-    .context("the soak found something in `cuts`")
+impl Soak {
+    fn part(
+        &mut self,
+        command: &str,
+        more: &[&str],
+        shape: &str,
+        minutes: Option<u64>,
+        seed: u64,
+    ) -> Result<()> {
+        let line = simulator(command).args(more.iter().copied()).args(["--geometry", shape]);
+        let line = line.args(["--seed", &seed.to_string()]);
+        let line = match minutes {
+            Some(minutes) => line.args(["--minutes", &minutes.to_string()]),
+            None => line,
+        };
+        println!("\n=== {line}");
+        let what = [&[command], more, &["on", shape]].concat().join(" ");
+        line.run_watched(|line| {
+            self.counted.read(line);
+            self.done.extend(is_done(line).then(|| format!("{what}: {line}")));
+        })
+        .with_context(|| format!("the soak found something in `{command}`"))
+    }
+
+    /// The quick cuts of every scenario: their chains are others for each seed.
+    fn cuts(&mut self, shape: &str, seed: u64) -> Result<()> {
+        let line = simulator("cuts").args(["--quick", "--geometry", shape, "--seed", &seed.to_string()]);
+        println!("\n=== {line}");
+        // Its images are other ones for each seed, and would be counted beside those of the states.
+        let is_own = |line: &str| line.starts_with("counted cuts") || line.starts_with("counted chains");
+        line.run_watched(|line| {
+            if is_own(line) {
+                self.counted.read(line);
+            }
+        })
+        .context("the soak found something in `cuts`")
+    }
 }
+
+/// Whether a part says so that it has done everything of something.
+fn is_done(line: &str) -> bool {
+    line.starts_with("every ")
+}
+
+#[cfg(test)]
+mod tests;
