@@ -9,6 +9,9 @@
 //! what is asked for only with a sanitizer's help, so that the kernel does it here: an allocation beyond the bound
 //! fails, which ends the program, and that is a finding with its input like any other.
 //!
+//! What has been found can be kept (`--keep`): libFuzzer chooses the fewest inputs, the shortest first, that reach what
+//! those in `fuzz/corpus` do not.
+//!
 //! Two canaries, one that panics and one that asks for too much, have to be found each time.
 
 use std::fmt::Write as _;
@@ -34,6 +37,9 @@ pub(crate) struct Args {
     /// Only this target.
     #[arg(long)]
     only: Option<String>,
+    /// Afterwards add to `fuzz/corpus` the fewest inputs that reach what nothing there does.
+    #[arg(long, conflicts_with = "quick")]
+    keep: bool,
     /// What libFuzzer's mutations follow from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -86,6 +92,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     println!("counted targets: {}\ncounted inputs: {inputs}", targets.len());
+    if args.keep {
+        targets.iter().try_for_each(|target| fuzzer.keep(target, &corpus))?;
+    }
     Ok(())
 }
 
@@ -176,25 +185,46 @@ impl Fuzzer {
     }
 
     fn line(&self, target: &str, corpus: &Path) -> Line {
-        let mib = if target == "mount" { MOUNT_MIB } else { DECODER_MIB };
         let artifacts = format!("-artifact_prefix={}/found-{target}-", self.folder.display());
+        let line = self.bounded(target).args([
+            &format!("-max_total_time={}", self.seconds),
+            &format!("-seed={}", self.seed),
+            "-print_final_stats=1",
+            &artifacts,
+        ]);
+        let line = line.arg(corpus.join(target));
+        let kept = kept(target);
+        if kept.is_dir() { line.arg(kept) } else { line }
+    }
+
+    fn keep(&self, target: &str, corpus: &Path) -> Result<()> {
+        let kept = kept(target);
+        std::fs::create_dir_all(&kept)?;
+        let line = self.bounded(target).arg("-set_cover_merge=1").arg(&kept).arg(corpus.join(target));
+        let (passed, said) = line.verdict()?;
+        ensure!(passed, "what was found of {target} cannot be kept: {said}\n    {line}");
+        println!("{target}: {} inputs are kept", std::fs::read_dir(&kept)?.count());
+        Ok(())
+    }
+
+    /// The program for a target, within the bounds of what it may use.
+    fn bounded(&self, target: &str) -> Line {
+        let mib = if target == "mount" { MOUNT_MIB } else { DECODER_MIB };
         let line =
             Line::new("prlimit").arg(format!("--data={}", mib << 20)).arg("--core=0").arg(&self.program);
         // Who panics with no memory left to look up names for a backtrace waits for itself.
-        let line = line.env("RUST_BACKTRACE", "0").env("POLDER_FUZZ_TARGET", target).args([
-            &format!("-max_total_time={}", self.seconds),
-            &format!("-seed={}", self.seed),
+        line.env("RUST_BACKTRACE", "0").env("POLDER_FUZZ_TARGET", target).args([
             &format!("-max_len={INPUT_MAX}"),
             &format!("-timeout={ENDLESS}"),
             // The kernel bounds what is asked for; this bounds what is used, code and libFuzzer included.
             &format!("-rss_limit_mb={}", 2 * mib),
-            "-print_final_stats=1",
-            &artifacts,
-        ]);
-        let kept = workspace::root().join("fuzz/corpus").join(target);
-        let line = line.arg(corpus.join(target));
-        if kept.is_dir() { line.arg(kept) } else { line }
+        ])
     }
+}
+
+/// Where inputs for a target are kept.
+fn kept(target: &str) -> PathBuf {
+    workspace::root().join("fuzz/corpus").join(target)
 }
 
 impl Running {
