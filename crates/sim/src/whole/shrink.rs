@@ -20,7 +20,12 @@ pub struct Failing {
 
 /// A smaller one, after so many tries at most.
 pub fn shrink(failing: Failing, tries: u32) -> Failing {
-    let mut shrinking = Shrinking { best: failing, left: tries };
+    shrink_by(failing, tries, &|plan| plan.run().err())
+}
+
+/// The same, where `run` says how a plan fails.
+pub(super) fn shrink_by(failing: Failing, tries: u32, run: &dyn Fn(&Plan) -> Option<Wrong>) -> Failing {
+    let mut shrinking = Shrinking { best: failing, left: tries, run };
     while shrinking.best.plan.rounds > 1 && shrinking.left > 0 {
         let plan = &shrinking.best.plan;
         if !shrinking.fails(Plan { rounds: plan.rounds - 1, ..plan.clone() }) {
@@ -35,12 +40,13 @@ pub fn shrink(failing: Failing, tries: u32) -> Failing {
     shrinking.best
 }
 
-struct Shrinking {
+struct Shrinking<'r> {
     best: Failing,
     left: u32,
+    run: &'r dyn Fn(&Plan) -> Option<Wrong>,
 }
 
-impl Shrinking {
+impl Shrinking<'_> {
     /// Leaves out every chunk without which it still fails; whether there was one.
     fn without_chunks(&mut self, chunk: usize) -> bool {
         let places: Vec<Place> = self.best.plan.places().into_iter().collect();
@@ -56,9 +62,9 @@ impl Shrinking {
     /// Whether this one fails as well: then it is the best.
     fn fails(&mut self, plan: Plan) -> bool {
         self.left = self.left.saturating_sub(1);
-        match plan.run() {
-            Ok(_) => false,
-            Err(wrong) => {
+        match (self.run)(&plan) {
+            None => false,
+            Some(wrong) => {
                 self.best = Failing { plan, wrong };
                 true
             }

@@ -1,11 +1,14 @@
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tree::Lsn;
 
 use super::order::{Deeds, end_of_log};
+use super::shrink::{Failing, shrink_by};
 use super::{Place, Plan};
 use crate::allowed::FilesState;
+use crate::caught::Wrong;
 use crate::model::{Model, Operation};
 
 fn plan(seed: u64) -> Plan {
@@ -47,6 +50,37 @@ fn places_are_read_as_they_are_written() {
     let plan = Plan { only: Some(BTreeSet::from([place])), ..plan(3) };
     assert!(plan.to_string().ends_with("--only 1.0.17"), "{plan}");
     assert_eq!(plan.places(), BTreeSet::from([place]));
+}
+
+/// Three operations of two clients are what it takes, the last of them in the second of three rounds.
+#[test]
+fn a_plan_is_made_as_small_as_what_makes_it_fail() {
+    let place = |round, client, number| Place { round, client, number };
+    let needed = BTreeSet::from([place(0, 1, 3), place(1, 0, 0), place(1, 1, 23)]);
+    let tried = Cell::new(0);
+    let run = |plan: &Plan| {
+        tried.set(tried.get() + 1);
+        let fails = needed.is_subset(&plan.places());
+        fails.then(|| Wrong(format!("{} places", plan.places().len())))
+    };
+    let whole = || Failing { plan: plan(1), wrong: Wrong("as found".to_owned()) };
+    let smallest = shrink_by(whole(), 1000, &run);
+    assert_eq!((smallest.plan.places(), smallest.plan.rounds), (needed.clone(), 2));
+    assert_eq!(smallest.wrong.0, "3 places", "what is told is of that plan");
+    assert!((1..200).contains(&tried.get()), "{} tries", tried.get());
+    for tries in 0..20 {
+        tried.set(0);
+        let smaller = shrink_by(whole(), tries, &run);
+        assert!(tried.get() <= tries && needed.is_subset(&smaller.plan.places()), "after {tries}");
+    }
+}
+
+/// What does not fail again, because threads meet elsewhere, stays as it was found.
+#[test]
+fn a_plan_that_passes_when_it_is_smaller_stays_as_it_is() {
+    let found = Failing { plan: plan(1), wrong: Wrong("as found".to_owned()) };
+    let kept = shrink_by(found, 1000, &|_| None);
+    assert_eq!((kept.plan.places(), kept.wrong.0), (plan(1).places(), "as found".to_owned()));
 }
 
 /// A client who has made so many files, one after the other, in these spans of LSNs.
