@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
 use tree::Tx;
+use zone::Role;
 use zone::emulated::{Emulated, Spec};
 
 use super::*;
 use crate::gc::tests::write;
+use crate::place::Opened;
 use crate::place::tests::{extents_on, wanted};
 use crate::{Kind, Object, map};
 
@@ -71,4 +73,35 @@ fn who_needs_a_zone_puts_back_what_was_begun_by_hand() {
         extents.read(Object(object), 0, &mut found).unwrap();
         assert!(found.iter().all(|&byte| byte == object as u8), "object {object}");
     }
+}
+
+/// The zones that were there for all victims at once are somebody else's before they were needed.
+#[test]
+fn what_was_begun_by_hand_is_put_back_when_its_zones_are_gone() {
+    let extents = scattered();
+    while !extents.gc.lock().is_wide() {
+        assert!(extents.compact().unwrap());
+    }
+    let mut taken = Vec::new();
+    while extents.has_zone_for_all() {
+        let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("zones are free") };
+        taken.push(open);
+    }
+    assert!(!extents.move_ahead().unwrap() && !extents.move_ahead().unwrap(), "it is in hand");
+    assert!(extents.gc.lock().is_wide());
+    let mut steps = 0;
+    while extents.gc.lock().is_wide() {
+        assert!(extents.compact().unwrap(), "there is more to be won");
+        steps += 1;
+        assert!(steps < 100);
+    }
+    assert_eq!(extents.gc.lock().victims().count(), 0, "all were put back");
+    taken.iter().for_each(|open| extents.retire(open).unwrap());
+    while extents.compact().unwrap() {}
+    for object in (1..=OBJECTS).step_by(2) {
+        let mut found = vec![0; BLOCKS as usize * 4096];
+        extents.read(Object(object), 0, &mut found).unwrap();
+        assert!(found.iter().all(|&byte| byte == object as u8), "object {object}");
+    }
+    assert_eq!(extents.check().unwrap(), vec![]);
 }

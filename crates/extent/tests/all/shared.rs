@@ -122,6 +122,42 @@ impl Files {
     }
 }
 
+/// Every second block of the heir is its own, so that what the shadow has kept is a row for each of the others: more than a
+/// transaction takes, though the shadow's are few.
+#[test]
+fn what_a_shadow_has_kept_goes_to_its_heir_in_as_many_steps_as_its_rows_take() {
+    const BLOCKS: u64 = 2500;
+    let mut files = Files::new(Spec::power_of_two());
+    let block = files.volume.block_size() as usize;
+    files.write(1, 0, &[1]);
+    files.volume.keep(1, 1..BLOCKS).unwrap();
+    files.freeze(1, false);
+    for at in (2..BLOCKS as usize).step_by(2) {
+        files.write(1, at * block, &vec![at as u8; block]);
+    }
+    let kept = files.volume.extents.space();
+    let (shadow, heir) = files.shadows.pop_first().unwrap();
+    let (mut from, mut steps) = (Some(0), 0);
+    while let Some(at) = from {
+        let mut tx = Tx::reclaiming();
+        let heir = Some((heir, u64::MAX));
+        let (lock, next) = files.volume.extents.drop_shadow(&mut tx, (shadow, heir), at, 1000).unwrap();
+        assert!(tx.encoded_bytes() < files.volume.store.tx_bytes_max(), "it is a transaction");
+        files.commit(tx, lock);
+        (from, steps) = (next, steps + 1);
+    }
+    assert!(steps > 1, "all of it in one step");
+    let now = files.volume.extents.space();
+    assert!(now.available >= kept.available, "{now:?} has less than {kept:?}");
+    files.verify();
+    // Each block that was kept for the file can be written, however full the volume.
+    files.write(2, 0, &vec![2; files.volume.extents.space().available as usize]);
+    for at in (1..BLOCKS as usize).step_by(2) {
+        files.write(1, at * block, &vec![at as u8; block]);
+    }
+    files.verify();
+}
+
 #[test]
 fn a_clone_takes_no_space_and_outlives_what_it_was_made_of() {
     let mut files = Files::new(Spec::power_of_two());
