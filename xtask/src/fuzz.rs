@@ -61,6 +61,8 @@ const ENDLESS: u64 = 20;
 const DECODER_MIB: u64 = 64;
 /// And when it mounts: the device with its history and the cache of the volume (8 MiB) are in it.
 const MOUNT_MIB: u64 = 128;
+/// Targets that mount.
+const MOUNTS: [&str; 2] = ["mount", "volume-file"];
 /// Bytes of an input that are printed, at most.
 const SHOWN_MAX: usize = 4096;
 /// Targets that have to fail.
@@ -209,7 +211,7 @@ impl Fuzzer {
 
     /// The program for a target, within the bounds of what it may use.
     fn bounded(&self, target: &str) -> Line {
-        let mib = if target == "mount" { MOUNT_MIB } else { DECODER_MIB };
+        let mib = if MOUNTS.contains(&target) { MOUNT_MIB } else { DECODER_MIB };
         let line =
             Line::new("prlimit").arg(format!("--data={}", mib << 20)).arg("--core=0").arg(&self.program);
         // Who panics with no memory left to look up names for a backtrace waits for itself.

@@ -5,6 +5,7 @@
 //! what a small volume holds, and mutations of both that follow from a seed, so that a stable compiler and a minute are enough to see that nothing
 //! has become worse. Decoders complete checksums themselves (`tree::hostile`), so that bytes get behind them.
 
+mod file;
 mod mutate;
 mod seeds;
 mod volume;
@@ -47,7 +48,11 @@ pub fn all() -> Vec<Target> {
     ];
     let decoders = decoders.into_iter().flatten();
     let decoders = decoders.map(|&(name, offer)| Target { name, offer, cost: 1 });
-    decoders.chain([Target { name: "mount", offer: mount, cost: 20 }]).collect()
+    let mounts = [
+        Target { name: "mount", offer: mount, cost: 20 },
+        Target { name: "volume-file", offer: file::mount, cost: 20 },
+    ];
+    decoders.chain(mounts).collect()
 }
 
 /// What was offered, and what went wrong.

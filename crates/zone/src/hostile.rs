@@ -49,9 +49,7 @@ fn file_slot(bytes: &[u8]) {
     const CAPACITY: u32 = 100;
     let mut slot = bytes.to_vec();
     slot.resize(SLOT_BYTES, 0);
-    slot[..4].fill(0);
-    let sum = checksum(&[&slot]);
-    slot[..4].copy_from_slice(&sum.to_le_bytes());
+    complete_checksums_of_slots(&mut slot);
     let found = file::format::decode_slot(FsId([7; 16]), ZoneId(0), &slot, CAPACITY);
     let Some(Recorded { info: ZoneInfo { state, pointer, capacity }, .. }) = found else { return };
     assert!(pointer <= capacity && (state != ZoneState::Empty || pointer == 0), "a state that can be");
@@ -63,6 +61,15 @@ pub fn complete_checksum_of_header(block: &mut [u8]) {
         block[8..12].fill(0);
         let sum = checksum(&[block]);
         block[8..12].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// Makes the checksums of recorded states of zones in a file right.
+pub fn complete_checksums_of_slots(table: &mut [u8]) {
+    for slot in table.chunks_exact_mut(SLOT_BYTES) {
+        slot[..4].fill(0);
+        let sum = checksum(&[slot]);
+        slot[..4].copy_from_slice(&sum.to_le_bytes());
     }
 }
 

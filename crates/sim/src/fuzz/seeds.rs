@@ -1,6 +1,7 @@
 //! Inputs to begin with: what a small volume holds.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use rt::random::Rng;
@@ -34,7 +35,7 @@ fn all() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     let mut seeds: BTreeMap<&'static str, Vec<Vec<u8>>> = BTreeMap::new();
     let mut add = |name: &'static str, input: Vec<u8>| {
         let inputs = seeds.entry(name).or_default();
-        if inputs.len() < MOST || name == "mount" {
+        if inputs.len() < MOST || ["mount", "volume-file"].contains(&name) {
             inputs.push(input);
         }
     };
@@ -44,6 +45,8 @@ fn all() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     of_blocks(&mut add);
     of_rows(&mut add);
     (0..EDITS).for_each(|number| add("mount", edits(number)));
+    // Of the file most edits are in what comes before its zones.
+    (0..EDITS).for_each(|number| add("volume-file", edits_of(0..6, number)));
     seeds
 }
 
@@ -126,12 +129,16 @@ fn rows(fs: &fs::Fs, group: Group, table: Table) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 /// A few edits at places where fields lie, most of them with checksums made right.
 fn edits(number: u64) -> Vec<u8> {
+    edits_of(0..u16::MAX, number)
+}
+
+fn edits_of(blocks: Range<u16>, number: u64) -> Vec<u8> {
     let mut rng = Rng::with_seed(number);
     let flags =
         if rng.u32(0..8) == 0 { 0 } else { COMPLETE } | if rng.u32(0..4) == 0 { READ_ONLY } else { 0 };
     let mut input = vec![flags];
     for _ in 0..rng.u32(0..4) {
-        input.extend_from_slice(&rng.u16(..).to_le_bytes());
+        input.extend_from_slice(&rng.u16(blocks.clone()).to_le_bytes());
         let at = if rng.bool() { rng.u16(0..160) } else { rng.u16(..) } & !3;
         input.extend_from_slice(&at.to_le_bytes());
         let length = [1_u8, 2, 4, 8][rng.usize(..4)];

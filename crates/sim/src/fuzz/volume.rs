@@ -48,13 +48,18 @@ pub fn mount(bytes: &[u8]) {
     let device = Arc::new(target().image().image_at(0, &CrashPlan::KeepAll));
     edit(&device, edits, flags & COMPLETE != 0);
     device.record();
+    use_device(device, flags & READ_ONLY != 0);
+}
+
+/// Mounts whatever it is, walks, checks, scrubs, changes a little, and unmounts.
+pub(super) fn use_device(device: Arc<dyn Device>, read_only: bool) {
     let options = MountOptions {
         cache_bytes: 8 << 20,
-        read_only: flags & READ_ONLY != 0,
+        read_only,
         commit_interval_ns: 5_000_000_000,
         clock: Volume::clock(),
     };
-    if let Ok((fs, _)) = Fs::mount(device as _, options) {
+    if let Ok((fs, _)) = Fs::mount(device, options) {
         walk(&fs);
         let _ = fs.check();
         let _ = (fs.scrub_step(ScrubAt::start(), SCRUB), fs.scrub_step(ScrubAt::data(), SCRUB));
@@ -63,19 +68,14 @@ pub fn mount(bytes: &[u8]) {
     }
 }
 
-fn edit(device: &Emulated, mut edits: &[u8], complete: bool) {
+fn edit(device: &Emulated, edits: &[u8], complete: bool) {
     let blocks = target().blocks();
+    let size = device.geometry().block_size as usize;
     let mut edited = BTreeSet::new();
-    while let Some((&[low, high, at_low, at_high, length], rest)) = edits.split_first_chunk::<EDIT>() {
-        let number = usize::from(u16::from_le_bytes([low, high])) % blocks.len();
-        let (put, rest) = rest.split_at(usize::from(1 + length % PUT_MAX).min(rest.len()));
-        let size = device.geometry().block_size as usize;
-        let at = usize::from(u16::from_le_bytes([at_low, at_high])) % size;
-        change_block(device, &blocks[number], |block| {
-            block.iter_mut().skip(at).zip(put).for_each(|(byte, new)| *byte = *new);
-        });
+    for Edit { number, at, put } in Edits(edits) {
+        let number = number % blocks.len();
+        change_block(device, &blocks[number], |block| write_over(block, at % size, put));
         edited.insert(number);
-        edits = rest;
     }
     if complete {
         for number in edited {
@@ -83,6 +83,33 @@ fn edit(device: &Emulated, mut edits: &[u8], complete: bool) {
             change_block(device, place, |block| complete_checksums(place, block));
         }
     }
+}
+
+/// Some bytes of a block that become others.
+pub(super) struct Edit<'a> {
+    pub(super) number: usize,
+    pub(super) at: usize,
+    pub(super) put: &'a [u8],
+}
+
+/// The edits that an input is.
+pub(super) struct Edits<'a>(pub(super) &'a [u8]);
+
+impl<'a> Iterator for Edits<'a> {
+    type Item = Edit<'a>;
+
+    fn next(&mut self) -> Option<Edit<'a>> {
+        let (&[low, high, at_low, at_high, length], rest) = self.0.split_first_chunk::<EDIT>()?;
+        let (put, rest) = rest.split_at(usize::from(1 + length % PUT_MAX).min(rest.len()));
+        self.0 = rest;
+        let number = |low, high| usize::from(u16::from_le_bytes([low, high]));
+        Some(Edit { number: number(low, high), at: number(at_low, at_high), put })
+    }
+}
+
+/// As far as there is a block.
+pub(super) fn write_over(block: &mut [u8], at: usize, put: &[u8]) {
+    block.iter_mut().skip(at).zip(put).for_each(|(byte, new)| *byte = *new);
 }
 
 fn change_block(device: &Emulated, place: &Place, change: impl FnOnce(&mut [u8])) {

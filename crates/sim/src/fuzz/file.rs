@@ -1,0 +1,167 @@
+//! Mounting what somebody hostile has made of the file that a small volume is in: of its header and of what it says of the
+//! states of its zones.
+//!
+//! The file is in memory, so that nothing waits for a disk; what syncs costs nothing. What lies in the zones is edited as
+//! well, but its checksums are not made right: the target `mount` does that. Whatever is done, the file stays as long as
+//! it was.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use fs::{FormatOptions, Fs, InodeNo, MountOptions, OpenFlags, Reserve};
+use rustix::fs::{MemfdFlags, memfd_create};
+use zone::file::{FileDevice, FileOptions, OpenMode};
+use zone::{Device, FsId};
+
+use super::volume::{COMPLETE, Edit, Edits, READ_ONLY, caller, use_device, write_over};
+use crate::files::Volume;
+
+/// Bytes of a zone: of the smallest that there are.
+const ZONE: u64 = 256 << 10;
+/// Bytes of the file: 32 zones, and what comes before them.
+const SIZE: u64 = 32 * ZONE + ((HEADERS + TABLES) * BLOCK) as u64;
+/// The unit in which it is edited.
+const BLOCK: usize = 4096;
+/// Copies of the header, each a block.
+const HEADERS: usize = 2;
+/// Blocks with the states of zones behind them.
+const TABLES: usize = 2;
+
+/// What is in the file, by block, where that is anything.
+fn blocks() -> &'static [(u64, Vec<u8>)] {
+    static BLOCKS: OnceLock<Vec<(u64, Vec<u8>)>> = OnceLock::new();
+    BLOCKS.get_or_init(|| {
+        let file = make();
+        let mut bytes = vec![0; SIZE as usize];
+        file.read_exact_at(&mut bytes, 0).expect("it is as long as it was made");
+        let blocks = (0..).step_by(BLOCK).zip(bytes.chunks(BLOCK).map(<[u8]>::to_vec));
+        blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0)).collect()
+    })
+}
+
+/// A file with nothing in it.
+fn empty() -> File {
+    let file = File::from(memfd_create("volume", MemfdFlags::CLOEXEC).expect("there is memory"));
+    file.set_len(SIZE).expect("there is memory");
+    file
+}
+
+fn path(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// A volume that was killed when there was something in it.
+fn make() -> File {
+    rt::random::repeat_from(1);
+    // A volume is made where its name can be made durable.
+    let path = std::env::temp_dir().join(format!("polder-fuzz-{}", std::process::id()));
+    let options = FileOptions {
+        size: Some(SIZE),
+        zone_bytes: Some(ZONE),
+        fs_id: FsId([7; 16]),
+        ..FileOptions::default()
+    };
+    let draft = FileDevice::draft(&path, &options).expect("it has room for a volume");
+    let device: Arc<dyn Device> = Arc::new(draft.make(&mut |_, _| ()).expect("it has room for a volume"));
+    let file = File::open(&path).expect("it was made just now");
+    std::fs::remove_file(&path).expect("it was made just now");
+    let options = FormatOptions {
+        label: "file".to_owned(),
+        fs_id: FsId([7; 16]),
+        uid: 0,
+        gid: 0,
+        page_size: None,
+        groups: None,
+        reserve: Reserve::default(),
+    };
+    let clock = Volume::clock();
+    Fs::format(&device, &options, clock.as_ref()).expect("it has room for a volume");
+    let options =
+        MountOptions { cache_bytes: 8 << 20, read_only: false, commit_interval_ns: 5_000_000_000, clock };
+    let (fs, _) = Fs::mount(device, options).expect("it was made just now");
+    let writing = OpenFlags { read: false, write: true, append: false, truncate: false, sync: false };
+    for name in [&b"a"[..], b"hard"] {
+        let created = fs.create(&caller(), InodeNo::ROOT, name, 0o644, writing, false);
+        let (_, handle) = created.expect("there is room");
+        fs.write(&handle, 0, &[5; 20_000]).expect("there is room");
+    }
+    fs.sync().expect("there is room");
+    file
+}
+
+/// Edits the file, opens it, and uses what is in it.
+pub(super) fn mount(bytes: &[u8]) {
+    let Some((&flags, edits)) = bytes.split_first() else { return };
+    rt::random::repeat_from(1);
+    let (file, mut edited) = (empty(), blocks().to_vec());
+    let count = edited.len();
+    let mut touched = vec![false; count];
+    for Edit { number, at, put } in Edits(edits) {
+        let number = number % count;
+        write_over(&mut edited[number].1, at % BLOCK, put);
+        touched[number] = true;
+    }
+    for (number, (at, block)) in edited.iter_mut().enumerate() {
+        if flags & COMPLETE != 0 && touched[number] {
+            complete_checksums(number, block);
+        }
+        file.write_all_at(block, *at).expect("there is memory");
+    }
+    let read_only = flags & READ_ONLY != 0;
+    let mode = if read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
+    if let Ok(device) = FileDevice::open(&path(&file), mode) {
+        use_device(Arc::new(device), read_only);
+    }
+    assert_eq!(file.metadata().expect("it is open").len(), SIZE, "nothing is written behind the end");
+}
+
+/// As whoever writes the block would. All blocks before the zones have something in them.
+fn complete_checksums(number: usize, block: &mut [u8]) {
+    match number {
+        _ if number < HEADERS => zone::hostile::complete_checksum_of_header(block),
+        _ if number < HEADERS + TABLES => zone::hostile::complete_checksums_of_slots(block),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is edited is what is taken for it.
+    #[test]
+    fn headers_come_first_then_the_states_of_zones() {
+        let starts: Vec<u64> = blocks().iter().map(|(at, _)| *at).collect();
+        let before: Vec<u64> = (0..).step_by(BLOCK).take(HEADERS + TABLES).collect();
+        assert!(starts.starts_with(&before) && starts.len() > before.len() + 10, "{starts:?}");
+        for (number, (_, block)) in blocks().iter().enumerate().take(HEADERS + TABLES) {
+            let mut completed = block.clone();
+            complete_checksums(number, &mut completed);
+            let written = completed.iter().zip(block).filter(|(new, old)| new != old && **old != 0).count();
+            assert_eq!(written, 0, "block {number}: the checksums were right");
+        }
+    }
+
+    /// The volume that nobody has edited is mounted.
+    #[test]
+    fn the_file_is_a_volume() {
+        let (file, mut found) = (empty(), 0);
+        blocks().iter().for_each(|(at, block)| file.write_all_at(block, *at).unwrap());
+        let device = FileDevice::open(&path(&file), OpenMode::ReadWrite).unwrap();
+        let clock = Volume::clock();
+        let options =
+            MountOptions { cache_bytes: 8 << 20, read_only: false, commit_interval_ns: 5_000_000_000, clock };
+        let (fs, _) = Fs::mount(Arc::new(device), options).unwrap();
+        let reading = OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
+        let root = fs.open(&caller(), InodeNo::ROOT, reading).unwrap();
+        fs.read_directory(&root, 0, &mut |_| {
+            found += 1;
+            true
+        })
+        .unwrap();
+        assert!(found >= 2);
+    }
+}
