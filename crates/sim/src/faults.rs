@@ -203,8 +203,9 @@ impl Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts: Vec<String> =
-            self.named().iter().map(|(what, count)| format!("{count} {what}")).collect();
+        let named = self.named();
+        let counted = named.iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<String> = counted.map(|(what, count)| format!("{count} {what}")).collect();
         f.write_str(&counts.join(", "))
     }
 }

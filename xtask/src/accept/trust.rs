@@ -17,7 +17,7 @@ use crate::workspace::target_dir;
 const PARTS: [(&str, &[&str], &[&str]); 4] = [
     ("run", &["--quick"], &["--minutes", "10"]),
     ("states", &["--quick"], &["--operations", "2"]),
-    ("faults", &["--quick", "--every", "60"], &[]),
+    ("faults", &["--quick", "--every", "20"], &[]),
     ("flips", &["--quick"], &[]),
 ];
 
@@ -45,7 +45,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
 }
 
 /// What the simulator counts, under the names of the report.
-const COUNTS: [&str; 15] = [
+const COUNTS: [&str; 18] = [
     "canaries noticed",
     "runs",
     "operations of clients",
@@ -60,6 +60,9 @@ const COUNTS: [&str; 15] = [
     "scenarios",
     "kinds of faults",
     "faults",
+    "volumes whose losses were known to the block",
+    "volumes with one wrong block of data",
+    "zones evacuated",
     "bits flipped",
 ];
 
