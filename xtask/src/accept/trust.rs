@@ -67,10 +67,19 @@ const COUNTS: [&str; 18] = [
 ];
 
 /// What each form must have done to say anything.
-const LEAST: [(&str, u64); 5] = [
+const LEAST: [(&str, u64); 14] = [
     ("canaries noticed", 5),
+    ("runs", 60),
     ("clients found in one order", 30),
+    ("workloads of one operation", 255),
+    ("workloads of two operations", 1_000),
+    ("states", 150_000),
     ("distinct device images", 100_000),
-    ("faults", 400),
+    ("scenarios", 26),
+    ("kinds of faults", 20),
+    ("faults", 600),
+    ("volumes whose losses were known to the block", 20),
+    ("volumes with one wrong block of data", 10),
+    ("zones evacuated", 5),
     ("bits flipped", 2_000),
 ];
