@@ -2,7 +2,7 @@
 //!
 //! Locks have to be Shuttle's for that, so nothing of the usual build can be used.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::shell::Line;
 
@@ -24,9 +24,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Line::new("cargo test --package polder-rt --lib --features shuttle --locked")
         .run()
         .context("the locks themselves are wrong")?;
+    let mut tests = 0;
     Line::new("cargo test --package polder-extent --lib --features shuttle --locked -- shuttled::")
-        .run()
+        .run_watched(|line| tests += u64::from(line.starts_with("test ") && line.ends_with(" ok")))
         .context("a call of the background is lost")?;
+    ensure!(tests > 0, "no test of calls was run");
     let line = Line::new("cargo test --package polder-extent --features shuttle --test shuttle --locked")
         .args(["--", "--show-output"])
         .args(args.test.as_deref())

@@ -487,9 +487,8 @@ impl Pass<'_> {
                 ORPHAN => self.orphan(group, key)?,
                 INTENT => self.intent(group, key, value)?,
                 SHADOW => self.shadow(group, key, value)?,
-                _ => {
-                    self.decoded(COUNTER, decode_counter(value));
-                }
+                COUNTER => drop(self.decoded(COUNTER, decode_counter(value))),
+                _ => unreachable!("{table:?} is none of names"),
             }
             (self.read)();
             Ok(())

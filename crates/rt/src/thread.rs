@@ -25,7 +25,9 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// A flag that ends a loop and a wait that the flag interrupts.
+/// A flag that ends a loop and a wait that the flag interrupts: of one that does something every so often.
+///
+/// Who is woken as well when there is something to do has a [`Signal`].
 #[derive(Debug, Default)]
 pub struct Stop {
     stopped: crate::sync::Mutex<bool>,

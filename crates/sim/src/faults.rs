@@ -161,7 +161,7 @@ pub struct Counts {
     pub lossy: u64,
     /// Volumes of which a twin said to the block what may be missing.
     pub exact: u64,
-    /// Volumes with one wrong block of data.
+    /// Volumes that miss a wrong block of data, and no other.
     pub bounded: u64,
     /// Zones in which data lived when they could not be written any more, and do not live now.
     pub evacuated: u64,
@@ -195,7 +195,7 @@ impl Counts {
             ("volumes compared", self.judged),
             ("volumes with losses that were told", self.lossy),
             ("volumes whose losses were known to the block", self.exact),
-            ("volumes with one wrong block of data", self.bounded),
+            ("volumes that miss one wrong block of data", self.bounded),
             ("zones evacuated", self.evacuated),
         ]
     }

@@ -16,6 +16,8 @@ use rt::{Clock, SystemClock};
 use crate::catalogue::{self, Entry};
 use crate::report::Failure;
 
+/// With a bug so many times as many schedules are tried as usual: some take as many to be met.
+const SHUTTLE_TIMES: &str = "6";
 /// What a program ends with that does not know an option.
 const MISUNDERSTOOD: i32 = 2;
 
@@ -277,7 +279,7 @@ impl Trial {
         ensure!(built.success(), "the tests of threads cannot be built");
         let mut command = tests(&["--", "--skip", "canaries::"]);
         if let Some(bug) = bug {
-            command.env("POLDER_SHUTTLE_PLANT", bug);
+            command.env("POLDER_SHUTTLE_PLANT", bug).env("POLDER_SHUTTLE_TIMES", SHUTTLE_TIMES);
         }
         let passed = command.output().context("the tests of threads cannot be started")?.status.success();
         Ok(if passed { Verdict::Clean } else { Verdict::Wrong })

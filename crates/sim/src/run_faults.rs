@@ -207,8 +207,9 @@ fn print(sweeps: &Sweeps, seconds: f64) -> Result<()> {
     }
     ensure!(failures.is_empty(), "{} faults did more than they may", failures.len());
     ensure!(all.struck > 0, "no fault struck");
-    let Options { is_whole, is_timed, every, .. } = sweeps.options;
-    ensure!(is_complete || is_timed || every != Some(1), "some commands were left out");
+    let Options { is_whole, is_timed, is_shared, every, .. } = sweeps.options;
+    let may_be_left_out = is_timed || is_shared || every != Some(1);
+    ensure!(is_complete || may_be_left_out, "some commands were left out");
     ensure!(!is_whole || idle.is_empty(), "no fault struck of the kinds {}", idle.join(", "));
     Ok(())
 }

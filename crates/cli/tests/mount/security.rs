@@ -263,7 +263,7 @@ fn others_ask_about_no_file_and_hint_where_they_may_write() {
 /// of a volume that he may not read that it is "not in a mounted volume", as `fragments` and `defrag` did, sends him
 /// looking for a mount that would not help.
 #[test]
-fn others_get_at_the_inside_of_no_volume_but_their_own() {
+fn others_get_at_the_inside_of_no_volume_but_one_that_they_may_read() {
     root_or_skip!();
     let bench = bench_or_skip!();
     open_to_others(&bench);
@@ -271,12 +271,13 @@ fn others_get_at_the_inside_of_no_volume_but_their_own() {
     set_stage(&mounted);
     mounted.umount();
     let place = place_of_nobody(&bench);
-    let (volume, own, target) = (bench.volume(), place.join("volume"), place.join("saved"));
-    fs::copy(&volume, &own).unwrap();
-    chown(&own, Some(NOBODY), Some(NOBODY)).unwrap();
+    let (volume, readable, target) = (bench.volume(), place.join("volume"), place.join("saved"));
+    fs::copy(&volume, &readable).unwrap();
+    fs::set_permissions(&readable, Permissions::from_mode(0o644)).unwrap();
     let before = fs::read(&volume).unwrap();
     assert_eq!(mode(&volume), 0o600);
-    let [volume, own, target, place] = [&volume, &own, &target, &place].map(|path| path.to_str().unwrap());
+    let [volume, readable, target, place] =
+        [&volume, &readable, &target, &place].map(|path| path.to_str().unwrap());
     for arguments in [
         &["scrub", volume][..],
         &["fragments", volume, "/open"],
@@ -286,7 +287,9 @@ fn others_get_at_the_inside_of_no_volume_but_their_own() {
         &["dump", volume, "journal"],
         &["salvage", volume, target],
         &["ls", volume, "/"],
+        &["cat", volume, "/closed"],
         &["cp", volume, "/open", target],
+        &["check", volume],
         &["check", volume, "--repair"],
         &["gc", volume],
         &["zones", volume],
@@ -298,11 +301,13 @@ fn others_get_at_the_inside_of_no_volume_but_their_own() {
     assert!(!Path::new(target).exists());
     assert!(fs::read(volume).unwrap() == before, "the volume has changed");
 
-    assert!(allow(&bench, &["scrub", own]).ends_with(": clean\n"));
-    assert!(allow(&bench, &["dump", own, "inode", "1"]).contains("directory"));
-    assert!(allow(&bench, &["fragments", own, "/closed"]).starts_with("/closed: "));
-    assert_eq!(allow(&bench, &["cat", own, "/closed"]), "root's");
-    allow(&bench, &["salvage", own, target]);
+    assert!(allow(&bench, &["scrub", readable]).ends_with(": clean\n"));
+    assert!(allow(&bench, &["dump", readable, "inode", "1"]).contains("directory"));
+    assert!(allow(&bench, &["fragments", readable, "/closed"]).starts_with("/closed: "));
+    assert_eq!(allow(&bench, &["cat", readable, "/closed"]), "root's");
+    assert!(allow(&bench, &["ls", readable, "/"]).contains("closed"));
+    assert!(allow(&bench, &["check", readable]).ends_with(": clean\n"));
+    allow(&bench, &["salvage", readable, target]);
     let saved = fs::metadata(Path::new(target).join("closed")).unwrap();
     assert_eq!((saved.uid(), saved.mode() & 0o7777, saved.len()), (NOBODY, 0o600, 6));
 }

@@ -93,8 +93,8 @@ impl Ahead {
         was_looked
     }
 
-    /// Whether nobody writes just now. Who does calls when he has ended.
-    fn is_free(&self) -> bool {
+    /// Whether nobody writes just now. Where somebody does, whoever ends last is asked to call.
+    fn is_quiet_or_calls(&self) -> bool {
         if !self.is_written() {
             return true;
         }
@@ -140,11 +140,14 @@ impl Extents {
     }
 
     /// Whether [`Extents::step_space`], which had nothing to do, is to look again in a moment: nobody writes just now, and
-    /// if that stays so, something may be moved ahead. Who writes just now calls when he has ended.
+    /// if that stays so, something may be moved ahead. Where somebody does, the change of whoever ends last calls
+    /// ([`Extents::take_call`]).
     pub fn waits_for_quiet(&self) -> bool {
         let ahead = &self.pace.ahead;
         let in_vain = ahead.in_vain.load(Ordering::Relaxed);
-        in_vain != ahead.begun.load(Ordering::Relaxed) + 1 && self.may_move_ahead() && ahead.is_free()
+        in_vain != ahead.begun.load(Ordering::Relaxed) + 1
+            && self.may_move_ahead()
+            && ahead.is_quiet_or_calls()
     }
 
     fn may_move_ahead(&self) -> bool {

@@ -225,6 +225,10 @@ fn while_nobody_writes_the_next_zone_is_won_before_anything_is_owed() {
     let before = moved();
     assert!(!extents.pay_in_background().unwrap(), "nothing is owed");
     assert!(extents.waits_for_quiet());
+    let writing = extents.pace.writing();
+    assert!(!extents.waits_for_quiet() && !extents.take_call(), "somebody writes");
+    drop(writing);
+    assert!(extents.take_call(), "who waits for quiet is called");
     assert!(!extents.move_ahead().unwrap(), "somebody has written");
     assert_eq!(moved(), before);
     let mut steps = 0;

@@ -179,10 +179,11 @@ impl Trial<'_> {
         }
     }
 
-    /// From now on it strikes.
-    fn begin(&self, device: &Emulated) {
+    /// From now on it strikes; how many of the commands that it may strike there have been.
+    fn begin(&self, device: &Emulated) -> u64 {
         let Some(fault) = self.kind.fault(self.nth) else {
-            return rt::memory::refuse(self.nth, self.kind.times);
+            rt::memory::refuse(self.nth, self.kind.times);
+            return 0;
         };
         let number = (mix(&[self.stage.seed, self.nth]) >> 32) as u32;
         let effect = match fault.effect {
@@ -191,14 +192,23 @@ impl Trial<'_> {
             effect => effect,
         };
         device.inject(Fault { effect, ..fault });
+        device.counters().of(fault.kind)
     }
 
-    /// From now on all is well; whether it has struck.
-    fn end(&self, device: &Emulated, counts: &mut Counts) -> bool {
+    /// From now on all is well; whether it has struck. It has, where there were as many commands that it may strike as it
+    /// passes over: of appends that open a zone nobody counts how many there were.
+    fn end(&self, device: &Emulated, before: u64, counts: &mut Counts) -> Result<bool, Wrong> {
         counts.struck |= u64::from(!device.struck().is_empty());
         device.heal();
         self.end_shortage(counts);
-        counts.struck > 0
+        if let Strikes::Command(kind, _) = self.kind.strikes
+            && counts.struck == 0
+            && kind != CommandKind::Open
+            && device.counters().of(kind) - before >= self.nth
+        {
+            return Err(Wrong(format!("there was such a command, and {} did not strike", self.kind.name)));
+        }
+        Ok(counts.struck > 0)
     }
 
     fn end_shortage(&self, counts: &mut Counts) {
@@ -216,10 +226,10 @@ impl Trial<'_> {
         }
         let mut counts = Counts::default();
         let (device, mut driver) = self.stage.begin()?;
-        self.begin(&device);
+        let before = self.begin(&device);
         let stopped = self.work(&mut driver, &mut counts)?;
         let gone = self.destroyed(&device);
-        if !self.end(&device, &mut counts) {
+        if !self.end(&device, before, &mut counts)? {
             return Ok(Outcome::NotReached);
         }
         if self.kind.harm == Harm::Errors {
@@ -279,11 +289,11 @@ impl Trial<'_> {
         drop(driver);
         let image = Arc::new(device.image(&CrashPlan::KeepAll));
         image.record();
-        self.begin(&image);
+        let before = self.begin(&image);
         self.recover(&image, &allowed, &mut counts)
             .map_err(|wrong| Wrong::at("the fault in recovery", wrong))?;
         let gone = self.destroyed(&image);
-        if !self.end(&image, &mut counts) {
+        if !self.end(&image, before, &mut counts)? {
             return Ok(Outcome::NotReached);
         }
         self.look(&image, &allowed, gone, &mut counts).map_err(|wrong| Wrong::at("mounted again", wrong))?;
@@ -456,7 +466,7 @@ impl Trial<'_> {
         };
         let given = view(&driver.fs)?;
         if is_block {
-            counts.bounded += 1;
+            counts.bounded += u64::from(!given.lost.is_empty());
             if !given.misses_one_block_at_most() {
                 return Err(Wrong(format!(
                     "one block of data costs {:?}: {:?}",

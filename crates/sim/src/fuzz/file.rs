@@ -11,12 +11,14 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use fs::{FormatOptions, Fs, InodeNo, MountOptions, OpenFlags, Reserve};
+use fs::{FormatOptions, Fs, InodeNo, Reserve};
 use rustix::fs::{MemfdFlags, memfd_create};
 use zone::file::{FileDevice, FileOptions, OpenMode};
 use zone::{Device, FsId};
 
-use super::volume::{COMPLETE, Edit, Edits, READ_ONLY, caller, use_device, write_over};
+use super::volume::{
+    COMPLETE, Edit, Edits, READ_ONLY, WRITING, caller, mount_options, use_device, write_over,
+};
 use crate::files::Volume;
 
 /// Bytes of a zone: of the smallest that there are.
@@ -29,6 +31,10 @@ const BLOCK: usize = 4096;
 const HEADERS: usize = 2;
 /// Blocks with the states of zones behind them.
 const TABLES: usize = 2;
+
+/// Files in it, which the target changes, and what each holds.
+const NAMES: [&[u8]; 2] = [b"a", b"hard"];
+static CONTENTS: [u8; 20_000] = [5; 20_000];
 
 /// What is in the file, by block, where that is anything.
 fn blocks() -> &'static [(u64, Vec<u8>)] {
@@ -62,6 +68,8 @@ fn make() -> File {
         size: Some(SIZE),
         zone_bytes: Some(ZONE),
         fs_id: FsId([7; 16]),
+        // Of a process of the same number that was killed.
+        force: true,
         ..FileOptions::default()
     };
     let draft = FileDevice::draft(&path, &options).expect("it has room for a volume");
@@ -77,16 +85,12 @@ fn make() -> File {
         groups: None,
         reserve: Reserve::default(),
     };
-    let clock = Volume::clock();
-    Fs::format(&device, &options, clock.as_ref()).expect("it has room for a volume");
-    let options =
-        MountOptions { cache_bytes: 8 << 20, read_only: false, commit_interval_ns: 5_000_000_000, clock };
-    let (fs, _) = Fs::mount(device, options).expect("it was made just now");
-    let writing = OpenFlags { read: false, write: true, append: false, truncate: false, sync: false };
-    for name in [&b"a"[..], b"hard"] {
-        let created = fs.create(&caller(), InodeNo::ROOT, name, 0o644, writing, false);
+    Fs::format(&device, &options, Volume::clock().as_ref()).expect("it has room for a volume");
+    let (fs, _) = Fs::mount(device, mount_options(false)).expect("it was made just now");
+    for name in NAMES {
+        let created = fs.create(&caller(), InodeNo::ROOT, name, 0o644, WRITING, false);
         let (_, handle) = created.expect("there is room");
-        fs.write(&handle, 0, &[5; 20_000]).expect("there is room");
+        fs.write(&handle, 0, &CONTENTS).expect("there is room");
     }
     fs.sync().expect("there is room");
     file
@@ -130,6 +134,7 @@ fn complete_checksums(number: usize, block: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz::volume::READING;
 
     /// What is edited is what is taken for it.
     #[test]
@@ -145,23 +150,19 @@ mod tests {
         }
     }
 
-    /// The volume that nobody has edited is mounted.
+    /// The volume that nobody has edited is mounted, and its files are there.
     #[test]
     fn the_file_is_a_volume() {
-        let (file, mut found) = (empty(), 0);
+        let file = empty();
         blocks().iter().for_each(|(at, block)| file.write_all_at(block, *at).unwrap());
         let device = FileDevice::open(&path(&file), OpenMode::ReadWrite).unwrap();
-        let clock = Volume::clock();
-        let options =
-            MountOptions { cache_bytes: 8 << 20, read_only: false, commit_interval_ns: 5_000_000_000, clock };
-        let (fs, _) = Fs::mount(Arc::new(device), options).unwrap();
-        let reading = OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
-        let root = fs.open(&caller(), InodeNo::ROOT, reading).unwrap();
-        fs.read_directory(&root, 0, &mut |_| {
-            found += 1;
-            true
-        })
-        .unwrap();
-        assert!(found >= 2);
+        let (fs, _) = Fs::mount(Arc::new(device), mount_options(false)).unwrap();
+        for name in NAMES {
+            let found = fs.lookup(&caller(), InodeNo::ROOT, name).unwrap();
+            let handle = fs.open(&caller(), found.inode, READING).unwrap();
+            let mut bytes = vec![0; CONTENTS.len() + 1];
+            assert_eq!(fs.read(&handle, 0, &mut bytes), Ok(CONTENTS.len()));
+            assert_eq!(bytes[..CONTENTS.len()], CONTENTS);
+        }
     }
 }

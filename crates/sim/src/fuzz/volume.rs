@@ -51,15 +51,18 @@ pub fn mount(bytes: &[u8]) {
     use_device(device, flags & READ_ONLY != 0);
 }
 
-/// Mounts whatever it is, walks, checks, scrubs, changes a little, and unmounts.
-pub(super) fn use_device(device: Arc<dyn Device>, read_only: bool) {
-    let options = MountOptions {
+pub(super) fn mount_options(read_only: bool) -> MountOptions {
+    MountOptions {
         cache_bytes: 8 << 20,
         read_only,
         commit_interval_ns: 5_000_000_000,
         clock: Volume::clock(),
-    };
-    if let Ok((fs, _)) = Fs::mount(device, options) {
+    }
+}
+
+/// Mounts whatever it is, walks, checks, scrubs, changes a little, and unmounts.
+pub(super) fn use_device(device: Arc<dyn Device>, read_only: bool) {
+    if let Ok((fs, _)) = Fs::mount(device, mount_options(read_only)) {
         walk(&fs);
         let _ = fs.check();
         let _ = (fs.scrub_step(ScrubAt::start(), SCRUB), fs.scrub_step(ScrubAt::data(), SCRUB));
@@ -136,9 +139,9 @@ pub(super) fn caller() -> Caller {
     Caller { uid: 0, gid: 0, groups: Vec::new(), umask: 0, checked: true }
 }
 
-const READING: OpenFlags =
+pub(super) const READING: OpenFlags =
     OpenFlags { read: true, write: false, append: false, truncate: false, sync: false };
-const WRITING: OpenFlags = OpenFlags { write: true, ..READING };
+pub(super) const WRITING: OpenFlags = OpenFlags { write: true, ..READING };
 
 /// Looks at whatever can be reached by names.
 fn walk(fs: &Fs) {
