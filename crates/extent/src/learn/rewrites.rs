@@ -6,7 +6,8 @@
 //! wins nothing. So a sample of blocks is watched, chosen by a hash of their number: of each, when it was
 //! written and how long it lived before. As long as short lives follow short ones clearly more often than they follow
 //! long ones, predictions are made; otherwise none are. *Short* is what lives less long than a zone of fresh data
-//! stays before it is emptied.
+//! stays before it is emptied. While lives are compared that limit stands still: where it moves, both lives of a pair
+//! are short as long as it is high, and both long as long as it is low, whether or not one tells the other.
 //!
 //! Memory: at most [`SAMPLES_MAX`] blocks are watched; when there would be more, every other one is given up.
 
@@ -21,9 +22,13 @@ use crate::{Lifetime, Object};
 const SAMPLES_MAX: usize = 1 << 14;
 /// To begin with one in so many, less one.
 const MASK: u64 = 15;
-/// Pairs of lives that must have been seen of either kind.
+/// Pairs of lives that must have been seen of either kind, to begin to believe something, …
 const EVIDENCE: u32 = 32;
-/// When so many were seen, half of them are forgotten.
+/// … and not to believe it any more.
+const EVIDENCE_AGAINST: u32 = 256;
+/// How many standard errors shares must be apart to be believed.
+const SPREADS: f64 = 4.0;
+/// When so many were seen, it is begun anew, with the limit as it is then.
 const PAIRS_MAX: u32 = 4096;
 /// A zone more weighs so much in how long zones stay.
 const ZONES_WEIGHED: u64 = 8;
@@ -56,6 +61,8 @@ struct Samples {
     blocks: HashMap<(Object, u64), Watched>,
     after_short: Followed,
     after_long: Followed,
+    /// What is short in these; 0 before there are any.
+    limit: u64,
 }
 
 /// What was seen of blocks that were written over.
@@ -76,6 +83,7 @@ impl Rewrites {
             blocks: HashMap::new(),
             after_short: Followed::default(),
             after_long: Followed::default(),
+            limit: 0,
         };
         Rewrites {
             mask: AtomicU64::new(MASK),
@@ -135,15 +143,7 @@ impl Samples {
         if let (Some(last), Some(lived)) = (before.and_then(|before| before.lived), lived)
             && stay > 0
         {
-            let followed = if last < stay { &mut self.after_short } else { &mut self.after_long };
-            if lived < stay {
-                followed.short += 1
-            } else {
-                followed.long += 1
-            }
-            if followed.all() >= PAIRS_MAX {
-                (followed.short, followed.long) = (followed.short / 2, followed.long / 2);
-            }
+            self.followed(last, lived, stay);
         }
         self.blocks.insert(block, Watched { written: now, lived });
         if self.blocks.len() > SAMPLES_MAX {
@@ -153,14 +153,35 @@ impl Samples {
         }
     }
 
+    /// A life followed one that lasted so long.
+    fn followed(&mut self, last: u64, lived: u64, stay: u64) {
+        if self.limit == 0 || self.after_short.all() + self.after_long.all() >= PAIRS_MAX {
+            (self.after_short, self.after_long, self.limit) =
+                (Followed::default(), Followed::default(), stay);
+        }
+        let followed = if last < self.limit { &mut self.after_short } else { &mut self.after_long };
+        if lived < self.limit {
+            followed.short += 1;
+        } else {
+            followed.long += 1;
+        }
+    }
+
     /// Once it is believed, it takes more to stop believing it.
     fn tells(&self, believed: bool) -> bool {
         let (short, long) = (self.after_short, self.after_long);
-        if short.all() < EVIDENCE || long.all() < EVIDENCE {
+        let evidence = if believed { EVIDENCE_AGAINST } else { EVIDENCE };
+        if short.all() < evidence || long.all() < evidence {
             return believed;
         }
-        let times = if believed { 1.3 } else { 1.6 };
-        short.share_of_short() > times * long.share_of_short()
+        let [after_short, after_long] = [short, long].map(Followed::share_of_short);
+        if believed {
+            return after_short > 1.1 * after_long;
+        }
+        let [of_short, of_long] = [short, long].map(|followed| f64::from(followed.all()));
+        let share = (after_short * of_short + after_long * of_long) / (of_short + of_long);
+        let error = (share * (1.0 - share) * (1.0 / of_short + 1.0 / of_long)).sqrt();
+        after_short > 1.25 * after_long && after_short - after_long > SPREADS * error
     }
 }
 
