@@ -26,7 +26,11 @@ const MASK: u64 = 15;
 const EVIDENCE: u32 = 32;
 /// … and not to believe it any more.
 const EVIDENCE_AGAINST: u32 = 256;
-/// How many standard errors shares must be apart to be believed.
+/// How many times as often a short life must follow a short one as it follows a long one, to begin to believe it, …
+const TIMES: f64 = 1.25;
+/// … and to go on.
+const TIMES_STILL: f64 = 1.1;
+/// And by how many standard errors more often, to begin.
 const SPREADS: f64 = 4.0;
 /// When so many were seen, it is begun anew, with the limit as it is then.
 const PAIRS_MAX: u32 = 4096;
@@ -176,12 +180,12 @@ impl Samples {
         }
         let [after_short, after_long] = [short, long].map(Followed::share_of_short);
         if believed {
-            return after_short > 1.1 * after_long;
+            return after_short > TIMES_STILL * after_long;
         }
         let [of_short, of_long] = [short, long].map(|followed| f64::from(followed.all()));
         let share = (after_short * of_short + after_long * of_long) / (of_short + of_long);
         let error = (share * (1.0 - share) * (1.0 / of_short + 1.0 / of_long)).sqrt();
-        after_short > 1.25 * after_long && after_short - after_long > SPREADS * error
+        after_short > TIMES * after_long && after_short - after_long > SPREADS * error
     }
 }
 

@@ -11,9 +11,9 @@ use crate::{Seen, cut, explore, prepared, rng, spawn};
 
 const OBJECTS: u64 = 2;
 /// Of each object: together two thirds of what there is for data.
-const BLOCKS: u64 = 200;
+pub(crate) const BLOCKS: u64 = 200;
 
-fn objects(volume: &Volume) -> Vec<Arc<Written>> {
+pub(crate) fn objects(volume: &Volume) -> Vec<Arc<Written>> {
     (1..=OBJECTS).map(|object| Written::found(volume, object, Lifetime::Unknown, BLOCKS)).collect()
 }
 

@@ -3,20 +3,12 @@
 
 use std::sync::Arc;
 
-use polder_extent::Lifetime;
 use tree::Step;
 use zone::emulated::{Emulated, Spec};
 
+use crate::collection::{BLOCKS, objects};
 use crate::objects::{Volume, Written};
 use crate::{Seen, explore, prepared, rng, spawn};
-
-const OBJECTS: u64 = 2;
-/// Of each object: together two thirds of what there is for data.
-const BLOCKS: u64 = 200;
-
-fn objects(volume: &Volume) -> Vec<Arc<Written>> {
-    (1..=OBJECTS).map(|object| Written::found(volume, object, Lifetime::Unknown, BLOCKS)).collect()
-}
 
 /// A volume in which the next zone for data has to be won.
 fn short_of_zones() -> Arc<Emulated> {

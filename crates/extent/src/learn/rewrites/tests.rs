@@ -35,7 +35,7 @@ fn a_limit_that_moves_tells_nothing() {
     let (rewrites, mut rng) = (Rewrites::new(), Rng::with_seed(5));
     let mut believed = 0;
     for now in 0..100 * BLOCKS {
-        // Eight in a row, because each weighs an eighth.
+        // So often that no more is left of what was before: each weighs an eighth.
         if now % (5 * BLOCKS) == 0 {
             let stay = if now % (10 * BLOCKS) == 0 { 2 * BLOCKS } else { BLOCKS / 8 };
             (0..32).for_each(|_| rewrites.stayed(stay));
