@@ -36,7 +36,7 @@ pub use stored::LEARNED;
 pub use told::{StreamTold, stream_names};
 
 pub(crate) use ages::Stream;
-use ages::{Ages, Filled};
+use ages::{Ages, Filled, Moment};
 use kinds::{Kinds, Sums};
 use rewrites::Rewrites;
 use told::Flows;
@@ -71,6 +71,8 @@ pub(crate) struct Learned {
     is_on: AtomicBool,
     /// Blocks that users have written.
     clock: AtomicU64,
+    /// Blocks that have died since the mount.
+    dead: AtomicU64,
     filled: Filled,
     kinds: Kinds,
     rewrites: Rewrites,
@@ -96,6 +98,7 @@ impl Learned {
         Learned {
             is_on: AtomicBool::new(true),
             clock: AtomicU64::new(0),
+            dead: AtomicU64::new(0),
             filled: Filled::new(zones),
             kinds: Kinds::new(),
             rewrites: Rewrites::new(),
@@ -108,6 +111,10 @@ impl Learned {
 
     fn now(&self) -> u64 {
         self.clock.load(Ordering::Relaxed)
+    }
+
+    fn moment(&self) -> Moment {
+        Moment { written: self.now(), died: self.dead.load(Ordering::Relaxed) }
     }
 
     fn is_on(&self) -> bool {
@@ -125,6 +132,7 @@ impl Learned {
     /// Blocks of this kind that were in zones are nobody's any more.
     pub(crate) fn died(&self, kind: Kind, blocks: u64) {
         self.kinds.died(kind, blocks);
+        self.dead.fetch_add(blocks, Ordering::Relaxed);
     }
 
     /// What the zone's entry is to say when it takes no more.
@@ -141,9 +149,9 @@ impl Learned {
 
     /// What lives in these zones is about to be moved.
     pub(crate) fn evacuated(&self, zones: impl Iterator<Item = (ZoneId, Blocks)>) {
-        let (now, mut book) = (self.now(), self.book.lock());
+        let (now, mut book) = (self.moment(), self.book.lock());
         for (zone, live) in zones {
-            let (age, stream) = self.filled.of(zone, now);
+            let (age, stream) = self.filled.of(zone, now.written);
             if book.ages.evacuated(&self.filled, zone, now, live) && stream != Stream::MOVED {
                 self.rewrites.stayed(age);
             }
@@ -227,18 +235,24 @@ impl Extents {
         self.load_learned();
         let learned = &self.learned;
         learned.filled(zone, user);
-        let live = self.store.zones().at_one_moment(|moment| {
-            let live_of =
-                |zone: tree::ZoneNow| if zone.entry.role.holds_data() { zone.entry.live } else { 0 };
-            moment.zones().map(live_of).collect::<Vec<Blocks>>()
-        });
-        let (now, mut book) = (learned.now(), learned.book.lock());
-        let (passed, zones) = (now.saturating_sub(book.looked_at), live.len());
+        let live = self.live_in_filled();
+        let (now, mut book) = (learned.moment(), learned.book.lock());
+        let (passed, zones) = (now.written.saturating_sub(book.looked_at), live.len());
         let zone_blocks = self.device.geometry().zone_blocks;
         book.kinds.look(&learned.kinds, passed, zones, zone_blocks);
         book.ages.look(&learned.filled, zone, now, &live);
-        book.looked_at = now;
+        book.looked_at = now.written;
         learned.filled_since.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Blocks that live in each zone that was filled with data; 0 for all others.
+    fn live_in_filled(&self) -> Vec<Blocks> {
+        let is_filled =
+            |entry: &tree::ZoneEntry| entry.role.holds_data() && ZoneUser::decode(&entry.user).closed;
+        self.store.zones().at_one_moment(|moment| {
+            let live_of = |zone: tree::ZoneNow| if is_filled(&zone.entry) { zone.entry.live } else { 0 };
+            moment.zones().map(live_of).collect()
+        })
     }
 
     /// Puts what was learned into the store when that is due, or if anything was learned and `now`.
@@ -304,7 +318,7 @@ pub(crate) fn offer(rows: &[(Vec<u8>, Vec<u8>)]) {
     learned.filled(ZoneId(1), &ZoneUser::default());
     learned.evacuated([(ZoneId(1), 7)].into_iter());
     learned.rank(&mut [(ZoneId(1), 7), (ZoneId(2), 3)], 60);
-    let (now, mut book) = (learned.now(), learned.book.lock());
+    let (now, mut book) = (learned.moment(), learned.book.lock());
     book.kinds.look(&learned.kinds, 9, 8, 64);
     book.ages.look(&learned.filled, ZoneId(1), now, &[7; 8]);
     drop(book);

@@ -1,9 +1,11 @@
 //! How fast the contents of zones die, by what was written to them and how long ago they were filled.
 //!
-//! The clock is blocks written by users. A *stream* is what goes into the same zones: fresh data of one
-//! lifetime class, or what garbage collection moves. For each stream, and each power of two of the time since a
-//! zone was filled, two sums are kept: how many blocks lived how long (*exposure*), and how many of them died.
-//! Their ratio is the *hazard*: which share of what lives dies in one unit of the clock.
+//! A *stream* is what goes into the same zones: fresh data of one lifetime class, or what garbage collection moves.
+//! Its *age* is told in blocks that users have written since the zone was filled. For each stream and each power of two
+//! of the age two sums are kept: how many blocks lived while how many others died, anywhere (*exposure*), and how many
+//! of them died themselves. Their ratio is the *hazard*: of all that dies, the share that falls to one block. So a time
+//! in which nothing dies, as when files are only added, says nothing of who dies first, nor do zones that are being
+//! written, which only gain. How many blocks die is known better than when: what matters is who does.
 //!
 //! A victim costs the blocks that live in it, and wins the others. Who waits instead saves what dies meanwhile,
 //! and does without the zone as long. So the best victim is the one with the most dead / (alive × hazard). Where
@@ -25,6 +27,8 @@ pub(crate) const STREAMS: usize = Lifetime::ALL.len() + 1;
 pub(crate) const AGES: usize = 48;
 /// Instead of what lived in a zone at the last look: it is being emptied, and what leaves it does not die.
 const EMPTIED: Blocks = Blocks::MAX;
+/// Part of a zone that an expectation weighs beside what was seen.
+const EXPECTED_SHARE: f64 = 8.0;
 /// After as many zones filled as there are, this is left of what was seen.
 const KEPT: f64 = 0.7;
 
@@ -51,13 +55,22 @@ impl Stream {
     }
 }
 
+/// What it is by either clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// Blocks that users have written: it tells how old something is.
+    pub(crate) written: u64,
+    /// Blocks that have died: it tells what was survived.
+    pub(crate) died: u64,
+}
+
 /// For each stream and power of two of the age.
 type Hazards = [[f64; AGES]; STREAMS];
 
 /// What was seen of one stream at one age.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
-    /// Blocks times clock.
+    /// Blocks times blocks that died meanwhile, anywhere.
     pub(crate) exposure: f64,
     /// Blocks.
     pub(crate) died: f64,
@@ -94,9 +107,9 @@ pub(crate) struct Ages {
     seen: [[Seen; AGES]; STREAMS],
     /// What became of what was expected, since the mount.
     expected: [Expected; STREAMS],
-    looked_at: u64,
+    looked_at: Moment,
     looks: usize,
-    /// Blocks of a zone: what an expectation weighs beside what was seen.
+    /// Deaths that an expectation weighs beside what was seen.
     weight: f64,
 }
 
@@ -106,22 +119,22 @@ impl Ages {
             live: vec![0; zones as usize],
             seen: [[Seen::default(); AGES]; STREAMS],
             expected: [Expected::default(); STREAMS],
-            looked_at: 0,
+            looked_at: Moment::default(),
             looks: 0,
-            weight: f64::from(zone_blocks.max(1)),
+            weight: f64::from(zone_blocks.max(1)) / EXPECTED_SHARE,
         }
     }
 
     /// This zone was filled just now: looks at all zones, how many blocks live in each that is filled, and 0 for all
-    /// others.
-    pub(crate) fn look(&mut self, filled: &Filled, just: ZoneId, now: u64, live: &[Blocks]) {
+    /// others. Some of those that it was filled with may not be counted in it yet: it is watched from the next look on.
+    pub(crate) fn look(&mut self, filled: &Filled, just: ZoneId, now: Moment, live: &[Blocks]) {
         let hazards = self.hazards();
         // Whatever it was emptied of was in another life.
         self.live[just.0 as usize] = 0;
         for (zone, &live) in (0..).map(ZoneId).zip(live) {
             self.account(filled, &hazards, zone, now, live);
             let seen = &mut self.live[zone.0 as usize];
-            if *seen != EMPTIED || live == 0 {
+            if zone != just && (*seen != EMPTIED || live == 0) {
                 *seen = live;
             }
         }
@@ -135,7 +148,7 @@ impl Ages {
     }
 
     /// What lives in this zone is about to be moved, which may take long: it does not die. Whether it was looked at.
-    pub(crate) fn evacuated(&mut self, filled: &Filled, zone: ZoneId, now: u64, live: Blocks) -> bool {
+    pub(crate) fn evacuated(&mut self, filled: &Filled, zone: ZoneId, now: Moment, live: Blocks) -> bool {
         let hazards = self.hazards();
         self.account(filled, &hazards, zone, now, live);
         let before = std::mem::replace(&mut self.live[zone.0 as usize], EMPTIED);
@@ -153,18 +166,20 @@ impl Ages {
         })
     }
 
-    fn account(&mut self, filled: &Filled, hazards: &Hazards, zone: ZoneId, now: u64, live: Blocks) {
+    fn account(&mut self, filled: &Filled, hazards: &Hazards, zone: ZoneId, now: Moment, live: Blocks) {
         let before = self.live[zone.0 as usize];
         if before == 0 || before == EMPTIED {
             return;
         }
-        let (age, stream) = filled.of(zone, now);
-        let passed = now.saturating_sub(self.looked_at).min(age);
+        let (age, stream) = filled.of(zone, now.written);
+        let since = now.written.saturating_sub(self.looked_at.written);
+        let part = if age < since { age as f64 / since as f64 } else { 1.0 };
+        let passed = now.died.saturating_sub(self.looked_at.died) as f64 * part;
         let seen = &mut self.seen[usize::from(stream.0)][power(age)];
-        seen.exposure += f64::from(before) * passed as f64;
+        seen.exposure += f64::from(before) * passed;
         let died = f64::from(before.saturating_sub(live));
         seen.died += died;
-        let survive = (-hazards[usize::from(stream.0)][power(age)] * passed as f64).exp();
+        let survive = (-hazards[usize::from(stream.0)][power(age)] * passed).exp();
         self.expected[usize::from(stream.0)].add(died, f64::from(before) * (1.0 - survive));
     }
 
@@ -198,7 +213,7 @@ impl Ages {
     }
 
     /// Goes on from what was seen before, in the same order.
-    pub(crate) fn remember(&mut self, now: u64, before: impl Iterator<Item = Seen>) {
+    pub(crate) fn remember(&mut self, now: Moment, before: impl Iterator<Item = Seen>) {
         self.seen.iter_mut().flatten().zip(before).for_each(|(seen, before)| *seen = before);
         self.looked_at = now;
     }

@@ -15,7 +15,7 @@ pub const LEARNED: Table = Table(3);
 /// More rows than there ever are.
 pub(crate) const ROWS_MAX: usize = 1024;
 /// The version at the start of every value.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// The first byte of a key: what the row is about.
 const GENERAL: u8 = 0;
 const BY_AGE: u8 = 1;
@@ -140,7 +140,7 @@ impl Learned {
             }
         }
         let mut book = self.book.lock();
-        book.ages.remember(self.now(), ages.into_iter());
+        book.ages.remember(self.moment(), ages.into_iter());
         book.kinds.remember(&self.kinds, &kinds);
     }
 }

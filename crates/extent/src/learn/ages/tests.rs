@@ -5,19 +5,28 @@ const ZONE: Blocks = 1000;
 /// Zones of which this share of what lives dies in each thousand blocks, as long as they are this old.
 fn watch(shares: impl Fn(u64) -> f64) -> (Filled, Ages) {
     let (filled, mut ages) = (Filled::new(64), Ages::new(64, ZONE));
-    let mut live = vec![0; 64];
-    for now in 1..2000_u64 {
-        let next = (now % 64) as usize;
-        ages.evacuated(&filled, ZoneId(next as u32), now * 1000, live[next]);
+    let mut live: Vec<Blocks> = vec![0; 64];
+    let mut now = Moment::default();
+    for round in 1..2000_u64 {
+        let next = (round % 64) as usize;
+        now.written = round * 1000;
+        ages.evacuated(&filled, ZoneId(next as u32), now, live[next]);
         for (zone, live) in live.iter_mut().enumerate() {
-            let (age, _) = filled.of(ZoneId(zone as u32), now * 1000);
-            *live -= (f64::from(*live) * shares(age / 1000)) as Blocks;
+            let (age, _) = filled.of(ZoneId(zone as u32), now.written);
+            let dead = (f64::from(*live) * shares(age / 1000)) as Blocks;
+            *live -= dead;
+            now.died += u64::from(dead);
         }
-        filled.set(ZoneId(next as u32), Stream::fresh(Lifetime::Unknown), now * 1000);
+        filled.set(ZoneId(next as u32), Stream::fresh(Lifetime::Unknown), now.written);
         live[next] = ZONE;
-        ages.look(&filled, ZoneId(next as u32), now * 1000, &live);
+        ages.look(&filled, ZoneId(next as u32), now, &live);
     }
     (filled, ages)
+}
+
+/// A moment until which as many blocks have died as were written.
+fn at(blocks: u64) -> Moment {
+    Moment { written: blocks, died: blocks }
 }
 
 #[test]
@@ -43,15 +52,20 @@ fn where_what_is_old_stays_a_young_zone_is_left_to_empty() {
     assert!(hazard(4000) > 10.0 * hazard(40_000), "{} and {}", hazard(4000), hazard(40_000));
 }
 
+/// Deaths and exposure of all streams and ages.
+fn sums(ages: &Ages) -> (f64, f64) {
+    ages.seen().fold((0.0, 0.0), |(died, exposure), seen| (died + seen.died, exposure + seen.exposure))
+}
+
 #[test]
 fn what_is_moved_does_not_die() {
     let (zones, mut ages) = (Filled::new(4), Ages::new(4, ZONE));
-    zones.set(ZoneId(1), Stream::MOVED, 10);
-    ages.look(&zones, ZoneId(1), 10, &[0, 900, 0, 0]);
-    assert!(ages.evacuated(&zones, ZoneId(1), 20, 890));
-    ages.look(&zones, ZoneId(2), 30, &[0, 0, 0, 0]);
-    let (died, exposure) = ages.seen().fold((0.0, 0.0), |(d, e), s| (d + s.died, e + s.exposure));
-    assert!((died - 10.0_f64).abs() < 1e-9 && (exposure - 9000.0_f64).abs() < 1e-9, "{died} of {exposure}");
+    zones.set(ZoneId(1), Stream::MOVED, 5);
+    ages.look(&zones, ZoneId(1), at(5), &[0, 900, 0, 0]);
+    ages.look(&zones, ZoneId(2), at(10), &[0, 900, 0, 0]);
+    assert!(ages.evacuated(&zones, ZoneId(1), at(20), 890));
+    ages.look(&zones, ZoneId(2), at(30), &[0, 0, 0, 0]);
+    assert_eq!(sums(&ages), (10.0, 9000.0));
 }
 
 /// Others are filled while a zone is emptied. What had left it by then was taken for dead, so that old zones seemed to
@@ -60,18 +74,47 @@ fn what_is_moved_does_not_die() {
 #[test]
 fn what_is_moved_while_others_are_filled_does_not_die() {
     let (zones, mut ages) = (Filled::new(16), Ages::new(16, ZONE));
-    let sums = |ages: &Ages| ages.seen().fold((0.0, 0.0), |(d, e), s| (d + s.died, e + s.exposure));
-    zones.set(ZoneId(1), Stream::MOVED, 10);
-    ages.look(&zones, ZoneId(1), 10, &[0, 900, 0, 0]);
-    assert!(ages.evacuated(&zones, ZoneId(1), 20, 890));
-    ages.look(&zones, ZoneId(2), 30, &[0, 600, 0, 0]);
-    ages.look(&zones, ZoneId(3), 40, &[0, 300, 0, 0]);
-    assert!(!ages.evacuated(&zones, ZoneId(1), 45, 250), "it was counted when it was begun");
+    zones.set(ZoneId(1), Stream::MOVED, 5);
+    ages.look(&zones, ZoneId(2), at(10), &[0, 900, 0, 0]);
+    assert!(ages.evacuated(&zones, ZoneId(1), at(20), 890));
+    ages.look(&zones, ZoneId(2), at(30), &[0, 600, 0, 0]);
+    ages.look(&zones, ZoneId(3), at(40), &[0, 300, 0, 0]);
+    assert!(!ages.evacuated(&zones, ZoneId(1), at(45), 250), "it was counted when it was begun");
     assert_eq!(sums(&ages), (10.0, 9000.0));
+    ages.look(&zones, ZoneId(3), at(48), &[0, 0, 0, 0]);
     zones.set(ZoneId(1), Stream::MOVED, 50);
-    ages.look(&zones, ZoneId(1), 50, &[0, 900, 0, 0]);
-    ages.look(&zones, ZoneId(2), 60, &[0, 880, 0, 0]);
+    ages.look(&zones, ZoneId(2), at(50), &[0, 900, 0, 0]);
+    ages.look(&zones, ZoneId(2), at(60), &[0, 880, 0, 0]);
     assert_eq!(sums(&ages), (30.0, 18_000.0), "in its next life it is looked at like any other");
+}
+
+/// Zones that are filled while files are only added grow old, and nothing in them dies, nor anywhere else. Old zones were
+/// taken for such as die slowly long after blocks were written over again, each as likely as any other, and emptied
+/// first: 6 % more was moved than by whoever had learned nothing.
+#[test]
+fn a_time_in_which_nothing_dies_says_nothing() {
+    let (zones, mut ages) = (Filled::new(4), Ages::new(4, ZONE));
+    let mut now = at(10);
+    zones.set(ZoneId(1), Stream::MOVED, 10);
+    ages.look(&zones, ZoneId(2), now, &[0, 900, 0, 0]);
+    now.written += 1 << 20;
+    ages.look(&zones, ZoneId(2), now, &[0, 900, 0, 0]);
+    assert_eq!(sums(&ages), (0.0, 0.0));
+    (now.written, now.died) = (now.written + 20, now.died + 20);
+    ages.look(&zones, ZoneId(3), now, &[0, 880, 0, 0]);
+    assert_eq!(sums(&ages), (20.0, 18_000.0));
+}
+
+/// What a zone was filled with last is counted after it is told that it is full: it gains while it should lose.
+#[test]
+fn a_zone_is_watched_from_the_look_after_it_was_filled() {
+    let (zones, mut ages) = (Filled::new(4), Ages::new(4, ZONE));
+    zones.set(ZoneId(1), Stream::MOVED, 10);
+    ages.look(&zones, ZoneId(1), at(10), &[0, 700, 0, 0]);
+    ages.look(&zones, ZoneId(2), at(30), &[0, 900, 0, 0]);
+    assert_eq!(sums(&ages), (0.0, 0.0));
+    ages.look(&zones, ZoneId(3), at(40), &[0, 890, 0, 0]);
+    assert_eq!(sums(&ages), (10.0, 9000.0));
 }
 
 #[test]
@@ -86,7 +129,7 @@ fn what_nobody_has_seen_is_expected_to_die_more_and_more_slowly() {
 fn it_goes_on_from_what_was_seen_before() {
     let (_, before) = watch(|age| if age < 8 { 0.1 } else { 0.01 });
     let mut after = Ages::new(64, ZONE);
-    after.remember(1_999_000, before.seen());
+    after.remember(at(1_999_000), before.seen());
     for age in [0, 3000, 30_000, 1 << 40] {
         let stream = Stream::fresh(Lifetime::Unknown);
         assert_eq!(after.hazard(stream, age), before.hazard(stream, age));
