@@ -244,7 +244,9 @@ impl Placement {
                 None if may_open => None,
                 None => {
                     let alike = state.least_used(fits).or_else(|| state.take_over(lifetime));
-                    alike.or(own).or_else(|| state.least_used(|_| true))
+                    let is_near = |slot: &Slot| apart(slot.lifetime) == apart(lifetime);
+                    let near = alike.or_else(|| state.least_used(is_near));
+                    near.or(own).or_else(|| state.least_used(|_| true))
                 }
             },
         };
