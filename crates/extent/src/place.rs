@@ -2,8 +2,10 @@
 //!
 //! Each lifetime class that is written has an open zone, which its small files share in the order in which they
 //! are written: what is written together often dies together. A file that has become large has a zone of its own
-//! while the limit on open zones and the free zones allow. Otherwise it shares the least recently used open zone
-//! of a class that goes with its own (`lifetime.rs`), takes one over from a class that has several, or shares any.
+//! while the limit on open zones and the free zones allow. Otherwise it shares an open zone of a class that goes with its
+//! own (`lifetime.rs`): the one that was used last, or, where all of them are other large files', the one that was not
+//! used for longest. Where there is none it takes one over from a class that has several, shares with a class that lives
+//! about as long, or with any.
 //! When every open zone is full and none can be opened, the writer reclaims and collects garbage itself. What
 //! garbage collection writes never comes here: it has a zone of its own.
 //!
@@ -32,6 +34,8 @@ const LARGE_SHARE: u64 = 4;
 const OWNED_FOR: u64 = 64;
 /// A class is written when it has such a share of what is.
 const WRITTEN_SHARE: u64 = 16;
+/// Of the room in open zones, the part that a class may take of what is the other's before it has a zone.
+const SHARED_SHARE: i64 = 8;
 /// Open zones for classes that are kept apart, at most.
 const CLASSES_MAX: usize = 2;
 
@@ -282,7 +286,7 @@ impl Placement {
     }
 
     /// Blocks that can be written, as things are going, until one more zone is needed than is open, and until two
-    /// are, if there are two classes. `payload`: what a zone with so much room takes of data.
+    /// are, if there are two classes: before that where one of them has none. `payload`: what a zone with so much room takes of data.
     pub(crate) fn rooms(&self, payload: impl Fn(Blocks) -> Blocks) -> Vec<i64> {
         let state = self.state.lock();
         let mut rooms = [0; CLASSES_MAX];
@@ -294,9 +298,9 @@ impl Placement {
         if state.classes() < CLASSES_MAX {
             return vec![all];
         }
-        // One that has none shares with the other until there is a zone, and takes the first.
+        // One that has none shares with the other until there is a zone, and takes the first: it is to come soon.
         if !has_zone(0) || !has_zone(1) {
-            return vec![all; CLASSES_MAX];
+            return vec![all / SHARED_SHARE, all];
         }
         let written: u64 = state.written.iter().sum();
         let until = |class: usize| {

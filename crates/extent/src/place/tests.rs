@@ -71,3 +71,47 @@ fn a_device_without_an_open_zone_left_is_not_told_as_a_full_one() {
     drop(held.pop());
     extents.place(wanted(Object(1))).unwrap();
 }
+
+/// Open zones for data of these classes, in this order, and a small file of each.
+fn open_for(extents: &Arc<Extents>, lifetimes: &[Lifetime]) -> Placement {
+    let placement = Placement::new(extents.payload_min);
+    placement.set_open_max(lifetimes.len());
+    for (number, &lifetime) in (0..).zip(lifetimes) {
+        let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("zones are free") };
+        placement.add_for(Wanted { object: Object(number), lifetime, blocks: 100 }, open);
+    }
+    placement
+}
+
+/// What is to stay whole for long came among what dies soon whenever that zone was the one used least.
+#[test]
+fn who_has_no_zone_shares_with_what_lives_about_as_long() {
+    let extents = extents();
+    let placement = open_for(&extents, &[Lifetime::Short, Lifetime::Extreme]);
+    let zone_of = |lifetime| {
+        let open = placement.choose(Wanted { object: Object(9), lifetime, blocks: 1 }, false);
+        open.unwrap().lease.zone()
+    };
+    let (short, extreme) = (zone_of(Lifetime::Short), zone_of(Lifetime::Extreme));
+    assert_ne!(short, extreme);
+    for _ in 0..3 {
+        // Whichever was used last.
+        assert_eq!(zone_of(Lifetime::Long), extreme);
+        assert_eq!(zone_of(Lifetime::Medium), short);
+    }
+}
+
+/// A class that has no zone writes to the other's. Were that all right for as long as there is room, most of a zone of
+/// what lives long could be what dies soon.
+#[test]
+fn a_class_without_a_zone_is_to_have_one_soon() {
+    let extents = extents();
+    let placement = open_for(&extents, &[Lifetime::Short, Lifetime::Long]);
+    let rooms = || placement.rooms(|room| room);
+    let apart = rooms();
+    let long = placement.choose(Wanted { object: Object(9), lifetime: Lifetime::Long, blocks: 1 }, false);
+    placement.retire(&long.unwrap());
+    let alone = rooms();
+    assert!(apart[0] > alone[1], "{apart:?}");
+    assert_eq!(alone, [alone[1] / SHARED_SHARE, alone[1]]);
+}
