@@ -134,9 +134,10 @@ impl Rewrites {
         self.stay.load(Ordering::Relaxed)
     }
 
-    /// Goes on from what was seen before.
-    pub(crate) fn remember(&self, stay: u64) {
+    /// Goes on from what was seen and believed before: until enough is seen that speaks against it.
+    pub(crate) fn remember(&self, stay: u64, tells: bool) {
         self.stay.store(stay, Ordering::Relaxed);
+        self.tells.store(tells, Ordering::Relaxed);
     }
 }
 

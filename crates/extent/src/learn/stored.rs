@@ -27,7 +27,9 @@ const IN_ROW: usize = 16;
 #[repr(C)]
 struct GeneralRow {
     version: u8,
-    reserved: [u8; 7],
+    /// 1: short lives of blocks follow short ones.
+    tells: u8,
+    reserved: [u8; 6],
     clock: U64,
     stay: U64,
 }
@@ -83,7 +85,8 @@ impl Learned {
     /// Keys and values.
     pub(super) fn rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let (clock, stay) = (self.now().into(), self.rewrites.stay().into());
-        let general = GeneralRow { version: VERSION, reserved: [0; 7], clock, stay };
+        let tells = u8::from(self.rewrites.tells());
+        let general = GeneralRow { version: VERSION, tells, reserved: [0; 6], clock, stay };
         let mut rows = vec![(vec![GENERAL], general.as_bytes().to_vec())];
         let book = self.book.lock();
         let ages: Vec<AgePart> = book
@@ -124,7 +127,7 @@ impl Learned {
                     let general = GeneralRow::ref_from_bytes(value).ok();
                     let Some(general) = general.filter(|row| row.version == VERSION) else { continue };
                     self.clock.fetch_max(general.clock.get(), rt::sync::atomic::Ordering::Relaxed);
-                    self.rewrites.remember(general.stay.get());
+                    self.rewrites.remember(general.stay.get(), general.tells == 1);
                 }
                 [BY_AGE, number] => {
                     let first = usize::from(*number) * IN_ROW;

@@ -23,6 +23,21 @@ fn a_block_that_was_written_over_soon_is_expected_to_be_again() {
 }
 
 #[test]
+fn the_next_mount_believes_it_until_it_sees_otherwise() {
+    let before = watch(|rng| if rng.u32(0..10) < 8 { rng.u64(0..BLOCKS / 20) } else { rng.u64(0..BLOCKS) });
+    let (after, mut rng) = (Rewrites::new(), Rng::with_seed(6));
+    after.remember(before.stay(), before.tells());
+    assert!(after.tells());
+    assert_eq!(after.expect(BLOCKS / 20), Lifetime::Short);
+    let now_alike = (0..40 * BLOCKS).find(|&now| {
+        let block = rng.u64(0..BLOCKS);
+        after.wrote(Object(3), block..block + 1, now);
+        !after.tells()
+    });
+    assert!(now_alike.is_some());
+}
+
+#[test]
 fn nothing_is_said_where_all_blocks_are_alike() {
     assert!(!watch(|rng| rng.u64(0..BLOCKS)).tells());
 }
