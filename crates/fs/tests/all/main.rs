@@ -27,6 +27,7 @@ mod salvage;
 mod scattered;
 mod shifts;
 mod support;
+mod throttled;
 mod upkeep;
 mod watched;
 mod xattrs;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fs::{Fs, MountOptions};
 use rt::sync::Mutex;
@@ -12,9 +12,24 @@ use zone::{Blocks, Command, Device, Geometry, Output, Role, ZoneId, ZoneInfo};
 use crate::support::Volume;
 
 type Hook = Box<dyn FnOnce() + Send>;
+type EachHook = Arc<dyn Fn(Doing) + Send + Sync>;
+
+/// What is being done to zones of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Doing {
+    /// Blocks are read, and nothing else.
+    Reading,
+    /// Fresh data is appended, and nothing is moved.
+    Appending,
+    /// What garbage collection moves is appended.
+    Moving,
+    /// A zone is opened, closed, finished or reset.
+    Changing,
+}
 
 /// A device that counts the reads it is asked for, notes what it is told of zones, has zones to give back when it is told
-/// so, and can have something happen at the next read, or before the next blocks of data are appended.
+/// so, and can have something happen at the next read, before the next blocks of data are appended, or while anything is
+/// done to zones of data.
 pub(crate) struct Watched {
     pub(crate) device: Arc<Emulated>,
     pub(crate) reads: AtomicU64,
@@ -26,6 +41,9 @@ pub(crate) struct Watched {
     pub(crate) leased: Mutex<BTreeMap<ZoneId, (Role, u8)>>,
     pub(crate) at_next_read: Mutex<Option<Hook>>,
     pub(crate) at_next_append: Mutex<Option<Hook>>,
+    /// Not for what is done meanwhile.
+    pub(crate) meanwhile: Mutex<Option<EachHook>>,
+    is_meanwhile: AtomicBool,
 }
 
 impl Watched {
@@ -38,7 +56,34 @@ impl Watched {
             leased: Mutex::default(),
             at_next_read: Mutex::new(None),
             at_next_append: Mutex::new(None),
+            meanwhile: Mutex::new(None),
+            is_meanwhile: AtomicBool::new(false),
         }
+    }
+
+    /// What has been begun is not done before this returns.
+    fn begin(&self, doing: Doing, zone: ZoneId) {
+        let holds_data = self.role(zone).is_some_and(Role::holds_data);
+        let Some(hook) = self.meanwhile.lock().clone().filter(|_| holds_data) else { return };
+        if !self.is_meanwhile.swap(true, Ordering::SeqCst) {
+            hook(doing);
+            self.is_meanwhile.store(false, Ordering::SeqCst);
+        }
+    }
+
+    fn begin_batch(&self, batch: &[Command<'_>]) {
+        let of = |command: &Command<'_>| match command {
+            Command::Read { zone, .. } => (Doing::Reading, *zone),
+            Command::Append { zone, .. } if self.role(*zone) == Some(Role::Gc) => (Doing::Moving, *zone),
+            Command::Append { zone, .. } => (Doing::Appending, *zone),
+        };
+        if let Some((doing, zone)) = batch.iter().map(of).max() {
+            self.begin(doing, zone);
+        }
+    }
+
+    fn role(&self, zone: ZoneId) -> Option<Role> {
+        self.leased.lock().get(&zone).map(|(role, _)| *role)
     }
 
     fn count(&self, zone: ZoneId) {
@@ -83,9 +128,11 @@ impl Device for Watched {
     }
     fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> zone::Result<()> {
         self.count(zone);
+        self.begin(Doing::Reading, zone);
         self.device.read(zone, block, into)
     }
     fn append(&self, zone: ZoneId, from: &[u8]) -> zone::Result<Blocks> {
+        self.begin_batch(&[Command::Append { zone, from }]);
         self.device.append(zone, from)
     }
     fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> zone::Result<()> {
@@ -98,18 +145,23 @@ impl Device for Watched {
                 Command::Append { .. } => happen(&self.at_next_append),
             }
         }
+        self.begin_batch(batch);
         self.device.run(batch)
     }
     fn open(&self, zone: ZoneId) -> zone::Result<()> {
+        self.begin(Doing::Changing, zone);
         self.device.open(zone)
     }
     fn close(&self, zone: ZoneId) -> zone::Result<()> {
+        self.begin(Doing::Changing, zone);
         self.device.close(zone)
     }
     fn finish(&self, zone: ZoneId) -> zone::Result<()> {
+        self.begin(Doing::Changing, zone);
         self.device.finish(zone)
     }
     fn reset(&self, zone: ZoneId) -> zone::Result<()> {
+        self.begin(Doing::Changing, zone);
         self.device.reset(zone)
     }
     fn flush(&self) -> zone::Result<()> {
