@@ -11,10 +11,13 @@
 //! [`pieces`] asks what collecting garbage does for files that lie in pieces, [`usable`] how much of a device they
 //! can have.
 //!
+//! [`beside`] asks how long others wait who read and sync files of their own while somebody writes.
+//!
 //! It does not look for errors: that is the simulator's work. It does read back what it wrote, so that
 //! what it measures is a file system.
 #![forbid(unsafe_code)]
 
+pub mod beside;
 pub mod cell;
 pub mod ideal;
 pub mod latency;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use fs::Reserve;
+use polder_space::beside::Beside;
 use polder_space::cell::Cell;
 use polder_space::many::Many;
 use polder_space::pieces::Pieces;
@@ -69,6 +70,40 @@ enum Other {
     /// Writes files in pieces, in turn, deletes some, collects garbage, and tells in how many pieces one of them lies
     /// and what reading it takes, beside one that was written alone.
     Pieces(PiecesOptions),
+    /// Lets one write as fast as he can, another read and a third write a little and fsync, each files of his own, and
+    /// tells how long they waited, beside him and without him.
+    Beside(BesideOptions),
+}
+
+#[derive(clap::Args)]
+struct BesideOptions {
+    /// What the writer does.
+    #[arg(long, default_value = "small-files")]
+    workload: Workload,
+    /// How full, in percent of what the empty volume offers. More than once, or with commas: a line for each.
+    #[arg(long, value_delimiter = ',', default_value = "10,90,95")]
+    fill: Vec<u64>,
+    /// Zones of the device.
+    #[arg(long, default_value_t = 64)]
+    zones: u32,
+    /// MiB of a zone.
+    #[arg(long, default_value_t = 64)]
+    zone_mib: u64,
+    /// What the device is.
+    #[arg(long, default_value = "ssd")]
+    medium: Medium,
+    /// Bytes written before it is measured, in percent of what is in files.
+    #[arg(long, default_value_t = 100)]
+    warm: u64,
+    /// How long it is measured, in time of the device: beside him, and without him.
+    #[arg(long, default_value_t = 40_000)]
+    milliseconds: u64,
+    /// Let the checker look at the end.
+    #[arg(long)]
+    check: bool,
+    /// Decides everything that is left open.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(clap::Args)]
@@ -144,6 +179,19 @@ fn main() -> ExitCode {
     }
 }
 
+fn beside(options: &BesideOptions) -> Result<()> {
+    let BesideOptions { workload, medium, milliseconds, seed, check, .. } = *options;
+    let shape = Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 };
+    for &fill_percent in &options.fill {
+        ensure!((1..=100).contains(&fill_percent), "--fill is a percentage from 1 to 100");
+        let warm_percent = options.warm;
+        let beside =
+            Beside { workload, fill_percent, shape, medium, warm_percent, milliseconds, seed, check };
+        println!("{}", serde_json::to_string(&beside.run()?)?);
+    }
+    Ok(())
+}
+
 fn usable(options: &UsableOptions) -> Result<()> {
     let reserve = match options.reserve {
         None => Reserve::default(),
@@ -175,6 +223,7 @@ fn run(options: &Options) -> Result<()> {
             println!("{}", serde_json::to_string(&pieces.run()?)?);
             return Ok(());
         }
+        Some(Other::Beside(options)) => return beside(options),
         None => {}
     }
     ensure!((1..=100).contains(&options.fill), "--fill is a percentage from 1 to 100");

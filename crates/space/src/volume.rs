@@ -1,8 +1,8 @@
-//! A whole file system on a timed device in memory, used by one client.
+//! A whole file system on a timed device in memory, used by one client, or by several.
 //!
-//! The client does one operation after the other, each when the one before has returned. Beside it the threads of the
-//! volume do what they do in the product ([`rt::schedule::run_in_time`]): all wait for the device, for each other's
-//! locks and for calls in the time of the device, and processors take none.
+//! A client does one operation after the other, each when the one before has returned. Beside it the threads of the
+//! volume, and other clients, do what they do in the product ([`rt::schedule::run_in_time`]): all wait for the device,
+//! for each other's locks and for calls in the time of the device, and processors take none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rt::schedule::{self, Body};
 use rt::{Clock, ManualClock, Timestamp};
 use tree::Step;
 use zone::emulated::{Emulated, Spec};
-use zone::timed::{Kind, Model, Timed, Times};
+use zone::timed::{self, Kind, Model, Timed, Times};
 use zone::{Cause, Device, FsId, Role, ZoneId};
 
 use crate::pieces::Lies;
@@ -100,6 +100,24 @@ pub struct Volume {
     buffer: Vec<u8>,
 }
 
+/// One of its files, for another client.
+pub struct Opened {
+    fs: Arc<Fs>,
+    clock: Arc<ManualClock>,
+    handle: Handle,
+    file: u32,
+    blocks: u64,
+}
+
+/// How long an operation took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Took {
+    /// From its beginning.
+    pub nanoseconds: u64,
+    /// Of these, what its own commands were under way or queued at the device.
+    pub at_device_ns: u64,
+}
+
 /// How the zones are used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneUse {
@@ -158,20 +176,31 @@ impl Volume {
 
     /// Lets a client use an empty volume beside the threads of that volume, until he returns.
     pub fn used_by<T: Send>(
-        (shape, medium, reserve, switches): (Shape, Medium, Reserve, Switches),
+        of: (Shape, Medium, Reserve, Switches),
         seed: u64,
         client: impl FnOnce(Volume) -> Result<T> + Send,
     ) -> Result<T> {
+        Volume::used_beside(of, seed, client, Vec::new())
+    }
+
+    /// The same beside others, whom he tells what to use, and that it is over.
+    pub fn used_beside<'a, T: Send + 'a>(
+        (shape, medium, reserve, switches): (Shape, Medium, Reserve, Switches),
+        seed: u64,
+        client: impl FnOnce(Volume) -> Result<T> + Send + 'a,
+        others: Vec<Body<'a, ()>>,
+    ) -> Result<T> {
         let volume = Volume::new(shape, medium, reserve, switches)?;
         let (clock, workers) = (Arc::clone(&volume.clock), volume.fs.workers());
+        let workers = workers.into_iter().map(|(name, work)| -> Body<'a, ()> { (name.to_owned(), work) });
         let uses = || Some(client(volume));
-        let mut bodies: Vec<Body<'_, Option<Result<T>>>> = vec![("client".to_owned(), Box::new(uses))];
-        bodies.extend(workers.into_iter().map(|(name, work)| -> Body<'_, Option<Result<T>>> {
+        let mut bodies: Vec<Body<'a, Option<Result<T>>>> = vec![("client".to_owned(), Box::new(uses))];
+        bodies.extend(others.into_iter().chain(workers).map(|(name, work)| -> Body<'a, Option<Result<T>>> {
             let works = || {
                 work();
                 None
             };
-            (name.to_owned(), Box::new(works))
+            (name, Box::new(works))
         }));
         let ran = schedule::run_in_time(&clock, seed, bodies);
         ran.returned.into_iter().flatten().next().expect("the client has returned")
@@ -245,8 +274,16 @@ impl Volume {
         assert!(schedule::sleep_until(then), "a client is a thread of a schedule");
     }
 
+    /// A file for another client, who alone writes to it from now on.
+    pub fn open_for_another(&self, file: u32) -> Result<Opened> {
+        let known = &self.files[&file];
+        let handle = self.fs.open(&caller(), known.inode, WRITING)?;
+        let (fs, clock) = (Arc::clone(&self.fs), Arc::clone(&self.clock));
+        Ok(Opened { fs, clock, handle, file, blocks: known.versions.len() as u64 })
+    }
+
     /// Does all background work that there is.
-    fn rest(&self) -> Result<()> {
+    pub fn rest(&self) -> Result<()> {
         loop {
             let before = self.times();
             self.rest_until(self.now() + REST_NS);
@@ -422,6 +459,51 @@ impl Volume {
         let findings = self.fs.check()?;
         ensure!(findings.is_empty(), "the checker finds {findings:?}");
         Ok(())
+    }
+}
+
+impl Opened {
+    /// How long it is.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Nanoseconds of the time of all clients.
+    pub fn now(&self) -> u64 {
+        self.clock.monotonic_ns()
+    }
+
+    /// Reads blocks, which have been written once, and compares them with what was written.
+    pub fn read(&self, start: u64, into: &mut [u8]) -> Result<Took> {
+        let (took, read) = self.timed(|fs| fs.read(&self.handle, start * BLOCK, into))?;
+        let mut expected = [0; BLOCK as usize];
+        for (block, found) in (start..).zip(into.chunks_exact(BLOCK as usize)) {
+            fill(&mut expected, word(self.file, block, 1));
+            ensure!(found == expected, "block {block} of file {} is not what was written", self.file);
+        }
+        ensure!(read == into.len(), "file {} ends after {read} bytes of {}", self.file, into.len());
+        Ok(took)
+    }
+
+    /// Writes one block over.
+    pub fn write(&self, block: u64, version: u16) -> Result<Took> {
+        let mut bytes = [0; BLOCK as usize];
+        fill(&mut bytes, word(self.file, block, version));
+        let (took, written) = self.timed(|fs| fs.write(&self.handle, block * BLOCK, &bytes))?;
+        ensure!(written == bytes.len(), "{written} bytes of a block were written");
+        Ok(took)
+    }
+
+    /// Makes it durable.
+    pub fn sync(&self) -> Result<Took> {
+        Ok(self.timed(|fs| fs.fsync(&self.handle, false))?.0)
+    }
+
+    fn timed<T>(&self, operation: impl FnOnce(&Fs) -> Result<T, FsError>) -> Result<(Took, T), FsError> {
+        let (began, waited) = (self.now(), timed::waited_by_this_thread_ns());
+        let returned = operation(&self.fs)?;
+        let at_device_ns = timed::waited_by_this_thread_ns() - waited;
+        Ok((Took { nanoseconds: self.now() - began, at_device_ns }, returned))
     }
 }
 

@@ -17,6 +17,7 @@
 
 mod schedule;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use rt::sync::Mutex;
@@ -26,6 +27,16 @@ use crate::{Blocks, Command, Device, Geometry, Output, Result, Role, ZoneId, Zon
 
 use schedule::{Demand, Schedule};
 pub use schedule::{Kind, Model, Spent, Times};
+
+thread_local! {
+    static WAITED_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How long the commands that this thread gave have taken, to whichever such device, with what they waited for others
+/// there.
+pub fn waited_by_this_thread_ns() -> u64 {
+    WAITED_NS.get()
+}
 
 /// A device whose commands take time on a clock that only they move.
 pub struct Timed {
@@ -55,6 +66,7 @@ impl Timed {
     fn take(&self, demands: &[Demand]) {
         let now = self.clock.monotonic_ns();
         let complete = self.schedule.lock().issue(now, demands);
+        WAITED_NS.set(WAITED_NS.get() + (complete - now));
         if !rt::schedule::sleep_until(complete) {
             self.clock.advance(complete - now);
         }

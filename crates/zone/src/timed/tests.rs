@@ -57,6 +57,27 @@ fn side_by_side(timed: &Timed, works: [fn(&Timed); 2]) -> Vec<u64> {
 }
 
 #[test]
+fn each_thread_knows_what_its_own_commands_took() {
+    let timed = timed();
+    append(&timed, 0, 1);
+    let read = || timed.read(ZoneId(0), 0, &mut [0; BLOCK]).unwrap();
+    let sleep = || assert!(schedule::sleep_until(timed.clock().monotonic_ns() + 1_000_000));
+    let waited = |work: &dyn Fn()| {
+        let before = waited_by_this_thread_ns();
+        work();
+        waited_by_this_thread_ns() - before
+    };
+    let bodies: Vec<Body<'_, u64>> = vec![
+        ("reads".to_owned(), Box::new(|| waited(&read))),
+        ("reads as well".to_owned(), Box::new(|| waited(&read))),
+        ("gives no command".to_owned(), Box::new(|| waited(&sleep))),
+    ];
+    let mut waited = schedule::run_in_time(timed.clock(), 1, bodies).returned;
+    waited.sort_unstable();
+    assert_eq!(waited, [0, 70_000, 140_000], "in whichever order they read");
+}
+
+#[test]
 fn a_reset_holds_up_its_channel_only() {
     let timed = timed();
     append(&timed, 8, 1);

@@ -1,0 +1,399 @@
+//! How long reads and fsyncs of other files take while somebody writes, and has to pay for garbage collection.
+//!
+//! A *writer* follows a trace of files in a closed loop. Beside him a *reader* reads 4 or 64 KiB at random from files
+//! that nobody writes, and a *syncer* writes one block of a file of his own over and makes it durable. Both come at a
+//! modest rate, whoever waits; what they waited for counts from when they should have begun. Data is never cached, so
+//! each read is one of the device. Each is a thread of one schedule in time, beside the threads of the volume: they
+//! meet at the locks of the product and in the queues of the device as they would there.
+//!
+//! The same is done while the writer writes and, when all that was left to do has been done, while he rests. A level
+//! at which garbage collection finds hardly anything to do tells what a busy device makes others wait; higher ones,
+//! what garbage collection adds. Of each wait it is known how much of it was for commands of one's own at the device,
+//! service and queue. What is left was waited for others in this process: locks, conditions, and for a commit that
+//! somebody else had begun.
+//!
+//! What it does not model: processors, a kernel and its cache, and the threads that answer a mount's requests, one of
+//! which each writer who waits keeps from others. There is one writer, and the device serves in the order of arrival.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use fs::Reserve;
+use rt::random::Rng;
+use rt::schedule::{self, Body};
+use rt::sync::{Condvar, Mutex};
+use serde::Serialize;
+use zone::Cause;
+
+use crate::latency::{Latencies, Summary};
+use crate::trace::{BLOCK, Class, Name, Op, PIECE, Trace, Workload};
+use crate::volume::{Medium, Opened, Shape, Switches, Timing, Took, Volume};
+
+const SWITCHES: Switches = Switches { fsync: false, hints: false, by_file: true, learning: true };
+/// Files that are read, each so large, or such a share of the level if that is less.
+const READ_FILES: u32 = 64;
+const READ_SHARE: u64 = 32;
+/// Blocks of a read.
+const SHORT: u64 = 1;
+const LONG: u64 = 16;
+/// Blocks of the file that is synced.
+const SYNCED_BLOCKS: u64 = 256;
+/// The numbers of these files: no trace comes so far.
+const SYNCED: u32 = u32::MAX;
+const FIRST_READ: u32 = SYNCED - READ_FILES;
+/// On average they come so often.
+const READ_EVERY_NS: u64 = 500_000;
+const SYNC_EVERY_NS: u64 = 20_000_000;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside {
+    /// What the writer does.
+    pub workload: Workload,
+    /// How full, in percent of what the empty volume offers.
+    pub fill_percent: u64,
+    /// The device.
+    pub shape: Shape,
+    /// What it is.
+    pub medium: Medium,
+    /// Bytes written before it is measured, in percent of the level.
+    pub warm_percent: u64,
+    /// How long each part takes, in time of the device.
+    pub milliseconds: u64,
+    /// Decides everything that is left open.
+    pub seed: u64,
+    /// Whether the checker looks at the end.
+    pub check: bool,
+}
+
+/// What somebody waited for, altogether and without his own commands at the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Waits {
+    /// From the moment at which it should have begun.
+    pub all: Summary,
+    /// For others in this process, from when it has begun.
+    pub for_others: Summary,
+}
+
+/// What the others waited for in one part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Others {
+    /// Reads of 4 KiB.
+    pub reads_of_4_kib: Waits,
+    /// Reads of 64 KiB.
+    pub reads_of_64_kib: Waits,
+    /// Writes of 4 KiB to a small file.
+    pub writes_of_4_kib: Waits,
+    /// The fsync after each, from when that write has returned.
+    pub fsyncs: Waits,
+}
+
+/// What the writer did.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Wrote {
+    /// His writes of 1 MiB.
+    pub writes_of_1_mib: Summary,
+    /// Bytes a second.
+    pub bytes_per_second: f64,
+    /// Bytes that garbage collection moved for each of them.
+    pub moved_per_written: f64,
+    /// Device bytes for each of them.
+    pub amplification: f64,
+}
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Seen {
+    /// The name of the workload.
+    pub workload: &'static str,
+    /// Percent of what the empty volume offers.
+    pub fill_percent: u64,
+    /// Zones of the device.
+    pub zones: u32,
+    /// Bytes of a zone.
+    pub zone_bytes: u64,
+    /// What the device is.
+    pub medium: Medium,
+    /// The seed.
+    pub seed: u64,
+    /// The writer.
+    pub wrote: Wrote,
+    /// The others, while he wrote.
+    pub beside: Others,
+    /// The others, while he rested.
+    pub alone: Others,
+}
+
+#[derive(Default)]
+struct Waiting {
+    all: Latencies,
+    for_others: Latencies,
+}
+
+impl Waiting {
+    fn add(&mut self, since_ns: u64, took: Took) {
+        self.all.add(since_ns);
+        self.for_others.add(took.nanoseconds - took.at_device_ns);
+    }
+
+    fn waits(&self) -> Waits {
+        Waits { all: self.all.summary(), for_others: self.for_others.summary() }
+    }
+}
+
+/// One part, for those who come at a rate: until when.
+struct Part {
+    until: u64,
+    read: Arc<Vec<Opened>>,
+    synced: Arc<Opened>,
+}
+
+/// Where one thread leaves something for another.
+struct Post<T> {
+    left: Mutex<Option<T>>,
+    changed: Condvar,
+}
+
+impl<T> Default for Post<T> {
+    fn default() -> Self {
+        Post { left: Mutex::new(None), changed: Condvar::new() }
+    }
+}
+
+impl<T> Post<T> {
+    fn put(&self, what: T) {
+        *self.left.lock() = Some(what);
+        self.changed.notify_all();
+    }
+
+    fn take(&self) -> T {
+        let mut left = self.left.lock();
+        loop {
+            if let Some(what) = left.take() {
+                return what;
+            }
+            self.changed.wait(&mut left);
+        }
+    }
+}
+
+/// Somebody who comes at a rate, on a thread of his own: what he is to do, and what he waited for, of two kinds.
+#[derive(Default)]
+struct Guest {
+    /// None: it is over.
+    asked: Post<Option<Part>>,
+    told: Post<Result<[Waits; 2]>>,
+}
+
+impl Guest {
+    fn live(&self, mut comes: impl FnMut(&Part) -> Result<[Waits; 2]>) {
+        while let Some(part) = self.asked.take() {
+            let waits = comes(&part);
+            drop(part);
+            self.told.put(waits);
+        }
+    }
+}
+
+/// Moments at which somebody comes: on average so often, and no two with a certain time between them.
+struct Arrivals {
+    next: u64,
+    every_ns: u64,
+}
+
+impl Arrivals {
+    /// Sleeps until the next one; None: it is later than `until`.
+    fn wait(&mut self, rng: &mut Rng, until: u64) -> Option<u64> {
+        self.next += rng.u64(1..2 * self.every_ns);
+        let arrival = Some(self.next).filter(|next| *next < until)?;
+        assert!(schedule::sleep_until(arrival), "a client is a thread of a schedule");
+        Some(arrival)
+    }
+}
+
+fn read(part: &Part, rng: &mut Rng) -> Result<[Waits; 2]> {
+    let mut waiting = [Waiting::default(), Waiting::default()];
+    let mut arrivals = Arrivals { next: part.synced.now(), every_ns: READ_EVERY_NS };
+    let mut buffer = [0; (LONG * BLOCK) as usize];
+    while let Some(arrival) = arrivals.wait(rng, part.until) {
+        let (file, is_long) = (&part.read[rng.usize(..part.read.len())], rng.bool());
+        let blocks = if is_long { LONG } else { SHORT };
+        let start = rng.u64(0..=file.blocks() - blocks);
+        let took = file.read(start, &mut buffer[..(blocks * BLOCK) as usize])?;
+        waiting[usize::from(is_long)].add(file.now() - arrival, took);
+    }
+    Ok(waiting.map(|waiting| waiting.waits()))
+}
+
+fn sync(part: &Part, rng: &mut Rng) -> Result<[Waits; 2]> {
+    let (mut writes, mut syncs) = (Waiting::default(), Waiting::default());
+    let file = &part.synced;
+    let mut arrivals = Arrivals { next: file.now(), every_ns: SYNC_EVERY_NS };
+    while let Some(arrival) = arrivals.wait(rng, part.until) {
+        let took = file.write(rng.u64(0..file.blocks()), rng.u16(..))?;
+        writes.add(file.now() - arrival, took);
+        let took = file.sync()?;
+        syncs.add(took.nanoseconds, took);
+    }
+    Ok([writes.waits(), syncs.waits()])
+}
+
+/// The writer, and those beside him.
+struct Run<'a> {
+    volume: Volume,
+    trace: Trace,
+    written: u64,
+    guests: &'a [Guest; 2],
+}
+
+impl Run<'_> {
+    fn step(&mut self) -> Result<Timing> {
+        let op = self.trace.next().expect("traces do not end");
+        if let Op::Write { blocks, .. } = op {
+            self.written += blocks;
+        }
+        self.volume.apply(&op)
+    }
+
+    fn make(&mut self, file: u32, blocks: u64) -> Result<()> {
+        let name = Name { directory: "beside", suffix: "" };
+        self.volume.apply(&Op::Create { file, name, class: Class::Unknown })?;
+        self.volume.apply(&Op::Write { file, start: 0, blocks })?;
+        self.volume.apply(&Op::Close { file })?;
+        Ok(())
+    }
+
+    /// Fills up to this many blocks beside those of the files that are read, which lie among the others.
+    fn fill(&mut self, level: u64, read_blocks: u64) -> Result<()> {
+        self.make(SYNCED, SYNCED_BLOCKS.min(read_blocks * u64::from(READ_FILES)).min(PIECE))?;
+        let mut files = FIRST_READ..SYNCED;
+        while !self.trace.is_filled() {
+            self.step()?;
+            let made = u64::from(files.start - FIRST_READ);
+            if self.written * u64::from(READ_FILES) > made * level
+                && let Some(file) = files.next()
+            {
+                self.make(file, read_blocks)?;
+            }
+        }
+        files.try_for_each(|file| self.make(file, read_blocks))
+    }
+
+    fn part(&self, until: u64) -> Result<()> {
+        let read: Result<Vec<Opened>> =
+            (FIRST_READ..SYNCED).map(|file| self.volume.open_for_another(file)).collect();
+        let (read, synced) = (Arc::new(read?), Arc::new(self.volume.open_for_another(SYNCED)?));
+        for guest in self.guests {
+            let part = Part { until, read: Arc::clone(&read), synced: Arc::clone(&synced) };
+            guest.asked.put(Some(part));
+        }
+        Ok(())
+    }
+
+    fn told(&self) -> Result<Others> {
+        let [reads, syncs] = self.guests.each_ref().map(|guest| guest.told.take());
+        let ([reads_of_4_kib, reads_of_64_kib], [writes_of_4_kib, fsyncs]) = (reads?, syncs?);
+        Ok(Others { reads_of_4_kib, reads_of_64_kib, writes_of_4_kib, fsyncs })
+    }
+
+    fn beside(&mut self, nanoseconds: u64) -> Result<(Wrote, Others)> {
+        let (began, before) = (self.volume.now(), self.written);
+        let bytes = |volume: &Volume| [volume.written(Cause::Gc), volume.written_in_all()];
+        let bytes_before = bytes(&self.volume);
+        self.part(began + nanoseconds)?;
+        let mut pieces = Latencies::default();
+        while self.volume.now() < began + nanoseconds {
+            if let Timing::Wrote { blocks: PIECE, nanoseconds } = self.step()? {
+                pieces.add(nanoseconds);
+            }
+        }
+        let took = self.volume.now() - began;
+        let after = bytes(&self.volume);
+        let others = self.told()?;
+        let user_bytes = ((self.written - before) * BLOCK) as f64;
+        let [moved, in_all] = [0, 1].map(|which| (after[which] - bytes_before[which]) as f64);
+        let wrote = Wrote {
+            writes_of_1_mib: pieces.summary(),
+            bytes_per_second: user_bytes / took as f64 * 1e9,
+            moved_per_written: moved / user_bytes,
+            amplification: in_all / user_bytes,
+        };
+        Ok((wrote, others))
+    }
+
+    fn alone(&mut self, nanoseconds: u64) -> Result<Others> {
+        self.volume.rest()?;
+        self.part(self.volume.now() + nanoseconds)?;
+        self.told()
+    }
+}
+
+impl Beside {
+    /// Does it.
+    pub fn run(&self) -> Result<Seen> {
+        rt::random::repeat_from(self.seed);
+        let guests = [Guest::default(), Guest::default()];
+        let of = (self.shape, self.medium, Reserve::default(), SWITCHES);
+        let others = guests.iter().zip(["reader", "syncer"]).map(|(guest, name)| -> Body<'_, ()> {
+            let mut rng = Rng::with_seed(self.seed ^ name.len() as u64);
+            let comes = if name == "reader" { read } else { sync };
+            (name.to_owned(), Box::new(move || guest.live(|part| comes(part, &mut rng))))
+        });
+        let client = |volume| {
+            let seen = self.run_on(volume, &guests);
+            guests.iter().for_each(|guest| guest.asked.put(None));
+            seen
+        };
+        let seen = Volume::used_beside(of, self.seed, client, others.collect())?;
+        seen.verify()?;
+        Ok(seen)
+    }
+
+    fn run_on(&self, volume: Volume, guests: &[Guest; 2]) -> Result<Seen> {
+        let all = volume.available()? / BLOCK * self.fill_percent / 100;
+        let read_blocks = (all / READ_SHARE / u64::from(READ_FILES)).clamp(LONG, PIECE);
+        let level = all.saturating_sub(read_blocks * u64::from(READ_FILES) + SYNCED_BLOCKS);
+        ensure!(level > 0, "at {} % there is no room for what is read", self.fill_percent);
+        let trace = Trace::new(self.workload, level, self.seed);
+        let mut run = Run { volume, trace, written: 0, guests };
+        run.fill(level, read_blocks)?;
+        let until = run.written + level * self.warm_percent / 100;
+        while run.written < until {
+            run.step()?;
+        }
+        let nanoseconds = self.milliseconds * 1_000_000;
+        let (wrote, beside) = run.beside(nanoseconds)?;
+        let alone = run.alone(nanoseconds)?;
+        if self.check {
+            run.volume.check()?;
+        }
+        Ok(Seen {
+            workload: self.workload.name(),
+            fill_percent: self.fill_percent,
+            zones: self.shape.zones,
+            zone_bytes: self.shape.zone_bytes,
+            medium: self.medium,
+            seed: self.seed,
+            wrote,
+            beside,
+            alone,
+        })
+    }
+}
+
+impl Seen {
+    /// Refuses what says nothing: nobody came, or nobody wrote beside him.
+    fn verify(&self) -> Result<()> {
+        ensure!(self.wrote.writes_of_1_mib.count > 0, "nothing was written");
+        for others in [&self.beside, &self.alone] {
+            let Others { reads_of_4_kib, reads_of_64_kib, writes_of_4_kib, fsyncs } = others;
+            let counts =
+                [reads_of_4_kib, reads_of_64_kib, writes_of_4_kib, fsyncs].map(|waits| waits.all.count);
+            ensure!(counts.iter().all(|count| *count > 0), "nobody read or synced: {others:?}");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

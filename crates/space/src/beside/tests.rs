@@ -1,0 +1,40 @@
+use super::*;
+
+fn beside(fill_percent: u64) -> Beside {
+    Beside {
+        workload: Workload::SmallFiles,
+        fill_percent,
+        shape: Shape { zones: 64, zone_bytes: 4 << 20 },
+        medium: Medium::Ssd,
+        warm_percent: 50,
+        milliseconds: 2000,
+        seed: 3,
+        check: true,
+    }
+}
+
+/// What a reader needs nobody keeps while he waits for the device, also where writers pay; who writes little pays as well.
+#[test]
+fn who_reads_waits_for_the_device_alone_however_much_writers_pay() {
+    let (free, full) = (beside(30).run().unwrap(), beside(85).run().unwrap());
+    assert!(free.wrote.moved_per_written < 0.01 && full.wrote.moved_per_written > 0.2, "{free:?} {full:?}");
+    for seen in [free, full] {
+        let Others { reads_of_4_kib, reads_of_64_kib, fsyncs, .. } = seen.alone;
+        assert_eq!(reads_of_4_kib.all.p50_ns, 70_000, "a read by itself: {seen:?}");
+        assert!(fsyncs.all.p50_ns >= 30_000, "an append and a flush: {seen:?}");
+        assert_eq!(reads_of_64_kib.for_others.max_ns, 0, "{seen:?}");
+        assert_eq!(seen.beside.reads_of_4_kib.for_others.max_ns, 0, "{seen:?}");
+        assert_eq!(seen.beside.reads_of_64_kib.for_others.max_ns, 0, "{seen:?}");
+    }
+    let wait = |seen: &Seen| seen.beside.writes_of_4_kib.for_others.p50_ns;
+    assert!(
+        wait(&free) == 0 && wait(&full) > 0,
+        "a small write waits for who moves something: {free:?} {full:?}"
+    );
+}
+
+#[test]
+fn it_repeats_to_the_last_digit() {
+    let short = Beside { milliseconds: 200, warm_percent: 0, ..beside(60) };
+    assert_eq!(short.run().unwrap(), short.run().unwrap());
+}
