@@ -18,7 +18,9 @@
 //! has in hand, and if still more is owed, and what comes next has been read, he moves a chunk with what he appends, in the
 //! same batch. So writers are held up as much as garbage collection lags. Where more is owed than there is room, or no
 //! background step moves anything, he also looks up and reads what is to be moved, and in the second case pays his whole
-//! share. The collector's lock is let go fairly after each piece of work: who waits for it has it next. Nobody else pays:
+//! share. Whoever writes so little that less than a chunk is to be moved for it is let go until so much has come together
+//! from such writes: a block that is written beside somebody's megabytes does not wait for their sake, unless there is no
+//! room left. The collector's lock is let go fairly after each piece of work: who waits for it has it next. Nobody else pays:
 //! not a reader, not an fsync; and nobody pays with a lock of an object.
 //!
 //! What is moved while nobody writes, before any of it is owed, is in `pace/ahead.rs`; how metadata's next zone is
@@ -102,6 +104,8 @@ pub(crate) struct Pace {
     ahead: Ahead,
     /// The epoch by which metadata's next zone is foreseen.
     epoch: EpochSeen,
+    /// Blocks that those who write little were to move and were not asked for.
+    gathered: AtomicI64,
 }
 
 impl Pace {
@@ -128,6 +132,16 @@ impl Pace {
 
     fn is_resting(&self) -> bool {
         self.rate.load(Ordering::Relaxed) == 0
+    }
+
+    /// Somebody is to move less than a chunk: whether those before him and he are to move one by now, which he does.
+    fn gather(&self, blocks: usize, chunk: usize) -> bool {
+        let (blocks, chunk) = (blocks as i64, chunk as i64);
+        let is_whole = self.gathered.fetch_add(blocks, Ordering::Relaxed) + blocks >= chunk;
+        if is_whole {
+            self.gathered.fetch_sub(chunk, Ordering::Relaxed);
+        }
+        is_whole
     }
 
     fn wrote(&self, blocks: u64) {
@@ -234,7 +248,13 @@ impl Extents {
         }
         self.pace.wrote(blocks);
         let share = (self.pace.moved_per_written() * blocks as f64).ceil() as usize;
-        (self.pace.owed_blocks() > self.allowance_with(room)).then_some(share.max(self.chunk_blocks()))
+        let (owed, chunk) = (self.pace.owed_blocks(), self.chunk_blocks());
+        if owed <= self.allowance_with(room)
+            || owed <= room && share < chunk && !self.pace.gather(share, chunk)
+        {
+            return None;
+        }
+        Some(share.max(chunk))
     }
 
     /// Blocks that are written before what was found is looked at anew.

@@ -79,6 +79,25 @@ fn a_zone_that_is_there_needs_no_moving() {
     assert_eq!(extents.room(), rooms[0] + spare);
 }
 
+/// Whoever had to pay moved a chunk, a writer of one block too: beside somebody who wrote megabytes he waited for their
+/// sake.
+#[test]
+fn who_writes_little_moves_a_chunk_when_as_much_has_come_together() {
+    let extents = with_zones_of(&[100; 8]);
+    leave_spare(&extents, 1);
+    write(&extents, 90, 0, 1, 0);
+    assert_eq!(extents.owes(1), None, "a zone has just been opened");
+    let chunk = extents.chunk_blocks();
+    let of_one = extents.pace.moved_per_written().ceil() as usize;
+    assert!(of_one * 2 < chunk, "{of_one} of {chunk}");
+    extents.pace.owe(extents.allowance() + 1);
+    assert!(extents.pace.owed_blocks() + chunk as i64 <= extents.room());
+    let asked: Vec<Option<usize>> = (0..chunk).map(|_| extents.owes(1)).collect();
+    assert_eq!(asked.iter().position(Option::is_some), Some(chunk.div_ceil(of_one) - 1), "{asked:?}");
+    extents.pace.owe(extents.room());
+    assert_eq!(extents.owes(1), Some(chunk), "there is no room to let him go");
+}
+
 /// Metadata lacks a zone because garbage collection has it: it comes back by what is moved anyway. A writer does not empty
 /// another for that; but who has found no space without it waits until it is there.
 #[test]
