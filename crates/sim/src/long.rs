@@ -11,7 +11,7 @@ mod full;
 mod library;
 
 pub use directory::{Ask, Directory};
-pub use endure::{Churned, Endured, churn, endure};
+pub use endure::{Asked, Churned, Endured, churn, endure};
 pub use full::{Filled, fill, fill_small};
 pub use library::Library;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use polder_sim::caught::Wrong;
-use polder_sim::long::{self, Directory, Endured, Filled, Library};
+use polder_sim::long::{self, Asked, Directory, Endured, Filled, Library};
 use zone::Cause;
 use zone::emulated::Spec;
 
@@ -75,6 +75,9 @@ pub(crate) struct Endure {
     /// How many times the capacity is written.
     #[arg(long, default_value_t = 10)]
     times: u64,
+    /// Fill the volume to the last block now and then, see what does not fit refused, and go on.
+    #[arg(long, conflicts_with = "directory")]
+    fill_up: bool,
 }
 
 #[derive(Args)]
@@ -164,9 +167,9 @@ pub(crate) fn endure(options: &Endure) -> Result<()> {
     }
     for &zones in &options.device.zones {
         let mut library = options.device.library(zones)?;
-        let total = library.device_bytes() * options.times;
-        let endured = long::endure(&mut library, options.percent, total, options.device.seed, &mut |_| {})
-            .map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
+        let asked = options.asked(library.device_bytes());
+        let endured =
+            long::endure(&mut library, &asked).map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
         let traffic = Arc::clone(library.fs.store().traffic());
         library.remount().map_err(|wrong| anyhow!("{zones} zones: {wrong}"))?;
         println!(
@@ -180,21 +183,27 @@ pub(crate) fn endure(options: &Endure) -> Result<()> {
             endured.offered
         );
         print_endured(&endured);
+        let written = (endured.written + endured.filled) as f64;
         for cause in Cause::ALL {
-            let share = traffic.bytes_written(cause) as f64 / endured.written as f64;
+            let share = traffic.bytes_written(cause) as f64 / written;
             println!("  device bytes per byte written, {}: {share:.3}", cause.name());
         }
-        let all = traffic.bytes_written_total() as f64 / endured.written as f64;
+        let all = traffic.bytes_written_total() as f64 / written;
         println!("  write amplification: {all:.3}");
     }
     Ok(())
 }
 
+impl Endure {
+    fn asked(&self, capacity: u64) -> Asked {
+        let Endure { percent, times, fill_up, .. } = *self;
+        Asked { percent, total: capacity * times, seed: self.device.seed, fill_up }
+    }
+}
+
 fn endure_in(directory: &Path, capacity: u64, options: &Endure) -> Result<()> {
     let mut place = in_directory(directory, options.verify.as_deref())?;
-    let total = capacity * options.times;
-    let endured = long::endure(&mut place, options.percent, total, options.device.seed, &mut |_| {})
-        .map_err(|wrong| anyhow!("{wrong}"))?;
+    let endured = long::endure(&mut place, &options.asked(capacity)).map_err(|wrong| anyhow!("{wrong}"))?;
     println!(
         "{} times the {capacity} bytes of the device, at {} % of the {} bytes offered:",
         options.times, options.percent, endured.offered
@@ -252,4 +261,7 @@ fn print_endured(endured: &Endured) {
     println!("counted operations: {}", endured.operations);
     println!("counted bytes compared: {}", endured.compared);
     println!("counted files at the end: {}", endured.files);
+    println!("counted times filled to the last block: {}", endured.fill_ups);
+    println!("counted bytes written for that: {}", endured.filled);
+    println!("counted writes refused for want of space: {}", endured.refused);
 }

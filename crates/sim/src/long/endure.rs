@@ -1,5 +1,6 @@
 //! Endurance: files are made, written over, cut and deleted at random, at a level of fill, until many
-//! times the capacity was written; then everything is compared with the model.
+//! times the capacity was written; then everything is compared with the model. On the way it may be filled to the last
+//! block, to see that what is offered fits and that nothing more does.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,22 @@ const FSYNC_EVERY: u32 = 16;
 const FULL_PERMILLE: u64 = 900;
 /// One operation in so many compares a whole file.
 const COMPARE_EVERY: u32 = 64;
+/// One operation in so many fills it to the last block, where that is asked for.
+const FILL_UP_EVERY: u32 = 128;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// How full it is kept, in percent of what the empty volume offers.
+    pub percent: u64,
+    /// How many bytes are written.
+    pub total: u64,
+    /// Decides everything.
+    pub seed: u64,
+    /// Fill it to the last block now and then, and at the end. For a place where nothing goes on beside this, so that
+    /// what it has regained is all that there is.
+    pub fill_up: bool,
+}
 
 /// What was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +54,12 @@ pub struct Endured {
     pub full_permille: u64,
     /// See `full_permille`.
     pub least_permille: u64,
+    /// How often it was filled to the last block.
+    pub fill_ups: u64,
+    /// Bytes written for that, and into files while it was full, beside those in `written`.
+    pub filled: u64,
+    /// Writes that did not fit and were refused.
+    pub refused: u64,
 }
 
 /// A granule of a file: the write it is from, and how many of its bytes; zeros follow.
@@ -68,24 +91,23 @@ struct Run<'a, P> {
     done: Endured,
 }
 
-/// Goes on until `total` bytes were written, at `percent` of what the empty volume offers. `progress`
-/// is told how many were.
-pub fn endure<P: Place>(
-    place: &mut P,
-    percent: u64,
-    total: u64,
-    seed: u64,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Endured, Wrong> {
+/// Goes on until all of that was written.
+pub fn endure<P: Place>(place: &mut P, asked: &Asked) -> Result<Endured, Wrong> {
     let offered = place.available().map_err(|error| error.wrong("asking what is offered"))?;
-    let mut run = Run::new(place, offered / 100 * percent, seed);
+    let mut run = Run::new(place, offered / 100 * asked.percent, asked.seed);
     run.done.offered = offered;
-    while run.done.written < total {
-        run.operate().map_err(|wrong| {
+    while run.done.written < asked.total {
+        let operated = run.operate().and_then(|()| match asked.fill_up && run.is_time_to_fill_up() {
+            true => run.fill_up(),
+            false => Ok(()),
+        });
+        operated.map_err(|wrong| {
             let Endured { operations, written, .. } = run.done;
             Wrong(format!("operation {operations}, after {written} bytes: {wrong}"))
         })?;
-        progress(run.done.written);
+    }
+    if asked.fill_up {
+        run.fill_up().map_err(|wrong| Wrong(format!("at the end: {wrong}")))?;
     }
     run.finish()
 }
@@ -283,6 +305,12 @@ impl<'a, P: Place> Run<'a, P> {
     }
 
     fn write(&mut self, file: u32, offset: u64, length: u64) -> Result<(), Wrong> {
+        self.put(file, offset, length)?;
+        self.done.written += length;
+        Ok(())
+    }
+
+    fn put(&mut self, file: u32, offset: u64, length: u64) -> Result<(), Wrong> {
         let write = self.done.operations;
         let mut bytes = vec![0; length.min(PIECE) as usize];
         let mut at = offset;
@@ -294,7 +322,6 @@ impl<'a, P: Place> Run<'a, P> {
                 .map_err(|error| error.wrong(format!("writing {} bytes at {at} of {file}", piece.len())))?;
             at += piece.len() as u64;
         }
-        self.done.written += length;
         let model = self.files.get_mut(&file).expect("only files that are there are written");
         self.used -= model.used();
         model.write(offset, length, write);
@@ -342,6 +369,61 @@ impl<'a, P: Place> Run<'a, P> {
             if read == 0 {
                 return Err(Wrong(format!("{file} of {size} bytes ends at {offset}")));
             }
+        }
+    }
+
+    /// Once the level has been reached.
+    fn is_time_to_fill_up(&mut self) -> bool {
+        !self.fills.is_empty() && self.rng.u32(0..FILL_UP_EVERY) == 0
+    }
+
+    /// A file takes all that is offered. Then nothing that needs a block more fits, but what is there can be written
+    /// over, and deleted; the file goes as well.
+    fn fill_up(&mut self) -> Result<(), Wrong> {
+        let Some(other) = self.any() else { return Ok(()) };
+        let file = self.next;
+        self.next += 1;
+        self.place.create(file).map_err(|error| error.wrong(format!("creating {file}")))?;
+        self.files.insert(file, Model::default());
+        self.take_all(file).map_err(|wrong| Wrong(format!("filling it to the last block: {wrong}")))?;
+        self.refuses(file)?;
+        self.refuses(other)?;
+        let whole = self.files[&other].size / GRANULE * GRANULE;
+        self.put(other, 0, whole)
+            .map_err(|wrong| Wrong(format!("writing over while it is full: {wrong}")))?;
+        self.done.filled += whole;
+        self.compare(file)?;
+        self.compare(other)?;
+        self.done.fill_ups += 1;
+        self.remove(other)?;
+        self.remove(file)
+    }
+
+    /// Until nothing is offered: what is counted for metadata that is not needed is offered again.
+    fn take_all(&mut self, file: u32) -> Result<(), Wrong> {
+        loop {
+            let offered = self.place.regain(0).map_err(|error| error.wrong("asking what is offered"))?;
+            let length = offered / GRANULE * GRANULE;
+            if length == 0 {
+                return Ok(());
+            }
+            self.put(file, self.files[&file].size, length)?;
+            self.done.filled += length;
+            self.place.fsync(file).map_err(|error| error.wrong(format!("fsync of {file}")))?;
+        }
+    }
+
+    /// A granule beyond all blocks of the file is refused.
+    fn refuses(&mut self, file: u32) -> Result<(), Wrong> {
+        let offset = self.files[&file].size.next_multiple_of(PIECE);
+        let written = self.place.write(file, offset, &[1; GRANULE as usize]);
+        match written.and_then(|()| self.place.fsync(file)) {
+            Err(Refused::NoSpace) => {
+                self.done.refused += 1;
+                Ok(())
+            }
+            Err(error) => Err(error.wrong(format!("writing more than is offered to {file}"))),
+            Ok(()) => Err(Wrong(format!("nothing is offered, and {file} takes a block more"))),
         }
     }
 

@@ -16,6 +16,8 @@ struct Memory {
     /// What is kept is not what was shown until the caches are passed by.
     rots: bool,
     writes: u32,
+    /// Bytes that it takes beyond what it offers.
+    takes_more: u64,
 }
 
 impl Memory {
@@ -41,7 +43,7 @@ impl Place for Memory {
         }
         let (before, end) = (self.files[&file].len(), offset as usize + bytes.len());
         let grown = end.next_multiple_of(4096).saturating_sub(before.next_multiple_of(4096)) as u64;
-        if self.used() + grown > self.limit {
+        if self.used() + grown > self.limit + self.takes_more {
             return Err(Refused::NoSpace);
         }
         let contents = self.files.get_mut(&file).unwrap();
@@ -92,7 +94,11 @@ impl Place for Memory {
 const LIMIT: u64 = 4 << 20;
 
 fn endured(memory: &mut Memory) -> Result<Endured, Wrong> {
-    endure(memory, 80, 10 * LIMIT, 5, &mut |_| {})
+    endure(memory, &Asked { percent: 80, total: 10 * LIMIT, seed: 5, fill_up: false })
+}
+
+fn filled_up(memory: &mut Memory, percent: u64) -> Result<Endured, Wrong> {
+    endure(memory, &Asked { percent, total: 10 * LIMIT, seed: 5, fill_up: true })
 }
 
 #[test]
@@ -101,6 +107,16 @@ fn a_place_that_is_right_passes() {
     assert!(done.written >= 10 * LIMIT && done.compared > LIMIT && done.files > 0, "{done:?}");
     let filled = fill(&mut Memory::of(LIMIT), 4096, 2, 5).unwrap();
     assert!(filled.overwritten > LIMIT && filled.compared == 2 * LIMIT, "{filled:?}");
+}
+
+#[test]
+fn what_is_offered_is_taken_and_nothing_more() {
+    for percent in [80, 100] {
+        let done = filled_up(&mut Memory::of(LIMIT), percent).unwrap();
+        assert!(done.fill_ups > 1 && done.refused == 2 * done.fill_ups && done.filled > 0, "{done:?}");
+        assert!(filled_up(&mut Memory { takes_more: LIMIT, ..Memory::of(LIMIT) }, percent).is_err());
+    }
+    assert!(endured(&mut Memory { takes_more: LIMIT, ..Memory::of(LIMIT) }).is_ok(), "nobody asks");
 }
 
 #[test]
