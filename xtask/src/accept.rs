@@ -71,7 +71,7 @@ pub(crate) const POINTS: &[Point] = &[
     },
     Point {
         number: 9,
-        title: "for many times its capacity a volume at four fifths refuses, loses and leaks nothing",
+        title: "for many times its capacity a volume, full or not, takes what fits and no more, loses and leaks nothing",
         run: endurance::run,
     },
     Point {
