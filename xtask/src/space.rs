@@ -1,17 +1,21 @@
 //! `cargo xtask space`: what a volume writes for what its users write, and how long they wait.
 //!
 //! Every cell is a run of `polder-space` in memory, in device time of a stated model, beside an ideal
-//! cleaner; nothing depends on the machine. The full form rewrites `docs/space.md` and its plots; the
-//! quick one writes the same into the build's folder (with `--docs` there too), for fewer cells. Each cell is recorded in the
+//! cleaner; nothing depends on the machine. Further runs tell how much of a device files can have, and what collecting
+//! garbage does for a file in pieces. The full form rewrites `docs/space.md` and its plots; the
+//! quick one writes the same into the build's folder (with `--docs` there too), for fewer cells. Each run is recorded in the
 //! build's folder as it ends, so that a run that was interrupted goes on with `--resume`.
 //!
 //! It fails when a bound does not hold, after everything has been written.
 
 mod bounds;
 mod cells;
+mod pieces;
 mod plots;
 mod row;
+mod runs;
 mod tables;
+mod usable;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -21,6 +25,7 @@ use anyhow::{Context, Result, ensure};
 use crate::shell::Line;
 use crate::workspace;
 use row::Row;
+use runs::Case;
 
 /// The seed of the recorded runs.
 const SEED: u64 = 20_261_122;
@@ -40,34 +45,22 @@ pub(crate) struct Args {
     /// Write the page and its plots into `docs`, from the quick form too.
     #[arg(long, conflicts_with = "only")]
     docs: bool,
-    /// Only cells of this workload; the documents stay as they are.
+    /// Only cells of this workload, or only `usable` or `pieces`; the documents stay as they are.
     #[arg(long)]
     only: Option<String>,
 }
 
-/// Runs all cells, writes tables and plots, and judges.
+/// Runs everything, writes tables and plots, and judges.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen = Chosen::by(args)?;
     Line::new("cargo build --release --locked --package polder-space").run()?;
-    let target = workspace::target_dir()?;
-    let form = if args.quick { "quick" } else { "full" };
-    let folder = target.join("space");
+    let folder = workspace::target_dir()?.join("space");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let record = folder.join(format!("{form}.jsonl"));
-    if !args.resume && record.exists() {
-        std::fs::remove_file(&record).with_context(|| format!("cannot remove {}", record.display()))?;
-    }
-    let mut cells = if args.quick { cells::quick(args.seed) } else { cells::all(args.seed) };
-    if let Some(only) = &args.only {
-        cells.retain(|cell| cell.workload == only);
-        let known: Vec<&str> = cells::WORKLOADS.iter().map(|workload| workload.name).collect();
-        ensure!(!cells.is_empty(), "there is no workload `{only}`; there are: {}", known.join(", "));
-    }
-    println!("seed: {}\nrecord: {}", args.seed, record.display());
-    let rows = cells::run(target.join("release/polder-space"), &cells, &record)?;
+    println!("seed: {}", args.seed);
+    let seen = chosen.run(args, &folder)?;
     let recorded = (!args.quick || args.docs) && args.only.is_none();
     let documents = if recorded { workspace::root().join("docs") } else { folder };
-    let about = About { form, seed: args.seed, first: cells[0] };
-    let (page, verdicts) = write(&rows, &about, &documents)?;
+    let (page, verdicts) = write(&seen, args, &documents)?;
     println!("{page}\nwritten to {}", documents.join("space.md").display());
     let failed = verdicts.iter().filter(|bound| !bound.holds()).count();
     ensure!(!verdicts.is_empty(), "no bound was judged");
@@ -76,21 +69,69 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What the page says of the run.
-struct About {
-    form: &'static str,
-    seed: u64,
-    /// All cells write as much as this one, in percent of their level.
-    first: cells::Cell,
+/// What is to be run.
+struct Chosen {
+    cells: Vec<cells::Cell>,
+    usable: Vec<usable::Usable>,
+    pieces: Vec<pieces::Pieces>,
+}
+
+/// What was found.
+struct Seen {
+    cells: Vec<Row>,
+    usable: Vec<usable::Row>,
+    pieces: Vec<pieces::Row>,
+}
+
+impl Chosen {
+    fn by(args: &Args) -> Result<Chosen> {
+        let (mut cells, mut usable) = match args.quick {
+            true => (cells::quick(args.seed), usable::quick(args.seed)),
+            false => (cells::all(args.seed), usable::all(args.seed)),
+        };
+        let mut pieces = vec![pieces::Pieces { seed: args.seed }];
+        if let Some(only) = &args.only {
+            cells.retain(|cell| cell.workload == only);
+            usable.retain(|_| usable::NAME == only);
+            pieces.retain(|_| pieces::NAME == only);
+            let mut known: Vec<&str> = cells::WORKLOADS.iter().map(|workload| workload.name).collect();
+            known.extend([usable::NAME, pieces::NAME]);
+            ensure!(known.contains(&only.as_str()), "there is no `{only}`; there are: {}", known.join(", "));
+        }
+        Ok(Chosen { cells, usable, pieces })
+    }
+
+    /// What is in their records is kept if that is wanted.
+    fn run(&self, args: &Args, folder: &Path) -> Result<Seen> {
+        Ok(Seen {
+            cells: run_all(&self.cells, args, &folder.join(format!("{}.jsonl", form(args))))?,
+            usable: run_all(&self.usable, args, &folder.join(format!("{}-usable.jsonl", form(args))))?,
+            pieces: run_all(&self.pieces, args, &folder.join(format!("{}-pieces.jsonl", form(args))))?,
+        })
+    }
+}
+
+fn form(args: &Args) -> &'static str {
+    if args.quick { "quick" } else { "full" }
+}
+
+fn run_all<C: Case>(cases: &[C], args: &Args, record: &Path) -> Result<Vec<C::Row>> {
+    if cases.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !args.resume && record.exists() {
+        std::fs::remove_file(record).with_context(|| format!("cannot remove {}", record.display()))?;
+    }
+    runs::run(&workspace::target_dir()?.join("release/polder-space"), cases, record)
 }
 
 /// Writes the page and its plots.
-fn write(rows: &[Row], about: &About, documents: &Path) -> Result<(String, Vec<bounds::Bound>)> {
+fn write(seen: &Seen, args: &Args, documents: &Path) -> Result<(String, Vec<bounds::Bound>)> {
     let plots = documents.join("space");
     std::fs::create_dir_all(&plots).with_context(|| format!("cannot make {}", plots.display()))?;
-    let verdicts = bounds::of(rows);
-    let mut page = heading(rows, about)?;
-    for (name, title, rows) in tables::by_workload(rows) {
+    let mut verdicts = bounds::of(&seen.cells);
+    let mut page = heading(&seen.cells, args)?;
+    for (name, title, rows) in tables::by_workload(&seen.cells) {
         write!(page, "\n## {name}: {title}\n\n{}\n", tables::amplification(&rows))?;
         writeln!(page, "{}", tables::latencies(&rows))?;
         let drawn = [
@@ -106,6 +147,12 @@ fn write(rows: &[Row], about: &About, documents: &Path) -> Result<(String, Vec<b
             writeln!(page, "![{name}](space/{file})")?;
         }
     }
+    let usable = (!seen.usable.is_empty()).then(|| usable::section(&seen.usable));
+    let pieces = (!seen.pieces.is_empty()).then(|| pieces::section(&seen.pieces));
+    for (section, bounds) in usable.into_iter().chain(pieces) {
+        page += &section;
+        verdicts.extend(bounds);
+    }
     write!(page, "\n## Bounds\n\n{}", tables::bounds(&verdicts))?;
     let path = documents.join("space.md");
     std::fs::write(&path, &page).with_context(|| format!("cannot write {}", path.display()))?;
@@ -116,7 +163,7 @@ fn plot(plots: &Path, what: &str, workload: &str) -> PathBuf {
     plots.join(format!("{what}-{workload}.svg"))
 }
 
-fn heading(rows: &[Row], about: &About) -> Result<String> {
+fn heading(rows: &[Row], args: &Args) -> Result<String> {
     let commit = workspace::head_commit()?;
     let compared: u64 = rows.iter().map(|row| row.compared_blocks).sum();
     let mut offers: Vec<String> = Vec::new();
@@ -130,11 +177,11 @@ fn heading(rows: &[Row], about: &About) -> Result<String> {
     }
     Ok(format!(
         include_str!("space/heading.md"),
-        form = about.form,
+        form = form(args),
         commit = commit,
-        seed = about.seed,
-        warm = about.first.warm,
-        measure = about.first.measure,
+        seed = args.seed,
+        warm = cells::WARM,
+        measure = cells::MEASURE,
         cells = rows.len(),
         compared = compared,
         offers = offers.join("; "),

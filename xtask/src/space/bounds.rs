@@ -1,6 +1,9 @@
 //! What the figures must be.
 
+use std::fmt;
+
 use super::row::{Row, Summary};
+use super::{pieces, usable};
 
 /// Within this of the ideal cleaner, where no data lives longer than other data.
 const AGAINST_IDEAL: f64 = 1.08;
@@ -20,16 +23,46 @@ const HALF_RATE: (f64, f64) = (8.0, 30.0);
 /// Fewer writes say nothing of the thousandth.
 const WRITES_MIN: u64 = 1000;
 
-/// Something that is to be at most so much.
+/// GB that devices of so many zones of 2 GiB must offer. They stand for 64, 128 and 256 GB: a tenth of these is not the
+/// users', and what is needed beyond that comes on top.
+const OFFERED_GB: [(u32, f64); 3] = [(36, 54.0), (68, 115.0), (128, 230.0)];
+const LARGE_ZONE: u64 = 2 << 30;
+/// Percent of all bytes that must be offered with the least reserve, from so many zones on.
+const OFFERED_PERCENT: f64 = 97.0;
+const MANY_ZONES: u32 = 1000;
+/// Commands for reading a file that was in pieces, for each of one that was written alone.
+const AGAINST_ALONE: f64 = 1.10;
+
+/// Something that is to be at most or at least so much.
 pub(super) struct Bound {
     pub(super) what: String,
     pub(super) found: f64,
-    pub(super) at_most: f64,
+    pub(super) unit: &'static str,
+    pub(super) limit: Limit,
+}
+
+/// How much something may be.
+#[derive(Clone, Copy)]
+pub(super) enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
 }
 
 impl Bound {
     pub(super) fn holds(&self) -> bool {
-        self.found <= self.at_most
+        match self.limit {
+            Limit::AtMost(most) => self.found <= most,
+            Limit::AtLeast(least) => self.found >= least,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Limit::AtMost(most) => write!(f, "≤ {most:.2}"),
+            Limit::AtLeast(least) => write!(f, "≥ {least:.2}"),
+        }
     }
 }
 
@@ -39,7 +72,8 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
     for row in rows.iter().filter(|row| row.is_whole()) {
         let mut add = |what: &str, found: Option<f64>, at_most: f64| {
             let what = format!("{}: {what}", title(row));
-            bounds.extend(found.map(|found| Bound { what, found, at_most }));
+            let limit = Limit::AtMost(at_most);
+            bounds.extend(found.map(|found| Bound { what, found, unit: "", limit }));
         };
         let alike = matches!(row.workload.as_str(), "small-files" | "large-files" | "uniform");
         if alike && row.fill_percent <= 90 {
@@ -85,6 +119,24 @@ fn latencies(row: &Row, add: &mut impl FnMut(&str, Option<f64>, f64)) {
     };
     of("closed loop", &row.closed.writes_of_1_mib, CLOSED, row.amplification);
     of("half rate", &row.half_rate.writes_of_1_mib, HALF_RATE, 1.0);
+}
+
+/// What a volume must offer, if that is asked of its device.
+pub(super) fn of_usable(row: &usable::Row) -> Option<Bound> {
+    let (found, unit, least) = match OFFERED_GB.iter().find(|(zones, _)| *zones == row.zones) {
+        Some((_, gb)) if row.zone_bytes == LARGE_ZONE => (row.offered_gb(), "GB", *gb),
+        _ if row.zones >= MANY_ZONES && row.is_least() => (row.offered_percent, "%", OFFERED_PERCENT),
+        _ => return None,
+    };
+    let what = format!("{}, {}: offered", usable::NAME, row.geometry());
+    Some(Bound { what, found, unit, limit: Limit::AtLeast(least) })
+}
+
+/// What collecting garbage must have done for a file in pieces.
+pub(super) fn of_pieces(row: &pieces::Row) -> Bound {
+    let what = format!("{}: commands for reading, collected against alone", pieces::NAME);
+    let found = row.collected.reads as f64 / row.alone.reads as f64;
+    Bound { what, found, unit: "", limit: Limit::AtMost(AGAINST_ALONE) }
 }
 
 fn title(row: &Row) -> String {

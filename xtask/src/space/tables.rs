@@ -9,16 +9,20 @@ const CAUSES: [&str; 3] = ["gc", "reverse_map", "journal"];
 const OTHERS: [&str; 3] = ["checkpoint", "metadata_gc", "header"];
 
 /// A Markdown table.
-struct Table(String);
+pub(super) struct Table(String);
 
 impl Table {
-    fn new(columns: &[&str]) -> Table {
+    pub(super) fn new(columns: &[&str]) -> Table {
         let rule: String = columns.iter().map(|_| "---|").collect();
         Table(format!("| {} |\n|{rule}\n", columns.join(" | ")))
     }
 
-    fn row(&mut self, cells: &[String]) {
+    pub(super) fn row(&mut self, cells: &[String]) {
         self.0 += &format!("| {} |\n", cells.join(" | "));
+    }
+
+    pub(super) fn text(self) -> String {
+        self.0
     }
 }
 
@@ -106,12 +110,17 @@ pub(super) fn latencies(rows: &[&Row]) -> String {
 
 /// What holds and what does not.
 pub(super) fn bounds(bounds: &[Bound]) -> String {
-    let mut table = Table::new(&["", "found", "at most", ""]);
+    let mut table = Table::new(&["", "found", "to be", ""]);
     for bound in bounds {
-        let verdict = if bound.holds() { "holds" } else { "**does not hold**" };
-        table.row(&[bound.what.clone(), two(bound.found), two(bound.at_most), verdict.to_owned()]);
+        let found = format!("{} {}", two(bound.found), bound.unit);
+        let cells = [&bound.what, found.trim_end(), &bound.limit.to_string(), verdict(bound)];
+        table.row(&cells.map(str::to_owned));
     }
     table.0
+}
+
+pub(super) fn verdict(bound: &Bound) -> &'static str {
+    if bound.holds() { "holds" } else { "**does not hold**" }
 }
 
 /// The rows of a workload, for each that has some.
@@ -144,7 +153,7 @@ fn off(row: &Row) -> &'static str {
     }
 }
 
-fn two(value: f64) -> String {
+pub(super) fn two(value: f64) -> String {
     format!("{value:.2}")
 }
 

@@ -16,6 +16,29 @@ fn the_quick_form_runs_some_cells_of_every_workload() {
 #[test]
 fn cells_are_told_apart_by_their_arguments() {
     let cells = cells::all(1);
-    let told: HashSet<String> = cells.iter().map(ToString::to_string).collect();
+    let told: HashSet<Vec<String>> = cells.iter().map(Case::args).collect();
     assert_eq!(told.len(), cells.len());
+    let devices = usable::all(1);
+    let told: HashSet<Vec<String>> = devices.iter().map(Case::args).collect();
+    assert_eq!(told.len(), devices.len());
+}
+
+#[test]
+fn a_name_chooses_one_part() {
+    let chosen = |only: Option<&str>, quick| {
+        let only = only.map(str::to_owned);
+        let Chosen { cells, usable, pieces } =
+            Chosen::by(&Args { quick, resume: false, seed: 1, docs: false, only })?;
+        anyhow::Ok([cells.len(), usable.len(), pieces.len()])
+    };
+    let all = chosen(None, false).unwrap();
+    assert!(all.iter().all(|count| *count > 0), "{all:?}");
+    for quick in [false, true] {
+        let [cells, usable, pieces] = chosen(None, quick).unwrap();
+        assert_eq!(chosen(Some("usable"), quick).unwrap(), [0, usable, 0]);
+        assert_eq!(chosen(Some("pieces"), quick).unwrap(), [0, 0, pieces]);
+        let [zipf, nothing @ ..] = chosen(Some("zipf"), quick).unwrap();
+        assert!((1..cells).contains(&zipf) && nothing == [0, 0], "{zipf} {nothing:?}");
+    }
+    assert!(chosen(Some("usables"), true).is_err());
 }

@@ -78,3 +78,40 @@ fn latencies_are_bounded_at_high_fill_where_there_are_enough_writes() {
     slow.half_rate.writes_of_1_mib.count = WRITES_MIN - 1;
     assert_eq!(of(&[slow]).len(), 0);
 }
+
+fn usable_row(zones: u32, zone_mib: u64, reserve: u32, offered_mib: u64) -> usable::Row {
+    let (zone_bytes, offered_bytes) = (zone_mib << 20, offered_mib << 20);
+    let offered_percent = offered_mib as f64 / (u64::from(zones) * zone_mib) as f64 * 100.0;
+    serde_json::from_value(serde_json::json!({
+        "zones": zones, "zone_bytes": zone_bytes, "reserve": reserve, "least_reserve": 300, "seed": 1,
+        "offered_bytes": offered_bytes, "offered_percent": offered_percent, "filled_bytes": offered_bytes,
+        "churned_bytes": 1, "amplification": 1.0, "compared_blocks": 1, "offered_again_bytes": offered_bytes,
+        "metadata_zones_max": 1,
+    }))
+    .unwrap()
+}
+
+#[test]
+fn so_much_must_be_offered_and_no_less() {
+    let holds = |row: &usable::Row| of_usable(row).map(|bound| bound.holds());
+    for (zones, gb) in [(36, 54), (68, 115), (128, 230)] {
+        assert_eq!(holds(&usable_row(zones, 2048, 1, gb << 10)), Some(true), "{zones} zones");
+        assert_eq!(holds(&usable_row(zones, 2048, 1, (gb << 10) - 1)), Some(false), "{zones} zones");
+    }
+    assert_eq!(holds(&usable_row(1000, 64, 1, 62_080)), Some(true));
+    assert_eq!(holds(&usable_row(1000, 64, 1, 62_079)), Some(false));
+    assert_eq!(holds(&usable_row(1000, 64, 1000, 57_600)), None, "it was asked for less");
+    assert_eq!(holds(&usable_row(32, 2048, 1, 1)), None, "nothing is asked of it");
+}
+
+#[test]
+fn a_file_that_was_in_pieces_is_read_like_one_written_alone() {
+    let row = |reads| {
+        let lies = |reads| pieces::Lies { fragments: 1, reads };
+        let (seed, before, put_together) = (1, lies(1000), lies(1));
+        let (collected, alone) = (lies(reads), lies(20));
+        pieces::Row { seed, pieces: 1000, before, collected, put_together, alone, moved_bytes: 1 }
+    };
+    assert!(of_pieces(&row(22)).holds());
+    assert!(!of_pieces(&row(23)).holds());
+}

@@ -1,0 +1,166 @@
+//! How much of a device files can have.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::bounds::{self, Bound};
+use super::runs::{Case, arguments};
+use super::tables::{Table, two, verdict};
+
+/// What `--only` calls it.
+pub(super) const NAME: &str = "usable";
+
+/// Written over while it is full, in thousandths of what is offered.
+const CHURN_PERMILLE: u64 = 20;
+/// MiB of a zone of an SSD, and of one that is made small so that there are many.
+const LARGE: u64 = 2048;
+const SMALL: u64 = 64;
+/// Hundredths of a percent that stand for as little as possible.
+const LEAST: u32 = 1;
+
+/// A device to fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Usable {
+    zones: u32,
+    zone_mib: u64,
+    /// Percent that data never has; 0: as little as possible.
+    reserve: u32,
+    seed: u64,
+}
+
+/// What `polder-space usable` prints.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Row {
+    pub(super) zones: u32,
+    pub(super) zone_bytes: u64,
+    /// Hundredths of a percent that data never has.
+    reserve: u32,
+    least_reserve: u32,
+    seed: u64,
+    pub(super) offered_bytes: u64,
+    pub(super) offered_percent: f64,
+    filled_bytes: u64,
+    churned_bytes: u64,
+    /// Device bytes for each byte written over.
+    amplification: f64,
+    compared_blocks: u64,
+    offered_again_bytes: u64,
+    metadata_zones_max: u32,
+}
+
+/// From the one that takes longest.
+pub(super) fn all(seed: u64) -> Vec<Usable> {
+    let least = |zones, zone_mib| Usable { zones, zone_mib, reserve: 0, seed };
+    vec![
+        least(4000, SMALL),
+        Usable { zones: 128, zone_mib: LARGE, reserve: 10, seed },
+        least(68, LARGE),
+        least(64, LARGE),
+        least(1000, SMALL),
+        least(36, LARGE),
+        least(32, LARGE),
+    ]
+}
+
+/// Those of the quick form: the smallest of each size of zones.
+pub(super) fn quick(seed: u64) -> Vec<Usable> {
+    let is_quick = |usable: &Usable| matches!(usable.zones, 32 | 1000);
+    all(seed).into_iter().filter(is_quick).collect()
+}
+
+impl Case for Usable {
+    type Row = Row;
+
+    fn args(&self) -> Vec<String> {
+        let mut args = vec![NAME.to_owned()];
+        args.extend(arguments(&[
+            ("--zones", &self.zones),
+            ("--zone-mib", &self.zone_mib),
+            ("--reserve", &self.reserve),
+            ("--churn", &CHURN_PERMILLE),
+            ("--seed", &self.seed),
+        ]));
+        args
+    }
+
+    fn is(&self, row: &Row) -> bool {
+        let Usable { zones, zone_mib, reserve, seed } = *self;
+        (row.zones, row.zone_bytes >> 20, row.reserve, row.seed)
+            == (zones, zone_mib, (reserve * 100).max(LEAST), seed)
+    }
+
+    fn told(row: &Row) -> String {
+        format!("{:.1} GB offered, {:.1} %", row.offered_gb(), row.offered_percent)
+    }
+}
+
+impl Row {
+    /// Whether as little as possible is kept from data.
+    pub(super) fn is_least(&self) -> bool {
+        self.reserve == LEAST
+    }
+
+    /// Of 2³⁰ bytes, as with zones.
+    pub(super) fn offered_gb(&self) -> f64 {
+        gb(self.offered_bytes)
+    }
+
+    /// `36 × 2048 MiB`.
+    pub(super) fn geometry(&self) -> String {
+        format!("{} × {} MiB", self.zones, self.zone_bytes >> 20)
+    }
+}
+
+/// The section of the page, and what it must be.
+pub(super) fn section(rows: &[Row]) -> (String, Vec<Bound>) {
+    let mut rows: Vec<&Row> = rows.iter().collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.zone_bytes), row.zones));
+    let mut table = Table::new(&[
+        "zones",
+        "reserve %",
+        "GB",
+        "offered GB",
+        "of raw %",
+        "filled GB",
+        "churned GB",
+        "WA while full",
+        "offered again GB",
+        "target",
+        "",
+    ]);
+    let mut bounds = Vec::new();
+    for row in &rows {
+        let bound = bounds::of_usable(row);
+        let reserve = if row.is_least() { row.least_reserve } else { row.reserve };
+        let mut cells = vec![
+            row.geometry(),
+            format!("{}{}", two(f64::from(reserve) / 100.0), if row.is_least() { " (least)" } else { "" }),
+            one(gb(u64::from(row.zones) * row.zone_bytes)),
+            format!("**{}**", one(row.offered_gb())),
+            one(row.offered_percent),
+            one(gb(row.filled_bytes)),
+            one(gb(row.churned_bytes)),
+            two(row.amplification),
+            one(gb(row.offered_again_bytes)),
+        ];
+        cells.extend(bound.as_ref().map_or(["–".to_owned(), String::new()], |bound| {
+            [format!("{} {}", bound.limit, bound.unit), verdict(bound).to_owned()]
+        }));
+        table.row(&cells);
+        bounds.extend(bound);
+    }
+    let mut section = "\n## Usable space\n\n".to_owned();
+    let compared: u64 = rows.iter().map(|row| row.compared_blocks).sum();
+    writeln!(section, include_str!("usable.md"), compared = compared).expect("a string takes it");
+    section += &table.text();
+    (section, bounds)
+}
+
+fn gb(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
+}
+
+fn one(value: f64) -> String {
+    format!("{value:.1}")
+}
