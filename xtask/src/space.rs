@@ -184,7 +184,7 @@ fn heading(rows: &[Row], args: &Args) -> Result<String> {
         measure = cells::MEASURE,
         cells = rows.len(),
         compared = compared,
-        offers = offers.join("; "),
+        offers = if offers.is_empty() { "no cell was run".to_owned() } else { offers.join("; ") },
     ))
 }
 
