@@ -16,6 +16,8 @@ const ZIPF: f64 = 0.80;
 const MIX: f64 = 0.60;
 /// Without hints against with them.
 const WITHOUT_HINTS: f64 = 1.10;
+/// With what is learned against without, where lives are alike: for chance.
+const WITH_LEARNING: f64 = 1.03;
 /// Of W times what an empty device takes, in a closed loop: 99.9 %, all.
 const CLOSED: (f64, f64) = (2.0, 4.0);
 /// Of what an empty device takes, at half the rate: 99.9 %, all.
@@ -79,6 +81,10 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
         if alike && row.fill_percent <= 90 {
             add("against the ideal cleaner", row.against_ideal(), AGAINST_IDEAL);
         }
+        if alike {
+            let without = same_with(row, rows, |other| !other.learning && other.by_file && !other.hints);
+            add("with learning against without", against(row, without), WITH_LEARNING);
+        }
         if alike && row.fill_percent == 80 && row.zones == 256 {
             add("price of being self-contained", row.price(), PRICE);
         }
@@ -87,7 +93,10 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
             match row.workload.as_str() {
                 "zipf" => add("against the ideal cleaner", row.against_ideal(), ZIPF),
                 "mix" => add("against the ideal cleaner", row.against_ideal(), MIX),
-                "rocksdb" => add("without hints against with", without_hints(row, rows), WITHOUT_HINTS),
+                "rocksdb" => {
+                    let with = same_with(row, rows, |other| other.hints && other.is_whole());
+                    add("without hints against with", against(row, with), WITHOUT_HINTS);
+                }
                 _ => {}
             }
         }
@@ -98,14 +107,14 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
     bounds
 }
 
-fn without_hints(row: &Row, rows: &[Row]) -> Option<f64> {
-    let is_same = |other: &&Row| {
-        other.hints
-            && other.is_whole()
-            && (&other.workload, other.fill_percent, other.zones, other.fsync, other.seed)
-                == (&row.workload, row.fill_percent, row.zones, row.fsync, row.seed)
-    };
-    rows.iter().find(is_same).map(|other| row.amplification / other.amplification)
+/// The row of the same cell but for what is switched as asked.
+fn same_with<'a>(row: &Row, rows: &'a [Row], is_asked: impl Fn(&Row) -> bool) -> Option<&'a Row> {
+    let cell = |row: &Row| (row.workload.clone(), row.fill_percent, row.zones, row.fsync, row.seed);
+    rows.iter().find(|other| is_asked(other) && cell(other) == cell(row))
+}
+
+fn against(row: &Row, other: Option<&Row>) -> Option<f64> {
+    other.map(|other| row.amplification / other.amplification)
 }
 
 fn latencies(row: &Row, add: &mut impl FnMut(&str, Option<f64>, f64)) {

@@ -54,6 +54,22 @@ fn hints_are_compared_with_the_same_cell_without() {
 }
 
 #[test]
+fn learning_may_cost_nothing_where_lives_are_alike() {
+    let costs = |workload, times| {
+        let without = Row { learning: false, ..row(workload, 95, false, 1.5) };
+        broken(&[row(workload, 95, false, 1.5 * times), without])
+    };
+    assert_eq!(costs("small-files", 1.029), [""; 0]);
+    assert_eq!(
+        costs("small-files", 1.031),
+        ["small-files, 256 × 16 MiB, 95 %: with learning against without"]
+    );
+    assert_eq!(costs("rocksdb", 1.2), [""; 0], "something can be learned there");
+    let both = Row { learning: false, by_file: false, ..row("small-files", 95, false, 1.0) };
+    assert!(broken(&[row("small-files", 95, false, 1.5), both]).is_empty(), "more than that is off");
+}
+
+#[test]
 fn nothing_is_asked_of_what_is_switched_off() {
     let beyond = Row { learning: false, ..row("mix", 80, false, 3.0) };
     assert!(of(&[beyond]).is_empty());
