@@ -93,7 +93,7 @@ pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
         _ => anyhow::Error::new(error).context(shown.to_string()),
     })?;
     if let Some(entry) = volume::attached_at(&directory)? {
-        if !volume::is_dead(&directory) {
+        if !fuse::mount::is_dead(&directory) {
             bail!("{shown}: {} is mounted there already; unmount it first", entry.source.display());
         }
         unmount_lazily(&directory)

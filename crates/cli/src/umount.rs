@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         );
     }
     // Whoever still uses a dead mount gets nothing but errors from it.
-    if volume::is_dead(&directory) {
+    if fuse::mount::is_dead(&directory) {
         unmount_lazily(&directory).with_context(|| named.to_string())?;
         return wait_until_free(&entry.source, volume::patience());
     }
@@ -177,7 +177,9 @@ fn wait_for_lock(volume: &Path, lock: FlockOperation, mut wait: impl FnMut() -> 
 /// Whether a volume that was just unmounted is mounted again.
 fn is_mounted_again(volume: &Path) -> bool {
     let table = fuse::mount::table().unwrap_or_default();
-    table.iter().any(|entry| entry.is_ours() && entry.source == volume && !volume::is_dead(&entry.directory))
+    table
+        .iter()
+        .any(|entry| entry.is_ours() && entry.source == volume && !fuse::mount::is_dead(&entry.directory))
 }
 
 /// Whether the kernel still has this mount somewhere, as far as it shows its connections.

@@ -69,7 +69,7 @@ impl Volume {
             }
             return open_beside(client, &served, &found.path, mode);
         }
-        if let Some(directory) = found.directory.filter(|directory| !is_dead(directory)) {
+        if let Some(directory) = found.directory.filter(|directory| !fuse::mount::is_dead(directory)) {
             bail!(cannot_be_asked(&directory));
         }
         open(&found.path, mode).map(|opened| Volume::Opened(Box::new(opened)))
@@ -285,12 +285,6 @@ pub(crate) fn mount_around(path: &Path) -> Result<(Metadata, MountEntry)> {
     let entry = table.into_iter().find(|entry| entry.is_ours() && entry.device == device);
     let entry = entry.with_context(|| format!("{}: is not in a mounted volume of Polder", path.display()))?;
     Ok((about, entry))
-}
-
-/// Whether nobody answers for the mount at this directory any more. Attributes would not tell: the kernel
-/// remembers them.
-pub(crate) fn is_dead(directory: &Path) -> bool {
-    rustix::fs::statfs(directory).is_err_and(|errno| is_disconnected(&errno.into()))
 }
 
 fn is_disconnected(error: &io::Error) -> bool {

@@ -82,7 +82,7 @@ pub enum MountError {
 /// One line of the table of mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Major and minor number of its device, as `12:34`: which mount it is, even without its directory.
+    /// Major and minor number of its device, as `12:34`: which mount it is, even without its directory, as long as it is.
     pub device: String,
     /// Where it is attached.
     pub directory: PathBuf,
@@ -112,7 +112,7 @@ impl MountEntry {
     }
 
     /// Whether its directory still leads to it: no longer when it was detached, also while it is in use, and
-    /// something else may be mounted there by now.
+    /// something else may be mounted there by now. When nothing of it is left its number is given to others.
     pub fn is_in_sight(&self) -> io::Result<bool> {
         Ok(entry_at(&self.directory)?.is_some_and(|now| now.device == self.device))
     }
@@ -127,6 +127,12 @@ pub fn table() -> io::Result<Vec<MountEntry>> {
 /// What is mounted at exactly this directory, the last where there are several.
 pub fn entry_at(directory: &Path) -> io::Result<Option<MountEntry>> {
     Ok(table()?.into_iter().rev().find(|entry| entry.directory == directory))
+}
+
+/// Whether nobody answers for the mount at this directory any more. Attributes would not tell: the kernel remembers
+/// them.
+pub fn is_dead(directory: &Path) -> bool {
+    matches!(rustix::fs::statfs(directory), Err(rustix::io::Errno::NOTCONN))
 }
 
 /// Changes what the kernel keeps of a mount: all but its source and `allow_other`. Read-only it becomes only

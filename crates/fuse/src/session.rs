@@ -49,7 +49,7 @@ impl Mounted {
         let transport = Transport::new(Arc::clone(&server), sender);
         let channel = Channel::new(device);
         transport.begin(&channel).map_err(|error| {
-            detach_leftover(entry.as_ref());
+            detach_leftover(&channel, entry.as_ref());
             MountError::Handshake(error)
         })?;
         let mounted = Mounted { channel, transport, server, errands, entry };
@@ -79,7 +79,7 @@ impl Mounted {
         let seeker = run_errands("polder-seeks", &server, &channel, searched, None)?;
         let runner = run_errands("polder-errands", &server, &channel, errands, Some(searches))?;
         let ended = answer_all(&channel, transport);
-        detach_leftover(entry.as_ref());
+        detach_leftover(&channel, entry.as_ref());
         for thread in [runner, seeker] {
             thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
         }
@@ -191,10 +191,12 @@ fn own_channel(common: &Channel) -> Channel {
     })
 }
 
-/// A session that ended by an error leaves a mount that answers nobody.
-pub(crate) fn detach_leftover(entry: Option<&MountEntry>) {
+/// A session that ended by an error leaves a mount that answers nobody. One that ended because the mount did leaves
+/// nothing; what is there by then is somebody else's, and may have got the same number.
+pub(crate) fn detach_leftover(channel: &Channel, entry: Option<&MountEntry>) {
     let Some(entry) = entry else { return };
     if entry.is_in_sight().unwrap_or(false)
+        && (channel.is_connected() || mount::is_dead(&entry.directory))
         && let Err(error) = mount::unmount_lazily(&entry.directory)
     {
         tracing::warn!("the mount cannot be detached: {error}");

@@ -86,7 +86,7 @@ impl Shown {
         let max_background = BACKGROUND_REQUESTS_MAX;
         let terms = Terms { wanted: CAPABILITIES, max_write: REQUEST_BYTES_MAX, max_background };
         shake_hands(&channel, &terms).map_err(|error| {
-            session::detach_leftover(entry.as_ref());
+            session::detach_leftover(&channel, entry.as_ref());
             MountError::Handshake(error)
         })?;
         Ok(Shown { channel, view, entry })
@@ -101,7 +101,7 @@ impl Shown {
     pub fn serve(self) -> io::Result<()> {
         let Shown { channel, view, entry } = self;
         let ended = session::answer_all(&channel, Shows(view));
-        session::detach_leftover(entry.as_ref());
+        session::detach_leftover(&channel, entry.as_ref());
         ended
     }
 }

@@ -57,7 +57,7 @@ impl Channel {
     }
 
     /// Whether requests may still come: until everything that was mounted is detached and unused, or was aborted.
-    pub(super) fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         let mut device = [PollFd::new(&self.0, PollFlags::OUT)];
         match poll(&mut device, Some(&Timespec::default())) {
             Ok(_) => !device[0].revents().intersects(PollFlags::ERR | PollFlags::HUP),
