@@ -75,8 +75,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         setup::nightly_line()
     );
     let folder = workspace::target_dir()?.join("fuzz");
-    let fuzzer =
-        Fuzzer { program: build(&folder, args.quick)?, seconds: args.seconds(), seed: args.seed, folder };
+    let line = build_line(&folder, args.quick);
+    println!("    {line}");
+    line.run()?;
+    let program = folder.join(TRIPLE).join("release/offer");
+    let fuzzer = Fuzzer { program, seconds: args.seconds(), seed: args.seed, folder };
     let targets = targets(args.only.as_deref())?;
     let corpus = fuzzer.corpus(args.quick);
     if args.quick && corpus.exists() {
@@ -110,20 +113,21 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Builds the program and returns where it is.
-fn build(folder: &Path, quick: bool) -> Result<PathBuf> {
+/// What builds the program of the quick form, for the gate.
+pub(crate) fn quick_build_line() -> Result<Line> {
+    Ok(build_line(&workspace::target_dir()?.join("fuzz"), true))
+}
+
+/// What builds the program, below this folder.
+fn build_line(folder: &Path, quick: bool) -> Line {
     let line = Line::new("cargo +nightly build --release --locked --target").arg(TRIPLE);
     let line = line.arg("--target-dir").arg(folder).in_dir(&workspace::root().join("fuzz"));
     let line = line.env("RUSTFLAGS", RUSTFLAGS);
+    if !quick {
+        return line;
+    }
     // What runs for seconds is not worth minutes of optimising.
-    let line = if quick {
-        line.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "false")
-    } else {
-        line
-    };
-    println!("    {line}");
-    line.run()?;
-    Ok(folder.join(TRIPLE).join("release/offer"))
+    line.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "false")
 }
 
 /// The names of all targets, or the one.

@@ -40,6 +40,8 @@ struct Xtask {
 enum Task {
     /// The whole gate, for people and machines alike: set-up, then every check.
     Ci,
+    /// Build what the gate's steps run, as the gate does before them.
+    Build,
     /// The rules of the house that compiler and linter cannot see.
     Tidy,
     /// One acceptance point: what the project promises, shown from outside.
@@ -69,6 +71,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Xtask::parse().task {
         Task::Ci => ci::run(),
+        Task::Build => ci::builds::run(),
         Task::Tidy => tidy::run(),
         Task::Accept(args) => accept::run(&args),
         Task::Soak(args) => soak::run(&args),

@@ -20,16 +20,25 @@ pub(crate) struct Args {
     test: Option<String>,
 }
 
+/// The tests of the locks themselves, of calls of the background, and of what threads do to each other.
+const LOCKS: &str = "cargo test --package polder-rt --lib --features shuttle --locked";
+const CALLS: &str = "cargo test --package polder-extent --lib --features shuttle --locked";
+const THREADS: &str = "cargo test --package polder-extent --features shuttle --test shuttle --locked";
+
+/// What builds them.
+pub(crate) fn build_lines() -> Vec<Line> {
+    [LOCKS, CALLS, THREADS].map(|tests| Line::new(tests).arg("--no-run")).to_vec()
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
-    Line::new("cargo test --package polder-rt --lib --features shuttle --locked")
-        .run()
-        .context("the locks themselves are wrong")?;
+    Line::new(LOCKS).run().context("the locks themselves are wrong")?;
     let mut tests = 0;
-    Line::new("cargo test --package polder-extent --lib --features shuttle --locked -- shuttled::")
+    Line::new(CALLS)
+        .args(["--", "shuttled::"])
         .run_watched(|line| tests += u64::from(line.starts_with("test ") && line.ends_with(" ok")))
         .context("a call of the background is lost")?;
     ensure!(tests > 0, "no test of calls was run");
-    let line = Line::new("cargo test --package polder-extent --features shuttle --test shuttle --locked")
+    let line = Line::new(THREADS)
         .args(["--", "--show-output"])
         .args(args.test.as_deref())
         .env("POLDER_SHUTTLE_TIMES", &args.times.to_string())

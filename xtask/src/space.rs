@@ -50,10 +50,15 @@ pub(crate) struct Args {
     only: Option<String>,
 }
 
+/// What builds the program that measures.
+pub(crate) fn build_line() -> Line {
+    Line::new("cargo build --release --locked --package polder-space")
+}
+
 /// Runs everything, writes tables and plots, and judges.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chosen = Chosen::by(args)?;
-    Line::new("cargo build --release --locked --package polder-space").run()?;
+    build_line().run()?;
     let folder = workspace::target_dir()?.join("space");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     println!("seed: {}", args.seed);

@@ -26,9 +26,14 @@ pub(crate) fn target_dir() -> Result<PathBuf> {
     Ok(PathBuf::from(dir))
 }
 
+/// What builds the `polder` command for use.
+pub(crate) fn polder_line() -> Line {
+    Line::new("cargo build --release --locked --package polder --bin polder")
+}
+
 /// Builds the `polder` command for use and returns where it is.
 pub(crate) fn build_polder() -> Result<PathBuf> {
-    Line::new("cargo build --release --locked --package polder --bin polder").run()?;
+    polder_line().run()?;
     Ok(target_dir()?.join("release/polder"))
 }
 

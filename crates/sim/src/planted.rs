@@ -226,7 +226,7 @@ impl Trial {
     /// Builds Polder with all bugs in it, of which none is made until it is told to.
     pub fn build(&self) -> Result<()> {
         let mut command = Command::new("cargo");
-        command.args(["build", "--quiet", "--package", "polder-sim", "--features", "planted"]);
+        command.args(["build", "--quiet", "--locked", "--package", "polder-sim", "--features", "planted"]);
         command.args(self.release.then_some("--release"));
         let status = command.arg("--target-dir").arg(&self.target).status();
         let status = status.context("cargo cannot be started")?;
@@ -271,7 +271,15 @@ impl Trial {
     fn ask_threads(&self, bug: Option<&str>) -> Result<Verdict> {
         let tests = |last: &[&str]| {
             let mut command = Command::new("cargo");
-            command.args(["test", "--quiet", "--package", "polder-extent", "--features", "shuttle"]);
+            command.args([
+                "test",
+                "--quiet",
+                "--locked",
+                "--package",
+                "polder-extent",
+                "--features",
+                "shuttle",
+            ]);
             command.args(["--test", "shuttle", "--target-dir"]).arg(&self.target).args(last);
             command
         };

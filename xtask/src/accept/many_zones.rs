@@ -28,7 +28,7 @@ const MOUNT_MS_A_ZONE_MAX: f64 = 0.005;
 const RESIDENT_BYTES_A_ZONE_MAX: u64 = 128;
 
 pub(super) fn run(run: &Run) -> Result<Report> {
-    Line::new("cargo build --release --locked --package polder-space").run()?;
+    crate::space::build_line().run()?;
     let [of_large, of_small] = if run.quick { [128, 128] } else { [1000, 700] };
     let large = measure(LARGE, of_large, run.seed)?;
     let small = measure(SMALL, of_small, run.seed)?;

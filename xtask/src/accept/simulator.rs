@@ -6,7 +6,12 @@ use crate::shell::Line;
 
 /// A command of the simulator.
 pub(crate) fn simulator(command: &str) -> Line {
-    Line::new("cargo run --quiet --release --package polder-sim --").arg(command)
+    Line::new("cargo run --quiet --release --locked --package polder-sim --").arg(command)
+}
+
+/// What builds it.
+pub(crate) fn build_line() -> Line {
+    Line::new("cargo build --release --locked --package polder-sim")
 }
 
 /// Sums of what the simulator counts, by name.

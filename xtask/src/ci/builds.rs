@@ -1,0 +1,50 @@
+//! What the gate's steps run, built before them: the tests, and every program of ours; but not what clippy and the
+//! documentation make of the sources, which is their work.
+//!
+//! How long that takes says what this machine has built before, and not how much is tested, so that it is timed apart from
+//! the steps. What has target folders, or halves of one, of its own is built at the same time: crates that wait for each
+//! other leave processors idle. Every line here is one that a later step repeats and then has nothing to do for.
+
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use super::offline;
+use crate::accept::simulator;
+use crate::shell::Line;
+use crate::{fuzz, setup, shuttle, space, workspace};
+
+/// Builds all of it; the first failure, when all have ended.
+pub(crate) fn run() -> Result<()> {
+    let chains = chains(setup::has_nightly())?;
+    let ended: Vec<Result<()>> = thread::scope(|scope| {
+        let running: Vec<_> = chains.iter().map(|chain| scope.spawn(|| in_turn(chain))).collect();
+        running.into_iter().map(|chain| chain.join().expect("a command does not panic")).collect()
+    });
+    ended.into_iter().collect()
+}
+
+fn in_turn(chain: &[Line]) -> Result<()> {
+    chain.iter().try_for_each(|line| {
+        println!("    {line}");
+        line.run().context("what the gate runs cannot be built")
+    })
+}
+
+/// Commands, each chain of which may run beside the others.
+fn chains(has_nightly: bool) -> Result<Vec<Vec<Line>>> {
+    let tests = Line::new("cargo test --workspace --locked --no-run");
+    let with_bugs = Line::new("cargo build --package polder-sim --features planted --locked");
+    let for_tests = [tests, with_bugs].into_iter().chain(shuttle::build_lines());
+    let released = [workspace::polder_line(), simulator::build_line(), space::build_line()];
+    let mut chains = vec![for_tests.collect(), released.to_vec()];
+    if has_nightly {
+        chains.push(vec![fuzz::quick_build_line()?]);
+    }
+    Ok(chains.into_iter().map(quietly).collect())
+}
+
+/// Nobody can read what several say at once, unless it is an error.
+fn quietly(chain: Vec<Line>) -> Vec<Line> {
+    chain.into_iter().map(|line| offline(line.env("CARGO_TERM_QUIET", "true"))).collect()
+}
