@@ -1,6 +1,7 @@
 //! What the volume learns of lifetimes from what it has seen die, and what it says of them.
 //!
-//! Three things are learned, none from what programs say, and on one clock, the blocks that users have written:
+//! Three things are learned, none from what programs say, and on one clock, the blocks that users have written, but for
+//! what contents of zones have survived, which is told in blocks that have died meanwhile:
 //!
 //! * how fast the contents of zones die, by stream and age (`learn/ages.rs`): it decides which zones are emptied;
 //! * how long data of a kind of file lives (`learn/kinds.rs`), and
@@ -81,7 +82,7 @@ pub(crate) struct Learned {
     filled_since: AtomicU64,
     /// What the store has was looked for.
     is_loaded: AtomicBool,
-    /// A leaf lock.
+    /// Only the store's table of zones is locked within it.
     book: Mutex<Book>,
 }
 
@@ -149,7 +150,8 @@ impl Learned {
 
     /// What lives in these zones is about to be moved.
     pub(crate) fn evacuated(&self, zones: impl Iterator<Item = (ZoneId, Blocks)>) {
-        let (now, mut book) = (self.moment(), self.book.lock());
+        let mut book = self.book.lock();
+        let now = self.moment();
         for (zone, live) in zones {
             let (age, stream) = self.filled.of(zone, now.written);
             if book.ages.evacuated(&self.filled, zone, now, live) && stream != Stream::MOVED {
@@ -235,8 +237,9 @@ impl Extents {
         self.load_learned();
         let learned = &self.learned;
         learned.filled(zone, user);
-        let live = self.live_in_filled();
-        let (now, mut book) = (learned.moment(), learned.book.lock());
+        // Whoever looks later looks at what is later.
+        let mut book = learned.book.lock();
+        let (live, now) = (self.live_in_filled(), learned.moment());
         let (passed, zones) = (now.written.saturating_sub(book.looked_at), live.len());
         let zone_blocks = self.device.geometry().zone_blocks;
         book.kinds.look(&learned.kinds, passed, zones, zone_blocks);
@@ -306,6 +309,7 @@ pub(crate) fn rows_to_begin_with() -> Vec<(Vec<u8>, Vec<u8>)> {
     learned.wrote(Object(2), Kind { particular: 3, general: 4 }, 0..900);
     learned.died(Kind { particular: 3, general: 4 }, 300);
     learned.book.lock().kinds.look(&learned.kinds, 900, 8, 64);
+    learned.rewrites.remember(700, true);
     learned.rows().into_iter().filter(|(_, value)| value.len() < 256).collect()
 }
 
@@ -316,12 +320,18 @@ pub(crate) fn offer(rows: &[(Vec<u8>, Vec<u8>)]) {
     learned.wrote(Object(2), Kind::default(), 0..9);
     learned.died(Kind::default(), 3);
     learned.filled(ZoneId(1), &ZoneUser::default());
-    learned.evacuated([(ZoneId(1), 7)].into_iter());
+    // Zones are watched from the look after they were filled; once with nothing dead in between, and once with some.
+    for (zone, dead) in [(1, 0), (2, 0), (3, 3), (4, 1)] {
+        learned.died(Kind::default(), dead);
+        let (now, mut book) = (learned.moment(), learned.book.lock());
+        book.kinds.look(&learned.kinds, 9, 8, 64);
+        book.ages.look(&learned.filled, ZoneId(zone), now, &[7 - dead as Blocks; 8]);
+    }
+    learned.evacuated([(ZoneId(1), 7), (ZoneId(2), 3)].into_iter());
     learned.rank(&mut [(ZoneId(1), 7), (ZoneId(2), 3)], 60);
-    let (now, mut book) = (learned.moment(), learned.book.lock());
-    book.kinds.look(&learned.kinds, 9, 8, 64);
-    book.ages.look(&learned.filled, ZoneId(1), now, &[7; 8]);
-    drop(book);
+    let told = learned.flows.told(learned.book.lock().ages.expected());
+    let errors = told.iter().filter_map(StreamTold::error);
+    assert!(errors.into_iter().all(f64::is_finite), "how wrong it was is a number: {told:?}");
     assert!(learned.rows().len() <= stored::ROWS_MAX, "there are never more rows");
 }
 

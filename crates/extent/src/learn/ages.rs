@@ -173,11 +173,12 @@ impl Ages {
         }
         let (age, stream) = filled.of(zone, now.written);
         let since = now.written.saturating_sub(self.looked_at.written);
+        // Of what died since the last look, only what died after the zone was filled.
         let part = if age < since { age as f64 / since as f64 } else { 1.0 };
         let passed = now.died.saturating_sub(self.looked_at.died) as f64 * part;
+        let died = f64::from(before.saturating_sub(live));
         let seen = &mut self.seen[usize::from(stream.0)][power(age)];
         seen.exposure += f64::from(before) * passed;
-        let died = f64::from(before.saturating_sub(live));
         seen.died += died;
         let survive = (-hazards[usize::from(stream.0)][power(age)] * passed).exp();
         self.expected[usize::from(stream.0)].add(died, f64::from(before) * (1.0 - survive));
@@ -188,7 +189,7 @@ impl Ages {
         &self.expected
     }
 
-    /// The share of what lives in a zone of this stream and age that dies in one unit of the clock.
+    /// Of all that dies, the share that falls to one block of this stream and age.
     pub(crate) fn hazard(&self, stream: Stream, age: u64) -> f64 {
         let powers = 0..=power(age);
         powers.fold(1.0, |hazard, power| self.next_hazard(usize::from(stream.0), power, hazard))
@@ -198,7 +199,9 @@ impl Ages {
     fn next_hazard(&self, stream: usize, power: usize, before: f64) -> f64 {
         let seen = self.seen[stream][power];
         let expected = if power == 0 { 1.0 } else { before / 2.0 };
-        (seen.died + self.weight) / (seen.exposure + self.weight / expected)
+        // Sums that somebody stored may be any: of two that are as large as can be, neither nothing nor everything follows.
+        let hazard = (seen.died + self.weight) / (seen.exposure + self.weight / expected);
+        hazard.clamp(f64::MIN_POSITIVE, 1.0)
     }
 
     /// How good a victim is: the more, the better.

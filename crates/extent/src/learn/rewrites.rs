@@ -125,7 +125,10 @@ impl Rewrites {
         let before = self.stay.load(Ordering::Relaxed);
         let now = match before {
             0 => time,
-            _ => (before * (ZONES_WEIGHED - 1) + time) / ZONES_WEIGHED,
+            _ => {
+                let [before, time, weighed] = [before, time, ZONES_WEIGHED].map(u128::from);
+                ((before * (weighed - 1) + time) / weighed) as u64
+            }
         };
         self.stay.store(now.max(1), Ordering::Relaxed);
     }
@@ -136,6 +139,8 @@ impl Rewrites {
 
     /// Goes on from what was seen and believed before: until enough is seen that speaks against it.
     pub(crate) fn remember(&self, stay: u64, tells: bool) {
+        // Whoever writes meanwhile looks at what is believed, and stores what he comes to, under this lock.
+        let _samples = self.samples.lock();
         self.stay.store(stay, Ordering::Relaxed);
         self.tells.store(tells, Ordering::Relaxed);
     }

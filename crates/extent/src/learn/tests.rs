@@ -54,6 +54,32 @@ fn rows_that_mean_nothing_are_passed_over() {
     }
 }
 
+/// Sums that are as large as numbers can be, as if they had been seen: what follows from them need mean nothing, but it is
+/// a number, and blocks stay for some time.
+#[test]
+fn one_can_go_on_from_any_sums_of_deaths_and_from_a_stay_without_end() {
+    let rows = learned().rows();
+    for (large, small) in [(f64::MAX, 0.0), (0.0, f64::MAX), (f64::MAX, f64::MAX)] {
+        let sums = [large.to_le_bytes(), small.to_le_bytes()].concat();
+        let damaged: Vec<_> = rows
+            .iter()
+            .map(|(key, value)| match key.len() {
+                // By age: the version, and pairs of sums.
+                2 => (key.clone(), [&value[..1], &sums.repeat(value.len() / sums.len())].concat()),
+                // In general: how long zones stay comes last.
+                1 => (key.clone(), [&value[..value.len() - 8], &[0xff; 8]].concat()),
+                _ => (key.clone(), value.clone()),
+            })
+            .collect();
+        offer(&damaged);
+        let after = Learned::new(8, ZONE);
+        after.remember(&damaged);
+        assert_eq!(after.rewrites.stay(), u64::MAX);
+        after.rewrites.stayed(1 << 20);
+        assert!(after.rewrites.stay() > u64::MAX / 2);
+    }
+}
+
 #[test]
 fn switched_off_it_leaves_the_order_as_it_is() {
     let learned = learned();
