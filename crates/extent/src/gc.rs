@@ -3,9 +3,9 @@
 //! Victims are closed data zones without pending blocks, those without a footer first, then those with
 //! the fewest live blocks. What their reverse maps name is compared with the object map; what lives is
 //! sorted by object and offset, read, verified, appended to a zone that takes nothing else, and
-//! committed in pieces. No lock that others need is held over the I/O, only the collector's own; so each commit re-checks
-//! under the object's map lock, block by block, that the map still names the block that was read (`break-gc-recheck`
-//! removes this).
+//! committed in pieces. Over the I/O only the collector's own lock is held, which no reader and no fsync needs; so
+//! each commit re-checks under the object's map lock, block by block, that the map still names the block that was
+//! read (`break-gc-recheck` removes this).
 //!
 //! Checksums are carried along and never computed anew: what was damaged before it was moved is damaged
 //! after it. A block that cannot be read twice stays where it is, and its zone waits: behind all other victims, until
