@@ -20,7 +20,7 @@
 //! background step moves anything, he also looks up and reads what is to be moved, and in the second case pays his whole
 //! share. Whoever writes so little that less than a chunk is to be moved for it is let go until so much has come together
 //! from such writes: a block that is written beside somebody's megabytes does not wait for their sake, unless there is no
-//! room left. The collector's lock is let go fairly after each piece of work: who waits for it has it next. Nobody else pays:
+//! room left. If nothing has been read by then, nothing is moved for it and it stays owed. The collector's lock is let go fairly after each piece of work: who waits for it has it next. Nobody else pays:
 //! not a reader, not an fsync; and nobody pays with a lock of an object.
 //!
 //! What is moved while nobody writes, before any of it is owed, is in `pace/ahead.rs`; how metadata's next zone is
@@ -84,6 +84,8 @@ const ABOUT_TO_OPEN: i64 = 2;
 const EXTENT_SHARE: Blocks = 8;
 /// What is moved at once is at least such a share of a chunk.
 const PIECE_SHARE: i64 = 4;
+/// What the zone costs that a class without one is to have, each block owes as if such a part of the room were all.
+const SHARED_SHARE: i64 = 8;
 /// Candidates looked at to find out what a zone costs.
 const CANDIDATES_MAX: usize = 256;
 
@@ -104,7 +106,8 @@ pub(crate) struct Pace {
     ahead: Ahead,
     /// The epoch by which metadata's next zone is foreseen.
     epoch: EpochSeen,
-    /// Blocks that those who write little were to move and were not asked for.
+    /// Blocks that those who write little were to move and were not asked for; less than none where several have
+    /// completed a chunk at once, until as much has come together.
     gathered: AtomicI64,
 }
 
@@ -202,10 +205,19 @@ struct Due {
 struct Need {
     /// Blocks that it can take before.
     room: i64,
+    /// Blocks by which what they cost is divided: less than the room where data of one class goes to the other's zone.
+    due_in: i64,
     /// Zones to be won, with a part of what is foreseen; none, or less: it is there.
     zones: f64,
     /// By then no zone is open any more that takes this data, if need be: one of the other class does.
     is_hard: bool,
+}
+
+impl Need {
+    /// Whether data goes to the other class's zone until then.
+    fn is_soon(&self) -> bool {
+        self.due_in < self.room
+    }
 }
 
 /// What emptying some zones wins.
@@ -395,10 +407,11 @@ impl Extents {
     }
 
     /// Blocks that can be moved before the only zone that fresh data may open is taken, which it will need soon: with such a
-    /// share of a zone left. None: it is not like that.
+    /// share of a zone left, or because one of its classes has none. None: it is not like that.
     fn left_to_move(&self, gc: &GcState, about: i64) -> Option<i64> {
         let rooms = self.placement.rooms(|room| self.packing.payload(room));
-        let is_last = self.spare_zones() == 1 && rooms[0] <= i64::from(self.payload_min) / about;
+        let opens_soon = rooms.is_shared || rooms.until[0] <= i64::from(self.payload_min) / about;
+        let is_last = self.spare_zones() == 1 && opens_soon;
         // Of the last extent of a piece all is moved.
         let beyond = i64::from(self.piece_blocks_max.min(self.payload_min / EXTENT_SHARE));
         is_last.then(|| gc.target_room(self.packing) - beyond)
@@ -407,7 +420,9 @@ impl Extents {
     /// What has to be moved for that need; none: nothing, or nothing can be won.
     fn due(&self, gc: &GcState, need: &Need) -> Option<Due> {
         let debt = self.debt(gc, need.zones).filter(|debt| *debt > 0)?;
-        let room = need.room - self.room_ahead();
+        // Where the other class's zone takes what finds none, nothing ends that one would have to be ahead of.
+        let ahead = if need.is_soon() { 0 } else { self.room_ahead() };
+        let room = need.due_in - ahead;
         let least = (i64::from(self.payload_min) / END_SHARE).max(1);
         let is_now = need.is_hard && room <= self.chunk_blocks() as i64;
         Some(Due { rate: PARTS * debt / room.max(least), debt, is_now })
@@ -427,7 +442,7 @@ impl Extents {
     fn short(&self, needs: &[Need], ahead: i64) -> Vec<Need> {
         let begin = self.room_to_begin();
         let until = (1..).map(|which| ahead + which * begin);
-        let is_short = |(need, until): &(&Need, i64)| need.zones > 0.0 && need.room <= *until;
+        let is_short = |(need, until): &(&Need, i64)| need.zones > 0.0 && need.due_in <= *until;
         needs.iter().zip(until).filter(is_short).map(|(need, _)| *need).collect()
     }
 
@@ -446,12 +461,14 @@ impl Extents {
     fn needs(&self) -> Vec<Need> {
         let (spare, payload) = (self.spare_zones() as f64 - self.foreseen(), f64::from(self.payload_min));
         let rooms = self.placement.rooms(|room| self.packing.payload(room));
-        let last = rooms.len() as i64;
+        let last = rooms.until.len() as i64;
         let need = |(room, zones): (i64, i64)| {
             let (is_hard, zones) = (zones == last, zones as f64 - spare);
-            Need { room: room + ((1.0 - zones).max(0.0) * payload) as i64, zones, is_hard }
+            let due_in = if rooms.is_shared && !is_hard { room / SHARED_SHARE } else { room };
+            let beyond = ((1.0 - zones).max(0.0) * payload) as i64;
+            Need { room: room + beyond, due_in: due_in + beyond, zones, is_hard }
         };
-        rooms.into_iter().zip(1..).map(need).collect()
+        rooms.until.iter().copied().zip(1..).map(need).collect()
     }
 
     /// As late as it can be with one open zone; with more of them about as much as is left in the others by then.

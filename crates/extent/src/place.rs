@@ -3,8 +3,8 @@
 //! Each lifetime class that is written has an open zone, which its small files share in the order in which they
 //! are written: what is written together often dies together. A file that has become large has a zone of its own
 //! while the limit on open zones and the free zones allow. Otherwise it shares an open zone of a class that goes with its
-//! own (`lifetime.rs`): the one that was used last, or, where all of them are other large files', the one that was not
-//! used for longest. Where there is none it takes one over from a class that has several, shares with a class that lives
+//! own (`lifetime.rs`): the one that it was written to last, or the one that anybody used last, or, where all of them are
+//! other large files', the one that was not used for longest. Where there is none it takes one over from a class that has several, shares with a class that lives
 //! about as long, or with any.
 //! When every open zone is full and none can be opened, the writer reclaims and collects garbage itself. What
 //! garbage collection writes never comes here: it has a zone of its own.
@@ -34,8 +34,6 @@ const LARGE_SHARE: u64 = 4;
 const OWNED_FOR: u64 = 64;
 /// A class is written when it has such a share of what is.
 const WRITTEN_SHARE: u64 = 16;
-/// Of the room in open zones, the part that a class may take of what is the other's before it has a zone.
-const SHARED_SHARE: i64 = 8;
 /// Open zones for classes that are kept apart, at most.
 const CLASSES_MAX: usize = 2;
 
@@ -145,6 +143,16 @@ pub(crate) struct Placement {
     opening: Mutex<()>,
     /// Blocks of data of the smallest zone.
     zone_blocks: AtomicU64,
+}
+
+/// What the open zones of fresh data can take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rooms {
+    /// Blocks until one more zone is needed than is open, and until two are, if there are two classes.
+    pub(crate) until: Vec<i64>,
+    /// One of the two classes has no zone: it shares with the other, or takes over what the other has begun, which it
+    /// should for as little as can be.
+    pub(crate) is_shared: bool,
 }
 
 /// What opening a zone came to.
@@ -285,9 +293,9 @@ impl Placement {
         self.state.lock().slots.retain(|slot| !std::ptr::eq(&*slot.open, open));
     }
 
-    /// Blocks that can be written, as things are going, until one more zone is needed than is open, and until two
-    /// are, if there are two classes: before that where one of them has none. `payload`: what a zone with so much room takes of data.
-    pub(crate) fn rooms(&self, payload: impl Fn(Blocks) -> Blocks) -> Vec<i64> {
+    /// What can be written, as things are going, before more zones are needed than are open. `payload`: what a zone with
+    /// so much room takes of data.
+    pub(crate) fn rooms(&self, payload: impl Fn(Blocks) -> Blocks) -> Rooms {
         let state = self.state.lock();
         let mut rooms = [0; CLASSES_MAX];
         for slot in &state.slots {
@@ -296,18 +304,20 @@ impl Placement {
         let has_zone = |class| state.slots.iter().any(|slot| apart(slot.lifetime) == class);
         let all: i64 = rooms.iter().sum();
         if state.classes() < CLASSES_MAX {
-            return vec![all];
+            return Rooms { until: vec![all], is_shared: false };
         }
-        // One that has none shares with the other until there is a zone, and takes the first: it is to come soon.
+        // One that has none shares with the other until there is a zone, and takes the first; one that it takes over
+        // until then is a mixed one as well.
         if !has_zone(0) || !has_zone(1) {
-            return vec![all / SHARED_SHARE, all];
+            return Rooms { until: vec![all; CLASSES_MAX], is_shared: true };
         }
         let written: u64 = state.written.iter().sum();
         let until = |class: usize| {
             let share = state.written[class] as f64 / written.max(1) as f64;
             (rooms[class] as f64 / share.max(1.0 / WRITTEN_SHARE as f64)) as i64
         };
-        vec![until(0).min(until(1)).min(all), all.min(until(0).max(until(1)))]
+        let (first, second) = (until(0).min(until(1)), until(0).max(until(1)));
+        Rooms { until: vec![first.min(all), second.min(all)], is_shared: false }
     }
 
     /// The lifetime class of each open zone.

@@ -4,14 +4,27 @@ use zone::timed::{Kind as Commands, Model, Timed};
 
 use super::*;
 use crate::place::tests::{extents_on, wanted};
-use crate::{Hint, Kind};
+use crate::{Hint, Kind, Lifetime};
 
 const SIZE: usize = 4096;
 
 pub(crate) fn write(extents: &Extents, object: u64, block: u64, blocks: usize, valid: u64) {
+    write_as(Lifetime::Unknown, extents, object, block, blocks, valid);
+}
+
+/// The same, of data that somebody says lives as long.
+pub(crate) fn write_as(
+    lifetime: Lifetime,
+    extents: &Extents,
+    object: u64,
+    block: u64,
+    blocks: usize,
+    valid: u64,
+) {
+    let hint = Hint { lifetime, ..Hint::default() };
     let data = vec![object as u8; blocks * SIZE];
     let offset = block * SIZE as u64;
-    let written = extents.write(Object(object), Hint::default(), offset, &data, valid).unwrap();
+    let written = extents.write(Object(object), hint, offset, &data, valid).unwrap();
     let mut tx = Tx::new();
     let _lock = extents.insert(&mut tx, written).unwrap();
     extents.store.commit(tx).unwrap();

@@ -6,12 +6,13 @@ use zone::emulated::{Emulated, Spec};
 use super::ahead::Ahead;
 use super::foreseen::{foreseen, of_epoch};
 use super::*;
-use crate::gc::tests::write;
-use crate::place::Opened;
+use crate::gc::tests::{write, write_as};
 use crate::place::tests::{extents_on, wanted};
-use crate::{Kind, Object, Switches};
+use crate::place::{Opened, Wanted};
+use crate::{Kind, Lifetime, Object, Switches};
 
 const BLOCKS: u64 = 200;
+const SIZE: u64 = 4096;
 
 fn fill_a_zone(extents: &Extents, object: u64) {
     fill_a_zone_with(extents, object, BLOCKS);
@@ -76,7 +77,7 @@ fn a_zone_that_is_there_needs_no_moving() {
     assert_eq!(extents.owes(1), None);
     let rooms = extents.placement.rooms(|room| extents.packing.payload(room));
     let spare = extents.spare_zones() * i64::from(extents.payload_min);
-    assert_eq!(extents.room(), rooms[0] + spare);
+    assert_eq!(extents.room(), rooms.until[0] + spare);
 }
 
 /// Whoever had to pay moved a chunk, a writer of one block too: beside somebody who wrote megabytes he waited for their
@@ -96,6 +97,62 @@ fn who_writes_little_moves_a_chunk_when_as_much_has_come_together() {
     assert_eq!(asked.iter().position(Option::is_some), Some(chunk.div_ceil(of_one) - 1), "{asked:?}");
     extents.pace.owe(extents.room());
     assert_eq!(extents.owes(1), Some(chunk), "there is no room to let him go");
+}
+
+/// A class that shares the other's zone is to have one soon. That is no end of room: as long as it was taken for one,
+/// whoever wrote little moved a chunk each time, and whoever paid read by himself what was to be moved.
+#[test]
+fn a_class_without_a_zone_is_to_have_one_soon_and_has_room_until_the_other_is_full() {
+    let extents = with_zones_of(&[20; 8]);
+    leave_spare(&extents, 1);
+    // Neither is written so little that it does not count.
+    for lifetime in [Lifetime::Unknown, Lifetime::Long] {
+        extents.place(Wanted { object: Object(70), lifetime, blocks: 10_000 }).unwrap();
+    }
+    assert_eq!((extents.spare_zones(), extents.placement.count()), (0, 1), "one shares the other's");
+    let needs = extents.needs();
+    assert_eq!((needs.len(), needs[0].room), (2, needs[1].room));
+    assert_eq!((needs[0].due_in, needs[1].due_in), (needs[0].room / SHARED_SHARE, needs[1].room));
+    let [soon, hard] = {
+        let gc = extents.gc.lock();
+        [&needs[0], &needs[1]].map(|need| extents.due(&gc, need).map_or(0, |due| due.rate))
+    };
+    assert!(soon > hard, "{soon} parts of a block for each, and {hard}");
+    assert!(extents.owes(1).is_none(), "the rate is found");
+    let (room, chunk) = (extents.room(), extents.chunk_blocks());
+    extents.pace.owe(room / 2 - extents.pace.owed_blocks());
+    assert!(extents.pace.owed_blocks() > extents.allowance());
+    assert_eq!(
+        extents.owes(1),
+        None,
+        "{room} blocks of room for half as many, and less than {chunk} to move"
+    );
+}
+
+/// Without anybody in the background, and nobody who writes much, what is owed is paid all the same, and before the room
+/// has ended: of one class, and of two of which one shares the other's zone now and then.
+#[test]
+fn those_who_write_little_do_not_come_to_the_end_of_the_room_unpaid() {
+    for lifetimes in [[Lifetime::Unknown; 2], [Lifetime::Short, Lifetime::Long]] {
+        let extents = with_zones_of(&[100; 12]);
+        leave_spare(&extents, 1);
+        let (mut most, mut shared, mut random) = (0, 0, rt::random::Rng::with_seed(1));
+        for _ in 0..6 * extents.payload_min {
+            let object = random.u64(100..110);
+            let lifetime = lifetimes[object as usize % 2];
+            let (needs, moved) = (extents.needs(), extents.gc_stats().blocks_moved);
+            assert!(needs.iter().any(|need| need.room > 0), "nobody could write now without making room");
+            shared += u64::from(needs[0].is_soon());
+            write_as(lifetime, &extents, object, random.u64(..BLOCKS), 1, BLOCKS * SIZE);
+            most = most.max(extents.gc_stats().blocks_moved - moved);
+            extents.store.sync(extents.store.last_lsn()).unwrap();
+            extents.store.reclaim(true).unwrap();
+        }
+        assert!(extents.gc_stats().zones_evacuated > 3);
+        assert_eq!(shared > 0, lifetimes[0] != lifetimes[1], "{shared} times one class had no zone");
+        let piece = extents.chunk_blocks() as u64 + u64::from(extents.piece_blocks_max);
+        assert!(most <= piece, "{most} blocks were moved with one, and a piece of work is {piece}");
+    }
 }
 
 /// Metadata lacks a zone because garbage collection has it: it comes back by what is moved anyway. A writer does not empty
