@@ -202,3 +202,6 @@ pub(crate) fn detach_leftover(channel: &Channel, entry: Option<&MountEntry>) {
         tracing::warn!("the mount cannot be detached: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+use rustix::mount::{MountFlags, mount};
+use tempfile::TempDir;
+
+use super::*;
+use crate::kernel::tests::connected;
+
+/// Something alive that is mounted; taken away when dropped, whatever became of it.
+struct Alive {
+    place: TempDir,
+}
+
+impl Alive {
+    fn new() -> io::Result<Alive> {
+        let place = tempfile::tempdir()?;
+        mount("test", place.path(), "tmpfs", MountFlags::empty(), c"size=64k")?;
+        Ok(Alive { place })
+    }
+
+    fn entry(&self) -> Option<MountEntry> {
+        mount::entry_at(&self.place.path().canonicalize().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        // What was detached is no mount point any more.
+        let _ = mount::unmount_lazily(self.place.path());
+    }
+}
+
+/// Somebody unmounted a volume by the means of the system and mounted again at the same place. The next mount had the
+/// number of the last one; the daemon of that, which had still to end, took it for its own and detached it.
+#[test]
+fn what_was_mounted_after_ones_own_stays() {
+    let alive = match Alive::new() {
+        Ok(alive) => alive,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return eprintln!("skipped: nothing can be mounted: {error}");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let entry = alive.entry();
+    assert!(entry.is_some(), "it is in the table of mounts");
+    let (kernel, channel) = connected();
+    drop(kernel);
+    detach_leftover(&channel, entry.as_ref());
+    assert_eq!(alive.entry(), entry);
+    // While somebody could still ask, it is what a session that failed has left.
+    let (_kernel, channel) = connected();
+    detach_leftover(&channel, entry.as_ref());
+    assert_eq!(alive.entry(), None);
+}
