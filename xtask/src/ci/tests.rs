@@ -60,8 +60,8 @@ fn a_gate_that_takes_too_long_is_closed_and_set_up_and_building_do_not_count() {
     let but = |built: f64| {
         [done(&set_up.name, 5000.0), done(&building, built), done("tests", 700.0), done("accept 1", 500.0)]
     };
-    judge_time(&but(1200.0)).expect("in time");
-    let error = judge_time(&but(1200.1)).expect_err("too much was built");
+    judge_time(&but(1800.0)).expect("in time");
+    let error = judge_time(&but(1800.1)).expect_err("too much was built");
     assert!(error.to_string().starts_with("building took"), "{error}");
     let error = judge_time(&[done("tests", 700.0), done("accept 1", 500.1)]).expect_err("too long");
     assert!(error.to_string().contains("1200 s are allowed"), "{error}");
