@@ -26,6 +26,9 @@ const SET_UP: &str = "set-up";
 /// The step that does nothing where everything has been built before.
 const BUILD: &str = "build";
 
+/// All tests that need no more than a machine.
+const TESTS: &str = "cargo test --workspace --locked";
+
 /// One step of the gate.
 struct Step {
     name: String,
@@ -128,11 +131,7 @@ fn steps() -> Vec<Step> {
         step("tidy", "cargo xtask tidy"),
         Step::new("clippy", Line::new("cargo clippy --workspace --all-targets --locked -- -D warnings")),
         step(BUILD, "cargo xtask build"),
-        Step {
-            name: "tests".to_owned(),
-            repeat: offline(Line::new("cargo test --workspace --locked")),
-            work: Work::Test,
-        },
+        Step { name: "tests".to_owned(), repeat: offline(Line::new(TESTS)), work: Work::Test },
         Step::new(
             "docs",
             Line::new("cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", "-D warnings"),

@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::offline;
+use super::{TESTS, offline};
 use crate::accept::simulator;
 use crate::shell::Line;
 use crate::{fuzz, setup, shuttle, space, workspace};
@@ -33,7 +33,7 @@ fn in_turn(chain: &[Line]) -> Result<()> {
 
 /// Commands, each chain of which may run beside the others.
 fn chains(has_nightly: bool) -> Result<Vec<Vec<Line>>> {
-    let tests = Line::new("cargo test --workspace --locked --no-run");
+    let tests = Line::new(TESTS).arg("--no-run");
     let with_bugs = Line::new("cargo build --package polder-sim --features planted --locked");
     let for_tests = [tests, with_bugs].into_iter().chain(shuttle::build_lines());
     let released = [workspace::polder_line(), simulator::build_line(), space::build_line()];
