@@ -20,8 +20,9 @@
 //! background step moves anything, he also looks up and reads what is to be moved, and in the second case pays his whole
 //! share. Whoever writes so little that less than a chunk is to be moved for it is let go until so much has come together
 //! from such writes: a block that is written beside somebody's megabytes does not wait for their sake, unless there is no
-//! room left. If nothing has been read by then, nothing is moved for it and it stays owed. The collector's lock is let go fairly after each piece of work: who waits for it has it next. Nobody else pays:
-//! not a reader, not an fsync; and nobody pays with a lock of an object.
+//! room left. If nothing has been read by then, nothing is moved for it and it stays owed. The collector's lock is let go
+//! fairly after each piece of work: who waits for it has it next. Nobody else pays: not a reader, not an fsync; and nobody
+//! pays with a lock of an object.
 //!
 //! What is moved while nobody writes, before any of it is owed, is in `pace/ahead.rs`; how metadata's next zone is
 //! foreseen, in `pace/foreseen.rs`.

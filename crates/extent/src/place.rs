@@ -4,8 +4,8 @@
 //! are written: what is written together often dies together. A file that has become large has a zone of its own
 //! while the limit on open zones and the free zones allow. Otherwise it shares an open zone of a class that goes with its
 //! own (`lifetime.rs`): the one that it was written to last, or the one that anybody used last, or, where all of them are
-//! other large files', the one that was not used for longest. Where there is none it takes one over from a class that has several, shares with a class that lives
-//! about as long, or with any.
+//! other large files', the one that was not used for longest. Where there is none it takes one over from a class that
+//! has several, shares with a class that lives about as long, or with any.
 //! When every open zone is full and none can be opened, the writer reclaims and collects garbage itself. What
 //! garbage collection writes never comes here: it has a zone of its own.
 //!

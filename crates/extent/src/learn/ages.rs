@@ -199,7 +199,7 @@ impl Ages {
     fn next_hazard(&self, stream: usize, power: usize, before: f64) -> f64 {
         let seen = self.seen[stream][power];
         let expected = if power == 0 { 1.0 } else { before / 2.0 };
-        // Sums that somebody stored may be any: of two that are as large as can be, neither nothing nor everything follows.
+        // It is a share, and more than nothing, also of sums that somebody stored and nobody has seen.
         let hazard = (seen.died + self.weight) / (seen.exposure + self.weight / expected);
         hazard.clamp(f64::MIN_POSITIVE, 1.0)
     }
