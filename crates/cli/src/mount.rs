@@ -22,6 +22,10 @@ use crate::{AlreadySaid, remount, volume};
 const CACHE_BYTES: u64 = 128 << 20;
 /// The name by which this program is all its commands.
 const PROGRAM: &str = "polder";
+/// By this the C library is told how many heaps there may be …
+const HEAPS_MAX: &str = "MALLOC_ARENA_MAX";
+/// … of which so many are enough.
+const HEAPS: &str = "2";
 
 /// Mount a volume on a directory.
 #[derive(clap::Args)]
@@ -70,6 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         // One name is that of the directory, as with `mount`.
         return remount::ask(arguments.directory.as_ref().unwrap_or(&arguments.path), &arguments.options);
     }
+    if arguments.foreground {
+        keep_few_heaps();
+    }
     let Some(directory) = &arguments.directory else {
         bail!("{}: name the directory to mount it on, too", arguments.path.display());
     };
@@ -83,6 +90,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let cache_bytes = words.cache_bytes.unwrap_or(arguments.cache);
     let log = arguments.log.clone();
     daemon::run(Daemon { path, directory, words, cache_bytes, log, detach: arguments.detach })
+}
+
+/// Each thread would keep a heap of its own for buffers that any of them needs now and then, all together twice as much
+/// memory as they take at once. The C library asks how many there may be when a process begins, so this one begins anew;
+/// not where somebody has chosen.
+fn keep_few_heaps() {
+    let (Ok(program), None) = (std::env::current_exe(), std::env::var_os(HEAPS_MAX)) else { return };
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_else(|| PROGRAM.into());
+    let failed = Command::new(program).arg0(name).args(arguments).env(HEAPS_MAX, HEAPS).exec();
+    tracing::debug!("there are as many heaps as threads: {failed}");
 }
 
 /// The directory in absolute form. A mount there whose daemon is gone is taken away.
