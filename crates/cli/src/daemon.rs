@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use extent::Switches;
 use fs::Fs;
 use fuse::mount::{abort, unmount, unmount_by_force, unmount_lazily};
-use fuse::{AccessTimes, KernelCache, MountEntry, MountOptions, Mounted};
+use fuse::{AccessTimes, KernelCache, Memory, MountEntry, MountOptions, Mounted};
 use nix::sys::signal::{SigSet, Signal};
 use rt::sync::Mutex;
 use serde_json::Value;
@@ -82,7 +82,8 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let fs = daemon.recover(device)?;
     fs.start().with_context(|| daemon.path.display().to_string())?;
     let options = mount_options(&daemon.path, &daemon.words);
-    let mounted = match Mounted::new(Arc::clone(&fs), &daemon.directory, &options) {
+    let aside_bytes = daemon.memory().aside_bytes;
+    let mounted = match Mounted::new(Arc::clone(&fs), &daemon.directory, &options, aside_bytes) {
         Ok(mounted) => mounted,
         Err(error) => {
             // Nothing was changed but by recovery; what that did is closed properly.
@@ -137,6 +138,13 @@ impl Daemon {
         }
     }
 
+    fn memory(&self) -> Memory {
+        match self.words.read_only {
+            true => Memory::of_reader(self.cache_bytes),
+            false => Memory::divide(self.cache_bytes),
+        }
+    }
+
     fn open_device(&self) -> Result<Medium> {
         let mode = if self.words.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite };
         let device = volume::open_device(&self.path, mode)?;
@@ -149,7 +157,8 @@ impl Daemon {
     fn recover(&self, device: Medium) -> Result<Arc<Fs>> {
         let fs_id = device.fs_id();
         let interval = self.words.commit_interval_ns;
-        let options = volume::mount_options(self.words.read_only, self.cache_bytes, interval);
+        let Memory { cache_bytes, .. } = self.memory();
+        let options = volume::mount_options(self.words.read_only, cache_bytes, interval);
         let clock = Arc::clone(&options.clock);
         let began_ns = clock.monotonic_ns();
         let (fs, recovery) = volume::mount_fs(&self.path, device.into_device(), options)?;

@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     /// nolearn, allow_other, default_permissions, nosuid, nodev, noexec and their opposites.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
-    /// How much metadata is kept in memory.
+    /// Memory for metadata, and a quarter of it, 32M at most, for writes that wait.
     #[arg(long, default_value = "128M", value_parser = cache_bytes)]
     cache: u64,
     /// Serve in this process, until the volume is unmounted or a signal ends it.

@@ -2,8 +2,9 @@
 //!
 //! The kernel frees memory by writing dirty pages, ours among them. If it then waited for us while we wait
 //! for memory, neither would go on. So we say that we are part of writing (the kernel does not write in
-//! order to give us memory), keep what we have touched in memory, have the buffers of writes before the
-//! first write, and are the last to be ended for want of memory.
+//! order to give us memory), keep what we have touched in memory, have the buffers of the device's writes before
+//! the first write, and are the last to be ended for want of memory. Memory for writes that wait is taken when they
+//! do; where there is none they do not wait.
 //!
 //! All of it needs root. Without, a mount works as long as memory is not short.
 

@@ -12,6 +12,7 @@
 //! | `transport` | which request of the protocol is which operation |
 //! | `errands` | what may have to wait for the kernel, on a thread that answers nobody |
 //! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
+//! | `memory` | what the memory is for that is given to a mount |
 //! | `access` | whether reading sets times of access |
 //! | `view` | what is no volume and can only be read, shown by the same protocol |
 //! | `mount` | the system calls that attach and detach, and the table of what is mounted |
@@ -35,6 +36,7 @@ mod errands;
 mod groups;
 mod handles;
 mod kernel;
+mod memory;
 pub mod mount;
 mod server;
 mod session;
@@ -43,6 +45,7 @@ mod transport;
 mod view;
 
 pub use access::AccessTimes;
+pub use memory::Memory;
 pub use mount::{MountEntry, MountError, MountOptions};
 pub use session::{KernelCache, Mounted};
 pub use view::{Shown, View};

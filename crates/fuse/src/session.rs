@@ -13,15 +13,29 @@ use rt::thread::JoinHandle;
 
 use crate::access::AccessTimes;
 use crate::errands::Errand;
-use crate::kernel::{self, Answers, Channel, Notifier};
+use crate::kernel::{Answers, Channel, FITS, Notifier, REQUEST_BYTES_MAX, Serving};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::server::Server;
 use crate::transport::Transport;
 
 /// Threads that answer requests. More than processors, because one that waits for the device or a flush
 /// answers nobody else, and flushes are shared only among those that wait at the same time.
-const THREADS_MIN: usize = 8;
+const THREADS_MIN: usize = 12;
 const THREADS_MAX: usize = 32;
+/// One of so many threads answers no writes.
+const OTHERS_SHARE: usize = 3;
+
+/// How many reads ahead and writes back the kernel may have under way. Who reads a file and finds that so many are waits
+/// in the kernel, behind all writes of whoever writes more than fits: so it is as many as can be said where there cannot
+/// be more to be written back than can be put aside …
+const BACKGROUND_MAX: u16 = u16::MAX;
+/// … and no more than so many, all of which can be put aside, where there can: they would come before all else that is
+/// asked later.
+const BACKGROUND_MAX_UNBOUNDED: u64 = 64;
+
+/// The kernel is not told to keep less to be written back than such a share of what it would. Some, from 6.8 on, take a
+/// thousandth of all that may be dirty for nothing, and a mount has a hundredth by itself.
+const DIRTY_SHARE_MIN: u64 = 10;
 
 /// How far the kernel reads ahead, where we may say so: so many times what the device could read instead of beginning
 /// elsewhere. Who reads one file beside others that are read loses that time once for each turn.
@@ -34,11 +48,18 @@ pub struct Mounted {
     server: Arc<Server>,
     errands: Receiver<Errand>,
     entry: Option<MountEntry>,
+    aside_bytes: u64,
 }
 
 impl Mounted {
-    /// Attaches the volume at `directory`, which must be absolute and free of symbolic links.
-    pub fn new(fs: Arc<Fs>, directory: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+    /// Attaches the volume at `directory`, which must be absolute and free of symbolic links. Writes that wait until others
+    /// are answered take at most [so many bytes](crate::Memory::aside_bytes).
+    pub fn new(
+        fs: Arc<Fs>,
+        directory: &Path,
+        options: &MountOptions,
+        aside_bytes: u64,
+    ) -> Result<Mounted, MountError> {
         assert!(directory.is_absolute(), "the table of mounts has absolute paths");
         let device = mount::attach(directory, options)?;
         let entry = mount::entry_at(directory).ok().flatten();
@@ -48,13 +69,20 @@ impl Mounted {
         let (sender, errands) = mpsc::channel();
         let transport = Transport::new(Arc::clone(&server), sender);
         let channel = Channel::new(device);
-        transport.begin(&channel).map_err(|error| {
+        let knobs = entry.as_ref().map(Knobs::of);
+        let is_bounded = |knobs: &Knobs| knobs.bound_dirty(aside_bytes / FITS.1 * FITS.0);
+        let background_max = match knobs.as_ref().is_some_and(is_bounded) {
+            true => BACKGROUND_MAX,
+            false => background_max_unbounded(aside_bytes),
+        };
+        transport.begin(&channel, background_max).map_err(|error| {
             detach_leftover(&channel, entry.as_ref());
             MountError::Handshake(error)
         })?;
-        let mounted = Mounted { channel, transport, server, errands, entry };
-        mounted.set_read_ahead(read_ahead_bytes);
-        Ok(mounted)
+        if let Some(knobs) = knobs {
+            knobs.set_read_ahead(read_ahead_bytes);
+        }
+        Ok(Mounted { channel, transport, server, errands, entry, aside_bytes })
     }
 
     /// Its line in the table of mounts, if the table could be read.
@@ -74,25 +102,52 @@ impl Mounted {
 
     /// Answers requests until the volume is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
-        let Mounted { channel, transport, server, errands, entry } = self;
+        let Mounted { channel, transport, server, errands, entry, aside_bytes } = self;
         let (searches, searched) = mpsc::channel();
         let seeker = run_errands("polder-seeks", &server, &channel, searched, None)?;
         let runner = run_errands("polder-errands", &server, &channel, errands, Some(searches))?;
-        let ended = answer_all(&channel, transport);
+        let ended = answer_all(&channel, transport, aside_bytes);
         detach_leftover(&channel, entry.as_ref());
         for thread in [runner, seeker] {
             thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
         }
         ended
     }
+}
+
+/// What the kernel lets root choose for a mount.
+struct Knobs(PathBuf);
+
+impl Knobs {
+    fn of(entry: &MountEntry) -> Knobs {
+        Knobs(Path::new("/sys/class/bdi").join(&entry.device))
+    }
 
     /// Only root may; without it the kernel's 128 KiB stay.
     fn set_read_ahead(&self, bytes: u64) {
-        let Some(entry) = &self.entry else { return };
-        let knob = PathBuf::from(format!("/sys/class/bdi/{}/read_ahead_kb", entry.device));
-        if let Err(error) = std::fs::write(knob, (bytes >> 10).to_string()) {
+        if let Err(error) = std::fs::write(self.0.join("read_ahead_kb"), (bytes >> 10).to_string()) {
             tracing::debug!("the kernel's read-ahead stays as it is: {error}");
         }
+    }
+
+    /// Has no more than about so many bytes wait in the kernel to be written back; whether it is so. Less than that stays as
+    /// it is. The kernel keeps it as a share of the memory that it has then. Kernels before 6.2 cannot.
+    fn bound_dirty(&self, bytes: u64) -> bool {
+        let knob = self.0.join("max_bytes");
+        let bounded = std::fs::read_to_string(&knob).and_then(|now| {
+            let now: u64 = now.trim().parse().map_err(io::Error::other)?;
+            match now <= bytes {
+                true => Ok(()),
+                false if now / DIRTY_SHARE_MIN > bytes => {
+                    Err(io::Error::other(format!("{now} are too many")))
+                }
+                false => std::fs::write(&knob, bytes.to_string()),
+            }
+        });
+        if let Err(error) = &bounded {
+            tracing::debug!("what the kernel keeps to be written back stays as it is: {error}");
+        }
+        bounded.is_ok()
     }
 }
 
@@ -146,22 +201,42 @@ fn run_errands(
     })
 }
 
-/// Answers requests on many threads until there are no more; no other thread keeps what answers then.
-pub(crate) fn answer_all<A>(channel: &Channel, answers: A) -> io::Result<()>
+/// How many threads answer requests.
+pub(crate) fn thread_count() -> usize {
+    (3 * rt::thread::processors()).clamp(THREADS_MIN, THREADS_MAX)
+}
+
+/// How many of them answer writes.
+fn writers() -> usize {
+    thread_count() - thread_count() / OTHERS_SHARE
+}
+
+/// How many writes, as large as they can be, can be answered or put aside, but no more than reads where nothing is written.
+fn background_max_unbounded(aside_bytes: u64) -> u16 {
+    let aside = match aside_bytes {
+        0 => BACKGROUND_MAX_UNBOUNDED,
+        bytes => bytes / FITS.1 * FITS.0 / u64::from(REQUEST_BYTES_MAX),
+    };
+    (writers() as u64 + aside).min(BACKGROUND_MAX_UNBOUNDED) as u16
+}
+
+/// Answers requests on many threads until there are no more; no other thread keeps what answers then. Writes that are put
+/// aside take at most so many bytes.
+pub(crate) fn answer_all<A>(channel: &Channel, answers: A, aside_bytes: u64) -> io::Result<()>
 where
     A: Answers + Send + Sync + 'static,
 {
-    let answers = Arc::new(answers);
-    let count = (2 * rt::thread::processors()).clamp(THREADS_MIN, THREADS_MAX);
-    let mut threads = vec![answer_on(channel.clone(), &answers, 0)?];
-    for number in 1..count {
-        match answer_on(own_channel(channel), &answers, number) {
+    let aside_bytes = usize::try_from(aside_bytes).unwrap_or(usize::MAX);
+    let serving = Arc::new(Serving::new(answers, writers(), aside_bytes));
+    let mut threads = vec![answer_on(channel.clone(), &serving, 0)?];
+    for number in 1..thread_count() {
+        match answer_on(own_channel(channel), &serving, number) {
             Ok(thread) => threads.push(thread),
             // Fewer threads answer as well, and to end now would leave those who wait without an answer.
             Err(error) => tracing::warn!("only {number} threads answer requests: {error}"),
         }
     }
-    drop(answers);
+    drop(serving);
     let join = |thread: JoinHandle<io::Result<()>>| {
         thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread that answers requests panicked")))
     };
@@ -169,13 +244,17 @@ where
     ended.into_iter().collect()
 }
 
-fn answer_on<A>(channel: Channel, answers: &Arc<A>, number: usize) -> io::Result<JoinHandle<io::Result<()>>>
+fn answer_on<A>(
+    channel: Channel,
+    serving: &Arc<Serving<A>>,
+    number: usize,
+) -> io::Result<JoinHandle<io::Result<()>>>
 where
     A: Answers + Send + Sync + 'static,
 {
-    let answers = Arc::clone(answers);
+    let serving = Arc::clone(serving);
     rt::thread::spawn(&format!("polder-fuse-{number}"), move || {
-        let served = kernel::serve(&channel, &*answers);
+        let served = serving.serve(&channel);
         if let Err(error) = &served {
             tracing::warn!("a thread answers no more requests: {error}");
         }

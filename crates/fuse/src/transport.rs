@@ -1,7 +1,8 @@
 //! Requests of the kernel, given to the file system, and its answers.
 //!
-//! Every operation is answered on the thread that received it, except where the answer must wait until
-//! the kernel has written something back or forgotten something ([`crate::errands`]).
+//! Every operation is answered on the thread that received it, except writes where many are being answered
+//! ([`crate::kernel`], `aside`), and where the answer must wait until the kernel has written something back or
+//! forgotten something ([`crate::errands`]).
 //!
 //! | file | has |
 //! |---|---|
@@ -38,9 +39,6 @@ pub(crate) use attributes::{reply_sizes, reply_xattr};
 pub(crate) use directories::{listing_for, reply_listing};
 pub(crate) use shown::{LIFETIME, absent, attr, directory_type};
 
-/// How many reads ahead and writes back the kernel may have under way.
-const BACKGROUND_REQUESTS_MAX: u16 = 64;
-
 /// Asked of the kernel where it has it. Not asked for: locks (the kernel keeps them). The umask is left to us, as
 /// it does not count where a default list is handed down.
 const CAPABILITIES: [u64; 16] = [
@@ -75,14 +73,14 @@ impl Transport {
         Transport { server, errands, waits_for_writes: AtomicBool::new(false) }
     }
 
-    /// Agrees with the kernel on what is spoken.
-    pub(crate) fn begin(&self, channel: &Channel) -> io::Result<()> {
+    /// Agrees with the kernel on what is spoken, and on how many reads ahead and writes back may be under way.
+    pub(crate) fn begin(&self, channel: &Channel, max_background: u16) -> io::Result<()> {
         let mut wanted = CAPABILITIES.iter().fold(0, |all, capability| all | capability);
         if self.server.access_times().are_kept() {
             // Reading a link is to be seen.
             wanted &= !init_flag::CACHE_SYMLINKS;
         }
-        let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background: BACKGROUND_REQUESTS_MAX };
+        let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background };
         let Agreed { granted, waits_for_writes, forgets } = shake_hands(channel, &terms)?;
         if forgets {
             self.server.fs().keep_known();

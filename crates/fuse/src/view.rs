@@ -100,7 +100,7 @@ impl Shown {
     /// Answers requests until the view is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
         let Shown { channel, view, entry } = self;
-        let ended = session::answer_all(&channel, Shows(view));
+        let ended = session::answer_all(&channel, Shows(view), 0);
         session::detach_leftover(&channel, entry.as_ref());
         ended
     }

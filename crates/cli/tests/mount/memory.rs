@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -21,6 +22,8 @@ const PAGE_BYTES: usize = 4096;
 const PF_MEMALLOC_NOIO: u64 = 0x0008_0000;
 /// Who has this may lock memory without a limit.
 const CAP_IPC_LOCK: u32 = 14;
+/// How many heaps the C library may have.
+const HEAPS_MAX: &str = "MALLOC_ARENA_MAX";
 /// By then a deadlock is what it is: it takes two seconds.
 const PATIENCE_NS: u64 = 120_000_000_000;
 
@@ -130,6 +133,37 @@ fn a_daemon_without_memory_takes_dirty_pages() {
     assert!(fs::read(mounted.path("file")).unwrap() == contents);
     mounted.umount();
     bench.check();
+}
+
+/// Buffers that each thread keeps for itself are most of what a daemon would take; and what is dirty is kept twice while
+/// it waits for others.
+#[test]
+fn a_daemon_keeps_few_heaps_and_the_kernel_little_to_be_written_back() {
+    const ASIDE_BYTES: u64 = 18 << 20;
+    let bench = bench_or_skip!();
+    let (volume, directory) = (bench.volume(), bench.directory());
+    for chosen in [None, Some("5")] {
+        let mut command = Command::new(bench.program());
+        command.args(["mount", "-o", "cache=8M"]).args([&volume, &directory]);
+        command.env("POLDER_RUN_DIR", bench.sockets()).env_remove(HEAPS_MAX);
+        command.envs(chosen.map(|heaps| (HEAPS_MAX, heaps)));
+        let mounted = crate::Mounted { bench: &bench };
+        assert!(command.status().unwrap().success(), "{}", bench.logged());
+        let environment = fs::read(format!("/proc/{}/environ", mounted.daemon().number())).unwrap();
+        let heaps = format!("{HEAPS_MAX}={}", chosen.unwrap_or("2"));
+        assert!(environment.split(|byte| *byte == 0).any(|word| word == heaps.as_bytes()));
+
+        // 0, and the number of the mount.
+        let device = fs::metadata(&directory).unwrap().dev();
+        let knob = format!("/sys/class/bdi/0:{}/max_bytes", device & 0xff | device >> 12 & !0xff);
+        let may_choose = fs::File::options().write(true).open(&knob);
+        match may_choose.and_then(|_| fs::read_to_string(&knob)) {
+            // It is kept as a share of what may be dirty in all, which may have grown.
+            Ok(bytes) => assert!(bytes.trim().parse::<u64>().unwrap() <= 2 * ASIDE_BYTES, "{bytes}"),
+            Err(error) => println!("not looked at: {knob}: {error}"),
+        }
+        mounted.umount();
+    }
 }
 
 /// Whether the kernel knows that it writes through this process: through each of its threads.

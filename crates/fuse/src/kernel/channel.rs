@@ -19,7 +19,7 @@ use super::{PageBuffer, REQUEST_BYTES_MAX};
 const CLONE: Opcode = opcode::read::<u32>(229, 0);
 
 /// What stands before the bytes of a write.
-const WRITE_HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
+pub(super) const WRITE_HEAD: usize = size_of::<InHeader>() + size_of::<WriteIn>();
 
 /// One open device; clones share it.
 #[derive(Clone, Debug)]
@@ -81,6 +81,11 @@ impl RequestBuffer {
 
     fn space(&mut self) -> &mut [u8] {
         self.0.space()
+    }
+
+    /// The memory, which may be exchanged for as much.
+    pub(super) fn memory(&mut self) -> &mut PageBuffer {
+        &mut self.0
     }
 }
 

@@ -11,6 +11,9 @@ use super::{Channel, Operation, Reply, Request, RequestBuffer};
 /// The smallest page there is; with larger ones the kernel's limit on bytes comes first.
 const PAGE_BYTES: u32 = 4096;
 
+/// From so many requests in the background on, if not fewer, the kernel begins none that nobody waits for.
+const CONGESTED_MAX: u16 = 48;
+
 /// What is asked of the kernel.
 pub(crate) struct Terms {
     /// Capabilities, those without which it works included.
@@ -70,7 +73,7 @@ fn agreement(init: &Init, granted: u64, terms: &Terms) -> InitOut {
         max_readahead: init.max_readahead,
         flags: flags as u32,
         max_background: terms.max_background,
-        congestion_threshold: terms.max_background / 4 * 3,
+        congestion_threshold: (terms.max_background / 4 * 3).min(CONGESTED_MAX),
         max_write: terms.max_write,
         time_gran: 1,
         max_pages: u16::try_from(terms.max_write.div_ceil(PAGE_BYTES)).unwrap_or(u16::MAX),

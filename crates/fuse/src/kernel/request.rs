@@ -79,6 +79,17 @@ pub(crate) enum Operation<'a> {
     Unknown(u32),
 }
 
+impl Request<'_> {
+    /// The node whose data it writes, so that it may have to wait for garbage collection.
+    pub(crate) fn writes_to(&self) -> Option<u64> {
+        match &self.operation {
+            Operation::Write(..) | Operation::Fallocate(_) => Some(self.origin.node),
+            Operation::CopyFileRange(asked) => Some(asked.nodeid_out),
+            _ => None,
+        }
+    }
+}
+
 /// Nodes that the kernel has forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forgotten<'a>(&'a [u8]);

@@ -2,21 +2,31 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
+use rt::sync::{Condvar, Mutex};
+use rt::{Clock, SystemClock};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use zerocopy::IntoBytes;
 
-use super::abi::{InHeader, opcode};
+use super::abi::{InHeader, WriteIn, opcode};
 use super::*;
+
+/// Who waits for longer waits for nothing.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The kernel's end.
 pub(crate) struct Kernel(OwnedFd);
 
-/// Both ends.
+/// Both ends. Whoever waits at the kernel's fails after a while.
 pub(crate) fn connected() -> (Kernel, Channel) {
     let pair =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (theirs, ours) = pair.unwrap();
+    for way in [Timeout::Send, Timeout::Recv] {
+        set_socket_timeout(&theirs, way, Some(PATIENCE)).unwrap();
+    }
     (Kernel(theirs), Channel::new(ours))
 }
 
@@ -28,6 +38,14 @@ impl Kernel {
     /// The next reply, which must be there already.
     pub(crate) fn reply(&self) -> Vec<u8> {
         self.reply_if_any().unwrap()
+    }
+
+    /// The next reply, when it comes.
+    fn next_reply(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 64];
+        let (count, _) = rustix::net::recv(&self.0, &mut bytes[..], RecvFlags::empty()).unwrap();
+        bytes.truncate(count);
+        bytes
     }
 
     pub(crate) fn reply_if_any(&self) -> io::Result<Vec<u8>> {
@@ -93,8 +111,9 @@ fn the_protocol_answers_what_is_its_own_until_nobody_asks() {
     kernel.send(&request(opcode::DESTROY, 7, &[]));
     kernel.send(&request(opcode::STATFS, 8, &[]));
     rustix::net::shutdown(&kernel.0, rustix::net::Shutdown::Write).unwrap();
-    let seen = Seen::default();
-    serve(&channel, &seen).unwrap();
+    let serving = Serving::new(Seen::default(), 1, 0);
+    serving.serve(&channel).unwrap();
+    let seen = serving.answers;
     assert_eq!(seen.forgotten.take(), [7, 0x0101_0101_0101_0101]);
     assert_eq!(seen.asked.take(), [Origin { unique: 8, node: 7, uid: 11, gid: 12, pid: 13 }]);
     assert_eq!(kernel.reply(), refusal(4, Errno::NOSYS));
@@ -104,6 +123,121 @@ fn the_protocol_answers_what_is_its_own_until_nobody_asks() {
     assert_eq!(kernel.reply(), done);
     assert_eq!(kernel.reply(), refusal(8, Errno::IO));
     assert!(kernel.reply_if_any().is_err(), "nobody waits for the others");
+}
+
+/// Whose writes end when they are allowed to, and who answers everything else at once.
+#[derive(Default)]
+struct Held {
+    state: Mutex<HeldState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct HeldState {
+    is_allowed: bool,
+    /// Numbers of the writes that were begun, and whether their bytes were those that were sent.
+    begun: Vec<(u64, bool)>,
+}
+
+impl Held {
+    fn wait_until(&self, is_so: impl Fn(&HeldState) -> bool) {
+        let mut state = self.state.lock();
+        let clock = SystemClock::new();
+        let end_ns = clock.monotonic_ns() + PATIENCE.as_nanos() as u64;
+        while !is_so(&state) {
+            assert!(clock.monotonic_ns() < end_ns, "begun: {:?}", state.begun);
+            self.changed.wait_for(&mut state, PATIENCE);
+        }
+    }
+
+    fn allow(&self) {
+        self.state.lock().is_allowed = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Answers for Held {
+    fn answer(&self, request: Request<'_>, reply: Reply) {
+        if let Operation::Write(_, data) = request.operation {
+            self.state.lock().begun.push((request.origin.unique, data == bytes_of(request.origin.unique)));
+            self.changed.notify_all();
+            self.wait_until(|state| state.is_allowed);
+        }
+        reply.done();
+    }
+
+    fn forget(&self, _: u64) {}
+}
+
+/// Lets all threads end when dropped, so that a test that fails does.
+struct Ending<'a>(&'a Kernel, &'a Held);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        rustix::net::shutdown(&self.0.0, rustix::net::Shutdown::Write).unwrap();
+        self.1.allow();
+    }
+}
+
+const THREADS: usize = 3;
+
+fn bytes_of(unique: u64) -> Vec<u8> {
+    vec![unique as u8; 1 + unique as usize * 100]
+}
+
+fn write_of(unique: u64) -> Vec<u8> {
+    let bytes = bytes_of(unique);
+    let asked = WriteIn { size: bytes.len() as u32, ..WriteIn::default() };
+    request(opcode::WRITE, unique, &[asked.as_bytes(), &bytes])
+}
+
+fn done(unique: u64) -> Vec<u8> {
+    [&16_u32.to_ne_bytes()[..], &[0; 4], &unique.to_ne_bytes()].concat()
+}
+
+/// Whoever looked something up waited until one of eight writes was answered that all waited for garbage collection.
+/// What is put aside is answered before the last thread ends, although the kernel has gone.
+#[test]
+fn others_are_answered_while_writes_wait() {
+    const WRITERS: usize = THREADS - 1;
+    const WRITES: u64 = 100;
+    let (kernel, channel) = connected();
+    let serving = Serving::new(Held::default(), WRITERS, 2 << 20);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| serving.serve(&channel).unwrap());
+        }
+        let ending = Ending(&kernel, &serving.answers);
+        (0..WRITES).for_each(|unique| kernel.send(&write_of(unique)));
+        serving.answers.wait_until(|state| state.begun.len() >= WRITERS);
+        kernel.send(&request(opcode::READ, WRITES, &[&[0; 40]]));
+        assert_eq!(kernel.next_reply(), done(WRITES), "before any write");
+        assert_eq!(serving.answers.state.lock().begun.len(), WRITERS);
+        drop(ending);
+    });
+    let mut answered: Vec<_> = (0..WRITES).map(|_| kernel.reply()).collect();
+    let mut expected: Vec<_> = (0..WRITES).map(done).collect();
+    answered.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(answered, expected, "each once");
+    assert!(kernel.reply_if_any().is_err(), "nobody is answered twice");
+    assert!(serving.answers.state.lock().begun.iter().all(|(_, is_whole)| *is_whole));
+}
+
+#[test]
+fn writes_for_which_there_is_no_room_are_answered_at_once() {
+    let (kernel, channel) = connected();
+    let serving = Serving::new(Held::default(), 1, 0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| serving.serve(&channel).unwrap());
+        }
+        let ending = Ending(&kernel, &serving.answers);
+        (0..THREADS as u64).for_each(|unique| kernel.send(&write_of(unique)));
+        serving.answers.wait_until(|state| state.begun.len() == THREADS);
+        drop(ending);
+    });
+    assert_eq!((0..THREADS).filter(|_| kernel.reply_if_any().is_ok()).count(), THREADS);
 }
 
 #[test]

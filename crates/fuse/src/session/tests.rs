@@ -50,3 +50,28 @@ fn what_was_mounted_after_ones_own_stays() {
     detach_leftover(&channel, entry.as_ref());
     assert_eq!(alive.entry(), None);
 }
+
+#[test]
+fn what_may_be_dirty_is_bounded_where_it_can_be_and_never_raised() {
+    let directory = tempfile::tempdir().unwrap();
+    let (knobs, knob) = (Knobs(directory.path().into()), directory.path().join("max_bytes"));
+    assert!(!knobs.bound_dirty(1000), "the kernel has none");
+    std::fs::write(&knob, "many\n").unwrap();
+    assert!(!knobs.bound_dirty(1000));
+    for (before, after) in [("5000\n", "1000"), ("1000\n", "1000\n"), ("7\n", "7\n"), ("0\n", "0\n")] {
+        std::fs::write(&knob, before).unwrap();
+        assert!(knobs.bound_dirty(1000));
+        assert_eq!(std::fs::read_to_string(&knob).unwrap(), after);
+    }
+    std::fs::write(&knob, "11000\n").unwrap();
+    assert!(!knobs.bound_dirty(1000), "it would be too small a share");
+    assert!(!knobs.bound_dirty(0), "nothing can be put aside");
+    assert_eq!(std::fs::read_to_string(&knob).unwrap(), "11000\n");
+}
+
+#[test]
+fn what_is_under_way_can_be_put_aside() {
+    assert_eq!(usize::from(background_max_unbounded(10 << 20)), writers() + 8);
+    assert_eq!(background_max_unbounded(1 << 40), 64);
+    assert_eq!(background_max_unbounded(0), 64, "nothing is written");
+}

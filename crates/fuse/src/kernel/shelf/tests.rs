@@ -1,0 +1,84 @@
+use std::collections::HashSet;
+
+use super::*;
+
+const LONGEST: usize = WRITE_HEAD + REQUEST_BYTES_MAX as usize;
+
+fn received(length: usize) -> RequestBuffer {
+    let mut buffer = RequestBuffer::new();
+    for (at, byte) in buffer.memory().space()[..length].iter_mut().enumerate() {
+        *byte = at as u8;
+    }
+    buffer
+}
+
+#[test]
+fn what_is_kept_is_whole_and_longer_ones_lie_on_a_page() {
+    let shelf = Shelf::new(8 << 20);
+    for length in [0, 1, WRITE_HEAD, WRITE_HEAD + 1, WRITE_HEAD + 4096, WRITE_HEAD + 32769, 300_000, LONGEST]
+    {
+        let mut buffer = received(length);
+        let sent = buffer.memory().bytes()[..length].to_vec();
+        let kept = shelf.keep(&mut buffer, length).unwrap();
+        buffer.memory().space().fill(0xff);
+        assert_eq!(kept.as_bytes(), sent);
+        let data = kept.as_bytes().as_ptr().wrapping_add(WRITE_HEAD);
+        let is_long = length >= WRITE_HEAD + PLACED_PAGES * ALIGNMENT;
+        assert!(!is_long || data.align_offset(ALIGNMENT) == 0, "of {length} bytes");
+    }
+}
+
+/// As much is made dirty as fits: what did not would be answered by whoever has received it, until nobody receives.
+#[test]
+fn of_writes_of_any_length_as_much_fits_as_is_said() {
+    const ALL: usize = 16 << 20;
+    for pages in 1..=PAGES[LARGEST] {
+        let size = size_for(WRITE_HEAD + pages * ALIGNMENT).unwrap();
+        let fit = ALL / bytes_of(size) * pages * ALIGNMENT;
+        let said = ALL * FITS.0 as usize / FITS.1 as usize;
+        assert!(fit + pages * ALIGNMENT > said, "{fit} bytes in writes of {pages} pages");
+    }
+}
+
+#[test]
+fn what_is_longer_than_any_request_is_not_kept() {
+    let shelf = Shelf::new(8 << 20);
+    assert!(shelf.keep(&mut RequestBuffer::new(), LONGEST + 1).is_none());
+    assert_eq!(shelf.state.lock().bytes, 0);
+}
+
+#[test]
+fn the_largest_is_not_copied_and_leaves_room_for_another() {
+    let shelf = Shelf::new(bytes_of(LARGEST));
+    let mut buffer = received(LONGEST);
+    let (place, data) = (buffer.memory().bytes().as_ptr(), buffer.memory().bytes()[..LONGEST].to_vec());
+    let kept = shelf.keep(&mut buffer, LONGEST).unwrap();
+    assert_eq!(kept.as_bytes().as_ptr(), place);
+    assert!(buffer.memory().space().len() >= LONGEST);
+    assert_eq!(buffer.memory().bytes().as_ptr().wrapping_add(WRITE_HEAD).align_offset(ALIGNMENT), 0);
+    buffer.memory().space()[..LONGEST].copy_from_slice(&data);
+    assert!(shelf.keep(&mut buffer, LONGEST).is_none(), "there is room for one");
+    assert_eq!(buffer.memory().bytes()[..LONGEST], data, "it stays where it was");
+    assert_eq!(kept.as_bytes(), data);
+}
+
+#[test]
+fn what_comes_free_is_used_again_and_makes_room_for_others() {
+    let shelf = Shelf::new(3 * bytes_of(0) + bytes_of(1));
+    let keep = |length| shelf.keep(&mut received(length), length);
+    let kept = |count, length| (0..count).map(|_| keep(length).unwrap()).collect();
+    let places = |kept: &Vec<Kept>| kept.iter().map(|one| one.as_bytes().as_ptr()).collect::<HashSet<_>>();
+    let small: Vec<Kept> = kept(3, 100);
+    let seen = places(&small);
+    drop(small);
+    let small = kept(3, 50);
+    assert_eq!(places(&small), seen);
+    let larger: Vec<Kept> = kept(1, WRITE_HEAD + 5000);
+    assert!(keep(1).is_none() && keep(WRITE_HEAD + 5000).is_none(), "all are in use");
+    drop(larger);
+    assert!(keep(1).is_some(), "in place of the larger one");
+    assert_eq!(shelf.state.lock().bytes, 4 * bytes_of(0));
+    drop(small);
+    assert!(keep(LONGEST).is_none(), "there is never so much");
+    assert_eq!(shelf.state.lock().bytes, 4 * bytes_of(0), "nothing was dropped for it");
+}
