@@ -97,7 +97,7 @@ impl Garbage {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let interrupt = Interrupt::watch()?;
     let mut volume = Volume::find_to_change(&arguments.path)?;
-    let first = ask(&mut volume, false);
+    let first = arguments.ask(&mut volume, false);
     let done =
         first.and_then(|first| Ok((first.clone(), arguments.collect(&mut volume, &first, &interrupt)?)));
     if let Volume::Opened(opened) = &volume {
@@ -114,16 +114,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-fn ask(volume: &mut Volume, work: bool) -> Result<Garbage> {
-    match volume {
-        Volume::Served(client) => client.ask(&Request::Gc { work }),
-        Volume::Opened(opened) => {
-            Garbage::of(&opened.fs, work).with_context(|| opened.path.display().to_string())
-        }
-    }
-}
-
 impl Arguments {
+    fn ask(&self, volume: &mut Volume, work: bool) -> Result<Garbage> {
+        let told = match volume {
+            Volume::Served(client) => client.ask(&Request::Gc { work }),
+            Volume::Opened(opened) => Garbage::of(&opened.fs, work),
+        };
+        told.with_context(|| self.path.display().to_string())
+    }
+
     fn collect(&self, volume: &mut Volume, first: &Garbage, interrupt: &Interrupt) -> Result<Garbage> {
         let clock = SystemClock::new();
         let until = self.seconds.map(|seconds| seconds.saturating_mul(SECOND_NS));
@@ -137,8 +136,12 @@ impl Arguments {
                 || now.blocks_moved - first.blocks_moved > most
         };
         while now.worked && !interrupt.has_come() && !enough(&now) {
-            now = ask(volume, true)?;
-            bar.set_position((now.blocks_moved - first.blocks_moved) * u64::from(now.block_size));
+            now = self.ask(volume, true)?;
+            // Others make garbage, and what dies makes more zones worth their moves.
+            let moved = (now.blocks_moved - first.blocks_moved) * u64::from(now.block_size);
+            let left = now.blocks_to_move * u64::from(now.block_size);
+            bar.set_length(bar.length().unwrap_or(0).max(moved + left));
+            bar.set_position(moved);
         }
         bar.finish_and_clear();
         Ok(now)

@@ -36,6 +36,9 @@ pub(crate) struct Stats {
     /// is of a release that does not tell.
     #[serde(default)]
     pub(crate) streams: BTreeMap<String, Stream>,
+    /// Whether what is learned of lifetimes counts; nothing where the daemon does not tell.
+    #[serde(default)]
+    pub(crate) learning: Option<bool>,
     /// Nothing where nothing can be written.
     pub(crate) collection: Option<Collection>,
 }
@@ -91,7 +94,8 @@ pub(crate) struct Collection {
     pub(crate) won_per_moved: Option<f64>,
     /// Fresh data, over the last 10 to 20 seconds.
     pub(crate) written_bytes_per_second: u64,
-    /// When writing owes moving if it goes on like this: 0 now, nothing never.
+    /// When writing owes moving if it goes on like this: 0 now; nothing where nothing is written, or where the zone that
+    /// is needed next is there though room is short.
     pub(crate) throttle_in_seconds: Option<f64>,
     pub(crate) zones_emptied: u64,
     pub(crate) blocks_moved: u64,
@@ -160,6 +164,7 @@ impl Stats {
             metadata: Metadata::of(fs),
             stored: Stored::of(fs, read_only),
             streams: Stream::all_of(fs),
+            learning: Some(fs.extents().is_learning()),
             collection: (!read_only).then(|| Collection::of(fs)),
         }
     }
@@ -169,6 +174,10 @@ impl Stats {
             self.written.show(table);
             self.metadata.show(table);
             self.streams.iter().for_each(|(name, stream)| stream.show(name, table));
+            if let Some(is_learning) = self.learning {
+                table
+                    .line("lifetimes", if is_learning { "are learned" } else { "are not learned (nolearn)" });
+            }
         } else {
             table.line("mounted", "no, so there is nothing to tell of writing");
         }
@@ -184,8 +193,8 @@ impl Collection {
         let (pressure, done) = (fs.extents().pressure(), fs.extents().gc_stats());
         let written_bytes_per_second = fs.data_bytes_per_second();
         let throttle_in_seconds = match (pressure.before_begin(), written_bytes_per_second) {
-            (0, _) => Some(0.0),
-            (_, 0) => None,
+            _ if pressure.credit.is_some() => Some(0.0),
+            (0, _) | (_, 0) => None,
             (left, rate) => Some(left as f64 / rate as f64),
         };
         Collection {
@@ -211,11 +220,14 @@ impl Collection {
         let when = match self.throttle_in_seconds {
             Some(0.0) => "has begun".to_owned(),
             Some(seconds) => format!("in {seconds:.0} s at {rate} a second"),
+            None if self.room_bytes <= self.begin_bytes => "not before the next zone is taken".to_owned(),
             None => "nothing is being written".to_owned(),
         };
         table.line("throttle", when);
+        let won = self.won_per_moved.map_or(String::new(), |won| format!(", each byte moved wins {won:.2}"));
         let debt = self.debt_bytes.map_or("no zone can be won".to_owned(), |debt| {
-            format!("{} until a zone more is free, {} owed", bytes::show(debt), bytes::show(self.owed_bytes))
+            let (debt, owed) = (bytes::show(debt), bytes::show(self.owed_bytes));
+            format!("{debt} until a zone more is free, {owed} owed{won}")
         });
         table.line("debt", debt);
         if let Some(credit) = self.credit_bytes {
@@ -279,11 +291,17 @@ impl Stream {
         }
         let (user, moved) = (bytes::show(self.user_bytes), bytes::show(self.moved_bytes));
         let ratio = self.amplification.map_or(String::new(), |ratio| format!(", {ratio:.2}"));
+        let placed = match self.learned_bytes {
+            0 => String::new(),
+            learned => format!(" ({} as learned)", bytes::show(learned)),
+        };
         let (died, expected) = (bytes::show(self.died_bytes), bytes::show(self.expected_bytes));
         let error = self.error.map_or(String::new(), |error| format!(", error {error:.2}"));
         table.line(
             &format!("  {name}"),
-            format_args!("{user} written, {moved} moved{ratio}; {died} died, {expected} expected{error}"),
+            format_args!(
+                "{user} written{placed}, {moved} moved{ratio}; {died} died, {expected} expected{error}"
+            ),
         );
     }
 }

@@ -196,6 +196,11 @@ impl Extents {
         self.placement.set_by_file(switches.by_file);
     }
 
+    /// Whether what is learned of lifetimes counts.
+    pub fn is_learning(&self) -> bool {
+        self.learned.is_on.load(Ordering::Relaxed)
+    }
+
     /// What each stream was given and cost since the mount, and how right what was expected of it has been, in the
     /// order of [`stream_names`].
     pub fn streams(&self) -> Vec<StreamTold> {

@@ -55,7 +55,7 @@ pub enum FsError {
     #[error("too many links")]
     TooManyLinks,
     /// The volume is mounted read-only or has latched.
-    #[error("read-only")]
+    #[error("read-only: mount it with rw, or see what `polder info` says of an error that stopped it")]
     ReadOnly,
     /// No attribute of this name.
     #[error("no such attribute")]
