@@ -112,8 +112,8 @@ impl Case for Cell {
     }
 }
 
-/// All cells: each workload with and without fsync, hints (where it has some), and one switch off at a time, without
-/// hints.
+/// All cells: each workload with and without fsync, hints (where it has some), and one switch off at a time; with hints
+/// too, without fsync.
 pub(super) fn all(seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for workload in &WORKLOADS {
@@ -145,6 +145,9 @@ fn ways(workload: &Workload) -> Vec<Way> {
     }
     let switches = SWITCHES.into_iter().filter(|off| !(workload.is_blocks && *off == "by-file"));
     ways.extend(switches.flat_map(|off| [(false, false, Some(off)), (true, false, Some(off))]));
+    if workload.has_hints {
+        ways.extend(SWITCHES.map(|off| (false, true, Some(off))));
+    }
     ways
 }
 
@@ -153,6 +156,7 @@ pub(super) fn quick(seed: u64) -> Vec<Cell> {
     let is_quick = |cell: &Cell| {
         let many_zones = cell.zones == 256;
         match (cell.workload, cell.off) {
+            (_, Some(_)) if cell.hints => false,
             ("zipf", Some(_)) => cell.fill == 80 && !cell.fsync && !many_zones,
             ("mix" | "rocksdb" | "large-files", Some(_)) => cell.fill == 80 && !cell.fsync && many_zones,
             (_, Some(_)) => false,

@@ -24,6 +24,18 @@ fn cells_are_told_apart_by_their_arguments() {
 }
 
 #[test]
+fn what_a_hint_says_is_measured_with_each_switch_off() {
+    let hinted = |workload: &str, off| {
+        let is_meant = |cell: &&cells::Cell| cell.workload == workload && cell.hints && cell.off == Some(off);
+        cells::all(1).iter().filter(is_meant).count()
+    };
+    for off in ["by-file", "learning"] {
+        assert_eq!([hinted("rocksdb", off), hinted("mix", off), hinted("small-files", off)], [8, 8, 0]);
+    }
+    assert!(!cells::quick(1).iter().any(|cell| cell.hints && cell.off.is_some()));
+}
+
+#[test]
 fn a_name_chooses_one_part() {
     let chosen = |only: Option<&str>, quick| {
         let only = only.map(str::to_owned);
