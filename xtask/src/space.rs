@@ -6,12 +6,14 @@
 //! quick one writes the same into the build's folder (with `--docs` there too), for fewer cells. Each run is recorded in the
 //! build's folder as it ends, so that a run that was interrupted goes on with `--resume`.
 //!
-//! It fails when a bound does not hold, after everything has been written.
+//! It fails when a bound does not hold, after everything has been written; where nobody has said why it may not, before
+//! that.
 
 mod bounds;
 mod cells;
 mod pieces;
 mod plots;
+mod reasons;
 mod row;
 mod runs;
 mod tables;
@@ -158,7 +160,7 @@ fn write(seen: &Seen, args: &Args, documents: &Path) -> Result<(String, Vec<boun
         page += &section;
         verdicts.extend(bounds);
     }
-    write!(page, "\n## Bounds\n\n{}", tables::bounds(&verdicts))?;
+    write!(page, "\n## Bounds\n\n{}{}", tables::bounds(&verdicts), reasons::section(&verdicts)?)?;
     let path = documents.join("space.md");
     std::fs::write(&path, &page).with_context(|| format!("cannot write {}", path.display()))?;
     Ok((page, verdicts))

@@ -37,10 +37,48 @@ const AGAINST_ALONE: f64 = 1.10;
 
 /// Something that is to be at most or at least so much.
 pub(super) struct Bound {
+    pub(super) kind: Kind,
+    /// Of the row that it is asked of, or the part of the page.
+    pub(super) workload: String,
     pub(super) what: String,
     pub(super) found: f64,
     pub(super) unit: &'static str,
     pub(super) limit: Limit,
+}
+
+/// What is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Ideal,
+    Optimum,
+    Learning,
+    Price,
+    WithoutHints,
+    ClosedMost,
+    ClosedAll,
+    HalfMost,
+    HalfAll,
+    OfferedGb,
+    OfferedPercent,
+    Pieces,
+}
+
+impl Kind {
+    fn what(self) -> &'static str {
+        match self {
+            Kind::Ideal => "against the ideal cleaner",
+            Kind::Optimum => "against the optimum",
+            Kind::Learning => "with learning against without",
+            Kind::Price => "price of being self-contained",
+            Kind::WithoutHints => "without hints against with",
+            Kind::ClosedMost => "closed loop, 99.9 % of 1-MiB writes",
+            Kind::ClosedAll => "closed loop, all 1-MiB writes",
+            Kind::HalfMost => "half rate, 99.9 % of 1-MiB writes",
+            Kind::HalfAll => "half rate, all 1-MiB writes",
+            Kind::OfferedGb | Kind::OfferedPercent => "offered",
+            Kind::Pieces => "commands for reading, collected against alone",
+        }
+    }
 }
 
 /// How much something may be.
@@ -72,30 +110,30 @@ impl fmt::Display for Limit {
 pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
     let mut bounds = Vec::new();
     for row in rows.iter().filter(|row| row.is_whole()) {
-        let mut add = |what: &str, found: Option<f64>, at_most: f64| {
-            let what = format!("{}: {what}", title(row));
+        let mut add = |kind: Kind, found: Option<f64>, at_most: f64| {
+            let (workload, what) = (row.workload.clone(), format!("{}: {}", title(row), kind.what()));
             let limit = Limit::AtMost(at_most);
-            bounds.extend(found.map(|found| Bound { what, found, unit: "", limit }));
+            bounds.extend(found.map(|found| Bound { kind, workload, what, found, unit: "", limit }));
         };
         let alike = matches!(row.workload.as_str(), "small-files" | "large-files" | "uniform");
         if alike && row.fill_percent <= 90 {
-            add("against the ideal cleaner", row.against_ideal(), AGAINST_IDEAL);
+            add(Kind::Ideal, row.against_ideal(), AGAINST_IDEAL);
         }
         if alike {
             let without = same_with(row, rows, |other| !other.learning && other.by_file && !other.hints);
-            add("with learning against without", against(row, without), WITH_LEARNING);
+            add(Kind::Learning, against(row, without), WITH_LEARNING);
         }
         if alike && row.fill_percent == 80 && row.zones == 256 {
-            add("price of being self-contained", row.price(), PRICE);
+            add(Kind::Price, row.price(), PRICE);
         }
-        add("against the optimum", row.optimum.map(|optimum| row.amplification / optimum), AGAINST_OPTIMUM);
+        add(Kind::Optimum, row.optimum.map(|optimum| row.amplification / optimum), AGAINST_OPTIMUM);
         if row.fill_percent == 80 && !row.hints {
             match row.workload.as_str() {
-                "zipf" => add("against the ideal cleaner", row.against_ideal(), ZIPF),
-                "mix" => add("against the ideal cleaner", row.against_ideal(), MIX),
+                "zipf" => add(Kind::Ideal, row.against_ideal(), ZIPF),
+                "mix" => add(Kind::Ideal, row.against_ideal(), MIX),
                 "rocksdb" => {
                     let with = same_with(row, rows, |other| other.hints && other.is_whole());
-                    add("without hints against with", against(row, with), WITHOUT_HINTS);
+                    add(Kind::WithoutHints, against(row, with), WITHOUT_HINTS);
                 }
                 _ => {}
             }
@@ -117,35 +155,40 @@ fn against(row: &Row, other: Option<&Row>) -> Option<f64> {
     other.map(|other| row.amplification / other.amplification)
 }
 
-fn latencies(row: &Row, add: &mut impl FnMut(&str, Option<f64>, f64)) {
+fn latencies(row: &Row, add: &mut impl FnMut(Kind, Option<f64>, f64)) {
     let empty = row.empty.writes_of_1_mib.p50_ns as f64;
-    let mut of = |what: &str, writes: &Summary, (most, all): (f64, f64), times: f64| {
+    let mut of = |kinds: [Kind; 2], writes: &Summary, (most, all): (f64, f64), times: f64| {
         if writes.count >= WRITES_MIN {
             let times_empty = |nanoseconds: u64| Some(nanoseconds as f64 / empty);
-            add(&format!("{what}, 99.9 % of 1-MiB writes"), times_empty(writes.p999_ns), most * times);
-            add(&format!("{what}, all 1-MiB writes"), times_empty(writes.max_ns), all * times);
+            add(kinds[0], times_empty(writes.p999_ns), most * times);
+            add(kinds[1], times_empty(writes.max_ns), all * times);
         }
     };
-    of("closed loop", &row.closed.writes_of_1_mib, CLOSED, row.amplification);
-    of("half rate", &row.half_rate.writes_of_1_mib, HALF_RATE, 1.0);
+    let (closed, half) = (&row.closed.writes_of_1_mib, &row.half_rate.writes_of_1_mib);
+    of([Kind::ClosedMost, Kind::ClosedAll], closed, CLOSED, row.amplification);
+    of([Kind::HalfMost, Kind::HalfAll], half, HALF_RATE, 1.0);
 }
 
 /// What a volume must offer, if that is asked of its device.
 pub(super) fn of_usable(row: &usable::Row) -> Option<Bound> {
-    let (found, unit, least) = match OFFERED_GB.iter().find(|(zones, _)| *zones == row.zones) {
-        Some((_, gb)) if row.zone_bytes == LARGE_ZONE => (row.offered_gb(), "GB", *gb),
-        _ if row.zones >= MANY_ZONES && row.is_least() => (row.offered_percent, "%", OFFERED_PERCENT),
+    let (kind, found, unit, least) = match OFFERED_GB.iter().find(|(zones, _)| *zones == row.zones) {
+        Some((_, gb)) if row.zone_bytes == LARGE_ZONE => (Kind::OfferedGb, row.offered_gb(), "GB", *gb),
+        _ if row.zones >= MANY_ZONES && row.is_least() => {
+            (Kind::OfferedPercent, row.offered_percent, "%", OFFERED_PERCENT)
+        }
         _ => return None,
     };
-    let what = format!("{}, {}: offered", usable::NAME, row.geometry());
-    Some(Bound { what, found, unit, limit: Limit::AtLeast(least) })
+    let what = format!("{}, {}: {}", usable::NAME, row.geometry(), kind.what());
+    let workload = usable::NAME.to_owned();
+    Some(Bound { kind, workload, what, found, unit, limit: Limit::AtLeast(least) })
 }
 
 /// What collecting garbage must have done for a file in pieces.
 pub(super) fn of_pieces(row: &pieces::Row) -> Bound {
-    let what = format!("{}: commands for reading, collected against alone", pieces::NAME);
+    let kind = Kind::Pieces;
+    let (workload, what) = (pieces::NAME.to_owned(), format!("{}: {}", pieces::NAME, kind.what()));
     let found = row.collected.reads as f64 / row.alone.reads as f64;
-    Bound { what, found, unit: "", limit: Limit::AtMost(AGAINST_ALONE) }
+    Bound { kind, workload, what, found, unit: "", limit: Limit::AtMost(AGAINST_ALONE) }
 }
 
 fn title(row: &Row) -> String {
@@ -155,4 +198,4 @@ fn title(row: &Row) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,7 +1,7 @@
 use super::super::row::{Part, Waits};
 use super::*;
 
-fn row(workload: &str, fill_percent: u64, hints: bool, amplification: f64) -> Row {
+pub(in crate::space) fn row(workload: &str, fill_percent: u64, hints: bool, amplification: f64) -> Row {
     let writes = Summary { count: 5000, p50_ns: 10, p99_ns: 20, p999_ns: 30, max_ns: 50 };
     let waits = Waits { writes, writes_of_1_mib: writes };
     Row {
@@ -95,7 +95,7 @@ fn latencies_are_bounded_at_high_fill_where_there_are_enough_writes() {
     assert_eq!(of(&[slow]).len(), 0);
 }
 
-fn usable_row(zones: u32, zone_mib: u64, reserve: u32, offered_mib: u64) -> usable::Row {
+pub(in crate::space) fn usable_row(zones: u32, zone_mib: u64, reserve: u32, offered_mib: u64) -> usable::Row {
     let (zone_bytes, offered_bytes) = (zone_mib << 20, offered_mib << 20);
     let offered_percent = offered_mib as f64 / (u64::from(zones) * zone_mib) as f64 * 100.0;
     serde_json::from_value(serde_json::json!({
