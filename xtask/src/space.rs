@@ -32,6 +32,15 @@ use runs::Case;
 /// The seed of the recorded runs.
 const SEED: u64 = 20_261_218;
 
+/// The section of the plot of what is written for which cause.
+const CAUSES: &str = "
+## Write amplification by cause
+
+With nothing off and without hints. Of two bars at a level of fill the left one is without fsync, the right one with it.
+
+![causes](space/causes.svg)
+";
+
 /// `cargo xtask space [--quick] [--resume] [--docs] [--seed SEED] [--only WORKLOAD]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -153,6 +162,10 @@ fn write(seen: &Seen, args: &Args, documents: &Path) -> Result<(String, Vec<boun
             let file = path.file_name().expect("it was joined from one").to_string_lossy();
             writeln!(page, "![{name}](space/{file})")?;
         }
+    }
+    if !seen.cells.is_empty() {
+        plots::causes(&plots.join("causes.svg"), &seen.cells)?;
+        page += CAUSES;
     }
     let usable = (!seen.usable.is_empty()).then(|| usable::section(&seen.usable));
     let pieces = (!seen.pieces.is_empty()).then(|| pieces::section(&seen.pieces));

@@ -9,6 +9,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::row::{Row, Waits};
+use super::tables;
 
 const PANEL: (u32, u32) = (520, 380);
 const FONT: (&str, u32) = ("sans-serif", 15);
@@ -22,6 +23,20 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(180, 30, 30),
     RGBColor(90, 160, 200),
 ];
+
+/// What is written, from below, and what a plot calls it.
+const CAUSES: [(&str, &str); 7] = [
+    ("data", "data"),
+    ("gc", "garbage collection"),
+    ("reverse_map", "reverse map"),
+    ("journal", "journal"),
+    ("checkpoint", "checkpoint"),
+    ("metadata_gc", "garbage collection of metadata"),
+    ("header", "headers of zones"),
+];
+/// Levels of fill that are shown, and half of a bar in the same unit.
+const FILLS: std::ops::Range<f64> = 58.0..97.0;
+const HALF_BAR: f64 = 0.9;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -86,17 +101,78 @@ pub(super) fn latencies(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
     })
 }
 
-fn panels(path: &Path, rows: &[&Row], draw: impl Fn(&Area<'_>, &str, &[&Row]) -> Result<()>) -> Result<()> {
+/// Write amplification by cause, a bar for each level of fill without fsync and one with it; a line of panels for each
+/// workload.
+pub(super) fn causes(path: &Path, rows: &[Row]) -> Result<()> {
+    let workloads: Vec<_> = tables::by_workload(rows).collect();
+    let columns = workloads.iter().map(|(_, _, rows)| geometries(rows).len()).max().unwrap_or(1);
+    let size = (PANEL.0 * columns as u32, PANEL.1 * workloads.len().max(1) as u32);
+    let root = SVGBackend::new(path, size).into_drawing_area();
+    root.fill(&WHITE).map_err(drawing)?;
+    for (area, (name, _, rows)) in root.split_evenly((workloads.len().max(1), 1)).iter().zip(&workloads) {
+        each_geometry(area, columns, rows, |area, geometry, rows| {
+            let plain: Vec<&Row> = rows.iter().copied().filter(|row| row.is_whole() && !row.hints).collect();
+            stacks(area, &format!("{name}: write amplification by cause, {geometry}"), &plain)
+        })?;
+    }
+    root.present().map_err(drawing)
+}
+
+/// The bars of one panel.
+fn stacks(area: &Area<'_>, caption: &str, rows: &[&Row]) -> Result<()> {
+    let most = rows.iter().map(|row| row.amplification).fold(0.0, f64::max);
+    if most == 0.0 {
+        return Ok(());
+    }
+    let mut builder = ChartBuilder::on(area);
+    builder.caption(caption, FONT).margin(10).x_label_area_size(44).y_label_area_size(54);
+    // Room for the names above the bars.
+    let mut chart = builder.build_cartesian_2d(FILLS, 0.0..most * 2.1).map_err(drawing)?;
+    mesh(&mut chart)?;
+    for (number, ((_, name), colour)) in CAUSES.iter().zip(COLOURS).enumerate() {
+        let bar = |row: &&Row| {
+            let below: f64 = CAUSES[..number].iter().map(|(cause, _)| row.part(cause)).sum();
+            let middle = row.fill_percent as f64 + if row.fsync { HALF_BAR } else { -HALF_BAR };
+            let (left, right) = (middle - 0.8 * HALF_BAR, middle + 0.8 * HALF_BAR);
+            let above = below + row.part(CAUSES[number].0);
+            Rectangle::new([(left, below), (right, above)], colour.filled())
+        };
+        chart
+            .draw_series(rows.iter().map(bar))
+            .map_err(drawing)?
+            .label(*name)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 16, y + 5)], colour.filled()));
+    }
+    names(&mut chart)
+}
+
+fn geometries(rows: &[&Row]) -> Vec<(u32, String)> {
     let mut geometries: Vec<(u32, String)> = rows.iter().map(|row| (row.zones, row.geometry())).collect();
     geometries.sort();
     geometries.dedup();
-    let root = SVGBackend::new(path, (PANEL.0 * geometries.len() as u32, PANEL.1)).into_drawing_area();
+    geometries
+}
+
+fn panels(path: &Path, rows: &[&Row], draw: impl Fn(&Area<'_>, &str, &[&Row]) -> Result<()>) -> Result<()> {
+    let columns = geometries(rows).len();
+    let root = SVGBackend::new(path, (PANEL.0 * columns as u32, PANEL.1)).into_drawing_area();
     root.fill(&WHITE).map_err(drawing)?;
-    for (area, (_, geometry)) in root.split_evenly((1, geometries.len())).iter().zip(&geometries) {
+    each_geometry(&root, columns, rows, draw)?;
+    root.present().map_err(drawing)
+}
+
+/// A panel for each geometry, side by side.
+fn each_geometry(
+    area: &Area<'_>,
+    columns: usize,
+    rows: &[&Row],
+    draw: impl Fn(&Area<'_>, &str, &[&Row]) -> Result<()>,
+) -> Result<()> {
+    for (area, (_, geometry)) in area.split_evenly((1, columns)).iter().zip(&geometries(rows)) {
         let of_geometry: Vec<&Row> = rows.iter().copied().filter(|row| row.geometry() == *geometry).collect();
         draw(area, geometry, &of_geometry)?;
     }
-    root.present().map_err(drawing)
+    Ok(())
 }
 
 fn draw(area: &Area<'_>, caption: &str, lines: &[Line], logarithmic: bool) -> Result<()> {
@@ -107,21 +183,39 @@ fn draw(area: &Area<'_>, caption: &str, lines: &[Line], logarithmic: bool) -> Re
     }
     let mut builder = ChartBuilder::on(area);
     builder.caption(caption, FONT).margin(10).x_label_area_size(44).y_label_area_size(54);
-    let fills = 58.0..97.0;
     if logarithmic {
         let least = values().fold(f64::MAX, f64::min);
-        let chart = builder.build_cartesian_2d(fills, (least / 1.5..most * 4.0).log_scale());
+        let chart = builder.build_cartesian_2d(FILLS, (least / 1.5..most * 4.0).log_scale());
         fill_in(chart.map_err(drawing)?, lines)
     } else {
-        let chart = builder.build_cartesian_2d(fills, 0.0..most * 1.35);
+        let chart = builder.build_cartesian_2d(FILLS, 0.0..most * 1.35);
         fill_in(chart.map_err(drawing)?, lines)
     }
 }
 
-fn fill_in<'a, Y>(
-    mut chart: ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>,
-    lines: &[Line],
-) -> Result<()>
+type Chart<'a, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>;
+
+fn fill_in<Y>(mut chart: Chart<'_, Y>, lines: &[Line]) -> Result<()>
+where
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    mesh(&mut chart)?;
+    for (line, colour) in lines.iter().zip(COLOURS) {
+        if line.points.is_empty() {
+            continue;
+        }
+        let points = line.points.clone();
+        chart
+            .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))
+            .map_err(drawing)?
+            .label(line.name.as_str())
+            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], colour.stroke_width(2)));
+    }
+    names(&mut chart)
+}
+
+/// Axes.
+fn mesh<Y>(chart: &mut Chart<'_, Y>) -> Result<()>
 where
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
@@ -134,18 +228,14 @@ where
         .axis_desc_style(FONT)
         .label_style(FONT)
         .draw()
-        .map_err(drawing)?;
-    for (line, colour) in lines.iter().zip(COLOURS) {
-        if line.points.is_empty() {
-            continue;
-        }
-        let points = line.points.clone();
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))
-            .map_err(drawing)?
-            .label(line.name.as_str())
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], colour.stroke_width(2)));
-    }
+        .map_err(drawing)
+}
+
+/// What is what.
+fn names<Y>(chart: &mut Chart<'_, Y>) -> Result<()>
+where
+    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
     chart
         .configure_series_labels()
         .label_font(FONT)
@@ -158,3 +248,6 @@ where
 fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
 }
+
+#[cfg(test)]
+mod tests;
