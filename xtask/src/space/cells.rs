@@ -113,13 +113,13 @@ impl Case for Cell {
 }
 
 /// All cells: each workload with and without fsync, hints (where it has some), and one switch off at a time; with hints
-/// too, without fsync.
+/// too at some levels, without fsync.
 pub(super) fn all(seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for workload in &WORKLOADS {
         for (zones, zone_mib) in if workload.is_blocks { OF_BLOCKS } else { GEOMETRIES } {
             for fill in FILLS {
-                cells.extend(ways(workload).into_iter().map(|(fsync, hints, off)| Cell {
+                cells.extend(ways(workload, fill).into_iter().map(|(fsync, hints, off)| Cell {
                     workload: workload.name,
                     fill,
                     zones,
@@ -135,17 +135,20 @@ pub(super) fn all(seed: u64) -> Vec<Cell> {
     cells
 }
 
+/// Levels of fill at which a switch is off with hints as well.
+const HINTED_FILLS: [u64; 2] = [80, 90];
+
 /// With fsync, with hints, and what is off.
 type Way = (bool, bool, Option<&'static str>);
 
-fn ways(workload: &Workload) -> Vec<Way> {
+fn ways(workload: &Workload, fill: u64) -> Vec<Way> {
     let mut ways: Vec<Way> = vec![(false, false, None), (true, false, None)];
     if workload.has_hints {
         ways.extend([(false, true, None), (true, true, None)]);
     }
     let switches = SWITCHES.into_iter().filter(|off| !(workload.is_blocks && *off == "by-file"));
     ways.extend(switches.flat_map(|off| [(false, false, Some(off)), (true, false, Some(off))]));
-    if workload.has_hints {
+    if workload.has_hints && HINTED_FILLS.contains(&fill) {
         ways.extend(SWITCHES.map(|off| (false, true, Some(off))));
     }
     ways

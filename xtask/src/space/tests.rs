@@ -30,7 +30,7 @@ fn what_a_hint_says_is_measured_with_each_switch_off() {
         cells::all(1).iter().filter(is_meant).count()
     };
     for off in ["by-file", "learning"] {
-        assert_eq!([hinted("rocksdb", off), hinted("mix", off), hinted("small-files", off)], [8, 8, 0]);
+        assert_eq!([hinted("rocksdb", off), hinted("mix", off), hinted("small-files", off)], [4, 4, 0]);
     }
     assert!(!cells::quick(1).iter().any(|cell| cell.hints && cell.off.is_some()));
 }

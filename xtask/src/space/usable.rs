@@ -12,7 +12,7 @@ use super::tables::{Table, two, verdict};
 pub(super) const NAME: &str = "usable";
 
 /// Written over while it is full, in thousandths of what is offered.
-const CHURN_PERMILLE: u64 = 20;
+const CHURN_PERMILLE: u64 = 150;
 /// MiB of a zone of an SSD, and of one that is made small so that there are many.
 const LARGE: u64 = 2048;
 const SMALL: u64 = 64;
