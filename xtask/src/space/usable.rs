@@ -13,6 +13,8 @@ pub(super) const NAME: &str = "usable";
 
 /// Written over while it is full, in thousandths of what is offered.
 const CHURN_PERMILLE: u64 = 150;
+/// Of many small zones a fiftieth is dozens of them; more takes very long.
+const CHURN_PERMILLE_SMALL: u64 = 20;
 /// MiB of a zone of an SSD, and of one that is made small so that there are many.
 const LARGE: u64 = 2048;
 const SMALL: u64 = 64;
@@ -78,7 +80,7 @@ impl Case for Usable {
             ("--zones", &self.zones),
             ("--zone-mib", &self.zone_mib),
             ("--reserve", &self.reserve),
-            ("--churn", &CHURN_PERMILLE),
+            ("--churn", if self.zone_mib == SMALL { &CHURN_PERMILLE_SMALL } else { &CHURN_PERMILLE }),
             ("--seed", &self.seed),
         ]));
         args
