@@ -33,8 +33,8 @@ const BACKGROUND_MAX: u16 = u16::MAX;
 /// asked later.
 const BACKGROUND_MAX_UNBOUNDED: u64 = 64;
 
-/// The kernel is not told to keep less to be written back than such a share of what it would. Some, from 6.8 on, take a
-/// thousandth of all that may be dirty for nothing, and a mount has a hundredth by itself.
+/// The kernel is not told to keep less to be written back than such a share of what it would. By itself it gives a mount a
+/// hundredth of all that may be dirty; where it counts shares in 1024ths, less than one of these is nothing.
 const DIRTY_SHARE_MIN: u64 = 10;
 
 /// How far the kernel reads ahead, where we may say so: so many times what the device could read instead of beginning
