@@ -11,6 +11,7 @@ mod ci;
 mod coverage;
 mod fuzz;
 mod knife;
+mod marked;
 mod measured;
 mod mutants;
 mod peer;

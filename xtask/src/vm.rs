@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::{setup, workspace};
+use crate::{marked, setup, workspace};
 use emulator::Emulator;
 use guest::Run;
 use suite::{SUITES, Suite};
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let table = table::of(&passed.figures);
             println!("{table}");
             if !args.quick && args.only.is_none() {
-                table::write(suite.name, &table)?;
+                marked::write(marked::PERFORMANCE, &format!("vm {}", suite.name), &table)?;
             }
         }
     }

@@ -7,12 +7,10 @@ use anyhow::{Context, Result, ensure};
 
 use super::{OPERATIONS, OURS, PEERS};
 use crate::measured::Ratio;
-use crate::workspace;
+use crate::{marked, workspace};
 
 /// Where it is.
-pub(super) const PATH: &str = "docs/performance.md";
-const BEGIN: &str = "<!-- written by `cargo xtask bench` -->";
-const END: &str = "<!-- the rest is written by hand -->";
+pub(super) const PATH: &str = marked::PERFORMANCE;
 /// What is slower than this part of a peer needs a reason.
 const RATIO_MIN: f64 = 0.5;
 
@@ -61,24 +59,16 @@ impl Page {
 
     /// The same page with this table.
     pub(super) fn with_table(&self, table: &str) -> Result<Page> {
-        let (before, after) = self.around()?;
-        Ok(Page(format!("{before}{BEGIN}\n{table}{END}{after}")))
+        Ok(Page(marked::with(&self.0, "bench", table).context(PATH)?))
     }
 
     pub(super) fn write(&self) -> Result<()> {
         Ok(std::fs::write(path(), &self.0)?)
     }
 
-    /// What stands before and after the table.
-    fn around(&self) -> Result<(&str, &str)> {
-        let cut = self.0.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-        cut.with_context(|| format!("{PATH} has no place for the table: between `{BEGIN}` and `{END}`"))
-    }
-
     /// Every row that is below half of a peer has a line that says why: `* **mount: stat**: …`; and every such line
     /// speaks of a row.
     pub(super) fn check_reasons(&self) -> Result<()> {
-        self.around()?;
         let reasons: Vec<&str> = self.0.lines().filter_map(reason_of).collect();
         let rows: Vec<(&str, Vec<f64>)> = self.0.lines().filter_map(row_of).collect();
         ensure!(rows.len() == OURS.len() * OPERATIONS.len(), "{PATH} has {} rows of figures", rows.len());
