@@ -146,7 +146,7 @@ fn metadata(measured: &Measured) -> Result<Vec<(&'static str, f64)>> {
 }
 
 /// The class of machine that the table speaks of.
-fn machine() -> Result<String> {
+pub(crate) fn machine() -> Result<String> {
     let release = Line::new("uname -r").output()?;
     let mut numbers = release.trim().split('.');
     let (major, minor) = (numbers.next().context("no release")?, numbers.next().context("no release")?);

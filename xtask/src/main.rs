@@ -1,5 +1,5 @@
 //! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `fuzz`, `mutants`, `coverage`,
-//! `knife`, `bench`, `space`, `try`, `vm`.
+//! `knife`, `bench`, `ycsb`, `space`, `try`, `vm`.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
 //! program goes through [`shell::Line`], so that a person can repeat it by hand.
@@ -24,6 +24,7 @@ mod tidy;
 mod try_volume;
 mod vm;
 mod workspace;
+mod ycsb;
 
 use std::process::ExitCode;
 
@@ -63,6 +64,8 @@ enum Task {
     Space(space::Args),
     /// How fast Polder is beside a plain file, ext4 and XFS.
     Bench(bench::Args),
+    /// YCSB on RocksDB through a mount, on ext4 and on XFS.
+    Ycsb(ycsb::Args),
     /// Builds Polder, makes a volume in a file, mounts it and says what to try.
     Try(try_volume::Args),
     /// Suites on zoned devices, in a guest that has them.
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Task::Mutants(args) => mutants::run(&args),
         Task::Space(args) => space::run(&args),
         Task::Bench(args) => bench::run(&args),
+        Task::Ycsb(args) => ycsb::run(&args),
         Task::Try(args) => try_volume::run(&args),
         Task::Vm(args) => vm::run(&args),
     };

@@ -1,11 +1,11 @@
-//! What `polder-sim` measured in turns, and ratios of it.
+//! What was measured in turns, and ratios of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
 
-/// Rates by what was measured, in the order of the turns.
+/// Rates, times or counts by what was measured, in the order of the turns.
 #[derive(Debug, Default)]
 pub(crate) struct Measured(BTreeMap<String, Vec<f64>>);
 
@@ -22,7 +22,12 @@ impl Measured {
     pub(crate) fn read(&mut self, line: &str) {
         let named = line.strip_prefix("measured ").and_then(|rest| rest.rsplit_once(": "));
         let Some((what, Ok(rate))) = named.map(|(what, rate)| (what, rate.parse::<f64>())) else { return };
-        self.0.entry(what.to_owned()).or_default().push(rate);
+        self.add(what, rate);
+    }
+
+    /// What was measured here.
+    pub(crate) fn add(&mut self, what: &str, figure: f64) {
+        self.0.entry(what.to_owned()).or_default().push(figure);
     }
 
     /// How often anything was measured.

@@ -12,6 +12,10 @@ use crate::setup;
 use crate::shell::Line;
 use crate::try_volume::is_mounted;
 
+/// Where the kernel's `stat` of a block device counts these, whatever the device calls a sector.
+const SECTORS_WRITTEN: usize = 6;
+const SECTOR_BYTES: u64 = 512;
+
 /// Which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -60,8 +64,7 @@ impl Peer {
         peer.device = Some(device.clone());
         kind.format().arg(&device).run()?;
         peer.mount()?;
-        let name = Path::new(&device).file_name().unwrap_or_default().to_string_lossy();
-        let knob = format!("/sys/block/{name}/loop/dio");
+        let knob = format!("/sys/block/{}/loop/dio", name_of(&device));
         let direct = std::fs::read_to_string(&knob).with_context(|| knob.clone())?;
         ensure!(
             direct.trim() == "1",
@@ -81,10 +84,24 @@ impl Peer {
         self.mount()
     }
 
+    /// Bytes that its device was given so far.
+    pub(crate) fn device_bytes(&self) -> Result<u64> {
+        let device = self.device.as_ref().context("there is no device")?;
+        let counts = format!("/sys/block/{}/stat", name_of(device));
+        let text = std::fs::read_to_string(&counts).with_context(|| counts.clone())?;
+        let sectors = text.split_whitespace().nth(SECTORS_WRITTEN).context(counts)?;
+        Ok(sectors.parse::<u64>()? * SECTOR_BYTES)
+    }
+
     fn mount(&self) -> Result<()> {
         let device = self.device.as_ref().context("there is no device to mount")?;
         Line::new("mount -o noatime").arg(device).arg(&self.dir).run()
     }
+}
+
+/// `loop0` of `/dev/loop0`.
+fn name_of(device: &str) -> &str {
+    device.rsplit('/').next().unwrap_or(device)
 }
 
 impl Drop for Peer {

@@ -69,6 +69,13 @@ pub(crate) const KNIFE: [Need; 2] = [
     ),
 ];
 
+/// What the programs of `ycsb` are built with.
+pub(crate) const YCSB: [Need; 2] = [
+    package("librocksdb-dev", "/usr/include/rocksdb/c.h", "the database of `ycsb`"),
+    // Its library reads RocksDB's headers.
+    package("clang", "clang", "building the driver of `ycsb`"),
+];
+
 /// The guest with zoned devices.
 pub(crate) const GUEST: [Need; 4] = [
     package("qemu-system-x86", "qemu-system-x86_64", "the machine of `vm`"),

@@ -32,9 +32,9 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
 }
 
 /// What cargo starts from: targets named by cargo, by convention or by their path in a manifest. Those for fuzzing
-/// are in a workspace of their own.
+/// and for YCSB are in workspaces of their own.
 fn is_root(repository: &Repository, path: &str) -> bool {
-    if path.starts_with("fuzz/fuzz_targets/") {
+    if path.starts_with("fuzz/fuzz_targets/") || path == "ycsb/src/main.rs" {
         return true;
     }
     let root = repository.metadata["workspace_root"].as_str().unwrap_or_default();
