@@ -36,7 +36,7 @@ use zone::{Address, Blocks, Cause, Life, Role, ZoneId};
 use crate::format::{self, EXTENT, Entry, Extent, Packing};
 use crate::map::{self, View};
 use crate::place::{OpenZone, Opened};
-use crate::write::{Appending, Piece, Run};
+use crate::write::{Appending, BATCH_APPENDS, Piece, Run};
 use crate::{Extents, Object, Result};
 use reading::Contents;
 pub(crate) use reading::Found;
@@ -317,7 +317,7 @@ impl Extents {
             gc.put_back_victims();
         }
         let worked = match gc.queue.is_empty() {
-            false => self.move_chunk(gc, blocks, along),
+            false => self.move_chunk(gc, aim, blocks, along),
             true => self.go_on(gc, aim),
         };
         match worked {
@@ -638,10 +638,12 @@ impl Extents {
         }
     }
 
-    /// What comes next is read while this is appended.
+    /// What comes next is read while this is appended. What somebody wants to come together is appended piece after
+    /// piece, so that it lies in its order.
     fn move_chunk(
         &self,
         gc: &mut GcState,
+        aim: Aim,
         blocks: usize,
         mut along: Option<&mut Along<'_, '_, '_>>,
     ) -> Result<Progress> {
@@ -651,6 +653,7 @@ impl Extents {
         let (chunk, _held) = self.read_chunk(gc, blocks)?;
         let mut runs = self.runs_to_move(gc, &chunk)?;
         let mut next = self.plan_next(gc)?;
+        let at_once = if aim == Aim::All { 1 } else { BATCH_APPENDS };
         while !runs.is_empty() {
             if !self.has_target(gc)? {
                 self.put_back(gc, &chunk, &runs);
@@ -658,7 +661,7 @@ impl Extents {
             }
             let target = gc.target.as_ref().expect("it was just opened");
             let reads = next.iter_mut().flat_map(|(contents, _)| contents.reads()).collect();
-            let mut moving = Appending { open: target, runs: &mut runs, cause: Cause::Gc };
+            let mut moving = Appending { open: target, runs: &mut runs, cause: Cause::Gc, at_once };
             let pieces = match along.take().filter(|along| !along.is_appended()) {
                 Some(along) => {
                     let [appended, moved] = self.append_both(along.fresh, &mut moving, reads);

@@ -25,7 +25,7 @@ use crate::space::Reservation;
 use crate::{ExtentError, Extents, Hint, Kind, Lifetime, Object, Result};
 
 /// Appends in flight to one zone for one writer.
-const BATCH_APPENDS: usize = 8;
+pub(crate) const BATCH_APPENDS: usize = 8;
 /// Zones that may fail under one write before it does.
 const FAILURES_MAX: u32 = 16;
 
@@ -129,6 +129,8 @@ pub(crate) struct Appending<'r, 'd> {
     pub(crate) open: &'r Arc<OpenZone>,
     pub(crate) runs: &'r mut VecDeque<Run<'d>>,
     pub(crate) cause: Cause,
+    /// How many appends of it may be under way at once: a device carries those out in any order.
+    pub(crate) at_once: usize,
 }
 
 /// What of it is appended at once.
@@ -498,7 +500,7 @@ impl Extents {
         while !runs.is_empty() {
             let open = self.place(wanted)?;
             wanted.blocks = 0;
-            let mut fresh = Appending { open: &open, runs: &mut runs, cause };
+            let mut fresh = Appending { open: &open, runs: &mut runs, cause, at_once: BATCH_APPENDS };
             let appended = match owes.take() {
                 Some(most) => self.pay(most, &mut fresh)?,
                 None => self.append_some(&mut fresh, Vec::new())?,
@@ -558,7 +560,7 @@ impl Extents {
     fn prepare<'d>(&self, to: &mut Appending<'_, 'd>) -> Batch<'d> {
         let size = self.block_size() as usize;
         let due = to.open.map.lock().take_due(&to.open.lease);
-        let (appends, promised) = self.admit_batch(to.open, to.runs);
+        let (appends, promised) = self.admit_batch(to);
         let prepare =
             |run: &Run<'_>| (Pending::new(&self.store, to.open, run.blocks(size)), run.checksums(size));
         let prepared = appends.iter().map(|append| append.runs.iter().map(prepare).collect()).collect();
@@ -614,9 +616,10 @@ impl Extents {
         }
     }
 
-    /// Takes pieces from the front of `runs` that the zone has room for; also the bytes that their
+    /// Takes pieces from the front of the runs that the zone has room for; also the bytes that their
     /// entries will have. Begins a batch unless there is none.
-    fn admit_batch<'d>(&self, open: &OpenZone, runs: &mut VecDeque<Run<'d>>) -> (Vec<Append<'d>>, usize) {
+    fn admit_batch<'d>(&self, to: &mut Appending<'_, 'd>) -> (Vec<Append<'d>>, usize) {
+        let Appending { open, runs, at_once, .. } = to;
         let size = self.block_size() as usize;
         let most = self.piece_blocks_max as usize * size;
         let (mut batch, mut promised): (Vec<Append<'d>>, usize) = (Vec::new(), 0);
@@ -625,7 +628,7 @@ impl Extents {
             let wanted = run.blocks(size).min(self.piece_blocks_max);
             let joins =
                 batch.last().is_some_and(|last| last.is_followed_by(&run.split(wanted, size).0, most));
-            let blocks = match joins || batch.len() < BATCH_APPENDS {
+            let blocks = match joins || batch.len() < *at_once {
                 true => map.admit(&open.lease, wanted),
                 false => 0,
             };

@@ -45,7 +45,8 @@ fn what_could_not_be_appended_is_left_in_its_order() {
         let mut runs: VecDeque<Run<'_>> = (1..12).map(run).collect();
         let before = names(&runs);
         device.inject(Fault::nth(CommandKind::Append, failing, Effect::Error).on(open.lease.zone()));
-        let mut fresh = Appending { open: &open, runs: &mut runs, cause: Cause::Data };
+        let mut fresh =
+            Appending { open: &open, runs: &mut runs, cause: Cause::Data, at_once: BATCH_APPENDS };
         let done = extents.append_some(&mut fresh, Vec::new()).unwrap();
         let done: BTreeSet<_> = done.iter().map(|piece| (piece.object, piece.start)).collect();
         assert_eq!(done.len() as u64, failing - 1, "a batch ends with its first failure");
@@ -75,7 +76,8 @@ fn what_is_put_back_again_and_again_is_moved_in_the_end() {
             chunk.runs().into_iter().map(|(range, _)| chunk.run(range)).collect();
         let target = Arc::clone(gc.target.as_ref().unwrap());
         device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(target.lease.zone()));
-        let mut moving = Appending { open: &target, runs: &mut runs, cause: Cause::Gc };
+        let mut moving =
+            Appending { open: &target, runs: &mut runs, cause: Cause::Gc, at_once: BATCH_APPENDS };
         assert!(extents.append_some(&mut moving, Vec::new()).unwrap().is_empty());
         extents.put_back(&mut gc, &chunk, &runs);
         let queued: Vec<_> = gc.queue.iter().flat_map(sources).map(|s| (s.object, s.block)).collect();
@@ -117,7 +119,8 @@ fn who_pays_appends_his_own_with_what_he_moves() {
                 device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(zone));
             }
             let mut runs = VecDeque::from([Run::new(Object(50), 0, &data)]);
-            let mut fresh = Appending { open: &own, runs: &mut runs, cause: Cause::Data };
+            let mut fresh =
+                Appending { open: &own, runs: &mut runs, cause: Cause::Data, at_once: BATCH_APPENDS };
             let mut along = Along::new(&mut fresh);
             let worked = extents.collect_some(gc, Aim::Zone, 7, Some(&mut along)).unwrap();
             let appended = along.end().ok().expect("it was appended with what was moved").unwrap();
