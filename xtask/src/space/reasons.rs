@@ -156,10 +156,9 @@ const REASONS: [Reason; 16] = [
         workloads: &[pieces::NAME],
         kinds: &[Kind::Pieces],
         title: "pieces",
-        text: "Garbage collection by hand puts pieces in order, but the device carries out appends that are under way \
-            at once in any order, and so neighbours of 256 KiB change places, in a file that was written alone as \
-            well ([0035](decisions/0035-by-hand-victims-are-taken-for-all-zones.md)). `polder defrag` puts them \
-            together; the table above has what that reaches.",
+        text: "Garbage collection by hand puts pieces in order where zones are won by it, and leaves the others \
+            where they are ([0035](decisions/0035-by-hand-victims-are-taken-for-all-zones.md)). `polder defrag` puts \
+            those together; the table above has what that reaches.",
     },
 ];
 

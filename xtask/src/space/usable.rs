@@ -13,8 +13,9 @@ pub(super) const NAME: &str = "usable";
 
 /// Written over while it is full, in thousandths of what is offered.
 const CHURN_PERMILLE: u64 = 150;
-/// Of many small zones a fiftieth is dozens of them; more takes very long.
-const CHURN_PERMILLE_SMALL: u64 = 20;
+/// Of many small zones, so that zones are emptied; what is moved for a byte grows with what was written over, and 15 %
+/// would be most of an hour with 4,000 zones.
+const CHURN_PERMILLE_SMALL: u64 = 40;
 /// MiB of a zone of an SSD, and of one that is made small so that there are many.
 const LARGE: u64 = 2048;
 const SMALL: u64 = 64;
