@@ -80,6 +80,7 @@ pub use defrag::{Defragmented, Layout};
 pub use gc::GcStats;
 pub use inspect::Piece;
 pub use learn::{Kind, LEARNED, StreamTold, Switches, stream_names};
+pub use pace::Writing;
 pub use pressure::Pressure;
 pub use recover::Recovering;
 pub use refcount::SharedBlocks;
@@ -252,6 +253,12 @@ impl Extents {
     /// Whether zones were found to be reset since this was asked last.
     pub fn take_emptied(&self) -> bool {
         self.emptied.load(Ordering::Relaxed) && self.emptied.swap(false, Ordering::Relaxed)
+    }
+
+    /// Somebody writes, or waits until what he has written is durable, until what this returns is dropped. Afterwards see
+    /// [`Extents::take_call`]. Meanwhile nothing is moved that nobody owes.
+    pub fn writing(&self) -> Writing<'_> {
+        self.pace.writing()
     }
 
     /// Whether the background is to take a step, since this was asked last: something is owed, or it waits for an end

@@ -42,7 +42,8 @@ use crate::gc::{Aim, Along, GcState, Progress};
 use crate::write::{Appending, Piece};
 use crate::{Extents, Result};
 
-use ahead::{Ahead, Writing};
+use ahead::Ahead;
+pub use ahead::Writing;
 use foreseen::EpochSeen;
 
 /// Bytes that may be owed before writers pay themselves when room ends …

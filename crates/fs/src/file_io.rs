@@ -76,7 +76,7 @@ impl Fs {
         let (written, lsn) = self.with_room(|| self.write_once(writer, handle, offset, data))?;
         self.user_bytes.fetch_add(written as u64, Ordering::Relaxed);
         if handle.flags().sync {
-            self.store.sync(lsn)?;
+            self.awaited(|| self.store.sync(lsn))?;
         }
         Ok(written)
     }

@@ -160,7 +160,7 @@ impl Fs {
     /// (fsync, fdatasync; of directories too). An error of the volume is reported once to each
     /// handle that was open when it happened.
     pub fn fsync(&self, handle: &Handle, _data_only: bool) -> Result<()> {
-        let synced = self.sync();
+        let synced = self.awaited(|| self.sync());
         if let Err(error) = &synced {
             self.runtime.failed(error);
         }

@@ -110,7 +110,7 @@ impl Fs {
     /// What was changed through a handle that asks for it becomes durable.
     pub(crate) fn sync_if_asked(&self, handle: &Handle) -> Result<()> {
         if handle.flags().sync {
-            self.store.sync(self.store.last_lsn())?;
+            self.awaited(|| self.store.sync(self.store.last_lsn()))?;
         }
         Ok(())
     }

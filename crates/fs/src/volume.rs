@@ -151,6 +151,16 @@ impl Fs {
         Ok(self.store.sync(self.store.last_lsn())?)
     }
 
+    /// Makes something durable for a program that waits for it: until then it counts as one that writes, for whoever
+    /// would make use of a pause.
+    pub(crate) fn awaited<T>(&self, make_durable: impl FnOnce() -> T) -> T {
+        let writing = self.extents.writing();
+        let done = make_durable();
+        drop(writing);
+        self.wake_for_space();
+        done
+    }
+
     /// Sizes of the volume.
     pub fn statfs(&self) -> Result<StatFs> {
         let space = self.extents.space();

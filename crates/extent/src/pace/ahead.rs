@@ -4,8 +4,8 @@
 //! until that zone is there. As long as zones cost little it goes on until some more are there than will be needed: they
 //! are what is written into when the next ones cost much.
 //!
-//! It looks whether anybody writes, and once more a moment later; where somebody does, it is called when he has ended. Who
-//! never stops writing never meets it. Nothing is moved that wins no zone, nothing that might take the last one, and
+//! It looks whether anybody writes, or waits until what he has written is durable, and once more a moment later; where
+//! somebody does, it is called when he has ended. Who never stops writing never meets it. Nothing is moved that wins no zone, nothing that might take the last one, and
 //! nothing amid collection by hand. Where nothing could be moved it does not look again before somebody has written, and
 //! where zones cost too much, not before a part of a zone has been.
 
@@ -32,7 +32,7 @@ const ABOUT_TO_OPEN: i64 = 8;
 
 /// Who writes, and what was found when somebody looked.
 pub(super) struct Ahead {
-    /// Appends of fresh data that were begun, and those that have ended.
+    /// Appends of fresh data, and waits for them to be durable, that were begun, and those that have ended.
     begun: AtomicU64,
     ended: AtomicU64,
     /// How many were begun when the background last looked whether anybody writes …
@@ -45,8 +45,8 @@ pub(super) struct Ahead {
     waits: AtomicBool,
 }
 
-/// An append of fresh data, until it is dropped.
-pub(crate) struct Writing<'p>(&'p Ahead);
+/// An append of fresh data, or a wait until it is durable, until it is dropped.
+pub struct Writing<'p>(&'p Ahead);
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {

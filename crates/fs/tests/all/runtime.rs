@@ -121,6 +121,38 @@ fn a_synchronous_handle_returns_when_it_is_durable() {
     assert!(is_durable());
 }
 
+/// Who syncs what he writes, one after the other, found zones won ahead in what looked like pauses, of which much would have
+/// died by the time at which they are needed.
+#[test]
+fn who_waits_until_it_is_durable_makes_no_pause() {
+    let (watched, volume) = watched_volume(Spec::new(4096, 64, 256), 16 << 20);
+    let churned = volume.file(ROOT, "churned");
+    let blocks = volume.fs.space().available / 4096 * 9 / 10;
+    (0..blocks).for_each(|block| volume.write(&churned, block * 4096, &[1; 4096]));
+    let flags = fs::OpenFlags { sync: true, ..crate::support::READ_WRITE };
+    let synchronous = volume.fs.open(&Caller::root(), churned.inode(), flags).unwrap();
+    let (extents, mut rng) = (volume.fs.extents().clone(), rt::random::Rng::with_seed(1));
+    let mut churn = |handle| volume.write(handle, rng.u64(0..blocks) * 4096, &[2; 4096]);
+    while !extents.waits_for_quiet() {
+        churn(&churned);
+        volume.fs.step().unwrap();
+    }
+    let waited = |wait: &mut dyn FnMut()| {
+        let (sender, seen) = std::sync::mpsc::channel();
+        let looked_at = extents.clone();
+        let look = move || sender.send(looked_at.waits_for_quiet()).unwrap();
+        *watched.at_next_flush.lock() = Some(Box::new(look));
+        wait();
+        assert_eq!(seen.try_recv(), Ok(false), "somebody waits for that flush");
+        assert!(extents.waits_for_quiet(), "nobody does any more");
+    };
+    waited(&mut || {
+        churn(&churned);
+        volume.fs.fsync(&churned, false).unwrap();
+    });
+    waited(&mut || churn(&synchronous));
+}
+
 /// Four threads make, open, write, look up and remove the same three names.
 #[test]
 fn threads_that_fight_over_names_see_only_what_can_be() {

@@ -28,8 +28,8 @@ pub(crate) enum Doing {
 }
 
 /// A device that counts the reads it is asked for, notes what it is told of zones, has zones to give back when it is told
-/// so, and can have something happen at the next read, before the next blocks of data are appended, or while anything is
-/// done to zones of data.
+/// so, and can have something happen at the next read, before the next blocks of data are appended, at the next flush, or
+/// while anything is done to zones of data.
 pub(crate) struct Watched {
     pub(crate) device: Arc<Emulated>,
     pub(crate) reads: AtomicU64,
@@ -41,6 +41,7 @@ pub(crate) struct Watched {
     pub(crate) leased: Mutex<BTreeMap<ZoneId, (Role, u8)>>,
     pub(crate) at_next_read: Mutex<Option<Hook>>,
     pub(crate) at_next_append: Mutex<Option<Hook>>,
+    pub(crate) at_next_flush: Mutex<Option<Hook>>,
     /// Not for what is done meanwhile.
     pub(crate) meanwhile: Mutex<Option<EachHook>>,
     is_meanwhile: AtomicBool,
@@ -56,6 +57,7 @@ impl Watched {
             leased: Mutex::default(),
             at_next_read: Mutex::new(None),
             at_next_append: Mutex::new(None),
+            at_next_flush: Mutex::new(None),
             meanwhile: Mutex::new(None),
             is_meanwhile: AtomicBool::new(false),
         }
@@ -165,6 +167,7 @@ impl Device for Watched {
         self.device.reset(zone)
     }
     fn flush(&self) -> zone::Result<()> {
+        happen(&self.at_next_flush);
         self.device.flush()
     }
     fn lease(&self, zone: ZoneId, role: Role, class: u8) {
