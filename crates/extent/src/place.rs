@@ -6,6 +6,8 @@
 //! own (`lifetime.rs`): the one that it was written to last, or the one that anybody used last, or, where all of them are
 //! other large files', the one that was not used for longest. Where there is none it takes one over from a class that
 //! has several, shares with a class that lives about as long, or with any.
+//! What is put together stays in the zone that its file was written to last, whoever else is to have that, so that
+//! nothing but the zone's end comes in between.
 //! When every open zone is full and none can be opened, the writer reclaims and collects garbage itself. What
 //! garbage collection writes never comes here: it has a zone of its own.
 //!
@@ -117,6 +119,8 @@ pub(crate) struct Wanted {
     pub(crate) object: Object,
     pub(crate) lifetime: Lifetime,
     pub(crate) blocks: u64,
+    /// Goes on in the zone that the object was written to last while that takes it, whoever else is to have it.
+    pub(crate) stays: bool,
 }
 
 #[derive(Default)]
@@ -244,16 +248,18 @@ impl Placement {
         let own = state.own(object);
         let suits = |index: &usize| {
             let slot = &state.slots[*index];
-            fits(slot) && !state.is_anothers(slot, object)
+            fits(slot) && (wanted.stays || !state.is_anothers(slot, object))
         };
         let wants_own = may_open && self.may_own(&state, object);
-        let is_owned = |index: &usize| !wants_own || state.slots[*index].owner == Some(object);
+        let is_owned =
+            |index: &usize| wanted.stays || !wants_own || state.slots[*index].owner == Some(object);
         let index = match own.filter(suits).filter(is_owned) {
             Some(index) => Some(index),
             None if wants_own => None,
             None => match state.most_used(|slot| fits(slot) && !state.is_anothers(slot, object)) {
                 Some(index) => Some(index),
                 None if may_open => None,
+                None if wanted.stays && own.is_some() => own,
                 None => {
                     let alike = state.least_used(fits).or_else(|| state.take_over(lifetime));
                     let is_near = |slot: &Slot| apart(slot.lifetime) == apart(lifetime);

@@ -490,13 +490,14 @@ impl Extents {
         blocks.chunks(self.block_size() as usize).all(fits)
     }
 
-    /// Appends a run to zones of fresh data, and with it what is owed to garbage collection.
+    /// Appends a run to zones of fresh data, and with it what is owed to garbage collection. By `Cause::Gc` it is moved,
+    /// and stays together with what was written of its object last.
     pub(crate) fn append_data(&self, lifetime: Lifetime, run: Run<'_>, cause: Cause) -> Result<Vec<Piece>> {
         let _writing = self.pace.writing();
         let (mut pieces, mut runs, mut failures) = (Vec::new(), VecDeque::from([run]), 0);
         let blocks = u64::from(run.blocks(self.block_size() as usize));
         let mut owes = self.owes(blocks);
-        let mut wanted = Wanted { object: run.object, lifetime, blocks };
+        let mut wanted = Wanted { object: run.object, lifetime, blocks, stays: cause == Cause::Gc };
         while !runs.is_empty() {
             let open = self.place(wanted)?;
             wanted.blocks = 0;

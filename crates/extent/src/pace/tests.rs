@@ -107,7 +107,7 @@ fn a_class_without_a_zone_is_to_have_one_soon_and_has_room_until_the_other_is_fu
     leave_spare(&extents, 1);
     // Neither is written so little that it does not count.
     for lifetime in [Lifetime::Unknown, Lifetime::Long] {
-        extents.place(Wanted { object: Object(70), lifetime, blocks: 10_000 }).unwrap();
+        extents.place(Wanted { object: Object(70), lifetime, blocks: 10_000, stays: false }).unwrap();
     }
     assert_eq!((extents.spare_zones(), extents.placement.count()), (0, 1), "one shares the other's");
     let needs = extents.needs();

@@ -22,7 +22,7 @@ pub(crate) fn extents_on(device: Arc<dyn Device>) -> Arc<Extents> {
 
 /// A small write that nothing is known of.
 pub(crate) fn wanted(object: Object) -> Wanted {
-    Wanted { object, lifetime: Lifetime::Unknown, blocks: 1 }
+    Wanted { object, lifetime: Lifetime::Unknown, blocks: 1, stays: false }
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn open_for(extents: &Arc<Extents>, lifetimes: &[Lifetime]) -> Placement {
     placement.set_open_max(lifetimes.len());
     for (number, &lifetime) in (0..).zip(lifetimes) {
         let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("zones are free") };
-        placement.add_for(Wanted { object: Object(number), lifetime, blocks: 100 }, open);
+        placement.add_for(Wanted { object: Object(number), lifetime, blocks: 100, stays: false }, open);
     }
     placement
 }
@@ -89,7 +89,7 @@ fn who_has_no_zone_shares_with_what_lives_about_as_long() {
     let extents = extents();
     let placement = open_for(&extents, &[Lifetime::Short, Lifetime::Extreme]);
     let zone_of = |lifetime| {
-        let open = placement.choose(Wanted { object: Object(9), lifetime, blocks: 1 }, false);
+        let open = placement.choose(Wanted { object: Object(9), lifetime, blocks: 1, stays: false }, false);
         open.unwrap().lease.zone()
     };
     let (short, extreme) = (zone_of(Lifetime::Short), zone_of(Lifetime::Extreme));
@@ -101,6 +101,21 @@ fn who_has_no_zone_shares_with_what_lives_about_as_long() {
     }
 }
 
+/// A large file without a zone of its own goes from one of the others' to the next: its pieces are not together then.
+#[test]
+fn who_puts_together_stays_in_one_zone() {
+    let extents = extents();
+    let placement = open_for(&extents, &[Lifetime::Unknown; 4]);
+    placement.state.lock().slots.iter_mut().zip(0..).for_each(|(slot, file)| slot.owner = Some(Object(file)));
+    let zones_of = |stays| {
+        let wanted = Wanted { object: Object(9), lifetime: Lifetime::Unknown, blocks: 1, stays };
+        let zone = |_| placement.choose(wanted, false).unwrap().lease.zone();
+        (0..4).map(zone).collect::<std::collections::BTreeSet<ZoneId>>()
+    };
+    assert_eq!(zones_of(false).len(), 4);
+    assert_eq!(zones_of(true).len(), 1);
+}
+
 /// A class that has no zone writes to the other's: that there is room for both does not say that all is well.
 #[test]
 fn a_class_without_a_zone_shares_until_it_has_one() {
@@ -109,7 +124,8 @@ fn a_class_without_a_zone_shares_until_it_has_one() {
     let rooms = || placement.rooms(|room| room);
     let apart = rooms();
     assert!(!apart.is_shared);
-    let long = placement.choose(Wanted { object: Object(9), lifetime: Lifetime::Long, blocks: 1 }, false);
+    let long = placement
+        .choose(Wanted { object: Object(9), lifetime: Lifetime::Long, blocks: 1, stays: false }, false);
     placement.retire(&long.unwrap());
     let alone = rooms();
     assert!(
