@@ -55,7 +55,7 @@ impl FileLayout {
             zones: layout.zones,
             reads: layout.reads,
             reads_least: layout.reads_least,
-            scattered: layout.is_scattered(),
+            scattered: layout.scattered,
         }))
     }
 

@@ -623,6 +623,14 @@ impl Packing {
         self.summary(entry_bytes) + self.footer(summaries + usize::from(entry_bytes > 0))
     }
 
+    /// The most blocks that a zone of this capacity has behind its last block of data when it takes no more, with so
+    /// many bytes of entries to summarise.
+    pub fn rest(self, entry_bytes: usize, capacity: Blocks) -> Blocks {
+        // A summary that is written when there is a block's worth of entries holds half of that at the least.
+        let summaries = 2 * capacity.div_ceil(self.entries_per_block());
+        self.keep_back(entry_bytes + Entry::bytes_for(1), summaries as usize)
+    }
+
     /// Blocks of data that a zone of this capacity takes in the worst case: each block an append of its
     /// own. Two blocks are left out for what is in flight when the zone is closed.
     pub fn payload(self, capacity: Blocks) -> Blocks {

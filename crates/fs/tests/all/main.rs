@@ -10,6 +10,7 @@ mod checker;
 mod clones;
 mod conventional;
 mod crash;
+mod defragmented;
 mod directories;
 mod exerciser;
 mod files;

@@ -111,12 +111,12 @@ fn a_scattered_file_is_put_together_as_if_it_had_been_written_alone() {
     let bench = Bench::new();
     let (file, _others) = bench.write_beside(OTHERS);
     let (before, reads_before) = (bench.layout(&file), bench.reads_of(&file));
-    assert!(before.is_scattered() && before.fragments > PIECES / 2, "{before:?}");
+    assert!(before.scattered && before.fragments > PIECES / 2, "{before:?}");
     assert_eq!(defragment(&bench.volume.fs, file.inode()), Ok(PIECES));
     let (after, reads_after) = (bench.layout(&file), bench.reads_of(&file));
     println!("alone {alone} reads; before {reads_before}, {before:?}; after {reads_after}, {after:?}");
     assert!(reads_after * 10 <= alone * 11, "{reads_after} reads, {alone} when written alone");
-    assert!(!after.is_scattered() && after.fragments <= 2, "{after:?}");
+    assert!(!after.scattered && after.fragments <= 2, "{after:?}");
     assert_eq!(after.blocks, before.blocks);
     assert_eq!(defragment(&bench.volume.fs, file.inode()), Ok(0), "once is enough");
     bench.volume.settle_and_check();
@@ -138,7 +138,7 @@ fn garbage_collection_puts_together_what_is_left() {
     bench.volume.fs.set_switches(extent::Switches { by_file: false, ..Default::default() });
     let (file, others) = bench.write_beside(OTHERS);
     let (before, reads_before) = (bench.layout(&file), bench.reads_of(&file));
-    assert!(before.is_scattered() && before.zones > 2, "{before:?}");
+    assert!(before.scattered && before.zones > 2, "{before:?}");
     drop(others);
     (0..OTHERS).for_each(|n| bench.volume.unlink(ROOT, &format!("other{n}")).unwrap());
     let mut later = 0;
