@@ -25,8 +25,23 @@ pub(crate) struct Arguments {
 /// What was done so far.
 #[derive(Default)]
 struct Done {
-    files: u64,
+    /// Files that are scattered, and of these the ones that lie better than before.
+    scattered: usize,
+    files: usize,
     bytes: u64,
+}
+
+impl Done {
+    fn told(&self, looked_at: usize) -> String {
+        match self.scattered {
+            0 => format!("none of {looked_at} files is scattered: there is nothing to do\n"),
+            _ => format!(
+                "{} of {looked_at} files put together, {} moved\n",
+                self.files,
+                bytes::show(self.bytes)
+            ),
+        }
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -44,9 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let worked = put_together(&mut files, &interrupt, &mut done);
     files.close()?;
     worked?;
-    let (count, looked_at) = (done.files, files.files.len());
-    let moved = bytes::show(done.bytes);
-    output::say(format!("{count} of {looked_at} files put together, {moved} moved\n"))?;
+    output::say(done.told(files.files.len()))?;
     if interrupt.has_come() {
         bail!("interrupted; what was put together stays so");
     }
@@ -73,6 +86,7 @@ fn find_scattered(files: &mut Files, stop: &dyn Fn() -> bool) -> Result<Vec<(Nam
 
 fn put_together(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Result<()> {
     let scattered = find_scattered(files, &|| interrupt.has_come())?;
+    done.scattered = scattered.len();
     let bar = progress::moving(scattered.iter().map(|(_, layout)| layout.bytes()).sum());
     let mut before_this = 0;
     for (file, before) in scattered {
@@ -85,11 +99,10 @@ fn put_together(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Re
             bar.set_position(before_this + passed.min(before.bytes()));
         }
         before_this += before.bytes();
-        if let Some(after) = files.layout(&file)? {
-            done.files += u64::from(after.fragments < before.fragments);
-            let (before, after) = (before.fragments, after.fragments);
+        if let Some(after) = files.layout(&file)?.filter(|after| lies_better(&before, after)) {
+            done.files += 1;
             bar.suspend(|| {
-                output::say(format!("{}: {before} fragments, now {after}\n", AnyPath::from(&*file.path)))
+                output::say(format!("{}: {}\n", AnyPath::from(&*file.path), change(&before, &after)))
             })?;
         }
         if interrupt.has_come() {
@@ -98,4 +111,14 @@ fn put_together(files: &mut Files, interrupt: &Interrupt, done: &mut Done) -> Re
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+fn lies_better(before: &FileLayout, after: &FileLayout) -> bool {
+    (after.reads, after.fragments) < (before.reads, before.fragments)
+}
+
+/// From what to what.
+fn change(before: &FileLayout, after: &FileLayout) -> String {
+    let FileLayout { fragments, reads, .. } = before;
+    format!("{fragments} fragments and {reads} reads, now {} and {}", after.fragments, after.reads)
 }

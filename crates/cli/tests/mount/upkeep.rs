@@ -184,6 +184,10 @@ fn is_whole(directory: &Path) -> bool {
     })
 }
 
+fn nothing_to_do() -> String {
+    format!("none of {FILES} files is scattered: there is nothing to do\n")
+}
+
 fn fragments(bench: &Bench, paths: &[&str]) -> u64 {
     let shown = json(bench, &[&["fragments"], paths].concat());
     shown.as_array().unwrap().iter().map(|file| file["fragments"].as_u64().unwrap()).sum()
@@ -207,7 +211,7 @@ fn files_are_put_together_on_a_mounted_volume() {
 
     let said = bench.succeed(&["defrag", one]);
     assert!(
-        said.contains("now 1\n") && said.ends_with("1 of 1 files put together, 240 KiB moved\n"),
+        said.contains("now 1 and 1\n") && said.ends_with("1 of 1 files put together, 240 KiB moved\n"),
         "{said}"
     );
     let said = bench.succeed(&["defrag", directory_shown]);
@@ -215,6 +219,7 @@ fn files_are_put_together_on_a_mounted_volume() {
     let after = fragments(&bench, &[directory_shown]);
     assert!(after <= 2 * FILES as u64, "{after}");
     assert_eq!(bench.succeed(&["defrag", "-n", directory_shown]), "");
+    assert_eq!(bench.succeed(&["defrag", directory_shown]), nothing_to_do());
     mounted.umount();
     bench.check();
     let mounted = bench.mount(&[]);
@@ -236,6 +241,7 @@ fn files_are_put_together_on_a_volume_that_nobody_has() {
     let before = fragments(&bench, &[volume, "/"]);
     let said = bench.succeed(&["defrag", volume, "/d/3", "/"]);
     assert!(said.contains("/d/3: "), "{said}");
+    assert_eq!(bench.succeed(&["defrag", volume, "/"]), nothing_to_do());
     let after = fragments(&bench, &[volume, "/"]);
     assert!(before > (FILES * PIECES / 2) as u64 && after <= 2 * FILES as u64, "{before}, then {after}");
     bench.check();
