@@ -24,7 +24,8 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(crate) struct Arguments {
     /// The volume's file or block device, or the directory that it is mounted on.
     path: PathBuf,
-    /// End as soon as so many zones are free; it is an error if there cannot be as many.
+    /// End as soon as so many zones are free; it is an error if there cannot be as many, and nothing is moved where
+    /// that is certain before.
     #[arg(long, value_name = "N")]
     free: Option<u32>,
     /// End after so many seconds.
@@ -43,6 +44,9 @@ pub(crate) struct Garbage {
     block_size: u32,
     zone_blocks: u32,
     free_zones: u32,
+    /// More than these cannot be free unless something is deleted; nothing while it is not known what is to be.
+    #[serde(default)]
+    free_zones_most: Option<u32>,
     /// Zones of data that could come free in addition.
     zones_to_win: u32,
     /// Blocks that would have to be moved for that.
@@ -73,8 +77,11 @@ impl Garbage {
     /// Does some work if it is asked for, and tells.
     pub(crate) fn of(fs: &Fs, work: bool) -> Result<Garbage> {
         let mut worked = work;
-        for _ in 0..PIECES {
-            worked = worked && fs.collect_garbage()?;
+        // Who wants more than there can be is told so before anything is moved, but not before that is known.
+        if !(work && has_deleted(fs)?) {
+            for _ in 0..PIECES {
+                worked = worked && fs.collect_garbage()?;
+            }
         }
         let (outlook, done, space) = (fs.extents().gc_outlook(), fs.extents().gc_stats(), fs.space());
         let store = fs.store().stats();
@@ -83,6 +90,7 @@ impl Garbage {
             block_size: space.block_size,
             zone_blocks: fs.store().device().geometry().zone_blocks,
             free_zones: outlook.free_zones,
+            free_zones_most: fs.free_zones_most(),
             zones_to_win: outlook.zones_to_win,
             blocks_to_move: outlook.blocks_to_move,
             dead_blocks: space.dead / u64::from(space.block_size),
@@ -92,6 +100,15 @@ impl Garbage {
             pages_moved: store.nodes_cleaned,
         })
     }
+}
+
+/// Deletes what waits for that, if there may be some; whether it is known since how many zones can be free.
+fn has_deleted(fs: &Fs) -> Result<bool> {
+    if fs.free_zones_most().is_some() {
+        return Ok(false);
+    }
+    fs.delete_what_waits()?;
+    Ok(fs.free_zones_most().is_some())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -136,6 +153,7 @@ impl Arguments {
                 || now.blocks_moved - first.blocks_moved > most
         };
         while now.worked && !interrupt.has_come() && !enough(&now) {
+            self.check_free(&now)?;
             now = self.ask(volume, true)?;
             // Others make garbage, and what dies makes more zones worth their moves.
             let moved = (now.blocks_moved - first.blocks_moved) * u64::from(now.block_size);
@@ -145,6 +163,16 @@ impl Arguments {
         }
         bar.finish_and_clear();
         Ok(now)
+    }
+
+    /// Refuses to go on where as many zones as are wanted cannot come free.
+    fn check_free(&self, now: &Garbage) -> Result<()> {
+        match (self.free, now.free_zones_most) {
+            (Some(wanted), Some(most)) if wanted > most => bail!(
+                "{wanted} zones cannot be free: what the volume holds leaves at most {most} of them; delete something, or ask for fewer"
+            ),
+            _ => Ok(()),
+        }
     }
 
     fn show(&self, summary: &Summary) -> Result<()> {

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeSet;
 
+use tree::ZoneUse;
 use zone::{Blocks, Life, ZoneId};
 
 use crate::gc::{Aim, GcState, Progress};
@@ -18,6 +19,8 @@ use crate::{Extents, Result};
 
 /// Blocks that are taken in hand at once, at most: of each extent some words are kept.
 const BLOCKS_AT_ONCE: i64 = 65_536;
+/// Zones that the log and the trees have at the least.
+const STORE_ZONES_LEAST: u32 = 2;
 
 /// What garbage collection could still come to, as things are now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,19 @@ impl Extents {
     /// What garbage collection could still come to. Looks at all zones.
     pub fn gc_outlook(&self) -> Outlook {
         self.outlook(&self.gc.lock())
+    }
+
+    /// How many zones can be free, at most, as long as nothing is deleted: what lives needs the others, however well
+    /// it is packed, and so do the log and the trees, one each at the least. There may be fewer.
+    pub fn free_zones_most(&self) -> u32 {
+        let zones = self.store.zones();
+        let (mut capacities, mut live) = (Vec::new(), 0);
+        for zone in (0..zones.count()).map(ZoneId).filter(|&zone| zones.use_of(zone) != ZoneUse::Bad) {
+            let entry = zones.entry(zone);
+            live += if entry.role.holds_data() { u64::from(entry.live) } else { 0 };
+            capacities.push(zones.capacity(zone));
+        }
+        free_at_most(capacities, live).saturating_sub(STORE_ZONES_LEAST)
     }
 
     /// One piece of garbage collection; false when it can win nothing more. Call with no map lock, and again
@@ -95,6 +111,18 @@ impl Extents {
         }
         outlook
     }
+}
+
+/// How many zones are left when so many blocks lie in the largest ones, behind the header of each.
+fn free_at_most(mut capacities: Vec<Blocks>, live: u64) -> u32 {
+    capacities.sort_unstable();
+    let mut left = live;
+    while left > 0
+        && let Some(capacity) = capacities.pop()
+    {
+        left = left.saturating_sub(u64::from(capacity) - 1);
+    }
+    capacities.len() as u32
 }
 
 #[cfg(test)]

@@ -123,6 +123,12 @@ impl Backlog {
         self.advances.load(Ordering::SeqCst)
     }
 
+    /// Whether nothing is left to do, as far as the queue and earlier mounts tell. Waits for all that is in hand.
+    pub(crate) fn is_done(&self) -> bool {
+        drop(self.in_hand.write());
+        self.scan.lock().is_none() && self.len() == 0
+    }
+
     /// Waits for all that is in hand; whether the work has come further than that.
     fn has_advanced(&self, before: u64) -> bool {
         drop(self.in_hand.write());

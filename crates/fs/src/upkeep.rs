@@ -21,6 +21,20 @@ impl Fs {
         Ok(self.store.clean_if_worth_it()?)
     }
 
+    /// Deletes what waits for it, as far as there is room.
+    pub fn delete_what_waits(&self) -> Result<()> {
+        let _aside = self.aside.read();
+        self.begin()?;
+        self.work_backlog()?;
+        Ok(())
+    }
+
+    /// How many zones garbage collection can make free, at most, as long as nobody deletes anything. Nothing when there
+    /// is something that waits to be deleted: nobody knows yet how much that is.
+    pub fn free_zones_most(&self) -> Option<u32> {
+        self.backlog.is_done().then(|| self.extents.free_zones_most())
+    }
+
     /// How the contents of a file lie in zones: not at all, when they lie in its record.
     pub fn layout(&self, inode: InodeNo) -> Result<Layout> {
         let node = self.node(inode)?;

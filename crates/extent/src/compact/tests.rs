@@ -123,3 +123,23 @@ fn what_was_begun_by_hand_is_put_back_when_its_zones_are_gone() {
     }
     assert_eq!(extents.check().unwrap(), vec![]);
 }
+
+#[test]
+fn what_lives_needs_the_largest_zones() {
+    assert_eq!(free_at_most(vec![11; 4], 0), 4);
+    assert_eq!(free_at_most(vec![11; 4], 10), 3);
+    assert_eq!(free_at_most(vec![11; 4], 11), 2);
+    assert_eq!(free_at_most(vec![5, 21, 11], 21), 1);
+    assert_eq!(free_at_most(vec![11; 2], 100), 0);
+}
+
+/// The bound is told before, and is kept.
+#[test]
+fn no_more_zones_come_free_than_can() {
+    let extents = scattered();
+    let most = extents.free_zones_most();
+    assert!(extents.store.zones().free() < most && most < extents.store.zones().count());
+    while extents.compact().unwrap() {}
+    assert!(extents.store.zones().free() <= most);
+    assert_eq!(extents.free_zones_most(), most, "nothing was deleted");
+}
