@@ -123,6 +123,12 @@ fn the_numbers_say_how_near_collection_is() {
     );
     let listed = bench.succeed(&["zones", mounted.root().to_str().unwrap(), "--list"]);
     assert!(listed.lines().any(|line| line.ends_with("  long")), "{listed}");
+    let both = json(&bench, &["zones", mounted.root().to_str().unwrap(), "--list"]);
+    assert_eq!(
+        both.as_array().unwrap().len(),
+        listed.lines().count() - 1,
+        "a line for each zone, and the heads"
+    );
     drop(file);
     mounted.umount();
     let volume = bench.volume();
