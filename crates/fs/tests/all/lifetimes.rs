@@ -188,3 +188,25 @@ fn a_handle_says_it_of_what_is_written_through_it() {
     assert_eq!(brief.lifetime(), None);
     volume.settle_and_check();
 }
+
+/// The story: `user.polder.livetime` was taken, kept, and did nothing.
+#[test]
+fn a_name_of_polders_that_it_does_not_know_is_refused() {
+    let volume = Volume::new();
+    let (root, inode) = (Caller::root(), volume.file(ROOT, "f").inode());
+    let set = |name: &str| volume.fs.set_xattr(&root, inode, name.as_bytes(), b"short", false, false);
+    for name in ["user.polder.livetime", "user.polder.", "user.polder.lifetime2"] {
+        assert_eq!(set(name), Err(FsError::Invalid), "{name}");
+        assert_eq!(volume.fs.get_xattr(&root, inode, name.as_bytes()), Err(FsError::NoAttribute), "{name}");
+        assert_eq!(
+            volume.fs.remove_xattr(&root, inode, name.as_bytes()),
+            Err(FsError::NoAttribute),
+            "{name}"
+        );
+    }
+    // What is copied out of a view of zones has these.
+    for name in ["lifetime", "state", "role", "life"].map(|name| format!("user.polder.{name}")) {
+        assert_eq!(set(&name), Ok(()), "{name}");
+    }
+    assert_eq!(set("user.polders"), Ok(()));
+}
