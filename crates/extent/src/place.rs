@@ -259,9 +259,9 @@ impl Placement {
             None => match state.most_used(|slot| fits(slot) && !state.is_anothers(slot, object)) {
                 Some(index) => Some(index),
                 None if may_open => None,
-                None if wanted.stays && own.is_some() => own,
                 None => {
-                    let alike = state.least_used(fits).or_else(|| state.take_over(lifetime));
+                    let stays = own.filter(|_| wanted.stays);
+                    let alike = state.least_used(fits).or(stays).or_else(|| state.take_over(lifetime));
                     let is_near = |slot: &Slot| apart(slot.lifetime) == apart(lifetime);
                     let near = alike.or_else(|| state.least_used(is_near));
                     near.or(own).or_else(|| state.least_used(|_| true))

@@ -76,24 +76,41 @@ impl<'e> Rewriting<'e> {
         Entry::bytes_for(self.piece_blocks as Blocks)
     }
 
+    /// Pieces whose entries fill a block of the reverse map.
+    fn pieces_together(&self) -> u64 {
+        (self.packing.bytes_per_block() / self.piece_bytes()).max(1) as u64
+    }
+
+    /// Blocks from one break that the reverse map makes to the next, at the least: what it has to say may have been half
+    /// a block's worth when it was looked.
+    fn apart_least(&self) -> u64 {
+        (self.pieces_together() / 2).max(1) * self.piece_blocks
+    }
+
     /// Reads for a run of the object that was written anew, if every zone had room: at the ends of pieces comes what
     /// the reverse map has to say.
     fn reads_anew(&self, run: u64) -> u64 {
-        let pieces = (self.packing.bytes_per_block() / self.piece_bytes()).max(1) as u64;
-        let together = pieces * self.piece_blocks;
+        let together = self.pieces_together() * self.piece_blocks;
         run / together * together.div_ceil(self.read_blocks) + (run % together).div_ceil(self.read_blocks)
     }
 
-    /// Whether writing anew leaves such a break, too; `passed` blocks after the run of the object began.
-    fn leaves(&self, passed: u64, before: &Extent, next: &Extent) -> bool {
-        let (zone, life) = place_of(before);
+    /// Whether what the reverse map has to say may come in between, `passed` blocks after the run of the object began.
+    fn has_summary(&self, passed: u64, before: &Extent, next: &Extent) -> bool {
         let (end, begin) = (before.address.block() + before.blocks, next.address.block());
-        if place_of(next) == (zone, life) {
-            let summary = self.packing.summary(self.entry_bytes_max());
-            return passed.is_multiple_of(self.piece_blocks) && begin > end && begin - end <= summary;
-        }
-        let capacity = (self.capacity_of)(zone);
-        begin == FIRST_BLOCK || end + self.packing.rest(self.entry_bytes_max(), capacity) >= capacity
+        let summary = self.packing.summary(self.entry_bytes_max());
+        place_of(next) == place_of(before)
+            && passed.is_multiple_of(self.piece_blocks)
+            && begin > end
+            && begin - end <= summary
+    }
+
+    /// Whether one zone has ended there, or another begun.
+    fn changes_zones(&self, before: &Extent, next: &Extent) -> bool {
+        let zone = before.address.zone();
+        let (end, capacity) = (before.address.block() + before.blocks, (self.capacity_of)(zone));
+        place_of(next) != place_of(before)
+            && (next.address.block() == FIRST_BLOCK
+                || end + self.packing.rest(self.entry_bytes_max(), capacity) >= capacity)
     }
 }
 
@@ -111,6 +128,8 @@ pub(super) struct Surveyor<'r> {
     fragment: u64,
     stretch: u64,
     run: u64,
+    /// Where in the run the reverse map came in between last.
+    summary_at: Option<u64>,
     /// Reads if breaks that writing anew would leave took none, and reads after writing anew.
     reads_in_order: u64,
     reads_anew: u64,
@@ -126,6 +145,7 @@ impl<'r> Surveyor<'r> {
             fragment: 0,
             stretch: 0,
             run: 0,
+            summary_at: None,
             reads_in_order: 0,
             reads_anew: 0,
             last: None,
@@ -154,7 +174,10 @@ impl<'r> Surveyor<'r> {
         if before.is_followed_by(next) {
             return;
         }
-        if !self.rewriting.leaves(self.run, before, next) {
+        let is_apart = self.summary_at.is_none_or(|at| self.run - at >= self.rewriting.apart_least());
+        if is_apart && self.rewriting.has_summary(self.run, before, next) {
+            self.summary_at = Some(self.run);
+        } else if !self.rewriting.changes_zones(before, next) {
             self.end_stretch();
         }
         self.end_fragment();
@@ -176,7 +199,7 @@ impl<'r> Surveyor<'r> {
         self.end_stretch();
         self.layout.reads_least += self.run.div_ceil(self.rewriting.read_blocks);
         self.reads_anew += self.rewriting.reads_anew(self.run);
-        self.run = 0;
+        (self.run, self.summary_at) = (0, None);
     }
 
     /// Of a region.

@@ -116,6 +116,22 @@ fn who_puts_together_stays_in_one_zone() {
     assert_eq!(zones_of(true).len(), 1);
 }
 
+/// Where its class has changed meanwhile, what is put together goes to a zone of that, and stays there.
+#[test]
+fn who_puts_together_follows_his_class() {
+    let extents = extents();
+    let placement = open_for(&extents, &[Lifetime::Short, Lifetime::Long, Lifetime::Long]);
+    placement.state.lock().slots.iter_mut().zip(0..).for_each(|(slot, file)| slot.owner = Some(Object(file)));
+    let zone_of = |lifetime| {
+        let wanted = Wanted { object: Object(0), lifetime, blocks: 1, stays: true };
+        placement.choose(wanted, false).unwrap().lease.zone()
+    };
+    let short = zone_of(Lifetime::Short);
+    let long = zone_of(Lifetime::Long);
+    assert_ne!(short, long);
+    assert!((0..4).all(|_| zone_of(Lifetime::Long) == long));
+}
+
 /// A class that has no zone writes to the other's: that there is room for both does not say that all is well.
 #[test]
 fn a_class_without_a_zone_shares_until_it_has_one() {

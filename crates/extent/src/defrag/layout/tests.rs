@@ -112,6 +112,18 @@ fn what_comes_between_pieces_is_no_reason() {
     assert!(back.scattered, "{back:?}");
 }
 
+/// What the reverse map has to say comes once for many pieces: who has written in turn with another is behind each.
+#[test]
+fn what_others_wrote_behind_each_piece_is_a_reason() {
+    for piece in [1, 32] {
+        let pieces =
+            (0..256 / piece).map(|n| (n * piece, stored(1, (1 + n * (piece + 1)) as Blocks, piece as usize)));
+        let layout = survey_by(piece as Blocks, pieces);
+        assert_eq!((layout.reads, layout.reads_least), (256 / piece, 1));
+        assert!(layout.scattered, "{piece}: {layout:?}");
+    }
+}
+
 /// On blocks of 512 bytes the entry for a piece takes more than a block of the reverse map: written anew there would be
 /// as many breaks, and what has no more of them stays.
 #[test]
