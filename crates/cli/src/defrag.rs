@@ -59,7 +59,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let worked = put_together(&mut files, &interrupt, &mut done);
     files.close()?;
     worked?;
-    output::say(done.told(files.files.len()))?;
+    if done.scattered > 0 || !interrupt.has_come() {
+        output::say(done.told(files.files.len()))?;
+    }
     if interrupt.has_come() {
         bail!("interrupted; what was put together stays so");
     }

@@ -44,7 +44,8 @@ pub(crate) struct Garbage {
     block_size: u32,
     zone_blocks: u32,
     free_zones: u32,
-    /// More than these cannot be free unless something is deleted; nothing while it is not known what is to be.
+    /// More than these cannot be free unless something is deleted; nothing while it is not known what is to be, and once
+    /// it is worked.
     #[serde(default)]
     free_zones_most: Option<u32>,
     /// Zones of data that could come free in addition.
@@ -77,11 +78,8 @@ impl Garbage {
     /// Does some work if it is asked for, and tells.
     pub(crate) fn of(fs: &Fs, work: bool) -> Result<Garbage> {
         let mut worked = work;
-        // Who wants more than there can be is told so before anything is moved, but not before that is known.
-        if !(work && has_deleted(fs)?) {
-            for _ in 0..PIECES {
-                worked = worked && fs.collect_garbage()?;
-            }
+        for _ in 0..PIECES {
+            worked = worked && fs.collect_garbage()?;
         }
         let (outlook, done, space) = (fs.extents().gc_outlook(), fs.extents().gc_stats(), fs.space());
         let store = fs.store().stats();
@@ -90,7 +88,8 @@ impl Garbage {
             block_size: space.block_size,
             zone_blocks: fs.store().device().geometry().zone_blocks,
             free_zones: outlook.free_zones,
-            free_zones_most: fs.free_zones_most(),
+            // It looks at all zones, and only before the work is it of use.
+            free_zones_most: if work { None } else { fs.free_zones_most() },
             zones_to_win: outlook.zones_to_win,
             blocks_to_move: outlook.blocks_to_move,
             dead_blocks: space.dead / u64::from(space.block_size),
@@ -102,19 +101,10 @@ impl Garbage {
     }
 }
 
-/// Deletes what waits for that, if there may be some; whether it is known since how many zones can be free.
-fn has_deleted(fs: &Fs) -> Result<bool> {
-    if fs.free_zones_most().is_some() {
-        return Ok(false);
-    }
-    fs.delete_what_waits()?;
-    Ok(fs.free_zones_most().is_some())
-}
-
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let interrupt = Interrupt::watch()?;
     let mut volume = Volume::find_to_change(&arguments.path)?;
-    let first = arguments.ask(&mut volume, false);
+    let first = arguments.begin(&mut volume);
     let done =
         first.and_then(|first| Ok((first.clone(), arguments.collect(&mut volume, &first, &interrupt)?)));
     if let Volume::Opened(opened) = &volume {
@@ -132,6 +122,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
+    /// How things are before the work. What waits to be deleted goes first where nobody else sees to that: until then
+    /// nobody knows how many zones can be free.
+    fn begin(&self, volume: &mut Volume) -> Result<Garbage> {
+        if let Volume::Opened(opened) = volume
+            && self.free.is_some()
+        {
+            opened.fs.delete_what_waits().with_context(|| self.path.display().to_string())?;
+        }
+        self.ask(volume, false)
+    }
+
     fn ask(&self, volume: &mut Volume, work: bool) -> Result<Garbage> {
         let told = match volume {
             Volume::Served(client) => client.ask(&Request::Gc { work }),
@@ -141,6 +142,7 @@ impl Arguments {
     }
 
     fn collect(&self, volume: &mut Volume, first: &Garbage, interrupt: &Interrupt) -> Result<Garbage> {
+        self.check_free(first)?;
         let clock = SystemClock::new();
         let until = self.seconds.map(|seconds| seconds.saturating_mul(SECOND_NS));
         let bar = progress::moving(first.blocks_to_move * u64::from(first.block_size));
@@ -153,7 +155,6 @@ impl Arguments {
                 || now.blocks_moved - first.blocks_moved > most
         };
         while now.worked && !interrupt.has_come() && !enough(&now) {
-            self.check_free(&now)?;
             now = self.ask(volume, true)?;
             // Others make garbage, and what dies makes more zones worth their moves.
             let moved = (now.blocks_moved - first.blocks_moved) * u64::from(now.block_size);
@@ -165,7 +166,7 @@ impl Arguments {
         Ok(now)
     }
 
-    /// Refuses to go on where as many zones as are wanted cannot come free.
+    /// Refuses to begin where as many zones as are wanted cannot come free.
     fn check_free(&self, now: &Garbage) -> Result<()> {
         match (self.free, now.free_zones_most) {
             (Some(wanted), Some(most)) if wanted > most => bail!(

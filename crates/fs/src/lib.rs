@@ -69,7 +69,7 @@ pub use types::{
     OpenFlags, RenameFlags, SetTime, StatFs, VolumeInfo,
 };
 pub use volume::Fs;
-pub use xattr::{ACL_ACCESS, ACL_DEFAULT, XATTR_VALUE_MAX, is_access_list};
+pub use xattr::{ACL_ACCESS, ACL_DEFAULT, ATTRIBUTES_OF_VIEWS, XATTR_VALUE_MAX, is_access_list};
 
 // Threads share both.
 const _: () = {

@@ -31,8 +31,9 @@ const COLLISIONS: usize = 256;
 
 /// What begins so is Polder's.
 const OWN: &[u8] = b"user.polder.";
-/// Names of it that a view of zones has and that mean nothing here: files may be copied out of one with them.
-const OWN_OF_VIEWS: [&[u8]; 3] = [b"user.polder.state", b"user.polder.role", b"user.polder.life"];
+/// Names of it that a view of zones has, for a zone's state, role and life, and that mean nothing here: files may be
+/// copied out of one with them.
+pub const ATTRIBUTES_OF_VIEWS: [&[u8]; 3] = [b"user.polder.state", b"user.polder.role", b"user.polder.life"];
 
 /// What begins so is root's.
 const TRUSTED: &[u8] = b"trusted.";
@@ -105,7 +106,7 @@ impl Fs {
             return self.change_lifetime_attribute(who, inode, Some(value), create, replace);
         }
         // A name that was misspelt would be kept and do nothing.
-        if name.starts_with(OWN) && !OWN_OF_VIEWS.contains(&name) {
+        if name.starts_with(OWN) && !ATTRIBUTES_OF_VIEWS.contains(&name) {
             return Err(FsError::Invalid);
         }
         // No room that could be made would do: nobody is to lose anything for it.

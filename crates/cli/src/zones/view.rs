@@ -35,9 +35,9 @@ const DOTS: [&[u8]; 2] = [b".", b".."];
 /// What `stat` counts blocks in.
 const SECTOR: u64 = 512;
 
-const STATE: &[u8] = b"user.polder.state";
-const ROLE: &[u8] = b"user.polder.role";
-const LIFE: &[u8] = b"user.polder.life";
+const STATE: &[u8] = fs::ATTRIBUTES_OF_VIEWS[0];
+const ROLE: &[u8] = fs::ATTRIBUTES_OF_VIEWS[1];
+const LIFE: &[u8] = fs::ATTRIBUTES_OF_VIEWS[2];
 
 /// The zones of a device that nobody writes to.
 pub(super) struct ZoneView {
