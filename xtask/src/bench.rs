@@ -17,7 +17,7 @@ use crate::accept::volume::Volume;
 use crate::measured::Measured;
 use crate::peer::{Kind, Peer};
 use crate::shell::Line;
-use crate::workspace;
+use crate::{marked, workspace};
 
 /// What is measured, as `polder-sim turns` calls it; and whether a plain file can do it.
 const OPERATIONS: [(&str, bool); 9] = [
@@ -63,6 +63,7 @@ const FULL: Scale = Scale { turns: &["--rounds", "7"], amplification: &[], bytes
 /// Measures, shows, and writes the page.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let scale = if args.quick { QUICK } else { FULL };
+    marked::check(page::PATH, "bench")?;
     let measured = measure(&scale)?;
     let (rows, metadata) = (rows(&measured)?, metadata(&measured)?);
     let table = page::table(&rows, &metadata, &machine()?);

@@ -7,6 +7,7 @@ use crate::workspace;
 /// The page of figures.
 pub(crate) const PERFORMANCE: &str = "docs/performance.md";
 
+const BEGIN: &str = "<!-- written by `cargo xtask ";
 const END: &str = "<!-- the rest is written by hand -->";
 
 /// Puts the table of `cargo xtask COMMAND` into the page at `path`.
@@ -19,10 +20,19 @@ pub(crate) fn write(path: &str, command: &str, table: &str) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a page that has no place for the table: before hours are spent on it.
+pub(crate) fn check(path: &str, command: &str) -> Result<()> {
+    let page = std::fs::read_to_string(workspace::root().join(path)).with_context(|| path.to_owned())?;
+    with(&page, command, "").map(drop).with_context(|| path.to_owned())
+}
+
 /// The page with this table instead of the one of that command.
 pub(crate) fn with(page: &str, command: &str, table: &str) -> Result<String> {
-    let begin = format!("<!-- written by `cargo xtask {command}` -->");
-    let around = page.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let begin = format!("{BEGIN}{command}` -->");
+    let around = page.split_once(&begin).and_then(|(before, rest)| {
+        let (old, after) = rest.split_once(END)?;
+        (!old.contains(BEGIN)).then_some((before, after))
+    });
     let (before, after) =
         around.with_context(|| format!("there is no place for the table: between `{begin}` and `{END}`"))?;
     Ok(format!("{before}{begin}\n{table}{END}{after}"))
@@ -40,5 +50,7 @@ mod tests {
         assert_eq!(written, format!("before\n{mark}\nnew\n{END}\nafter\n{END}\n"));
         assert!(with(&page, "vm y", "new\n").is_err());
         assert!(with(mark, "vm x", "new\n").is_err());
+        let other = format!("{mark}\nno end\n<!-- written by `cargo xtask vm y` -->\n{END}\n");
+        assert!(with(&other, "vm x", "new\n").is_err(), "that end is another's");
     }
 }

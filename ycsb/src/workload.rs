@@ -88,13 +88,15 @@ impl Workload {
 /// What one client does next, and to which record.
 pub(crate) struct Choice {
     workload: Workload,
+    /// Of those that were there at the beginning the same ones stay popular.
+    records: u64,
     popularity: Zipf<f64>,
 }
 
 impl Choice {
     /// `records` are there at the beginning.
     pub(crate) fn new(workload: Workload, records: u64) -> Result<Self> {
-        Ok(Choice { workload, popularity: Zipf::new(records as f64, SKEW)? })
+        Ok(Choice { workload, records, popularity: Zipf::new(records as f64, SKEW)? })
     }
 
     pub(crate) fn kind(&self, random: &mut SmallRng) -> Kind {
@@ -108,7 +110,7 @@ impl Choice {
         if self.workload == Workload::D {
             confirmed - 1 - rank.min(confirmed - 1)
         } else {
-            scattered(rank) % confirmed
+            scattered(rank) % self.records
         }
     }
 
@@ -127,6 +129,13 @@ mod tests {
 
     const RECORDS: u64 = 10_000;
     const DRAWN: u64 = 100_000;
+
+    #[test]
+    fn who_is_popular_stays_so_while_others_are_added() {
+        let choice = Choice::new(Workload::E, RECORDS).unwrap();
+        let first = choice.record(RECORDS, &mut SmallRng::seed_from_u64(7));
+        assert_eq!(choice.record(RECORDS + 1, &mut SmallRng::seed_from_u64(7)), first);
+    }
 
     /// How often records were drawn, the most popular first.
     fn drawn(workload: Workload) -> Vec<(u64, u64)> {

@@ -58,7 +58,7 @@ fn amplification(measured: &Measured) -> Result<String> {
     let add = &mut text;
     writeln!(
         add,
-        "| bytes at the device for each of RocksDB's | MiB written | Polder | data | collection | rest |{}",
+        "| bytes at the device for each of RocksDB's (medians) | MiB written | Polder | data | collection | rest |{}",
         { PEERS.map(|(_, name)| format!(" {name} |")).concat() }
     )?;
     writeln!(add, "|---|---|---|---|---|---|{}", "---|".repeat(PEERS.len()))?;
