@@ -467,7 +467,7 @@ impl Core {
 
     /// Cleans the most zones, of those that there is room for, that together gain more than so many times what the
     /// checkpoint after them writes for it; false when no number does.
-    fn clean_many(&self, saving: &mut Saving, times: u64) -> Result<bool> {
+    pub(crate) fn clean_many(&self, saving: &mut Saving, times: u64) -> Result<bool> {
         let mut victims = self.victims(saving, Need::Must);
         victims.sort_by_key(|victim| (victim.live, victim.zone));
         let dirty = self.dirty_pages();

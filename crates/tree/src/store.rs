@@ -259,21 +259,20 @@ impl Store {
         Ok(Step::Idle)
     }
 
-    /// Cleans a metadata zone, if that gains anything, and makes it free; false when there is none. For who
-    /// needs a zone for data and can have none otherwise.
+    /// Cleans metadata zones, if that gains anything, and makes them free; false when it does not. For who needs a zone
+    /// for data and can have none otherwise.
+    ///
+    /// As many as together gain more than the checkpoint after them writes: where zones are small one does not, and who
+    /// cleaned one after the other never came to an end.
     pub fn clean(&self) -> Result<bool> {
-        self.clean_for(Need::Must)
-    }
-
-    fn clean_for(&self, need: Need) -> Result<bool> {
         let mut saving = self.core.saving.lock();
-        if !saving.cleaned && !self.core.clean(&mut saving, need)? {
+        if !saving.cleaned && !self.core.clean_many(&mut saving, 1)? {
             // What the running epoch has left dead is seen after a checkpoint only.
             let free = self.core.zones.free();
-            if need != Need::Must || !self.core.end_epoch(&mut saving)? {
+            if !self.core.end_epoch(&mut saving)? {
                 return Ok(false);
             }
-            if !self.core.clean(&mut saving, need)? {
+            if !self.core.clean_many(&mut saving, 1)? {
                 return Ok(self.core.zones.free() > free);
             }
         }
@@ -303,7 +302,15 @@ impl Store {
     /// Cleans a metadata zone while metadata zones together hold a zone's worth that is dead.
     pub fn clean_if_worth_it(&self) -> Result<bool> {
         self.core.writable()?;
-        Ok(self.core.a_zone_is_dead() && self.clean_for(Need::Should)?)
+        if !self.core.a_zone_is_dead() {
+            return Ok(false);
+        }
+        let mut saving = self.core.saving.lock();
+        if !saving.cleaned && !self.core.clean(&mut saving, Need::Should)? {
+            return Ok(false);
+        }
+        self.core.checkpoint_with(&mut saving)?;
+        Ok(true)
     }
 
     /// Takes a last checkpoint, so that the next mount has nothing to replay.
