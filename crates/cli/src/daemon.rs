@@ -245,11 +245,22 @@ impl Served {
     /// to write, all files at once; each is waited for after that.
     fn sync(&self) -> Result<()> {
         if self.is_in_sight() {
-            let root = File::open(&self.directory).context("the mount is gone")?;
-            rustix::fs::syncfs(&root).map_err(io::Error::from).context(NOT_WRITTEN_BACK)?;
+            self.have_written_back()?;
         }
         self.kernel_cache.write_back().context(NOT_WRITTEN_BACK)?;
         Ok(self.fs.sync()?)
+    }
+
+    /// Has the kernel begin to write back, and wait as far as it does.
+    fn have_written_back(&self) -> Result<()> {
+        self.apart("polder-syncs", |directory| Ok(rustix::fs::syncfs(&File::open(directory)?)?))
+            .context(NOT_WRITTEN_BACK)
+    }
+
+    /// Does what waits for this mount.
+    fn apart(&self, name: &str, body: fn(&Path) -> io::Result<()>) -> io::Result<()> {
+        let directory = self.directory.clone();
+        process::apart(name, move || body(&directory))
     }
 
     /// Nobody changes a volume that is mounted read-only, so all of it can be verified.
@@ -304,7 +315,7 @@ impl Served {
             tracing::info!("out of sight already; it ends when nobody uses it any more");
             return self.sync();
         }
-        match unmount(&self.directory) {
+        match self.apart("polder-unmounts", unmount) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.detach_in_use(),
             Err(error) if self.is_in_sight() => {
                 return Err(error).with_context(|| format!("{} stays mounted", self.directory.display()));
@@ -328,13 +339,15 @@ impl Served {
         self.end_process()
     }
 
+    /// What is still on its way is not waited for by file: whoever ends this process now would have the waiting thread
+    /// keep the mount, and its users wait for ever.
     fn detach_in_use(&self) {
-        if let Err(error) = self.sync() {
+        if let Err(error) = self.have_written_back().and_then(|()| Ok(self.fs.sync()?)) {
             tracing::error!("on the way to its end: {error:#}");
         }
         // That may have taken long, and somebody may have been faster.
         if self.is_in_sight()
-            && let Err(error) = unmount_lazily(&self.directory)
+            && let Err(error) = self.apart("polder-unmounts", unmount_lazily)
         {
             tracing::error!("the mount cannot be detached: {error}");
         }

@@ -7,7 +7,13 @@
 //! do; where there is none they do not wait.
 //!
 //! All of it needs root. Without, a mount works as long as memory is not short.
+//!
+//! And waiting for the kernel, which waits for us, so that nobody waits for ever when we are killed: see [`apart`].
 
+use std::io;
+use std::os::fd::RawFd;
+
+use nix::sched::CloneFlags;
 use rustix::mm::MlockAllFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -39,4 +45,34 @@ fn lock_memory() -> rustix::io::Result<()> {
         rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
     setrlimit(Resource::Memlock, before)?;
     locked
+}
+
+/// Does what waits for a mount of this process on a thread that has none of this process's descriptors but the standard
+/// three, and waits for it: `body` opens what it needs itself, and neither logs nor panics.
+///
+/// A thread in the kernel that waits for an answer of ours is not ended by SIGKILL. It would keep the descriptors that
+/// all threads share, so the connection would stay, its users and the thread itself would wait for ever, and the
+/// volume would stay locked. Where the system refuses a thread descriptors of its own, it is as if there were no such
+/// care.
+pub(crate) fn apart<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let thread = rt::thread::spawn(name, || {
+        let _ = let_go();
+        body()
+    })?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+}
+
+fn let_go() -> io::Result<()> {
+    nix::sched::unshare(CloneFlags::CLONE_FILES)?;
+    let open: Vec<RawFd> = std::fs::read_dir("/proc/thread-self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        // The one that this list was read from is closed already.
+        let _ = nix::unistd::close(descriptor);
+    }
+    Ok(())
 }

@@ -191,6 +191,13 @@ impl Daemon {
         rustix::process::kill_process(self.pid, signal).unwrap();
     }
 
+    /// The names of its threads, cut as the system does.
+    pub(crate) fn threads(&self) -> Vec<String> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.number())).into_iter().flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.map(|name| name.trim_end().to_owned()).collect()
+    }
+
     /// Whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -4,10 +4,12 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -250,6 +252,63 @@ fn a_second_signal_does_not_wait_for_who_uses_the_mount() {
     let again = bench.mount(&[]);
     assert_eq!(fs::read(again.path("open")).unwrap(), b"written before");
     again.umount();
+}
+
+/// Its thread waited in the kernel for what it would have answered itself, and kept the connection.
+#[test]
+fn a_daemon_that_is_killed_while_it_unmounts_leaves_nobody_waiting() {
+    let bench = bench_or_skip!();
+    for round in 0..6 {
+        let mounted = bench.mount(&[]);
+        let daemon = mounted.daemon();
+        let connection = Connection::of(&mounted.root());
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let path = mounted.path("written-over");
+        let writer = rt::thread::spawn("writer", move || {
+            let file = File::create(path).unwrap();
+            let bytes = vec![round; 1 << 20];
+            let write = |at: u64| file.write_all_at(&bytes, (at % 64) << 20);
+            // What nobody answers for any more still goes to the kernel's cache.
+            let goes_on = |at: &u64| !ends.load(Ordering::Relaxed) && write(*at).is_ok();
+            (0..).take_while(goes_on).for_each(|at| {
+                let _ = begun.send(at);
+            });
+        })
+        .unwrap();
+        assert!(has_begun.iter().any(|at| at == 40), "{}", bench.logged());
+        daemon.signal(Signal::TERM);
+        // Some rounds kill it as soon as it has begun to unmount, others in the middle of that.
+        comes_true(|| daemon.threads().iter().any(|name| name == "polder-detach"));
+        comes_true(|| has_begun.try_iter().any(|at| at % 6 == u64::from(round)) || writer.is_finished());
+        daemon.signal(Signal::KILL);
+        is_over.store(true, Ordering::Relaxed);
+        let has_ended = comes_true(|| daemon.has_ended() && writer.is_finished());
+        if !has_ended {
+            connection.abort();
+        }
+        assert!(has_ended, "round {round}: its threads or its users wait for it");
+        writer.join().unwrap();
+        drop(mounted);
+        bench.check();
+    }
+}
+
+/// The kernel's side of a mount, to end it where it hangs.
+struct Connection(u32);
+
+impl Connection {
+    fn of(directory: &Path) -> Connection {
+        Connection(rustix::fs::minor(fs::metadata(directory).unwrap().dev()))
+    }
+
+    fn abort(&self) {
+        let place = tempfile::tempdir().unwrap();
+        rustix::mount::mount("fusectl", place.path(), "fusectl", MountFlags::empty(), None).unwrap();
+        fs::write(place.path().join(self.0.to_string()).join("abort"), "1").unwrap();
+        rustix::mount::unmount(place.path(), UnmountFlags::DETACH).unwrap();
+    }
 }
 
 /// While the first signal made durable what was written, nobody fetched a second: a device that hung kept the
