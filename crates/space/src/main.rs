@@ -10,7 +10,7 @@ use polder_space::beside::Beside;
 use polder_space::cell::Cell;
 use polder_space::many::Many;
 use polder_space::pieces::Pieces;
-use polder_space::trace::Workload;
+use polder_space::trace::{BLOCK, Workload};
 use polder_space::usable::Usable;
 use polder_space::volume::{Medium, Shape, Switches};
 
@@ -152,6 +152,9 @@ struct UsableOptions {
     /// MiB of a zone.
     #[arg(long, default_value_t = 2048)]
     zone_mib: u64,
+    /// Bytes of a block.
+    #[arg(long, default_value_t = BLOCK)]
+    block: u64,
     /// Percent of the device that data never has; 0: as little as possible. Without it, the default.
     #[arg(long)]
     reserve: Option<f64>,
@@ -181,7 +184,7 @@ fn main() -> ExitCode {
 
 fn beside(options: &BesideOptions) -> Result<()> {
     let BesideOptions { workload, medium, milliseconds, seed, check, .. } = *options;
-    let shape = Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 };
+    let shape = Shape::new(options.zones, options.zone_mib << 20);
     for &fill_percent in &options.fill {
         ensure!((1..=100).contains(&fill_percent), "--fill is a percentage from 1 to 100");
         let warm_percent = options.warm;
@@ -198,7 +201,7 @@ fn usable(options: &UsableOptions) -> Result<()> {
         Some(percent) => Reserve((percent * 100.0) as u32).max(Reserve::LEAST),
     };
     let usable = Usable {
-        shape: Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 },
+        shape: Shape { block_bytes: options.block, ..Shape::new(options.zones, options.zone_mib << 20) },
         reserve,
         churn_permille: options.churn,
         seed: options.seed,
@@ -211,14 +214,14 @@ fn run(options: &Options) -> Result<()> {
     match &options.other {
         Some(Other::Usable(options)) => return usable(options),
         Some(Other::Many(options)) => {
-            let shape = Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 };
+            let shape = Shape::new(options.zones, options.zone_mib << 20);
             let many = Many { shape, used: options.used, seed: options.seed };
             println!("{}", serde_json::to_string(&many.run()?)?);
             return Ok(());
         }
         Some(Other::Pieces(options)) => {
             let PiecesOptions { pieces, others, deleted, seed, .. } = *options;
-            let shape = Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 };
+            let shape = Shape::new(options.zones, options.zone_mib << 20);
             let pieces = Pieces { shape, pieces, others, deleted, seed };
             println!("{}", serde_json::to_string(&pieces.run()?)?);
             return Ok(());
@@ -231,7 +234,7 @@ fn run(options: &Options) -> Result<()> {
     let cell = Cell {
         workload: options.workload.context("--workload says what to run")?,
         fill_percent: options.fill,
-        shape: Shape { zones: options.zones, zone_bytes: options.zone_mib << 20 },
+        shape: Shape::new(options.zones, options.zone_mib << 20),
         medium: options.medium,
         switches: Switches {
             fsync: options.fsync,

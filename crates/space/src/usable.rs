@@ -9,7 +9,7 @@ use fs::Reserve;
 use rt::random::Rng;
 use serde::Serialize;
 
-use crate::trace::{BLOCK, Class, Name, Op, PIECE};
+use crate::trace::{Class, Name, Op, PIECE};
 use crate::volume::{Medium, Shape, Switches, Volume};
 
 const FILE: u32 = 0;
@@ -39,6 +39,8 @@ pub struct Seen {
     pub zones: u32,
     /// Bytes of a zone.
     pub zone_bytes: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
     /// Hundredths of a percent that data never has; 0: the default, 1: as few as possible.
     pub reserve: u32,
     /// The least that is possible.
@@ -74,15 +76,16 @@ impl Usable {
 
     fn run_on(&self, mut volume: Volume) -> Result<Seen> {
         let name = Name { directory: "usable", suffix: "" };
+        let block_bytes = self.shape.block_bytes;
         // The name comes first: it takes a node's part of what is offered.
         volume.apply(&Op::Create { file: FILE, name, class: Class::Unknown })?;
         let offered = volume.available()?;
-        let blocks = fill(&mut volume, 0)?;
-        ensure!(blocks * BLOCK >= offered, "{blocks} blocks fit where {offered} bytes were offered");
+        let blocks = self.fill(&mut volume, 0)?;
+        ensure!(blocks * block_bytes >= offered, "{blocks} blocks fit where {offered} bytes were offered");
         let before = volume.written_in_all();
         let (churned, metadata_zones_max) = self.churn(&mut volume, blocks)?;
-        let amplification = (volume.written_in_all() - before) as f64 / (churned * BLOCK).max(1) as f64;
-        let filled = fill(&mut volume, blocks)?;
+        let amplification = (volume.written_in_all() - before) as f64 / (churned * block_bytes).max(1) as f64;
+        let filled = self.fill(&mut volume, blocks)?;
         let compared_blocks = volume.compare_some(FILE, COMPARED, self.seed)?;
         volume.check()?;
         volume.apply(&Op::Delete { file: FILE })?;
@@ -96,13 +99,14 @@ impl Usable {
         Ok(Seen {
             zones: self.shape.zones,
             zone_bytes: self.shape.zone_bytes,
+            block_bytes,
             reserve: self.reserve.0,
             least_reserve: volume.least_reserve().0,
             seed: self.seed,
             offered_bytes: offered,
             offered_percent: offered as f64 / raw as f64 * 100.0,
-            filled_bytes: filled * BLOCK,
-            churned_bytes: churned * BLOCK,
+            filled_bytes: filled * block_bytes,
+            churned_bytes: churned * block_bytes,
             amplification,
             compared_blocks,
             offered_again_bytes,
@@ -123,23 +127,23 @@ impl Usable {
         }
         Ok((churned, metadata_zones_max))
     }
-}
 
-/// Writes at the end of the file until nothing is offered, and sees a block more refused; blocks of the file.
-fn fill(volume: &mut Volume, mut end: u64) -> Result<u64> {
-    loop {
-        let until = end + volume.available()? / BLOCK;
-        if until == end {
-            break;
+    /// Writes at the end of the file until nothing is offered, and sees a block more refused; blocks of the file.
+    fn fill(&self, volume: &mut Volume, mut end: u64) -> Result<u64> {
+        loop {
+            let until = end + volume.available()? / self.shape.block_bytes;
+            if until == end {
+                break;
+            }
+            while end < until {
+                let blocks = PIECE.min(until - end);
+                volume.apply(&Op::Write { file: FILE, start: end, blocks })?;
+                end += blocks;
+            }
         }
-        while end < until {
-            let blocks = PIECE.min(until - end);
-            volume.apply(&Op::Write { file: FILE, start: end, blocks })?;
-            end += blocks;
-        }
+        ensure!(volume.refuses(FILE, end)?, "a block more than was offered has been written");
+        Ok(end)
     }
-    ensure!(volume.refuses(FILE, end)?, "a block more than was offered has been written");
-    Ok(end)
 }
 
 #[cfg(test)]

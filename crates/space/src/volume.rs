@@ -35,6 +35,15 @@ pub struct Shape {
     pub zones: u32,
     /// Bytes of a zone.
     pub zone_bytes: u64,
+    /// Bytes of a block, which is what a trace counts in.
+    pub block_bytes: u64,
+}
+
+impl Shape {
+    /// With blocks as most have.
+    pub fn new(zones: u32, zone_bytes: u64) -> Shape {
+        Shape { zones, zone_bytes, block_bytes: BLOCK }
+    }
 }
 
 /// What a device is.
@@ -98,6 +107,8 @@ pub struct Volume {
     directories: HashMap<&'static str, InodeNo>,
     files: HashMap<u32, File>,
     buffer: Vec<u8>,
+    /// Bytes of a block.
+    block: u64,
 }
 
 /// One of its files, for another client.
@@ -134,9 +145,11 @@ pub struct ZoneUse {
 impl Volume {
     /// Makes and mounts an empty volume.
     fn new(shape: Shape, medium: Medium, reserve: Reserve, switches: Switches) -> Result<Volume> {
-        let zone_blocks = u32::try_from(shape.zone_bytes / BLOCK).context("a zone has too many blocks")?;
+        let zone_blocks =
+            u32::try_from(shape.zone_bytes / shape.block_bytes).context("a zone has too many blocks")?;
+        let block_size = u32::try_from(shape.block_bytes).context("a block is too large")?;
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
-        let spec = Spec::new(BLOCK as u32, shape.zones, zone_blocks);
+        let spec = Spec::new(block_size, shape.zones, zone_blocks);
         let (spec, model) = match medium {
             Medium::Ssd => (spec, Model::ssd()),
             Medium::Disk => (spec.disk(), Model::shingled()),
@@ -170,7 +183,8 @@ impl Volume {
             switches,
             directories: HashMap::new(),
             files: HashMap::new(),
-            buffer: vec![0; (PIECE * BLOCK) as usize],
+            block: shape.block_bytes,
+            buffer: vec![0; (PIECE * shape.block_bytes) as usize],
         })
     }
 
@@ -319,14 +333,15 @@ impl Volume {
     }
 
     fn write(&mut self, file: u32, start: u64, blocks: u64) -> Result<()> {
-        let Volume { fs, files, buffer, .. } = self;
+        let Volume { fs, files, buffer, block: block_bytes, .. } = self;
+        let block_bytes = *block_bytes;
         let known = files.get_mut(&file).expect("a trace writes what it has made");
         let end = (start + blocks) as usize;
         if known.versions.len() < end {
             known.versions.resize(end, 0);
         }
-        let bytes = &mut buffer[..(blocks * BLOCK) as usize];
-        for (block, into) in (start..).zip(bytes.chunks_exact_mut(BLOCK as usize)) {
+        let bytes = &mut buffer[..(blocks * block_bytes) as usize];
+        for (block, into) in (start..).zip(bytes.chunks_exact_mut(block_bytes as usize)) {
             let version = &mut known.versions[block as usize];
             *version = version.wrapping_add(1);
             fill(into, word(file, block, *version));
@@ -334,7 +349,7 @@ impl Volume {
         let handle = known.handle.as_ref().expect("a trace writes before it closes");
         let mut done = 0;
         while done < bytes.len() {
-            done += fs.write(handle, start * BLOCK + done as u64, &bytes[done..])?;
+            done += fs.write(handle, start * block_bytes + done as u64, &bytes[done..])?;
         }
         Ok(())
     }
@@ -372,9 +387,9 @@ impl Volume {
 
     /// Whether a block at `start` of an open file finds no space.
     pub fn refuses(&mut self, file: u32, start: u64) -> Result<bool> {
-        let fs = Arc::clone(&self.fs);
+        let (fs, block_bytes) = (Arc::clone(&self.fs), self.block);
         let handle = self.file(file).handle.as_ref().expect("a file is open while it is written");
-        match fs.write(handle, start * BLOCK, &[1; BLOCK as usize]) {
+        match fs.write(handle, start * block_bytes, &vec![1; block_bytes as usize]) {
             Ok(_) => Ok(false),
             Err(FsError::NoSpace) => Ok(true),
             Err(error) => Err(error.into()),
@@ -395,7 +410,7 @@ impl Volume {
         let fragments = self.fs.layout(inode)?.fragments;
         let handle = self.fs.open(&caller(), inode, WRITING)?;
         let before = self.times().of(Kind::Read).commands;
-        let mut into = vec![0; (PIECE * BLOCK) as usize];
+        let mut into = vec![0; (PIECE * self.block) as usize];
         let mut at = 0;
         loop {
             match self.fs.read(&handle, at, &mut into)? {
@@ -443,8 +458,8 @@ impl Volume {
     }
 
     fn compare_block(&self, handle: &Handle, file: u32, block: u64) -> Result<()> {
-        let (mut found, mut expected) = ([0; BLOCK as usize], [0; BLOCK as usize]);
-        let read = self.fs.read(handle, block * BLOCK, &mut found)?;
+        let (mut found, mut expected) = (vec![0; self.block as usize], vec![0; self.block as usize]);
+        let read = self.fs.read(handle, block * self.block, &mut found)?;
         fill(&mut expected, word(file, block, self.files[&file].versions[block as usize]));
         ensure!(
             read == found.len() && found == expected,

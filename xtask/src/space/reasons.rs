@@ -149,8 +149,8 @@ const REASONS: [Reason; 16] = [
         title: "usable, percent of many zones",
         text: "Reverse maps (1.1 %) and object map (1.9 %) are kept for blocks that are each written by \
             themselves, 124 bytes a block; beside the eight zones for log, metadata and reserve 1,000 zones leave \
-            90 for 97 %, and 4,000 zones 115. Smaller entries in both would give it \
-            ([0015](decisions/0015-a-reserve-that-is-chosen.md)).",
+            90 for 97 %, and 4,000 zones 115. Blocks of 8 KiB (`mkfs --block-size 8K`) halve what is kept; smaller \
+            entries in both would give it with 4 KiB ([0015](decisions/0015-a-reserve-that-is-chosen.md)).",
     },
     Reason {
         workloads: &[pieces::NAME],

@@ -21,12 +21,16 @@ const LARGE: u64 = 2048;
 const SMALL: u64 = 64;
 /// Hundredths of a percent that stand for as little as possible.
 const LEAST: u32 = 1;
+/// Bytes of a block: as most have, and more, for which less metadata is kept.
+const BLOCK: u64 = 4096;
+const LARGE_BLOCK: u64 = 8192;
 
 /// A device to fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Usable {
     zones: u32,
     zone_mib: u64,
+    block: u64,
     /// Percent that data never has; 0: as little as possible.
     reserve: u32,
     seed: u64,
@@ -37,6 +41,7 @@ pub(super) struct Usable {
 pub(super) struct Row {
     pub(super) zones: u32,
     pub(super) zone_bytes: u64,
+    block_bytes: u64,
     /// Hundredths of a percent that data never has.
     reserve: u32,
     least_reserve: u32,
@@ -54,13 +59,14 @@ pub(super) struct Row {
 
 /// From the one that takes longest.
 pub(super) fn all(seed: u64) -> Vec<Usable> {
-    let least = |zones, zone_mib| Usable { zones, zone_mib, reserve: 0, seed };
+    let least = |zones, zone_mib| Usable { zones, zone_mib, block: BLOCK, reserve: 0, seed };
     vec![
         least(4000, SMALL),
-        Usable { zones: 128, zone_mib: LARGE, reserve: 10, seed },
+        Usable { reserve: 10, ..least(128, LARGE) },
         least(68, LARGE),
         least(64, LARGE),
         least(1000, SMALL),
+        Usable { block: LARGE_BLOCK, ..least(1000, SMALL) },
         least(36, LARGE),
         least(32, LARGE),
     ]
@@ -68,7 +74,7 @@ pub(super) fn all(seed: u64) -> Vec<Usable> {
 
 /// Those of the quick form: the smallest of each size of zones.
 pub(super) fn quick(seed: u64) -> Vec<Usable> {
-    let is_quick = |usable: &Usable| matches!(usable.zones, 32 | 1000);
+    let is_quick = |usable: &Usable| matches!((usable.zones, usable.block), (32 | 1000, BLOCK));
     all(seed).into_iter().filter(is_quick).collect()
 }
 
@@ -80,6 +86,7 @@ impl Case for Usable {
         args.extend(arguments(&[
             ("--zones", &self.zones),
             ("--zone-mib", &self.zone_mib),
+            ("--block", &self.block),
             ("--reserve", &self.reserve),
             ("--churn", if self.zone_mib == SMALL { &CHURN_PERMILLE_SMALL } else { &CHURN_PERMILLE }),
             ("--seed", &self.seed),
@@ -88,9 +95,9 @@ impl Case for Usable {
     }
 
     fn is(&self, row: &Row) -> bool {
-        let Usable { zones, zone_mib, reserve, seed } = *self;
-        (row.zones, row.zone_bytes >> 20, row.reserve, row.seed)
-            == (zones, zone_mib, (reserve * 100).max(LEAST), seed)
+        let Usable { zones, zone_mib, block, reserve, seed } = *self;
+        (row.zones, row.zone_bytes >> 20, row.block_bytes, row.reserve, row.seed)
+            == (zones, zone_mib, block, (reserve * 100).max(LEAST), seed)
     }
 
     fn told(row: &Row) -> String {
@@ -109,16 +116,20 @@ impl Row {
         gb(self.offered_bytes)
     }
 
-    /// `36 × 2048 MiB`.
+    /// `36 × 2048 MiB`, and what a block is where it is not as most are.
     pub(super) fn geometry(&self) -> String {
-        format!("{} × {} MiB", self.zones, self.zone_bytes >> 20)
+        let zones = format!("{} × {} MiB", self.zones, self.zone_bytes >> 20);
+        match self.block_bytes {
+            BLOCK => zones,
+            bytes => format!("{zones}, blocks of {} KiB", bytes >> 10),
+        }
     }
 }
 
 /// The section of the page, and what it must be.
 pub(super) fn section(rows: &[Row]) -> (String, Vec<Bound>) {
     let mut rows: Vec<&Row> = rows.iter().collect();
-    rows.sort_by_key(|row| (std::cmp::Reverse(row.zone_bytes), row.zones));
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.zone_bytes), row.zones, row.block_bytes));
     let mut table = Table::new(&[
         "zones",
         "reserve %",

@@ -4,7 +4,7 @@ fn beside(fill_percent: u64) -> Beside {
     Beside {
         workload: Workload::SmallFiles,
         fill_percent,
-        shape: Shape { zones: 64, zone_bytes: 4 << 20 },
+        shape: Shape::new(64, 4 << 20),
         medium: Medium::Ssd,
         warm_percent: 50,
         milliseconds: 2000,

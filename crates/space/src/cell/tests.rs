@@ -4,7 +4,7 @@ fn cell(workload: Workload, fsync: bool, hints: bool) -> Cell {
     Cell {
         workload,
         fill_percent: 70,
-        shape: Shape { zones: 64, zone_bytes: 2 << 20 },
+        shape: Shape::new(64, 2 << 20),
         medium: Medium::Ssd,
         switches: Switches { fsync, hints, by_file: true, learning: true },
         seed: 3,

@@ -1,13 +1,18 @@
 use super::*;
 
 fn usable(zones: u32, zone_bytes: u64, reserve: Reserve) -> Seen {
-    Usable { shape: Shape { zones, zone_bytes }, reserve, churn_permille: 500, seed: 1 }.run().unwrap()
+    seen(Shape::new(zones, zone_bytes), reserve)
+}
+
+fn seen(shape: Shape, reserve: Reserve) -> Seen {
+    Usable { shape, reserve, churn_permille: 500, seed: 1 }.run().unwrap()
 }
 
 #[test]
 fn what_is_offered_can_be_written_and_written_over() {
-    for reserve in [Reserve::default(), Reserve::LEAST] {
-        let seen = usable(20, 4 << 20, reserve);
+    let larger = Shape { block_bytes: 16 << 10, ..Shape::new(20, 4 << 20) };
+    let of = |reserve| usable(20, 4 << 20, reserve);
+    for seen in [of(Reserve::default()), of(Reserve::LEAST), seen(larger, Reserve::LEAST)] {
         assert_eq!(seen.filled_bytes, seen.offered_bytes);
         assert!(seen.churned_bytes > seen.offered_bytes / 3 && seen.amplification > 1.0, "{seen:?}");
     }

@@ -99,7 +99,7 @@ pub(in crate::space) fn usable_row(zones: u32, zone_mib: u64, reserve: u32, offe
     let (zone_bytes, offered_bytes) = (zone_mib << 20, offered_mib << 20);
     let offered_percent = offered_mib as f64 / (u64::from(zones) * zone_mib) as f64 * 100.0;
     serde_json::from_value(serde_json::json!({
-        "zones": zones, "zone_bytes": zone_bytes, "reserve": reserve, "least_reserve": 300, "seed": 1,
+        "zones": zones, "zone_bytes": zone_bytes, "block_bytes": 4096, "reserve": reserve, "least_reserve": 300, "seed": 1,
         "offered_bytes": offered_bytes, "offered_percent": offered_percent, "filled_bytes": offered_bytes,
         "churned_bytes": 1, "amplification": 1.0, "compared_blocks": 1, "offered_again_bytes": offered_bytes,
         "metadata_zones_max": 1,
