@@ -1,12 +1,12 @@
 //! `polder cat`: the contents of files of a volume that nobody has mounted.
 
-use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use fs::Kind;
 
 use crate::inside::Inside;
+use crate::output;
 
 const PIECE: usize = 1 << 20;
 
@@ -22,7 +22,6 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let inside = Inside::open(&arguments.volume)?;
-    let mut output = std::io::stdout().lock();
     for path in &arguments.paths {
         let found = inside.find(path, true)?;
         let shown = path.display();
@@ -33,10 +32,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let (mut buffer, mut offset) = (vec![0; PIECE], 0);
         loop {
             let count = inside.fs().read(&handle, offset, &mut buffer).with_context(|| shown.to_string())?;
-            match output.write_all(&buffer[..count]) {
-                // Who reads has read enough.
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-                written => written?,
+            if !output::is_read(&buffer[..count])? {
+                return Ok(());
             }
             if count < PIECE {
                 break;
@@ -44,5 +41,5 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             offset += count as u64;
         }
     }
-    Ok(output.flush()?)
+    Ok(())
 }

@@ -22,6 +22,7 @@ use indicatif::ProgressBar;
 
 use crate::inside::{Inside, last_name};
 use crate::name::AnyPath;
+use crate::output::error_line;
 use crate::outside::{Looks, Xattr, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs};
 use crate::progress;
 
@@ -134,7 +135,7 @@ impl Copy {
     fn trouble(&mut self, to: &Path, what: &str) {
         self.troubles += 1;
         let line = format!("polder: {}: {what}", AnyPath::from(to));
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| error_line!("{line}"));
     }
 
     fn unreadable(&mut self, to: &Path, what: &str, why: &impl Display) {

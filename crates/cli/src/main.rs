@@ -3,6 +3,8 @@
 //! Every error is one line that says what is wrong and what to do, and the exit status is not 0. Called by the
 //! names that `install` puts in place, the program is what these names promise.
 #![forbid(unsafe_code)]
+// These panic when nobody reads any more: see `output`.
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod bytes;
 mod cat;
@@ -51,6 +53,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+
+use crate::output::error_line;
 
 /// An append-only file system for zoned storage.
 #[derive(Parser)]
@@ -162,7 +166,7 @@ fn complain(error: &anyhow::Error) {
     if error.is::<AlreadySaid>() {
         return;
     }
-    eprintln!("polder: {}", format!("{error:#}").replace('\n', " "));
+    error_line!("polder: {}", format!("{error:#}").replace('\n', " "));
 }
 
 /// What the parser of the command line has to say: help in full, errors in one line.
@@ -175,6 +179,6 @@ fn explain(error: &clap::Error) -> ExitCode {
     let words: Vec<&str> =
         text.lines().take_while(|line| !line.is_empty()).flat_map(str::split_whitespace).collect();
     let line = words.join(" ");
-    eprintln!("polder: {} (see `polder --help`)", line.trim_start_matches("error: "));
+    error_line!("polder: {} (see `polder --help`)", line.trim_start_matches("error: "));
     ExitCode::from(2)
 }

@@ -1,4 +1,4 @@
-//! Writing much to the standard output, for somebody who may stop reading.
+//! Writing to the standard output and to that for errors, for somebody who may stop reading.
 
 use std::io::{ErrorKind, Write};
 
@@ -6,11 +6,22 @@ use anyhow::{Context, Result};
 
 /// Writes it all, or as much as somebody wants to read.
 pub(crate) fn say(text: impl AsRef<[u8]>) -> Result<()> {
+    is_read(text).map(drop)
+}
+
+/// The same; whether somebody may read what comes next.
+pub(crate) fn is_read(text: impl AsRef<[u8]>) -> Result<bool> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_ref()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("the output cannot be written"),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).context("the output cannot be written"),
     }
+}
+
+/// Writes a line on the standard error output. Where that cannot be there is nobody left to tell.
+pub(crate) fn complain(text: &str) {
+    // At once, so that lines of several processes do not mix.
+    let _ = std::io::stderr().write_all(format!("{text}\n").as_bytes());
 }
 
 /// Lines for people, each a name and what there is to say of it.
@@ -34,3 +45,11 @@ macro_rules! line {
     };
 }
 pub(crate) use line;
+
+/// Writes a line, as `eprintln!` does, but for [`complain`]'s reader: that one panics when he has gone.
+macro_rules! error_line {
+    ($($what:tt)*) => {
+        $crate::output::complain(&format!($($what)*))
+    };
+}
+pub(crate) use error_line;

@@ -13,6 +13,7 @@ use rustix::fs::FlockOperation;
 use crate::control::{Client, Request};
 use crate::ending::Daemon;
 use crate::info::Info;
+use crate::output::error_line;
 use crate::progress;
 use crate::sync::written;
 use crate::volume::{self, Volume};
@@ -103,7 +104,7 @@ fn detach_in_use(arguments: &Arguments, directory: &Path, error: io::Error) -> R
         bail!("{named} is in use; end what uses it (see `fuser -vm {named}`), or use --lazy")
     }
     unmount_lazily(directory).with_context(|| named.to_string())?;
-    eprintln!("{named}: detached; it ends when nobody uses it any more");
+    error_line!("{named}: detached; it ends when nobody uses it any more");
     Ok(())
 }
 
@@ -130,7 +131,7 @@ fn wait_for_end(daemon: &Daemon, mut client: Client, entry: &MountEntry) -> Resu
         );
     }
     if !daemon.wait_for(&PATIENCE)? && is_attached(&mut client) {
-        eprintln!(
+        error_line!(
             "polder: {}: detached here, but processes with mounts of their own still have it mounted; waiting for \
              them (`grep -l ' {} ' /proc/[0-9]*/mountinfo` names them)",
             entry.directory.display(),

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use crate::mount_helper::answer;
+use crate::output::error_line;
 use crate::{remount, umount, volume};
 
 /// Unmount a volume of Polder; called by umount(8).
@@ -65,7 +66,7 @@ impl Arguments {
             Err(error) if self.read_only => {
                 // Why it could not be unmounted is what counts, if this cannot be done either.
                 remount::ask(&self.directory, &["ro".to_owned()]).map_err(|_| error)?;
-                eprintln!("polder: {named} is in use; it is read-only now");
+                error_line!("polder: {named} is in use; it is read-only now");
                 Ok(())
             }
             done => done,

@@ -60,6 +60,40 @@ fn whoever_reads_may_stop_and_a_full_disk_is_an_error() {
     }
 }
 
+/// `polder gc volume --free 99 2>&1 | head -2` ended in a panic: nobody read what was wrong.
+#[test]
+fn whoever_hears_of_errors_may_stop() {
+    let place = Place::new();
+    let (volume, missing) = (place.volume("volume"), place.path("missing"));
+    let nobody = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer
+    };
+    for (status, arguments) in [
+        (1, &["gc", &volume, "--free", "99"][..]),
+        (1, &["gc", &volume, "--free", "99", "--json"]),
+        (1, &["info", &missing]),
+        (1, &["cat", &volume, "/missing"]),
+        (1, &["umount", &missing]),
+        (8, &["check", &missing]),
+        (8, &["scrub", &missing]),
+        (2, &["mkfz"]),
+        (0, &["--help"]),
+        (0, &["gc", "--help"]),
+        (0, &["gc", &volume]),
+    ] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_polder"));
+        let ended = run.args(arguments).stdout(nobody()).stderr(nobody()).status().unwrap();
+        assert_eq!(ended.code(), Some(status), "{arguments:?}");
+    }
+    for (name, status) in [("fsck.polder", 8), ("mount.polder", 1), ("umount.polder", 32)] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_polder"));
+        let run = run.arg0(name).arg(&missing).stdout(nobody()).stderr(nobody());
+        assert_eq!(run.status().unwrap().code(), Some(status), "{name}");
+    }
+}
+
 struct Place {
     directory: TempDir,
 }
