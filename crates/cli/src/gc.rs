@@ -81,18 +81,18 @@ impl Garbage {
         for _ in 0..PIECES {
             worked = worked && fs.collect_garbage()?;
         }
-        let (outlook, done, space) = (fs.extents().gc_outlook(), fs.extents().gc_stats(), fs.space());
+        let (outlook, done) = (fs.extents().gc_outlook(), fs.extents().gc_stats());
         let store = fs.store().stats();
         Ok(Garbage {
             worked,
-            block_size: space.block_size,
+            block_size: fs.extents().block_size(),
             zone_blocks: fs.store().device().geometry().zone_blocks,
             free_zones: outlook.free_zones,
             // It looks at all zones, and only before the work is it of use.
             free_zones_most: if work { None } else { fs.free_zones_most() },
             zones_to_win: outlook.zones_to_win,
             blocks_to_move: outlook.blocks_to_move,
-            dead_blocks: space.dead / u64::from(space.block_size),
+            dead_blocks: fs.extents().dead_blocks(),
             zones_emptied: done.zones_evacuated,
             blocks_moved: done.blocks_moved,
             blocks_lost: done.blocks_lost,

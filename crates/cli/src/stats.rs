@@ -7,12 +7,13 @@ use anyhow::Result;
 use extent::StreamTold;
 use fs::Fs;
 use serde::{Deserialize, Serialize};
-use zone::{Cause, Role};
+use tree::ZoneUse;
+use zone::{Cause, Role, ZoneId};
 
-use crate::bytes;
 use crate::control::Request;
 use crate::output::{Table, line};
 use crate::volume::Volume;
+use crate::{bytes, zones};
 
 /// Show what was written since a volume was mounted, why, and what it holds.
 #[derive(clap::Args)]
@@ -128,7 +129,7 @@ pub(crate) struct Stored {
     pub(crate) total_bytes: u64,
     /// Bytes of blocks that files have.
     pub(crate) live_bytes: u64,
-    /// Bytes of blocks that wait for garbage collection.
+    /// Bytes of blocks that wait for garbage collection; not what open zones still take.
     pub(crate) dead_bytes: u64,
     /// Bytes promised to writers, or written and not yet part of a file.
     pub(crate) pending_bytes: u64,
@@ -136,7 +137,8 @@ pub(crate) struct Stored {
     pub(crate) unwritten_bytes: u64,
     /// Bytes that files could have in addition; nothing where nothing can be written.
     pub(crate) available_bytes: Option<u64>,
-    /// How many zones there are of each role.
+    /// How many zones there are of each role, as [`zones::shown_role`] tells it, and how many of none that cannot be
+    /// written any more (`bad`).
     pub(crate) zones_by_role: BTreeMap<String, u32>,
 }
 
@@ -337,23 +339,14 @@ impl Metadata {
 impl Stored {
     fn of(fs: &Fs, read_only: bool) -> Stored {
         let space = fs.extents().space();
-        let zones = fs.store().zones();
-        let count = |role| zones.in_role(role).len() as u32;
-        let zones_by_role = [
-            ("free", Role::Free),
-            ("log", Role::Log),
-            ("metadata", Role::Metadata),
-            ("data", Role::Data),
-            ("gc", Role::Gc),
-        ];
         Stored {
             total_bytes: space.total,
             live_bytes: space.live,
-            dead_bytes: space.dead,
+            dead_bytes: fs.extents().dead_blocks() * u64::from(space.block_size),
             pending_bytes: space.pending,
             unwritten_bytes: space.unwritten,
             available_bytes: (!read_only).then_some(space.available),
-            zones_by_role: zones_by_role.map(|(name, role)| (name.to_owned(), count(role))).into(),
+            zones_by_role: zones_by_role(fs),
         }
     }
 
@@ -365,8 +358,23 @@ impl Stored {
         if let Some(available) = self.available_bytes {
             table.line("available", bytes::show(available));
         }
-        let zones: Vec<String> =
-            self.zones_by_role.iter().map(|(role, count)| format!("{count} {role}")).collect();
+        let has_any = |(role, count): &(&String, &u32)| **count > 0 || *role != zones::BAD;
+        let zones = self.zones_by_role.iter().filter(has_any);
+        let zones: Vec<String> = zones.map(|(role, count)| format!("{count} {role}")).collect();
         table.line("zones", zones.join(", "));
     }
+}
+
+fn zones_by_role(fs: &Fs) -> BTreeMap<String, u32> {
+    let zones = fs.store().zones();
+    let names = ["free", "log", "metadata", "data", "gc", zones::BAD];
+    let mut counts: BTreeMap<String, u32> = names.map(|name| (name.to_owned(), 0)).into();
+    for zone in (0..zones.count()).map(ZoneId) {
+        let name = match (zones::shown_role(zones, zone), zones.use_of(zone)) {
+            (Role::Free, ZoneUse::Bad) => zones::BAD,
+            (role, _) => zones::role_name(role),
+        };
+        *counts.entry(name.to_owned()).or_default() += 1;
+    }
+    counts
 }

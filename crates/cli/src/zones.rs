@@ -9,13 +9,15 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use fs::{Fs, Lifetime};
 use serde::{Deserialize, Serialize};
-use tree::ZoneUse;
+use tree::{ZoneUse, Zones};
 use zone::{Role, ZoneId, ZoneState};
 
 use crate::control::Request;
 use crate::output;
 use crate::volume::Volume;
 
+/// What a zone is called that cannot be written any more.
+pub(crate) const BAD: &str = "bad";
 /// Zones in a line of the map.
 const LINE: usize = 16;
 
@@ -49,7 +51,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Zone {
     zone: u32,
-    /// `free`, `log`, `metadata`, `data`, `gc`.
+    /// `free`, `log`, `metadata`, `data`, `gc`; see [`shown_role`].
     role: String,
     /// `free`, `open`, `closed`, `resetting`, `bad`: what it is doing in this mount.
     #[serde(rename = "use")]
@@ -94,7 +96,7 @@ pub(crate) fn all(fs: &Fs) -> Result<Vec<Zone>> {
         let entry = zones.entry(zone);
         Zone {
             zone: zone.0,
-            role: role_name(entry.role).to_owned(),
+            role: role_name(shown_role(zones, zone)).to_owned(),
             usage: use_name(entry.role, zones.use_of(zone)).to_owned(),
             state: state_name(info.state).to_owned(),
             life: entry.life.0,
@@ -118,7 +120,7 @@ fn map(zones: &[Zone]) -> String {
     if let Some(first) = zones.iter().find(|zone| zone.conventional) {
         text += &format!("  from {} on: conventional zones\n", first.zone);
     }
-    text + "  L log  M metadata  D data  G moved by garbage collection  .. free  XX cannot be written\n  \
+    text + "  L log (L. unused)  M metadata  D data  G moved by garbage collection  .. free  XX cannot be written\n  \
             0-9 tenths of its blocks that live (of a log: that are written)  * nearly all  + being written\n"
 }
 
@@ -156,7 +158,8 @@ fn list(zones: &[Zone]) -> String {
 impl Zone {
     fn cell(&self) -> String {
         let letter = match (self.usage.as_str(), self.role.as_str()) {
-            ("bad", _) => return "XX".to_owned(),
+            (BAD, _) => return "XX".to_owned(),
+            ("free", "log") => return "L.".to_owned(),
             (_, "log") => 'L',
             (_, "metadata") => 'M',
             (_, "data") => 'D',
@@ -170,6 +173,15 @@ impl Zone {
             10.. => format!("{letter}*"),
             tenths => format!("{letter}{tenths}"),
         }
+    }
+}
+
+/// What a zone is for. One that only the log uses is the log's, empty or not: else it would be told as free, which to
+/// those who look on is a zone that can be opened for anything (`polder gc --free`).
+pub(crate) fn shown_role(zones: &Zones, zone: ZoneId) -> Role {
+    match zones.entry(zone).role {
+        Role::Free if zone.0 < zones.kept_for_log() => Role::Log,
+        role => role,
     }
 }
 
@@ -191,7 +203,7 @@ fn use_name(role: Role, usage: ZoneUse) -> &'static str {
         ZoneUse::Open => "open",
         ZoneUse::Closed => "closed",
         ZoneUse::Resetting => "resetting",
-        ZoneUse::Bad => "bad",
+        ZoneUse::Bad => BAD,
     }
 }
 
@@ -229,15 +241,16 @@ mod tests {
     fn a_map_has_a_letter_and_a_figure_for_each_zone() {
         let mut zones = vec![
             zone(0, "log", "closed", 31, 0),
-            zone(1, "metadata", "open", 50, 9),
-            zone(2, "data", "closed", 100, 79),
-            zone(3, "gc", "closed", 100, 100),
-            zone(4, "data", "bad", 100, 5),
+            zone(1, "log", "free", 0, 0),
+            zone(2, "metadata", "open", 50, 9),
+            zone(3, "data", "closed", 100, 79),
+            zone(4, "gc", "closed", 100, 100),
+            zone(5, "data", "bad", 100, 5),
         ];
-        zones.extend((5..17).map(|number| zone(number, "free", "free", 0, 0)));
+        zones.extend((6..17).map(|number| zone(number, "free", "free", 0, 0)));
         let map = map(&zones);
         let lines: Vec<&str> = map.lines().collect();
-        assert_eq!(lines[0], format!("      0  L3 M+ D7 G* XX{}", " ..".repeat(11)));
+        assert_eq!(lines[0], format!("      0  L3 L. M+ D7 G* XX{}", " ..".repeat(10)));
         assert_eq!(lines[1], "     16  ..");
         assert!(lines[2].starts_with("  L log"));
     }

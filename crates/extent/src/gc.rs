@@ -172,6 +172,11 @@ impl GcState {
         self.target.take_if(|open| is_such(open))
     }
 
+    /// The zone that is written.
+    pub(crate) fn target(&self) -> Option<&Arc<OpenZone>> {
+        self.target.as_ref()
+    }
+
     /// Blocks that the zone that is written takes at least.
     pub(crate) fn target_room(&self, packing: Packing) -> i64 {
         self.target.as_ref().map_or(0, |open| i64::from(packing.payload(open.lease.room())))

@@ -326,6 +326,11 @@ impl Placement {
         Rooms { until: vec![first.min(all), second.min(all)], is_shared: false }
     }
 
+    /// Blocks that the open zones still take, of whatever kind.
+    pub(crate) fn room(&self) -> i64 {
+        self.state.lock().slots.iter().map(|slot| i64::from(slot.open.lease.room())).sum()
+    }
+
     /// The lifetime class of each open zone.
     pub(crate) fn classes(&self) -> Vec<(ZoneId, Lifetime)> {
         self.state.lock().slots.iter().map(|slot| (slot.open.lease.zone(), slot.lifetime)).collect()

@@ -56,8 +56,6 @@ pub struct Space {
     pub available: u64,
     /// Bytes of extents.
     pub live: u64,
-    /// Bytes that garbage collection can win.
-    pub dead: u64,
     /// Bytes promised to writers or written and not yet inserted.
     pub pending: u64,
     /// Bytes that files keep and have not written.
@@ -430,12 +428,22 @@ impl Extents {
             total: bytes(total),
             available: bytes(census.offered()),
             live: bytes(census.live),
-            dead: bytes(census.capacity - census.live - pending),
             pending: bytes(pending),
             unwritten: bytes(census.unwritten),
             metadata: bytes(metadata),
             free_zones: zones.free(),
         }
+    }
+
+    /// Blocks of zones of data in which nothing lives and nothing will be written before they are reset: what has died,
+    /// what the zones have of their own, and the rest of those that were closed before they were full. Not what open
+    /// zones can still take. Walks over all zones, and waits for a piece of garbage collection: call with no map lock.
+    pub fn dead_blocks(&self) -> u64 {
+        let mut room = self.gc.lock().target().map_or(0, |open| i64::from(open.lease.room()));
+        room += self.placement.room();
+        let census = self.census();
+        let taken = census.live + census.reserved - census.unwritten;
+        u64::try_from(census.capacity - taken - room).unwrap_or(0)
     }
 
     /// Whether data can have no zone now.

@@ -139,6 +139,50 @@ fn the_numbers_say_how_near_collection_is() {
     assert_eq!(stats["collection"], Value::Null);
 }
 
+/// What `stats` and `zones` told as free was two more than what `gc` did, the log's own zones among them, and what open
+/// zones still take was told as dead.
+#[test]
+fn all_commands_tell_of_the_same_zones() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), contents(7, 300_000)).unwrap();
+    let root = mounted.root();
+    let root = root.to_str().unwrap();
+    bench.succeed(&["sync", root]);
+    same_zones(&bench, root);
+    half_dead(&mounted);
+    let before = same_zones(&bench, root);
+    bench.succeed(&["gc", root]);
+    assert!(same_zones(&bench, root) > before);
+    mounted.umount();
+    same_zones(&bench, bench.volume().to_str().unwrap());
+}
+
+/// How many are free, which all say.
+fn same_zones(bench: &Bench, path: &str) -> u64 {
+    // Zones are reset and opened meanwhile; that comes to an end.
+    let (stats, zones, done) = loop {
+        let (stats, zones) = (json(bench, &["stats", path]), json(bench, &["zones", path]));
+        let done = json(bench, &["gc", path, "--seconds", "0"]);
+        if json(bench, &["stats", path])["stored"] == stats["stored"] {
+            break (stats, zones, done);
+        }
+    };
+    let stored = &stats["stored"];
+    let count = |role: &str| zones.as_array().unwrap().iter().filter(|zone| zone["role"] == role).count();
+    let free = done["free_zones_before"].as_u64().unwrap();
+    assert_eq!((stored["zones_by_role"]["free"].as_u64(), count("free") as u64), (Some(free), free));
+    assert_eq!((stored["zones_by_role"]["log"].as_u64(), count("log")), (Some(3), 3), "{stats}");
+    let of_data = |name: &str| -> u64 {
+        let is_data = |zone: &&Value| ["data", "gc"].contains(&zone["role"].as_str().unwrap());
+        zones.as_array().unwrap().iter().filter(is_data).map(|zone| zone[name].as_u64().unwrap()).sum()
+    };
+    let written = of_data("written_blocks") - of_data("live_blocks");
+    let dead = [stored["dead_bytes"].as_u64().unwrap() / 4096, done["dead_blocks"].as_u64().unwrap()];
+    assert_eq!(dead, [written; 2], "what was written and does not live");
+    free
+}
+
 /// Ended at whatever moment: the volume is sound, and goes on from there.
 #[test]
 fn collecting_can_be_interrupted() {
