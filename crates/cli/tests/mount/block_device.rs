@@ -12,8 +12,8 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(file: &std::path::Path) -> Result<Loop, String> {
-        let run = Command::new("losetup").args(["--find", "--show"]).arg(file).output();
+    fn new(file: &std::path::Path, more: &[&str]) -> Result<Loop, String> {
+        let run = Command::new("losetup").args(["--find", "--show"]).args(more).arg(file).output();
         let output = run.map_err(|error| format!("losetup: {error}"))?;
         if !output.status.success() {
             return Err(format!("losetup: {}", String::from_utf8_lossy(&output.stderr)));
@@ -33,7 +33,7 @@ fn a_block_device_is_a_volume_like_any_other() {
     let bench = bench_or_skip!();
     let backing = bench.volume().with_file_name("disk");
     File::create(&backing).unwrap().set_len(128 << 20).unwrap();
-    let disk = match Loop::new(&backing) {
+    let disk = match Loop::new(&backing, &[]) {
         Ok(disk) => disk,
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
@@ -65,4 +65,24 @@ fn a_block_device_is_a_volume_like_any_other() {
     fs::remove_file(mounted.path("file")).unwrap();
     mounted.umount();
     assert!(bench.succeed(&["check", device]).ends_with(": clean\n"));
+}
+
+/// The log was told to have no zone that takes it, and salvaging the volume advised.
+#[test]
+fn a_device_that_is_read_only_is_refused_for_writing() {
+    let bench = bench_or_skip!();
+    let volume = bench.volume();
+    let disk = match Loop::new(&volume, &["--read-only"]) {
+        Ok(disk) => disk,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let device = disk.device.to_str().unwrap();
+    let directory = bench.directory();
+    let directory = directory.to_str().unwrap();
+    for arguments in [&["mount", device, directory][..], &["mkfs", device, "--force"], &["gc", device]] {
+        let said = bench.fail(1, arguments);
+        assert!(said.contains("the device is read-only; make it writable"), "{said}");
+    }
+    bench.succeed(&["mount", device, directory, "-o", "ro"]);
+    crate::Mounted { bench: &bench }.umount();
 }

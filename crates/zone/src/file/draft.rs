@@ -160,7 +160,7 @@ impl Draft {
 fn make_file(path: &Path) -> Result<File, FileError> {
     let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
     let file = made.map_err(|error| match error.kind() {
-        ErrorKind::PermissionDenied => FileError::NoAccess(path.to_owned()),
+        ErrorKind::PermissionDenied => FileError::denied(path, &error),
         _ => FileError::io(path, "make it", error),
     })?;
     lock(&file, path, OpenMode::ReadWrite)?;

@@ -1,6 +1,10 @@
 //! Why a file cannot be made or used as a volume, each in one line that says what to do.
 
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
 
 use crate::DeviceError;
 use crate::format::Reader;
@@ -22,6 +26,14 @@ pub enum FileError {
     /// The system does not let this user have it.
     #[error("{}: permission denied; run this as a user who may use it, or change its permissions", .0.display())]
     NoAccess(PathBuf),
+    /// The system lets nobody have it here, whoever he is.
+    #[error("{}: the system lets nobody have it here, root neither: {why}", path.display())]
+    Forbidden {
+        /// What was named.
+        path: PathBuf,
+        /// What may be the reason, and what to do.
+        why: &'static str,
+    },
     /// Another process has it open.
     #[error("{} is in use by another process; unmount it or end that process first", .0.display())]
     InUse(PathBuf),
@@ -95,7 +107,7 @@ pub enum FileError {
         /// Why it cannot be.
         why: &'static str,
     },
-    /// A zoned device that Polder cannot use.
+    /// A device that Polder cannot use.
     #[error("{} cannot be used: {why}", path.display())]
     Unsuitable {
         /// The device.
@@ -132,13 +144,71 @@ pub enum FileError {
 }
 
 impl FileError {
+    /// Why the system does not let this process have a path, when its words are those of missing rights: root has all
+    /// rights of a user, so to him they mean something else.
+    pub fn denied(path: &Path, error: &io::Error) -> Self {
+        let found = std::fs::metadata(path).ok();
+        let is_device = found.as_ref().is_some_and(|found| found.file_type().is_block_device());
+        let why = match Errno::from_io_error(error) {
+            Some(Errno::PERM) if is_device => {
+                "a container, say, whose rules leave this device out (cgroup); allow it there, or run this outside"
+            }
+            Some(Errno::PERM) if found.is_some() => {
+                "the file may not be changed (`lsattr` shows an i or a; `chattr -ia` takes that away)"
+            }
+            _ if !rustix::process::geteuid().is_root() => return FileError::NoAccess(path.to_owned()),
+            _ if found.is_some_and(|found| is_device && is_read_only(found.rdev())) => {
+                return FileError::read_only(path);
+            }
+            _ => {
+                "a mount with nodev, a file server that takes root for nobody, or a security module (see `dmesg`); \
+                 change that, or name another place"
+            }
+        };
+        FileError::Forbidden { path: path.to_owned(), why }
+    }
+
+    /// Of a device that takes no writes and was opened for them.
+    pub(super) fn read_only(path: &Path) -> Self {
+        let why = "the device is read-only; make it writable (`blockdev --setrw`), or mount it with -o ro"
+            .to_owned();
+        FileError::Unsuitable { path: path.to_owned(), why }
+    }
+
     pub(crate) fn io(path: &Path, operation: &'static str, error: impl std::fmt::Display) -> Self {
         FileError::Io { path: path.to_owned(), operation, reason: error.to_string() }
     }
 }
 
+/// Whether a block device takes no writes.
+pub(super) fn is_read_only(device: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let told = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro"));
+    told.is_ok_and(|told| told.trim() == "1")
+}
+
 impl From<FileError> for DeviceError {
     fn from(error: FileError) -> Self {
         DeviceError::Unusable(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Root was told to run the command as a user who may use the file.
+    #[test]
+    fn root_is_not_sent_to_another_user() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let said = |errno: Errno| FileError::denied(file.path(), &errno.into()).to_string();
+        assert!(
+            said(Errno::PERM).contains("root neither: the file may not be changed"),
+            "{}",
+            said(Errno::PERM)
+        );
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(said(Errno::ACCESS).contains("as a user who may use it"), !is_root);
+        assert_eq!(said(Errno::ACCESS).contains("root neither: a mount with nodev"), is_root);
     }
 }

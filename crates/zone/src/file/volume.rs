@@ -11,6 +11,7 @@ use rustix::fs::{FlockOperation, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::contents::{contents_of, find_header};
+use super::error::is_read_only;
 use super::format::{HEADER_BYTES, Layout, NoHeader};
 use super::options::BLOCK_BYTES_MAX;
 use super::slots::Slots;
@@ -117,7 +118,12 @@ pub(super) fn whole_block_of(disk: &File) -> std::io::Result<u32> {
 pub(super) fn open_file(path: &Path, mode: OpenMode) -> Result<File, FileError> {
     check_kind(path)?;
     let writable = mode == OpenMode::ReadWrite;
-    let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    let device = std::fs::metadata(path).ok().filter(|found| found.file_type().is_block_device());
+    let is_device = device.is_some();
+    // Some kernels let it be opened all the same, and then every write fails.
+    if device.is_some_and(|device| writable && is_read_only(device.rdev())) {
+        return Err(FileError::read_only(path));
+    }
     // On a block device this keeps out whoever mounts it.
     let exclusive = if is_device && writable { OFlags::EXCL } else { OFlags::empty() };
     let opened =
@@ -145,7 +151,7 @@ pub(crate) fn refusal(path: &Path, error: std::io::Error) -> FileError {
     match error.kind() {
         ErrorKind::NotFound => FileError::NotFound(path.to_owned()),
         ErrorKind::ResourceBusy => FileError::InUse(path.to_owned()),
-        ErrorKind::PermissionDenied => FileError::NoAccess(path.to_owned()),
+        ErrorKind::PermissionDenied => FileError::denied(path, &error),
         _ => FileError::io(path, "open it", error),
     }
 }
