@@ -21,6 +21,7 @@ use rt::sync::Mutex;
 use rt::thread::Stop;
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::net::sockopt::socket_peercred;
+use rustix::process::Pid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -261,7 +262,10 @@ impl Client {
         // Before the answer: whoever gives that is the one with this number.
         let daemon = peer.and_then(Daemon::with_number);
         self.stream.get_ref().set_read_timeout(Some(PATIENCE))?;
-        let info = self.ask_if_alive(&Request::Info);
+        let info = self.ask_if_alive(&Request::Info).map_err(|error| match is_impatience(&error) {
+            true => anyhow!(silent(peer)),
+            false => error,
+        });
         self.stream.get_ref().set_read_timeout(None)?;
         Ok(info?.map(|info| (info, daemon)))
     }
@@ -285,6 +289,27 @@ impl Client {
             Answer::Error(why) => Err(anyhow!(why)),
         }
     }
+}
+
+/// Whether nothing came in time.
+fn is_impatience(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+}
+
+/// What to say of a daemon that was given time to answer.
+fn silent(daemon: Option<Pid>) -> String {
+    let seconds = PATIENCE.as_secs();
+    let Some(daemon) = daemon.map(Pid::as_raw_pid) else {
+        return format!(
+            "the daemon has not answered for {seconds} s; it may be busy, stopped or hang: ask again"
+        );
+    };
+    format!(
+        "the daemon (process {daemon}) has not answered for {seconds} s; it may be busy, stopped or hang: ask again, \
+         see its log and its state (`ps {daemon}`), and if that does not help end it (`kill -9 {daemon}`) and mount \
+         again, which loses what was not synced"
+    )
 }
 
 fn serve_client(stream: &UnixStream, service: &dyn Service) {
@@ -401,6 +426,21 @@ mod tests {
         std::os::unix::fs::chown(&own, Some(65534), None).unwrap();
         assert!(connect(&own.join("socket")).is_none());
         assert!(make_directory(&own).unwrap_err().to_string().contains("belongs to another user"));
+    }
+
+    /// All that was said was "Resource temporarily unavailable".
+    #[test]
+    fn a_daemon_that_does_not_answer_is_named() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        near.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut client = Client { stream: BufReader::new(near) };
+        let error = client.ask_if_alive::<Value>(&Request::Info).unwrap_err();
+        assert!(is_impatience(&error) && !is_impatience(&anyhow!("not now")), "{error:#}");
+        let said = silent(Pid::from_raw(17));
+        assert!(
+            said.contains("(process 17) has not answered for 10 s") && said.contains("kill -9 17"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tree::{BatchContents, BatchView, NodeEntry, Op};
 use zone::{Role, ZoneId};
 
 use crate::inside::Inside;
+use crate::numbers::whole;
 use crate::output;
 use crate::zones::{role_name, state_name};
 
@@ -26,6 +27,7 @@ pub(crate) struct Arguments {
     what: What,
     /// Which one: the number of a zone, node, inode, or inode whose extents are to be shown. None for the
     /// journal.
+    #[arg(allow_negative_numbers = true, value_parser = whole::<u64>)]
     number: Option<u64>,
     /// Write it as JSON.
     #[arg(long)]

@@ -117,6 +117,9 @@ impl Files {
         let (mut files, mut seen) = (Vec::new(), BTreeSet::new());
         for path in rest {
             let found = inside.find(path, true)?;
+            if !matches!(found.kind, Kind::File | Kind::Directory) {
+                bail!("{} in the volume: is neither a file nor a directory; name such", path.display());
+            }
             below(&inside, path, &found, &mut |path, inode| {
                 if seen.insert(inode.0) {
                     files.push(Named { path, inode: inode.0, device: 0 });
@@ -130,6 +133,12 @@ impl Files {
         let (mut files, mut daemons, mut seen) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
         for path in paths {
             let (about, entry) = volume::mount_around(path)?;
+            if let Some(kind) = volume::other_kind(&about) {
+                bail!(
+                    "{}: is {kind}, which has no data in zones; name files and directories",
+                    path.display()
+                );
+            }
             let device = about.dev();
             if let std::collections::btree_map::Entry::Vacant(vacant) = daemons.entry(device) {
                 vacant.insert(volume::daemon_of(&entry)?);

@@ -57,7 +57,7 @@ pub(crate) fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            explain(&error);
+            explain::<Arguments>(&error);
             return ExitCode::from(MISUSED);
         }
     };

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::Request;
 use crate::interrupt::Interrupt;
+use crate::numbers::whole;
 use crate::volume::Volume;
 use crate::{output, progress};
 
@@ -26,10 +27,10 @@ pub(crate) struct Arguments {
     path: PathBuf,
     /// End as soon as so many zones are free; it is an error if there cannot be as many, and nothing is moved where
     /// that is certain before.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
     free: Option<u32>,
     /// End after so many seconds.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u64>)]
     seconds: Option<u64>,
     /// Write what was done as JSON.
     #[arg(long)]

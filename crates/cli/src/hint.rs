@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use fs::{LIFETIME_ATTRIBUTE, Lifetime};
+use anyhow::{Context, Error, Result, anyhow, bail};
+use fs::{FsError, LIFETIME_ATTRIBUTE, Lifetime};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
@@ -46,12 +46,15 @@ impl Class {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let path = &arguments.path;
-    volume::mount_around(path)?;
+    let (about, _) = volume::mount_around(path)?;
+    if let Some(kind) = volume::other_kind(&about) {
+        bail!("{}: is {kind}, which has no data to place; name a file or a directory", path.display());
+    }
     match arguments.class {
         Some(class) => {
             let value = class.lifetime().name().as_bytes();
-            rustix::fs::setxattr(path, LIFETIME_ATTRIBUTE, value, XattrFlags::empty())
-                .with_context(|| path.display().to_string())
+            let set = rustix::fs::setxattr(path, LIFETIME_ATTRIBUTE, value, XattrFlags::empty());
+            set.map_err(refusal).with_context(|| path.display().to_string())
         }
         None => {
             let mut value = [0; 16];
@@ -62,5 +65,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             };
             output::say(shown + "\n")
         }
+    }
+}
+
+/// Why nothing can be said.
+fn refusal(errno: Errno) -> Error {
+    match errno {
+        Errno::ROFS => FsError::ReadOnly.into(),
+        Errno::ACCESS | Errno::PERM => {
+            anyhow!("permission denied; only who may write there may say something")
+        }
+        errno => errno.into(),
     }
 }

@@ -31,6 +31,7 @@ mod mkfs;
 mod mount;
 mod mount_helper;
 mod name;
+mod numbers;
 mod options;
 mod output;
 mod outside;
@@ -52,7 +53,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::output::error_line;
 
@@ -110,7 +111,7 @@ fn main() -> ExitCode {
 fn parsed<A: Parser>(run: impl FnOnce(A) -> ExitCode) -> ExitCode {
     match A::try_parse() {
         Ok(arguments) => run(arguments),
-        Err(error) => explain(&error),
+        Err(error) => explain::<A>(&error),
     }
 }
 
@@ -170,7 +171,7 @@ fn complain(error: &anyhow::Error) {
 }
 
 /// What the parser of the command line has to say: help in full, errors in one line.
-fn explain(error: &clap::Error) -> ExitCode {
+fn explain<A: CommandFactory>(error: &clap::Error) -> ExitCode {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     if matches!(error.kind(), DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion) {
         error.exit();
@@ -179,6 +180,14 @@ fn explain(error: &clap::Error) -> ExitCode {
     let words: Vec<&str> =
         text.lines().take_while(|line| !line.is_empty()).flat_map(str::split_whitespace).collect();
     let line = words.join(" ");
-    error_line!("polder: {} (see `polder --help`)", line.trim_start_matches("error: "));
+    error_line!("polder: {} (see `{} --help`)", line.trim_start_matches("error: "), asked_for::<A>());
     ExitCode::from(2)
+}
+
+/// What was called: the program, and if it is one of several its command.
+fn asked_for<A: CommandFactory>() -> String {
+    let program = A::command();
+    let named = std::env::args_os().nth(1).and_then(|name| program.find_subcommand(name));
+    named
+        .map_or(program.get_name().to_owned(), |named| format!("{} {}", program.get_name(), named.get_name()))
 }

@@ -10,6 +10,7 @@ use zone::medium::{Kind, Wishes};
 use zone::zoned::LeftOut;
 use zone::{FsId, Geometry, Medium};
 
+use crate::numbers::{self, whole};
 use crate::output::line;
 use crate::{bytes, progress};
 
@@ -37,16 +38,16 @@ pub(crate) struct Arguments {
     #[arg(long, short = 'U', value_parser = fs_id)]
     uuid: Option<FsId>,
     /// How many zones may be open at once, at least 6; by default 14, or what a zoned device says.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = whole::<u32>)]
     max_open: Option<u32>,
     /// How many zones may be partly written at once; by default as many as may be open.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = whole::<u32>)]
     max_active: Option<u32>,
     /// Bytes of a page of metadata: 4K to 64K, and no less than a block.
     #[arg(long, value_parser = bytes::parse_small)]
     page_size: Option<u32>,
     /// How many shards the metadata has.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, allow_negative_numbers = true, value_parser = numbers::some)]
     groups: Option<u16>,
     /// Percent of the device that data never has, or `least`; by default what metadata is quick with.
     #[arg(long, value_name = "PERCENT", default_value = "", value_parser = reserve, hide_default_value = true)]

@@ -59,7 +59,7 @@ pub(crate) fn answer<A: Parser>(run: impl FnOnce(A) -> Result<()>) -> ExitCode {
     let arguments = match A::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            explain(&error);
+            explain::<A>(&error);
             return ExitCode::from(MISUSED);
         }
     };

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use fuse::MountEntry;
 use fuse::mount::{unmount, unmount_lazily};
 use rustix::event::Timespec;
@@ -43,7 +43,12 @@ impl Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let named = arguments.directory.display();
-    let directory = volume::resolve_directory(&arguments.directory).with_context(|| named.to_string())?;
+    let directory = volume::resolve_directory(&arguments.directory).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            anyhow!("{named}: no such directory; `findmnt -t fuse.polder` lists what is mounted where")
+        }
+        _ => anyhow::Error::new(error).context(named.to_string()),
+    })?;
     let Some(entry) = volume::attached_at(&directory)? else {
         bail!("{named}: no volume of Polder is mounted there");
     };

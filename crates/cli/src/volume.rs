@@ -136,7 +136,7 @@ impl Opened {
 /// Whether a path is that of a volume, mounted or not. Refused where that cannot be told, because it may not be read.
 pub(crate) fn is_volume(path: &Path) -> Result<bool, FileError> {
     match Medium::probe(path) {
-        Err(error @ FileError::NoAccess(_)) => Err(error),
+        Err(error @ (FileError::NoAccess(_) | FileError::Forbidden { .. })) => Err(error),
         probed => Ok(matches!(probed, Ok(FileContents::Volume { .. }))),
     }
 }
@@ -248,7 +248,7 @@ pub(crate) fn mount_options(
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     std::fs::canonicalize(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => zone::medium::missing(path).into(),
-        io::ErrorKind::PermissionDenied => FileError::NoAccess(path.to_owned()).into(),
+        io::ErrorKind::PermissionDenied => FileError::denied(path, &error).into(),
         _ => anyhow::Error::new(error).context(path.display().to_string()),
     })
 }
@@ -279,12 +279,48 @@ pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
 
 /// What a file or directory is, and the mount of ours that it is in.
 pub(crate) fn mount_around(path: &Path) -> Result<(Metadata, MountEntry)> {
-    let about = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+    let about = std::fs::metadata(path).map_err(|error| cannot_be_seen(path, error))?;
     let device = format!("{}:{}", rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
     let table = fuse::mount::table().context("the table of mounts cannot be read")?;
     let entry = table.into_iter().find(|entry| entry.is_ours() && entry.device == device);
-    let entry = entry.with_context(|| format!("{}: is not in a mounted volume of Polder", path.display()))?;
-    Ok((about, entry))
+    Ok((about, entry.with_context(|| is_outside(path))?))
+}
+
+/// Why there is nothing to be said of a path that should lead into a mount.
+fn cannot_be_seen(path: &Path, error: io::Error) -> anyhow::Error {
+    let shown = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            anyhow!("{shown}: no such file or directory; name one in a mounted volume of Polder")
+        }
+        io::ErrorKind::PermissionDenied => {
+            anyhow!("{shown}: permission denied; ask as the user who has mounted it, or may look there")
+        }
+        _ if is_disconnected(&error) => {
+            anyhow!("{shown}: the daemon of the mount has ended; mount it again (polder mount)")
+        }
+        _ => anyhow::Error::new(error).context(shown.to_string()),
+    }
+}
+
+fn is_outside(path: &Path) -> String {
+    let shown = path.display();
+    match is_volume(path) {
+        Ok(true) => {
+            format!("{shown}: is a volume; mount it, and name a file or directory where it is mounted")
+        }
+        _ => format!("{shown}: is not in a mounted volume of Polder; name a file or directory that is"),
+    }
+}
+
+/// What something is that is neither a file nor a directory.
+pub(crate) fn other_kind(about: &Metadata) -> Option<&'static str> {
+    match about.file_type() {
+        kind if kind.is_file() || kind.is_dir() => None,
+        kind if kind.is_fifo() => Some("a pipe"),
+        kind if kind.is_socket() => Some("a socket"),
+        _ => Some("a device"),
+    }
 }
 
 fn is_disconnected(error: &io::Error) -> bool {

@@ -133,6 +133,17 @@ fn words_that_mean_nothing_are_refused() {
     assert!(refusal(2, &["mkfs", "v", "--uuid", "nobody"]).contains("write a UUID"));
     assert!(refusal(2, &["mkfs", "v", "--label", &"x".repeat(65)]).contains("at most 64"));
     assert!(refusal(2, &["mkfs", "v", "--groups", "0"]).contains("'--groups <GROUPS>'"));
+    for (arguments, help) in [
+        (&["gc", "v", "--free", "-1"][..], "polder gc --help"),
+        (&["gc", "v", "--free", "x"], "polder gc --help"),
+        (&["gc", "v", "--seconds", "1.5"], "polder gc --help"),
+        (&["mkfs", "v", "--max-open", "many"], "polder mkfs --help"),
+        (&["dump", "v", "zone", "-1"], "polder dump --help"),
+    ] {
+        let said = refusal(2, arguments);
+        assert!(said.contains("is not a whole number; write one") && said.contains(help), "{said}");
+    }
+    assert!(refusal(2, &["gc"]).contains("(see `polder gc --help`)"));
     assert!(refusal(2, &["mkfs", "v", "--reserve", "some"]).contains("write a percentage"));
     assert!(refusal(2, &["mount", "v", "d", "--cache", "1K"]).contains("cache: 1K is too little"));
     assert!(polder(&["--help"]).status.success());

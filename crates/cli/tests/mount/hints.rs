@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use rustix::io::Errno;
 
 use crate::bench_or_skip;
@@ -47,13 +47,23 @@ fn hints_that_cannot_be_given_are_refused() {
     let bench = bench_or_skip!();
     let outside = bench.volume();
     let said = bench.fail(1, &["hint", outside.to_str().unwrap(), "long"]);
-    assert!(said.contains("is not in a mounted volume of Polder"), "{said}");
+    assert!(said.contains("is a volume; mount it, and name a file or directory"), "{said}");
+    let said = bench.fail(1, &["hint", "/proc/self/status"]);
+    assert!(said.contains("is not in a mounted volume of Polder; name a file or directory"), "{said}");
     let said = bench.fail(2, &["hint", outside.to_str().unwrap(), "eternal"]);
     assert!(said.contains("'eternal'") && said.lines().count() == 1, "{said}");
     let mounted = bench.mount(&["-o", "ro"]);
     let said = bench.fail(1, &["hint", mounted.root().to_str().unwrap(), "long"]);
-    assert!(said.contains("Read-only"), "{said}");
+    assert!(said.contains("read-only: mount it with rw"), "{said}");
     let said = bench.fail(1, &["hint", mounted.path("nothing").to_str().unwrap()]);
-    assert!(said.contains("No such file"), "{said}");
+    assert!(said.contains("no such file or directory; name one in a mounted volume"), "{said}");
+    mounted.umount();
+    let mounted = bench.mount(&[]);
+    let pipe = mounted.path("pipe");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+    for command in ["hint", "fragments", "defrag"] {
+        let said = bench.fail(1, &[command, pipe.to_str().unwrap()]);
+        assert!(said.contains("is a pipe, which has no"), "{said}");
+    }
     mounted.umount();
 }

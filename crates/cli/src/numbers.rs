@@ -1,0 +1,34 @@
+//! Whole numbers as people write them.
+
+use std::num::{IntErrorKind, NonZeroU16, ParseIntError};
+use std::str::FromStr;
+
+/// Reads a whole number.
+pub(crate) fn whole<N: FromStr<Err = ParseIntError>>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => format!("'{text}' is too large"),
+        IntErrorKind::Zero => "there must be one at least".to_owned(),
+        _ => format!("'{text}' is not a whole number; write one, like 3"),
+    })
+}
+
+/// Reads how many of something there are to be.
+pub(crate) fn some(text: &str) -> Result<u16, String> {
+    whole(text).map(NonZeroU16::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_is_refused_with_what_would_be_one() {
+        assert_eq!(whole::<u32>("17"), Ok(17));
+        for text in ["", "x", "-1", "1.5", "0x10", " 1"] {
+            let said = format!("'{text}' is not a whole number; write one, like 3");
+            assert_eq!(whole::<u32>(text), Err(said));
+        }
+        assert_eq!(whole::<u32>("4294967296"), Err("'4294967296' is too large".to_owned()));
+        assert_eq!((some("1"), some("0")), (Ok(1), Err("there must be one at least".to_owned())));
+    }
+}
