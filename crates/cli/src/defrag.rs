@@ -55,6 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let interrupt = Interrupt::watch()?;
     let mut files = Files::find(&arguments.paths, Inside::open_to_change)?;
+    files.refuse_read_only()?;
     let mut done = Done::default();
     let worked = put_together(&mut files, &interrupt, &mut done);
     files.close()?;

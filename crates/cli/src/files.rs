@@ -16,6 +16,7 @@ use fs::{Attributes, Fs, FsError, InodeNo, Kind};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Client, Request};
+use crate::info::Info;
 use crate::inside::Inside;
 use crate::volume;
 
@@ -173,6 +174,19 @@ impl Files {
             }
         };
         step.with_context(|| file.path.display().to_string())
+    }
+
+    /// Refuses where nothing can be moved, whether there is something to be moved or not.
+    pub(crate) fn refuse_read_only(&mut self) -> Result<()> {
+        let Keeper::Daemons(daemons) = &mut self.keeper else { return Ok(()) };
+        for daemon in daemons.values_mut() {
+            let info: Info = daemon.ask(&Request::Info)?;
+            if info.read_only || info.latched.is_some() {
+                let directory = info.mounted_on.unwrap_or_default();
+                return Err(FsError::ReadOnly).with_context(|| directory.to_string());
+            }
+        }
+        Ok(())
     }
 
     /// Closes a volume that was opened to be changed.

@@ -321,5 +321,9 @@ fn files_are_put_together_on_a_volume_that_nobody_has() {
     assert!(is_whole(&inside));
     let path = mounted.path("d/3");
     assert!(bench.succeed(&["fragments", path.to_str().unwrap()]).contains("fragment"));
+    // It has nothing to do, and was told so as if it could.
+    let said = bench.fail(1, &["defrag", path.to_str().unwrap()]);
+    assert!(said.contains("read-only: mount it with rw") && said.lines().count() == 1, "{said}");
+    assert_eq!(bench.succeed(&["defrag", "-n", path.to_str().unwrap()]), "");
     mounted.umount();
 }
