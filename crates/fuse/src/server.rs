@@ -191,6 +191,12 @@ impl Server {
         Ok(done)
     }
 
+    /// The kernel need not ask: whoever sets the length of a file that found no space has heard of it, from `fsync` or
+    /// `write`, or hears of it when he closes the file.
+    pub(crate) fn forget_shortage(&self, inode: InodeNo) {
+        self.handles.take_shortage(inode);
+    }
+
     /// Whether the kernel has to ask before the next write to this file.
     pub(crate) fn is_short(&self, inode: InodeNo) -> bool {
         self.handles.is_short(inode)

@@ -515,7 +515,8 @@ fn fill_up(path: &Path) -> File {
 }
 
 /// Once it could not grow, a file on a full volume took no write at all until everybody had closed it: SQLite could
-/// not even take back the transaction that had found no room.
+/// not even take back the transaction that had found no room. Then the second write after it had been cut was refused,
+/// long after there was room.
 #[test]
 fn a_file_that_could_not_grow_can_be_written_over() {
     let bench = bench_or_skip!();
@@ -528,13 +529,8 @@ fn a_file_that_could_not_grow_can_be_written_over() {
     let error = file.sync_all().unwrap_err();
     assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
     file.set_len(1 << 20).unwrap();
-    let mut refused = 0;
     for number in 0..64 {
-        while let Err(error) = file.write_all_at(&[3; 8192], number * 8192) {
-            assert_eq!(error.raw_os_error(), Some(Errno::NOSPC.raw_os_error()));
-            refused += 1;
-            assert!(refused <= 1, "that something found no room is told once more");
-        }
+        file.write_all_at(&[3; 8192], number * 8192).unwrap();
         file.sync_all().unwrap();
     }
     drop((file, full));

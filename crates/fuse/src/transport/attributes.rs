@@ -51,6 +51,10 @@ impl Transport {
             true => self.server.set_attributes_through(&who, HandleNo(asked.fh), &changes),
             false => self.server.fs().set_attributes(&who, inode, &changes),
         };
+        if has(fattr::SIZE) && changed.is_ok() {
+            // With what this answers the kernel lets the next write through, and would be told with the one after it.
+            self.server.forget_shortage(inode);
+        }
         match changed {
             Ok(attributes) => reply.structure(&self.attributes(&attributes)),
             Err(error) => reply.error(errno(&error)),
