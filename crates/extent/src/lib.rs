@@ -42,6 +42,7 @@ mod learn;
 mod lifetime;
 mod map;
 mod pace;
+mod patience;
 mod place;
 mod pressure;
 mod read;

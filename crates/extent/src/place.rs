@@ -23,6 +23,7 @@ use tree::{StoreError, Tx};
 use zone::{Blocks, Cause, DeviceError, Lease, Role, ZoneId};
 
 use crate::format::{Unfinished, ZoneName, ZoneUser};
+use crate::patience::Patience;
 use crate::reverse::{Closed, Summary, ZoneMap};
 use crate::{ExtentError, Extents, Lifetime, Object, Result};
 
@@ -377,6 +378,7 @@ impl Extents {
     }
 
     fn find_place(&self, wanted: Wanted) -> Result<Arc<OpenZone>> {
+        let mut patience = Patience::default();
         loop {
             let (seen, over) = (self.placement.alive.gone(), self.store.resets_over());
             let plenty = self.placement.count() < self.placement.open_max() && !self.is_out_of_zones();
@@ -408,7 +410,7 @@ impl Extents {
             match opened {
                 Opened::NoLease if self.placement.alive.wait(seen) => {}
                 Opened::NoLease => return Err(self.no_lease()),
-                _ if self.make_room(over)? => {}
+                _ if self.make_room(&mut patience, over)? => {}
                 // Others may have opened what they have won.
                 _ => return self.placement.choose(wanted, false).ok_or(ExtentError::NoSpace),
             }

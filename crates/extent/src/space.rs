@@ -42,6 +42,7 @@ use zone::{Blocks, Role, ZoneId, ZoneState};
 use crate::format::{Extent, Packing, UNWRITTEN_BLOCKS};
 use crate::gc::{Aim, Progress};
 use crate::map::View;
+use crate::patience::Patience;
 use crate::reserve::{Found, Shape, with_garbage};
 use crate::{ExtentError, Extents, Object, Result};
 
@@ -503,8 +504,14 @@ impl Extents {
     }
 
     /// Makes a zone free for data, by resets or by collecting garbage; false when there is nothing to
-    /// be won any more, and none was reset since so many were over.
-    pub(crate) fn make_room(&self, over: u64) -> Result<bool> {
+    /// be won any more, and none was reset since so many were over, or when patience is at an end.
+    pub(crate) fn make_room(&self, patience: &mut Patience, over: u64) -> Result<bool> {
+        let over = patience.since(&self.store, over);
+        Ok(self.try_to_make_room(patience, over)? && patience.lasts(&self.store))
+    }
+
+    /// Whether to look again: room was made, or something has happened by which there may be some.
+    fn try_to_make_room(&self, patience: &mut Patience, over: u64) -> Result<bool> {
         // Metadata can do without what it was left so that less is moved: the writer waits.
         if self.store.reclaim_one(over)? || self.store.zones().take_what_is_left_to_metadata() {
             return Ok(true);
@@ -515,6 +522,10 @@ impl Extents {
         }
         let were_held = self.store.zones().are_held();
         let worked = self.evacuate(&mut gc)?;
+        if worked {
+            // Though what was emptied may still be read, or hold a block that cannot be.
+            *patience = Patience::default();
+        }
         self.pace.rest();
         self.space.outdated();
         drop(gc);

@@ -327,7 +327,7 @@ impl Core {
     /// that write.
     fn little_would_be_gained(&self) -> bool {
         let enough = self.count.room_enough.load(Ordering::Relaxed);
-        enough > 0 && self.room_with(u64::from(self.zones.open_room())) >= enough
+        enough > 0 && self.room_now() >= enough
     }
 
     /// Whether there is room for what is dirty, for all that another epoch can write, and for a zone to clean into, so
@@ -336,7 +336,7 @@ impl Core {
     fn can_wait(&self) -> bool {
         let enough = self.count.room_to_wait.load(Ordering::Relaxed);
         let dirty = self.dirty_pages() as u64 * u64::from(self.zones.page_blocks());
-        enough > 0 && self.room_with(u64::from(self.zones.open_room())) >= enough + dirty
+        enough > 0 && self.room_now() >= enough + dirty
     }
 
     /// Finds out with how much room that is so. After a checkpoint.
@@ -498,6 +498,11 @@ impl Core {
     /// Blocks of pages that the open metadata zone and those that are free take.
     fn room(&self, saving: &Saving) -> u64 {
         self.room_with(u64::from(saving.lease.as_ref().map_or(0, Lease::room)))
+    }
+
+    /// The same for who does not write metadata himself.
+    pub(crate) fn room_now(&self) -> u64 {
+        self.room_with(u64::from(self.zones.open_room()))
     }
 
     /// The same with so much room in the open one, less what a checkpoint that is being taken will take of it.

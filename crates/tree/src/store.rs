@@ -509,6 +509,17 @@ impl Zones {
         self.core.zones.count_dead_data()
     }
 
+    /// How often data has got or given back a zone: one was opened for it, taken to be reset after it, or taken back from
+    /// metadata.
+    pub fn turnover(&self) -> u64 {
+        self.core.zones.turnover()
+    }
+
+    /// Blocks that metadata can write now, beside what a checkpoint that is being taken has still to write.
+    pub fn room(&self) -> u64 {
+        self.core.room_now()
+    }
+
     /// Zones that are free, or dead, or being reset.
     pub fn free_soon(&self) -> u32 {
         self.core.zones.free_soon()

@@ -80,6 +80,8 @@ struct State {
     dead: BTreeSet<ZoneId>,
     /// Zones that were taken to be reset and are not yet, and how many have been.
     resets: (u32, u64),
+    /// How often a zone was opened for data, taken to be reset after it, or taken back from metadata.
+    turnover: u64,
     /// Zones with the role metadata.
     metadata: BTreeSet<ZoneId>,
     /// Entries as they were at the cut, where they have changed since.
@@ -275,6 +277,7 @@ impl State {
         // Even if nothing is ever put there: a replay looks for its header until the record is known
         // to be durable.
         self.run[zone.0 as usize].changed = lsn;
+        self.turnover += u64::from(role.holds_data());
     }
 
     /// Whether a zone is in the list of free ones. The log takes its zones by number.
@@ -369,6 +372,7 @@ impl ZoneTable {
             closed: BTreeSet::new(),
             dead: BTreeSet::new(),
             resets: (0, 0),
+            turnover: 0,
             metadata: BTreeSet::new(),
             frozen: None,
             changed_chunks: BTreeSet::new(),

@@ -1,4 +1,5 @@
 use rt::schedule::{self, Body};
+use tree::{Group, Table};
 
 use super::*;
 use crate::place::Opened;
@@ -68,14 +69,63 @@ fn who_asks_for_nodes_that_are_allowed_takes_nothing_more() {
 /// was made, he would look, find none, and ask again for ever.
 #[test]
 fn where_no_room_can_be_made_nobody_is_told_that_it_was() {
+    let extents = extents_without_zones();
+    let mut patience = Patience::default();
+    // What is left to metadata is one.
+    let mut makes_room = || extents.make_room(&mut patience, extents.store.resets_over()).unwrap();
+    let made = (0..50).take_while(|_| makes_room()).count();
+    assert!(made < 10, "room was made {made} times");
+}
+
+fn extents_without_zones() -> Arc<Extents> {
     let extents = extents();
     while let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() {
         extents.device.finish(open.lease.zone()).unwrap();
     }
     assert!(extents.is_out_of_zones());
-    // What is left to metadata is one.
-    let made = (0..50).take_while(|_| extents.make_room(extents.store.resets_over()).unwrap()).count();
-    assert!(made < 10, "room was made {made} times");
+    extents
+}
+
+/// As others do who change names: zones of metadata are filled, left dead by the checkpoint, and reset.
+fn change_names_until_a_zone_is_reset(extents: &Extents) {
+    let (store, before) = (&extents.store, extents.store.resets_over());
+    while store.resets_over() == before {
+        let mut tx = Tx::new();
+        for group in (0..store.info().groups).map(Group) {
+            tx.put(group, Table(200), b"name".to_vec(), store.last_lsn().0.to_le_bytes().to_vec());
+        }
+        store.commit(tx).unwrap();
+        store.checkpoint().unwrap();
+    }
+}
+
+/// Each time he looks a zone of metadata has been reset since. The writer never came to an end while others changed
+/// names, though none of those zones could ever be his.
+#[test]
+fn who_finds_no_zone_comes_to_an_end_while_metadata_is_reset() {
+    let extents = extents_without_zones();
+    let mut patience = Patience::default();
+    let made = (0..200).take_while(|_| {
+        let over = extents.store.resets_over();
+        change_names_until_a_zone_is_reset(&extents);
+        extents.make_room(&mut patience, over).unwrap()
+    });
+    let made = made.count();
+    assert!(made < 100, "room was made {made} times");
+}
+
+/// Others are faster each time, and take the zone that was won.
+#[test]
+fn who_is_too_late_for_a_zone_goes_on_looking() {
+    let extents = extents();
+    let mut patience = Patience::default();
+    for round in 0..200 {
+        while let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() {
+            extents.retire(&open).unwrap();
+        }
+        let over = extents.store.resets_over();
+        assert!(extents.make_room(&mut patience, over).unwrap(), "round {round}");
+    }
 }
 
 const SCHEDULES: u64 = 60;

@@ -58,6 +58,7 @@ impl ZoneTable {
             return false;
         }
         state.dead.remove(&zone);
+        state.turnover += 1;
         state.run[zone.0 as usize].usage = Use::Resetting;
         state.resets.0 += 1;
         true
@@ -74,6 +75,11 @@ impl ZoneTable {
     /// Resets that are over.
     pub(crate) fn resets_over(&self) -> u64 {
         self.state.lock().resets.1
+    }
+
+    /// How often a zone was opened for data, taken to be reset after it, or taken back from metadata.
+    pub(crate) fn turnover(&self) -> u64 {
+        self.state.lock().turnover
     }
 
     /// Zones that are free, those of data that are dead, and those that are being reset: all at one moment.

@@ -83,6 +83,7 @@ impl ZoneTable {
         let left = self.left_to_metadata.load(Ordering::Relaxed);
         self.left_to_metadata.store(left.saturating_sub(1), Ordering::Relaxed);
         state.resets.1 += u64::from(left > 0);
+        state.turnover += u64::from(left > 0);
         self.reset_ended.notify_all();
         left > 0
     }
