@@ -9,7 +9,7 @@ use std::time::Duration;
 use rt::sync::{Condvar, Mutex};
 use rt::{Clock, SystemClock};
 
-/// After so long in one case something hangs.
+/// After so long in one case something hangs, unless it is said to take longer.
 const HUNG_AFTER: Duration = Duration::from_secs(60);
 
 struct Crew {
@@ -30,15 +30,15 @@ struct State {
 /// Why there is no going on: the command that repeats it.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
-    Hung(String),
+    Hung(Duration, String),
     Panicked(String),
 }
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Hung(case) => {
-                write!(f, "HUNG: nothing came back for {HUNG_AFTER:?}\n  repeat with: {case}")
+            Ended::Hung(after, case) => {
+                write!(f, "HUNG: nothing came back for {after:?}\n  repeat with: {case}")
             }
             Ended::Panicked(case) => write!(f, "FAILED: a thread panicked\n  repeat with: {case}"),
         }
@@ -73,13 +73,18 @@ impl Drop for Member {
 
 /// Lets a thread for each processor do this, and waits until all have.
 pub fn share(work: impl Fn(&Member) + Send + Sync + 'static) {
-    if let Err(ended) = try_to_share(work) {
+    share_patiently(HUNG_AFTER, work);
+}
+
+/// The same for cases of which one may take so long.
+pub fn share_patiently(hung_after: Duration, work: impl Fn(&Member) + Send + Sync + 'static) {
+    if let Err(ended) = try_to_share(hung_after, work) {
         println!("{ended}");
         std::process::exit(3);
     }
 }
 
-fn try_to_share(work: impl Fn(&Member) + Send + Sync + 'static) -> Result<(), Ended> {
+fn try_to_share(hung_after: Duration, work: impl Fn(&Member) + Send + Sync + 'static) -> Result<(), Ended> {
     let members = rt::thread::processors();
     let state = Mutex::new(State { working: vec![None; members], left: members, panicked: None });
     let crew = Arc::new(Crew { clock: SystemClock::new(), state, changed: Condvar::new() });
@@ -98,9 +103,9 @@ fn try_to_share(work: impl Fn(&Member) + Send + Sync + 'static) -> Result<(), En
         }
         let now = crew.clock.monotonic_ns();
         let hangs =
-            |(_, since): &&(String, u64)| u128::from(now.saturating_sub(*since)) > HUNG_AFTER.as_nanos();
+            |(_, since): &&(String, u64)| u128::from(now.saturating_sub(*since)) > hung_after.as_nanos();
         if let Some((case, _)) = state.working.iter().flatten().find(hangs) {
-            return Err(Ended::Hung(case.clone()));
+            return Err(Ended::Hung(hung_after, case.clone()));
         }
         crew.changed.wait_for(&mut state, Duration::from_secs(1));
     }
@@ -114,13 +119,13 @@ mod tests {
     /// all seemed well.
     #[test]
     fn a_thread_that_panics_fails_the_run() {
-        assert_eq!(try_to_share(|member| member.began("sound".to_owned())), Ok(()));
-        let ended = try_to_share(|member| {
+        assert_eq!(try_to_share(HUNG_AFTER, |member| member.began("sound".to_owned())), Ok(()));
+        let ended = try_to_share(HUNG_AFTER, |member| {
             member.began(format!("thread {}", member.number));
             assert_ne!(member.number, 0, "on purpose");
         });
         assert_eq!(ended, Err(Ended::Panicked("thread 0".to_owned())));
-        let ended = try_to_share(|_| panic!("on purpose"));
+        let ended = try_to_share(HUNG_AFTER, |_| panic!("on purpose"));
         assert!(matches!(ended, Err(Ended::Panicked(case)) if case.starts_with("none")));
     }
 }

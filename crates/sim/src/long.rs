@@ -6,14 +6,17 @@
 
 mod bytes;
 mod directory;
+pub mod drawn;
 mod endure;
 mod full;
 mod library;
+mod over;
 
 pub use directory::{Ask, Directory};
 pub use endure::{Asked, Churned, Endured, churn, endure};
 pub use full::{Filled, fill, fill_small};
-pub use library::Library;
+pub use library::{Library, Setup};
+pub use over::{Order, Way};
 
 use std::fmt;
 

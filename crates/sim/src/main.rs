@@ -6,6 +6,7 @@ mod run_flips;
 mod run_fuzz;
 mod run_long;
 mod run_planted;
+mod run_shapes;
 mod run_speed;
 mod run_states;
 mod run_whole;
@@ -59,6 +60,8 @@ enum Command {
     Endure(run_long::Endure),
     /// Do the same in a directory of any file system, at a level of bytes, until it is done or refuses something.
     Churn(run_long::Churn),
+    /// Fill, write over and empty volumes of drawn shapes, in drawn ways.
+    Shapes(run_shapes::Shapes),
     /// Measure how fast names are in small and in large trees.
     Names(run_speed::Names),
     /// Measure reads, writes and names in several places, in turns.
@@ -132,6 +135,7 @@ fn main() -> ExitCode {
         Command::Planted(options) => run_planted::planted(&options),
         Command::Fill(options) => run_long::fill(&options),
         Command::Endure(options) => run_long::endure(&options),
+        Command::Shapes(options) => run_shapes::shapes(&options),
         Command::Churn(options) => run_long::churn(&options),
         Command::Names(options) => run_speed::names(&options),
         Command::Turns(options) => run_speed::turns(&options),

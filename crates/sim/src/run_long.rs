@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use polder_sim::caught::Wrong;
-use polder_sim::long::{self, Asked, Directory, Endured, Filled, Library};
+use polder_sim::long::{self, Asked, Directory, Endured, Filled, Library, Setup, Way};
 use zone::Cause;
 use zone::emulated::Spec;
 
@@ -101,7 +101,7 @@ pub(crate) struct Churn {
 impl Device {
     fn library(&self, zones: u32) -> Result<Library> {
         let spec = Spec::new(self.block_size, zones, self.zone_blocks).limits(self.active, self.active);
-        Library::new(spec, fs::Reserve(self.reserve), self.cache << 20, self.seed)
+        Library::new(Setup::usual(spec, fs::Reserve(self.reserve), self.cache << 20, self.seed))
             .map_err(|wrong| anyhow!("{wrong}"))
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn fill(options: &Fill) -> Result<()> {
         let place = &mut in_directory(directory, options.verify.as_deref())?;
         let filled = match options.small_files {
             true => long::fill_small(place, block_size, BESIDE, device.seed),
-            false => long::fill(place, block_size, options.times, device.seed),
+            false => long::fill(place, &Way::usual(block_size, options.times), device.seed),
         };
         print_filled(&filled.map_err(|wrong| anyhow!("{wrong}"))?, options);
         return Ok(());
@@ -134,7 +134,7 @@ fn fill_library(options: &Fill, zones: u32, eighths: u64) -> Result<()> {
     let mut library = device.library(zones)?;
     let filled = match options.small_files {
         true => long::fill_small(&mut library, block_size, eighths, device.seed),
-        false => long::fill(&mut library, block_size, options.times, device.seed),
+        false => long::fill(&mut library, &Way::usual(block_size, options.times), device.seed),
     };
     let filled = filled.map_err(|wrong| anyhow!("{wrong}"))?;
     library.remount().map_err(|wrong| anyhow!("{wrong}"))?;

@@ -2,14 +2,19 @@
 
 use crate::digest::mix;
 
-/// Bytes that are written, and remembered, together.
+/// Bytes that are written, and remembered, together, where nobody asks for less.
 pub(super) const GRANULE: u64 = 4096;
 
 /// Fills a piece of a file with what write number `write` puts there. `offset` is that of a granule.
 pub(super) fn fill(into: &mut [u8], file: u32, offset: u64, write: u64) {
-    for (index, granule) in into.chunks_mut(GRANULE as usize).enumerate() {
-        let mut state = mix(&[u64::from(file), offset / GRANULE + index as u64, write]);
-        for word in granule.chunks_mut(8) {
+    fill_by(GRANULE, into, file, offset, write);
+}
+
+/// The same in granules of another size.
+pub(super) fn fill_by(granule: u64, into: &mut [u8], file: u32, offset: u64, write: u64) {
+    for (index, bytes) in into.chunks_mut(granule as usize).enumerate() {
+        let mut state = mix(&[u64::from(file), offset / granule + index as u64, write]);
+        for word in bytes.chunks_mut(8) {
             // Every word differs, so that a granule that is shifted or cut is none.
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             let bytes = (state ^ state >> 29).to_le_bytes();
@@ -20,7 +25,12 @@ pub(super) fn fill(into: &mut [u8], file: u32, offset: u64, write: u64) {
 
 /// `length` bytes of that.
 pub(super) fn made(file: u32, offset: u64, length: usize, write: u64) -> Vec<u8> {
+    made_by(GRANULE, file, offset, length, write)
+}
+
+/// The same in granules of another size.
+pub(super) fn made_by(granule: u64, file: u32, offset: u64, length: usize, write: u64) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    fill(&mut bytes, file, offset, write);
+    fill_by(granule, &mut bytes, file, offset, write);
     bytes
 }

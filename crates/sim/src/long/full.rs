@@ -5,14 +5,16 @@
 use rt::random::Rng;
 
 use super::bytes::{GRANULE, made};
+use super::over::{Way, Written};
 use super::{Place, Refused};
 use crate::caught::Wrong;
 
-/// Bytes written at once.
-const PIECE: u64 = 1 << 20;
-const ALL: u32 = 0;
-const MORE: u32 = 1;
-const FIRST_SMALL: u32 = 2;
+/// A file without data.
+const MORE: u32 = 0;
+/// Those that take what is offered begin here.
+const FIRST: u32 = 1;
+/// Small ones begin here.
+const FIRST_SMALL: u32 = 100;
 /// Bytes of a file that lies in its inode.
 const SMALL: u64 = 1000;
 
@@ -23,6 +25,10 @@ pub struct Filled {
     pub offered: u64,
     /// Bytes written over while it was full.
     pub overwritten: u64,
+    /// Bytes written in all.
+    pub written: u64,
+    /// Bytes that were offered when all that was offered had been written, and taken.
+    pub rest: u64,
     /// Bytes compared.
     pub compared: u64,
     /// Files made and deleted while there was no space for data.
@@ -31,28 +37,82 @@ pub struct Filled {
     pub small: u64,
 }
 
-/// Fills it twice; each time it is written over `times` times.
-pub fn fill(place: &mut impl Place, block_size: u64, times: u64, seed: u64) -> Result<Filled, Wrong> {
+/// Fills it twice; each time it is written over.
+pub fn fill(place: &mut impl Place, way: &Way, seed: u64) -> Result<Filled, Wrong> {
     let mut rng = Rng::with_seed(seed);
     let mut filled = Filled { offered: offered(place)?, ..Filled::default() };
     for round in 0..2 {
-        let at = |what: &str| format!("round {round}, {what}");
-        let size = offered(place)? / block_size * block_size;
-        write_all(place, size, &mut filled).map_err(|wrong| Wrong(at(&wrong.0)))?;
-        refuses(place, size, block_size)?;
-        let written = overwrite(place, size, times, &mut rng).map_err(|wrong| Wrong(at(&wrong.0)))?;
-        compare(place, &written, size, &mut filled)?;
-        refuses(place, size, block_size)?;
-        place.remove(ALL).map_err(|error| error.wrong(at("deleting the file")))?;
-        place.remove(MORE).map_err(|error| error.wrong(at("deleting the small file")))?;
-        let after = place.regain(filled.offered).map_err(|error| error.wrong(at("after deleting")))?;
-        if after < filled.offered {
-            let before = filled.offered;
-            return Err(Wrong(at(&format!("{after} bytes are offered after deleting, {before} when empty"))));
-        }
-        filled.overwritten += written.iter().map(|&write| u64::from(write > 0) * GRANULE).sum::<u64>();
+        fill_once(place, way, &mut rng, &mut filled)
+            .map_err(|wrong| Wrong(format!("round {round}, {wrong}")))?;
     }
     Ok(filled)
+}
+
+fn fill_once(place: &mut impl Place, way: &Way, rng: &mut Rng, filled: &mut Filled) -> Result<(), Wrong> {
+    let size = offered(place)? / way.block_size * way.block_size;
+    let mut files = shared_out(size, way);
+    make_all(place, way, &mut files, rng, filled)
+        .map_err(|wrong| Wrong(format!("filling the {size} bytes offered: {wrong}")))?;
+    take_rest(place, way, &mut files, filled)?;
+    refuses(place, &files, way)?;
+    for file in &mut files {
+        file.write_over(place, way, rng).map_err(|wrong| Wrong(format!("writing over: {wrong}")))?;
+        filled.overwritten += file.size();
+    }
+    if way.is_replaced {
+        for file in &mut files {
+            file.replace(place, way, rng).map_err(|wrong| Wrong(format!("replacing: {wrong}")))?;
+        }
+    }
+    compare(place, &files, filled)?;
+    // A mount may have been between, or garbage collection, and less be kept for metadata.
+    take_rest(place, way, &mut files, filled)?;
+    refuses(place, &files, way)?;
+    for file in files {
+        place.remove(file.file()).map_err(|error| error.wrong("deleting a file"))?;
+        filled.written += file.bytes;
+    }
+    place.remove(MORE).map_err(|error| error.wrong("deleting the small file"))?;
+    regains(place, filled.offered)
+}
+
+/// Where what is kept for metadata may turn out not to be needed: the last file takes what is offered then, until that is
+/// nothing.
+fn take_rest(
+    place: &mut impl Place,
+    way: &Way,
+    files: &mut [Written],
+    filled: &mut Filled,
+) -> Result<(), Wrong> {
+    let last = files.last_mut().expect("there is a file that takes what is offered");
+    if way.is_exact {
+        return Ok(());
+    }
+    loop {
+        let offered = place.regain(0).map_err(|error| error.wrong("asking what is offered"))?;
+        let rest = offered / way.block_size * way.block_size;
+        if rest == 0 {
+            return Ok(());
+        }
+        filled.rest += rest;
+        last.grow(place, way, rest).map_err(|wrong| Wrong(format!("of the {rest} bytes left: {wrong}")))?;
+    }
+}
+
+/// Files that have so many bytes together, as equal as blocks let them be.
+fn shared_out(size: u64, way: &Way) -> Vec<Written> {
+    let (blocks, files) = (size / way.block_size, u64::from(way.files));
+    let share = |index| blocks / files + u64::from(index < blocks % files);
+    (0..files).map(|index| Written::new(FIRST + index as u32, share(index) * way.block_size, way)).collect()
+}
+
+/// So many bytes are offered again.
+fn regains(place: &mut impl Place, before: u64) -> Result<(), Wrong> {
+    let after = place.regain(before).map_err(|error| error.wrong("after deleting"))?;
+    if after < before {
+        return Err(Wrong(format!("{after} bytes are offered after deleting, {before} when empty")));
+    }
+    Ok(())
 }
 
 /// A large file takes some eighths of what is offered, small ones the rest; then all is written over, and
@@ -62,7 +122,9 @@ pub fn fill_small(place: &mut impl Place, block_size: u64, eighths: u64, seed: u
     let empty = offered(place)?;
     let mut filled = Filled { offered: empty, ..Filled::default() };
     let size = empty / 8 * eighths / block_size * block_size;
-    write_all(place, size, &mut filled)?;
+    let way = Way::usual(block_size, 1);
+    let mut large = shared_out(size, &way);
+    make_all(place, &way, &mut large, &mut rng, &mut filled)?;
     let mut small: Vec<u32> =
         (FIRST_SMALL..).map_while(|file| make_small(place, file).transpose()).collect::<Result<_, _>>()?;
     filled.small = small.len() as u64;
@@ -73,8 +135,8 @@ pub fn fill_small(place: &mut impl Place, block_size: u64, eighths: u64, seed: u
         )));
     }
     rng.shuffle(&mut small);
-    let written = overwrite(place, size, 1, &mut rng)?;
-    compare(place, &written, size, &mut filled)?;
+    large.iter_mut().try_for_each(|file| file.write_over(place, &way, &mut rng))?;
+    compare(place, &large, &mut filled)?;
     for &file in small.iter().step_by(7) {
         let again = place.write(file, 0, &made(file, 0, SMALL as usize, 1)).and_then(|()| place.fsync(file));
         again.map_err(|error| error.wrong("writing over a small file"))?;
@@ -90,18 +152,13 @@ pub fn fill_small(place: &mut impl Place, block_size: u64, eighths: u64, seed: u
         }
         filled.compared += SMALL;
     }
-    for &file in small.iter().chain(&[ALL, MORE]) {
+    for &file in small.iter().chain(&[FIRST, MORE]) {
         place
             .remove(file)
             .map_err(|error| error.wrong(format!("deleting file {file} of {}", small.len())))?;
     }
-    let after = place.regain(empty).map_err(|error| error.wrong("after deleting"))?;
-    match after >= empty {
-        true => Ok(filled),
-        false => {
-            Err(Wrong(format!("{after} bytes are offered after deleting small files, {empty} when empty")))
-        }
-    }
+    regains(place, empty)?;
+    Ok(filled)
 }
 
 /// False when there is no room for another.
@@ -125,27 +182,30 @@ fn offered(place: &mut impl Place) -> Result<u64, Wrong> {
     place.available().map_err(|error| error.wrong("asking what is offered"))
 }
 
-/// A file of exactly that size, and beside it one without data.
-fn write_all(place: &mut impl Place, size: u64, filled: &mut Filled) -> Result<(), Wrong> {
+/// Files of these sizes, and beside them one without data.
+fn make_all(
+    place: &mut impl Place,
+    way: &Way,
+    files: &mut [Written],
+    rng: &mut Rng,
+    filled: &mut Filled,
+) -> Result<(), Wrong> {
     place.create(MORE).map_err(|error| error.wrong("creating a file"))?;
-    place.create(ALL).map_err(|error| error.wrong("creating a file"))?;
-    let mut offset = 0;
-    while offset < size {
-        let length = PIECE.min(size - offset);
-        let piece = made(ALL, offset, length as usize, 0);
-        place
-            .write(ALL, offset, &piece)
-            .map_err(|error| error.wrong(format!("writing at {offset} of the {size} bytes offered")))?;
-        offset += length;
+    for file in files {
+        place.create(file.file()).map_err(|error| error.wrong("creating a file"))?;
+        file.fill(place, way, rng)?;
+        filled.files += 1;
     }
-    filled.files += 2;
-    place.fsync(ALL).map_err(|error| error.wrong(format!("fsync of the {size} bytes offered")))
+    filled.files += 1;
+    Ok(())
 }
 
-/// One block more is refused at the end of the file, and so is another file that does not fit into its
-/// inode.
-fn refuses(place: &mut impl Place, size: u64, block_size: u64) -> Result<(), Wrong> {
-    for (file, offset, length) in [(ALL, size, block_size), (MORE, 0, block_size.max(GRANULE))] {
+/// One block more is refused at the end of the last file, and so is another file that does not fit into its inode.
+fn refuses(place: &mut impl Place, files: &[Written], way: &Way) -> Result<(), Wrong> {
+    let last = files.last().expect("there is a file that takes what is offered");
+    for (file, offset, length) in
+        [(last.file(), last.size(), way.block_size), (MORE, 0, way.block_size.max(GRANULE))]
+    {
         let written = place.write(file, offset, &vec![1; length as usize]).and_then(|()| place.fsync(file));
         match written {
             // A mount's page cache may have counted it before the file system refused it.
@@ -159,43 +219,10 @@ fn refuses(place: &mut impl Place, size: u64, block_size: u64) -> Result<(), Wro
     Ok(())
 }
 
-/// Writes over what is there, at random; which write each granule is from then.
-fn overwrite(place: &mut impl Place, size: u64, times: u64, rng: &mut Rng) -> Result<Vec<u64>, Wrong> {
-    let granules = size / GRANULE;
-    let mut writes = vec![0; granules as usize];
-    let (mut number, mut left) = (0, granules * times);
-    while left > 0 {
-        number += 1;
-        let length = rng.u64(1..=(PIECE / GRANULE).min(granules));
-        let at = rng.u64(0..=granules - length);
-        let bytes = made(ALL, at * GRANULE, (length * GRANULE) as usize, number);
-        place.write(ALL, at * GRANULE, &bytes).map_err(|error| {
-            error.wrong(format!("write {number}: {length} granules over those from {at} on of {granules}"))
-        })?;
-        writes[at as usize..(at + length) as usize].fill(number);
-        left = left.saturating_sub(length);
-    }
-    place.fsync(ALL).map_err(|error| error.wrong("fsync after writing over"))?;
-    Ok(writes)
-}
-
-fn compare(place: &mut impl Place, writes: &[u64], size: u64, filled: &mut Filled) -> Result<(), Wrong> {
+fn compare(place: &mut impl Place, files: &[Written], filled: &mut Filled) -> Result<(), Wrong> {
     place.verify().map_err(|error| error.wrong("verifying everything"))?;
-    let mut found = vec![0; PIECE as usize];
-    for (piece, writes) in writes.chunks((PIECE / GRANULE) as usize).enumerate() {
-        let offset = piece as u64 * PIECE;
-        let found = &mut found[..writes.len() * GRANULE as usize];
-        let read = place.read(ALL, offset, found).map_err(|error| error.wrong("reading"))?;
-        if read != (size, found.len()) {
-            return Err(Wrong(format!("at {offset} of {size}: {read:?} was read")));
-        }
-        for ((index, granule), &write) in (0..).zip(found.chunks(GRANULE as usize)).zip(writes) {
-            let offset = offset + index * GRANULE;
-            if granule != made(ALL, offset, GRANULE as usize, write) {
-                return Err(Wrong(format!("at {offset} is not what write {write} put there")));
-            }
-            filled.compared += GRANULE;
-        }
+    for file in files {
+        filled.compared += file.compare(place)?;
     }
     Ok(())
 }

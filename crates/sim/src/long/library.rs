@@ -17,56 +17,132 @@ const WRITING: OpenFlags = OpenFlags { read: true, write: true, append: false, t
 
 /// Directories that the files are spread over.
 const DIRECTORIES: u32 = 8;
-/// Background steps after an operation, at most.
-const STEPS_MAX: u32 = 2;
 /// Handles that are kept open.
 const OPEN_MAX: usize = 64;
+
+/// What a volume is made with, and how it is used.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The device.
+    pub spec: Spec,
+    /// Bytes of a page of metadata; what is usual on the device when `None`.
+    pub page_size: Option<u32>,
+    /// What is kept from data.
+    pub reserve: Reserve,
+    /// Memory for metadata.
+    pub cache_bytes: u64,
+    /// Background steps after an operation, at most.
+    pub steps_max: u32,
+    /// Whether it is mounted anew before all is verified.
+    pub is_remounted: bool,
+    /// After so many changes of the device within one operation that operation has failed: it would never end.
+    pub changes_max: Option<u64>,
+    /// Decides everything that is left open.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// The usual one.
+    pub fn usual(spec: Spec, reserve: Reserve, cache_bytes: u64, seed: u64) -> Self {
+        Setup {
+            spec,
+            page_size: None,
+            reserve,
+            cache_bytes,
+            steps_max: 2,
+            is_remounted: false,
+            changes_max: None,
+            seed,
+        }
+    }
+
+    /// As `mkfs` would be given it.
+    pub fn format_options(&self) -> FormatOptions {
+        FormatOptions {
+            label: "long".to_owned(),
+            fs_id: FsId([7; 16]),
+            uid: 0,
+            gid: 0,
+            page_size: self.page_size,
+            groups: None,
+            reserve: self.reserve,
+        }
+    }
+}
 
 /// A volume of its own.
 pub struct Library {
     /// What is mounted.
     pub fs: Arc<Fs>,
+    setup: Setup,
     device: Arc<Emulated>,
     clock: Arc<ManualClock>,
     directories: Vec<InodeNo>,
     open: HashMap<u32, Handle>,
     rng: Rng,
-    cache_bytes: u64,
+    /// The most changes of the device within one operation.
+    longest: u64,
 }
 
 impl Library {
     /// Makes and mounts a volume.
-    pub fn new(spec: Spec, reserve: Reserve, cache_bytes: u64, seed: u64) -> Result<Self, Wrong> {
+    pub fn new(setup: Setup) -> Result<Self, Wrong> {
         let clock = Arc::new(ManualClock::at(Timestamp(1_600_000_000_000_000_000)));
-        let device = Arc::new(Emulated::new(spec));
-        let options = FormatOptions {
-            label: "long".to_owned(),
-            fs_id: FsId([7; 16]),
-            uid: 0,
-            gid: 0,
-            page_size: None,
-            groups: None,
-            reserve,
-        };
+        let device = Arc::new(Emulated::new(setup.spec.clone()));
         let shared: Arc<dyn Device> = Arc::clone(&device) as _;
-        Fs::format(&shared, &options, clock.as_ref()).map_err(|error| Wrong::at("format", error))?;
-        let fs = mount(&device, &clock, cache_bytes)?;
+        Fs::format(&shared, &setup.format_options(), clock.as_ref())
+            .map_err(|error| Wrong::at("format", error))?;
+        let fs = mount(&device, &clock, setup.cache_bytes)?;
         let make = |number: u32| {
             let made = fs.make_directory(&caller(), InodeNo::ROOT, format!("d{number}").as_bytes(), 0o755);
             made.map(|attributes| attributes.inode).map_err(|error| Wrong::at("make a directory", error))
         };
         let directories = (0..DIRECTORIES).map(make).collect::<Result<_, _>>()?;
-        let rng = Rng::with_seed(seed);
-        Ok(Library { fs, device, clock, directories, open: HashMap::new(), rng, cache_bytes })
+        let rng = Rng::with_seed(setup.seed);
+        Ok(Library { fs, setup, device, clock, directories, open: HashMap::new(), rng, longest: 0 })
     }
 
     /// Unmounts, mounts again, and checks.
     pub fn remount(&mut self) -> Result<(), Wrong> {
+        self.bounded(|library| library.mount_anew().map_err(|wrong| Refused::Other(wrong.0)))
+            .map_err(|refused| Wrong(refused.to_string()))
+    }
+
+    fn mount_anew(&mut self) -> Result<(), Wrong> {
         self.open.clear();
         self.fs.unmount().map_err(|error| Wrong::at("unmount", error))?;
-        self.fs = mount(&self.device, &self.clock, self.cache_bytes)?;
+        self.device.reopen();
+        self.fs = mount(&self.device, &self.clock, self.setup.cache_bytes)?;
         let findings = self.fs.check().map_err(|error| Wrong::at("check", error))?;
         if findings.is_empty() { Ok(()) } else { Err(Wrong(format!("the checker finds {findings:?}"))) }
+    }
+
+    /// The device, to be asked what it has counted.
+    pub fn device(&self) -> &Emulated {
+        &self.device
+    }
+
+    /// The most changes of the device within one operation.
+    pub fn longest(&self) -> u64 {
+        self.longest
+    }
+
+    /// Does something that may change the device so many times and no more: the device fails then, so that what
+    /// would go on for ever ends.
+    fn bounded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Refused>) -> Result<T, Refused> {
+        let before = self.device.commands();
+        if let Some(most) = self.setup.changes_max {
+            self.device.lose_power_after(most);
+        }
+        let done = work(self);
+        let changes = self.device.commands() - before;
+        self.longest = self.longest.max(changes);
+        match self.setup.changes_max {
+            Some(most) if changes >= most => Err(Refused::Other(format!(
+                "it had not come to an end after {changes} changes of the device"
+            ))),
+            _ => done,
+        }
     }
 
     /// Bytes of the device.
@@ -101,7 +177,7 @@ impl Library {
     /// What threads of the runtime would do meanwhile.
     fn background(&mut self) -> Result<(), Refused> {
         self.clock.advance(1_000_000);
-        for _ in 0..self.rng.u32(0..=STEPS_MAX) {
+        for _ in 0..self.rng.u32(0..=self.setup.steps_max) {
             self.fs.step()?;
         }
         Ok(())
@@ -129,15 +205,16 @@ impl From<FsError> for Refused {
     }
 }
 
-impl Place for Library {
-    fn create(&mut self, file: u32) -> Result<(), Refused> {
+/// What a place does, without a bound.
+impl Library {
+    fn create_now(&mut self, file: u32) -> Result<(), Refused> {
         let (directory, name) = self.place(file);
         let (_, handle) = self.fs.create(&caller(), directory, &name, 0o644, WRITING, true)?;
         self.keep(file, handle);
         self.background()
     }
 
-    fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
+    fn write_now(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
         let fs = Arc::clone(&self.fs);
         let handle = self.handle(file)?;
         let mut done = 0;
@@ -147,21 +224,21 @@ impl Place for Library {
         self.background()
     }
 
-    fn truncate(&mut self, file: u32, size: u64) -> Result<(), Refused> {
+    fn truncate_now(&mut self, file: u32, size: u64) -> Result<(), Refused> {
         let inode = self.handle(file)?.inode();
         let changes = Changes { size: Some(size), ..Changes::default() };
         self.fs.set_attributes(&caller(), inode, &changes)?;
         self.background()
     }
 
-    fn remove(&mut self, file: u32) -> Result<(), Refused> {
+    fn remove_now(&mut self, file: u32) -> Result<(), Refused> {
         self.open.remove(&file);
         let (directory, name) = self.place(file);
         self.fs.unlink(&caller(), directory, &name)?;
         self.background()
     }
 
-    fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused> {
+    fn read_now(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused> {
         let fs = Arc::clone(&self.fs);
         let handle = self.handle(file)?;
         let size = fs.attributes(handle.inode())?.size;
@@ -175,19 +252,21 @@ impl Place for Library {
         Ok((size, done))
     }
 
-    fn fsync(&mut self, file: u32) -> Result<(), Refused> {
+    fn fsync_now(&mut self, file: u32) -> Result<(), Refused> {
         let fs = Arc::clone(&self.fs);
         fs.fsync(self.handle(file)?, false)?;
         self.background()
     }
 
-    fn available(&mut self) -> Result<u64, Refused> {
+    fn available_now(&mut self) -> Result<u64, Refused> {
         let sizes = self.fs.statfs()?;
         Ok(sizes.available * u64::from(sizes.block_size))
     }
 
-    /// Nothing is remembered of contents: each read is one of the device.
-    fn verify(&mut self) -> Result<(), Refused> {
+    fn verify_now(&mut self) -> Result<(), Refused> {
+        if self.setup.is_remounted {
+            self.mount_anew().map_err(|wrong| Refused::Other(wrong.0))?;
+        }
         while self.fs.step()? == Step::Worked {}
         self.fs.sync()?;
         let wrong = |what: String| Refused::Other(what);
@@ -199,10 +278,49 @@ impl Place for Library {
         }
     }
 
-    fn regain(&mut self, _bytes: u64) -> Result<u64, Refused> {
+    fn regain_now(&mut self) -> Result<u64, Refused> {
         self.open.clear();
         while self.fs.step()? == Step::Worked {}
         self.fs.sync()?;
-        self.available()
+        self.available_now()
+    }
+}
+
+impl Place for Library {
+    fn create(&mut self, file: u32) -> Result<(), Refused> {
+        self.bounded(|library| library.create_now(file))
+    }
+
+    fn write(&mut self, file: u32, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
+        self.bounded(|library| library.write_now(file, offset, bytes))
+    }
+
+    fn truncate(&mut self, file: u32, size: u64) -> Result<(), Refused> {
+        self.bounded(|library| library.truncate_now(file, size))
+    }
+
+    fn remove(&mut self, file: u32) -> Result<(), Refused> {
+        self.bounded(|library| library.remove_now(file))
+    }
+
+    fn read(&mut self, file: u32, offset: u64, into: &mut [u8]) -> Result<(u64, usize), Refused> {
+        self.bounded(|library| library.read_now(file, offset, into))
+    }
+
+    fn fsync(&mut self, file: u32) -> Result<(), Refused> {
+        self.bounded(|library| library.fsync_now(file))
+    }
+
+    fn available(&mut self) -> Result<u64, Refused> {
+        self.bounded(Library::available_now)
+    }
+
+    /// Nothing is remembered of contents: each read is one of the device.
+    fn verify(&mut self) -> Result<(), Refused> {
+        self.bounded(Library::verify_now)
+    }
+
+    fn regain(&mut self, _bytes: u64) -> Result<u64, Refused> {
+        self.bounded(Library::regain_now)
     }
 }

@@ -105,7 +105,7 @@ fn filled_up(memory: &mut Memory, percent: u64) -> Result<Endured, Wrong> {
 fn a_place_that_is_right_passes() {
     let done = endured(&mut Memory::of(LIMIT)).unwrap();
     assert!(done.written >= 10 * LIMIT && done.compared > LIMIT && done.files > 0, "{done:?}");
-    let filled = fill(&mut Memory::of(LIMIT), 4096, 2, 5).unwrap();
+    let filled = fill(&mut Memory::of(LIMIT), &Way::usual(4096, 2), 5).unwrap();
     assert!(filled.overwritten > LIMIT && filled.compared == 2 * LIMIT, "{filled:?}");
 }
 
@@ -123,9 +123,12 @@ fn what_is_offered_is_taken_and_nothing_more() {
 fn one_that_leaks_or_forgets_does_not() {
     assert!(endured(&mut Memory { leak: 1, ..Memory::of(LIMIT) }).is_err(), "a byte leaks at each deletion");
     assert!(endured(&mut Memory { forgets: 40, ..Memory::of(LIMIT) }).is_err(), "writes are forgotten");
-    assert!(fill(&mut Memory { leak: 4096, ..Memory::of(LIMIT) }, 4096, 1, 5).is_err(), "a block leaks");
     assert!(
-        fill(&mut Memory { forgets: 5, ..Memory::of(LIMIT) }, 4096, 1, 5).is_err(),
+        fill(&mut Memory { leak: 4096, ..Memory::of(LIMIT) }, &Way::usual(4096, 1), 5).is_err(),
+        "a block leaks"
+    );
+    assert!(
+        fill(&mut Memory { forgets: 5, ..Memory::of(LIMIT) }, &Way::usual(4096, 1), 5).is_err(),
         "writes are forgotten"
     );
 }
@@ -134,7 +137,7 @@ fn one_that_leaks_or_forgets_does_not() {
 #[test]
 fn one_that_shows_more_than_it_keeps_does_not() {
     assert!(endured(&mut Memory { rots: true, ..Memory::of(LIMIT) }).is_err());
-    assert!(fill(&mut Memory { rots: true, ..Memory::of(LIMIT) }, 4096, 1, 5).is_err());
+    assert!(fill(&mut Memory { rots: true, ..Memory::of(LIMIT) }, &Way::usual(4096, 1), 5).is_err());
 }
 
 #[test]
@@ -169,7 +172,44 @@ fn one_that_offers_too_little_does_not() {
             self.available()
         }
     }
-    assert!(fill(&mut Modest(Memory::of(LIMIT)), 4096, 1, 5).is_err());
+    assert!(fill(&mut Modest(Memory::of(LIMIT)), &Way::usual(4096, 1), 5).is_err());
+}
+
+/// An operation that would go on for ever ends, and has failed.
+#[test]
+fn who_never_comes_to_an_end_has_failed() {
+    let spec = zone::emulated::Spec::new(4096, 24, 64);
+    let usual = Setup::usual(spec, fs::Reserve::LEAST, 64 << 20, 5);
+    let run = |changes_max| {
+        let mut library = Library::new(Setup { changes_max, ..usual.clone() }).unwrap();
+        let filled = fill(&mut library, &Way { is_exact: false, ..Way::usual(4096, 1) }, 5);
+        (filled.map(|filled| filled.overwritten), library.longest())
+    };
+    let (filled, longest) = run(None);
+    assert!(filled.unwrap() > 0 && longest > 0);
+    assert!(run(Some(longest + 1)).0.is_ok());
+    let wrong = run(Some(longest)).0.unwrap_err();
+    assert!(wrong.0.contains("it had not come to an end"), "{wrong}");
+}
+
+/// What is offered when all that was offered has been written is taken, where that may be; one who never has enough
+/// is none.
+#[test]
+fn the_rest_is_taken_and_compared() {
+    let way =
+        Way { files: 3, over: Order::Shuffled, is_replaced: true, is_exact: false, ..Way::usual(4096, 1) };
+    let way =
+        Way { filling: Order::Shuffled, filling_bytes: 12_288, over_bytes: 5 * 4096, fsync_every: 4, ..way };
+    let filled = fill(&mut Memory::of(LIMIT), &way, 5).unwrap();
+    assert!(filled.overwritten == 2 * LIMIT && filled.compared == 2 * LIMIT, "{filled:?}");
+    for wrong in [
+        Memory { takes_more: LIMIT, ..Memory::of(LIMIT) },
+        Memory { forgets: 40, ..Memory::of(LIMIT) },
+        Memory { leak: 4096, ..Memory::of(LIMIT) },
+        Memory { rots: true, ..Memory::of(LIMIT) },
+    ] {
+        assert!(fill(&mut { wrong }, &way, 5).is_err());
+    }
 }
 
 /// How far somebody came who may give up is told; that something else is read is wrong all the same.

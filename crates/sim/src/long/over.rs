@@ -1,0 +1,264 @@
+//! Ways to fill a volume and to write over what is there.
+
+use std::fmt;
+
+use rt::random::Rng;
+
+use super::bytes::{GRANULE, made_by};
+use super::{Place, Refused};
+use crate::caught::Wrong;
+
+/// Bytes written at once where nobody asks for less, and read at once.
+pub(super) const PIECE: u64 = 1 << 20;
+
+/// The order of writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// From the beginning to the end.
+    Sequential,
+    /// Each once, in any order.
+    Shuffled,
+    /// Anywhere, of any length up to that asked for, as many bytes as there are; then what that has left out.
+    Anywhere,
+}
+
+/// How a volume is filled and written over.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// Bytes of a block, of which files are made.
+    pub block_size: u64,
+    /// Files that share what is offered.
+    pub files: u32,
+    /// The order in which files that are empty are filled; not `Anywhere`, which writes some of it twice.
+    pub filling: Order,
+    /// Bytes of a write that fills.
+    pub filling_bytes: u64,
+    /// The order of the writes over what is there.
+    pub over: Order,
+    /// Bytes of each, at most: granules.
+    pub over_bytes: u64,
+    /// How many times so many bytes are written `Anywhere`.
+    pub times: u64,
+    /// One write in so many is followed by an fsync, while it is full; 0 for none.
+    pub fsync_every: u64,
+    /// Whether each file is deleted and written again while the others are full.
+    pub is_replaced: bool,
+    /// Whether nothing is offered when all that was offered has been written, to the block.
+    pub is_exact: bool,
+}
+
+impl Way {
+    /// One large file, which is written over anywhere so many times.
+    pub fn usual(block_size: u64, times: u64) -> Self {
+        Way {
+            block_size,
+            files: 1,
+            filling: Order::Sequential,
+            filling_bytes: PIECE,
+            over: Order::Anywhere,
+            over_bytes: PIECE,
+            times,
+            fsync_every: 0,
+            is_replaced: false,
+            is_exact: true,
+        }
+    }
+
+    /// Bytes that are written, and remembered, together.
+    pub fn granule(&self) -> u64 {
+        GRANULE.min(self.block_size)
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} files, filled {} by {} bytes", self.files, self.filling, self.filling_bytes)?;
+        write!(f, ", written over {} by {} bytes", self.over, self.over_bytes)?;
+        match self.fsync_every {
+            0 => f.write_str(", never synced")?,
+            every => write!(f, ", synced each {every}")?,
+        }
+        f.write_str(if self.is_replaced { ", replaced" } else { "" })
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Order::Sequential => "in order",
+            Order::Shuffled => "in any order",
+            Order::Anywhere => "anywhere",
+        })
+    }
+}
+
+/// Where one write begins, and how many bytes it has.
+type Piece = (u64, u64);
+
+impl Way {
+    /// The writes that fill a file of this size.
+    fn filling(&self, size: u64, rng: &mut Rng) -> Vec<Piece> {
+        let mut pieces = in_order(size, self.filling_bytes);
+        if self.filling == Order::Shuffled {
+            rng.shuffle(&mut pieces);
+        }
+        pieces
+    }
+
+    /// The writes over all of a file of this size, each byte at least once.
+    fn over(&self, size: u64, rng: &mut Rng) -> Vec<Piece> {
+        let mut pieces = match self.over {
+            Order::Anywhere => return self.anywhere(size, rng),
+            Order::Sequential | Order::Shuffled => in_order(size, self.over_bytes),
+        };
+        if self.over == Order::Shuffled {
+            rng.shuffle(&mut pieces);
+        }
+        pieces
+    }
+
+    fn anywhere(&self, size: u64, rng: &mut Rng) -> Vec<Piece> {
+        let granule = self.granule();
+        let (granules, most) = (size / granule, (self.over_bytes / granule).min(size / granule));
+        let (mut pieces, mut left) = (Vec::new(), granules * self.times);
+        let mut is_over = vec![false; granules as usize];
+        while left > 0 {
+            let length = rng.u64(1..=most);
+            let at = rng.u64(0..=granules - length);
+            is_over[at as usize..(at + length) as usize].fill(true);
+            pieces.push((at * granule, length * granule));
+            left = left.saturating_sub(length);
+        }
+        let mut at = 0;
+        for same in is_over.chunk_by(|one, other| one == other) {
+            let length = same.len() as u64;
+            if !same[0] {
+                let missing = in_order(length * granule, self.over_bytes);
+                pieces.extend(missing.into_iter().map(|(from, length)| (at * granule + from, length)));
+            }
+            at += length;
+        }
+        pieces
+    }
+}
+
+fn in_order(size: u64, bytes: u64) -> Vec<Piece> {
+    (0..size).step_by(bytes as usize).map(|at| (at, bytes.min(size - at))).collect()
+}
+
+/// A file that is written, and which write each of its granules is from.
+pub(super) struct Written {
+    file: u32,
+    size: u64,
+    granule: u64,
+    writes: Vec<u64>,
+    /// The last write.
+    number: u64,
+    /// Bytes of all writes.
+    pub(super) bytes: u64,
+}
+
+impl Written {
+    /// What is to become a file of this size, which is a number of granules.
+    pub(super) fn new(file: u32, size: u64, way: &Way) -> Self {
+        let granule = way.granule();
+        Written { file, size, granule, writes: vec![0; (size / granule) as usize], number: 0, bytes: 0 }
+    }
+
+    /// Makes the file of this size, which is empty.
+    pub(super) fn fill(&mut self, place: &mut impl Place, way: &Way, rng: &mut Rng) -> Result<(), Wrong> {
+        for piece in way.filling(self.size, rng) {
+            self.write(place, piece)?;
+        }
+        self.fsync(place)
+    }
+
+    /// Writes so many bytes more behind what is there, a number of granules.
+    pub(super) fn grow(&mut self, place: &mut impl Place, way: &Way, bytes: u64) -> Result<(), Wrong> {
+        let before = self.size;
+        self.size += bytes;
+        self.writes.resize((self.size / self.granule) as usize, 0);
+        for (at, length) in in_order(bytes, way.filling_bytes) {
+            self.write(place, (before + at, length))?;
+        }
+        self.fsync(place)
+    }
+
+    /// Writes over all that is there.
+    pub(super) fn write_over(
+        &mut self,
+        place: &mut impl Place,
+        way: &Way,
+        rng: &mut Rng,
+    ) -> Result<(), Wrong> {
+        for (index, piece) in (1..).zip(way.over(self.size, rng)) {
+            self.write(place, piece)?;
+            if way.fsync_every > 0 && index % way.fsync_every == 0 {
+                self.fsync(place)?;
+            }
+        }
+        self.fsync(place)
+    }
+
+    /// Deletes the file and writes it anew, as far as what is offered then is enough.
+    pub(super) fn replace(&mut self, place: &mut impl Place, way: &Way, rng: &mut Rng) -> Result<(), Wrong> {
+        let failed = |error: Refused| error.wrong(format!("file {}", self.file));
+        place.remove(self.file).map_err(failed)?;
+        place.create(self.file).map_err(failed)?;
+        let offered = place.regain(self.size).map_err(failed)?;
+        self.size = self.size.min(offered / way.block_size * way.block_size);
+        self.writes.truncate((self.size / self.granule) as usize);
+        self.fill(place, way, rng)
+    }
+
+    pub(super) fn file(&self) -> u32 {
+        self.file
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn write(&mut self, place: &mut impl Place, (at, length): Piece) -> Result<(), Wrong> {
+        self.number += 1;
+        let bytes = made_by(self.granule, self.file, at, length as usize, self.number);
+        place.write(self.file, at, &bytes).map_err(|error| {
+            let (file, size, number) = (self.file, self.size, self.number);
+            error.wrong(format!("write {number} of file {file}: {length} bytes at {at} of {size}"))
+        })?;
+        self.bytes += length;
+        let granules = (at / self.granule) as usize..((at + length) / self.granule) as usize;
+        self.writes[granules].fill(self.number);
+        Ok(())
+    }
+
+    fn fsync(&self, place: &mut impl Place) -> Result<(), Wrong> {
+        place.fsync(self.file).map_err(|error| {
+            let (file, size, number) = (self.file, self.size, self.number);
+            error.wrong(format!("fsync of file {file} of {size} bytes after write {number}"))
+        })
+    }
+
+    /// Reads all of it; how many bytes it has.
+    pub(super) fn compare(&self, place: &mut impl Place) -> Result<u64, Wrong> {
+        let Written { file, size, granule, .. } = *self;
+        let mut found = vec![0; PIECE as usize];
+        for (piece, writes) in (0..).zip(self.writes.chunks((PIECE / granule) as usize)) {
+            let offset = piece * PIECE;
+            let found = &mut found[..writes.len() * granule as usize];
+            let read = place.read(file, offset, found).map_err(|error| error.wrong("reading"))?;
+            if read != (size, found.len()) {
+                return Err(Wrong(format!("file {file} at {offset} of {size}: {read:?} was read")));
+            }
+            for ((index, found), &write) in (0..).zip(found.chunks(granule as usize)).zip(writes) {
+                let offset = offset + index * granule;
+                if found != made_by(granule, file, offset, granule as usize, write) {
+                    return Err(Wrong(format!(
+                        "file {file} at {offset} is not what write {write} put there"
+                    )));
+                }
+            }
+        }
+        Ok(size)
+    }
+}
