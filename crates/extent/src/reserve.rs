@@ -65,8 +65,8 @@ pub(crate) struct Found {
     pub(crate) live: i64,
     /// Live metadata.
     pub(crate) metadata: i64,
-    /// Zones with metadata in them.
-    pub(crate) metadata_zones: i64,
+    /// What zones with metadata in them would take of data.
+    pub(crate) metadata_payload: i64,
 }
 
 /// `blocks`, and of so many of them one more.
@@ -114,7 +114,7 @@ impl Shape {
         let needed =
             self.needed(found, found.payload) + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
         let metadata = (foreseen * self.largest()).max(self.in_zones(needed));
-        self.left_free() + metadata - found.metadata_zones * self.largest() + self.slack() as i64
+        self.left_free() + metadata - found.metadata_payload + self.slack() as i64
     }
 
     fn kept_at_least(&self, found: &Found) -> i64 {
@@ -125,7 +125,7 @@ impl Shape {
         let metadata =
             foreseen.max(self.needed(found, data)) + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
-        let growth = self.in_zones(metadata) - found.metadata_zones * self.largest();
+        let growth = self.in_zones(metadata) - found.metadata_payload;
         self.left_free() + growth + self.slack() as i64
     }
 

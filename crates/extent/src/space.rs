@@ -396,9 +396,12 @@ impl Extents {
             for (number, zone) in moment.zones().enumerate() {
                 let is_free = if opens_zones { zone.is_free } else { number >= logs };
                 found.raw += i64::from(zone.info.capacity);
-                found.metadata_zones +=
-                    i64::from(zone.entry.role == Role::Metadata && can_be_used_again(&zone));
-                census.add(&zone, is_free, payloads.get(zone.info.capacity));
+                let payload = payloads.get(zone.info.capacity);
+                // Zones need not be alike, and metadata may be in the small ones.
+                if zone.entry.role == Role::Metadata && can_be_used_again(&zone) {
+                    found.metadata_payload += i64::from(payload);
+                }
+                census.add(&zone, is_free, payload);
             }
             (census, found)
         });

@@ -51,7 +51,8 @@ fn what_lives_in_metadata_is_paid_by_data() {
     let found = |metadata: i64| {
         let metadata_zones = metadata / 4096 + 1;
         let payload = (100 - 3 - metadata_zones) * shape.largest();
-        Found { raw, payload, live: payload / 2, metadata, metadata_zones }
+        let metadata_payload = metadata_zones * shape.largest();
+        Found { raw, payload, live: payload / 2, metadata, metadata_payload }
     };
     let offered = |found: Found, reserve| found.payload - shape.kept(&found, reserve);
     for reserve in [Reserve::default(), Reserve::LEAST, Reserve(2_000)] {
