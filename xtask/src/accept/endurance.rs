@@ -4,13 +4,14 @@
 //! * At 100, 99 and 95 % of what is offered, through the library on 16, 64 and 1,024 zones, and at 95 % on 64 zones of
 //!   which sixteen may be active, until three times the capacity was written. Now and then a file takes all that is left:
 //!   then nothing that needs a block fits, and everything can be written over and deleted.
+//! * Full to the last block on volumes of drawn shapes (`polder-sim shapes`), written over in drawn ways, twice each.
 //! * At four fifths, where nothing is ever refused, through the library on sixteen zones of which six may be active, and
 //!   through a mount of 128 zones.
 //!
 //! The capacity is that of the device, of which what is offered is a part. Everything is compared with a model at the
 //! end, past the kernel's memory, and verified (`polder check --data` on the mount) while it is there; then it is deleted
-//! and all of the space is there again. The quick form has smaller zones where there are many, and at four fifths it
-//! writes less and to less.
+//! and all of the space is there again. The quick form has smaller zones where there are many, fewer shapes, and at four
+//! fifths it writes less and to less.
 
 use anyhow::Result;
 
@@ -20,13 +21,15 @@ use super::{Report, Run};
 use crate::shell::Line;
 
 /// What the simulator counts, under the names of the report.
-const COUNTS: [&str; 6] = [
+const COUNTS: [&str; 8] = [
     "bytes written",
     "operations",
     "bytes compared",
     "files at the end",
     "times filled to the last block",
     "writes refused for want of space",
+    "shapes drawn",
+    "bytes written over on them",
 ];
 
 /// How full a volume is kept where it is filled to the last block, in percent of what it offers.
@@ -40,16 +43,30 @@ struct Scale {
     many_zone_blocks: &'static str,
     /// Blocks of a zone of the emulated device at four fifths.
     zone_blocks: &'static str,
+    /// Drawn shapes.
+    shapes: &'static str,
     volume: &'static str,
     zone: &'static str,
     /// How many times the device's capacity is written through the mount.
     times: &'static str,
 }
 
-const QUICK: Scale =
-    Scale { many_zone_blocks: "64", zone_blocks: "512", volume: "512M", zone: "4M", times: "2" };
-const FULL: Scale =
-    Scale { many_zone_blocks: "256", zone_blocks: "4096", volume: "8G", zone: "64M", times: "10" };
+const QUICK: Scale = Scale {
+    many_zone_blocks: "64",
+    zone_blocks: "512",
+    shapes: "24",
+    volume: "512M",
+    zone: "4M",
+    times: "2",
+};
+const FULL: Scale = Scale {
+    many_zone_blocks: "256",
+    zone_blocks: "4096",
+    shapes: "400",
+    volume: "8G",
+    zone: "64M",
+    times: "10",
+};
 
 pub(super) fn run(run: &Run) -> Result<Report> {
     let scale = if run.quick { QUICK } else { FULL };
@@ -58,6 +75,9 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     for line in full(&scale, || endure(TIMES_FULL).arg("--fill-up")) {
         line.run_watched(|line| counted.read(line))?;
     }
+    simulator("shapes")
+        .args(["--seed", &run.seed.to_string(), "--times", scale.shapes])
+        .run_watched(|line| counted.read(line))?;
     endure("10")
         .args(["--zones", "16", "--active", "6", "--zone-blocks", scale.zone_blocks])
         .run_watched(|line| counted.read(line))?;
@@ -83,8 +103,8 @@ pub(super) fn run(run: &Run) -> Result<Report> {
     Ok(Report {
         geometry: format!(
             "emulated, to the last block: 16 and 64 zones of 1024 blocks, 1024 of {}, 14 active, 64 with 16 active; \
-             at four fifths: 16 zones of {} blocks, 6 active; mount: {geometry}",
-            scale.many_zone_blocks, scale.zone_blocks
+             {} drawn shapes; at four fifths: 16 zones of {} blocks, 6 active; mount: {geometry}",
+            scale.many_zone_blocks, scale.shapes, scale.zone_blocks
         ),
         counts: counted.counts(),
     })
