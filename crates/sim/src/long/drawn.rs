@@ -77,9 +77,9 @@ impl Drawn {
         setup.changes_max = Some(blocks + CHANGES);
         let mut way = draw_way(&mut rng, &setup.spec, blocks);
         if is_tight {
-            let over_bytes = way.granule() << rng.u32(2..=4);
-            let fsync_every = 4 << rng.u32(0..=2);
-            way = Way { over: Order::Shuffled, over_bytes, fsync_every, files: 1, ..way };
+            let over_bytes = 32 << 10 << rng.u32(0..=1);
+            let fsync_every = 8 << rng.u32(0..=1);
+            way = Way { over: Order::Shuffled, over_bytes, fsync_every, files: 1, is_replaced: false, ..way };
         }
         Drawn { setup, way }
     }

@@ -18,6 +18,9 @@ const FIRST_SMALL: u32 = 100;
 /// Bytes of a file that lies in its inode.
 const SMALL: u64 = 1000;
 
+/// What may fit, where it need not be exact, when nothing is offered: sixty-four pages of metadata.
+const UNOFFERED_BYTES: u64 = 4 << 20;
+
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filled {
@@ -88,11 +91,21 @@ fn take_rest(
     if way.is_exact {
         return Ok(());
     }
+    let mut unoffered = 0;
     loop {
         let offered = place.regain(0).map_err(|error| error.wrong("asking what is offered"))?;
         let rest = offered / way.block_size * way.block_size;
         if rest == 0 {
-            return Ok(());
+            // What trees were allowed to grow by is not offered, and is there for a writer all the same.
+            if !last.grows(place, way)? {
+                return Ok(());
+            }
+            unoffered += way.block_size;
+            filled.rest += way.block_size;
+            if unoffered > UNOFFERED_BYTES {
+                return Err(Wrong(format!("nothing is offered, and {unoffered} bytes more fit")));
+            }
+            continue;
         }
         filled.rest += rest;
         last.grow(place, way, rest).map_err(|wrong| Wrong(format!("of the {rest} bytes left: {wrong}")))?;

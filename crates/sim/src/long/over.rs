@@ -200,6 +200,21 @@ impl Written {
         self.fsync(place)
     }
 
+    /// Writes a block more behind what is there; false when it is refused for want of space.
+    pub(super) fn grows(&mut self, place: &mut impl Place, way: &Way) -> Result<bool, Wrong> {
+        let bytes = made_by(self.granule, self.file, self.size, way.block_size as usize, self.number + 1);
+        match place.write(self.file, self.size, &bytes) {
+            Err(Refused::NoSpace) => return Ok(false),
+            written => written.map_err(|error| error.wrong("writing a block more"))?,
+        }
+        self.number += 1;
+        self.size += way.block_size;
+        self.bytes += way.block_size;
+        self.writes.resize((self.size / self.granule) as usize, self.number);
+        self.fsync(place)?;
+        Ok(true)
+    }
+
     /// Deletes the file and writes it anew, as far as what is offered then is enough.
     pub(super) fn replace(&mut self, place: &mut impl Place, way: &Way, rng: &mut Rng) -> Result<(), Wrong> {
         let failed = |error: Refused| error.wrong(format!("file {}", self.file));

@@ -83,7 +83,7 @@ impl Place for Memory {
     }
 
     fn available(&mut self) -> Result<u64, Refused> {
-        Ok(self.limit - self.used())
+        Ok(self.limit.saturating_sub(self.used()))
     }
 
     fn regain(&mut self, _bytes: u64) -> Result<u64, Refused> {
@@ -203,7 +203,7 @@ fn the_rest_is_taken_and_compared() {
     let filled = fill(&mut Memory::of(LIMIT), &way, 5).unwrap();
     assert!(filled.overwritten == 2 * LIMIT && filled.compared == 2 * LIMIT, "{filled:?}");
     for wrong in [
-        Memory { takes_more: LIMIT, ..Memory::of(LIMIT) },
+        Memory { takes_more: 2 * LIMIT, ..Memory::of(LIMIT) },
         Memory { forgets: 40, ..Memory::of(LIMIT) },
         Memory { leak: 4096, ..Memory::of(LIMIT) },
         Memory { rots: true, ..Memory::of(LIMIT) },
