@@ -652,7 +652,7 @@ impl Extents {
         blocks: usize,
         mut along: Option<&mut Along<'_, '_, '_>>,
     ) -> Result<Progress> {
-        if !self.has_target(gc)? {
+        if !self.has_target(gc)? && !self.borrows_beyond(gc, aim)? {
             return Ok(Progress::Nothing);
         }
         let (chunk, _held) = self.read_chunk(gc, blocks)?;
@@ -662,7 +662,8 @@ impl Extents {
         while !runs.is_empty() {
             if !self.has_target(gc)? {
                 self.put_back(gc, &chunk, &runs);
-                return Ok(Progress::Nothing);
+                // The next piece tries again with what there is then.
+                return Ok(if aim == Aim::Zone { Progress::Moved } else { Progress::Nothing });
             }
             let target = gc.target.as_ref().expect("it was just opened");
             let reads = next.iter_mut().flat_map(|(contents, _)| contents.reads()).collect();
@@ -756,6 +757,15 @@ impl Extents {
                 return Ok(false);
             }
         }
+    }
+
+    /// Metadata may have taken the zone that was to take the rest of the victims, in which so much lives that none can be
+    /// cleaned. Somebody is to be refused otherwise: the rest goes to one more of those that are kept for metadata. At
+    /// least one zone comes back for it.
+    fn borrows_beyond(&self, gc: &mut GcState, aim: Aim) -> Result<bool> {
+        let rest: i64 = gc.queue.iter().map(|moved| i64::from(moved.extent.blocks)).sum();
+        let is_enough = rest <= i64::from(self.payload_min);
+        Ok(aim == Aim::Zone && is_enough && self.store.zones().lend_beyond() && self.has_target(gc)?)
     }
 
     /// The object's extents follow the moved blocks, where they are still the same.

@@ -303,6 +303,9 @@ impl Core {
         if (is_due || !is_enough(&saving)) && self.end_epoch(&mut saving)? {
             self.win_room(&mut saving)?;
         }
+        if !is_enough(&saving) && self.look_closer()? {
+            self.win_room(&mut saving)?;
+        }
         if is_enough(&saving) { Ok(()) } else { Err(StoreError::NoSpace) }
     }
 
@@ -445,6 +448,14 @@ impl Core {
         };
         let tables = self.limits.zone_table_beyond as u64 * u64::from(self.zones.page_blocks());
         self.room(saving) >= self.epoch_blocks() * 3 / 2 + tables + to_clean_into
+    }
+
+    /// Whether without one zone there is room for what two epochs write.
+    pub(crate) fn has_room_to_lend(&self) -> bool {
+        let page = u64::from(self.zones.page_blocks());
+        let tables = self.mat.chunks_len() + DIRECTORY_PAGES + self.limits.zone_table_beyond as u64;
+        let zone = u64::from(self.device.geometry().zone_blocks);
+        self.room_now() >= zone + 2 * (self.epoch_blocks() + tables * page)
     }
 
     /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
@@ -685,23 +696,57 @@ impl Core {
     }
 
     fn clean_zone(&self, saving: &mut Saving, zone: ZoneId) -> Result<()> {
+        let mut unreadable = 0;
+        let mut deltas = Packed::new(self.page_size());
+        self.read_zone(zone, |pages| {
+            unreadable += pages.iter().filter(|page| page.bytes.is_none()).count();
+            self.move_pages(saving, pages, &mut deltas)?;
+            self.move_deltas(saving, deltas.take_full())
+        })?;
+        self.move_deltas(saving, deltas.take())?;
+        if unreadable > 0 {
+            tracing::warn!(zone = zone.0, "{unreadable} pages cannot be read and were not moved");
+        }
+        Ok(())
+    }
+
+    /// Reads zones whose changes of leaves are counted as if each took the most that it may: what is written all over in
+    /// single blocks leaves small ones, of which a page holds many, and a zone that is taken for full is never cleaned.
+    /// Whether there was any. Under the checkpoint lock; once for each life of a zone.
+    pub(crate) fn look_closer(&self) -> Result<bool> {
+        let zones = self.zones.with_uncounted_changes();
+        for &zone in &zones {
+            let (mut packed, mut full) = (Packed::new(self.page_size()), 0);
+            self.read_zone(zone, |pages| {
+                for ReadPage { at, bytes, header } in &pages {
+                    match (bytes, header) {
+                        (Some(page), Some(header)) if header.kind == PageKind::Deltas as u8 => {
+                            self.pack_deltas(*at, page, &mut packed)?;
+                        }
+                        (Some(_), Some(_)) => {}
+                        // It may be such a page.
+                        _ => full += 1,
+                    }
+                }
+                full += packed.take_full().0.len() as u64;
+                Ok(())
+            })?;
+            self.zones.note_pages_of_changes(zone, full + packed.len() as u64);
+        }
+        Ok(!zones.is_empty())
+    }
+
+    /// Offers all that was written to a metadata zone, in order.
+    fn read_zone(&self, zone: ZoneId, mut each: impl FnMut(Vec<ReadPage>) -> Result<()>) -> Result<()> {
         let page_blocks = self.zones.page_blocks();
         let life = self.zones.entry(zone).life;
         let end = self.written_end(zone)?;
         let step = (CLEANED_AT_ONCE / self.page_size()).max(1) as Blocks * page_blocks;
-        let (mut block, mut unreadable) = (1, 0);
-        let mut deltas = Packed::new(self.page_size());
+        let mut block = 1;
         while block + page_blocks <= end {
             let blocks = step.min((end - block) / page_blocks * page_blocks);
-            let pages = self.read_pages(Address::new(zone, block, life), blocks)?;
-            unreadable += pages.iter().filter(|page| page.bytes.is_none()).count();
-            self.move_pages(saving, pages, &mut deltas)?;
-            self.move_deltas(saving, deltas.take_full())?;
+            each(self.read_pages(Address::new(zone, block, life), blocks)?)?;
             block += blocks;
-        }
-        self.move_deltas(saving, deltas.take())?;
-        if unreadable > 0 {
-            tracing::warn!(zone = zone.0, "{unreadable} pages cannot be read and were not moved");
         }
         Ok(())
     }

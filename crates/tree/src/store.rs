@@ -265,19 +265,17 @@ impl Store {
     /// As many as together gain more than the checkpoint after them writes: where zones are small one does not, and who
     /// cleaned one after the other never came to an end.
     pub fn clean(&self) -> Result<bool> {
-        let mut saving = self.core.saving.lock();
-        if !saving.cleaned && !self.core.clean_many(&mut saving, 1)? {
-            // What the running epoch has left dead is seen after a checkpoint only.
-            let free = self.core.zones.free();
-            if !self.core.end_epoch(&mut saving)? {
-                return Ok(false);
-            }
-            if !self.core.clean_many(&mut saving, 1)? {
-                return Ok(self.core.zones.free() > free);
-            }
+        let (core, mut saving) = (&self.core, self.core.saving.lock());
+        let (saving, free) = (&mut *saving, core.zones.free());
+        // What the running epoch has left dead is seen after a checkpoint only.
+        let is_cleaned = saving.cleaned
+            || core.clean_many(saving, 1)?
+            || core.end_epoch(saving)? && core.clean_many(saving, 1)?
+            || core.look_closer()? && core.clean_many(saving, 1)?;
+        if is_cleaned {
+            core.checkpoint_with(saving)?;
         }
-        self.core.checkpoint_with(&mut saving)?;
-        Ok(true)
+        Ok(is_cleaned || core.zones.free() > free)
     }
 
     /// Resets zones in which nothing lives; returns how many became free. With `force`, first makes the
@@ -563,6 +561,13 @@ impl Zones {
     /// Free zones that garbage collection must leave.
     pub fn kept_from_gc(&self) -> u32 {
         self.core.zones.kept_from(Role::Gc)
+    }
+
+    /// Lets garbage collection take one more of the zones that are kept for metadata, which it gives back with what it has
+    /// in hand; false when it has one already, or not as much would be left as two epochs write, after a crash the one
+    /// that is replayed and the next.
+    pub fn lend_beyond(&self) -> bool {
+        self.core.has_room_to_lend() && self.core.zones.lend_beyond()
     }
 
     /// Whether zones that are free are needed by a checkpoint that is being taken, or is due: they are free for others

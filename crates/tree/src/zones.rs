@@ -84,6 +84,9 @@ struct State {
     turnover: u64,
     /// Zones with the role metadata.
     metadata: BTreeSet<ZoneId>,
+    /// Of metadata zones that somebody has looked at, in that life, the most pages that the changes of leaves can take
+    /// that live there. They become fewer only.
+    looked_at: HashMap<ZoneId, (Life, u64)>,
     /// Entries as they were at the cut, where they have changed since.
     frozen: Option<HashMap<ZoneId, ZoneEntry>>,
     /// ZIT chunks that differ from those on the device.
@@ -120,6 +123,8 @@ pub(crate) struct ZoneTable {
     /// Free zones that data leaves beside those that are kept, so that metadata need not be cleaned yet: a wish.
     /// Changes under `state`.
     left_to_metadata: AtomicU32,
+    /// One more of those that are kept for metadata that garbage collection may take, until a zone becomes free.
+    lent_beyond: AtomicU32,
 }
 
 /// A closed metadata zone.
@@ -280,6 +285,12 @@ impl State {
         self.turnover += u64::from(role.holds_data());
     }
 
+    /// The most pages that the changes of leaves in a metadata zone take, if somebody has looked.
+    fn pages_seen(&self, zone: ZoneId) -> Option<u64> {
+        let (life, pages) = self.looked_at.get(&zone)?;
+        (*life == self.entries[zone.0 as usize].life).then_some(*pages)
+    }
+
     /// Whether a zone is in the list of free ones. The log takes its zones by number.
     fn is_listed(&self, zone: ZoneId) -> bool {
         let is_free = matches!(self.run[zone.0 as usize].usage, Use::Free { .. });
@@ -374,6 +385,7 @@ impl ZoneTable {
             resets: (0, 0),
             turnover: 0,
             metadata: BTreeSet::new(),
+            looked_at: HashMap::new(),
             frozen: None,
             changed_chunks: BTreeSet::new(),
             late: None,
@@ -392,6 +404,7 @@ impl ZoneTable {
             open_room: AtomicU32::new(0),
             held: AtomicU32::new(0),
             left_to_metadata: AtomicU32::new(0),
+            lent_beyond: AtomicU32::new(0),
         }
     }
 
@@ -538,6 +551,7 @@ impl ZoneTable {
         state.set_metadata(zone);
         state.run[zone.0 as usize].info = info;
         state.set_usage(zone, Use::Free { empty: true });
+        self.lent_beyond.store(0, Ordering::Relaxed);
     }
 
     // ---- what transactions change ------------------------------------------------------------
@@ -699,13 +713,34 @@ impl ZoneTable {
             let (entry, run) = (&state.entries[zone.0 as usize], &state.run[zone.0 as usize]);
             let engaged = state.engaged.of(zone);
             let changes = u64::from(entry.deltas) + u64::from(engaged.deltas);
-            let pages = u64::from(engaged.pages + engaged.new_bases) + changes.div_ceil(IN_PAGE_AT_LEAST);
+            let packed = changes.div_ceil(IN_PAGE_AT_LEAST);
+            let packed = state.pages_seen(zone).map_or(packed, |seen| packed.min(seen));
+            let pages = u64::from(engaged.pages + engaged.new_bases) + packed;
             let live = u64::from(entry.live) + pages * u64::from(self.page_blocks);
             let capacity = run.info.capacity;
             let live = live.min(u64::from(capacity)) as Blocks;
             (run.usage == Use::Closed).then_some(MetadataZone { zone, life: entry.life, live, capacity })
         };
         state.metadata.iter().filter_map(measured).collect()
+    }
+
+    /// Closed metadata zones in which changes of leaves live, of which nobody knows how many pages they take.
+    pub(crate) fn with_uncounted_changes(&self) -> Vec<ZoneId> {
+        let state = self.state.lock();
+        let is_one = |zone: &&ZoneId| {
+            let changes = state.entries[zone.0 as usize].deltas + state.engaged.of(**zone).deltas;
+            state.run[zone.0 as usize].usage == Use::Closed
+                && changes > 0
+                && state.pages_seen(**zone).is_none()
+        };
+        state.metadata.iter().filter(is_one).copied().collect()
+    }
+
+    /// The changes of leaves that live in a closed metadata zone take no more pages than this.
+    pub(crate) fn note_pages_of_changes(&self, zone: ZoneId, pages: u64) {
+        let mut state = self.state.lock();
+        let life = state.entries[zone.0 as usize].life;
+        state.looked_at.insert(zone, (life, pages));
     }
 
     /// Changes of leaves that the saved MAT names.

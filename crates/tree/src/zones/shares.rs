@@ -25,9 +25,17 @@ impl ZoneTable {
                 let wished = self.left_to_metadata.load(Ordering::Relaxed);
                 held.max(self.kept_for_metadata() + KEPT_FOR_GC + wished)
             }
-            Role::Gc => held.max(self.kept_for_metadata() - 1).max(1),
+            Role::Gc => {
+                let lent = 1 + self.lent_beyond.load(Ordering::Relaxed);
+                held.max(self.kept_for_metadata().saturating_sub(lent)).max(1)
+            }
             _ => 0,
         }
+    }
+
+    /// Lets garbage collection take one zone more than that, until any has become free; false when it may already.
+    pub(crate) fn lend_beyond(&self) -> bool {
+        self.lent_beyond.swap(1, Ordering::Relaxed) == 0
     }
 
     /// Zones that could be opened, and the one that garbage collection gives back.
