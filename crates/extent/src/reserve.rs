@@ -109,16 +109,16 @@ impl Shape {
     }
 
     fn kept_by_default(&self, found: &Found) -> i64 {
-        let blocks = self.metadata_at_worst(found.payload) + with_garbage(self.zone_table as i64) as u64;
+        let data = self.data_at_most(found);
+        let blocks = self.metadata_at_worst(data) + with_garbage(self.zone_table as i64) as u64;
         let foreseen = METADATA_ZONES_BESIDE + blocks.div_ceil(u64::from(self.zone_blocks)) as i64;
-        let needed =
-            self.needed(found, found.payload) + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
+        let needed = self.needed(found, data) + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
         let metadata = (foreseen * self.largest()).max(self.in_zones(needed));
         self.left_free() + metadata - found.metadata_payload + self.slack() as i64
     }
 
     fn kept_at_least(&self, found: &Found) -> i64 {
-        let data = found.payload - self.left_free();
+        let data = self.data_at_most(found) - self.left_free();
         let lives = (self.metadata_at_worst(data) + self.zone_table) as i64;
         let foreseen = and_one_of(lives, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
             + NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
@@ -127,6 +127,12 @@ impl Shape {
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
         let growth = self.in_zones(metadata) - found.metadata_payload;
         self.left_free() + growth + self.slack() as i64
+    }
+
+    /// What data could have if metadata had but one zone, however many it has now: it gives them back when it is
+    /// cleaned, and no more may be kept then, since what was offered before may have been promised.
+    fn data_at_most(&self, found: &Found) -> i64 {
+        found.payload.max(found.payload + found.metadata_payload - self.largest())
     }
 
     /// What lives, with garbage, and what the map takes at worst when there are so many blocks of data.

@@ -132,3 +132,45 @@ fn beside_what_lives_in_a_small_zone_what_is_dead_has_room() {
         );
     }
 }
+
+/// What a volume of so many equal zones offers when metadata has so many of them, so much lives in it, and so much data.
+fn offered_when(shape: &Shape, zones: i64, metadata_zones: i64, metadata: i64, live: i64) -> [i64; 2] {
+    let largest = shape.largest();
+    let found = Found {
+        raw: zones * i64::from(shape.zone_blocks),
+        payload: (zones - 3 - metadata_zones) * largest,
+        live,
+        metadata,
+        metadata_payload: metadata_zones * largest,
+    };
+    [Reserve::default(), Reserve::LEAST].map(|reserve| found.payload - shape.kept(&found, reserve) - live)
+}
+
+fn shape_of(block_size: u32, zone_blocks: Blocks, node_bytes: u32) -> Shape {
+    let packing = Packing { block_size };
+    Shape { packing, zone_blocks, node_blocks: node_bytes.div_ceil(block_size), left_free: 8, zone_table: 0 }
+}
+
+const SHAPES: [(i64, u32, Blocks); 6] = [
+    (123, 512, 512),
+    (103, 512, 975),
+    (200, 1024, 1024),
+    (772, 4096, 64),
+    (340, 8192, 73),
+    (1000, 4096, 4096),
+];
+
+/// Metadata had many zones when all was deleted, and gave them back while what was offered was being written: then so
+/// much was kept for the map of what data could have in them that the last writes were refused.
+#[test]
+fn what_is_offered_does_not_depend_on_how_many_zones_metadata_has() {
+    for (zones, block_size, zone_blocks) in SHAPES {
+        let shape = shape_of(block_size, zone_blocks, PAGE);
+        let few = 9 * i64::from(shape.node_blocks);
+        let with_one = offered_when(&shape, zones, 1, few, 0);
+        for metadata_zones in 2..30 {
+            let now = offered_when(&shape, zones, metadata_zones, few, 0);
+            assert_eq!(now, with_one, "{zones} zones of {zone_blocks}, {metadata_zones} of metadata");
+        }
+    }
+}
