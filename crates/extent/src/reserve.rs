@@ -28,7 +28,7 @@ const GARBAGE_SHARE: i64 = 8;
 /// With less than that, cleaning gains nothing in any zone.
 const GARBAGE_SHARE_AT_LEAST: i64 = 15;
 /// Nodes, and chunks of tables, that a volume has with few names: with no more than these, what is offered is what
-/// one file can have, to the block.
+/// files can have, to the block, however they are written.
 const NODES_OF_FEW_NAMES: i64 = 32;
 /// Pages of the table of zones that these, or the zones of the default, are enough for.
 const ZONE_TABLE_PAGES: u64 = 16;
@@ -112,18 +112,16 @@ impl Shape {
         let data = self.data_at_most(found);
         let blocks = self.metadata_at_worst(data) + with_garbage(self.zone_table as i64) as u64;
         let foreseen = METADATA_ZONES_BESIDE + blocks.div_ceil(u64::from(self.zone_blocks)) as i64;
-        let needed = self.needed(found, data) + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
+        let needed = self.needed(found, data, GARBAGE_SHARE_AT_LEAST)
+            + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
         let metadata = (foreseen * self.largest()).max(self.in_zones(needed));
         self.left_free() + metadata - found.metadata_payload + self.slack() as i64
     }
 
     fn kept_at_least(&self, found: &Found) -> i64 {
         let data = self.data_at_most(found) - self.left_free();
-        let lives = (self.metadata_at_worst(data) + self.zone_table) as i64;
-        let foreseen = and_one_of(lives, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
-            + NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
-        let metadata =
-            foreseen.max(self.needed(found, data)) + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
+        let metadata = self.needed(found, data, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
+            + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
         let growth = self.in_zones(metadata) - found.metadata_payload;
         self.left_free() + growth + self.slack() as i64
@@ -135,11 +133,17 @@ impl Shape {
         found.payload.max(found.payload + found.metadata_payload - self.largest())
     }
 
-    /// What lives, with garbage, and what the map takes at worst when there are so many blocks of data.
-    fn needed(&self, found: &Found, data: i64) -> i64 {
-        let garbage = self.garbage_share(GARBAGE_SHARE);
-        let lives = found.metadata + self.zone_table as i64;
-        and_one_of(lives, garbage) + self.metadata_at_worst(data - found.live) as i64
+    /// What the map takes at worst when there are so many blocks of data, one in `share` more, and what lives beside it,
+    /// with garbage: a few names, or as much as is more than the map of what is written can take.
+    ///
+    /// So it is the same whatever the map takes of that by now: what was promised to data stays promised while each of
+    /// its blocks becomes an extent of its own.
+    fn needed(&self, found: &Found, data: i64, share: i64) -> i64 {
+        let few = NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
+        let map = self.metadata_at_worst(data) as i64;
+        let names = (found.metadata - self.metadata_at_worst(found.live) as i64).max(few);
+        let table = (self.zone_table as i64 - few).max(0);
+        and_one_of(map, share) + and_one_of(names + table, self.garbage_share(GARBAGE_SHARE))
     }
 
     /// Of so many blocks of live metadata one more may be dead for good: that share, or more in zones so small that a
