@@ -70,10 +70,15 @@ const _: () = assert!(size_of::<ZoneEntry>() + size_of::<Run>() <= 64);
 struct State {
     entries: Vec<ZoneEntry>,
     run: Vec<Run>,
+    /// Blocks of the largest zone, when the volume was mounted.
+    largest: Blocks,
+    /// Whether none was smaller.
+    are_alike: bool,
     engaged: EngagedZones,
     /// Those whose use is free, but for the log's.
     free: FreeZones,
-    /// Closed data zones in which something lives, by live blocks.
+    /// Closed data zones in which something lives, by what would live there if they were as large as the largest and had as
+    /// much dead: a small one has few live blocks though little is won by moving them.
     closed: BTreeSet<(Blocks, ZoneId)>,
     /// Those in which nothing does. Apart, because they are counted for each write, and there may be many: all that
     /// a large file had.
@@ -230,9 +235,14 @@ impl State {
         u64::try_from(live).unwrap_or(0)
     }
 
+    /// Blocks that the largest zone has more.
+    fn lacks(&self, zone: ZoneId) -> Blocks {
+        self.largest.saturating_sub(self.run[zone.0 as usize].info.capacity)
+    }
+
     fn put_among_closed(&mut self, zone: ZoneId, live: Blocks) {
         if live > 0 {
-            self.closed.insert((live, zone));
+            self.closed.insert((live + self.lacks(zone), zone));
         } else {
             self.dead.insert(zone);
         }
@@ -240,7 +250,7 @@ impl State {
 
     fn take_out_of_closed(&mut self, zone: ZoneId, live: Blocks) {
         if live > 0 {
-            self.closed.remove(&(live, zone));
+            self.closed.remove(&(live + self.lacks(zone), zone));
         } else {
             self.dead.remove(&zone);
         }
@@ -369,6 +379,9 @@ impl ZoneTable {
         kept: KeptForMetadata,
     ) -> Self {
         assert_eq!(entries.len(), report.len(), "the ZIT has an entry for each zone");
+        let capacities = || report.iter().map(|info| info.capacity);
+        let largest = capacities().max().unwrap_or(0);
+        let are_alike = capacities().all(|capacity| capacity == largest);
         let run = report.iter().map(|&info| Run {
             info,
             usage: Use::Closed,
@@ -378,6 +391,8 @@ impl ZoneTable {
         let state = State {
             entries,
             run: run.collect(),
+            largest,
+            are_alike,
             engaged: EngagedZones::default(),
             free: FreeZones::new(),
             closed: BTreeSet::new(),
@@ -494,7 +509,17 @@ impl ZoneTable {
 
     /// The device reports a zone anew.
     pub(crate) fn set_info(&self, zone: ZoneId, info: ZoneInfo) {
-        self.state.lock().run[zone.0 as usize].info = info;
+        let mut state = self.state.lock();
+        let live = state.entries[zone.0 as usize].live;
+        // They are in the order of what is dead, which depends on the capacity.
+        let is_ranked = state.closed.contains(&(live + state.lacks(zone), zone));
+        if is_ranked {
+            state.take_out_of_closed(zone, live);
+        }
+        state.run[zone.0 as usize].info = info;
+        if is_ranked {
+            state.put_among_closed(zone, live);
+        }
     }
 
     /// The capacity may have changed when the zone was reset.
@@ -699,11 +724,12 @@ impl ZoneTable {
         }
     }
 
-    /// Closed data zones without pending blocks, fewest live first.
+    /// Closed data zones without pending blocks, and what lives there, those first of which most is dead.
     pub(crate) fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
         let state = self.state.lock();
         let idle = |&&(_, zone): &&(Blocks, ZoneId)| state.engaged.of(zone).pending == 0;
-        state.closed.iter().filter(idle).take(limit).map(|&(live, zone)| (zone, live)).collect()
+        let live = |&(ranked, zone): &(Blocks, ZoneId)| (zone, ranked - state.lacks(zone));
+        state.closed.iter().filter(idle).take(limit).map(live).collect()
     }
 
     /// Closed metadata zones.

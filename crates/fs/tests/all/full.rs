@@ -129,6 +129,25 @@ fn what_is_offered_fits_where_zones_are_not_alike() {
     }
 }
 
+/// Garbage collection took the small zone for what lives in a large one, and had no other when that was full: who wrote
+/// over what was there was told that there is no space.
+#[test]
+fn what_is_full_can_be_written_over_where_the_last_zone_is_small() {
+    let mut spec = Spec::new(4096, 20, 532).limits(6, 6);
+    spec.capacities[19] = 95;
+    let volume = Volume::with_reserve(spec, Reserve::LEAST);
+    let file = volume.file(ROOT, "big");
+    fill_up(&volume, &file, 0);
+    let blocks = volume.fs.attributes(file.inode()).unwrap().size / BLOCK;
+    let mut rng = rt::random::Rng::with_seed(2);
+    for number in 0..200 {
+        let piece = pattern(number, rng.usize(1..=64) * BLOCK as usize);
+        let at = rng.u64(0..=blocks - piece.len() as u64 / BLOCK) * BLOCK;
+        volume.write(&file, at, &piece);
+    }
+    volume.settle_and_check();
+}
+
 /// In pieces that fit as a whole or not at all.
 fn write_pieces(volume: &Volume, handle: &Handle, bytes: u64) {
     for at in (0..bytes).step_by(128 << 10) {

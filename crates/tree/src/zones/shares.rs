@@ -5,7 +5,7 @@
 //! zone.
 
 use rt::sync::atomic::Ordering;
-use zone::{Role, ZoneId};
+use zone::{Blocks, Role, ZoneId};
 
 use super::{KEPT_FOR_GC, State, Use, ZoneTable};
 
@@ -117,7 +117,8 @@ impl ZoneTable {
         Some((best, empty))
     }
 
-    /// One that is empty if there is, the longest free first, and the first four, which a log may need, last.
+    /// One that is empty if there is, the longest free first, and the first four, which a log may need, last. Where they are
+    /// not alike, data takes the smallest, and everybody else the largest.
     ///
     /// Conventional zones after all others: what they have left when the volume is unmounted is lost. But data takes
     /// them first when no more of the others are free than twice what is ever kept for metadata, so that metadata that
@@ -130,12 +131,29 @@ impl ZoneTable {
         let are_scarce = || candidates().filter(|zone| !is_conventional(zone)).nth(few).is_none();
         let conventional_first = role.holds_data() && are_scarce();
         let of_kind = |conventional: bool| {
-            let of_kind = || candidates().filter(|zone| is_conventional(zone) == conventional);
+            let all = || candidates().filter(|zone| is_conventional(zone) == conventional);
+            let size = best_size(state, role, all());
+            let of_kind = || all().filter(|zone| size.is_none_or(|size| capacity_of(state, *zone) == size));
             of_kind().find(|&zone| is_empty(state, zone)).or_else(|| of_kind().next())
         };
         let best = of_kind(conventional_first).or_else(|| of_kind(!conventional_first));
         best.or_else(|| state.free.newest())
     }
+}
+
+/// Where zones are not alike: fresh data takes the smallest, which leaves the largest to the others. What is kept for them
+/// counts zones, each as if it were as large as any: what lives in a victim of garbage collection does not fit into a
+/// small one, and then there is no other.
+fn best_size(state: &State, role: Role, zones: impl Iterator<Item = ZoneId>) -> Option<Blocks> {
+    if state.are_alike {
+        return None;
+    }
+    let sizes = zones.map(|zone| capacity_of(state, zone));
+    if role == Role::Data { sizes.min() } else { sizes.max() }
+}
+
+fn capacity_of(state: &State, zone: ZoneId) -> Blocks {
+    state.run[zone.0 as usize].info.capacity
 }
 
 fn is_empty(state: &State, zone: ZoneId) -> bool {

@@ -206,3 +206,27 @@ fn a_zone_that_was_lent_counts_until_one_has_come_back() {
     zones.set_usage(second, Use::Closed);
     assert_eq!((zones.free(), zones.free_or_lent()), (2, 2), "it is full");
 }
+
+/// Garbage collection took the smallest zone to move to, which what lived in a victim did not fit into, and no other was
+/// left; and it emptied small zones first, in which hardly anything was dead.
+#[test]
+fn smaller_zones_are_for_data_and_are_victims_by_what_is_dead() {
+    let mut infos = [ZoneInfo { state: ZoneState::Empty, capacity: 64, pointer: 0 }; 12];
+    infos[11].capacity = 10;
+    let kept = KeptForMetadata { blocks: 0, of_zone: 63 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 12], &infos, 1, 4, kept);
+    for zone in [11, 8, 9, 10].map(ZoneId) {
+        zones.set_usage(zone, Use::Free { empty: true });
+    }
+    assert_eq!(zones.take_free(Role::Gc), Some((ZoneId(8), true)));
+    assert_eq!(zones.take_free(Role::Data), Some((ZoneId(11), true)));
+    for (zone, live) in [(11, 9), (8, 20)].map(|(zone, live)| (ZoneId(zone), live)) {
+        let life = Life(1);
+        zones.apply(&[Op::ZoneOpened { zone, life, role: Role::Data }], Lsn(1), &[]);
+        zones.apply(&[Op::ZoneLive { zone, life, change: live }], Lsn(2), &[]);
+        zones.set_usage(zone, Use::Closed);
+    }
+    assert_eq!(zones.victims(usize::MAX), [(ZoneId(8), 20), (ZoneId(11), 9)]);
+    zones.apply(&[Op::ZoneLive { zone: ZoneId(11), life: Life(1), change: -9 }], Lsn(3), &[]);
+    assert_eq!(zones.victims(usize::MAX), [(ZoneId(8), 20)]);
+}
