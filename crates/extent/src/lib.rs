@@ -304,7 +304,8 @@ impl Extents {
 
 /// Blocks of fresh data that the smallest zone takes that can be written.
 fn payload_min(store: &Store, packing: Packing) -> Blocks {
-    let reported = (0..store.zones().count()).map(|zone| store.zones().reported(ZoneId(zone)));
+    let zones = (0..store.zones().count()).map(ZoneId).filter(|&zone| store.zones().is_of_use(zone));
+    let reported = zones.map(|zone| store.zones().reported(zone));
     let writable = reported.filter(|info| !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline));
     writable.map(|info| packing.payload(info.capacity)).min().unwrap_or(0)
 }

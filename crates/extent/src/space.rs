@@ -425,8 +425,8 @@ impl Extents {
         let pending = census.reserved - census.unwritten;
         let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
         let mut payloads = Payloads::of(self.packing);
-        let capacities = (0..zones.count()).map(|zone| zones.capacity(ZoneId(zone)));
-        let total: i64 = capacities.map(|capacity| i64::from(payloads.get(capacity))).sum();
+        let of_use = (0..zones.count()).map(ZoneId).filter(|&zone| zones.is_of_use(zone));
+        let total: i64 = of_use.map(|zone| i64::from(payloads.get(zones.capacity(zone)))).sum();
         Space {
             block_size: self.block_size(),
             total: bytes(total),

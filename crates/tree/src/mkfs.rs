@@ -26,7 +26,7 @@ use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Start};
 use crate::recover::{Config, assemble};
 use crate::scan::{LogZone, read_header};
 use crate::types::{Bytes, Epoch, Group, Lsn, Reserve, Result, StoreError, ZoneEntry};
-use crate::zones::Use;
+use crate::zones::{Use, ZONE_BLOCKS_MIN, smallest_of_use};
 
 /// Memory for what is written when a volume is made.
 pub(crate) const CACHE_BYTES: u64 = 64 << 20;
@@ -79,30 +79,44 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
     if geometry.max_open.min(geometry.max_active) < 6 {
         return Err(unusable("the device allows fewer than 6 active zones, and Polder needs 6"));
     }
-    let (bounds, _) = Limits::new(geometry, page as usize, CACHE_BYTES);
-    let needed = LOG_ZONES + bounds.kept_for_metadata(geometry, page as usize).zones(0) + 4;
-    // What a small volume cannot do without lies where pointers are kept: the log always does.
-    if geometry.sequential() < needed {
-        let kind = if geometry.conventional > 0 { " that are written in order" } else { "" };
-        return Err(unusable(format!(
-            "the device has {} zones of {} KiB{kind}; at this size a volume needs at least {needed}: use a larger device",
-            geometry.sequential(),
-            u64::from(geometry.zone_blocks) * u64::from(geometry.block_size) / 1024
-        )));
-    }
+    check_count(geometry, page, geometry.sequential())?;
     let log_bytes = u64::from(geometry.zone_blocks) * u64::from(geometry.block_size);
-    if geometry.zone_blocks < 16 || log_bytes < 256 << 10 {
+    if geometry.zone_blocks < ZONE_BLOCKS_MIN || log_bytes < 256 << 10 {
         return Err(unusable(format!(
-            "zones of {} KiB are too small: at least 16 blocks and 256 KiB are needed",
+            "zones of {} KiB are too small: at least {ZONE_BLOCKS_MIN} blocks and 256 KiB are needed",
             log_bytes / 1024
         )));
     }
     Ok(())
 }
 
+/// Refuses too few zones that keep their pointers: what a small volume cannot do without lies there, the log always.
+fn check_count(geometry: &Geometry, page: u32, zones: u32) -> Result<()> {
+    let (bounds, _) = Limits::new(geometry, page as usize, CACHE_BYTES);
+    let needed = LOG_ZONES + bounds.kept_for_metadata(geometry, page as usize).zones(0) + 4;
+    if zones >= needed {
+        return Ok(());
+    }
+    let kind = if geometry.conventional > 0 { " that are written in order" } else { "" };
+    Err(unusable(format!(
+        "the device has {zones} zones of {} KiB{kind}; at this size a volume needs at least {needed}: use a larger device",
+        u64::from(geometry.zone_blocks) * u64::from(geometry.block_size) / 1024
+    )))
+}
+
+/// The same of a device whose zones are not alike: those that are too small for a page do not count.
+fn check_zones(device: &dyn Device, page: u32) -> Result<()> {
+    let geometry = device.geometry();
+    let least = smallest_of_use(page / geometry.block_size);
+    let report = device.report()?;
+    let in_order = report.iter().take(geometry.sequential() as usize);
+    check_count(geometry, page, in_order.filter(|info| info.capacity >= least).count() as u32)
+}
+
 /// Makes an empty volume on a device, whatever was there.
 pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Result<()> {
     check_options(device.geometry(), options)?;
+    check_zones(&**device, options.page_size)?;
     empty_all(&**device)?;
     take_over_log(&**device, options.fs_id)?;
     let geometry = device.geometry().clone();

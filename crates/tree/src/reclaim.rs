@@ -22,7 +22,7 @@ use crate::log::LOG_ZONES;
 use crate::mat::{Place, Replaced};
 use crate::scan::read_header;
 use crate::types::{Bytes, Draw, Lsn, NodeId, Op, Result, StoreError, Tx};
-use crate::zones::{KEPT_FOR_GC, MetadataZone, Use, ZoneTable};
+use crate::zones::{KEPT_FOR_GC, MetadataZone, Use, ZoneTable, smallest_of_use};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
 const CLEANED_AT_ONCE: usize = 1 << 20;
@@ -102,7 +102,13 @@ impl Core {
         if !empty {
             self.device.reset(zone)?;
         }
-        self.leases.begin(zone, life, role)
+        let lease = self.leases.begin(zone, life, role)?;
+        // A reset may have made it smaller.
+        if lease.capacity() < smallest_of_use(self.zones.page_blocks()) {
+            lease.finish()?;
+            return Err(DeviceError::ZoneFull { zone, blocks: self.zones.page_blocks() });
+        }
+        Ok(lease)
     }
 
     /// Opens a zone for data. `None`: none that this role may take is free.

@@ -13,7 +13,7 @@ use crate::mkfs::FormatOptions;
 use crate::reclaim::Need;
 use crate::recover::{Config, Recovery, Replay};
 use crate::types::{Bytes, Entry, Group, Lsn, Result, Step, StoreError, Table, Tx, ZoneEntry};
-use crate::zones::{KEPT_FOR_GC, Moment, Use};
+use crate::zones::{KEPT_FOR_GC, Moment, Use, smallest_of_use};
 
 /// Steps for which there is nothing to do before an epoch that holds much is ended: some seconds of them.
 const QUIET: u32 = 20;
@@ -452,6 +452,11 @@ impl Zones {
     /// Blocks that a zone holds, header included.
     pub fn capacity(&self, zone: ZoneId) -> Blocks {
         self.core.zones.info(zone).capacity
+    }
+
+    /// Whether it has room for a page. Others are never opened, and hold nothing.
+    pub fn is_of_use(&self, zone: ZoneId) -> bool {
+        self.capacity(zone) >= smallest_of_use(self.core.zones.page_blocks())
     }
 
     /// A zone as the device reported it at the mount (or when it was last reset).

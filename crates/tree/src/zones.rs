@@ -36,6 +36,9 @@ use free::{FreeZones, Links};
 /// Free zones that only garbage collection may take.
 pub(crate) const KEPT_FOR_GC: u32 = 1;
 
+/// Blocks of the largest zone, at least.
+pub(crate) const ZONE_BLOCKS_MIN: Blocks = 16;
+
 /// What a zone is doing in this mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
@@ -50,7 +53,7 @@ pub(crate) enum Use {
     Closed,
     /// Dead and being reset: nobody enters.
     Resetting,
-    /// Cannot be written any more (read-only, offline, or it failed): never free again.
+    /// Cannot be written any more (read-only, offline, or it failed), or has no room for a page: never free again.
     Bad,
 }
 
@@ -67,7 +70,16 @@ struct Run {
 /// What a zone takes while it is not in use, and a volume may have millions.
 const _: () = assert!(size_of::<ZoneEntry>() + size_of::<Run>() <= 64);
 
+/// Blocks of the smallest zone that is used: devices leave out those of less than half the others, data has little room
+/// in fewer than half of what there has to be, and a page has to fit behind a header.
+pub(crate) fn smallest_of_use(page_blocks: Blocks) -> Blocks {
+    (ZONE_BLOCKS_MIN / 2).max(1 + page_blocks)
+}
+
 struct State {
+    /// Blocks of the smallest zone that is of use: less has no room for a header and a page. Whatever would make a
+    /// smaller one free gives it up, so that nobody opens it or counts on it.
+    zone_blocks_min: Blocks,
     entries: Vec<ZoneEntry>,
     run: Vec<Run>,
     /// Blocks of the largest zone, when the volume was mounted.
@@ -321,7 +333,9 @@ impl State {
         let live = self.entries[zone.0 as usize].live;
         self.take_out_of_closed(zone, live);
         self.take_out_of_free(zone);
-        self.run[zone.0 as usize].usage = usage;
+        let is_of_use = self.run[zone.0 as usize].info.capacity >= self.zone_blocks_min;
+        let is_given_up = matches!(usage, Use::Free { .. }) && !is_of_use;
+        self.run[zone.0 as usize].usage = if is_given_up { Use::Bad } else { usage };
         if self.is_listed(zone) {
             self.free.push(&mut self.run, zone);
             self.lent = None;
@@ -389,6 +403,7 @@ impl ZoneTable {
             changed: Lsn(0),
         });
         let state = State {
+            zone_blocks_min: smallest_of_use(page_blocks),
             entries,
             run: run.collect(),
             largest,

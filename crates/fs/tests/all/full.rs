@@ -2,6 +2,7 @@
 
 use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, OpenFlags, RenameFlags, Reserve};
 
+use zone::Device;
 use zone::emulated::Spec;
 
 use crate::support::{READ_WRITE, Volume, pattern};
@@ -146,6 +147,44 @@ fn what_is_full_can_be_written_over_where_the_last_zone_is_small() {
         volume.write(&file, at, &piece);
     }
     volume.settle_and_check();
+}
+
+/// A last zone of less than a page was leased for metadata, which had no room for a page there, and counted among the zones
+/// that are kept for it: the process ended with a failed assertion as soon as metadata came to it.
+#[test]
+fn a_zone_too_small_for_a_page_is_not_used() {
+    let alike = Spec::new(2048, 40, 128);
+    let offered = |volume: &Volume| {
+        volume.settle();
+        volume.fs.statfs().unwrap()
+    };
+    let without = offered(&Volume::with_reserve(alike.clone(), Reserve::LEAST));
+    // A header and some blocks of data; one block less than a page has with its header; nothing behind a header.
+    for runt in [6, 8, 1] {
+        let mut volume = Volume::with_reserve(alike.clone().runt(runt), Reserve::LEAST);
+        let before = offered(&volume);
+        for round in 0..2 {
+            let file = volume.file(ROOT, "big");
+            let piece = pattern(round, 64 << 10);
+            for at in (0..before.available * 2048 / piece.len() as u64).cycle().take(200) {
+                volume.write(&file, at * piece.len() as u64, &piece);
+                volume.fs.fsync(&file, false).unwrap();
+            }
+            drop(file);
+            volume.unlink(ROOT, "big").unwrap();
+            volume = volume.remount();
+            let after = offered(&volume).available;
+            assert!(
+                after >= before.available,
+                "round {round}, {runt}: {after} blocks of {}",
+                before.available
+            );
+        }
+        volume.settle_and_check();
+        let report = volume.device.report().unwrap();
+        assert_eq!(report.last().unwrap().state, zone::ZoneState::Empty, "{runt}");
+        assert_eq!((before.available, before.blocks), (without.available, without.blocks), "{runt}");
+    }
 }
 
 /// In pieces that fit as a whole or not at all.

@@ -26,6 +26,29 @@ fn a_zone_that_a_replay_makes_one_of_data_is_no_dead_metadata() {
     assert_eq!(zones.claim_dead_metadata(), []);
 }
 
+/// Metadata that took the smallest of three zones had no room for a page there, and counted on what it would write there.
+#[test]
+fn a_zone_without_room_for_a_page_is_never_free() {
+    let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 1 };
+    for (page_blocks, least) in [(4, 8), (8, 9), (16, 17)] {
+        let capacities = [64, 64, 64, 64, least, least - 1];
+        let report = capacities.map(info);
+        let zones = ZoneTable::new(vec![ZoneEntry::default(); 6], &report, 1, page_blocks, kept);
+        (0..6).for_each(|zone| zones.set_usage(ZoneId(zone), Use::Free { empty: true }));
+        assert!(zones.is_free(ZoneId(4)) && !zones.is_free(ZoneId(5)), "of {least} blocks, and one less");
+        let free: Vec<bool> = zones.at_one_moment(|moment| moment.zones().map(|zone| zone.is_free).collect());
+        assert_eq!(free, [false, false, false, true, true, false]);
+        // A reset may make it smaller.
+        assert!(zones.claim_free(ZoneId(4)));
+        zones.freed(ZoneId(4), info(least - 1));
+        let taken: Vec<ZoneId> =
+            std::iter::from_fn(|| zones.take_free(Role::Metadata)).map(|(zone, _)| zone).collect();
+        assert_eq!(taken, [ZoneId(3)]);
+        assert!(!zones.claim_free(ZoneId(5)));
+    }
+}
+
 /// A large file that is deleted leaves a zone dead for each that it filled. Each reset gathered all of them, and
 /// each write counted them: a volume of many zones stood still until all had been reset.
 #[test]
