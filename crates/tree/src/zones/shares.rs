@@ -9,9 +9,6 @@ use zone::{Blocks, Role, ZoneId};
 
 use super::{KEPT_FOR_GC, State, Use, ZoneTable};
 
-/// What a zone of data has of its own, at least: a header, a part of the reverse map, a footer.
-const OWN_BLOCKS: Blocks = 3;
-
 impl ZoneTable {
     /// Whether `role` may take a zone now.
     pub(crate) fn may_open(&self, role: Role) -> bool {
@@ -146,14 +143,13 @@ impl ZoneTable {
 
 /// Where zones are not alike: fresh data takes the smallest, which leaves the largest to the others. What is kept for them
 /// counts zones, each as if it were as large as any: what lives in a victim of garbage collection does not fit into a
-/// small one, and then there is no other. One that is full of what it has of its own is not preferred by anybody: who had
-/// filled it would be given it again as soon as it was reset, for ever.
+/// small one, and then there is no other.
 fn best_size(state: &State, role: Role, zones: impl Iterator<Item = ZoneId>) -> Option<Blocks> {
     if state.are_alike {
         return None;
     }
     let sizes = zones.map(|zone| capacity_of(state, zone));
-    if role == Role::Data { sizes.filter(|&size| size > OWN_BLOCKS).min() } else { sizes.max() }
+    if role == Role::Data { sizes.min() } else { sizes.max() }
 }
 
 fn capacity_of(state: &State, zone: ZoneId) -> Blocks {
