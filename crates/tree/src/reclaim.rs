@@ -10,6 +10,8 @@
 //! never reset, and it is not tried again in this mount. Whoever needs that page is told then, and
 //! only that latches the volume; so does a device that answers nothing any more.
 
+mod look;
+
 use rt::sync::atomic::Ordering;
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
@@ -714,32 +716,6 @@ impl Core {
             tracing::warn!(zone = zone.0, "{unreadable} pages cannot be read and were not moved");
         }
         Ok(())
-    }
-
-    /// Reads zones whose changes of leaves are counted as if each took the most that it may: what is written all over in
-    /// single blocks leaves small ones, of which a page holds many, and a zone that is taken for full is never cleaned.
-    /// Whether there was any. Under the checkpoint lock; once for each life of a zone.
-    pub(crate) fn look_closer(&self) -> Result<bool> {
-        let zones = self.zones.with_uncounted_changes();
-        for &zone in &zones {
-            let (mut packed, mut full) = (Packed::new(self.page_size()), 0);
-            self.read_zone(zone, |pages| {
-                for ReadPage { at, bytes, header } in &pages {
-                    match (bytes, header) {
-                        (Some(page), Some(header)) if header.kind == PageKind::Deltas as u8 => {
-                            self.pack_deltas(*at, page, &mut packed)?;
-                        }
-                        (Some(_), Some(_)) => {}
-                        // It may be such a page.
-                        _ => full += 1,
-                    }
-                }
-                full += packed.take_full().0.len() as u64;
-                Ok(())
-            })?;
-            self.zones.note_pages_of_changes(zone, full + packed.len() as u64);
-        }
-        Ok(!zones.is_empty())
     }
 
     /// Offers all that was written to a metadata zone, in order.

@@ -14,6 +14,7 @@
 //! Which zones may be reset when is in `docs/design.md`, section 6 (I-ZONE-4). This table decides
 //! which are dead; `reclaim` does the resets.
 
+mod changes;
 mod engaged;
 mod free;
 mod resets;
@@ -305,12 +306,6 @@ impl State {
         // to be durable.
         self.run[zone.0 as usize].changed = lsn;
         self.turnover += u64::from(role.holds_data());
-    }
-
-    /// The most pages that the changes of leaves in a metadata zone take, if somebody has looked.
-    fn pages_seen(&self, zone: ZoneId) -> Option<u64> {
-        let (life, pages) = self.looked_at.get(&zone)?;
-        (*life == self.entries[zone.0 as usize].life).then_some(*pages)
     }
 
     /// Whether a zone is in the list of free ones. The log takes its zones by number.
@@ -763,25 +758,6 @@ impl ZoneTable {
             (run.usage == Use::Closed).then_some(MetadataZone { zone, life: entry.life, live, capacity })
         };
         state.metadata.iter().filter_map(measured).collect()
-    }
-
-    /// Closed metadata zones in which changes of leaves live, of which nobody knows how many pages they take.
-    pub(crate) fn with_uncounted_changes(&self) -> Vec<ZoneId> {
-        let state = self.state.lock();
-        let is_one = |zone: &&ZoneId| {
-            let changes = state.entries[zone.0 as usize].deltas + state.engaged.of(**zone).deltas;
-            state.run[zone.0 as usize].usage == Use::Closed
-                && changes > 0
-                && state.pages_seen(**zone).is_none()
-        };
-        state.metadata.iter().filter(is_one).copied().collect()
-    }
-
-    /// The changes of leaves that live in a closed metadata zone take no more pages than this.
-    pub(crate) fn note_pages_of_changes(&self, zone: ZoneId, pages: u64) {
-        let mut state = self.state.lock();
-        let life = state.entries[zone.0 as usize].life;
-        state.looked_at.insert(zone, (life, pages));
     }
 
     /// Changes of leaves that the saved MAT names.

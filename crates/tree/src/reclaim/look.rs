@@ -1,0 +1,39 @@
+//! Looking closer at zones of metadata before somebody is refused: what the changes of leaves there really take.
+//!
+//! Cleaning counts them from above, because the table of zones knows how many there are and not how large. Looking reads
+//! each zone once in its life and moves nothing; what it finds can only become less, because nothing is added to a zone
+//! that is closed, and what is left of changes that were packed in order takes no more pages.
+
+use super::ReadPage;
+use crate::core::Core;
+use crate::delta::Packed;
+use crate::format::PageKind;
+use crate::types::Result;
+
+impl Core {
+    /// Reads zones whose changes of leaves are counted as if each took the most that it may: what is written all over in
+    /// single blocks leaves small ones, of which a page holds many, and a zone that is taken for full is never cleaned.
+    /// Whether there was any. Under the checkpoint lock; once for each life of a zone.
+    pub(crate) fn look_closer(&self) -> Result<bool> {
+        let zones = self.zones.with_uncounted_changes();
+        for &zone in &zones {
+            let (mut packed, mut full) = (Packed::new(self.page_size()), 0);
+            self.read_zone(zone, |pages| {
+                for ReadPage { at, bytes, header } in &pages {
+                    match (bytes, header) {
+                        (Some(page), Some(header)) if header.kind == PageKind::Deltas as u8 => {
+                            self.pack_deltas(*at, page, &mut packed)?;
+                        }
+                        (Some(_), Some(_)) => {}
+                        // It may be such a page.
+                        _ => full += 1,
+                    }
+                }
+                full += packed.take_full().0.len() as u64;
+                Ok(())
+            })?;
+            self.zones.note_pages_of_changes(zone, full + packed.len() as u64);
+        }
+        Ok(!zones.is_empty())
+    }
+}

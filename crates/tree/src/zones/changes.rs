@@ -1,0 +1,34 @@
+//! How many pages the changes of leaves take that live in closed zones of metadata, where somebody has looked.
+
+use zone::ZoneId;
+
+use super::{State, Use, ZoneTable};
+
+impl State {
+    /// The most pages that the changes of leaves in a metadata zone take, if somebody has looked.
+    pub(super) fn pages_seen(&self, zone: ZoneId) -> Option<u64> {
+        let (life, pages) = self.looked_at.get(&zone)?;
+        (*life == self.entries[zone.0 as usize].life).then_some(*pages)
+    }
+}
+
+impl ZoneTable {
+    /// Closed metadata zones in which changes of leaves live, of which nobody knows how many pages they take.
+    pub(crate) fn with_uncounted_changes(&self) -> Vec<ZoneId> {
+        let state = self.state.lock();
+        let is_one = |zone: &&ZoneId| {
+            let changes = state.entries[zone.0 as usize].deltas + state.engaged.of(**zone).deltas;
+            state.run[zone.0 as usize].usage == Use::Closed
+                && changes > 0
+                && state.pages_seen(**zone).is_none()
+        };
+        state.metadata.iter().filter(is_one).copied().collect()
+    }
+
+    /// The changes of leaves that live in a closed metadata zone take no more pages than this.
+    pub(crate) fn note_pages_of_changes(&self, zone: ZoneId, pages: u64) {
+        let mut state = self.state.lock();
+        let life = state.entries[zone.0 as usize].life;
+        state.looked_at.insert(zone, (life, pages));
+    }
+}
