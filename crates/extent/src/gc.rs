@@ -765,7 +765,13 @@ impl Extents {
     fn borrows_beyond(&self, gc: &mut GcState, aim: Aim) -> Result<bool> {
         let rest: i64 = gc.queue.iter().map(|moved| i64::from(moved.extent.blocks)).sum();
         let is_enough = rest <= i64::from(self.payload_min);
-        Ok(aim == Aim::Zone && is_enough && self.store.zones().lend_beyond() && self.has_target(gc)?)
+        if aim != Aim::Zone || !is_enough || !self.store.zones().lend_beyond() {
+            return Ok(false);
+        }
+        let has_target = self.has_target(gc);
+        // Taken or not: whoever comes later asks again, whether there is still room for that.
+        self.store.zones().lend_no_more();
+        has_target
     }
 
     /// The object's extents follow the moved blocks, where they are still the same.

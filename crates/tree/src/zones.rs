@@ -141,7 +141,7 @@ pub(crate) struct ZoneTable {
     /// Free zones that data leaves beside those that are kept, so that metadata need not be cleaned yet: a wish.
     /// Changes under `state`.
     left_to_metadata: AtomicU32,
-    /// One more of those that are kept for metadata that garbage collection may take, until a zone becomes free.
+    /// One more of those that are kept for metadata that garbage collection may take.
     lent_beyond: AtomicU32,
 }
 
@@ -586,7 +586,6 @@ impl ZoneTable {
         state.set_metadata(zone);
         state.run[zone.0 as usize].info = info;
         state.set_usage(zone, Use::Free { empty: true });
-        self.lent_beyond.store(0, Ordering::Relaxed);
     }
 
     // ---- what transactions change ------------------------------------------------------------

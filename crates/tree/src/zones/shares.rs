@@ -33,9 +33,14 @@ impl ZoneTable {
         }
     }
 
-    /// Lets garbage collection take one zone more than that, until any has become free; false when it may already.
+    /// Lets garbage collection take one zone more than that; false when it may already.
     pub(crate) fn lend_beyond(&self) -> bool {
         self.lent_beyond.swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// Whether or not it has taken it.
+    pub(crate) fn lend_no_more(&self) {
+        self.lent_beyond.store(0, Ordering::Relaxed);
     }
 
     /// Zones that could be opened, and the one that garbage collection gives back.
