@@ -761,7 +761,7 @@ impl Extents {
 
     /// Metadata may have taken the zone that was to take the rest of the victims, in which so much lives that none can be
     /// cleaned. Somebody is to be refused otherwise: the rest goes to one more of those that are kept for metadata. At
-    /// least one zone comes back for it.
+    /// least one zone comes back for it, if no crash comes first.
     fn borrows_beyond(&self, gc: &mut GcState, aim: Aim) -> Result<bool> {
         let rest: i64 = gc.queue.iter().map(|moved| i64::from(moved.extent.blocks)).sum();
         let is_enough = rest <= i64::from(self.payload_min);
