@@ -13,7 +13,7 @@ use zone::{Address, Blocks, FsId, Life, ZoneId};
 use crate::Object;
 
 /// The table of extents: (object, block) → [`Extent`].
-pub const EXTENT: Table = Table(1);
+pub const EXTENT: Table = tree::PREPAID;
 /// The store's counter of unwritten blocks.
 pub const UNWRITTEN_BLOCKS: u8 = 0;
 /// The table of resident blocks: (object, block) → contents, zeros at the end left out.

@@ -63,8 +63,10 @@ pub(crate) struct Found {
     pub(crate) payload: i64,
     /// What lives in data zones.
     pub(crate) live: i64,
-    /// Live metadata.
+    /// Live metadata; where nodes are counted, nodes alone.
     pub(crate) metadata: i64,
+    /// Nodes of other tables than the object map; 0 where these are not counted.
+    pub(crate) names: i64,
     /// What zones with metadata in them would take of data.
     pub(crate) metadata_payload: i64,
 }
@@ -112,16 +114,14 @@ impl Shape {
         let data = self.data_at_most(found);
         let blocks = self.metadata_at_worst(data) + with_garbage(self.zone_table as i64) as u64;
         let foreseen = METADATA_ZONES_BESIDE + blocks.div_ceil(u64::from(self.zone_blocks)) as i64;
-        let needed = self.needed(found, data, GARBAGE_SHARE_AT_LEAST)
-            + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
+        let needed = self.needed(found, data) + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
         let metadata = (foreseen * self.largest()).max(self.in_zones(needed));
         self.left_free() + metadata - found.metadata_payload + self.slack() as i64
     }
 
     fn kept_at_least(&self, found: &Found) -> i64 {
         let data = self.data_at_most(found) - self.left_free();
-        let metadata = self.needed(found, data, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
-            + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
+        let metadata = self.needed(found, data) + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
         let growth = self.in_zones(metadata) - found.metadata_payload;
         self.left_free() + growth + self.slack() as i64
@@ -133,17 +133,20 @@ impl Shape {
         found.payload.max(found.payload + found.metadata_payload - self.largest())
     }
 
-    /// What the map takes at worst when there are so many blocks of data, one in `share` more, and what lives beside it,
-    /// with garbage: a few names, or as much as is more than the map of what is written can take.
+    /// What the map takes at worst when there are so many blocks of data, and what lives beside it, each with garbage: a
+    /// few names, or as many as there are, or as much as is more than the map of what is written can take.
     ///
     /// So it is the same whatever the map takes of that by now: what was promised to data stays promised while each of
-    /// its blocks becomes an extent of its own.
-    fn needed(&self, found: &Found, data: i64, share: i64) -> i64 {
+    /// its blocks becomes an extent of its own. Where names are not counted they hide behind a map that takes less than
+    /// it may.
+    fn needed(&self, found: &Found, data: i64) -> i64 {
         let few = NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
         let map = self.metadata_at_worst(data) as i64;
-        let names = (found.metadata - self.metadata_at_worst(found.live) as i64).max(few);
+        let beside = found.metadata - self.metadata_at_worst(found.live) as i64;
+        let names = beside.max(found.names).max(few);
         let table = (self.zone_table as i64 - few).max(0);
-        and_one_of(map, share) + and_one_of(names + table, self.garbage_share(GARBAGE_SHARE))
+        and_one_of(map, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
+            + and_one_of(names + table, self.garbage_share(GARBAGE_SHARE))
     }
 
     /// Of so many blocks of live metadata one more may be dead for good: that share, or more in zones so small that a

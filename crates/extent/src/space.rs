@@ -386,12 +386,12 @@ impl Extents {
         let logs = zones.kept_for_log() as usize;
         // First: what trees grow by meanwhile is then counted twice rather than not at all.
         let allowed = self.blocks_to_grow_by(zones.allowed_nodes() as i64);
-        let living = zones.metadata_blocks() as i64;
+        let (metadata, names) = zones.blocks_of_nodes().unwrap_or_else(|| (zones.metadata_blocks(), 0));
         let (mut census, found) = zones.at_one_moment(|moment| {
             let unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
             let reserved = self.space.promises.lock().reserved + unwritten;
             let mut census = Census { reserved, unwritten, ..Census::default() };
-            let mut found = Found { metadata: living, ..Found::default() };
+            let mut found = Found { metadata: metadata as i64, names: names as i64, ..Found::default() };
             let mut payloads = Payloads::of(self.packing);
             for (number, zone) in moment.zones().enumerate() {
                 let is_free = if opens_zones { zone.is_free } else { number >= logs };

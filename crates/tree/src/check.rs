@@ -1,12 +1,14 @@
 //! The store's part of the checker: every node, the MAT, and the counts of metadata zones.
 //!
 //! Walks each tree from its root, verifying identity, order and bounds of what it reads; then compares
-//! the nodes it has seen with those that the MAT names, and the pages in each zone with the ZIT.
+//! the nodes it has seen with those that the MAT names, how many are marked as prepaid with how many should be, and the
+//! pages in each zone with the ZIT.
 //! Memory: a bit for each node id, and a path. It repairs nothing.
 
 use std::collections::HashMap;
 use std::fmt;
 
+use rt::sync::atomic::Ordering;
 use zone::{DeviceError, Role, ZoneId};
 
 use crate::core::Core;
@@ -30,7 +32,8 @@ pub enum FindingKind {
     Shared,
     /// The MAT names a node that is part of no tree.
     Unreachable,
-    /// The ZIT's counts of a metadata zone are not those of what the MAT places there.
+    /// The ZIT's counts of a metadata zone are not those of what the MAT places there, or the count of nodes that are marked
+    /// as prepaid is not theirs.
     LiveCount,
     /// A chunk of the MAT or ZIT, or a directory of these, cannot be read or is not what it should be.
     Table,
@@ -95,6 +98,8 @@ struct Walk<'a, 'v> {
     /// Nodes that were looked at, and those of the last checkpoint.
     done: u64,
     nodes: u64,
+    /// Nodes that are marked as prepaid.
+    prepaid: i64,
 }
 
 /// A set of small numbers.
@@ -120,14 +125,23 @@ impl Core {
     pub(crate) fn check(&self, each: &mut Visit<'_>, told: &mut Told<'_>) -> Result<Vec<Finding>> {
         let nodes = self.mat.chunks().iter().map(|chunk| u64::from(chunk.used)).sum();
         let (group, seen, findings) = (Group(0), Bits::default(), Vec::new());
-        let mut walk = Walk { core: self, group, seen, findings, each, told, done: 0, nodes };
+        let mut walk = Walk { core: self, group, seen, findings, each, told, done: 0, nodes, prepaid: 0 };
         for group in 0..self.info.groups {
             walk.group = Group(group);
             let root = self.root(walk.group);
             walk.node(root, None, &[], None)?;
         }
         (walk.told)(walk.done, walk.done);
-        let (seen, mut findings) = (walk.seen, walk.findings);
+        let (seen, prepaid, mut findings) = (walk.seen, walk.prepaid, walk.findings);
+        let counted = self.count.prepaid.load(Ordering::Relaxed);
+        // Of what cannot be reached nobody knows how it is marked.
+        if findings.is_empty() && self.counts_prepaid() && prepaid != counted {
+            findings.push(Finding {
+                kind: FindingKind::LiveCount,
+                what: format!("{prepaid} nodes are marked as prepaid, the checkpoint says {counted}"),
+                lost: None,
+            });
+        }
         let placed = self.check_mat(&seen, &mut findings)?;
         self.check_counts(&placed, &mut findings);
         Ok(findings)
@@ -252,6 +266,7 @@ impl Walk<'_, '_> {
             self.lost(format!("node {} is not the one that group {} names", id.0, self.group.0), low, high);
             return Ok(());
         }
+        self.prepaid += i64::from(page.is_prepaid());
         let keys: Vec<Bytes> = (0..page.count()).map(|index| page.key(index).to_vec()).collect();
         let inside = |key: &Bytes| key.as_slice() >= low && high.is_none_or(|high| key.as_slice() < high);
         let bounded = if page.level() == 0 { &keys[..] } else { keys.get(1..).unwrap_or_default() };

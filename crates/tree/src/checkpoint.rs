@@ -165,7 +165,8 @@ impl Core {
         self.count.being_saved.store(pages + tables, Ordering::Relaxed);
         self.count.dirty.take_all();
         self.count.pages_since_cut.store(0, Ordering::Relaxed);
-        Cut { lsn, epoch, next_node: self.mat.next_node(), counters, dirty, pages }
+        let prepaid = self.count.prepaid.load(Ordering::Relaxed).max(0) as u64;
+        Cut { lsn, epoch, next_node: self.mat.next_node(), counters, prepaid, dirty, pages }
     }
 
     /// Writes dirty nodes of the running epoch, so that they need not stay in memory.
@@ -678,7 +679,8 @@ impl Core {
             user_bytes: count(user),
             counters: cut.counters.map(I64::new),
             reserve: U32::new(self.info.reserve.0),
-            reserved: [0; 76],
+            prepaid: U64::new(cut.prepaid),
+            reserved: [0; 68],
         }
     }
 
@@ -703,6 +705,8 @@ struct Cut {
     epoch: Epoch,
     next_node: u64,
     counters: UserCounters,
+    /// Nodes that are marked as prepaid.
+    prepaid: u64,
     dirty: Vec<Arc<Node>>,
     /// Pages that these take when they are written, at most.
     pages: usize,

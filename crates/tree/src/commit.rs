@@ -373,6 +373,7 @@ impl Change<'_> {
             self.core.count.dirty.remove_node(&mut state.counted);
         }
         state.freed = true;
+        self.core.count.prepaid.fetch_sub(i64::from(state.page.is_prepaid()), Ordering::Relaxed);
         if let Some(place) = self.core.mat.free(node.id) {
             self.core.zones.remove_place(place);
         }
@@ -415,7 +416,12 @@ impl Change<'_> {
         }
         let right = self.new_node(page.level());
         let mut moved = Page::clone(&right.page());
-        self.edit(node, |page| page.move_entries(at, &mut moved));
+        let core = self.core;
+        self.edit(node, |page| {
+            page.move_entries(at, &mut moved);
+            core.mark(page);
+        });
+        core.mark(&mut moved);
         if page.level() > 0 {
             let first = moved.value(0).to_vec();
             moved.remove(0);
@@ -431,6 +437,7 @@ impl Change<'_> {
         let child = self.new_node(old.level());
         let mut contents = Page::new(&self.core.pages, child.id, self.group, old.level());
         Page::clone(&old).move_entries(0, &mut contents);
+        self.core.mark(&mut contents);
         self.edit(&child, |page| *page = contents);
         let mut top = Page::new(&self.core.pages, root.id, self.group, old.level() + 1);
         top.insert(0, &[], &child.id.0.to_le_bytes());
@@ -504,7 +511,11 @@ impl Change<'_> {
             if left_page.used() + right_page.used() + separator.len() > left_page.capacity() / 4 * 3 {
                 continue;
             }
-            self.edit(&left, |page| append_all(page, &right_page, separator));
+            let core = self.core;
+            self.edit(&left, |page| {
+                append_all(page, &right_page, separator);
+                core.mark(page);
+            });
             self.remove_branch(parent, left_branch + 1);
             self.free(&right);
             return;
@@ -529,6 +540,15 @@ impl Change<'_> {
             lower.set_lsn(self.lsn);
             self.edit(root, |page| *page = lower);
         }
+    }
+}
+
+impl Core {
+    /// Marks a node that has got other keys as prepaid, or not, and counts it. Under its group's lock.
+    fn mark(&self, page: &mut Page) {
+        let (was, is) = (page.is_prepaid(), self.counts_prepaid() && page.leads_to_prepaid());
+        page.set_prepaid(is);
+        self.count.prepaid.fetch_add(i64::from(is) - i64::from(was), Ordering::Relaxed);
     }
 }
 

@@ -132,6 +132,8 @@ pub(crate) struct Counters {
     pub(crate) written_permille: AtomicU64,
     /// Nodes of all trees.
     pub(crate) nodes: AtomicI64,
+    /// Those of them that are marked as prepaid. Changed under the lock of a group.
+    pub(crate) prepaid: AtomicI64,
     /// Nodes that trees may still grow by.
     pub(crate) allowance: AtomicU64,
     /// With so many blocks for metadata nobody needs to look for more before the next checkpoint: cleaning would gain

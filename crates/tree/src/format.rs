@@ -128,7 +128,8 @@ pub(crate) struct CheckpointHeader {
     pub(crate) user_bytes: U32,
     pub(crate) counters: [I64; crate::COUNTERS],
     pub(crate) reserve: U32,
-    pub(crate) reserved: [u8; 76],
+    pub(crate) prepaid: U64,
+    pub(crate) reserved: [u8; 68],
 }
 
 const _: () = assert!(size_of::<CheckpointHeader>() == 400);
@@ -240,11 +241,15 @@ pub(crate) struct PageHeader {
     pub(crate) kind: u8,
     pub(crate) level: u8,
     pub(crate) entries: U16,
-    pub(crate) reserved: U16,
+    /// [`NODE_PREPAID`].
+    pub(crate) flags: U16,
     pub(crate) cells: U32,
 }
 
 const _: () = assert!(size_of::<PageHeader>() == 64);
+
+/// All keys of a node were of the table that is paid for beforehand when it was made or last split.
+pub(crate) const NODE_PREPAID: u16 = 1;
 
 /// Reads a struct from the start of `bytes`.
 pub(crate) fn take<T: FromBytes>(bytes: &[u8]) -> Option<(T, &[u8])> {
@@ -309,7 +314,7 @@ pub(crate) fn write_header(page: &mut [u8], kind: PageKind, id: u64, lsn: Lsn) {
         kind: kind as u8,
         level: 0,
         entries: U16::ZERO,
-        reserved: U16::ZERO,
+        flags: U16::ZERO,
         cells: U32::ZERO,
     };
     page[..PAGE_HEADER].copy_from_slice(header.as_bytes());

@@ -64,7 +64,8 @@ pub use scan::read_header;
 pub use scrub::{NodeScrub, Scrubbed};
 pub use store::{Store, StoreStats, Zones};
 pub use types::{
-    Bytes, Draw, Entry, Group, Lsn, Op, Promise, Reserve, Result, Step, StoreError, Table, Tx, ZoneEntry,
+    Bytes, Draw, Entry, Group, Lsn, Op, PREPAID, Promise, Reserve, Result, Step, StoreError, Table, Tx,
+    ZoneEntry,
 };
 pub use zones::{Moment, ZoneNow};
 

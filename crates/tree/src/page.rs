@@ -20,11 +20,13 @@ use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 use zone::{PageBuffer, Pages};
 
-use crate::format::{KEY_MAX, PAGE_HEADER, PageHeader, PageKind, take};
-use crate::types::{Group, Lsn, NodeId};
+use crate::format::{KEY_MAX, NODE_PREPAID, PAGE_HEADER, PageHeader, PageKind, take};
+use crate::types::{Group, Lsn, NodeId, PREPAID};
 
 const CELL_HEADER: usize = 4;
 const SLOT: usize = 2;
+/// Where the header has its flags.
+const FLAGS: usize = std::mem::offset_of!(PageHeader, flags);
 /// What a processor takes from memory at once.
 const LINE: usize = 64;
 /// The largest page: a slot tells where its cell is.
@@ -65,7 +67,7 @@ impl Page {
             kind: PageKind::Node as u8,
             level,
             entries: U16::ZERO,
-            reserved: U16::ZERO,
+            flags: U16::ZERO,
             cells: U32::new(pages.page_size() as u32),
         };
         let mut bytes = pages.zeroed();
@@ -154,6 +156,21 @@ impl Page {
 
     pub(crate) fn set_lsn(&mut self, lsn: Lsn) {
         self.bytes[32..40].copy_from_slice(&lsn.0.to_le_bytes());
+    }
+
+    /// Whether it is marked as a node of [`PREPAID`].
+    pub(crate) fn is_prepaid(&self) -> bool {
+        self.header().flags.get() & NODE_PREPAID != 0
+    }
+
+    pub(crate) fn set_prepaid(&mut self, is_prepaid: bool) {
+        let flags = self.header().flags.get() & !NODE_PREPAID | u16::from(is_prepaid) * NODE_PREPAID;
+        self.bytes[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_le_bytes());
+    }
+
+    /// Whether it leads to keys of [`PREPAID`] and of no table behind it; none comes before.
+    pub(crate) fn leads_to_prepaid(&self) -> bool {
+        self.count().checked_sub(1).is_some_and(|last| self.key(last).first() == Some(&PREPAID.0))
     }
 
     pub(crate) fn level(&self) -> u8 {

@@ -12,7 +12,7 @@
 
 mod look;
 
-use rt::sync::atomic::Ordering;
+use rt::sync::atomic::{AtomicI64, Ordering};
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
 use crate::ahead::HeldChunks;
@@ -625,6 +625,19 @@ impl Core {
         let nodes = self.count.nodes.load(Ordering::Relaxed).max(0) as u64;
         let pages = nodes + self.mat.chunks_len() + self.zones.deltas().div_ceil(delta::IN_PAGE_AT_LEAST);
         pages * u64::from(self.zones.page_blocks())
+    }
+
+    /// Whether nodes of the table that is paid for beforehand are counted apart on this volume.
+    pub(crate) fn counts_prepaid(&self) -> bool {
+        self.info.features & zone::format::FEATURE_PREPAID != 0
+    }
+
+    /// Blocks of all nodes, and of those that are not marked as prepaid; none where these are not counted.
+    pub(crate) fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
+        let count = |counter: &AtomicI64| counter.load(Ordering::Relaxed).max(0) as u64;
+        let (nodes, prepaid) = (count(&self.count.nodes), count(&self.count.prepaid));
+        let blocks = |nodes: u64| nodes * u64::from(self.zones.page_blocks());
+        self.counts_prepaid().then(|| (blocks(nodes), blocks(nodes.saturating_sub(prepaid))))
     }
 
     /// Whether metadata zones hold so much that is dead that cleaning is worth it: twice what lives there

@@ -493,7 +493,9 @@ impl Core {
         self.zones.load_counters(counters);
         self.count_pages(&mat_chunks, &zit_chunks, checkpoint)?;
         let nodes: u64 = mat_chunks.iter().map(|chunk| u64::from(chunk.used)).sum();
-        self.count.nodes.store(nodes.min(header.next_node.get()) as i64, Ordering::Relaxed);
+        let nodes = nodes.min(header.next_node.get());
+        self.count.nodes.store(nodes as i64, Ordering::Relaxed);
+        self.count.prepaid.store(header.prepaid.get().min(nodes) as i64, Ordering::Relaxed);
         self.mat.load(mat_chunks, self.info.first_node());
         let mut saving = self.saving.lock();
         saving.number = header.number.get();

@@ -502,6 +502,12 @@ impl Zones {
         self.core.metadata_blocks()
     }
 
+    /// Blocks of the nodes of all trees, and of those of them that lead to other tables than [`crate::PREPAID`]; none on a
+    /// volume that was made before these were counted.
+    pub fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
+        self.core.blocks_of_nodes()
+    }
+
     /// Blocks of a node.
     pub fn blocks_of_a_node(&self) -> Blocks {
         self.core.zones.page_blocks()

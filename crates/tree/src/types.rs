@@ -12,6 +12,10 @@ pub struct Group(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Table(pub u8);
 
+/// The table whose growth was paid for beforehand by whoever puts something into it: nodes that lead to nothing else are
+/// counted apart ([`crate::Zones::blocks_of_nodes`]). No table has a smaller number.
+pub const PREPAID: Table = Table(1);
+
 /// The place of a transaction in the order of all; counts up from 1, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);

@@ -72,8 +72,12 @@ pub const FEATURE_DELTAS: u64 = 2;
 /// other numbers than theirs.
 pub const FEATURE_REFERENCES: u64 = 4;
 
+/// Incompatible feature: nodes of the table that is paid for beforehand are marked, and checkpoints say how many there
+/// are. Volumes have it from the day on which they are made, or never; it is told in checkpoints only.
+pub const FEATURE_PREPAID: u64 = 8;
+
 /// The incompatible features that this code knows.
-pub const FEATURES: u64 = FEATURE_KEPT_SPACE | FEATURE_DELTAS | FEATURE_REFERENCES;
+pub const FEATURES: u64 = FEATURE_KEPT_SPACE | FEATURE_DELTAS | FEATURE_REFERENCES | FEATURE_PREPAID;
 
 /// Those that every volume gets: one that was made without gets them with the first checkpoint of this
 /// release, before anything that needs them.

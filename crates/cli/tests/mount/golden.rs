@@ -37,7 +37,13 @@ const REFERENCES: Image = Image {
     files: 18,
     fill: fill_and_share,
 };
-const NEWEST: Image = REFERENCES;
+const PREPAID: Image = Image {
+    path: "testdata/format-1-prepaid.zlib",
+    features: REFERENCES.features | zone::format::FEATURE_PREPAID,
+    files: 18,
+    fill: fill_and_share,
+};
+const NEWEST: Image = PREPAID;
 /// As large as an image in the repository may be.
 const IMAGE_BYTES_MAX: usize = 64 << 10;
 const VOLUME_BYTES: usize = 12 << 20;
@@ -193,6 +199,11 @@ fn an_image_of_format_1_holds_what_was_written_then() {
 #[test]
 fn an_image_with_references_holds_what_was_written_then() {
     REFERENCES.holds_what_was_written_then();
+}
+
+#[test]
+fn an_image_with_prepaid_nodes_holds_what_was_written_then() {
+    PREPAID.holds_what_was_written_then();
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn what_lives_in_metadata_is_paid_by_data() {
         let metadata_zones = metadata / 4096 + 1;
         let payload = (100 - 3 - metadata_zones) * shape.largest();
         let metadata_payload = metadata_zones * shape.largest();
-        Found { raw, payload, live: payload / 2, metadata, metadata_payload }
+        Found { raw, payload, live: payload / 2, metadata, names: 0, metadata_payload }
     };
     let offered = |found: Found, reserve| found.payload - shape.kept(&found, reserve);
     for reserve in [Reserve::default(), Reserve::LEAST, Reserve(2_000)] {
@@ -135,12 +135,24 @@ fn beside_what_lives_in_a_small_zone_what_is_dead_has_room() {
 
 /// What a volume of so many equal zones offers when metadata has so many of them, so much lives in it, and so much data.
 fn offered_when(shape: &Shape, zones: i64, metadata_zones: i64, metadata: i64, live: i64) -> [i64; 2] {
+    offered_beside(shape, zones, metadata_zones, (metadata, 0), live)
+}
+
+/// The same where so much of the metadata is names.
+fn offered_beside(
+    shape: &Shape,
+    zones: i64,
+    metadata_zones: i64,
+    (metadata, names): (i64, i64),
+    live: i64,
+) -> [i64; 2] {
     let largest = shape.largest();
     let found = Found {
         raw: zones * i64::from(shape.zone_blocks),
         payload: (zones - 3 - metadata_zones) * largest,
         live,
         metadata,
+        names,
         metadata_payload: metadata_zones * largest,
     };
     [Reserve::default(), Reserve::LEAST].map(|reserve| found.payload - shape.kept(&found, reserve) - live)
@@ -151,13 +163,15 @@ fn shape_of(block_size: u32, zone_blocks: Blocks, node_bytes: u32) -> Shape {
     Shape { packing, zone_blocks, node_blocks: node_bytes.div_ceil(block_size), left_free: 8, zone_table: 0 }
 }
 
-const SHAPES: [(i64, u32, Blocks); 6] = [
+const SHAPES: [(i64, u32, Blocks); 8] = [
     (123, 512, 512),
     (103, 512, 975),
     (200, 1024, 1024),
     (772, 4096, 64),
     (340, 8192, 73),
     (1000, 4096, 4096),
+    (5000, 4096, 64),
+    (20_000, 4096, 64),
 ];
 
 /// Metadata had many zones when all was deleted, and gave them back while what was offered was being written: then so
@@ -189,6 +203,48 @@ fn what_is_offered_does_not_depend_on_what_the_map_takes() {
                     let now = offered_when(&shape, zones, 20, metadata, live)[index];
                     assert_eq!(now, offered - live, "{zones} zones of {zone_blocks}, {metadata} of metadata");
                 }
+            }
+        }
+    }
+}
+
+/// A volume with many names was filled in order, and its map was small: what was kept for the map at its worst counted as
+/// kept for the names too, and written over in any order there was no room for both.
+#[test]
+fn names_do_not_hide_behind_a_map_that_takes_little() {
+    for (zones, block_size, zone_blocks) in SHAPES {
+        let shape = shape_of(block_size, zone_blocks, PAGE);
+        let raw = zones * i64::from(zone_blocks);
+        for names in [0, raw / 200, raw / 30] {
+            let few = offered_beside(&shape, zones, 1, (names, names), 0);
+            for (index, offered) in few.into_iter().enumerate().filter(|(_, offered)| *offered > 0) {
+                for live in (0..=offered).step_by(1 + offered as usize / 10) {
+                    let map = shape.metadata_at_worst(live) as i64;
+                    for map in [0, map / 10, map] {
+                        let now = offered_beside(&shape, zones, 20, (names + map, names), live)[index];
+                        assert_eq!(now, offered - live, "{zones} zones of {zone_blocks}, {names} and {map}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// With many small zones cleaning needs more that is dead than elsewhere.
+#[test]
+fn the_default_keeps_no_less_than_the_least() {
+    for (zones, block_size, zone_blocks) in SHAPES {
+        for node_bytes in [4096, PAGE] {
+            let shape = shape_of(block_size, zone_blocks, node_bytes);
+            let payload = (zones - 3) * shape.largest();
+            for names in [0, payload / 200, payload / 30] {
+                let raw = zones * i64::from(zone_blocks);
+                let found = Found { raw, payload, names, metadata: names, ..Found::default() };
+                let (default, least) = (shape.kept_by_default(&found), shape.kept_at_least(&found));
+                assert!(
+                    default >= least,
+                    "{zones} zones of {zone_blocks}, {names}: {default}, least {least}"
+                );
             }
         }
     }

@@ -507,6 +507,30 @@ fn names_and_data_share_a_full_volume() {
     }
 }
 
+/// The map of a file that was written in order takes little. What was kept for it counted as kept for names too, and when
+/// all was written over in any order there was no room for both: two thirds of the way each was refused.
+#[test]
+fn what_is_full_can_be_written_over_beside_many_names() {
+    let volume = Volume::with_reserve(Spec::new(4096, 200, 256), Reserve::LEAST);
+    let directory = volume.directory(ROOT, "d");
+    for n in 0..7500 {
+        volume.write(&volume.file(directory, &format!("small{n}")), 0, &pattern(1, 200));
+    }
+    let big = volume.file(ROOT, "big");
+    let blocks = fill(&volume, &big) / BLOCK;
+    volume.fs.sync().unwrap();
+    let metadata = volume.fs.space().metadata;
+    for n in 0..blocks {
+        let at = n * 104_729 % blocks * BLOCK;
+        let written = volume.fs.write(&big, at, &pattern(n as u8, BLOCK as usize));
+        assert_eq!(written, Ok(BLOCK as usize), "{n} of {blocks} blocks");
+    }
+    let grown = volume.fs.space().metadata;
+    assert!(grown > metadata / 2 * 3, "the map has grown from {metadata} to {grown} bytes");
+    volume.settle_and_check();
+    volume.remount().settle_and_check();
+}
+
 /// Each open zone has entries in memory that a checkpoint carries. Where zones are small and many may be open, these outgrew
 /// the log: nothing could be changed any more, nor anything deleted, on a volume that was nearly empty.
 #[test]

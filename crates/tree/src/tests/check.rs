@@ -9,7 +9,7 @@ use super::*;
 use crate::mat::Place;
 use crate::page::Page;
 use crate::types::NodeId;
-use crate::{FindingKind, NodeScrub, Scrubbed};
+use crate::{FindingKind, NodeScrub, PREPAID, Scrubbed};
 
 /// A store with a tree of two levels in group 0, all of it in a checkpoint.
 fn with_leaves() -> (Arc<Emulated>, Store) {
@@ -90,6 +90,7 @@ fn every_kind_of_finding_is_planted() {
         keys_out_of_bounds,
         a_node_named_twice_and_one_named_by_nobody,
         a_wrong_count_of_live_pages,
+        a_wrong_count_of_prepaid_nodes,
         a_damaged_chunk_of_the_tables,
     ];
     plants.iter().for_each(|plant| plant());
@@ -248,6 +249,52 @@ fn a_wrong_count_of_live_pages() {
     let (_device, store) = with_leaves();
     assert!(store.core.zones.merge_place(Place::whole(place(&store, 1)), 1));
     assert_eq!(kinds(&store), [FindingKind::LiveCount]);
+}
+
+#[test]
+fn a_wrong_count_of_prepaid_nodes() {
+    let (_device, store) = with_leaves();
+    assert_eq!(kinds(&store), []);
+    store.core.count.prepaid.fetch_add(1, rt::sync::atomic::Ordering::Relaxed);
+    assert_eq!(kinds(&store), [FindingKind::LiveCount]);
+}
+
+/// What else is in the trees is counted by what is left: nodes that were split, merged and given back while both changed,
+/// and again after a crash in the middle of an epoch.
+#[test]
+fn nodes_of_the_prepaid_table_are_counted_apart() {
+    let (device, store) = with_leaves();
+    let blocks = |store: &Store| store.zones().blocks_of_nodes().unwrap();
+    let (all, beside) = blocks(&store);
+    assert!(all > 8 && beside <= all - 8, "{beside} of {all}");
+    let change = |store: &Store, table: Table, numbers: std::ops::Range<u32>, value: Option<usize>| {
+        for number in numbers {
+            let (mut tx, key) = (Tx::reclaiming(), number.to_be_bytes().to_vec());
+            match value {
+                Some(bytes) => tx.put(Group(0), table, key, vec![number as u8; bytes]),
+                None => tx.delete(Group(0), table, key),
+            }
+            store.commit(tx).unwrap();
+        }
+    };
+    change(&store, Table(2), 0..300, Some(300));
+    let (_, with_others) = blocks(&store);
+    assert!(with_others >= beside + 300 * 300 / 4096, "{with_others}, {beside} before");
+    change(&store, PREPAID, 200..2000, Some(200));
+    let (all, still) = blocks(&store);
+    assert!(still <= with_others + 2 && all >= still + 1800 * 200 / 4096, "{still} of {all}");
+    assert_eq!(kinds(&store), []);
+    store.sync(store.last_lsn()).unwrap();
+    drop(store);
+    device.reopen();
+    let (store, _) = open(&device).unwrap();
+    assert_eq!(kinds(&store), []);
+    assert!(blocks(&store).1 <= still + 2);
+    change(&store, PREPAID, 0..2000, None);
+    change(&store, Table(2), 0..300, None);
+    let (all, beside) = blocks(&store);
+    assert!(all < 16 && beside <= all, "{beside} of {all}");
+    assert_eq!(kinds(&store), []);
 }
 
 #[test]
