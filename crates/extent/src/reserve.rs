@@ -46,6 +46,8 @@ pub(crate) struct Shape {
     pub(crate) packing: Packing,
     /// Blocks of the largest zone.
     pub(crate) zone_blocks: Blocks,
+    /// Blocks of a zone on the average, where they are not alike.
+    pub(crate) zone_blocks_mean: Blocks,
     /// Blocks of a node.
     pub(crate) node_blocks: Blocks,
     /// The most free zones that data ever leaves to others.
@@ -88,6 +90,7 @@ impl Shape {
         Shape {
             packing: Packing { block_size: geometry.block_size },
             zone_blocks: geometry.zone_blocks,
+            zone_blocks_mean: geometry.zone_blocks,
             node_blocks,
             left_free,
             zone_table: beyond * u64::from(node_blocks),
@@ -152,7 +155,7 @@ impl Shape {
     /// Of so many blocks of live metadata one more may be dead for good: that share, or more in zones so small that a
     /// few nodes are a large part of them.
     fn garbage_share(&self, share: i64) -> i64 {
-        let zone = i64::from(self.zone_blocks);
+        let zone = i64::from(self.zone_blocks_mean);
         // The zone's header and what is less than a node at its end are never written by cleaning either.
         let dead = (i64::from(tree::GAIN_PAGES) + 1) * i64::from(self.node_blocks);
         share.min((zone - dead) / dead).max(1)

@@ -406,7 +406,9 @@ impl Extents {
             (census, found)
         });
         let found = Found { payload: census.payload, live: census.live, ..found };
-        census.kept = self.shape().kept(&found, self.store.info().reserve);
+        let count = i64::from(zones.count());
+        let shape = Shape { zone_blocks_mean: ((found.raw + count / 2) / count) as Blocks, ..self.shape() };
+        census.kept = shape.kept(&found, self.store.info().reserve);
         census.allowed = allowed;
         census
     }

@@ -16,6 +16,11 @@ impl KeptForMetadata {
         1 + self.blocks.saturating_sub(open_room).div_ceil(self.of_zone) as u32
     }
 
+    /// What these have to hold, where zones are not alike.
+    pub(crate) fn free_blocks(self, open_room: u64) -> u64 {
+        self.blocks.saturating_sub(open_room) + self.of_zone
+    }
+
     /// How much metadata can write before one more free zone is needed. Once in the life of its open zone that is
     /// so: where the number above rises; when it opens the next one, that falls again, and so do the free ones.
     pub(crate) fn until_more(self, open_room: u64) -> u64 {

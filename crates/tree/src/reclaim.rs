@@ -330,7 +330,7 @@ impl Core {
     }
 
     pub(crate) fn reserve_is_whole(&self) -> bool {
-        self.zones.free() >= self.zones.kept_for_metadata()
+        self.zones.reserve_is_whole()
     }
 
     /// Whether somebody has found since the last checkpoint that cleaning gains little, and there still is as much
@@ -526,10 +526,8 @@ impl Core {
 
     /// The same with so much room in the open one, less what a checkpoint that is being taken will take of it.
     fn room_with(&self, open: u64) -> u64 {
-        let page = u64::from(self.zones.page_blocks());
-        let of_zone = u64::from(self.device.geometry().zone_blocks - 1) / page * page;
-        let being_saved = self.pages_being_saved() as u64 * page;
-        (open + u64::from(self.zones.free()) * of_zone).saturating_sub(being_saved)
+        let being_saved = self.pages_being_saved() as u64 * u64::from(self.zones.page_blocks());
+        (open + self.zones.free_room()).saturating_sub(being_saved)
     }
 
     /// Blocks for what lives in a zone, and then a checkpoint that writes so many pages of nodes, and what still becomes

@@ -23,7 +23,7 @@ mod shares;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use rt::sync::atomic::{AtomicU32, Ordering};
+use rt::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rt::sync::{Condvar, Mutex};
 use zone::{Address, Blocks, Life, Role, ZoneId, ZoneInfo};
 
@@ -136,8 +136,8 @@ pub(crate) struct ZoneTable {
     sequential: u32,
     /// Blocks that the open metadata zone still takes: as many of those that are kept.
     open_room: AtomicU32,
-    /// Free zones that cleaning, and the checkpoint after it, count on. Changes under `state`.
-    held: AtomicU32,
+    /// Blocks of free zones that cleaning, and the checkpoint after it, count on. Changes under `state`.
+    held: AtomicU64,
     /// Free zones that data leaves beside those that are kept, so that metadata need not be cleaned yet: a wish.
     /// Changes under `state`.
     left_to_metadata: AtomicU32,
@@ -427,7 +427,7 @@ impl ZoneTable {
             kept,
             sequential: u32::MAX,
             open_room: AtomicU32::new(0),
-            held: AtomicU32::new(0),
+            held: AtomicU64::new(0),
             left_to_metadata: AtomicU32::new(0),
             lent_beyond: AtomicU32::new(0),
         }
@@ -446,12 +446,7 @@ impl ZoneTable {
         self.page_blocks
     }
 
-    /// Free zones that only metadata may take now.
-    pub(crate) fn kept_for_metadata(&self) -> u32 {
-        self.kept.zones(u64::from(self.open_room()))
-    }
-
-    /// Blocks of them, but for the zone to clean into.
+    /// Blocks of the free zones that only metadata may take, but for the zone to clean into.
     pub(crate) fn kept_blocks(&self) -> u64 {
         self.kept.blocks
     }
@@ -520,6 +515,10 @@ impl ZoneTable {
     /// The device reports a zone anew.
     pub(crate) fn set_info(&self, zone: ZoneId, info: ZoneInfo) {
         let mut state = self.state.lock();
+        let is_free = state.is_listed(zone);
+        if is_free {
+            state.take_out_of_free(zone);
+        }
         let live = state.entries[zone.0 as usize].live;
         // They are in the order of what is dead, which depends on the capacity.
         let is_ranked = state.closed.contains(&(live + state.lacks(zone), zone));
@@ -530,6 +529,15 @@ impl ZoneTable {
         if is_ranked {
             state.put_among_closed(zone, live);
         }
+        if is_free {
+            let State { free, run, .. } = &mut *state;
+            free.push(run, zone);
+        }
+    }
+
+    /// Blocks of pages that free zones take.
+    pub(crate) fn free_room(&self) -> u64 {
+        self.state.lock().free.room(self.page_blocks)
     }
 
     /// The capacity may have changed when the zone was reset.
@@ -568,10 +576,10 @@ impl ZoneTable {
         });
         state.engaged.change(zone, |engaged| engaged.new_from = 0);
         if role == Role::Metadata {
-            for count in [&self.held, &self.left_to_metadata] {
-                let before = count.load(Ordering::Relaxed);
-                count.store(before.saturating_sub(1), Ordering::Relaxed);
-            }
+            let held = self.held.load(Ordering::Relaxed);
+            self.held.store(held.saturating_sub(u64::from(capacity - 1)), Ordering::Relaxed);
+            let left = self.left_to_metadata.load(Ordering::Relaxed);
+            self.left_to_metadata.store(left.saturating_sub(1), Ordering::Relaxed);
         }
         state.set_metadata(zone);
     }

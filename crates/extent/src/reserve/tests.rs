@@ -123,7 +123,14 @@ fn beside_what_lives_in_a_small_zone_what_is_dead_has_room() {
     for zone_blocks in 2 * dead..20 * dead {
         let packing = Packing { block_size: 4096 };
         let zone_blocks = zone_blocks as Blocks;
-        let shape = Shape { packing, zone_blocks, node_blocks: 4, left_free: 3, zone_table: 0 };
+        let shape = Shape {
+            packing,
+            zone_blocks,
+            zone_blocks_mean: zone_blocks,
+            node_blocks: 4,
+            left_free: 3,
+            zone_table: 0,
+        };
         let share = shape.garbage_share(GARBAGE_SHARE);
         assert!((share + 1) * dead <= i64::from(zone_blocks), "{zone_blocks} blocks");
         assert!(
@@ -160,7 +167,14 @@ fn offered_beside(
 
 fn shape_of(block_size: u32, zone_blocks: Blocks, node_bytes: u32) -> Shape {
     let packing = Packing { block_size };
-    Shape { packing, zone_blocks, node_blocks: node_bytes.div_ceil(block_size), left_free: 8, zone_table: 0 }
+    Shape {
+        packing,
+        zone_blocks,
+        zone_blocks_mean: zone_blocks,
+        node_blocks: node_bytes.div_ceil(block_size),
+        left_free: 8,
+        zone_table: 0,
+    }
 }
 
 const SHAPES: [(i64, u32, Blocks); 8] = [

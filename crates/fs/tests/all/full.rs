@@ -102,8 +102,11 @@ fn what_is_full_can_be_written_over_where_zones_are_small() {
 /// what had been offered was not offered again.
 #[test]
 fn what_is_offered_fits_where_zones_are_not_alike() {
-    for (reserve, smaller) in [(Reserve::LEAST, 43), (Reserve::default(), 43)] {
-        let mut spec = Spec::new(4096, 72, 64);
+    let shapes = [(64, 43), (128, 64)].into_iter();
+    for (blocks, smaller, reserve) in shapes.flat_map(|(blocks, smaller)| {
+        [Reserve::LEAST, Reserve::default()].map(|reserve| (blocks, smaller, reserve))
+    }) {
+        let mut spec = Spec::new(4096, 72, blocks);
         spec.capacities.iter_mut().skip(1).step_by(4).for_each(|capacity| *capacity = smaller);
         let volume = Volume::with_reserve(spec, reserve);
         let offered = || {

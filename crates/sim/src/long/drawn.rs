@@ -205,7 +205,9 @@ fn draw_setup(rng: &mut Rng, seed: u64) -> Setup {
 fn fit(setup: &mut Setup, rng: &mut Rng) {
     let zone_blocks = setup.spec.capacities[0];
     let conventional = if one_of(rng, 4) { rng.u32(1..=100) } else { 0 };
-    let smaller = one_of(rng, 3).then(|| (rng.u32(2..8), rng.u32(zone_blocks / 4 * 3..=zone_blocks)));
+    // Half, as devices have them, but not much less than what `mkfs` takes where all are alike.
+    let least = (ZONE_BYTES / setup.spec.block_size).max(ZONE_BLOCKS).min(zone_blocks / 4 * 3);
+    let smaller = one_of(rng, 3).then(|| (rng.u32(2..8), rng.u32(least.max(zone_blocks / 2)..=zone_blocks)));
     let runt = one_of(rng, 4).then(|| rng.u32(1..=zone_blocks));
     setup.spec.conventional = setup.spec.capacities.len() as u32 * conventional / 200;
     let reserve = std::mem::replace(&mut setup.reserve, Reserve::LEAST);

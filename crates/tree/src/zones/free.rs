@@ -3,7 +3,9 @@
 //!
 //! A list through the table, because nearly all zones of a large volume may be free, and each word for a zone counts.
 
-use zone::ZoneId;
+use std::collections::BTreeMap;
+
+use zone::{Blocks, ZoneId};
 
 use super::Run;
 
@@ -22,20 +24,44 @@ impl Links {
     pub(super) const NOWHERE: Links = Links { before: NONE, after: NONE };
 }
 
-/// The ends of the list, and its length.
+/// The ends of the list, its length, and how large those in it are.
 pub(super) struct FreeZones {
     first: u32,
     last: u32,
     count: u32,
+    /// How many there are of each capacity: of few, as a rule of one.
+    by_capacity: BTreeMap<Blocks, u32>,
 }
 
 impl FreeZones {
     pub(super) fn new() -> Self {
-        FreeZones { first: NONE, last: NONE, count: 0 }
+        FreeZones { first: NONE, last: NONE, count: 0, by_capacity: BTreeMap::new() }
     }
 
     pub(super) fn count(&self) -> u32 {
         self.count
+    }
+
+    /// How many of them hold so many blocks behind their headers, the largest first, and where all of them do not,
+    /// how many more it would take of zones of that size.
+    pub(super) fn holding(&self, blocks: u64, of_zone: u64) -> u32 {
+        let (mut left, mut zones) = (blocks, 0);
+        for (&capacity, &count) in self.by_capacity.iter().rev() {
+            let (count, each) = (u64::from(count), u64::from(capacity - 1));
+            let wanted = left.div_ceil(each);
+            if wanted <= count {
+                return (zones + wanted) as u32;
+            }
+            zones += count;
+            left -= count * each;
+        }
+        (zones + left.div_ceil(of_zone)) as u32
+    }
+
+    /// Blocks that they hold behind their headers, in whole pages of so many.
+    pub(super) fn room(&self, page_blocks: Blocks) -> u64 {
+        let each = |capacity: Blocks| u64::from((capacity - 1) / page_blocks * page_blocks);
+        self.by_capacity.iter().map(|(&capacity, &count)| each(capacity) * u64::from(count)).sum()
     }
 
     /// The zone that became free last.
@@ -58,6 +84,7 @@ impl FreeZones {
         }
         self.last = zone.0;
         self.count += 1;
+        *self.by_capacity.entry(run[zone.0 as usize].info.capacity).or_default() += 1;
     }
 
     /// Takes out a zone that is there.
@@ -72,5 +99,11 @@ impl FreeZones {
             after => run[after as usize].links.before = links.before,
         }
         self.count -= 1;
+        let capacity = run[zone.0 as usize].info.capacity;
+        let alike = self.by_capacity.get_mut(&capacity).expect("a zone that is free keeps its capacity");
+        *alike -= 1;
+        if *alike == 0 {
+            self.by_capacity.remove(&capacity);
+        }
     }
 }

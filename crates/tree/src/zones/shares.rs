@@ -3,6 +3,9 @@
 //! What is *kept* is a matter of correctness (`kept.rs`), and so is what is *held* for a checkpoint or for cleaning. What
 //! is *left* to metadata is a wish that saves moves (`balance.rs`): fresh data heeds it, and takes it back when it has no
 //! zone.
+//!
+//! What is kept and held are blocks, counted in free zones, the largest first. Where zones are not alike, data takes the
+//! smallest: so what is kept is always there, and takes no more zones than if all were as large.
 
 use rt::sync::atomic::Ordering;
 use zone::{Blocks, Role, ZoneId};
@@ -12,24 +15,52 @@ use super::{KEPT_FOR_GC, State, Use, ZoneTable};
 impl ZoneTable {
     /// Whether `role` may take a zone now.
     pub(crate) fn may_open(&self, role: Role) -> bool {
-        self.free() > self.kept_from(role)
+        let state = self.state.lock();
+        state.free.count() > self.kept_by(&state, role)
+    }
+
+    /// Whether all that only metadata may take is free.
+    pub(crate) fn reserve_is_whole(&self) -> bool {
+        let state = self.state.lock();
+        state.free.count() >= self.kept_among(&state)
+    }
+
+    /// Free zones that only metadata may take now: where they are not alike, the largest.
+    pub(crate) fn kept_for_metadata(&self) -> u32 {
+        self.kept_among(&self.state.lock())
     }
 
     /// Free zones that this role must leave to others: fresh data also those that metadata does not have yet and is to
     /// have. Garbage collection may draw on what is kept for metadata, but not the last zone, nor what cleaning counts on:
     /// it gives back more than it takes, and what it commits meanwhile is less than an epoch.
     pub(crate) fn kept_from(&self, role: Role) -> u32 {
-        let held = self.held.load(Ordering::Relaxed);
+        self.kept_by(&self.state.lock(), role)
+    }
+
+    fn kept_by(&self, state: &State, role: Role) -> u32 {
+        let held = || self.holding(state, self.held.load(Ordering::Relaxed));
         match role {
             Role::Data => {
                 let wished = self.left_to_metadata.load(Ordering::Relaxed);
-                held.max(self.kept_for_metadata() + KEPT_FOR_GC + wished)
+                held().max(self.kept_among(state) + KEPT_FOR_GC + wished)
             }
             Role::Gc => {
                 let lent = 1 + self.lent_beyond.load(Ordering::Relaxed);
-                held.max(self.kept_for_metadata().saturating_sub(lent)).max(1)
+                held().max(self.kept_among(state).saturating_sub(lent)).max(1)
             }
             _ => 0,
+        }
+    }
+
+    fn kept_among(&self, state: &State) -> u32 {
+        self.holding(state, self.kept.free_blocks(u64::from(self.open_room())))
+    }
+
+    /// How many free zones hold so many blocks, the largest first. Where all zones are alike, which are free does not matter.
+    fn holding(&self, state: &State, blocks: u64) -> u32 {
+        match state.are_alike {
+            true => blocks.div_ceil(self.kept.of_zone) as u32,
+            false => state.free.holding(blocks, self.kept.of_zone),
         }
     }
 
@@ -69,10 +100,10 @@ impl ZoneTable {
     /// many are not free.
     pub(crate) fn hold_for_metadata(&self, blocks: u64) -> bool {
         let state = self.state.lock();
-        let zones = blocks.saturating_sub(u64::from(self.open_room())).div_ceil(self.kept.of_zone);
-        let are_free = u64::from(state.free.count()) >= zones;
+        let blocks = blocks.saturating_sub(u64::from(self.open_room()));
+        let are_free = state.free.count() >= self.holding(&state, blocks);
         if are_free {
-            self.held.store(zones as u32, Ordering::Relaxed);
+            self.held.store(blocks, Ordering::Relaxed);
         }
         are_free
     }
@@ -83,7 +114,7 @@ impl ZoneTable {
         let state = self.state.lock();
         let left = self.left_to_metadata.load(Ordering::Relaxed);
         let lacking = zones.saturating_sub(state.metadata.len() as u32);
-        let can_be_had = state.free.count() > self.kept_from(Role::Data);
+        let can_be_had = state.free.count() > self.kept_by(&state, Role::Data);
         let now = lacking.min(left + if can_be_had { more } else { 0 });
         self.left_to_metadata.store(now, Ordering::Relaxed);
         now.saturating_sub(left)
@@ -109,14 +140,14 @@ impl ZoneTable {
     /// Takes a free zone out of the free ones for this role, if it leaves as many as it must, and whether it is empty.
     pub(crate) fn take_free(&self, role: Role) -> Option<(ZoneId, bool)> {
         let mut state = self.state.lock();
-        if state.free.count() <= self.kept_from(role) {
+        if state.free.count() <= self.kept_by(&state, role) {
             return None;
         }
         let best = self.best_free(&state, role)?;
         let empty = is_empty(&state, best);
         state.take_out_of_free(best);
         state.run[best.0 as usize].usage = Use::Leased;
-        if role == Role::Gc && state.free.count() < self.kept_for_metadata() {
+        if role == Role::Gc && state.free.count() < self.kept_among(&state) {
             (state.borrowed, state.lent) = (Some(best), Some(best));
         }
         Some((best, empty))

@@ -49,6 +49,31 @@ fn a_zone_without_room_for_a_page_is_never_free() {
     }
 }
 
+/// Kept zones were counted as if each were the largest: when the small ones were left, metadata had half the room it was to
+/// have.
+#[test]
+fn what_is_kept_is_in_the_zones_that_are_free() {
+    let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
+    let report: Vec<ZoneInfo> = (0..20).map(|zone| info(if zone < 12 { 33 } else { 65 })).collect();
+    let kept = KeptForMetadata { blocks: 128, of_zone: 64 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 20], &report, 1, 4, kept);
+    (0..12).for_each(|zone| zones.set_usage(ZoneId(zone), Use::Free { empty: true }));
+    assert_eq!((zones.free(), zones.kept_for_metadata()), (9, 6), "small ones, six for three");
+    (12..15).for_each(|zone| zones.set_usage(ZoneId(zone), Use::Free { empty: true }));
+    assert_eq!((zones.free(), zones.kept_for_metadata()), (12, 3), "three large ones hold it");
+    assert_eq!(zones.free_room(), 9 * 32 + 3 * 64);
+    // Data leaves three large ones, and one for garbage collection.
+    let mut taken = Vec::new();
+    while let Some((zone, _)) = zones.take_free(Role::Data) {
+        taken.push(zone.0);
+        let most = zones.kept_for_metadata();
+        assert!(zones.free() >= most + KEPT_FOR_GC, "{taken:?}: {} of {most}", zones.free());
+    }
+    assert_eq!(taken, [4, 5, 6, 7, 8, 9, 10, 11]);
+    assert_eq!((zones.free(), zones.kept_for_metadata()), (4, 3));
+    assert!(zones.hold_for_metadata(3 * 64 + 32) && !zones.hold_for_metadata(3 * 64 + 33));
+}
+
 /// A large file that is deleted leaves a zone dead for each that it filled. Each reset gathered all of them, and
 /// each write counted them: a volume of many zones stood still until all had been reset.
 #[test]
@@ -215,7 +240,7 @@ fn zones_are_held_only_for_as_long_as_somebody_counts_on_them() {
 /// and counted as if it came once more. Nor does it come back when that zone is full and nothing has become free.
 #[test]
 fn a_zone_that_was_lent_counts_until_one_has_come_back() {
-    let zones = twelve_empty(KeptForMetadata { blocks: 128, of_zone: 64 });
+    let zones = twelve_empty(KeptForMetadata { blocks: 126, of_zone: 63 });
     let free = |zone: u32| zones.set_usage(ZoneId(zone), Use::Free { empty: true });
     (4..7).for_each(free);
     assert_eq!((zones.kept_for_metadata(), zones.free(), zones.free_or_lent()), (3, 3, 3));
