@@ -166,6 +166,10 @@ fn geometries_that_cannot_be_make_no_file() {
         (vec![], "say how large it is to be"),
         (vec!["--size", "64M", "--page-size", "5000"], "node of 5000 bytes"),
         (
+            vec!["--size", "64M", "--zone-size", "256K", "--page-size", "64K"],
+            "room for 3 nodes of 64 KiB, and 10 are needed",
+        ),
+        (
             vec!["--size", "1G", "--reserve", "2"],
             "a reserve of 2.00 % is impossible: on this device choose from",
         ),

@@ -189,8 +189,8 @@ fn share(raw: i64, reserve: Reserve) -> i64 {
     (blocks / i128::from(Reserve::ALL.0)) as i64
 }
 
-/// The least reserve that is possible on a device of this shape.
-pub fn least_reserve(geometry: &Geometry, page_size: u32) -> Reserve {
+/// A new volume on a device of this shape.
+fn new_volume(geometry: &Geometry, page_size: u32) -> (Shape, Found) {
     let (log, left_free) = tree::Store::zones_kept(geometry, page_size);
     let shape = Shape::new(geometry, page_size, left_free);
     let zones = i64::from(geometry.zones);
@@ -199,13 +199,30 @@ pub fn least_reserve(geometry: &Geometry, page_size: u32) -> Reserve {
         payload: (zones - i64::from(log)) * shape.largest(),
         ..Found::default()
     };
+    (shape, found)
+}
+
+/// The least reserve that is possible on a device of this shape.
+pub fn least_reserve(geometry: &Geometry, page_size: u32) -> Reserve {
+    let (shape, found) = new_volume(geometry, page_size);
     let offered = (found.payload - shape.kept(&found, Reserve::LEAST)).max(0);
     let taken = i128::from(found.raw - offered) * i128::from(Reserve::ALL.0);
     Reserve(((taken + i128::from(found.raw) - 1) / i128::from(found.raw)) as u32)
 }
 
-/// Refuses a reserve that is less than the least, or leaves next to nothing to data.
+/// Refuses a reserve that is less than the least, or leaves next to nothing to data, and a device on which none is left.
 pub fn check_reserve(geometry: &Geometry, page_size: u32, reserve: Reserve) -> Result<(), ExtentError> {
+    let (shape, found) = new_volume(geometry, page_size);
+    let is_left = |reserve| found.payload > shape.kept(&found, reserve);
+    if !is_left(Reserve::LEAST) {
+        let what = "the device is too small: what a volume needs for itself leaves nothing for files; use a larger one";
+        return Err(tree::StoreError::NoVolume(what.into()).into());
+    }
+    if reserve == Reserve::default() && !is_left(reserve) {
+        let what = "the device is so small that the default reserve leaves nothing for files: \
+                    use a larger one, or the least reserve";
+        return Err(tree::StoreError::NoVolume(what.into()).into());
+    }
     if matches!(reserve, Reserve::LEAST) || reserve == Reserve::default() {
         return Ok(());
     }

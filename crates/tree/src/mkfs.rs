@@ -17,12 +17,13 @@
 use std::sync::Arc;
 
 use zone::format::{ZoneIdentity, encode_header};
-use zone::{Address, Device, FsId, Geometry, Life, Role, ZoneId, ZoneInfo, ZoneState};
+use zone::{Address, Blocks, Device, FsId, Geometry, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
 use crate::cache::Node;
 use crate::core::{Client, Core, VolumeInfo};
 use crate::epoch::Limits;
 use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Start};
+use crate::reclaim::GAIN_PAGES;
 use crate::recover::{Config, assemble};
 use crate::scan::{LogZone, read_header};
 use crate::types::{Bytes, Epoch, Group, Lsn, Reserve, Result, StoreError, ZoneEntry};
@@ -57,6 +58,9 @@ impl Client for Nothing {
     }
 }
 
+/// Nodes for which a zone has room, at least: with fewer what must be dead in a zone for it to be cleaned is more than half.
+const ZONE_PAGES_MIN: Blocks = 2 * (GAIN_PAGES + 1);
+
 fn unusable(what: impl Into<String>) -> StoreError {
     StoreError::NoVolume(what.into())
 }
@@ -85,6 +89,13 @@ pub(crate) fn check_options(geometry: &Geometry, options: &FormatOptions) -> Res
         return Err(unusable(format!(
             "zones of {} KiB are too small: at least {ZONE_BLOCKS_MIN} blocks and 256 KiB are needed",
             log_bytes / 1024
+        )));
+    }
+    let pages = (geometry.zone_blocks - 1) / (page / geometry.block_size);
+    if pages < ZONE_PAGES_MIN {
+        return Err(unusable(format!(
+            "a zone has room for {pages} nodes of {} KiB, and {ZONE_PAGES_MIN} are needed: choose smaller nodes or larger zones",
+            page / 1024
         )));
     }
     Ok(())

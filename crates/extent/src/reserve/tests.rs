@@ -43,6 +43,20 @@ fn less_than_the_least_is_refused_with_the_least() {
     }
 }
 
+/// It was made, and nothing could be written.
+#[test]
+fn a_device_on_which_nothing_is_left_for_files_is_refused() {
+    let geometry = |zones| Geometry { block_size: PAGE, zone_blocks: 31, ..geometry(zones, 31 * 4096) };
+    let refusal =
+        |zones, reserve| check_reserve(&geometry(zones), PAGE, reserve).err().map(|e| e.to_string());
+    let least = (8..).find(|&zones| refusal(zones, Reserve::LEAST).is_none()).unwrap();
+    assert!(least > 11, "{least} zones");
+    assert!(refusal(11, Reserve::LEAST).unwrap().contains("use a larger one"));
+    assert!(refusal(least, Reserve::default()).unwrap().contains("or the least reserve"));
+    assert_eq!(refusal(least + 10, Reserve::default()), None);
+    assert!(least_reserve(&geometry(least), PAGE) < Reserve::ALL);
+}
+
 /// Metadata that takes more than was foreseen takes it from data, and never less is kept than there must be.
 #[test]
 fn what_lives_in_metadata_is_paid_by_data() {
