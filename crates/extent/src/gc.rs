@@ -652,7 +652,7 @@ impl Extents {
         blocks: usize,
         mut along: Option<&mut Along<'_, '_, '_>>,
     ) -> Result<Progress> {
-        if !self.has_target(gc)? && !self.borrows_beyond(gc, aim)? {
+        if !self.has_target(gc)? {
             return Ok(Progress::Nothing);
         }
         let (chunk, _held) = self.read_chunk(gc, blocks)?;
@@ -757,21 +757,6 @@ impl Extents {
                 return Ok(false);
             }
         }
-    }
-
-    /// Metadata may have taken the zone that was to take the rest of the victims, in which so much lives that none can be
-    /// cleaned. Somebody is to be refused otherwise: the rest goes to one more of those that are kept for metadata. At
-    /// least one zone comes back for it, if no crash comes first.
-    fn borrows_beyond(&self, gc: &mut GcState, aim: Aim) -> Result<bool> {
-        let rest: i64 = gc.queue.iter().map(|moved| i64::from(moved.extent.blocks)).sum();
-        let is_enough = rest <= i64::from(self.payload_min);
-        if aim != Aim::Zone || !is_enough || !self.store.zones().lend_beyond() {
-            return Ok(false);
-        }
-        let has_target = self.has_target(gc);
-        // Taken or not: whoever comes later asks again, whether there is still room for that.
-        self.store.zones().lend_no_more();
-        has_target
     }
 
     /// The object's extents follow the moved blocks, where they are still the same.

@@ -458,14 +458,6 @@ impl Core {
         self.room(saving) >= self.epoch_blocks() * 3 / 2 + tables + to_clean_into
     }
 
-    /// Whether without one zone there is room for what two epochs write.
-    pub(crate) fn has_room_to_lend(&self) -> bool {
-        let page = u64::from(self.zones.page_blocks());
-        let tables = self.mat.chunks_len() + DIRECTORY_PAGES + self.limits.zone_table_beyond as u64;
-        let zone = u64::from(self.device.geometry().zone_blocks);
-        self.room_now() >= zone + 2 * (self.epoch_blocks() + tables * page)
-    }
-
     /// Cleans and takes checkpoints until that is enough, or each gains less than so many times what the
     /// checkpoint writes.
     fn clean_until(

@@ -574,18 +574,6 @@ impl Zones {
         self.core.zones.kept_from(Role::Gc)
     }
 
-    /// Lets garbage collection take one more of the zones that are kept for metadata, which it gives back with what it has
-    /// in hand; false when it may already, or not as much would be left as two epochs write, after a crash the one
-    /// that is replayed and the next.
-    pub fn lend_beyond(&self) -> bool {
-        self.core.has_room_to_lend() && self.core.zones.lend_beyond()
-    }
-
-    /// Ends that, whether the zone was taken or not.
-    pub fn lend_no_more(&self) {
-        self.core.zones.lend_no_more();
-    }
-
     /// Whether zones that are free are needed by a checkpoint that is being taken, or is due: they are free for others
     /// after it.
     pub fn are_held(&self) -> bool {

@@ -141,8 +141,6 @@ pub(crate) struct ZoneTable {
     /// Free zones that data leaves beside those that are kept, so that metadata need not be cleaned yet: a wish.
     /// Changes under `state`.
     left_to_metadata: AtomicU32,
-    /// One more of those that are kept for metadata that garbage collection may take.
-    lent_beyond: AtomicU32,
 }
 
 /// A closed metadata zone.
@@ -429,7 +427,6 @@ impl ZoneTable {
             open_room: AtomicU32::new(0),
             held: AtomicU64::new(0),
             left_to_metadata: AtomicU32::new(0),
-            lent_beyond: AtomicU32::new(0),
         }
     }
 

@@ -44,10 +44,7 @@ impl ZoneTable {
                 let wished = self.left_to_metadata.load(Ordering::Relaxed);
                 held().max(self.kept_among(state) + KEPT_FOR_GC + wished)
             }
-            Role::Gc => {
-                let lent = 1 + self.lent_beyond.load(Ordering::Relaxed);
-                held().max(self.kept_among(state).saturating_sub(lent)).max(1)
-            }
+            Role::Gc => held().max(self.kept_among(state).saturating_sub(1)).max(1),
             _ => 0,
         }
     }
@@ -62,16 +59,6 @@ impl ZoneTable {
             true => blocks.div_ceil(self.kept.of_zone) as u32,
             false => state.free.holding(blocks, self.kept.of_zone),
         }
-    }
-
-    /// Lets garbage collection take one zone more than that; false when it may already.
-    pub(crate) fn lend_beyond(&self) -> bool {
-        self.lent_beyond.swap(1, Ordering::Relaxed) == 0
-    }
-
-    /// Whether or not it has taken it.
-    pub(crate) fn lend_no_more(&self) {
-        self.lent_beyond.store(0, Ordering::Relaxed);
     }
 
     /// Zones that could be opened, and the one that garbage collection gives back.
