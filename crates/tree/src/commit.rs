@@ -104,7 +104,10 @@ impl Core {
                         return Err(StoreError::NoSpace);
                     }
                     asked = true;
-                    self.ask_to_grow(nodes);
+                    if let Err(error) = self.ask_to_grow(nodes) {
+                        self.log.give_back(admitted);
+                        return Err(error);
+                    }
                 }
                 Err(miss) => {
                     drop(locked);
@@ -149,11 +152,13 @@ impl Core {
     }
 
     /// No lock of the trees is held.
-    fn ask_to_grow(&self, nodes: u64) {
+    fn ask_to_grow(&self, nodes: u64) -> Result<()> {
+        self.count_what_lives()?;
         let growth = self.growth.read().as_ref().and_then(Weak::upgrade);
         if let Some(growth) = growth {
             growth.allow(nodes);
         }
+        Ok(())
     }
 
     fn check_sizes(&self, ops: &[Op]) {

@@ -34,6 +34,11 @@ pub(crate) const SHARE: usize = 8;
 /// move is taken for dead; otherwise it would move what lives round and round.
 pub(crate) const IN_PAGE_AT_LEAST: u64 = SHARE as u64 - 1;
 
+/// As many as a page of so many bytes holds at most.
+pub(crate) fn in_page_at_most(page_size: usize) -> u64 {
+    ((page_size - PAGE_HEADER) / (size_of::<DeltaHeader>() + size_of::<DeltaEntry>())) as u64
+}
+
 /// The keys under which a leaf may differ from its base.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {

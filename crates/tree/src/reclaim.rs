@@ -565,8 +565,7 @@ impl Core {
         if nodes == 0 {
             return true;
         }
-        let are_lacking = self.count.zones_lacking.load(Ordering::Relaxed) > 0;
-        if are_lacking && self.zones.free_or_lent() < self.needed_to_grow() {
+        if self.lacks_zones() {
             return false;
         }
         let take = |allowed: u64| allowed.checked_sub(nodes);

@@ -589,6 +589,7 @@ impl ZoneTable {
         entry.role = Role::Free;
         entry.user = [0; 16];
         state.set_metadata(zone);
+        state.looked_at.remove(&zone);
         state.run[zone.0 as usize].info = info;
         state.set_usage(zone, Use::Free { empty: true });
     }

@@ -2,11 +2,14 @@
 //!
 //! Cleaning counts them from above, because the table of zones knows how many there are and not how large. Looking reads
 //! each zone once in its life and moves nothing; what it finds can only become less, because nothing is added to a zone
-//! that is closed, and what is left of changes that were packed in order takes no more pages.
+//! that is closed, and what is left of changes that were packed in order takes no more pages. Zones that could not be cleaned
+//! whatever is found there are not read.
 
-use super::ReadPage;
+use rt::sync::atomic::Ordering;
+
+use super::{Need, ReadPage};
 use crate::core::Core;
-use crate::delta::Packed;
+use crate::delta::{self, Packed};
 use crate::format::PageKind;
 use crate::types::Result;
 
@@ -15,7 +18,10 @@ impl Core {
     /// single blocks leaves small ones, of which a page holds many, and a zone that is taken for full is never cleaned.
     /// Whether there was any. Under the checkpoint lock; once for each life of a zone.
     pub(crate) fn look_closer(&self) -> Result<bool> {
-        let zones = self.zones.with_uncounted_changes();
+        let in_page = delta::in_page_at_most(self.page_size());
+        let zones = self.zones.with_uncounted_changes(in_page, |capacity, live| {
+            capacity - live >= self.dead_at_least(capacity, Need::Must)
+        });
         for &zone in &zones {
             let (mut packed, mut full) = (Packed::new(self.page_size()), 0);
             self.read_zone(zone, |pages| {
@@ -35,5 +41,23 @@ impl Core {
             self.zones.note_pages_of_changes(zone, full + packed.len() as u64);
         }
         Ok(!zones.is_empty())
+    }
+
+    /// Whether metadata may not grow, because so much lives in its zones that cleaning would move much for little.
+    pub(super) fn lacks_zones(&self) -> bool {
+        let are_lacking = self.count.zones_lacking.load(Ordering::Relaxed) > 0;
+        are_lacking && self.zones.free_or_lent() < self.needed_to_grow()
+    }
+
+    /// Counts what lives there once more before somebody is refused for that, if it may be less than is known. No lock of
+    /// the trees is held.
+    pub(crate) fn count_what_lives(&self) -> Result<()> {
+        if self.lacks_zones() {
+            let saving = self.saving.lock();
+            if self.look_closer()? {
+                self.measure_garbage(&saving);
+            }
+        }
+        Ok(())
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use rt::sync::atomic::Ordering;
 use zone::{Address, Cause, Life, ZoneId};
 
 use super::*;
-use crate::FindingKind;
 use crate::mat::Place;
 use crate::reclaim::Need;
 use crate::types::NodeId;
+use crate::{FindingKind, StoreError};
 
 fn put(store: &Store, model: &mut Contents, number: u32, value: Vec<u8>) {
     let (key, mut tx) = (format!("key {number:08}").into_bytes(), Tx::new());
@@ -121,6 +122,35 @@ fn cleaning_moves_bases_and_changes_each_by_itself() {
         }
     }
     assert!(moved.0 > 100 && moved.1 > 100, "{moved:?} nodes and changes were moved");
+}
+
+/// Names were refused for want of what is dead in zones of small changes, which counted as if each took the most that it may.
+#[test]
+fn small_changes_are_counted_before_a_name_is_refused() {
+    let device = formatted(Spec::new(4096, 48, 64), &options());
+    let (store, mut model) = filled(&device, 6000);
+    for round in 0..3 {
+        for number in (round..6000).step_by(60) {
+            put(&store, &mut model, number, vec![2; 100]);
+        }
+        store.checkpoint().unwrap();
+    }
+    let lacking = &store.core.count.zones_lacking;
+    lacking.store(100, Ordering::Relaxed);
+    // Each splits a leaf before long.
+    for number in 6000..6100 {
+        put(&store, &mut model, number, vec![3; 100]);
+    }
+    assert_eq!(lacking.load(Ordering::Relaxed), 0);
+    assert_eq!(contents(&store), model);
+    // Nothing is there that was not counted.
+    lacking.store(100, Ordering::Relaxed);
+    let refused = (6100..6200u32).find_map(|number| {
+        let mut tx = Tx::new();
+        tx.put(Group(0), Table(1), number.to_be_bytes().to_vec(), vec![3; 100]);
+        store.commit(tx).err()
+    });
+    assert!(matches!(refused, Some(StoreError::NoSpace)), "{refused:?}");
 }
 
 /// Each counted as if it took the most that it may: zones of small changes were taken for full and never cleaned, and a

@@ -1,6 +1,6 @@
 //! How many pages the changes of leaves take that live in closed zones of metadata, where somebody has looked.
 
-use zone::ZoneId;
+use zone::{Blocks, ZoneId};
 
 use super::{State, Use, ZoneTable};
 
@@ -13,13 +13,24 @@ impl State {
 }
 
 impl ZoneTable {
-    /// Closed metadata zones in which changes of leaves live, of which nobody knows how many pages they take.
-    pub(crate) fn with_uncounted_changes(&self) -> Vec<ZoneId> {
+    /// Closed metadata zones in which changes of leaves live, of which nobody knows how many pages they take: those that are
+    /// of use if a page has room for so many, by their capacity and the least that can live there.
+    pub(crate) fn with_uncounted_changes(
+        &self,
+        in_page: u64,
+        is_of_use: impl Fn(Blocks, Blocks) -> bool,
+    ) -> Vec<ZoneId> {
         let state = self.state.lock();
         let is_one = |zone: &&ZoneId| {
-            let changes = state.entries[zone.0 as usize].deltas + state.engaged.of(**zone).deltas;
-            state.run[zone.0 as usize].usage == Use::Closed
+            let (entry, engaged) = (state.entries[zone.0 as usize], state.engaged.of(**zone));
+            let changes = u64::from(entry.deltas) + u64::from(engaged.deltas);
+            let pages = u64::from(engaged.pages + engaged.new_bases) + changes.div_ceil(in_page);
+            let live = u64::from(entry.live) + pages * u64::from(self.page_blocks);
+            let run = &state.run[zone.0 as usize];
+            run.usage == Use::Closed
                 && changes > 0
+                && live < u64::from(run.info.capacity)
+                && is_of_use(run.info.capacity, live as Blocks)
                 && state.pages_seen(**zone).is_none()
         };
         state.metadata.iter().filter(is_one).copied().collect()
