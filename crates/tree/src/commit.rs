@@ -153,7 +153,7 @@ impl Core {
 
     /// No lock of the trees is held.
     fn ask_to_grow(&self, nodes: u64) -> Result<()> {
-        self.count_what_lives()?;
+        self.look_before_refusing()?;
         let growth = self.growth.read().as_ref().and_then(Weak::upgrade);
         if let Some(growth) = growth {
             growth.allow(nodes);

@@ -248,7 +248,7 @@ pub(crate) struct PageHeader {
 
 const _: () = assert!(size_of::<PageHeader>() == 64);
 
-/// All keys of a node were of the table that is paid for beforehand when it was made or last split.
+/// The last key of a node was of the table that is paid for beforehand when the node was made, split or merged.
 pub(crate) const NODE_PREPAID: u16 = 1;
 
 /// Reads a struct from the start of `bytes`.

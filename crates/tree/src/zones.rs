@@ -319,6 +319,13 @@ impl State {
         }
     }
 
+    /// The device reports it anew, and that is its use now. Free and closed zones are counted by their capacity.
+    fn set_info(&mut self, zone: ZoneId, info: ZoneInfo, usage: Use) {
+        self.set_usage(zone, Use::Resetting);
+        self.run[zone.0 as usize].info = info;
+        self.set_usage(zone, usage);
+    }
+
     fn set_usage(&mut self, zone: ZoneId, usage: Use) {
         for held in [&mut self.borrowed, &mut self.lent] {
             held.take_if(|held| *held == zone);
@@ -512,24 +519,8 @@ impl ZoneTable {
     /// The device reports a zone anew.
     pub(crate) fn set_info(&self, zone: ZoneId, info: ZoneInfo) {
         let mut state = self.state.lock();
-        let is_free = state.is_listed(zone);
-        if is_free {
-            state.take_out_of_free(zone);
-        }
-        let live = state.entries[zone.0 as usize].live;
-        // They are in the order of what is dead, which depends on the capacity.
-        let is_ranked = state.closed.contains(&(live + state.lacks(zone), zone));
-        if is_ranked {
-            state.take_out_of_closed(zone, live);
-        }
-        state.run[zone.0 as usize].info = info;
-        if is_ranked {
-            state.put_among_closed(zone, live);
-        }
-        if is_free {
-            let State { free, run, .. } = &mut *state;
-            free.push(run, zone);
-        }
+        let usage = state.run[zone.0 as usize].usage;
+        state.set_info(zone, info, usage);
     }
 
     /// Blocks of pages that free zones take.
@@ -590,8 +581,7 @@ impl ZoneTable {
         entry.user = [0; 16];
         state.set_metadata(zone);
         state.looked_at.remove(&zone);
-        state.run[zone.0 as usize].info = info;
-        state.set_usage(zone, Use::Free { empty: true });
+        state.set_info(zone, info, Use::Free { empty: true });
     }
 
     // ---- what transactions change ------------------------------------------------------------

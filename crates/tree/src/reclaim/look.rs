@@ -51,7 +51,7 @@ impl Core {
 
     /// Counts what lives there once more before somebody is refused for that, if it may be less than is known. No lock of
     /// the trees is held.
-    pub(crate) fn count_what_lives(&self) -> Result<()> {
+    pub(crate) fn look_before_refusing(&self) -> Result<()> {
         if self.lacks_zones() {
             let saving = self.saving.lock();
             if self.look_closer()? {

@@ -5,7 +5,8 @@
 //! zone.
 //!
 //! What is kept and held are blocks, counted in free zones, the largest first. Where zones are not alike, data takes the
-//! smallest: so what is kept is always there, and takes no more zones than if all were as large.
+//! smallest of the kind that it is to have, and where less would be left than is kept, the smallest of all: so what is kept
+//! is always there, and takes no more zones than if all were as large.
 
 use rt::sync::atomic::Ordering;
 use zone::{Blocks, Role, ZoneId};
@@ -130,9 +131,16 @@ impl ZoneTable {
         if state.free.count() <= self.kept_by(&state, role) {
             return None;
         }
-        let best = self.best_free(&state, role)?;
-        let empty = is_empty(&state, best);
+        let mut best = self.best_free(&state, role)?;
         state.take_out_of_free(best);
+        if !state.are_alike && role == Role::Data && state.free.count() < self.kept_by(&state, role) {
+            // Without that one more of the others are needed for what is kept; without the smallest never.
+            let State { free, run, .. } = &mut *state;
+            free.push(run, best);
+            best = state.free.iter(&state.run).min_by_key(|zone| capacity_of(&state, *zone))?;
+            state.take_out_of_free(best);
+        }
+        let empty = is_empty(&state, best);
         state.run[best.0 as usize].usage = Use::Leased;
         if role == Role::Gc && state.free.count() < self.kept_among(&state) {
             (state.borrowed, state.lent) = (Some(best), Some(best));
@@ -164,9 +172,8 @@ impl ZoneTable {
     }
 }
 
-/// Where zones are not alike: fresh data takes the smallest, which leaves the largest to the others. What is kept for them
-/// counts zones, each as if it were as large as any: what lives in a victim of garbage collection does not fit into a
-/// small one, and then there is no other.
+/// Where zones are not alike: fresh data takes the smallest, which leaves the largest to the others. What lives in a victim
+/// of garbage collection does not fit into a small one, and then there is no other.
 fn best_size(state: &State, role: Role, zones: impl Iterator<Item = ZoneId>) -> Option<Blocks> {
     if state.are_alike {
         return None;

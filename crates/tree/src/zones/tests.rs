@@ -74,6 +74,43 @@ fn what_is_kept_is_in_the_zones_that_are_free() {
     assert!(zones.hold_for_metadata(3 * 64 + 32) && !zones.hold_for_metadata(3 * 64 + 33));
 }
 
+/// Data takes conventional zones first where others are scarce. Without one that is larger, more of those are needed for
+/// what is kept.
+#[test]
+fn data_takes_no_large_zone_without_which_too_little_is_kept() {
+    let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
+    let report: Vec<ZoneInfo> = (0..13).map(|zone| info(if zone < 12 { 33 } else { 65 })).collect();
+    let kept = KeptForMetadata { blocks: 192, of_zone: 64 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 13], &report, 1, 4, kept).with_sequential(12);
+    (4..13).for_each(|zone| zones.set_usage(ZoneId(zone), Use::Free { empty: true }));
+    assert_eq!((zones.free(), zones.kept_for_metadata()), (9, 7), "a large one and six small ones");
+    let (taken, _) = zones.take_free(Role::Data).unwrap();
+    assert!(taken.0 < 12, "{taken:?}");
+    assert_eq!((zones.free(), zones.kept_for_metadata()), (8, 7));
+    assert!(zones.take_free(Role::Data).is_none() && zones.take_free(Role::Gc).is_some());
+}
+
+/// The mount resets what a crash has left in a zone that is free already, and the reset may change what the zone takes: the
+/// free ones are counted by that, and the mount ended with a failed assertion.
+#[test]
+fn a_free_zone_whose_reset_changes_its_capacity_is_counted_by_that() {
+    let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 64 };
+    for other in [65, 49] {
+        let report = [info(65), info(65), info(65), info(other), info(65)];
+        let zones = ZoneTable::new(vec![ZoneEntry::default(); 5], &report, 1, 4, kept);
+        (3..5).for_each(|zone| zones.set_usage(ZoneId(zone), Use::Free { empty: false }));
+        for (capacity, room) in [(49, 48), (33, 32), (1, 0)] {
+            zones.freed(ZoneId(4), info(capacity));
+            assert_eq!(zones.free_room(), u64::from(other - 1) + room, "{capacity} beside {other}");
+        }
+        for capacity in [33, 0, 65] {
+            zones.set_info(ZoneId(3), info(capacity));
+        }
+        assert_eq!((zones.free(), zones.free_room()), (0, 0), "what had no room for a page is given up");
+    }
+}
+
 /// A large file that is deleted leaves a zone dead for each that it filled. Each reset gathered all of them, and
 /// each write counted them: a volume of many zones stood still until all had been reset.
 #[test]
