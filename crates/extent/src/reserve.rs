@@ -19,7 +19,7 @@ const METADATA_PER_BLOCK: u64 = 75;
 /// Metadata zones beside those of live nodes: the open one, and two that may hold garbage before the
 /// store cleans.
 const METADATA_ZONES_BESIDE: i64 = 3;
-/// The same where it takes more than the object map could, with the garbage counted by itself.
+/// The same where the garbage is counted by itself: with few names, and with so many that they have taken one of them.
 const METADATA_ZONES_OF_NAMES: i64 = 2;
 /// The open one alone.
 const METADATA_ZONES_AT_LEAST: i64 = 1;
@@ -29,7 +29,7 @@ const GARBAGE_SHARE: i64 = 8;
 const GARBAGE_SHARE_AT_LEAST: i64 = 15;
 /// Nodes, and chunks of tables, that a volume has with few names: with no more than these, what is offered is what
 /// files can have, to the block, however they are written.
-const NODES_OF_FEW_NAMES: i64 = 32;
+const NODES_OF_FEW_NAMES: i64 = 64;
 /// Pages of the table of zones that these, or the zones of the default, are enough for.
 const ZONE_TABLE_PAGES: u64 = 16;
 /// The end of what garbage collection has put together lies somewhere in a zone.
@@ -117,14 +117,17 @@ impl Shape {
         let data = self.data_at_most(found);
         let blocks = self.metadata_at_worst(data) + with_garbage(self.zone_table as i64) as u64;
         let foreseen = METADATA_ZONES_BESIDE + blocks.div_ceil(u64::from(self.zone_blocks)) as i64;
-        let needed = self.needed(found, data) + METADATA_ZONES_OF_NAMES * i64::from(self.zone_blocks);
-        let metadata = (foreseen * self.largest()).max(self.in_zones(needed));
+        let zones = |count: i64| count * i64::from(self.zone_blocks);
+        let with_few = self.needed(data, self.few_names()) + zones(METADATA_ZONES_OF_NAMES);
+        let with_all = self.needed(data, self.names(found)) + zones(METADATA_ZONES_AT_LEAST);
+        let metadata = (foreseen * self.largest()).max(self.in_zones(with_few.max(with_all)));
         self.left_free() + metadata - found.metadata_payload + self.slack() as i64
     }
 
     fn kept_at_least(&self, found: &Found) -> i64 {
         let data = self.data_at_most(found) - self.left_free();
-        let metadata = self.needed(found, data) + METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
+        let zones = METADATA_ZONES_AT_LEAST * i64::from(self.zone_blocks);
+        let metadata = self.needed(data, self.names(found)) + zones;
         // Negative when metadata has more zones than it needs: cleaning them gives the rest to data.
         let growth = self.in_zones(metadata) - found.metadata_payload;
         self.left_free() + growth + self.slack() as i64
@@ -136,20 +139,26 @@ impl Shape {
         found.payload.max(found.payload + found.metadata_payload - self.largest())
     }
 
-    /// What the map takes at worst when there are so many blocks of data, and what lives beside it, each with garbage: a
-    /// few names, or as many as there are, or as much as is more than the map of what is written can take.
+    /// What the map takes at worst when there are so many blocks of data, and names beside it, each with garbage.
     ///
-    /// So it is the same whatever the map takes of that by now: what was promised to data stays promised while each of
-    /// its blocks becomes an extent of its own. Where names are not counted they hide behind a map that takes less than
-    /// it may.
-    fn needed(&self, found: &Found, data: i64) -> i64 {
-        let few = NODES_OF_FEW_NAMES * i64::from(self.node_blocks);
+    /// So it is the same whatever the map takes by now: what was promised to data stays promised while each of its blocks
+    /// becomes an extent of its own.
+    fn needed(&self, data: i64, names: i64) -> i64 {
         let map = self.metadata_at_worst(data) as i64;
+        let table = (self.zone_table as i64 - self.few_names()).max(0);
+        let share = self.garbage_share(GARBAGE_SHARE_AT_LEAST);
+        and_one_of(map, share) + and_one_of(names + table, self.garbage_share(GARBAGE_SHARE))
+    }
+
+    fn few_names(&self) -> i64 {
+        NODES_OF_FEW_NAMES * i64::from(self.node_blocks)
+    }
+
+    /// A few, or as many as there are, or as much as is more than the map of what is written can take. Where names are not
+    /// counted they hide behind a map that takes less than it may.
+    fn names(&self, found: &Found) -> i64 {
         let beside = found.metadata - self.metadata_at_worst(found.live) as i64;
-        let names = beside.max(found.names).max(few);
-        let table = (self.zone_table as i64 - few).max(0);
-        and_one_of(map, self.garbage_share(GARBAGE_SHARE_AT_LEAST))
-            + and_one_of(names + table, self.garbage_share(GARBAGE_SHARE))
+        beside.max(found.names).max(self.few_names())
     }
 
     /// Of so many blocks of live metadata one more may be dead for good: that share, or more in zones so small that a
