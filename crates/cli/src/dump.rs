@@ -146,7 +146,7 @@ fn batch(batch: &BatchView) -> Value {
         }
         BatchContents::Journal(None) | BatchContents::Damaged => shown["kind"] = json!("damaged"),
         BatchContents::Seal => shown["kind"] = json!("seal"),
-        BatchContents::Checkpoint { number, cut, replay_from, next_node, features, counters } => {
+        BatchContents::Checkpoint { number, cut, replay_from, next_node, features, counters, prepaid } => {
             shown["kind"] = json!("checkpoint");
             shown["number"] = json!(number);
             shown["cut"] = json!(cut);
@@ -154,6 +154,7 @@ fn batch(batch: &BatchView) -> Value {
             shown["next_node"] = json!(next_node);
             shown["features"] = json!(features);
             shown["counters"] = json!(counters);
+            shown["prepaid"] = json!(prepaid);
         }
     }
     shown

@@ -97,6 +97,8 @@ pub enum BatchContents {
         features: u64,
         /// The store's counters at the cut.
         counters: [i64; COUNTERS],
+        /// Nodes that are marked as those of [`crate::PREPAID`], with feature [`zone::format::FEATURE_PREPAID`].
+        prepaid: u64,
     },
     /// What a recovery accepted.
     Seal,
@@ -251,6 +253,7 @@ fn view_batch(found: Found) -> BatchView {
                 next_node: checkpoint.header.next_node.get(),
                 features: checkpoint.header.features_incompatible.get(),
                 counters: checkpoint.header.counters.map(|counter| counter.get()),
+                prepaid: checkpoint.header.prepaid.get(),
             },
             None => BatchContents::Damaged,
         },

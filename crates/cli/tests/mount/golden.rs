@@ -40,8 +40,8 @@ const REFERENCES: Image = Image {
 const PREPAID: Image = Image {
     path: "testdata/format-1-prepaid.zlib",
     features: REFERENCES.features | zone::format::FEATURE_PREPAID,
-    files: 18,
-    fill: fill_and_share,
+    files: 19,
+    fill: fill_and_scatter,
 };
 const NEWEST: Image = PREPAID;
 /// As large as an image in the repository may be.
@@ -88,6 +88,17 @@ fn fill_and_share(root: &Path) {
     set_times(root);
 }
 
+/// A file of which each second block is a hole, so that its map takes more than a node.
+fn fill_and_scatter(root: &Path) {
+    fill_and_share(root);
+    let file = fs::File::create(root.join("scattered")).unwrap();
+    for at in (0..240).step_by(2) {
+        file.write_all_at(&[5; 4096], at * 4096).unwrap();
+    }
+    file.sync_all().unwrap();
+    set_times(root);
+}
+
 fn set_times(path: &Path) {
     if fs::symlink_metadata(path).unwrap().is_dir() {
         crate::bench::names(path).iter().for_each(|name| set_times(&path.join(name)));
@@ -104,7 +115,18 @@ impl Image {
     fn write(&self, bench: &Bench, volume: &Path) {
         let (volume, directory) = (volume.to_str().unwrap(), bench.directory());
         let directory = directory.to_str().unwrap();
-        bench.succeed(&["mkfs", volume, "--size", "12M", "--label", "golden", "--uuid", FS_ID]);
+        bench.succeed(&[
+            "mkfs",
+            volume,
+            "--size",
+            "12M",
+            "--page-size",
+            "4K",
+            "--label",
+            "golden",
+            "--uuid",
+            FS_ID,
+        ]);
         let mount = || {
             bench.succeed(&["mount", volume, directory, "-o", "commit=3600"]);
             crate::Mounted { bench }
@@ -143,7 +165,10 @@ impl Image {
         let bench = bench_or_skip!();
         let volume = self.unpack(&bench);
         let named = volume.to_str().unwrap();
-        assert_eq!(newest_checkpoint(&bench, named)["features"], self.features);
+        let checkpoint = newest_checkpoint(&bench, named);
+        assert_eq!(checkpoint["features"], self.features);
+        let counts = self.features & zone::format::FEATURE_PREPAID != 0;
+        assert_eq!(checkpoint["prepaid"].as_u64().unwrap() > 1, counts, "{checkpoint}");
         let then = bench.volume().with_file_name("then");
         fs::create_dir(&then).unwrap();
         (self.fill)(&then);
