@@ -9,6 +9,7 @@
 //! It fails when a bound does not hold, after everything has been written; where nobody has said why it may not, before
 //! that.
 
+mod again;
 mod bounds;
 mod cells;
 mod pieces;
@@ -41,15 +42,18 @@ With nothing off and without hints. Of two bars at a level of fill the left one 
 ![causes](space/causes.svg)
 ";
 
-/// `cargo xtask space [--quick] [--resume] [--docs] [--seed SEED] [--only WORKLOAD]`.
+/// `cargo xtask space [--quick] [--resume [--again N]] [--docs] [--seed SEED] [--only WORKLOAD]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Fewer cells, in at most ten minutes.
     #[arg(long)]
     quick: bool,
-    /// Keep the cells that were recorded before, by the same build of Polder.
+    /// Keep the cells that were recorded before.
     #[arg(long)]
     resume: bool,
+    /// Make so many of these again, drawn from all, and fail where one is not what it was.
+    #[arg(long, requires = "resume", default_value_t = 0)]
+    again: usize,
     /// The seed of everything random.
     #[arg(long, default_value_t = SEED)]
     seed: u64,
@@ -119,8 +123,10 @@ impl Chosen {
 
     /// What is in their records is kept if that is wanted.
     fn run(&self, args: &Args, folder: &Path) -> Result<Seen> {
+        let cells = run_all(&self.cells, args, &folder.join(format!("{}.jsonl", form(args))))?;
+        again::compare(&self.cells, &cells, args, folder)?;
         Ok(Seen {
-            cells: run_all(&self.cells, args, &folder.join(format!("{}.jsonl", form(args))))?,
+            cells,
             usable: run_all(&self.usable, args, &folder.join(format!("{}-usable.jsonl", form(args))))?,
             pieces: run_all(&self.pieces, args, &folder.join(format!("{}-pieces.jsonl", form(args))))?,
         })
@@ -138,7 +144,12 @@ fn run_all<C: Case>(cases: &[C], args: &Args, record: &Path) -> Result<Vec<C::Ro
     if !args.resume && record.exists() {
         std::fs::remove_file(record).with_context(|| format!("cannot remove {}", record.display()))?;
     }
-    runs::run(&workspace::target_dir()?.join("release/polder-space"), cases, record)
+    runs::run(&program()?, cases, record)
+}
+
+/// What measures.
+fn program() -> Result<PathBuf> {
+    Ok(workspace::target_dir()?.join("release/polder-space"))
 }
 
 /// Writes the page and its plots.
@@ -184,7 +195,6 @@ fn plot(plots: &Path, what: &str, workload: &str) -> PathBuf {
 }
 
 fn heading(rows: &[Row], args: &Args) -> Result<String> {
-    let commit = workspace::head_commit()?;
     let compared: u64 = rows.iter().map(|row| row.compared_blocks).sum();
     let mut offers: Vec<String> = Vec::new();
     for row in rows {
@@ -198,7 +208,8 @@ fn heading(rows: &[Row], args: &Args) -> Result<String> {
     Ok(format!(
         include_str!("space/heading.md"),
         form = form(args),
-        commit = commit,
+        commits = commits(rows),
+        again = again::told(args)?,
         seed = args.seed,
         warm = cells::WARM,
         measure = cells::MEASURE,
@@ -206,6 +217,19 @@ fn heading(rows: &[Row], args: &Args) -> Result<String> {
         compared = compared,
         offers = if offers.is_empty() { "no cell was run".to_owned() } else { offers.join("; ") },
     ))
+}
+
+/// At which commits the rows were made, and how many.
+fn commits(rows: &[Row]) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for row in rows {
+        let commit = row.commit.get(..7).unwrap_or("an unknown commit");
+        match counts.iter_mut().find(|(known, _)| *known == commit) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((commit, 1)),
+        }
+    }
+    counts.iter().map(|(commit, count)| format!("{count} at {commit}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

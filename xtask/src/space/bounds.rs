@@ -5,25 +5,23 @@ use std::fmt;
 use super::row::{Row, Summary};
 use super::{pieces, usable};
 
-/// Within this of the ideal cleaner, where no data lives longer than other data.
+/// Within this of the ideal cleaner, which does not tell data apart.
 const AGAINST_IDEAL: f64 = 1.08;
 /// What log, metadata and reserve may cost with 256 zones at 80 %.
 const PRICE: f64 = 1.10;
 /// Within this of the analytical optimum.
 const AGAINST_OPTIMUM: f64 = 1.10;
-/// At most this of the ideal cleaner, which does not tell data apart.
+/// At most this of it where data lives longer than other data.
 const ZIPF: f64 = 0.80;
 const MIX: f64 = 0.60;
 /// Without hints against with them.
 const WITHOUT_HINTS: f64 = 1.10;
-/// With what is learned against without, where lives are alike: for chance.
+/// With what is learned against without: for chance.
 const WITH_LEARNING: f64 = 1.03;
 /// Of W times what an empty device takes, in a closed loop: 99.9 %, all.
 const CLOSED: (f64, f64) = (2.0, 4.0);
 /// Of what an empty device takes, at half the rate: 99.9 %, all.
 const HALF_RATE: (f64, f64) = (8.0, 30.0);
-/// Fewer writes say nothing of the thousandth.
-const WRITES_MIN: u64 = 1000;
 
 /// GB that devices of so many zones of 2 GiB must offer. They stand for 64, 128 and 256 GB: a tenth of these is not the
 /// users', and what is needed beyond that comes on top.
@@ -115,29 +113,26 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
             let limit = Limit::AtMost(at_most);
             bounds.extend(found.map(|found| Bound { kind, workload, what, found, unit: "", limit }));
         };
-        let alike = matches!(row.workload.as_str(), "small-files" | "large-files" | "uniform");
-        if alike && row.fill_percent <= 90 {
-            add(Kind::Ideal, row.against_ideal(), AGAINST_IDEAL);
-        }
-        if alike {
+        if !row.hints {
+            if row.fill_percent <= 90 {
+                let most = match row.workload.as_str() {
+                    "zipf" => ZIPF,
+                    "mix" => MIX,
+                    _ => AGAINST_IDEAL,
+                };
+                add(Kind::Ideal, row.against_ideal(), most);
+            }
             let without = same_with(row, rows, |other| !other.learning && other.by_file && !other.hints);
             add(Kind::Learning, against(row, without), WITH_LEARNING);
-        }
-        if alike && row.fill_percent == 80 && row.zones == 256 {
-            add(Kind::Price, row.price(), PRICE);
-        }
-        add(Kind::Optimum, row.optimum.map(|optimum| row.amplification / optimum), AGAINST_OPTIMUM);
-        if row.fill_percent == 80 && !row.hints {
-            match row.workload.as_str() {
-                "zipf" => add(Kind::Ideal, row.against_ideal(), ZIPF),
-                "mix" => add(Kind::Ideal, row.against_ideal(), MIX),
-                "rocksdb" => {
-                    let with = same_with(row, rows, |other| other.hints && other.is_whole());
-                    add(Kind::WithoutHints, against(row, with), WITHOUT_HINTS);
-                }
-                _ => {}
+            if row.fill_percent == 80 && row.zones == 256 {
+                add(Kind::Price, row.price(), PRICE);
+            }
+            if row.workload == "rocksdb" {
+                let with = same_with(row, rows, |other| other.hints && other.is_whole());
+                add(Kind::WithoutHints, against(row, with), WITHOUT_HINTS);
             }
         }
+        add(Kind::Optimum, row.optimum.map(|optimum| row.amplification / optimum), AGAINST_OPTIMUM);
         if row.fill_percent >= 90 {
             latencies(row, &mut add);
         }
@@ -158,7 +153,7 @@ fn against(row: &Row, other: Option<&Row>) -> Option<f64> {
 fn latencies(row: &Row, add: &mut impl FnMut(Kind, Option<f64>, f64)) {
     let empty = row.empty.writes_of_1_mib.p50_ns as f64;
     let mut of = |kinds: [Kind; 2], writes: &Summary, (most, all): (f64, f64), times: f64| {
-        if writes.count >= WRITES_MIN {
+        if writes.count > 0 {
             let times_empty = |nanoseconds: u64| Some(nanoseconds as f64 / empty);
             add(kinds[0], times_empty(writes.p999_ns), most * times);
             add(kinds[1], times_empty(writes.max_ns), all * times);

@@ -14,6 +14,9 @@ pub(super) struct Row {
     pub(super) by_file: bool,
     pub(super) learning: bool,
     pub(super) seed: u64,
+    /// The commit at which it was made; the program does not know that.
+    #[serde(default)]
+    pub(super) commit: String,
     pub(super) offered_bytes: u64,
     pub(super) live_percent_of_raw: f64,
     /// Device bytes per byte that the user wrote.

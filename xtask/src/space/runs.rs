@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::shell::Line;
+use crate::workspace;
 
 /// A run of `polder-space`, which prints one row.
 pub(super) trait Case: Copy + Send + 'static {
@@ -43,6 +44,8 @@ struct Done<C: Case> {
     failed: Vec<String>,
     record: std::fs::File,
     left: usize,
+    /// At which all of this is done.
+    commit: String,
 }
 
 /// Runs the cases that the record does not have yet, as many at once as there are processors, and adds
@@ -56,7 +59,8 @@ pub(super) fn run<C: Case>(program: &Path, cases: &[C], record: &Path) -> Result
     let append = std::fs::OpenOptions::new().create(true).append(true).open(record);
     let append = append.with_context(|| format!("cannot write {}", record.display()))?;
     let left = waiting.len();
-    let done = Done { rows: known, failed: Vec::new(), record: append, left };
+    let commit = workspace::head_commit()?;
+    let done = Done { rows: known, failed: Vec::new(), record: append, left, commit };
     let shared = Shared { program: program.to_owned(), waiting: Mutex::new(waiting), done: Mutex::new(done) };
     let shared = Arc::new(shared);
     let runners: Vec<_> = (0..rt::thread::processors())
@@ -105,9 +109,11 @@ impl<C: Case> Done<C> {
     fn add(&mut self, case: &C, printed: Result<String>, seconds: f64) {
         self.left -= 1;
         let row = printed.and_then(|printed| {
-            let row: C::Row =
+            let mut row: serde_json::Value =
                 serde_json::from_str(&printed).context("polder-space printed something else")?;
-            writeln!(self.record, "{}", serde_json::to_string(&row)?)?;
+            row["commit"] = self.commit.as_str().into();
+            let (line, row) = (row.to_string(), serde_json::from_value(row)?);
+            writeln!(self.record, "{line}")?;
             Ok(row)
         });
         let args = case.args().join(" ");

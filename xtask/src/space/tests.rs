@@ -40,7 +40,7 @@ fn a_name_chooses_one_part() {
     let chosen = |only: Option<&str>, quick| {
         let only = only.map(str::to_owned);
         let Chosen { cells, usable, pieces } =
-            Chosen::by(&Args { quick, resume: false, seed: 1, docs: false, only })?;
+            Chosen::by(&Args { quick, resume: false, again: 0, seed: 1, docs: false, only })?;
         anyhow::Ok([cells.len(), usable.len(), pieces.len()])
     };
     let all = chosen(None, false).unwrap();

@@ -14,6 +14,7 @@ pub(in crate::space) fn row(workload: &str, fill_percent: u64, hints: bool, ampl
         by_file: true,
         learning: true,
         seed: 1,
+        commit: "1234567890".to_owned(),
         offered_bytes: 1,
         live_percent_of_raw: 70.0,
         amplification,
@@ -45,16 +46,20 @@ fn figures_at_the_bound_hold_and_those_beyond_do_not() {
     assert_eq!(beyond, ["uniform, 256 × 16 MiB, 95 %: against the optimum"]);
 }
 
+fn is_asked_of_hints(rows: &[Row]) -> bool {
+    of(rows).iter().any(|bound| bound.kind == Kind::WithoutHints)
+}
+
 #[test]
 fn hints_are_compared_with_the_same_cell_without() {
     let with = |amplification| [row("rocksdb", 80, false, 1.5), row("rocksdb", 80, true, amplification)];
     assert_eq!(broken(&with(1.4)), [""; 0]);
     assert_eq!(broken(&with(1.2)), ["rocksdb, 256 × 16 MiB, 80 %: without hints against with"]);
-    assert!(of(&[row("rocksdb", 80, false, 1.5)]).is_empty(), "there is nothing to compare with");
+    assert!(!is_asked_of_hints(&[row("rocksdb", 80, false, 1.5)]), "there is nothing to compare with");
 }
 
 #[test]
-fn learning_may_cost_nothing_where_lives_are_alike() {
+fn learning_may_cost_nothing() {
     let costs = |workload, times| {
         let without = Row { learning: false, ..row(workload, 95, false, 1.5) };
         broken(&[row(workload, 95, false, 1.5 * times), without])
@@ -64,7 +69,7 @@ fn learning_may_cost_nothing_where_lives_are_alike() {
         costs("small-files", 1.031),
         ["small-files, 256 × 16 MiB, 95 %: with learning against without"]
     );
-    assert_eq!(costs("rocksdb", 1.2), [""; 0], "something can be learned there");
+    assert_eq!(costs("rocksdb", 1.2).len(), 1);
     let both = Row { learning: false, by_file: false, ..row("small-files", 95, false, 1.0) };
     assert!(broken(&[row("small-files", 95, false, 1.5), both]).is_empty(), "more than that is off");
 }
@@ -74,11 +79,11 @@ fn nothing_is_asked_of_what_is_switched_off() {
     let beyond = Row { learning: false, ..row("mix", 80, false, 3.0) };
     assert!(of(&[beyond]).is_empty());
     let hinted = Row { by_file: false, ..row("rocksdb", 80, true, 1.0) };
-    assert!(of(&[row("rocksdb", 80, false, 1.5), hinted]).is_empty());
+    assert!(!is_asked_of_hints(&[row("rocksdb", 80, false, 1.5), hinted]));
 }
 
 #[test]
-fn latencies_are_bounded_at_high_fill_where_there_are_enough_writes() {
+fn latencies_are_bounded_at_high_fill_where_there_are_writes() {
     let mut slow = row("small-files", 95, false, 2.0);
     assert_eq!(broken(std::slice::from_ref(&slow)), [""; 0]);
     slow.closed.writes_of_1_mib.max_ns = 81;
@@ -90,8 +95,8 @@ fn latencies_are_bounded_at_high_fill_where_there_are_enough_writes() {
             "small-files, 256 × 16 MiB, 95 %: half rate, 99.9 % of 1-MiB writes"
         ]
     );
-    slow.closed.writes_of_1_mib.count = WRITES_MIN - 1;
-    slow.half_rate.writes_of_1_mib.count = WRITES_MIN - 1;
+    slow.closed.writes_of_1_mib.count = 0;
+    slow.half_rate.writes_of_1_mib.count = 0;
     assert_eq!(of(&[slow]).len(), 0);
 }
 
