@@ -21,7 +21,7 @@ mod tables;
 mod usable;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
@@ -33,14 +33,17 @@ use runs::Case;
 /// The seed of the recorded runs.
 const SEED: u64 = 20_261_218;
 
-/// The section of the plot of what is written for which cause.
-const CAUSES: &str = "
-## Write amplification by cause
+/// Draws rows of one workload, of which it is told the name, into a file.
+type Draw = fn(&Path, &str, &[&Row]) -> Result<()>;
 
-With nothing off and without hints. Of two bars at a level of fill the left one is without fsync, the right one with it.
-
-![causes](space/causes.svg)
-";
+/// The plots of each workload, by the beginning of their files' names.
+const PLOTS: [(&str, Draw); 5] = [
+    ("amplification", plots::amplification),
+    ("causes", plots::causes),
+    ("metadata", plots::causes_of_metadata),
+    ("latency", plots::latencies),
+    ("half-rate", plots::latencies_at_half_rate),
+];
 
 /// `cargo xtask space [--quick] [--resume [--again N]] [--docs] [--seed SEED] [--only WORKLOAD]`.
 #[derive(clap::Args)]
@@ -161,22 +164,11 @@ fn write(seen: &Seen, args: &Args, documents: &Path) -> Result<(String, Vec<boun
     for (name, title, rows) in tables::by_workload(&seen.cells) {
         write!(page, "\n## {name}: {title}\n\n{}\n", tables::amplification(&rows))?;
         writeln!(page, "{}", tables::latencies(&rows))?;
-        let drawn = [
-            (
-                plot(&plots, "amplification", name),
-                plots::amplification as fn(&Path, &str, &[&Row]) -> Result<()>,
-            ),
-            (plot(&plots, "latency", name), plots::latencies),
-        ];
-        for (path, draw) in drawn {
-            draw(&path, name, &rows)?;
-            let file = path.file_name().expect("it was joined from one").to_string_lossy();
-            writeln!(page, "![{name}](space/{file})")?;
+        for (what, draw) in PLOTS {
+            let file = format!("{what}-{name}.svg");
+            draw(&plots.join(&file), name, &rows)?;
+            writeln!(page, "![{name}: {what}](space/{file})")?;
         }
-    }
-    if !seen.cells.is_empty() {
-        plots::causes(&plots.join("causes.svg"), &seen.cells)?;
-        page += CAUSES;
     }
     let usable = (!seen.usable.is_empty()).then(|| usable::section(&seen.usable));
     let pieces = (!seen.pieces.is_empty()).then(|| pieces::section(&seen.pieces));
@@ -188,10 +180,6 @@ fn write(seen: &Seen, args: &Args, documents: &Path) -> Result<(String, Vec<boun
     let path = documents.join("space.md");
     std::fs::write(&path, &page).with_context(|| format!("cannot write {}", path.display()))?;
     Ok((page, verdicts))
-}
-
-fn plot(plots: &Path, what: &str, workload: &str) -> PathBuf {
-    plots.join(format!("{what}-{workload}.svg"))
 }
 
 fn heading(rows: &[Row], args: &Args) -> Result<String> {

@@ -1,248 +1,134 @@
-//! The plots, as SVG.
+//! The plots, as SVG: sheets of panels with one key, each panel over levels of fill.
+//!
+//! Levels stand side by side at equal distances, so that there is room to say what each is of the raw device.
+
+mod bars;
+mod levels;
+mod lines;
+mod sheet;
 
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::ValueFormatter;
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use super::row::{Row, Waits};
-use super::tables;
+use bars::Bars;
+use sheet::{Key, Panel, Sheet};
 
-const PANEL: (u32, u32) = (520, 380);
-const FONT: (&str, u32) = ("sans-serif", 15);
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(0, 90, 160),
-    RGBColor(200, 80, 0),
-    RGBColor(110, 110, 110),
-    RGBColor(0, 130, 80),
-    RGBColor(150, 40, 140),
-    RGBColor(190, 160, 0),
-    RGBColor(180, 30, 30),
-    RGBColor(90, 160, 200),
+/// What is written, what a plot calls it, and its colour.
+type Cause = (&'static str, &'static str, RGBColor);
+
+/// From below; the first so many are data, the others metadata.
+const OF_DATA: usize = 2;
+const CAUSES: [Cause; 7] = [
+    ("data", "data", RGBColor(0, 90, 160)),
+    ("gc", "garbage collection", RGBColor(230, 130, 30)),
+    ("reverse_map", "reverse map", RGBColor(110, 110, 110)),
+    ("journal", "journal", RGBColor(0, 150, 90)),
+    ("checkpoint", "checkpoint", RGBColor(160, 50, 150)),
+    ("metadata_gc", "garbage collection of metadata", RGBColor(200, 30, 30)),
+    ("header", "headers of zones", RGBColor(90, 180, 220)),
 ];
 
-/// What is written, from below, and what a plot calls it.
-const CAUSES: [(&str, &str); 7] = [
-    ("data", "data"),
-    ("gc", "garbage collection"),
-    ("reverse_map", "reverse map"),
-    ("journal", "journal"),
-    ("checkpoint", "checkpoint"),
-    ("metadata_gc", "garbage collection of metadata"),
-    ("header", "headers of zones"),
+/// What a bar of latencies is made of, from below.
+const PERCENTILES: [(&str, RGBColor); 4] = [
+    ("p50", BLACK),
+    ("from p50 to p99", RGBColor(0, 90, 160)),
+    ("from p99 to p99.9", RGBColor(240, 160, 40)),
+    ("from p99.9 to max", RGBColor(200, 30, 30)),
 ];
-/// Levels of fill that are shown, and half of a bar in the same unit.
-const FILLS: std::ops::Range<f64> = 58.0..97.0;
-const HALF_BAR: f64 = 0.9;
+/// Half the thickness of the mark at p50, as a factor.
+const MARK: f64 = 1.03;
+
+/// Bars that are thinner than this part of the axis cannot be seen.
+const THINNEST: f64 = 0.001;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// One of the two ways in which a row was measured.
-type Loop = fn(&Row) -> Waits;
-
-/// A line: what it is called, and its points by fill.
-struct Line {
-    name: String,
-    points: Vec<(f64, f64)>,
-}
-
-impl Line {
-    fn new<'a>(name: &str, rows: impl Iterator<Item = &'a Row>, value: impl Fn(&Row) -> Option<f64>) -> Line {
-        let point = |row: &Row| Some((row.fill_percent as f64, value(row)?));
-        Line { name: name.to_owned(), points: rows.filter_map(point).collect() }
-    }
-}
-
-/// Write amplification over the level of fill, a panel for each geometry.
+/// Write amplification over the level of fill: above without fsync, below with it; a column for each geometry.
 pub(super) fn amplification(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
-    panels(path, rows, |area, geometry, rows| {
-        let chosen = |fsync: bool, hints: bool| {
-            let is_chosen = move |row: &&Row| row.is_whole() && (row.fsync, row.hints) == (fsync, hints);
-            rows.iter().copied().filter(is_chosen)
-        };
-        let without = |is_off: fn(&Row) -> bool| {
-            rows.iter().copied().filter(move |row| is_off(row) && !row.fsync && !row.hints)
-        };
-        let polder = |row: &Row| Some(row.amplification);
-        let lines = vec![
-            Line::new("Polder", chosen(false, false), polder),
-            Line::new("Polder, fsync at each close", chosen(true, false), polder),
-            Line::new("ideal cleaner, zones left for data", chosen(false, false), |row| row.ideal),
-            Line::new("ideal cleaner, all zones", chosen(false, false), |row| row.ideal_of_all),
-            Line::new("Polder with hints", chosen(false, true), polder),
-            Line::new("Polder with hints, fsync", chosen(true, true), polder),
-            Line::new("Polder without learning", without(|row| !row.learning), polder),
-            Line::new("Polder, not placed by file", without(|row| !row.by_file), polder),
-        ];
-        draw(area, &format!("{title}: write amplification, {geometry}"), &lines, false)
-    })
+    let mut panels = Vec::new();
+    for (fsync, how) in [(false, "without fsync"), (true, "with fsync")] {
+        for (geometry, mut rows) in by_geometry(rows) {
+            rows.retain(|row| row.fsync == fsync);
+            panels.push(Panel { caption: format!("{title}: write amplification {how}, {geometry}"), rows });
+        }
+    }
+    let sheet = Sheet { columns: by_geometry(rows).len(), panel: lines::PANEL, key: lines::key(rows) };
+    sheet.draw(path, &panels, lines::draw)
 }
 
-/// Latencies in a closed loop over the level of fill, a panel for each geometry; logarithmic.
+/// Latencies in a closed loop.
 pub(super) fn latencies(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
-    panels(path, rows, |area, geometry, rows| {
-        let plain = || rows.iter().copied().filter(|row| row.is_whole() && !row.fsync && !row.hints);
-        let line = |name: &str, of: Loop, value: fn(&Waits) -> u64| {
-            Line::new(name, plain(), |row| Some(value(&of(row)).max(1) as f64 / 1e6))
-        };
-        let (closed, half): (Loop, Loop) = (|row| row.closed, |row| row.half_rate);
-        let lines = vec![
-            line("p50", closed, |waits| waits.writes.p50_ns),
-            line("p99", closed, |waits| waits.writes.p99_ns),
-            line("p99.9", closed, |waits| waits.writes.p999_ns),
-            line("max", closed, |waits| waits.writes.max_ns),
-            line("p99.9 at half the rate", half, |waits| waits.writes.p999_ns),
-            line("max at half the rate", half, |waits| waits.writes.max_ns),
-        ];
-        draw(area, &format!("{title}: latency of writes in ms, {geometry}"), &lines, true)
-    })
+    percentiles(path, &format!("{title}: latency of writes in ms, closed loop"), rows, |row| row.closed)
 }
 
-/// Write amplification by cause, a bar for each level of fill without fsync and one with it; a line of panels for each
-/// workload.
-pub(super) fn causes(path: &Path, rows: &[Row]) -> Result<()> {
-    let workloads: Vec<_> = tables::by_workload(rows).collect();
-    let columns = workloads.iter().map(|(_, _, rows)| geometries(rows).len()).max().unwrap_or(1);
-    let size = (PANEL.0 * columns as u32, PANEL.1 * workloads.len().max(1) as u32);
-    let root = SVGBackend::new(path, size).into_drawing_area();
-    root.fill(&WHITE).map_err(drawing)?;
-    for (area, (name, _, rows)) in root.split_evenly((workloads.len().max(1), 1)).iter().zip(&workloads) {
-        each_geometry(area, columns, rows, |area, geometry, rows| {
-            let plain: Vec<&Row> = rows.iter().copied().filter(|row| row.is_whole() && !row.hints).collect();
-            stacks(area, &format!("{name}: write amplification by cause, {geometry}"), &plain)
-        })?;
-    }
-    root.present().map_err(drawing)
+/// Latencies at half the rate.
+pub(super) fn latencies_at_half_rate(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
+    percentiles(path, &format!("{title}: latency of writes in ms, half rate"), rows, |row| row.half_rate)
 }
 
-/// The bars of one panel.
-fn stacks(area: &Area<'_>, caption: &str, rows: &[&Row]) -> Result<()> {
-    let most = rows.iter().map(|row| row.amplification).fold(0.0, f64::max);
-    if most == 0.0 {
-        return Ok(());
-    }
-    let mut builder = ChartBuilder::on(area);
-    builder.caption(caption, FONT).margin(10).x_label_area_size(44).y_label_area_size(54);
-    // Room for the names above the bars.
-    let mut chart = builder.build_cartesian_2d(FILLS, 0.0..most * 2.1).map_err(drawing)?;
-    mesh(&mut chart)?;
-    for (number, ((_, name), colour)) in CAUSES.iter().zip(COLOURS).enumerate() {
-        let bar = |row: &&Row| {
-            let below: f64 = CAUSES[..number].iter().map(|(cause, _)| row.part(cause)).sum();
-            let middle = row.fill_percent as f64 + if row.fsync { HALF_BAR } else { -HALF_BAR };
-            let (left, right) = (middle - 0.8 * HALF_BAR, middle + 0.8 * HALF_BAR);
-            let above = below + row.part(CAUSES[number].0);
-            Rectangle::new([(left, below), (right, above)], colour.filled())
-        };
-        chart
-            .draw_series(rows.iter().map(bar))
-            .map_err(drawing)?
-            .label(*name)
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 16, y + 5)], colour.filled()));
-    }
-    names(&mut chart)
+/// Write amplification by cause.
+pub(super) fn causes(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
+    by_cause(path, &format!("{title}: write amplification by cause"), rows, &CAUSES)
 }
 
-fn geometries(rows: &[&Row]) -> Vec<(u32, String)> {
+/// The same without data and their garbage collection, beside which the others can hardly be seen.
+pub(super) fn causes_of_metadata(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
+    by_cause(path, &format!("{title}: write amplification by metadata"), rows, &CAUSES[OF_DATA..])
+}
+
+fn by_cause(path: &Path, title: &str, rows: &[&Row], causes: &[Cause]) -> Result<()> {
+    let sum = |row: &&Row| causes.iter().map(|(cause, ..)| row.part(cause)).sum();
+    let thinnest = rows.iter().map(sum).fold(0.0, f64::max) * THINNEST;
+    let pieces = |row: &Row| {
+        let mut top = 0.0;
+        let mut bar = Vec::new();
+        for (cause, _, colour) in causes {
+            let bottom = top;
+            top += row.part(cause);
+            if top - bottom > thinnest {
+                bar.push((bottom, top, *colour));
+            }
+        }
+        bar
+    };
+    let key = causes.iter().map(|(_, name, colour)| Key::bar(name, *colour)).collect();
+    of_bars(path, title, rows, key, &Bars { pieces: &pieces, logarithmic: false })
+}
+
+fn percentiles(path: &Path, title: &str, rows: &[&Row], waits: fn(&Row) -> Waits) -> Result<()> {
+    let pieces = |row: &Row| {
+        let writes = waits(row).writes;
+        let [p50, p99, p999, max] = [writes.p50_ns, writes.p99_ns, writes.p999_ns, writes.max_ns]
+            .map(|nanoseconds| nanoseconds.max(1) as f64 / 1e6);
+        // The mark comes last, to lie above the bar.
+        let spans = [(p50, p99), (p99, p999), (p999, max), (p50 / MARK, p50 * MARK)];
+        let colours = [1, 2, 3, 0].map(|number: usize| PERCENTILES[number].1);
+        let bar = spans.into_iter().zip(colours).map(|((bottom, top), colour)| (bottom, top, colour));
+        bar.filter(|(bottom, top, _)| bottom < top).collect()
+    };
+    let key = PERCENTILES.iter().map(|(name, colour)| Key::bar(name, *colour)).collect();
+    of_bars(path, title, rows, key, &Bars { pieces: &pieces, logarithmic: true })
+}
+
+/// A panel of bars for each geometry, one below the other.
+fn of_bars(path: &Path, title: &str, rows: &[&Row], key: Vec<Key>, bars: &Bars<'_>) -> Result<()> {
+    let panel = |(geometry, rows)| Panel { caption: format!("{title}, {geometry}"), rows };
+    let panels: Vec<Panel<'_>> = by_geometry(rows).into_iter().map(panel).collect();
+    let sheet = Sheet { columns: 1, panel: bars::PANEL, key };
+    sheet.draw(path, &panels, |area, panel| bars.draw(area, panel))
+}
+
+/// The rows of each geometry, with its name.
+fn by_geometry<'a>(rows: &[&'a Row]) -> Vec<(String, Vec<&'a Row>)> {
     let mut geometries: Vec<(u32, String)> = rows.iter().map(|row| (row.zones, row.geometry())).collect();
     geometries.sort();
     geometries.dedup();
-    geometries
-}
-
-fn panels(path: &Path, rows: &[&Row], draw: impl Fn(&Area<'_>, &str, &[&Row]) -> Result<()>) -> Result<()> {
-    let columns = geometries(rows).len();
-    let root = SVGBackend::new(path, (PANEL.0 * columns as u32, PANEL.1)).into_drawing_area();
-    root.fill(&WHITE).map_err(drawing)?;
-    each_geometry(&root, columns, rows, draw)?;
-    root.present().map_err(drawing)
-}
-
-/// A panel for each geometry, side by side.
-fn each_geometry(
-    area: &Area<'_>,
-    columns: usize,
-    rows: &[&Row],
-    draw: impl Fn(&Area<'_>, &str, &[&Row]) -> Result<()>,
-) -> Result<()> {
-    for (area, (_, geometry)) in area.split_evenly((1, columns)).iter().zip(&geometries(rows)) {
-        let of_geometry: Vec<&Row> = rows.iter().copied().filter(|row| row.geometry() == *geometry).collect();
-        draw(area, geometry, &of_geometry)?;
-    }
-    Ok(())
-}
-
-fn draw(area: &Area<'_>, caption: &str, lines: &[Line], logarithmic: bool) -> Result<()> {
-    let values = || lines.iter().flat_map(|line| line.points.iter().map(|(_, value)| *value));
-    let most = values().fold(f64::MIN, f64::max);
-    if most == f64::MIN {
-        return Ok(());
-    }
-    let mut builder = ChartBuilder::on(area);
-    builder.caption(caption, FONT).margin(10).x_label_area_size(44).y_label_area_size(54);
-    if logarithmic {
-        let least = values().fold(f64::MAX, f64::min);
-        let chart = builder.build_cartesian_2d(FILLS, (least / 1.5..most * 4.0).log_scale());
-        fill_in(chart.map_err(drawing)?, lines)
-    } else {
-        let chart = builder.build_cartesian_2d(FILLS, 0.0..most * 1.35);
-        fill_in(chart.map_err(drawing)?, lines)
-    }
-}
-
-type Chart<'a, Y> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Y>>;
-
-fn fill_in<Y>(mut chart: Chart<'_, Y>, lines: &[Line]) -> Result<()>
-where
-    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
-    mesh(&mut chart)?;
-    for (line, colour) in lines.iter().zip(COLOURS) {
-        if line.points.is_empty() {
-            continue;
-        }
-        let points = line.points.clone();
-        chart
-            .draw_series(LineSeries::new(points, colour.stroke_width(2)).point_size(3))
-            .map_err(drawing)?
-            .label(line.name.as_str())
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 16, y)], colour.stroke_width(2)));
-    }
-    names(&mut chart)
-}
-
-/// Axes.
-fn mesh<Y>(chart: &mut Chart<'_, Y>) -> Result<()>
-where
-    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
-    chart
-        .configure_mesh()
-        .x_desc("% of what the empty volume offers")
-        .x_labels(8)
-        .y_labels(8)
-        .max_light_lines(0)
-        .axis_desc_style(FONT)
-        .label_style(FONT)
-        .draw()
-        .map_err(drawing)
-}
-
-/// What is what.
-fn names<Y>(chart: &mut Chart<'_, Y>) -> Result<()>
-where
-    Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
-{
-    chart
-        .configure_series_labels()
-        .label_font(FONT)
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .draw()
-        .map_err(drawing)
+    let of = |geometry: &str| rows.iter().copied().filter(|row| row.geometry() == *geometry).collect();
+    geometries.into_iter().map(|(_, geometry)| (geometry.clone(), of(&geometry))).collect()
 }
 
 fn drawing(error: impl std::fmt::Display) -> anyhow::Error {

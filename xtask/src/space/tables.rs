@@ -4,9 +4,15 @@ use super::bounds::Bound;
 use super::cells::WORKLOADS;
 use super::row::{Row, Summary};
 
-/// Causes that have a column of their own; the others share one.
-const CAUSES: [&str; 3] = ["gc", "reverse_map", "journal"];
-const OTHERS: [&str; 3] = ["checkpoint", "metadata_gc", "header"];
+/// Causes other than the user's data, and their columns.
+const CAUSES: [(&str, &str); 6] = [
+    ("gc", "gc"),
+    ("reverse_map", "reverse map"),
+    ("journal", "journal"),
+    ("checkpoint", "checkpoint"),
+    ("metadata_gc", "metadata gc"),
+    ("header", "zone headers"),
+];
 
 /// A Markdown table.
 pub(super) struct Table(String);
@@ -28,31 +34,15 @@ impl Table {
 
 /// Write amplification of one workload.
 pub(super) fn amplification(rows: &[&Row]) -> String {
-    let mut table = Table::new(&[
-        "zones",
-        "fill %",
-        "of raw %",
-        "fsync",
-        "hints",
-        "off",
-        "WA",
-        "gc",
-        "reverse map",
-        "journal",
-        "checkpoint, other",
-        "zones for data",
-        "ideal",
-        "WA ÷ ideal",
-        "ideal, all zones",
-        "price",
-        "optimum",
-    ]);
+    let mut columns = vec!["zones", "fill %", "of raw %", "fsync", "hints", "off", "WA"];
+    columns.extend(CAUSES.map(|(_, column)| column));
+    columns.extend(["zones for data", "ideal", "WA ÷ ideal", "ideal, all zones", "price", "optimum"]);
+    let mut table = Table::new(&columns);
     for row in rows {
         let optional = |value: Option<f64>| value.map_or("–".to_owned(), two);
         let mut cells = key(row);
         cells.push(format!("**{}**", two(row.amplification)));
-        cells.extend(CAUSES.map(|cause| three(row.part(cause))));
-        cells.push(three(OTHERS.iter().map(|cause| row.part(cause)).sum()));
+        cells.extend(CAUSES.map(|(cause, _)| three(row.part(cause))));
         cells.push(format!("{:.1}", row.data_zones));
         cells.extend(
             [row.ideal, row.against_ideal(), row.ideal_of_all, row.price(), row.optimum].map(optional),
