@@ -135,8 +135,19 @@ pub(crate) struct Stored {
     pub(crate) pending_bytes: u64,
     /// Bytes that files keep and have not written.
     pub(crate) unwritten_bytes: u64,
+    /// Bytes that files cannot have: for the log, metadata and garbage collection. Nothing where the daemon is of a
+    /// release that does not tell.
+    #[serde(default)]
+    pub(crate) kept_bytes: Option<u64>,
     /// Bytes that files could have in addition; nothing where nothing can be written.
     pub(crate) available_bytes: Option<u64>,
+    /// Free zones that fresh data must leave now, to metadata and to garbage collection; nothing where nothing can be
+    /// written.
+    #[serde(default)]
+    pub(crate) free_zones_kept_from_data: Option<u32>,
+    /// Of which garbage collection must leave so many to metadata.
+    #[serde(default)]
+    pub(crate) free_zones_kept_from_gc: Option<u32>,
     /// How many zones there are of each role, as [`zones::shown_role`] tells it, and how many of none that cannot be
     /// written any more (`bad`).
     pub(crate) zones_by_role: BTreeMap<String, u32>,
@@ -338,14 +349,17 @@ impl Metadata {
 
 impl Stored {
     fn of(fs: &Fs, read_only: bool) -> Stored {
-        let space = fs.extents().space();
+        let (space, zones) = (fs.extents().space(), fs.store().zones());
         Stored {
             total_bytes: space.total,
             live_bytes: space.live,
             dead_bytes: fs.extents().dead_blocks() * u64::from(space.block_size),
             pending_bytes: space.pending,
             unwritten_bytes: space.unwritten,
+            kept_bytes: Some(space.kept),
             available_bytes: (!read_only).then_some(space.available),
+            free_zones_kept_from_data: (!read_only).then(|| zones.kept_from_data()),
+            free_zones_kept_from_gc: (!read_only).then(|| zones.kept_from_gc()),
             zones_by_role: zones_by_role(fs),
         }
     }
@@ -355,6 +369,10 @@ impl Stored {
         table.line("dead", bytes::show(self.dead_bytes));
         let (pending, unwritten) = (bytes::show(self.pending_bytes), bytes::show(self.unwritten_bytes));
         table.line("reserved", format_args!("{pending} by writers, {unwritten} by files"));
+        if let Some(kept) = self.kept_bytes {
+            let why = "for the log, metadata and garbage collection";
+            table.line("kept", format_args!("{} {why}", bytes::show(kept)));
+        }
         if let Some(available) = self.available_bytes {
             table.line("available", bytes::show(available));
         }
@@ -362,6 +380,12 @@ impl Stored {
         let zones = self.zones_by_role.iter().filter(has_any);
         let zones: Vec<String> = zones.map(|(role, count)| format!("{count} {role}")).collect();
         table.line("zones", zones.join(", "));
+        if let (Some(data), Some(gc)) = (self.free_zones_kept_from_data, self.free_zones_kept_from_gc) {
+            table.line(
+                "kept free",
+                format_args!("{data} zones from data, {gc} of them from garbage collection"),
+            );
+        }
     }
 }
 

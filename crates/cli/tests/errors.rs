@@ -592,5 +592,11 @@ fn a_new_volume_is_clean_and_tells_what_it_is() {
     assert_eq!(stats["written"]["user_bytes"], 0);
     assert_eq!(stats["mounted"], false);
     assert_eq!(stats["stored"]["zones_by_role"]["data"], 0, "{stats}");
+    assert!(stats["stored"]["kept_bytes"].as_u64() > Some(0), "{stats}");
+    assert_eq!(
+        stats["stored"]["free_zones_kept_from_data"],
+        serde_json::Value::Null,
+        "nothing can be written"
+    );
     assert_eq!(fs::read(&volume).unwrap(), before, "looking changes nothing");
 }

@@ -46,7 +46,10 @@ use crate::patience::Patience;
 use crate::reserve::{Found, Shape, with_garbage};
 use crate::{ExtentError, Extents, Object, Result};
 
-/// What `statfs` and `polder df` show, in bytes.
+/// What `statfs` and `polder stats` show, in bytes.
+///
+/// Of `total` each byte is `kept`, or is `live`, `pending` or `unwritten`, or is `available`. What has died is in none of
+/// these by itself: garbage collection wins it back, so it is part of what is available and of what is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     /// Bytes of a block.
@@ -61,6 +64,10 @@ pub struct Space {
     pub pending: u64,
     /// Bytes that files keep and have not written.
     pub unwritten: u64,
+    /// Bytes that files cannot have, whatever they give up: zones of the log and of metadata, what these may come to need
+    /// when all that is offered is written, what garbage collection needs, and zones that cannot be written any more.
+    /// Where nothing is available, more may have been promised than they leave.
+    pub kept: u64,
     /// Bytes that live metadata takes.
     pub metadata: u64,
     /// Zones that can be opened at once.
@@ -190,13 +197,15 @@ impl Drop for Reservation {
 /// A count over all zones, in blocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Census {
-    /// What data and free zones take.
+    /// What all zones take, whatever they are for.
+    total: i64,
+    /// Of this, what data and free zones take.
     payload: i64,
     /// What lives in data zones.
     live: i64,
     /// What was or can be written in data zones.
     capacity: i64,
-    /// What is left out.
+    /// Of what data and free zones take, what is left out.
     kept: i64,
     /// What is promised: to writers, and to files for what is unwritten.
     reserved: i64,
@@ -217,9 +226,17 @@ impl Census {
         self.offered() - self.allowed
     }
 
+    /// Blocks that are not offered and hold no data; less than none only where more than that is lost with its zones.
+    fn kept_of_total(&self) -> i64 {
+        self.total - self.payload + self.kept
+    }
+
     /// Adds what a zone takes and holds.
     fn add(&mut self, zone: &ZoneNow, is_free: bool, payload: Blocks) {
         let entry = zone.entry;
+        if zone.is_of_use {
+            self.total += i64::from(payload);
+        }
         match entry.role {
             Role::Data | Role::Gc => {
                 self.payload += match zone.info.state {
@@ -426,16 +443,14 @@ impl Extents {
         let metadata = zones.metadata_blocks() as i64;
         let pending = census.reserved - census.unwritten;
         let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
-        let mut payloads = Payloads::of(self.packing);
-        let of_use = (0..zones.count()).map(ZoneId).filter(|&zone| zones.is_of_use(zone));
-        let total: i64 = of_use.map(|zone| i64::from(payloads.get(zones.capacity(zone)))).sum();
         Space {
             block_size: self.block_size(),
-            total: bytes(total),
+            total: bytes(census.total),
             available: bytes(census.offered()),
             live: bytes(census.live),
             pending: bytes(pending),
             unwritten: bytes(census.unwritten),
+            kept: bytes(census.kept_of_total()),
             metadata: bytes(metadata),
             free_zones: zones.free(),
         }

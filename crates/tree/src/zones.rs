@@ -357,6 +357,8 @@ pub struct ZoneNow {
     pub entry: ZoneEntry,
     /// As the device reported it at the mount, or when it was last reset.
     pub info: ZoneInfo,
+    /// It has room for a page.
+    pub is_of_use: bool,
     /// It holds nothing, and it can be opened for data or metadata, or is being opened.
     pub is_free: bool,
     /// It is never written again in this mount.
@@ -370,6 +372,7 @@ impl Moment<'_> {
         all.map(|(index, (&entry, run))| ZoneNow {
             entry,
             info: run.info,
+            is_of_use: run.info.capacity >= self.state.zone_blocks_min,
             is_free: entry.role == Role::Free
                 && index as u32 >= crate::log::LOG_ZONES
                 && matches!(run.usage, Use::Free { .. } | Use::Leased),

@@ -115,9 +115,15 @@ fn the_numbers_say_how_near_collection_is() {
     let stream = |name: &str, what: &str| stats["streams"][name][what].as_f64().unwrap_or(-1.0);
     assert!(stream("none", "user_bytes") > 0.0 && stream("none", "amplification") >= 1.0, "{stats}");
     assert!(stream("moved", "user_bytes") == 0.0 && stats["streams"]["moved"]["amplification"].is_null());
-    assert!(stats["stored"]["total_bytes"].as_u64() > stats["stored"]["live_bytes"].as_u64(), "{stats}");
+    let stored = |name: &str| stats["stored"][name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}"));
+    let parts = ["live_bytes", "pending_bytes", "unwritten_bytes", "kept_bytes", "available_bytes"];
+    assert_eq!(parts.map(stored).iter().sum::<u64>(), stored("total_bytes"), "{stats}");
+    assert!(stored("live_bytes") > 0 && stored("available_bytes") > 0, "{stats}");
+    let kept_from = ["data", "gc"].map(|role| stored(&format!("free_zones_kept_from_{role}")));
+    assert!(kept_from[0] > kept_from[1] && kept_from[1] > 0, "{stats}");
     let said = bench.succeed(&["stats", mounted.root().to_str().unwrap()]);
     assert!(said.contains("collection begins at") && said.contains("throttle"), "{said}");
+    assert!(said.contains("kept  ") && said.contains("kept free"), "{said}");
     let zones = mounted.told("zones");
     let classes = zones.as_array().unwrap().iter().filter_map(|zone| zone["lifetime"].as_str());
     assert!(

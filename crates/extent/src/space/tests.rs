@@ -1,9 +1,10 @@
 use rt::schedule::{self, Body};
 use tree::{Group, Table};
+use zone::emulated::{Emulated, Spec};
 
 use super::*;
 use crate::place::Opened;
-use crate::place::tests::extents;
+use crate::place::tests::{extents, extents_on};
 use crate::{Hint, Kind, Object};
 
 /// The test's own sum goes down before the reservation does.
@@ -125,6 +126,45 @@ fn who_is_too_late_for_a_zone_goes_on_looking() {
         }
         let over = extents.store.resets_over();
         assert!(extents.make_room(&mut patience, over).unwrap(), "round {round}");
+    }
+}
+
+/// What is kept is what remains of all zones: whoever adds up what is shown finds all of them, whatever has become of them.
+#[test]
+fn what_is_shown_adds_up() {
+    let device = Arc::new(Emulated::new(Spec::power_of_two()));
+    let extents = extents_on(Arc::clone(&device) as _);
+    let (size, total) = (u64::from(extents.block_size()), extents.space().total);
+    let adds_up = |when: &str| {
+        let space = extents.space();
+        let of_files = space.live + space.pending + space.unwritten;
+        assert_eq!(space.total, total, "{when}: {space:?}");
+        assert_eq!(space.available, total.saturating_sub(space.kept + of_files), "{when}: {space:?}");
+        assert!(space.kept > space.metadata, "{when}: {space:?}");
+        space
+    };
+    let empty = adds_up("empty");
+    (1..=30).for_each(|object| write(&extents, object, 40));
+    (2..=30).step_by(2).for_each(|object| write(&extents, object, 40));
+    assert_eq!(adds_up("half of it is dead").live, 30 * 40 * size);
+    let mut tx = Tx::new();
+    drop(extents.keep_space(&mut tx, Object(40), (0, 20), 64, None).unwrap());
+    extents.store.commit(tx).unwrap();
+    let promised = extents.reserve(10).unwrap();
+    let space = adds_up("promised");
+    assert_eq!((space.pending, space.unwritten), (10 * size, 20 * size));
+    drop(promised);
+    let all = extents.reserve(extents.census().offered() as u64).unwrap();
+    assert_eq!(adds_up("all is promised").available, 0);
+    drop(all);
+    extents.store.checkpoint().unwrap();
+    assert_eq!(adds_up("metadata is written").kept, empty.kept, "the map takes of what is kept for it");
+    for state in [ZoneState::ReadOnly, ZoneState::Offline] {
+        let of_data = |&zone: &ZoneId| extents.store.zones().entry(zone).role == Role::Data;
+        let mut zones = (0..extents.store.zones().count()).map(ZoneId);
+        device.turn(zones.find(of_data).unwrap(), state);
+        extents.evacuate(&mut extents.gc.lock()).unwrap();
+        adds_up("a zone has failed");
     }
 }
 

@@ -467,6 +467,41 @@ fn a_reserve_outlives_the_mount() {
     assert!(raw / 2 < default && default < least, "{default} {least}");
 }
 
+/// What is kept is what remains of all zones when files have what they have: so the numbers add up, however much is kept,
+/// whatever was done, and where zones are not alike or are of no use.
+#[test]
+fn what_is_shown_adds_up() {
+    let mut unlike = Spec::new(4096, 72, 128);
+    unlike.capacities.iter_mut().skip(1).step_by(4).for_each(|capacity| *capacity = 64);
+    let shapes = [Spec::new(4096, 40, 256), unlike, Spec::new(4096, 40, 128).runt(3)];
+    let reserves = [Reserve::default(), Reserve::LEAST, Reserve(6_000)];
+    for (shape, reserve) in (0..shapes.len()).flat_map(|shape| reserves.map(|reserve| (shape, reserve))) {
+        let mut volume = Volume::with_reserve(shapes[shape].clone(), reserve);
+        let adds_up = |volume: &Volume, when: &str| {
+            let space = volume.fs.space();
+            let of_files = space.live + space.pending + space.unwritten;
+            let left = space.total.saturating_sub(space.kept + of_files);
+            assert_eq!(space.available, left, "{shape}, {reserve}, {when}: {space:?}");
+            space
+        };
+        let empty = adds_up(&volume, "empty");
+        let quarter = empty.available / 4 / BLOCK * BLOCK;
+        let file = volume.file(ROOT, "big");
+        let mode = FallocateMode::Allocate { keep_size: false };
+        volume.fs.allocate(&file, mode, 0, quarter).unwrap();
+        assert_eq!(adds_up(&volume, "allocated").unwritten, quarter);
+        fill_up(&volume, &file, 0);
+        let full = adds_up(&volume, "full");
+        assert!(full.available < BLOCK && full.live > empty.available / 2, "{full:?}");
+        drop(file);
+        volume.unlink(ROOT, "big").unwrap();
+        volume.settle();
+        adds_up(&volume, "empty again");
+        volume = volume.remount();
+        assert_eq!(adds_up(&volume, "mounted again").total, empty.total);
+    }
+}
+
 #[test]
 fn names_and_data_share_a_full_volume() {
     for (zones, reserve) in [(18, Reserve::default()), (24, Reserve::default()), (18, Reserve::LEAST)] {
