@@ -164,7 +164,7 @@ impl Page {
     }
 
     pub(crate) fn set_prepaid(&mut self, is_prepaid: bool) {
-        let flags = self.header().flags.get() & !NODE_PREPAID | u16::from(is_prepaid) * NODE_PREPAID;
+        let flags = self.header().flags.get() & !NODE_PREPAID | if is_prepaid { NODE_PREPAID } else { 0 };
         self.bytes[FLAGS..FLAGS + 2].copy_from_slice(&flags.to_le_bytes());
     }
 
