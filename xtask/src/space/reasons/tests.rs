@@ -70,7 +70,7 @@ fn a_group_that_holds_needs_no_reason() {
     assert!(failed.contains("* **mix, against the ideal cleaner**: 1 of 2 do not hold. On 64"), "{failed}");
     beyond.amplification = 1.1;
     let holds = told(&[beyond]);
-    assert!(holds.ends_with("\n\n* **mix, against the ideal cleaner**: 0 of 1 do not hold.\n"), "{holds}");
+    assert!(holds.contains("\n\n* **mix, against the ideal cleaner**: 0 of 1 do not hold.\n"), "{holds}");
 }
 
 #[test]
