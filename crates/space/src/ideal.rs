@@ -85,7 +85,7 @@ impl Cleaner {
                     self.write(file, block as usize)?;
                 }
             }
-            Op::Sync { .. } | Op::Close { .. } => {}
+            Op::Sync { .. } | Op::Close { .. } | Op::Rename { .. } => {}
             Op::Delete { file } => {
                 let places = self.files.remove(&file).expect("a trace deletes what it has made");
                 places.into_iter().for_each(|place| self.kill(place));

@@ -20,7 +20,7 @@ use polder_space::volume::{Medium, Shape, Switches};
 struct Options {
     #[command(subcommand)]
     other: Option<Other>,
-    /// small-files, large-files, uniform, zipf, rocksdb or mix.
+    /// small-files, large-files, uniform, zipf, rocksdb, mix or spool.
     #[arg(long, required = true)]
     workload: Option<Workload>,
     /// How full, in percent of what the empty volume offers.

@@ -8,6 +8,7 @@
 mod churn;
 mod overwrite;
 mod rocksdb;
+mod spool;
 mod zipf;
 
 use std::collections::VecDeque;
@@ -39,7 +40,7 @@ pub enum Class {
 /// A name in the way of the program: which directory, and how the name ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// One of a few directories.
+    /// One of the directories, which are made when they are first needed.
     pub directory: &'static str,
     /// The end of the name, with its dot.
     pub suffix: &'static str,
@@ -76,6 +77,13 @@ pub enum Op {
         /// The file.
         file: u32,
     },
+    /// Gives a closed file another name instead.
+    Rename {
+        /// The file.
+        file: u32,
+        /// What it is called now, beside its number.
+        name: Name,
+    },
     /// Takes the only name away.
     Delete {
         /// The file.
@@ -98,17 +106,20 @@ pub enum Workload {
     RocksDb,
     /// Of the bytes written four fifths live shortly and one fifth lives long.
     Mix,
+    /// Mail comes and goes, logs are rotated and indexes are written over, as a server has them.
+    Spool,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 6] = [
+    pub const ALL: [Workload; 7] = [
         Workload::SmallFiles,
         Workload::LargeFiles,
         Workload::Uniform,
         Workload::Zipf,
         Workload::RocksDb,
         Workload::Mix,
+        Workload::Spool,
     ];
 
     /// Its name on the command line and in tables.
@@ -120,6 +131,7 @@ impl Workload {
             Workload::Zipf => "zipf",
             Workload::RocksDb => "rocksdb",
             Workload::Mix => "mix",
+            Workload::Spool => "spool",
         }
     }
 
@@ -171,6 +183,7 @@ impl Trace {
             Workload::Zipf => Box::new(overwrite::zipf(level, rng)),
             Workload::RocksDb => Box::new(rocksdb::RocksDb::new(level, rng)),
             Workload::Mix => Box::new(churn::mix(level, rng)),
+            Workload::Spool => Box::new(spool::Spool::new(level, rng)),
         };
         Trace { source, ready: VecDeque::new() }
     }

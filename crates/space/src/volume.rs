@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use extent::Lifetime;
-use fs::{Caller, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags, Reserve};
+use fs::{
+    Caller, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags, RenameFlags, Reserve,
+};
 use rt::random::Rng;
 use rt::schedule::{self, Body};
 use rt::{Clock, ManualClock, Timestamp};
@@ -274,6 +276,10 @@ impl Volume {
                 self.file(file).handle = None;
                 Ok(timing)
             }
+            Op::Rename { file, name } => {
+                self.rename(file, name)?;
+                Ok(Timing::Other)
+            }
             Op::Delete { file } => {
                 let gone = self.files.remove(&file).expect("a trace deletes what it has made");
                 let directory = self.directories[gone.name.directory];
@@ -329,6 +335,14 @@ impl Volume {
         }
         let file_of = File { inode: made.inode, handle: Some(handle), name, versions: Vec::new() };
         self.files.insert(file, file_of);
+        Ok(())
+    }
+
+    fn rename(&mut self, file: u32, name: Name) -> Result<()> {
+        let before = std::mem::replace(&mut self.file(file).name, name);
+        let (from, to) = (self.directory(before.directory)?, self.directory(name.directory)?);
+        let (before, after) = (name_of(file, before), name_of(file, name));
+        self.fs.rename(&caller(), from, &before, to, &after, RenameFlags::default())?;
         Ok(())
     }
 

@@ -25,7 +25,7 @@ fn a_cell_repeats_to_the_last_digit() {
 
 #[test]
 fn every_workload_runs_is_compared_and_checked() {
-    for workload in [Workload::SmallFiles, Workload::Zipf, Workload::RocksDb] {
+    for workload in [Workload::SmallFiles, Workload::Zipf, Workload::RocksDb, Workload::Spool] {
         let row = cell(workload, false, false).run().unwrap();
         row.verify().unwrap();
         let ideal = row.ideal.expect("zones are not full");

@@ -35,6 +35,7 @@ impl Files {
             }
             Op::Sync { file } => assert!(self.open.contains(&file)),
             Op::Close { file } => assert!(self.open.remove(&file)),
+            Op::Rename { file, .. } => assert!(self.blocks.contains_key(&file) && !self.open.contains(&file)),
             Op::Delete { file } => {
                 assert!(!self.open.contains(&file), "{file} is deleted while it is written");
                 self.live -= self.blocks.remove(&file).unwrap();
@@ -193,4 +194,92 @@ fn the_database_has_the_levels_of_its_shape() {
     assert!((2.2..4.0).contains(&per_log(Class::Medium)), "{by_class:?}");
     assert!((4.0..7.0).contains(&per_log(Class::Long)), "{by_class:?}");
     assert!((4.0..7.0).contains(&per_log(Class::Extreme)), "{by_class:?}");
+}
+
+/// What it has besides: the name that each file has, and how old it is in blocks written.
+#[derive(Default)]
+struct Names {
+    names: HashMap<u32, (Name, u64)>,
+    at: u64,
+    /// Messages that were deleted, by age, and logs that were, by the name they had.
+    ages: Vec<u64>,
+    logs: Vec<&'static str>,
+    /// Blocks written to messages, logs and indexes.
+    written: [u64; 3],
+}
+
+impl Names {
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Create { file, name, class } => {
+                assert!(class == Class::Unknown, "no hint is given");
+                self.names.insert(file, (name, self.at));
+            }
+            Op::Write { file, blocks, .. } => {
+                self.at += blocks;
+                let kind = match self.names[&file].0.suffix {
+                    "" => 0,
+                    ".index" => 2,
+                    _ => 1,
+                };
+                self.written[kind] += blocks;
+            }
+            Op::Rename { file, name } => self.names.get_mut(&file).unwrap().0 = name,
+            Op::Delete { file } => {
+                let (name, born) = self.names.remove(&file).unwrap();
+                match name.directory {
+                    "log" => self.logs.push(name.suffix),
+                    directory => {
+                        assert!(directory.starts_with("user-"), "{name:?} is deleted");
+                        self.ages.push(self.at - born);
+                    }
+                }
+            }
+            Op::Sync { .. } | Op::Close { .. } => {}
+        }
+    }
+}
+
+/// The spool, after so many levels were written to it when it was full.
+fn spool(levels: u64) -> Names {
+    let (mut trace, mut names) = (Trace::new(Workload::Spool, LEVEL, 4), Names::default());
+    while !trace.is_filled() {
+        names.apply(&trace.next().unwrap());
+    }
+    let until = names.at + levels * LEVEL;
+    while names.at < until {
+        names.apply(&trace.next().unwrap());
+    }
+    names
+}
+
+#[test]
+fn mail_is_renamed_to_users_and_logs_are_rotated() {
+    let spool = spool(5);
+    let count =
+        |is_asked: &dyn Fn(&Name) -> bool| spool.names.values().filter(|(name, _)| is_asked(name)).count();
+    assert!((20..=36).contains(&count(&|name| name.directory == "new")));
+    assert_eq!(count(&|name| name.suffix == ".index"), 128);
+    for suffix in [".log", ".1", ".2", ".3", ".4", ".5", ".6"] {
+        assert_eq!(count(&|name| name.suffix == suffix), 2, "{suffix}");
+    }
+    assert!(spool.logs.len() > 20 && spool.logs.iter().all(|suffix| *suffix == ".6"), "{:?}", spool.logs);
+    let directories: HashSet<_> = spool.names.values().map(|(name, _)| name.directory).collect();
+    assert_eq!(directories.len(), 128 + 2);
+}
+
+#[test]
+fn most_mail_goes_soon_and_some_only_for_want_of_room() {
+    let mut spool = spool(10);
+    let (ages, all) = (&mut spool.ages, spool.at as f64);
+    ages.sort_unstable();
+    let at = |percent: usize| ages[ages.len() * percent / 100] as f64 / LEVEL as f64;
+    // 65 % are deleted by their users, half of them before 2.8 % of the level have been written.
+    assert!((0.02..0.05).contains(&at(32)), "{}", at(32));
+    // What stays fills nine tenths of the level by a quarter of the blocks written.
+    assert!((2.5..4.0).contains(&at(90)), "{}", at(90));
+    assert!(at(99) < 1.2 * at(75), "the oldest go first: {} and {}", at(75), at(99));
+    let [messages, logs, indexes] = spool.written.map(|blocks| blocks as f64 / all);
+    assert!((0.14..0.16).contains(&logs), "{logs}");
+    assert!((0.08..0.18).contains(&indexes) && messages > 0.66, "{messages} {indexes}");
 }
