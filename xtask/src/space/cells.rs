@@ -23,44 +23,59 @@ pub(super) struct Workload {
     pub(super) has_hints: bool,
     /// Single blocks of one file: there are no files to give zones of their own.
     pub(super) is_blocks: bool,
+    /// No parameter was ever chosen by it.
+    pub(super) is_unseen: bool,
 }
 
-pub(super) const WORKLOADS: [Workload; 6] = [
+pub(super) const WORKLOADS: [Workload; 7] = [
     Workload {
         name: "small-files",
         title: "whole files of 4 KiB to 8 MiB, made and deleted at random",
         has_hints: false,
         is_blocks: false,
+        is_unseen: false,
     },
     Workload {
         name: "large-files",
         title: "whole files of 16 KiB to 64 MiB, made and deleted at random",
         has_hints: false,
         is_blocks: false,
+        is_unseen: false,
     },
     Workload {
         name: "uniform",
         title: "blocks of 4 KiB written over, uniformly",
         has_hints: false,
         is_blocks: true,
+        is_unseen: false,
     },
     Workload {
         name: "zipf",
         title: "blocks of 4 KiB written over, by Zipf's law (0.99)",
         has_hints: false,
         is_blocks: true,
+        is_unseen: false,
     },
     Workload {
         name: "rocksdb",
         title: "a write-ahead log and merged levels of tables",
         has_hints: true,
         is_blocks: false,
+        is_unseen: false,
     },
     Workload {
         name: "mix",
         title: "80 % of the bytes to files that live shortly, 20 % to cold ones",
         has_hints: true,
         is_blocks: false,
+        is_unseen: false,
+    },
+    Workload {
+        name: "spool",
+        title: "mail that comes and goes, logs that are rotated, indexes that are written over",
+        has_hints: false,
+        is_blocks: false,
+        is_unseen: true,
     },
 ];
 
@@ -113,7 +128,7 @@ impl Case for Cell {
 }
 
 /// All cells: each workload with and without fsync, hints (where it has some), and one switch off at a time; with hints
-/// too at some levels, without fsync.
+/// too at some levels, without fsync. Of what is unseen fewer.
 pub(super) fn all(seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for workload in &WORKLOADS {
@@ -143,6 +158,11 @@ type Way = (bool, bool, Option<&'static str>);
 
 fn ways(workload: &Workload, fill: u64) -> Vec<Way> {
     let mut ways: Vec<Way> = vec![(false, false, None), (true, false, None)];
+    if workload.is_unseen {
+        // Few files are large enough for zones of their own; whether learning wins is asked without fsync.
+        ways.push((false, false, Some("learning")));
+        return ways;
+    }
     if workload.has_hints {
         ways.extend([(false, true, None), (true, true, None)]);
     }

@@ -36,6 +36,14 @@ fn what_a_hint_says_is_measured_with_each_switch_off() {
 }
 
 #[test]
+fn what_no_parameter_was_chosen_by_takes_few_cells() {
+    let cells = cells::all(1);
+    let unseen: Vec<_> = cells.iter().filter(|cell| cell.workload == "spool").collect();
+    assert_eq!(unseen.len(), 24);
+    assert_eq!(unseen.iter().filter(|cell| cell.off == Some("learning")).count(), 8);
+}
+
+#[test]
 fn a_name_chooses_one_part() {
     let chosen = |only: Option<&str>, quick| {
         let only = only.map(str::to_owned);
