@@ -14,6 +14,8 @@ const AGAINST_OPTIMUM: f64 = 1.10;
 /// At most this of it where data lives longer than other data.
 const ZIPF: f64 = 0.80;
 const MIX: f64 = 0.60;
+/// Where it does and nothing was ever chosen by the trace.
+const UNSEEN: f64 = 1.0;
 /// Without hints against with them.
 const WITHOUT_HINTS: f64 = 1.10;
 /// With what is learned against without: for chance.
@@ -118,6 +120,7 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
                 let most = match row.workload.as_str() {
                     "zipf" => ZIPF,
                     "mix" => MIX,
+                    "spool" => UNSEEN,
                     _ => AGAINST_IDEAL,
                 };
                 add(Kind::Ideal, row.against_ideal(), most);

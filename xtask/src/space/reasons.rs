@@ -16,7 +16,7 @@ struct Reason {
 }
 
 /// In the order of the page. Every bound that can be judged has one.
-const REASONS: [Reason; 18] = [
+const REASONS: [Reason; 19] = [
     Reason {
         workloads: &["uniform"],
         kinds: &[Kind::Ideal, Kind::Optimum],
@@ -75,6 +75,15 @@ const REASONS: [Reason; 18] = [
             0.59 to 0.64 with different seeds, two hundredths more on average since no writer pays for the whole room at \
             once ([0045](decisions/0045-who-dies-is-counted-by-what-dies.md)). At 60 % 0.60 of the ideal, 1.57, is less \
             than the user's own bytes.",
+    },
+    Reason {
+        workloads: &["spool"],
+        kinds: &[Kind::Ideal, Kind::HalfMost, Kind::HalfAll],
+        title: "spool, against the ideal cleaner and at half rate",
+        text: "Where little is moved, names that change and single blocks of indexes are most of what is written beside, \
+            and the ideal cleaner has neither. There are few writes of 1 MiB, so that of a thousand the longest counts; \
+            no wait was traced, because nothing is to be chosen by this trace \
+            ([0012](decisions/0012-lifetimes-are-learned.md) has what was).",
     },
     Reason {
         workloads: &["small-files", "uniform"],
