@@ -282,39 +282,6 @@ fn what_cannot_be_read_is_given_up_for_the_zone_that_has_waited_alone() {
     assert_eq!((lives(0), lives(1)), (0, 1), "what can be read was moved");
 }
 
-/// Metadata took the zone that was to take the rest of two victims, and could clean none: neither came free, though both
-/// were nearly empty, and the writer was refused.
-#[test]
-fn what_is_left_of_victims_goes_to_one_more_zone_before_anybody_is_refused() {
-    let device = Arc::new(Emulated::new(Spec::new(SIZE as u32, 256, 64)));
-    let extents = extents_on(Arc::clone(&device) as _);
-    let victims: Vec<ZoneId> = (1..=2)
-        .map(|object| {
-            write(&extents, object, 0, 3, 0);
-            let open = extents.place(wanted(Object(object))).unwrap();
-            extents.retire(&open).unwrap();
-            open.lease.zone()
-        })
-        .collect();
-    let zones = extents.store.zones();
-    let mut gc = extents.gc.lock();
-    assert!(extents.begin_evacuation(&mut gc, Aim::Zone).unwrap());
-    assert_eq!(gc.victims().collect::<BTreeSet<_>>(), victims.iter().copied().collect());
-    while zones.free_soon() > zones.kept_from_gc() {
-        let Opened::Zone(open) = extents.open_zone(Role::Gc).unwrap() else { panic!("it was free") };
-        extents.device.finish(open.lease.zone()).unwrap();
-    }
-    let free = zones.free();
-    assert_eq!(extents.collect(&mut gc, Aim::Pace).unwrap(), Progress::Nothing, "nobody is refused yet");
-    assert!(extents.evacuate(&mut gc).unwrap());
-    assert_eq!(zones.free() + 1, free);
-    assert!(zones.kept_from_gc() > zones.free(), "it may take no more without asking again");
-    drop(gc);
-    assert!(victims.iter().all(|&zone| zones.entry(zone).live == 0));
-    while extents.store.reclaim(true).unwrap() > 0 {}
-    assert!(zones.free() > free, "more than was taken has come back");
-}
-
 /// A zone counts two live blocks that nobody knows of (I-EXT-2): a count that went wrong, or an extent that was lost with
 /// its page. All that is known is moved, once by the zone's own account and once by a search of all objects, and the zone
 /// stays as it is, for whoever repairs the volume: reset, it would take along what the count may be right about.
