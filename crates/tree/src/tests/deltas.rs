@@ -27,6 +27,19 @@ fn filled(device: &Arc<Emulated>, entries: u32) -> (Store, Contents) {
     (store, model)
 }
 
+/// Many leaves, each with changes that take little.
+fn with_small_changes() -> (Arc<Emulated>, Store, Contents) {
+    let device = formatted(Spec::new(4096, 48, 64), &options());
+    let (store, mut model) = filled(&device, 6000);
+    for round in 0..3 {
+        for number in (round..6000).step_by(60) {
+            put(&store, &mut model, number, vec![2; 100]);
+        }
+        store.checkpoint().unwrap();
+    }
+    (device, store, model)
+}
+
 #[test]
 fn a_few_changes_cost_a_few_pages() {
     let device = formatted(Spec::new(4096, 64, 256), &options());
@@ -127,14 +140,7 @@ fn cleaning_moves_bases_and_changes_each_by_itself() {
 /// Names were refused for want of what is dead in zones of small changes, which counted as if each took the most that it may.
 #[test]
 fn small_changes_are_counted_before_a_name_is_refused() {
-    let device = formatted(Spec::new(4096, 48, 64), &options());
-    let (store, mut model) = filled(&device, 6000);
-    for round in 0..3 {
-        for number in (round..6000).step_by(60) {
-            put(&store, &mut model, number, vec![2; 100]);
-        }
-        store.checkpoint().unwrap();
-    }
+    let (_device, store, mut model) = with_small_changes();
     let lacking = &store.core.count.zones_lacking;
     lacking.store(100, Ordering::Relaxed);
     // Each splits a leaf before long.
@@ -157,14 +163,7 @@ fn small_changes_are_counted_before_a_name_is_refused() {
 /// full volume took no more writes.
 #[test]
 fn small_changes_are_counted_as_they_are_before_anybody_is_refused() {
-    let device = formatted(Spec::new(4096, 48, 64), &options());
-    let (store, mut model) = filled(&device, 6000);
-    for round in 0..3 {
-        for number in (round..6000).step_by(60) {
-            put(&store, &mut model, number, vec![2; 100]);
-        }
-        store.checkpoint().unwrap();
-    }
+    let (_device, store, model) = with_small_changes();
     let core = &store.core;
     let mut saving = core.saving.lock();
     let live = || core.zones.closed_metadata().iter().map(|zone| u64::from(zone.live)).sum::<u64>();
