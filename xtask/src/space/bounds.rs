@@ -145,7 +145,7 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
 
 /// The row of the same cell but for what is switched as asked.
 fn same_with<'a>(row: &Row, rows: &'a [Row], is_asked: impl Fn(&Row) -> bool) -> Option<&'a Row> {
-    let cell = |row: &Row| (row.workload.clone(), row.fill_percent, row.zones, row.fsync, row.seed);
+    let cell = |row: &Row| (row.workload.clone(), row.fill_percent, row.geometry(), row.fsync, row.seed);
     rows.iter().find(|other| is_asked(other) && cell(other) == cell(row))
 }
 

@@ -7,6 +7,8 @@ use super::runs::{Case, arguments};
 const GEOMETRIES: [(u32, u64); 2] = [(64, 64), (256, 16)];
 /// The same where single blocks are written over, each of which is a transaction: as many zones, a quarter as large.
 const OF_BLOCKS: [(u32, u64); 2] = [(64, 16), (256, 4)];
+/// Where these are as large as elsewhere, which takes minutes each: levels of fill, and whether with fsync.
+const OF_BLOCKS_AT_FULL_SIZE: [(u64, bool); 4] = [(60, false), (80, false), (80, true), (90, false)];
 const FILLS: [u64; 4] = [60, 80, 90, 95];
 /// What is written before it is measured and while, in percent of what is in files.
 pub(super) const WARM: u64 = 200;
@@ -128,22 +130,22 @@ impl Case for Cell {
 }
 
 /// All cells: each workload with and without fsync, hints (where it has some), and one switch off at a time; with hints
-/// too at some levels, without fsync. Of what is unseen fewer.
+/// too at some levels, without fsync. Of what is unseen fewer, and of single blocks in zones of full size.
 pub(super) fn all(seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for workload in &WORKLOADS {
-        for (zones, zone_mib) in if workload.is_blocks { OF_BLOCKS } else { GEOMETRIES } {
+        let mut add = |(zones, zone_mib), fill, (fsync, hints, off): Way| {
+            let workload = workload.name;
+            cells.push(Cell { workload, fill, zones, zone_mib, fsync, hints, off, seed });
+        };
+        for geometry in if workload.is_blocks { OF_BLOCKS } else { GEOMETRIES } {
             for fill in FILLS {
-                cells.extend(ways(workload, fill).into_iter().map(|(fsync, hints, off)| Cell {
-                    workload: workload.name,
-                    fill,
-                    zones,
-                    zone_mib,
-                    fsync,
-                    hints,
-                    off,
-                    seed,
-                }));
+                ways(workload, fill).into_iter().for_each(|way| add(geometry, fill, way));
+            }
+        }
+        for geometry in GEOMETRIES.into_iter().filter(|_| workload.is_blocks) {
+            for (fill, fsync) in OF_BLOCKS_AT_FULL_SIZE {
+                add(geometry, fill, (fsync, false, None));
             }
         }
     }
@@ -185,7 +187,9 @@ pub(super) fn quick(seed: u64) -> Vec<Cell> {
             (_, Some(_)) => false,
             ("small-files", None) => cell.fill == 80 || (many_zones && !cell.fsync),
             ("large-files", None) => cell.fill == 80 && !cell.fsync,
-            ("uniform" | "zipf", None) => cell.fill == 80 && !cell.fsync && !many_zones,
+            ("uniform" | "zipf", None) => {
+                cell.fill == 80 && !cell.fsync && (cell.zones, cell.zone_mib) == OF_BLOCKS[0]
+            }
             _ => cell.fill == 80 && !cell.fsync && many_zones,
         }
     };

@@ -42,12 +42,15 @@ const PERCENTILES: [(&str, RGBColor); 4] = [
 /// Half the thickness of the mark at p50, as a factor.
 const MARK: f64 = 1.03;
 
+/// Columns of a sheet, at most.
+const WIDEST: usize = 2;
+
 /// Bars that are thinner than this part of the axis cannot be seen.
 const THINNEST: f64 = 0.001;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Write amplification over the level of fill: above without fsync, below with it; a column for each geometry.
+/// Write amplification over the level of fill: above without fsync, below with it; a panel for each geometry.
 pub(super) fn amplification(path: &Path, title: &str, rows: &[&Row]) -> Result<()> {
     let mut panels = Vec::new();
     for (fsync, how) in [(false, "without fsync"), (true, "with fsync")] {
@@ -56,7 +59,8 @@ pub(super) fn amplification(path: &Path, title: &str, rows: &[&Row]) -> Result<(
             panels.push(Panel { caption: format!("{title}: write amplification {how}, {geometry}"), rows });
         }
     }
-    let sheet = Sheet { columns: by_geometry(rows).len(), panel: lines::PANEL, key: lines::key(rows) };
+    let sheet =
+        Sheet { columns: by_geometry(rows).len().min(WIDEST), panel: lines::PANEL, key: lines::key(rows) };
     sheet.draw(path, &panels, lines::draw)
 }
 
@@ -124,11 +128,11 @@ fn of_bars(path: &Path, title: &str, rows: &[&Row], key: Vec<Key>, bars: &Bars<'
 
 /// The rows of each geometry, with its name.
 fn by_geometry<'a>(rows: &[&'a Row]) -> Vec<(String, Vec<&'a Row>)> {
-    let mut geometries: Vec<(u32, String)> = rows.iter().map(|row| (row.zones, row.geometry())).collect();
+    let mut geometries: Vec<_> = rows.iter().map(|row| (row.zones, row.zone_bytes, row.geometry())).collect();
     geometries.sort();
     geometries.dedup();
     let of = |geometry: &str| rows.iter().copied().filter(|row| row.geometry() == *geometry).collect();
-    geometries.into_iter().map(|(_, geometry)| (geometry.clone(), of(&geometry))).collect()
+    geometries.into_iter().map(|(.., geometry)| (geometry.clone(), of(&geometry))).collect()
 }
 
 fn drawing(error: impl std::fmt::Display) -> anyhow::Error {

@@ -44,6 +44,20 @@ fn what_no_parameter_was_chosen_by_takes_few_cells() {
 }
 
 #[test]
+fn single_blocks_are_written_over_in_zones_of_full_size_too() {
+    let full_size = |cells: Vec<cells::Cell>, zones, zone_mib| {
+        let is_meant = |cell: &&cells::Cell| (cell.zones, cell.zone_mib) == (zones, zone_mib);
+        let of_uniform = cells.iter().filter(|cell| cell.workload == "uniform").filter(is_meant);
+        of_uniform.map(|cell| (cell.fill, cell.fsync)).collect::<Vec<_>>()
+    };
+    for (zones, zone_mib) in [(64, 64), (256, 16)] {
+        let expected = [(60, false), (80, false), (80, true), (90, false)];
+        assert_eq!(full_size(cells::all(1), zones, zone_mib), expected);
+        assert_eq!(full_size(cells::quick(1), zones, zone_mib), []);
+    }
+}
+
+#[test]
 fn a_name_chooses_one_part() {
     let chosen = |only: Option<&str>, quick| {
         let only = only.map(str::to_owned);

@@ -56,6 +56,8 @@ fn hints_are_compared_with_the_same_cell_without() {
     assert_eq!(broken(&with(1.4)), [""; 0]);
     assert_eq!(broken(&with(1.2)), ["rocksdb, 256 × 16 MiB, 80 %: without hints against with"]);
     assert!(!is_asked_of_hints(&[row("rocksdb", 80, false, 1.5)]), "there is nothing to compare with");
+    let smaller = Row { zone_bytes: 4 << 20, ..row("rocksdb", 80, true, 1.2) };
+    assert!(!is_asked_of_hints(&[row("rocksdb", 80, false, 1.5), smaller]), "another geometry says nothing");
 }
 
 #[test]
