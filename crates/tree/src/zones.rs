@@ -322,8 +322,15 @@ impl State {
     /// The device reports it anew, and that is its use now. Free and closed zones are counted by their capacity.
     fn set_info(&mut self, zone: ZoneId, info: ZoneInfo, usage: Use) {
         self.set_usage(zone, Use::Resetting);
+        self.set_capacity(zone, info.capacity);
         self.run[zone.0 as usize].info = info;
         self.set_usage(zone, usage);
+    }
+
+    /// Of a zone that is not listed.
+    fn set_capacity(&mut self, zone: ZoneId, capacity: Blocks) {
+        self.run[zone.0 as usize].info.capacity = capacity;
+        self.are_alike &= capacity == self.largest;
     }
 
     fn set_usage(&mut self, zone: ZoneId, usage: Use) {
@@ -533,7 +540,7 @@ impl ZoneTable {
 
     /// The capacity may have changed when the zone was reset.
     pub(crate) fn set_capacity(&self, zone: ZoneId, capacity: Blocks) {
-        self.state.lock().run[zone.0 as usize].info.capacity = capacity;
+        self.state.lock().set_capacity(zone, capacity);
     }
 
     /// Gives a zone its use after recovery, or when its use ends.
@@ -559,7 +566,7 @@ impl ZoneTable {
     /// A metadata or log zone begins a life: part of the checkpoint that is being taken, if one is.
     pub(crate) fn opened_for_store(&self, zone: ZoneId, life: Life, role: Role, capacity: Blocks) {
         let mut state = self.state.lock();
-        state.run[zone.0 as usize].info.capacity = capacity;
+        state.set_capacity(zone, capacity);
         assert!(!state.entries[zone.0 as usize].holds_anything(), "nothing lives in a zone that is opened");
         // At the cut something may have lived there; it has died and the zone was reset since.
         state.change_both(zone, self.per_chunk, |entry| {

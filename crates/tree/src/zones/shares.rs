@@ -137,7 +137,9 @@ impl ZoneTable {
             // Without that one more of the others are needed for what is kept; without the smallest never.
             let State { free, run, .. } = &mut *state;
             free.push(run, best);
-            best = state.free.iter(&state.run).min_by_key(|zone| capacity_of(&state, *zone))?;
+            let rank =
+                |zone: &ZoneId| (capacity_of(&state, *zone), !is_behind_log(zone), !is_empty(&state, *zone));
+            best = state.free.iter(&state.run).min_by_key(rank)?;
             state.take_out_of_free(best);
         }
         let empty = is_empty(&state, best);
@@ -156,8 +158,7 @@ impl ZoneTable {
     /// grows finds some too: it writes a little with each mount, and would lose nearly a zone.
     fn best_free(&self, state: &State, role: Role) -> Option<ZoneId> {
         let is_conventional = |zone: &ZoneId| zone.0 >= self.sequential;
-        let behind = |zone: &ZoneId| zone.0 >= crate::log::LOG_ZONES_WITHIN;
-        let candidates = || state.free.iter(&state.run).filter(behind);
+        let candidates = || state.free.iter(&state.run).filter(is_behind_log);
         let few = 2 * self.kept_for_metadata_at_most() as usize;
         let are_scarce = || candidates().filter(|zone| !is_conventional(zone)).nth(few).is_none();
         let conventional_first = role.holds_data() && are_scarce();
@@ -180,6 +181,11 @@ fn best_size(state: &State, role: Role, zones: impl Iterator<Item = ZoneId>) -> 
     }
     let sizes = zones.map(|zone| capacity_of(state, zone));
     if role == Role::Data { sizes.min() } else { sizes.max() }
+}
+
+/// A log may need the others.
+fn is_behind_log(zone: &ZoneId) -> bool {
+    zone.0 >= crate::log::LOG_ZONES_WITHIN
 }
 
 fn capacity_of(state: &State, zone: ZoneId) -> Blocks {
