@@ -372,13 +372,14 @@ impl Change<'_> {
     fn free(&mut self, node: &Arc<Node>) {
         self.core.cache.remove(node.id);
         let was_dirty = self.tree.dirty.remove(&node.id).is_some();
-        self.core.count.nodes.fetch_sub(1, Ordering::Relaxed);
         let mut state = node.state.write();
         if was_dirty {
             self.core.count.dirty.remove_node(&mut state.counted);
         }
         state.freed = true;
+        // Who counts meanwhile takes it for a node of another table rather than for none.
         self.core.count.prepaid.fetch_sub(i64::from(state.page.is_prepaid()), Ordering::Relaxed);
+        self.core.count.nodes.fetch_sub(1, Ordering::Relaxed);
         if let Some(place) = self.core.mat.free(node.id) {
             self.core.zones.remove_place(place);
         }

@@ -624,8 +624,10 @@ impl Core {
     /// Blocks of all nodes, and of those that are not marked as prepaid; none where these are not counted.
     pub(crate) fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
         let count = |counter: &AtomicI64| counter.load(Ordering::Relaxed).max(0) as u64;
-        // In this order a node of the other tables is counted twice rather than not at all.
-        let (prepaid, nodes) = (count(&self.count.prepaid), count(&self.count.nodes));
+        // What is made or freed meanwhile is counted twice rather than not at all.
+        let (before, nodes, after) =
+            (count(&self.count.prepaid), count(&self.count.nodes), count(&self.count.prepaid));
+        let prepaid = before.min(after);
         let blocks = |nodes: u64| nodes * u64::from(self.zones.page_blocks());
         self.counts_prepaid().then(|| (blocks(nodes), blocks(nodes.saturating_sub(prepaid))))
     }
