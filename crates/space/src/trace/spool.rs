@@ -255,7 +255,7 @@ impl Spool {
         self.messages.insert(file, Message { user, blocks });
         if self.rng.u32(0..100) >= KEPT {
             let life = lomax(&mut self.rng) * SCALE * self.level as f64;
-            self.deaths.push(Reverse((self.now + life as u64, file)));
+            self.deaths.push(Reverse((self.now.saturating_add(life as u64), file)));
         }
         self.note(user, ops);
     }
