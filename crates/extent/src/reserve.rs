@@ -3,9 +3,9 @@
 //! `docs/design.md`, section 7, has the formula and says what each zone is for. What is kept is taken out of what is
 //! *offered*, and nothing else: which zones may be opened for what is decided elsewhere (`tree`), by what is free.
 //!
-//! With the default, metadata may hold two zones of garbage before anybody has to clean it. With a reserve that was
-//! chosen only the open zone is left out beside what lives: whoever needs a zone then cleans, moving as much as
-//! fifteen parts for one won where everything is as scattered as it can be.
+//! With the default, metadata may hold two zones of garbage before anybody has to clean it, one where names have taken the
+//! other. With a reserve that was chosen only the open zone is left out beside what lives: whoever needs a zone then cleans,
+//! moving as much as fifteen parts for one won where everything is as scattered as it can be.
 
 use tree::Reserve;
 use zone::{Blocks, Geometry};
@@ -19,8 +19,8 @@ const METADATA_PER_BLOCK: u64 = 75;
 /// Metadata zones beside those of live nodes: the open one, and two that may hold garbage before the
 /// store cleans.
 const METADATA_ZONES_BESIDE: i64 = 3;
-/// The same where the garbage is counted by itself: with few names, and with so many that they have taken one of them.
-const METADATA_ZONES_OF_NAMES: i64 = 2;
+/// The same where the garbage is counted by itself, as long as names are few: more may take one of them.
+const METADATA_ZONES_BESIDE_FEW_NAMES: i64 = 2;
 /// The open one alone.
 const METADATA_ZONES_AT_LEAST: i64 = 1;
 /// Of so many blocks of live metadata, one more is to be dead so that cleaning costs little.
@@ -74,10 +74,6 @@ pub(crate) struct Found {
 }
 
 /// `blocks`, and of so many of them one more.
-pub(crate) fn with_garbage(blocks: i64) -> i64 {
-    and_one_of(blocks, GARBAGE_SHARE)
-}
-
 fn and_one_of(blocks: i64, share: i64) -> i64 {
     blocks + (blocks + share - 1) / share
 }
@@ -103,8 +99,12 @@ impl Shape {
             return self.kept_by_default(found);
         }
         let offered_at_most = found.raw - share(found.raw, reserve);
-        // With very small zones few names take more zones than the default foresees.
-        self.kept_at_least(found).min(self.kept_by_default(found)).max(found.payload - offered_at_most)
+        self.kept_at_least(found).max(found.payload - offered_at_most)
+    }
+
+    /// So many blocks of metadata other than the object map, and what is dead beside them.
+    pub(crate) fn with_garbage(&self, blocks: i64) -> i64 {
+        and_one_of(blocks, self.garbage_share(GARBAGE_SHARE))
     }
 
     /// Blocks that writers over what is there may have beside it for a moment.
@@ -115,10 +115,10 @@ impl Shape {
 
     fn kept_by_default(&self, found: &Found) -> i64 {
         let data = self.data_at_most(found);
-        let blocks = self.metadata_at_worst(data) + with_garbage(self.zone_table as i64) as u64;
+        let blocks = self.metadata_at_worst(data) + and_one_of(self.zone_table as i64, GARBAGE_SHARE) as u64;
         let foreseen = METADATA_ZONES_BESIDE + blocks.div_ceil(u64::from(self.zone_blocks)) as i64;
         let zones = |count: i64| count * i64::from(self.zone_blocks);
-        let with_few = self.needed(data, self.few_names()) + zones(METADATA_ZONES_OF_NAMES);
+        let with_few = self.needed(data, self.few_names()) + zones(METADATA_ZONES_BESIDE_FEW_NAMES);
         let with_all = self.needed(data, self.names(found)) + zones(METADATA_ZONES_AT_LEAST);
         let metadata = (foreseen * self.largest()).max(self.in_zones(with_few.max(with_all)));
         self.left_free() + metadata - found.metadata_payload + self.slack() as i64
@@ -147,7 +147,7 @@ impl Shape {
         let map = self.metadata_at_worst(data) as i64;
         let table = (self.zone_table as i64 - self.few_names()).max(0);
         let share = self.garbage_share(GARBAGE_SHARE_AT_LEAST);
-        and_one_of(map, share) + and_one_of(names + table, self.garbage_share(GARBAGE_SHARE))
+        and_one_of(map, share) + self.with_garbage(names + table)
     }
 
     fn few_names(&self) -> i64 {
@@ -181,8 +181,8 @@ impl Shape {
 
     /// Blocks of data that would fit in the zones, or parts of zones, that so many blocks of metadata take.
     fn in_zones(&self, metadata: i64) -> i64 {
-        let blocks = metadata as u64 * self.largest() as u64;
-        blocks.div_ceil(u64::from(self.zone_blocks)) as i64
+        let blocks = metadata as u128 * self.largest() as u128;
+        blocks.div_ceil(u128::from(self.zone_blocks)) as i64
     }
 
     /// Blocks that the object map takes when so many blocks of data are written.

@@ -34,7 +34,7 @@
 
 use std::sync::Arc;
 
-use rt::sync::atomic::{AtomicI64, Ordering};
+use rt::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use rt::sync::{Condvar, Mutex};
 use tree::{Growth, Promise, StoreError, Tx, ZoneNow};
 use zone::{Blocks, Role, ZoneId, ZoneState};
@@ -43,7 +43,7 @@ use crate::format::{Extent, Packing, UNWRITTEN_BLOCKS};
 use crate::gc::{Aim, Progress};
 use crate::map::View;
 use crate::patience::Patience;
-use crate::reserve::{Found, Shape, with_garbage};
+use crate::reserve::{Found, Shape};
 use crate::{ExtentError, Extents, Object, Result};
 
 /// What `statfs` and `polder stats` show, in bytes.
@@ -92,6 +92,8 @@ pub(crate) struct SpaceCounters {
     overdrawn: Mutex<i64>,
     /// Some slack was given back.
     returned: Condvar,
+    /// Blocks of a zone on the average when they were counted last; 0 before that.
+    zone_blocks_mean: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -341,7 +343,7 @@ impl Extents {
 
     /// What is taken out of what is offered when trees are allowed to grow by so many nodes.
     fn blocks_to_grow_by(&self, nodes: i64) -> i64 {
-        with_garbage(nodes * i64::from(self.store.zones().blocks_of_a_node()))
+        self.shape().with_garbage(nodes * i64::from(self.store.zones().blocks_of_a_node()))
     }
 
     /// Promises blocks to a writer who writes over some of an object: what it has there already need not
@@ -393,7 +395,11 @@ impl Extents {
     /// What decides how much is kept from data.
     fn shape(&self) -> Shape {
         let left_free = self.store.zones().kept_from_data_at_most();
-        Shape::new(self.device.geometry(), self.store.info().page_size, left_free)
+        let shape = Shape::new(self.device.geometry(), self.store.info().page_size, left_free);
+        match self.space.zone_blocks_mean.load(Ordering::Relaxed) {
+            0 => shape,
+            zone_blocks_mean => Shape { zone_blocks_mean, ..shape },
+        }
     }
 
     fn census(&self) -> Census {
@@ -402,7 +408,7 @@ impl Extents {
         let opens_zones = !matches!(zones.writable(), Err(StoreError::ReadOnly));
         let logs = zones.kept_for_log() as usize;
         // First: what trees grow by meanwhile is then counted twice rather than not at all.
-        let allowed = self.blocks_to_grow_by(zones.allowed_nodes() as i64);
+        let allowed = zones.allowed_nodes() as i64;
         let (metadata, names) = zones.blocks_of_nodes().unwrap_or_else(|| (zones.metadata_blocks(), 0));
         let (mut census, found) = zones.at_one_moment(|moment| {
             let unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
@@ -424,9 +430,10 @@ impl Extents {
         });
         let found = Found { payload: census.payload, live: census.live, ..found };
         let count = i64::from(zones.count());
-        let shape = Shape { zone_blocks_mean: ((found.raw + count / 2) / count) as Blocks, ..self.shape() };
-        census.kept = shape.kept(&found, self.store.info().reserve);
-        census.allowed = allowed;
+        let mean = (found.raw + count / 2) / count;
+        self.space.zone_blocks_mean.store(mean as Blocks, Ordering::Relaxed);
+        census.kept = self.shape().kept(&found, self.store.info().reserve);
+        census.allowed = self.blocks_to_grow_by(allowed);
         census
     }
 
@@ -590,12 +597,14 @@ impl Growth for Extents {
         if lacking <= 0 {
             return;
         }
-        let cost = self.blocks_to_grow_by(1);
-        let taken = self.count_and_take(|available| {
+        let mut allowed = 0;
+        self.count_and_take(|available| {
+            let cost = self.blocks_to_grow_by(1);
             let most = (available / cost).min(lacking.max(ALLOWANCE));
-            if most >= lacking { most * cost } else { 0 }
+            allowed = if most >= lacking { most } else { 0 };
+            allowed * cost
         });
-        zones.allow_nodes((taken / cost) as u64);
+        zones.allow_nodes(allowed as u64);
     }
 }
 

@@ -258,6 +258,45 @@ fn names_do_not_hide_behind_a_map_that_takes_little() {
     }
 }
 
+/// Where zones are small more of them is dead beside what lives, and an allowance took an eighth as elsewhere: of what was
+/// promised beside it less was left.
+#[test]
+fn what_trees_are_allowed_to_grow_by_is_paid_in_full() {
+    for (zones, block_size, zone_blocks) in SHAPES {
+        for node_bytes in [4096, PAGE] {
+            let shape = shape_of(block_size, zone_blocks, node_bytes);
+            let (node, few) = (i64::from(shape.node_blocks), shape.few_names());
+            let offered = |names: i64| offered_beside(&shape, zones, 20, (names, names), 0);
+            for nodes in [1, 2, 64, 200] {
+                let [_, before] = offered(few);
+                let [_, after] = offered(few + nodes * node);
+                let paid = shape.with_garbage(nodes * node);
+                assert!(before - after <= paid, "{zones} zones of {zone_blocks}: {nodes} nodes, {paid} paid");
+            }
+        }
+    }
+}
+
+/// By default names take one of the two zones that are left to metadata's garbage, and then what is offered.
+#[test]
+fn by_default_names_take_a_zone_before_less_is_offered() {
+    for (zones, block_size, zone_blocks) in [(1000, 4096, 4096), (1000, 4096, 1024), (500, 512, 975)] {
+        let shape = shape_of(block_size, zone_blocks, PAGE);
+        let zone = i64::from(zone_blocks);
+        let offered = |names: i64| offered_beside(&shape, zones, 4, (names, names), 0);
+        let [none, least_of_none] = offered(0);
+        let few = offered(shape.few_names());
+        assert_eq!(few, [none, least_of_none], "few are foreseen");
+        assert_eq!(offered(shape.few_names() + zone * 3 / 4)[0], none, "{zones} zones of {zone_blocks}");
+        let [many, least_of_many] = offered(shape.few_names() + 4 * zone);
+        assert!(
+            many < none && least_of_many < least_of_none,
+            "{zones} zones of {zone_blocks}: {many} of {none}"
+        );
+        assert!(least_of_none > offered(shape.few_names() + i64::from(shape.node_blocks))[1]);
+    }
+}
+
 /// With many small zones cleaning needs more that is dead than elsewhere.
 #[test]
 fn the_default_keeps_no_less_than_the_least() {

@@ -415,7 +415,16 @@ fn a_volume_full_of_small_files_can_be_emptied() {
 
 #[test]
 fn small_files_leave_what_was_promised() {
-    let volume = Volume::on(Spec::new(4096, 24, 256));
+    let volumes = [(24, 256, Reserve::default()), (24, 256, Reserve::LEAST), (200, 64, Reserve::LEAST)];
+    for (zones, zone_blocks, reserve) in volumes {
+        small_files_leave_what_a_volume_promised(Volume::with_reserve(
+            Spec::new(4096, zones, zone_blocks),
+            reserve,
+        ));
+    }
+}
+
+fn small_files_leave_what_a_volume_promised(volume: Volume) {
     let root = Caller::root();
     let kept = volume.file(ROOT, "kept");
     volume.fs.allocate(&kept, FallocateMode::Allocate { keep_size: false }, 0, 1 << 20).unwrap();
