@@ -135,7 +135,7 @@ pub(crate) struct Stored {
     pub(crate) pending_bytes: u64,
     /// Bytes that files keep and have not written.
     pub(crate) unwritten_bytes: u64,
-    /// Bytes that files cannot have: for the log, metadata and garbage collection. Nothing where the daemon is of a
+    /// Bytes that files cannot have: for the log, metadata, garbage collection and the reserve. Nothing where the daemon is of a
     /// release that does not tell.
     #[serde(default)]
     pub(crate) kept_bytes: Option<u64>,
@@ -370,7 +370,7 @@ impl Stored {
         let (pending, unwritten) = (bytes::show(self.pending_bytes), bytes::show(self.unwritten_bytes));
         table.line("reserved", format_args!("{pending} by writers, {unwritten} by files"));
         if let Some(kept) = self.kept_bytes {
-            let why = "for the log, metadata and garbage collection";
+            let why = "for the log, metadata, garbage collection and the reserve";
             table.line("kept", format_args!("{} {why}", bytes::show(kept)));
         }
         if let Some(available) = self.available_bytes {

@@ -28,8 +28,12 @@ const GARBAGE_SHARE: i64 = 8;
 /// With less than that, cleaning gains nothing in any zone.
 const GARBAGE_SHARE_AT_LEAST: i64 = 15;
 /// Nodes, and chunks of tables, that a volume has with few names: with no more than these, what is offered is what
-/// files can have, to the block, however they are written.
+/// files can have, to the block, however they are written. There are more where there are many groups: each has a root, an
+/// inner node above the map, and a leaf where map and names meet.
 const NODES_OF_FEW_NAMES: i64 = 64;
+const NODES_OF_A_GROUP: i64 = 3;
+/// So many groups have their nodes among those.
+const FEW_GROUPS: i64 = 8;
 /// Pages of the table of zones that these, or the zones of the default, are enough for.
 const ZONE_TABLE_PAGES: u64 = 16;
 /// The end of what garbage collection has put together lies somewhere in a zone.
@@ -54,6 +58,7 @@ pub(crate) struct Shape {
     pub(crate) left_free: u32,
     /// Blocks that the table of zones takes beyond a few pages.
     pub(crate) zone_table: u64,
+    pub(crate) groups: u16,
 }
 
 /// What a count over all zones has found, in blocks.
@@ -79,8 +84,8 @@ fn and_one_of(blocks: i64, share: i64) -> i64 {
 }
 
 impl Shape {
-    /// Of a volume on such a device, where data leaves so many free zones to others at most.
-    pub(crate) fn new(geometry: &Geometry, page_size: u32, left_free: u32) -> Shape {
+    /// Of a volume of so many groups on such a device, where data leaves so many free zones to others at most.
+    pub(crate) fn new(geometry: &Geometry, page_size: u32, groups: u16, left_free: u32) -> Shape {
         let node_blocks = page_size.div_ceil(geometry.block_size);
         let beyond = tree::Store::zone_table_pages(geometry, page_size).saturating_sub(ZONE_TABLE_PAGES);
         Shape {
@@ -90,6 +95,7 @@ impl Shape {
             node_blocks,
             left_free,
             zone_table: beyond * u64::from(node_blocks),
+            groups,
         }
     }
 
@@ -151,7 +157,8 @@ impl Shape {
     }
 
     fn few_names(&self) -> i64 {
-        NODES_OF_FEW_NAMES * i64::from(self.node_blocks)
+        let more = (i64::from(self.groups) - FEW_GROUPS).max(0) * NODES_OF_A_GROUP;
+        (NODES_OF_FEW_NAMES + more) * i64::from(self.node_blocks)
     }
 
     /// A few, or as many as there are, or as much as is more than the map of what is written can take. Where names are not
@@ -199,9 +206,9 @@ fn share(raw: i64, reserve: Reserve) -> i64 {
 }
 
 /// A new volume on a device of this shape.
-fn new_volume(geometry: &Geometry, page_size: u32) -> (Shape, Found) {
+fn new_volume(geometry: &Geometry, page_size: u32, groups: u16) -> (Shape, Found) {
     let (log, left_free) = tree::Store::zones_kept(geometry, page_size);
-    let shape = Shape::new(geometry, page_size, left_free);
+    let shape = Shape::new(geometry, page_size, groups, left_free);
     let zones = i64::from(geometry.zones);
     let found = Found {
         raw: zones * i64::from(geometry.zone_blocks),
@@ -211,17 +218,22 @@ fn new_volume(geometry: &Geometry, page_size: u32) -> (Shape, Found) {
     (shape, found)
 }
 
-/// The least reserve that is possible on a device of this shape.
-pub fn least_reserve(geometry: &Geometry, page_size: u32) -> Reserve {
-    let (shape, found) = new_volume(geometry, page_size);
+/// The least reserve that is possible for so many groups on a device of this shape.
+pub fn least_reserve(geometry: &Geometry, page_size: u32, groups: u16) -> Reserve {
+    let (shape, found) = new_volume(geometry, page_size, groups);
     let offered = (found.payload - shape.kept(&found, Reserve::LEAST)).max(0);
     let taken = i128::from(found.raw - offered) * i128::from(Reserve::ALL.0);
     Reserve(((taken + i128::from(found.raw) - 1) / i128::from(found.raw)) as u32)
 }
 
 /// Refuses a reserve that is less than the least, or leaves next to nothing to data, and a device on which none is left.
-pub fn check_reserve(geometry: &Geometry, page_size: u32, reserve: Reserve) -> Result<(), ExtentError> {
-    let (shape, found) = new_volume(geometry, page_size);
+pub fn check_reserve(
+    geometry: &Geometry,
+    page_size: u32,
+    groups: u16,
+    reserve: Reserve,
+) -> Result<(), ExtentError> {
+    let (shape, found) = new_volume(geometry, page_size, groups);
     let is_left = |reserve| found.payload > shape.kept(&found, reserve);
     if !is_left(Reserve::LEAST) {
         let what = "the device is too small: what a volume needs for itself leaves nothing for files; use a larger one";
@@ -235,7 +247,7 @@ pub fn check_reserve(geometry: &Geometry, page_size: u32, reserve: Reserve) -> R
     if matches!(reserve, Reserve::LEAST) || reserve == Reserve::default() {
         return Ok(());
     }
-    let least = least_reserve(geometry, page_size);
+    let least = least_reserve(geometry, page_size, groups);
     let possible = least..=least.max(MOST);
     if possible.contains(&reserve) {
         return Ok(());

@@ -65,7 +65,8 @@ pub struct Space {
     /// Bytes that files keep and have not written.
     pub unwritten: u64,
     /// Bytes that files cannot have, whatever they give up: zones of the log and of metadata, what these may come to need
-    /// when all that is offered is written, what garbage collection needs, and zones that cannot be written any more.
+    /// when all that is offered is written, what garbage collection needs, the reserve, and zones that cannot be written any
+    /// more.
     /// Where nothing is available, more may have been promised than they leave.
     pub kept: u64,
     /// Bytes that live metadata takes.
@@ -395,7 +396,8 @@ impl Extents {
     /// What decides how much is kept from data.
     fn shape(&self) -> Shape {
         let left_free = self.store.zones().kept_from_data_at_most();
-        let shape = Shape::new(self.device.geometry(), self.store.info().page_size, left_free);
+        let info = self.store.info();
+        let shape = Shape::new(self.device.geometry(), info.page_size, info.groups, left_free);
         match self.space.zone_blocks_mean.load(Ordering::Relaxed) {
             0 => shape,
             zone_blocks_mean => Shape { zone_blocks_mean, ..shape },

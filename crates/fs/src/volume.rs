@@ -69,7 +69,7 @@ impl Fs {
         }
         let tree_options = tree_options(geometry, options, Timestamp(0));
         Store::check_format(geometry, &tree_options)?;
-        Ok(extent::check_reserve(geometry, tree_options.page_size, options.reserve)?)
+        Ok(extent::check_reserve(geometry, tree_options.page_size, tree_options.groups, options.reserve)?)
     }
 
     /// Makes an empty volume with a root directory. What the device held is lost.

@@ -456,7 +456,7 @@ impl Volume {
     /// The least reserve on this device.
     pub fn least_reserve(&self) -> Reserve {
         let store = self.fs.store();
-        extent::least_reserve(store.device().geometry(), store.info().page_size)
+        extent::least_reserve(store.device().geometry(), store.info().page_size, store.info().groups)
     }
 
     /// Reads blocks of a file, drawn from all, and compares them with what was written last.

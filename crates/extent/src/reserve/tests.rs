@@ -1,6 +1,7 @@
 use super::*;
 
 const PAGE: u32 = 16 << 10;
+const GROUPS: u16 = 8;
 
 fn geometry(zones: u32, zone_bytes: u64) -> Geometry {
     let zone_blocks = (zone_bytes / 4096) as Blocks;
@@ -18,7 +19,7 @@ fn geometry(zones: u32, zone_bytes: u64) -> Geometry {
 
 /// What a new volume offers, in percent.
 fn offers(zones: u32, zone_bytes: u64) -> f64 {
-    100.0 - f64::from(least_reserve(&geometry(zones, zone_bytes), PAGE).0) / 100.0
+    100.0 - f64::from(least_reserve(&geometry(zones, zone_bytes), PAGE, GROUPS).0) / 100.0
 }
 
 #[test]
@@ -33,12 +34,12 @@ fn the_least_is_a_few_zones_and_what_each_block_takes_elsewhere() {
 #[test]
 fn less_than_the_least_is_refused_with_the_least() {
     let geometry = geometry(64, 16 << 20);
-    let least = least_reserve(&geometry, PAGE);
+    let least = least_reserve(&geometry, PAGE, GROUPS);
     for fine in [Reserve::default(), Reserve::LEAST, least, Reserve(least.0 + 1), Reserve(9_000)] {
-        check_reserve(&geometry, PAGE, fine).unwrap();
+        check_reserve(&geometry, PAGE, GROUPS, fine).unwrap();
     }
     for wrong in [Reserve(2), Reserve(least.0 - 1), Reserve(9_001), Reserve::ALL] {
-        let error = check_reserve(&geometry, PAGE, wrong).unwrap_err().to_string();
+        let error = check_reserve(&geometry, PAGE, GROUPS, wrong).unwrap_err().to_string();
         assert!(error.contains(&format!("choose from {least} to 90.00 %")), "{error}");
     }
 }
@@ -48,19 +49,36 @@ fn less_than_the_least_is_refused_with_the_least() {
 fn a_device_on_which_nothing_is_left_for_files_is_refused() {
     let geometry = |zones| Geometry { block_size: PAGE, zone_blocks: 31, ..geometry(zones, 31 * 4096) };
     let refusal =
-        |zones, reserve| check_reserve(&geometry(zones), PAGE, reserve).err().map(|e| e.to_string());
+        |zones, reserve| check_reserve(&geometry(zones), PAGE, GROUPS, reserve).err().map(|e| e.to_string());
     let least = (8..).find(|&zones| refusal(zones, Reserve::LEAST).is_none()).unwrap();
     assert!(least > 11, "{least} zones");
     assert!(refusal(11, Reserve::LEAST).unwrap().contains("use a larger one"));
     assert!(refusal(least, Reserve::default()).unwrap().contains("or the least reserve"));
     assert_eq!(refusal(least + 10, Reserve::default()), None);
-    assert!(least_reserve(&geometry(least), PAGE) < Reserve::ALL);
+    assert!(least_reserve(&geometry(least), PAGE, GROUPS) < Reserve::ALL);
+}
+
+/// Each has nodes of its own, which were not counted before they were there.
+#[test]
+fn many_groups_take_their_nodes() {
+    let geometry = geometry(64, 16 << 20);
+    let offered = |groups, reserve| {
+        let (shape, found) = new_volume(&geometry, PAGE, groups);
+        found.payload - shape.kept(&found, reserve)
+    };
+    for reserve in [Reserve::default(), Reserve::LEAST] {
+        assert_eq!(offered(1, reserve), offered(GROUPS, reserve));
+    }
+    let nodes = 3 * (4096 - i64::from(GROUPS)) * 4;
+    let taken = offered(GROUPS, Reserve::LEAST) - offered(4096, Reserve::LEAST);
+    assert!((nodes..nodes + nodes / 4).contains(&taken), "{taken} blocks for {nodes}");
+    assert!(least_reserve(&geometry, PAGE, 4096) > least_reserve(&geometry, PAGE, GROUPS));
 }
 
 /// Metadata that takes more than was foreseen takes it from data, and never less is kept than there must be.
 #[test]
 fn what_lives_in_metadata_is_paid_by_data() {
-    let shape = Shape::new(&geometry(100, 16 << 20), PAGE, 3);
+    let shape = Shape::new(&geometry(100, 16 << 20), PAGE, GROUPS, 3);
     let raw = 100 * 4096;
     let found = |metadata: i64| {
         let metadata_zones = metadata / 4096 + 1;
@@ -85,7 +103,7 @@ fn what_lives_in_metadata_is_paid_by_data() {
 fn offered_with_and_without_table(zones: u32, zone_bytes: u64, reserve: Reserve) -> [i64; 2] {
     let geometry = geometry(zones, zone_bytes);
     let (log, left_free) = tree::Store::zones_kept(&geometry, PAGE);
-    let shape = Shape::new(&geometry, PAGE, left_free);
+    let shape = Shape::new(&geometry, PAGE, GROUPS, left_free);
     let found = Found {
         raw: i64::from(zones) * i64::from(geometry.zone_blocks),
         payload: i64::from(zones - log) * shape.largest(),
@@ -144,6 +162,7 @@ fn beside_what_lives_in_a_small_zone_what_is_dead_has_room() {
             node_blocks: 4,
             left_free: 3,
             zone_table: 0,
+            groups: GROUPS,
         };
         let share = shape.garbage_share(GARBAGE_SHARE);
         assert!((share + 1) * dead <= i64::from(zone_blocks), "{zone_blocks} blocks");
@@ -188,6 +207,7 @@ fn shape_of(block_size: u32, zone_blocks: Blocks, node_bytes: u32) -> Shape {
         node_blocks: node_bytes.div_ceil(block_size),
         left_free: 8,
         zone_table: 0,
+        groups: GROUPS,
     }
 }
 
