@@ -1,8 +1,8 @@
 //! `cargo xtask space`: what a volume writes for what its users write, and how long they wait.
 //!
 //! Every cell is a run of `polder-space` in memory, in device time of a stated model, beside an ideal
-//! cleaner; nothing depends on the machine. Further runs tell how much of a device files can have, and what collecting
-//! garbage does for a file in pieces. The full form rewrites `docs/space.md` and its plots; the
+//! cleaner; nothing depends on the machine. Further runs tell how much of a device files can have, what collecting
+//! garbage does for a file in pieces, and what others wait for beside a writer. The full form rewrites `docs/space.md` and its plots; the
 //! quick one writes the same into the build's folder (with `--docs` there too), for fewer cells. Each run is recorded in the
 //! build's folder as it ends, so that a run that was interrupted goes on with `--resume`.
 //!
@@ -10,6 +10,7 @@
 //! that.
 
 mod again;
+mod beside;
 mod bounds;
 mod cells;
 mod pieces;
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     /// Write the page and its plots into `docs`, from the quick form too.
     #[arg(long, conflicts_with = "only")]
     docs: bool,
-    /// Only cells of this workload, or only `usable` or `pieces`; the documents stay as they are.
+    /// Only cells of this workload, or only `usable`, `pieces` or `beside`; the documents stay as they are.
     #[arg(long)]
     only: Option<String>,
 }
@@ -97,6 +98,7 @@ struct Chosen {
     cells: Vec<cells::Cell>,
     usable: Vec<usable::Usable>,
     pieces: Vec<pieces::Pieces>,
+    beside: Vec<beside::Beside>,
 }
 
 /// What was found.
@@ -104,6 +106,7 @@ struct Seen {
     cells: Vec<Row>,
     usable: Vec<usable::Row>,
     pieces: Vec<pieces::Row>,
+    beside: Vec<beside::Row>,
 }
 
 impl Chosen {
@@ -113,15 +116,17 @@ impl Chosen {
             false => (cells::all(args.seed), usable::all(args.seed)),
         };
         let mut pieces = vec![pieces::Pieces { seed: args.seed }];
+        let mut beside = beside::all(args.seed, args.quick);
         if let Some(only) = &args.only {
             cells.retain(|cell| cell.workload == only);
             usable.retain(|_| usable::NAME == only);
             pieces.retain(|_| pieces::NAME == only);
+            beside.retain(|_| beside::NAME == only);
             let mut known: Vec<&str> = cells::WORKLOADS.iter().map(|workload| workload.name).collect();
-            known.extend([usable::NAME, pieces::NAME]);
+            known.extend([usable::NAME, pieces::NAME, beside::NAME]);
             ensure!(known.contains(&only.as_str()), "there is no `{only}`; there are: {}", known.join(", "));
         }
-        Ok(Chosen { cells, usable, pieces })
+        Ok(Chosen { cells, usable, pieces, beside })
     }
 
     /// What is in their records is kept if that is wanted.
@@ -132,6 +137,7 @@ impl Chosen {
             cells,
             usable: run_all(&self.usable, args, &folder.join(format!("{}-usable.jsonl", form(args))))?,
             pieces: run_all(&self.pieces, args, &folder.join(format!("{}-pieces.jsonl", form(args))))?,
+            beside: run_all(&self.beside, args, &folder.join(format!("{}-beside.jsonl", form(args))))?,
         })
     }
 }
@@ -172,7 +178,8 @@ fn write(seen: &Seen, args: &Args, documents: &Path) -> Result<(String, Vec<boun
     }
     let usable = (!seen.usable.is_empty()).then(|| usable::section(&seen.usable));
     let pieces = (!seen.pieces.is_empty()).then(|| pieces::section(&seen.pieces));
-    for (section, bounds) in usable.into_iter().chain(pieces) {
+    let beside = (!seen.beside.is_empty()).then(|| beside::section(&seen.beside));
+    for (section, bounds) in usable.into_iter().chain(pieces).chain(beside) {
         page += &section;
         verdicts.extend(bounds);
     }
@@ -197,21 +204,23 @@ fn heading(rows: &[Row], args: &Args) -> Result<String> {
         include_str!("space/heading.md"),
         form = form(args),
         commits = commits(rows),
-        again = again::told(args)?,
+        again = again::told(rows.len(), args)?,
         seed = args.seed,
         warm = cells::WARM,
         measure = cells::MEASURE,
         cells = rows.len(),
         compared = compared,
+        full = rows.iter().filter(|row| row.is_whole() && row.ideal.is_none()).count(),
         offers = if offers.is_empty() { "no cell was run".to_owned() } else { offers.join("; ") },
     ))
 }
 
 /// At which commits the rows were made, and how many.
 fn commits(rows: &[Row]) -> String {
-    let mut counts: Vec<(&str, usize)> = Vec::new();
+    let mut counts: Vec<(String, usize)> = Vec::new();
     for row in rows {
-        let commit = row.commit.get(..7).unwrap_or("an unknown commit");
+        let changes = if row.commit.ends_with(workspace::CHANGED) { workspace::CHANGED } else { "" };
+        let commit = row.commit.get(..7).unwrap_or("an unknown commit").to_owned() + changes;
         match counts.iter_mut().find(|(known, _)| *known == commit) {
             Some((_, count)) => *count += 1,
             None => counts.push((commit, 1)),

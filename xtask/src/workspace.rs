@@ -41,3 +41,12 @@ pub(crate) fn build_polder() -> Result<PathBuf> {
 pub(crate) fn head_commit() -> Result<String> {
     Ok(Line::new("git rev-parse HEAD").output()?.trim().to_owned())
 }
+
+/// The same, and whether what is built differs from it.
+pub(crate) fn head_commit_and_changes() -> Result<String> {
+    let changed = Line::new("git status --porcelain -- crates Cargo.toml Cargo.lock").output()?;
+    Ok(head_commit()? + if changed.trim().is_empty() { "" } else { CHANGED })
+}
+
+/// What follows a commit if there are changes.
+pub(crate) const CHANGED: &str = " with changes";

@@ -37,12 +37,13 @@ pub(super) fn compare(cells: &[Cell], rows: &[Row], args: &Args, folder: &Path) 
 }
 
 /// What the page says of that.
-pub(super) fn told(args: &Args) -> Result<String> {
-    if args.again == 0 {
+pub(super) fn told(cells: usize, args: &Args) -> Result<String> {
+    let again = args.again.min(cells);
+    if again == 0 {
         return Ok(String::new());
     }
     let commit = workspace::head_commit()?;
-    Ok(format!("; {} of them, drawn, were made again at {}, and are the same", args.again, &commit[..7]))
+    Ok(format!("; {} of them, drawn, were made again at {}, and are the same", again, &commit[..7]))
 }
 
 /// A row without where it was made.
@@ -54,8 +55,9 @@ fn value(row: &Row) -> Result<Value> {
 fn first_difference(now: &Value, before: &Value, at: &str) -> Option<String> {
     match (now, before) {
         (Value::Object(now), Value::Object(before)) => {
-            let of = |key: &String| first_difference(&now[key], before.get(key)?, &format!("{at}/{key}"));
-            now.keys().find_map(of)
+            let at_key = |key: &String| format!("{at}/{key}");
+            let before = |key: &String| before.get(key).unwrap_or(&Value::Null);
+            now.keys().find_map(|key| first_difference(&now[key], before(key), &at_key(key)))
         }
         (Value::Array(now), Value::Array(before)) if now.len() == before.len() => {
             let mut pairs = now.iter().zip(before).enumerate();
@@ -87,5 +89,6 @@ mod tests {
         assert_eq!(differs(json!({"a": 1, "b": {"c": [1.0, 2.000_000_000_000_1]}})), None);
         assert_eq!(differs(json!({"a": 1, "b": {"c": [1.0, 2.1]}})).unwrap(), "/b/c/1 is 2.1, and was 2.0");
         assert!(differs(json!({"a": 1, "b": {"c": [1.0]}})).is_some());
+        assert_eq!(differs(json!({"a": 1, "d": 2})).unwrap(), "/d is 2, and was null");
     }
 }

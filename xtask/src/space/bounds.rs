@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::row::{Row, Summary};
-use super::{pieces, usable};
+use super::row::{Row, Summary, Waits};
+use super::{beside, pieces, usable};
 
 /// Within this of the ideal cleaner, which does not tell data apart.
 const AGAINST_IDEAL: f64 = 1.08;
@@ -25,6 +25,14 @@ const CLOSED: (f64, f64) = (2.0, 4.0);
 /// Of what an empty device takes, at half the rate: 99.9 %, all.
 const HALF_RATE: (f64, f64) = (8.0, 30.0);
 
+/// The bound that the manual states for every write: so often a zone is won, and a checkpoint taken, before it.
+const TURNS: f64 = 2.0;
+/// Bytes that a checkpoint writes: pages, and bytes of each.
+const CHECKPOINT_BYTES: f64 = 1024.0 * 16384.0;
+/// What the device takes for a byte that is written, and for one that is read.
+const WRITE_NS: f64 = 1.0 / 1.2;
+const READ_NS: f64 = 1.0 / 3.0;
+
 /// GB that devices of so many zones of 2 GiB must offer. They stand for 64, 128 and 256 GB: a tenth of these is not the
 /// users', and what is needed beyond that comes on top.
 const OFFERED_GB: [(u32, f64); 3] = [(36, 54.0), (68, 115.0), (128, 230.0)];
@@ -32,6 +40,8 @@ const LARGE_ZONE: u64 = 2 << 30;
 /// Percent of all bytes that must be offered with the least reserve, from so many zones on.
 const OFFERED_PERCENT: f64 = 97.0;
 const MANY_ZONES: u32 = 1000;
+/// Milliseconds that who reads waits for others in the process.
+const READS_WAIT_MS: f64 = 0.0;
 /// Commands for reading a file that was in pieces, for each of one that was written alone.
 const AGAINST_ALONE: f64 = 1.10;
 
@@ -58,9 +68,11 @@ pub(super) enum Kind {
     ClosedAll,
     HalfMost,
     HalfAll,
+    Stated,
     OfferedGb,
     OfferedPercent,
     Pieces,
+    ReadsWait,
 }
 
 impl Kind {
@@ -75,8 +87,10 @@ impl Kind {
             Kind::ClosedAll => "closed loop, all 1-MiB writes",
             Kind::HalfMost => "half rate, 99.9 % of 1-MiB writes",
             Kind::HalfAll => "half rate, all 1-MiB writes",
+            Kind::Stated => "longest write, against the bound of the manual",
             Kind::OfferedGb | Kind::OfferedPercent => "offered",
             Kind::Pieces => "commands for reading, collected against alone",
+            Kind::ReadsWait => "longest that a read waited for others",
         }
     }
 }
@@ -93,6 +107,14 @@ impl Bound {
         match self.limit {
             Limit::AtMost(most) => self.found <= most,
             Limit::AtLeast(least) => self.found >= least,
+        }
+    }
+
+    /// How many times the limit it is, or how many times less.
+    pub(super) fn excess(&self) -> f64 {
+        match self.limit {
+            Limit::AtMost(most) => self.found / most,
+            Limit::AtLeast(least) => least / self.found,
         }
     }
 }
@@ -139,6 +161,7 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
         if row.fill_percent >= 90 {
             latencies(row, &mut add);
         }
+        add(Kind::Stated, Some(longest_against_stated(row)), 1.0);
     }
     bounds
 }
@@ -151,6 +174,19 @@ fn same_with<'a>(row: &Row, rows: &'a [Row], is_asked: impl Fn(&Row) -> bool) ->
 
 fn against(row: &Row, other: Option<&Row>) -> Option<f64> {
     other.map(|other| row.amplification / other.amplification)
+}
+
+/// The longest write of any size, in the closed loop or at half the rate, per what the manual says that it may take.
+fn longest_against_stated(row: &Row) -> f64 {
+    let of = |waits: &Waits, amplification| waits.writes.max_ns as f64 / stated_ns(row, amplification);
+    of(&row.closed, row.amplification).max(of(&row.half_rate, row.half_rate_amplification))
+}
+
+/// Where each byte is so many on the device: of a zone that is won as many are read and written, one less for it and one
+/// for metadata's zones; and there is a checkpoint.
+fn stated_ns(row: &Row, amplification: f64) -> f64 {
+    let moved = amplification * row.zone_bytes as f64;
+    TURNS * (moved * (WRITE_NS + READ_NS) + CHECKPOINT_BYTES * WRITE_NS)
 }
 
 fn latencies(row: &Row, add: &mut impl FnMut(Kind, Option<f64>, f64)) {
@@ -187,6 +223,17 @@ pub(super) fn of_pieces(row: &pieces::Row) -> Bound {
     let (workload, what) = (pieces::NAME.to_owned(), format!("{}: {}", pieces::NAME, kind.what()));
     let found = row.collected.reads as f64 / row.alone.reads as f64;
     Bound { kind, workload, what, found, unit: "", limit: Limit::AtMost(AGAINST_ALONE) }
+}
+
+/// Who reads must not wait for the locks of who writes.
+pub(super) fn of_beside(row: &beside::Row) -> Bound {
+    let kind = Kind::ReadsWait;
+    let (workload, what) =
+        (beside::NAME.to_owned(), format!("{}, {} %: {}", beside::NAME, row.fill_percent, kind.what()));
+    let longest =
+        [row.beside.reads_of_4_kib, row.beside.reads_of_64_kib].map(|reads| reads.for_others.max_ns);
+    let found = longest.into_iter().max().unwrap_or(0) as f64 / 1e6;
+    Bound { kind, workload, what, found, unit: "ms", limit: Limit::AtMost(READS_WAIT_MS) }
 }
 
 fn title(row: &Row) -> String {

@@ -32,6 +32,8 @@ pub(super) struct Row {
     pub(super) empty: Waits,
     pub(super) closed: Waits,
     pub(super) half_rate: Waits,
+    /// Device bytes per byte while writes arrive at half the rate.
+    pub(super) half_rate_amplification: f64,
     pub(super) bytes_per_second: f64,
     pub(super) compared_blocks: u64,
 }

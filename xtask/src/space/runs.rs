@@ -59,7 +59,7 @@ pub(super) fn run<C: Case>(program: &Path, cases: &[C], record: &Path) -> Result
     let append = std::fs::OpenOptions::new().create(true).append(true).open(record);
     let append = append.with_context(|| format!("cannot write {}", record.display()))?;
     let left = waiting.len();
-    let commit = workspace::head_commit()?;
+    let commit = workspace::head_commit_and_changes()?;
     let done = Done { rows: known, failed: Vec::new(), record: append, left, commit };
     let shared = Shared { program: program.to_owned(), waiting: Mutex::new(waiting), done: Mutex::new(done) };
     let shared = Arc::new(shared);

@@ -69,7 +69,8 @@ pub(super) fn latencies(rows: &[&Row]) -> String {
         "1 MiB: p99.9",
         "max",
         "÷ empty",
-        "half rate: p50",
+        "half rate: WA",
+        "p50",
         "p99",
         "p99.9",
         "max",
@@ -80,7 +81,9 @@ pub(super) fn latencies(rows: &[&Row]) -> String {
     for row in rows {
         let mut cells = key(row);
         cells.push(format!("{:.0}", row.bytes_per_second / 1e6));
-        for waits in [row.closed, row.half_rate] {
+        for (waits, amplification) in [(row.closed, None), (row.half_rate, Some(row.half_rate_amplification))]
+        {
+            cells.extend(amplification.map(two));
             let Summary { p50_ns, p99_ns, p999_ns, max_ns, .. } = waits.writes;
             cells.extend([p50_ns, p99_ns, p999_ns, max_ns].map(milliseconds));
             let large = waits.writes_of_1_mib;
@@ -102,7 +105,8 @@ pub(super) fn latencies(rows: &[&Row]) -> String {
 pub(super) fn bounds(bounds: &[Bound]) -> String {
     let mut table = Table::new(&["", "found", "to be", ""]);
     for bound in bounds {
-        let found = format!("{} {}", two(bound.found), bound.unit);
+        // Three places, so that what is a little beyond does not look like the limit.
+        let found = format!("{} {}", three(bound.found), bound.unit);
         let cells = [&bound.what, found.trim_end(), &bound.limit.to_string(), verdict(bound)];
         table.row(&cells.map(str::to_owned));
     }
@@ -151,6 +155,6 @@ fn three(value: f64) -> String {
     format!("{value:.3}")
 }
 
-fn milliseconds(nanoseconds: u64) -> String {
+pub(super) fn milliseconds(nanoseconds: u64) -> String {
     format!("{:.2}", nanoseconds as f64 / 1e6)
 }

@@ -61,18 +61,19 @@ fn single_blocks_are_written_over_in_zones_of_full_size_too() {
 fn a_name_chooses_one_part() {
     let chosen = |only: Option<&str>, quick| {
         let only = only.map(str::to_owned);
-        let Chosen { cells, usable, pieces } =
+        let Chosen { cells, usable, pieces, beside } =
             Chosen::by(&Args { quick, resume: false, again: 0, seed: 1, docs: false, only })?;
-        anyhow::Ok([cells.len(), usable.len(), pieces.len()])
+        anyhow::Ok([cells.len(), usable.len(), pieces.len(), beside.len()])
     };
     let all = chosen(None, false).unwrap();
     assert!(all.iter().all(|count| *count > 0), "{all:?}");
     for quick in [false, true] {
-        let [cells, usable, pieces] = chosen(None, quick).unwrap();
-        assert_eq!(chosen(Some("usable"), quick).unwrap(), [0, usable, 0]);
-        assert_eq!(chosen(Some("pieces"), quick).unwrap(), [0, 0, pieces]);
+        let [cells, usable, pieces, beside] = chosen(None, quick).unwrap();
+        assert_eq!(chosen(Some("usable"), quick).unwrap(), [0, usable, 0, 0]);
+        assert_eq!(chosen(Some("pieces"), quick).unwrap(), [0, 0, pieces, 0]);
+        assert_eq!(chosen(Some("beside"), quick).unwrap(), [0, 0, 0, beside]);
         let [zipf, nothing @ ..] = chosen(Some("zipf"), quick).unwrap();
-        assert!((1..cells).contains(&zipf) && nothing == [0, 0], "{zipf} {nothing:?}");
+        assert!((1..cells).contains(&zipf) && nothing == [0; 3], "{zipf} {nothing:?}");
     }
     assert!(chosen(Some("usables"), true).is_err());
 }
