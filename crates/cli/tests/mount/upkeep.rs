@@ -145,6 +145,29 @@ fn the_numbers_say_how_near_collection_is() {
     assert_eq!(stats["collection"], Value::Null);
 }
 
+/// Whoever waits sees how far it is; a program that reads what is said sees none of that.
+#[test]
+fn on_a_terminal_gc_shows_how_far_it_is() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    half_dead(&mounted);
+    let root = mounted.root();
+    let line = format!("{} gc {}", bench.program().display(), root.display());
+    let mut script = Command::new("script");
+    script
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .env("POLDER_RUN_DIR", bench.sockets());
+    let output = script.env("TERM", "xterm").stdin(Stdio::null()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains(" of ") && shown.contains("MiB, "), "a bar: {shown}");
+    assert!(shown.contains("left"), "{shown}");
+    half_dead(&mounted);
+    let output = bench.polder(&["gc", root.to_str().unwrap()]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    mounted.umount();
+}
+
 /// What `stats` and `zones` told as free was two more than what `gc` did, the log's own zones among them, and what open
 /// zones still take was told as dead.
 #[test]

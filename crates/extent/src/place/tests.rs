@@ -149,3 +149,39 @@ fn a_class_without_a_zone_shares_until_it_has_one() {
         "{alone:?}"
     );
 }
+
+/// Writes so much of a file, as far as choosing a zone goes.
+fn write(extents: &Arc<Extents>, object: u64, blocks: u64) -> ZoneId {
+    let wanted = Wanted { blocks, ..wanted(Object(object)) };
+    let plenty = extents.placement.count() < extents.placement.open_max();
+    let open = extents.placement.choose(wanted, plenty).unwrap_or_else(|| {
+        let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("zones are free") };
+        extents.placement.add_for(wanted, Arc::clone(&open));
+        open
+    });
+    open.lease.zone()
+}
+
+/// Row A1: as many large files as there are zones for have one each, which small ones stay out of while it is written;
+/// who comes when none is left shares.
+#[test]
+fn large_files_have_zones_of_their_own_while_there_are_some() {
+    let extents = extents();
+    let large = u64::from(extents.payload_min) / LARGE_SHARE;
+    extents.placement.set_open_max(3);
+    let shared = write(&extents, 1, 1);
+    assert_eq!(write(&extents, 2, large - 1), shared, "it is not large yet");
+    assert_eq!(write(&extents, 2, 1), shared, "with this it is");
+    let owned = write(&extents, 2, 1);
+    assert_ne!(owned, shared);
+    for _ in 0..3 {
+        assert_eq!([write(&extents, 1, 1), write(&extents, 2, 1)], [shared, owned]);
+    }
+    let other = [write(&extents, 3, large), write(&extents, 3, 1)][1];
+    assert!(other != shared && other != owned);
+    assert_eq!([write(&extents, 4, large), write(&extents, 4, 1)], [shared; 2], "three are open");
+    // Who has stopped writing keeps his zone from nobody.
+    (0..=OWNED_FOR).for_each(|_| assert_ne!(write(&extents, 1, 1), other));
+    extents.placement.set_by_file(false);
+    assert_eq!(write(&extents, 5, 2 * large), write(&extents, 5, 1));
+}

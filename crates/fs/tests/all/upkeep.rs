@@ -411,3 +411,32 @@ fn a_volume_that_is_only_read_is_left_alone() {
     assert_eq!(defragment(&volume.fs, file.inode()), Err(FsError::ReadOnly));
     assert_eq!(volume.fs.layout(file.inode()).unwrap().blocks, 10);
 }
+
+/// Nothing has to be moved, so nothing has to be looked at either.
+#[test]
+fn zones_that_die_whole_are_reset_without_a_read() {
+    let bench = Bench::with_zones(40, 256);
+    let file = bench.volume.file(ROOT, "file");
+    bench.volume.write(&file, 0, &pattern(1, 6 << 20));
+    bench.volume.fs.sync().unwrap();
+    bench.volume.settle();
+    let zones = bench.volume.fs.store().zones();
+    let mut of_file = bench.zones_of(&file);
+    of_file.dedup();
+    of_file.retain(|zone| !zones.is_leased(*zone));
+    assert!(of_file.len() > 4, "{of_file:?}");
+    drop(file);
+    bench.watched.zones_read.lock().clear();
+    let free = zones.free();
+    bench.volume.unlink(ROOT, "file").unwrap();
+    // The name, then what it leaves behind, and then it is known to be durable.
+    for _ in 0..3 {
+        bench.volume.settle();
+        bench.volume.fs.sync().unwrap();
+    }
+    bench.volume.settle();
+    assert!(zones.free() as usize >= free as usize + of_file.len(), "{} of {free}", zones.free());
+    let read = bench.watched.zones_read.lock().clone();
+    assert!(of_file.iter().all(|zone| !read.contains(zone)), "{read:?} of {of_file:?}");
+    bench.volume.settle_and_check();
+}
