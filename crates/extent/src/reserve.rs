@@ -161,6 +161,15 @@ impl Shape {
         (NODES_OF_FEW_NAMES + more) * i64::from(self.node_blocks)
     }
 
+    /// What is found when what is offered has been written: where that begins to be data's, inodes grow, and the leaves in
+    /// which map and names meet are split. Less is shown than there is by as much, so that it fits however many names
+    /// there are; a few are foreseen.
+    pub(crate) fn with_more_names(&self, found: &Found) -> Found {
+        let nodes = i64::from(self.groups).max(FEW_GROUPS) * NODES_OF_A_GROUP;
+        let more = nodes * i64::from(self.node_blocks);
+        Found { names: found.names + more, metadata: found.metadata + more, ..*found }
+    }
+
     /// A few, or as many as there are, or as much as is more than the map of what is written can take. Where names are not
     /// counted they hide behind a map that takes less than it may.
     fn names(&self, found: &Found) -> i64 {

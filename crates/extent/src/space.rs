@@ -210,6 +210,8 @@ struct Census {
     capacity: i64,
     /// Of what data and free zones take, what is left out.
     kept: i64,
+    /// The same if names come to take a little more.
+    kept_for_more: i64,
     /// What is promised: to writers, and to files for what is unwritten.
     reserved: i64,
     /// Of these, what is unwritten.
@@ -229,9 +231,14 @@ impl Census {
         self.offered() - self.allowed
     }
 
-    /// Blocks that are not offered and hold no data; less than none only where more than that is lost with its zones.
+    /// Blocks that a file can have, whatever nodes writing it takes for its name.
+    fn shown(&self) -> i64 {
+        self.offered() - (self.kept_for_more - self.kept)
+    }
+
+    /// Blocks that are not shown and hold no data; less than none only where more than that is lost with its zones.
     fn kept_of_total(&self) -> i64 {
-        self.total - self.payload + self.kept
+        self.total - self.payload + self.kept_for_more
     }
 
     /// Adds what a zone takes and holds.
@@ -434,7 +441,9 @@ impl Extents {
         let count = i64::from(zones.count());
         let mean = (found.raw + count / 2) / count;
         self.space.zone_blocks_mean.store(mean as Blocks, Ordering::Relaxed);
-        census.kept = self.shape().kept(&found, self.store.info().reserve);
+        let (shape, reserve) = (self.shape(), self.store.info().reserve);
+        census.kept = shape.kept(&found, reserve);
+        census.kept_for_more = shape.kept(&shape.with_more_names(&found), reserve);
         census.allowed = self.blocks_to_grow_by(allowed);
         census
     }
@@ -455,7 +464,7 @@ impl Extents {
         Space {
             block_size: self.block_size(),
             total: bytes(census.total),
-            available: bytes(census.offered()),
+            available: bytes(census.shown()),
             live: bytes(census.live),
             pending: bytes(pending),
             unwritten: bytes(census.unwritten),

@@ -459,6 +459,32 @@ fn small_files_leave_what_a_volume_promised(volume: Volume) {
     volume.settle_and_check();
 }
 
+/// Beside so many names that no more of their nodes are foreseen, the leaf in which map and names meet was split when
+/// data was written, or that of the file's inode, and a block of what had been offered did not fit.
+#[test]
+fn what_is_offered_fits_beside_however_many_names() {
+    let volume = Volume::with_reserve(Spec::new(16_384, 150, 16), Reserve::LEAST);
+    let directory = volume.directory(ROOT, "d");
+    let mut small = 0;
+    for round in 0..160 {
+        for _ in 0..9 {
+            volume.write(&volume.file(directory, &format!("small{small}")), 0, &pattern(1, 1000));
+            small += 1;
+        }
+        let file = volume.file(directory, "file");
+        let offered = volume.fs.space().available;
+        for at in (0..offered).step_by(128 << 10) {
+            let bytes = pattern(round, (offered - at).min(128 << 10) as usize);
+            let written = volume.fs.write(&file, at, &bytes);
+            assert!(written.is_ok(), "beside {small} names, at {at} of {offered}: {written:?}");
+        }
+        drop(file);
+        volume.unlink(directory, "file").unwrap();
+        volume.settle();
+    }
+    volume.settle_and_check();
+}
+
 /// It is in every checkpoint, and what recovery finds.
 #[test]
 fn a_reserve_outlives_the_mount() {
