@@ -32,6 +32,9 @@ const PAGES: u64 = 16;
 const OFFERED: u64 = 128 << 10;
 /// Writes over what is there, about: smaller ones are fewer of what there is.
 const WRITES: u64 = 20_000;
+/// Small files beside what fills it, and bytes of metadata of each, about: they take up to a quarter.
+const NAMES: u64 = 4000;
+const BYTES_OF_NAME: u64 = 2000;
 /// An operation may change the device as often as it has blocks, and so many times more: the most that was seen is a
 /// fifth of it.
 const CHANGES: u64 = 4096;
@@ -80,6 +83,9 @@ impl Drawn {
             let over_bytes = 32 << 10 << rng.u32(0..=1);
             let fsync_every = 8 << rng.u32(0..=1);
             way = Way { over: Order::Shuffled, over_bytes, fsync_every, files: 1, is_replaced: false, ..way };
+        }
+        if let (true, Ok(offered)) = (one_of(&mut rng, 2), offers(&setup)) {
+            way.names = log_uniform(&mut rng, 1, (offered / BYTES_OF_NAME / 4).min(NAMES)) as u32;
         }
         Drawn { setup, way }
     }

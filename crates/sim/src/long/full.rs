@@ -52,9 +52,14 @@ pub fn fill(place: &mut impl Place, way: &Way, seed: u64) -> Result<Filled, Wron
 }
 
 fn fill_once(place: &mut impl Place, way: &Way, rng: &mut Rng, filled: &mut Filled) -> Result<(), Wrong> {
-    let size = offered(place)? / way.block_size * way.block_size;
+    let mut small = Small::make(place, way.names)?;
+    filled.small += small.files.len() as u64;
+    let before = offered(place)?;
+    create_all(place, way.files, filled)?;
+    // Beside many names each that is added may need a node, which is paid by what is offered.
+    let size = if way.names == 0 { before } else { offered(place)? } / way.block_size * way.block_size;
     let mut files = shared_out(size, way);
-    make_all(place, way, &mut files, rng, filled)
+    fill_all(place, way, &mut files, rng)
         .map_err(|wrong| Wrong(format!("filling the {size} bytes offered: {wrong}")))?;
     take_rest(place, way, &mut files, filled)?;
     refuses(place, &files, way)?;
@@ -67,10 +72,13 @@ fn fill_once(place: &mut impl Place, way: &Way, rng: &mut Rng, filled: &mut Fill
             file.replace(place, way, rng).map_err(|wrong| Wrong(format!("replacing: {wrong}")))?;
         }
     }
+    filled.overwritten += small.write_over(place)?;
     compare(place, &files, filled)?;
+    filled.compared += small.compare(place)?;
     // A mount may have been between, or garbage collection, and less be kept for metadata.
     take_rest(place, way, &mut files, filled)?;
     refuses(place, &files, way)?;
+    small.remove(place, rng)?;
     for file in files {
         place.remove(file.file()).map_err(|error| error.wrong("deleting a file"))?;
         filled.written += file.bytes;
@@ -137,44 +145,88 @@ pub fn fill_small(place: &mut impl Place, block_size: u64, eighths: u64, seed: u
     let size = empty / 8 * eighths / block_size * block_size;
     let way = Way::usual(block_size, 1);
     let mut large = shared_out(size, &way);
-    make_all(place, &way, &mut large, &mut rng, &mut filled)?;
-    let mut small: Vec<u32> =
-        (FIRST_SMALL..).map_while(|file| make_small(place, file).transpose()).collect::<Result<_, _>>()?;
-    filled.small = small.len() as u64;
+    create_all(place, way.files, &mut filled)?;
+    fill_all(place, &way, &mut large, &mut rng)?;
+    let mut small = Small::make(place, u32::MAX)?;
+    filled.small = small.files.len() as u64;
     if filled.small * SMALL < (empty - size) / 4 {
         return Err(Wrong(format!(
             "{} files of {SMALL} bytes is little for {empty} - {size} bytes",
             filled.small
         )));
     }
-    rng.shuffle(&mut small);
     large.iter_mut().try_for_each(|file| file.write_over(place, &way, &mut rng))?;
     compare(place, &large, &mut filled)?;
-    for &file in small.iter().step_by(7) {
-        let again = place.write(file, 0, &made(file, 0, SMALL as usize, 1)).and_then(|()| place.fsync(file));
-        again.map_err(|error| error.wrong("writing over a small file"))?;
-        filled.overwritten += SMALL;
-    }
-    for (index, &file) in small.iter().enumerate() {
-        let mut found = vec![0; SMALL as usize];
-        let read = place.read(file, 0, &mut found).map_err(|error| error.wrong("reading a small file"))?;
-        if read != (SMALL, SMALL as usize)
-            || found != made(file, 0, SMALL as usize, u64::from(index % 7 == 0))
-        {
-            return Err(Wrong(format!("small file {file}, written over or not, has other contents")));
-        }
-        filled.compared += SMALL;
-    }
-    for &file in small.iter().chain(&[FIRST, MORE]) {
-        place
-            .remove(file)
-            .map_err(|error| error.wrong(format!("deleting file {file} of {}", small.len())))?;
+    filled.overwritten += small.write_over(place)?;
+    filled.compared += small.compare(place)?;
+    small.remove(place, &mut rng)?;
+    for file in [FIRST, MORE] {
+        place.remove(file).map_err(|error| error.wrong(format!("deleting file {file}")))?;
     }
     regains(place, empty)?;
     Ok(filled)
 }
 
-/// False when there is no room for another.
+/// Files that lie in their inodes, some of which are written over.
+struct Small {
+    files: Vec<u32>,
+    is_written_over: bool,
+}
+
+impl Small {
+    /// One in so many is written over.
+    const WRITTEN_OVER: u32 = 7;
+
+    /// As many as there is room for, and no more than these.
+    fn make(place: &mut impl Place, most: u32) -> Result<Small, Wrong> {
+        let files = (FIRST_SMALL..FIRST_SMALL.saturating_add(most))
+            .map_while(|file| make_small(place, file).transpose())
+            .collect::<Result<_, _>>()?;
+        Ok(Small { files, is_written_over: false })
+    }
+
+    /// How many bytes.
+    fn write_over(&mut self, place: &mut impl Place) -> Result<u64, Wrong> {
+        self.is_written_over = true;
+        let mut bytes = 0;
+        for &file in self.files.iter().filter(|file| Self::is_one(**file)) {
+            let again =
+                place.write(file, 0, &made(file, 0, SMALL as usize, 1)).and_then(|()| place.fsync(file));
+            again.map_err(|error| error.wrong("writing over a small file"))?;
+            bytes += SMALL;
+        }
+        Ok(bytes)
+    }
+
+    fn is_one(file: u32) -> bool {
+        file.is_multiple_of(Self::WRITTEN_OVER)
+    }
+
+    /// How many bytes.
+    fn compare(&self, place: &mut impl Place) -> Result<u64, Wrong> {
+        for &file in &self.files {
+            let write = u64::from(self.is_written_over && Self::is_one(file));
+            let mut found = vec![0; SMALL as usize];
+            let read =
+                place.read(file, 0, &mut found).map_err(|error| error.wrong("reading a small file"))?;
+            if read != (SMALL, SMALL as usize) || found != made(file, 0, SMALL as usize, write) {
+                return Err(Wrong(format!("small file {file} is not what write {write} put there")));
+            }
+        }
+        Ok(self.files.len() as u64 * SMALL)
+    }
+
+    /// In any order.
+    fn remove(mut self, place: &mut impl Place, rng: &mut Rng) -> Result<(), Wrong> {
+        rng.shuffle(&mut self.files);
+        let of = self.files.len();
+        self.files.into_iter().try_for_each(|file| {
+            place.remove(file).map_err(|error| error.wrong(format!("deleting small file {file} of {of}")))
+        })
+    }
+}
+
+/// Nothing when there is no room for another.
 fn make_small(place: &mut impl Place, file: u32) -> Result<Option<u32>, Wrong> {
     let made = place
         .create(file)
@@ -195,22 +247,17 @@ fn offered(place: &mut impl Place) -> Result<u64, Wrong> {
     place.available().map_err(|error| error.wrong("asking what is offered"))
 }
 
-/// Files of these sizes, and beside them one without data.
-fn make_all(
-    place: &mut impl Place,
-    way: &Way,
-    files: &mut [Written],
-    rng: &mut Rng,
-    filled: &mut Filled,
-) -> Result<(), Wrong> {
-    place.create(MORE).map_err(|error| error.wrong("creating a file"))?;
-    for file in files {
-        place.create(file.file()).map_err(|error| error.wrong("creating a file"))?;
-        file.fill(place, way, rng)?;
+/// So many files that are to take what is offered, and one that gets no data.
+fn create_all(place: &mut impl Place, files: u32, filled: &mut Filled) -> Result<(), Wrong> {
+    for file in std::iter::once(MORE).chain(FIRST..FIRST + files) {
+        place.create(file).map_err(|error| error.wrong("creating a file"))?;
         filled.files += 1;
     }
-    filled.files += 1;
     Ok(())
+}
+
+fn fill_all(place: &mut impl Place, way: &Way, files: &mut [Written], rng: &mut Rng) -> Result<(), Wrong> {
+    files.iter_mut().try_for_each(|file| file.fill(place, way, rng))
 }
 
 /// One block more is refused at the end of the last file, and so is another file that does not fit into its inode.

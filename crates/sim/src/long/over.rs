@@ -41,6 +41,8 @@ pub struct Way {
     pub times: u64,
     /// One write in so many is followed by an fsync, while it is full; 0 for none.
     pub fsync_every: u64,
+    /// Files of less than a block that are there before, and while it is full.
+    pub names: u32,
     /// Whether each file is deleted and written again while the others are full.
     pub is_replaced: bool,
     /// Whether nothing is offered when all that was offered has been written, to the block.
@@ -59,6 +61,7 @@ impl Way {
             over_bytes: PIECE,
             times,
             fsync_every: 0,
+            names: 0,
             is_replaced: false,
             is_exact: true,
         }
@@ -77,6 +80,9 @@ impl fmt::Display for Way {
         match self.fsync_every {
             0 => f.write_str(", never synced")?,
             every => write!(f, ", synced each {every}")?,
+        }
+        if self.names > 0 {
+            write!(f, ", beside {} small ones", self.names)?;
         }
         f.write_str(if self.is_replaced { ", replaced" } else { "" })
     }
