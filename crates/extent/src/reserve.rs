@@ -34,6 +34,8 @@ const NODES_OF_FEW_NAMES: i64 = 64;
 const NODES_OF_A_GROUP: i64 = 3;
 /// So many groups have their nodes among those.
 const FEW_GROUPS: i64 = 8;
+/// Nodes that are no part of the map, and that a few files add to when they are written.
+const NODES_OF_WRITTEN_FILES: i64 = 24;
 /// Pages of the table of zones that these, or the zones of the default, are enough for.
 const ZONE_TABLE_PAGES: u64 = 16;
 /// The end of what garbage collection has put together lies somewhere in a zone.
@@ -151,7 +153,7 @@ impl Shape {
     /// becomes an extent of its own.
     fn needed(&self, data: i64, names: i64) -> i64 {
         let map = self.metadata_at_worst(data) as i64;
-        let table = (self.zone_table as i64 - self.few_names()).max(0);
+        let table = (self.zone_table as i64 - NODES_OF_FEW_NAMES * i64::from(self.node_blocks)).max(0);
         let share = self.garbage_share(GARBAGE_SHARE_AT_LEAST);
         and_one_of(map, share) + self.with_garbage(names + table)
     }
@@ -161,12 +163,10 @@ impl Shape {
         (NODES_OF_FEW_NAMES + more) * i64::from(self.node_blocks)
     }
 
-    /// What is found when what is offered has been written: where that begins to be data's, inodes grow, and the leaves in
-    /// which map and names meet are split. Less is shown than there is by as much, so that it fits however many names
-    /// there are; a few are foreseen.
+    /// What is found when files have taken what is offered: their inodes have grown, and the leaves in which map and names
+    /// meet are split. Less is shown than there is by as much, so that it fits however many names there are.
     pub(crate) fn with_more_names(&self, found: &Found) -> Found {
-        let nodes = i64::from(self.groups).max(FEW_GROUPS) * NODES_OF_A_GROUP;
-        let more = nodes * i64::from(self.node_blocks);
+        let more = NODES_OF_WRITTEN_FILES * i64::from(self.node_blocks);
         Found { names: found.names + more, metadata: found.metadata + more, ..*found }
     }
 

@@ -231,14 +231,19 @@ impl Census {
         self.offered() - self.allowed
     }
 
+    /// Blocks that are kept from what is shown: as many as names may come to take, as far as writers have left them.
+    fn left_out(&self) -> i64 {
+        self.kept_for_more.min(self.kept + self.offered()).max(self.kept)
+    }
+
     /// Blocks that a file can have, whatever nodes writing it takes for its name.
     fn shown(&self) -> i64 {
-        self.offered() - (self.kept_for_more - self.kept)
+        self.offered() - (self.left_out() - self.kept)
     }
 
     /// Blocks that are not shown and hold no data; less than none only where more than that is lost with its zones.
     fn kept_of_total(&self) -> i64 {
-        self.total - self.payload + self.kept_for_more
+        self.total - self.payload + self.left_out()
     }
 
     /// Adds what a zone takes and holds.
@@ -472,6 +477,11 @@ impl Extents {
             metadata: bytes(metadata),
             free_zones: zones.free(),
         }
+    }
+
+    /// Bytes that writers can have as names are now. What is shown as available leaves out what these may take.
+    pub fn bytes_left(&self) -> u64 {
+        self.census().offered().max(0) as u64 * u64::from(self.block_size())
     }
 
     /// Blocks of zones of data in which nothing lives and nothing will be written before they are reset: what has died,

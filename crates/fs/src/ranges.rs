@@ -90,7 +90,7 @@ impl Fs {
         let record = handle.node().state.read().record()?.clone();
         let grown = range.start.max(record.size)..range.end;
         let wanted = grown.end.saturating_sub(grown.start);
-        let available = self.extents.space().available;
+        let available = self.extents.bytes_left();
         if wanted <= available || !record.has(FLAG_KEPT_BEYOND) {
             return Ok(wanted <= available);
         }

@@ -624,7 +624,7 @@ impl Core {
     /// Blocks of all nodes, and of those that are not marked as prepaid; none where these are not counted.
     pub(crate) fn blocks_of_nodes(&self) -> Option<(u64, u64)> {
         let count = |counter: &AtomicI64| counter.load(Ordering::Relaxed).max(0) as u64;
-        // What is made or freed meanwhile is counted twice rather than not at all.
+        // What is made or freed meanwhile is counted twice rather than not at all, if it is not both.
         let (before, nodes, after) =
             (count(&self.count.prepaid), count(&self.count.nodes), count(&self.count.prepaid));
         let prepaid = before.min(after);

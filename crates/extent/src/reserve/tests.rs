@@ -75,6 +75,33 @@ fn many_groups_take_their_nodes() {
     assert!(least_reserve(&geometry, PAGE, 4096) > least_reserve(&geometry, PAGE, GROUPS));
 }
 
+/// What writing files may add to names is foreseen where names are few, and only there.
+#[test]
+fn less_is_shown_beside_many_names() {
+    for (groups, few) in [(1, 1), (8, 24), (64, 192), (4096, 3 * 4096)] {
+        let (shape, found) = new_volume(&geometry(64, 64 << 20), PAGE, groups);
+        let left_out = |nodes: i64| {
+            let found = Found { names: nodes * 4, metadata: nodes * 4, ..found };
+            shape.kept(&shape.with_more_names(&found), Reserve::LEAST) - shape.kept(&found, Reserve::LEAST)
+        };
+        assert_eq!(left_out(few), 0, "{groups} groups");
+        let most = shape.with_garbage(24 * 4);
+        assert!((24 * 4..=most).contains(&left_out(3 * 4096 + 200)), "{groups} groups");
+    }
+}
+
+/// The groups' nodes are no part of the table of zones.
+#[test]
+fn many_groups_do_not_hide_a_large_table() {
+    let kept = |groups, zone_table| {
+        let shape = Shape { groups, zone_table, ..shape_of(4096, 4096, PAGE) };
+        let payload = 1000 * shape.largest();
+        shape.kept(&Found { raw: 1000 * 4096, payload, ..Found::default() }, Reserve::LEAST)
+    };
+    let [few, many] = [GROUPS, 256].map(|groups| kept(groups, 4000) - kept(groups, 0));
+    assert!(few > 3000 && (few - many).abs() < 8, "{few} and {many}");
+}
+
 /// Metadata that takes more than was foreseen takes it from data, and never less is kept than there must be.
 #[test]
 fn what_lives_in_metadata_is_paid_by_data() {

@@ -72,9 +72,13 @@ const FLAG_SHIFTING: u32 = fs::format::FLAG_SHIFTING;
 
 /// To the last block.
 fn fill_up(volume: &Volume, handle: &Handle, at: u64) {
-    for block in at / BLOCK.. {
-        match volume.fs.write(handle, block * BLOCK, &pattern(3, BLOCK as usize)) {
-            Ok(written) => assert_eq!(written as u64, BLOCK),
+    fill_up_by(volume, handle, at, BLOCK);
+}
+
+fn fill_up_by(volume: &Volume, handle: &Handle, at: u64, block_size: u64) {
+    for block in at / block_size.. {
+        match volume.fs.write(handle, block * block_size, &pattern(3, block_size as usize)) {
+            Ok(written) => assert_eq!(written as u64, block_size),
             Err(error) => return assert_eq!(error, FsError::NoSpace),
         }
     }
@@ -473,15 +477,24 @@ fn what_is_offered_fits_beside_however_many_names() {
         }
         let file = volume.file(directory, "file");
         let offered = volume.fs.space().available;
+        assert!(offered > 8 << 20, "{offered}");
         for at in (0..offered).step_by(128 << 10) {
             let bytes = pattern(round, (offered - at).min(128 << 10) as usize);
             let written = volume.fs.write(&file, at, &bytes);
             assert!(written.is_ok(), "beside {small} names, at {at} of {offered}: {written:?}");
         }
+        if round % 8 == 0 {
+            fill_up_by(&volume, &file, offered, 16_384);
+            let space = volume.fs.space();
+            let all = space.kept + space.live + space.pending + space.unwritten + space.available;
+            assert_eq!((space.available, all), (0, space.total), "{space:?}");
+        }
         drop(file);
         volume.unlink(directory, "file").unwrap();
         volume.settle();
     }
+    let nodes = volume.fs.space().metadata / 16_384;
+    assert!(nodes > 64, "{nodes}: more than are foreseen");
     volume.settle_and_check();
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use rt::random::Rng;
 
 use super::bytes::{GRANULE, fill};
+use super::full::UNOFFERED_BYTES;
 use super::{Place, Refused};
 use crate::caught::Wrong;
 
@@ -401,16 +402,42 @@ impl<'a, P: Place> Run<'a, P> {
 
     /// Until nothing is offered: what is counted for metadata that is not needed is offered again.
     fn take_all(&mut self, file: u32) -> Result<(), Wrong> {
+        let mut unoffered = 0;
         loop {
             let offered = self.place.regain(0).map_err(|error| error.wrong("asking what is offered"))?;
             let length = offered / GRANULE * GRANULE;
             if length == 0 {
-                return Ok(());
+                if !self.takes_more(file)? {
+                    return Ok(());
+                }
+                unoffered += GRANULE;
+                if unoffered > UNOFFERED_BYTES {
+                    return Err(Wrong(format!("nothing is offered, and {unoffered} bytes more fit")));
+                }
+                continue;
             }
             self.put(file, self.files[&file].size, length)?;
             self.done.filled += length;
             self.place.fsync(file).map_err(|error| error.wrong(format!("fsync of {file}")))?;
         }
+    }
+
+    /// Writes a granule more behind what is there, if there is room for it: what names may take is left out of what is
+    /// offered.
+    fn takes_more(&mut self, file: u32) -> Result<bool, Wrong> {
+        let (size, write) = (self.files[&file].size, self.done.operations);
+        let mut bytes = [0; GRANULE as usize];
+        fill(&mut bytes, file, size, write);
+        match self.place.write(file, size, &bytes).and_then(|()| self.place.fsync(file)) {
+            Err(Refused::NoSpace) => return Ok(false),
+            written => written.map_err(|error| error.wrong(format!("writing a granule more to {file}")))?,
+        }
+        let model = self.files.get_mut(&file).expect("it is there");
+        self.used -= model.used();
+        model.write(size, GRANULE, write);
+        self.used += model.used();
+        self.done.filled += GRANULE;
+        Ok(true)
     }
 
     /// A granule beyond all blocks of the file is refused.

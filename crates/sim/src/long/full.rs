@@ -19,7 +19,7 @@ const FIRST_SMALL: u32 = 100;
 const SMALL: u64 = 1000;
 
 /// What may fit, where it need not be exact, when nothing is offered: sixty-four pages of metadata.
-const UNOFFERED_BYTES: u64 = 4 << 20;
+pub(super) const UNOFFERED_BYTES: u64 = 4 << 20;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -104,7 +104,7 @@ fn take_rest(
         let offered = place.regain(0).map_err(|error| error.wrong("asking what is offered"))?;
         let rest = offered / way.block_size * way.block_size;
         if rest == 0 {
-            // What trees were allowed to grow by is not offered, and is there for a writer all the same.
+            // What writing may take for names is not offered, and is there for a writer all the same.
             if !last.grows(place, way)? {
                 return Ok(());
             }
