@@ -210,7 +210,7 @@ fn heading(rows: &[Row], args: &Args) -> Result<String> {
         measure = cells::MEASURE,
         cells = rows.len(),
         compared = compared,
-        full = rows.iter().filter(|row| row.is_whole() && row.ideal.is_none()).count(),
+        full = rows.iter().filter(|row| bounds::is_asked_of_ideal(row) && row.ideal.is_none()).count(),
         offers = if offers.is_empty() { "no cell was run".to_owned() } else { offers.join("; ") },
     ))
 }

@@ -48,6 +48,7 @@ pub(super) struct Others {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(super) struct Wrote {
     amplification: f64,
+    moved_per_written: f64,
 }
 
 /// What `polder-space beside` prints.
@@ -116,6 +117,7 @@ pub(super) fn section(rows: &[Row]) -> (String, Vec<Bound>) {
     let mut table = Table::new(&[
         "fill %",
         "WA",
+        "moved",
         "",
         "p50",
         "p99",
@@ -132,7 +134,8 @@ pub(super) fn section(rows: &[Row]) -> (String, Vec<Bound>) {
         for ((what, beside), (_, alone)) in row.beside.each().into_iter().zip(row.alone.each()) {
             let of =
                 |waits: Summary| [waits.p50_ns, waits.p99_ns, waits.p999_ns, waits.max_ns].map(milliseconds);
-            let mut cells = vec![row.fill_percent.to_string(), two(row.wrote.amplification), what.to_owned()];
+            let mut cells = vec![row.fill_percent.to_string(), two(row.wrote.amplification)];
+            cells.extend([two(row.wrote.moved_per_written), what.to_owned()]);
             cells.extend(of(beside.all));
             cells.extend([beside.for_others.p99_ns, beside.for_others.max_ns].map(milliseconds));
             cells.extend(of(alone.all));

@@ -25,10 +25,13 @@ const CLOSED: (f64, f64) = (2.0, 4.0);
 /// Of what an empty device takes, at half the rate: 99.9 %, all.
 const HALF_RATE: (f64, f64) = (8.0, 30.0);
 
-/// The bound that the manual states for every write: so often a zone is won, and a checkpoint taken, before it.
+/// The bound that the manual states for every write: so often zones are won before it, and another has them.
 const TURNS: f64 = 2.0;
-/// Bytes that a checkpoint writes: pages, and bytes of each.
-const CHECKPOINT_BYTES: f64 = 1024.0 * 16384.0;
+/// Each time a checkpoint is waited for behind another one. It writes two fifths of a zone's pages, but at least and at
+/// most so many.
+const CHECKPOINTS: f64 = 2.0;
+const CHECKPOINT_PAGES: (u64, u64) = (512, 1024);
+const PAGE_BYTES: u64 = 16 << 10;
 /// What the device takes for a byte that is written, and for one that is read.
 const WRITE_NS: f64 = 1.0 / 1.2;
 const READ_NS: f64 = 1.0 / 3.0;
@@ -138,7 +141,7 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
             bounds.extend(found.map(|found| Bound { kind, workload, what, found, unit: "", limit }));
         };
         if !row.hints {
-            if row.fill_percent <= 90 {
+            if is_asked_of_ideal(row) {
                 let most = match row.workload.as_str() {
                     "zipf" => ZIPF,
                     "mix" => MIX,
@@ -166,6 +169,11 @@ pub(super) fn of(rows: &[Row]) -> Vec<Bound> {
     bounds
 }
 
+/// Whether it is compared with the ideal cleaner.
+pub(super) fn is_asked_of_ideal(row: &Row) -> bool {
+    row.is_whole() && !row.hints && row.fill_percent <= 90
+}
+
 /// The row of the same cell but for what is switched as asked.
 fn same_with<'a>(row: &Row, rows: &'a [Row], is_asked: impl Fn(&Row) -> bool) -> Option<&'a Row> {
     let cell = |row: &Row| (row.workload.clone(), row.fill_percent, row.geometry(), row.fsync, row.seed);
@@ -182,11 +190,13 @@ fn longest_against_stated(row: &Row) -> f64 {
     of(&row.closed, row.amplification).max(of(&row.half_rate, row.half_rate_amplification))
 }
 
-/// Where each byte is so many on the device: of a zone that is won as many are read and written, one less for it and one
-/// for metadata's zones; and there is a checkpoint.
+/// Where each byte is so many on the device: so many zones are read and written, one less for the zone that is won and one
+/// for metadata's.
 fn stated_ns(row: &Row, amplification: f64) -> f64 {
     let moved = amplification * row.zone_bytes as f64;
-    TURNS * (moved * (WRITE_NS + READ_NS) + CHECKPOINT_BYTES * WRITE_NS)
+    let pages = (row.zone_bytes / PAGE_BYTES * 2 / 5).clamp(CHECKPOINT_PAGES.0, CHECKPOINT_PAGES.1);
+    let checkpoint = (pages * PAGE_BYTES) as f64;
+    TURNS * (moved * (WRITE_NS + READ_NS) + CHECKPOINTS * checkpoint * WRITE_NS)
 }
 
 fn latencies(row: &Row, add: &mut impl FnMut(Kind, Option<f64>, f64)) {

@@ -1,3 +1,4 @@
+use super::super::bounds::Limit;
 use super::super::bounds::tests::{row, usable_row};
 use super::super::row::Row;
 use super::super::{bounds, cells};
@@ -73,6 +74,20 @@ fn a_group_that_holds_needs_no_reason() {
     beyond.amplification = 1.1;
     let holds = told(&[beyond]);
     assert!(holds.contains("\n\n* **mix, against the ideal cleaner**: 0 of 1 do not hold.\n"), "{holds}");
+}
+
+/// A reason was written for what had been seen.
+#[test]
+fn what_is_further_from_its_bound_than_the_reason_explains_is_an_error() {
+    let of = |times: f64| {
+        let bound = bounds::of(&[row("mix", 80, false, 1.3)]).remove(0);
+        let reason = REASONS.iter().find(|reason| reason.is_of(&bound)).unwrap();
+        let Limit::AtMost(most) = bound.limit else { panic!("it is to be at most so much") };
+        section(&[Bound { found: most * reason.at_most * times, ..bound }])
+    };
+    assert!(of(0.999).is_ok());
+    assert!(of(1.001).unwrap_err().to_string().contains("not for so much"));
+    assert!(REASONS.iter().all(|reason| reason.at_most < 20.0), "each has a figure of its own");
 }
 
 #[test]
