@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use rt::random::Rng;
 
 use super::bytes::{GRANULE, fill};
-use super::full::UNOFFERED_BYTES;
 use super::{Place, Refused};
 use crate::caught::Wrong;
 
 /// Bytes written at once.
 const PIECE: u64 = 1 << 20;
+/// What may fit when nothing is offered: a few dozen nodes of names.
+const NAMES_BYTES: u64 = 1 << 20;
 /// Sizes of files are log-uniform between a granule and this, or a share of the volume if that is less.
 const LARGEST: u64 = 8 << 20;
 /// One operation in so many is followed by an fsync.
@@ -411,7 +412,7 @@ impl<'a, P: Place> Run<'a, P> {
                     return Ok(());
                 }
                 unoffered += GRANULE;
-                if unoffered > UNOFFERED_BYTES {
+                if unoffered > NAMES_BYTES {
                     return Err(Wrong(format!("nothing is offered, and {unoffered} bytes more fit")));
                 }
                 continue;

@@ -19,7 +19,7 @@ const FIRST_SMALL: u32 = 100;
 const SMALL: u64 = 1000;
 
 /// What may fit, where it need not be exact, when nothing is offered: sixty-four pages of metadata.
-pub(super) const UNOFFERED_BYTES: u64 = 4 << 20;
+const UNOFFERED_BYTES: u64 = 4 << 20;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
