@@ -55,6 +55,9 @@ pub(super) struct Row {
     compared_blocks: u64,
     offered_again_bytes: u64,
     metadata_zones_max: u32,
+    /// At which it was made; the program does not know that.
+    #[serde(default)]
+    commit: String,
 }
 
 /// From the one that takes longest.
@@ -166,7 +169,10 @@ pub(super) fn section(rows: &[Row]) -> (String, Vec<Bound>) {
     }
     let mut section = "\n## Usable space\n\n".to_owned();
     let compared: u64 = rows.iter().map(|row| row.compared_blocks).sum();
-    writeln!(section, include_str!("usable.md"), compared = compared).expect("a string takes it");
+    let commits = super::commits(rows.iter().map(|row| &*row.commit));
+    let seed = super::SEED_OF_DEVICES;
+    writeln!(section, include_str!("usable.md"), compared = compared, seed = seed, commits = commits)
+        .expect("a string takes it");
     section += &table.text();
     (section, bounds)
 }
