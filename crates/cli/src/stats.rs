@@ -135,8 +135,8 @@ pub(crate) struct Stored {
     pub(crate) pending_bytes: u64,
     /// Bytes that files keep and have not written.
     pub(crate) unwritten_bytes: u64,
-    /// Bytes that files cannot have: for the log, metadata, garbage collection and the reserve. Nothing where the daemon is of a
-    /// release that does not tell.
+    /// Bytes that files cannot have: for the log, metadata, garbage collection and the reserve. Nothing where the daemon
+    /// is of a release that does not tell.
     #[serde(default)]
     pub(crate) kept_bytes: Option<u64>,
     /// Bytes that files could have in addition; nothing where nothing can be written.

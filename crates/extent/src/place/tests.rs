@@ -162,7 +162,7 @@ fn write(extents: &Arc<Extents>, object: u64, blocks: u64) -> ZoneId {
     open.lease.zone()
 }
 
-/// Row A1: as many large files as there are zones for have one each, which small ones stay out of while it is written;
+/// As many large files as there are zones for have one each, which small ones stay out of while it is written;
 /// who comes when none is left shares.
 #[test]
 fn large_files_have_zones_of_their_own_while_there_are_some() {
@@ -180,7 +180,7 @@ fn large_files_have_zones_of_their_own_while_there_are_some() {
     let other = [write(&extents, 3, large), write(&extents, 3, 1)][1];
     assert!(other != shared && other != owned);
     assert_eq!([write(&extents, 4, large), write(&extents, 4, 1)], [shared; 2], "three are open");
-    // Who has stopped writing keeps his zone from nobody.
+    // Nor when its owner has not written for long, while there is another.
     (0..=OWNED_FOR).for_each(|_| assert_ne!(write(&extents, 1, 1), other));
     extents.placement.set_by_file(false);
     assert_eq!(write(&extents, 5, 2 * large), write(&extents, 5, 1));
