@@ -101,6 +101,8 @@ pub const BUGS: &[Bug] = &[
     found("break-open-deleted"),
     found("break-reference-count"),
     found("break-promise"),
+    found("break-prepaid-freed"),
+    found("break-prepaid-cut"),
     thread("break-read-node"),
     thread("break-lease-count"),
     thread("break-returned"),

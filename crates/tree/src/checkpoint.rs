@@ -165,8 +165,12 @@ impl Core {
         self.count.being_saved.store(pages + tables, Ordering::Relaxed);
         self.count.dirty.take_all();
         self.count.pages_since_cut.store(0, Ordering::Relaxed);
-        let prepaid = self.count.prepaid.load(Ordering::Relaxed).max(0) as u64;
+        let prepaid = self.prepaid_nodes();
         Cut { lsn, epoch, next_node: self.mat.next_node(), counters, prepaid, dirty, pages }
+    }
+
+    fn prepaid_nodes(&self) -> u64 {
+        self.count.prepaid.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// Writes dirty nodes of the running epoch, so that they need not stay in memory.
@@ -679,7 +683,10 @@ impl Core {
             user_bytes: count(user),
             counters: cut.counters.map(I64::new),
             reserve: U32::new(self.info.reserve.0),
-            prepaid: U64::new(cut.prepaid),
+            prepaid: U64::new(match rt::is_planted("break-prepaid-cut") {
+                true => self.prepaid_nodes(),
+                false => cut.prepaid,
+            }),
             reserved: [0; 68],
         }
     }

@@ -378,7 +378,8 @@ impl Change<'_> {
         }
         state.freed = true;
         // Who counts meanwhile takes it for a node of another table rather than for none.
-        self.core.count.prepaid.fetch_sub(i64::from(state.page.is_prepaid()), Ordering::Relaxed);
+        let is_prepaid = state.page.is_prepaid() && !rt::is_planted("break-prepaid-freed");
+        self.core.count.prepaid.fetch_sub(i64::from(is_prepaid), Ordering::Relaxed);
         self.core.count.nodes.fetch_sub(1, Ordering::Relaxed);
         if let Some(place) = self.core.mat.free(node.id) {
             self.core.zones.remove_place(place);
