@@ -145,6 +145,26 @@ fn the_numbers_say_how_near_collection_is() {
     assert_eq!(stats["collection"], Value::Null);
 }
 
+/// Zones that take less than they are apart are as good as zones of that size. What is kept was counted in zones as large
+/// as these are apart: where they took a quarter of that, less than half of the volume was offered.
+#[test]
+fn zones_that_take_less_than_their_size_are_as_good_as_smaller_ones() {
+    let bench = bench_or_skip!();
+    let apart = ["--size", "256M", "--zone-size", "4M", "--zone-capacity", "1M"];
+    let close = ["--size", "64M", "--zone-size", "1M"];
+    let [apart, close] = [&apart[..], &close[..]].map(|shape| {
+        let volume = bench.volume();
+        bench.succeed(&[&["mkfs", "--force"], shape, &[volume.to_str().unwrap()]].concat());
+        let mounted = bench.mount(&[]);
+        let stats = mounted.told("stats");
+        mounted.umount();
+        ["free_zones_kept_from_gc", "available_bytes"]
+            .map(|name| stats["stored"][name].as_u64().unwrap_or_else(|| panic!("{name}: {stats}")))
+    });
+    assert_eq!(apart[0], close[0]);
+    assert!(apart[1].abs_diff(close[1]) < 1 << 20, "{} and {}", apart[1], close[1]);
+}
+
 /// Whoever waits sees how far it is; a program that reads what is said sees none of that.
 #[test]
 fn on_a_terminal_gc_shows_how_far_it_is() {

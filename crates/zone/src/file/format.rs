@@ -105,9 +105,9 @@ const _: () = assert!(size_of::<Slot>() == 32);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) geometry: Geometry,
+    /// How far apart zones begin, in blocks; at least the `geometry.zone_blocks` that one takes.
+    pub(crate) zone_size: Blocks,
     pub(crate) last_zone_blocks: Blocks,
-    /// The most blocks that a zone takes; at most `geometry.zone_blocks`.
-    pub(crate) zone_capacity: Blocks,
     pub(crate) preallocated: bool,
 }
 
@@ -130,21 +130,21 @@ impl Layout {
 
     /// Where a block is.
     pub(crate) fn offset(&self, zone: ZoneId, block: Blocks) -> u64 {
-        let blocks = u64::from(zone.0) * u64::from(self.geometry.zone_blocks) + u64::from(block);
+        let blocks = u64::from(zone.0) * u64::from(self.zone_size) + u64::from(block);
         self.table_offset(2) + blocks * u64::from(self.geometry.block_size)
     }
 
     /// How many blocks a zone has.
     pub(crate) fn capacity(&self, zone: ZoneId) -> Blocks {
         if zone.0 + 1 == self.geometry.zones {
-            self.last_zone_blocks.min(self.zone_capacity)
+            self.last_zone_blocks.min(self.geometry.zone_blocks)
         } else {
-            self.zone_capacity
+            self.geometry.zone_blocks
         }
     }
 
     fn has_short_zones(&self) -> bool {
-        self.zone_capacity < self.geometry.zone_blocks
+        self.geometry.zone_blocks < self.zone_size
     }
 
     /// Bytes that a zone takes.
@@ -159,8 +159,8 @@ impl Layout {
     }
 
     /// Bytes of the largest append that the file device takes: 1 MiB, or a zone that is smaller.
-    pub(crate) fn max_append(block_size: u32, zone_capacity: Blocks) -> Blocks {
-        ((1 << 20) / block_size).min(zone_capacity)
+    pub(crate) fn max_append(block_size: u32, zone_blocks: Blocks) -> Blocks {
+        ((1 << 20) / block_size).min(zone_blocks)
     }
 }
 
@@ -177,13 +177,13 @@ pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
         features_incompatible: U64::new(if layout.has_short_zones() { FEATURE_CAPACITY } else { 0 }),
         block_size: U32::new(geometry.block_size),
         zones: U32::new(geometry.zones),
-        zone_blocks: U32::new(geometry.zone_blocks),
+        zone_blocks: U32::new(layout.zone_size),
         last_zone_blocks: U32::new(layout.last_zone_blocks),
         max_open: U32::new(geometry.max_open),
         max_active: U32::new(geometry.max_active),
         flags: U32::new(if layout.preallocated { FLAG_PREALLOCATED } else { 0 }),
         reader: READER,
-        zone_capacity: U32::new(if layout.has_short_zones() { layout.zone_capacity } else { 0 }),
+        zone_capacity: U32::new(if layout.has_short_zones() { geometry.zone_blocks } else { 0 }),
         reserved: [0; 24],
     };
     let mut copy = vec![0; HEADER_BYTES];
@@ -223,21 +223,21 @@ pub(crate) fn decode_header(copy: &[u8]) -> Result<(FsId, Layout, bool), NoHeade
 /// The layout, if these numbers can be one.
 fn layout_of(header: &FileHeader) -> Option<Layout> {
     let (block_size, zones) = (header.block_size.get(), header.zones.get());
-    let (zone_blocks, last_zone_blocks) = (header.zone_blocks.get(), header.last_zone_blocks.get());
+    let (zone_size, last_zone_blocks) = (header.zone_blocks.get(), header.last_zone_blocks.get());
     let (max_open, max_active) = (header.max_open.get(), header.max_active.get());
-    let zone_capacity = match header.features_incompatible.get() & FEATURE_CAPACITY {
-        0 => zone_blocks,
+    let zone_blocks = match header.features_incompatible.get() & FEATURE_CAPACITY {
+        0 => zone_size,
         _ => header.zone_capacity.get(),
     };
     let possible = block_size.is_power_of_two()
         && (512..=65536).contains(&block_size)
         && (1..=Address::ZONES_MAX).contains(&zones)
-        && (1..=Address::BLOCKS_MAX).contains(&zone_blocks)
-        && (1..=zone_blocks).contains(&last_zone_blocks)
-        && (1..=zone_blocks).contains(&zone_capacity)
+        && (1..=Address::BLOCKS_MAX).contains(&zone_size)
+        && (1..=zone_size).contains(&last_zone_blocks)
+        && (1..=zone_size).contains(&zone_blocks)
         && (OPEN_ZONES_MIN..=max_active).contains(&max_open)
-        && u64::from(zones) * u64::from(zone_blocks) <= FILE_BYTES_MAX / u64::from(block_size);
-    let max_append = Layout::max_append(block_size.max(512), zone_capacity);
+        && u64::from(zones) * u64::from(zone_size) <= FILE_BYTES_MAX / u64::from(block_size);
+    let max_append = Layout::max_append(block_size.max(512), zone_blocks);
     let (conventional, seek_bytes) = (0, Geometry::SEEK_BYTES);
     let geometry = Geometry {
         block_size,
@@ -250,7 +250,7 @@ fn layout_of(header: &FileHeader) -> Option<Layout> {
         seek_bytes,
     };
     let preallocated = header.flags.get() & FLAG_PREALLOCATED != 0;
-    possible.then_some(Layout { geometry, last_zone_blocks, zone_capacity, preallocated })
+    possible.then_some(Layout { geometry, zone_size, last_zone_blocks, preallocated })
 }
 
 fn state_number(state: ZoneState) -> u8 {

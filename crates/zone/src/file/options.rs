@@ -84,36 +84,36 @@ impl FileOptions {
     }
 
     /// Adds what is left after the whole zones as one more, if that is at least half a zone.
-    fn with_runt(&self, size: u64, zones: u64, zone_blocks: Blocks, smallest: Blocks) -> Layout {
-        let whole = self.with_zones(zones, zone_blocks, zone_blocks);
-        let start = self.with_zones(zones + 1, zone_blocks, zone_blocks).file_bytes()
-            - u64::from(zone_blocks) * u64::from(self.block_size);
+    fn with_runt(&self, size: u64, zones: u64, zone_size: Blocks, smallest: Blocks) -> Layout {
+        let whole = self.with_zones(zones, zone_size, zone_size);
+        let start = self.with_zones(zones + 1, zone_size, zone_size).file_bytes()
+            - u64::from(zone_size) * u64::from(self.block_size);
         let left = (size.saturating_sub(start) / u64::from(self.block_size)) as Blocks;
-        if left < smallest.max(zone_blocks / 2) || zones >= u64::from(Address::ZONES_MAX) {
+        if left < smallest.max(zone_size / 2) || zones >= u64::from(Address::ZONES_MAX) {
             return whole;
         }
-        self.with_zones(zones + 1, zone_blocks, left)
+        self.with_zones(zones + 1, zone_size, left)
     }
 
-    fn with_zones(&self, zones: u64, zone_blocks: Blocks, last_zone_blocks: Blocks) -> Layout {
+    fn with_zones(&self, zones: u64, zone_size: Blocks, last_zone_blocks: Blocks) -> Layout {
+        let zone_blocks = self.capacity_of(zone_size);
         let geometry = Geometry {
             block_size: self.block_size,
             zones: zones.clamp(1, Address::ZONES_MAX.into()) as u32,
             zone_blocks,
             max_open: self.max_open,
             max_active: self.max_active,
-            max_append: Layout::max_append(self.block_size, self.capacity_of(zone_blocks)),
+            max_append: Layout::max_append(self.block_size, zone_blocks),
             conventional: 0,
             seek_bytes: Geometry::SEEK_BYTES,
         };
-        let zone_capacity = self.capacity_of(zone_blocks);
-        Layout { geometry, last_zone_blocks, zone_capacity, preallocated: self.preallocate }
+        Layout { geometry, zone_size, last_zone_blocks, preallocated: self.preallocate }
     }
 
-    /// Blocks that a zone of so many takes.
-    fn capacity_of(&self, zone_blocks: Blocks) -> Blocks {
+    /// Blocks that a zone takes, where they are so many apart.
+    fn capacity_of(&self, zone_size: Blocks) -> Blocks {
         let wanted = self.zone_capacity.map(|bytes| bytes / u64::from(self.block_size));
-        wanted.map_or(zone_blocks, |blocks| blocks.min(zone_blocks.into()) as Blocks)
+        wanted.map_or(zone_size, |blocks| blocks.min(zone_size.into()) as Blocks)
     }
 
     /// The largest power of two of at most a 128th, between 4 and 256 MiB; smaller if too few fit.
