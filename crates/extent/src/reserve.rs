@@ -28,8 +28,8 @@ const GARBAGE_SHARE: i64 = 8;
 /// With less than that, cleaning gains nothing in any zone.
 const GARBAGE_SHARE_AT_LEAST: i64 = 15;
 /// Nodes, and chunks of tables, that a volume has with few names: with no more than these, what is offered is what
-/// files can have, to the block, however they are written. There are more where there are many groups: each has a root, an
-/// inner node above the map, and a leaf where map and names meet.
+/// files can have, to the block, however they are written; less where the table of zones takes some of them. There are more
+/// where there are many groups: each has a root, an inner node above the map, and a leaf where map and names meet.
 const NODES_OF_FEW_NAMES: i64 = 64;
 const NODES_OF_A_GROUP: i64 = 3;
 /// So many groups have their nodes among those.
@@ -170,11 +170,13 @@ impl Shape {
         Found { names: found.names + more, metadata: found.metadata + more, ..*found }
     }
 
-    /// A few, or as many as there are, or as much as is more than the map of what is written can take. Where names are not
-    /// counted they hide behind a map that takes less than it may.
+    /// A few, or as many as there are, or as much as is more than the map of what is written can take, and with that the
+    /// part of the table of zones for which few leave room. Where names are not counted they hide behind a map that takes
+    /// less than it may.
     fn names(&self, found: &Found) -> i64 {
         let beside = found.metadata - self.metadata_at_worst(found.live) as i64;
-        beside.max(found.names).max(self.few_names())
+        let table = (self.zone_table as i64).min(NODES_OF_FEW_NAMES * i64::from(self.node_blocks));
+        (beside.max(found.names) + table).max(self.few_names())
     }
 
     /// Of so many blocks of live metadata one more may be dead for good: that share, or more in zones so small that a

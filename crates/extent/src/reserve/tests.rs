@@ -305,6 +305,20 @@ fn names_do_not_hide_behind_a_map_that_takes_little() {
     }
 }
 
+/// Few names leave room for some pages of the table of zones; many had it for themselves, and the table had none.
+#[test]
+fn many_names_do_not_hide_the_table_of_zones() {
+    let of_few = NODES_OF_FEW_NAMES * i64::from(PAGE / 4096);
+    for table in [of_few / 2, of_few, 3 * of_few] {
+        let without = shape_of(4096, 256, PAGE);
+        let shape = Shape { zone_table: table as u64, ..without };
+        let kept = |shape: &Shape, names: i64| {
+            shape.needed(1 << 20, shape.names(&Found { names, metadata: names, ..Found::default() }))
+        };
+        assert!(kept(&shape, 4 * of_few) - kept(&without, 4 * of_few) >= table, "{table} blocks");
+    }
+}
+
 /// Where zones are small more of them is dead beside what lives, and an allowance took an eighth as elsewhere: of what was
 /// promised beside it less was left.
 #[test]
