@@ -303,7 +303,12 @@ impl Extents {
         if let Some(reservation) = counters.promise(blocks, 0) {
             return Ok(reservation);
         }
-        if !self.count_anew(blocks) && !self.count_without_growth(blocks) {
+        // Before what is available: what is taken of it meanwhile counts as nodes there, or hides among few names.
+        let allowed = self.store.zones().allowed_nodes() as i64;
+        let available = self.count_anew(blocks);
+        let with_allowed = available + self.blocks_to_grow_by(allowed);
+        // Where that is not enough either it would be taken from the trees for nothing.
+        if available < blocks && (with_allowed < blocks || !self.count_without_growth(blocks)) {
             return Err(ExtentError::NoSpace);
         }
         self.space.promises.lock().reserved += blocks;
@@ -317,18 +322,21 @@ impl Extents {
         self.space.promise(i64::try_from(blocks).ok()?, left)
     }
 
-    /// The same when trees may no longer grow: what they have not grown by is there as well, if there is any.
+    /// Whether so many blocks were taken when trees may no longer grow: what they have not grown by is there as well then.
     fn count_without_growth(&self, blocks: i64) -> bool {
-        let zones = self.store.zones();
-        let was_allowed = zones.allowed_nodes() > 0;
-        zones.allow_no_nodes();
-        was_allowed && self.count_anew(blocks)
+        self.store.zones().allow_no_nodes();
+        self.count_anew(blocks) >= blocks
     }
 
-    /// Counts what is available and takes so many blocks out of it; false when there are fewer. The caller
-    /// counts alone.
-    fn count_anew(&self, blocks: i64) -> bool {
-        self.count_and_take(|available| if available >= blocks { blocks } else { 0 }) == blocks
+    /// Counts what is available and takes so many blocks out of it, or nothing where there are fewer. The caller counts
+    /// alone.
+    fn count_anew(&self, blocks: i64) -> i64 {
+        let mut found = 0;
+        self.count_and_take(|available| {
+            found = available;
+            if available >= blocks { blocks } else { 0 }
+        });
+        found
     }
 
     /// Counts what is available and takes out of it what `part` says. The caller counts alone.
@@ -422,7 +430,7 @@ impl Extents {
         let opens_zones = !matches!(zones.writable(), Err(StoreError::ReadOnly));
         let logs = zones.kept_for_log() as usize;
         // First: what trees grow by meanwhile is then counted twice rather than not at all.
-        let allowed = zones.allowed_nodes() as i64;
+        let allowed = zones.allowed_or_growing_nodes() as i64;
         let (metadata, names) = zones.blocks_of_nodes().unwrap_or_else(|| (zones.metadata_blocks(), 0));
         let (mut census, found) = zones.at_one_moment(|moment| {
             let unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
@@ -611,12 +619,12 @@ impl Extents {
 }
 
 impl Growth for Extents {
-    fn allow(&self, nodes: u64) {
+    fn allow(&self, nodes: u64) -> bool {
         let (zones, nodes) = (self.store.zones(), nodes as i64);
         let _counting = self.space.counting.lock();
         let lacking = nodes - zones.allowed_nodes() as i64;
         if lacking <= 0 {
-            return;
+            return true;
         }
         let mut allowed = 0;
         self.count_and_take(|available| {
@@ -626,6 +634,7 @@ impl Growth for Extents {
             allowed * cost
         });
         zones.allow_nodes(allowed as u64);
+        allowed >= lacking
     }
 }
 

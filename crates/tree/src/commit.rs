@@ -12,7 +12,7 @@
 use std::sync::{Arc, Weak};
 
 use rt::sync::RwLockWriteGuard;
-use rt::sync::atomic::Ordering;
+use rt::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 use zone::Pages;
 
@@ -80,8 +80,8 @@ impl Core {
         self.zones.fill_lives(&mut tx.ops);
         let record = record::encode(&tx.ops);
         let admitted = self.admit(record.len(), tx.draw, at_once)?;
-        let (mut pins, mut asked) = (Pins::default(), false);
-        let (mut locked, held, promise) = loop {
+        let mut pins = Pins::default();
+        let (mut locked, held, promise, growing) = loop {
             let locked = self.lock_groups(&tx.ops);
             match self.on_the_way(&tx.ops) {
                 Ok(held) => {
@@ -95,15 +95,10 @@ impl Core {
                             return Err(error);
                         }
                     };
-                    if self.take_allowance(nodes) {
-                        break (locked, held, promise);
+                    if let Some(growing) = self.take_allowance(nodes) {
+                        break (locked, held, promise, growing);
                     }
                     drop((locked, promise));
-                    if asked {
-                        self.log.give_back(admitted);
-                        return Err(StoreError::NoSpace);
-                    }
-                    asked = true;
                     if let Err(error) = self.ask_to_grow(nodes) {
                         self.log.give_back(admitted);
                         return Err(error);
@@ -133,6 +128,7 @@ impl Core {
         drop(held);
         drop(locked);
         drop(promise);
+        drop(growing);
         self.count.commits.fetch_add(1, Ordering::Relaxed);
         self.bound_unflushed_data(&tx.ops, lsn);
         Ok(lsn)
@@ -151,14 +147,28 @@ impl Core {
         })
     }
 
-    /// No lock of the trees is held.
+    /// Trees may grow by so many nodes now, or there is no space. Others may take what was granted before the caller
+    /// does, for nodes of their own or for data: they have got on then, and he asks again. No lock of the trees is held.
     fn ask_to_grow(&self, nodes: u64) -> Result<()> {
         self.look_before_refusing()?;
         let growth = self.growth.read().as_ref().and_then(Weak::upgrade);
-        if let Some(growth) = growth {
-            growth.allow(nodes);
+        let are_allowed = match growth {
+            Some(growth) => growth.allow(nodes),
+            None => self.count.allowance.load(Ordering::Relaxed) >= nodes,
+        };
+        if are_allowed && !self.lacks_zones() { Ok(()) } else { Err(StoreError::NoSpace) }
+    }
+
+    /// Takes from what trees may grow by; nothing when there is not as much.
+    pub(crate) fn take_allowance(&self, nodes: u64) -> Option<Growing<'_>> {
+        if nodes > 0 && self.lacks_zones() {
+            return None;
         }
-        Ok(())
+        let take = |allowed: u64| allowed.checked_sub(nodes);
+        let allowance = &self.count.allowance;
+        let is_taken =
+            nodes == 0 || allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
+        is_taken.then(|| Growing { outstanding: &self.count.outstanding, nodes })
     }
 
     fn check_sizes(&self, ops: &[Op]) {
@@ -546,6 +556,21 @@ impl Change<'_> {
             }
             lower.set_lsn(self.lsn);
             self.edit(root, |page| *page = lower);
+        }
+    }
+}
+
+/// Nodes that a transaction has taken of what trees may grow by, until they are there: who counts meanwhile finds them.
+pub(crate) struct Growing<'a> {
+    outstanding: &'a AtomicU64,
+    nodes: u64,
+}
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        if self.nodes > 0 {
+            // Who no longer finds them here finds them among the nodes.
+            self.outstanding.fetch_sub(self.nodes, Ordering::Release);
         }
     }
 }

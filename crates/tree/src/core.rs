@@ -29,9 +29,10 @@ pub trait Client: Send + Sync {
 
 /// Lets trees grow, as far as there is room for it.
 pub trait Growth: Send + Sync {
-    /// A transaction would make trees grow by so many nodes more than they may. If there is room, lets them
-    /// ([`crate::Zones::allow_nodes`]). Called with no lock of the store's, but perhaps with the caller's.
-    fn allow(&self, nodes: u64);
+    /// A transaction would make trees grow by so many nodes, and they may not. If there is room, lets them
+    /// ([`crate::Zones::allow_nodes`]); whether they may by so many now. Called with no lock of the store's, but perhaps
+    /// with the caller's, and again where others took what was granted.
+    fn allow(&self, nodes: u64) -> bool;
 }
 
 /// What `mkfs` decided and nobody changes.
@@ -136,6 +137,8 @@ pub(crate) struct Counters {
     pub(crate) prepaid: AtomicI64,
     /// Nodes that trees may still grow by.
     pub(crate) allowance: AtomicU64,
+    /// The same, and those that transactions have taken of them and may not have made yet.
+    pub(crate) outstanding: AtomicU64,
     /// With so many blocks for metadata nobody needs to look for more before the next checkpoint: cleaning would gain
     /// little. 0: nobody has looked.
     pub(crate) room_enough: AtomicU64,

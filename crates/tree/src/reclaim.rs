@@ -559,19 +559,6 @@ impl Core {
         (mat_chunks + saving.zit_chunks.len() as u64 + directories.max(DIRECTORY_PAGES)) * page
     }
 
-    /// Takes from what trees may grow by; false when there is not as much.
-    pub(crate) fn take_allowance(&self, nodes: u64) -> bool {
-        let allowance = &self.count.allowance;
-        if nodes == 0 {
-            return true;
-        }
-        if self.lacks_zones() {
-            return false;
-        }
-        let take = |allowed: u64| allowed.checked_sub(nodes);
-        allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
-    }
-
     /// Free zones that metadata leaves when it grows.
     pub(crate) fn needed_to_grow(&self) -> u32 {
         self.zones.kept_for_metadata() + self.count.zones_lacking.load(Ordering::Relaxed)

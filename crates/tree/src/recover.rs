@@ -460,7 +460,11 @@ pub(crate) fn assemble(
         read_only: config.read_only,
         latched: Mutex::new(None),
         is_latched: rt::sync::atomic::AtomicBool::new(false),
-        count: Counters { allowance: AtomicU64::new(u64::MAX / 2), ..Counters::default() },
+        count: Counters {
+            allowance: AtomicU64::new(u64::MAX / 2),
+            outstanding: AtomicU64::new(u64::MAX / 2),
+            ..Counters::default()
+        },
         info,
         device,
         leases,

@@ -472,17 +472,24 @@ impl Zones {
     /// Lets trees grow by so many nodes more. What frees space, and what was promised its space, is never
     /// refused for want of this.
     pub fn allow_nodes(&self, nodes: u64) {
+        self.core.count.outstanding.fetch_add(nodes, Ordering::Relaxed);
         self.core.count.allowance.fetch_add(nodes, Ordering::Relaxed);
     }
 
     /// Lets trees grow no more, until [`Zones::allow_nodes`] is called.
     pub fn allow_no_nodes(&self) {
-        self.core.count.allowance.store(0, Ordering::Relaxed);
+        let left = self.core.count.allowance.swap(0, Ordering::Relaxed);
+        self.core.count.outstanding.fetch_sub(left, Ordering::Relaxed);
     }
 
     /// Nodes that trees may still grow by.
     pub fn allowed_nodes(&self) -> u64 {
         self.core.count.allowance.load(Ordering::Relaxed)
+    }
+
+    /// The same, and those that trees are growing by at the moment, which may already be among those that there are.
+    pub fn allowed_or_growing_nodes(&self) -> u64 {
+        self.core.count.outstanding.load(Ordering::Acquire)
     }
 
     /// Free zones without which trees are not to grow, beside what [`Zones::allow_nodes`] says. One that garbage

@@ -18,6 +18,7 @@ mod deltas;
 mod every;
 mod faults;
 mod formats;
+mod growth;
 mod memory;
 mod missing;
 mod ordinary;

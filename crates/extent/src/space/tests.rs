@@ -51,18 +51,32 @@ fn no_more_is_promised_than_there_is() {
     assert_eq!(extents.census().offered(), most);
 }
 
+/// Each write that was refused took from trees what they might grow by, and had nothing of it: on a full volume whoever was
+/// granted a node lost it to the next writer over what was there.
+#[test]
+fn what_trees_may_grow_by_is_taken_by_who_has_enough_with_it() {
+    let extents = extents();
+    assert!(extents.allow(1));
+    let (allowed, left) = (extents.store.zones().allowed_nodes(), extents.census().available() as u64);
+    let with_that = left + extents.blocks_to_grow_by(allowed as i64) as u64;
+    assert!(matches!(extents.reserve(with_that + 1), Err(ExtentError::NoSpace)));
+    assert_eq!(extents.store.zones().allowed_nodes(), allowed);
+    let reservation = extents.reserve(with_that).unwrap();
+    assert_eq!((extents.store.zones().allowed_nodes(), extents.census().offered()), (0, 0));
+    drop(reservation);
+}
+
 /// Names that are made one after the other ask for a node each. What trees may grow by already is enough for
 /// that: were more allowed each time, soon nothing would be offered to files.
 #[test]
 fn who_asks_for_nodes_that_are_allowed_takes_nothing_more() {
     let extents = extents();
-    extents.allow(1);
+    assert!(extents.allow(1));
     let (allowed, left) = (extents.store.zones().allowed_nodes(), extents.census().available());
     assert!(allowed > 1, "some are allowed at once");
-    (0..20).for_each(|_| extents.allow(1));
-    extents.allow(allowed);
+    assert!((0..20).all(|_| extents.allow(1)) && extents.allow(allowed));
     assert_eq!((extents.store.zones().allowed_nodes(), extents.census().available()), (allowed, left));
-    extents.allow(allowed + 1);
+    assert!(extents.allow(allowed + 1));
     assert!(extents.store.zones().allowed_nodes() > allowed && extents.census().available() < left);
 }
 

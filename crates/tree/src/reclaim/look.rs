@@ -44,7 +44,7 @@ impl Core {
     }
 
     /// Whether metadata may not grow, because so much lives in its zones that cleaning would move much for little.
-    pub(super) fn lacks_zones(&self) -> bool {
+    pub(crate) fn lacks_zones(&self) -> bool {
         let are_lacking = self.count.zones_lacking.load(Ordering::Relaxed) > 0;
         are_lacking && self.zones.free_or_lent() < self.needed_to_grow()
     }

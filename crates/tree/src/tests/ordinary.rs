@@ -653,64 +653,6 @@ fn nodes_take_as_many_blocks_as_their_pages() {
     assert_eq!(store.core.taken_by_nodes(least + 7), (least as u64 + 7) * blocks);
 }
 
-/// Says how many nodes trees were to grow by, at most.
-#[derive(Default)]
-struct Asked(std::sync::atomic::AtomicU64);
-
-impl crate::Growth for Asked {
-    fn allow(&self, nodes: u64) {
-        self.0.fetch_max(nodes, std::sync::atomic::Ordering::SeqCst);
-    }
-}
-
-/// One of the zones that are kept is in use, which is what they are kept for. As long as metadata has garbage
-/// enough, or needs none, trees grow all the same: otherwise nobody could make a name though there is room.
-#[test]
-fn while_no_garbage_is_lacking_trees_grow_into_what_is_kept() {
-    let device = formatted(Spec::tiny(), &options());
-    let (store, _) = open(&device).unwrap();
-    store.checkpoint().unwrap();
-    let zones = store.zones();
-    assert_eq!(zones.needed_to_grow(), store.core.zones.kept_for_metadata(), "no garbage is lacking");
-    while zones.free() >= zones.needed_to_grow() {
-        store.core.zones.take_free(Role::Metadata).unwrap();
-    }
-    let before = store.core.mat.next_node();
-    for number in 0..20_u32 {
-        let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![1; 900]);
-        store.commit(tx).unwrap();
-    }
-    assert!(store.core.mat.next_node() > before + 3, "leaves were split");
-    assert!(zones.free_or_lent() < zones.needed_to_grow(), "and a zone was missing all the time");
-}
-
-/// Each row behind the one that filled a leaf counted as another split of it: a clone of a few blocks was to make two
-/// hundred nodes, and found no space for them.
-#[test]
-fn many_rows_in_one_leaf_split_it_a_few_times() {
-    let device = formatted(Spec::new(4096, 16, 256), &options());
-    let (store, _) = open(&device).unwrap();
-    let put = |tx: &mut Tx, number: u32| {
-        tx.put(Group(0), Table(1), format!("key {number:04}").into_bytes(), vec![7; 30]);
-    };
-    // Little room is left in the only leaf.
-    let mut tx = Tx::new();
-    (0..80).for_each(|number| put(&mut tx, 10 * number));
-    store.zones().allow_nodes(50);
-    store.commit(tx).unwrap();
-    store.zones().allow_no_nodes();
-    let asked = Arc::new(Asked::default());
-    let growth: std::sync::Weak<Asked> = Arc::downgrade(&asked);
-    store.set_growth(growth);
-    let mut tx = Tx::new();
-    (0..200).for_each(|number| put(&mut tx, 2000 + number));
-    assert!(matches!(store.commit(tx), Err(crate::StoreError::NoSpace)), "nothing was allowed");
-    let nodes = asked.0.load(std::sync::atomic::Ordering::SeqCst);
-    // Two hundred rows of some fifty bytes, in pages of 4 KiB.
-    assert!((2..=8).contains(&nodes), "{nodes} nodes");
-}
-
 /// With somebody who reads in the background, one that goes through a tree waits for a read only where it begins
 /// and where it comes to another parent.
 #[test]
