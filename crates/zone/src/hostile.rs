@@ -78,14 +78,14 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let geometry = Geometry {
         block_size: 4096,
         zones: 20,
-        zone_blocks: 60,
+        zone_blocks: 64,
         max_open: 14,
         max_active: 14,
-        max_append: 60,
+        max_append: 64,
         conventional: 0,
         seek_bytes: Geometry::SEEK_BYTES,
     };
-    let layout = Layout { geometry, zone_size: 64, last_zone_blocks: 50, preallocated: false };
+    let layout = Layout { geometry, zone_size: 100, last_zone_blocks: 50, preallocated: false };
     let info = ZoneInfo { state: ZoneState::Closed, capacity: 100, pointer: 9 };
     let recorded = Recorded { generation: 3, info, is_given_back: false };
     let fs_id = FsId([7; 16]);

@@ -158,6 +158,11 @@ impl Layout {
         self.offset(last, self.last_zone_blocks)
     }
 
+    /// Blocks of the smallest zone: 64, or 256 KiB if that is more.
+    pub(crate) fn zone_blocks_min(block_size: u32) -> Blocks {
+        ((256 << 10) / block_size).max(64)
+    }
+
     /// Bytes of the largest append that the file device takes: 1 MiB, or a zone that is smaller.
     pub(crate) fn max_append(block_size: u32, zone_blocks: Blocks) -> Blocks {
         ((1 << 20) / block_size).min(zone_blocks)
@@ -229,12 +234,13 @@ fn layout_of(header: &FileHeader) -> Option<Layout> {
         0 => zone_size,
         _ => header.zone_capacity.get(),
     };
+    let smallest = Layout::zone_blocks_min(block_size.max(512));
     let possible = block_size.is_power_of_two()
         && (512..=65536).contains(&block_size)
         && (1..=Address::ZONES_MAX).contains(&zones)
-        && (1..=Address::BLOCKS_MAX).contains(&zone_size)
+        && (smallest..=Address::BLOCKS_MAX).contains(&zone_size)
         && (1..=zone_size).contains(&last_zone_blocks)
-        && (1..=zone_size).contains(&zone_blocks)
+        && (smallest..=zone_size).contains(&zone_blocks)
         && (OPEN_ZONES_MIN..=max_active).contains(&max_open)
         && u64::from(zones) * u64::from(zone_size) <= FILE_BYTES_MAX / u64::from(block_size);
     let max_append = Layout::max_append(block_size.max(512), zone_blocks);

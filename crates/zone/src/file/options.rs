@@ -8,9 +8,6 @@ use crate::{Address, Blocks, FsId, Geometry};
 pub(super) const BLOCK_BYTES_MAX: u32 = 65536;
 /// A volume has at least so many zones.
 pub const ZONES_MIN: u32 = 16;
-/// The smallest zone, in blocks and in bytes: the larger counts.
-const ZONE_BLOCKS_MIN: u64 = 64;
-const ZONE_BYTES_MIN: u64 = 256 << 10;
 /// Zones that are chosen by themselves have from 4 to 256 MiB where at least [`ZONES_MIN`] of them fit.
 const ZONE_BYTES_USUAL: std::ops::RangeInclusive<u64> = 4 << 20..=256 << 20;
 
@@ -62,7 +59,7 @@ impl FileOptions {
             return Err(FileError::Option { option: "size", value: size, why });
         }
         let block = u64::from(self.block_size);
-        let smallest = (ZONE_BLOCKS_MIN * block).max(ZONE_BYTES_MIN);
+        let smallest = u64::from(Layout::zone_blocks_min(self.block_size)) * block;
         let zone_bytes = match self.zone_bytes {
             Some(bytes) => self.check_zone_bytes(bytes, smallest)?,
             None => self.usual_zone_bytes(size, smallest),

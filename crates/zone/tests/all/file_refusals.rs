@@ -191,6 +191,23 @@ fn one_damaged_copy_of_the_header_does_no_harm_and_two_do() {
     });
 }
 
+/// In zones of a few blocks there is no log to speak of: an ordinary change is longer than its longest record.
+#[test]
+fn zones_smaller_than_any_that_are_made_are_no_volume() {
+    for (zone_blocks, is_refused) in [(63_u32, true), (64, false)] {
+        with_volume(|path| {
+            rewrite_header(path, |copy| {
+                copy[64..68].copy_from_slice(&zone_blocks.to_le_bytes());
+                copy[68..72].copy_from_slice(&zone_blocks.to_le_bytes());
+            });
+            match is_refused {
+                true => assert!(refusal(path).contains("both copies of the file's header are damaged")),
+                false => assert!(FileDevice::open(path, OpenMode::ReadOnly).is_ok()),
+            }
+        });
+    }
+}
+
 #[test]
 fn no_bytes_in_the_header_make_it_panic() {
     let mut rng = fastrand::Rng::with_seed(1);
