@@ -1,13 +1,13 @@
 //! Checkpoints beside writers: what is found after a loss of power, before, during or after one, is the state after
 //! some transaction, and none of those before the last checkpoint's is missing.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use tree::{Step, Store};
 use zone::emulated::{Emulated, Spec};
 
 use crate::tables::{Account, Contents, contents, open, random_writes};
-use crate::{Seen, cut, explore, prepared, rng, spawn};
+use crate::{HELD_UP_OFTEN, Seen, cut, explore, explore_in, prepared, rng, spawn};
 
 const GROUPS: u16 = 2;
 const KEYS: u32 = 24;
@@ -104,13 +104,16 @@ fn work_when_quiet(device: &Arc<Emulated>) -> Account {
 
 #[test]
 fn what_is_said_to_be_durable_hides_nothing() {
-    let device = prepared(Spec::tiny(), GROUPS, |device| {
+    let (sender, befores) = mpsc::channel();
+    let device = prepared(Spec::tiny(), GROUPS, move |device| {
         let (store, _) = open(device, 1 << 20);
         write(&store, 40);
+        sender.send(contents(&store)).unwrap();
         store.close().unwrap();
     });
-    explore("checkpoint::what_is_said_to_be_durable_hides_nothing", 12_000, device, |device| {
-        let before = contents(&open(&crate::image(&device, &zone::emulated::CrashPlan::KeepAll), 1 << 20).0);
+    let before = befores.recv().unwrap();
+    let test = "checkpoint::what_is_said_to_be_durable_hides_nothing";
+    explore_in(HELD_UP_OFTEN, test, 12_000, device, move |device| {
         let mut account = work_when_quiet(&device);
         // At the moment at which it was promised, and nothing is lost but what would come.
         for (at, _) in account.promised.clone() {

@@ -36,6 +36,8 @@ use zone::{Device, FsId};
 /// How schedules are chosen, as many in each way: somebody is held up for long, a few times or many; or anybody
 /// goes on at each step.
 const CHOICES: [Choice; 3] = [Choice::Priorities(4), Choice::Priorities(16), Choice::Random];
+/// The same for what is met only where somebody is held up in a few steps of many.
+const HELD_UP_OFTEN: [Choice; 3] = [Choice::Priorities(32), Choice::Priorities(64), Choice::Priorities(16)];
 
 /// A number from the environment.
 fn setting(name: &str, usual: u64) -> u64 {
@@ -49,9 +51,20 @@ fn explore(
     device: Arc<Emulated>,
     body: impl Fn(Arc<Emulated>) + Send + Sync + 'static,
 ) {
+    explore_in(CHOICES, test, schedules, device, body);
+}
+
+/// The same in schedules that are chosen in these ways.
+fn explore_in(
+    choices: [Choice; 3],
+    test: &str,
+    schedules: usize,
+    device: Arc<Emulated>,
+    body: impl Fn(Arc<Emulated>) + Send + Sync + 'static,
+) {
     canaries::plant();
     let (seed, times) = (setting("POLDER_SHUTTLE_SEED", 1), setting("POLDER_SHUTTLE_TIMES", 1));
-    let of_each = schedules * times as usize / CHOICES.len();
+    let of_each = schedules * times as usize / choices.len();
     let (body, begun) = (Arc::new(body), Seen::default());
     let run = |choice| {
         let (device, body, begun) = (Arc::clone(&device), Arc::clone(&body), begun.clone());
@@ -60,7 +73,7 @@ fn explore(
             body(image(&device, &CrashPlan::KeepAll));
         });
     };
-    let explored = catch_unwind(AssertUnwindSafe(|| CHOICES.into_iter().for_each(run)));
+    let explored = catch_unwind(AssertUnwindSafe(|| choices.into_iter().for_each(run)));
     if let Err(panic) = explored {
         eprintln!(
             "schedule {}; repeat with: POLDER_SHUTTLE_SEED={seed} POLDER_SHUTTLE_TIMES={times} cargo test --package \
@@ -69,7 +82,7 @@ fn explore(
         );
         resume_unwind(panic);
     }
-    println!("counted schedules of {test}: {}", of_each * CHOICES.len());
+    println!("counted schedules of {test}: {}", of_each * choices.len());
 }
 
 /// A device that was prepared under Shuttle, for there are no other locks; it records.
