@@ -8,6 +8,13 @@ use zone::Role;
 
 use super::*;
 
+/// Four of them fill a leaf.
+fn a_large_row(number: u32) -> Tx {
+    let mut tx = Tx::new();
+    tx.put(Group(0), Table(1), number.to_be_bytes(), vec![1; 900]);
+    tx
+}
+
 /// Says how many nodes trees were to grow by, at most.
 #[derive(Default)]
 struct Asked(AtomicU64);
@@ -45,9 +52,7 @@ fn who_is_robbed_of_what_was_granted_asks_again() {
     store.set_growth(growth);
     let before = store.core.mat.next_node();
     for number in 0..6_u32 {
-        let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![1; 900]);
-        store.commit(tx).unwrap();
+        store.commit(a_large_row(number)).unwrap();
     }
     assert!(store.core.mat.next_node() > before + 1, "a leaf was split");
     assert!(robbed.1.load(Ordering::SeqCst) > 5);
@@ -85,8 +90,7 @@ fn what_trees_are_growing_by_is_counted_until_it_is_there() {
     let noted = Arc::new(Noted(Arc::downgrade(&store), Default::default()));
     let mut before = 50;
     for number in 0..20_u32 {
-        let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![1; 900]);
+        let mut tx = a_large_row(number);
         tx.promises.push(noted.clone());
         store.commit(tx).unwrap();
         let [allowed, with_growing] = *noted.1.lock().last().unwrap();
@@ -119,9 +123,7 @@ fn while_no_garbage_is_lacking_trees_grow_into_what_is_kept() {
     }
     let before = store.core.mat.next_node();
     for number in 0..20_u32 {
-        let mut tx = Tx::new();
-        tx.put(Group(0), Table(1), number.to_be_bytes(), vec![1; 900]);
-        store.commit(tx).unwrap();
+        store.commit(a_large_row(number)).unwrap();
     }
     assert!(store.core.mat.next_node() > before + 3, "leaves were split");
     assert!(zones.free_or_lent() < zones.needed_to_grow(), "and a zone was missing all the time");
