@@ -146,7 +146,7 @@ fn the_numbers_say_how_near_collection_is() {
 }
 
 /// Zones that take less than they are apart are as good as zones of that size. What is kept was counted in zones as large
-/// as these are apart: where they took a quarter of that, less than half of the volume was offered.
+/// as these are apart, and what that left was offered: nothing where they took an eighth of it.
 #[test]
 fn zones_that_take_less_than_their_size_are_as_good_as_smaller_ones() {
     let bench = bench_or_skip!();
