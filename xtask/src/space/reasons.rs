@@ -94,7 +94,9 @@ const REASONS: [Reason; 19] = [
         text: "Where little is moved, names that change and single blocks of indexes are most of what is written \
             beside, and the ideal cleaner has neither. There are few writes of 1 MiB, so that of a thousand the \
             longest counts; no wait was traced, because nothing is to be chosen by this trace \
-            ([0012](decisions/0012-lifetimes-are-learned.md) has what was).",
+            ([0012](decisions/0012-lifetimes-are-learned.md) has what was). The longest at half rate of the page are \
+            here, 76 times the median of an empty device: to trace one, with a seed that nothing is judged by, is \
+            the next step.",
     },
     Reason {
         workloads: &["small-files", "uniform"],
@@ -133,7 +135,7 @@ const REASONS: [Reason; 19] = [
         text: "Log, metadata and what garbage collection needs come out of the same zones, and are a larger part of few \
             zones, or of small ones ([0015](decisions/0015-a-reserve-that-is-chosen.md)). With single blocks, \
             written uniformly at 80 %, they take 17 of 256 zones of 4 MiB and 14 of 16 MiB, and a tenth more room \
-            saves a fifth there.",
+            saves a fifth there. Smaller entries in object map and reverse map are the next idea.",
     },
     Reason {
         workloads: &["rocksdb"],
@@ -152,7 +154,8 @@ const REASONS: [Reason; 19] = [
         text: "A write waits for the piece of garbage collection that is in hand, then moves one with its own; a reset \
             holds the channel of its zone for 3 ms, 3.4 times an empty device's median, and strikes more than one \
             write of a thousand. For RocksDB and for large files at 90 % no order of the work holds the bound on \
-            this device ([0042](decisions/0042-writers-wait-for-one-piece.md)).",
+            this device ([0042](decisions/0042-writers-wait-for-one-piece.md)). Writes that go past a channel on \
+            which a zone is being reset, where a device tells of its channels, are the next idea.",
     },
     Reason {
         workloads: &["small-files", "large-files", "rocksdb", "mix"],
@@ -162,8 +165,8 @@ const REASONS: [Reason; 19] = [
         text: "The longest write meets a reset, the piece of garbage collection that is in hand, and his own piece; and \
             while collection waits for data to take the last zone, metadata may take it, so that all is owed at \
             once. It is one write of a whole run, and another course of events has another: with this seed it is 52 \
-            times the median of an empty device once, with large files on 64 zones at 95 %, where all others are at \
-            most 20 ([0042](decisions/0042-writers-wait-for-one-piece.md)).",
+            times the median of an empty device once, with large files on 64 zones at 95 %, where all others of \
+            these are at most 20 ([0042](decisions/0042-writers-wait-for-one-piece.md)).",
     },
     Reason {
         workloads: &["rocksdb", "mix"],
@@ -177,9 +180,10 @@ const REASONS: [Reason; 19] = [
             ([0044](decisions/0044-zones-that-cost-little-are-won-ahead.md)). The mix waits longer in some cells \
             since what it must have soon is told apart from the end of the room \
             ([0045](decisions/0045-who-dies-is-counted-by-what-dies.md)); at 95 % it was not traced by itself. On 64 \
-            × 64 MiB it makes 890 to 930 writes of 1 MiB, so that one of them is the thousandth. The longest of the \
-            page, 40 times on 256 × 16 MiB at 90 %, was not traced; with another seed one was 49 times, which waited \
-            for a zone, its garbage and metadata's, which were due at once.",
+            × 64 MiB it makes 890 to 930 writes of 1 MiB, so that one of them is the thousandth. The longest of \
+            these, 40 times on 256 × 16 MiB at 90 %, was not traced; with another seed one was 49 times, which waited \
+            for a zone, its garbage and metadata's, which were due at once. What is owed over several zones ahead, \
+            and not over the next one or two, is the next idea.",
     },
     Reason {
         workloads: &["small-files", "large-files"],
@@ -189,7 +193,7 @@ const REASONS: [Reason; 19] = [
         text: "At 90 and 95 % two zones are owed where one was foreseen, data's and metadata's, and in that backlog \
             there is no pause ([0043](decisions/0043-what-comes-next-is-collected-while-nobody-writes.md)). \
             Metadata's is foreseen sooner now, in the last quarter of an epoch, which is not always soon enough \
-            ([0044](decisions/0044-zones-that-cost-little-are-won-ahead.md)).",
+            ([0044](decisions/0044-zones-that-cost-little-are-won-ahead.md)); the next idea is the same.",
     },
     Reason {
         workloads: &[usable::NAME],
