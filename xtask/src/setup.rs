@@ -94,13 +94,14 @@ pub(crate) const MUTANTS: [Need; 2] = [
 pub(crate) const COVERAGE: [Need; 1] =
     [tool("cargo-llvm-cov", CARGO_LLVM_COV, "counting which lines are run, in `coverage`")];
 
-const NEEDS: [Need; 11] = [
+const NEEDS: [Need; 12] = [
     Need { name: "rustfmt", how: How::Component, probe: "cargo-fmt", why: "the step fmt" },
     Need { name: "clippy", how: How::Component, probe: "cargo-clippy", why: "the step clippy" },
     package("git", "git", "`tidy` reads the list of files, `accept 1` clones"),
     FUSE,
     package("attr", "getfattr", "tests of extended attributes through a mount"),
     package("acl", "setfacl", "tests of access control lists through a mount"),
+    package("python3", "python3", "tests of files that are mapped through a mount"),
     EXT4,
     XFS,
     // Headers: no program shows that they are there.

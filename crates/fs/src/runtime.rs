@@ -69,6 +69,8 @@ pub(crate) struct Runtime {
     last_error: Mutex<Option<FsError>>,
     /// One for each lane.
     signals: [Arc<Signal>; Lane::ALL.len()],
+    /// Called before the commit interval makes changes durable.
+    before_commits: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -81,6 +83,7 @@ impl Runtime {
             errors: AtomicU64::new(0),
             last_error: Mutex::new(None),
             signals: Default::default(),
+            before_commits: Mutex::new(None),
             threads: Mutex::default(),
         }
     }
@@ -147,6 +150,14 @@ impl Runtime {
         self.last_error.lock().clone().unwrap_or_else(|| FsError::Io("the volume failed".to_owned()))
     }
 
+    /// Fetches what the changes depend on that are made durable next.
+    fn prepare_commit(&self) {
+        let before = self.before_commits.lock().clone();
+        if let Some(before) = before {
+            before();
+        }
+    }
+
     /// Asks the threads to end.
     pub(crate) fn stop(&self) {
         for signal in &self.signals {
@@ -187,6 +198,12 @@ impl Fs {
         Ok(())
     }
 
+    /// Has the thread that keeps the commit interval call this each time before it makes changes durable, so that data
+    /// which a change depends on can still be written. No lock is held meanwhile.
+    pub fn call_before_commits(&self, call: Arc<dyn Fn() + Send + Sync>) {
+        *self.runtime.before_commits.lock() = Some(call);
+    }
+
     /// What threads of these names do: they return when the volume is unmounted, or dropped and they have noticed.
     pub fn workers(self: &Arc<Self>) -> Vec<Worker> {
         let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns()).max(IDLE / 25));
@@ -223,6 +240,7 @@ impl Fs {
         self.runtime.pressed.store(false, Ordering::SeqCst);
         let due = self.runtime.take_due(self.clock.monotonic_ns());
         if due {
+            self.runtime.prepare_commit();
             self.note_failure(self.sync())?;
         }
         let step = self.note_failure(self.store.step().map_err(FsError::from))?;

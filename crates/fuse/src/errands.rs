@@ -3,14 +3,20 @@
 //! The kernel does not write dirty pages back before it asks for data or a hole, so the answer must wait until
 //! it has, and it can only when threads are free to take the writes. What the kernel is to be told waits for
 //! its locks, which a request that is under way may hold. Writing back a large file takes long, and answers that wait
-//! until the kernel has been told something are not to wait for that: so searches have a thread of their own.
+//! until the kernel has been told something are not to wait for that. So searches have a thread of their own, and so
+//! have operations that need the data of a file first ([`Errand::thread`]).
+//!
+//! **Data before its name.** A rename or link of a file that is open for writing is done only after the kernel has
+//! written the file's dirty pages back. Otherwise the new name could become durable first, and a crash would leave an
+//! empty file where the old contents were. No state is kept for this: the log's order of transactions does the rest.
 
-use fs::InodeNo;
+use fs::{FsError, InodeNo};
 use rustix::io::Errno;
 
 use crate::handles::HandleNo;
 use crate::kernel::abi::LseekOut;
 use crate::kernel::{Notifier, Reply};
+use crate::page_cache::PageCache;
 use crate::server::Server;
 use crate::transport::errno;
 
@@ -22,6 +28,22 @@ pub(crate) enum Errand {
     ForgetAttributes(InodeNo),
     /// The same, before something else.
     ForgetThen(InodeNo, Box<dyn FnOnce() + Send>),
+    /// Has the kernel write back what it holds of these files, and then names one of them. The operation is told
+    /// whether all of it found space.
+    Name(Vec<InodeNo>, Box<dyn FnOnce(fs::Result<()>) + Send>),
+    /// Has the kernel write back what it holds of all files whose contents were cut, and then makes something durable.
+    Sync(Box<dyn FnOnce() + Send>),
+}
+
+/// The threads that run errands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thread {
+    /// For errands that are soon done.
+    Errands,
+    /// For searches.
+    Seeks,
+    /// For operations that need the data of files first.
+    WriteBack,
 }
 
 /// A search for data or a hole.
@@ -33,7 +55,17 @@ pub(crate) struct Seek {
 }
 
 impl Errand {
-    pub(crate) fn run(self, server: &Server, notifier: &Notifier) {
+    /// The thread that this may keep waiting.
+    pub(crate) fn thread(&self) -> Thread {
+        match self {
+            Errand::Seek(..) => Thread::Seeks,
+            Errand::ForgetAttributes(_) | Errand::ForgetThen(..) => Thread::Errands,
+            Errand::Name(..) | Errand::Sync(_) => Thread::WriteBack,
+        }
+    }
+
+    pub(crate) fn run(self, server: &Server, cache: &PageCache) {
+        let notifier = cache.notifier();
         match self {
             // What lies before it does not matter.
             Errand::Seek(seek, reply) => match notifier.invalidate_inode(seek.inode.0, seek.offset.max(0), 0)
@@ -46,7 +78,36 @@ impl Errand {
                 forget_attributes(notifier, inode);
                 then();
             }
+            Errand::Name(files, then) => {
+                then(files.into_iter().try_for_each(|file| write_back(server, cache, file)));
+            }
+            Errand::Sync(then) => {
+                write_back_cut_files(server, notifier);
+                then();
+            }
         }
+    }
+}
+
+/// Has the kernel write back what it holds of a file. Only a lack of space is an error here: every other error latches
+/// the volume, and the operation that follows meets it.
+fn write_back(server: &Server, cache: &PageCache, inode: InodeNo) -> fs::Result<()> {
+    if let Ok(file) = server.fs().attributes(inode)
+        && let Err(error) = cache.write_back(&file)
+    {
+        tracing::debug!("inode {} is not written back: {error}", inode.0);
+    }
+    if server.is_short(inode) { Err(FsError::NoSpace) } else { Ok(()) }
+}
+
+/// Has the kernel write back what it holds of files whose old contents were cut off. An invalidation does it, so that
+/// the `close` of their programs goes on to report errors.
+pub(crate) fn write_back_cut_files(server: &Server, notifier: &Notifier) {
+    for (inode, cut) in server.cut_files().all() {
+        if let Err(error) = notifier.invalidate_inode(inode.0, 0, 0) {
+            tracing::debug!("inode {} is not written back: {error}", inode.0);
+        }
+        server.cut_files().settle(inode, cut);
     }
 }
 

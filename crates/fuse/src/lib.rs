@@ -11,6 +11,8 @@
 //! | `kernel` | the protocol: requests taken apart, replies put together; knows nothing of a file system |
 //! | `transport` | which request of the protocol is which operation |
 //! | `errands` | what may have to wait for the kernel, on a thread that answers nobody |
+//! | `page_cache` | having the kernel write back the dirty pages of a file |
+//! | `cut_files` | files whose dirty pages a commit depends on |
 //! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
 //! | `memory` | what the memory is for that is given to a mount |
 //! | `access` | whether reading sets times of access |
@@ -32,12 +34,14 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod cut_files;
 mod errands;
 mod groups;
 mod handles;
 mod kernel;
 mod memory;
 pub mod mount;
+mod page_cache;
 mod server;
 mod session;
 mod translate;

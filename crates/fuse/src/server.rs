@@ -24,6 +24,7 @@ use std::sync::Arc;
 use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
 
 use crate::access::AccessTimes;
+use crate::cut_files::CutFiles;
 use crate::handles::{HandleNo, Handles};
 use crate::translate;
 
@@ -35,6 +36,7 @@ pub(crate) struct Server {
     fs: Arc<Fs>,
     handles: Handles<Opened>,
     access_times: AccessTimes,
+    cut_files: CutFiles,
 }
 
 /// A file or directory that the kernel has open.
@@ -55,7 +57,7 @@ impl Deref for Opened {
 
 impl Server {
     pub(crate) fn new(fs: Arc<Fs>, access_times: AccessTimes) -> Self {
-        Server { fs, handles: Handles::new(), access_times }
+        Server { fs, handles: Handles::new(), access_times, cut_files: CutFiles::default() }
     }
 
     /// The operations that mean to the file system what they mean to the kernel.
@@ -71,6 +73,11 @@ impl Server {
         }
         let attributes = self.fs.attributes(parent)?;
         if attributes.links > 0 { Ok(attributes) } else { Err(FsError::Stale) }
+    }
+
+    /// Files whose dirty pages the next commit depends on.
+    pub(crate) fn cut_files(&self) -> &CutFiles {
+        &self.cut_files
     }
 
     pub(crate) fn access_times(&self) -> &AccessTimes {
@@ -127,8 +134,13 @@ impl Server {
     }
 
     pub(crate) fn open(&self, who: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
-        let handle = self.fs.open(who, inode, translate::open_flags(flags))?;
-        Ok(self.keep(handle, flags))
+        let opened = translate::open_flags(flags);
+        if opened.truncate {
+            self.cut_files.note(inode);
+        }
+        let kept = self.fs.open(who, inode, opened).map(|handle| self.keep(handle, flags));
+        self.forget_cut_of_closed(inode);
+        kept
     }
 
     pub(crate) fn open_directory(&self, who: &Caller, inode: InodeNo) -> Result<HandleNo> {
@@ -138,7 +150,23 @@ impl Server {
 
     /// Closes a file or a directory.
     pub(crate) fn release(&self, handle: HandleNo) -> Result<()> {
-        self.handles.remove(handle).map(drop).ok_or(FsError::BadHandle)
+        let closed = self.handles.remove(handle).ok_or(FsError::BadHandle)?;
+        self.forget_cut_of_closed(closed.inode());
+        Ok(())
+    }
+
+    /// The kernel writes back what was written through a handle before it releases it.
+    fn forget_cut_of_closed(&self, inode: InodeNo) {
+        if !self.may_be_dirty(inode) {
+            self.cut_files.forget(inode);
+        }
+    }
+
+    /// The size of a file is about to be set.
+    pub(crate) fn note_cut(&self, inode: InodeNo, size: u64) {
+        if self.may_be_dirty(inode) && self.fs.attributes(inode).is_ok_and(|file| size < file.size) {
+            self.cut_files.note(inode);
+        }
     }
 
     /// Reads until `into` is full or the file ends.
@@ -152,22 +180,12 @@ impl Server {
     }
 
     /// Writes what a program writes past the cache: all of it, because the kernel takes a part for an error of the
-    /// device. Where a file would have become longer it cuts it again. With `syncs` it is durable then: where the
-    /// program does not wait (`io_submit`, io_uring) the kernel tells it so with our answer, and asks for no `fsync`.
-    pub(crate) fn write_whole(
-        &self,
-        handle: HandleNo,
-        offset: u64,
-        data: &[u8],
-        syncs: bool,
-    ) -> Result<usize> {
+    /// device. Where a file would have become longer it cuts it again.
+    pub(crate) fn write_whole(&self, handle: HandleNo, offset: u64, data: &[u8]) -> Result<usize> {
         let handle = self.handle(handle)?;
         let mut done = 0;
         while done < data.len() {
             done += self.fs.write(&handle, offset + done as u64, &data[done..])?;
-        }
-        if syncs {
-            self.fs.fsync(&handle, true)?;
         }
         Ok(done)
     }
@@ -272,16 +290,12 @@ impl Server {
 
     pub(crate) fn allocate(&self, handle: HandleNo, mode: i32, offset: u64, length: u64) -> Result<()> {
         let mode = translate::fallocate_mode(mode).ok_or(FsError::NotSupported)?;
-        let opened = self.handle(handle)?;
-        self.fs.allocate(&opened, mode, offset, length)?;
-        self.sync_if_asked(&opened)
+        self.fs.allocate(&*self.handle(handle)?, mode, offset, length)
     }
 
     pub(crate) fn copy_range(&self, from: (HandleNo, u64), to: (HandleNo, u64), length: u64) -> Result<u64> {
         let (source, target) = (self.handle(from.0)?, self.handle(to.0)?);
-        let copied = self.fs.copy_range(&source, from.1, &target, to.1, length)?;
-        self.sync_if_asked(&target)?;
-        Ok(copied)
+        self.fs.copy_range(&source, from.1, &target, to.1, length)
     }
 
     /// `SEEK_DATA` and `SEEK_HOLE`; the kernel does the others itself.
@@ -301,6 +315,12 @@ impl Server {
     /// Whether the kernel may hold bytes of this file that have not come here yet.
     pub(crate) fn may_be_dirty(&self, inode: InodeNo) -> bool {
         self.handles.has_writers(inode)
+    }
+
+    /// The file of this name, where the kernel may hold bytes of it that have not come here yet.
+    pub(crate) fn dirty_file(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Option<InodeNo> {
+        let inode = self.fs.lookup(who, parent, name).ok()?.inode;
+        self.may_be_dirty(inode).then_some(inode)
     }
 
     /// Whether this is a file without any contents in zones or its record: empty, or one hole.
@@ -353,9 +373,10 @@ impl Server {
         self.handles.get(number).ok_or(FsError::BadHandle)
     }
 
-    /// For what does not go through the kernel's cache: behind that it asks for no `fsync`.
-    fn sync_if_asked(&self, opened: &Opened) -> Result<()> {
-        if opened.syncs { self.fs.fsync(opened, true) } else { Ok(()) }
+    /// Whether what is done through this is to be durable when it is done. Of changes that do not go through its cache
+    /// the kernel asks for no `fsync`.
+    pub(crate) fn syncs(&self, handle: HandleNo) -> bool {
+        self.handle(handle).is_ok_and(|opened| opened.syncs)
     }
 
     fn directory_batch(&self, handle: &Handle, cookie: u64) -> Result<Vec<DirEntry>> {

@@ -12,9 +12,10 @@ use fs::Fs;
 use rt::thread::JoinHandle;
 
 use crate::access::AccessTimes;
-use crate::errands::Errand;
+use crate::errands::{Errand, Thread, write_back_cut_files};
 use crate::kernel::{Answers, Channel, FITS, Notifier, REQUEST_BYTES_MAX, Serving};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
+use crate::page_cache::PageCache;
 use crate::server::Server;
 use crate::transport::Transport;
 
@@ -65,10 +66,11 @@ impl Mounted {
         let entry = mount::entry_at(directory).ok().flatten();
         let access_times = AccessTimes::new(options.strict_access_times);
         let read_ahead_bytes = u64::from(fs.extents().seek_bytes()) * READ_AHEAD_SEEKS;
-        let server = Arc::new(Server::new(fs, access_times));
+        let server = Arc::new(Server::new(Arc::clone(&fs), access_times));
         let (sender, errands) = mpsc::channel();
         let transport = Transport::new(Arc::clone(&server), sender);
         let channel = Channel::new(device);
+        fs.call_before_commits(write_back_before_commits(&server, &channel));
         let knobs = entry.as_ref().map(Knobs::of);
         let is_bounded = |knobs: &Knobs| knobs.bound_dirty(aside_bytes / FITS.1 * FITS.0);
         let background_max = match knobs.as_ref().is_some_and(is_bounded) {
@@ -103,12 +105,15 @@ impl Mounted {
     /// Answers requests until the volume is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
         let Mounted { channel, transport, server, errands, entry, aside_bytes } = self;
-        let (searches, searched) = mpsc::channel();
-        let seeker = run_errands("polder-seeks", &server, &channel, searched, None)?;
-        let runner = run_errands("polder-errands", &server, &channel, errands, Some(searches))?;
+        let cache = PageCache::new(Notifier::new(&channel), entry.clone());
+        let runner = ErrandRunner { server, cache };
+        let (seeks, seeker) = runner.start("polder-seeks")?;
+        let (write_backs, writer) = runner.start("polder-writeback")?;
+        let sorter = runner.start_sorter(errands, seeks, write_backs)?;
         let ended = answer_all(&channel, transport, aside_bytes);
         detach_leftover(&channel, entry.as_ref());
-        for thread in [runner, seeker] {
+        // The others end when the one that hands errands on has ended.
+        for thread in [sorter, seeker, writer] {
             thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
         }
         ended
@@ -181,24 +186,51 @@ impl KernelCache {
     }
 }
 
-/// Runs errands until there are no more; with `searcher`, searches are handed on.
-fn run_errands(
-    name: &str,
-    server: &Arc<Server>,
-    channel: &Channel,
-    errands: Receiver<Errand>,
-    searcher: Option<Sender<Errand>>,
-) -> io::Result<JoinHandle<()>> {
-    let (server, notifier) = (Arc::clone(server), Notifier::new(channel));
-    rt::thread::spawn(name, move || {
-        for errand in errands {
-            match (&errand, &searcher) {
-                // The searcher ends when this thread has.
-                (Errand::Seek(..), Some(searcher)) => drop(searcher.send(errand)),
-                _ => errand.run(&server, &notifier),
-            }
+/// Has data arrive before the commit that depends on it. The session that has ended holds no data.
+fn write_back_before_commits(server: &Arc<Server>, channel: &Channel) -> Arc<dyn Fn() + Send + Sync> {
+    let (server, notifier) = (Arc::downgrade(server), Notifier::new(channel));
+    Arc::new(move || {
+        if let Some(server) = server.upgrade() {
+            write_back_cut_files(&server, &notifier);
         }
     })
+}
+
+/// What threads that run errands need.
+#[derive(Clone)]
+struct ErrandRunner {
+    server: Arc<Server>,
+    cache: PageCache,
+}
+
+impl ErrandRunner {
+    /// Starts a thread that runs what it is sent until nobody can send any more.
+    fn start(&self, name: &str) -> io::Result<(Sender<Errand>, JoinHandle<()>)> {
+        let (runner, (sender, errands)) = (self.clone(), mpsc::channel::<Errand>());
+        let thread = rt::thread::spawn(name, move || {
+            errands.into_iter().for_each(|errand| errand.run(&runner.server, &runner.cache));
+        })?;
+        Ok((sender, thread))
+    }
+
+    /// Starts the thread that runs short errands itself and hands the others on.
+    fn start_sorter(
+        self,
+        errands: Receiver<Errand>,
+        seeks: Sender<Errand>,
+        write_backs: Sender<Errand>,
+    ) -> io::Result<JoinHandle<()>> {
+        rt::thread::spawn("polder-errands", move || {
+            for errand in errands {
+                // The other threads end after this one.
+                match errand.thread() {
+                    Thread::Errands => errand.run(&self.server, &self.cache),
+                    Thread::Seeks => drop(seeks.send(errand)),
+                    Thread::WriteBack => drop(write_backs.send(errand)),
+                }
+            }
+        })
+    }
 }
 
 /// How many threads answer requests.

@@ -28,6 +28,7 @@ use rustix::io::Errno;
 
 use crate::errands::Errand;
 use crate::groups;
+use crate::handles::HandleNo;
 use crate::kernel::abi::init_flag;
 use crate::kernel::{
     Agreed, Answers, Channel, Operation, Origin, REQUEST_BYTES_MAX, Reply, Request, Terms, shake_hands,
@@ -101,11 +102,53 @@ impl Transport {
     /// Replies; where attributes have changed by something of which the kernel does not expect it, not before
     /// the kernel has forgotten those that it knows.
     fn reply_after(&self, is_outdated: bool, inode: InodeNo, reply: impl FnOnce() + Send + 'static) {
-        if !is_outdated {
-            return reply();
+        reply_after(&self.errands, is_outdated, inode, reply);
+    }
+
+    /// Replies to a change of contents that the kernel's cache has no part in, and for which the kernel therefore sends
+    /// no `fsync`: where the handle `syncs`, not before the change is durable.
+    fn reply_changed<T: Send + 'static>(
+        &self,
+        (handle, syncs): (HandleNo, bool),
+        (inode, is_outdated): (InodeNo, bool),
+        done: fs::Result<T>,
+        answer: impl FnOnce(fs::Result<T>) + Send + 'static,
+    ) {
+        if !syncs || done.is_err() {
+            return self.reply_after(is_outdated, inode, || answer(done));
         }
+        let errands = self.errands.clone();
+        self.reply_durable(move |server| {
+            let done = done.and_then(|done| server.fsync(handle, true).map(|()| done));
+            reply_after(&errands, is_outdated, inode, || answer(done));
+        });
+    }
+
+    /// Makes something durable and replies, not before the data has arrived that this depends on: what the kernel
+    /// holds of files whose old contents were cut off.
+    fn reply_durable(&self, reply: impl FnOnce(&Server) + Send + 'static) {
+        if self.server.cut_files().is_empty() {
+            return reply(&self.server);
+        }
+        let server = Arc::clone(&self.server);
         // What cannot be sent is dropped, and a reply that is dropped answers with an error.
-        let _ = self.errands.send(Errand::ForgetThen(inode, Box::new(reply)));
+        let _ = self.errands.send(Errand::Sync(Box::new(move || reply(&server))));
+    }
+
+    /// Gives one of these files a name and replies, not before what the kernel holds of them has arrived.
+    fn reply_named<T: 'static>(
+        &self,
+        files: Vec<InodeNo>,
+        name: impl FnOnce(&Server) -> fs::Result<T> + Send + 'static,
+        answer: impl FnOnce(fs::Result<T>) + Send + 'static,
+    ) {
+        if files.is_empty() {
+            return answer(name(&self.server));
+        }
+        let server = Arc::clone(&self.server);
+        let then = move |arrived: fs::Result<()>| answer(arrived.and_then(|()| name(&server)));
+        // What cannot be sent is dropped, and a reply that is dropped answers with an error.
+        let _ = self.errands.send(Errand::Name(files, Box::new(then)));
     }
 
     /// Somebody changes the contents of a file. Whether it lost its set-id bits by that, as it does unless it
@@ -122,7 +165,7 @@ impl Transport {
 
     fn reply_entry(&self, reply: Reply, found: fs::Result<Attributes>) {
         match found {
-            Ok(attributes) => reply.structure(&self.entry(&attributes)),
+            Ok(attributes) => reply.structure(&shown::entry(&self.server, &attributes)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -163,7 +206,7 @@ impl Answers for Transport {
             Operation::Fallocate(asked) => self.fallocate(from, asked, reply),
             Operation::Lseek(asked) => self.lseek(from, asked, reply),
             Operation::CopyFileRange(asked) => self.copy_file_range(from, asked, reply),
-            Operation::Syncfs => finish(reply, self.server.fs().sync()),
+            Operation::Syncfs => self.reply_durable(|server| finish(reply, server.fs().sync())),
             // The kernel writes dirty pages back before `close` returns and reports their errors without our
             // help; it remembers that we do nothing.
             Operation::Flush => reply.error(Errno::NOSYS),
@@ -179,6 +222,20 @@ impl Answers for Transport {
     fn forget(&self, node: u64) {
         self.server.fs().forget(InodeNo(node));
     }
+}
+
+/// See [`Transport::reply_after`].
+fn reply_after(
+    errands: &Sender<Errand>,
+    is_outdated: bool,
+    inode: InodeNo,
+    reply: impl FnOnce() + Send + 'static,
+) {
+    if !is_outdated {
+        return reply();
+    }
+    // What cannot be sent is dropped, and a reply that is dropped answers with an error.
+    let _ = errands.send(Errand::ForgetThen(inode, Box::new(reply)));
 }
 
 /// The inode that a request is about; of one for a name, its directory.

@@ -19,6 +19,7 @@ mod names;
 mod operations;
 mod options;
 mod permissions;
+mod replaced;
 mod security;
 mod survival;
 mod upkeep;

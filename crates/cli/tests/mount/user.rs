@@ -28,6 +28,7 @@ trap "umount -l mnt other 2> /dev/null || true" EXIT
 const SCRIPT: &str = r#"
 setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
 /mnt/polder mkfs volume --size 64M
+/mnt/polder mkfs replaced --size 64M
 mkdir mnt
 /mnt/polder mount volume mnt -o noexec
 echo mine > mnt/file
@@ -52,6 +53,17 @@ test "$(other/id -u)" = 65534
 if head -c 1 other/zero 2> complaint; then exit 1; fi
 grep -q "Permission denied" complaint
 /mnt/polder umount other
+# A user cannot open a file by its handle, so its pages are written back one by one before it is renamed.
+/mnt/polder mount replaced other
+echo old > other/file
+exec 3> other/new
+echo new >&3
+mv other/new other/file
+sync other
+kill -9 "$(/mnt/polder info other --json | sed -n "s/.*\"pid\": \([0-9]*\).*/\1/p")"
+exec 3>&-
+fusermount3 -uz other
+test "$(/mnt/polder cat replaced /file)" = new
 '
 if ls mnt 2> complaint; then exit 1; fi
 grep -q "Permission denied" complaint

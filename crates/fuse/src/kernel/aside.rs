@@ -11,8 +11,7 @@
 //!
 //! **Any order is right.** The kernel has no two writes under way to the same bytes of its cache. Programs that write past
 //! it can have, and are promised no order by anybody until one of them has been answered; what has to come after a write
-//! (`fsync`, `truncate`, `close`) the kernel sends when that is answered. `rename` does not wait for data: what lies here
-//! has reached nobody, as if it still lay in the kernel.
+//! (`fsync`, `truncate`, `close`, a rename of a file that is open for writing) comes when that is answered.
 //!
 //! **Nothing put aside is left lying.** While something is, somebody answers a write, and looks here before he does
 //! anything else, so also before he ends. Whether a write is put aside, and whether its answerer may go, is therefore

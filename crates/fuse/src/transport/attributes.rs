@@ -47,6 +47,9 @@ impl Transport {
             return reply.error(errno(&error));
         }
         let (who, changes) = (caller(from, 0), changes(asked));
+        if has(fattr::SIZE) {
+            self.server.note_cut(inode, asked.size);
+        }
         let changed = match has(fattr::FH) && has(fattr::SIZE) {
             true => self.server.set_attributes_through(&who, HandleNo(asked.fh), &changes),
             false => self.server.fs().set_attributes(&who, inode, &changes),

@@ -3,7 +3,7 @@
 use fs::InodeNo;
 
 use super::shown::directory_type;
-use super::{Transport, caller, errno, finish, inode_of};
+use super::{Transport, caller, errno, finish, inode_of, shown};
 use crate::handles::HandleNo;
 use crate::kernel::abi::{EntryOut, OpenOut, ReadIn, ReleaseIn, fopen};
 use crate::kernel::{Listing, Origin, REQUEST_BYTES_MAX, Reply};
@@ -36,7 +36,8 @@ impl Transport {
         let listed = self.server.read_directory_plus(handle, asked.offset, &mut |entry, attributes| {
             let dirent = (entry.inode.0, entry.cookie, directory_type(entry.kind));
             // Without a node the kernel takes the name alone.
-            let found = attributes.map_or(EntryOut::default(), |attributes| self.entry(&attributes));
+            let found =
+                attributes.map_or(EntryOut::default(), |attributes| shown::entry(&self.server, &attributes));
             listing.add_plus(&found, dirent, &entry.name)
         });
         reply_listing(reply, listed, &listing);

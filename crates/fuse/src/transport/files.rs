@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use fs::{Attributes, InodeNo};
 use rustix::io::Errno;
 
-use super::{Transport, caller, errno, finish, inode_of, maker, short};
+use super::shown::entry;
+use super::{Transport, caller, errno, finish, inode_of, maker, reply_after, short};
 use crate::errands::{Errand, Seek, reply_seek};
 use crate::handles::HandleNo;
 use crate::kernel::abi::{
@@ -84,11 +85,14 @@ impl Transport {
         };
         let written = match is_written_back {
             true => self.server.write_back(handle, asked.offset, data),
-            false if is_direct => self.server.write_whole(handle, asked.offset, data, syncs),
+            false if is_direct => self.server.write_whole(handle, asked.offset, data),
             false => self.server.write(handle, asked.offset, data),
         };
-        let reply = || reply_written(reply, written.map(|count| count as u64));
-        self.reply_after(dropped || is_known, inode, reply);
+        // What goes through its cache the kernel syncs itself.
+        let (way, what) = ((handle, is_direct && syncs), (inode, dropped || is_known));
+        self.reply_changed(way, what, written, |written| {
+            reply_written(reply, written.map(|count| count as u64));
+        });
         if self.server.is_short(inode) || is_written_back && self.server.blocks_are_outdated(inode) {
             self.forget_attributes(inode);
         }
@@ -104,8 +108,14 @@ impl Transport {
     /// Of files and directories.
     pub(super) fn fsync(&self, from: &Origin, asked: FsyncIn, reply: Reply) {
         let data_only = asked.fsync_flags & FSYNC_FDATASYNC != 0;
-        let (inode, synced) = (inode_of(from), self.server.fsync(HandleNo(asked.fh), data_only));
-        self.reply_after(self.server.blocks_are_outdated(inode), inode, || finish(reply, synced));
+        let (inode, handle) = (inode_of(from), HandleNo(asked.fh));
+        // The kernel has written this file back before it asks.
+        self.server.cut_files().forget(inode);
+        let errands = self.errands.clone();
+        self.reply_durable(move |server| {
+            let synced = server.fsync(handle, data_only);
+            reply_after(&errands, server.blocks_are_outdated(inode), inode, || finish(reply, synced));
+        });
     }
 
     pub(super) fn fallocate(&self, from: &Origin, asked: FallocateIn, reply: Reply) {
@@ -113,9 +123,10 @@ impl Transport {
             Ok(dropped) => dropped,
             Err(error) => return reply.error(errno(&error)),
         };
-        let mode = asked.mode.cast_signed();
-        let done = self.server.allocate(HandleNo(asked.fh), mode, asked.offset, asked.length);
-        self.reply_after(dropped, inode_of(from), || finish(reply, done));
+        let (mode, handle) = (asked.mode.cast_signed(), HandleNo(asked.fh));
+        let done = self.server.allocate(handle, mode, asked.offset, asked.length);
+        let way = (handle, self.server.syncs(handle));
+        self.reply_changed(way, (inode_of(from), dropped), done, |done| finish(reply, done));
     }
 
     pub(super) fn lseek(&self, from: &Origin, asked: LseekIn, reply: Reply) {
@@ -142,14 +153,15 @@ impl Transport {
         let length = asked.len.min(u64::from(!0xffff_u32));
         let places = [(HandleNo(asked.fh_in), asked.off_in), (HandleNo(asked.fh_out), asked.off_out)];
         let copied = self.server.copy_range(places[0], places[1], length);
-        self.reply_after(dropped, target, || reply_written(reply, copied));
+        let way = (places[1].0, self.server.syncs(places[1].0));
+        self.reply_changed(way, (target, dropped), copied, |copied| reply_written(reply, copied));
     }
 
     fn reply_made(&self, reply: Reply, made: fs::Result<(Attributes, HandleNo)>) {
         match made {
             Ok((attributes, handle)) => {
                 let opened = OpenOut { fh: handle.0, open_flags: fopen::KEEP_CACHE, backing_id: 0 };
-                reply.structures(&self.entry(&attributes), &opened);
+                reply.structures(&entry(&self.server, &attributes), &opened);
             }
             Err(error) => reply.error(errno(&error)),
         }

@@ -3,11 +3,11 @@
 use fs::{FsError, InodeNo};
 use rustix::io::Errno;
 
-use super::shown::absent;
+use super::shown::{absent, entry};
 use super::{Transport, caller, errno, finish, inode_of, maker};
 use crate::kernel::abi::{LinkIn, MkdirIn, MknodIn, Rename2In};
 use crate::kernel::{Origin, Reply};
-use crate::server::permissions;
+use crate::server::{Server, permissions};
 use crate::translate;
 
 impl Transport {
@@ -56,13 +56,27 @@ impl Transport {
         let Some(flags) = translate::rename_flags(asked.flags) else {
             return reply.error(Errno::INVAL);
         };
-        let (parent, new_parent) = (inode_of(from), InodeNo(asked.newdir));
         let who = caller(from, 0);
-        finish(reply, self.server.fs().rename(&who, parent, names[0], new_parent, names[1], flags));
+        let places = [(inode_of(from), names[0]), (InodeNo(asked.newdir), names[1])];
+        let named = if flags.exchange { &places[..] } else { &places[..1] };
+        let files = named.iter().filter_map(|(parent, name)| self.server.dirty_file(&who, *parent, name));
+        let files: Vec<InodeNo> = files.collect();
+        let [(parent, name), (new_parent, new_name)] = places.map(|(parent, name)| (parent, name.to_vec()));
+        let rename =
+            move |server: &Server| server.fs().rename(&who, parent, &name, new_parent, &new_name, flags);
+        self.reply_named(files, rename, |renamed| finish(reply, renamed));
     }
 
     pub(super) fn link(&self, from: &Origin, asked: LinkIn, name: &[u8], reply: Reply) {
-        let inode = InodeNo(asked.oldnodeid);
-        self.reply_entry(reply, self.server.fs().link(&caller(from, 0), inode, inode_of(from), name));
+        let (inode, parent) = (InodeNo(asked.oldnodeid), inode_of(from));
+        let files = Vec::from_iter(self.server.may_be_dirty(inode).then_some(inode));
+        let (who, name) = (caller(from, 0), name.to_vec());
+        let link = move |server: &Server| {
+            server.fs().link(&who, inode, parent, &name).map(|linked| entry(server, &linked))
+        };
+        self.reply_named(files, link, |linked| match linked {
+            Ok(entry) => reply.structure(&entry),
+            Err(error) => reply.error(errno(&error)),
+        });
     }
 }

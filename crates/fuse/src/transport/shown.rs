@@ -10,6 +10,7 @@ use fs::{Attributes, Kind};
 
 use super::Transport;
 use crate::kernel::abi::{Attr, AttrOut, EntryOut, STATX_BASIC_STATS, STATX_BTIME, Statx, StatxOut, SxTime};
+use crate::server::Server;
 use crate::translate;
 
 /// How many seconds the kernel may believe attributes, entries and the absence of entries. Nothing changes them
@@ -22,36 +23,39 @@ const LIFETIME_OF_DIRECTORIES: u64 = 1;
 /// What `st_blksize` says: the size of a page, which is what the kernel caches.
 const IO_SIZE: u32 = 4096;
 
+/// An entry, and all that is to be known of its inode.
+pub(super) fn entry(server: &Server, attributes: &Attributes) -> EntryOut {
+    EntryOut {
+        nodeid: attributes.inode.0,
+        generation: attributes.generation.into(),
+        attr_valid: lifetime(attributes),
+        attr: shown(server, attributes),
+        ..absent()
+    }
+}
+
+/// What the kernel is told of an inode. It goes on with the count of blocks that it was told, whatever it has
+/// in its cache, and there are programs that take a file without blocks for one hole: so none that
+/// somebody may be writing to is without.
+fn shown(server: &Server, attributes: &Attributes) -> Attr {
+    let is_being_written = server.has_no_blocks(attributes) && server.may_be_dirty(attributes.inode);
+    let blocks = attributes.blocks.max(is_being_written.into());
+    server.note_blocks_told(attributes.inode, blocks);
+    Attr { blocks, ..attr(attributes) }
+}
+
 impl Transport {
-    /// What the kernel is told of an inode. It goes on with the count of blocks that it was told, whatever it has
-    /// in its cache, and there are programs that take a file without blocks for one hole: so none that
-    /// somebody may be writing to is without.
-    fn shown(&self, attributes: &Attributes) -> Attr {
-        let is_being_written =
-            self.server.has_no_blocks(attributes) && self.server.may_be_dirty(attributes.inode);
-        let blocks = attributes.blocks.max(is_being_written.into());
-        self.server.note_blocks_told(attributes.inode, blocks);
-        Attr { blocks, ..attr(attributes) }
-    }
-
-    /// An entry, and all that is to be known of its inode.
-    pub(super) fn entry(&self, attributes: &Attributes) -> EntryOut {
-        EntryOut {
-            nodeid: attributes.inode.0,
-            generation: attributes.generation.into(),
-            attr_valid: lifetime(attributes),
-            attr: self.shown(attributes),
-            ..absent()
-        }
-    }
-
     pub(super) fn attributes(&self, attributes: &Attributes) -> AttrOut {
-        AttrOut { attr_valid: lifetime(attributes), attr: self.shown(attributes), ..AttrOut::default() }
+        AttrOut {
+            attr_valid: lifetime(attributes),
+            attr: shown(&self.server, attributes),
+            ..AttrOut::default()
+        }
     }
 
     /// The same with the time of birth.
     pub(super) fn extended(&self, attributes: &Attributes) -> StatxOut {
-        let shown = self.shown(attributes);
+        let shown = shown(&self.server, attributes);
         let stat = Statx {
             mask: STATX_BASIC_STATS | STATX_BTIME,
             blksize: shown.blksize,

@@ -14,10 +14,12 @@ use super::*;
 use crate::access::AccessTimes;
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
-    AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, InHeader, LseekIn, OpenOut, ReadIn,
-    ReleaseIn, STATX_BTIME, StatxIn, StatxOut, WRITE_CACHE, WriteIn, opcode,
+    AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, FsyncIn, InHeader, LinkIn, LseekIn,
+    OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, STATX_BTIME, SetattrIn, StatxIn, StatxOut, WRITE_CACHE,
+    WriteIn, fattr, opcode,
 };
 use crate::kernel::tests::{Kernel, connected};
+use crate::page_cache::PageCache;
 
 const ROOT: u64 = 1;
 /// `O_DSYNC`, which `OFlags` has not: there it stands for `O_SYNC`.
@@ -34,6 +36,8 @@ struct Mount {
     unique: Cell<u64>,
     /// Inodes whose attributes the kernel was told to forget.
     forgotten: RefCell<Vec<u64>>,
+    /// Inodes that the kernel was to write back before something was done.
+    written_back: RefCell<Vec<u64>>,
 }
 
 impl Mount {
@@ -76,6 +80,7 @@ impl Mount {
             clock,
             unique: Cell::new(0),
             forgotten: RefCell::default(),
+            written_back: RefCell::default(),
         }
     }
 
@@ -112,12 +117,22 @@ impl Mount {
     /// What is told to the kernel goes to somebody else.
     fn run_errands(&self) {
         let (_elsewhere, channel) = connected();
-        let notifier = Notifier::new(&channel);
+        let cache = PageCache::new(Notifier::new(&channel), None);
         while let Ok(errand) = self.errands.try_recv() {
-            if let Errand::ForgetAttributes(inode) | Errand::ForgetThen(inode, _) = &errand {
-                self.forgotten.borrow_mut().push(inode.0);
+            match &errand {
+                Errand::ForgetAttributes(inode) | Errand::ForgetThen(inode, _) => {
+                    self.forgotten.borrow_mut().push(inode.0);
+                }
+                Errand::Name(files, _) => {
+                    self.written_back.borrow_mut().extend(files.iter().map(|inode| inode.0));
+                }
+                Errand::Sync(_) => {
+                    let cut = self.transport.server.cut_files().all();
+                    self.written_back.borrow_mut().extend(cut.iter().map(|(inode, _)| inode.0));
+                }
+                Errand::Seek(..) => {}
             }
-            errand.run(&self.transport.server, &notifier);
+            errand.run(&self.transport.server, &cache);
         }
     }
 
@@ -159,6 +174,75 @@ impl Mount {
         let written: u64 = self.succeed(opcode::WRITE, node, &[write.as_bytes(), data]);
         assert_eq!(written, u64::from(size));
     }
+}
+
+/// Only a file that the kernel may hold dirty pages of keeps a rename, a link or an `fsync` waiting.
+#[test]
+fn a_name_waits_for_the_data_of_a_file_that_is_open_for_writing_and_of_no_other() {
+    let mount = Mount::new();
+    let rename = |flags: u32, name: &[u8], new_name: &[u8]| {
+        let asked = Rename2In { newdir: ROOT, flags, padding: 0 };
+        assert_eq!(mount.ask(opcode::RENAME2, ROOT, &[asked.as_bytes(), name, new_name]).0, 0);
+        mount.written_back.take()
+    };
+    let link = |node: u64, name: &[u8]| {
+        assert_eq!(mount.ask(opcode::LINK, ROOT, &[LinkIn { oldnodeid: node }.as_bytes(), name]).0, 0);
+        mount.written_back.take()
+    };
+    let (one, open_one) = mount.create(b"one\0", OFlags::RDWR);
+    let (two, open_two) = mount.create(b"two\0", OFlags::RDWR);
+    assert_eq!(rename(0, b"one\0", b"1\0"), [one.nodeid]);
+    assert_eq!(rename(0, b"1\0", b"two\0"), [one.nodeid], "what was replaced is not waited for");
+    assert_eq!(link(one.nodeid, b"1\0"), [one.nodeid]);
+    let (three, open_three) = mount.create(b"three\0", OFlags::RDWR);
+    let exchange = 2;
+    assert_eq!(rename(exchange, b"1\0", b"three\0"), [one.nodeid, three.nodeid]);
+    for (node, opened) in [(one, open_one), (two, open_two), (three, open_three)] {
+        let release = ReleaseIn { fh: opened.fh, ..ReleaseIn::default() };
+        assert_eq!(mount.ask(opcode::RELEASE, node.nodeid, &[release.as_bytes()]).0, 0);
+    }
+    assert_eq!(rename(0, b"two\0", b"2\0"), [0; 0], "closed files have been written back");
+    assert_eq!(link(one.nodeid, b"4\0"), [0; 0]);
+}
+
+#[test]
+fn an_fsync_waits_for_files_that_were_cut_until_they_are_closed_or_synced() {
+    let mount = Mount::new();
+    let (file, opened) = mount.create(b"file\0", OFlags::RDWR);
+    let (other, open_other) = mount.create(b"other\0", OFlags::RDWR);
+    mount.write(file.nodeid, opened.fh, &[7; 5000]);
+    let sync = |node: &EntryOut, opened: &OpenOut| {
+        let fsync = FsyncIn { fh: opened.fh, ..FsyncIn::default() };
+        assert_eq!(mount.ask(opcode::FSYNC, node.nodeid, &[fsync.as_bytes()]).0, 0);
+        mount.written_back.take()
+    };
+    let set_size = |size: u64| {
+        let asked = SetattrIn { valid: fattr::SIZE, size, ..SetattrIn::default() };
+        assert_eq!(mount.ask(opcode::SETATTR, file.nodeid, &[asked.as_bytes()]).0, 0);
+    };
+    let release = |node: &EntryOut, opened: &OpenOut| {
+        let release = ReleaseIn { fh: opened.fh, ..ReleaseIn::default() };
+        assert_eq!(mount.ask(opcode::RELEASE, node.nodeid, &[release.as_bytes()]).0, 0);
+    };
+    set_size(9000);
+    assert_eq!(sync(&other, &open_other), [0; 0], "nothing was cut off");
+    set_size(100);
+    assert_eq!(sync(&other, &open_other), [file.nodeid]);
+    assert_eq!(sync(&other, &open_other), [0; 0], "it has been written back");
+    set_size(10);
+    assert_eq!(sync(&file, &opened), [0; 0], "the kernel has written it back before it asked");
+    assert_eq!(sync(&other, &open_other), [0; 0]);
+    let open = OpenIn { flags: (OFlags::RDWR | OFlags::TRUNC).bits(), open_flags: 0 };
+    let again: OpenOut = mount.succeed(opcode::OPEN, file.nodeid, &[open.as_bytes()]);
+    assert_eq!(sync(&other, &open_other), [file.nodeid]);
+    set_size(0);
+    mount.write(file.nodeid, again.fh, &[7; 5000]);
+    set_size(1);
+    release(&file, &again);
+    release(&file, &opened);
+    assert_eq!(sync(&other, &open_other), [0; 0], "the kernel has written it back before it was closed");
+    set_size(0);
+    assert_eq!(sync(&other, &open_other), [0; 0], "nobody could have written to it");
 }
 
 /// A log that stayed open had, for whoever asked, the blocks that it had when it was opened, for as long as it was open:

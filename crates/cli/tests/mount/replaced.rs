@@ -1,0 +1,231 @@
+//! Files that are replaced while their new contents are still in the kernel's cache.
+//!
+//! A program wrote a new file, renamed it over the old one and kept it open, as programs do that go on to write. The
+//! rename became durable with the next commit, and the data only when the kernel wrote it back, up to 30 s later. A
+//! crash in between left the name with 0 bytes: neither the old contents nor the new.
+
+use std::any::Any;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, fallocate};
+
+use crate::{Mounted, bench_or_skip};
+
+const NAME: &str = "settings";
+const SAVED: &str = "settings.new";
+
+/// One way of saving a file. Leaves the new contents to the kernel, and returns what keeps the file open.
+type Save = fn(&Path) -> Box<dyn Any>;
+
+/// Opens the second argument as the first says, writes a mapping of it, and keeps that until it is told to end.
+const MAP: &str = "
+import mmap, os, sys
+file = os.open(sys.argv[2], os.O_RDWR | (os.O_CREAT if sys.argv[1] == 'new' else os.O_TRUNC))
+os.ftruncate(file, int(sys.argv[3]))
+mapping = mmap.mmap(file, int(sys.argv[3]))
+mapping[:] = b'n' * len(mapping)
+print('written', flush=True)
+sys.stdin.read()
+";
+
+const WAYS: [(&str, Save); 9] = [
+    ("rename over", |root| {
+        let file = written(&root.join(SAVED));
+        fs::rename(root.join(SAVED), root.join(NAME)).unwrap();
+        Box::new(file)
+    }),
+    ("rename over, mapped", |root| {
+        let file = mapped("new", &root.join(SAVED));
+        fs::rename(root.join(SAVED), root.join(NAME)).unwrap();
+        Box::new(file)
+    }),
+    ("rename from another directory", |root| {
+        fs::create_dir(root.join("elsewhere")).unwrap();
+        let file = written(&root.join("elsewhere/new"));
+        fs::rename(root.join("elsewhere/new"), root.join(NAME)).unwrap();
+        Box::new(file)
+    }),
+    ("exchange", |root| {
+        let file = written(&root.join(SAVED));
+        exchange(&root.join(SAVED), &root.join(NAME));
+        Box::new(file)
+    }),
+    ("exchange the other way", |root| {
+        let file = written(&root.join(SAVED));
+        exchange(&root.join(NAME), &root.join(SAVED));
+        Box::new(file)
+    }),
+    ("rename to a name that was removed", |root| {
+        let file = written(&root.join(SAVED));
+        fs::remove_file(root.join(NAME)).unwrap();
+        fs::rename(root.join(SAVED), root.join(NAME)).unwrap();
+        Box::new(file)
+    }),
+    ("link to a name that was removed", |root| {
+        let file = written(&root.join(SAVED));
+        fs::remove_file(root.join(NAME)).unwrap();
+        fs::hard_link(root.join(SAVED), root.join(NAME)).unwrap();
+        fs::remove_file(root.join(SAVED)).unwrap();
+        Box::new(file)
+    }),
+    ("link of a file without a name", |root| {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::open(root, flags, Mode::from_raw_mode(0o600)).unwrap());
+        file.write_all(&new()).unwrap();
+        fs::remove_file(root.join(NAME)).unwrap();
+        let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+        rustix::fs::linkat(CWD, itself, CWD, root.join(NAME), AtFlags::SYMLINK_FOLLOW).unwrap();
+        Box::new(file)
+    }),
+    ("rename twice", |root| {
+        let file = written(&root.join(SAVED));
+        fs::rename(root.join(SAVED), root.join("settings.next")).unwrap();
+        fs::rename(root.join("settings.next"), root.join(NAME)).unwrap();
+        Box::new(file)
+    }),
+];
+
+/// Files whose old contents go before the new ones are written. Here the kernel has the contents written back at the
+/// latest when something is made durable.
+const CUTS: [(&str, Save); 3] = [
+    ("emptied when opened", |root| {
+        let mut file = File::create(root.join(NAME)).unwrap();
+        file.write_all(&new()).unwrap();
+        Box::new(file)
+    }),
+    ("emptied by a handle", |root| {
+        let file = OpenOptions::new().write(true).open(root.join(NAME)).unwrap();
+        file.set_len(0).unwrap();
+        file.write_all_at(&new(), 0).unwrap();
+        Box::new(file)
+    }),
+    ("emptied, then mapped", |root| Box::new(mapped("old", &root.join(NAME)))),
+];
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_open_is_old_or_new_after_a_kill() {
+    for (way, save) in WAYS {
+        saved_and_killed(way, save, |mounted| {
+            // The commit that makes the rename durable is somebody else's.
+            File::create(mounted.path("other")).unwrap().sync_all().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_file_that_is_emptied_and_written_anew_is_new_after_a_commit_and_a_kill() {
+    for (way, save) in CUTS {
+        saved_and_killed(way, save, |mounted| {
+            File::create(mounted.path("other")).unwrap().sync_all().unwrap();
+        });
+        saved_and_killed(way, save, |mounted| {
+            // In no cache and durable when it returns, without an `fsync` of the kernel.
+            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT | OFlags::SYNC;
+            let other = rustix::fs::open(mounted.path("other"), flags, Mode::from_raw_mode(0o600)).unwrap();
+            fallocate(other, FallocateFlags::empty(), 0, 1 << 16).unwrap();
+        });
+    }
+}
+
+#[test]
+fn the_commit_interval_makes_a_cut_durable_with_what_was_written_after_it() {
+    for (way, save) in CUTS {
+        saved_and_killed(way, save, |mounted| {
+            let waiting = rt::thread::Stop::default();
+            let batches = || mounted.told("stats")["metadata"]["log_batches"].as_u64().unwrap();
+            let before = batches();
+            let passed = (0..3000).any(|_| {
+                waiting.wait(Duration::from_millis(20));
+                batches() > before
+            });
+            assert!(passed, "the commit interval does not pass");
+        });
+    }
+}
+
+/// A name that was given in vain: the old contents stay, and the program learns that the new ones did not fit.
+#[test]
+fn a_rename_whose_data_does_not_fit_is_refused_and_keeps_the_old_file() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path(NAME), old()).unwrap();
+    let fill = File::create(mounted.path("fill")).unwrap();
+    let space = rustix::fs::statvfs(mounted.root()).unwrap();
+    let left = 1 << 20;
+    fallocate(&fill, FallocateFlags::empty(), 0, space.f_bavail * space.f_frsize - left).unwrap();
+    let mut file = File::create(mounted.path(SAVED)).unwrap();
+    file.write_all(&vec![7; 8 << 20]).unwrap();
+    let refused = fs::rename(mounted.path(SAVED), mounted.path(NAME)).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
+    assert_eq!(fs::read(mounted.path(NAME)).unwrap(), old());
+    drop((file, fill));
+    mounted.umount();
+    bench.check();
+}
+
+/// Saves a file that way, has `commit` make it durable, kills the daemon and looks.
+fn saved_and_killed(way: &str, save: Save, commit: impl FnOnce(&Mounted<'_>)) {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&["-o", "commit=1"]);
+    fs::write(mounted.path(NAME), old()).unwrap();
+    File::open(mounted.root()).unwrap().sync_all().unwrap();
+    let open = save(&mounted.root());
+    commit(&mounted);
+    mounted.daemon().kill();
+    drop((open, mounted));
+    let mounted = bench.mount(&[]);
+    let found = fs::read(mounted.path(NAME)).unwrap();
+    assert!(
+        found == new() || found == old(),
+        "{way}: {} bytes, neither the old contents nor the new",
+        found.len()
+    );
+    assert!(found == new(), "{way}: it was durable, and is as it was before");
+    mounted.umount();
+    bench.check();
+}
+
+fn exchange(one: &Path, other: &Path) {
+    rustix::fs::renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+}
+
+/// A new file, of which nothing has left the kernel.
+fn written(path: &Path) -> File {
+    let mut file = File::create_new(path).unwrap();
+    file.write_all(&new()).unwrap();
+    file
+}
+
+/// A program that has a mapping of a file, which it has written.
+struct Mapped(Child);
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+fn mapped(which: &str, path: &Path) -> Mapped {
+    let mut program = Command::new("python3");
+    program.args(["-c", MAP, which, path.to_str().unwrap(), &new().len().to_string()]);
+    let mut program = Mapped(program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut said = String::new();
+    BufReader::new(program.0.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert_eq!(said, "written\n");
+    program
+}
+
+fn old() -> Vec<u8> {
+    vec![b'o'; 300_000]
+}
+
+fn new() -> Vec<u8> {
+    vec![b'n'; 400_000]
+}
