@@ -10,7 +10,11 @@
 //! written the file's dirty pages back. Otherwise the new name could become durable first, and a crash would leave an
 //! empty file where the old contents were. No state is kept for this: the log's order of transactions does the rest.
 
+use std::io;
+use std::time::Duration;
+
 use fs::{FsError, InodeNo};
+use rt::thread::Stop;
 use rustix::io::Errno;
 
 use crate::handles::HandleNo;
@@ -19,6 +23,10 @@ use crate::kernel::{Notifier, Reply};
 use crate::page_cache::PageCache;
 use crate::server::Server;
 use crate::transport::errno;
+
+/// How often the kernel is asked to forget a file that a program is closing, and how long it has each time.
+const EVICTIONS_MAX: u32 = 20;
+const EVICTION_PAUSE: Duration = Duration::from_millis(1);
 
 /// One thing for a thread that runs errands.
 pub(crate) enum Errand {
@@ -33,6 +41,8 @@ pub(crate) enum Errand {
     Name(Vec<InodeNo>, Box<dyn FnOnce(fs::Result<()>) + Send>),
     /// Has the kernel write back what it holds of all files whose contents were cut, and then makes something durable.
     Sync(Box<dyn FnOnce() + Send>),
+    /// Has the kernel forget a file of which it shows what was not stored.
+    Evict(InodeNo),
 }
 
 /// The threads that run errands.
@@ -60,7 +70,7 @@ impl Errand {
         match self {
             Errand::Seek(..) => Thread::Seeks,
             Errand::ForgetAttributes(_) | Errand::ForgetThen(..) => Thread::Errands,
-            Errand::Name(..) | Errand::Sync(_) => Thread::WriteBack,
+            Errand::Name(..) | Errand::Sync(_) | Errand::Evict(_) => Thread::WriteBack,
         }
     }
 
@@ -84,6 +94,11 @@ impl Errand {
             Errand::Sync(then) => {
                 write_back_cut_files(server, notifier);
                 then();
+            }
+            Errand::Evict(inode) => {
+                if let Err(error) = evict(server, notifier, inode) {
+                    tracing::debug!("the kernel goes on with its size of inode {}: {error}", inode.0);
+                }
             }
         }
     }
@@ -117,6 +132,22 @@ pub(crate) fn reply_seek(server: &Server, seek: &Seek, reply: Reply) {
         Ok(offset) => reply.structure(&LseekOut { offset }),
         Err(error) => reply.error(errno(&error)),
     }
+}
+
+/// Has the kernel drop the pages and the inode of a file. A program that is just closing the file keeps the inode for a
+/// moment after we have heard of it, so this is tried again. If another program has the file open, it is tried again
+/// when that program closes it.
+fn evict(server: &Server, notifier: &Notifier, inode: InodeNo) -> io::Result<()> {
+    let pause = Stop::default();
+    for _ in 0..EVICTIONS_MAX {
+        if !server.can_be_evicted(inode) {
+            return Ok(());
+        }
+        notifier.invalidate_inode(inode.0, 0, 0)?;
+        notifier.prune(inode.0)?;
+        pause.wait(EVICTION_PAUSE);
+    }
+    Ok(())
 }
 
 fn forget_attributes(notifier: &Notifier, inode: InodeNo) {

@@ -12,7 +12,7 @@
 //! | `transport` | which request of the protocol is which operation |
 //! | `errands` | what may have to wait for the kernel, on a thread that answers nobody |
 //! | `page_cache` | having the kernel write back the dirty pages of a file |
-//! | `cut_files` | files whose dirty pages a commit depends on |
+//! | `noted` | files for which something must still be done on the kernel's side |
 //! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
 //! | `memory` | what the memory is for that is given to a mount |
 //! | `access` | whether reading sets times of access |
@@ -34,13 +34,13 @@
 #![deny(unsafe_code)]
 
 mod access;
-mod cut_files;
 mod errands;
 mod groups;
 mod handles;
 mod kernel;
 mod memory;
 pub mod mount;
+mod noted;
 mod page_cache;
 mod server;
 mod session;

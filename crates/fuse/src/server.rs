@@ -24,8 +24,8 @@ use std::sync::Arc;
 use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
 
 use crate::access::AccessTimes;
-use crate::cut_files::CutFiles;
 use crate::handles::{HandleNo, Handles};
+use crate::noted::Noted;
 use crate::translate;
 
 /// How many directory entries are read before their attributes are.
@@ -36,7 +36,8 @@ pub(crate) struct Server {
     fs: Arc<Fs>,
     handles: Handles<Opened>,
     access_times: AccessTimes,
-    cut_files: CutFiles,
+    cut_files: Noted,
+    unstored_files: Noted,
 }
 
 /// A file or directory that the kernel has open.
@@ -57,7 +58,13 @@ impl Deref for Opened {
 
 impl Server {
     pub(crate) fn new(fs: Arc<Fs>, access_times: AccessTimes) -> Self {
-        Server { fs, handles: Handles::new(), access_times, cut_files: CutFiles::default() }
+        Server {
+            fs,
+            handles: Handles::new(),
+            access_times,
+            cut_files: Noted::default(),
+            unstored_files: Noted::default(),
+        }
     }
 
     /// The operations that mean to the file system what they mean to the kernel.
@@ -76,8 +83,18 @@ impl Server {
     }
 
     /// Files whose dirty pages the next commit depends on.
-    pub(crate) fn cut_files(&self) -> &CutFiles {
+    pub(crate) fn cut_files(&self) -> &Noted {
         &self.cut_files
+    }
+
+    /// Files of which the kernel shows what was not stored.
+    pub(crate) fn unstored_files(&self) -> &Noted {
+        &self.unstored_files
+    }
+
+    /// Whether the kernel can be made to forget what was not stored of this file.
+    pub(crate) fn can_be_evicted(&self, inode: InodeNo) -> bool {
+        self.unstored_files.contains(inode) && !self.may_be_dirty(inode)
     }
 
     pub(crate) fn access_times(&self) -> &AccessTimes {
@@ -199,6 +216,7 @@ impl Server {
             match self.fs.write_back(&handle, offset + done as u64, &data[done..]) {
                 Ok(count) => done += count,
                 Err(error) => {
+                    self.unstored_files.note(handle.inode());
                     if error == FsError::NoSpace {
                         self.handles.note_shortage(handle.inode());
                     }

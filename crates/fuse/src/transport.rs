@@ -99,6 +99,14 @@ impl Transport {
         let _ = self.errands.send(Errand::ForgetAttributes(inode));
     }
 
+    /// Makes the kernel forget a file of which it shows what was not stored, now that a program has closed it.
+    fn evict_unstored(&self, inode: InodeNo) {
+        if self.server.can_be_evicted(inode) {
+            // No program asks any more when the session has ended.
+            let _ = self.errands.send(Errand::Evict(inode));
+        }
+    }
+
     /// Replies; where attributes have changed by something of which the kernel does not expect it, not before
     /// the kernel has forgotten those that it knows.
     fn reply_after(&self, is_outdated: bool, inode: InodeNo, reply: impl FnOnce() + Send + 'static) {
@@ -220,6 +228,7 @@ impl Answers for Transport {
     }
 
     fn forget(&self, node: u64) {
+        self.server.unstored_files().forget(InodeNo(node));
         self.server.fs().forget(InodeNo(node));
     }
 }

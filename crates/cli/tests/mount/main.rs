@@ -9,6 +9,7 @@ mod access_lists;
 mod bench;
 mod block_device;
 mod daemon;
+mod full;
 mod full_host;
 mod golden;
 mod hints;

@@ -114,6 +114,8 @@ pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Notification: contents and attributes of an inode are not to be believed any more.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+/// Notification: inodes that no program uses are to be forgotten. Kernels before 7.45 of the protocol refuse it.
+pub(crate) const NOTIFY_PRUNE: i32 = 9;
 /// All that `stat` tells.
 pub(crate) const STATX_BASIC_STATS: u32 = 0x7ff;
 /// The time of birth.
@@ -336,4 +338,7 @@ structures! {
     Dirent, 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
 
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
+
+    /// The inodes follow it.
+    NotifyPruneOut, 16 { count: u32, padding: u32, spare: u64, }
 }

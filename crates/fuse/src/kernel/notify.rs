@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::Channel;
-use super::abi::{NOTIFY_INVAL_INODE, NotifyInvalInodeOut, OutHeader};
+use super::abi::{NOTIFY_INVAL_INODE, NOTIFY_PRUNE, NotifyInvalInodeOut, NotifyPruneOut, OutHeader};
 
 /// Tells the kernel things by way of a channel.
 #[derive(Clone, Debug)]
@@ -29,13 +29,22 @@ impl Notifier {
     /// Never to be called by a thread that answers requests.
     pub(crate) fn invalidate_inode(&self, inode: u64, offset: i64, length: i64) -> io::Result<()> {
         let told = NotifyInvalInodeOut { ino: inode, off: offset, len: length };
-        // A message that answers no request has its kind where others have their error.
-        let header = OutHeader {
-            len: (size_of::<OutHeader>() + size_of_val(&told)) as u32,
-            error: NOTIFY_INVAL_INODE,
-            unique: 0,
-        };
-        match self.0.send(&[IoSlice::new(header.as_bytes()), IoSlice::new(told.as_bytes())]) {
+        self.send(NOTIFY_INVAL_INODE, told.as_bytes(), &[])
+    }
+
+    /// An inode that no program uses is to be forgotten; of one that is used nothing happens.
+    ///
+    /// Never to be called by a thread that answers requests.
+    pub(crate) fn prune(&self, inode: u64) -> io::Result<()> {
+        let told = NotifyPruneOut { count: 1, ..NotifyPruneOut::default() };
+        self.send(NOTIFY_PRUNE, told.as_bytes(), inode.as_bytes())
+    }
+
+    /// Sends a message that answers no request. It has its kind where an answer has its error.
+    fn send(&self, kind: i32, told: &[u8], more: &[u8]) -> io::Result<()> {
+        let length = size_of::<OutHeader>() + told.len() + more.len();
+        let header = OutHeader { len: length as u32, error: kind, unique: 0 };
+        match self.0.send(&[header.as_bytes(), told, more].map(IoSlice::new)) {
             Err(Errno::NOENT) => Ok(()),
             sent => Ok(sent?),
         }

@@ -100,6 +100,7 @@ impl Transport {
 
     pub(super) fn release(&self, from: &Origin, asked: ReleaseIn, reply: Reply) {
         finish(reply, self.server.release(HandleNo(asked.fh)));
+        self.evict_unstored(inode_of(from));
         if self.looks_otherwise(inode_of(from), asked.flags.cast_signed()) {
             self.forget_attributes(inode_of(from));
         }

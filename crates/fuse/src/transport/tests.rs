@@ -130,7 +130,7 @@ impl Mount {
                     let cut = self.transport.server.cut_files().all();
                     self.written_back.borrow_mut().extend(cut.iter().map(|(inode, _)| inode.0));
                 }
-                Errand::Seek(..) => {}
+                Errand::Seek(..) | Errand::Evict(_) => {}
             }
             errand.run(&self.transport.server, &cache);
         }
