@@ -1,7 +1,7 @@
-//! `cargo xtask knife`: databases and git on a mount whose daemon is killed, or loses its power, again and again.
+//! `cargo xtask knife`: databases, git and files that are saved, on a mount whose daemon is killed, or loses its power, again and again.
 //!
-//! SQLite with both of its journals, PostgreSQL, RocksDB, LMDB and git work on a volume each, by its own program and
-//! as its users would; what each acknowledged is remembered outside of the volume. At random moments, with at least
+//! SQLite with both of its journals, PostgreSQL, RocksDB, LMDB, git and a program that saves files (`knife/saves.rs`)
+//! work on a volume each, by its own program and as its users would; what each acknowledged is remembered outside of the volume. At random moments, with at least
 //! one acknowledged transaction in between, the daemon is struck (`knife/blow.rs`). The volume must then be clean and
 //! mount, its application's own checker find nothing, and everything acknowledged be there; after one blow in four
 //! another follows before anybody has looked (`knife/section.rs`).
@@ -22,6 +22,7 @@ mod git;
 mod litter;
 mod lmdb;
 mod rocksdb;
+mod saves;
 mod section;
 mod writer;
 
@@ -47,7 +48,7 @@ pub(crate) struct Args {
     /// How to strike.
     #[arg(long, value_enum, default_value_t = Modes::Both)]
     mode: Modes,
-    /// One application alone: sqlite, lmdb, rocksdb, git or postgresql.
+    /// One application alone: sqlite, lmdb, rocksdb, git, saves or postgresql.
     #[arg(long)]
     only: Option<String>,
     /// Fewer blows, sooner after the first transactions, and one canary for each mode.

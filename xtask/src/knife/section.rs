@@ -14,6 +14,7 @@ use super::git::Git;
 use super::litter::{self, Litter};
 use super::lmdb::Lmdb;
 use super::rocksdb::RocksDb;
+use super::saves::Saves;
 use crate::accept::programs::cycle::{self, Application};
 use crate::accept::programs::postgres::Pgbench;
 use crate::accept::programs::sqlite::{CAREFUL, CARELESS, Databases};
@@ -41,7 +42,7 @@ pub(super) struct Entry {
 }
 
 /// Volumes so small that garbage is collected and checkpoints are taken all the time, where the application fits.
-pub(super) const APPLICATIONS: [Entry; 5] = [
+pub(super) const APPLICATIONS: [Entry; 6] = [
     Entry { name: "sqlite", share: 6, volume: &["--size", "96M", "--zone-size", "1M"], make: sqlite },
     Entry {
         name: "lmdb",
@@ -60,6 +61,12 @@ pub(super) const APPLICATIONS: [Entry; 5] = [
         share: 4,
         volume: &["--size", "96M", "--zone-size", "1M"],
         make: |site| Ok(Box::new(Git::make(site)?)),
+    },
+    Entry {
+        name: "saves",
+        share: 6,
+        volume: &["--size", "96M", "--zone-size", "1M"],
+        make: |site| Ok(Box::new(Saves::make(site)?)),
     },
     Entry { name: "postgresql", share: 2, volume: &["--size", "512M"], make: postgresql },
 ];
