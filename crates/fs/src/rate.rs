@@ -25,11 +25,15 @@ impl WriteRate {
         WriteRate { samples: Mutex::new([Sample { at_ns, bytes: 0 }; 2]) }
     }
 
-    /// To be called often.
+    /// To be called often while anything is written.
     pub(crate) fn note(&self, at_ns: u64, bytes: u64) {
         let mut samples = self.samples.lock();
-        if at_ns.saturating_sub(samples[1].at_ns) >= WINDOW_NS {
-            *samples = [samples[1], Sample { at_ns, bytes }];
+        let now = Sample { at_ns, bytes };
+        match at_ns.saturating_sub(samples[1].at_ns) {
+            // Nothing was written until now, or this would have been called.
+            passed if passed >= 2 * WINDOW_NS => *samples = [now; 2],
+            passed if passed >= WINDOW_NS => *samples = [samples[1], now],
+            _ => {}
         }
     }
 
@@ -63,5 +67,8 @@ mod tests {
         }
         (51..=60).for_each(|second| rate.note(second * SECOND, 30_000));
         assert_eq!(rate.per_second(60 * SECOND, 30_000), 0);
+        // After an hour without a note a thousand a second again.
+        rate.note(3660 * SECOND, 30_000);
+        assert_eq!(rate.per_second(3665 * SECOND, 35_000), 1000);
     }
 }

@@ -5,8 +5,12 @@
 //! commit interval, and no checkpoint or reset holds up collection. What they do can be had without them
 //! ([`Fs::workers`]), for a schedule of threads. They hold the volume only while they work:
 //! a volume that is dropped without `unmount` ends as if the process had been killed.
+//!
+//! **An idle volume wakes no thread.** While changes are made, an idle thread looks for work four times a second, because
+//! some work only becomes due with time. All such work follows from a change and is due soon after it. So a thread that
+//! has found nothing to do for a while, with every change durable, sleeps until the next change ([`Calm`]).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,6 +23,11 @@ use crate::volume::Fs;
 
 /// How long an idle thread sleeps when nothing wakes it.
 const IDLE: Duration = Duration::from_millis(250);
+/// After how many looks in vain, without a change meanwhile, an idle thread sleeps. With [`IDLE`] these take 30 s, three
+/// times as long as the longest time that is measured in ([`crate::rate`]).
+const LOOKS_MAX: u32 = 120;
+/// How long it sleeps at most. No work is known that only time makes due so late.
+const SLEEP: Duration = Duration::from_secs(3600);
 /// How long nobody must have written before garbage is collected that need not be yet.
 const QUIET: Duration = Duration::from_micros(500);
 /// How long a thread waits after an error.
@@ -69,6 +78,7 @@ pub(crate) struct Runtime {
     last_error: Mutex<Option<FsError>>,
     /// One for each lane.
     signals: [Arc<Signal>; Lane::ALL.len()],
+    calm: Arc<Calm>,
     /// Called before the commit interval makes changes durable.
     before_commits: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -83,6 +93,7 @@ impl Runtime {
             errors: AtomicU64::new(0),
             last_error: Mutex::new(None),
             signals: Default::default(),
+            calm: Arc::default(),
             before_commits: Mutex::new(None),
             threads: Mutex::default(),
         }
@@ -100,6 +111,14 @@ impl Runtime {
     /// A change was committed.
     pub(crate) fn committed(&self, now_ns: u64) {
         self.oldest_ns.fetch_min(now_ns, Ordering::SeqCst);
+        if self.calm.end() {
+            [Lane::Commits, Lane::Resets, Lane::Space].into_iter().for_each(|lane| self.wake_lane(lane));
+        }
+    }
+
+    /// Whether every change is durable, or is just being made so.
+    fn owes_nothing(&self) -> bool {
+        self.oldest_ns.load(Ordering::SeqCst) == NOTHING
     }
 
     /// Whether the oldest change has waited for the commit interval. Then the caller makes
@@ -183,6 +202,57 @@ impl Runtime {
     }
 }
 
+impl Drop for Runtime {
+    /// Threads that sleep would not notice for long that their volume is gone.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Whether anything changes, and how many threads sleep because nothing does.
+#[derive(Default)]
+struct Calm {
+    /// Counts changes.
+    changes: AtomicU64,
+    sleepers: AtomicUsize,
+}
+
+impl Calm {
+    /// Something changes; whether threads sleep that have to be woken for it.
+    fn end(&self) -> bool {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.sleepers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Sleeps by `wait`, unless there was a change after number `seen`. Either the change counts before this looks, or
+    /// [`Calm::end`] sees that a thread sleeps.
+    fn sleep(&self, seen: u64, wait: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let woken = match self.changes.load(Ordering::SeqCst) == seen {
+            true => wait(),
+            false => Some(0),
+        };
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        woken
+    }
+}
+
+/// How often one thread has looked for work in vain since the last change.
+#[derive(Default)]
+struct Looks {
+    changes: u64,
+    count: u32,
+}
+
+impl Looks {
+    /// It has looked again. Whether it may sleep.
+    fn add(&mut self, changes: u64) -> bool {
+        self.count = if changes == self.changes { self.count.saturating_add(1) } else { 0 };
+        self.changes = changes;
+        self.count >= LOOKS_MAX
+    }
+}
+
 impl Fs {
     /// Starts the threads that call `step`; they end with `unmount`, or when the volume is dropped.
     pub fn start(self: &Arc<Self>) -> Result<()> {
@@ -209,7 +279,8 @@ impl Fs {
         let idle = IDLE.min(Duration::from_nanos(self.runtime.commit_interval_ns()).max(IDLE / 25));
         let worker = |lane: Lane| -> Worker {
             let (fs, signal) = (Arc::downgrade(self), self.runtime.signals[lane as usize].clone());
-            (lane.name(), Box::new(move || run(&fs, &signal, lane, idle)))
+            let calm = Arc::clone(&self.runtime.calm);
+            (lane.name(), Box::new(move || run(&fs, &signal, &calm, lane, idle)))
         };
         Lane::ALL.map(worker).into()
     }
@@ -302,13 +373,15 @@ impl Fs {
     }
 }
 
-fn run(fs: &Weak<Fs>, signal: &Signal, lane: Lane, idle: Duration) {
-    let mut seen = 0;
+fn run(fs: &Weak<Fs>, signal: &Signal, calm: &Calm, lane: Lane, idle: Duration) {
+    let (mut seen, mut looks) = (0, Looks::default());
     loop {
         let Some(held) = fs.upgrade() else { return };
+        let changes = calm.changes.load(Ordering::SeqCst);
         let wait = match held.step_in(lane) {
             Ok(Step::Worked) => Duration::ZERO,
             Ok(Step::Idle) if held.looks_again(lane) => QUIET,
+            Ok(Step::Idle) if looks.add(changes) && held.runtime.owes_nothing() => SLEEP,
             Ok(Step::Idle) => idle,
             Err(error) => {
                 // It will be tried every second.
@@ -317,9 +390,16 @@ fn run(fs: &Weak<Fs>, signal: &Signal, lane: Lane, idle: Duration) {
             }
         };
         drop(held);
-        match signal.wait(if wait.is_zero() { u64::MAX } else { seen }, wait) {
+        let woken = match wait {
+            SLEEP => calm.sleep(changes, || signal.wait(seen, SLEEP)),
+            _ => signal.wait(if wait.is_zero() { u64::MAX } else { seen }, wait),
+        };
+        match woken {
             Some(wakes) => seen = wakes,
             None => return,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
