@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, fallocate};
 
+use crate::bench::names;
 use crate::{Mounted, bench_or_skip};
 
 const NAME: &str = "settings";
@@ -137,14 +138,9 @@ fn a_file_that_is_emptied_and_written_anew_is_new_after_a_commit_and_a_kill() {
 fn the_commit_interval_makes_a_cut_durable_with_what_was_written_after_it() {
     for (way, save) in CUTS {
         saved_and_killed(way, save, |mounted| {
-            let waiting = rt::thread::Stop::default();
             let batches = || mounted.told("stats")["metadata"]["log_batches"].as_u64().unwrap();
             let before = batches();
-            let passed = (0..3000).any(|_| {
-                waiting.wait(Duration::from_millis(20));
-                batches() > before
-            });
-            assert!(passed, "the commit interval does not pass");
+            await_that("the commit interval passes", || batches() > before);
         });
     }
 }
@@ -167,6 +163,64 @@ fn a_rename_whose_data_does_not_fit_is_refused_and_keeps_the_old_file() {
     drop((file, fill));
     mounted.umount();
     bench.check();
+}
+
+/// The thread that had the kernel write a file back waited in the kernel for the daemon's other threads when these were
+/// killed, and kept the connection open: the daemon never ended, and its users waited for ever.
+#[test]
+fn a_daemon_that_is_killed_while_files_are_replaced_ends() {
+    let bench = bench_or_skip!();
+    for _round in 0..6 {
+        let mounted = bench.mount(&[]);
+        let (daemon, root) = (mounted.daemon(), mounted.root());
+        std::thread::scope(|scope| {
+            let savers: Vec<_> = (0..4)
+                .map(|number| {
+                    let root = &root;
+                    scope.spawn(move || replace_until_dead(root, number))
+                })
+                .collect();
+            await_that("files are replaced", || root.join("saved-3-20").exists());
+            daemon.kill();
+            savers.into_iter().for_each(|saver| saver.join().unwrap());
+        });
+        drop(mounted);
+        bench.check();
+        let mounted = bench.mount(&[]);
+        for name in names(&mounted.root()).iter().filter(|name| name.starts_with("saved")) {
+            let found = fs::read(mounted.path(name)).unwrap();
+            assert!(found == old() || found == new(), "{name}: {} bytes", found.len());
+            fs::remove_file(mounted.path(name)).unwrap();
+        }
+        mounted.umount();
+    }
+}
+
+/// Renames files over others while they are open, and cuts others.
+fn replace_until_dead(root: &Path, number: u32) {
+    let (saved, new_name) = (root.join(format!("saved-{number}-")), root.join(format!("new-{number}")));
+    let mut cut =
+        OpenOptions::new().create(true).write(true).open(root.join(format!("cut-{number}"))).unwrap();
+    for round in 0.. {
+        let target = saved.with_file_name(format!("saved-{number}-{}", round % 30));
+        let contents = if round % 2 == 0 { old() } else { new() };
+        let done = File::create(&new_name).and_then(|mut file| {
+            file.write_all(&contents)?;
+            fs::rename(&new_name, &target)?;
+            cut.set_len(0)?;
+            cut.write_all(&contents[..5000])?;
+            if round % 8 == 0 { file.sync_all() } else { Ok(()) }
+        });
+        if done.is_err() {
+            return;
+        }
+    }
+}
+
+fn await_that(what: &str, is_so: impl Fn() -> bool) {
+    let waiting = rt::thread::Stop::default();
+    let came = (0..12_000).any(|_| is_so() || waiting.wait(Duration::from_millis(5)));
+    assert!(came, "within a minute: {what}");
 }
 
 /// Saves a file that way, has `commit` make it durable, kills the daemon and looks.
