@@ -89,10 +89,12 @@ impl Errand {
                 then();
             }
             Errand::Name(files, then) => {
-                then(files.into_iter().try_for_each(|file| write_back(server, cache, file)));
+                let written =
+                    files.into_iter().try_for_each(|file| write_back_before_name(server, cache, file));
+                then(written);
             }
             Errand::Sync(then) => {
-                write_back_cut_files(server, notifier);
+                write_back_cut_files(server, cache);
                 then();
             }
             Errand::Evict(inode) => {
@@ -104,25 +106,37 @@ impl Errand {
     }
 }
 
-/// Has the kernel write back what it holds of a file. Only a lack of space is an error here: every other error latches
-/// the volume, and the operation that follows meets it.
-fn write_back(server: &Server, cache: &PageCache, inode: InodeNo) -> fs::Result<()> {
-    if let Ok(file) = server.fs().attributes(inode)
-        && let Err(error) = cache.write_back(&file)
-    {
-        tracing::debug!("inode {} is not written back: {error}", inode.0);
+/// Has the kernel write back what it holds of a file, which must find space.
+pub(crate) fn write_back(server: &Server, cache: &PageCache, inode: InodeNo) -> io::Result<()> {
+    if let Ok(file) = server.fs().attributes(inode) {
+        cache.write_back(&file)?;
     }
-    if server.is_short(inode) { Err(FsError::NoSpace) } else { Ok(()) }
+    if server.is_short(inode) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
 }
 
-/// Has the kernel write back what it holds of files whose old contents were cut off. An invalidation does it, so that
-/// the `close` of their programs goes on to report errors.
-pub(crate) fn write_back_cut_files(server: &Server, notifier: &Notifier) {
-    for (inode, cut) in server.cut_files().all() {
-        if let Err(error) = notifier.invalidate_inode(inode.0, 0, 0) {
-            tracing::debug!("inode {} is not written back: {error}", inode.0);
+/// The same before the file is given a name. Only a lack of space keeps it from that: every other error of the volume
+/// latches it, and giving the name meets that.
+fn write_back_before_name(server: &Server, cache: &PageCache, inode: InodeNo) -> fs::Result<()> {
+    match write_back(server, cache, inode) {
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(FsError::NoSpace),
+        done => {
+            note_not_written_back(inode, done);
+            Ok(())
         }
+    }
+}
+
+/// Has the kernel write back what it holds of files whose old contents were cut off. Their own programs hear of errors.
+pub(crate) fn write_back_cut_files(server: &Server, cache: &PageCache) {
+    for (inode, cut) in server.cut_files().all() {
+        note_not_written_back(inode, write_back(server, cache, inode));
         server.cut_files().settle(inode, cut);
+    }
+}
+
+fn note_not_written_back(inode: InodeNo, done: io::Result<()>) {
+    if let Err(error) = done {
+        tracing::debug!("inode {} is not written back: {error}", inode.0);
     }
 }
 

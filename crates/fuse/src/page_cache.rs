@@ -5,13 +5,15 @@
 //! opened by its handle and not by its name. An **invalidation** always works, but the kernel writes each page back by a
 //! request of its own and then drops it: of 8 MiB that is 2,048 requests in place of 8.
 //!
-//! The close also takes away the error that the next `close` of a program would report. So the first way is only for
-//! callers that report a lack of space themselves.
+//! The first way is also the safe one: a thread that waits for the kernel in an invalidation keeps a process that was
+//! killed from ending. Its price is that the close takes away the error that the next `close` of a program would report,
+//! as the close of any other program does; `fsync` and the next `write` still report it.
 
 use std::ffi::{c_int, c_uint};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::mpsc::{self, Receiver, Sender};
 
 use fs::Attributes;
 use rustix::fs::{Mode, OFlags};
@@ -36,12 +38,21 @@ struct FileHandle {
 #[derive(Clone, Debug)]
 pub(crate) struct PageCache {
     notifier: Notifier,
-    entry: Option<MountEntry>,
+    closer: Option<Sender<Job>>,
 }
 
+/// A file to be opened and closed, and where the outcome goes.
+type Job = (Attributes, Sender<io::Result<()>>);
+
 impl PageCache {
+    /// Starts the thread that opens files of the mount. Without it, files are written back by invalidations.
     pub(crate) fn new(notifier: Notifier, entry: Option<MountEntry>) -> Self {
-        PageCache { notifier, entry }
+        let closer = entry.and_then(|entry| {
+            let (sender, jobs) = mpsc::channel();
+            let started = rt::thread::spawn("polder-pages", move || open_and_close_all(&entry, &jobs));
+            started.is_ok().then_some(sender)
+        });
+        PageCache { notifier, closer }
     }
 
     pub(crate) fn notifier(&self) -> &Notifier {
@@ -50,14 +61,42 @@ impl PageCache {
 
     /// Has the kernel write back all dirty pages of a regular file, and keep them where it can.
     pub(crate) fn write_back(&self, file: &Attributes) -> io::Result<()> {
-        let closed = self.entry.as_ref().map(|entry| open_and_close(entry, file));
-        match closed {
+        match self.open_and_close(file) {
             Some(Ok(())) => return Ok(()),
             Some(Err(error)) => tracing::debug!("inode {} is written back by page: {error}", file.inode.0),
             None => {}
         }
         self.notifier.invalidate_inode(file.inode.0, 0, 0)
     }
+
+    /// None where no thread does that.
+    fn open_and_close(&self, file: &Attributes) -> Option<io::Result<()>> {
+        let (sender, outcome) = mpsc::channel();
+        self.closer.as_ref()?.send((*file, sender)).ok()?;
+        outcome.recv().ok()
+    }
+}
+
+/// Runs on a thread with descriptors of its own, of which there are none at first. A thread that waits in the kernel for
+/// an answer of this process is not ended by SIGKILL. If it shared the descriptors of the process, the connection to the
+/// kernel would stay open, and the thread and every user of the mount would wait for ever.
+fn open_and_close_all(entry: &MountEntry, jobs: &Receiver<Job>) {
+    if has_own_descriptors() {
+        for (file, outcome) in jobs {
+            // A caller that does not wait any more needs no outcome.
+            let _ = outcome.send(open_and_close(entry, &file));
+        }
+    }
+}
+
+#[allow(unsafe_code, reason = "rustix does not have this call")]
+fn has_own_descriptors() -> bool {
+    // Its standard output too, the end of which the program that started the daemon waits for.
+    //
+    // SAFETY: the call gives this thread a copy of the table of descriptors and closes all of that copy. Objects of this
+    // process that own descriptors stay valid, because this thread uses none of them: it opens and closes its own, all
+    // of them for reading, and logs nothing.
+    unsafe { libc::close_range(0, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE as c_int) == 0 }
 }
 
 /// Opens the file for reading, which no rename or lock of its directory can delay, and closes it.

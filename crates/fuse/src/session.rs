@@ -12,7 +12,7 @@ use fs::Fs;
 use rt::thread::JoinHandle;
 
 use crate::access::AccessTimes;
-use crate::errands::{Errand, Thread, write_back_cut_files};
+use crate::errands::{Errand, Thread, write_back, write_back_cut_files};
 use crate::kernel::{Answers, Channel, FITS, Notifier, REQUEST_BYTES_MAX, Serving};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::page_cache::PageCache;
@@ -49,6 +49,7 @@ pub struct Mounted {
     server: Arc<Server>,
     errands: Receiver<Errand>,
     entry: Option<MountEntry>,
+    cache: PageCache,
     aside_bytes: u64,
 }
 
@@ -70,7 +71,8 @@ impl Mounted {
         let (sender, errands) = mpsc::channel();
         let transport = Transport::new(Arc::clone(&server), sender);
         let channel = Channel::new(device);
-        fs.call_before_commits(write_back_before_commits(&server, &channel));
+        let cache = PageCache::new(Notifier::new(&channel), entry.clone());
+        fs.call_before_commits(write_back_before_commits(&server, &cache));
         let knobs = entry.as_ref().map(Knobs::of);
         let is_bounded = |knobs: &Knobs| knobs.bound_dirty(aside_bytes / FITS.1 * FITS.0);
         let background_max = match knobs.as_ref().is_some_and(is_bounded) {
@@ -84,7 +86,7 @@ impl Mounted {
         if let Some(knobs) = knobs {
             knobs.set_read_ahead(read_ahead_bytes);
         }
-        Ok(Mounted { channel, transport, server, errands, entry, aside_bytes })
+        Ok(Mounted { channel, transport, server, errands, entry, cache, aside_bytes })
     }
 
     /// Its line in the table of mounts, if the table could be read.
@@ -99,13 +101,12 @@ impl Mounted {
 
     /// The kernel's cache of this mount.
     pub fn kernel_cache(&self) -> KernelCache {
-        KernelCache { server: Arc::downgrade(&self.server), notifier: Notifier::new(&self.channel) }
+        KernelCache { server: Arc::downgrade(&self.server), cache: self.cache.clone() }
     }
 
     /// Answers requests until the volume is detached and nothing of it is in use.
     pub fn serve(self) -> io::Result<()> {
-        let Mounted { channel, transport, server, errands, entry, aside_bytes } = self;
-        let cache = PageCache::new(Notifier::new(&channel), entry.clone());
+        let Mounted { channel, transport, server, errands, entry, cache, aside_bytes } = self;
         let runner = ErrandRunner { server, cache };
         let (seeks, seeker) = runner.start("polder-seeks")?;
         let (write_backs, writer) = runner.start("polder-writeback")?;
@@ -160,13 +161,13 @@ impl Knobs {
 pub struct KernelCache {
     /// Open files end with the session, not with us.
     server: Weak<Server>,
-    notifier: Notifier,
+    cache: PageCache,
 }
 
 impl KernelCache {
     /// Whether the mount is attached anywhere, in whatever namespace, or used by anybody.
     pub fn is_attached(&self) -> bool {
-        self.notifier.is_connected()
+        self.cache.notifier().is_connected()
     }
 
     /// Makes the kernel write back what it holds of the contents of all files that are open for writing, and waits
@@ -177,21 +178,18 @@ impl KernelCache {
     pub fn write_back(&self) -> io::Result<()> {
         let Some(server) = self.server.upgrade() else { return Ok(()) };
         for inode in server.files_written() {
-            self.notifier.invalidate_inode(inode.0, 0, 0)?;
-            if server.is_short(inode) {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
+            write_back(&server, &self.cache, inode)?;
         }
         Ok(())
     }
 }
 
 /// Has data arrive before the commit that depends on it. The session that has ended holds no data.
-fn write_back_before_commits(server: &Arc<Server>, channel: &Channel) -> Arc<dyn Fn() + Send + Sync> {
-    let (server, notifier) = (Arc::downgrade(server), Notifier::new(channel));
+fn write_back_before_commits(server: &Arc<Server>, cache: &PageCache) -> Arc<dyn Fn() + Send + Sync> {
+    let (server, cache) = (Arc::downgrade(server), cache.clone());
     Arc::new(move || {
         if let Some(server) = server.upgrade() {
-            write_back_cut_files(&server, &notifier);
+            write_back_cut_files(&server, &cache);
         }
     })
 }
