@@ -17,11 +17,18 @@
 //! **Counts of blocks.** The kernel does not count blocks, and keeps a count of ours until somebody closes
 //! a copy of a file's descriptor. What it has of a file that is being written is therefore never 0, and it is told to
 //! ask again when what it wrote back, or what was synced, has made that count wrong by more than a little.
+//!
+//! **Listings in the kernel's cache.** The kernel validates a cached listing only when a listing starts. A handle that
+//! goes on in the middle takes the rest from the cache, also when another handle filled that cache from an older state
+//! of the directory. So one handle of a directory at a time uses the cache ([`Server::open_directory`]). It cannot
+//! meet a listing that another handle has begun, and the kernel's check is enough. The other handles ask the daemon.
 
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use fs::{Attributes, Caller, Changes, DirEntry, Fs, FsError, Handle, InodeNo, Result};
+use rt::sync::Mutex;
 
 use crate::access::AccessTimes;
 use crate::handles::{HandleNo, Handles};
@@ -38,6 +45,8 @@ pub(crate) struct Server {
     access_times: AccessTimes,
     cut_files: Noted,
     unstored_files: Noted,
+    /// Directories of which an open handle uses the kernel's cache of listings. A leaf lock.
+    listed_from_cache: Mutex<HashSet<InodeNo>>,
 }
 
 /// A file or directory that the kernel has open.
@@ -46,6 +55,8 @@ struct Opened {
     /// Whether what is done through it is durable when it is done (`O_SYNC`, `O_DSYNC`). The handle does not know: for
     /// what is written through the kernel's cache the kernel asks.
     syncs: bool,
+    /// Whether the kernel may cache what is listed through it, and list it from the cache.
+    lists_from_cache: bool,
 }
 
 impl Deref for Opened {
@@ -64,6 +75,7 @@ impl Server {
             access_times,
             cut_files: Noted::default(),
             unstored_files: Noted::default(),
+            listed_from_cache: Mutex::default(),
         }
     }
 
@@ -160,14 +172,22 @@ impl Server {
         kept
     }
 
-    pub(crate) fn open_directory(&self, who: &Caller, inode: InodeNo) -> Result<HandleNo> {
+    /// Opens a directory, and says whether listings through this handle may use the kernel's cache. With times of
+    /// access they never do, because each listing has to come here.
+    pub(crate) fn open_directory(&self, who: &Caller, inode: InodeNo) -> Result<(HandleNo, bool)> {
         let handle = self.fs.open(who, inode, fs::OpenFlags { read: true, ..Default::default() })?;
-        Ok(self.keep(handle, 0))
+        let lists_from_cache = !self.access_times.are_kept() && self.listed_from_cache.lock().insert(inode);
+        let opened = Opened { handle, syncs: false, lists_from_cache };
+        Ok((self.handles.insert(inode, false, opened), lists_from_cache))
     }
 
     /// Closes a file or a directory.
     pub(crate) fn release(&self, handle: HandleNo) -> Result<()> {
         let closed = self.handles.remove(handle).ok_or(FsError::BadHandle)?;
+        if closed.lists_from_cache {
+            let was_listed = self.listed_from_cache.lock().remove(&closed.inode());
+            assert!(was_listed, "the handle that uses the cache has noted it");
+        }
         self.forget_cut_of_closed(closed.inode());
         Ok(())
     }
@@ -384,7 +404,8 @@ impl Server {
     /// The kernel has this open from now on. `flags` are its own.
     fn keep(&self, handle: Handle, flags: i32) -> HandleNo {
         let (inode, writes) = (handle.inode(), handle.flags().write);
-        self.handles.insert(inode, writes, Opened { handle, syncs: translate::is_synchronous(flags) })
+        let syncs = translate::is_synchronous(flags);
+        self.handles.insert(inode, writes, Opened { handle, syncs, lists_from_cache: false })
     }
 
     fn handle(&self, number: HandleNo) -> Result<Arc<Opened>> {

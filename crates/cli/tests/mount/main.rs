@@ -8,6 +8,7 @@
 mod access_lists;
 mod bench;
 mod block_device;
+mod caches;
 mod daemon;
 mod full;
 mod full_host;

@@ -10,12 +10,13 @@ use crate::kernel::{Listing, Origin, REQUEST_BYTES_MAX, Reply};
 
 impl Transport {
     pub(super) fn opendir(&self, from: &Origin, reply: Reply) {
-        let open_flags = match self.server.access_times().are_kept() {
-            true => 0,
-            false => fopen::CACHE_DIR | fopen::KEEP_CACHE,
-        };
         match self.server.open_directory(&caller(from, 0), inode_of(from)) {
-            Ok(handle) => reply.structure(&OpenOut { fh: handle.0, open_flags, backing_id: 0 }),
+            Ok((handle, lists_from_cache)) => {
+                let cache = if lists_from_cache { fopen::CACHE_DIR } else { 0 };
+                // Without `KEEP_CACHE` the kernel would drop what another handle uses.
+                let open_flags = self.caching() | cache;
+                reply.structure(&OpenOut { fh: handle.0, open_flags, backing_id: 0 });
+            }
             Err(error) => reply.error(errno(&error)),
         }
     }

@@ -168,9 +168,9 @@ impl Transport {
         }
     }
 
-    /// What the kernel may keep of a file that is opened: with times of access it forgets what it has, so that
+    /// What the kernel may keep of a file or directory that is opened: with times of access it forgets what it has, so that
     /// at least the first read after each opening comes here.
-    fn caching(&self) -> u32 {
+    pub(super) fn caching(&self) -> u32 {
         if self.server.access_times().are_kept() { 0 } else { fopen::KEEP_CACHE }
     }
 

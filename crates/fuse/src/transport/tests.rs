@@ -16,7 +16,7 @@ use crate::kernel::Notifier;
 use crate::kernel::abi::{
     AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, FsyncIn, InHeader, LinkIn, LseekIn,
     OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, STATX_BTIME, SetattrIn, StatxIn, StatxOut, WRITE_CACHE,
-    WriteIn, fattr, opcode,
+    WriteIn, fattr, fopen, opcode,
 };
 use crate::kernel::tests::{Kernel, connected};
 use crate::page_cache::PageCache;
@@ -520,4 +520,25 @@ fn attributes_of_directories_are_not_believed_for_long() {
     assert_eq!(mount.statx(ROOT).attr_valid, 1);
     let (file, _) = mount.create(b"file\0", OFlags::RDWR);
     assert_eq!((file.attr_valid, file.entry_valid), (24 * 60 * 60, 24 * 60 * 60));
+}
+
+/// Listings of one directory through two handles, both in the kernel's cache, mixed two of its states.
+#[test]
+fn one_handle_of_a_directory_at_a_time_uses_the_cache_of_listings() {
+    let mount = Mount::new();
+    let open = || mount.succeed::<OpenOut>(opcode::OPENDIR, ROOT, &[&[0; 8]]);
+    let close = |opened: &OpenOut| {
+        let release = ReleaseIn { fh: opened.fh, ..ReleaseIn::default() };
+        assert_eq!(mount.ask(opcode::RELEASEDIR, ROOT, &[release.as_bytes()]).0, 0);
+    };
+    let both = fopen::KEEP_CACHE | fopen::CACHE_DIR;
+    let [first, second] = [open(), open()];
+    assert_eq!([first.open_flags, second.open_flags], [both, fopen::KEEP_CACHE]);
+    close(&second);
+    assert_eq!(open().open_flags, fopen::KEEP_CACHE, "the first is open");
+    close(&first);
+    assert_eq!(open().open_flags, both);
+
+    mount.transport.server.access_times().keep(true);
+    assert_eq!(open().open_flags, 0, "each listing comes here");
 }
