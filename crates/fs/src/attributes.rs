@@ -185,7 +185,8 @@ fn check_new_owner(who: &Caller, record: &Record, changes: &Changes) -> Result<(
 }
 
 fn apply(who: &Caller, record: &mut Record, changes: &Changes, now: rt::Timestamp) {
-    if changes.changes_owner() || changes.size.is_some() && !who.is_root() {
+    // Of a caller that the kernel has checked, it is decided before whether a truncation takes the bits away.
+    if changes.changes_owner() || changes.size.is_some() && !who.checked && !who.is_root() {
         record.permissions = without_set_id(record);
     }
     if let Some(permissions) = changes.permissions {

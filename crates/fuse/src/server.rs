@@ -390,15 +390,59 @@ impl Server {
     /// Takes the set-id bits away from a file whose contents somebody changes who may not keep them, and is or is not
     /// in its group. Whether there were any, so that the kernel has to learn of it.
     pub(crate) fn drop_set_id(&self, inode: InodeNo, is_in_group: impl FnOnce(u32) -> bool) -> Result<bool> {
+        self.drop_set_id_if(inode, |_| true, is_in_group)
+    }
+
+    /// The same for a `chown` that names neither an owner nor a group. Only the owner and root may take bits away so,
+    /// and the kernel has not looked whose the file is.
+    pub(crate) fn drop_set_id_of_own(
+        &self,
+        user: u32,
+        inode: InodeNo,
+        is_in_group: impl FnOnce(u32) -> bool,
+    ) -> Result<bool> {
+        self.drop_set_id_if(inode, |owner| user == 0 || user == owner, is_in_group)
+    }
+
+    fn drop_set_id_if(
+        &self,
+        inode: InodeNo,
+        may: impl FnOnce(u32) -> bool,
+        is_in_group: impl FnOnce(u32) -> bool,
+    ) -> Result<bool> {
         let attributes = self.fs.attributes(inode)?;
         if attributes.kind == fs::Kind::Directory {
             return Ok(false);
         }
         let left = translate::without_set_id(attributes.permissions, || is_in_group(attributes.gid));
         let Some(left) = left else { return Ok(false) };
+        if !may(attributes.uid) {
+            return Err(FsError::NotPermitted);
+        }
         let changes = Changes { permissions: Some(left), ..Changes::default() };
         self.fs.set_attributes(&ourselves(), inode, &changes)?;
         Ok(true)
+    }
+
+    /// Takes set-group-id away from a file or directory, if whoever gives it an access list is not in its group.
+    pub(crate) fn drop_set_group_id(
+        &self,
+        inode: InodeNo,
+        is_in_group: impl FnOnce(u32) -> bool,
+    ) -> Result<()> {
+        let Attributes { permissions, gid, .. } = self.fs.attributes(inode)?;
+        if permissions & translate::SET_GROUP_ID == 0 || is_in_group(gid) {
+            return Ok(());
+        }
+        let left = permissions & !translate::SET_GROUP_ID;
+        let changes = Changes { permissions: Some(left), ..Changes::default() };
+        self.fs.set_attributes(&ourselves(), inode, &changes).map(drop)
+    }
+
+    /// Whether a file has set-id bits.
+    pub(crate) fn has_set_id(&self, inode: InodeNo) -> Result<bool> {
+        let set_id = translate::SET_USER_ID | translate::SET_GROUP_ID;
+        Ok(self.fs.attributes(inode)?.permissions & set_id != 0)
     }
 
     /// The kernel has this open from now on. `flags` are its own.

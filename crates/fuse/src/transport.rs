@@ -159,16 +159,16 @@ impl Transport {
         let _ = self.errands.send(Errand::Name(files, Box::new(then)));
     }
 
-    /// Somebody changes the contents of a file. Whether it lost its set-id bits by that, as it does unless it
-    /// is root who changes it.
+    /// Somebody changes the contents or the owner of a file, and the kernel does not say whether the set-id bits may
+    /// stay. Whether the file lost them, as it does unless it is root who changes it.
     fn drop_set_id_for(&self, from: &Origin, inode: InodeNo) -> fs::Result<bool> {
-        if from.uid == 0 { Ok(false) } else { self.drop_set_id(from, inode) }
+        let keeps = from.uid == 0 && (!self.server.has_set_id(inode)? || groups::root_keeps_set_id(from.pid));
+        if keeps { Ok(false) } else { self.drop_set_id(from, inode) }
     }
 
     /// The same whoever it is.
     fn drop_set_id(&self, from: &Origin, inode: InodeNo) -> fs::Result<bool> {
-        self.server
-            .drop_set_id(inode, |group| from.gid == group || groups::of_thread(from.pid).contains(&group))
+        self.server.drop_set_id(inode, |group| may_run_as(from, group))
     }
 
     fn reply_entry(&self, reply: Reply, found: fs::Result<Attributes>) {
@@ -255,6 +255,13 @@ pub(crate) fn inode_of(from: &Origin) -> InodeNo {
 fn caller(from: &Origin, umask: u32) -> Caller {
     let umask = permissions(umask);
     Caller { uid: from.uid, gid: from.gid, groups: Vec::new(), umask, checked: true }
+}
+
+/// Whether a caller may let a file run as this group.
+fn may_run_as(from: &Origin, group: u32) -> bool {
+    from.gid == group
+        || from.uid == 0 && groups::root_keeps_set_id(from.pid)
+        || groups::of_thread(from.pid).contains(&group)
 }
 
 /// Who makes something with these permissions: with all his groups where it depends on them whether what he

@@ -23,6 +23,7 @@ mod options;
 mod permissions;
 mod replaced;
 mod security;
+mod set_id;
 mod survival;
 mod upkeep;
 mod user;

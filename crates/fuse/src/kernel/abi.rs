@@ -95,7 +95,10 @@ pub(crate) mod fattr {
     pub(crate) const FH: u32 = 1 << 6;
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
+    pub(crate) const LOCKOWNER: u32 = 1 << 9;
     pub(crate) const CTIME: u32 = 1 << 10;
+    /// The caller may not keep the set-id bits.
+    pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// What the kernel may do with what was opened.
@@ -110,6 +113,8 @@ pub(crate) const GETATTR_FH: u32 = 1 << 0;
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 /// The kernel writes back what it had in its cache.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+/// The opener truncates and may not keep the set-id bits.
+pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// Who writes may not keep the set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Notification: contents and attributes of an inode are not to be believed any more.

@@ -3,7 +3,7 @@
 use fs::{Changes, FsError, SetTime, StatFs};
 use rustix::io::Errno;
 
-use super::{Transport, caller, errno, finish, inode_of, short};
+use super::{Transport, caller, errno, finish, inode_of, may_run_as, short};
 use crate::groups;
 use crate::handles::HandleNo;
 use crate::kernel::abi::{
@@ -41,9 +41,7 @@ impl Transport {
         {
             return reply.error(errno(&FsError::Range));
         }
-        if (has(fattr::SIZE) || has(fattr::UID) || has(fattr::GID))
-            && let Err(error) = self.drop_set_id_for(from, inode)
-        {
+        if let Err(error) = self.drop_set_id_by(from, asked.valid) {
             return reply.error(errno(&error));
         }
         let (who, changes) = (caller(from, 0), changes(asked));
@@ -64,6 +62,22 @@ impl Transport {
         }
     }
 
+    /// Drops the set-id bits of a file where setting these attributes does.
+    fn drop_set_id_by(&self, from: &Origin, valid: u32) -> fs::Result<bool> {
+        /// What says how attributes are set, and sets none.
+        const MANNER: u32 = fattr::FH | fattr::LOCKOWNER | fattr::KILL_SUIDGID;
+        let (inode, has) = (inode_of(from), |field| valid & field != 0);
+        if has(fattr::UID) || has(fattr::GID) {
+            return self.drop_set_id_for(from, inode);
+        }
+        if valid & !MANNER == fattr::CTIME {
+            // Only `chown` sets the time of change alone: where it names neither an owner nor a group.
+            return self.server.drop_set_id_of_own(from.uid, inode, |group| may_run_as(from, group));
+        }
+        // Truncating, the kernel says who may not keep them.
+        if has(fattr::KILL_SUIDGID) { self.drop_set_id(from, inode) } else { Ok(false) }
+    }
+
     pub(super) fn statfs(&self, reply: Reply) {
         match self.server.fs().statfs() {
             Ok(space) => reply_sizes(reply, space),
@@ -80,7 +94,12 @@ impl Transport {
             // They decide whether what he sets it on may still run as its group.
             who.groups = groups::of_thread(from.pid);
         }
-        let done = self.server.fs().set_xattr(&who, inode_of(from), name, value, create, replace);
+        let mut done = self.server.fs().set_xattr(&who, inode_of(from), name, value, create, replace);
+        if sets_bits(name) && who.uid == 0 {
+            // Root may have given up the right to keep the bit, which the file system does not know.
+            let drop_bit = || self.server.drop_set_group_id(inode_of(from), |group| may_run_as(from, group));
+            done = done.and_then(|()| drop_bit());
+        }
         self.reply_after(done.is_ok() && sets_bits(name), inode_of(from), || finish(reply, done));
     }
 

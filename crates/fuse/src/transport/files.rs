@@ -11,8 +11,8 @@ use super::{Transport, caller, errno, finish, inode_of, maker, reply_after, shor
 use crate::errands::{Errand, Seek, reply_seek};
 use crate::handles::HandleNo;
 use crate::kernel::abi::{
-    CopyFileRangeIn, CreateIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, OpenIn, OpenOut, ReadIn,
-    ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fopen,
+    CopyFileRangeIn, CreateIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, OPEN_KILL_SUIDGID, OpenIn,
+    OpenOut, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fopen,
 };
 use crate::kernel::{Origin, PageBuffer, REQUEST_BYTES_MAX, Reply};
 use crate::server::permissions;
@@ -27,7 +27,8 @@ impl Transport {
     pub(super) fn open(&self, from: &Origin, asked: OpenIn, reply: Reply) {
         let (inode, flags) = (inode_of(from), asked.flags.cast_signed());
         let truncates = translate::open_flags(flags).truncate;
-        let dropped = match truncates.then(|| self.drop_set_id_for(from, inode)).transpose() {
+        let drops_set_id = truncates && asked.open_flags & OPEN_KILL_SUIDGID != 0;
+        let dropped = match drops_set_id.then(|| self.drop_set_id(from, inode)).transpose() {
             Ok(dropped) => dropped.unwrap_or(false),
             Err(error) => return reply.error(errno(&error)),
         };
