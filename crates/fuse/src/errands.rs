@@ -6,6 +6,12 @@
 //! until the kernel has been told something are not to wait for that. So searches have a thread of their own, and so
 //! have operations that need the data of a file first ([`Errand::thread`]).
 //!
+//! **Cached pages that became old.** The kernel drops the pages that a direct write covers before it asks for the write,
+//! and again after the answer only if the program waits. A read through the cache in between brings old contents back.
+//! So an answer to such a write can have to wait until the kernel has dropped the pages. The kernel locks each of them
+//! and waits for its write-back, and for that only requests for reading and writing back are answered. The thread that
+//! does this therefore does nothing that an answer to another request depends on.
+//!
 //! **Data before its name.** A rename or link of a file that is open for writing is done only after the kernel has
 //! written the file's dirty pages back. Otherwise the new name could become durable first, and a crash would leave an
 //! empty file where the old contents were. No state is kept for this: the log's order of transactions does the rest.
@@ -43,6 +49,16 @@ pub(crate) enum Errand {
     Sync(Box<dyn FnOnce() + Send>),
     /// Has the kernel forget a file of which it shows what was not stored.
     Evict(InodeNo),
+    /// Has the kernel drop the pages of a part of a file, before something else.
+    DropPages(Pages, Box<dyn FnOnce() + Send>),
+}
+
+/// A part of a file: at least one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
+    pub(crate) inode: InodeNo,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
 }
 
 /// The threads that run errands.
@@ -54,6 +70,8 @@ pub(crate) enum Thread {
     Seeks,
     /// For operations that need the data of files first.
     WriteBack,
+    /// For pages to be dropped.
+    Pages,
 }
 
 /// A search for data or a hole.
@@ -71,6 +89,7 @@ impl Errand {
             Errand::Seek(..) => Thread::Seeks,
             Errand::ForgetAttributes(_) | Errand::ForgetThen(..) => Thread::Errands,
             Errand::Name(..) | Errand::Sync(_) | Errand::Evict(_) => Thread::WriteBack,
+            Errand::DropPages(..) => Thread::Pages,
         }
     }
 
@@ -101,6 +120,10 @@ impl Errand {
                 if let Err(error) = evict(server, notifier, inode) {
                     tracing::debug!("the kernel goes on with its size of inode {}: {error}", inode.0);
                 }
+            }
+            Errand::DropPages(pages, then) => {
+                drop_pages(notifier, pages);
+                then();
             }
         }
     }
@@ -162,6 +185,14 @@ fn evict(server: &Server, notifier: &Notifier, inode: InodeNo) -> io::Result<()>
         pause.wait(EVICTION_PAUSE);
     }
     Ok(())
+}
+
+fn drop_pages(notifier: &Notifier, Pages { inode, offset, length }: Pages) {
+    let range = (i64::try_from(offset), i64::try_from(length));
+    let (Ok(offset), Ok(length)) = range else { return };
+    if let Err(error) = notifier.invalidate_inode(inode.0, offset, length) {
+        tracing::debug!("the kernel keeps pages of inode {}: {error}", inode.0);
+    }
 }
 
 fn forget_attributes(notifier: &Notifier, inode: InodeNo) {

@@ -2,14 +2,15 @@
 //!
 //! The kernel names an open file by a number that we choose: `slot * SHARDS + shard`. All handles of
 //! one inode are in one shard, so the shard also knows how many of them may write, whether bytes that the kernel had
-//! taken from a program found no space here, and how many blocks it was told that the file has.
+//! taken from a program found no space here, how many blocks it was told that the file has, and whether it has read of
+//! the file into its cache.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use fs::InodeNo;
 use rt::sync::RwLock;
-use rt::sync::atomic::{AtomicU64, Ordering};
+use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Enough that threads seldom meet, few enough to look into.
 const SHARDS: u64 = 64;
@@ -43,6 +44,8 @@ struct Writers {
     is_short: bool,
     /// The count of blocks that the kernel goes on with, since the file was opened; or [`TO_BE_ASKED`].
     blocks_told: AtomicU64,
+    /// The kernel has read of the file into its cache since the file was opened for writing.
+    is_cached: AtomicBool,
 }
 
 struct Open<T> {
@@ -137,6 +140,20 @@ impl<T> Handles<T> {
         told != TO_BE_ASKED
             && told.abs_diff(blocks) > told / OUTDATED_SHARE
             && writers.blocks_told.swap(TO_BE_ASKED, Ordering::Relaxed) != TO_BE_ASKED
+    }
+
+    /// The kernel reads of this inode into its cache. Called before the contents are looked up.
+    pub(crate) fn note_cached(&self, inode: InodeNo) {
+        if let Some(writers) = self.shard(inode.0 % SHARDS).read().writers.get(&inode) {
+            writers.is_cached.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the kernel may have read of this inode into its cache while somebody could write. Asked after a write
+    /// has been done: a read that is noted later sees it.
+    pub(crate) fn may_be_cached(&self, inode: InodeNo) -> bool {
+        let shard = self.shard(inode.0 % SHARDS).read();
+        shard.writers.get(&inode).is_some_and(|writers| writers.is_cached.load(Ordering::SeqCst))
     }
 
     fn shard(&self, number: u64) -> &RwLock<Shard<T>> {

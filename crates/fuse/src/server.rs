@@ -206,9 +206,25 @@ impl Server {
         }
     }
 
-    /// Reads until `into` is full or the file ends.
-    pub(crate) fn read(&self, handle: HandleNo, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.fs.read(&*self.handle(handle)?, offset, into)
+    /// Reads until `into` is full or the file ends; with `is_cached` into the kernel's cache.
+    pub(crate) fn read(
+        &self,
+        handle: HandleNo,
+        offset: u64,
+        into: &mut [u8],
+        is_cached: bool,
+    ) -> Result<usize> {
+        let opened = self.handle(handle)?;
+        if is_cached {
+            self.handles.note_cached(opened.inode());
+        }
+        self.fs.read(&opened, offset, into)
+    }
+
+    /// Whether the kernel's cache may have contents of a file that a write past the cache, which has been done, made
+    /// old.
+    pub(crate) fn may_be_cached(&self, inode: InodeNo) -> bool {
+        self.handles.may_be_cached(inode)
     }
 
     /// Writes what a program writes, or less where space runs out on the way.

@@ -110,11 +110,12 @@ impl Mounted {
         let runner = ErrandRunner { server, cache };
         let (seeks, seeker) = runner.start("polder-seeks")?;
         let (write_backs, writer) = runner.start("polder-writeback")?;
-        let sorter = runner.start_sorter(errands, seeks, write_backs)?;
+        let (pages, dropper) = runner.start("polder-pages")?;
+        let sorter = runner.start_sorter(errands, Handed { seeks, write_backs, pages })?;
         let ended = answer_all(&channel, transport, aside_bytes);
         detach_leftover(&channel, entry.as_ref());
         // The others end when the one that hands errands on has ended.
-        for thread in [sorter, seeker, writer] {
+        for thread in [sorter, seeker, writer, dropper] {
             thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
         }
         ended
@@ -201,6 +202,13 @@ struct ErrandRunner {
     cache: PageCache,
 }
 
+/// Where errands go that other threads run.
+struct Handed {
+    seeks: Sender<Errand>,
+    write_backs: Sender<Errand>,
+    pages: Sender<Errand>,
+}
+
 impl ErrandRunner {
     /// Starts a thread that runs what it is sent until nobody can send any more.
     fn start(&self, name: &str) -> io::Result<(Sender<Errand>, JoinHandle<()>)> {
@@ -212,19 +220,15 @@ impl ErrandRunner {
     }
 
     /// Starts the thread that runs short errands itself and hands the others on.
-    fn start_sorter(
-        self,
-        errands: Receiver<Errand>,
-        seeks: Sender<Errand>,
-        write_backs: Sender<Errand>,
-    ) -> io::Result<JoinHandle<()>> {
+    fn start_sorter(self, errands: Receiver<Errand>, handed: Handed) -> io::Result<JoinHandle<()>> {
         rt::thread::spawn("polder-errands", move || {
             for errand in errands {
                 // The other threads end after this one.
                 match errand.thread() {
                     Thread::Errands => errand.run(&self.server, &self.cache),
-                    Thread::Seeks => drop(seeks.send(errand)),
-                    Thread::WriteBack => drop(write_backs.send(errand)),
+                    Thread::Seeks => drop(handed.seeks.send(errand)),
+                    Thread::WriteBack => drop(handed.write_backs.send(errand)),
+                    Thread::Pages => drop(handed.pages.send(errand)),
                 }
             }
         })

@@ -111,6 +111,8 @@ pub(crate) mod fopen {
 pub(crate) const GETATTR_FH: u32 = 1 << 0;
 /// [`FsyncIn`] asks for data alone.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
+/// [`ReadIn`] is a program's read past the cache: only such a read names a lock owner. Others fill the cache.
+pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
 /// The kernel writes back what it had in its cache.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
 /// The opener truncates and may not keep the set-id bits.

@@ -8,11 +8,11 @@ use rustix::io::Errno;
 
 use super::shown::entry;
 use super::{Transport, caller, errno, finish, inode_of, maker, reply_after, short};
-use crate::errands::{Errand, Seek, reply_seek};
+use crate::errands::{Errand, Pages, Seek, reply_seek};
 use crate::handles::HandleNo;
 use crate::kernel::abi::{
     CopyFileRangeIn, CreateIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, OPEN_KILL_SUIDGID, OpenIn,
-    OpenOut, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fopen,
+    OpenOut, READ_LOCKOWNER, ReadIn, ReleaseIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut, fopen,
 };
 use crate::kernel::{Origin, PageBuffer, REQUEST_BYTES_MAX, Reply};
 use crate::server::permissions;
@@ -60,7 +60,8 @@ impl Transport {
     pub(super) fn read(&self, from: &Origin, asked: ReadIn, reply: Reply) {
         READ_BUFFER.with_borrow_mut(|buffer| {
             let into = &mut buffer.space()[..asked.size.min(REQUEST_BYTES_MAX) as usize];
-            match self.server.read(HandleNo(asked.fh), asked.offset, into) {
+            let is_cached = asked.read_flags & READ_LOCKOWNER == 0;
+            match self.server.read(HandleNo(asked.fh), asked.offset, into, is_cached) {
                 Ok(count) => {
                     if translate::sets_access_time(asked.flags.cast_signed()) {
                         self.server.note_access(inode_of(from));
@@ -89,10 +90,19 @@ impl Transport {
             false if is_direct => self.server.write_whole(handle, asked.offset, data),
             false => self.server.write(handle, asked.offset, data),
         };
+        // Also after an error, because a part may have been written.
+        let is_old = is_direct && !is_written_back && !data.is_empty() && self.server.may_be_cached(inode);
+        let old = is_old.then_some(Pages { inode, offset: asked.offset, length: data.len() as u64 });
+        let errands = self.errands.clone();
         // What goes through its cache the kernel syncs itself.
         let (way, what) = ((handle, is_direct && syncs), (inode, dropped || is_known));
-        self.reply_changed(way, what, written, |written| {
-            reply_written(reply, written.map(|count| count as u64));
+        self.reply_changed(way, what, written, move |written| {
+            let answer = move || reply_written(reply, written.map(|count| count as u64));
+            match old {
+                // What cannot be sent is dropped, and a reply that is dropped answers with an error.
+                Some(pages) => drop(errands.send(Errand::DropPages(pages, Box::new(answer)))),
+                None => answer(),
+            }
         });
         if self.server.is_short(inode) || is_written_back && self.server.blocks_are_outdated(inode) {
             self.forget_attributes(inode);

@@ -12,11 +12,12 @@ use zone::emulated::{CrashPlan, Emulated, Spec};
 
 use super::*;
 use crate::access::AccessTimes;
+use crate::errands::Pages;
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
     AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, FsyncIn, InHeader, LinkIn, LseekIn,
-    OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, STATX_BTIME, SetattrIn, StatxIn, StatxOut, WRITE_CACHE,
-    WriteIn, fattr, fopen, opcode,
+    OpenIn, OpenOut, READ_LOCKOWNER, ReadIn, ReleaseIn, Rename2In, STATX_BTIME, SetattrIn, StatxIn, StatxOut,
+    WRITE_CACHE, WriteIn, fattr, fopen, opcode,
 };
 use crate::kernel::tests::{Kernel, connected};
 use crate::page_cache::PageCache;
@@ -38,6 +39,8 @@ struct Mount {
     forgotten: RefCell<Vec<u64>>,
     /// Inodes that the kernel was to write back before something was done.
     written_back: RefCell<Vec<u64>>,
+    /// Parts of files whose pages the kernel was to drop.
+    dropped: RefCell<Vec<Pages>>,
 }
 
 impl Mount {
@@ -81,6 +84,7 @@ impl Mount {
             unique: Cell::new(0),
             forgotten: RefCell::default(),
             written_back: RefCell::default(),
+            dropped: RefCell::default(),
         }
     }
 
@@ -130,6 +134,7 @@ impl Mount {
                     let cut = self.transport.server.cut_files().all();
                     self.written_back.borrow_mut().extend(cut.iter().map(|(inode, _)| inode.0));
                 }
+                Errand::DropPages(pages, _) => self.dropped.borrow_mut().push(*pages),
                 Errand::Seek(..) | Errand::Evict(_) => {}
             }
             errand.run(&self.transport.server, &cache);
@@ -541,4 +546,42 @@ fn one_handle_of_a_directory_at_a_time_uses_the_cache_of_listings() {
 
     mount.transport.server.access_times().keep(true);
     assert_eq!(open().open_flags, 0, "each listing comes here");
+}
+
+/// Who read through the cache while others wrote past it without waiting (`io_submit`, io_uring) saw old contents for as
+/// long as the kernel kept them.
+#[test]
+fn a_write_past_the_cache_drops_pages_that_may_be_old() {
+    let mount = Mount::new();
+    let (entry, opened) = mount.create(b"file\0", OFlags::RDWR | OFlags::DIRECT);
+    let (node, fh, flags) = (entry.nodeid, opened.fh, OFlags::DIRECT.bits());
+    let dropped_by = |fh, write_flags| {
+        let write = WriteIn { fh, offset: 4096, size: 8192, flags, write_flags, ..WriteIn::default() };
+        mount.succeed::<u64>(opcode::WRITE, node, &[write.as_bytes(), &[7; 8192]]);
+        mount.dropped.take()
+    };
+    let dropped_by_write = |write_flags| dropped_by(fh, write_flags);
+    let read = |fh, read_flags| {
+        let read = ReadIn { fh, size: 4096, read_flags, flags, ..ReadIn::default() };
+        assert_eq!(mount.ask(opcode::READ, node, &[read.as_bytes()]).0, 0);
+    };
+    assert_eq!(dropped_by_write(0), [], "nothing was read");
+    read(fh, READ_LOCKOWNER);
+    assert_eq!(dropped_by_write(0), [], "nothing was read into the cache");
+    // A mapping of the same descriptor reads like this.
+    read(fh, 0);
+    let written = [Pages { inode: InodeNo(node), offset: 4096, length: 8192 }];
+    assert_eq!(dropped_by_write(0), written);
+    assert_eq!(dropped_by_write(WRITE_CACHE), [], "it comes from the cache");
+    assert_eq!(dropped_by_write(0), written, "the page that was read may still be there");
+
+    // When nobody can write, the kernel has not begun a write either: for the next one it drops the pages first.
+    let release = ReleaseIn { fh, flags: flags | 2, ..ReleaseIn::default() };
+    assert_eq!(mount.ask(opcode::RELEASE, node, &[release.as_bytes()]).0, 0);
+    let open = |flags: OFlags| {
+        let open = OpenIn { flags: flags.bits(), open_flags: 0 };
+        mount.succeed::<OpenOut>(opcode::OPEN, node, &[open.as_bytes()]).fh
+    };
+    read(open(OFlags::RDONLY), 0);
+    assert_eq!(dropped_by(open(OFlags::RDWR | OFlags::DIRECT), 0), []);
 }
