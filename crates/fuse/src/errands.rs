@@ -19,7 +19,7 @@
 use std::io;
 use std::time::Duration;
 
-use fs::{FsError, InodeNo};
+use fs::{Attributes, FsError, InodeNo};
 use rt::thread::Stop;
 use rustix::io::Errno;
 
@@ -51,6 +51,8 @@ pub(crate) enum Errand {
     Evict(InodeNo),
     /// Has the kernel drop the pages of a part of a file, before something else.
     DropPages(Pages, Box<dyn FnOnce() + Send>),
+    /// Has the kernel clear what programs have stored behind the end that the file has here, before something else.
+    ClearBehindEnd(Attributes, Box<dyn FnOnce() + Send>),
 }
 
 /// A part of a file: at least one byte.
@@ -89,7 +91,7 @@ impl Errand {
             Errand::Seek(..) => Thread::Seeks,
             Errand::ForgetAttributes(_) | Errand::ForgetThen(..) => Thread::Errands,
             Errand::Name(..) | Errand::Sync(_) | Errand::Evict(_) => Thread::WriteBack,
-            Errand::DropPages(..) => Thread::Pages,
+            Errand::DropPages(..) | Errand::ClearBehindEnd(..) => Thread::Pages,
         }
     }
 
@@ -123,6 +125,10 @@ impl Errand {
             }
             Errand::DropPages(pages, then) => {
                 drop_pages(notifier, pages);
+                then();
+            }
+            Errand::ClearBehindEnd(file, then) => {
+                cache.clear_behind_end(&file);
                 then();
             }
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `abi` | the structures, operations and flags of `linux/fuse.h` |
 //! | `buffer` | memory on page boundaries |
+//! | `by_handle` | opening a node of the own mount |
 //! | `channel` | the open device: one request is read at a time, one reply written |
 //! | `request` | a request taken apart, every length checked |
 //! | `reply` | answers, each given once |
@@ -25,6 +26,7 @@
 pub(crate) mod abi;
 mod aside;
 mod buffer;
+mod by_handle;
 mod channel;
 mod init;
 mod notify;
@@ -41,6 +43,7 @@ use aside::{Aside, Turn};
 use shelf::{Kept, Shelf};
 
 pub(crate) use buffer::PageBuffer;
+pub(crate) use by_handle::{leave_descriptors, open_node};
 pub(crate) use channel::{Channel, RequestBuffer};
 pub(crate) use init::{Agreed, Terms, shake_hands};
 pub(crate) use notify::Notifier;

@@ -8,51 +8,57 @@
 //! The first way is also the safe one: a thread that waits for the kernel in an invalidation keeps a process that was
 //! killed from ending. Its price is that the close takes away the error that the next `close` of a program would report,
 //! as the close of any other program does; `fsync` and the next `write` still report it.
+//!
+//! **The end of a file.** A program can store bytes behind the end of a file through a mapping of its last page. They
+//! must read as zeros when the file grows. The kernel clears them when it writes the page back, and not when the size
+//! changes. So an answer that makes a file longer waits until the kernel has begun to write its last page back
+//! ([`PageCache::clear_behind_end`]).
 
-use std::ffi::{c_int, c_uint};
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
 
 use fs::Attributes;
-use rustix::fs::{Mode, OFlags};
+use rt::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
-use crate::kernel::Notifier;
+use crate::kernel::{Notifier, leave_descriptors, open_node};
 use crate::mount::MountEntry;
-
-/// The kind of a file handle that FUSE makes of a node number and a generation.
-const HANDLE_KIND: c_int = 0x81;
-const HANDLE_WORDS: usize = 3;
-
-/// The kernel's `struct file_handle`.
-#[repr(C)]
-struct FileHandle {
-    bytes: c_uint,
-    kind: c_int,
-    words: [u32; HANDLE_WORDS],
-}
 
 /// The kernel's page cache, as far as it belongs to one mount. No method may be called by a thread that answers
 /// requests: each waits for writes that such threads must answer.
 #[derive(Clone, Debug)]
 pub(crate) struct PageCache {
     notifier: Notifier,
-    closer: Option<Sender<Job>>,
+    opener: Option<Sender<Job>>,
 }
 
-/// A file to be opened and closed, and where the outcome goes.
-type Job = (Attributes, Sender<io::Result<()>>);
+/// What is done with a file that is opened through the mount, and where the outcome goes: a size, or 0.
+struct Job {
+    file: Attributes,
+    what: What,
+    outcome: Sender<io::Result<u64>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// Its dirty pages are written back.
+    WriteBack,
+    /// The size is asked for that the kernel goes by.
+    Size,
+}
 
 impl PageCache {
     /// Starts the thread that opens files of the mount. Without it, files are written back by invalidations.
     pub(crate) fn new(notifier: Notifier, entry: Option<MountEntry>) -> Self {
-        let closer = entry.and_then(|entry| {
+        let opener = entry.and_then(|entry| {
             let (sender, jobs) = mpsc::channel();
-            let started = rt::thread::spawn("polder-pages", move || open_and_close_all(&entry, &jobs));
+            let started = rt::thread::spawn("polder-open", move || do_jobs(&entry, &jobs));
             started.is_ok().then_some(sender)
         });
-        PageCache { notifier, closer }
+        PageCache { notifier, opener }
     }
 
     pub(crate) fn notifier(&self) -> &Notifier {
@@ -61,47 +67,45 @@ impl PageCache {
 
     /// Has the kernel write back all dirty pages of a regular file, and keep them where it can.
     pub(crate) fn write_back(&self, file: &Attributes) -> io::Result<()> {
-        match self.open_and_close(file) {
-            Some(Ok(())) => return Ok(()),
+        match self.ask(file, What::WriteBack) {
+            Some(Ok(_)) => return Ok(()),
             Some(Err(error)) => tracing::debug!("inode {} is written back by page: {error}", file.inode.0),
             None => {}
         }
         self.notifier.invalidate_inode(file.inode.0, 0, 0)
     }
 
-    /// None where no thread does that.
-    fn open_and_close(&self, file: &Attributes) -> Option<io::Result<()>> {
+    /// None where no thread opens files.
+    fn ask(&self, file: &Attributes, what: What) -> Option<io::Result<u64>> {
         let (sender, outcome) = mpsc::channel();
-        self.closer.as_ref()?.send((*file, sender)).ok()?;
+        self.opener.as_ref()?.send(Job { file: *file, what, outcome: sender }).ok()?;
         outcome.recv().ok()
     }
 }
 
-/// Runs on a thread with descriptors of its own, of which there are none at first. A thread that waits in the kernel for
-/// an answer of this process is not ended by SIGKILL. If it shared the descriptors of the process, the connection to the
-/// kernel would stay open, and the thread and every user of the mount would wait for ever.
-fn open_and_close_all(entry: &MountEntry, jobs: &Receiver<Job>) {
-    if has_own_descriptors() {
-        for (file, outcome) in jobs {
-            // A caller that does not wait any more needs no outcome.
-            let _ = outcome.send(open_and_close(entry, &file));
-        }
+/// Runs on a thread with descriptors of its own. A thread that waits in the kernel for an answer of this process is not
+/// ended by SIGKILL. If it shared the descriptors of the process, the connection to the kernel would stay open, and the
+/// thread and every user of the mount would wait for ever.
+fn do_jobs(entry: &MountEntry, jobs: &Receiver<Job>) {
+    if !leave_descriptors() {
+        return;
+    }
+    for Job { file, what, outcome } in jobs {
+        let done = match what {
+            What::WriteBack => open(entry, &file, OFlags::RDONLY).map(|_closed| 0),
+            What::Size => open(entry, &file, OFlags::PATH).and_then(|known| size_in_kernel(&known)),
+        };
+        // A caller that does not wait any more needs no outcome.
+        let _ = outcome.send(done);
     }
 }
 
-#[allow(unsafe_code, reason = "rustix does not have this call")]
-fn has_own_descriptors() -> bool {
-    // Its standard output too, the end of which the program that started the daemon waits for.
-    //
-    // SAFETY: the call gives this thread a copy of the table of descriptors and closes all of that copy. Objects of this
-    // process that own descriptors stay valid, because this thread uses none of them: it opens and closes its own, all
-    // of them for reading, and logs nothing.
-    unsafe { libc::close_range(0, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE as c_int) == 0 }
+fn open(entry: &MountEntry, file: &Attributes, flags: OFlags) -> io::Result<OwnedFd> {
+    open_node(open_directory(entry)?.as_fd(), file.inode.0, file.generation, flags)
 }
 
-/// Opens the file for reading, which no rename or lock of its directory can delay, and closes it.
-fn open_and_close(entry: &MountEntry, file: &Attributes) -> io::Result<()> {
-    // The kernel takes no `O_PATH` descriptor for the mount of a handle.
+/// The directory of the mount, which must lead to it. The kernel takes no `O_PATH` descriptor for the mount of a handle.
+fn open_directory(entry: &MountEntry) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(&entry.directory, flags, Mode::empty())?;
     let device = rustix::fs::fstat(&directory)?.st_dev;
@@ -109,24 +113,79 @@ fn open_and_close(entry: &MountEntry, file: &Attributes) -> io::Result<()> {
     if found != entry.device {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the mount is not at its directory"));
     }
-    open_by_handle(directory.as_fd(), file).map(drop)
+    Ok(directory)
 }
 
-#[allow(unsafe_code, reason = "rustix does not have this call")]
-fn open_by_handle(mount: BorrowedFd<'_>, file: &Attributes) -> io::Result<File> {
-    let (high, low) = ((file.inode.0 >> 32) as u32, file.inode.0 as u32);
-    let mut handle = FileHandle {
-        bytes: size_of::<[u32; HANDLE_WORDS]>() as c_uint,
-        kind: HANDLE_KIND,
-        words: [high, low, file.generation],
-    };
-    // A program that holds a lease on the file is not waited for.
-    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOCTTY;
-    // SAFETY: `handle` is laid out as the kernel's structure, says how long it is, and outlives the call.
-    let opened = unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags) };
-    if opened < 0 {
-        return Err(io::Error::last_os_error());
+/// The kernel may hold more of a file than has arrived here.
+fn size_in_kernel(known: &OwnedFd) -> io::Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(rustix::fs::statx(known, "", flags, StatxFlags::SIZE)?.stx_size)
+}
+
+/// The largest page of any machine.
+const PAGE_BYTES_MAX: u64 = 64 << 10;
+
+/// How often, and after what time, it is looked whether a thread waits in the kernel.
+const LOOKS_MAX: u32 = 1000;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
+
+impl PageCache {
+    /// Has the kernel clear what programs have stored behind the end of a file in its last page. The answer that makes the
+    /// file longer comes after this, so that the kernel still goes by the old end. `file` has the old size.
+    ///
+    /// To write a page back the kernel first clears what lies behind the end. But while it truncates a file it sends no
+    /// write before its truncation is answered. So this waits until the page has been dropped, or until the thread that
+    /// drops it waits in the kernel, which it does after the clearing. If it waits for something else, bytes may show
+    /// that should not. No answer depends on the end of that thread.
+    pub(crate) fn clear_behind_end(&self, file: &Attributes) {
+        let end = self.ask(file, What::Size).and_then(Result::ok);
+        if end.is_some_and(|end| end.is_multiple_of(PAGE_BYTES_MAX)) {
+            return;
+        }
+        let (inode, notifier) = (file.inode.0, self.notifier.clone());
+        let Ok(end) = i64::try_from(end.unwrap_or(file.size)) else { return };
+        let progress = Arc::new(Progress::default());
+        let told = Arc::clone(&progress);
+        let dropper = rt::thread::spawn("polder-end", move || {
+            told.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
+            if let Err(error) = notifier.invalidate_inode(inode, end, 1) {
+                tracing::debug!("the end of inode {inode} is not cleared: {error}");
+            }
+            told.is_done.store(true, Ordering::SeqCst);
+        });
+        match dropper {
+            Ok(_) => progress.await_wait(),
+            Err(error) => tracing::debug!("the end of inode {inode} is not cleared: {error}"),
+        }
     }
-    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(opened) }))
+}
+
+/// How far a thread is that drops a page.
+#[derive(Default)]
+struct Progress {
+    /// Its number; 0 until it has one and is about to drop the page.
+    thread: AtomicI32,
+    is_done: AtomicBool,
+}
+
+impl Progress {
+    /// Returns when the page has been dropped, or the thread waits in the kernel.
+    fn await_wait(&self) {
+        let pause = rt::thread::Stop::default();
+        for _ in 0..LOOKS_MAX {
+            let thread = self.thread.load(Ordering::SeqCst);
+            if self.is_done.load(Ordering::SeqCst) || thread != 0 && is_waiting(thread) {
+                return;
+            }
+            pause.wait(BETWEEN_LOOKS);
+        }
+    }
+}
+
+/// Whether a thread of this process neither runs nor is about to.
+fn is_waiting(thread: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    // The name stands before it, in brackets, and may have any bytes.
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    matches!(state, Some('S' | 'D'))
 }

@@ -366,6 +366,12 @@ impl Server {
         i64::try_from(found).map_err(|_| FsError::TooLarge)
     }
 
+    /// A file that ends before this place, of which the kernel may hold bytes that have not come here yet.
+    pub(crate) fn shorter_before(&self, inode: InodeNo, end: u64) -> Option<Attributes> {
+        let found = self.may_be_dirty(inode).then(|| self.fs.attributes(inode))?;
+        found.ok().filter(|file| file.kind == fs::Kind::File && file.size < end)
+    }
+
     /// Whether the kernel may hold bytes of this file that have not come here yet.
     pub(crate) fn may_be_dirty(&self, inode: InodeNo) -> bool {
         self.handles.has_writers(inode)

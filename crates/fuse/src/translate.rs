@@ -90,6 +90,12 @@ pub(crate) fn fallocate_mode(mode: i32) -> Option<FallocateMode> {
     }
 }
 
+/// How long `fallocate(2)` makes a file that is shorter; `None` where it leaves the size.
+pub(crate) fn grows_to(mode: i32, offset: u64, length: u64) -> Option<u64> {
+    const KEEP_SIZE: i32 = 0x01;
+    (mode & KEEP_SIZE == 0).then(|| offset.saturating_add(length))
+}
+
 /// The kind in the upper bits of a mode (`mknod`); no bits mean a file. `None` for bits of no kind.
 pub(crate) fn kind_of_mode(mode: u32) -> Option<Kind> {
     match mode >> 12 & 0o17 {

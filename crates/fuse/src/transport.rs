@@ -247,6 +247,16 @@ fn reply_after(
     let _ = errands.send(Errand::ForgetThen(inode, Box::new(reply)));
 }
 
+/// Replies to what has made a file longer, which was `shorter` before: not before the kernel has cleared what programs
+/// have stored behind its end.
+fn reply_grown(errands: &Sender<Errand>, shorter: Option<Attributes>, reply: impl FnOnce() + Send + 'static) {
+    match shorter {
+        // What cannot be sent is dropped, and a reply that is dropped answers with an error.
+        Some(file) => drop(errands.send(Errand::ClearBehindEnd(file, Box::new(reply)))),
+        None => reply(),
+    }
+}
+
 /// The inode that a request is about; of one for a name, its directory.
 pub(crate) fn inode_of(from: &Origin) -> InodeNo {
     InodeNo(from.node)

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::fs::RawDir;
 
@@ -18,7 +20,7 @@ impl Listing {
     /// Takes few enough entries that a listing of hundreds of names needs many steps.
     const STEP_BYTES: usize = 2048;
 
-    fn begin(path: &std::path::Path) -> Listing {
+    fn begin(path: &Path) -> Listing {
         let mut listing = Listing { directory: File::open(path).unwrap(), seen: BTreeMap::new() };
         assert!(listing.step(), "a directory has entries");
         listing
@@ -71,6 +73,55 @@ fn a_listing_shows_every_change_that_was_made_before_it_began() {
         made.for_each(|name| assert_eq!(late.get(&name), Some(&1), "{name} was made before"));
         removed.for_each(|name| assert_eq!(late.get(&name), None, "{name} was removed before"));
     }
+    mounted.umount();
+    bench.check();
+}
+
+/// Builds a C program: what it does, a Rust program can only do by `unsafe`. The compiler is the one that links us.
+fn build(source: &str, into: &Path) -> PathBuf {
+    let program = into.join("program");
+    fs::write(into.join("program.c"), source).unwrap();
+    let output = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .args([&program, &into.join("program.c")])
+        .output()
+        .expect("a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// Runs a program that has nothing to complain of.
+fn succeed(program: &Path, words: &[&str]) {
+    let output = Command::new(program).args(words).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&said));
+}
+
+/// Pages that were read while a write past the cache was under way kept the old contents until the kernel needed the
+/// memory: nobody who read the file through the cache saw what a database had written there.
+#[test]
+fn reads_through_the_cache_see_direct_writes_that_nobody_waits_for() {
+    let bench = bench_or_skip!();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let program = build(include_str!("programs/direct_writes.c"), elsewhere.path());
+    let mounted = bench.mount(&[]);
+    let file = mounted.path("file");
+    for reader in ["read", "map", "map-direct"] {
+        succeed(&program, &[file.to_str().unwrap(), reader]);
+    }
+    mounted.umount();
+    bench.check();
+}
+
+/// What a program had stored behind the end of a file, through a mapping of its last page, appeared in the file when the
+/// file grew, and was stored.
+#[test]
+fn bytes_stored_behind_the_end_are_zeros_when_a_file_grows() {
+    let bench = bench_or_skip!();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let program = build(include_str!("programs/beyond_end.c"), elsewhere.path());
+    let mounted = bench.mount(&[]);
+    succeed(&program, &[mounted.path("file").to_str().unwrap()]);
     mounted.umount();
     bench.check();
 }

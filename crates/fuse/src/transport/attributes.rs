@@ -3,7 +3,7 @@
 use fs::{Changes, FsError, SetTime, StatFs};
 use rustix::io::Errno;
 
-use super::{Transport, caller, errno, finish, inode_of, may_run_as, short};
+use super::{Transport, caller, errno, finish, inode_of, may_run_as, reply_grown, short};
 use crate::groups;
 use crate::handles::HandleNo;
 use crate::kernel::abi::{
@@ -45,6 +45,7 @@ impl Transport {
             return reply.error(errno(&error));
         }
         let (who, changes) = (caller(from, 0), changes(asked));
+        let shorter = changes.size.and_then(|size| self.server.shorter_before(inode, size));
         if has(fattr::SIZE) {
             self.server.note_cut(inode, asked.size);
         }
@@ -56,8 +57,8 @@ impl Transport {
             // With what this answers the kernel lets the next write through, and would be told with the one after it.
             self.server.forget_shortage(inode);
         }
-        match changed {
-            Ok(attributes) => reply.structure(&self.attributes(&attributes)),
+        match changed.map(|attributes| self.attributes(&attributes)) {
+            Ok(told) => reply_grown(&self.errands, shorter, move || reply.structure(&told)),
             Err(error) => reply.error(errno(&error)),
         }
     }

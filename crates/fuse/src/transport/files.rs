@@ -7,7 +7,7 @@ use fs::{Attributes, InodeNo};
 use rustix::io::Errno;
 
 use super::shown::entry;
-use super::{Transport, caller, errno, finish, inode_of, maker, reply_after, short};
+use super::{Transport, caller, errno, finish, inode_of, maker, reply_after, reply_grown, short};
 use crate::errands::{Errand, Pages, Seek, reply_seek};
 use crate::handles::HandleNo;
 use crate::kernel::abi::{
@@ -85,24 +85,27 @@ impl Transport {
             Ok(dropped) => dropped.unwrap_or(false),
             Err(error) => return reply.error(errno(&error)),
         };
+        let is_past_cache = is_direct && !is_written_back;
+        let shorter = is_past_cache.then(|| self.server.shorter_before(inode, asked.offset)).flatten();
         let written = match is_written_back {
             true => self.server.write_back(handle, asked.offset, data),
             false if is_direct => self.server.write_whole(handle, asked.offset, data),
             false => self.server.write(handle, asked.offset, data),
         };
         // Also after an error, because a part may have been written.
-        let is_old = is_direct && !is_written_back && !data.is_empty() && self.server.may_be_cached(inode);
+        let is_old = is_past_cache && !data.is_empty() && self.server.may_be_cached(inode);
         let old = is_old.then_some(Pages { inode, offset: asked.offset, length: data.len() as u64 });
         let errands = self.errands.clone();
         // What goes through its cache the kernel syncs itself.
         let (way, what) = ((handle, is_direct && syncs), (inode, dropped || is_known));
         self.reply_changed(way, what, written, move |written| {
             let answer = move || reply_written(reply, written.map(|count| count as u64));
-            match old {
+            let sender = errands.clone();
+            reply_grown(&errands, shorter, move || match old {
                 // What cannot be sent is dropped, and a reply that is dropped answers with an error.
-                Some(pages) => drop(errands.send(Errand::DropPages(pages, Box::new(answer)))),
+                Some(pages) => drop(sender.send(Errand::DropPages(pages, Box::new(answer)))),
                 None => answer(),
-            }
+            });
         });
         if self.server.is_short(inode) || is_written_back && self.server.blocks_are_outdated(inode) {
             self.forget_attributes(inode);
@@ -136,9 +139,13 @@ impl Transport {
             Err(error) => return reply.error(errno(&error)),
         };
         let (mode, handle) = (asked.mode.cast_signed(), HandleNo(asked.fh));
+        let end = translate::grows_to(mode, asked.offset, asked.length);
+        let shorter = end.and_then(|end| self.server.shorter_before(inode_of(from), end));
         let done = self.server.allocate(handle, mode, asked.offset, asked.length);
-        let way = (handle, self.server.syncs(handle));
-        self.reply_changed(way, (inode_of(from), dropped), done, |done| finish(reply, done));
+        let (way, errands) = ((handle, self.server.syncs(handle)), self.errands.clone());
+        self.reply_changed(way, (inode_of(from), dropped), done, move |done| {
+            reply_grown(&errands, shorter, || finish(reply, done));
+        });
     }
 
     pub(super) fn lseek(&self, from: &Origin, asked: LseekIn, reply: Reply) {
@@ -164,9 +171,12 @@ impl Transport {
         // The reply has 32 bits for the count. Whole blocks of any size, so that what follows begins with one.
         let length = asked.len.min(u64::from(!0xffff_u32));
         let places = [(HandleNo(asked.fh_in), asked.off_in), (HandleNo(asked.fh_out), asked.off_out)];
+        let shorter = self.server.shorter_before(target, asked.off_out);
         let copied = self.server.copy_range(places[0], places[1], length);
-        let way = (places[1].0, self.server.syncs(places[1].0));
-        self.reply_changed(way, (target, dropped), copied, |copied| reply_written(reply, copied));
+        let (way, errands) = ((places[1].0, self.server.syncs(places[1].0)), self.errands.clone());
+        self.reply_changed(way, (target, dropped), copied, move |copied| {
+            reply_grown(&errands, shorter, || reply_written(reply, copied));
+        });
     }
 
     fn reply_made(&self, reply: Reply, made: fs::Result<(Attributes, HandleNo)>) {

@@ -41,6 +41,8 @@ struct Mount {
     written_back: RefCell<Vec<u64>>,
     /// Parts of files whose pages the kernel was to drop.
     dropped: RefCell<Vec<Pages>>,
+    /// Ends of files behind which the kernel was to clear its pages.
+    ends_cleared: RefCell<Vec<u64>>,
 }
 
 impl Mount {
@@ -85,6 +87,7 @@ impl Mount {
             forgotten: RefCell::default(),
             written_back: RefCell::default(),
             dropped: RefCell::default(),
+            ends_cleared: RefCell::default(),
         }
     }
 
@@ -135,6 +138,7 @@ impl Mount {
                     self.written_back.borrow_mut().extend(cut.iter().map(|(inode, _)| inode.0));
                 }
                 Errand::DropPages(pages, _) => self.dropped.borrow_mut().push(*pages),
+                Errand::ClearBehindEnd(file, _) => self.ends_cleared.borrow_mut().push(file.size),
                 Errand::Seek(..) | Errand::Evict(_) => {}
             }
             errand.run(&self.transport.server, &cache);
@@ -584,4 +588,53 @@ fn a_write_past_the_cache_drops_pages_that_may_be_old() {
     };
     read(open(OFlags::RDONLY), 0);
     assert_eq!(dropped_by(open(OFlags::RDWR | OFlags::DIRECT), 0), []);
+}
+
+/// Bytes behind the old end of a file became part of it when it grew.
+#[test]
+fn what_lies_behind_the_end_is_cleared_before_the_kernel_hears_that_a_file_has_grown() {
+    let mount = Mount::new();
+    let (entry, opened) = mount.create(b"file\0", OFlags::RDWR);
+    let (node, fh) = (entry.nodeid, opened.fh);
+    let cleared_by = |opcode, node, arguments: &[&[u8]]| {
+        assert_eq!(mount.ask(opcode, node, arguments).0, 0);
+        mount.ends_cleared.take()
+    };
+    let resize = |size| {
+        let set = SetattrIn { valid: fattr::SIZE, size, ..SetattrIn::default() };
+        cleared_by(opcode::SETATTR, node, &[set.as_bytes()])
+    };
+    assert_eq!(resize(100), [0]);
+    assert_eq!([resize(100), resize(50)], [[0; 0], [0; 0]], "it does not grow");
+    let keep = |mode, length| {
+        let keep = FallocateIn { fh, mode, length, ..FallocateIn::default() };
+        cleared_by(opcode::FALLOCATE, node, &[keep.as_bytes()])
+    };
+    assert_eq!([keep(0, 50), keep(1, 9000)], [[0; 0], [0; 0]], "it keeps its size");
+    assert_eq!(keep(0, 9000), [50]);
+    let copy = |off_out| {
+        let range = CopyFileRangeIn {
+            fh_in: fh,
+            fh_out: fh,
+            nodeid_out: node,
+            off_out,
+            len: 10,
+            ..CopyFileRangeIn::default()
+        };
+        cleared_by(opcode::COPY_FILE_RANGE, node, &[range.as_bytes()])
+    };
+    assert_eq!(copy(9000), [0; 0], "nothing lies between");
+    assert_eq!(copy(10_000), [9010]);
+    let write = |offset, write_flags| {
+        let flags = OFlags::DIRECT.bits();
+        let write = WriteIn { fh, offset, size: 1, flags, write_flags, ..WriteIn::default() };
+        cleared_by(opcode::WRITE, node, &[write.as_bytes(), b"x"])
+    };
+    assert_eq!(write(20_000, WRITE_CACHE), [0; 0], "the kernel has grown it before");
+    assert_eq!(write(20_001, 0), [0; 0], "nothing lies between");
+    assert_eq!(write(30_000, 0), [20_002]);
+
+    let release = ReleaseIn { fh, flags: 2, ..ReleaseIn::default() };
+    assert_eq!(mount.ask(opcode::RELEASE, node, &[release.as_bytes()]).0, 0);
+    assert_eq!(resize(1 << 20), [0; 0], "nobody can have stored anything");
 }

@@ -1,0 +1,56 @@
+//! Two calls of the kernel for a server that opens files of its own mount.
+
+use std::ffi::{c_int, c_uint};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::fs::OFlags;
+
+/// The kind of a file handle that FUSE makes of a node number and a generation.
+const HANDLE_KIND: c_int = 0x81;
+const HANDLE_WORDS: usize = 3;
+
+/// The kernel's `struct file_handle`.
+#[repr(C)]
+struct FileHandle {
+    bytes: c_uint,
+    kind: c_int,
+    words: [u32; HANDLE_WORDS],
+}
+
+/// Opens a node of the mount to which `mount` belongs, without a name and without a lock of any directory. Needs the
+/// capability `CAP_DAC_READ_SEARCH`. A program that holds a lease on the file is not waited for.
+#[allow(unsafe_code, reason = "rustix does not have this call")]
+pub(crate) fn open_node(
+    mount: BorrowedFd<'_>,
+    node: u64,
+    generation: u32,
+    flags: OFlags,
+) -> io::Result<OwnedFd> {
+    let mut handle = FileHandle {
+        bytes: size_of::<[u32; HANDLE_WORDS]>() as c_uint,
+        kind: HANDLE_KIND,
+        words: [(node >> 32) as u32, node as u32, generation],
+    };
+    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    // SAFETY: `handle` is laid out as the kernel's structure, says how long it is, and outlives the call.
+    let opened = unsafe {
+        libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut handle).cast(), flags.bits().cast_signed())
+    };
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(opened) })
+}
+
+/// Gives this thread descriptors of its own, of which there are none at first; whether the kernel has done so. The
+/// standard output is closed too, because the program that started the daemon waits for its end.
+///
+/// A thread that calls this must use no descriptor that was opened before, and must not log.
+#[allow(unsafe_code, reason = "rustix does not have this call")]
+pub(crate) fn leave_descriptors() -> bool {
+    // SAFETY: the call gives this thread a copy of the table of descriptors and closes all of that copy. Objects of this
+    // process that own descriptors stay valid for all other threads, and this one uses none of them.
+    unsafe { libc::close_range(0, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE as c_int) == 0 }
+}
