@@ -17,6 +17,7 @@
 //! empty file where the old contents were. No state is kept for this: the log's order of transactions does the rest.
 
 use std::io;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use fs::{Attributes, FsError, InodeNo};
@@ -65,15 +66,57 @@ pub(crate) struct Pages {
 
 /// The threads that run errands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Thread {
+enum Thread {
     /// For errands that are soon done.
     Errands,
-    /// For searches.
+    /// For searches, and for what nobody waits for.
     Seeks,
     /// For operations that need the data of files first.
     WriteBack,
     /// For pages to be dropped.
     Pages,
+}
+
+/// Where errands are sent: to the thread that runs them.
+#[derive(Clone)]
+pub(crate) struct Errands {
+    short: Sender<Errand>,
+    seeks: Sender<Errand>,
+    write_backs: Sender<Errand>,
+    pages: Sender<Errand>,
+}
+
+impl Errands {
+    /// With what each of the threads receives, and the thread's name.
+    pub(crate) fn new() -> (Errands, [(&'static str, Receiver<Errand>); 4]) {
+        let [short, seeks, write_backs, pages] = std::array::from_fn(|_| mpsc::channel());
+        let received = [
+            ("polder-errands", short.1),
+            ("polder-seeks", seeks.1),
+            ("polder-writeback", write_backs.1),
+            ("polder-pages", pages.1),
+        ];
+        (Errands { short: short.0, seeks: seeks.0, write_backs: write_backs.0, pages: pages.0 }, received)
+    }
+
+    /// All to one receiver.
+    #[cfg(test)]
+    pub(crate) fn to(one: &Sender<Errand>) -> Errands {
+        let [short, seeks, write_backs, pages] = std::array::from_fn(|_| one.clone());
+        Errands { short, seeks, write_backs, pages }
+    }
+
+    /// Sends an errand. Where nobody runs errands any more it is dropped, and a reply that is dropped answers with an
+    /// error.
+    pub(crate) fn send(&self, errand: Errand) {
+        let to = match errand.thread() {
+            Thread::Errands => &self.short,
+            Thread::Seeks => &self.seeks,
+            Thread::WriteBack => &self.write_backs,
+            Thread::Pages => &self.pages,
+        };
+        drop(to.send(errand));
+    }
 }
 
 /// A search for data or a hole.
@@ -86,11 +129,11 @@ pub(crate) struct Seek {
 
 impl Errand {
     /// The thread that this may keep waiting.
-    pub(crate) fn thread(&self) -> Thread {
+    fn thread(&self) -> Thread {
         match self {
-            Errand::Seek(..) => Thread::Seeks,
+            Errand::Seek(..) | Errand::Evict(_) => Thread::Seeks,
             Errand::ForgetAttributes(_) | Errand::ForgetThen(..) => Thread::Errands,
-            Errand::Name(..) | Errand::Sync(_) | Errand::Evict(_) => Thread::WriteBack,
+            Errand::Name(..) | Errand::Sync(_) => Thread::WriteBack,
             Errand::DropPages(..) | Errand::ClearBehindEnd(..) => Thread::Pages,
         }
     }

@@ -5,14 +5,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Weak};
 
 use fs::Fs;
 use rt::thread::JoinHandle;
 
 use crate::access::AccessTimes;
-use crate::errands::{Errand, Thread, write_back, write_back_cut_files};
+use crate::errands::{Errand, Errands, write_back, write_back_cut_files};
 use crate::kernel::{Answers, Channel, FITS, Notifier, REQUEST_BYTES_MAX, Serving};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::page_cache::PageCache;
@@ -47,7 +47,7 @@ pub struct Mounted {
     channel: Channel,
     transport: Transport,
     server: Arc<Server>,
-    errands: Receiver<Errand>,
+    errands: [(&'static str, Receiver<Errand>); 4],
     entry: Option<MountEntry>,
     cache: PageCache,
     aside_bytes: u64,
@@ -68,7 +68,7 @@ impl Mounted {
         let access_times = AccessTimes::new(options.strict_access_times);
         let read_ahead_bytes = u64::from(fs.extents().seek_bytes()) * READ_AHEAD_SEEKS;
         let server = Arc::new(Server::new(Arc::clone(&fs), access_times));
-        let (sender, errands) = mpsc::channel();
+        let (sender, errands) = Errands::new();
         let transport = Transport::new(Arc::clone(&server), sender);
         let channel = Channel::new(device);
         let cache = PageCache::new(Notifier::new(&channel), entry.clone());
@@ -108,14 +108,11 @@ impl Mounted {
     pub fn serve(self) -> io::Result<()> {
         let Mounted { channel, transport, server, errands, entry, cache, aside_bytes } = self;
         let runner = ErrandRunner { server, cache };
-        let (seeks, seeker) = runner.start("polder-seeks")?;
-        let (write_backs, writer) = runner.start("polder-writeback")?;
-        let (pages, dropper) = runner.start("polder-pages")?;
-        let sorter = runner.start_sorter(errands, Handed { seeks, write_backs, pages })?;
+        let start = |(name, errands)| runner.start(name, errands);
+        let threads = errands.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
         let ended = answer_all(&channel, transport, aside_bytes);
         detach_leftover(&channel, entry.as_ref());
-        // The others end when the one that hands errands on has ended.
-        for thread in [sorter, seeker, writer, dropper] {
+        for thread in threads {
             thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
         }
         ended
@@ -202,35 +199,12 @@ struct ErrandRunner {
     cache: PageCache,
 }
 
-/// Where errands go that other threads run.
-struct Handed {
-    seeks: Sender<Errand>,
-    write_backs: Sender<Errand>,
-    pages: Sender<Errand>,
-}
-
 impl ErrandRunner {
-    /// Starts a thread that runs what it is sent until nobody can send any more.
-    fn start(&self, name: &str) -> io::Result<(Sender<Errand>, JoinHandle<()>)> {
-        let (runner, (sender, errands)) = (self.clone(), mpsc::channel::<Errand>());
-        let thread = rt::thread::spawn(name, move || {
+    /// Starts a thread that runs what it receives until nobody can send any more.
+    fn start(&self, name: &str, errands: Receiver<Errand>) -> io::Result<JoinHandle<()>> {
+        let runner = self.clone();
+        rt::thread::spawn(name, move || {
             errands.into_iter().for_each(|errand| errand.run(&runner.server, &runner.cache));
-        })?;
-        Ok((sender, thread))
-    }
-
-    /// Starts the thread that runs short errands itself and hands the others on.
-    fn start_sorter(self, errands: Receiver<Errand>, handed: Handed) -> io::Result<JoinHandle<()>> {
-        rt::thread::spawn("polder-errands", move || {
-            for errand in errands {
-                // The other threads end after this one.
-                match errand.thread() {
-                    Thread::Errands => errand.run(&self.server, &self.cache),
-                    Thread::Seeks => drop(handed.seeks.send(errand)),
-                    Thread::WriteBack => drop(handed.write_backs.send(errand)),
-                    Thread::Pages => drop(handed.pages.send(errand)),
-                }
-            }
         })
     }
 }

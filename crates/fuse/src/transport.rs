@@ -21,12 +21,11 @@ mod shown;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 
 use fs::{Attributes, Caller, FsError, InodeNo};
 use rustix::io::Errno;
 
-use crate::errands::Errand;
+use crate::errands::{Errand, Errands};
 use crate::groups;
 use crate::handles::HandleNo;
 use crate::kernel::abi::init_flag;
@@ -64,13 +63,13 @@ const CAPABILITIES: [u64; 16] = [
 /// Answers the requests of one mount.
 pub(crate) struct Transport {
     server: Arc<Server>,
-    errands: Sender<Errand>,
+    errands: Errands,
     /// Whether what the kernel is told to forget of a file has arrived here before it goes on.
     waits_for_writes: AtomicBool,
 }
 
 impl Transport {
-    pub(crate) fn new(server: Arc<Server>, errands: Sender<Errand>) -> Self {
+    pub(crate) fn new(server: Arc<Server>, errands: Errands) -> Self {
         Transport { server, errands, waits_for_writes: AtomicBool::new(false) }
     }
 
@@ -96,14 +95,14 @@ impl Transport {
     /// Makes the kernel ask for the attributes of a file before it takes the next write to it.
     fn forget_attributes(&self, inode: InodeNo) {
         // Nobody is there any more when the session has ended, and then nobody writes.
-        let _ = self.errands.send(Errand::ForgetAttributes(inode));
+        self.errands.send(Errand::ForgetAttributes(inode));
     }
 
     /// Makes the kernel forget a file of which it shows what was not stored, now that a program has closed it.
     fn evict_unstored(&self, inode: InodeNo) {
         if self.server.can_be_evicted(inode) {
             // No program asks any more when the session has ended.
-            let _ = self.errands.send(Errand::Evict(inode));
+            self.errands.send(Errand::Evict(inode));
         }
     }
 
@@ -139,8 +138,7 @@ impl Transport {
             return reply(&self.server);
         }
         let server = Arc::clone(&self.server);
-        // What cannot be sent is dropped, and a reply that is dropped answers with an error.
-        let _ = self.errands.send(Errand::Sync(Box::new(move || reply(&server))));
+        self.errands.send(Errand::Sync(Box::new(move || reply(&server))));
     }
 
     /// Gives one of these files a name and replies, not before what the kernel holds of them has arrived.
@@ -155,8 +153,7 @@ impl Transport {
         }
         let server = Arc::clone(&self.server);
         let then = move |arrived: fs::Result<()>| answer(arrived.and_then(|()| name(&server)));
-        // What cannot be sent is dropped, and a reply that is dropped answers with an error.
-        let _ = self.errands.send(Errand::Name(files, Box::new(then)));
+        self.errands.send(Errand::Name(files, Box::new(then)));
     }
 
     /// Somebody changes the contents or the owner of a file, and the kernel does not say whether the set-id bits may
@@ -234,25 +231,18 @@ impl Answers for Transport {
 }
 
 /// See [`Transport::reply_after`].
-fn reply_after(
-    errands: &Sender<Errand>,
-    is_outdated: bool,
-    inode: InodeNo,
-    reply: impl FnOnce() + Send + 'static,
-) {
+fn reply_after(errands: &Errands, is_outdated: bool, inode: InodeNo, reply: impl FnOnce() + Send + 'static) {
     if !is_outdated {
         return reply();
     }
-    // What cannot be sent is dropped, and a reply that is dropped answers with an error.
-    let _ = errands.send(Errand::ForgetThen(inode, Box::new(reply)));
+    errands.send(Errand::ForgetThen(inode, Box::new(reply)));
 }
 
 /// Replies to what has made a file longer, which was `shorter` before: not before the kernel has cleared what programs
 /// have stored behind its end.
-fn reply_grown(errands: &Sender<Errand>, shorter: Option<Attributes>, reply: impl FnOnce() + Send + 'static) {
+fn reply_grown(errands: &Errands, shorter: Option<Attributes>, reply: impl FnOnce() + Send + 'static) {
     match shorter {
-        // What cannot be sent is dropped, and a reply that is dropped answers with an error.
-        Some(file) => drop(errands.send(Errand::ClearBehindEnd(file, Box::new(reply)))),
+        Some(file) => errands.send(Errand::ClearBehindEnd(file, Box::new(reply))),
         None => reply(),
     }
 }

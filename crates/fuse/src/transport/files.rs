@@ -102,8 +102,7 @@ impl Transport {
             let answer = move || reply_written(reply, written.map(|count| count as u64));
             let sender = errands.clone();
             reply_grown(&errands, shorter, move || match old {
-                // What cannot be sent is dropped, and a reply that is dropped answers with an error.
-                Some(pages) => drop(sender.send(Errand::DropPages(pages, Box::new(answer)))),
+                Some(pages) => sender.send(Errand::DropPages(pages, Box::new(answer))),
                 None => answer(),
             });
         });
@@ -158,8 +157,7 @@ impl Transport {
         if !self.waits_for_writes.load(Ordering::Relaxed) {
             return reply.error(Errno::NOSYS);
         }
-        // A seek that cannot be sent is dropped, and a reply that is dropped answers with an error.
-        let _ = self.errands.send(Errand::Seek(seek, reply));
+        self.errands.send(Errand::Seek(seek, reply));
     }
 
     pub(super) fn copy_file_range(&self, from: &Origin, asked: CopyFileRangeIn, reply: Reply) {

@@ -12,7 +12,7 @@ use zone::emulated::{CrashPlan, Emulated, Spec};
 
 use super::*;
 use crate::access::AccessTimes;
-use crate::errands::Pages;
+use crate::errands::{Errands, Pages};
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
     AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, FsyncIn, InHeader, LinkIn, LseekIn,
@@ -74,7 +74,8 @@ impl Mount {
         };
         let (fs, _) = Fs::mount(device.clone(), options).unwrap();
         let (sender, errands) = mpsc::channel();
-        let transport = Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), sender);
+        let transport =
+            Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), Errands::to(&sender));
         let (kernel, channel) = connected();
         Mount {
             device,
