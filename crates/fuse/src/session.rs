@@ -71,8 +71,6 @@ impl Mounted {
         let (sender, errands) = Errands::new();
         let transport = Transport::new(Arc::clone(&server), sender);
         let channel = Channel::new(device);
-        let cache = PageCache::new(Notifier::new(&channel), entry.clone());
-        fs.call_before_commits(write_back_before_commits(&server, &cache));
         let knobs = entry.as_ref().map(Knobs::of);
         let is_bounded = |knobs: &Knobs| knobs.bound_dirty(aside_bytes / FITS.1 * FITS.0);
         let background_max = match knobs.as_ref().is_some_and(is_bounded) {
@@ -83,6 +81,10 @@ impl Mounted {
             detach_leftover(&channel, entry.as_ref());
             MountError::Handshake(error)
         })?;
+        // Kernels before 6.16 lock a file that is closed, and an `fsync` that waits for us may have it locked.
+        let opened = entry.clone().filter(|_| transport.waits_for_writes());
+        let cache = PageCache::new(Notifier::new(&channel), opened);
+        fs.call_before_commits(write_back_before_commits(&server, &cache));
         if let Some(knobs) = knobs {
             knobs.set_read_ahead(read_ahead_bytes);
         }

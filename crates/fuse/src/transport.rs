@@ -92,6 +92,11 @@ impl Transport {
         Ok(())
     }
 
+    /// Whether what the kernel is told to write back has arrived here before it goes on: kernels from 6.16 on.
+    pub(crate) fn waits_for_writes(&self) -> bool {
+        self.waits_for_writes.load(Ordering::Relaxed)
+    }
+
     /// Makes the kernel ask for the attributes of a file before it takes the next write to it.
     fn forget_attributes(&self, inode: InodeNo) {
         // Nobody is there any more when the session has ended, and then nobody writes.

@@ -1,7 +1,6 @@
 //! What happens by way of open files, and opening them.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
 
 use fs::{Attributes, InodeNo};
 use rustix::io::Errno;
@@ -154,7 +153,7 @@ impl Transport {
             return reply_seek(&self.server, &seek, reply);
         }
         // What is on its way here would be told to be a hole. The kernel will take all of a file for data, and not ask again.
-        if !self.waits_for_writes.load(Ordering::Relaxed) {
+        if !self.waits_for_writes() {
             return reply.error(Errno::NOSYS);
         }
         self.errands.send(Errand::Seek(seek, reply));
