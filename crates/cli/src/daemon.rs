@@ -25,18 +25,19 @@ use zone::file::OpenMode;
 use zone::{FsId, Medium};
 
 use crate::check::Report;
-use crate::control::{Request, Service, Socket};
+use crate::control::{Introduction, Request, Service, Socket};
 use crate::files::{FileLayout, FileStep};
 use crate::gc::Garbage;
 use crate::info::{Info, Place};
 use crate::logging::Reader;
+use crate::name::AnyPath;
 use crate::options::Words;
+use crate::registry::Registry;
 use crate::remount::Mount;
+use crate::starter::READY;
 use crate::stats::Stats;
-use crate::{logging, process, remount, scrub, volume, zones};
-
-/// What the daemon says on its standard output when the mount can be used.
-pub(crate) const READY: &str = "ready";
+use crate::volume::FileId;
+use crate::{inherited, logging, process, remount, scrub, volume, zones};
 
 /// How many writes to the device need no memory that is not there yet.
 const PREPARED_WRITES: usize = 8;
@@ -62,7 +63,10 @@ pub(crate) struct Daemon {
 struct Served {
     fs: Arc<Fs>,
     place: Place,
+    volume: FileId,
+    /// Where it was mounted at first.
     directory: PathBuf,
+    /// What the table of mounts had of it then, if that could be read.
     entry: Option<MountEntry>,
     /// How it is mounted now.
     words: Mutex<Words>,
@@ -73,12 +77,13 @@ struct Served {
 }
 
 pub(crate) fn run(daemon: Daemon) -> Result<()> {
-    let signals = block_signals()?;
+    let signals = inherited::block_signals()?;
     end_on_panic();
+    let registry = Registry::of_user();
     let log = prepare_process(&daemon)?;
     let device = daemon.open_device()?;
-    let fs_id = device.fs_id();
-    let socket = Socket::bind(fs_id, &daemon.path, daemon.words.read_only)?;
+    let volume = FileId::of(&daemon.path).with_context(|| daemon.path.display().to_string())?;
+    let mut socket = Socket::bind(registry, device.fs_id(), volume, daemon.words.read_only)?;
     let fs = daemon.recover(device)?;
     fs.start().with_context(|| daemon.path.display().to_string())?;
     let options = mount_options(&daemon.path, &daemon.words);
@@ -91,8 +96,12 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
             return Err(error.into());
         }
     };
+    if let Some(entry) = mounted.entry() {
+        socket.bind_mount(&entry.device);
+    }
     let served = Arc::new(Served {
         fs,
+        volume,
         place: daemon.place(),
         directory: daemon.directory.clone(),
         entry: mounted.entry().cloned(),
@@ -190,6 +199,7 @@ fn mount_options(path: &Path, words: &Words) -> MountOptions {
 impl Service for Served {
     fn answer(&self, request: Request) -> Result<Value> {
         match request {
+            Request::Introduce => Ok(serde_json::to_value(self.introduction())?),
             Request::Info => Ok(serde_json::to_value(Info::of(&self.fs, &self.place())?)?),
             Request::Stats => Ok(serde_json::to_value(Stats::of(&self.fs, self.place().read_only))?),
             Request::Zones => Ok(serde_json::to_value(zones::all(&self.fs)?)?),
@@ -203,9 +213,7 @@ impl Service for Served {
             Request::Paths { inodes } => Ok(serde_json::to_value(scrub::paths(&self.fs, &inodes)?)?),
             Request::Sync => self.sync().map(|()| Value::Null),
             Request::Unmount => self.detach().map(|()| Value::Null),
-            Request::Remount { directory, options } => {
-                self.remount(&directory, &options).map(|()| Value::Null)
-            }
+            Request::Remount { options } => self.remount(&options).map(|()| Value::Null),
         }
     }
 }
@@ -217,10 +225,10 @@ impl Served {
 
     /// Ends a mount that nobody answers for yet.
     fn take_down(&self) -> Result<()> {
-        if self.is_in_sight()
-            && let Err(error) = unmount_lazily(&self.directory)
-        {
-            tracing::error!("the mount cannot be detached: {error}");
+        for directory in self.directories() {
+            if let Err(error) = unmount_lazily(&directory) {
+                tracing::error!("the mount cannot be detached: {error}");
+            }
         }
         self.close()
     }
@@ -235,32 +243,35 @@ impl Served {
         closed
     }
 
-    /// Whether the directory leads to this mount. Once it was detached another may be there, which is none
-    /// of ours.
-    fn is_in_sight(&self) -> bool {
-        self.entry.as_ref().is_none_or(|entry| entry.is_in_sight().unwrap_or(true))
+    /// Where the mount is attached now. Nowhere once it is detached, which it may be while it is used: its old directory may
+    /// lead to another mount by then, and when nothing is left of it the number of its device may be another's.
+    fn places(&self) -> Vec<MountEntry> {
+        let attached = self.entry.as_ref().filter(|_| self.kernel_cache.is_attached());
+        attached.and_then(|entry| entry.places().ok()).unwrap_or_default()
+    }
+
+    /// The directories that lead to this mount, the first at which it was attached or to which that was moved.
+    fn directories(&self) -> Vec<PathBuf> {
+        if self.entry.is_none() && self.kernel_cache.is_attached() {
+            return vec![self.directory.clone()];
+        }
+        let places = self.places().into_iter();
+        places.filter(MountEntry::is_reachable).map(|place| place.directory).collect()
     }
 
     /// Takes the kernel's dirty pages, then makes everything durable. To sync its root only has the kernel begin
     /// to write, all files at once; each is waited for after that.
     fn sync(&self) -> Result<()> {
-        if self.is_in_sight() {
-            self.have_written_back()?;
-        }
+        self.have_written_back()?;
         self.kernel_cache.write_back().context(NOT_WRITTEN_BACK)?;
         Ok(self.fs.sync()?)
     }
 
     /// Has the kernel begin to write back, and wait as far as it does.
     fn have_written_back(&self) -> Result<()> {
-        self.apart("polder-syncs", |directory| Ok(rustix::fs::syncfs(&File::open(directory)?)?))
-            .context(NOT_WRITTEN_BACK)
-    }
-
-    /// Does what waits for this mount.
-    fn apart(&self, name: &str, body: fn(&Path) -> io::Result<()>) -> io::Result<()> {
-        let directory = self.directory.clone();
-        process::apart(name, move || body(&directory))
+        let Some(directory) = self.directories().into_iter().next() else { return Ok(()) };
+        let sync = move || Ok(rustix::fs::syncfs(&File::open(directory)?)?);
+        process::apart("polder-syncs", sync).context(NOT_WRITTEN_BACK)
     }
 
     /// Nobody changes a volume that is mounted read-only, so all of it can be verified.
@@ -274,28 +285,43 @@ impl Served {
     }
 
     fn place(&self) -> Place {
-        let mounted_on = self.place.mounted_on.clone().filter(|_| self.is_in_sight());
+        let mounted_on = match &self.entry {
+            Some(_) => self.places().into_iter().next().map(|place| place.directory),
+            None => self.place.mounted_on.clone(),
+        };
         let read_only = self.words.lock().read_only;
         Place { read_only, mounted_on, closing: !self.kernel_cache.is_attached(), ..self.place.clone() }
     }
 
-    fn remount(&self, directory: &Path, options: &str) -> Result<()> {
+    fn introduction(&self) -> Introduction {
+        let mounted_on = self.places().into_iter().next().map(|place| AnyPath(place.directory));
+        Introduction {
+            pid: std::process::id(),
+            device: self.entry.as_ref().map(|entry| entry.device.clone()),
+            volume: self.volume,
+            path: AnyPath(self.place.path.clone()),
+            mounted_on,
+            closing: !self.kernel_cache.is_attached(),
+        }
+    }
+
+    fn remount(&self, options: &str) -> Result<()> {
         let _alone = self.changing.lock();
         let words = self.words.lock().clone();
-        let mount = Mount { directory: &self.directory, opened_read_only: self.place.read_only };
-        let after = mount.words_after(&words, directory, options)?;
-        let shown = self.directory.display();
-        if !self.is_in_sight() {
-            bail!("{shown}: is not mounted there any more");
-        }
+        let Some(directory) = self.directories().into_iter().next() else {
+            bail!("{}: is not mounted there any more", self.directory.display());
+        };
+        let mount = Mount { directory: &directory, opened_read_only: self.place.read_only };
+        let after = mount.words_after(&words, options)?;
+        let shown = directory.display();
         if words.read_only && !after.read_only {
             self.fs.make_writable().with_context(|| shown.to_string())?;
         }
-        if let Err(error) = fuse::mount::remount(&self.directory, &mount_options(&self.place.path, &after)) {
+        if let Err(error) = fuse::mount::remount(&directory, &mount_options(&self.place.path, &after)) {
             if words.read_only {
                 self.fs.make_read_only().with_context(|| shown.to_string())?;
             }
-            return Err(remount::explain(error, &self.directory));
+            return Err(remount::explain(error, &directory));
         }
         // Whatever comes of that, changes are refused from now on, until it is made writable.
         let closed = if after.read_only { self.fs.make_read_only() } else { Ok(()) };
@@ -309,19 +335,23 @@ impl Served {
         closed.with_context(|| format!("{shown}: is read-only, but was not closed properly"))
     }
 
-    /// Detaches the mount. When it is in use it goes out of sight, and ends when nobody uses it any more.
+    /// Detaches the mount wherever it is. When it is in use it is lazily unmounted, and ends when nobody uses it any more.
     fn detach(&self) -> Result<()> {
-        if !self.is_in_sight() {
-            tracing::info!("out of sight already; it ends when nobody uses it any more");
+        let directories = self.directories();
+        if directories.is_empty() {
+            tracing::info!("detached already; it ends when nobody uses it any more");
             return self.sync();
         }
-        match self.apart("polder-unmounts", unmount) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.detach_in_use(),
-            Err(error) if self.is_in_sight() => {
-                return Err(error).with_context(|| format!("{} stays mounted", self.directory.display()));
+        for directory in directories {
+            let there = directory.clone();
+            match process::apart("polder-unmounts", move || unmount(&there)) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => self.detach_in_use(&directory),
+                Err(error) if self.directories().contains(&directory) => {
+                    return Err(error).with_context(|| format!("{} stays mounted", directory.display()));
+                }
+                Err(error) => tracing::debug!("somebody else was faster: {error}"),
+                Ok(()) => {}
             }
-            Err(error) => tracing::debug!("somebody else was faster: {error}"),
-            Ok(()) => {}
         }
         Ok(())
     }
@@ -329,11 +359,12 @@ impl Served {
     /// Ends a mount, detached or not, whoever still uses it.
     fn cut_off(&self) -> Result<()> {
         tracing::warn!("who still uses the mount is cut off");
-        if self.entry.as_ref().is_some_and(|entry| abort(entry).is_ok()) {
+        let attached = self.entry.as_ref().filter(|_| self.kernel_cache.is_attached());
+        if attached.is_some_and(|entry| abort(entry).is_ok()) {
             return Ok(());
         }
         // Where the kernel's switches for connections are not mounted.
-        if self.entry.is_some() && self.is_in_sight() && unmount_by_force(&self.directory).is_ok() {
+        if self.directories().first().is_some_and(|directory| unmount_by_force(directory).is_ok()) {
             return Ok(());
         }
         self.end_process()
@@ -341,13 +372,14 @@ impl Served {
 
     /// What is still on its way is not waited for by file: whoever ends this process now would have the waiting thread
     /// keep the mount, and its users wait for ever.
-    fn detach_in_use(&self) {
+    fn detach_in_use(&self, directory: &Path) {
         if let Err(error) = self.have_written_back().and_then(|()| Ok(self.fs.sync()?)) {
             tracing::error!("on the way to its end: {error:#}");
         }
         // That may have taken long, and somebody may have been faster.
-        if self.is_in_sight()
-            && let Err(error) = self.apart("polder-unmounts", unmount_lazily)
+        let there = directory.to_owned();
+        if self.directories().contains(&there)
+            && let Err(error) = process::apart("polder-unmounts", move || unmount_lazily(&there))
         {
             tracing::error!("the mount cannot be detached: {error}");
         }
@@ -371,16 +403,17 @@ fn prepare_process(daemon: &Daemon) -> Result<Option<Arc<File>>> {
         None if daemon.detach => Reader::System,
         None => Reader::Starter,
     })?;
+    inherited::warn_of_limits();
     process::stand_by_writeback();
+    inherited::leave_directory()?;
     Ok(log)
 }
 
-/// Leaves what this process was started with behind: session, directory, terminal. Whoever waits for us reads `ready`
+/// Leaves what this process was started with behind: session, terminal. A process that waits for us reads `ready`
 /// and the end of our output. Only after the mount is attached: where it is mounted because somebody came to the
 /// directory (`x-systemd.automount`), the kernel has all wait for it but the process group that was started to mount.
 pub(crate) fn leave_starter(log: Option<&File>) -> Result<()> {
     rustix::process::setsid().context("no session of its own")?;
-    std::env::set_current_dir("/").context("/")?;
     let nowhere = File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stderr(log.unwrap_or(&nowhere))?;
     let said = writeln!(std::io::stdout(), "{READY}");
@@ -391,16 +424,6 @@ pub(crate) fn leave_starter(log: Option<&File>) -> Result<()> {
     Ok(())
 }
 
-/// Signals that end the daemon wait to be fetched, in every thread that is started from now on.
-pub(crate) fn block_signals() -> Result<SigSet> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        signals.add(signal);
-    }
-    signals.thread_block().context("signals cannot be blocked")?;
-    Ok(signals)
-}
-
 /// The first signal detaches the mount, a further one does not wait for those who use it, nor for what the first
 /// has begun.
 fn end_on_signal(signals: SigSet, served: Arc<Served>) -> Result<()> {
@@ -408,9 +431,11 @@ fn end_on_signal(signals: SigSet, served: Arc<Served>) -> Result<()> {
         let mut is_first = true;
         while let Ok(signal) = signals.wait() {
             tracing::info!("{signal}: unmounting");
-            let begun = match is_first {
-                true => detach_aside(&served),
-                false => served.cut_off(),
+            let begun = match (is_first, signal) {
+                (true, _) => detach_aside(&served),
+                // It comes once a second, and asks for no haste.
+                (false, Signal::SIGXCPU) => Ok(()),
+                (false, _) => served.cut_off(),
             };
             if let Err(error) = begun {
                 tracing::error!("{error:#}");

@@ -15,7 +15,8 @@ use anyhow::{Context, Result, bail};
 use fs::{Attributes, Fs, FsError, InodeNo, Kind};
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Client, Request};
+use crate::client::Client;
+use crate::control::Request;
 use crate::info::Info;
 use crate::inside::Inside;
 use crate::volume;
@@ -108,6 +109,7 @@ impl Files {
     /// which is opened as `open` does.
     pub(crate) fn find(paths: &[PathBuf], open: fn(&Path) -> Result<Inside>) -> Result<Files> {
         let (first, rest) = paths.split_first().context("no file is named")?;
+        volume::refuse_silent_ways(first, 0)?;
         if volume::mount_around(first).is_ok() || !volume::is_volume(first)? {
             return Self::in_mounts(paths);
         }

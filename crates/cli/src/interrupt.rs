@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 
-use crate::daemon;
+use crate::inherited;
 
 /// What the shell shows of a command that was ended by the keyboard.
 const STATUS: i32 = 130;
@@ -17,7 +17,7 @@ impl Interrupt {
     /// Takes signals from now on: the first is seen by `has_come`, the second ends the command at once. To be
     /// called before other threads are started.
     pub(crate) fn watch() -> Result<Interrupt> {
-        let signals = daemon::block_signals()?;
+        let signals = inherited::block_signals()?;
         let come = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&come);
         rt::thread::spawn("polder-interrupt", move || {

@@ -9,11 +9,13 @@
 mod bytes;
 mod cat;
 mod check;
+mod client;
 mod complaints;
 mod control;
 mod cp;
 mod daemon;
 mod defrag;
+mod detaching;
 mod dump;
 mod ending;
 mod files;
@@ -22,6 +24,7 @@ mod fsck;
 mod gc;
 mod hint;
 mod info;
+mod inherited;
 mod inside;
 mod install;
 mod interrupt;
@@ -38,9 +41,11 @@ mod outside;
 mod po2;
 mod process;
 mod progress;
+mod registry;
 mod remount;
 mod salvage;
 mod scrub;
+mod starter;
 mod stats;
 mod sync;
 mod syslog;
@@ -98,6 +103,7 @@ struct MkfsArguments {
 }
 
 fn main() -> ExitCode {
+    inherited::begin();
     let called = std::env::args_os().next().unwrap_or_default();
     match Path::new(&called).file_name().and_then(|name| name.to_str()) {
         Some("mkfs.polder") => parsed::<MkfsArguments>(|arguments| finish(mkfs::run(&arguments.mkfs))),

@@ -12,7 +12,7 @@ use zone::{FsId, Geometry, Medium};
 
 use crate::numbers::{self, whole};
 use crate::output::line;
-use crate::{bytes, progress};
+use crate::{bytes, inherited, progress};
 
 /// Make a volume in a file, on a block device or on a zoned device.
 #[derive(clap::Args)]
@@ -65,6 +65,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     refuse_what_is_there(arguments)?;
     let (wishes, format_options) = (wishes(arguments, fs_id), format_options(arguments, fs_id));
     // Whatever can be refused is refused before anything is written.
+    match arguments.size.filter(|_| !std::fs::metadata(&arguments.path).is_ok_and(|found| !found.is_file())) {
+        Some(size) => inherited::allow_file(&arguments.path, size)?,
+        None => inherited::allow_volume(&arguments.path)?,
+    }
     let draft = Medium::draft(&arguments.path, &wishes)?;
     let place = || arguments.path.display().to_string();
     Fs::check_format(draft.geometry(), &format_options).with_context(place)?;

@@ -1,27 +1,25 @@
 //! `polder mount`: attaches a volume and leaves a daemon behind that serves it.
 //!
-//! The daemon is this program again, with `--foreground` and `--detach`: started anew, so that there is no
-//! thread and no open file to be careful about, it makes a session of its own, and says `ready` on its standard
-//! output when the mount can be used. Until then its errors go where ours go. This process returns when it has
-//! read that line, or ends with the status of the daemon that could not mount.
+//! The daemon is this program again, with `--foreground` and `--detach`, in a session of its own (`starter`). This process
+//! returns when the mount can be used, or ends with the status of the daemon that could not mount.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use fuse::mount::unmount_lazily;
 
-use crate::daemon::{self, Daemon, READY};
+use crate::client::Reached;
+use crate::daemon::{self, Daemon};
 use crate::options::{Words, cache_bytes};
-use crate::{AlreadySaid, remount, volume};
+use crate::starter::{PROGRAM, start_daemon};
+use crate::{inherited, remount, volume};
 
 /// What `--cache` is by itself.
 const CACHE_BYTES: u64 = 128 << 20;
-/// The name by which this program is all its commands.
-const PROGRAM: &str = "polder";
 /// By this the C library is told how many heaps there may be …
 const HEAPS_MAX: &str = "MALLOC_ARENA_MAX";
 /// … of which so many are enough.
@@ -75,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return remount::ask(arguments.directory.as_ref().unwrap_or(&arguments.path), &arguments.options);
     }
     if arguments.foreground {
+        inherited::leave_caller(arguments.detach)?;
         keep_few_heaps();
     }
     let Some(directory) = &arguments.directory else {
@@ -83,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let path = volume::resolve(&arguments.path)?;
     let directory = free_mount_point(directory)?;
     // Here signals still end us.
-    volume::let_close(&path);
+    volume::let_close(&path)?;
     if !arguments.foreground {
         return start_daemon(daemon_arguments(arguments, &path, &directory)?);
     }
@@ -106,13 +105,16 @@ fn keep_few_heaps() {
 /// The directory in absolute form. A mount there whose daemon is gone is taken away.
 pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
     let shown = named.display();
+    volume::refuse_silent_ways(named, 1)?;
     let directory = volume::resolve_directory(named).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => anyhow::anyhow!("{shown}: no such directory; make it first (mkdir)"),
         _ => anyhow::Error::new(error).context(shown.to_string()),
     })?;
     if let Some(entry) = volume::attached_at(&directory)? {
-        if !fuse::mount::is_dead(&directory) {
-            bail!("{shown}: {} is mounted there already; unmount it first", entry.source.display());
+        match volume::reach(&entry) {
+            Ok(Reached::Ended) => {}
+            Ok(Reached::Silent(silent)) => return Err(silent.of_mount(named)),
+            _ => bail!("{shown}: {} is mounted there already; unmount it first", entry.source.display()),
         }
         unmount_lazily(&directory)
             .with_context(|| format!("{shown}: the dead mount there cannot be detached"))?;
@@ -121,40 +123,6 @@ pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
         bail!("{shown} is not a directory; a volume is mounted on a directory");
     }
     Ok(directory)
-}
-
-/// Starts this program with these arguments, and waits until it says that what it mounts can be used.
-pub(crate) fn start_daemon(arguments: Vec<OsString>) -> Result<()> {
-    let program = std::env::current_exe().context("this program cannot find itself to start a daemon")?;
-    let mut daemon = Command::new(program)
-        // By another name it would be another command.
-        .arg0(PROGRAM)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("the daemon cannot be started")?;
-    if says_ready(&mut daemon) {
-        return Ok(());
-    }
-    let status = daemon.wait().context("the daemon is lost")?;
-    match status.code() {
-        Some(code) if code != 0 => Err(AlreadySaid.into()),
-        _ => bail!("the daemon has ended before it was ready ({status})"),
-    }
-}
-
-/// Whether a daemon comes to say that it is ready. What it says before is passed on.
-fn says_ready(daemon: &mut Child) -> bool {
-    let output = daemon.stdout.take().expect("its standard output is a pipe");
-    for line in BufReader::new(output).lines().map_while(io::Result::ok) {
-        if line == READY {
-            return true;
-        }
-        // Who does not listen still gets what he asked for.
-        let _ = crate::output::say(format!("{line}\n"));
-    }
-    false
 }
 
 fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Result<Vec<OsString>> {

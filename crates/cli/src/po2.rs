@@ -9,17 +9,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use nix::sys::signal::SigSet;
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{SigSet, Signal};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use rustix::process::Pid;
 use zone::po2::{Po2Shape, Po2View};
 use zone::ublk::{Served, UblkDevice, UblkError};
 
-use crate::ending::Daemon;
+use crate::client::Silent;
+use crate::ending::{Daemon, is_stopped};
 use crate::logging::{self, Reader};
-use crate::{bytes, daemon, mount, output, process, volume};
+use crate::registry::PATIENCE;
+use crate::starter::start_daemon;
+use crate::{bytes, daemon, inherited, output, process, volume};
 
 /// How long somebody may look at a block device that is to be taken away, and how often to see whether he has done.
 const LOOKS_NS: u64 = 2_000_000_000;
@@ -49,10 +52,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.end {
         return end(&arguments.device);
     }
+    if arguments.foreground {
+        inherited::leave_caller(arguments.detach)?;
+    }
     let path = volume::resolve(&arguments.device)?;
     match arguments.foreground {
         true => serve(arguments, &path),
-        false => mount::start_daemon(daemon_arguments(arguments, &path)?),
+        false => start_daemon(daemon_arguments(arguments, &path)?),
     }
 }
 
@@ -82,7 +88,13 @@ fn end_unused(path: &Path) -> Result<()> {
     let daemon = pid.and_then(Daemon::with_number);
     let daemon = if server()? == pid { daemon } else { None };
     served.end()?;
-    daemon.map_or(Ok(()), |daemon| daemon.wait())
+    let Some(daemon) = daemon else { return Ok(()) };
+    while !daemon.wait_for(PATIENCE)? {
+        if is_stopped(daemon.pid()) {
+            bail!("{}: {}", path.display(), Silent(Some(daemon.pid())));
+        }
+    }
+    Ok(())
 }
 
 fn daemon_arguments(arguments: &Arguments, path: &Path) -> Result<Vec<OsString>> {
@@ -96,13 +108,15 @@ fn daemon_arguments(arguments: &Arguments, path: &Path) -> Result<Vec<OsString>>
 }
 
 fn serve(arguments: &Arguments, path: &Path) -> Result<()> {
-    let signals = daemon::block_signals()?;
+    let signals = inherited::block_signals()?;
     daemon::end_on_panic();
     let log = logging::start(&match &arguments.log {
         Some(path) => Reader::File(path),
         None if arguments.detach => Reader::System,
         None => Reader::Starter,
     })?;
+    inherited::warn_of_limits();
+    inherited::leave_directory()?;
     // The kernel writes what is dirty through this process.
     process::stand_by_writeback();
     let view = Po2View::open(path)?;
@@ -167,7 +181,9 @@ fn end_on_signal(signals: SigSet, device: Arc<UblkDevice>) -> Result<()> {
         let mut is_first = true;
         while let Ok(signal) = signals.wait() {
             tracing::info!("{signal}: ending");
-            if let Err(error) = device.stop(!is_first) {
+            // One of them comes once a second, and asks for no haste.
+            let is_hurried = !is_first && signal != Signal::SIGXCPU;
+            if let Err(error) = device.stop(is_hurried) {
                 tracing::warn!("{error}; a further signal does not wait for that");
             }
             is_first = false;

@@ -12,6 +12,8 @@
 
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use nix::sched::CloneFlags;
 use rustix::mm::MlockAllFlags;
@@ -65,8 +67,24 @@ pub(crate) fn apart<T: Send + 'static>(
     thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
 }
 
+/// Does what may wait for a mount of another process, and waits no longer than this: then nothing comes back, and the thread
+/// is left to itself.
+pub(crate) fn within<T: Send + 'static>(
+    time: Duration,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, receiver) = mpsc::channel();
+    rt::thread::spawn("polder-asks", move || sender.send(body())).ok()?;
+    receiver.recv_timeout(time).ok()
+}
+
 fn let_go() -> io::Result<()> {
     nix::sched::unshare(CloneFlags::CLONE_FILES)?;
+    close_all_but_standard()
+}
+
+/// Closes every descriptor but the standard three. Nothing that has a descriptor may be used afterwards.
+pub(crate) fn close_all_but_standard() -> io::Result<()> {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/thread-self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();

@@ -7,13 +7,10 @@
 use std::io;
 use std::path::Path;
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use serde_json::Value;
-use zone::Medium;
-use zone::file::FileContents;
 
-use crate::control::{Client, Request};
-use crate::name::AnyPath;
+use crate::control::Request;
 use crate::options::Words;
 use crate::volume;
 
@@ -21,20 +18,12 @@ use crate::volume;
 pub(crate) fn ask(named: &Path, options: &[String]) -> Result<()> {
     // What cannot be understood is refused here, with the words of this command.
     Words::parse(&["remount".to_owned()])?.changed_by(options)?;
-    let shown = named.display();
-    let directory = volume::resolve_directory(named).with_context(|| shown.to_string())?;
-    let Some(entry) = volume::mount_at(&directory)? else {
+    let Some(entry) = volume::mount_at(named)? else {
+        let shown = named.display();
         bail!("{shown}: no volume of Polder is mounted there, so there is nothing to remount");
     };
-    let client = match Medium::probe(&entry.source)? {
-        FileContents::Volume { fs_id, .. } => Client::connect(fs_id),
-        _ => None,
-    };
-    let Some(mut client) = client else {
-        bail!("{shown}: its daemon cannot be asked; unmount it and mount it again");
-    };
-    let request = Request::Remount { directory: AnyPath(directory), options: options.join(",") };
-    client.ask::<Value>(&request).map(drop)
+    let mut client = volume::daemon_of(&entry)?;
+    client.ask::<Value>(&Request::Remount { options: options.join(",") }).map(drop)
 }
 
 /// The kernel's refusal, in words.
@@ -60,13 +49,7 @@ pub(crate) struct Mount<'a> {
 
 impl Mount<'_> {
     /// The words that hold afterwards, if they can.
-    pub(crate) fn words_after(&self, now: &Words, directory: &Path, options: &str) -> Result<Words> {
-        if directory != self.directory {
-            bail!(
-                "{}: another reader of this volume answers for it; unmount it and mount it again",
-                directory.display()
-            );
-        }
+    pub(crate) fn words_after(&self, now: &Words, options: &str) -> Result<Words> {
         let after = now.changed_by(&[options.to_owned(), "remount".to_owned()])?;
         if after.cache_bytes != now.cache_bytes {
             bail!("cache= cannot be changed by a remount; unmount the volume and mount it again");
@@ -77,7 +60,7 @@ impl Mount<'_> {
         if self.opened_read_only && !after.read_only {
             bail!(
                 "{}: it was mounted read-only; unmount it and mount it again to write to it",
-                directory.display()
+                self.directory.display()
             );
         }
         Ok(Words { remount: false, ..after })
@@ -91,7 +74,7 @@ mod tests {
     fn after(opened_read_only: bool, now: &str, options: &str) -> Result<Words> {
         let directory = Path::new("/mnt");
         let mount = Mount { directory, opened_read_only };
-        mount.words_after(&Words::parse(&[now.to_owned()])?, directory, options)
+        mount.words_after(&Words::parse(&[now.to_owned()])?, options)
     }
 
     #[test]
@@ -112,7 +95,5 @@ mod tests {
             let error = after(opened_read_only, now, options).unwrap_err().to_string();
             assert!(error.contains(complaint), "{error}");
         }
-        let mount = Mount { directory: Path::new("/mnt"), opened_read_only: false };
-        assert!(mount.words_after(&Words::default(), Path::new("/other"), "ro").is_err());
     }
 }

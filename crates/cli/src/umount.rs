@@ -3,32 +3,39 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use fuse::MountEntry;
-use fuse::mount::{unmount, unmount_lazily};
-use rustix::event::Timespec;
+use fuse::mount::{abort, unmount_by_force, unmount_lazily};
 use rustix::fs::FlockOperation;
 
-use crate::control::{Client, Request};
+use crate::client::{Client, Reached, Silent};
+use crate::control::Introduction;
+use crate::detaching::{self, Detached, Way, detach};
 use crate::ending::Daemon;
-use crate::info::Info;
 use crate::output::error_line;
-use crate::progress;
+use crate::registry::Registry;
 use crate::sync::written;
-use crate::volume::{self, Volume};
+use crate::{process, progress, volume};
 
 /// How long a person waits without asking why.
-const PATIENCE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Detach a volume and wait until its daemon has let go of it.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The directory that it is mounted on.
     directory: PathBuf,
-    /// If it is in use, take it out of sight at once and let it end when nobody uses it any more.
+    /// If it is in use, detach it at once and let it end when nobody uses it any more.
     #[arg(long)]
     lazy: bool,
+    /// End it though it is in use, and whatever its daemon does: what was not synced is lost.
+    #[arg(long, conflicts_with = "lazy")]
+    force: bool,
+    /// Only ask the kernel, for another process of this command.
+    #[arg(long, hide = true, value_name = "WAY")]
+    ask_kernel: Option<Way>,
     /// Where else it is mounted is no concern of whoever asks.
     #[arg(skip)]
     leaves_others: bool,
@@ -36,106 +43,174 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// As umount(8) wants it.
-    pub(crate) fn of_system(directory: PathBuf, lazy: bool) -> Arguments {
-        Arguments { directory, lazy, leaves_others: true }
+    pub(crate) fn of_system(directory: PathBuf, lazy: bool, force: bool) -> Arguments {
+        Arguments { directory, lazy, force, ask_kernel: None, leaves_others: true }
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(way) = arguments.ask_kernel {
+        return detaching::ask_kernel(&arguments.directory, way);
+    }
     let named = arguments.directory.display();
-    let directory = volume::resolve_directory(&arguments.directory).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            anyhow!("{named}: no such directory; `findmnt -t fuse.polder` lists what is mounted where")
-        }
-        _ => anyhow::Error::new(error).context(named.to_string()),
-    })?;
-    let Some(entry) = volume::attached_at(&directory)? else {
-        bail!("{named}: no volume of Polder is mounted there");
-    };
+    let entry = mount_named(&arguments.directory)?;
     let user = rustix::process::geteuid();
     if let Some(owner) = entry.owner.filter(|owner| !user.is_root() && *owner != user.as_raw()) {
         bail!(
             "{named}: permission denied: user {owner} has mounted it, and only that user or root unmounts it"
         );
     }
-    // Whoever still uses a dead mount gets nothing but errors from it.
-    if fuse::mount::is_dead(&directory) {
-        unmount_lazily(&directory).with_context(|| named.to_string())?;
-        return wait_until_free(&entry.source, volume::patience());
+    if entry.is_view() && !arguments.force {
+        return detach_view(arguments, &entry);
     }
-    if entry.is_view() {
-        return detach_view(arguments, &directory, &entry);
+    // A daemon of another release cannot tell its identity. Its mount can be unmounted all the same.
+    let reached = volume::reach(&entry).unwrap_or(Reached::Unknown);
+    if arguments.force {
+        return end_by_force(arguments, &entry, reached);
     }
-    let daemon = daemon_at(&directory);
-    let bar = progress::writing("unmounting", written(&directory));
-    match unmount(&directory) {
-        Ok(()) => match daemon {
-            Some((daemon, mut client)) => {
-                if (arguments.lazy || arguments.leaves_others) && is_attached(&mut client) {
-                    return Ok(());
-                }
-                wait_for_end(&daemon, client, &entry)?;
-                wait_until_free(&entry.source, volume::patience())
-            }
-            None => {
-                let mut pause = volume::patience();
-                let is_left = || arguments.leaves_others && is_connected(&entry.device);
-                wait_until_free(&entry.source, || pause() || !is_mounted_again(&entry.source) && !is_left())
-            }
-        },
-        Err(error) => {
-            drop(bar);
-            detach_in_use(arguments, &directory, error)
+    match reached {
+        Reached::Answers(client, found) => detach_served(arguments, &entry, client, &found),
+        Reached::Silent(silent) if arguments.lazy => detach_silent(arguments, &entry, silent),
+        Reached::Silent(silent) => Err(silent.of_mount(&arguments.directory)),
+        Reached::Ended => detach_dead(arguments, &entry),
+        Reached::Unknown => detach_unknown(arguments, &entry),
+    }
+}
+
+/// The mount at a directory. Its daemon is not asked.
+fn mount_named(named: &Path) -> Result<MountEntry> {
+    let shown = named.display();
+    fuse::mount::locate(named).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            anyhow!("{shown}: no such directory; `findmnt -t fuse.polder` lists what is mounted where")
         }
+        _ => Error::new(error).context(shown.to_string()),
+    })?;
+    volume::attached_at(named)?.with_context(|| format!("{shown}: no volume of Polder is mounted there"))
+}
+
+/// A mount with a daemon that answers.
+fn detach_served(
+    arguments: &Arguments,
+    entry: &MountEntry,
+    mut client: Client,
+    found: &Introduction,
+) -> Result<()> {
+    let named = || arguments.directory.display().to_string();
+    // By whatever path it had when it was mounted, it may be elsewhere by now.
+    let file = client.daemon().and_then(|daemon| daemon.open_what_it_has(found.volume));
+    let bar = progress::writing("unmounting", written(&entry.directory));
+    if detach(entry, Way::Unused, Some(&mut client)).with_context(named)? == Detached::InUse {
+        drop(bar);
+        return detach_in_use(arguments, entry);
     }
+    if (arguments.lazy || arguments.leaves_others) && client.is_attached().with_context(named)? {
+        return Ok(());
+    }
+    wait_for_end(client, entry).with_context(named)?;
+    let Some(file) = file else { return wait_until_free(&entry.source, volume::patience()) };
+    let lock = FlockOperation::NonBlockingLockShared;
+    wait_for_lock_of(&file, lock, volume::patience()).with_context(named)
+}
+
+/// A mount whose daemon has ended. Programs that still use it get nothing but errors from it.
+fn detach_dead(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
+    unmount_lazily(&entry.directory).with_context(|| arguments.directory.display().to_string())?;
+    Registry::of_user().forget_mount(&entry.device);
+    wait_until_free(&entry.source, volume::patience())
+}
+
+/// A mount with a daemon that gives no sign of life, which is not waited for.
+fn detach_silent(arguments: &Arguments, entry: &MountEntry, silent: Silent) -> Result<()> {
+    let named = arguments.directory.display();
+    detach(entry, Way::Lazily, None).with_context(|| named.to_string())?;
+    error_line!("polder: {named}: detached, but {silent}; until it ends it has the volume");
+    Ok(())
+}
+
+/// A mount with a daemon that this user cannot ask: its lock on the volume tells of its end.
+fn detach_unknown(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
+    let named = || arguments.directory.display().to_string();
+    if detach(entry, Way::Unused, None).with_context(named)? == Detached::InUse {
+        return detach_in_use(arguments, entry);
+    }
+    let mut pause = volume::patience();
+    let is_left = || arguments.leaves_others && is_connected(&entry.device);
+    wait_until_free(&entry.source, || pause() || !is_mounted_again(&entry.source) && !is_left())
 }
 
 /// A view of zones has no daemon that could be asked. What it has is a lock for reading, which it gives back when it
 /// ends; other readers may have one too, so that is not waited for without end.
-fn detach_view(arguments: &Arguments, directory: &Path, entry: &MountEntry) -> Result<()> {
-    match unmount(directory) {
-        Ok(()) => wait_for_lock(&entry.source, FlockOperation::NonBlockingLockExclusive, volume::patience()),
-        Err(error) => detach_in_use(arguments, directory, error),
+fn detach_view(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
+    let named = || arguments.directory.display().to_string();
+    match detach(entry, Way::Unused, None).with_context(named)? {
+        Detached::Done => {
+            wait_for_lock(&entry.source, FlockOperation::NonBlockingLockExclusive, volume::patience())
+        }
+        Detached::InUse => detach_in_use(arguments, entry),
     }
 }
 
-/// What could not be unmounted: said why or, when it is in use and that was wished, taken out of sight.
-fn detach_in_use(arguments: &Arguments, directory: &Path, error: io::Error) -> Result<()> {
+/// What is in use: refused or, if that was wished, lazily unmounted.
+fn detach_in_use(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     let named = arguments.directory.display();
-    if !is_busy(&error) {
-        return Err(error).with_context(|| named.to_string());
-    }
     if !arguments.lazy {
         bail!("{named} is in use; end what uses it (see `fuser -vm {named}`), or use --lazy")
     }
-    unmount_lazily(directory).with_context(|| named.to_string())?;
+    detach(entry, Way::Lazily, None).with_context(|| named.to_string())?;
     error_line!("{named}: detached; it ends when nobody uses it any more");
     Ok(())
 }
 
-/// The daemon of this mount, if it can be asked. Who only reads shares its lock with others, so that the lock does
-/// not tell when he has ended.
-fn daemon_at(directory: &Path) -> Option<(Daemon, Client)> {
-    let Ok(Volume::Served(mut client)) = Volume::find(directory) else { return None };
-    let (info, daemon) = client.introduce().ok()??;
-    if info.mounted_on.as_deref() != Some(directory) {
-        return None;
+/// Ends the kernel's connection to the daemon, so that nobody waits for that any more, and takes the mount away.
+fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> Result<()> {
+    let named = arguments.directory.display();
+    let process = match &reached {
+        Reached::Answers(_, found) => Some(found.pid),
+        Reached::Silent(Silent(pid)) => pid.map(|pid| pid.as_raw_pid().cast_unsigned()),
+        Reached::Ended | Reached::Unknown => None,
+    };
+    if !matches!(reached, Reached::Ended)
+        && abort(entry).or_else(|_| unmount_by_force(&entry.directory)).is_err()
+    {
+        let end =
+            process.map_or("end its daemon".to_owned(), |pid| format!("end its daemon (`kill -9 {pid}`)"));
+        bail!("{named}: only root may do that here; {end} instead, and unmount it then");
     }
-    Some((daemon?, client))
+    for place in entry.places().context("the table of mounts cannot be read")? {
+        unmount_lazily(&place.directory).with_context(|| place.directory.display().to_string())?;
+    }
+    error_line!("polder: {named}: ended by force; what programs had written and not synced is lost");
+    let has_ended = match reached {
+        Reached::Answers(client, _) => client.daemon().is_none_or(ends_soon),
+        Reached::Silent(_) | Reached::Unknown => false,
+        Reached::Ended => true,
+    };
+    match process {
+        Some(pid) if !has_ended => {
+            error_line!(
+                "polder: {named}: process {pid} still has the volume; it can be mounted again when that has ended"
+            )
+        }
+        _ => Registry::of_user().forget_mount(&entry.device),
+    }
+    Ok(())
+}
+
+/// What it was told it still makes durable, which may take as long as a device that hangs.
+fn ends_soon(daemon: &Daemon) -> bool {
+    daemon.wait_for(PATIENCE).unwrap_or(false)
 }
 
 /// Waits until the daemon of a mount that was detached has ended. Until every other place of the mount is gone it
 /// does not, which is refused where somebody here has made that place, and said where it must be elsewhere.
-fn wait_for_end(daemon: &Daemon, mut client: Client, entry: &MountEntry) -> Result<()> {
-    let others = places(&entry.device);
-    if !others.is_empty() && is_attached(&mut client) {
-        bail!(
-            "{}: detached there, but still mounted on {}; unmount that too",
-            entry.directory.display(),
-            others.join(", ")
-        );
+fn wait_for_end(mut client: Client, entry: &MountEntry) -> Result<()> {
+    let others = places(entry);
+    if !others.is_empty() && client.is_attached()? {
+        bail!("detached there, but still mounted on {}; unmount that too", others.join(", "));
     }
-    if !daemon.wait_for(&PATIENCE)? && is_attached(&mut client) {
+    let has_ended = client.daemon().map_or(Ok(true), |daemon| daemon.wait_for(PATIENCE))?;
+    if !has_ended && client.is_attached()? {
         error_line!(
             "polder: {}: detached here, but processes with mounts of their own still have it mounted; waiting for \
              them (`grep -l ' {} ' /proc/[0-9]*/mountinfo` names them)",
@@ -143,18 +218,13 @@ fn wait_for_end(daemon: &Daemon, mut client: Client, entry: &MountEntry) -> Resu
             entry.device
         );
     }
-    daemon.wait()
-}
-
-/// Whether the daemon lives, and its mount somewhere.
-fn is_attached(client: &mut Client) -> bool {
-    client.ask::<Info>(&Request::Info).is_ok_and(|info| !info.closing)
+    client.wait_for_end()
 }
 
 /// Where a mount is attached, as far as this process sees.
-fn places(device: &str) -> Vec<String> {
-    let table = fuse::mount::table().unwrap_or_default().into_iter();
-    table.filter(|entry| entry.device == device).map(|entry| entry.directory.display().to_string()).collect()
+fn places(entry: &MountEntry) -> Vec<String> {
+    let places = entry.places().unwrap_or_default();
+    places.iter().map(|place| place.directory.display().to_string()).collect()
 }
 
 /// Waits for the daemon's lock, which it holds until its last write is done, for as long as `wait` says: when the
@@ -164,36 +234,38 @@ fn wait_until_free(volume: &Path, wait: impl FnMut() -> bool) -> Result<()> {
     wait_for_lock(volume, FlockOperation::NonBlockingLockShared, wait)
 }
 
-fn wait_for_lock(volume: &Path, lock: FlockOperation, mut wait: impl FnMut() -> bool) -> Result<()> {
+fn wait_for_lock(volume: &Path, lock: FlockOperation, wait: impl FnMut() -> bool) -> Result<()> {
     let file = match File::open(volume) {
         // Somebody has moved the file away: then this is not the place to wait.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         opened => opened.with_context(|| volume.display().to_string())?,
     };
+    wait_for_lock_of(&file, lock, wait).with_context(|| volume.display().to_string())
+}
+
+fn wait_for_lock_of(file: &File, lock: FlockOperation, mut wait: impl FnMut() -> bool) -> Result<()> {
     loop {
-        match rustix::fs::flock(&file, lock) {
+        match rustix::fs::flock(file, lock) {
             Err(rustix::io::Errno::WOULDBLOCK) if wait() => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(()),
             Err(rustix::io::Errno::INTR) => {}
-            locked => return locked.with_context(|| volume.display().to_string()),
+            locked => return Ok(locked?),
         }
     }
 }
 
-/// Whether a volume that was just unmounted is mounted again.
+/// Whether a volume that was just unmounted is mounted again, by a daemon that lives or gives no sign of that.
 fn is_mounted_again(volume: &Path) -> bool {
     let table = fuse::mount::table().unwrap_or_default();
-    table
-        .iter()
-        .any(|entry| entry.is_ours() && entry.source == volume && !fuse::mount::is_dead(&entry.directory))
+    let has_ended = |directory: PathBuf| {
+        process::within(PATIENCE, move || fuse::mount::is_dead(&directory)).unwrap_or(false)
+    };
+    let mut again = table.into_iter().filter(|entry| entry.is_ours() && entry.source == volume);
+    again.any(|entry| !has_ended(entry.directory))
 }
 
 /// Whether the kernel still has this mount somewhere, as far as it shows its connections.
 fn is_connected(device: &str) -> bool {
     let minor = device.rsplit(':').next().unwrap_or(device);
     Path::new("/sys/fs/fuse/connections").join(minor).exists()
-}
-
-fn is_busy(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::ResourceBusy
 }

@@ -8,12 +8,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Parser;
 
 use crate::mount_helper::answer;
 use crate::output::error_line;
-use crate::{remount, umount, volume};
+use crate::{remount, umount};
 
 /// Unmount a volume of Polder; called by umount(8).
 #[derive(Parser)]
@@ -55,14 +55,8 @@ impl Arguments {
             let shown = namespace.display();
             bail!("{shown}: enter that namespace first (nsenter --mount={shown} umount …)");
         }
-        if self.force {
-            let directory = volume::resolve_directory(&self.directory).with_context(|| named.to_string())?;
-            if volume::attached_at(&directory)?.is_none() {
-                bail!("{named}: no volume of Polder is mounted there");
-            }
-            return fuse::mount::unmount_by_force(&directory).with_context(|| named.to_string());
-        }
-        match umount::run(&umount::Arguments::of_system(self.directory.clone(), self.lazy)) {
+        let asked = umount::Arguments::of_system(self.directory.clone(), self.lazy, self.force);
+        match umount::run(&asked) {
             Err(error) if self.read_only => {
                 // Why it could not be unmounted is what counts, if this cannot be done either.
                 remount::ask(&self.directory, &["ro".to_owned()]).map_err(|_| error)?;

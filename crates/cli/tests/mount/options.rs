@@ -87,8 +87,13 @@ fn two_readers_share_a_volume() {
     let (volume, directory) = (bench.volume(), second.to_str().unwrap());
     bench.succeed(&["mount", "-o", "ro", volume.to_str().unwrap(), directory]);
     assert_eq!(fs::read(second.join("file")).unwrap(), b"shared");
-    let said = bench.fail(1, &["mount", "-o", "remount,nosuid", directory]);
-    assert!(said.contains("another reader of this volume answers for it"), "{said}");
+    if rustix::process::geteuid().is_root() {
+        bench.succeed(&["mount", "-o", "remount,nosuid", directory]);
+        let table = crate::bench::mounts();
+        let line = |place: &str| table.lines().find(|line| line.split(' ').nth(4) == Some(place)).unwrap();
+        assert!(line(directory).contains("nosuid"));
+        assert!(!line(first.root().to_str().unwrap()).contains("nosuid"), "only what was named is changed");
+    }
     bench.succeed(&["umount", directory]);
     // Who only reads has no lock of his own, and is waited for all the same.
     let daemon = first.daemon();

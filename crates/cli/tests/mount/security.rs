@@ -34,7 +34,7 @@ fn copy_program(from: &Path, to: &Path) {
 }
 
 /// Lets others into the directory of the bench, and gives them a program that they can run.
-fn open_to_others(bench: &Bench) {
+pub(crate) fn open_to_others(bench: &Bench) {
     let place = bench.volume().parent().unwrap().to_owned();
     fs::set_permissions(&place, Permissions::from_mode(0o755)).unwrap();
     copy_program(bench.program(), &place.join("polder"));
@@ -161,21 +161,25 @@ fn others_cannot_connect_to_the_daemon() {
         .status();
     assert!(made.unwrap().success(), "{}", bench.logged());
     let found = names(&bench.sockets());
-    assert!(found.len() == 1 && found[0].ends_with(".sock"), "{found:?}");
-    let socket = bench.sockets().join(&found[0]);
-    assert_eq!((mode(&bench.sockets()), mode(&socket)), (0o700, 0o600));
+    assert!(found.len() == 2 && found.iter().all(|name| name.ends_with(".sock")), "{found:?}");
+    let sockets = [&found[0], &found[1]].map(|name| bench.sockets().join(name));
+    assert_eq!((mode(&bench.sockets()), sockets.each_ref().map(|socket| mode(socket))), (0o700, [0o600; 2]));
 
     let tried = |socket: &Path| {
         let socket = socket.to_owned();
         on_thread_of_nobody(move || (fs::symlink_metadata(&socket).is_ok(), UnixStream::connect(socket)))
     };
-    let (sees, connected) = tried(&socket);
-    assert!(!sees && connected.unwrap_err().kind() == io::ErrorKind::PermissionDenied);
+    for socket in &sockets {
+        let (sees, connected) = tried(socket);
+        assert!(!sees && connected.unwrap_err().kind() == io::ErrorKind::PermissionDenied);
+    }
     fs::set_permissions(bench.sockets(), Permissions::from_mode(0o755)).unwrap();
-    let (sees, connected) = tried(&socket);
-    assert!(sees, "nothing but the socket is in the way");
-    assert_eq!(connected.unwrap_err().raw_os_error(), Some(Errno::ACCESS.raw_os_error()));
-    UnixStream::connect(&socket).unwrap();
+    for socket in &sockets {
+        let (sees, connected) = tried(socket);
+        assert!(sees, "nothing but the socket is in the way");
+        assert_eq!(connected.unwrap_err().raw_os_error(), Some(Errno::ACCESS.raw_os_error()));
+        UnixStream::connect(socket).unwrap();
+    }
     mounted.umount();
     bench.check();
 }

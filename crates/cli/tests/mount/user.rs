@@ -35,7 +35,7 @@ echo mine > mnt/file
 grep -q " $PWD/mnt rw,nosuid,nodev,noexec,noatime - fuse.polder " /proc/self/mountinfo
 test "$(stat -c %u:%g mnt mnt/file | sort -u)" = 65534:65534
 test "$(stat -c %a run)" = 700
-test "$(stat -c %a run/*.sock)" = 600
+test "$(stat -c %a run/*.sock | sort -u)" = 600
 /mnt/polder sync mnt
 /mnt/polder info mnt
 if /mnt/polder mount -o remount,ro mnt 2> complaint; then exit 1; fi
@@ -69,6 +69,13 @@ if ls mnt 2> complaint; then exit 1; fi
 grep -q "Permission denied" complaint
 setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
 /mnt/polder umount mnt
+# A limit of processor time stays, and the volume is closed before it.
+bash -c "ulimit -t 1000; trap \"\" CHLD; exec /mnt/polder mount volume mnt" 2> complaint
+grep -q "unmounts before that" complaint
+pid=$(/mnt/polder info --json mnt | sed -n "s/.*\"pid\": \([0-9]*\).*/\1/p")
+grep "Max cpu time" /proc/$pid/limits | grep -q " 990 *1000 "
+bash -c "trap \"\" CHLD; exec /mnt/polder umount mnt"
+if grep -q " $PWD/mnt " /proc/self/mountinfo; then exit 1; fi
 if /mnt/polder mount volume mnt -o allow_other 2> complaint; then exit 1; fi
 grep -q user_allow_other complaint
 /mnt/polder check volume

@@ -1,0 +1,120 @@
+//! Detaching a mount without waiting for a daemon that gives no sign of life.
+//!
+//! When the last place of a mount is taken away the kernel has the daemon write what its cache still holds, and the process
+//! that has asked waits for that in the kernel, where no signal ends it: a daemon that was stopped would keep it, and the
+//! shell behind it, for as long. So this program is started once more to ask, and can be left to itself.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use fuse::MountEntry;
+use fuse::mount::{unmount, unmount_lazily};
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
+
+use crate::client::Client;
+use crate::registry::PATIENCE;
+use crate::starter::PROGRAM;
+
+const LOST: &str = "it is detached, but what programs wrote last may not be durable";
+const PAUSE: Duration = Duration::from_millis(5);
+/// The exit status of the process that asks, when the mount is in use, and when it was refused otherwise.
+const BUSY: i32 = 75;
+const REFUSED: i32 = 1;
+
+/// How to detach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Way {
+    /// Unless it is in use.
+    Unused,
+    /// In use or not.
+    Lazily,
+}
+
+/// What came of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Detached {
+    Done,
+    InUse,
+}
+
+/// What the process does that was started for it; it says on its standard output why it was refused.
+pub(crate) fn ask_kernel(directory: &Path, way: Way) -> Result<()> {
+    let done = match way {
+        Way::Unused => unmount(directory),
+        Way::Lazily => unmount_lazily(directory),
+    };
+    let Err(error) = done else { return Ok(()) };
+    let is_busy = error.kind() == std::io::ErrorKind::ResourceBusy;
+    crate::output::say(error.to_string())?;
+    std::process::exit(if is_busy { BUSY } else { REFUSED });
+}
+
+/// Detaches a mount. With a `client`, waits as long as the daemon lives; without, until the mount is gone from the table.
+pub(crate) fn detach(entry: &MountEntry, way: Way, mut client: Option<&mut Client>) -> Result<Detached> {
+    let mut process = start(&entry.directory, way)?;
+    let clock = SystemClock::new();
+    let mut asked_ns = 0;
+    loop {
+        if let Some(ended) = outcome(&mut process, entry)? {
+            return Ok(ended);
+        }
+        // The kernel finishes a lazy unmount by itself.
+        if way == Way::Lazily && !is_in_table(entry)? {
+            return Ok(Detached::Done);
+        }
+        let now_ns = clock.monotonic_ns();
+        if now_ns - asked_ns > PATIENCE.as_nanos() as u64 {
+            asked_ns = now_ns;
+            match (&mut client, is_in_table(entry)?) {
+                (Some(client), true) => drop(client.introduce().context("it is not detached")?),
+                (Some(client), false) => drop(client.introduce().context(LOST)?),
+                (None, true) => bail!("the kernel does not detach it"),
+                // No daemon can be asked. The volume's lock tells the rest.
+                (None, false) => return Ok(Detached::Done),
+            }
+        }
+        Stop::default().wait(PAUSE);
+    }
+}
+
+fn start(directory: &Path, way: Way) -> Result<Child> {
+    use std::os::unix::process::CommandExt;
+    let program = std::env::current_exe().context("this program cannot find itself")?;
+    let way = match way {
+        Way::Unused => "unused",
+        Way::Lazily => "lazily",
+    };
+    // By another name it would be another command.
+    let mut process = Command::new(program);
+    process.arg0(PROGRAM).args(["umount", "--ask-kernel", way, "--"]).arg(directory);
+    process.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("umount cannot be started")
+}
+
+/// What the process has come to, if it has ended. The table tells where its status is lost, in a process that ignores the end
+/// of its children (SIGCHLD).
+fn outcome(process: &mut Child, entry: &MountEntry) -> Result<Option<Detached>> {
+    let status = match process.try_wait() {
+        Ok(None) => return Ok(None),
+        Ok(Some(status)) => status.code(),
+        Err(_) if is_in_table(entry)? => None,
+        Err(_) => Some(0),
+    };
+    match status {
+        Some(0) => Ok(Some(Detached::Done)),
+        Some(BUSY) => Ok(Some(Detached::InUse)),
+        _ => {
+            let said = process.stdout.take().map(std::io::read_to_string).and_then(Result::ok);
+            Err(anyhow!(
+                said.filter(|said| !said.is_empty()).unwrap_or_else(|| "cannot be detached".to_owned())
+            ))
+        }
+    }
+}
+
+fn is_in_table(entry: &MountEntry) -> Result<bool> {
+    let table = fuse::mount::table().context("the table of mounts cannot be read")?;
+    Ok(table.iter().any(|other| other.id == entry.id && other.device == entry.device))
+}

@@ -1,0 +1,313 @@
+//! The names by which daemons are found: sockets in a directory that is their user's alone.
+//!
+//! | name | leads to |
+//! |---|---|
+//! | `ID.sock` | the daemon of the volume with this identity; of several readers the one that came first |
+//! | `ID.MAJOR:MINOR.sock` | the daemon of the mount whose device has this number |
+//!
+//! The second name holds whatever becomes of paths: a mount keeps the number of its device where it is moved or bind-
+//! mounted, and when the volume's file is moved, deleted or hidden. The number is reused once the mount is gone, so the
+//! next mount with it takes away what an earlier one has left.
+//!
+//! A name that nobody listens on is what a killed daemon left behind.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rt::thread::Stop;
+use rt::{Clock, SystemClock};
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use zone::FsId;
+
+/// Overrides where sockets are.
+const DIRECTORY: &str = "POLDER_RUN_DIR";
+const ENDING: &str = ".sock";
+
+/// How long a daemon may give no sign of life, and others may keep the directory to themselves.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The directory of sockets of the user that this process runs as.
+#[derive(Clone)]
+pub(crate) struct Registry(PathBuf);
+
+/// A name on which this process listens. It goes when this is dropped, unless another process has it by then.
+pub(crate) struct Name {
+    listener: UnixListener,
+    registry: Registry,
+    path: PathBuf,
+    /// Device and number of the socket.
+    socket: (u64, u64),
+}
+
+/// What came of an attempt to connect.
+pub(crate) enum Connected {
+    Stream(UnixStream),
+    /// Nobody takes connections, though the process is there: as many wait as can.
+    Crowded,
+    /// The name is there, and nobody listens on it.
+    Refused,
+    /// There is no such name, or none that this user may believe.
+    Missing,
+}
+
+impl Registry {
+    /// That of the environment. Absolute, so that a process that leaves its working directory still finds it.
+    pub(crate) fn of_user() -> Registry {
+        let directory = chosen_directory();
+        Registry(std::path::absolute(&directory).unwrap_or(directory))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn in_directory(directory: PathBuf) -> Registry {
+        Registry(directory)
+    }
+
+    pub(crate) fn of_volume(&self, fs_id: FsId) -> PathBuf {
+        self.0.join(format!("{fs_id}{ENDING}"))
+    }
+
+    pub(crate) fn of_mount(&self, fs_id: FsId, device: &str) -> PathBuf {
+        self.0.join(format!("{fs_id}{}", ending_of(device)))
+    }
+
+    /// The names of all daemons that may have a volume with this identity.
+    pub(crate) fn all_of_volume(&self, fs_id: FsId) -> Vec<PathBuf> {
+        let beginning = format!("{fs_id}.");
+        let mut found = self.find(|name| name.starts_with(&beginning));
+        // The volume's own name comes first.
+        found.sort_by_key(|path| path.as_os_str().len());
+        found
+    }
+
+    /// The names of all daemons that may have a mount whose device has this number.
+    pub(crate) fn all_of_mount(&self, device: &str) -> Vec<PathBuf> {
+        let ending = ending_of(device);
+        self.find(|name| name.ends_with(&ending))
+    }
+
+    fn find(&self, is_meant: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let is_meant = |path: &PathBuf| {
+            path.file_name()
+                .and_then(OsStr::to_str)
+                .is_some_and(|name| name.ends_with(ENDING) && is_meant(name))
+        };
+        entries.map(|entry| entry.path()).filter(is_meant).collect()
+    }
+
+    /// Makes the directory, and keeps others from taking names in it until what comes back is dropped.
+    pub(crate) fn lock(&self) -> Result<File> {
+        let shown = || self.0.display().to_string();
+        make_directory(&self.0)?;
+        let directory = File::open(&self.0).with_context(shown)?;
+        let clock = SystemClock::new();
+        loop {
+            match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) if clock.monotonic_ns() < PATIENCE.as_nanos() as u64 => {}
+                Err(Errno::WOULDBLOCK) => {
+                    bail!("{}: another process keeps it locked (`fuser -v` names it)", shown())
+                }
+                locked => return locked.map(|()| directory).with_context(shown),
+            }
+            Stop::default().wait(PAUSE);
+        }
+    }
+
+    /// Takes a name, also from a process that has it. To be called with the [lock](Registry::lock).
+    pub(crate) fn listen(&self, path: &Path) -> Result<Name> {
+        let _ = std::fs::remove_file(path);
+        // The permissions of a socket are those it is made with.
+        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(before);
+        let listener = bound.with_context(|| path.display().to_string())?;
+        let socket = identity(path).with_context(|| path.display().to_string())?;
+        Ok(Name { listener, registry: self.clone(), path: path.to_owned(), socket })
+    }
+
+    /// Takes the name of a mount that was just made, and takes away what earlier mounts with its number have left.
+    pub(crate) fn listen_for_mount(&self, fs_id: FsId, device: &str) -> Result<Name> {
+        let _alone = self.lock()?;
+        for old in self.all_of_mount(device) {
+            let _ = std::fs::remove_file(old);
+        }
+        self.listen(&self.of_mount(fs_id, device))
+    }
+
+    /// Takes away the names of a mount whose daemon has ended.
+    pub(crate) fn forget_mount(&self, device: &str) {
+        let Ok(_alone) = self.lock() else { return };
+        for name in self.all_of_mount(device) {
+            if matches!(self.connect(&name), Connected::Refused) {
+                let _ = std::fs::remove_file(name);
+            }
+        }
+    }
+
+    /// Connects only in a directory of this user's: in one that another user has made, that user could answer anything. A daemon
+    /// has [`PATIENCE`] for each answer.
+    pub(crate) fn connect(&self, path: &Path) -> Connected {
+        if !owner_of(&self.0).is_ok_and(|owner| owner == rustix::process::geteuid().as_raw()) {
+            return Connected::Missing;
+        }
+        let clock = SystemClock::new();
+        loop {
+            match connect(path) {
+                Ok(stream) => return Connected::Stream(stream),
+                Err(Errno::AGAIN) if clock.monotonic_ns() < PATIENCE.as_nanos() as u64 => {}
+                Err(Errno::AGAIN) => return Connected::Crowded,
+                Err(Errno::CONNREFUSED) => return Connected::Refused,
+                Err(error) => {
+                    tracing::debug!("{}: {error}", path.display());
+                    return Connected::Missing;
+                }
+            }
+            Stop::default().wait(PAUSE);
+        }
+    }
+}
+
+impl Name {
+    pub(crate) fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let Ok(_alone) = self.registry.lock() else { return };
+        if identity(&self.path).is_ok_and(|socket| socket == self.socket) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Does not wait where no process takes connections, as the system does by itself.
+fn connect(path: &Path) -> rustix::io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    let ready = stream
+        .set_nonblocking(false)
+        .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
+        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+    ready.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    Ok(stream)
+}
+
+fn ending_of(device: &str) -> String {
+    format!(".{device}{ENDING}")
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()))
+}
+
+fn chosen_directory() -> PathBuf {
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        return directory.into();
+    }
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return "/run/polder".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(runtime) => Path::new(&runtime).join("polder"),
+        None => std::env::temp_dir().join(format!("polder-{}", uid.as_raw())),
+    }
+}
+
+/// Makes the directory for our sockets, or makes sure that it is ours: in a shared place somebody else
+/// might have made it.
+fn make_directory(directory: &Path) -> Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.with_context(|| directory.display().to_string())?;
+    if owner_of(directory)? != rustix::process::geteuid().as_raw() {
+        bail!("{} belongs to another user; set {DIRECTORY} to a directory of yours", directory.display());
+    }
+    Ok(())
+}
+
+/// Not of what a symbolic link leads to: that is the maker's choice.
+fn owner_of(directory: &Path) -> io::Result<u32> {
+    Ok(std::fs::symlink_metadata(directory)?.uid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: FsId = FsId([7; 16]);
+
+    fn registry(place: &tempfile::TempDir) -> Registry {
+        Registry(place.path().join("own"))
+    }
+
+    /// A user without a runtime directory has sockets in /tmp. Another user who had made that directory first could answer
+    /// for the volumes: that all is durable, that a file is sound.
+    #[test]
+    fn a_directory_of_another_user_is_not_trusted() {
+        let place = tempfile::tempdir().unwrap();
+        let own = registry(&place);
+        let linked = Registry(place.path().join("linked"));
+        make_directory(&own.0).unwrap();
+        let path = own.of_volume(ID);
+        let _listener = UnixListener::bind(&path).unwrap();
+        assert!(matches!(own.connect(&path), Connected::Stream(_)));
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: only root can give a directory away");
+        }
+        std::os::unix::fs::symlink(&own.0, &linked.0).unwrap();
+        std::os::unix::fs::lchown(&linked.0, Some(65534), None).unwrap();
+        assert!(matches!(linked.connect(&linked.of_volume(ID)), Connected::Missing));
+        std::os::unix::fs::chown(&own.0, Some(65534), None).unwrap();
+        assert!(matches!(own.connect(&path), Connected::Missing));
+        assert!(make_directory(&own.0).unwrap_err().to_string().contains("belongs to another user"));
+    }
+
+    #[test]
+    fn a_name_tells_whether_somebody_listens() {
+        let place = tempfile::tempdir().unwrap();
+        let own = registry(&place);
+        let path = own.of_mount(ID, "0:57");
+        assert!(matches!(own.connect(&path), Connected::Missing));
+        make_directory(&own.0).unwrap();
+        // One that was killed leaves its name.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(matches!(own.connect(&path), Connected::Refused));
+        own.forget_mount("0:57");
+        assert!(matches!(own.connect(&path), Connected::Missing));
+        // One that takes nobody is not waited for without end.
+        let _crowded = own.listen(&path).unwrap();
+        let waiting: Vec<_> = (0..).map(|_| connect(&path)).take_while(Result::is_ok).collect();
+        assert!(!waiting.is_empty() && matches!(connect(&path), Err(Errno::AGAIN)));
+    }
+
+    /// The number of a device is given to another mount while the daemon of the first still closes its volume.
+    #[test]
+    fn a_mount_takes_the_place_of_an_earlier_one_and_keeps_it() {
+        let place = tempfile::tempdir().unwrap();
+        let own = registry(&place);
+        let first = own.listen_for_mount(ID, "0:57").unwrap();
+        let other = own.listen_for_mount(FsId([8; 16]), "0:5").unwrap();
+        let second = own.listen_for_mount(ID, "0:57").unwrap();
+        assert_eq!(own.all_of_mount("0:57"), [own.of_mount(ID, "0:57")]);
+        drop(first);
+        assert!(matches!(own.connect(&own.of_mount(ID, "0:57")), Connected::Stream(_)), "it is the second's");
+        let volume = own.listen(&own.of_volume(ID)).unwrap();
+        assert_eq!(own.all_of_volume(ID), [own.of_volume(ID), own.of_mount(ID, "0:57")]);
+        drop((second, other, volume));
+        assert_eq!(std::fs::read_dir(&own.0).unwrap().count(), 0);
+    }
+}
