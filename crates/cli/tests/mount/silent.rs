@@ -1,0 +1,264 @@
+//! Daemons that do not answer: stopped ones, and such as were killed. No command waits for them, and each says what helps.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rt::{Clock, SystemClock};
+use rustix::process::Signal;
+
+use crate::bench::Daemon;
+use crate::{Bench, bench_or_skip};
+
+/// By then a command has said that the daemon does not answer: it waits for a sign of life of it, twice at most, and the
+/// machine may be busy.
+const PATIENCE_NS: u64 = 60_000_000_000;
+
+/// A daemon that was stopped. It goes on when this is dropped.
+struct Stopped<'a>(&'a Daemon);
+
+impl<'a> Stopped<'a> {
+    fn new(daemon: &'a Daemon) -> Self {
+        daemon.signal(Signal::STOP);
+        let state = || fs::read_to_string(format!("/proc/{}/stat", daemon.number())).unwrap();
+        let waiting = rt::thread::Stop::default();
+        while !state().rsplit_once(") ").unwrap().1.starts_with('T') {
+            waiting.wait(Duration::from_millis(1));
+        }
+        Stopped(daemon)
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        if !self.0.has_ended() {
+            self.0.signal(Signal::CONT);
+        }
+    }
+}
+
+/// Lets go of a mount for the daemon to end, whatever has failed.
+struct Ended<'a>(&'a Daemon);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.0.has_ended() {
+            self.0.kill();
+        }
+    }
+}
+
+fn start(bench: &Bench, arguments: &[&str]) -> Child {
+    let mut command = Command::new(bench.program());
+    command.args(arguments).env("POLDER_RUN_DIR", bench.sockets());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// The output of a command that must end by itself.
+fn finish(mut child: Child, what: &str) -> Output {
+    let clock = SystemClock::new();
+    let waiting = rt::thread::Stop::default();
+    while child.try_wait().unwrap().is_none() {
+        if clock.monotonic_ns() > PATIENCE_NS {
+            let _ = child.kill();
+            panic!("{what} waits for a daemon that does not answer");
+        }
+        waiting.wait(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs all of these at once; each must fail with its status and the words.
+fn all_fail(bench: &Bench, commands: &[(i32, Vec<&str>)], words: &[String]) {
+    let running: Vec<Child> = commands.iter().map(|(_, arguments)| start(bench, arguments)).collect();
+    let ended: Vec<Output> = running
+        .into_iter()
+        .zip(commands)
+        .map(|(child, (_, arguments))| finish(child, &format!("polder {arguments:?}")))
+        .collect();
+    for ((status, arguments), output) in commands.iter().zip(ended) {
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(*status), "polder {arguments:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "polder {arguments:?}: {said}");
+        assert!(words.iter().all(|word| said.contains(word)), "polder {arguments:?}: {said}");
+    }
+}
+
+/// All of them waited for as long as the daemon was stopped, and could not be ended.
+#[test]
+fn no_command_waits_for_a_daemon_that_was_stopped() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), [7; 10_000]).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let elsewhere = place.path().join("mnt");
+    fs::create_dir(&elsewhere).unwrap();
+    let (volume, root, file) = (bench.volume(), mounted.root(), mounted.path("file"));
+    let [volume, root, file, elsewhere] =
+        [&volume, &root, &file, &elsewhere].map(|path| path.to_str().unwrap());
+    let daemon = mounted.daemon();
+    {
+        let _stopped = Stopped::new(&daemon);
+        let words = [format!("process {}", daemon.number()), format!("kill -CONT {}", daemon.number())];
+        let commands = [
+            (1, vec!["info", root]),
+            (1, vec!["info", volume]),
+            (1, vec!["stats", root]),
+            (1, vec!["stats", volume]),
+            (1, vec!["zones", root]),
+            (1, vec!["sync", root]),
+            (1, vec!["gc", root]),
+            (1, vec!["gc", volume]),
+            (8, vec!["check", root]),
+            (8, vec!["check", volume]),
+            (8, vec!["check", "--repair", volume]),
+            (8, vec!["scrub", root]),
+            (8, vec!["scrub", volume]),
+            (1, vec!["ls", volume]),
+            (1, vec!["fragments", file]),
+            (1, vec!["defrag", root]),
+            (1, vec!["hint", file]),
+            (1, vec!["info", file]),
+            (1, vec!["mount", "-o", "remount,ro", root]),
+            (1, vec!["mount", volume, root]),
+            (1, vec!["mount", volume, elsewhere]),
+            (1, vec!["zones", volume, "--mount", elsewhere]),
+            (1, vec!["umount", root]),
+        ];
+        all_fail(&bench, &commands, &words);
+        assert!(bench.is_mounted());
+    }
+    assert_eq!(fs::read(mounted.path("file")).unwrap(), [7; 10_000]);
+    bench.succeed(&["sync", root]);
+    mounted.umount();
+    bench.check();
+}
+
+/// It waited like all others, so that there was no way to get rid of such a mount.
+#[test]
+fn a_mount_with_a_stopped_daemon_is_detached_and_ends_when_that_goes_on() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let daemon = mounted.daemon();
+    let _ended = Ended(&daemon);
+    // The kernel still has this, and the process that detaches the mount waits until it is written.
+    fs::write(mounted.path("file"), vec![7; 3 << 20]).unwrap();
+    {
+        let _stopped = Stopped::new(&daemon);
+        let root = mounted.root();
+        let output = finish(start(&bench, &["umount", "--lazy", root.to_str().unwrap()]), "umount --lazy");
+        let said = said(&output);
+        assert!(output.status.success() && said.contains(&format!("process {}", daemon.number())), "{said}");
+        assert!(!bench.is_mounted() && !daemon.has_ended());
+    }
+    daemon.wait();
+    bench.check();
+    let again = bench.mount(&[]);
+    assert_eq!(fs::read(again.path("file")).unwrap(), vec![7; 3 << 20]);
+    again.umount();
+}
+
+#[test]
+fn a_mount_is_ended_by_force_whatever_its_daemon_does() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip("only root can end a mount by force");
+    }
+    for is_stopped in [false, true] {
+        let mounted = bench.mount(&["-o", "commit=3600"]);
+        let root = mounted.root();
+        let daemon = mounted.daemon();
+        let _ended = Ended(&daemon);
+        fs::write(mounted.path("synced"), "kept").unwrap();
+        bench.succeed(&["sync", root.to_str().unwrap()]);
+        // Started before there is an open file: what is started later closes a copy of it, and waits for the daemon.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read go && exec \"$0\" umount --force \"$1\""]).arg(bench.program()).arg(&root);
+        shell.env("POLDER_RUN_DIR", bench.sockets()).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut umount = shell.spawn().unwrap();
+        let mut open = File::create(mounted.path("open")).unwrap();
+        open.write_all(b"in the kernel's cache").unwrap();
+        {
+            let _stopped = is_stopped.then(|| Stopped::new(&daemon));
+            umount.stdin.take().unwrap().write_all(b"go\n").unwrap();
+            let output = finish(umount, "umount --force");
+            let said = said(&output);
+            assert!(output.status.success() && said.contains("not synced is lost"), "{said}");
+            let is_told = said.contains(&format!("process {} still has the volume", daemon.number()));
+            assert!(is_told || !is_stopped, "{said}");
+            assert!(!bench.is_mounted());
+            assert!(open.metadata().is_err() || open.sync_all().is_err(), "its user gets an error");
+        }
+        drop(open);
+        daemon.wait();
+        bench.check();
+        let again = bench.mount(&[]);
+        assert_eq!(fs::read(again.path("synced")).unwrap(), b"kept");
+        again.umount();
+    }
+}
+
+/// Some said that the volume is not mounted, others opened it without a word.
+#[test]
+fn every_command_says_that_a_daemon_was_killed() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), "kept").unwrap();
+    let root: PathBuf = mounted.root();
+    let root = root.to_str().unwrap();
+    bench.succeed(&["sync", root]);
+    let daemon = mounted.daemon();
+    daemon.kill();
+    let words = ["the daemon of this mount has ended".to_owned(), format!("polder umount {root}")];
+    let commands = [
+        (1, vec!["info", root]),
+        (1, vec!["stats", root]),
+        (1, vec!["zones", root]),
+        (1, vec!["sync", root]),
+        (1, vec!["gc", root]),
+        (8, vec!["check", root]),
+        (8, vec!["check", "--repair", root]),
+        (8, vec!["scrub", root]),
+        (1, vec!["ls", root]),
+        (1, vec!["mount", "-o", "remount,ro", root]),
+    ];
+    all_fail(&bench, &commands, &words);
+    let file = mounted.path("file");
+    all_fail(
+        &bench,
+        &[(1, vec!["hint", file.to_str().unwrap()])],
+        &["the daemon of the mount has ended".to_owned()],
+    );
+    // The volume itself is one that is not mounted.
+    assert!(bench.succeed(&["info", bench.volume().to_str().unwrap()]).contains("mounted       no"));
+    bench.succeed(&["umount", root]);
+    assert!(!bench.is_mounted());
+    assert_eq!(fs::read_dir(bench.sockets()).unwrap().count(), 1, "only the name of the volume is left");
+    assert_eq!(bench.succeed(&["cat", bench.volume().to_str().unwrap(), "/file"]), "kept");
+    bench.check();
+}
+
+/// A volume in a file of another mount, whose daemon was stopped.
+#[test]
+fn a_way_through_a_stopped_mount_is_not_taken() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let daemon = mounted.daemon();
+    let volume = mounted.path("volume");
+    bench.succeed(&["mkfs", volume.to_str().unwrap(), "--size", "64M"]);
+    let through: &Path = &volume;
+    {
+        let _stopped = Stopped::new(&daemon);
+        let words = [format!("process {}", daemon.number()), bench.directory().to_str().unwrap().to_owned()];
+        let named = through.to_str().unwrap();
+        all_fail(&bench, &[(1, vec!["info", named]), (8, vec!["check", named])], &words);
+    }
+    mounted.umount();
+    bench.check();
+}
