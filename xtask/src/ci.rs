@@ -126,7 +126,7 @@ fn judge_time(done: &[Done]) -> Result<()> {
 /// All steps, the quick ones first.
 fn steps() -> Vec<Step> {
     let mut steps = vec![
-        Step { name: SET_UP.to_owned(), repeat: Line::new("cargo xtask ci"), work: Work::SetUp },
+        Step { name: SET_UP.to_owned(), repeat: Line::new("cargo xtask setup"), work: Work::SetUp },
         step("fmt", "cargo fmt --all --check"),
         step("tidy", "cargo xtask tidy"),
         Step::new("clippy", Line::new("cargo clippy --workspace --all-targets --locked -- -D warnings")),

@@ -14,7 +14,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::shell::Line;
 use crate::{accept, setup, workspace};
@@ -101,13 +101,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Runs the tests and the acceptance points, and returns where the counts are.
 fn measure(args: &Args) -> Result<PathBuf> {
     setup::require(&setup::COVERAGE)?;
-    ensure!(
-        setup::has_nightly(),
-        "there is no nightly compiler, which counts branches; run: {}",
-        setup::nightly_line()
-    );
-    let parts = Line::new("rustup component add llvm-tools --toolchain nightly");
-    parts.run()?;
+    // It alone counts branches.
+    setup::require_nightly()?;
+    setup::require_nightly_component("llvm-tools")?;
     let folder = workspace::target_dir()?.join("cov");
     open_to_all(&folder)?;
     let counting = Counting::in_folder(&folder)?;

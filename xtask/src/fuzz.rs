@@ -69,11 +69,7 @@ const SHOWN_MAX: usize = 4096;
 const CANARIES: [&str; 2] = ["canary-panic", "canary-memory"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(
-        setup::has_nightly(),
-        "there is no nightly compiler, which fuzzing needs; run: {}",
-        setup::nightly_line()
-    );
+    setup::require_nightly()?;
     let folder = workspace::target_dir()?.join("fuzz");
     let line = build_line(&folder, args.quick);
     println!("    {line}");

@@ -80,9 +80,8 @@ const KILLS: u64 = 500;
 const QUICK_KILLS: u64 = 30;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(setup::is_root()?, "only root can run PostgreSQL as its own user; run this with sudo");
-    let needs: Vec<_> = setup::PROGRAMS.into_iter().chain(setup::KNIFE).collect();
-    setup::require(&needs)?;
+    setup::require_root("run PostgreSQL as its own user")?;
+    setup::require(setup::PROGRAMS.iter().chain(&setup::KNIFE))?;
     let seed = args.seed.map_or_else(accept::seed_of_commit, Ok)?;
     let kills = args.kills.unwrap_or(if args.quick { QUICK_KILLS } else { KILLS });
     let chosen = chosen(args.only.as_deref())?;

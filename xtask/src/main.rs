@@ -1,5 +1,4 @@
-//! The project's own commands: `cargo xtask ci`, `tidy`, `accept`, `soak`, `shuttle`, `fuzz`, `mutants`, `coverage`,
-//! `knife`, `bench`, `ycsb`, `space`, `try`, `vm`.
+//! The project's own commands: `cargo xtask --help` lists them.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
 //! program goes through [`shell::Line`], so that a person can repeat it by hand.
@@ -42,6 +41,10 @@ struct Xtask {
 enum Task {
     /// The whole gate, for people and machines alike: set-up, then every check.
     Ci,
+    /// The first step of the gate alone: installs or names everything that the gate needs.
+    Setup(setup::Args),
+    /// Set-up in roots of their own: one with nothing in it, and one with unsuitable programs.
+    SetupTest,
     /// Build what the gate's steps run, as the gate does before them.
     Build,
     /// The rules of the house that compiler and linter cannot see.
@@ -75,6 +78,8 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Xtask::parse().task {
         Task::Ci => ci::run(),
+        Task::Setup(args) => setup::run_command(&args),
+        Task::SetupTest => setup::trial::run(),
         Task::Build => ci::builds::run(),
         Task::Tidy => tidy::run(),
         Task::Accept(args) => accept::run(&args),
@@ -94,7 +99,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            // For a person it is a failure; a record of many suites tells one from the other.
+            let lacks = error.chain().any(|cause| cause.is::<setup::Lacks>());
+            if lacks { ExitCode::from(setup::LACKS) } else { ExitCode::FAILURE }
         }
     }
 }

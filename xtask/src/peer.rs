@@ -53,8 +53,8 @@ pub(crate) struct Peer {
 impl Peer {
     /// One of `bytes` in a folder of its own below `folder`.
     pub(crate) fn make(kind: Kind, name: &str, folder: &Path, bytes: u64) -> Result<Peer> {
-        ensure!(setup::is_root()?, "only root can mount an ext4 and an XFS to compare with: use sudo");
-        setup::require(&[setup::EXT4, setup::XFS])?;
+        setup::require_root("mount an ext4 and an XFS to compare with")?;
+        setup::require(&[setup::EXT4, setup::XFS, setup::LOOP])?;
         let (image, dir) = (folder.join(format!("{name}.image")), folder.join(name));
         File::create_new(&image)?.set_len(bytes)?;
         let mut peer = Peer { kind, image, device: None, dir };

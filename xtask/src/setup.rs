@@ -2,127 +2,276 @@
 //!
 //! This is the only part of the project's commands that uses the network. Root: what is missing is
 //! installed. Everyone else: what is missing is named, with the one command that installs it.
+//!
+//! A need is met when a check says so ([`Machine`]), and not when there is a program of its name. Packages
+//! that would replace others are not installed: `vm` unpacks them below the target folder.
 
+pub(crate) mod machine;
+pub(crate) mod trial;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
-use crate::shell::{Line, has_program};
+use self::machine::{Machine, Shown, has_file};
+use crate::accept::programs::postgres;
+use crate::shell::Line;
 use crate::{vm, workspace};
 
-/// The versions of cargo's tools that are installed where there are none.
+/// The versions of cargo's tools that are installed where there is none that is compatible.
 const CARGO_DENY: &str = "0.20.2";
 const CARGO_MUTANTS: &str = "27.1.0";
 const CARGO_LLVM_COV: &str = "0.9.1";
 const CARGO_NEXTEST: &str = "0.9.151";
 
+/// The oldest compiler that the workspace takes.
+const RUST: &str = env!("CARGO_PKG_RUST_VERSION");
+
+/// The oldest kernel whose FUSE (7.32) the daemon takes.
+const KERNEL: &str = "5.10";
+
 /// Something that must be on the machine.
 #[derive(Debug)]
 pub(crate) struct Need {
-    /// The package, component or tool, as its installer knows it.
+    /// The package, component or tool, as its installer knows it, or the part of the kernel.
     name: &'static str,
     how: How,
-    /// The program that shows it is there, as it is called.
-    probe: &'static str,
+    check: fn(&Machine) -> Shown,
     /// What would not work without it.
     why: &'static str,
 }
 
-/// Who installs it.
+/// How it is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// The distribution: `apt-get install`.
+    /// By the distribution: `apt-get install`.
     Package,
-    /// `rustup component add`.
+    /// By `rustup component add`.
     Component,
-    /// `cargo install --locked`, at this version.
+    /// By `cargo install --locked`, at this version.
     Tool(&'static str),
+    /// Not at all: the kernel has it, or this command loads it.
+    Kernel(&'static str),
 }
 
 /// Mounting needs its set-uid helper when the user is not root, and unmounting when the daemon died.
-pub(crate) const FUSE: Need = package("fuse3", "fusermount3", "mounts: tests, `accept` and `try`");
+const FUSE: Need = package("fuse3", fusermount, "mounts: tests, `accept` and `try`");
+/// Without the kernel's side of FUSE every mount fails with a message that names no cure.
+const FUSE_DEVICE: Need =
+    kernel("/dev/fuse", "modprobe fuse", fuse_device, "mounts: tests, `accept` and `try`");
+/// The needs of a mount.
+pub(crate) const MOUNT: [Need; 2] = [FUSE, FUSE_DEVICE];
 
 /// What a mount is compared with.
-pub(crate) const EXT4: Need =
-    package("e2fsprogs", "mkfs.ext4", "an ext4 to compare with, in `accept` and `bench`");
-pub(crate) const XFS: Need =
-    package("xfsprogs", "mkfs.xfs", "an XFS to compare with, in `accept` and `bench`");
+pub(crate) const EXT4: Need = package(
+    "e2fsprogs",
+    |machine| machine.makes("mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", &machine::EXT4),
+    "an ext4 to compare with, in `accept` and `bench`",
+);
+pub(crate) const XFS: Need = package(
+    "xfsprogs",
+    |machine| machine.makes("mkfs.xfs -q", &machine::XFS),
+    "an XFS to compare with, in `accept` and `bench`",
+);
+pub(crate) const LOOP: Need = kernel(
+    "loop devices",
+    "modprobe loop",
+    |machine| machine.runs("losetup --find"),
+    "an ext4 and an XFS to compare with, in `accept` and `bench`",
+);
+
+const CLANG: Need =
+    package("clang", |machine| machine.compiles("clang"), "building pjdfstest and a part of `accept 6`");
 
 /// The programs that point 10 runs.
 pub(crate) const PROGRAMS: [Need; 5] = [
-    package("rsync", "rsync", "copies of everything, in `accept 10`"),
-    package("sqlite3", "sqlite3", "a database in a file, in `accept 10`"),
-    // `psql` alone could be a client's.
-    package("postgresql", "pg_ctlcluster", "a database with a server, in `accept 10`"),
-    package("rocksdb-tools", "db_bench", "a database of sorted files, in `accept 10`"),
-    package("stress-ng", "stress-ng", "many system calls at once, in `accept 10`"),
+    package("rsync", |machine| machine.copies("rsync -aHAXS"), "copies of everything, in `accept 10`"),
+    package(
+        "sqlite3",
+        |machine| machine.says("sqlite3 :memory: .databases", &["main"]),
+        "a database in a file, in `accept 10`",
+    ),
+    package("postgresql", postgres_server, "a database with a server, in `accept 10`"),
+    package("rocksdb-tools", rocksdb_tools, "a database of sorted files, in `accept 10`"),
+    package(
+        "stress-ng",
+        |machine| machine.runs("stress-ng --version"),
+        "many system calls at once, in `accept 10`",
+    ),
 ];
 
 /// The programs that `knife` runs beside those.
 pub(crate) const KNIFE: [Need; 2] = [
-    package("lmdb-utils", "mdb_dump", "a database in mapped memory, in `knife`"),
-    // A module: no program shows that it is there.
+    package("lmdb-utils", |machine| machine.runs("mdb_dump -V"), "a database in mapped memory, in `knife`"),
     package(
         "python3-lmdb",
-        "/usr/lib/python3/dist-packages/lmdb/__init__.py",
-        "what writes to it, in `knife`",
+        |machine| machine.imports(PYTHON, "lmdb"),
+        "the program that writes to it, in `knife`",
     ),
 ];
 
-/// What the programs of `ycsb` are built with.
-pub(crate) const YCSB: [Need; 2] = [
-    package("librocksdb-dev", "/usr/include/rocksdb/c.h", "the database of `ycsb`"),
-    // Its library reads RocksDB's headers.
-    package("clang", "clang", "building the driver of `ycsb`"),
-];
+/// The distribution's, whose modules its packages install.
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
+
+/// The needs of `ycsb`, whose library reads RocksDB's headers.
+pub(crate) const YCSB: [Need; 2] =
+    [CLANG, package("librocksdb-dev", |_| has_file("/usr/include/rocksdb/c.h"), "the database of `ycsb`")];
 
 /// The guest with zoned devices.
-pub(crate) const GUEST: [Need; 4] = [
-    package("qemu-system-x86", "qemu-system-x86_64", "the machine of `vm`"),
-    package("busybox-static", "busybox", "what runs in the guest of `vm`, beside Polder"),
-    package("binutils", "strip", "a guest of `vm` without debugging information"),
-    package("util-linux", "blkzone", "what the kernel says of zones, in `vm`"),
+pub(crate) const GUEST: [Need; 3] = [
+    package("qemu-system-x86", vm::check_emulator, "the machine of `vm`"),
+    package(
+        "binutils",
+        |machine| machine.runs("strip --version"),
+        "a guest of `vm` without debugging information",
+    ),
+    package("util-linux", util_linux, "starting the machine of `vm`, and reading its zones"),
 ];
 
 /// What `mutants` makes mistakes with, and what stops at the first test that fails.
 pub(crate) const MUTANTS: [Need; 2] = [
-    tool("cargo-mutants", CARGO_MUTANTS, "making mistakes in the sources, in `mutants`"),
-    tool("cargo-nextest", CARGO_NEXTEST, "running tests until one fails, in `mutants`"),
+    tool(
+        "cargo-mutants",
+        CARGO_MUTANTS,
+        |machine| machine.compatible("cargo-mutants mutants --version", CARGO_MUTANTS),
+        "making mistakes in the sources, in `mutants`",
+    ),
+    tool(
+        "cargo-nextest",
+        CARGO_NEXTEST,
+        |machine| machine.compatible("cargo-nextest nextest --version", CARGO_NEXTEST),
+        "running tests until one fails, in `mutants`",
+    ),
 ];
 
 /// What counts lines, in `coverage`.
-pub(crate) const COVERAGE: [Need; 1] =
-    [tool("cargo-llvm-cov", CARGO_LLVM_COV, "counting which lines are run, in `coverage`")];
+pub(crate) const COVERAGE: [Need; 1] = [tool(
+    "cargo-llvm-cov",
+    CARGO_LLVM_COV,
+    |machine| machine.compatible("cargo-llvm-cov llvm-cov --version", CARGO_LLVM_COV),
+    "counting which lines are run, in `coverage`",
+)];
 
 const NEEDS: [Need; 12] = [
-    Need { name: "rustfmt", how: How::Component, probe: "cargo-fmt", why: "the step fmt" },
-    Need { name: "clippy", how: How::Component, probe: "cargo-clippy", why: "the step clippy" },
-    package("git", "git", "`tidy` reads the list of files, `accept 1` clones"),
+    component("rustfmt", |machine| machine.runs("cargo-fmt --version"), "the step fmt"),
+    component("clippy", |machine| machine.runs("cargo-clippy --version"), "the step clippy"),
+    package(
+        "git",
+        |machine| machine.runs("git --version"),
+        "`tidy` reads the list of files, `accept 1` clones",
+    ),
     FUSE,
-    package("attr", "getfattr", "tests of extended attributes through a mount"),
-    package("acl", "setfacl", "tests of access control lists through a mount"),
-    package("python3", "python3", "tests of files that are mapped through a mount"),
+    package(
+        "attr",
+        |machine| machine.runs("getfattr --version").and_then(|()| machine.runs("setfattr --version")),
+        "tests of extended attributes through a mount",
+    ),
+    package(
+        "acl",
+        |machine| machine.runs("getfacl --version").and_then(|()| machine.runs("setfacl --version")),
+        "tests of access control lists through a mount",
+    ),
+    package(
+        "python3",
+        |machine| machine.imports("python3", "mmap"),
+        "tests of files that are mapped through a mount",
+    ),
     EXT4,
     XFS,
-    // Headers: no program shows that they are there.
-    package("libacl1-dev", "/usr/include/sys/acl.h", "building pjdfstest"),
-    package("clang", "clang", "building pjdfstest"),
-    tool("cargo-deny", CARGO_DENY, "the step deny"),
+    package("libacl1-dev", |_| has_file("/usr/include/sys/acl.h"), "building pjdfstest"),
+    CLANG,
+    tool(
+        "cargo-deny",
+        CARGO_DENY,
+        |machine| machine.compatible("cargo-deny --version", CARGO_DENY),
+        "the step deny",
+    ),
 ];
 
-const fn package(name: &'static str, probe: &'static str, why: &'static str) -> Need {
-    Need { name, how: How::Package, probe, why }
+const fn package(name: &'static str, check: fn(&Machine) -> Shown, why: &'static str) -> Need {
+    Need { name, how: How::Package, check, why }
 }
 
-const fn tool(name: &'static str, version: &'static str, why: &'static str) -> Need {
-    Need { name, how: How::Tool(version), probe: name, why }
+const fn component(name: &'static str, check: fn(&Machine) -> Shown, why: &'static str) -> Need {
+    Need { name, how: How::Component, check, why }
+}
+
+const fn tool(
+    name: &'static str,
+    version: &'static str,
+    check: fn(&Machine) -> Shown,
+    why: &'static str,
+) -> Need {
+    Need { name, how: How::Tool(version), check, why }
+}
+
+const fn kernel(
+    name: &'static str,
+    cure: &'static str,
+    check: fn(&Machine) -> Shown,
+    why: &'static str,
+) -> Need {
+    Need { name, how: How::Kernel(cure), check, why }
+}
+
+fn fusermount(machine: &Machine) -> Shown {
+    machine.says("fusermount3 --version", &["version: 3"])?;
+    if is_root().unwrap_or(false) { Ok(()) } else { machine.is_set_uid("fusermount3") }
+}
+
+fn fuse_device(machine: &Machine) -> Shown {
+    let opened = File::options().read(true).write(true).open("/dev/fuse");
+    opened.map_err(|error| format!("/dev/fuse cannot be opened: {error}"))?;
+    machine.at_least("uname -r", KERNEL).map_err(|reason| format!("the kernel's FUSE is too old: {reason}"))
+}
+
+/// `psql` alone could be a client's, and a server can be there without the programs that check its files.
+fn postgres_server(machine: &Machine) -> Shown {
+    machine.runs("id -u postgres")?;
+    postgres::programs().map(drop).map_err(|error| format!("{error:#}"))
+}
+
+fn rocksdb_tools(machine: &Machine) -> Shown {
+    ["db_bench --version", "ldb --version", "sst_dump --version"]
+        .into_iter()
+        .try_for_each(|command| machine.runs(command))
+}
+
+/// Other packages have programs of these names that know less.
+fn util_linux(machine: &Machine) -> Shown {
+    machine.says("blkzone --help", &["--force"])?;
+    machine.says("setpriv --help", &["--pdeathsig"])
+}
+
+/// `cargo xtask setup`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only packages of the distribution, for all commands; packages that are unpacked and not installed go into this
+    /// folder.
+    #[arg(long, value_name = "FOLDER")]
+    packages: Option<PathBuf>,
+}
+
+pub(crate) fn run_command(args: &Args) -> Result<()> {
+    let Some(folder) = &args.packages else { return run() };
+    let all = [&NEEDS[..], &PROGRAMS, &KNIFE, &YCSB, &GUEST];
+    // Commands have needs in common.
+    let packages = all.into_iter().flatten().filter(|need| need.how == How::Package);
+    let packages: BTreeMap<&str, &Need> = packages.map(|need| (need.name, need)).collect();
+    require(packages.into_values())?;
+    println!("{} is static.", vm::fetch_busybox(folder)?.display());
+    Ok(())
 }
 
 /// Installs (or names) everything that the gate needs and fetches the crates it is built from.
 pub(crate) fn run() -> Result<()> {
-    let needs: Vec<Need> = NEEDS.into_iter().chain(PROGRAMS).collect();
-    require(&needs)?;
-    check_fuse_device()?;
+    require(NEEDS.iter().chain(&PROGRAMS).chain(&MOUNT))?;
+    // Others cannot use one, so only root needs it.
+    if is_root()? {
+        require(&[LOOP])?;
+    }
     Line::new("cargo fetch --locked").run()?;
     set_up_fuzzing()?;
     [PJDFSTEST, FSX].iter().try_for_each(|suite| suite.program().map(drop))?;
@@ -132,8 +281,8 @@ pub(crate) fn run() -> Result<()> {
 
 /// The compiler that fuzzing needs. Others than root are told by the step that it does not run.
 fn set_up_fuzzing() -> Result<()> {
-    if !has_nightly() && is_root()? {
-        println!("Installing: {}", nightly_line());
+    if let (Err(reason), true) = (nightly(), is_root()?) {
+        println!("Installing: {} ({reason})", nightly_line());
         nightly_line().run()?;
     }
     if !has_nightly() {
@@ -142,12 +291,55 @@ fn set_up_fuzzing() -> Result<()> {
     Line::new("cargo fetch --locked --manifest-path fuzz/Cargo.toml").run()
 }
 
-/// Whether there is a nightly compiler.
-pub(crate) fn has_nightly() -> bool {
-    Line::new("rustc +nightly --version").verdict().is_ok_and(|(works, _)| works)
+/// The exit status of a command that shows nothing because the machine lacks something.
+pub(crate) const LACKS: u8 = 77;
+
+/// The machine lacks something that this command cannot get.
+#[derive(Debug)]
+pub(crate) struct Lacks(String);
+
+impl std::error::Error for Lacks {}
+
+impl std::fmt::Display for Lacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
-/// What installs it.
+/// The error of a command that shows nothing because the machine lacks something.
+pub(crate) fn lacks(what: impl Into<String>) -> anyhow::Error {
+    Lacks(what.into()).into()
+}
+
+/// Fails for others than root.
+pub(crate) fn require_root(what: &str) -> Result<()> {
+    if is_root()? { Ok(()) } else { Err(lacks(format!("only root can {what}: use sudo"))) }
+}
+
+/// Fails where there is no nightly compiler.
+pub(crate) fn require_nightly() -> Result<()> {
+    nightly()
+        .map_err(|reason| lacks(format!("a nightly compiler is needed: {reason}; run: {}", nightly_line())))
+}
+
+/// Adds a component to the nightly compiler where it is missing.
+pub(crate) fn require_nightly_component(name: &str) -> Result<()> {
+    let line = Line::new("rustup component add --toolchain nightly").arg(name);
+    line.run().map_err(|error| lacks(format!("the nightly compiler's {name} cannot be had: {error:#}")))
+}
+
+/// Whether there is a nightly compiler that takes the workspace.
+pub(crate) fn has_nightly() -> bool {
+    nightly().is_ok()
+}
+
+fn nightly() -> Shown {
+    let machine = Machine::this();
+    machine.at_least("rustc +nightly --version", RUST)?;
+    machine.runs("cargo +nightly --version")
+}
+
+/// The command that installs it, or a newer one.
 pub(crate) fn nightly_line() -> Line {
     Line::new("rustup toolchain install nightly --profile minimal")
 }
@@ -170,14 +362,16 @@ impl Suite {
         let tools = workspace::target_dir()?.join("tools");
         let root = tools.join(format!("{}-{}", self.name, self.version));
         let program = root.join("bin").join(self.name);
-        if !program.is_file() {
+        let runs = || Line::program(&program).arg("--help").verdict().is_ok_and(|(runs, _)| runs);
+        if !runs() {
             self.install_line(&root, &tools.join("build")).run()?;
+            ensure!(runs(), "{} was built and does not run", program.display());
         }
         Ok(program)
     }
 
     fn install_line(&self, root: &Path, build: &Path) -> Line {
-        let line = Line::new("cargo install --locked").args([self.name, "--version", self.version]);
+        let line = Line::new("cargo install --locked --force").args([self.name, "--version", self.version]);
         quickly_built(line.arg("--root").arg(root).arg("--target-dir").arg(build))
     }
 }
@@ -191,42 +385,72 @@ fn quickly_built(line: Line) -> Line {
 }
 
 /// Makes sure of some needs: installs them as root, says what to do otherwise.
-pub(crate) fn require(needs: &[Need]) -> Result<()> {
-    let missing: Vec<&Need> = needs.iter().filter(|need| !has_program(need.probe)).collect();
+pub(crate) fn require<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
+    require_on(&Machine::this(), needs, is_root()?)
+}
+
+fn require_on<'a>(
+    machine: &Machine,
+    needs: impl IntoIterator<Item = &'a Need>,
+    may_install: bool,
+) -> Result<()> {
+    let needs: Vec<&Need> = needs.into_iter().collect();
+    let missing: Vec<(&Need, String)> = needs.iter().filter_map(|need| need.missing(machine)).collect();
     if missing.is_empty() {
-        println!("Nothing to install: all {} needed programs are there.", needs.len());
+        println!("Nothing to install: all {} needs are met.", needs.len());
         return Ok(());
     }
-    for need in &missing {
-        println!("Missing: {} (no program `{}`), needed for {}.", need.name, need.probe, need.why);
+    for (need, reason) in &missing {
+        println!("Missing: {}, needed for {}: {reason}.", need.name, need.why);
     }
-    let lines = install_lines(&missing);
-    if !is_root()? {
-        bail!("not everything is installed, and only root may; run: {}", one_command(&lines));
+    if let Some((need, cure, reason)) = missing.iter().find_map(|(need, reason)| match need.how {
+        How::Kernel(cure) => Some((need, cure, reason)),
+        _ => None,
+    }) {
+        let name = need.name;
+        return Err(lacks(format!(
+            "{name}: {reason}; no package has it, try (as root, on the host): {cure}"
+        )));
+    }
+    let lines = install_lines(&missing.iter().map(|(need, _)| *need).collect::<Vec<_>>());
+    if !may_install {
+        let command = one_command(&lines);
+        return Err(lacks(format!("not everything is installed, and only root may; run: {command}")));
     }
     lines.iter().try_for_each(|line| {
         println!("Installing: {line}");
         line.run()
     })?;
-    match missing.iter().find(|need| !has_program(need.probe)) {
-        Some(need) => bail!("{} was installed but there is still no program `{}`", need.name, need.probe),
+    after_installing(machine, &missing)
+}
+
+/// Fails if a need is still not met.
+fn after_installing(machine: &Machine, missing: &[(&Need, String)]) -> Result<()> {
+    match missing.iter().find_map(|(need, _)| need.missing(machine)) {
+        Some((need, reason)) => bail!(
+            "{} was installed, and still {reason}; if another program has that name, remove it or put it behind the \
+             package's in PATH",
+            need.name
+        ),
         None => Ok(()),
     }
 }
 
-/// Without the kernel's side of FUSE every mount fails with a message that names no cure.
-pub(crate) fn check_fuse_device() -> Result<()> {
-    if std::path::Path::new("/dev/fuse").exists() {
-        return Ok(());
+impl Need {
+    /// Itself and the reason, if it is not met.
+    fn missing(&self, machine: &Machine) -> Option<(&Need, String)> {
+        (self.check)(machine).err().map(|reason| (self, reason))
     }
-    bail!("there is no /dev/fuse, so nothing can be mounted; run: modprobe fuse (as root, on the host)")
 }
 
 /// The commands that install what is missing, in order.
 fn install_lines(missing: &[&Need]) -> Vec<Line> {
-    let names = |how: How| missing.iter().filter(move |need| need.how == how).map(|need| need.name);
+    let names = |how: How| {
+        let names = missing.iter().filter(move |need| need.how == how).map(|need| need.name);
+        names.collect::<BTreeSet<_>>()
+    };
     let mut lines = Vec::new();
-    if names(How::Package).next().is_some() {
+    if !names(How::Package).is_empty() {
         lines.push(Line::new("apt-get update"));
         lines.push(
             Line::new("apt-get install --yes --no-install-recommends")
@@ -234,12 +458,12 @@ fn install_lines(missing: &[&Need]) -> Vec<Line> {
                 .env("DEBIAN_FRONTEND", "noninteractive"),
         );
     }
-    if names(How::Component).next().is_some() {
+    if !names(How::Component).is_empty() {
         lines.push(Line::new("rustup component add").args(names(How::Component)));
     }
     lines.extend(missing.iter().filter_map(|need| match need.how {
         How::Tool(version) => Some(tool_line(need.name, version)),
-        How::Package | How::Component => None,
+        How::Package | How::Component | How::Kernel(_) => None,
     }));
     lines
 }

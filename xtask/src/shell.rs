@@ -158,19 +158,5 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Whether there is a program of this name where the shell looks, where root's programs are, or
-/// where cargo looks for its tools.
-pub(crate) fn has_program(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| {
-        let home = std::env::var_os("HOME")?;
-        Some(Path::new(&home).join(".cargo"))
-    });
-    std::env::split_paths(&path)
-        .chain(["/sbin", "/usr/sbin"].map(PathBuf::from))
-        .chain(cargo_home.map(|home| home.join("bin")))
-        .any(|folder| folder.join(name).is_file())
-}
-
 #[cfg(test)]
 mod tests;

@@ -27,8 +27,7 @@ pub(crate) struct Args {
 
 /// Makes, mounts and explains.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    setup::require(&[setup::FUSE])?;
-    setup::check_fuse_device()?;
+    setup::require(&setup::MOUNT)?;
     let home = workspace::target_dir()?.join("try");
     let dir = absolute(args.dir.clone().unwrap_or_else(|| home.join("mnt")))?;
     let volume = absolute(args.volume.clone().unwrap_or_else(|| home.join("volume")))?;

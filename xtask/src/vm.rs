@@ -7,12 +7,13 @@
 //! What is seen there is behaviour, never time. Figures of a suite that has some become a table of
 //! `docs/performance.md`.
 
+mod busybox;
 mod counts;
 mod emulator;
 mod guest;
 mod image;
 mod kernel;
-mod packages;
+pub(crate) mod packages;
 mod peers;
 mod suite;
 mod table;
@@ -22,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use crate::setup::machine::{Machine, Shown};
 use crate::{marked, setup, workspace};
 use emulator::Emulator;
 use guest::Run;
@@ -85,9 +87,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn prepare() -> Result<PathBuf> {
     setup::require(&setup::GUEST)?;
     let home = workspace::target_dir()?.join("vm");
-    std::fs::create_dir_all(&home)?;
+    fetch_busybox(&home)?;
     kernel::fetch(&home)?;
     Ok(home)
+}
+
+/// Gets the guest's shell, which its kernel is unpacked with too.
+pub(crate) fn fetch_busybox(home: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(home)?;
+    busybox::fetch(home)
+}
+
+/// Whether the machine's emulator has all that suites ask of it.
+pub(crate) fn check_emulator(machine: &Machine) -> Shown {
+    emulator::check(machine)
 }
 
 /// Removes what commands that were killed have left, unless another is at work: disks and archives take hundreds of

@@ -28,7 +28,7 @@ const LIBRARY_OPERATIONS: u64 = 100_000;
 const LIBRARY_SHAPES: u64 = 6;
 
 pub(super) fn run(run: &Run) -> Result<Report> {
-    ensure!(setup::is_root()?, "only root can change users and mount an ext4; run this point with sudo");
+    setup::require_root("change users and mount an ext4")?;
     let passed = pjdfstest::run()?;
     let mut geometry = vec![passed.geometry];
     let mut counts = vec![

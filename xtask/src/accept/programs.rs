@@ -20,7 +20,7 @@ pub(crate) mod sqlite;
 mod stress;
 mod two_mounts;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use rt::{Clock, SystemClock};
 
 use super::{Report, Run};
@@ -43,7 +43,7 @@ const PARTS: [(&str, Part); 6] = [
 ];
 
 pub(super) fn run(run: &Run) -> Result<Report> {
-    ensure!(setup::is_root()?, "only root can make devices and change users; run this point with sudo");
+    setup::require_root("make devices and change users")?;
     setup::require(&setup::PROGRAMS)?;
     let clock = SystemClock::new();
     let mut geometry = Vec::new();

@@ -68,8 +68,7 @@ impl Volume {
 
     /// The same, to be mounted on a folder of the caller's (none: on one that only we can reach).
     pub(crate) fn make_for(dir: Option<&Path>, mkfs: &[&str], mount: &[&str]) -> Result<Self> {
-        setup::require(&[setup::FUSE])?;
-        setup::check_fuse_device()?;
+        setup::require(&setup::MOUNT)?;
         let polder = workspace::build_polder()?;
         let target = workspace::target_dir()?;
         let temporary = |within: &Path| tempfile::Builder::new().prefix("accept-").tempdir_in(within);

@@ -20,9 +20,3 @@ fn watched_lines_arrive_one_by_one() {
     Line::new("printf").arg("one\\ntwo\\n").run_watched(|line| seen.push(line.to_owned())).unwrap();
     assert_eq!(seen, ["one", "two"]);
 }
-
-#[test]
-fn programs_are_found_where_the_shell_finds_them() {
-    assert!(has_program("cargo"));
-    assert!(!has_program("no-such-program-anywhere"));
-}

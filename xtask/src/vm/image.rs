@@ -10,8 +10,8 @@ use serde_json::Value;
 use tempfile::TempPath;
 
 use super::kernel::Kernel;
-use super::peers;
 use super::suite::{Program, Suite};
+use super::{busybox, peers};
 use crate::shell::Line;
 use crate::{setup, workspace};
 
@@ -42,8 +42,8 @@ pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempP
         fs::create_dir_all(tree.join(folder))?;
     }
     kernel.put_modules(tree, suite.peers)?;
-    let busybox = Line::new("which busybox").output()?;
-    fs::copy(busybox.trim(), tree.join("bin/busybox"))?;
+    let busybox = busybox::fetch(home)?;
+    fs::copy(&busybox, tree.join("bin/busybox"))?;
     for program in suite.programs {
         let (program, name) = (program.build()?, program.name());
         Line::new("strip -o").arg(tree.join("bin").join(name)).arg(&program).run()?;
@@ -61,7 +61,7 @@ pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempP
     fs::write(tree.join("suites/report"), REPORT)?;
     fs::write(tree.join("suites").join(suite.name), suite.script)?;
     let image = tempfile::Builder::new().suffix(ARCHIVE).tempfile_in(home)?.into_temp_path();
-    pack(tree, &image)?;
+    pack(tree, &image, &busybox)?;
     Ok(image)
 }
 
@@ -125,11 +125,11 @@ fn put(file: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-fn pack(tree: &Path, image: &Path) -> Result<()> {
+fn pack(tree: &Path, image: &Path, busybox: &Path) -> Result<()> {
     let list = Line::new("find .").in_dir(tree).output()?;
     let names = tree.with_extension("names");
     fs::write(&names, list)?;
-    let line = Line::new("busybox cpio -o -H newc").in_dir(tree);
+    let line = busybox::line(busybox, "cpio -o -H newc").in_dir(tree);
     let (input, output) = (fs::File::open(&names)?, fs::File::create(image)?);
     let packed = line.start(Stdio::from(input), Stdio::from(output), Stdio::null())?.wait()?;
     fs::remove_file(&names)?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::busybox;
 use super::packages::{Source, only_entry, renew};
 use crate::shell::Line;
 
@@ -65,7 +66,8 @@ impl Kernel {
 pub(super) fn fetch(home: &Path) -> Result<Kernel> {
     let kept = home.join("kernel");
     if !is_kept(&kept) {
-        renew(home, &kept, |work, made| gather(&unpack(work)?, made))?;
+        let busybox = busybox::fetch(home)?;
+        renew(home, &kept, |work, made| gather(&unpack(work)?, made, &busybox))?;
     }
     Ok(Kernel { image: kept.join(IMAGE), modules: kept.join(ROOT) })
 }
@@ -76,16 +78,16 @@ fn is_kept(kept: &Path) -> bool {
 }
 
 /// Takes what is kept out of unpacked packages.
-fn gather(unpacked: &Path, into: &Path) -> Result<()> {
+fn gather(unpacked: &Path, into: &Path, busybox: &Path) -> Result<()> {
     let version = only_entry(&unpacked.join("usr/lib/modules"))?;
     println!("The guest's kernel is {version}.");
     let from = unpacked.join("usr/lib/modules").join(&version);
     let root = into.join(ROOT);
     let to = root.join("lib/modules").join(&version);
     for module in MODULES {
-        keep(&from.join("kernel").join(module), &to.join("kernel").join(module))?;
+        keep(&from.join("kernel").join(module), &to.join("kernel").join(module), busybox)?;
     }
-    Line::new("busybox depmod -b").arg(&root).arg(&version).run()?;
+    busybox::line(busybox, "depmod -b").arg(&root).arg(&version).run()?;
     fs::rename(from.join("vmlinuz"), into.join(IMAGE)).context("the package has no kernel")?;
     Ok(fs::write(into.join(LIST), MODULES.join("\n"))?)
 }
@@ -100,11 +102,11 @@ fn unpack(work: &Path) -> Result<PathBuf> {
 }
 
 /// Copies a module, or all of a folder, unpacked; modules that are built in are not there.
-fn keep(from: &Path, to: &Path) -> Result<()> {
+fn keep(from: &Path, to: &Path, busybox: &Path) -> Result<()> {
     if from.is_dir() {
         for entry in fs::read_dir(from)? {
             let name = entry?.file_name();
-            keep(&from.join(&name), &to.join(&name))?;
+            keep(&from.join(&name), &to.join(&name), busybox)?;
         }
         return Ok(());
     }
@@ -114,7 +116,7 @@ fn keep(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to.parent().context("a module lies in a folder")?)?;
     fs::copy(from, to)?;
     if to.extension().is_some_and(|extension| extension == "xz") {
-        Line::new("busybox unxz").arg(to).run()?;
+        busybox::line(busybox, "unxz").arg(to).run()?;
     }
     Ok(())
 }

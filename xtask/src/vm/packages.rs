@@ -12,17 +12,17 @@ use rustix::io::Errno;
 
 use crate::shell::Line;
 
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+pub(crate) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A suite of the distribution, and a folder to work in.
-pub(super) struct Source<'a> {
+pub(crate) struct Source<'a> {
     suite: &'a str,
     work: &'a Path,
 }
 
 impl<'a> Source<'a> {
     /// Fetches the list of a suite's packages.
-    pub(super) fn of(suite: &'a str, work: &'a Path) -> Result<Source<'a>> {
+    pub(crate) fn of(suite: &'a str, work: &'a Path) -> Result<Source<'a>> {
         for folder in ["lists/partial", "cache/archives/partial", "packages", "unpacked"] {
             fs::create_dir_all(work.join(folder))?;
         }
@@ -44,7 +44,7 @@ impl<'a> Source<'a> {
     }
 
     /// Fetches packages; the folder in which they are unpacked, one over the other.
-    pub(super) fn unpack(&self, packages: &[&str]) -> Result<PathBuf> {
+    pub(crate) fn unpack(&self, packages: &[&str]) -> Result<PathBuf> {
         // The machine may have another version of them.
         let names = packages.iter().map(|package| format!("{package}/{}", self.suite));
         self.apt("apt-get", "download").args(names).in_dir(&self.work.join("packages")).run()?;
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
 }
 
 /// The mirror that this machine's packages come from.
-fn mirror() -> Result<String> {
+pub(crate) fn mirror() -> Result<String> {
     let sites = Line::new("apt-get indextargets --format").args(["$(SITE)", "Created-By: Packages"]).output();
     let sites = sites.context("what is in the guest comes as Debian packages: run this on Debian")?;
     match sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian")) {
@@ -78,7 +78,7 @@ fn mirror() -> Result<String> {
 
 /// Has something made in a folder, beside one to work in, and puts it where the one before is: what is kept is at any
 /// time a whole one or none, and none only where there was none before.
-pub(super) fn renew(home: &Path, kept: &Path, make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
+pub(crate) fn renew(home: &Path, kept: &Path, make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
     let work = home.join("fetch");
     let _ = fs::remove_dir_all(&work);
     fs::create_dir_all(&work)?;

@@ -5,8 +5,8 @@ settings=/sys/kernel/config/nullb/flash
 turn() { [ -n "$2" ]; echo $((($2 + 2) * 32768)) > $settings/zone_$1; echo "zone $2 is $1"; }
 # The first zone of a role in a use.
 zone() { polder zones --list /mnt | awk -v role="$1" -v use="$2" '$2 == role && $3 == use { print $1; exit }'; }
-# A zone with nothing in it, and what lives in a zone: no file loses anything when an empty one goes offline. Where data
-# goes first depends on the sizes of zones, so it is looked for.
+# The number of an empty zone, and the live blocks of a zone: no file loses anything when an empty zone goes offline. The
+# suite looks for one, because the sizes of zones decide where data goes first.
 empty() { polder zones --list /mnt | awk '$2 == "free" && $4 == "empty" && $9 == "sequential" { zone = $1 } END { print zone }'; }
 live_blocks() { polder zones --list /mnt | awk -v zone="$1" '$1 == zone { print $7 }'; }
 # What a round writes takes two zones, and all rounds fit with the zones that are lost, however large Polder is.

@@ -179,16 +179,21 @@ fn has_ended(pid: Pid) -> bool {
     is_gone(pid) && !matches!(waitpid(pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
 }
 
-/// The newest version that is installed with a server.
-fn programs() -> Result<PathBuf> {
+/// The programs of a version that are run here.
+const PROGRAMS: [&str; 6] = ["initdb", "pg_amcheck", "pg_checksums", "pg_ctl", "pgbench", "psql"];
+
+/// The newest version that is installed with all of them.
+pub(crate) fn programs() -> Result<PathBuf> {
     let mut versions = Vec::new();
     for entry in std::fs::read_dir(VERSIONS).context("PostgreSQL is not where Debian has it")? {
         let path = entry?.path();
         let version = path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
-        if let Some(version) = version.filter(|_| path.join("bin/initdb").is_file()) {
+        if let Some(version) =
+            version.filter(|_| PROGRAMS.iter().all(|program| path.join("bin").join(program).is_file()))
+        {
             versions.push((version, path.join("bin")));
         }
     }
     versions.sort();
-    Ok(versions.pop().context("no version of PostgreSQL has an initdb")?.1)
+    Ok(versions.pop().with_context(|| format!("no version in {VERSIONS} has {}", PROGRAMS.join(", ")))?.1)
 }
