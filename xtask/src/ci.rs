@@ -156,6 +156,11 @@ fn steps() -> Vec<Step> {
     steps
 }
 
+/// The commands of the gate, step by step.
+pub(crate) fn commands() -> Vec<String> {
+    steps().iter().map(|step| step.repeat.to_string()).collect()
+}
+
 fn step(name: &str, words: &str) -> Step {
     Step::new(name, Line::new(words))
 }

@@ -8,12 +8,14 @@ mod accept;
 mod bench;
 mod ci;
 mod coverage;
+mod everything;
 mod fuzz;
 mod knife;
 mod marked;
 mod measured;
 mod mutants;
 mod peer;
+mod sanitizer;
 mod setup;
 mod shell;
 mod shuttle;
@@ -45,6 +47,8 @@ enum Task {
     Setup(setup::Args),
     /// Set-up in roots of their own: one with nothing in it, and one with unsuitable programs.
     SetupTest,
+    /// Every suite that the gate does not run, in shards, with a record of the results.
+    Everything(everything::Args),
     /// Build what the gate's steps run, as the gate does before them.
     Build,
     /// The rules of the house that compiler and linter cannot see.
@@ -55,6 +59,8 @@ enum Task {
     Soak(soak::Args),
     /// What threads do to each other, in orders that a scheduler chooses.
     Shuttle(shuttle::Args),
+    /// ThreadSanitizer on the tests of a package.
+    Sanitizer(sanitizer::Args),
     /// Which lines and branches the workspace's tests run.
     Coverage(coverage::Args),
     /// libFuzzer on every decoder and on a mount.
@@ -80,11 +86,13 @@ fn main() -> ExitCode {
         Task::Ci => ci::run(),
         Task::Setup(args) => setup::run_command(&args),
         Task::SetupTest => setup::trial::run(),
+        Task::Everything(args) => everything::run(&args),
         Task::Build => ci::builds::run(),
         Task::Tidy => tidy::run(),
         Task::Accept(args) => accept::run(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Shuttle(args) => shuttle::run(&args),
+        Task::Sanitizer(args) => sanitizer::run(&args),
         Task::Coverage(args) => coverage::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Knife(args) => knife::run(&args),

@@ -71,6 +71,12 @@ pub(crate) struct Args {
     only: Option<String>,
 }
 
+/// What can be run alone.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    let workloads = cells::WORKLOADS.iter().map(|workload| workload.name);
+    workloads.chain([usable::NAME, pieces::NAME, beside::NAME])
+}
+
 /// What builds the program that measures.
 pub(crate) fn build_line() -> Line {
     Line::new("cargo build --release --locked --package polder-space")
@@ -124,8 +130,7 @@ impl Chosen {
             usable.retain(|_| usable::NAME == only);
             pieces.retain(|_| pieces::NAME == only);
             beside.retain(|_| beside::NAME == only);
-            let mut known: Vec<&str> = cells::WORKLOADS.iter().map(|workload| workload.name).collect();
-            known.extend([usable::NAME, pieces::NAME, beside::NAME]);
+            let known: Vec<&str> = names().collect();
             ensure!(known.contains(&only.as_str()), "there is no `{only}`; there are: {}", known.join(", "));
         }
         Ok(Chosen { cells, usable, pieces, beside })

@@ -17,6 +17,7 @@ mod manual;
 mod modules;
 mod rust;
 mod size;
+mod suites;
 mod unsafety;
 mod words;
 
@@ -34,7 +35,7 @@ use crate::workspace;
 /// A rule: adds its findings, says what it looked at.
 type Rule = fn(&Repository, &mut Vec<Finding>) -> Looked;
 
-const RULES: [(&str, Rule); 11] = [
+const RULES: [(&str, Rule); 12] = [
     ("words", words::check),
     ("unsafe", unsafety::check),
     ("modules", modules::check),
@@ -44,6 +45,7 @@ const RULES: [(&str, Rule); 11] = [
     ("invariants", invariants::check),
     ("decoders", decoders::check),
     ("commands", commands::check),
+    ("suites", suites::check),
     ("links", links::check),
     ("manual", manual::check),
 ];

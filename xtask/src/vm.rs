@@ -124,6 +124,14 @@ fn sweep(home: &Path) -> Result<File> {
     Ok(lock)
 }
 
+/// The suite that is a step of the gate.
+pub(crate) const IN_GATE: &str = "gate";
+
+/// The names of all suites.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    SUITES.iter().map(|suite| suite.name)
+}
+
 fn named(names: &[String]) -> Result<Vec<&'static Suite>> {
     if names.is_empty() {
         return Ok(SUITES.iter().collect());

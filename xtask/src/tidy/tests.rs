@@ -445,3 +445,41 @@ mod manual_rule {
         assert!(matches!(manual::check(&repository(&[]), &mut Vec::new()), Looked::Skipped(_)));
     }
 }
+
+mod suites_rule {
+    use super::super::suites::{judge, subcommands};
+
+    const SOURCE: &str = "/// Text.\n#[derive(Subcommand)]\nenum Command {\n    /// Cut.\n    Cuts(Cuts),\n    \
+                          #[command(hide = true)]\n    List,\n}\n\nstruct Other(u8);\n";
+
+    #[test]
+    fn subcommands_are_the_variants_of_the_enum() {
+        assert_eq!(subcommands(SOURCE), ["cuts", "list"]);
+        assert_eq!(
+            subcommands(&SOURCE.replace("derive(Subcommand", "derive(clap::Subcommand")),
+            ["cuts", "list"]
+        );
+        assert!(subcommands("enum Command {\n    Cuts,\n}\n").is_empty());
+    }
+
+    fn messages(suites: &[(&str, bool)], left_out: &[(&str, &str)]) -> Vec<String> {
+        let suites: Vec<_> = suites.iter().map(|(name, is_run)| ((*name).to_owned(), *is_run)).collect();
+        judge(&suites, left_out).into_iter().map(|finding| finding.message).collect()
+    }
+
+    #[test]
+    fn a_suite_that_nothing_runs_is_found() {
+        let found = messages(&[("polder-sim cuts", true), ("polder-sim new", false)], &[]);
+        assert!(found.len() == 1 && found[0].contains("nothing runs `polder-sim new`"), "{found:?}");
+        assert!(messages(&[("polder-sim new", false)], &[("polder-sim new", "a reason")]).is_empty());
+    }
+
+    #[test]
+    fn what_is_left_out_without_need_is_found() {
+        let left_out = [("polder-sim cuts", "a reason")];
+        for suites in [&[("polder-sim cuts", true)][..], &[("polder-sim other", true)]] {
+            let found = messages(suites, &left_out);
+            assert!(found.len() == 1 && found[0].contains("is run or does not exist"), "{found:?}");
+        }
+    }
+}
