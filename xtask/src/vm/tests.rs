@@ -30,3 +30,14 @@ fn what_killed_commands_have_left_is_removed_when_nobody_is_at_work() {
     drop(sweep(home.path()).unwrap());
     assert_eq!(names(), ["kernel", "lock", "vmlinux"]);
 }
+
+/// A suite runs for hours before it writes its table.
+#[test]
+fn suites_with_figures_have_a_place_in_the_page() {
+    let has_figures = |suite: &&Suite| suite.script.contains("vm: figure ");
+    let suites: Vec<_> = SUITES.iter().filter(has_figures).collect();
+    assert!(!suites.is_empty(), "there are suites with figures");
+    for suite in suites {
+        marked::check(marked::PERFORMANCE, &format!("vm {}", suite.name)).unwrap();
+    }
+}
