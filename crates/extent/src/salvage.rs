@@ -129,9 +129,12 @@ impl SalvagedData {
             }
             Ok(())
         })?;
+        // What lies between parts of the extents is put there at once: one by one, all behind it would move each time.
+        let mut more = FoundObject::default();
         for (start, blocks, origin) in references {
-            self.referred(start, blocks, origin, &mut found, each)?;
+            self.referred(start, blocks, origin, &mut more, each)?;
         }
+        found.merge(std::mem::take(&mut more));
         let mut block_bytes = vec![0; self.block_size()];
         self.rows(object, RESIDENT, 0..u64::MAX, &mut |block, value, certain| {
             if value.len() > block_bytes.len() {
@@ -139,22 +142,18 @@ impl SalvagedData {
             }
             block_bytes.fill(0);
             block_bytes[..value.len()].copy_from_slice(value);
-            found.blocks += u64::from(!named.iter().any(|range| range.contains(&block)));
-            add(&mut named, block..block + 1);
+            more.blocks += u64::from(!contains(&named, block));
             add(&mut resident, block..block + 1);
             if !certain {
-                add(&mut found.uncertain, block..block + 1);
+                add(&mut more.uncertain, block..block + 1);
             }
             each(block, &block_bytes);
             Ok(())
         })?;
+        found.merge(more);
+        merge(&mut named, resident.clone());
         self.unknown(object, &named, &mut found, each)?;
-        for unknown in &found.unknown {
-            let near = kept.iter().map(|kept| kept.start.max(unknown.start)..kept.end.min(unknown.end));
-            for block in near.flatten().filter(|block| !resident.iter().any(|one| one.contains(block))) {
-                add(&mut found.unknown_kept, block..block + 1);
-            }
-        }
+        found.unknown_kept = without(&common(&kept, &found.unknown), &resident);
         Ok(found)
     }
 
@@ -237,7 +236,7 @@ impl SalvagedData {
             }
             Ok(())
         })?;
-        for block in (first..end).filter(|block| !named.iter().any(|run| run.contains(block))) {
+        for block in (first..end).filter(|block| !contains(&named, *block)) {
             let is_found = self.any_version(object, block, &mut bytes)?;
             add(if is_found { &mut theirs.uncertain } else { &mut theirs.lost }, block..block + 1);
             if is_found {
@@ -287,13 +286,21 @@ impl SalvagedData {
         each: &mut EachBlock<'_>,
     ) -> Result<()> {
         let group = self.tables.group_of(object.0);
-        for range in self.tables.lost().iter().filter(|range| range.group == group) {
+        let prefix = object.0.to_be_bytes();
+        let near = |table| self.tables.lost_near(group, table, &prefix);
+        let mut unknown = Vec::new();
+        [EXTENT, RESIDENT].into_iter().flat_map(near).for_each(|range| {
             let blocks = blocks_in(range, object);
             if !blocks.is_empty() {
-                self.give_entries(object, blocks.clone(), named, found, each)?;
-                add(&mut found.unknown, blocks);
+                add(&mut unknown, blocks);
             }
+        });
+        let mut more = FoundObject::default();
+        for blocks in &unknown {
+            self.give_entries(object, blocks.clone(), named, &mut more, each)?;
         }
+        found.merge(more);
+        found.unknown = unknown;
         Ok(())
     }
 
@@ -309,8 +316,7 @@ impl SalvagedData {
         let entries = self.entries()?;
         let mut bytes = vec![0; self.block_size()];
         for block in entries.blocks(object, &range) {
-            let is_named = named.iter().any(|named| named.contains(&block));
-            if !is_named && self.any_version(object, block, &mut bytes)? {
+            if !contains(named, block) && self.any_version(object, block, &mut bytes)? {
                 add(&mut found.uncertain, block..block + 1);
                 each(block, &bytes);
             }
@@ -452,6 +458,65 @@ impl Entries {
         blocks.dedup();
         blocks
     }
+}
+
+impl FoundObject {
+    /// Adds what was found beside it.
+    fn merge(&mut self, more: FoundObject) {
+        self.blocks += more.blocks;
+        merge(&mut self.lost, more.lost);
+        merge(&mut self.uncertain, more.uncertain);
+        merge(&mut self.unknown, more.unknown);
+        merge(&mut self.unknown_kept, more.unknown_kept);
+    }
+}
+
+/// Whether a block is in one of the ranges, which are in order.
+fn contains(ranges: &[Range<u64>], block: u64) -> bool {
+    let at = ranges.partition_point(|range| range.end <= block);
+    ranges.get(at).is_some_and(|range| range.contains(&block))
+}
+
+/// Adds ranges to others; both are in order.
+fn merge(ranges: &mut Vec<Range<u64>>, more: Vec<Range<u64>>) {
+    if more.is_empty() {
+        return;
+    }
+    let mut all = std::mem::take(ranges);
+    all.extend(more);
+    all.sort_by_key(|range| range.start);
+    all.into_iter().for_each(|range| add(ranges, range));
+}
+
+/// What is in both; both are in order.
+fn common(some: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut common = Vec::new();
+    for one in some {
+        let first = others.partition_point(|other| other.end <= one.start);
+        for other in others[first..].iter().take_while(|other| other.start < one.end) {
+            add(&mut common, one.start.max(other.start)..one.end.min(other.end));
+        }
+    }
+    common
+}
+
+/// What is in some and not in others; both are in order.
+fn without(some: &[Range<u64>], others: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut left = Vec::new();
+    for one in some {
+        let first = others.partition_point(|other| other.end <= one.start);
+        let mut from = one.start;
+        for other in others[first..].iter().take_while(|other| other.start < one.end) {
+            if from < other.start {
+                add(&mut left, from..other.start);
+            }
+            from = other.end;
+        }
+        if from < one.end {
+            add(&mut left, from..one.end);
+        }
+    }
+    left
 }
 
 /// Adds blocks to ranges that are in order.

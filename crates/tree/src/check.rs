@@ -12,6 +12,7 @@ use rt::sync::atomic::Ordering;
 use zone::{DeviceError, Role, ZoneId};
 
 use crate::core::Core;
+use crate::key_range::KeyRange;
 use crate::types::{Bytes, Group, NodeId, Result, StoreError, Table};
 
 /// Is shown every entry: group, table, key, value.
@@ -39,17 +40,6 @@ pub enum FindingKind {
     Table,
 }
 
-/// Keys of one group that lie together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRange {
-    /// The group.
-    pub group: Group,
-    /// The first: the table's number, then the key.
-    pub low: Bytes,
-    /// The first one behind; none at the end of the group.
-    pub high: Option<Bytes>,
-}
-
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -59,15 +49,6 @@ pub struct Finding {
     pub what: String,
     /// What cannot be read because of it, as far as that is known.
     pub lost: Option<KeyRange>,
-}
-
-impl KeyRange {
-    /// Whether a key of a table that begins with these bytes may lie in it.
-    pub fn touches(&self, table: Table, prefix: &[u8]) -> bool {
-        let first = crate::lookup::tree_key(table, prefix);
-        let reaches = self.low <= first || self.low.starts_with(&first);
-        reaches && self.high.as_ref().is_none_or(|high| *high > first)
-    }
 }
 
 impl Finding {

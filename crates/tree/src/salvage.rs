@@ -25,7 +25,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use zone::{Blocks, Device, FsId, Life, Role};
 
-use crate::check::KeyRange;
+use crate::key_range::{KeyRange, KeyRanges};
 use crate::lookup::tree_key;
 use crate::mat::Place;
 use crate::page::Page;
@@ -74,6 +74,7 @@ pub struct Salvaged {
     is_newest: bool,
     counts: SalvageCounts,
     groups: Vec<Vec<Piece>>,
+    lost: KeyRanges,
     zones: Vec<SalvagedZone>,
     /// Leaves by their node's number.
     cache: Mutex<BTreeMap<u64, Arc<Page>>>,
@@ -91,6 +92,20 @@ enum Source {
     Leaf(Leaf),
     /// The leaf, or a node above it, is lost or not certain; these rows were found.
     Pieced(Pieced),
+}
+
+/// Where rows may be missing.
+fn lost(groups: &[Vec<Piece>]) -> Vec<KeyRange> {
+    let is_lost = |piece: &&Piece| matches!(&piece.source, Source::Pieced(pieced) if pieced.is_lost);
+    let of_group = |(group, pieces): (usize, &Vec<Piece>)| {
+        let range = |piece: &Piece| KeyRange {
+            group: Group(group as u16),
+            low: piece.low.clone(),
+            high: piece.high.clone(),
+        };
+        pieces.iter().filter(is_lost).map(range).collect::<Vec<_>>()
+    };
+    groups.iter().enumerate().flat_map(of_group).collect()
 }
 
 #[derive(Default)]
@@ -145,6 +160,7 @@ impl Salvaged {
             cut: state.cut,
             is_newest: state.is_newest,
             counts,
+            lost: KeyRanges::new(lost(&groups)),
             groups,
             zones,
             cache: Mutex::default(),
@@ -199,16 +215,17 @@ impl Salvaged {
 
     /// Where rows may be missing.
     pub fn lost(&self) -> Vec<KeyRange> {
-        let lost = |piece: &&Piece| matches!(&piece.source, Source::Pieced(pieced) if pieced.is_lost);
-        let of_group = |(group, pieces): (usize, &Vec<Piece>)| {
-            let range = |piece: &Piece| KeyRange {
-                group: Group(group as u16),
-                low: piece.low.clone(),
-                high: piece.high.clone(),
-            };
-            pieces.iter().filter(lost).map(range).collect::<Vec<_>>()
-        };
-        self.groups.iter().enumerate().flat_map(of_group).collect()
+        self.lost.iter().cloned().collect()
+    }
+
+    /// Where rows of a table may be missing whose keys begin with these bytes.
+    pub fn lost_near<'a>(
+        &'a self,
+        group: Group,
+        table: Table,
+        prefix: &[u8],
+    ) -> impl Iterator<Item = &'a KeyRange> + use<'a> {
+        self.lost.touching(group, table, prefix)
     }
 
     /// Shows the rows of a table with `from <= key < to` (an empty `to`: up to the table's end), in order, each

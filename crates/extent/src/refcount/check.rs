@@ -129,8 +129,8 @@ impl Extents {
         };
         let stored = joined_counts(stored);
         let expected = joined_counts(several);
-        let wrong = expected.iter().find(|run| !stored.contains(run));
-        if let Some((run, count)) = wrong.or(stored.iter().find(|run| !expected.contains(run))) {
+        let wrong = first_missing(&expected, &stored).or(first_missing(&stored, &expected));
+        if let Some((run, count)) = wrong {
             found(FindingKind::Refcount, run.clone(), &format!("{count} references, or not so many"));
         }
         Ok(())
@@ -181,6 +181,17 @@ fn joined_counts(runs: impl Iterator<Item = (Range<u64>, i64)>) -> Vec<(Range<u6
         }
     }
     joined
+}
+
+/// The first run that is not among others, which are in order.
+fn first_missing<'a>(
+    some: &'a [(Range<u64>, i64)],
+    others: &[(Range<u64>, i64)],
+) -> Option<&'a (Range<u64>, i64)> {
+    some.iter().find(|one| {
+        let at = others.partition_point(|(run, _)| run.start < one.0.start);
+        others.get(at) != Some(one)
+    })
 }
 
 /// What is in some runs and not in others; both are in order.

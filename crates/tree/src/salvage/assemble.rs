@@ -199,13 +199,15 @@ impl<'a> Assembly<'a> {
     fn newest(&self, id: u64) -> Option<(Place, Copy)> {
         let of =
             |copies: Option<&'a Vec<Copy>>| copies.into_iter().flatten().filter(|c| c.epoch <= self.epoch);
-        let whole = of(self.scan.nodes.get(&id));
-        let wholes: Vec<&Copy> = whole.collect();
+        let mut wholes: BTreeMap<u64, &Copy> = BTreeMap::new();
+        for whole in of(self.scan.nodes.get(&id)) {
+            wholes.entry(whole.lsn).or_insert(whole);
+        }
         let deltas = of(self.scan.deltas.get(&id)).filter_map(|delta| {
-            let base = wholes.iter().find(|whole| whole.lsn == delta.base)?;
+            let base = wholes.get(&delta.base)?;
             Some((Place { at: delta.at, base: base.at }, *delta))
         });
-        let whole = wholes.iter().map(|whole| (Place::whole(whole.at), **whole));
+        let whole = of(self.scan.nodes.get(&id)).map(|whole| (Place::whole(whole.at), *whole));
         whole.chain(deltas).max_by_key(|(_, copy)| copy.age())
     }
 
@@ -335,7 +337,16 @@ impl<'a> Assembly<'a> {
             let page = self.loader.node(id, place)?;
             let Some(page) = page.filter(|page| page.group() == group && page.level() == 0) else { continue };
             self.counts.leaves_older += u64::from(!certain);
-            for Piece { low, high, source } in &mut *pieces {
+            if page.count() == 0 {
+                continue;
+            }
+            let (first, last) = (page.key(0), page.key(page.count() - 1));
+            // Pieces follow each other in the order of their keys.
+            let ends_before =
+                |piece: &Piece| piece.high.as_ref().is_some_and(|high| high.as_slice() <= first);
+            let from = pieces.partition_point(ends_before);
+            let near = pieces[from..].iter_mut().take_while(|piece| piece.low.as_slice() <= last);
+            for Piece { low, high, source } in near {
                 if let Source::Pieced(pieced) = source
                     && (certain || pieced.is_above)
                 {
