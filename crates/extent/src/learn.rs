@@ -29,6 +29,7 @@ use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tree::{StoreError, Tx};
 use zone::{Blocks, Role, ZoneId};
 
+use crate::amortized::Amortized;
 use crate::format::ZoneUser;
 use crate::{Extents, Hint, Lifetime, Object, Result, map};
 
@@ -78,6 +79,8 @@ pub(crate) struct Learned {
     kinds: Kinds,
     rewrites: Rewrites,
     flows: Flows,
+    /// Looks at all zones, which those that are filled pay for.
+    looks: Amortized,
     /// Zones filled since it was put into the store.
     filled_since: AtomicU64,
     /// What the store has was looked for.
@@ -104,6 +107,7 @@ impl Learned {
             kinds: Kinds::new(),
             rewrites: Rewrites::new(),
             flows: Flows::default(),
+            looks: Amortized::new(zones),
             filled_since: AtomicU64::new(0),
             is_loaded: AtomicBool::new(false),
             book: Mutex::new(book),
@@ -237,18 +241,21 @@ impl Extents {
         Ok(stored.map(|(_, extent)| extent.address.zone()))
     }
 
-    /// A zone takes no more: looks at all of them.
+    /// A zone takes no more: looks at all of them, or at some later time where there are very many.
     pub(crate) fn zone_was_filled(&self, zone: ZoneId, user: &ZoneUser) {
         self.load_learned();
         let learned = &self.learned;
         learned.filled(zone, user);
         // Whoever looks later looks at what is later.
         let mut book = learned.book.lock();
-        let (live, now) = (self.live_in_filled(), learned.moment());
-        let (passed, zones) = (now.written.saturating_sub(book.looked_at), live.len());
-        let zone_blocks = self.device.geometry().zone_blocks;
-        book.kinds.look(&learned.kinds, passed, zones, zone_blocks);
-        book.ages.look(&learned.filled, zone, now, &live);
+        let live = learned.looks.is_due().then(|| self.live_in_filled());
+        let (now, geometry) = (learned.moment(), self.device.geometry());
+        let passed = now.written.saturating_sub(book.looked_at);
+        book.kinds.look(&learned.kinds, passed, geometry.zones as usize, geometry.zone_blocks);
+        match live {
+            Some(live) => book.ages.look(&learned.filled, zone, now, &live),
+            None => book.ages.pass_over(zone),
+        }
         book.looked_at = now.written;
         learned.filled_since.fetch_add(1, Ordering::Relaxed);
     }

@@ -31,6 +31,7 @@
 //! a zone: it tells the store what dies, and the store knows what recovery may still need.
 #![forbid(unsafe_code)]
 
+mod amortized;
 mod check;
 mod compact;
 mod defrag;
@@ -65,6 +66,7 @@ use rt::sync::{Mutex, RwLock};
 use tree::{Client, Step, Store, StoreError};
 use zone::{Blocks, Device, ZoneId, ZoneState};
 
+use crate::amortized::Amortized;
 use crate::format::Packing;
 use crate::gc::{Aim, GcState, Progress};
 use crate::learn::Learned;
@@ -182,6 +184,8 @@ pub struct Extents {
     residents: Residents,
     pace: Pace,
     learned: Learned,
+    /// Counts of space, which zones that are opened pay for.
+    openings: Amortized,
     gc: Mutex<GcState>,
     /// There are zones to be reset, and nobody has looked for them since.
     emptied: AtomicBool,
@@ -209,6 +213,7 @@ impl Extents {
             residents: Residents::default(),
             pace: Pace::default(),
             learned: Learned::new(device.geometry().zones, device.geometry().zone_blocks),
+            openings: Amortized::new(device.geometry().zones),
             gc: Mutex::default(),
             emptied: AtomicBool::new(false),
             deferred: Deferred::default(),

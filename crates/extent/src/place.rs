@@ -397,7 +397,9 @@ impl Extents {
                 }
                 opened => opened?,
             };
-            self.placement.set_open_max(self.count_open_wanted());
+            if self.openings.is_due() {
+                self.placement.set_open_max(self.count_open_wanted());
+            }
             self.pace.rest();
             if let Opened::Zone(open) = &opened {
                 self.placement.add_for(wanted, Arc::clone(open));

@@ -147,6 +147,13 @@ impl Ages {
         }
     }
 
+    /// This zone was filled just now, and it is not time to look at all zones: what the last look has seen of it was
+    /// another life.
+    pub(crate) fn pass_over(&mut self, just: ZoneId) {
+        self.live[just.0 as usize] = 0;
+        self.looks += 1;
+    }
+
     /// What lives in this zone is about to be moved, which may take long: it does not die. Whether it was looked at.
     pub(crate) fn evacuated(&mut self, filled: &Filled, zone: ZoneId, now: Moment, live: Blocks) -> bool {
         let hazards = self.hazards();
