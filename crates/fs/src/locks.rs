@@ -25,6 +25,7 @@
 //! (an owner of whom one thread waits counts as waiting), or reach a mount: there the kernel keeps the locks
 //! and passes none on.
 
+mod overlap;
 mod records;
 mod waits;
 mod whole;
@@ -48,12 +49,6 @@ pub enum LockMode {
     Shared,
     /// Nobody. As a record lock: a write lock.
     Exclusive,
-}
-
-impl LockMode {
-    fn excludes(self, other: LockMode) -> bool {
-        self == LockMode::Exclusive || other == LockMode::Exclusive
-    }
 }
 
 /// What becomes of a request that others' locks are in the way of.
@@ -131,8 +126,8 @@ pub(crate) struct FileLocks {
     records: RecordLocks,
 }
 
-/// A handle that has asked for a lock; 0 stands for those who never did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A handle that has asked for a lock; 0 stands for those that never did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct HandleId(u64);
 
 /// The place in a handle for its number as an owner of locks.

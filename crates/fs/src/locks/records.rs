@@ -3,14 +3,17 @@
 //! I-LOCK-1 holds between owners. The spans of one owner are in order, do not overlap, and touch only where
 //! their modes differ, so that what he holds has one form, however he came to it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rt::sync::{Condvar, Mutex, MutexGuard};
 
+use super::overlap::Spans;
 use super::waits::WaitsOf;
 use super::{HandleId, LockMode, LockOwner, LockRange, OnConflict, RECORD_LOCKS_MAX, RecordLock};
 use crate::errno::{FsError, Result};
 
 /// Whose a lock is, within a mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     Process(u64),
     Handle(HandleId),
@@ -34,20 +37,30 @@ pub(super) struct RecordLocks {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Each owner who holds something, once.
-    owned: Vec<Owned>,
+    /// Each owner that holds something.
+    owned: BTreeMap<Owner, Owned>,
+    /// What all of them hold: their shared spans, and those that exclude others.
+    shared: Spans<Owner>,
+    exclusive: Spans<Owner>,
+    /// Which owners have come to what they hold through which handles.
+    through: BTreeSet<(HandleId, Owner)>,
     /// Requests that wait.
     waiting: usize,
 }
 
 /// What one owner holds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Owned {
-    owner: Owner,
     /// Not empty; at most [`RECORD_LOCKS_MAX`].
     spans: Vec<Span>,
-    /// The handles through which he has come to it, each once.
-    through: Vec<HandleId>,
+    /// The handles through which it has come to it.
+    through: BTreeSet<HandleId>,
+}
+
+/// Spans of one owner that others take the place of.
+struct Replaced {
+    before: Vec<Span>,
+    after: Vec<Span>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +73,16 @@ impl RecordLocks {
     pub(super) fn lock(&self, asked: &Asked, on_conflict: OnConflict, waits: WaitsOf<'_>) -> Result<()> {
         let mut table = self.table.lock();
         loop {
-            let in_the_way: Vec<Owner> =
-                table.conflicts(asked.owner, asked.range, asked.mode).map(|(owner, _)| owner).collect();
-            if in_the_way.is_empty() {
+            let mut conflicts = table.conflicts(asked.owner, asked.range, asked.mode);
+            let Some((first, _)) = conflicts.next() else {
+                drop(conflicts);
                 self.disturb(&table, waits);
                 return table.grant(asked);
-            }
+            };
             if on_conflict == OnConflict::Refuse {
                 return Err(FsError::WouldBlock);
             }
+            let in_the_way: BTreeSet<Owner> = conflicts.map(|(owner, _)| owner).chain([first]).collect();
             self.wait(&mut table, asked.owner, &in_the_way, waits)?;
         }
     }
@@ -94,14 +108,16 @@ impl RecordLocks {
     pub(super) fn close(&self, process: u64, waits: WaitsOf<'_>) {
         let mut table = self.table.lock();
         self.disturb(&table, waits);
-        table.retain(|owned| owned.owner != Owner::Process(process));
+        table.remove(Owner::Process(process));
     }
 
     /// The handle is gone, and so is whoever had it.
     pub(super) fn forget(&self, handle: HandleId, waits: WaitsOf<'_>) {
         let mut table = self.table.lock();
         self.disturb(&table, waits);
-        table.retain(|owned| owned.owner != Owner::Handle(handle) && !owned.through.contains(&handle));
+        let all = (handle, Owner::Process(0))..=(handle, Owner::Handle(HandleId(u64::MAX)));
+        let owners: Vec<Owner> = table.through.range(all).map(|(_, owner)| *owner).collect();
+        owners.into_iter().for_each(|owner| table.remove(owner));
     }
 
     /// The table is about to change: those who wait will have to look again.
@@ -116,7 +132,7 @@ impl RecordLocks {
         &self,
         table: &mut MutexGuard<'_, Table>,
         owner: Owner,
-        in_the_way: &[Owner],
+        in_the_way: &BTreeSet<Owner>,
         waits: WaitsOf<'_>,
     ) -> Result<()> {
         let process = |owner: &Owner| match *owner {
@@ -136,59 +152,68 @@ impl RecordLocks {
 }
 
 impl Table {
-    /// Of each other owner the first span in the way.
+    /// The spans of other owners that are in the way.
     fn conflicts(
         &self,
         owner: Owner,
         range: LockRange,
         mode: LockMode,
     ) -> impl Iterator<Item = (Owner, Span)> {
-        let others = self.owned.iter().filter(move |owned| owned.owner != owner);
-        others.filter_map(move |owned| Some((owned.owner, owned.first_conflict(range, mode)?)))
+        let exclusive = self.exclusive.overlapping(range).map(|found| (found, LockMode::Exclusive));
+        let shared = (mode == LockMode::Exclusive).then(|| self.shared.overlapping(range));
+        let shared = shared.into_iter().flatten().map(|found| (found, LockMode::Shared));
+        let all = exclusive.chain(shared).map(|((owner, range), mode)| (owner, Span { range, mode }));
+        all.filter(move |(other, _)| *other != owner)
     }
 
     /// Gives what nobody is in the way of.
     fn grant(&mut self, asked: &Asked) -> Result<()> {
         let Asked { owner, through, range, mode } = *asked;
         assert!(self.conflicts(owner, range, mode).next().is_none(), "I-LOCK-1: somebody is in the way");
-        let span = Span { range, mode };
-        match self.owned.iter_mut().find(|owned| owned.owner == owner) {
-            Some(owned) => {
-                owned.replace(range, Some(mode))?;
-                if !owned.through.contains(&through) {
-                    owned.through.push(through);
-                }
-            }
-            None => self.owned.push(Owned { owner, spans: vec![span], through: vec![through] }),
-        }
+        let owned = self.owned.entry(owner).or_default();
+        let replaced = owned.replace(range, Some(mode))?;
+        owned.through.insert(through);
+        self.through.insert((through, owner));
+        self.replace(owner, replaced);
         Ok(())
     }
 
     fn release(&mut self, owner: Owner, range: LockRange) -> Result<()> {
-        if let Some(owned) = self.owned.iter_mut().find(|owned| owned.owner == owner) {
-            owned.replace(range, None)?;
-            self.retain(|owned| !owned.spans.is_empty());
+        let Some(owned) = self.owned.get_mut(&owner) else { return Ok(()) };
+        let replaced = owned.replace(range, None)?;
+        let is_empty = owned.spans.is_empty();
+        self.replace(owner, replaced);
+        if is_empty {
+            self.remove(owner);
         }
         Ok(())
     }
 
-    fn retain(&mut self, keep: impl Fn(&Owned) -> bool) {
-        self.owned.retain(keep);
-        if self.owned.is_empty() {
-            self.owned = Vec::new();
+    /// The owner holds nothing any more.
+    fn remove(&mut self, owner: Owner) {
+        let Some(Owned { spans, through }) = self.owned.remove(&owner) else { return };
+        self.replace(owner, Replaced { before: spans, after: Vec::new() });
+        for handle in through {
+            self.through.remove(&(handle, owner));
+        }
+    }
+
+    fn replace(&mut self, owner: Owner, Replaced { before, after }: Replaced) {
+        before.into_iter().for_each(|span| self.spans(span.mode).remove(owner, span.range));
+        after.into_iter().for_each(|span| self.spans(span.mode).insert(owner, span.range));
+    }
+
+    fn spans(&mut self, mode: LockMode) -> &mut Spans<Owner> {
+        match mode {
+            LockMode::Shared => &mut self.shared,
+            LockMode::Exclusive => &mut self.exclusive,
         }
     }
 }
 
 impl Owned {
-    fn first_conflict(&self, range: LockRange, mode: LockMode) -> Option<Span> {
-        let first = self.spans.partition_point(|span| span.range.end <= range.start);
-        let overlapping = self.spans[first..].iter().take_while(|span| span.range.start < range.end);
-        overlapping.copied().find(|span| span.mode.excludes(mode))
-    }
-
     /// The range has this mode, or none, whatever parts of it had before.
-    fn replace(&mut self, range: LockRange, mode: Option<LockMode>) -> Result<()> {
+    fn replace(&mut self, range: LockRange, mode: Option<LockMode>) -> Result<Replaced> {
         // Those that overlap or touch it: of the first and the last something may be left.
         let first = self.spans.partition_point(|span| span.range.end < range.start);
         let last = self.spans.partition_point(|span| span.range.start <= range.end);
@@ -209,8 +234,8 @@ impl Owned {
         if instead.len() > affected.len() && held - affected.len() + instead.len() > RECORD_LOCKS_MAX {
             return Err(FsError::NoLocks);
         }
-        self.spans.splice(first..last, instead);
-        Ok(())
+        let before = self.spans.splice(first..last, instead.iter().copied()).collect();
+        Ok(Replaced { before, after: instead })
     }
 }
 
@@ -226,8 +251,7 @@ impl RecordLocks {
     /// Every span, by owner and in the order in which it is kept.
     pub(super) fn held(&self) -> Vec<(Owner, LockRange, LockMode)> {
         let table = self.table.lock();
-        let spans = |owned: &Owned| {
-            let owner = owned.owner;
+        let spans = |(&owner, owned): (&Owner, &Owned)| {
             owned.spans.iter().map(move |span| (owner, span.range, span.mode)).collect::<Vec<_>>()
         };
         table.owned.iter().flat_map(spans).collect()

@@ -6,6 +6,8 @@
 //! none is missed: whoever closes it finds the other edges there, or their requests are asked again later
 //! and the last of them finds it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rt::sync::Mutex;
 use rustc_hash::FxHashSet;
 
@@ -18,13 +20,16 @@ pub(super) struct Waits(Mutex<Graph>);
 
 #[derive(Default)]
 struct Graph {
-    /// One for each request that waits.
-    edges: Vec<Edge>,
+    /// By request, one for each that waits.
+    edges: BTreeMap<u64, Edge>,
+    /// The requests of each owner that waits.
+    of_owner: BTreeMap<u64, BTreeSet<u64>>,
+    /// The requests that wait for locks of each file.
+    of_file: BTreeMap<InodeNo, BTreeSet<u64>>,
     last_request: u64,
 }
 
 struct Edge {
-    request: u64,
     file: InodeNo,
     owner: u64,
     waits_for: Vec<u64>,
@@ -55,22 +60,36 @@ impl WaitsOf<'_> {
         }
         graph.last_request += 1;
         let request = graph.last_request;
-        graph.edges.push(Edge { request, file: self.file, owner, waits_for });
+        graph.add(request, Edge { file: self.file, owner, waits_for });
         Ok(Request(request))
     }
 
     /// It does not wait any more.
     pub(super) fn end(self, request: Request) {
-        self.waits.0.lock().edges.retain(|edge| edge.request != request.0);
+        self.waits.0.lock().remove(request.0);
     }
 
     /// The locks of the file are about to change, and those who wait will be woken.
     pub(super) fn forget(self) {
-        self.waits.0.lock().edges.retain(|edge| edge.file != self.file);
+        let mut graph = self.waits.0.lock();
+        let requests = graph.of_file.remove(&self.file).unwrap_or_default();
+        requests.into_iter().for_each(|request| graph.remove(request));
     }
 }
 
 impl Graph {
+    fn add(&mut self, request: u64, edge: Edge) {
+        self.of_owner.entry(edge.owner).or_default().insert(request);
+        self.of_file.entry(edge.file).or_default().insert(request);
+        self.edges.insert(request, edge);
+    }
+
+    fn remove(&mut self, request: u64) {
+        let Some(edge) = self.edges.remove(&request) else { return };
+        remove_from(&mut self.of_owner, edge.owner, request);
+        remove_from(&mut self.of_file, edge.file, request);
+    }
+
     /// Whether one of these is `owner`, or waits for him, directly or through others.
     fn leads(&self, from: &[u64], owner: u64) -> bool {
         let mut next = from.to_vec();
@@ -80,10 +99,19 @@ impl Graph {
                 return true;
             }
             if seen.insert(other) {
-                let edges = self.edges.iter().filter(|edge| edge.owner == other);
-                next.extend(edges.flat_map(|edge| &edge.waits_for));
+                let requests = self.of_owner.get(&other).into_iter().flatten();
+                next.extend(requests.flat_map(|request| &self.edges[request].waits_for));
             }
         }
         false
+    }
+}
+
+fn remove_from<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<u64>>, key: K, request: u64) {
+    if let Some(set) = sets.get_mut(&key) {
+        set.remove(&request);
+        if set.is_empty() {
+            sets.remove(&key);
+        }
     }
 }

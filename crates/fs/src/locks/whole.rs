@@ -1,4 +1,9 @@
 //! The locks of one whole file: who holds it, and in which mode.
+//!
+//! Requests to share and requests to be alone wait apart. When the last holder goes, one of those that want to be alone
+//! is woken and not all: only one of them can have the lock.
+
+use std::collections::BTreeSet;
 
 use rt::sync::{Condvar, Mutex};
 
@@ -8,13 +13,19 @@ use crate::errno::{FsError, Result};
 #[derive(Debug, Default)]
 pub(super) struct WholeLocks {
     holders: Mutex<Holders>,
-    /// Somebody gave his lock up, or shares it now.
-    changed: Condvar,
+    /// Nobody excludes others any more.
+    can_share: Condvar,
+    /// Nobody holds the lock any more.
+    can_exclude: Condvar,
 }
 
 /// Each handle at most once; one that excludes is alone (I-LOCK-1).
 #[derive(Debug, Default)]
-struct Holders(Vec<(HandleId, LockMode)>);
+struct Holders {
+    all: BTreeSet<HandleId>,
+    /// The one holder excludes others.
+    is_exclusive: bool,
+}
 
 impl WholeLocks {
     pub(super) fn lock(&self, id: HandleId, mode: LockMode, on_conflict: OnConflict) -> Result<()> {
@@ -23,23 +34,31 @@ impl WholeLocks {
             if on_conflict == OnConflict::Refuse {
                 return Err(FsError::WouldBlock);
             }
-            // Two who share and both want to be alone would wait for each other for ever.
-            if holders.remove(id) {
-                self.changed.notify_all();
+            // Two holders that share and both want to be alone would wait for each other for ever.
+            self.remove(&mut holders, id);
+            match mode {
+                LockMode::Shared => self.can_share.wait(&mut holders),
+                LockMode::Exclusive => self.can_exclude.wait(&mut holders),
             }
-            self.changed.wait(&mut holders);
         }
-        if holders.remove(id) {
-            self.changed.notify_all();
+        holders.all.insert(id);
+        let was_exclusive = std::mem::replace(&mut holders.is_exclusive, mode == LockMode::Exclusive);
+        if was_exclusive && !holders.is_exclusive {
+            self.can_share.notify_all();
         }
-        holders.0.push((id, mode));
-        assert!(holders.0.len() == 1 || !holders.any_excludes(), "I-LOCK-1: who excludes is alone");
+        assert!(holders.all.len() == 1 || !holders.is_exclusive, "I-LOCK-1: a holder that excludes is alone");
         Ok(())
     }
 
     pub(super) fn unlock(&self, id: HandleId) {
-        if self.holders.lock().remove(id) {
-            self.changed.notify_all();
+        self.remove(&mut self.holders.lock(), id);
+    }
+
+    fn remove(&self, holders: &mut Holders, id: HandleId) {
+        if holders.all.remove(&id) && holders.all.is_empty() {
+            holders.is_exclusive = false;
+            self.can_share.notify_all();
+            self.can_exclude.notify_one();
         }
     }
 }
@@ -47,17 +66,7 @@ impl WholeLocks {
 impl Holders {
     /// Whether others are in the way.
     fn exclude(&self, id: HandleId, mode: LockMode) -> bool {
-        self.0.iter().any(|&(holder, held)| holder != id && held.excludes(mode))
-    }
-
-    fn any_excludes(&self) -> bool {
-        self.0.iter().any(|&(_, mode)| mode == LockMode::Exclusive)
-    }
-
-    /// Whether it had a lock.
-    fn remove(&mut self, id: HandleId) -> bool {
-        let before = self.0.len();
-        self.0.retain(|&(holder, _)| holder != id);
-        self.0.len() < before
+        let has_others = self.all.len() > usize::from(self.all.contains(&id));
+        has_others && (self.is_exclusive || mode == LockMode::Exclusive)
     }
 }
