@@ -66,6 +66,9 @@ pub(crate) struct Node {
     pub(crate) opens: AtomicU32,
     /// Since somebody asked for a lock of the file. Only handles hold locks, and they hold the node.
     pub(crate) locks: OnceLock<Box<FileLocks>>,
+    /// Bytes of the names of all its attributes, with a zero behind each; 0 while that is not known. Changes while the
+    /// state is locked exclusively.
+    pub(crate) name_bytes: AtomicU32,
     used: AtomicBool,
 }
 
@@ -108,6 +111,7 @@ impl Inodes {
             state: RwLock::new(State::Unknown),
             opens: AtomicU32::new(0),
             locks: OnceLock::new(),
+            name_bytes: AtomicU32::new(0),
             used: AtomicBool::new(false),
         });
         shard.nodes.insert(inode, node.clone());
@@ -149,6 +153,9 @@ pub(crate) fn in_order(mut nodes: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
     nodes
 }
 
+/// Why an inode that is changed is among those that are locked.
+const LOCKED: &str = "an operation changes only inodes that it has locked";
+
 /// Inodes that are locked for a change.
 pub(crate) struct Locked<'a> {
     guards: Vec<(&'a Node, RwLockWriteGuard<'a, State>)>,
@@ -185,7 +192,12 @@ impl<'a> Locked<'a> {
 
     /// What was just committed.
     pub(crate) fn install(&mut self, inode: InodeNo, record: Record) {
-        *self.state_mut(inode) = State::Present(record);
+        let (node, state) = self.guards.iter_mut().find(|(node, _)| node.inode == inode).expect(LOCKED);
+        // The caller may know which name has gone; here only their number is known.
+        if matches!(&**state, State::Present(before) if record.xattrs < before.xattrs) {
+            node.name_bytes.store(0, Ordering::Relaxed);
+        }
+        **state = State::Present(record);
     }
 
     /// The deletion was just committed.
@@ -203,7 +215,7 @@ impl<'a> Locked<'a> {
 
     fn find(&self, inode: InodeNo) -> &(&'a Node, RwLockWriteGuard<'a, State>) {
         let found = self.guards.iter().find(|(node, _)| node.inode == inode);
-        found.expect("an operation changes only inodes that it has locked")
+        found.expect(LOCKED)
     }
 
     fn state(&self, inode: InodeNo) -> &State {
@@ -212,7 +224,7 @@ impl<'a> Locked<'a> {
 
     fn state_mut(&mut self, inode: InodeNo) -> &mut State {
         let found = self.guards.iter_mut().find(|(node, _)| node.inode == inode);
-        &mut found.expect("an operation changes only inodes that it has locked").1
+        &mut found.expect(LOCKED).1
     }
 }
 

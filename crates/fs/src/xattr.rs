@@ -5,6 +5,8 @@
 //! where there are none (the kernel does so at every write) costs nothing. One attribute has no row: the
 //! lifetime is a field of the inode's record (`lifetime.rs`).
 
+use std::sync::atomic::Ordering;
+
 use tree::Entry;
 
 use crate::acl::{Inherited, check_list};
@@ -13,7 +15,7 @@ use crate::errno::{FsError, Result};
 use crate::format::{
     Damaged, NAME_MAX, Record, VERSION, XATTR, XattrHead, XattrHeader, decode_xattr_key, inode_key, xattr_key,
 };
-use crate::inodes::Locked;
+use crate::inodes::{Locked, Node};
 use crate::lifetime::LIFETIME_ATTRIBUTE;
 use crate::names::hash_name;
 use crate::permissions::{READ, SET_GID, STICKY, WRITE, check_owner, check_root};
@@ -134,10 +136,15 @@ impl Fs {
             let mut change = Change::new();
             match access.is_some_and(|list| list.is_minimal()) {
                 true => self.take_xattr(&mut change, inode, &mut record, &place),
-                false => self.put_one(&mut change, inode, &mut record, &place, (name, value))?,
+                false => self.put_one(&mut change, &node, &mut record, &place, (name, value))?,
             }
+            let before = node.name_bytes.load(Ordering::Relaxed);
+            let is_new = record.xattrs > locked.record(inode)?.xattrs;
             change.save(inode, record);
             self.commit(change, &mut locked)?;
+            if is_new && before > 0 {
+                node.name_bytes.store(before + listed(name), Ordering::Relaxed);
+            }
             Ok(())
         })
     }
@@ -169,18 +176,18 @@ impl Fs {
     fn put_one(
         &self,
         change: &mut Change,
-        inode: InodeNo,
+        node: &Node,
         record: &mut Record,
         place: &Place,
         (name, value): (&[u8], &[u8]),
     ) -> Result<()> {
         if place.parts == 0 {
-            if record.xattrs >= XATTRS_MAX || !self.has_room_for_name(inode, record, name)? {
+            if record.xattrs >= XATTRS_MAX || !self.has_room_for_name(node, record, name)? {
                 return Err(FsError::NoSpace);
             }
             record.xattrs += 1;
         }
-        self.put_xattr(change, inode, place, name, value);
+        self.put_xattr(change, node.inode, place, name, value);
         Ok(())
     }
 
@@ -204,13 +211,17 @@ impl Fs {
         }
     }
 
-    /// Whether all names can still be listed with one more.
-    fn has_room_for_name(&self, inode: InodeNo, record: &Record, name: &[u8]) -> Result<bool> {
+    /// Whether all names can still be listed with one more. Where there are many, their bytes are counted once and then
+    /// kept in memory: to read all of them for each new one would take the square of their number.
+    fn has_room_for_name(&self, node: &Node, record: &Record, name: &[u8]) -> Result<bool> {
         if (record.xattrs as usize + 1) * (NAME_MAX + 1) <= XATTR_NAMES_MAX {
             return Ok(true);
         }
-        let bytes: usize = self.names_of(inode)?.iter().map(|name| name.len() + 1).sum();
-        Ok(bytes + name.len() < XATTR_NAMES_MAX)
+        if node.name_bytes.load(Ordering::Relaxed) == 0 {
+            let bytes = self.names_of(node.inode)?.iter().map(|name| listed(name)).sum();
+            node.name_bytes.store(bytes, Ordering::Relaxed);
+        }
+        Ok(node.name_bytes.load(Ordering::Relaxed) as usize + name.len() < XATTR_NAMES_MAX)
     }
 
     /// The names of those that are rows.
@@ -245,8 +256,10 @@ impl Fs {
         record.changed = self.clock.now();
         let mut change = Change::reclaiming();
         self.take_xattr(&mut change, inode, &mut record, &place);
+        let before = node.name_bytes.load(Ordering::Relaxed);
         change.save(inode, record);
         self.commit(change, &mut locked)?;
+        node.name_bytes.store(before.saturating_sub(listed(name)), Ordering::Relaxed);
         Ok(())
     }
 
@@ -372,6 +385,11 @@ impl Fs {
             change.tx.delete(group, XATTR, key(part));
         }
     }
+}
+
+/// Bytes of a name in the list of all names.
+fn listed(name: &[u8]) -> u32 {
+    name.len() as u32 + 1
 }
 
 fn join(head: &XattrHead, rest: &[Entry]) -> Result<Vec<u8>> {
