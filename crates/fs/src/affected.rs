@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use extent::format::{EXTENT, Extent, RESIDENT};
+use extent::format::{EXTENT, EXTENT_BLOCKS_MAX, Extent, RESIDENT};
 use extent::{Object, blocks_in};
-use tree::{KeyRange, Table};
+use tree::{Group, KeyRange, KeyRanges, Table};
+use zone::Blocks;
 
 use crate::check::Finding;
 use crate::errno::Result;
@@ -29,13 +30,43 @@ pub struct Affected {
     pub bytes: Option<Range<u64>>,
 }
 
+/// Which files use objects.
+#[derive(Default)]
+struct Uses {
+    /// The files whose contents these objects are.
+    files: BTreeMap<Object, InodeNo>,
+    /// By object and its first block: what files refer to.
+    references: BTreeMap<(Object, u64), Vec<Reference>>,
+}
+
 /// Blocks of an object that a file has, from its block `start` on.
-struct Use {
-    object: Object,
-    blocks: Range<u64>,
+struct Reference {
+    blocks: Blocks,
     inode: InodeNo,
     start: u64,
 }
+
+impl Uses {
+    /// Who uses these blocks of an object: the inode, and which of its blocks they are.
+    fn of(&self, object: Object, blocks: &Range<u64>) -> Vec<(InodeNo, Range<u64>)> {
+        let mut uses: Vec<_> =
+            self.files.get(&object).map(|inode| (*inode, blocks.clone())).into_iter().collect();
+        // A reference that begins earlier has ended by then.
+        let first = blocks.start.saturating_sub(u64::from(EXTENT_BLOCKS_MAX));
+        for (&(_, at), references) in self.references.range((object, first)..(object, blocks.end)) {
+            uses.extend(references.iter().filter_map(|reference| {
+                let (from, to) =
+                    (blocks.start.max(at), blocks.end.min(at.saturating_add(reference.blocks.into())));
+                let place = |block: u64| reference.start + (block - at);
+                (from < to).then(|| (reference.inode, place(from)..place(to)))
+            }));
+        }
+        uses
+    }
+}
+
+/// Tables whose rows belong to inodes.
+const OF_INODES: [Table; 7] = [EXTENT, RESIDENT, INODE, DIRENT, XATTR, ORPHAN, INTENT];
 
 /// The names that lead to some inodes.
 #[derive(Default)]
@@ -44,6 +75,8 @@ struct Names {
     directories: BTreeMap<InodeNo, (InodeNo, Vec<u8>)>,
     /// Of each inode that was asked for.
     wanted: BTreeMap<InodeNo, (InodeNo, Vec<u8>)>,
+    /// Inodes that are known to be not below the root, so that the way up from them is gone once.
+    detached: BTreeSet<InodeNo>,
 }
 
 impl Names {
@@ -58,11 +91,15 @@ impl Names {
     }
 
     /// The path from the root; none when it is not below the root.
-    fn path(&self, inode: InodeNo) -> Option<Vec<u8>> {
+    fn path(&mut self, inode: InodeNo) -> Option<Vec<u8>> {
         let (mut names, mut at, mut passed) = (Vec::new(), inode, BTreeSet::new());
         while at != InodeNo::ROOT {
             let known = self.directories.get(&at).or_else(|| self.wanted.get(&at));
-            let (parent, name) = known.filter(|_| passed.insert(at))?;
+            let is_new = !self.detached.contains(&at) && passed.insert(at);
+            let Some((parent, name)) = known.filter(|_| is_new) else {
+                self.detached.extend(passed);
+                return None;
+            };
             names.push(name.as_slice());
             at = *parent;
         }
@@ -76,7 +113,7 @@ impl Names {
 impl Fs {
     /// A path to each of these inodes, as far as names that can be read lead to them.
     pub fn paths_of(&self, inodes: &BTreeSet<InodeNo>) -> Result<BTreeMap<InodeNo, Vec<u8>>> {
-        let names = self.names(&|inode| inodes.contains(&inode))?;
+        let mut names = self.names(&|inode| inodes.contains(&inode))?;
         Ok(inodes.iter().filter_map(|inode| Some((*inode, names.path(*inode)?))).collect())
     }
 
@@ -88,15 +125,23 @@ impl Fs {
             return Ok(of);
         }
         let told: BTreeSet<InodeNo> = of.iter().flatten().map(|affected| affected.inode).collect();
-        let names = self.names(&|inode| {
-            told.contains(&inode) || ranges.iter().flatten().any(|range| self.touches(range, inode))
-        })?;
-        let known = names.wanted.keys().chain(names.directories.keys());
-        let known: BTreeSet<InodeNo> = known.copied().chain([InodeNo::ROOT]).collect();
+        let lost = KeyRanges::new(ranges.iter().flatten().copied().cloned());
+        let is_touched = |inode: InodeNo| {
+            let touches = |table| lost.touching(self.group(inode), table, &inode.0.to_be_bytes());
+            OF_INODES.into_iter().any(|table| touches(table).next().is_some())
+        };
+        let mut names = self.names(&|inode| told.contains(&inode) || is_touched(inode))?;
+        let known = names.wanted.keys().chain(names.directories.keys()).copied().chain([InodeNo::ROOT]);
+        let known: BTreeSet<(Group, InodeNo)> = known.map(|inode| (self.group(inode), inode)).collect();
         for (of, range) in of.iter_mut().zip(&ranges) {
             if let Some(range) = range {
-                let touched = known.iter().filter(|inode| self.touches(range, **inode));
-                of.extend(touched.map(|&inode| self.affected_by(range, inode)));
+                let numbers = OF_INODES.into_iter().filter_map(|table| range.numbers(table));
+                let inode = |number: &u64| (range.group, InodeNo(*number));
+                let touched: BTreeSet<InodeNo> = numbers
+                    .flat_map(|numbers| known.range(inode(numbers.start())..=inode(numbers.end())))
+                    .map(|(_, inode)| *inode)
+                    .collect();
+                of.extend(touched.into_iter().map(|inode| self.affected_by(range, inode)));
             }
             of.iter_mut().for_each(|affected| affected.path = names.path(affected.inode));
         }
@@ -118,8 +163,8 @@ impl Fs {
                 return of.into_iter().collect();
             }
             let Some((object, blocks)) = of_data(finding) else { return Vec::new() };
-            let uses: Vec<Affected> =
-                uses.iter().filter_map(|one| self.affected_use(one, object, &blocks)).collect();
+            let uses = uses.of(object, &blocks);
+            let uses: Vec<_> = uses.iter().map(|(inode, blocks)| self.affected_in(*inode, blocks)).collect();
             let its_own = || vec![self.affected_in(InodeNo(object.0), &blocks)];
             if uses.is_empty() { its_own() } else { uses }
         };
@@ -130,13 +175,6 @@ impl Fs {
         Affected { inode, path: None, bytes: Some(self.bytes_of(inode, blocks)) }
     }
 
-    fn affected_use(&self, one: &Use, object: Object, blocks: &Range<u64>) -> Option<Affected> {
-        let (from, to) = (blocks.start.max(one.blocks.start), blocks.end.min(one.blocks.end));
-        let is_used = one.object == object && from < to;
-        let place = |block: u64| one.start + (block - one.blocks.start);
-        is_used.then(|| self.affected_in(one.inode, &(place(from)..place(to))))
-    }
-
     /// Whether an object has the contents of the file of its number, as far as anybody knows.
     fn is_of_its_inode(&self, object: Object) -> bool {
         self.view_inode(InodeNo(object.0))
@@ -144,8 +182,8 @@ impl Fs {
     }
 
     /// Which files use these objects, by references or as their own, as far as that can be read.
-    fn uses_of(&self, objects: &BTreeSet<Object>) -> Result<Vec<Use>> {
-        let mut uses = Vec::new();
+    fn uses_of(&self, objects: &BTreeSet<Object>) -> Result<Uses> {
+        let mut uses = Uses::default();
         if objects.is_empty() {
             return Ok(uses);
         }
@@ -158,9 +196,6 @@ impl Fs {
                 files.insert(object, inode);
             }
         })?;
-        for (&object, &inode) in files.iter().filter(|(object, _)| objects.contains(object)) {
-            uses.push(Use { object, blocks: 0..u64::MAX, inode, start: 0 });
-        }
         self.each_readable_row(EXTENT, &mut |key, value| {
             let (Some((user, start)), Some(extent)) =
                 (extent::format::decode_key(key), Extent::decode(value))
@@ -169,10 +204,12 @@ impl Fs {
             };
             if let Some(origin) = extent.origin.filter(|origin| objects.contains(&origin.object)) {
                 let inode = files.get(&user).copied().unwrap_or(InodeNo(user.0));
-                let blocks = origin.block..origin.block + u64::from(extent.blocks);
-                uses.push(Use { object: origin.object, blocks, inode, start });
+                let references = uses.references.entry((origin.object, origin.block)).or_default();
+                references.push(Reference { blocks: extent.blocks, inode, start });
             }
         })?;
+        files.retain(|object, _| objects.contains(object));
+        uses.files = files;
         Ok(uses)
     }
 
@@ -182,13 +219,6 @@ impl Fs {
         let end = self.view_inode(inode).ok().flatten().map_or(u64::MAX, |record| record.size);
         let from = blocks.start.saturating_mul(size);
         from..blocks.end.saturating_mul(size).min(end.max(from))
-    }
-
-    /// Whether anything of this inode's may be among the keys.
-    fn touches(&self, range: &KeyRange, inode: InodeNo) -> bool {
-        let tables = [EXTENT, RESIDENT, INODE, DIRENT, XATTR, ORPHAN, INTENT];
-        let touches = |table: Table| range.touches(table, &inode.0.to_be_bytes());
-        self.group(inode) == range.group && tables.into_iter().any(touches)
     }
 
     fn affected_by(&self, range: &KeyRange, inode: InodeNo) -> Affected {

@@ -5,6 +5,8 @@
 //! be kept in memory, so its memory does not grow with the volume. Nobody may change the volume
 //! meanwhile: what is in the middle of a change would be reported.
 
+mod ancestors;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use extent::format::{EXTENT, RESIDENT};
@@ -22,6 +24,7 @@ use crate::names::first_cookie;
 use crate::numbers::COUNTER_FIRST;
 use crate::types::{InodeNo, Kind};
 use crate::volume::Fs;
+use ancestors::Ancestors;
 
 /// Inodes that one pass keeps in memory.
 const PASS_INODES: u64 = 1 << 18;
@@ -369,6 +372,7 @@ impl Fs {
             rows += 1;
             told(rows, passes);
         };
+        let mut ancestors = Ancestors::new(pass_inodes);
         for residue in 0..passes {
             let pass = Pass {
                 fs: self,
@@ -377,6 +381,7 @@ impl Fs {
                 shared,
                 seen: BTreeMap::new(),
                 in_objects: BTreeSet::new(),
+                ancestors: &mut ancestors,
                 findings: &mut findings,
                 read: &mut read,
             };
@@ -442,6 +447,7 @@ struct Pass<'a> {
     seen: BTreeMap<InodeNo, Seen>,
     /// Objects of other numbers than their files'.
     in_objects: BTreeSet<Object>,
+    ancestors: &'a mut Ancestors,
     findings: &'a mut Vec<NameFinding>,
     /// Called after each row.
     read: &'a mut dyn FnMut(),
@@ -711,24 +717,19 @@ impl Pass<'_> {
         }
     }
 
-    fn reaches_root(&self, inode: InodeNo) -> Result<bool> {
-        let mut passed = BTreeSet::new();
-        let mut above = inode;
-        while above != InodeNo::ROOT {
-            if !passed.insert(above) {
-                return Ok(false);
-            }
-            let node = match self.fs.node(above) {
-                // A row that means nothing is told of by itself, and nobody can go on from it.
-                Err(_) if self.fs.is_damaged(above)? => return Ok(false),
+    fn reaches_root(&mut self, inode: InodeNo) -> Result<bool> {
+        let fs = self.fs;
+        self.ancestors.reach_root(inode, |directory| {
+            let node = match fs.node(directory) {
+                // A damaged row has a finding of its own. Its parent is not known.
+                Err(_) if fs.is_damaged(directory)? => return Ok(None),
                 node => node?,
             };
-            above = match &*node.state.read() {
-                State::Present(record) if record.kind == Kind::Directory => record.parent,
-                _ => return Ok(false),
-            };
-        }
-        Ok(true)
+            Ok(match &*node.state.read() {
+                State::Present(record) if record.kind == Kind::Directory => Some(record.parent),
+                _ => None,
+            })
+        })
     }
 
     /// Each table of data names each object once: it is a file's, or others have references to its blocks.

@@ -14,6 +14,10 @@
 //! about a row that lies in a wrong group would otherwise be repaired for ever. Directories that are only in each
 //! other come last: what else is wrong may be why.
 
+mod directories;
+
+use std::collections::BTreeSet;
+
 use extent::format::{EXTENT, RESIDENT};
 use tree::{Table, Tx};
 
@@ -23,9 +27,10 @@ use crate::format::{
     COUNTER, DIRENT, Dirent, FLAG_SHIFTING, FLAG_TRUNCATING, INODE, INTENT, ORPHAN, Record, Shift, XATTR,
     counter_key, decode_dirent_key, dirent_key, encode_counter, inode_key, marker, number_key,
 };
-use crate::names::{Slot, first_cookie};
+use crate::names::Slot;
 use crate::types::{DirEntry, InodeNo, Kind};
 use crate::volume::Fs;
+use directories::Directories;
 
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
@@ -36,6 +41,25 @@ pub struct Repaired {
     pub repaired: Vec<Finding>,
     /// What was left as it is.
     pub left: Vec<Finding>,
+}
+
+/// One pass over the findings.
+struct Pass<'a> {
+    directories: Directories<'a>,
+    /// The object map does not contradict itself, so that counts follow from it.
+    counts_are_safe: bool,
+    /// Whether counts could be repaired, once that was tried: one repair sets all of them.
+    counts: Option<bool>,
+}
+
+impl Pass<'_> {
+    fn repair_counts(&mut self, fs: &Fs) -> Result<bool> {
+        if let Some(repaired) = self.counts {
+            return Ok(repaired);
+        }
+        let repaired = self.counts_are_safe && fs.extents.repair_counts()?;
+        Ok(*self.counts.insert(repaired))
+    }
 }
 
 impl Fs {
@@ -58,10 +82,11 @@ impl Fs {
         let comes_first =
             |finding: &Finding| matches!(finding, Finding::Names(NameFinding::NoDirectory { .. }));
         let mut is_repaired = vec![false; found.len()];
+        let mut pass = Pass { directories: Directories::new(self), counts_are_safe, counts: None };
         for first in [true, false] {
             for (finding, is_repaired) in found.iter().zip(&mut is_repaired) {
                 if comes_first(finding) == first {
-                    *is_repaired = self.repair_one(finding, counts_are_safe)?;
+                    *is_repaired = self.repair_one(finding, &mut pass)?;
                 }
             }
         }
@@ -76,15 +101,15 @@ impl Fs {
         Ok(done)
     }
 
-    fn repair_one(&self, finding: &Finding, counts_are_safe: bool) -> Result<bool> {
+    fn repair_one(&self, finding: &Finding, pass: &mut Pass) -> Result<bool> {
         match finding {
             Finding::Store(_) => Ok(false),
-            Finding::Extents(_) => Ok(counts_are_safe && self.extents.repair_counts()?),
-            Finding::Names(wrong) => self.repair_name(wrong),
+            Finding::Extents(_) => pass.repair_counts(self),
+            Finding::Names(wrong) => self.repair_name(wrong, &mut pass.directories),
         }
     }
 
-    fn repair_name(&self, wrong: &NameFinding) -> Result<bool> {
+    fn repair_name(&self, wrong: &NameFinding, directories: &mut Directories) -> Result<bool> {
         use NameFinding::*;
         match wrong {
             WrongLinks { inode, counted, .. } if *counted > 0 => {
@@ -97,7 +122,7 @@ impl Fs {
             }
             WrongParent { inode, stored, found } => {
                 // One that two directories name is in the one that it says.
-                let is_there = self.names_in(*stored, *inode)?;
+                let is_there = directories.have(*stored, *inode)?;
                 Ok(!is_there && self.change_row(*inode, |record| record.parent = *found)?)
             }
             OrphanWithoutInode { inode } | OrphanWithName { inode } => self.remove(ORPHAN, *inode),
@@ -108,7 +133,7 @@ impl Fs {
                 self.repair_entry(*parent, name, *inode)
             }
             NoDirectory { parent, name } => self.repair_no_directory(*parent, name),
-            WrongHash { parent, name } => self.repair_hash(*parent, name),
+            WrongHash { parent, name } => self.repair_hash(*parent, name, directories),
             Nameless { inode } => self.give_name(*inode),
             AttributeWithoutInode { inode } => self.remove_attributes(*inode),
             _ => Ok(false),
@@ -131,11 +156,6 @@ impl Fs {
         tx.put(self.group(inode), INODE, inode_key(inode), record.encode());
         self.store.commit(tx)?;
         Ok(true)
-    }
-
-    /// Whether a directory has an entry of this inode.
-    fn names_in(&self, directory: InodeNo, inode: InodeNo) -> Result<bool> {
-        Ok(self.entries(directory)?.into_iter().flatten().any(|entry| entry.inode == inode))
     }
 
     /// Whether there is a record of it that means nothing: then nobody knows what belongs to it.
@@ -281,9 +301,12 @@ impl Fs {
 
     /// Of directories that are only in each other one is taken out, and gets another name.
     fn repair_detached(&self, done: &mut Repaired) -> Result<()> {
+        let (mut directories, mut walked) = (Directories::new(self), BTreeSet::new());
         for finding in std::mem::take(&mut done.left) {
             let is_repaired = match &finding {
-                Finding::Names(NameFinding::Detached { inode }) => self.break_circle(*inode)?,
+                Finding::Names(NameFinding::Detached { inode }) => {
+                    self.break_circle(*inode, &mut directories, &mut walked)?
+                }
                 _ => false,
             };
             let list = if is_repaired { &mut done.repaired } else { &mut done.left };
@@ -293,18 +316,25 @@ impl Fs {
     }
 
     /// Goes up from a directory; when that ends in a circle, takes the first directory in it away from the one that
-    /// it is in.
-    fn break_circle(&self, inode: InodeNo) -> Result<bool> {
-        let (mut above, mut passed): (InodeNo, Vec<(InodeNo, InodeNo)>) = (inode, Vec::new());
+    /// it is in. Ends at a directory that an earlier call has walked over: its circle has been broken, or cannot be.
+    fn break_circle(
+        &self,
+        inode: InodeNo,
+        directories: &mut Directories,
+        walked: &mut BTreeSet<InodeNo>,
+    ) -> Result<bool> {
+        let (mut above, mut way): (InodeNo, Vec<(InodeNo, InodeNo)>) = (inode, Vec::new());
         while let Some(record) = self.stored(above)?.filter(|_| above != InodeNo::ROOT) {
-            if let Some(from) = passed.iter().position(|(inode, _)| *inode == above) {
-                let first = passed[from..].iter().min_by_key(|(inode, _)| inode.0);
+            if !walked.insert(above) {
+                let from = way.iter().position(|(inode, _)| *inode == above);
+                let circle = from.map_or(&[][..], |from| &way[from..]);
+                let first = circle.iter().min_by_key(|(inode, _)| inode.0);
                 return first.map_or(Ok(false), |(inode, parent)| self.take_away(*parent, *inode));
             }
-            if !self.names_in(record.parent, above)? {
+            if !directories.have(record.parent, above)? {
                 return Ok(false);
             }
-            passed.push((above, record.parent));
+            way.push((above, record.parent));
             above = record.parent;
         }
         Ok(false)
@@ -321,11 +351,9 @@ impl Fs {
     }
 
     /// An entry is put where its name's hash says, if that name is not there.
-    fn repair_hash(&self, parent: InodeNo, name: &[u8]) -> Result<bool> {
+    fn repair_hash(&self, parent: InodeNo, name: &[u8], directories: &mut Directories) -> Result<bool> {
         let Some(Slot::Free(cookie)) = self.place(parent, name)? else { return Ok(false) };
-        let right = first_cookie(&self.store.info().secret, name);
-        let is_it = |entry: &DirEntry| entry.name == name && entry.cookie & !0xff != right;
-        let Some(entry) = self.entries(parent)?.into_iter().flatten().find(is_it) else { return Ok(false) };
+        let Some(entry) = directories.misplaced(parent, name)? else { return Ok(false) };
         let mut tx = Tx::reclaiming();
         self.delete_name(&mut tx, parent, entry.cookie);
         self.put_name(&mut tx, parent, cookie, name, entry.inode, entry.kind);
