@@ -8,7 +8,7 @@
 //! and the rest is copied. A target that is full, read-only or broken ends it.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::fs::{DirBuilder, File};
 use std::ops::Range;
@@ -17,16 +17,20 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
-use fs::{Attributes, FsError, InodeNo, Kind};
+use fs::{Attributes, DirEntry, FsError, InodeNo, Kind};
 use indicatif::ProgressBar;
 
 use crate::inside::{Inside, last_name};
 use crate::name::AnyPath;
 use crate::output::error_line;
-use crate::outside::{Looks, Xattr, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs};
+use crate::outside::{
+    Descent, Looks, Xattr, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs,
+};
 use crate::progress;
 
 const PIECE: u64 = 1 << 20;
+/// Stands for the directory outside that the copy is made in.
+const OUTSIDE: InodeNo = InodeNo(0);
 
 /// Copy a file, or with -r a directory and all below it, out of a volume that is not mounted.
 #[derive(clap::Args)]
@@ -45,14 +49,23 @@ pub(crate) struct Arguments {
 /// A copy that is being made.
 struct Copy {
     inside: Inside,
-    /// Where inodes with several names have gone.
-    links: HashMap<InodeNo, PathBuf>,
+    /// The directory in which things are made.
+    descent: Descent,
+    /// Where inodes with several names have gone first: the directory, and the name there.
+    links: HashMap<InodeNo, (InodeNo, OsString)>,
     bar: ProgressBar,
     is_root: bool,
-    /// Directories that were entered; a sound volume has each in one place.
-    entered: HashSet<InodeNo>,
+    /// Directories that were entered, each with the one that it is in and its name there; a sound volume has each in one
+    /// place.
+    entered: HashMap<InodeNo, (InodeNo, OsString)>,
     /// What could not be read, or was refused.
     troubles: u64,
+}
+
+/// A directory that is being copied, with what is left of its entries.
+struct Level {
+    found: Attributes,
+    left: std::vec::IntoIter<DirEntry>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -62,14 +75,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if found.kind == Kind::Directory && !arguments.recursive {
         bail!("{shown} in the volume is a directory; copy it with -r");
     }
-    let target = arguments.place(&found)?;
+    let (descent, name) = arguments.place(&found)?;
     let counting = progress::waiting("counting");
-    let bytes = total(&inside, &found, &mut HashSet::new());
+    let bytes = total(&inside, &found);
     counting.finish_and_clear();
     let is_root = rustix::process::geteuid().is_root();
     let bar = progress::moving(bytes);
-    let mut copy = Copy { inside, links: HashMap::new(), bar, is_root, entered: HashSet::new(), troubles: 0 };
-    copy.any(&found, &target)?;
+    let (links, entered) = (HashMap::new(), HashMap::new());
+    let mut copy = Copy { inside, descent, links, bar, is_root, entered, troubles: 0 };
+    copy.tree(&found, name)?;
     copy.bar.finish_and_clear();
     match copy.troubles {
         0 => Ok(()),
@@ -81,135 +95,188 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 impl Arguments {
-    /// The name of the copy: below a directory that is there, or the given one. The root of a volume has no
-    /// name, so its entries go into the directory themselves.
-    fn place(&self, found: &Attributes) -> Result<PathBuf> {
+    /// Where the copy is made, and under which name: below a directory that is there, or the given one. The root of a
+    /// volume has no name, so its entries go into the directory themselves.
+    fn place(&self, found: &Attributes) -> Result<(Descent, Option<OsString>)> {
         let target = &self.target;
+        let outside = |directory: &Path| Descent::begin(directory, OUTSIDE.0);
         match (target.is_dir(), last_name(&self.path)) {
-            (true, Some(name)) => Ok(target.join(name)),
-            (true, None) if found.inode == InodeNo::ROOT => Ok(target.clone()),
+            (true, Some(name)) => Ok((outside(target)?, Some(name.to_owned()))),
+            (true, None) if found.inode == InodeNo::ROOT => {
+                Ok((Descent::begin(target, InodeNo::ROOT.0)?, None))
+            }
             (true, None) => bail!("{}: name what is to be copied by its own name", self.path.display()),
-            (false, _) => Ok(target.clone()),
+            (false, _) => {
+                let name =
+                    target.file_name().with_context(|| format!("{}: has no name", target.display()))?;
+                let above = target.parent().unwrap_or(Path::new(""));
+                Ok((outside(above)?, Some(name.to_owned())))
+            }
         }
     }
 }
 
 /// Bytes of all files at and below, as far as they can be told.
-fn total(inside: &Inside, found: &Attributes, entered: &mut HashSet<InodeNo>) -> u64 {
-    match found.kind {
-        Kind::File => found.size,
-        Kind::Directory if entered.insert(found.inode) => {
-            let entries = inside.entries(found.inode).unwrap_or_default().into_iter();
-            let below = entries.filter_map(|entry| inside.fs().attributes(entry.inode).ok());
-            below.map(|below| total(inside, &below, entered)).sum()
+fn total(inside: &Inside, found: &Attributes) -> u64 {
+    let (mut total, mut left, mut entered) = (0, vec![found.clone()], HashSet::new());
+    while let Some(found) = left.pop() {
+        match found.kind {
+            Kind::File => total += found.size,
+            Kind::Directory if entered.insert(found.inode) => {
+                let entries = inside.entries(found.inode).unwrap_or_default().into_iter();
+                left.extend(entries.filter_map(|entry| inside.fs().attributes(entry.inode).ok()));
+            }
+            _ => {}
         }
-        _ => 0,
     }
+    total
 }
 
 impl Copy {
-    fn any(&mut self, found: &Attributes, to: &Path) -> Result<()> {
-        let was_there = found.inode == InodeNo::ROOT && to.is_dir();
-        match self.make(found, to, was_there) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(error) if ends_all(&error) => {
-                return Err(error).with_context(|| AnyPath::from(to).to_string());
+    /// Something and all that is below it, under a name in the directory outside, or as what is in that directory.
+    fn tree(&mut self, found: &Attributes, name: Option<OsString>) -> Result<()> {
+        let first = match &name {
+            Some(name) => self.make(found, name)?,
+            None => {
+                self.entered.insert(found.inode, (OUTSIDE, OsString::new()));
+                Some(self.level(found))
             }
-            Err(error) => {
-                self.trouble(to, &format!("is not made: {error:#}"));
-                return Ok(());
+        };
+        // Not by recursion: directories may be deeper than a stack.
+        let mut levels = Vec::from_iter(first);
+        while let Some(level) = levels.last_mut() {
+            match level.left.next() {
+                Some(entry) => levels.extend(self.entry(&entry)?),
+                None => {
+                    let left = levels.pop().expect("there is one");
+                    // A directory that was there before is not the copy.
+                    if name.is_some() || !levels.is_empty() {
+                        let name = self.descent.leave()?;
+                        self.attributes(&left.found, &name);
+                    }
+                }
             }
-        }
-        if found.kind == Kind::Directory {
-            self.entries(found, to)?;
-        }
-        // A directory that was there before is not the copy.
-        if !was_there {
-            self.attributes(found, to);
         }
         Ok(())
     }
 
+    /// One entry of the present directory; of a directory, what is to be copied next.
+    fn entry(&mut self, entry: &DirEntry) -> Result<Option<Level>> {
+        if entry.name.is_empty() || entry.name.contains(&b'/') || matches!(&entry.name[..], b"." | b"..") {
+            let what = "has an entry with a name that cannot be; check the volume (polder check)";
+            self.trouble(OsStr::new(""), what);
+            return Ok(None);
+        }
+        let name = OsStr::from_bytes(&entry.name);
+        match self.inside.fs().attributes(entry.inode) {
+            Ok(found) => self.make(&found, name),
+            Err(error) => {
+                self.unreadable(name, "it", &error);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes something, whole but for what is in a directory: that is to be copied next.
+    fn make(&mut self, found: &Attributes, name: &OsStr) -> Result<Option<Level>> {
+        match self.make_one(found, name) {
+            Ok(true) if found.kind == Kind::Directory => return Ok(Some(self.level(found))),
+            Ok(true) => self.attributes(found, name),
+            Ok(false) => {}
+            Err(error) if ends_all(&error) => {
+                return Err(error).with_context(|| self.shown(name).to_string());
+            }
+            Err(error) => self.trouble(name, &format!("is not made: {error:#}")),
+        }
+        Ok(None)
+    }
+
+    fn shown(&self, name: &OsStr) -> AnyPath {
+        AnyPath(self.descent.shown(name).components().collect())
+    }
+
     /// Says what is not as it should be, of what is copied to this name.
-    fn trouble(&mut self, to: &Path, what: &str) {
+    fn trouble(&mut self, name: &OsStr, what: &str) {
         self.troubles += 1;
-        let line = format!("polder: {}: {what}", AnyPath::from(to));
+        let line = format!("polder: {}: {what}", self.shown(name));
         self.bar.suspend(|| error_line!("{line}"));
     }
 
-    fn unreadable(&mut self, to: &Path, what: &str, why: &impl Display) {
-        self.trouble(to, &format!("{what} cannot be read: {why}"));
+    fn unreadable(&mut self, name: &OsStr, what: &str, why: &impl Display) {
+        self.trouble(name, &format!("{what} cannot be read: {why}"));
     }
 
-    /// Makes something with its contents; whether it is there now and wants its attributes.
-    fn make(&mut self, found: &Attributes, to: &Path, was_there: bool) -> Result<bool> {
+    /// Makes something, a file with its contents, and enters a directory; whether it is there now and wants its
+    /// attributes.
+    fn make_one(&mut self, found: &Attributes, name: &OsStr) -> Result<bool> {
         let has_names = found.links > 1 && found.kind != Kind::Directory;
+        let to = self.descent.at(name);
         if has_names && let Some(first) = self.links.get(&found.inode) {
-            std::fs::hard_link(first, to)?;
+            self.link(first, &to)?;
             return Ok(false);
         }
         match found.kind {
-            Kind::File => self.file(found, to)?,
-            Kind::Directory => self.directory(found, to, was_there)?,
+            Kind::File => self.file(found, name)?,
+            Kind::Directory => self.directory(found, name)?,
             Kind::Symlink => match self.inside.fs().read_link(found.inode) {
                 Ok(target) => symlink(OsStr::from_bytes(&target), to)?,
                 Err(error) => {
-                    self.unreadable(to, "where it leads", &error);
+                    self.unreadable(name, "where it leads", &error);
                     return Ok(false);
                 }
             },
-            kind => make_node(kind, found.device, to)?,
+            kind => make_node(kind, found.device, &to)?,
         }
         if has_names {
-            self.links.insert(found.inode, to.to_owned());
+            self.links.insert(found.inode, (InodeNo(self.descent.key()), name.to_owned()));
         }
         Ok(true)
     }
 
-    fn directory(&mut self, found: &Attributes, to: &Path, was_there: bool) -> Result<()> {
-        if !self.entered.insert(found.inode) {
+    fn link(&self, (directory, name): &(InodeNo, OsString), to: &Path) -> Result<()> {
+        if directory.0 == self.descent.key() {
+            return Ok(std::fs::hard_link(self.descent.at(name), to)?);
+        }
+        let (mut names, mut above) = (Vec::new(), *directory);
+        while above.0 != self.descent.base_key() {
+            let (parent, name) = &self.entered[&above];
+            names.push(name.as_os_str());
+            above = *parent;
+        }
+        let first = self.descent.elsewhere(names.into_iter().rev())?;
+        Ok(std::fs::hard_link(first.at(name), to)?)
+    }
+
+    fn directory(&mut self, found: &Attributes, name: &OsStr) -> Result<()> {
+        if self.entered.contains_key(&found.inode) {
             bail!("is a directory that is in more than one place; check the volume (polder check)");
         }
-        if !was_there {
-            DirBuilder::new().mode(0o700).create(to)?;
-        }
+        let above = InodeNo(self.descent.key());
+        DirBuilder::new().mode(0o700).create(self.descent.at(name))?;
+        self.descent.enter(name, found.inode.0)?;
+        self.entered.insert(found.inode, (above, name.to_owned()));
         Ok(())
     }
 
-    fn entries(&mut self, found: &Attributes, to: &Path) -> Result<()> {
-        let entries = match self.inside.entries(found.inode) {
-            Ok(entries) => entries,
-            Err(error) => {
-                self.unreadable(to, "what it has", &error);
-                return Ok(());
-            }
-        };
-        for entry in entries {
-            if entry.name.is_empty() || entry.name.contains(&b'/') || matches!(&entry.name[..], b"." | b"..")
-            {
-                self.trouble(to, "has an entry with a name that cannot be; check the volume (polder check)");
-                continue;
-            }
-            let below = to.join(OsStr::from_bytes(&entry.name));
-            match self.inside.fs().attributes(entry.inode) {
-                Ok(found) => self.any(&found, &below)?,
-                Err(error) => self.unreadable(&below, "it", &error),
-            }
-        }
-        Ok(())
+    /// A directory that was entered.
+    fn level(&mut self, found: &Attributes) -> Level {
+        let entries = self.inside.entries(found.inode).unwrap_or_else(|error| {
+            self.unreadable(OsStr::new(""), "what it has", &error);
+            Vec::new()
+        });
+        Level { found: found.clone(), left: entries.into_iter() }
     }
 
-    fn file(&mut self, found: &Attributes, to: &Path) -> Result<()> {
-        let lost = make_file(to, |file| {
+    fn file(&mut self, found: &Attributes, name: &OsStr) -> Result<()> {
+        let lost = make_file(&self.descent.at(name), |file| {
             file.set_len(found.size)?;
             self.contents(found, file)
         })?;
         match lost {
             None => {}
-            Some((0, error)) => self.unreadable(to, "where its data are", &error),
+            Some((0, error)) => self.unreadable(name, "where its data are", &error),
             Some((bytes, error)) => {
-                self.unreadable(to, &format!("{bytes} bytes, which are zeros in the copy,"), &error);
+                self.unreadable(name, &format!("{bytes} bytes, which are zeros in the copy,"), &error);
             }
         }
         self.bar.inc(found.size);
@@ -276,18 +343,18 @@ impl Copy {
         names.map(|name| fs.get_xattr(who, found.inode, &name).map(|value| (name, value))).collect()
     }
 
-    fn attributes(&mut self, found: &Attributes, to: &Path) {
-        let (looks, mut refused) = (Looks::from(found), Vec::new());
+    fn attributes(&mut self, found: &Attributes, name: &OsStr) {
+        let (to, looks, mut refused) = (self.descent.at(name), Looks::from(found), Vec::new());
         if self.is_root {
-            set_owner(&looks, to, &mut refused);
+            set_owner(&looks, &to, &mut refused);
         }
         match self.xattrs(found) {
-            Ok(xattrs) => set_xattrs(&xattrs, to, &mut refused),
-            Err(error) => self.unreadable(to, "an extended attribute", &error),
+            Ok(xattrs) => set_xattrs(&xattrs, &to, &mut refused),
+            Err(error) => self.unreadable(name, "an extended attribute", &error),
         }
-        set_looks(&looks, to, &mut refused);
+        set_looks(&looks, &to, &mut refused);
         for refused in refused {
-            self.trouble(to, &format!("{} cannot be set there: {}", refused.what, refused.why));
+            self.trouble(name, &format!("{} cannot be set there: {}", refused.what, refused.why));
         }
     }
 }

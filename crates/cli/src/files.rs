@@ -5,9 +5,9 @@
 //! may ask about every file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::control::Request;
 use crate::info::Info;
 use crate::inside::Inside;
+use crate::outside::Descent;
 use crate::volume;
 
 /// How a file lies in zones; also the answer to the control request `layout`.
@@ -213,23 +214,41 @@ fn write_back(path: &Path) {
 
 /// Calls `each` for the file, or all files below the directory, in a mounted volume and nowhere else.
 fn below_mounted(path: &Path, about: &Metadata, each: &mut dyn FnMut(PathBuf, &Metadata)) -> Result<()> {
-    let mut left = vec![(path.to_owned(), about.clone())];
-    while let Some((path, about)) = left.pop() {
-        if about.is_file() {
-            each(path, &about);
-        } else if about.is_dir() {
-            for entry in std::fs::read_dir(&path).with_context(|| path.display().to_string())? {
-                let inner = entry.with_context(|| path.display().to_string())?.path();
-                // What has gone meanwhile is no concern.
-                if let Ok(found) = std::fs::symlink_metadata(&inner)
-                    && found.dev() == about.dev()
-                {
-                    left.push((inner, found));
-                }
+    if about.is_file() {
+        each(path.to_owned(), about);
+    }
+    if !about.is_dir() {
+        return Ok(());
+    }
+    let mut descent = Descent::begin(path, 0)?;
+    let mut levels = vec![names_in(&descent)?];
+    while let Some(level) = levels.last_mut() {
+        let Some(name) = level.next() else {
+            levels.pop();
+            if !levels.is_empty() {
+                descent.leave()?;
             }
+            continue;
+        };
+        // What has gone meanwhile is no concern.
+        match std::fs::symlink_metadata(descent.at(&name)) {
+            Ok(found) if found.dev() != about.dev() => {}
+            Ok(found) if found.is_file() => each(descent.shown(&name), &found),
+            Ok(found) if found.is_dir() && descent.enter(&name, 0).is_ok() => {
+                levels.push(names_in(&descent)?);
+            }
+            _ => {}
         }
     }
     Ok(())
+}
+
+/// All names in the last directory.
+fn names_in(descent: &Descent) -> Result<std::vec::IntoIter<OsString>> {
+    let shown = || descent.shown(OsStr::new("")).display().to_string();
+    let entries = std::fs::read_dir(descent.at(OsStr::new("."))).with_context(shown)?;
+    let names = entries.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>();
+    Ok(names.with_context(shown)?.into_iter())
 }
 
 /// Calls `each` for the file, or all files below the directory.
@@ -239,17 +258,34 @@ fn below(
     found: &Attributes,
     each: &mut dyn FnMut(PathBuf, InodeNo),
 ) -> Result<()> {
-    let mut left = vec![(path.to_owned(), found.inode, found.kind)];
-    while let Some((path, inode, kind)) = left.pop() {
+    // Only files get whole paths: those of all directories would take the square of the depth.
+    let mut way = Way(vec![(None, path.to_owned())]);
+    let mut left = vec![(0, found.inode, found.kind)];
+    while let Some((at, inode, kind)) = left.pop() {
         match kind {
-            Kind::File => each(path, inode),
+            Kind::File => each(way.path(at), inode),
             Kind::Directory => {
-                for entry in inside.entries(inode).with_context(|| path.display().to_string())? {
-                    left.push((path.join(OsStr::from_bytes(&entry.name)), entry.inode, entry.kind));
+                for entry in inside.entries(inode).with_context(|| way.path(at).display().to_string())? {
+                    way.0.push((Some(at), PathBuf::from(OsString::from_vec(entry.name))));
+                    left.push((way.0.len() - 1, entry.inode, entry.kind));
                 }
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Names, each with the place of the directory that it is in.
+struct Way(Vec<(Option<usize>, PathBuf)>);
+
+impl Way {
+    fn path(&self, at: usize) -> PathBuf {
+        let (mut names, mut above) = (Vec::new(), Some(at));
+        while let Some(at) = above {
+            names.push(&self.0[at].1);
+            above = self.0[at].0;
+        }
+        names.into_iter().rev().collect()
+    }
 }

@@ -2,6 +2,8 @@
 //!
 //! Everything is new: nothing is written over, and no link that is there is followed.
 
+mod descent;
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,6 +21,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::name::in_line;
+
+pub(crate) use descent::Descent;
 
 const SECOND: i64 = 1_000_000_000;
 const SET_ID: u16 = 0o6000;

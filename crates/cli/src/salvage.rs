@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use fs::{Kind, Salvage, SalvagedItem, Trouble, Unsaved};
+use fs::{InodeNo, Kind, Salvage, SalvagedItem, SalvagedNames, Trouble, Unsaved};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use zone::Device;
@@ -25,7 +25,7 @@ use zone::file::OpenMode;
 use crate::check::exit_status;
 use crate::name::AnyPath;
 use crate::output::line;
-use crate::outside::{Looks, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs};
+use crate::outside::{Descent, Looks, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs};
 use crate::{progress, volume};
 
 /// Save names and data of a volume whose journal and checkpoints are lost into a directory.
@@ -92,11 +92,11 @@ fn salvage(arguments: &Arguments) -> Result<bool> {
     bar.finish_and_clear();
     let salvage = opened.with_context(|| shown.to_string())?;
     make_target(&arguments.target)?;
-    let mut saving = Saving::new(&salvage, &arguments.target);
-    let walked = salvage.walk(&mut |item| saving.save(item));
+    let mut saving = Saving::new(&salvage, &arguments.target)?;
+    let walked = salvage.walk(&mut |item, names| saving.save(item, names));
     saving.bar.finish_and_clear();
-    let troubles = walked.with_context(|| arguments.target.display().to_string())?;
-    let report = saving.finish(troubles)?;
+    let (troubles, names) = walked.with_context(|| arguments.target.display().to_string())?;
+    let report = saving.finish(troubles, &names)?;
     if arguments.json {
         line!("{}", serde_json::to_string_pretty(&report)?)?;
     } else {
@@ -123,15 +123,18 @@ struct Saving<'a> {
     target: &'a Path,
     is_root: bool,
     report: Report,
-    /// Directories get their attributes last: what is made in them changes these, and may be forbidden by them.
+    /// The directory that was saved last.
+    descent: Descent,
+    /// It and those above, from the root on. They get their attributes when they are left: what is made in them changes
+    /// these, and may be forbidden by them.
     directories: Vec<SalvagedItem>,
     /// What could not be made: nothing below is either.
-    failed: BTreeSet<Vec<u8>>,
+    failed: BTreeSet<InodeNo>,
     bar: ProgressBar,
 }
 
 impl<'a> Saving<'a> {
-    fn new(salvage: &'a Salvage, target: &'a Path) -> Self {
+    fn new(salvage: &'a Salvage, target: &'a Path) -> Result<Self> {
         let counts = salvage.tables().counts();
         let report = Report {
             newest: salvage.tables().is_newest(),
@@ -142,70 +145,101 @@ impl<'a> Saving<'a> {
         };
         let is_root = rustix::process::geteuid().is_root();
         let bar = progress::waiting("saving");
+        let descent = Descent::begin(target, InodeNo::ROOT.0)?;
         let (directories, failed) = (Vec::new(), BTreeSet::new());
-        Saving { salvage, target, is_root, report, directories, failed, bar }
-    }
-
-    fn to(&self, path: &[u8]) -> PathBuf {
-        if path.is_empty() { self.target.to_owned() } else { self.target.join(OsStr::from_bytes(path)) }
+        Ok(Saving { salvage, target, is_root, report, descent, directories, failed, bar })
     }
 
     /// Saves one item. What the target refuses is told and goes on; a target that takes no more ends it.
-    fn save(&mut self, item: &SalvagedItem) -> Result<()> {
-        let above = item.path.iter().rposition(|byte| *byte == b'/').map(|at| &item.path[..at]);
-        if above.is_some_and(|above| self.failed.contains(above)) {
-            self.failed.insert(item.path.clone());
-            self.not_made(item, "the directory that it is in was not made");
+    fn save(&mut self, item: &SalvagedItem, names: &SalvagedNames) -> Result<()> {
+        if item.parent.is_some_and(|parent| self.failed.contains(&parent)) {
+            self.not_saved(item, names, "the directory that it is in was not made");
             return Ok(());
         }
-        let made = self.make(item);
-        if let Err(error) = made {
+        while item.parent.is_some_and(|parent| parent.0 != self.descent.key()) {
+            self.leave(names)?;
+        }
+        if let Err(error) = self.make(item, names) {
             if ends_all(&error) || error.is::<fs::FsError>() {
                 return Err(error);
             }
-            self.failed.insert(item.path.clone());
-            self.not_made(item, &format!("{error:#}"));
+            self.not_saved(item, names, &format!("{error:#}"));
         }
         Ok(())
     }
 
-    fn not_made(&mut self, item: &SalvagedItem, why: &str) {
-        self.tell(item, "not-made", format!("was not made: {why}"));
+    fn not_saved(&mut self, item: &SalvagedItem, names: &SalvagedNames, why: &str) {
+        if !item.is_link {
+            self.failed.insert(item.inode);
+        }
+        self.tell(item, names, "not-made", format!("was not made: {why}"));
     }
 
-    fn tell(&mut self, item: &SalvagedItem, kind: &'static str, what: String) {
-        let (path, inode) = (AnyPath::from(item.path.clone()), item.inode.0);
+    fn tell(&mut self, item: &SalvagedItem, names: &SalvagedNames, kind: &'static str, what: String) {
+        let path = AnyPath::from(names.path_in(item.parent, &item.name));
+        let inode = item.inode.0;
         self.report.troubles.push(ReportedTrouble { path, inode, kind, what, ranges: Vec::new() });
     }
 
-    fn make(&mut self, item: &SalvagedItem) -> Result<()> {
-        let to = self.to(&item.path);
-        if let Some(first) = &item.link_to {
-            if self.failed.contains(first) {
+    /// The directory that was saved last is complete.
+    fn leave(&mut self, names: &SalvagedNames) -> Result<()> {
+        let item = self.directories.pop().expect("what is saved is in a directory that was");
+        let to = match item.parent {
+            Some(_) => {
+                let name = self.descent.leave()?;
+                self.descent.at(&name)
+            }
+            None => self.target.to_owned(),
+        };
+        self.attributes(&item, &to, names);
+        Ok(())
+    }
+
+    fn make(&mut self, item: &SalvagedItem, names: &SalvagedNames) -> Result<()> {
+        let name = OsStr::from_bytes(&item.name);
+        let to = self.descent.at(name);
+        if item.is_link {
+            if self.failed.contains(&item.inode) {
                 bail!("nor was the first of its names");
             }
-            return Ok(std::fs::hard_link(self.to(first), to)?);
+            return self.link(item.inode, names, &to);
         }
         match item.record.kind {
             Kind::Directory => {
-                if !item.path.is_empty() {
+                if item.parent.is_some() {
                     DirBuilder::new().mode(0o700).create(&to)?;
+                    self.descent.enter(name, item.inode.0)?;
                 }
                 self.report.directories += 1;
                 self.directories.push(item.clone());
                 return Ok(());
             }
-            Kind::File => self.file(item, &to)?,
+            Kind::File => self.file(item, names, &to)?,
             Kind::Symlink => symlink(OsStr::from_bytes(&item.record.content), &to)?,
             kind => make_node(kind, item.record.device, &to)?,
         }
         self.report.files += u64::from(item.record.kind == Kind::File);
         self.report.others += u64::from(item.record.kind != Kind::File);
-        self.attributes(item);
+        self.attributes(item, &to, names);
         Ok(())
     }
 
-    fn file(&mut self, item: &SalvagedItem, to: &Path) -> Result<()> {
+    /// A further name of what was saved before.
+    fn link(&self, inode: InodeNo, names: &SalvagedNames, to: &Path) -> Result<()> {
+        let Some((Some(directory), name)) = names.first(inode) else { bail!("it was saved nowhere") };
+        let name = OsStr::from_bytes(name);
+        if directory.0 == self.descent.key() {
+            return Ok(std::fs::hard_link(self.descent.at(name), to)?);
+        }
+        let (mut way, mut above) = (Vec::new(), directory);
+        while let Some((Some(parent), name)) = names.first(above) {
+            way.push(OsStr::from_bytes(name));
+            above = parent;
+        }
+        Ok(std::fs::hard_link(self.descent.elsewhere(way.into_iter().rev())?.at(name), to)?)
+    }
+
+    fn file(&mut self, item: &SalvagedItem, names: &SalvagedNames, to: &Path) -> Result<()> {
         let (troubles, bytes) = make_file(to, |file| {
             if item.has_record {
                 file.set_len(item.record.size)?;
@@ -223,30 +257,35 @@ impl<'a> Saving<'a> {
         self.report.bytes += bytes;
         self.bar.set_message(format!("saving: {} files", self.report.files));
         self.report.troubles.extend(troubles.into_iter().map(|what| {
-            let trouble = Trouble { path: item.path.clone(), inode: item.inode, what };
-            ReportedTrouble::new(&trouble)
+            let path = names.path_in(item.parent, &item.name);
+            ReportedTrouble::new(&Trouble { path, inode: item.inode, what })
         }));
         Ok(())
     }
 
-    fn attributes(&mut self, item: &SalvagedItem) {
-        let (to, looks, mut refused) = (self.to(&item.path), Looks::from(&item.record), Vec::new());
+    fn attributes(&mut self, item: &SalvagedItem, to: &Path, names: &SalvagedNames) {
+        let (looks, mut refused) = (Looks::from(&item.record), Vec::new());
         if self.is_root && item.has_record {
-            set_owner(&looks, &to, &mut refused);
+            set_owner(&looks, to, &mut refused);
         }
-        set_xattrs(&item.xattrs, &to, &mut refused);
+        set_xattrs(&item.xattrs, to, &mut refused);
         if item.has_record {
-            set_looks(&looks, &to, &mut refused);
+            set_looks(&looks, to, &mut refused);
         }
         self.report.attributes_refused += refused.len() as u64;
         for refused in refused {
-            self.tell(item, "refused", format!("{} cannot be set there: {}", refused.what, refused.why));
+            self.tell(
+                item,
+                names,
+                "refused",
+                format!("{} cannot be set there: {}", refused.what, refused.why),
+            );
         }
     }
 
-    fn finish(mut self, troubles: Vec<Trouble>) -> Result<Report> {
-        for item in std::mem::take(&mut self.directories).into_iter().rev() {
-            self.attributes(&item);
+    fn finish(mut self, troubles: Vec<Trouble>, names: &SalvagedNames) -> Result<Report> {
+        while !self.directories.is_empty() {
+            self.leave(names)?;
         }
         let mut report = self.report;
         report.troubles.extend(troubles.iter().map(ReportedTrouble::new));

@@ -61,7 +61,7 @@ pub use lifetime::LIFETIME_ATTRIBUTE;
 pub use locks::{LockMode, LockOwner, LockRange, OnConflict, RECORD_LOCKS_MAX, RecordLock};
 pub use repair::Repaired;
 pub use runtime::{Lane, Worker};
-pub use salvage::{Salvage, SalvagedItem, Trouble, Unsaved};
+pub use salvage::{EachItem, Salvage, SalvagedItem, SalvagedNames, Trouble, Unsaved};
 pub use scrub::{ScrubAt, Scrubbed};
 pub use tree::Reserve;
 pub use types::{

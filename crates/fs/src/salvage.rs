@@ -28,6 +28,8 @@ use crate::format::{
 use crate::types::{InodeNo, Kind};
 
 const LOST_AND_FOUND: &str = "lost+found";
+/// Stands for the directory for what has no name.
+const NAMELESS: InodeNo = InodeNo(0);
 
 /// A volume whose log is not needed.
 pub struct Salvage {
@@ -38,18 +40,58 @@ pub struct Salvage {
 /// Something that can be saved.
 #[derive(Clone, Debug)]
 pub struct SalvagedItem {
-    /// Names from the root on, with `/` between them; empty: the root itself.
-    pub path: Vec<u8>,
-    /// Its number.
+    /// The directory that it is in, which was shown before; none: it is the root itself.
+    pub parent: Option<InodeNo>,
+    /// Its name there.
+    pub name: Vec<u8>,
+    /// Its number; 0 is the directory for what has no name.
     pub inode: InodeNo,
     /// What it is; made up as far as possible where it is lost.
     pub record: Record,
     /// Whether the record was found.
     pub has_record: bool,
-    /// Where the same inode was saved before, under another name.
-    pub link_to: Option<Vec<u8>>,
+    /// The same inode was shown before, under another name.
+    pub is_link: bool,
     /// Extended attributes that are whole.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Where things were shown: for each inode the directory and its name there, the first time. Paths are put together
+/// only where somebody asks: all of them would take the square of how deep directories are.
+#[derive(Debug, Default)]
+pub struct SalvagedNames(BTreeMap<InodeNo, (Option<InodeNo>, Vec<u8>)>);
+
+impl SalvagedNames {
+    /// The directory and the name under which an inode was shown first; the root has no directory.
+    pub fn first(&self, inode: InodeNo) -> Option<(Option<InodeNo>, &[u8])> {
+        self.0.get(&inode).map(|(parent, name)| (*parent, name.as_slice()))
+    }
+
+    /// Names from the root on, with `/` between them; empty: the root itself.
+    pub fn path(&self, inode: InodeNo) -> Vec<u8> {
+        self.path_in(self.0.get(&inode).and_then(|(parent, _)| *parent), self.name(inode))
+    }
+
+    /// The same of a name in a directory.
+    pub fn path_in(&self, parent: Option<InodeNo>, name: &[u8]) -> Vec<u8> {
+        let (mut names, mut above) = (vec![name], parent);
+        while let Some((parent, name)) = above.and_then(|above| self.0.get(&above)) {
+            if parent.is_some() {
+                names.push(name);
+            }
+            above = *parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    fn name(&self, inode: InodeNo) -> &[u8] {
+        self.0.get(&inode).map_or(&[], |(_, name)| name)
+    }
+
+    fn contains(&self, inode: InodeNo) -> bool {
+        self.0.contains_key(&inode)
+    }
 }
 
 /// Something that was not saved, or not for certain.
@@ -92,6 +134,9 @@ pub enum Unsaved {
 /// The entries of a directory: by name, which inode of which kind, and whether that is certain.
 type Entries = BTreeMap<Vec<u8>, (InodeNo, Kind, bool)>;
 
+/// Is given what can be saved, and where things were shown so far.
+pub type EachItem<'a, E> = dyn FnMut(&SalvagedItem, &SalvagedNames) -> std::result::Result<(), E> + 'a;
+
 /// Is given rows: key, value, whether it is certain.
 type EachRow<'a> = dyn FnMut(&[u8], &[u8], bool) + 'a;
 
@@ -113,16 +158,17 @@ impl Salvage {
         &self.tables
     }
 
-    /// Shows everything that can be saved, directories before what is in them. Of files [`Salvage::contents`]
-    /// has the bytes. Returns what is wrong with names, directories and attributes.
+    /// Shows everything that can be saved, and where it was shown so far: a directory, then all that is in it and below.
+    /// Of files [`Salvage::contents`] has the bytes. Returns what is wrong with names, directories and attributes.
     pub fn walk<E: From<crate::FsError>>(
         &self,
-        each: &mut dyn FnMut(&SalvagedItem) -> std::result::Result<(), E>,
-    ) -> std::result::Result<Vec<Trouble>, E> {
-        let mut walk = Walk { salvage: self, seen: BTreeMap::new(), troubles: Vec::new(), each };
-        walk.tree(InodeNo::ROOT, Vec::new(), None)?;
+        each: &mut EachItem<'_, E>,
+    ) -> std::result::Result<(Vec<Trouble>, SalvagedNames), E> {
+        let (seen, troubles) = (SalvagedNames::default(), Vec::new());
+        let mut walk = Walk { salvage: self, seen, troubles, each };
+        walk.tree(InodeNo::ROOT, None, Vec::new(), None)?;
         walk.nameless()?;
-        Ok(walk.troubles)
+        Ok((walk.troubles, walk.seen))
     }
 
     /// Gives out the bytes of a file, not always in order, and not beyond its size; what is not given out is
@@ -262,7 +308,7 @@ impl Salvage {
     fn may_miss(&self, inode: InodeNo, table: Table) -> bool {
         let group = self.tables.group_of(inode.0);
         let prefix = inode.0.to_be_bytes();
-        self.tables.lost().iter().any(|range| range.group == group && range.touches(table, &prefix))
+        self.tables.lost_near(group, table, &prefix).next().is_some()
     }
 
     /// Calls `each` for every row of a table in all groups.
@@ -304,73 +350,83 @@ impl Places {
     }
 }
 
+/// Something to be looked at, and under which name.
+struct Found {
+    inode: InodeNo,
+    parent: Option<InodeNo>,
+    name: Vec<u8>,
+    kind: Option<Kind>,
+    /// Whether the name is.
+    certain: bool,
+}
+
 struct Walk<'a, E> {
     salvage: &'a Salvage,
-    /// Every inode that was shown, and where.
-    seen: BTreeMap<InodeNo, Vec<u8>>,
+    /// Every inode that was shown.
+    seen: SalvagedNames,
     troubles: Vec<Trouble>,
-    each: &'a mut dyn FnMut(&SalvagedItem) -> std::result::Result<(), E>,
+    each: &'a mut EachItem<'a, E>,
 }
 
 impl<E: From<crate::FsError>> Walk<'_, E> {
-    fn trouble(&mut self, path: &[u8], inode: InodeNo, what: Unsaved) {
-        self.troubles.push(Trouble { path: path.to_vec(), inode, what });
+    fn trouble(&mut self, parent: Option<InodeNo>, name: &[u8], inode: InodeNo, what: Unsaved) {
+        self.troubles.push(Trouble { path: self.seen.path_in(parent, name), inode, what });
     }
 
     /// An inode and all that is below it.
-    fn tree(&mut self, inode: InodeNo, path: Vec<u8>, kind: Option<Kind>) -> std::result::Result<(), E> {
-        let mut left = vec![(inode, path, kind, true)];
-        while let Some((inode, path, kind, name_certain)) = left.pop() {
-            let Some(item) = self.item(inode, path, kind, name_certain)? else { continue };
-            (self.each)(&item)?;
-            if item.record.kind == Kind::Directory && item.link_to.is_none() {
-                let entries = self.entries_of(&item)?;
-                let below = entries.into_iter().rev().map(|(name, (inode, kind, certain))| {
-                    let path = match item.path.is_empty() {
-                        true => name,
-                        false => [&item.path[..], &name].join(&b'/'),
-                    };
-                    (inode, path, Some(kind), certain)
-                });
-                left.extend(below);
+    fn tree(
+        &mut self,
+        inode: InodeNo,
+        parent: Option<InodeNo>,
+        name: Vec<u8>,
+        kind: Option<Kind>,
+    ) -> std::result::Result<(), E> {
+        let mut left = vec![Found { inode, parent, name, kind, certain: true }];
+        while let Some(found) = left.pop() {
+            let Some(item) = self.item(found)? else { continue };
+            (self.each)(&item, &self.seen)?;
+            if item.record.kind == Kind::Directory && !item.is_link {
+                let entries = self.entries_of(&item)?.into_iter().rev();
+                left.extend(entries.map(|(name, (inode, kind, certain))| Found {
+                    inode,
+                    parent: Some(item.inode),
+                    name,
+                    kind: Some(kind),
+                    certain,
+                }));
             }
         }
         Ok(())
     }
 
     /// What is known of an inode under a name; none when it is a directory that was shown before.
-    fn item(
-        &mut self,
-        inode: InodeNo,
-        path: Vec<u8>,
-        kind: Option<Kind>,
-        name_certain: bool,
-    ) -> Result<Option<SalvagedItem>> {
+    fn item(&mut self, found: Found) -> Result<Option<SalvagedItem>> {
+        let Found { inode, parent, name, kind, certain: name_certain } = found;
         let found = self.salvage.record(inode)?;
         let has_record = found.is_some();
         let (record, certain) = found.unwrap_or_else(|| (made_up(kind), false));
-        let link_to = self.seen.get(&inode).cloned();
-        if link_to.is_some() && record.kind == Kind::Directory {
+        let is_link = self.seen.contains(inode);
+        if is_link && record.kind == Kind::Directory {
             return Ok(None);
         }
         if !has_record {
-            self.trouble(&path, inode, Unsaved::NoInode);
+            self.trouble(parent, &name, inode, Unsaved::NoInode);
         } else if !(certain && name_certain) && self.salvage.tables.is_newest() {
-            self.trouble(&path, inode, Unsaved::Older);
+            self.trouble(parent, &name, inode, Unsaved::Older);
         }
         let mut xattrs = Vec::new();
-        if link_to.is_none() {
-            self.seen.insert(inode, path.clone());
+        if !is_link {
+            self.seen.0.insert(inode, (parent, name.clone()));
             let (found, all_certain) = self.salvage.xattrs(inode)?;
             let complete = has_record && record.xattrs as usize == found.len();
             if !complete && (has_record || self.salvage.may_miss(inode, XATTR)) {
-                self.trouble(&path, inode, Unsaved::Attributes);
+                self.trouble(parent, &name, inode, Unsaved::Attributes);
             } else if !all_certain && self.salvage.tables.is_newest() {
-                self.trouble(&path, inode, Unsaved::Older);
+                self.trouble(parent, &name, inode, Unsaved::Older);
             }
             xattrs = found;
         }
-        Ok(Some(SalvagedItem { path, inode, record, has_record, link_to, xattrs }))
+        Ok(Some(SalvagedItem { parent, name, inode, record, has_record, is_link, xattrs }))
     }
 
     /// The entries of a directory that was shown, and what is wrong with them.
@@ -384,12 +440,12 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
             && (item.has_record || self.salvage.may_miss(item.inode, DIRENT))
         {
             let found = entries.len() as u64;
-            self.trouble(&item.path, item.inode, Unsaved::Entries { found, stored });
+            self.trouble(item.parent, &item.name, item.inode, Unsaved::Entries { found, stored });
         }
         let wrong: Vec<Vec<u8>> = entries.keys().filter(|name| !is_name(name)).cloned().collect();
         for name in wrong {
             entries.remove(&name);
-            self.trouble(&[&item.path[..], &name].join(&b'/'), item.inode, Unsaved::Name);
+            self.trouble(Some(item.inode), &name, item.inode, Unsaved::Name);
         }
         Ok(entries)
     }
@@ -400,14 +456,14 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         let root_names = salvage.entries(InodeNo::ROOT)?;
         let free = |number: &u32| !root_names.contains_key(lost_and_found(*number).as_bytes());
         let place = (0..).find(free).map(lost_and_found).expect("a directory has fewer than 2^32 entries");
-        let path = |what: &str, inode: InodeNo| format!("{place}/{what}-{}", inode.0).into_bytes();
+        let name = |what: &str, inode: InodeNo| format!("{what}-{}", inode.0).into_bytes();
         let (mut left, mut named, mut deleted) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
         salvage.for_each(ORPHAN, &mut |key, _, certain| {
             deleted.extend(decode_inode_key(key).ok().filter(|_| certain));
         })?;
         salvage.for_each(INODE, &mut |key, _, _| {
             if let Ok(inode) = decode_inode_key(key)
-                && !self.seen.contains_key(&inode)
+                && !self.seen.contains(inode)
                 && !deleted.contains(&inode)
             {
                 left.insert(inode, None);
@@ -415,7 +471,7 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         })?;
         salvage.for_each(DIRENT, &mut |key, value, _| {
             if let (Ok((parent, _)), Ok(entry)) = (decode_dirent_key(key), Dirent::decode(value))
-                && !self.seen.contains_key(&parent)
+                && !self.seen.contains(parent)
                 && !deleted.contains(&parent)
             {
                 left.insert(parent, Some(Kind::Directory));
@@ -424,18 +480,20 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
         })?;
         let strays = self.strays(&left, &named, &deleted)?;
         if !(left.is_empty() && strays.is_empty()) {
-            (self.each)(&made_up_directory(place.clone().into_bytes()))?;
+            let item = made_up_directory(place.into_bytes());
+            self.seen.0.insert(NAMELESS, (item.parent, item.name.clone()));
+            (self.each)(&item, &self.seen)?;
         }
         // What is in another directory that is left is found there.
         for is_named in [false, true] {
             for (inode, kind) in left.iter().filter(|(inode, _)| named.contains(inode) == is_named) {
-                if !self.seen.contains_key(inode) {
-                    self.tree(*inode, path("inode", *inode), *kind)?;
+                if !self.seen.contains(*inode) {
+                    self.tree(*inode, Some(NAMELESS), name("inode", *inode), *kind)?;
                 }
             }
         }
-        for inode in strays.into_iter().filter(|inode| !self.seen.contains_key(inode)).collect::<Vec<_>>() {
-            self.tree(inode, path("data", inode), Some(Kind::File))?;
+        for inode in strays.into_iter().filter(|inode| !self.seen.contains(*inode)).collect::<Vec<_>>() {
+            self.tree(inode, Some(NAMELESS), name("data", inode), Some(Kind::File))?;
         }
         Ok(())
     }
@@ -463,7 +521,7 @@ impl<E: From<crate::FsError>> Walk<'_, E> {
     ) -> Result<BTreeSet<InodeNo>> {
         let (salvage, used) = (self.salvage, self.used()?);
         let is_stray = |inode: &InodeNo| {
-            !(self.seen.contains_key(inode)
+            !(self.seen.contains(*inode)
                 || used.contains(inode)
                 || left.contains_key(inode)
                 || named.contains(inode)
@@ -510,13 +568,14 @@ fn made_up(kind: Option<Kind>) -> Record {
     Record { kind, permissions, links: 1, ..Record::empty(Timestamp(0)) }
 }
 
-fn made_up_directory(path: Vec<u8>) -> SalvagedItem {
+fn made_up_directory(name: Vec<u8>) -> SalvagedItem {
     SalvagedItem {
-        path,
-        inode: InodeNo(0),
+        parent: Some(InodeNo::ROOT),
+        name,
+        inode: NAMELESS,
         record: made_up(Some(Kind::Directory)),
         has_record: false,
-        link_to: None,
+        is_link: false,
         xattrs: Vec::new(),
     }
 }

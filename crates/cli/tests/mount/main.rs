@@ -11,6 +11,7 @@ mod block_device;
 mod caches;
 mod callers;
 mod daemon;
+mod deep;
 mod full;
 mod full_host;
 mod golden;

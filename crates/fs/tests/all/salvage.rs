@@ -120,9 +120,10 @@ fn tree_of(volume: &Volume) -> Tree {
 fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
     let salvage = Salvage::open(device.clone(), &mut |_, _| ()).unwrap();
     let (mut tree, mut told) = (Tree::new(), Vec::new());
-    let troubles = salvage
-        .walk::<FsError>(&mut |item| {
-            let path = match item.path.as_slice() {
+    let (troubles, _) = salvage
+        .walk::<FsError>(&mut |item, names| {
+            let path = names.path_in(item.parent, &item.name);
+            let path = match path.as_slice() {
                 b"" => String::new(),
                 path => format!("/{}", String::from_utf8(path.to_vec()).unwrap()),
             };
@@ -139,7 +140,8 @@ fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
                     contents.resize(contents.len().max(to), 0);
                     contents[from..to].copy_from_slice(bytes);
                 })?;
-                let trouble = |what| Trouble { path: item.path.clone(), inode: item.inode, what };
+                let place = names.path_in(item.parent, &item.name);
+                let trouble = |what| Trouble { path: place.clone(), inode: item.inode, what };
                 told.extend(what.into_iter().map(trouble));
             }
             let saved = Saved {
@@ -150,8 +152,8 @@ fn salvaged(device: &Arc<Emulated>) -> (Tree, Vec<Trouble>, bool) {
                 xattrs: item.xattrs.iter().cloned().collect(),
                 contents,
             };
-            if item.link_to.is_some() {
-                let first = format!("/{}", String::from_utf8(item.link_to.clone().unwrap()).unwrap());
+            if item.is_link {
+                let first = format!("/{}", String::from_utf8(names.path(item.inode)).unwrap());
                 let saved = Saved { inode: item.inode, ..Tree::clone(&tree).remove(&first).unwrap() };
                 tree.insert(path, saved);
                 return Ok(());

@@ -132,7 +132,7 @@ fn assert_saved(device: &Arc<Emulated>, inodes: usize, story: &str) {
     let salvage =
         Salvage::open(device.clone(), &mut |_, _| ()).unwrap_or_else(|why| panic!("{story}: {why}"));
     let mut saved = BTreeSet::new();
-    let each = &mut |item: &SalvagedItem| {
+    let each = &mut |item: &SalvagedItem, _: &fs::SalvagedNames| {
         saved.insert(item.inode);
         Ok::<_, FsError>(())
     };
