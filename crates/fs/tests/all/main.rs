@@ -16,6 +16,7 @@ mod exerciser;
 mod files;
 mod forged;
 mod full;
+mod growth;
 mod holes;
 mod known;
 mod lifetimes;

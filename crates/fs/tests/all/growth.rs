@@ -1,0 +1,207 @@
+//! Nothing costs more than in proportion to how much there is: each thing is done to N and to 4 N of it, and what that
+//! costs is compared, in time of this thread's processor and in commands to the device.
+//!
+//! Four times as much may cost at most [`RATIO_MAX`] times as much; what is quadratic costs sixteen times as much. Time
+//! is the least of several rounds, so that what else the machine does counts for little. What a mount and the commands
+//! add is measured by the acceptance point `scale`.
+
+mod damage;
+mod data;
+mod locks;
+mod names;
+mod zones;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fs::{Fs, MountOptions};
+use rt::ManualClock;
+use rustix::time::{ClockId, clock_gettime};
+use zone::emulated::{CommandKind, Emulated, Spec};
+
+use crate::support::Volume;
+
+/// What is in proportion costs 4 times as much, and a little more where trees have become higher.
+const RATIO_MAX: f64 = 8.0;
+const ROUNDS_MAX: usize = 6;
+/// What takes less with 4 N says nothing about its time.
+const TIME_NS_MIN: u64 = 1_000_000;
+/// One command for so many things of N may be one that comes by chance, like that of a checkpoint.
+const THINGS_PER_COMMAND: u64 = 4;
+
+/// What something costs.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    time_ns: u64,
+    commands: u64,
+}
+
+/// What was measured of one case, in order.
+pub(crate) struct Meter {
+    device: Arc<Emulated>,
+    costs: Vec<(&'static str, Cost)>,
+}
+
+impl Meter {
+    pub(crate) fn new(device: &Arc<Emulated>) -> Self {
+        Meter { device: Arc::clone(device), costs: Vec::new() }
+    }
+
+    /// Does something that is done to all of what there is.
+    pub(crate) fn measure<T>(&mut self, what: &'static str, work: impl FnOnce() -> T) -> T {
+        let (began_ns, before) = (time_ns(), commands(&self.device));
+        let done = work();
+        let cost = Cost { time_ns: time_ns() - began_ns, commands: commands(&self.device) - before };
+        self.costs.push((what, cost));
+        done
+    }
+}
+
+impl Meter {
+    /// Notes a count.
+    pub(crate) fn count(&mut self, what: &'static str, count: u64) {
+        self.costs.push((what, Cost { time_ns: 0, commands: count }));
+    }
+}
+
+/// Of this thread alone, so that others may use the machine.
+fn time_ns() -> u64 {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn commands(device: &Emulated) -> u64 {
+    let counters = device.counters();
+    let kinds = [
+        CommandKind::Read,
+        CommandKind::Append,
+        CommandKind::Write,
+        CommandKind::Open,
+        CommandKind::Close,
+        CommandKind::Finish,
+        CommandKind::Reset,
+        CommandKind::Flush,
+    ];
+    kinds.into_iter().map(|kind| counters.of(kind)).sum()
+}
+
+/// The least that each thing has cost with N and with 4 N.
+#[derive(Default)]
+struct Table(BTreeMap<(usize, &'static str), [Option<Cost>; 2]>);
+
+impl Table {
+    fn add(&mut self, size: usize, meter: Meter) {
+        for (place, (what, cost)) in meter.costs.into_iter().enumerate() {
+            let least = &mut self.0.entry((place, what)).or_default()[size];
+            let time_ns = least.map_or(cost.time_ns, |least| least.time_ns.min(cost.time_ns));
+            *least = Some(Cost { time_ns, ..cost });
+        }
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&'static str, Cost, Cost)> {
+        let both = |(&(_, what), costs): (&(usize, &'static str), &[Option<Cost>; 2])| {
+            let [small, large] = costs.map(|cost| cost.expect("the same is done to N and to 4 N"));
+            (what, small, large)
+        };
+        self.0.iter().map(both)
+    }
+
+    fn too_much(&self, number: u64) -> Vec<&'static str> {
+        let is_too_much = |(what, small, large): (&'static str, Cost, Cost)| {
+            let time = large.time_ns >= TIME_NS_MIN && ratio(small.time_ns, large.time_ns) > RATIO_MAX;
+            let commands = small.commands.max(number / THINGS_PER_COMMAND);
+            let commands = ratio(commands, large.commands) > RATIO_MAX;
+            (time || commands).then_some(what)
+        };
+        self.rows().filter_map(is_too_much).collect()
+    }
+
+    fn show(&self, of: &str, number: u64) {
+        for (what, small, large) in self.rows() {
+            println!(
+                "{:<44} {number:>6} {:>10} {:>10} us {:>5.1}   {:>7} {:>7} commands {:>5.1}",
+                format!("{of}: {what}"),
+                small.time_ns / 1000,
+                large.time_ns / 1000,
+                ratio(small.time_ns, large.time_ns),
+                small.commands,
+                large.commands,
+                ratio(small.commands, large.commands),
+            );
+        }
+    }
+}
+
+fn ratio(small: u64, large: u64) -> f64 {
+    large as f64 / small.max(1) as f64
+}
+
+/// Compares N with 4 N.
+#[track_caller]
+pub(crate) fn compare(of: &str, number: u64, case: impl Fn(u64) -> Meter) {
+    let mut table = Table::default();
+    for _ in 0..ROUNDS_MAX {
+        table.add(0, case(number));
+        table.add(1, case(4 * number));
+        if table.too_much(number).is_empty() {
+            break;
+        }
+    }
+    table.show(of, number);
+    assert!(table.rows().count() > 0, "{of}: something is measured");
+    assert_eq!(
+        table.too_much(number),
+        [""; 0],
+        "{of}: 4 times as much costs more than {RATIO_MAX} times as much"
+    );
+}
+
+/// A volume with room for everything here; zones of 4 MiB.
+pub(crate) fn volume() -> Volume {
+    remount(Volume::on(Spec::new(4096, 64, 1024)))
+}
+
+/// Mounts with memory for all metadata: what is read again for lack of it is not in proportion, and not asked here.
+pub(crate) fn mount(device: &Arc<Emulated>, clock: &Arc<ManualClock>) -> Arc<Fs> {
+    let clock: Arc<ManualClock> = Arc::clone(clock);
+    let options =
+        MountOptions { cache_bytes: 128 << 20, read_only: false, commit_interval_ns: 5_000_000_000, clock };
+    Fs::mount(device.clone(), options).expect("the volume can be mounted").0
+}
+
+/// Mounts again without having unmounted.
+pub(crate) fn kill(volume: Volume) -> Volume {
+    let Volume { device, clock, fs } = volume;
+    drop(fs);
+    device.reopen();
+    let fs = mount(&device, &clock);
+    Volume { device, clock, fs }
+}
+
+pub(crate) fn remount(volume: Volume) -> Volume {
+    volume.fs.unmount().expect("a sound volume unmounts");
+    kill(volume)
+}
+
+/// The number of something, with the same number of digits for all.
+pub(crate) fn name(number: u64) -> String {
+    format!("name-{number:06}")
+}
+
+/// What finds that something costs too much must be able to.
+#[test]
+fn what_is_quadratic_is_noticed() {
+    let device = volume().device;
+    let quadratic = |number: u64| {
+        let mut meter = Meter::new(&device);
+        let all: Vec<u64> = (0..number).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+        meter.measure("search", || {
+            let found = all.iter().filter(|one| all.iter().any(|other| other ^ 1 == **one)).count();
+            std::hint::black_box(found);
+        });
+        meter
+    };
+    let caught =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| compare("canary", 3000, quadratic)));
+    assert!(caught.is_err(), "a search through all for each is quadratic");
+}
