@@ -134,6 +134,19 @@ pub(crate) struct Args {
     seed: Option<u64>,
 }
 
+/// `cargo xtask growth [--quick]`: one part of point 11.
+#[derive(clap::Args)]
+pub(crate) struct GrowthArgs {
+    /// Fewer kinds of things, as the gate does.
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Runs it and shows what it counted.
+pub(crate) fn run_growth(args: &GrowthArgs) -> Result<()> {
+    show(&scale::growth::run(&Run { quick: args.quick, seed: 0 })?)
+}
+
 /// Runs one point, or lists them.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(number) = args.number else {

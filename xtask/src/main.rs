@@ -55,6 +55,8 @@ enum Task {
     Tidy,
     /// One acceptance point: what the project promises, shown from outside.
     Accept(accept::Args),
+    /// Whether four times as much of anything costs about four times as much: a table of N against 4 N.
+    Growth(accept::GrowthArgs),
     /// What the gate does of crash states, faults and flipped bits, for as long as there is time.
     Soak(soak::Args),
     /// What threads do to each other, in orders that a scheduler chooses.
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Task::Build => ci::builds::run(),
         Task::Tidy => tidy::run(),
         Task::Accept(args) => accept::run(&args),
+        Task::Growth(args) => accept::run_growth(&args),
         Task::Soak(args) => soak::run(&args),
         Task::Shuttle(args) => shuttle::run(&args),
         Task::Sanitizer(args) => sanitizer::run(&args),

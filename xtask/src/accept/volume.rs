@@ -338,7 +338,7 @@ impl Volume {
         lines.iter().skip(lines.len().saturating_sub(LOG_LINES)).for_each(|line| println!("  {line}"));
     }
 
-    fn command(&self, name: &str) -> Line {
+    pub(crate) fn command(&self, name: &str) -> Line {
         Line::program(&self.polder).arg(name).env(RUN_DIR, &self.run_dir())
     }
 
