@@ -14,7 +14,7 @@
 //! * Of some zones, the last ones, nobody keeps a pointer ([`Geometry::conventional`]): whenever the device
 //!   is opened they are `Empty` where block 0 of their last life was lost or erased, and `Full` otherwise.
 
-use crate::{Blocks, Result, Role, ZoneId};
+use crate::{Blocks, OwnCopy, Result, Role, ZoneId};
 
 /// The shape of a device. Sizes need not be powers of two and zones need not be alike (I-ZONE-2):
 /// the capacity of each is in its [`ZoneInfo`].
@@ -181,6 +181,17 @@ pub trait Device: Send + Sync {
     /// Others may take that room in the next moment.
     fn has_room_for(&self, _zones: u64) -> bool {
         true
+    }
+
+    /// The copies of what the device keeps beside its zones, as they were found when they were last read; none where
+    /// it keeps nothing.
+    fn own_copies(&self) -> Vec<OwnCopy> {
+        Vec::new()
+    }
+
+    /// Reads these copies anew. Waits for a flush that is under way.
+    fn verify_own_copies(&self) -> Vec<OwnCopy> {
+        Vec::new()
     }
 
     /// Bytes that the device itself wrote to keep its zones (the states of a file's zones).

@@ -1,7 +1,9 @@
 //! Zones in a plain file, or on a block device that has none of its own.
 //!
 //! The states of the zones are kept by software, in two tables of slots before the first zone
-//! (`format`). What a flush does, in this order: it notes the state of every zone that changed, writes
+//! (`format`), behind two copies of the header (`header`); a third stands near the end. What of these is damaged is
+//! written anew when the volume is opened for writing (`own`); when no header is left, the zones tell the shape of
+//! the volume (`search`). What a flush does, in this order: it notes the state of every zone that changed, writes
 //! those slots, and asks the host once to make everything durable. After a crash the pointer of a
 //! zone is the recorded one, and what lies beyond it is lost.
 //!
@@ -40,7 +42,10 @@ mod contents;
 mod draft;
 mod error;
 pub mod format;
+mod header;
 mod options;
+mod own;
+mod search;
 mod slots;
 mod volume;
 mod writes;
@@ -56,16 +61,19 @@ pub(crate) use contents::known_start;
 pub use draft::Draft;
 pub use error::FileError;
 pub use options::{FileOptions, ZONES_MIN};
+pub use volume::Restored;
 pub(crate) use volume::{lock, refusal, whole_block};
 
 use format::Layout;
+use own::Own;
 use slots::Slots;
 use writes::Writes;
 
 use crate::engine::{Engine, Transfer};
 use crate::machine::Machine;
 use crate::{
-    Blocks, Command, Device, DeviceError, FsId, Geometry, Output, Result, Role, ZoneId, ZoneInfo, ZoneState,
+    Blocks, Command, Device, DeviceError, FsId, Geometry, Output, OwnCopy, Result, Role, ZoneId, ZoneInfo,
+    ZoneState,
 };
 
 /// Classes of lifetimes that have a write stream of their own.
@@ -92,6 +100,10 @@ pub struct FileDevice {
     layout: Layout,
     fs_id: FsId,
     mode: OpenMode,
+    /// Header and tables, as they stand beside the zones; taken after `flushing`.
+    own: Mutex<Own>,
+    /// What was damaged there and was written anew when this was opened.
+    repaired: Vec<OwnCopy>,
     state: Mutex<State>,
     /// Signalled when a zone is no longer busy.
     calm: Condvar,
@@ -535,6 +547,14 @@ impl Device for FileDevice {
         let bytes = u64::from(self.layout.geometry.zone_blocks) * u64::from(self.layout.geometry.block_size);
         let zones = self.state.lock().untaken(zones);
         zones == 0 || self.engine.host_room() >= zones * bytes
+    }
+
+    fn own_copies(&self) -> Vec<OwnCopy> {
+        self.own.lock().copies.clone()
+    }
+
+    fn verify_own_copies(&self) -> Vec<OwnCopy> {
+        self.verify_own()
     }
 
     fn own_bytes_written(&self) -> u64 {

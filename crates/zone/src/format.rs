@@ -5,7 +5,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::{Life, ZoneId};
+use crate::{Blocks, Life, ZoneId};
 
 /// The identity of a volume (a random UUID).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,8 +151,16 @@ pub struct ZoneHeader {
     pub zones: U32,
     /// The oldest release that reads this version.
     pub reader: Reader,
+    /// Blocks that this zone takes. Zero here and in the next three where an earlier release wrote it.
+    pub capacity: U32,
+    /// The most blocks that any zone of the volume takes.
+    pub zone_blocks: U32,
+    /// How many zones may be open.
+    pub max_open: U32,
+    /// How many zones may be active.
+    pub max_active: U32,
     /// Zero.
-    pub unused: [u8; 32],
+    pub unused: [u8; 16],
 }
 
 const _: () = assert!(size_of::<ZoneHeader>() == 128);
@@ -169,8 +177,14 @@ pub struct ZoneIdentity {
     /// Its role.
     pub role: Role,
 }
-/// The block that begins a zone.
+
+/// The block that begins a zone of the largest capacity.
 pub fn encode_header(identity: &ZoneIdentity, geometry: &crate::Geometry) -> Vec<u8> {
+    encode_header_of(identity, geometry, geometry.zone_blocks)
+}
+
+/// The block that begins a zone of this capacity.
+pub fn encode_header_of(identity: &ZoneIdentity, geometry: &crate::Geometry, capacity: Blocks) -> Vec<u8> {
     let mut block = vec![0; geometry.block_size as usize];
     let header = ZoneHeader {
         magic: ZONE_MAGIC,
@@ -187,7 +201,11 @@ pub fn encode_header(identity: &ZoneIdentity, geometry: &crate::Geometry) -> Vec
         block_size: U32::new(geometry.block_size),
         zones: U32::new(geometry.zones),
         reader: READER,
-        unused: [0; 32],
+        capacity: U32::new(capacity),
+        zone_blocks: U32::new(geometry.zone_blocks),
+        max_open: U32::new(geometry.max_open),
+        max_active: U32::new(geometry.max_active),
+        unused: [0; 16],
     };
     block[..size_of::<ZoneHeader>()].copy_from_slice(header.as_bytes());
     let checksum = checksum(&[&block]);

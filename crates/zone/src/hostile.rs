@@ -42,6 +42,10 @@ fn file_header(bytes: &[u8]) {
         layout.table_offset(1) + layout.table_bytes() as u64 <= layout.offset(ZoneId(0), 0),
         "tables come first"
     );
+    assert!(
+        layout.end_copy.is_none_or(|place| place >= layout.file_bytes()),
+        "the end copy is behind the zones"
+    );
 }
 
 /// The recorded state of a zone in a file.
@@ -85,7 +89,8 @@ pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
         conventional: 0,
         seek_bytes: Geometry::SEEK_BYTES,
     };
-    let layout = Layout { geometry, zone_size: 100, last_zone_blocks: 50, preallocated: false };
+    let end_copy = Some(2 << 30);
+    let layout = Layout { geometry, zone_size: 100, last_zone_blocks: 50, preallocated: false, end_copy };
     let info = ZoneInfo { state: ZoneState::Closed, capacity: 100, pointer: 9 };
     let recorded = Recorded { generation: 3, info, is_given_back: false };
     let fs_id = FsId([7; 16]);

@@ -84,7 +84,7 @@ impl Leases {
         }
         let identity = ZoneIdentity { fs_id: self.fs_id, zone, life, role };
         let lease = self.take(identity, info.capacity, 1)?;
-        let header = format::encode_header(&identity, self.device.geometry());
+        let header = format::encode_header_of(&identity, self.device.geometry(), info.capacity);
         let block = self.device.append(zone, &header).inspect_err(|_| self.give_up(zone))?;
         assert_eq!(block, 0, "the header of an empty zone is its first block");
         self.traffic.add(Cause::Header, header.len());

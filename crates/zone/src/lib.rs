@@ -11,6 +11,7 @@
 //! Nothing above this crate does device I/O or knows where on its device a zone lies (I-ZONE-1).
 
 pub mod address;
+pub mod copies;
 pub mod device;
 pub mod emulated;
 mod engine;
@@ -30,6 +31,7 @@ pub mod ublk;
 pub mod zoned;
 
 pub use address::{Address, Blocks, Life, ZoneId};
+pub use copies::{CopyState, OwnCopy, OwnRecord};
 pub use device::{Command, Device, Geometry, Output, ZoneInfo, ZoneState};
 pub use error::{DeviceError, Result};
 pub use format::{FsId, Role};

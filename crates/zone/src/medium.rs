@@ -7,9 +7,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::file::{self, FileContents, FileDevice, FileError, FileOptions, OpenMode};
+use crate::file::{self, FileContents, FileDevice, FileError, FileOptions, OpenMode, Restored};
 use crate::zoned::{LeftOut, ZonedDevice, ZonedDraft, generic_beside, is_zoned};
-use crate::{Device, FsId, Geometry};
+use crate::{Device, FsId, Geometry, OwnCopy};
 
 /// A volume's device, open.
 pub enum Medium {
@@ -80,6 +80,27 @@ impl Medium {
         FileDevice::open(path, mode).map(|device| Medium::File(Box::new(device)))
     }
 
+    /// Opens a volume of which no header is left, for reading, by what its zones say of themselves. `progress` is told
+    /// bytes searched, and bytes in all.
+    pub fn open_by_zones(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Medium, FileError> {
+        if has_zones(path)? {
+            return Medium::open(path, OpenMode::ReadOnly);
+        }
+        FileDevice::open_by_zones(path, progress).map(|device| Medium::File(Box::new(device)))
+    }
+
+    /// Writes the header of a volume anew where an opening for writing does not by itself
+    /// ([`FileDevice::restore_header`]). A device with zones of its own has none.
+    pub fn restore_header(
+        path: &Path,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Restored>, FileError> {
+        if has_zones(path)? {
+            return Ok(None);
+        }
+        FileDevice::restore_header(path, progress)
+    }
+
     /// What is at a path: nothing, nothing of value, a volume, or something else. Changes nothing and needs
     /// no lock.
     pub fn probe(path: &Path) -> Result<FileContents, FileError> {
@@ -106,6 +127,14 @@ impl Medium {
         match self {
             Medium::File(device) => device.fs_id(),
             Medium::Zoned(device) => device.fs_id(),
+        }
+    }
+
+    /// What was damaged of what it keeps beside its zones, and was written anew when it was opened.
+    pub fn repaired(&self) -> &[OwnCopy] {
+        match self {
+            Medium::File(device) => device.repaired(),
+            Medium::Zoned(_) => &[],
         }
     }
 

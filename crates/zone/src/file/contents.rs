@@ -4,8 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::FileError;
-use super::format::{self, HEADER_BYTES, NoHeader};
+use super::format::NoHeader;
+use super::header::Headers;
+use super::{FileError, search};
 use crate::{FsId, Geometry};
 
 /// How much of the beginning and of the end of a file is looked at.
@@ -26,6 +27,11 @@ pub enum FileContents {
         fs_id: FsId,
         /// Its shape.
         geometry: Geometry,
+    },
+    /// A volume of Polder of which no header can be read.
+    Damaged {
+        /// What its start shows now, if that is known.
+        what: Option<String>,
     },
     /// Something else, or a volume that this release cannot use.
     Other(String),
@@ -75,17 +81,21 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
         read.map(|()| found).map_err(|error| FileError::io(path, "read it", error))
     };
     let start = look(0, LOOK_BYTES)?;
-    match find_header(&start) {
-        Ok((fs_id, layout, _)) => return Ok(FileContents::Volume { fs_id, geometry: layout.geometry }),
-        Err(NoHeader::Damaged) => return Ok(other("a Polder volume with a damaged header")),
+    let header = Headers::read(file, size);
+    match header {
+        Ok(Headers { fs_id, layout, .. }) => {
+            return Ok(FileContents::Volume { fs_id, geometry: layout.geometry });
+        }
         Err(NoHeader::Newer { .. }) => return Ok(other("a volume of a later release of Polder")),
-        Err(NoHeader::Foreign) => {}
+        Err(NoHeader::Damaged | NoHeader::Foreign) => {}
     }
-    if let Some(name) = signature_in(&start) {
+    let is_btrfs = look(BTRFS.0, BTRFS.1.len() as u64)? == BTRFS.1;
+    let known = signature_in(&start).or(is_btrfs.then_some("a btrfs file system"));
+    if matches!(header, Err(NoHeader::Damaged)) || search::has_trace(file, size) {
+        return Ok(FileContents::Damaged { what: known.map(str::to_owned) });
+    }
+    if let Some(name) = known {
         return Ok(other(name));
-    }
-    if look(BTRFS.0, BTRFS.1.len() as u64)? == BTRFS.1 {
-        return Ok(other("a btrfs file system"));
     }
     let end = look(size.saturating_sub(LOOK_BYTES), LOOK_BYTES)?;
     let blank = start.iter().chain(&end).all(|&byte| byte == 0);
@@ -100,6 +110,13 @@ pub(crate) fn known_start(start: &[u8]) -> Option<String> {
     Some(signature_in(start).unwrap_or(UNKNOWN).to_owned())
 }
 
+/// The mark of another program at the start of a file, if it has one that is known.
+pub(super) fn known_at_start(file: &File) -> Option<&'static str> {
+    let mut start = vec![0; LOOK_BYTES as usize];
+    let read = file.read_at(&mut start, 0).ok()?;
+    signature_in(&start[..read])
+}
+
 fn signature_in(start: &[u8]) -> Option<&'static str> {
     let is_there =
         |signature: &&Signature| start[signature.offset.min(start.len())..].starts_with(signature.bytes);
@@ -108,15 +125,4 @@ fn signature_in(start: &[u8]) -> Option<&'static str> {
 
 fn other(what: &str) -> FileContents {
     FileContents::Other(what.to_owned())
-}
-
-/// The first copy of the header, or the second if the first is unusable.
-pub(super) fn find_header(start: &[u8]) -> Result<(FsId, format::Layout, bool), NoHeader> {
-    let copy = |index: usize| format::decode_header(&start[(index * HEADER_BYTES).min(start.len())..]);
-    copy(0).or_else(|first| match (first, copy(1)) {
-        (NoHeader::Newer { .. }, _) => Err(first),
-        (_, Ok(header)) => Ok(header),
-        (NoHeader::Foreign, Err(second)) => Err(second),
-        (_, Err(_)) => Err(first),
-    })
 }

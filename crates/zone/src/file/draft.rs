@@ -4,7 +4,7 @@
 //! What a file held before is safe until all that can say no has been asked: this module for the file,
 //! and whoever has the draft for what is to be put on the device.
 //!
-//! The header goes last: where it is, all else is.
+//! The header goes last, all its copies at once: where one of them is, all else is.
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -15,7 +15,8 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::contents::contents_of;
-use super::format::{HEADER_BYTES, Layout, encode_header};
+use super::format::{FILE_MAGIC, HEADER_BYTES, Layout, encode_header, end_copy_place};
+use super::header::Headers;
 use super::slots::Slots;
 use super::volume::{lock, open_file, size_of, whole_block_of};
 use super::{FileContents, FileDevice, FileError, FileOptions, OpenMode};
@@ -101,7 +102,7 @@ impl Draft {
         let present = size_of(file, &self.path)?;
         if !self.is_file(file)? {
             self.check_blocks_are_whole(file)?;
-            let expected = self.layout.file_bytes();
+            let expected = self.layout.device_bytes();
             let is_enough = present >= expected;
             let error = FileError::Truncated { path: self.path.clone(), found: present, expected };
             return if is_enough { Ok(()) } else { Err(error) };
@@ -131,9 +132,7 @@ impl Draft {
                 take_blocks(file, &self.path, self.size, taken)?;
             }
         } else {
-            file.write_all_at(&[0; 2 * HEADER_BYTES], 0)
-                .and_then(|()| file.sync_data())
-                .map_err(self.io("write to it"))?;
+            self.remove_headers(file).map_err(self.io("write to it"))?;
         }
         let fs_id = self.options.fs_id;
         // A disk may still hold what was there before; a file was cut to nothing.
@@ -143,9 +142,29 @@ impl Draft {
         }
         file.sync_all().map_err(self.io("make it durable"))?;
         let header = encode_header(fs_id, &self.layout);
+        if let Some(place) = self.layout.end_copy {
+            file.write_all_at(&header, place).map_err(self.io("write to it"))?;
+        }
         file.write_all_at(&[header.clone(), header].concat(), 0).map_err(self.io("write to it"))?;
         file.sync_all().map_err(self.io("make it durable"))?;
         sync_directory(&self.path).map_err(self.io("make its name durable"))
+    }
+
+    /// Durably removes all copies of the header of a volume that a disk may have, before anything else of it goes: what
+    /// is left of them names a volume that is whole.
+    fn remove_headers(&self, disk: &File) -> std::io::Result<()> {
+        let bytes = size_of(disk, &self.path).map_err(std::io::Error::other)?;
+        let known = Headers::read(disk, bytes).ok().and_then(|headers| headers.layout.end_copy);
+        let end_copies = [known, end_copy_place(bytes), self.layout.end_copy];
+        for place in end_copies.into_iter().flatten() {
+            let mut found = vec![0; FILE_MAGIC.len()];
+            // What is Polder's, and nothing else: the volume may be shorter than the disk.
+            if disk.read_exact_at(&mut found, place).is_ok() && found == FILE_MAGIC {
+                disk.write_all_at(&[0; HEADER_BYTES], place)?;
+            }
+        }
+        disk.write_all_at(&[0; 2 * HEADER_BYTES], 0)?;
+        disk.sync_data()
     }
 
     fn is_file(&self, file: &File) -> Result<bool, FileError> {
@@ -171,6 +190,9 @@ fn refuse_contents(contents: &FileContents, path: &Path) -> Result<(), FileError
     let what = match contents {
         FileContents::Nothing | FileContents::Blank => return Ok(()),
         FileContents::Volume { fs_id, .. } => format!("the Polder volume {fs_id}"),
+        FileContents::Damaged { .. } => {
+            "a damaged Polder volume, which `polder check --repair` may repair".to_owned()
+        }
         FileContents::Other(what) => what.clone(),
     };
     Err(FileError::HoldsData { path: path.to_owned(), what })

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::DeviceError;
 use crate::format::Reader;
+use crate::{DeviceError, FsId};
 
 /// What is wrong with a file, or with what was asked for it.
 #[derive(Debug, thiserror::Error)]
@@ -82,9 +82,47 @@ pub enum FileError {
         /// Bytes that it had when it was made.
         expected: u64,
     },
-    /// Both copies of the header are unreadable.
-    #[error("{}: both copies of the file's header are damaged; restore its first 8 KiB from a copy", .0.display())]
-    Damaged(PathBuf),
+    /// No copy of the header can be read.
+    #[error(
+        "{}: a damaged Polder volume: no copy of its header can be read{}; `polder check --repair` writes the header anew \
+         from what the zones say of themselves, `polder salvage` saves what they hold",
+        path.display(),
+        what.as_ref().map(|what| format!(", and its start shows {what}")).unwrap_or_default()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What its start shows now, if that is known.
+        what: Option<String>,
+    },
+    /// What was a volume's start shows the mark of something else.
+    #[error(
+        "{}: the start of the Polder volume {fs_id} was overwritten and shows {what}; if the volume is wanted and not \
+         that, `polder check --repair` writes its header anew (`mount -o ro` and `polder salvage` only read)",
+        path.display()
+    )]
+    Overwritten {
+        /// The file.
+        path: PathBuf,
+        /// The volume of which a header is left.
+        fs_id: FsId,
+        /// What the start shows now.
+        what: String,
+    },
+    /// None of a zoned device's headers can be read.
+    #[error("{}: a damaged Polder volume: no zone's header can be read; restore the whole volume from a copy", .0.display())]
+    DamagedZones(PathBuf),
+    /// No header, and no zones either.
+    #[error("{}: neither a header nor zones of a Polder volume are found in it", .0.display())]
+    NoZones(PathBuf),
+    /// The zones do not tell which volume it was.
+    #[error("{}: the header cannot be written anew: {why}; `polder salvage` saves what the zones hold", path.display())]
+    Uncertain {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// Fewer zones than a volume needs would fit.
     #[error(
         "{size} bytes are too few for {zones} zones; the smallest volume with this block and zone size has {smallest} bytes"

@@ -1,16 +1,18 @@
-//! The bytes at the start of a volume's file, outside all zones: header and states of the zones.
+//! The bytes of a volume's file outside all zones: header and states of the zones.
 //!
 //! ```text
 //!   0        header
-//!   4096     header, once more
+//!   4096     header, second copy
 //!   ...      first slot of every zone   (32 bytes each, the table a whole number of pages)
 //!   ...      second slot of every zone
 //!   ...      zones, one after the other
+//!   ...      header, end copy           (see [`end_copy_place`])
 //! ```
 //!
-//! A page is 4096 bytes or one block, whichever is larger. The header never changes. The slots of a
-//! zone are written in turn, so that the newest one is never overwritten; a slot lies within one
-//! sector of 512 bytes, which the disk writes as a whole or not at all.
+//! A page is 4096 bytes or one block, whichever is larger. The header never changes, except that the end
+//! copy is added to a volume that has none. The slots of a zone are written in turn, so that the newest
+//! one is never overwritten; a slot lies within one sector of 512 bytes, which the disk writes as a whole
+//! or not at all.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -34,6 +36,16 @@ pub const SLOT_BYTES: usize = size_of::<Slot>();
 pub const FLAG_PREALLOCATED: u32 = 1;
 /// Set in [`FileHeader::features_incompatible`] when zones have fewer blocks than they are apart.
 pub const FEATURE_CAPACITY: u64 = 1;
+/// Set in [`FileHeader::features_compatible`] when there is a copy of the header at [`FileHeader::end_copy`].
+///
+/// Compatible, because a release that does not know this feature reads the two copies at the start, never
+/// changes them, and never writes behind the last zone.
+pub const FEATURE_END_COPY: u64 = 1;
+/// The end copy begins at a multiple of this, which is a whole number of pages whatever the block size.
+pub const END_COPY_UNIT: u64 = 64 << 10;
+/// Units from where the end copy begins to the end of the device: its own, and at least one behind it. What other
+/// programs put at the end of a disk (the second GPT, the metadata of a RAID) does not reach that far.
+const END_COPY_UNITS: u64 = 2;
 
 /// The stored header: 128 bytes, then zeros to [`HEADER_BYTES`].
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -71,8 +83,10 @@ pub struct FileHeader {
     pub reader: Reader,
     /// The most blocks that a zone takes; 0 where that is all of them. With [`FEATURE_CAPACITY`] only.
     pub zone_capacity: U32,
+    /// Where the end copy begins; 0 where there is none. With [`FEATURE_END_COPY`] only.
+    pub end_copy: U64,
     /// Zero.
-    pub reserved: [u8; 24],
+    pub reserved: [u8; 16],
 }
 
 const _: () = assert!(size_of::<FileHeader>() == 128);
@@ -109,12 +123,37 @@ pub(crate) struct Layout {
     pub(crate) zone_size: Blocks,
     pub(crate) last_zone_blocks: Blocks,
     pub(crate) preallocated: bool,
+    /// Where the end copy of the header begins, if there is one; behind the last zone.
+    pub(crate) end_copy: Option<u64>,
+}
+
+/// Where the end copy of the header begins on a device of so many bytes, if there is room before the end for it.
+///
+/// It follows from the length alone, so that the copy is found when nothing else is known of the volume.
+pub(crate) fn end_copy_place(device_bytes: u64) -> Option<u64> {
+    (device_bytes / END_COPY_UNIT).checked_sub(END_COPY_UNITS).map(|units| units * END_COPY_UNIT)
+}
+
+/// The shortest device on which the end copy lies behind the zones.
+pub(crate) fn bytes_with_end_copy(zones_end: u64) -> u64 {
+    zones_end.next_multiple_of(END_COPY_UNIT) + END_COPY_UNITS * END_COPY_UNIT
+}
+
+/// Where the first zone begins on a volume of this shape.
+pub(crate) fn zones_offset(block_size: u32, zones: u32) -> u64 {
+    let page = page_bytes(block_size);
+    let headers = (2 * HEADER_BYTES).next_multiple_of(page) as u64;
+    headers + 2 * (zones as usize * SLOT_BYTES).next_multiple_of(page) as u64
+}
+
+fn page_bytes(block_size: u32) -> usize {
+    (block_size as usize).max(4096)
 }
 
 impl Layout {
     /// The unit in which the region before the zones is written.
     pub(crate) fn page_bytes(&self) -> usize {
-        (self.geometry.block_size as usize).max(4096)
+        page_bytes(self.geometry.block_size)
     }
 
     /// Bytes of one table of slots.
@@ -128,10 +167,16 @@ impl Layout {
         (headers + table * self.table_bytes()) as u64
     }
 
+    /// Bytes of a device that holds all of the volume, its end copy included.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.end_copy.map_or_else(|| self.file_bytes(), |place| place + END_COPY_UNITS * END_COPY_UNIT)
+    }
+
     /// Where a block is.
     pub(crate) fn offset(&self, zone: ZoneId, block: Blocks) -> u64 {
         let blocks = u64::from(zone.0) * u64::from(self.zone_size) + u64::from(block);
-        self.table_offset(2) + blocks * u64::from(self.geometry.block_size)
+        zones_offset(self.geometry.block_size, self.geometry.zones)
+            + blocks * u64::from(self.geometry.block_size)
     }
 
     /// How many blocks a zone has.
@@ -152,7 +197,7 @@ impl Layout {
         u64::from(self.capacity(zone)) * u64::from(self.geometry.block_size)
     }
 
-    /// Bytes that the file has to have.
+    /// Bytes that the file has to have: where the last zone ends.
     pub(crate) fn file_bytes(&self) -> u64 {
         let last = ZoneId(self.geometry.zones - 1);
         self.offset(last, self.last_zone_blocks)
@@ -177,7 +222,7 @@ pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
         checksum: U32::ZERO,
         version: U32::new(FILE_VERSION),
         fs_id: fs_id.0,
-        features_compatible: U64::ZERO,
+        features_compatible: U64::new(if layout.end_copy.is_some() { FEATURE_END_COPY } else { 0 }),
         features_read_only: U64::ZERO,
         features_incompatible: U64::new(if layout.has_short_zones() { FEATURE_CAPACITY } else { 0 }),
         block_size: U32::new(geometry.block_size),
@@ -189,13 +234,29 @@ pub(crate) fn encode_header(fs_id: FsId, layout: &Layout) -> Vec<u8> {
         flags: U32::new(if layout.preallocated { FLAG_PREALLOCATED } else { 0 }),
         reader: READER,
         zone_capacity: U32::new(if layout.has_short_zones() { geometry.zone_blocks } else { 0 }),
-        reserved: [0; 24],
+        end_copy: U64::new(layout.end_copy.unwrap_or(0)),
+        reserved: [0; 16],
     };
     let mut copy = vec![0; HEADER_BYTES];
-    copy[..size_of::<FileHeader>()].copy_from_slice(header.as_bytes());
-    let sum = checksum(&[&copy]);
-    copy[8..12].copy_from_slice(&sum.to_le_bytes());
+    put_header(&mut copy, &header);
     copy
+}
+
+/// The same header with the end copy at another place. What a later release may have put beside it stays.
+pub(crate) fn with_end_copy(copy: &[u8], place: u64) -> Vec<u8> {
+    let (mut header, _) = FileHeader::read_from_prefix(copy).expect("it was decoded");
+    header.features_compatible |= U64::new(FEATURE_END_COPY);
+    header.end_copy = U64::new(place);
+    let mut copy = copy.to_vec();
+    put_header(&mut copy, &header);
+    copy
+}
+
+fn put_header(copy: &mut [u8], header: &FileHeader) {
+    copy[..size_of::<FileHeader>()].copy_from_slice(header.as_bytes());
+    copy[8..12].fill(0);
+    let sum = checksum(&[copy]);
+    copy[8..12].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Why the start of a file is not the header of a volume that can be used.
@@ -256,7 +317,14 @@ fn layout_of(header: &FileHeader) -> Option<Layout> {
         seek_bytes,
     };
     let preallocated = header.flags.get() & FLAG_PREALLOCATED != 0;
-    possible.then_some(Layout { geometry, zone_size, last_zone_blocks, preallocated })
+    let has_end_copy = header.features_compatible.get() & FEATURE_END_COPY != 0;
+    let end_copy = has_end_copy.then_some(header.end_copy.get());
+    let layout =
+        possible.then_some(Layout { geometry, zone_size, last_zone_blocks, preallocated, end_copy })?;
+    let is_behind = |&place: &u64| {
+        place.is_multiple_of(END_COPY_UNIT) && (layout.file_bytes()..=FILE_BYTES_MAX).contains(&place)
+    };
+    (end_copy.is_none() || end_copy.as_ref().is_some_and(is_behind)).then_some(layout)
 }
 
 fn state_number(state: ZoneState) -> u8 {

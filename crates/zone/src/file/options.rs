@@ -1,7 +1,9 @@
 //! What a new volume in a file looks like.
 
 use super::FileError;
-use super::format::{FILE_BYTES_MAX, Layout, OPEN_ZONES_MIN, SLOT_BYTES};
+use super::format::{
+    END_COPY_UNIT, FILE_BYTES_MAX, Layout, OPEN_ZONES_MIN, SLOT_BYTES, bytes_with_end_copy, end_copy_place,
+};
 use crate::{Address, Blocks, FsId, Geometry};
 
 /// The largest block.
@@ -53,6 +55,18 @@ impl Default for FileOptions {
 impl FileOptions {
     /// Where everything is in a file of `size` bytes.
     pub(super) fn layout(&self, size: u64) -> Result<Layout, FileError> {
+        let end_copy = end_copy_place(size);
+        let layout = self.layout_up_to(end_copy.unwrap_or(0), size)?;
+        Ok(Layout { end_copy, ..layout })
+    }
+
+    /// The same in a volume of an earlier release, in which zones end where the file does.
+    pub(super) fn layout_without_end_copy(&self, size: u64) -> Result<Layout, FileError> {
+        self.layout_up_to(size, size)
+    }
+
+    /// With zones that end before `limit`.
+    fn layout_up_to(&self, limit: u64, size: u64) -> Result<Layout, FileError> {
         self.check_limits()?;
         if size > FILE_BYTES_MAX {
             let why = "no file is that large";
@@ -66,26 +80,27 @@ impl FileOptions {
         };
         self.check_capacity(zone_bytes, smallest)?;
         let blocks = |bytes: u64| (bytes / block) as Blocks;
-        let fitting = self.with_zones(size / zone_bytes, blocks(zone_bytes), blocks(zone_bytes));
+        let fitting = self.with_zones(limit / zone_bytes, blocks(zone_bytes), blocks(zone_bytes));
         let mut zones = u64::from(fitting.geometry.zones);
-        while zones > 0 && self.with_zones(zones, blocks(zone_bytes), blocks(zone_bytes)).file_bytes() > size
-        {
+        let end = |zones| self.with_zones(zones, blocks(zone_bytes), blocks(zone_bytes)).file_bytes();
+        while zones > 0 && end(zones) > limit {
             zones -= 1;
         }
         if zones < u64::from(ZONES_MIN) {
             let needed = self.zone_bytes.unwrap_or(smallest);
-            let smallest = self.with_zones(ZONES_MIN.into(), blocks(needed), blocks(needed)).file_bytes();
+            let least = self.with_zones(ZONES_MIN.into(), blocks(needed), blocks(needed));
+            let smallest = bytes_with_end_copy(least.file_bytes());
             return Err(FileError::TooSmall { size, zones: ZONES_MIN, smallest });
         }
-        Ok(self.with_runt(size, zones, blocks(zone_bytes), blocks(smallest)))
+        Ok(self.with_runt(limit, zones, blocks(zone_bytes), blocks(smallest)))
     }
 
     /// Adds what is left after the whole zones as one more, if that is at least half a zone.
-    fn with_runt(&self, size: u64, zones: u64, zone_size: Blocks, smallest: Blocks) -> Layout {
+    fn with_runt(&self, limit: u64, zones: u64, zone_size: Blocks, smallest: Blocks) -> Layout {
         let whole = self.with_zones(zones, zone_size, zone_size);
         let start = self.with_zones(zones + 1, zone_size, zone_size).file_bytes()
             - u64::from(zone_size) * u64::from(self.block_size);
-        let left = (size.saturating_sub(start) / u64::from(self.block_size)) as Blocks;
+        let left = (limit.saturating_sub(start) / u64::from(self.block_size)) as Blocks;
         if left < smallest.max(zone_size / 2) || zones >= u64::from(Address::ZONES_MAX) {
             return whole;
         }
@@ -104,7 +119,7 @@ impl FileOptions {
             conventional: 0,
             seek_bytes: Geometry::SEEK_BYTES,
         };
-        Layout { geometry, zone_size, last_zone_blocks, preallocated: self.preallocate }
+        Layout { geometry, zone_size, last_zone_blocks, preallocated: self.preallocate, end_copy: None }
     }
 
     /// Blocks that a zone takes, where they are so many apart.
@@ -118,7 +133,7 @@ impl FileOptions {
         let (low, high) = (*ZONE_BYTES_USUAL.start(), *ZONE_BYTES_USUAL.end());
         let mut bytes = (1 << (size / 128).max(1).ilog2()).clamp(low, high).max(smallest);
         let zones = u64::from(ZONES_MIN);
-        let region = 4 * 65536 + 2 * zones * SLOT_BYTES as u64;
+        let region = 4 * 65536 + 2 * zones * SLOT_BYTES as u64 + 3 * END_COPY_UNIT;
         while bytes > smallest && zones * bytes + region > size {
             bytes /= 2;
         }

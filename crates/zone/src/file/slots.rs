@@ -2,7 +2,8 @@
 //!
 //! A state goes to the table that does not hold the zone's newest one, so that there is always one
 //! whole. A slot that is damaged may have been the newer of the two: what the other says of the
-//! pointer may be too little, and the zone is `Full` for us, which any active zone may become.
+//! pointer may be too little, and the zone is `Full` for us, which any active zone may become. So a volume
+//! without either table is one of which all zones came back full: the store knows which of them are free.
 
 use std::collections::BTreeSet;
 
@@ -18,6 +19,25 @@ pub(super) struct Slots {
     generations: Vec<u64>,
     /// Pages that differ from the disk: table and index.
     changed: BTreeSet<(usize, usize)>,
+}
+
+/// What the tables say.
+#[derive(Default)]
+pub(super) struct Loaded {
+    pub(super) zones: Vec<ZoneInfo>,
+    /// Of each zone, whether the host has nothing for it.
+    pub(super) given_back: Vec<bool>,
+    /// Zones of which a state is lost; both are written anew by the first flush, if the state is recorded again.
+    pub(super) unsure: Vec<ZoneId>,
+    /// How many are lost in each table.
+    pub(super) damaged: [u32; 2],
+}
+
+impl Loaded {
+    /// Whether nothing at all is left of both tables.
+    pub(super) fn is_empty(&self) -> bool {
+        self.damaged.iter().all(|&damaged| damaged as usize == self.zones.len())
+    }
 }
 
 /// A page to be written, and where.
@@ -47,27 +67,35 @@ impl Slots {
         slots
     }
 
-    /// The tables as they were found, and what they say: of each zone its state, and whether the host has nothing
-    /// for it.
-    pub(super) fn load(
-        fs_id: FsId,
-        layout: Layout,
-        tables: [Vec<u8>; 2],
-    ) -> (Self, Vec<ZoneInfo>, Vec<bool>) {
-        let (mut generations, mut zones, mut given_back) = (Vec::new(), Vec::new(), Vec::new());
-        for zone in (0..layout.geometry.zones).map(ZoneId) {
-            let capacity = layout.capacity(zone);
-            let found = [0, 1].map(|table: usize| {
-                let slot = &tables[table][zone.0 as usize * SLOT_BYTES..][..SLOT_BYTES];
-                decode_slot(fs_id, zone, slot, capacity)
-                    .filter(|found| found.generation % 2 == table as u64 && found.generation < u64::MAX)
-            });
+    /// The tables as they were found, and what they say.
+    pub(super) fn load(fs_id: FsId, layout: Layout, tables: [Vec<u8>; 2]) -> (Self, Loaded) {
+        let mut slots = Slots { fs_id, layout, tables, generations: Vec::new(), changed: BTreeSet::new() };
+        let mut loaded = Loaded::default();
+        for zone in (0..slots.layout.geometry.zones).map(ZoneId) {
+            let capacity = slots.layout.capacity(zone);
+            let found = [0, 1].map(|table| find(fs_id, &slots.layout, table, &slots.tables[table], zone));
+            for (count, found) in loaded.damaged.iter_mut().zip(&found) {
+                *count += u32::from(found.is_none());
+            }
+            if found.iter().any(Option::is_none) {
+                loaded.unsure.push(zone);
+            }
             let newest = newest(found, capacity);
-            generations.push(newest.generation);
-            zones.push(newest.info);
-            given_back.push(newest.is_given_back);
+            slots.generations.push(newest.generation);
+            if found == [None, None] {
+                // The next state goes to the other table.
+                slots.put(zone, &newest.info, false, newest.generation);
+            }
+            loaded.zones.push(newest.info);
+            loaded.given_back.push(newest.is_given_back);
         }
-        (Slots { fs_id, layout, tables, generations, changed: BTreeSet::new() }, zones, given_back)
+        (slots, loaded)
+    }
+
+    /// Of how many zones a table has no state.
+    pub(super) fn damaged(fs_id: FsId, layout: &Layout, table: usize, bytes: &[u8]) -> u32 {
+        let zones = (0..layout.geometry.zones).map(ZoneId);
+        zones.filter(|zone| find(fs_id, layout, table, bytes, *zone).is_none()).count() as u32
     }
 
     /// Notes a zone's new state, to be written with the next flush.
@@ -93,6 +121,13 @@ impl Slots {
         };
         std::mem::take(&mut self.changed).into_iter().map(page).collect()
     }
+}
+
+/// A zone's slot in one of the tables, if it is whole.
+fn find(fs_id: FsId, layout: &Layout, table: usize, bytes: &[u8], zone: ZoneId) -> Option<Recorded> {
+    let slot = &bytes[zone.0 as usize * SLOT_BYTES..][..SLOT_BYTES];
+    decode_slot(fs_id, zone, slot, layout.capacity(zone))
+        .filter(|found| found.generation % 2 == table as u64 && found.generation < u64::MAX)
 }
 
 /// The newer of two slots, or `Full` where it cannot be told which would have been.

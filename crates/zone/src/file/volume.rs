@@ -10,17 +10,19 @@ use rt::sync::{Condvar, Mutex};
 use rustix::fs::{FlockOperation, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::contents::{contents_of, find_header};
+use super::contents::{self, contents_of};
 use super::error::is_read_only;
-use super::format::{HEADER_BYTES, Layout, NoHeader};
+use super::format::{Layout, NoHeader};
+use super::header::Headers;
 use super::options::BLOCK_BYTES_MAX;
-use super::slots::Slots;
+use super::own::{self, Own};
+use super::slots::{Loaded, Slots};
 use super::writes::Writes;
-use super::{FileContents, FileDevice, FileError, OpenMode, State, ZoneExtra};
+use super::{FileContents, FileDevice, FileError, OpenMode, State, ZoneExtra, search};
 use crate::engine::Engine;
 use crate::machine::Machine;
 use crate::medium::Kind;
-use crate::{FsId, ZoneId, ZoneInfo, ZoneState};
+use crate::{Device, FsId, OwnCopy, OwnRecord, ZoneId, ZoneInfo, ZoneState};
 
 impl FileDevice {
     /// Opens a volume, and keeps it from being opened by others until it is dropped.
@@ -47,35 +49,125 @@ impl FileDevice {
         self.engine.discards().map_or(Kind::File, |can| Kind::Disk { discards: can && !kept, streams })
     }
 
+    /// Opens a volume that no copy of the header is left of, by what its zones say of themselves; writes nothing.
+    /// `progress` is told bytes searched, and bytes in all.
+    pub fn open_by_zones(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<FileDevice, FileError> {
+        let file = open_file(path, OpenMode::ReadOnly)?;
+        let bytes = size_of(&file, path)?;
+        let Some(shape) = search::find(&file, bytes, u64::MAX, progress) else {
+            return Err(FileError::NoZones(path.to_owned()));
+        };
+        FileDevice::of_headers(file, path, OpenMode::ReadOnly, shape.headers, Start::MayBeWritten)
+    }
+
+    /// Writes the header of a volume anew where an opening for writing does not do so by itself: where no copy of it
+    /// is left, or the start was overwritten, perhaps by somebody who wants what is there now. What was found and
+    /// done; nothing where there was nothing to do.
+    ///
+    /// # Errors
+    /// When zones do not tell for certain which volume it was.
+    pub fn restore_header(
+        path: &Path,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Restored>, FileError> {
+        let file = open_file(path, OpenMode::ReadWrite)?;
+        let bytes = size_of(&file, path)?;
+        let (headers, zones) = match Headers::read(&file, bytes) {
+            Ok(headers) if !headers.start_is_damaged() => return Ok(None),
+            Ok(headers) => (headers, None),
+            Err(NoHeader::Newer { version, features, reader }) => {
+                return Err(FileError::Newer { path: path.to_owned(), version, features, reader });
+            }
+            Err(NoHeader::Damaged | NoHeader::Foreign) => {
+                // What is plainly another program's and shows no trace of a volume is left alone.
+                refuse_foreign(&file, path, bytes)?;
+                let found = search::find(&file, bytes, u64::MAX, progress);
+                let shape = found.ok_or_else(|| FileError::NoZones(path.to_owned()))?;
+                shape.refuse_uncertain(path)?;
+                let zones = shape.headers.counts.is_none().then_some(shape.agreeing);
+                (shape.headers, zones)
+            }
+        };
+        let device = FileDevice::of_headers(file, path, OpenMode::ReadWrite, headers, Start::MayBeWritten)?;
+        // The tables of states, too.
+        device.flush().map_err(|error| FileError::io(path, "write the states of its zones", error))?;
+        Ok(Some(Restored { fs_id: device.fs_id, zones, repaired: device.repaired.clone() }))
+    }
+
     pub(super) fn open_locked(file: File, path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
-        let (fs_id, layout) = read_header(&file, path, mode)?;
-        let tables = [0, 1].map(|table| {
-            let mut bytes = vec![0; layout.table_bytes()];
-            let read = file.read_exact_at(&mut bytes, layout.table_offset(table));
-            read.map(|()| bytes).map_err(|error| FileError::io(path, "read the states of its zones", error))
-        });
-        let [first, second] = tables;
-        let (slots, zones, given_back) = Slots::load(fs_id, layout.clone(), [first?, second?]);
+        let headers = read_header(&file, path)?;
+        FileDevice::of_headers(file, path, mode, headers, Start::MayBeSomebodys)
+    }
+
+    fn of_headers(
+        file: File,
+        path: &Path,
+        mode: OpenMode,
+        mut headers: Headers,
+        start: Start,
+    ) -> Result<FileDevice, FileError> {
+        let (fs_id, layout) = (headers.fs_id, headers.layout.clone());
+        let device_bytes = check_header(&file, path, mode, &headers)?;
+        let io = |error| FileError::io(path, "read it", error);
+        let tables = [0, 1]
+            .map(|table| own::read_table(&layout, table, |offset, into| file.read_exact_at(into, offset)));
+        let (slots, loaded) = Slots::load(fs_id, layout.clone(), tables);
+        if mode == OpenMode::ReadWrite && start == Start::MayBeSomebodys {
+            refuse_overwritten(&file, path, &headers, loaded.is_empty())?;
+        }
+        let is_file = file.metadata().map_err(io)?.is_file();
+        let end = headers.settle_end(&file, device_bytes, is_file);
         let unit = layout.geometry.block_size as usize;
         let streams = write_streams(&file);
-        let engine = Engine::new(file, unit).map_err(|error| FileError::io(path, "read it", error))?;
-        Ok(FileDevice {
+        let engine = Engine::new(file, unit).map_err(io)?;
+        let mut device = FileDevice {
             engine,
             fs_id,
             mode,
-            state: Mutex::new(state_of(&layout, slots, zones, &given_back)),
+            own: Mutex::new(Own::new(headers, &layout, loaded.damaged)),
+            repaired: Vec::new(),
+            state: Mutex::new(state_of(&layout, slots, loaded)),
             layout,
             calm: Condvar::new(),
             flushing: Mutex::new(()),
             flushes: AtomicU64::new(0),
             own_bytes: AtomicU64::new(0),
             streams,
-        })
+        };
+        match mode {
+            OpenMode::ReadOnly => device.tell_of_damage(),
+            OpenMode::ReadWrite => {
+                let repaired = device.repair_own(end, device_bytes);
+                repaired.map_err(|error| FileError::io(path, "make its header durable", error))?;
+            }
+        }
+        Ok(device)
     }
 }
 
-/// The state of a device that was just opened; `given_back` says of each zone whether the host has nothing for it.
-fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>, given_back: &[bool]) -> State {
+/// Whose the start of a device is whose header is damaged there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// Perhaps that of another program which has taken the device over.
+    MayBeSomebodys,
+    /// The user says that it is the volume's.
+    MayBeWritten,
+}
+
+/// What was done to write the header of a volume anew.
+#[derive(Clone, Debug)]
+pub struct Restored {
+    /// The volume.
+    pub fs_id: FsId,
+    /// From the headers of how many zones it was made up, if no copy was left.
+    pub zones: Option<u32>,
+    /// What was written.
+    pub repaired: Vec<OwnCopy>,
+}
+
+/// The state of a device that was just opened.
+fn state_of(layout: &Layout, slots: Slots, loaded: Loaded) -> State {
+    let Loaded { zones, given_back, unsure, .. } = loaded;
     let extra = |(info, given_back): (&ZoneInfo, &bool)| ZoneExtra {
         writes: Writes::up_to(info.pointer),
         busy: false,
@@ -90,15 +182,17 @@ fn state_of(layout: &Layout, slots: Slots, zones: Vec<ZoneInfo>, given_back: &[b
         let index = zone.0 as usize;
         zones[index].state == ZoneState::Empty && !given_back[index] && !layout.preallocated
     };
-    State {
+    let mut state = State {
         is_unsure: true,
         to_give_back: (0..layout.geometry.zones).map(ZoneId).filter(may_hold).collect(),
-        zones: zones.iter().zip(given_back).map(extra).collect(),
+        zones: zones.iter().zip(&given_back).map(extra).collect(),
         machine: Machine::new(layout.geometry.clone(), zones),
         slots,
         dirty: Vec::new(),
         broken: None,
-    }
+    };
+    unsure.into_iter().for_each(|zone| state.mark_dirty(zone));
+    state
 }
 
 /// The smallest block, a power of two up to 64 KiB, that a disk does not write as a part of a larger one; 1 where there is
@@ -186,33 +280,62 @@ fn write_streams(file: &File) -> u8 {
     u8::try_from(streams).unwrap_or(u8::MAX)
 }
 
-fn read_header(file: &File, path: &Path, mode: OpenMode) -> Result<(FsId, Layout), FileError> {
-    let found = size_of(file, path)?;
-    let mut start = vec![0; found.min(2 * HEADER_BYTES as u64) as usize];
-    file.read_exact_at(&mut start, 0).map_err(|error| FileError::io(path, "read it", error))?;
-    let (fs_id, layout, writable) = match find_header(&start) {
-        Ok(header) => header,
-        Err(NoHeader::Foreign) => return Err(foreign(file, path, found)),
-        Err(NoHeader::Damaged) => return Err(FileError::Damaged(path.to_owned())),
-        Err(NoHeader::Newer { version, features, reader }) => {
-            return Err(FileError::Newer { path: path.to_owned(), version, features, reader });
+fn read_header(file: &File, path: &Path) -> Result<Headers, FileError> {
+    let bytes = size_of(file, path)?;
+    Headers::read(file, bytes).or_else(|why| match why {
+        NoHeader::Newer { version, features, reader } => {
+            Err(FileError::Newer { path: path.to_owned(), version, features, reader })
         }
-    };
-    let expected = layout.file_bytes();
+        NoHeader::Foreign | NoHeader::Damaged => Err(no_header(file, path, bytes)?),
+    })
+}
+
+/// Refuses what a header says that cannot be used so. Returns the bytes of the device.
+fn check_header(file: &File, path: &Path, mode: OpenMode, headers: &Headers) -> Result<u64, FileError> {
+    let (found, expected) = (size_of(file, path)?, headers.layout.file_bytes());
     if found < expected {
         return Err(FileError::Truncated { path: path.to_owned(), found, expected });
     }
-    if mode == OpenMode::ReadWrite && !writable {
+    if mode == OpenMode::ReadWrite && !headers.is_writable {
         return Err(FileError::OnlyReadable(path.to_owned()));
     }
-    Ok((fs_id, layout))
+    Ok(found)
 }
 
-/// The error for a file that is not ours, with what is known of it.
-fn foreign(file: &File, path: &Path, size: u64) -> FileError {
-    let what = match contents_of(file, path, size) {
-        Ok(FileContents::Other(what)) => what,
-        _ => "nothing".to_owned(),
-    };
-    FileError::Foreign { path: path.to_owned(), what }
+/// Refuses to write a header over what may be somebody's. A start that is damaged may be one that another program has
+/// taken over: where it shows a mark of one, or nothing that is Polder's any more, a person has to say so.
+fn refuse_overwritten(
+    file: &File,
+    path: &Path,
+    headers: &Headers,
+    has_no_states: bool,
+) -> Result<(), FileError> {
+    if !headers.start_is_damaged() {
+        return Ok(());
+    }
+    let is_gone = headers.counts == Some(OwnRecord::EndHeader) && has_no_states;
+    let known = contents::known_at_start(file);
+    if known.is_none() && !is_gone {
+        return Ok(());
+    }
+    let what = known.unwrap_or("something else").to_owned();
+    Err(FileError::Overwritten { path: path.to_owned(), fs_id: headers.fs_id, what })
+}
+
+/// Refuses what has the mark of another program and, as far as can be told soon, nothing of a volume.
+fn refuse_foreign(file: &File, path: &Path, bytes: u64) -> Result<(), FileError> {
+    match no_header(file, path, bytes)? {
+        error @ FileError::Foreign { .. } if contents::known_at_start(file).is_some() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The error for a file without a header, with what is known of it.
+fn no_header(file: &File, path: &Path, bytes: u64) -> Result<FileError, FileError> {
+    let path_of = || path.to_owned();
+    Ok(match contents_of(file, path, bytes)? {
+        FileContents::Damaged { what } => FileError::Damaged { path: path_of(), what },
+        FileContents::Other(what) => FileError::Foreign { path: path_of(), what },
+        _ => FileError::Foreign { path: path_of(), what: "nothing".to_owned() },
+    })
 }

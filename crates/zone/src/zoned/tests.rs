@@ -364,6 +364,7 @@ fn contents(fake: &Fake) -> String {
         Contents::Blank => "blank".to_owned(),
         Contents::Volume { fs_id, .. } => format!("volume {:x}", fs_id.0[0]),
         Contents::Newer(error) => error.to_string(),
+        Contents::Damaged => "damaged".to_owned(),
         Contents::Other(what) => what,
     }
 }
@@ -381,7 +382,7 @@ fn a_volume_is_found_by_the_headers_of_its_first_zones() {
     damaged[40] ^= 1;
     fake.put_at(1, damaged);
     fake.turn_zone(1, ZoneState::Closed, BLOCK);
-    assert_eq!(contents(&fake), "a Polder volume whose first zones are damaged");
+    assert_eq!(contents(&fake), "damaged");
     fake.turn_zone(0, ZoneState::Offline, 0);
     fake.turn_zone(2, ZoneState::Closed, BLOCK);
     fake.put_at(2, header);

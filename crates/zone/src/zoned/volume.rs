@@ -23,7 +23,8 @@ use crate::{FsId, Geometry, ZoneId, ZoneInfo, ZoneState};
 /// The log is in so many of the first zones that are written in order.
 const LOG_ZONES: usize = 4;
 /// How many of the first zones are asked whose volume it is.
-const LOOK_ZONES: usize = 64;
+const LOOK_ZONES: usize = 1024;
+const DAMAGED: &str = "a Polder volume whose zones' headers are damaged";
 /// How much of the beginning is looked at, where it can be written anywhere.
 const LOOK_BYTES: u64 = 64 << 10;
 
@@ -54,6 +55,7 @@ impl ZonedDevice {
         let (fs_id, zones) = match found.contents(path)? {
             Contents::Volume { fs_id, zones } => (fs_id, zones),
             Contents::Newer(error) => return Err(error),
+            Contents::Damaged => return Err(FileError::DamagedZones(path.to_owned())),
             Contents::Blank => return Err(foreign(path, "nothing")),
             Contents::Other(what) => return Err(foreign(path, &what)),
         };
@@ -73,6 +75,7 @@ impl ZonedDevice {
                 FileContents::Volume { fs_id, geometry }
             }
             Contents::Newer(_) => FileContents::Other("a volume of a later release of Polder".to_owned()),
+            Contents::Damaged => FileContents::Damaged { what: None },
             Contents::Blank => FileContents::Blank,
             Contents::Other(what) => FileContents::Other(what),
         })
@@ -86,6 +89,7 @@ impl ZonedDevice {
                 Contents::Blank => None,
                 Contents::Volume { fs_id, .. } => Some(format!("the Polder volume {fs_id}")),
                 Contents::Newer(_) => Some("a volume of a later release of Polder".to_owned()),
+                Contents::Damaged => Some(DAMAGED.to_owned()),
                 Contents::Other(what) => Some(what),
             };
             if let Some(what) = what {
@@ -132,6 +136,8 @@ pub(super) enum Contents {
         zones: u32,
     },
     Newer(FileError),
+    /// A volume whose headers are all damaged.
+    Damaged,
     Other(String),
 }
 
@@ -214,7 +220,7 @@ impl Found {
             }
         }
         if damaged {
-            return Ok(Contents::Other("a Polder volume whose first zones are damaged".to_owned()));
+            return Ok(Contents::Damaged);
         }
         let of_start = self.contents_of_start();
         if let Some(what) = of_start.map_err(|error| FileError::io(path, "read it", error))? {

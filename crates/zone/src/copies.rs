@@ -1,0 +1,78 @@
+//! What a device keeps of itself beside its zones, and in how many copies.
+//!
+//! A device without zones of its own keeps a header and two tables of zone states. Each is there more than
+//! once, so that no single damage takes the volume away; but only as long as somebody hears of the damage.
+
+/// One copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OwnRecord {
+    /// The header at the very start.
+    FirstHeader,
+    /// The header behind it.
+    SecondHeader,
+    /// The header near the end.
+    EndHeader,
+    /// The states of the zones.
+    FirstTable,
+    /// The states of the zones before the newest, or the newest.
+    SecondTable,
+}
+
+impl OwnRecord {
+    /// What it is called in what programs read.
+    pub fn key(self) -> &'static str {
+        match self {
+            OwnRecord::FirstHeader => "first_header",
+            OwnRecord::SecondHeader => "second_header",
+            OwnRecord::EndHeader => "end_header",
+            OwnRecord::FirstTable => "first_zone_table",
+            OwnRecord::SecondTable => "second_zone_table",
+        }
+    }
+
+    /// Whether it is a copy of the header, and not a table.
+    pub fn is_header(self) -> bool {
+        self < OwnRecord::FirstTable
+    }
+
+    /// What it is called in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            OwnRecord::FirstHeader => "the first copy of the header",
+            OwnRecord::SecondHeader => "the second copy of the header",
+            OwnRecord::EndHeader => "the copy of the header at the end",
+            OwnRecord::FirstTable => "the first table of zone states",
+            OwnRecord::SecondTable => "the second table of zone states",
+        }
+    }
+}
+
+/// What a copy was found to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CopyState {
+    /// What it should be.
+    Whole,
+    /// Not what it should be; why.
+    Damaged(String),
+    /// The volume has none; why, and whether it will get one.
+    Absent(&'static str),
+}
+
+/// A copy, and what it was found to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnCopy {
+    /// Which one.
+    pub record: OwnRecord,
+    /// What it was found to be.
+    pub state: CopyState,
+}
+
+impl OwnCopy {
+    /// What is wrong with it, in a sentence, if anything is.
+    pub fn damage(&self) -> Option<String> {
+        match &self.state {
+            CopyState::Damaged(why) => Some(format!("{} {why}", self.record.name())),
+            CopyState::Whole | CopyState::Absent(_) => None,
+        }
+    }
+}

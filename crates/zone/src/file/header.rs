@@ -1,0 +1,203 @@
+//! The copies of a volume's header: which one counts, and where the one near the end goes.
+//!
+//! There are two at the start and one near the end, the *end copy*. They are alike, so the first that can be
+//! read counts, and every other one can be written anew from it. They differ only while an end copy is being
+//! added, in where that copy is said to be; all else in them never changes.
+//!
+//! An end copy that is the only one left counts only if it says that it is where it was found: bytes that were
+//! copied from another device do not. Whether the start may be written again from it is for `volume.rs` to
+//! decide: another program may have taken the device over.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::format::{
+    FILE_MAGIC, HEADER_BYTES, Layout, NoHeader, bytes_with_end_copy, decode_header, encode_header,
+    end_copy_place,
+};
+use crate::FsId;
+use crate::copies::{CopyState, OwnRecord};
+
+/// Where the two copies at the start are.
+pub(super) const START_COPIES: [u64; 2] = [0, HEADER_BYTES as u64];
+
+const ADDED_LATER: &str = "the next mount for writing adds it";
+const NO_ROOM: &str = "there is no room for it behind the last zone";
+const NOT_FREE: &str = "where it would go, behind the last zone, is something that is not Polder's";
+const LENGTH_LIMITED: &str = "the file may not become longer (ulimit -f)";
+
+/// The header of a volume, and what each copy of it is.
+pub(super) struct Headers {
+    pub(super) fs_id: FsId,
+    pub(super) layout: Layout,
+    /// Whether this release may write the volume.
+    pub(super) is_writable: bool,
+    /// The copy that counts, as it is stored.
+    pub(super) bytes: Vec<u8>,
+    /// Which one that is; none where the header was made up from those of the zones.
+    pub(super) counts: Option<OwnRecord>,
+    /// The states of the three, compared with that one.
+    pub(super) first: CopyState,
+    pub(super) second: CopyState,
+    pub(super) end: CopyState,
+}
+
+impl Headers {
+    /// Reads the copies on a device of so many bytes. One that cannot be read counts as damaged.
+    pub(super) fn read(file: &File, device_bytes: u64) -> Result<Headers, NoHeader> {
+        let starts = START_COPIES.map(|offset| read_copy(file, offset, device_bytes));
+        let mut whys = Vec::new();
+        for (record, copy) in [OwnRecord::FirstHeader, OwnRecord::SecondHeader].into_iter().zip(&starts) {
+            match copy.as_deref().map(decode_header) {
+                Ok(Ok(_)) => return Ok(Headers::with(file, device_bytes, record, copy_of(copy), &starts)),
+                Ok(Err(newer @ NoHeader::Newer { .. })) => return Err(newer),
+                Ok(Err(why)) => whys.push(why),
+                Err(_) => whys.push(NoHeader::Damaged),
+            }
+        }
+        let end = end_copy_place(device_bytes).map(|place| (place, read_copy(file, place, device_bytes)));
+        if let Some((place, Ok(copy))) = end {
+            match decode_header(&copy) {
+                Ok((_, layout, _)) if layout.end_copy == Some(place) => {
+                    return Ok(Headers::with(file, device_bytes, OwnRecord::EndHeader, copy, &starts));
+                }
+                Err(newer @ NoHeader::Newer { .. }) => return Err(newer),
+                _ => {}
+            }
+        }
+        let is_damaged = whys.contains(&NoHeader::Damaged);
+        Err(if is_damaged { NoHeader::Damaged } else { NoHeader::Foreign })
+    }
+
+    /// A header that stands nowhere yet.
+    pub(super) fn made_up(fs_id: FsId, layout: Layout) -> Headers {
+        let gone = || CopyState::Damaged("is gone".to_owned());
+        Headers {
+            fs_id,
+            is_writable: true,
+            bytes: encode_header(fs_id, &layout),
+            counts: None,
+            first: gone(),
+            second: gone(),
+            end: CopyState::Absent(ADDED_LATER),
+            layout,
+        }
+    }
+
+    /// The same, from a copy that stands where nobody looks for one.
+    pub(super) fn found_elsewhere(file: &File, device_bytes: u64, bytes: Vec<u8>) -> Headers {
+        let starts = START_COPIES.map(|offset| read_copy(file, offset, device_bytes));
+        Headers::with(file, device_bytes, OwnRecord::EndHeader, bytes, &starts)
+    }
+
+    fn with(
+        file: &File,
+        device_bytes: u64,
+        counts: OwnRecord,
+        bytes: Vec<u8>,
+        starts: &[io::Result<Vec<u8>>; 2],
+    ) -> Headers {
+        let (fs_id, layout, is_writable) = decode_header(&bytes).expect("it was decoded");
+        let end = match layout.end_copy {
+            Some(place) => judge(&bytes, &read_copy(file, place, device_bytes)),
+            None => CopyState::Absent(ADDED_LATER),
+        };
+        let [first, second] = starts.each_ref().map(|copy| judge(&bytes, copy));
+        Headers { fs_id, layout, is_writable, bytes, counts: Some(counts), first, second, end }
+    }
+
+    /// Whether any copy at the start is not what it should be.
+    pub(super) fn start_is_damaged(&self) -> bool {
+        self.first != CopyState::Whole || self.second != CopyState::Whole
+    }
+
+    /// Where the end copy is or is to be. Where it can be nowhere it counts as absent from now on.
+    pub(super) fn settle_end(&mut self, file: &File, device_bytes: u64, is_file: bool) -> EndPlace {
+        let place = self.end_place(file, device_bytes, is_file);
+        if let EndPlace::Nowhere(why) = place {
+            self.end = CopyState::Absent(why);
+        }
+        place
+    }
+
+    fn end_place(&self, file: &File, device_bytes: u64, is_file: bool) -> EndPlace {
+        let unit = self.layout.page_bytes() as u64;
+        let fits = |place: u64| place + unit <= device_bytes;
+        if let Some(place) = self.layout.end_copy.filter(|&place| fits(place)) {
+            return EndPlace::At(place);
+        }
+        let zones_end = self.layout.file_bytes();
+        let at_end = end_copy_place(device_bytes).filter(|&place| place >= zones_end && fits(place));
+        match at_end {
+            Some(place) if is_free(file, place, unit) => return EndPlace::At(place),
+            Some(_) if !is_file => return EndPlace::Nowhere(NOT_FREE),
+            None if !is_file => return EndPlace::Nowhere(NO_ROOM),
+            // Behind all that is there, whosever it is.
+            Some(_) | None => {}
+        }
+        let bytes = bytes_with_end_copy(if at_end.is_some() { device_bytes } else { zones_end });
+        match end_copy_place(bytes) {
+            Some(place) if may_be_so_long(bytes) => EndPlace::Longer { place, bytes },
+            _ => EndPlace::Nowhere(LENGTH_LIMITED),
+        }
+    }
+}
+
+/// Where the end copy is, or would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndPlace {
+    At(u64),
+    /// There, when the file has so many bytes.
+    Longer {
+        place: u64,
+        bytes: u64,
+    },
+    /// Why there is none.
+    Nowhere(&'static str),
+}
+
+/// What a copy is, compared with the one that counts.
+pub(super) fn judge(counts: &[u8], copy: &io::Result<Vec<u8>>) -> CopyState {
+    let copy = match copy {
+        Ok(copy) if copy == counts => return CopyState::Whole,
+        Ok(copy) => copy,
+        Err(error) => return CopyState::Damaged(format!("cannot be read ({error})")),
+    };
+    CopyState::Damaged(
+        match decode_header(copy) {
+            Err(NoHeader::Damaged) => "is damaged (checksum)",
+            Err(NoHeader::Newer { .. }) => "is of a later release",
+            Err(NoHeader::Foreign) if copy.is_empty() => "is not there: the device is too short",
+            Err(NoHeader::Foreign) if copy.iter().all(|&byte| byte == 0) => "is gone: zeros stand there",
+            Err(NoHeader::Foreign) => "is gone: something else stands there",
+            Ok(_) => "differs from the one that counts",
+        }
+        .to_owned(),
+    )
+}
+
+/// A copy as it stands there; less than one where the device ends before.
+fn read_copy(file: &File, offset: u64, device_bytes: u64) -> io::Result<Vec<u8>> {
+    let there = device_bytes.saturating_sub(offset).min(HEADER_BYTES as u64);
+    let mut copy = vec![0; there as usize];
+    file.read_exact_at(&mut copy, offset)?;
+    Ok(copy)
+}
+
+fn copy_of(copy: &io::Result<Vec<u8>>) -> Vec<u8> {
+    copy.as_ref().map(Clone::clone).unwrap_or_default()
+}
+
+/// Whether nothing of anybody else's stands there.
+fn is_free(file: &File, place: u64, bytes: u64) -> bool {
+    let mut found = vec![0; bytes as usize];
+    let is_read = file.read_exact_at(&mut found, place).is_ok();
+    is_read && (found.starts_with(&FILE_MAGIC) || found.iter().all(|&byte| byte == 0))
+}
+
+/// Whether this process may make a file so long. Asked before, because the system ends a process that tries.
+fn may_be_so_long(bytes: u64) -> bool {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    limit.is_none_or(|limit| bytes <= limit)
+}

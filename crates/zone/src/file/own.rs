@@ -1,0 +1,259 @@
+//! What the device keeps beside its zones, looked after: copies of the header and tables of states are verified,
+//! and an opening for writing writes anew what is damaged.
+//!
+//! **No write puts the last good copy at risk.** A copy is written by one write of one page, and every such write
+//! is durable before the next one begins. The end copy goes first, then what is damaged at the start, and what
+//! is good there last, and only where it has to change (to say where the end copy is). So at every moment a good
+//! copy is durable that is not being written. Where a block has 8 KiB or more both copies at the start are in one
+//! block, which the device writes as a whole.
+//!
+//! A table of states needs no such care: of each zone it is written by sectors, and the states that were lost are
+//! written anew by the first flush (`slots.rs`).
+
+use std::io;
+
+use super::FileDevice;
+use super::format::{HEADER_BYTES, Layout, with_end_copy};
+use super::header::{EndPlace, Headers, START_COPIES, judge};
+use super::slots::Slots;
+use crate::copies::{CopyState, OwnCopy, OwnRecord};
+
+const REFUSED: &str = "the system refused to write it; the next mount for writing tries again";
+
+/// What stands beside the zones, and what is known of its copies.
+pub(super) struct Own {
+    /// The header, as it is stored.
+    header: Vec<u8>,
+    /// In the order of [`OwnRecord`].
+    pub(super) copies: Vec<OwnCopy>,
+}
+
+/// A page of the header, and the copies in it.
+struct HeaderPage {
+    records: Vec<OwnRecord>,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Own {
+    /// As it was found. `damaged` says of how many zones each table has no state.
+    pub(super) fn new(headers: Headers, layout: &Layout, damaged: [u32; 2]) -> Own {
+        let [first_table, second_table] = damaged.map(|count| state_of_table(layout, count));
+        let copies = [
+            (OwnRecord::FirstHeader, headers.first),
+            (OwnRecord::SecondHeader, headers.second),
+            (OwnRecord::EndHeader, headers.end),
+            (OwnRecord::FirstTable, first_table),
+            (OwnRecord::SecondTable, second_table),
+        ];
+        let copies = copies.map(|(record, state)| OwnCopy { record, state }).into();
+        Own { header: headers.bytes, copies }
+    }
+
+    fn state(&self, record: OwnRecord) -> &CopyState {
+        &self.copies[record as usize].state
+    }
+
+    fn set(&mut self, record: OwnRecord, state: CopyState) {
+        self.copies[record as usize].state = state;
+    }
+
+    /// The pages to write so that all copies of the header are `wanted`, the safe order first.
+    fn pages(&self, layout: &Layout, wanted: &[u8], end: Option<u64>) -> Vec<HeaderPage> {
+        let mut pages: Vec<HeaderPage> = Vec::new();
+        let is_due = |record| *self.state(record) != CopyState::Whole || wanted != self.header;
+        if let Some(offset) = end.filter(|_| is_due(OwnRecord::EndHeader)) {
+            let bytes = page_with(layout, &[wanted]);
+            pages.push(HeaderPage { records: vec![OwnRecord::EndHeader], offset, bytes });
+        }
+        let both = [OwnRecord::FirstHeader, OwnRecord::SecondHeader];
+        let mut starts: Vec<Vec<OwnRecord>> = match layout.page_bytes() >= 2 * HEADER_BYTES {
+            true => vec![both.to_vec()],
+            false => both.iter().map(|record| vec![*record]).collect(),
+        };
+        starts.retain(|records| records.iter().any(|record| is_due(*record)));
+        starts.sort_by_key(|records| records.iter().all(|record| *self.state(*record) == CopyState::Whole));
+        pages.extend(starts.into_iter().map(|records| {
+            let copies = vec![wanted; records.len()];
+            HeaderPage {
+                offset: START_COPIES[records[0] as usize],
+                bytes: page_with(layout, &copies),
+                records,
+            }
+        }));
+        pages
+    }
+}
+
+fn page_with(layout: &Layout, copies: &[&[u8]]) -> Vec<u8> {
+    let mut page = copies.concat();
+    page.resize(layout.page_bytes(), 0);
+    page
+}
+
+/// Why a copy is not whole.
+fn why(state: &CopyState) -> &str {
+    match state {
+        CopyState::Whole => "is whole",
+        CopyState::Damaged(why) => why,
+        CopyState::Absent(why) => why,
+    }
+}
+
+fn state_of_table(layout: &Layout, damaged: u32) -> CopyState {
+    match damaged {
+        0 => CopyState::Whole,
+        damaged if damaged == layout.geometry.zones => CopyState::Damaged("is gone".to_owned()),
+        damaged => CopyState::Damaged(format!("is damaged for {damaged} of {} zones", layout.geometry.zones)),
+    }
+}
+
+/// Reads a table of states. What cannot be read is zeros, which no state is.
+pub(super) fn read_table(
+    layout: &Layout,
+    table: usize,
+    read: impl Fn(u64, &mut [u8]) -> io::Result<()>,
+) -> Vec<u8> {
+    let (mut bytes, start) = (vec![0; layout.table_bytes()], layout.table_offset(table));
+    if read(start, &mut bytes).is_err() {
+        for (page, offset) in
+            bytes.chunks_mut(layout.page_bytes()).zip((start..).step_by(layout.page_bytes()))
+        {
+            if read(offset, page).is_err() {
+                page.fill(0);
+            }
+        }
+    }
+    bytes
+}
+
+impl FileDevice {
+    /// The copies that the opening found damaged and has written anew.
+    pub fn repaired(&self) -> &[OwnCopy] {
+        &self.repaired
+    }
+
+    /// Writes anew what is damaged of the header, and adds the end copy. What cannot be written stays as it is; an
+    /// error is only that nobody knows what has become of a write.
+    pub(super) fn repair_own(&mut self, end: EndPlace, device_bytes: u64) -> io::Result<()> {
+        if let Some(place) = self.make_room_for_end(end) {
+            let wanted = with_end_copy(&self.own.get_mut().header, place);
+            if self.write_header(&wanted, Some(place))? {
+                self.layout.end_copy = Some(place);
+            } else {
+                self.give_up_end(end, device_bytes);
+            }
+        }
+        let now = self.own.get_mut().header.clone();
+        self.write_header(&now, None)?;
+        let own = self.own.get_mut();
+        let tables = own.copies.iter_mut().filter(|copy| copy.record >= OwnRecord::FirstTable);
+        for table in tables.filter(|copy| copy.state != CopyState::Whole) {
+            tracing::warn!(
+                "{} {}; it is written anew, and zones whose state was lost count as full",
+                table.record.name(),
+                why(&table.state)
+            );
+            self.repaired.push(table.clone());
+            table.state = CopyState::Whole;
+        }
+        Ok(())
+    }
+
+    /// Where the end copy can be written now.
+    fn make_room_for_end(&mut self, end: EndPlace) -> Option<u64> {
+        let (place, bytes) = match end {
+            EndPlace::At(place) => return Some(place),
+            EndPlace::Nowhere(_) => return None,
+            EndPlace::Longer { place, bytes } => (place, bytes),
+        };
+        let made = self.engine.file().set_len(bytes);
+        if let Err(error) = made {
+            tracing::warn!(%error, "the file cannot be made longer for a copy of its header");
+            self.own.get_mut().set(OwnRecord::EndHeader, CopyState::Absent(REFUSED));
+            return None;
+        }
+        Some(place)
+    }
+
+    /// The end copy could not be written, say because the host is full: the file becomes as it was.
+    fn give_up_end(&mut self, end: EndPlace, device_bytes: u64) {
+        if self.layout.end_copy.is_none() {
+            self.own.get_mut().set(OwnRecord::EndHeader, CopyState::Absent(REFUSED));
+        }
+        if matches!(end, EndPlace::Longer { .. }) {
+            let _ = self.engine.file().set_len(device_bytes);
+        }
+    }
+
+    /// Writes the copies that are not `wanted`, one durable after the other; false when one could not be written.
+    fn write_header(&mut self, wanted: &[u8], end: Option<u64>) -> io::Result<bool> {
+        let pages = self.own.get_mut().pages(&self.layout, wanted, end);
+        for page in pages {
+            if let Err(error) = self.engine.write(page.offset, &page.bytes) {
+                tracing::warn!(%error, "{} cannot be written", page.records[0].name());
+                return Ok(false);
+            }
+            self.engine.sync()?;
+            for record in page.records {
+                self.note_written(record);
+            }
+        }
+        self.own.get_mut().header = wanted.to_vec();
+        Ok(true)
+    }
+
+    fn note_written(&mut self, record: OwnRecord) {
+        let own = self.own.get_mut();
+        match own.state(record).clone() {
+            CopyState::Whole => {}
+            CopyState::Absent(_) => tracing::info!("{} was added", record.name()),
+            state @ CopyState::Damaged(_) => {
+                tracing::warn!("{} {}; it was written anew", record.name(), why(&state));
+                self.repaired.push(OwnCopy { record, state });
+            }
+        }
+        own.set(record, CopyState::Whole);
+    }
+
+    /// Says what is damaged and stays so, because nothing is written.
+    pub(super) fn tell_of_damage(&self) {
+        for damage in self.own.lock().copies.iter().filter_map(OwnCopy::damage) {
+            tracing::warn!("{damage}; a mount for writing or `polder check --repair` repairs it");
+        }
+    }
+
+    /// Reads all copies anew.
+    pub(super) fn verify_own(&self) -> Vec<OwnCopy> {
+        // No state is on its way to the disk meanwhile.
+        let _calm = self.flushing.lock();
+        let mut own = self.own.lock();
+        let offsets = [Some(START_COPIES[0]), Some(START_COPIES[1]), self.layout.end_copy];
+        let records = [OwnRecord::FirstHeader, OwnRecord::SecondHeader, OwnRecord::EndHeader];
+        for (record, offset) in records.into_iter().zip(offsets) {
+            let Some(offset) = offset.filter(|_| !matches!(own.state(record), CopyState::Absent(_))) else {
+                continue;
+            };
+            let found = judge(&own.header, &self.header_copy(offset));
+            own.set(record, found);
+        }
+        for (table, record) in [OwnRecord::FirstTable, OwnRecord::SecondTable].into_iter().enumerate() {
+            let bytes = read_table(&self.layout, table, |offset, into| self.engine.read(offset, into));
+            let damaged = Slots::damaged(self.fs_id, &self.layout, table, &bytes);
+            own.set(record, state_of_table(&self.layout, damaged));
+        }
+        own.copies.clone()
+    }
+
+    /// The bytes of a copy. A device reads whole pages.
+    fn header_copy(&self, offset: u64) -> io::Result<Vec<u8>> {
+        let page = self.layout.page_bytes() as u64;
+        let start = offset / page * page;
+        let mut bytes = vec![0; page as usize];
+        self.engine.read(start, &mut bytes)?;
+        Ok(bytes[(offset - start) as usize..][..HEADER_BYTES].to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,546 @@
+//! Every copy of the header and of the tables damaged, in all combinations; every moment of the writes that repair
+//! them; and volumes that have no end copy yet.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::super::format::{
+    END_COPY_UNIT, bytes_with_end_copy, decode_header, encode_header, end_copy_place,
+};
+use super::super::{FileError, FileOptions, OpenMode};
+use super::*;
+use crate::engine::HostChange;
+use crate::format::{Role, ZoneIdentity, checksum};
+use crate::{Device, FsId, Leases, Life, Traffic, ZoneId, ZoneState};
+
+const FS_ID: FsId = FsId([9; 16]);
+/// Zones that are written, and for what. The first must be there for a header to be made up.
+const WRITTEN: [(u32, Role); 3] = [(0, Role::Log), (4, Role::Metadata), (5, Role::Data)];
+const SECTOR: usize = 512;
+const RECORDS: [OwnRecord; 5] = [
+    OwnRecord::FirstHeader,
+    OwnRecord::SecondHeader,
+    OwnRecord::EndHeader,
+    OwnRecord::FirstTable,
+    OwnRecord::SecondTable,
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    Zeros,
+    Noise,
+    /// One bit, which of a table is one in the state of one zone.
+    Flip,
+}
+
+/// A volume in a file, and what it was like when it was sound.
+struct Home {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+    sound: Vec<u8>,
+    layout: Layout,
+}
+
+/// Bytes of the smallest volumes, and a little more.
+fn size(block_size: u32) -> u64 {
+    16 * (u64::from(block_size) * 64).max(256 << 10) + (1 << 20)
+}
+
+fn options(block_size: u32) -> FileOptions {
+    FileOptions { size: Some(size(block_size)), block_size, fs_id: FS_ID, ..FileOptions::default() }
+}
+
+impl Home {
+    fn new(block_size: u32) -> Home {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let path = directory.path().join("volume");
+        let device = FileDevice::create(&path, &options(block_size)).unwrap();
+        Home::filled(directory, path, device)
+    }
+
+    /// A volume as releases made it that knew of no end copy. With `behind` bytes behind its last zone.
+    fn without_end_copy(block_size: u32, behind: u64) -> Home {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let path = directory.path().join("volume");
+        let layout = options(block_size).layout_without_end_copy(size(block_size)).unwrap();
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(layout.file_bytes() + behind).unwrap();
+        for page in Slots::new(FS_ID, layout.clone(), true).take_changed() {
+            file.write_all_at(&page.bytes, page.offset).unwrap();
+        }
+        let header = encode_header(FS_ID, &layout);
+        START_COPIES.iter().for_each(|&offset| file.write_all_at(&header, offset).unwrap());
+        // Zones are written without opening it for writing, which would add the copy.
+        for (zone, role) in WRITTEN {
+            let zone = ZoneId(zone);
+            let identity = ZoneIdentity { fs_id: FS_ID, zone, life: Life(1), role };
+            let block = crate::format::encode_header(&identity, &layout.geometry);
+            file.write_all_at(&block, layout.offset(zone, 0)).unwrap();
+            let info =
+                crate::ZoneInfo { state: ZoneState::Full, capacity: layout.capacity(zone), pointer: 0 };
+            let info = crate::ZoneInfo { pointer: info.capacity, ..info };
+            for generation in [2, 3] {
+                let recorded = super::super::format::Recorded { generation, info, is_given_back: false };
+                let slot = super::super::format::encode_slot(FS_ID, zone, &recorded);
+                let at =
+                    layout.table_offset((generation % 2) as usize) + u64::from(zone.0) * slot.len() as u64;
+                file.write_all_at(&slot, at).unwrap();
+            }
+        }
+        let sound = std::fs::read(&path).unwrap();
+        Home { _directory: directory, path, sound, layout }
+    }
+
+    fn filled(directory: tempfile::TempDir, path: PathBuf, device: FileDevice) -> Home {
+        let layout = device.layout.clone();
+        let device: std::sync::Arc<dyn Device> = std::sync::Arc::new(device);
+        let leases =
+            Leases::new(std::sync::Arc::clone(&device), FS_ID, std::sync::Arc::new(Traffic::default()));
+        for (zone, role) in WRITTEN {
+            drop(leases.begin(ZoneId(zone), Life(1), role).unwrap());
+        }
+        device.flush().unwrap();
+        drop((leases, device));
+        let sound = std::fs::read(&path).unwrap();
+        Home { _directory: directory, path, sound, layout }
+    }
+
+    fn restore(&self) {
+        write_sparse(&self.path, &self.sound);
+    }
+
+    fn put(&self, offset: u64, bytes: &[u8]) {
+        put(&self.path, offset, bytes);
+    }
+
+    fn damage(&self, record: OwnRecord, how: Damage) {
+        let (offset, length) = self.place(record);
+        match how {
+            Damage::Zeros => self.put(offset, &vec![0; length]),
+            Damage::Noise => self.put(offset, &vec![0xa5; length]),
+            Damage::Flip => self.put(offset + 60, &[self.sound[offset as usize + 60] ^ 4]),
+        }
+    }
+
+    fn place(&self, record: OwnRecord) -> (u64, usize) {
+        match record {
+            OwnRecord::FirstHeader => (0, HEADER_BYTES),
+            OwnRecord::SecondHeader => (4096, HEADER_BYTES),
+            OwnRecord::EndHeader => (self.layout.end_copy.unwrap(), HEADER_BYTES),
+            OwnRecord::FirstTable => (self.layout.table_offset(0), self.layout.table_bytes()),
+            OwnRecord::SecondTable => (self.layout.table_offset(1), self.layout.table_bytes()),
+        }
+    }
+
+    fn open(&self, mode: OpenMode) -> Result<FileDevice, FileError> {
+        FileDevice::open(&self.path, mode)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        std::fs::read(&self.path).unwrap()
+    }
+}
+
+/// Makes a file that holds this, with holes where zeros are.
+fn write_sparse(path: &Path, bytes: &[u8]) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(0).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
+    let chunks = (0..).step_by(4096).zip(bytes.chunks(4096));
+    for (offset, chunk) in chunks.filter(|(_, chunk)| *chunk != &[0; 4096][..chunk.len()]) {
+        file.write_all_at(chunk, offset).unwrap();
+    }
+}
+
+fn put(path: &Path, offset: u64, bytes: &[u8]) {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+fn damaged(device: &FileDevice) -> Vec<OwnRecord> {
+    let copies = device.verify_own_copies();
+    assert_eq!(copies.len(), RECORDS.len());
+    copies.iter().filter(|copy| copy.damage().is_some()).map(|copy| copy.record).collect()
+}
+
+/// The volume is the one that was made, and what was written can be read.
+fn holds_what_was_written(device: &FileDevice, layout: &Layout) {
+    assert_eq!(device.fs_id(), FS_ID);
+    assert_eq!(device.geometry(), &layout.geometry);
+    assert_eq!(
+        (device.layout.zone_size, device.layout.last_zone_blocks),
+        (layout.zone_size, layout.last_zone_blocks)
+    );
+    for (zone, role) in WRITTEN {
+        let mut block = vec![0; layout.geometry.block_size as usize];
+        device.read(ZoneId(zone), 0, &mut block).unwrap();
+        let (identity, _) = crate::format::decode_header(&block).unwrap();
+        assert_eq!((identity.fs_id, identity.zone, identity.role), (FS_ID, ZoneId(zone), role));
+    }
+}
+
+/// Opens it for writing, as a mount does, and finds everything sound afterwards.
+fn is_repaired(home: &Home, story: &str) {
+    let device = home.open(OpenMode::ReadWrite).unwrap_or_else(|error| panic!("{story}: {error}"));
+    holds_what_was_written(&device, &home.layout);
+    device.flush().unwrap();
+    drop(device);
+    let device = home.open(OpenMode::ReadOnly).unwrap();
+    assert_eq!(damaged(&device), [], "{story}");
+    let end = device.layout.end_copy.expect("there is one");
+    let file = std::fs::File::open(&home.path).unwrap();
+    let copies = [0, 4096, end].map(|offset| {
+        let mut copy = vec![0; HEADER_BYTES];
+        file.read_exact_at(&mut copy, offset).unwrap();
+        copy
+    });
+    assert!(copies[0] == copies[1] && copies[1] == copies[2], "{story}");
+    assert!(device.own_copies().iter().all(|copy| copy.state == CopyState::Whole), "{story}");
+}
+
+/// Eight KiB at the start of a volume were all that named it. A partition table by mistake, and every file was out of
+/// reach of mount, check and salvage alike.
+#[test]
+fn any_copies_may_be_lost_in_any_combination() {
+    for block_size in [4096, 16384] {
+        let home = Home::new(block_size);
+        for how in [Damage::Zeros, Damage::Noise, Damage::Flip] {
+            for chosen in 1..1_u32 << RECORDS.len() {
+                let lost: Vec<OwnRecord> =
+                    RECORDS.into_iter().filter(|record| chosen >> *record as u32 & 1 == 1).collect();
+                home.restore();
+                lost.iter().for_each(|record| home.damage(*record, how));
+                survives(&home, &lost, how);
+            }
+        }
+    }
+}
+
+fn survives(home: &Home, lost: &[OwnRecord], how: Damage) {
+    let story = format!("{lost:?} {how:?}");
+    let before = home.bytes();
+    let has = |record: OwnRecord| !lost.contains(&record);
+    let has_start = has(OwnRecord::FirstHeader) || has(OwnRecord::SecondHeader);
+    let has_header = has_start || has(OwnRecord::EndHeader);
+    match home.open(OpenMode::ReadOnly) {
+        Ok(device) => {
+            assert!(has_header, "{story}");
+            assert_eq!(damaged(&device), lost, "{story}");
+            holds_what_was_written(&device, &home.layout);
+        }
+        Err(error) => {
+            assert!(!has_header && matches!(error, FileError::Damaged { .. }), "{story}: {error}");
+            let said = error.to_string();
+            assert!(
+                said.contains("check --repair") && said.contains("salvage") && !said.contains("mkfs"),
+                "{said}"
+            );
+            let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
+            holds_what_was_written(&device, &home.layout);
+        }
+    }
+    assert!(home.bytes() == before, "{story}: whoever only looks changes nothing");
+    let has_states = has(OwnRecord::FirstTable) || has(OwnRecord::SecondTable) || how == Damage::Flip;
+    if !has_start && !(has_header && has_states) {
+        let error = home.open(OpenMode::ReadWrite).err().unwrap();
+        let is_expected = match has_header {
+            true => matches!(error, FileError::Overwritten { .. }),
+            false => matches!(error, FileError::Damaged { .. }),
+        };
+        assert!(is_expected && home.bytes() == before, "{story}: {error}");
+        let restored = FileDevice::restore_header(&home.path, &mut |_, _| ()).unwrap().unwrap();
+        assert_eq!((restored.fs_id, restored.zones.is_none()), (FS_ID, has_header), "{story}");
+    }
+    is_repaired(home, &story);
+    if !has_header && how == Damage::Noise {
+        // Nobody knows any more that the noise near the end stands where Polder may write.
+        return;
+    }
+    let (now, place) = (home.bytes(), home.layout.end_copy.unwrap() as usize);
+    for offset in [0, 4096, place] {
+        assert!(
+            now[offset..][..HEADER_BYTES] == home.sound[offset..][..HEADER_BYTES],
+            "{story}: as it was made"
+        );
+    }
+}
+
+#[test]
+fn every_flip_in_a_copy_of_the_header_is_told_and_repaired() {
+    let home = Home::new(4096);
+    for record in &RECORDS[..3] {
+        let offset = home.place(*record).0;
+        for byte in (0..128).chain([200, HEADER_BYTES as u64 - 1]) {
+            home.restore();
+            let bit = 1 << (byte % 8);
+            home.put(offset + byte, &[home.sound[(offset + byte) as usize] ^ bit]);
+            assert_eq!(damaged(&home.open(OpenMode::ReadOnly).unwrap()), [*record], "byte {byte}");
+            let device = home.open(OpenMode::ReadWrite).unwrap();
+            let repaired: Vec<OwnRecord> = device.repaired().iter().map(|copy| copy.record).collect();
+            assert_eq!(repaired, [*record]);
+            drop(device);
+            assert!(home.bytes() == home.sound, "byte {byte} of {record:?}");
+        }
+    }
+}
+
+#[test]
+fn every_flip_in_a_state_of_a_zone_is_told_and_repaired() {
+    let home = Home::new(4096);
+    for record in &RECORDS[3..] {
+        let offset = home.place(*record).0;
+        for byte in 0..2 * 32 {
+            home.restore();
+            home.put(offset + byte, &[home.sound[(offset + byte) as usize] ^ 0x10]);
+            assert_eq!(damaged(&home.open(OpenMode::ReadOnly).unwrap()), [*record], "byte {byte}");
+            is_repaired(&home, &format!("byte {byte} of {record:?}"));
+        }
+    }
+}
+
+/// What a process that opens the volume writes, and how long the file is then.
+fn writes_of_opening(home: &Home) -> (Vec<HostChange>, usize) {
+    let device = home.open(OpenMode::ReadWrite).unwrap();
+    device.engine.forbid_rings();
+    device.flush().unwrap();
+    let seen = device.engine.watch.seen();
+    drop(device);
+    (seen, home.bytes().len())
+}
+
+/// The power goes at every moment of an opening that repairs, and in every write of it: behind each sector, and with
+/// each one missing. At each the volume is the one that it was, and the next opening ends the work.
+fn power_cuts(home: &Home, before: &[u8], story: &str) -> usize {
+    let (seen, length) = writes_of_opening(home);
+    let mut synced = before.to_vec();
+    let mut window: Vec<(u64, Vec<u8>)> = Vec::new();
+    let mut states = 0;
+    for change in seen {
+        match change {
+            HostChange::Sync => {
+                window.drain(..).for_each(|(offset, bytes)| apply(&mut synced, offset, &bytes, |_| true))
+            }
+            HostChange::Write { offset, bytes } => {
+                let sectors = bytes.len() / SECTOR;
+                window.push((offset, bytes));
+                for cut in 0..=sectors {
+                    states += cut_at(home, &synced, &window, cut, length, story);
+                }
+            }
+            HostChange::Punch { .. } => panic!("nothing is given back here"),
+        }
+    }
+    states
+}
+
+/// The writes since the last sync reach the disk up to a sector, or all of them but one sector of each.
+fn cut_at(
+    home: &Home,
+    synced: &[u8],
+    window: &[(u64, Vec<u8>)],
+    cut: usize,
+    length: usize,
+    story: &str,
+) -> usize {
+    let keeps: [&dyn Fn(usize) -> bool; 2] = [&|sector| sector < cut, &|sector| sector != cut];
+    // Of those with one sector missing a few are enough.
+    let keeps = &keeps[..if cut < 2 { 2 } else { 1 }];
+    for keeps in keeps {
+        let mut file = synced.to_vec();
+        for (offset, bytes) in window {
+            apply(&mut file, *offset, bytes, keeps);
+        }
+        is_found_after_cut(home, file, length, &format!("{story}, cut {cut}"));
+    }
+    keeps.len()
+}
+
+fn apply(file: &mut Vec<u8>, offset: u64, bytes: &[u8], keeps: impl Fn(usize) -> bool) {
+    let end = offset as usize + bytes.len();
+    file.resize(file.len().max(end), 0);
+    for (sector, bytes) in bytes.chunks(SECTOR).enumerate().filter(|(sector, _)| keeps(*sector)) {
+        file[offset as usize + sector * SECTOR..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+/// Of a file that was made longer, the new length may be there or not.
+fn is_found_after_cut(home: &Home, mut file: Vec<u8>, length: usize, story: &str) {
+    file.resize(file.len().max(length), 0);
+    write_sparse(&home.path, &file);
+    let device = home.open(OpenMode::ReadOnly).unwrap_or_else(|error| panic!("{story}: {error}"));
+    holds_what_was_written(&device, &home.layout);
+    drop(device);
+    is_repaired(home, story);
+}
+
+#[test]
+fn a_power_cut_in_any_write_of_a_repair_costs_nothing() {
+    let mut states = 0;
+    for block_size in [512, 4096, 16384] {
+        let home = Home::new(block_size);
+        for chosen in 1..1_u32 << RECORDS.len() {
+            let lost: Vec<OwnRecord> =
+                RECORDS.into_iter().filter(|record| chosen >> *record as u32 & 1 == 1).collect();
+            if block_size != 4096 && !chosen.is_power_of_two() && chosen != 3 {
+                continue;
+            }
+            let is_opened = chosen & 3 != 3 || chosen & 7 == 3 && chosen & 24 != 24;
+            // In the large block that has both copies at the start, a good one is written over with itself: with no other
+            // copy that is as good as the block is written as a whole, as a device does.
+            let is_alone = block_size > 4096 && chosen & 4 == 4 && chosen & 3 != 0;
+            if !is_opened || is_alone {
+                continue;
+            }
+            home.restore();
+            lost.iter().for_each(|record| home.damage(*record, Damage::Zeros));
+            let before = home.bytes();
+            states += power_cuts(&home, &before, &format!("blocks of {block_size}, {lost:?}"));
+        }
+    }
+    println!("{states} states");
+    assert!(states > 800, "{states}");
+}
+
+#[test]
+fn a_power_cut_while_the_end_copy_is_added_costs_nothing() {
+    let mut states = 0;
+    for block_size in [512, 4096, 16384] {
+        for behind in [0, 1000, bytes_behind(block_size), bytes_behind(block_size) + (1 << 20)] {
+            let home = Home::without_end_copy(block_size, behind);
+            let sound = home.sound.clone();
+            states += power_cuts(&home, &sound, &format!("blocks of {block_size}, {behind} bytes behind"));
+        }
+    }
+    println!("{states} states");
+    assert!(states > 200, "{states}");
+}
+
+/// So many bytes behind the last zone are enough.
+fn bytes_behind(block_size: u32) -> u64 {
+    let layout = options(block_size).layout_without_end_copy(size(block_size)).unwrap();
+    bytes_with_end_copy(layout.file_bytes()) - layout.file_bytes()
+}
+
+#[test]
+fn a_volume_without_an_end_copy_gets_one_when_it_is_first_opened_for_writing() {
+    for behind in [0, 5, bytes_behind(4096), bytes_behind(4096) + 12345] {
+        let home = Home::without_end_copy(4096, behind);
+        let device = home.open(OpenMode::ReadOnly).unwrap();
+        assert_eq!(damaged(&device), [], "a volume of an earlier release is sound");
+        let end = &device.own_copies()[OwnRecord::EndHeader as usize];
+        assert!(matches!(end.state, CopyState::Absent(why) if why.contains("next mount")), "{end:?}");
+        drop(device);
+        assert!(home.bytes() == home.sound);
+        is_repaired(&home, "added");
+        let (now, enough) = (home.bytes(), behind >= bytes_behind(4096));
+        assert_eq!(now.len() == home.sound.len(), enough, "only a file without room becomes longer");
+        let place = end_copy_place(now.len() as u64).unwrap();
+        let (fs_id, layout, _) = decode_header(&now[place as usize..][..HEADER_BYTES]).unwrap();
+        assert_eq!((fs_id, layout.end_copy), (FS_ID, Some(place)), "it is where nobody has to be told");
+        assert!(now.len() as u64 - place >= 2 * END_COPY_UNIT, "and not at the very end");
+        let (seen, _) = writes_of_opening(&home);
+        assert!(
+            seen.iter().all(|change| matches!(change, HostChange::Sync)),
+            "the next opening has nothing to do"
+        );
+    }
+}
+
+#[test]
+fn an_end_copy_goes_over_nothing_that_is_somebodys() {
+    let home = Home::without_end_copy(4096, bytes_behind(4096));
+    let place = end_copy_place(home.sound.len() as u64).unwrap();
+    home.put(place + 4000, &[1]);
+    let before = home.bytes();
+    let (file, bytes) = (std::fs::File::open(&home.path).unwrap(), before.len() as u64);
+    let mut headers = Headers::read(&file, bytes).unwrap();
+    assert!(
+        matches!(headers.settle_end(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("not Polder's"))
+    );
+    // A file becomes longer.
+    is_repaired(&home, "behind what is there");
+    let now = home.bytes();
+    assert!(now.len() > before.len() && now[8192..before.len()] == before[8192..]);
+    // An old copy of a header of Polder is nobody's.
+    home.restore();
+    home.put(place, &encode_header(FsId([1; 16]), &home.layout));
+    is_repaired(&home, "over an old copy");
+    assert_eq!(home.bytes().len(), home.sound.len());
+}
+
+#[test]
+fn a_disk_without_room_goes_on_without_an_end_copy() {
+    let home = Home::without_end_copy(4096, bytes_behind(4096) - 1);
+    let file = std::fs::File::open(&home.path).unwrap();
+    let bytes = home.sound.len() as u64;
+    let mut headers = Headers::read(&file, bytes).unwrap();
+    assert!(
+        matches!(headers.settle_end(&file, bytes, false), EndPlace::Nowhere(why) if why.contains("no room"))
+    );
+    assert!(matches!(headers.end, CopyState::Absent(why) if why.contains("no room")));
+    let place = end_copy_place(bytes + 1).unwrap();
+    home.put(bytes, &[0]);
+    assert_eq!(headers.settle_end(&file, bytes + 1, false), EndPlace::At(place));
+}
+
+/// A file is made longer: the copy stays where it is, and the zones lead to it when it is the only one.
+#[test]
+fn a_file_that_became_longer_keeps_its_end_copy() {
+    let home = Home::new(4096);
+    let file = std::fs::OpenOptions::new().write(true).open(&home.path).unwrap();
+    file.set_len(size(4096) + (3 << 20)).unwrap();
+    is_repaired(&home, "longer");
+    assert_eq!(home.open(OpenMode::ReadOnly).unwrap().layout.end_copy, home.layout.end_copy);
+    home.damage(OwnRecord::FirstHeader, Damage::Zeros);
+    home.damage(OwnRecord::SecondHeader, Damage::Noise);
+    assert!(matches!(home.open(OpenMode::ReadWrite), Err(FileError::Damaged { .. })));
+    FileDevice::restore_header(&home.path, &mut |_, _| ()).unwrap().unwrap();
+    is_repaired(&home, "longer, and without its start");
+}
+
+/// A file was cut, but not into its zones.
+#[test]
+fn a_file_that_lost_its_end_gets_the_end_copy_back() {
+    let home = Home::new(4096);
+    for bytes in [home.layout.file_bytes(), home.layout.end_copy.unwrap() + 100, size(4096) - 1] {
+        home.restore();
+        std::fs::OpenOptions::new().write(true).open(&home.path).unwrap().set_len(bytes).unwrap();
+        let lost = if bytes == size(4096) - 1 { vec![] } else { vec![OwnRecord::EndHeader] };
+        assert_eq!(damaged(&home.open(OpenMode::ReadOnly).unwrap()), lost);
+        is_repaired(&home, &format!("{bytes} bytes left"));
+    }
+}
+
+/// Somebody has made a partition table: a mount that wrote the header over it would take away what is wanted now.
+#[test]
+fn a_start_that_shows_something_else_is_written_over_by_nobody_but_a_repair() {
+    let home = Home::new(4096);
+    let marks: [(u64, &[u8], &str); 3] =
+        [(510, &[0x55, 0xaa], "a partition table"), (512, b"EFI PART", "GPT"), (1080, &[0x53, 0xef], "ext4")];
+    for (offset, mark, name) in marks {
+        home.restore();
+        home.put(offset, mark);
+        let before = home.bytes();
+        let said = home.open(OpenMode::ReadWrite).err().unwrap().to_string();
+        assert!(said.contains(name) && said.contains("check --repair") && !said.contains("mkfs"), "{said}");
+        holds_what_was_written(&home.open(OpenMode::ReadOnly).unwrap(), &home.layout);
+        assert!(home.bytes() == before);
+        let restored = FileDevice::restore_header(&home.path, &mut |_, _| ()).unwrap().unwrap();
+        assert_eq!(restored.repaired.len(), 1);
+        assert!(home.bytes() == home.sound, "{name}");
+    }
+}
+
+/// What a later release keeps in the header stays there.
+#[test]
+fn adding_the_end_copy_keeps_what_is_not_known() {
+    let home = Home::without_end_copy(4096, 0);
+    let mut header = encode_header(FS_ID, &home.layout);
+    (header[33], header[HEADER_BYTES - 1]) = (0x80, 7);
+    header[8..12].fill(0);
+    let sum = checksum(&[&header]);
+    header[8..12].copy_from_slice(&sum.to_le_bytes());
+    START_COPIES.iter().for_each(|&offset| home.put(offset, &header));
+    is_repaired(&home, "with features of a later release");
+    let now = home.bytes();
+    assert_eq!((now[32], now[33], now[HEADER_BYTES - 1]), (1, 0x80, 7));
+}

@@ -1,0 +1,246 @@
+//! Volumes in files of which no copy of the header is left: what their zones tell, and when they tell too little.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::zone::file::{FileContents, FileDevice, FileError, FileOptions, OpenMode};
+use crate::zone::format::{Role, ZoneIdentity, encode_header};
+use crate::zone::{Device, FsId, Geometry, Leases, Life, Traffic, ZoneId};
+
+const FS_ID: FsId = FsId([9; 16]);
+const OTHER: FsId = FsId([8; 16]);
+const SIZE: u64 = 40 << 20;
+
+/// A volume, what of its zones is written, and how the shape of it was.
+struct Home {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+    geometry: Geometry,
+    capacities: Vec<u32>,
+    /// Where zones begin.
+    first: u64,
+    zone_bytes: u64,
+}
+
+fn options() -> FileOptions {
+    FileOptions { size: Some(SIZE), fs_id: FS_ID, ..FileOptions::default() }
+}
+
+/// Zones of the log and others.
+const USUAL: [(u32, Role); 4] = [(0, Role::Log), (1, Role::Log), (4, Role::Metadata), (6, Role::Data)];
+
+impl Home {
+    fn new(options: &FileOptions, written: &[(u32, Role)]) -> Home {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("volume");
+        let device: Arc<dyn Device> = Arc::new(FileDevice::create(&path, options).unwrap());
+        let leases = Leases::new(Arc::clone(&device), FS_ID, Arc::new(Traffic::default()));
+        written.iter().for_each(|(zone, role)| drop(leases.begin(ZoneId(*zone), Life(1), *role).unwrap()));
+        device.flush().unwrap();
+        let geometry = device.geometry().clone();
+        let capacities = device.report().unwrap().iter().map(|zone| zone.capacity).collect();
+        drop((leases, device));
+        let page = u64::from(geometry.block_size.max(4096));
+        let first =
+            8192_u64.next_multiple_of(page) + 2 * (u64::from(geometry.zones) * 32).next_multiple_of(page);
+        let zone_bytes =
+            options.zone_bytes.unwrap_or(u64::from(geometry.zone_blocks) * u64::from(geometry.block_size));
+        Home { _directory: directory, path, geometry, capacities, first, zone_bytes }
+    }
+
+    /// Where a zone begins.
+    fn offset(&self, zone: u32) -> u64 {
+        self.first + u64::from(zone) * self.zone_bytes
+    }
+
+    /// No header is left, nor anything else before the zones.
+    fn lose_headers(&self) {
+        put(&self.path, 0, &vec![0xa5; self.first as usize]);
+        put(&self.path, SIZE / 65536 * 65536 - 131_072, &[0xa5; 4096]);
+    }
+
+    /// Puts the header of a zone of some volume where a zone of this one begins.
+    fn put_header(&self, fs_id: FsId, zone: u32, role: Role) {
+        let identity = ZoneIdentity { fs_id, zone: ZoneId(zone), life: Life(1), role };
+        put(&self.path, self.offset(zone), &encode_header(&identity, &self.geometry));
+    }
+
+    fn restore(&self) -> Result<FsId, FileError> {
+        FileDevice::restore_header(&self.path, &mut |_, _| ()).map(|restored| restored.unwrap().fs_id)
+    }
+
+    fn refusal(&self) -> String {
+        let before = std::fs::read(&self.path).unwrap();
+        let said = self.restore().unwrap_err().to_string();
+        assert!(std::fs::read(&self.path).unwrap() == before, "a refusal changes nothing");
+        assert!(said.contains("salvage") && !said.contains("mkfs"), "{said}");
+        said
+    }
+}
+
+fn put(path: &Path, offset: u64, bytes: &[u8]) {
+    OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
+}
+
+#[test]
+fn zones_tell_the_shape_of_every_volume() {
+    let usual = options();
+    for options in [
+        usual.clone(),
+        FileOptions { zone_bytes: Some(1_081_344), ..usual.clone() },
+        FileOptions { zone_bytes: Some(1 << 20), zone_capacity: Some(700 << 10), ..usual.clone() },
+        FileOptions { block_size: 512, zone_bytes: Some(700 * 512), ..usual.clone() },
+        FileOptions { block_size: 16384, max_open: 7, max_active: 11, ..usual.clone() },
+        FileOptions { size: Some(SIZE + 1000), zone_bytes: Some(1 << 20), ..usual.clone() },
+    ] {
+        let home = Home::new(&options, &USUAL);
+        home.lose_headers();
+        let story = format!("{options:?}");
+        let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).expect(&story);
+        assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID), "{story}");
+        drop(device);
+        assert_eq!(home.restore().expect(&story), FS_ID);
+        let device = FileDevice::open(&home.path, OpenMode::ReadWrite).expect(&story);
+        assert_eq!(device.geometry(), &home.geometry);
+        let capacities: Vec<u32> = device.report().unwrap().iter().map(|zone| zone.capacity).collect();
+        assert_eq!(capacities, home.capacities, "{story}");
+    }
+}
+
+/// The last zone is a short one, and is in use: how far it reaches stands in its own header.
+#[test]
+fn the_last_zone_tells_how_far_it_reaches() {
+    let last = Home::new(&options(), &USUAL).geometry.zones - 1;
+    let home = Home::new(&options(), &[&USUAL[..], &[(last, Role::Data)]].concat());
+    assert!(home.capacities[last as usize] < home.geometry.zone_blocks);
+    home.lose_headers();
+    home.restore().unwrap();
+    let device = FileDevice::open(&home.path, OpenMode::ReadWrite).unwrap();
+    assert_eq!(device.report().unwrap()[last as usize].capacity, home.capacities[last as usize]);
+}
+
+/// Nothing is at the start that tells of zones: their headers are found further on, whatever their size.
+#[test]
+fn zones_are_found_behind_megabytes_of_anything() {
+    for zone_bytes in [None, Some(1_081_344)] {
+        let home = Home::new(&FileOptions { zone_bytes, ..options() }, &USUAL);
+        home.lose_headers();
+        put(&home.path, 0, &vec![0x77; (home.offset(1) - 4096) as usize]);
+        assert_eq!(home.restore().unwrap(), FS_ID);
+        assert_eq!(FileDevice::open(&home.path, OpenMode::ReadWrite).unwrap().geometry(), &home.geometry);
+    }
+}
+
+#[test]
+fn one_zone_is_enough_to_read_and_not_to_write() {
+    let home = Home::new(&options(), &[(4, Role::Metadata)]);
+    home.lose_headers();
+    let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
+    assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID));
+    drop(device);
+    assert!(home.refusal().contains("one zone alone"));
+}
+
+#[test]
+fn without_a_zone_of_the_log_no_header_is_written() {
+    let home = Home::new(&options(), &USUAL[2..]);
+    home.lose_headers();
+    assert!(home.refusal().contains("log's zones"));
+}
+
+/// A disk on which a volume was made over another: its zones hold what the old one had, until they are used.
+#[test]
+fn the_log_tells_the_volume_from_the_one_before() {
+    let home = Home::new(&options(), &USUAL);
+    (7..20).for_each(|zone| home.put_header(OTHER, zone, Role::Data));
+    home.lose_headers();
+    assert_eq!(home.restore().unwrap(), FS_ID);
+}
+
+#[test]
+fn two_volumes_with_a_log_are_told_and_left_alone() {
+    let home = Home::new(&options(), &USUAL);
+    (7..9).for_each(|zone| home.put_header(OTHER, zone, Role::Data));
+    home.put_header(OTHER, 1, Role::Log);
+    home.lose_headers();
+    let said = home.refusal();
+    assert!(
+        said.contains("several Polder volumes") && said.contains("09090909-") && said.contains("08080808-"),
+        "{said}"
+    );
+}
+
+/// The volume holds an image of another volume, whose zones have headers like its own.
+#[test]
+fn a_volume_within_a_volume_is_not_taken_for_it() {
+    let small = Home::new(&FileOptions { size: Some(6 << 20), fs_id: OTHER, ..options() }, &USUAL);
+    let inner = std::fs::read(&small.path).unwrap();
+    let home = Home::new(
+        &FileOptions { zone_bytes: Some(2 << 20), ..options() },
+        &[(12, Role::Log), (13, Role::Data)],
+    );
+    home.lose_headers();
+    put(&home.path, home.offset(2) + 4096, &inner);
+    let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
+    assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID));
+}
+
+#[test]
+fn what_only_zones_tell_of_is_a_damaged_volume_and_overwritten_by_force_only() {
+    let home = Home::new(&options(), &USUAL);
+    home.lose_headers();
+    put(&home.path, 0, &vec![0; home.first as usize]);
+    assert_eq!(FileDevice::probe(&home.path).unwrap(), FileContents::Damaged { what: None });
+    let error = FileDevice::create(&home.path, &options()).err().unwrap().to_string();
+    assert!(
+        error.contains("already holds a damaged Polder volume, which `polder check --repair` may repair"),
+        "{error}"
+    );
+    put(&home.path, 0, b"XFSB");
+    let said = FileDevice::open(&home.path, OpenMode::ReadOnly).err().unwrap().to_string();
+    assert!(said.contains("its start shows an XFS file system") && said.contains("salvage"), "{said}");
+    assert_eq!(home.restore().unwrap(), FS_ID, "whoever asks for a repair means the volume");
+}
+
+#[test]
+fn what_never_was_a_volume_is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    for bytes in [vec![0; 3 << 20], vec![0x55; 3 << 20], b"XFSB".repeat(1 << 20), Vec::new()] {
+        std::fs::write(&path, &bytes).unwrap();
+        let opened = FileDevice::open(&path, OpenMode::ReadWrite);
+        assert!(matches!(opened, Err(FileError::Foreign { .. })));
+        assert!(matches!(FileDevice::open_by_zones(&path, &mut |_, _| ()), Err(FileError::NoZones(_))));
+        let restored = FileDevice::restore_header(&path, &mut |_, _| ());
+        assert!(matches!(restored, Err(FileError::NoZones(_) | FileError::Foreign { .. })));
+        assert!(std::fs::read(&path).unwrap() == bytes);
+    }
+}
+
+/// No bytes where a header of a zone is expected make the search fail.
+#[test]
+fn any_bytes_may_stand_where_zones_begin() {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let home = Home::new(&options(), &USUAL);
+    home.lose_headers();
+    for _ in 0..300 {
+        for zone in [0, 1, 4, 6] {
+            home.put_header(FS_ID, zone, Role::Log);
+            let mut block = vec![0; 4096];
+            let file = OpenOptions::new().read(true).write(true).open(&home.path).unwrap();
+            file.read_exact_at(&mut block, home.offset(zone)).unwrap();
+            for _ in 0..rng.usize(0..4) {
+                block[rng.usize(32..112)] = *rng.choice([0, 1, 0x10, 0x80, 0xff].iter()).unwrap();
+            }
+            block[8..12].fill(0);
+            let sum = crate::zone::format::checksum(&[&block]);
+            block[8..12].copy_from_slice(&sum.to_le_bytes());
+            file.write_all_at(&block, home.offset(zone)).unwrap();
+        }
+        if let Ok(device) = FileDevice::open_by_zones(&home.path, &mut |_, _| ()) {
+            device.report().unwrap();
+        }
+    }
+}
