@@ -118,8 +118,8 @@ impl Fs {
         });
         fs.store.set_reader(fs.runtime.reader());
         if fs.node(InodeNo::ROOT)?.state.read().record().is_err() {
-            let why = "there is no root directory: if the volume was just being made, make it again with \
-                       `polder mkfs --force`; otherwise `polder salvage` saves what it finds";
+            let why = "there is no root directory: the volume was not finished when it was made, or it is damaged and \
+                       `polder salvage` saves what it finds";
             return Err(Damaged(why).into());
         }
         Ok((fs, recovery))

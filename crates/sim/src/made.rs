@@ -25,8 +25,15 @@ use crate::model::{File, Model, Operation};
 use crate::shapes::Shape;
 use crate::shows::{Shown, Sign};
 
-/// What a refusal has to name: the command that helps.
-const HELP: [&str; 3] = ["polder mkfs", "polder salvage", "restore the whole volume"];
+/// What a refusal has to say: which command helps, or that nothing is there. Never to make a volume: what was being made
+/// cannot be told from what is damaged.
+const HELP: [&str; 4] = [
+    "polder salvage",
+    "restore the whole volume",
+    "no zone holds anything of a Polder volume",
+    "mount the volume with -o ro",
+];
+const NO_HELP: &str = "mkfs";
 
 /// What is there when a volume is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +216,7 @@ fn refusal(error: &FsError, allowed: &[Arc<MadeState>]) -> Result<MadeState, Wro
         return Err(Wrong(format!("there must be a volume, and the mount says: {error}")));
     }
     let said = error.to_string();
-    if !HELP.iter().any(|help| said.contains(help)) {
+    if !HELP.iter().any(|help| said.contains(help)) || said.contains(NO_HELP) {
         return Err(Wrong(format!("the mount is refused without a word about what to do: {said}")));
     }
     Ok(MadeState::Refused)

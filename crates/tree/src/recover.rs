@@ -41,12 +41,12 @@ use headers::{LogHeader, log_zones, no_volume};
 use missing::{Unread, Why};
 
 /// Of a log whose first seal names no checkpoint.
-const UNFINISHED: &str =
-    "a volume was being made here when the power went: make it again with `polder mkfs --force`";
+const UNFINISHED: &str = "the log names no checkpoint: the volume was not finished when it was made, or the log is \
+                          damaged and `polder salvage` saves what it finds";
 
 /// Of a log whose volume is not there: it may be of one that was here before.
-const OR_UNFINISHED: &str = "if a volume was being made here, make it again with `polder mkfs --force`; otherwise \
-                             `polder salvage` saves what it finds";
+const OR_UNFINISHED: &str = "the volume was not finished when it was made, or it is damaged and `polder salvage` saves \
+                             what it finds";
 
 /// How far an epoch's number may jump at a seal.
 const EPOCH_JUMP: u64 = u32::MAX as u64;
@@ -213,10 +213,7 @@ fn check_complete(contents: &LogContents, last: Lsn, read_only: bool) -> Result<
         tracing::error!(what);
         return Ok(());
     }
-    Err(StoreError::Corrupt(format!(
-        "{what}; mount the volume with -o ro and copy what is left, or, if a volume was being made here, make it again \
-         with `polder mkfs --force`"
-    )))
+    Err(StoreError::Corrupt(format!("{what}; mount the volume with -o ro and copy what is left")))
 }
 
 fn rt_random(below: u64) -> u64 {
@@ -254,7 +251,7 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
     let newest = newest.ok_or_else(|| {
         no_volume(
             "the log holds no checkpoint that can be read: restore the whole volume from a copy, or save what other \
-             zones hold with `polder salvage`, or, if it was being made, make it again with `polder mkfs --force`",
+             zones hold with `polder salvage`; if it was being made, it was not finished",
         )
     })?;
     let hint = if newest.kind == BatchKind::Checkpoint { newest.at } else { newest.checkpoint };

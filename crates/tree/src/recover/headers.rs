@@ -12,8 +12,8 @@ use crate::scan::read_header;
 use crate::types::{Result, StoreError};
 
 /// So many zones are asked whose volume it was, when its log is gone.
-const LOOK_ZONES: usize = 64;
-const NOTHING_HERE: &str = "there is no Polder volume here: make one with `polder mkfs`";
+const LOOK_ZONES: usize = 4096;
+const NOTHING_HERE: &str = "no zone holds anything of a Polder volume";
 
 /// A log zone's header and state.
 pub(super) type LogHeader = (ZoneIdentity, ZoneInfo);
@@ -110,13 +110,13 @@ fn check_same_volume(zones: &[LogHeader], unread: &[Unread]) -> Result<()> {
         )),
         None => Err(no_volume(match unread.iter().rev().find_map(Unread::device_error) {
             Some(error) => format!(
-                "no Polder volume is found, and a zone that may be its log's cannot be read ({error}): if there is one, \
-                 try `polder salvage`; if there never was, make one with `polder mkfs`"
+                "no Polder volume is found, and a zone that may be its log's cannot be read ({error}): if there was one, \
+                 `polder salvage` saves what it finds"
             ),
             None => NOTHING_HERE.to_owned(),
         })),
         Some((first, _)) if zones.iter().any(|(other, _)| other.fs_id != first.fs_id) => Err(no_volume(
-            "the log zones belong to different volumes: make a new one with `polder mkfs --force`",
+            "the log zones belong to different volumes: `polder salvage` saves what it finds of the one with most zones",
         )),
         Some(_) => Ok(()),
     }
