@@ -11,6 +11,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Error, Result, bail};
 use fs::{Affected, Checked, Finding, Fs};
 use serde::{Deserialize, Serialize};
+use zone::OwnCopy;
+use zone::file::{FileError, Restored};
 
 use crate::control::Request;
 use crate::name::AnyPath;
@@ -76,7 +78,7 @@ pub(crate) struct Report {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ReportedFinding {
-    /// Where: `store`, `extents` or `names`.
+    /// Where: `device`, `store`, `extents` or `names`.
     part: String,
     /// What kind of damage.
     kind: String,
@@ -113,7 +115,7 @@ pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
 
 /// True when the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
-    let repaired = if arguments.repair { repair(&arguments.path)? } else { Vec::new() };
+    let repaired = if arguments.repair { repair(&arguments.path, true)? } else { Vec::new() };
     let mut volume = Volume::find(&arguments.path)?;
     let mut report: Report = match &mut volume {
         Volume::Served(client) => {
@@ -145,16 +147,23 @@ pub(crate) fn verify(opened: &Opened) -> Result<Report> {
     Report::of_telling(&opened.fs, false, &mut |Checked { part, done, of }| kinds.at(part.name(), done, of))
 }
 
-/// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired.
-pub(crate) fn repair(named: &Path) -> Result<Vec<ReportedFinding>> {
-    if let Volume::Served(_) = Volume::find(named)? {
-        bail!("{}: is mounted; unmount it before it is repaired", named.display());
+/// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired. With
+/// `start_is_ours` the user says that what stands where the header was may be written over.
+pub(crate) fn repair(named: &Path, start_is_ours: bool) -> Result<Vec<ReportedFinding>> {
+    match Volume::find(named) {
+        Ok(Volume::Served(_)) => {
+            bail!("{}: is mounted; unmount it before it is repaired", named.display())
+        }
+        Err(error) if !(start_is_ours && may_be_headerless(&error)) => return Err(error),
+        Ok(Volume::Opened(_)) | Err(_) => {}
     }
     let path = volume::resolve(named)?;
+    let restored = if start_is_ours { volume::restore_header(&path)? } else { None };
+    let mut all: Vec<ReportedFinding> = restored.iter().flat_map(ReportedFinding::restored).collect();
     let waiting = progress::waiting("repairing");
-    let mut all = Vec::new();
     for _ in 0..REPAIRS_MAX {
-        let repaired = volume::repair_once(&path).with_context(|| named.display().to_string())?.repaired;
+        let (repaired, copies) = volume::repair_once(&path).with_context(|| named.display().to_string())?;
+        all.extend(copies.iter().filter_map(ReportedFinding::of_copy));
         if repaired.is_empty() {
             break;
         }
@@ -162,6 +171,11 @@ pub(crate) fn repair(named: &Path) -> Result<Vec<ReportedFinding>> {
     }
     waiting.finish_and_clear();
     Ok(all)
+}
+
+/// Whether a volume could not be opened because no header was found.
+pub(crate) fn may_be_headerless(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(FileError::Damaged { .. } | FileError::Foreign { .. }))
 }
 
 impl Report {
@@ -206,7 +220,9 @@ impl Report {
     fn new(fs: &Fs, found: Vec<Finding>, not_checked: Vec<String>) -> Result<Report> {
         let affected = fs.affected(&found)?;
         let reported = |(finding, files)| ReportedFinding::new(&finding, files);
-        let findings: Vec<_> = found.into_iter().zip(affected).map(reported).collect();
+        let of_device = ReportedFinding::of_device(fs);
+        let findings: Vec<_> =
+            of_device.into_iter().chain(found.into_iter().zip(affected).map(reported)).collect();
         let clean = findings.is_empty();
         Ok(Report { clean, findings, not_checked, repaired: Vec::new(), not_repaired: None })
     }
@@ -270,6 +286,34 @@ impl ReportedFinding {
             what: finding.what(),
             files: files.into_iter().map(ReportedFile::new).collect(),
         }
+    }
+
+    /// What is wrong with the copies of what the device keeps beside its zones.
+    pub(crate) fn of_device(fs: &Fs) -> Vec<ReportedFinding> {
+        fs.store().device().verify_own_copies().iter().filter_map(ReportedFinding::of_copy).collect()
+    }
+
+    fn of_copy(copy: &OwnCopy) -> Option<ReportedFinding> {
+        let kind = if copy.record.is_header() { "header" } else { "zone-table" };
+        Some(ReportedFinding {
+            part: "device".to_owned(),
+            kind: kind.to_owned(),
+            what: copy.damage()?,
+            files: Vec::new(),
+        })
+    }
+
+    fn restored(restored: &Restored) -> Vec<ReportedFinding> {
+        let made_up = restored.zones.map(|zones| ReportedFinding {
+            part: "device".to_owned(),
+            kind: "header".to_owned(),
+            what: format!(
+                "no copy of the header of the volume {} was left; it was made up from the headers of {zones} zones",
+                restored.fs_id
+            ),
+            files: Vec::new(),
+        });
+        made_up.into_iter().chain(restored.repaired.iter().filter_map(ReportedFinding::of_copy)).collect()
     }
 
     /// One line for it and one for each file.

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use zone::file::FileError;
 
 use crate::check;
 use crate::output::line;
@@ -74,14 +75,17 @@ pub(crate) fn main() -> ExitCode {
 impl Arguments {
     fn verify(&self, named: &Path) -> Result<u8> {
         let path = volume::resolve(named)?;
-        let opened = volume::open_to_look(&path)?;
+        let opened = match volume::open_to_look(&path) {
+            Err(error) if self.yes && is_headerless(&error) => return repair(named, &path, true),
+            opened => opened?,
+        };
         let was_closed = opened.recovery.clean;
         if self.force || !(self.automatic || self.preen) {
             let report = check::verify(&opened).with_context(|| named.display().to_string())?;
             report.show(named)?;
             if !report.clean {
                 drop(opened);
-                return if self.yes { repair(named, &path) } else { Ok(UNCORRECTED) };
+                return if self.yes { repair(named, &path, false) } else { Ok(UNCORRECTED) };
             }
         } else if was_closed {
             line!("{}: clean", named.display())?;
@@ -96,9 +100,15 @@ impl Arguments {
     }
 }
 
+/// Whether no header of a volume is left, and its start shows nothing of another program: over that nothing is written
+/// unless a person asks for it (`polder check --repair`).
+fn is_headerless(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(FileError::Damaged { what: None, .. }))
+}
+
 /// Repairs a damaged volume and verifies it once more.
-fn repair(named: &Path, path: &Path) -> Result<u8> {
-    let repaired = check::repair(named)?;
+fn repair(named: &Path, path: &Path, start_is_ours: bool) -> Result<u8> {
+    let repaired = check::repair(named, start_is_ours)?;
     let opened = volume::open_to_look(path)?;
     let mut report = check::verify(&opened).with_context(|| named.display().to_string())?;
     let corrected = if repaired.is_empty() { 0 } else { CORRECTED };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use fs::{Fs, Reserve};
 use serde::{Deserialize, Serialize};
+use zone::{CopyState, OwnCopy};
 
 use crate::bytes;
 use crate::control::Request;
@@ -55,6 +56,35 @@ pub(crate) struct Info {
     pub(crate) total_bytes: u64,
     /// Bytes that files could have in addition; nothing where nothing can be written.
     pub(crate) available_bytes: Option<u64>,
+    /// What the device keeps beside its zones, as it was found when the volume was opened, or last verified.
+    #[serde(default)]
+    pub(crate) copies: Vec<Copied>,
+}
+
+/// A copy of the header or a table of zone states.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Copied {
+    /// `first_header`, `second_header`, `end_header`, `first_zone_table`, `second_zone_table`.
+    record: String,
+    /// `whole`, `damaged` or `absent`.
+    state: String,
+    /// Why it is not whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    /// For people, what is wrong with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    what: Option<String>,
+}
+
+impl Copied {
+    fn new(copy: &OwnCopy) -> Copied {
+        let (state, why) = match &copy.state {
+            CopyState::Whole => ("whole", None),
+            CopyState::Damaged(why) => ("damaged", Some(why.clone())),
+            CopyState::Absent(why) => ("absent", Some((*why).to_owned())),
+        };
+        Copied { record: copy.record.key().to_owned(), state: state.to_owned(), why, what: copy.damage() }
+    }
 }
 
 /// What the volume does not know of itself.
@@ -109,6 +139,7 @@ impl Info {
                 .then(|| f64::from(volume.reserve.0) / 100.0),
             total_bytes: space.blocks * block_bytes,
             available_bytes: (!place.read_only).then(|| space.available * block_bytes),
+            copies: fs.store().device().own_copies().iter().map(Copied::new).collect(),
         })
     }
 
@@ -139,7 +170,26 @@ impl Info {
         if let Some(available) = self.available_bytes {
             table.line("available", bytes::show(available));
         }
+        self.add_copies(&mut table);
         table
+    }
+
+    /// What is wrong with the copies of header and tables, if anything is.
+    fn add_copies(&self, table: &mut Table) {
+        for copy in &self.copies {
+            match (&copy.what, &copy.why) {
+                (Some(what), _) => {
+                    table.line(
+                        "damaged",
+                        format_args!("{what}; a mount for writing or `polder check --repair` repairs it"),
+                    );
+                }
+                (None, Some(why)) => {
+                    table.line("header", format_args!("two copies at the start, none at the end: {why}"));
+                }
+                (None, None) => {}
+            }
+        }
     }
 
     fn state(&self) -> String {

@@ -1,7 +1,7 @@
 //! `polder salvage`: saves names and data of a volume whose log cannot be read any more, or that cannot be
 //! opened for another reason.
 //!
-//! The volume is opened for reading only and never written. Everything goes into a directory that is made, or
+//! The volume is opened for reading only and never written. Where no header of it is left, the zones tell its shape. Everything goes into a directory that is made, or
 //! is empty: nothing is written over, and no link that is there is followed, whatever names the volume has.
 //! What is not saved, or not for certain, is told by name.
 
@@ -20,7 +20,6 @@ use fs::{InodeNo, Kind, Salvage, SalvagedItem, SalvagedNames, Trouble, Unsaved};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use zone::Device;
-use zone::file::OpenMode;
 
 use crate::check::exit_status;
 use crate::name::AnyPath;
@@ -83,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn salvage(arguments: &Arguments) -> Result<bool> {
     let shown = arguments.source.display();
     let source = volume::resolve(&arguments.source)?;
-    let device: Arc<dyn Device> = volume::open_device(&source, OpenMode::ReadOnly)?.into_device();
+    let device: Arc<dyn Device> = volume::open_for_salvage(&source)?.into_device();
     let bar = progress::parts(0, "zones of metadata read");
     let opened = Salvage::open(device, &mut |done, all| {
         bar.set_length(all);

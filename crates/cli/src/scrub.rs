@@ -155,12 +155,17 @@ fn found(from: Place, mut next: impl FnMut(Place) -> Result<Piece>) -> Result<Fo
 pub(crate) fn piece(fs: &Fs, at: &Place, bytes: u64) -> Result<Piece> {
     let scrubbed = fs.scrub_step(at.decode(), bytes)?;
     let (metadata, data) = fs.scrub_bytes();
+    // What the device keeps beside its zones is read with the first piece.
+    let of_device = if *at == Place::start() { ReportedFinding::of_device(fs) } else { Vec::new() };
     let findings = scrubbed.findings.into_iter();
     Ok(Piece {
         next: Place::encode(scrubbed.next),
         bytes: scrubbed.bytes,
         total: metadata + data,
-        findings: findings.map(|(finding, of)| ReportedFinding::new(&finding, of)).collect(),
+        findings: of_device
+            .into_iter()
+            .chain(findings.map(|(finding, of)| ReportedFinding::new(&finding, of)))
+            .collect(),
     })
 }
 

@@ -15,8 +15,8 @@ use fuse::mount::entry_at;
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use serde::{Deserialize, Serialize};
-use zone::file::{FileContents, FileError, OpenMode};
-use zone::{Device, FsId, Medium};
+use zone::file::{FileContents, FileError, OpenMode, Restored};
+use zone::{Device, FsId, Medium, OwnCopy};
 
 use crate::client::{Client, Reached, Silent};
 use crate::registry::{PATIENCE, Registry};
@@ -296,15 +296,47 @@ pub(crate) fn close_properly(path: &Path) -> Result<u64> {
     Ok(opened.recovery.records)
 }
 
-/// Recovers a volume, repairs what can be, and closes it.
-pub(crate) fn repair_once(path: &Path) -> Result<fs::Repaired> {
-    let device: Arc<dyn Device> = open_device(path, OpenMode::ReadWrite)?.into_device();
+/// Opens a volume for reading, also one of which no header is left.
+pub(crate) fn open_for_salvage(path: &Path) -> Result<Medium, FileError> {
+    let missing = match open_device(path, OpenMode::ReadOnly) {
+        Err(error @ (FileError::Damaged { .. } | FileError::Foreign { .. })) => error,
+        opened => return opened,
+    };
+    let bar = progress::parts(0, "bytes searched for zones");
+    let found = Medium::open_by_zones(path, &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    match found {
+        Err(FileError::NoZones(_)) => Err(missing),
+        found => found,
+    }
+}
+
+/// Writes the header of a volume that is not in use anew, where opening it does not.
+pub(crate) fn restore_header(path: &Path) -> Result<Option<Restored>, FileError> {
+    let bar = progress::parts(0, "bytes searched for zones");
+    let restored = Medium::restore_header(path, &mut |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    restored
+}
+
+/// Recovers a volume, repairs what can be, and closes it. What was repaired of the volume, and of what the device keeps
+/// beside its zones.
+pub(crate) fn repair_once(path: &Path) -> Result<(Vec<fs::Finding>, Vec<OwnCopy>)> {
+    let device = open_device(path, OpenMode::ReadWrite)?;
+    let copies = device.repaired().to_vec();
+    let device: Arc<dyn Device> = device.into_device();
     let (fs, _) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
-    let repaired = fs.repair()?;
-    if !repaired.repaired.is_empty() {
+    let repaired = fs.repair()?.repaired;
+    if !repaired.is_empty() {
         fs.unmount()?;
     }
-    Ok(repaired)
+    Ok((repaired, copies))
 }
 
 /// Recovers the volume on a device; errors name the path.
