@@ -268,6 +268,7 @@ fn not_overwritten(path: &str, what: &str) {
 /// and of zones alike.
 fn rewrite(path: &str, is_one: impl Fn(usize, &[u8]) -> bool, change: impl Fn(&mut [u8])) {
     let mut bytes = fs::read(path).unwrap();
+    let headers = copies_of_header(bytes.len());
     let mut changed = 0;
     for (index, block) in
         bytes.chunks_exact_mut(4096).enumerate().filter(|(index, block)| is_one(*index, block))
@@ -276,16 +277,25 @@ fn rewrite(path: &str, is_one: impl Fn(usize, &[u8]) -> bool, change: impl Fn(&m
         block[8..12].fill(0);
         let sum = checksum(&[&*block]);
         block[8..12].copy_from_slice(&sum.to_le_bytes());
-        assert!(index < 2 || block.starts_with(&ZONE_MAGIC), "a header of the file or of a zone");
+        assert!(
+            headers.contains(&index) || block.starts_with(&ZONE_MAGIC),
+            "a header of the file or of a zone"
+        );
         changed += 1;
     }
     assert!(changed > 0, "there is something to change");
     fs::write(path, bytes).unwrap();
 }
 
-/// Changes both copies of the file's header.
+/// In which blocks of 4096 bytes a file of this length has copies of its header.
+fn copies_of_header(bytes: usize) -> [usize; 3] {
+    [0, 1, (bytes / 65536 - 2) * 16]
+}
+
+/// Changes all copies of the file's header.
 fn rewrite_file_header(path: &str, change: impl Fn(&mut [u8])) {
-    rewrite(path, |index, _| index < 2, change);
+    let copies = copies_of_header(fs::metadata(path).unwrap().len() as usize);
+    rewrite(path, |index, _| copies.contains(&index), change);
 }
 
 /// Changes the headers of all zones that have one.
@@ -293,6 +303,9 @@ fn rewrite_zone_headers(path: &str, change: impl Fn(&mut [u8])) {
     rewrite(path, |_, block| block.starts_with(&ZONE_MAGIC), change);
 }
 
+const DAMAGED: &str = "a damaged Polder volume: no copy of its header can be read";
+const REPAIR: &str =
+    "`polder check --repair` writes the header anew from what the zones say of themselves, `polder salvage`";
 const NAME_ONE: &str = "name a volume, or make one elsewhere (polder mkfs)";
 
 #[test]
@@ -306,9 +319,10 @@ fn what_is_no_volume_is_refused_by_every_command() {
     let nothing = "not a Polder volume: it holds nothing";
     refused_by_all(&place, &place.file("empty", b""), nothing, NAME_ONE);
     refused_by_all(&place, &place.file("zeros", &[0; 100_000]), nothing, NAME_ONE);
+    // What has zones of a volume is one, whatever stands where its header was.
     let volume = place.volume("wrong magic");
     rewrite_file_header(&volume, |copy| copy[..8].copy_from_slice(b"POLDERX1"));
-    refused_by_all(&place, &volume, unknown, NAME_ONE);
+    refused_by_all(&place, &volume, DAMAGED, REPAIR);
 }
 
 #[test]
@@ -350,7 +364,8 @@ fn a_volume_cut_short_is_refused() {
     for (bytes, complaint, advice) in [
         (40 << 20, "cut short: it has 41943040 of its ", "restore the whole file"),
         (8192, "cut short: it has 8192 of its ", "restore the whole file"),
-        (100, "not a Polder volume", NAME_ONE),
+        (100, DAMAGED, REPAIR),
+        (7, "not a Polder volume", NAME_ONE),
     ] {
         fs::OpenOptions::new().write(true).open(&volume).unwrap().set_len(bytes).unwrap();
         refused_by_all(&place, &volume, complaint, advice);
@@ -390,13 +405,11 @@ fn a_later_format_is_refused_with_the_release_that_reads_it() {
 #[test]
 fn a_shape_that_cannot_be_is_refused() {
     let place = Place::new();
-    let damaged = "both copies of the file's header are damaged";
-    let restore = "restore its first 8 KiB from a copy";
     let numbers = [(56, 5000), (56, 0), (60, 0), (64, 0), (68, 0), (68, u32::MAX), (72, 2), (76, 1)];
     for (at, number) in numbers {
         let volume = place.volume("volume");
         rewrite_file_header(&volume, |copy| copy[at..at + 4].copy_from_slice(&number.to_le_bytes()));
-        refused_by_all(&place, &volume, damaged, restore);
+        refused_by_all(&place, &volume, DAMAGED, REPAIR);
         fs::remove_file(&volume).unwrap();
     }
     // Such as can be, but are not the one that the volume was made with.
@@ -438,10 +451,12 @@ fn damage_is_named() {
     let place = Place::new();
     let scratched = place.volume("scratched");
     let mut bytes = fs::read(&scratched).unwrap();
-    bytes[..8192].iter_mut().skip(16).step_by(64).for_each(|byte| *byte ^= 0xff);
+    for block in copies_of_header(bytes.len()) {
+        bytes[block * 4096..][..4096].iter_mut().skip(16).step_by(64).for_each(|byte| *byte ^= 0xff);
+    }
     fs::write(&scratched, &bytes).unwrap();
-    let restore = "restore its first 8 KiB from a copy";
-    refused_by_all(&place, &scratched, "both copies of the file's header are damaged", restore);
+    refused_by_all(&place, &scratched, DAMAGED, REPAIR);
+    not_overwritten(&scratched, "a damaged Polder volume, which `polder check --repair` may repair");
 
     let restore = "restore the whole volume from a copy";
     let headless = place.volume("headless");

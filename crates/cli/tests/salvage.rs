@@ -282,6 +282,183 @@ fn what_cannot_be_salvaged_is_refused_in_one_line() {
     drop(mounted);
 }
 
+/// Bytes that another program wrote over the start, by mistake; what of the end.
+#[derive(Clone, Copy)]
+struct Accident {
+    start: u64,
+    end: u64,
+}
+
+fn befall(path: &Path, Accident { start, end }: Accident) {
+    let length = fs::metadata(path).unwrap().len();
+    destroy(path, 0, start as usize);
+    destroy(path, length - end, end as usize);
+}
+
+/// The header at the start and the one near the end; the tables of zones with it; and of the log the first megabyte.
+const HEADERS: Accident = Accident { start: 8192, end: 128 << 10 };
+const HEADERS_AND_TABLES: Accident = Accident { start: 16384, ..HEADERS };
+const MEGABYTE: Accident = Accident { start: 1 << 20, ..HEADERS };
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The first 8 KiB of a volume were all that named it: no command did anything for files of which every byte was there.
+#[test]
+fn a_volume_without_any_header_is_saved_as_a_whole() {
+    for accident in [HEADERS, HEADERS_AND_TABLES, MEGABYTE] {
+        let place = Place(tempfile::tempdir().unwrap());
+        let source = place.path("volume");
+        let (expected, _, _) = volume(&source);
+        befall(&source, accident);
+        let before = fs::read(&source).unwrap();
+        let refused = polder(&["info", &place.text("volume")]);
+        let said = text(&refused.stderr);
+        assert!(
+            said.contains("damaged") && said.contains("check --repair") && !said.contains("mkfs"),
+            "{said}"
+        );
+        let output = polder(&["salvage", &place.text("volume"), &place.text("saved")]);
+        assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+        assert!(tree_of(&place.path("saved")) == expected);
+        assert!(fs::read(&source).unwrap() == before, "the volume is not written");
+    }
+}
+
+#[test]
+fn a_volume_without_any_header_is_repaired() {
+    for accident in [HEADERS, HEADERS_AND_TABLES] {
+        let place = Place(tempfile::tempdir().unwrap());
+        let (source, named) = (place.path("volume"), place.text("volume"));
+        let (expected, _, _) = volume(&source);
+        befall(&source, accident);
+        let output = polder(&["check", "--repair", "--data", &named]);
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+        assert!(
+            said.contains("it was made up from the headers of ") && said.ends_with(": clean\n"),
+            "{said}"
+        );
+        let output = polder(&["cp", "-r", &named, "/", &place.text("copied")]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(tree_of(&place.path("copied")) == expected);
+        let volume = opened(&source);
+        volume.make_directory(&Caller::root(), ROOT, b"new", 0o755).unwrap();
+        volume.unmount().unwrap();
+        drop(volume);
+        assert!(text(&polder(&["check", "--data", &named]).stdout).ends_with(": clean\n"));
+    }
+}
+
+/// What a repair cannot tell is left alone: the headers of the log's zones are gone as well.
+#[test]
+fn a_volume_whose_log_is_lost_as_well_is_left_to_salvage() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let (source, named) = (place.path("volume"), place.text("volume"));
+    let (expected, _, _) = volume(&source);
+    // The log may be in any of the first four zones.
+    (0..4).for_each(|zone| destroy(&source, offset_of(&source, zone), 4096));
+    befall(&source, HEADERS);
+    let before = fs::read(&source).unwrap();
+    let output = polder(&["check", "--repair", &named]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(
+        said.contains("log's zones") && said.contains("polder salvage") && said.lines().count() == 1,
+        "{said}"
+    );
+    assert!(fs::read(&source).unwrap() == before, "nothing was written");
+    assert!(polder(&["salvage", &named, &place.text("saved")]).status.success());
+    assert!(tree_of(&place.path("saved")) == expected);
+}
+
+/// Each copy alone: `check`, `scrub` and `info` report it, in words and as JSON, and a repair writes it anew.
+#[test]
+fn a_damaged_copy_is_reported_and_repaired() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let (source, named) = (place.path("volume"), place.text("volume"));
+    volume(&source);
+    let sound = fs::read(&source).unwrap();
+    let end = (sound.len() as u64 / 65536 - 2) * 65536;
+    for (offset, record, name) in [
+        (0, "first_header", "the first copy of the header"),
+        (4096, "second_header", "the second copy of the header"),
+        (end, "end_header", "the copy of the header at the end"),
+        (8192, "first_zone_table", "the first table of zone states"),
+        (12288, "second_zone_table", "the second table of zone states"),
+    ] {
+        destroy(&source, offset, 4096);
+        for command in ["check", "scrub"] {
+            let output = polder(&[command, &named]);
+            let said = text(&output.stdout);
+            assert_eq!(output.status.code(), Some(4), "{said}{}", text(&output.stderr));
+            assert!(
+                said.contains(&format!(": device: {name} is gone")) && said.contains(": 1 finding"),
+                "{said}"
+            );
+            let output = polder(&[command, "--json", &named]);
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let kind = if record.ends_with("header") { "header" } else { "zone-table" };
+            assert_eq!(
+                (&report["findings"][0]["part"], &report["findings"][0]["kind"]),
+                (&"device".into(), &kind.into())
+            );
+        }
+        assert!(text(&polder(&["info", &named]).stdout).contains(&format!("{name} is gone")));
+        let info: Value = serde_json::from_slice(&polder(&["info", "--json", &named]).stdout).unwrap();
+        let damaged: Vec<&Value> =
+            info["copies"].as_array().unwrap().iter().filter(|copy| copy["state"] != "whole").collect();
+        assert!(
+            damaged.len() == 1 && damaged[0]["record"] == record && damaged[0]["state"] == "damaged",
+            "{info}"
+        );
+        assert!(polder(&["zones", &named]).status.success());
+        let output = polder(&["check", "--repair", &named]);
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+        assert!(
+            said.contains(&format!("repaired: device: {name} is gone")) && said.ends_with(": clean\n"),
+            "{said}"
+        );
+        let output = polder(&["check", "--data", &named]);
+        assert!(text(&output.stdout).ends_with(": clean\n"), "{}", text(&output.stdout));
+    }
+}
+
+/// `fsck -y`, which nobody reads, writes a header over nothing that may be another program's.
+#[test]
+fn fsck_repairs_a_header_unless_something_else_is_there() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let (source, named) = (place.path("volume"), place.text("volume"));
+    volume(&source);
+    let fsck = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
+        command.arg0("fsck.polder").args(["-y", &named]).output().unwrap()
+    };
+    befall(&source, HEADERS);
+    let mut file = File::options().write(true).open(&source).unwrap();
+    file.write_all(b"XFSB").unwrap();
+    let before = fs::read(&source).unwrap();
+    let output = fsck();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{said}");
+    assert!(said.contains("its start shows an XFS file system"), "{said}");
+    assert!(fs::read(&source).unwrap() == before, "what looks like another file system is left alone");
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.write_all(b"nope").unwrap();
+    assert_eq!(fsck().status.code(), Some(1), "repaired");
+    // One copy is left, and the start shows the mark of a partition table.
+    file.seek(SeekFrom::Start(510)).unwrap();
+    file.write_all(&[0x55, 0xaa]).unwrap();
+    let before = fs::read(&source).unwrap();
+    let output = fsck();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(8) && said.contains("shows a partition table"), "{said}");
+    assert!(fs::read(&source).unwrap() == before);
+    assert!(polder(&["check", "--repair", &named]).status.success());
+}
+
 fn opened(path: &Path) -> Arc<Fs> {
     let device: Arc<dyn Device> = Arc::new(FileDevice::open(path, zone::file::OpenMode::ReadWrite).unwrap());
     let clock = Arc::new(SystemClock::new());

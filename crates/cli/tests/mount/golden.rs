@@ -255,11 +255,12 @@ fn a_feature_is_told_before_it_is_used() {
     assert!(bench.succeed(&["dump", "--json", volume.to_str().unwrap(), "journal"]).contains("counter"));
 }
 
-/// Changes both copies of the file's header, and their checksums with them.
+/// Changes the copies of the file's header, and their checksums with them.
 fn rewrite_header(volume: &Path, change: impl Fn(&mut [u8])) {
     const HEADER_BYTES: usize = 4096;
     let file = OpenOptions::new().read(true).write(true).open(volume).unwrap();
-    for offset in [0, HEADER_BYTES as u64] {
+    let end_copy = (file.metadata().unwrap().len() / 65536 - 2) * 65536;
+    for offset in [0, HEADER_BYTES as u64, end_copy] {
         let mut copy = vec![0; HEADER_BYTES];
         file.read_exact_at(&mut copy, offset).unwrap();
         change(&mut copy);
@@ -292,7 +293,7 @@ fn what_a_later_release_wrote_is_refused_with_the_name_of_that_release() {
     assert!(bench.fail(1, &["mkfs", named]).contains("--force"), "it is somebody's volume all the same");
 
     // A feature that must be known to write, and one that need not be known at all.
-    rewrite_header(&volume, |header| (header[12], header[32], header[40]) = (1, 1, 1));
+    rewrite_header(&volume, |header| (header[12], header[32], header[40]) = (1, header[32] | 2, 1));
     assert!(bench.fail(1, &["mount", named, directory]).contains("open it for reading only"));
     bench.succeed(&["mount", "-o", "ro", named, directory]);
     let mounted = crate::Mounted { bench: &bench };

@@ -15,6 +15,7 @@ mod deep;
 mod full;
 mod full_host;
 mod golden;
+mod header;
 mod hints;
 mod inside;
 mod memory;

@@ -1,9 +1,9 @@
-//! Mounting what somebody hostile has made of the file that a small volume is in: of its header and of what it says of the
-//! states of its zones.
+//! Mounting what somebody hostile has made of the file that a small volume is in: of the copies of its header and of what
+//! it says of the states of its zones.
 //!
 //! The file is in memory, so that nothing waits for a disk; what syncs costs nothing. What lies in the zones is edited as
 //! well, but its checksums are not made right: the target `mount` does that. Whatever is done, the file stays as long as
-//! it was.
+//! it was, or as it is with a copy of the header behind its end.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -23,11 +23,14 @@ use crate::files::Volume;
 
 /// Bytes of a zone: of the smallest that there are.
 const ZONE: u64 = 256 << 10;
-/// Bytes of the file: 32 zones, and what comes before them.
-const SIZE: u64 = 32 * ZONE + ((HEADERS + TABLES) * BLOCK) as u64;
+/// Bytes of the file: 32 zones, what comes before them, and the copy of the header behind them.
+const SIZE: u64 = 32 * ZONE + 3 * UNIT;
+/// The copy of the header behind the zones begins at a multiple of this, as many units before the end.
+const UNIT: u64 = 64 << 10;
+const END_UNITS: u64 = 2;
 /// The unit in which it is edited.
 const BLOCK: usize = 4096;
-/// Copies of the header, each a block.
+/// Copies of the header at the start, each a block.
 const HEADERS: usize = 2;
 /// Blocks with the states of zones behind them.
 const TABLES: usize = 2;
@@ -110,7 +113,7 @@ pub(super) fn mount(bytes: &[u8]) {
     }
     for (number, (at, block)) in edited.iter_mut().enumerate() {
         if flags & COMPLETE != 0 && touched[number] {
-            complete_checksums(number, block);
+            complete_checksums(number, *at, block);
         }
         file.write_all_at(block, *at).expect("there is memory");
     }
@@ -119,13 +122,19 @@ pub(super) fn mount(bytes: &[u8]) {
     if let Ok(device) = FileDevice::open(&path(&file), mode) {
         use_device(Arc::new(device), read_only);
     }
-    assert_eq!(file.metadata().expect("it is open").len(), SIZE, "nothing is written behind the end");
+    let length = file.metadata().expect("it is open").len();
+    assert!(
+        (SIZE..=SIZE + 3 * UNIT).contains(&length),
+        "{length}: a copy of the header is behind the end at most"
+    );
 }
 
 /// As whoever writes the block would. All blocks before the zones have something in them.
-fn complete_checksums(number: usize, block: &mut [u8]) {
+fn complete_checksums(number: usize, at: u64, block: &mut [u8]) {
     match number {
-        _ if number < HEADERS => zone::hostile::complete_checksum_of_header(block),
+        _ if number < HEADERS || at == SIZE - END_UNITS * UNIT => {
+            zone::hostile::complete_checksum_of_header(block)
+        }
         _ if number < HEADERS + TABLES => zone::hostile::complete_checksums_of_slots(block),
         _ => {}
     }
@@ -142,9 +151,12 @@ mod tests {
         let starts: Vec<u64> = blocks().iter().map(|(at, _)| *at).collect();
         let before: Vec<u64> = (0..).step_by(BLOCK).take(HEADERS + TABLES).collect();
         assert!(starts.starts_with(&before) && starts.len() > before.len() + 10, "{starts:?}");
-        for (number, (_, block)) in blocks().iter().enumerate().take(HEADERS + TABLES) {
+        assert_eq!(starts.last(), Some(&(SIZE - END_UNITS * UNIT)));
+        let last = blocks().len() - 1;
+        let outside = |number: &usize| *number < HEADERS + TABLES || *number == last;
+        for (number, (at, block)) in blocks().iter().enumerate().filter(|(number, _)| outside(number)) {
             let mut completed = block.clone();
-            complete_checksums(number, &mut completed);
+            complete_checksums(number, *at, &mut completed);
             let written = completed.iter().zip(block).filter(|(new, old)| new != old && **old != 0).count();
             assert_eq!(written, 0, "block {number}: the checksums were right");
         }

@@ -269,10 +269,10 @@ pub(crate) enum NoHeader {
 
 /// Reads one copy of the header; any bytes may be offered. True when it may be written as well.
 pub(crate) fn decode_header(copy: &[u8]) -> Result<(FsId, Layout, bool), NoHeader> {
-    let (header, _) = FileHeader::read_from_prefix(copy).map_err(|_| NoHeader::Foreign)?;
-    if header.magic != FILE_MAGIC {
+    if !copy.starts_with(&FILE_MAGIC) {
         return Err(NoHeader::Foreign);
     }
+    let (header, _) = FileHeader::read_from_prefix(copy).map_err(|_| NoHeader::Damaged)?;
     if copy.len() < HEADER_BYTES
         || checksum(&[&copy[..8], &[0; 4], &copy[12..HEADER_BYTES]]) != header.checksum.get()
     {
