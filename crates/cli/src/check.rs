@@ -162,7 +162,7 @@ pub(crate) fn repair(named: &Path, start_is_ours: bool) -> Result<Vec<ReportedFi
     let mut all: Vec<ReportedFinding> = restored.iter().flat_map(ReportedFinding::restored).collect();
     let waiting = progress::waiting("repairing");
     for _ in 0..REPAIRS_MAX {
-        let (repaired, copies) = volume::repair_once(&path).with_context(|| named.display().to_string())?;
+        let (repaired, copies) = volume::repair_once(&path)?;
         all.extend(copies.iter().filter_map(ReportedFinding::of_copy));
         if repaired.is_empty() {
             break;

@@ -332,11 +332,13 @@ pub(crate) fn repair_once(path: &Path) -> Result<(Vec<fs::Finding>, Vec<OwnCopy>
     let copies = device.repaired().to_vec();
     let device: Arc<dyn Device> = device.into_device();
     let (fs, _) = mount_fs(path, device, mount_options(false, LOOK_CACHE_BYTES, None))?;
-    let repaired = fs.repair()?.repaired;
-    if !repaired.is_empty() {
-        fs.unmount()?;
-    }
-    Ok((repaired, copies))
+    let repaired = fs.repair().and_then(|done| {
+        if !done.repaired.is_empty() {
+            fs.unmount()?;
+        }
+        Ok(done.repaired)
+    });
+    Ok((repaired.with_context(|| path.display().to_string())?, copies))
 }
 
 /// Recovers the volume on a device; errors name the path.

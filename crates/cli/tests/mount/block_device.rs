@@ -67,6 +67,54 @@ fn a_block_device_is_a_volume_like_any_other() {
     assert!(bench.succeed(&["check", device]).ends_with(": clean\n"));
 }
 
+/// A disk whose length is a multiple of nothing, whose start another program has written over; twice, the second time with
+/// what is left of an older volume on it.
+#[test]
+fn a_disk_whose_start_was_written_over_is_repaired() {
+    let bench = bench_or_skip!();
+    let backing = bench.volume().with_file_name("disk");
+    File::create(&backing).unwrap().set_len((128 << 20) + 7 * 512).unwrap();
+    let disk = match Loop::new(&backing, &[]) {
+        Ok(disk) => disk,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let device = disk.device.to_str().unwrap();
+    let directory = bench.directory();
+    let directory = directory.to_str().unwrap();
+    for round in 0..2_u8 {
+        bench.succeed(&["mkfs", device, "--force"]);
+        bench.succeed(&["mount", device, directory]);
+        let mounted = crate::Mounted { bench: &bench };
+        fs::write(mounted.path("file"), [round; 100_000]).unwrap();
+        mounted.umount();
+        let info: serde_json::Value =
+            serde_json::from_str(&bench.succeed(&["info", "--json", device])).unwrap();
+        assert_eq!(info["copies"][2]["state"], "whole", "{info}");
+        // The header and the tables of zones; what a GPT takes at the end.
+        let write = |offset: u64, length: usize| {
+            let file = fs::OpenOptions::new().write(true).open(device).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &vec![0x11; length], offset).unwrap();
+            file.sync_all().unwrap();
+        };
+        write(0, 16384);
+        write((128 << 20) + 7 * 512 - 17 * 1024, 17 * 1024);
+        assert!(bench.fail(1, &["mount", device, directory]).contains("check --repair"));
+        let said = bench.succeed(&["check", "--repair", device]);
+        assert!(said.contains("the first copy of the header") && said.ends_with(": clean\n"), "{said}");
+        // With every copy gone the zones are all that tells of the volume.
+        write(0, 16384);
+        write((128 << 20) - (192 << 10), 192 << 10);
+        let said = bench.succeed(&["check", "--repair", device]);
+        assert!(said.contains("it was made up from") && said.ends_with(": clean\n"), "{said}");
+        bench.succeed(&["mount", device, directory]);
+        let mounted = crate::Mounted { bench: &bench };
+        assert!(fs::read(mounted.path("file")).unwrap() == [round; 100_000]);
+        assert_eq!(mounted.told("info")["id"], info["id"]);
+        mounted.umount();
+        assert!(bench.succeed(&["check", device]).ends_with(": clean\n"));
+    }
+}
+
 /// The log was told to have no zone that takes it, and salvaging the volume advised.
 #[test]
 fn a_device_that_is_read_only_is_refused_for_writing() {
