@@ -189,7 +189,9 @@ fn a_volume_without_its_log_is_saved_as_a_whole() {
 /// Volumes as earlier releases wrote them: the pages themselves tell whether places have one address or two.
 #[test]
 fn volumes_of_every_format_are_saved() {
-    for image in ["format-1.zlib", "format-1-deltas.zlib", "format-1-references.zlib"] {
+    for image in
+        ["format-1.zlib", "format-1-deltas.zlib", "format-1-references.zlib", "format-1-end-copy.zlib"]
+    {
         let place = Place(tempfile::tempdir().unwrap());
         let packed = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(image)).unwrap();
         let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&packed, 12 << 20).unwrap();

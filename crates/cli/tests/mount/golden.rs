@@ -22,6 +22,8 @@ struct Image {
     /// Files and directories, with the root.
     files: usize,
     fill: fn(&Path),
+    /// Whether it has a copy of its header near the end.
+    has_end_copy: bool,
 }
 
 const FIRST: Image = Image { path: "testdata/format-1.zlib", features: 0, files: 11, fill: fill_as_then };
@@ -30,20 +32,30 @@ const DELTAS: Image = Image {
     features: zone::format::FEATURE_KEPT_SPACE | zone::format::FEATURE_DELTAS,
     files: 13,
     fill: fill_and_keep,
+    has_end_copy: false,
 };
 const REFERENCES: Image = Image {
     path: "testdata/format-1-references.zlib",
     features: DELTAS.features | zone::format::FEATURE_REFERENCES,
     files: 18,
     fill: fill_and_share,
+    has_end_copy: false,
 };
 const PREPAID: Image = Image {
     path: "testdata/format-1-prepaid.zlib",
     features: REFERENCES.features | zone::format::FEATURE_PREPAID,
     files: 19,
     fill: fill_and_scatter,
+    has_end_copy: false,
 };
-const NEWEST: Image = PREPAID;
+const END_COPY: Image = Image {
+    path: "testdata/format-1-end-copy.zlib",
+    features: PREPAID.features,
+    files: 12,
+    fill: fill_and_scatter_alone,
+    has_end_copy: true,
+};
+const NEWEST: Image = END_COPY;
 /// As large as an image in the repository may be.
 const IMAGE_BYTES_MAX: usize = 64 << 10;
 const VOLUME_BYTES: usize = 12 << 20;
@@ -91,6 +103,16 @@ fn fill_and_share(root: &Path) {
 /// A file of which each second block is a hole, so that its map takes more than a node.
 fn fill_and_scatter(root: &Path) {
     fill_and_share(root);
+    scatter(root);
+}
+
+/// The same, and little else, so that the image stays small.
+fn fill_and_scatter_alone(root: &Path) {
+    fill_as_then(root);
+    scatter(root);
+}
+
+fn scatter(root: &Path) {
     let file = fs::File::create(root.join("scattered")).unwrap();
     for at in (0..240).step_by(2) {
         file.write_all_at(&[5; 4096], at * 4096).unwrap();
@@ -176,6 +198,7 @@ impl Image {
         let info: serde_json::Value =
             serde_json::from_str(&bench.succeed(&["info", "--json", named])).unwrap();
         assert_eq!((&info["label"], &info["id"]), (&"golden".into(), &FS_ID.into()));
+        assert_eq!(info["copies"][2]["state"], if self.has_end_copy { "whole" } else { "absent" });
         assert_eq!(info["format_version"], 1);
         assert!(bench.succeed(&["check", "--data", named]).ends_with(": clean\n"));
         let copy = bench.volume().with_file_name("copy");
@@ -192,6 +215,9 @@ impl Image {
         mounted.umount();
         assert!(bench.succeed(&["check", "--data", named]).ends_with(": clean\n"));
         assert_eq!(bench.succeed(&["cat", named, "new"]), "by this release");
+        let info: serde_json::Value =
+            serde_json::from_str(&bench.succeed(&["info", "--json", named])).unwrap();
+        assert_eq!(info["copies"][2]["state"], "whole", "the first mount for writing has added it");
         assert_eq!(
             newest_checkpoint(&bench, named)["features"],
             self.features | zone::format::FEATURES_GIVEN
@@ -229,6 +255,11 @@ fn an_image_with_references_holds_what_was_written_then() {
 #[test]
 fn an_image_with_prepaid_nodes_holds_what_was_written_then() {
     PREPAID.holds_what_was_written_then();
+}
+
+#[test]
+fn an_image_with_an_end_copy_holds_what_was_written_then() {
+    END_COPY.holds_what_was_written_then();
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod emulated;
 mod emulated_crash;
 mod file;
 mod file_refusals;
+mod formats;
 mod headerless;
 mod lease;
 mod medium;
