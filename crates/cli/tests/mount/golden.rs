@@ -26,7 +26,8 @@ struct Image {
     has_end_copy: bool,
 }
 
-const FIRST: Image = Image { path: "testdata/format-1.zlib", features: 0, files: 11, fill: fill_as_then };
+const FIRST: Image =
+    Image { path: "testdata/format-1.zlib", features: 0, files: 11, fill: fill_as_then, has_end_copy: false };
 const DELTAS: Image = Image {
     path: "testdata/format-1-deltas.zlib",
     features: zone::format::FEATURE_KEPT_SPACE | zone::format::FEATURE_DELTAS,

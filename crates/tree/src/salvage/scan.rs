@@ -88,11 +88,21 @@ pub(super) fn zones(device: &dyn Device) -> Result<Vec<FoundZone>> {
     found.collect()
 }
 
-/// The volume that most headers speak of.
+/// The volume whose log and metadata are there, if it is one; else the one that most headers speak of.
+///
+/// A disk may hold more zones of a volume that was there before than of the one that was made over it. Making a volume
+/// writes a header of it to each zone that may be the log's, so what is left of an older one has no log.
 pub(super) fn volume(zones: &[FoundZone]) -> Option<FsId> {
+    let identities = || zones.iter().filter_map(|zone| zone.identity);
+    let has = |role: Role, fs_id: FsId| identities().any(|id| id.role == role && id.fs_id == fs_id);
     let mut votes: BTreeMap<FsId, u32> = BTreeMap::new();
-    zones.iter().filter_map(|zone| zone.identity).for_each(|id| *votes.entry(id.fs_id).or_default() += 1);
-    votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(fs_id, _)| fs_id)
+    identities().for_each(|id| *votes.entry(id.fs_id).or_default() += 1);
+    let mut whole =
+        votes.keys().copied().filter(|&fs_id| has(Role::Log, fs_id) && has(Role::Metadata, fs_id));
+    match (whole.next(), whole.next()) {
+        (Some(fs_id), None) => Some(fs_id),
+        _ => votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(fs_id, _)| fs_id),
+    }
 }
 
 /// Reads blocks; false when these cannot be read. An error when the device as a whole has failed.

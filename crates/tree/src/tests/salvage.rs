@@ -1,6 +1,7 @@
 //! The tables without the log, on devices that are whole but for it, and on devices that are not.
 
-use zone::{Address, Role, ZoneId};
+use zone::format::ZoneIdentity;
+use zone::{Address, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
 use super::*;
 use crate::Salvaged;
@@ -311,6 +312,27 @@ fn what_is_no_volume_is_refused() {
     let (device, _) = used(1, Spec::new(4096, 64, 64));
     written(&device).into_iter().for_each(|(zone, block)| device.spoil(zone, block));
     assert!(refused(device).contains("no page of metadata"));
+}
+
+/// A volume was made on a disk that still holds most zones of an older one, and the states of the zones are lost: every
+/// zone reads as it was last written. Salvage gave back the older volume, or nothing.
+#[test]
+fn zones_of_an_older_volume_do_not_outvote_the_one_with_a_log() {
+    let (device, model) = used(1, Spec::new(4096, 64, 64));
+    let report = device.report().unwrap();
+    let is_empty = |(zone, info): &(ZoneId, &ZoneInfo)| zone.0 >= 4 && info.state == ZoneState::Empty;
+    let stale: Vec<ZoneId> = (0..).map(ZoneId).zip(&report).filter(is_empty).map(|(zone, _)| zone).collect();
+    let ours = report.iter().filter(|info| info.state != ZoneState::Empty).count();
+    assert!(stale.len() > ours, "{} zones of the older volume, {ours} of the other", stale.len());
+    for zone in stale {
+        let (fs_id, role) = (FsId([8; 16]), if zone.0 % 2 == 0 { Role::Metadata } else { Role::Data });
+        let identity = ZoneIdentity { fs_id, zone, life: Life(1), role };
+        device.append(zone, &zone::format::encode_header(&identity, device.geometry())).unwrap();
+        device.finish(zone).unwrap();
+    }
+    let salvaged = salvage(&device);
+    assert_eq!(salvaged.fs_id(), FsId([7; 16]));
+    assert!(rows(&salvaged) == certain(&model, true));
 }
 
 /// The power goes after any command, and then the log is lost. What is called the newest is not older than the
