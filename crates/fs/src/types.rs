@@ -220,9 +220,9 @@ pub struct StatFs {
     pub free: u64,
     /// Of these, what can be written now.
     pub available: u64,
-    /// Inodes; 0, as they are bounded by space only.
+    /// Inodes are bounded by space only and not counted: as many as there could be files of a block each.
     pub files: u64,
-    /// Free inodes; 0 likewise.
+    /// Of these, those for which there is space now.
     pub files_free: u64,
     /// Bytes of the longest name.
     pub name_max: u32,

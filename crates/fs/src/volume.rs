@@ -166,13 +166,18 @@ impl Fs {
         let space = self.extents.space();
         let block = u64::from(space.block_size);
         let taken = space.live + space.unwritten + space.metadata;
+        let available = match self.store.device().host_room() {
+            // A host that is full: what it can still give, beside what its blocks are taken for already.
+            Some(host) => space.available.min(host.capacity().saturating_sub(taken + space.pending)),
+            None => space.available,
+        };
         Ok(StatFs {
             block_size: space.block_size,
             blocks: space.total / block,
-            free: space.total.saturating_sub(taken).max(space.available) / block,
-            available: space.available / block,
-            files: 0,
-            files_free: 0,
+            free: space.total.saturating_sub(taken).max(available) / block,
+            available: available / block,
+            files: space.total / block,
+            files_free: available / block,
             name_max: NAME_MAX as u32,
         })
     }

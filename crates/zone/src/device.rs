@@ -121,6 +121,29 @@ pub enum Command<'a> {
 /// What became of one command of a batch.
 pub type Output = Result<Blocks>;
 
+/// The room of a file system that holds a device in a file, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRoom {
+    /// What it has left.
+    pub available: u64,
+    /// The zones that have blocks of it.
+    pub taken: u64,
+    /// The zones that have none yet: what the device may still take.
+    pub untaken: u64,
+    /// What it must have left for a zone of data to be opened.
+    pub kept_from_data: u64,
+}
+
+impl HostRoom {
+    /// What all zones can hold, as far as it has room for them: at least what can be written.
+    pub fn capacity(&self) -> u64 {
+        match self.available < self.untaken {
+            true => self.taken + self.available.saturating_sub(self.kept_from_data),
+            false => u64::MAX,
+        }
+    }
+}
+
 /// A zoned device, exclusively ours. Every method may be called from many threads at once.
 ///
 /// Buffers need no alignment: a device that wants one copies what does not have it.
@@ -176,6 +199,11 @@ pub trait Device: Send + Sync {
     /// nothing is known, and the larger the longer. A device that can place what lives apart does so; it changes
     /// nothing that can be read.
     fn lease(&self, _zone: ZoneId, _role: Role, _class: u8) {}
+
+    /// What the file system that holds the device has left; nothing where none holds it, or where that is not known.
+    fn host_room(&self) -> Option<HostRoom> {
+        None
+    }
 
     /// Whether what holds the device has room for so many more zones; a device that is held by nothing has what it has.
     /// Others may take that room in the next moment.

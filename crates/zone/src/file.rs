@@ -52,7 +52,7 @@ mod writes;
 
 use std::collections::BTreeSet;
 
-use rt::sync::atomic::{AtomicU64, Ordering};
+use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rt::sync::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
@@ -72,7 +72,7 @@ use writes::Writes;
 use crate::engine::{Engine, Transfer};
 use crate::machine::Machine;
 use crate::{
-    Blocks, Command, Device, DeviceError, FsId, Geometry, Output, OwnCopy, Result, Role, ZoneId, ZoneInfo,
+    Blocks, Command, Device, DeviceError, FsId, Geometry, HostRoom, Output, OwnCopy, Result, Role, ZoneId, ZoneInfo,
     ZoneState,
 };
 
@@ -112,6 +112,8 @@ pub struct FileDevice {
     /// Flushes begun so far; counted under `flushing`.
     flushes: AtomicU64,
     own_bytes: AtomicU64,
+    /// The host ran out of room, and no zone of data was opened since.
+    host_is_full: AtomicBool,
     /// Write streams that the device has; 0 for a file.
     streams: u8,
 }
@@ -269,11 +271,38 @@ impl FileDevice {
             Ok(()) if left_to_host > 0 && self.engine.host_room() < left_to_host * bytes => Err(Errno::NOSPC),
             taken => taken,
         };
+        match taken {
+            Err(Errno::NOSPC | Errno::DQUOT) => self.note_full_host(),
+            // A zone for anything but data tells nothing of the others.
+            Ok(()) if left_to_host > 0 => self.note_host_with_room(),
+            _ => {}
+        }
         taken.map_err(|errno| {
             // The host may have taken some of the blocks before it ran out of them.
             let _ = self.engine.punch(offset, bytes);
             host_error(zone, "open", &errno.into())
         })
+    }
+
+    /// Says in the log, once until it has room again, that the host has run out of it.
+    fn note_full_host(&self) {
+        if !self.host_is_full.swap(true, Ordering::Relaxed) {
+            let left = self.engine.host_room();
+            tracing::warn!(
+                left,
+                "the file system that holds the volume is full: make room there, or the volume takes no more data"
+            );
+        }
+    }
+
+    fn note_host_with_room(&self) {
+        if self.host_is_full.swap(false, Ordering::Relaxed) {
+            tracing::info!("the file system that holds the volume has room again");
+        }
+    }
+
+    fn bytes_of_a_zone(&self) -> u64 {
+        u64::from(self.layout.geometry.zone_blocks) * u64::from(self.layout.geometry.block_size)
     }
 
     /// Gives the next blocks of the zone to a write.
@@ -543,10 +572,30 @@ impl Device for FileDevice {
         }
     }
 
+    fn host_room(&self) -> Option<HostRoom> {
+        let available = self.engine.host_room();
+        if available == u64::MAX {
+            return None;
+        }
+        let state = self.state.lock();
+        let of = |is_taken: bool| {
+            let zones = state.zones.iter().zip(0..).filter(move |(extra, _)| extra.is_taken == is_taken);
+            zones.map(|(_, zone)| self.layout.zone_bytes(ZoneId(zone))).sum()
+        };
+        let kept_from_data = state.untaken(ZONES_LEFT_TO_HOST) * self.bytes_of_a_zone();
+        Some(HostRoom { available, taken: of(true), untaken: of(false), kept_from_data })
+    }
+
     fn has_room_for(&self, zones: u64) -> bool {
-        let bytes = u64::from(self.layout.geometry.zone_blocks) * u64::from(self.layout.geometry.block_size);
         let zones = self.state.lock().untaken(zones);
-        zones == 0 || self.engine.host_room() >= zones * bytes
+        if zones == 0 {
+            return true;
+        }
+        let has_room = self.engine.host_room() >= zones * self.bytes_of_a_zone();
+        if !has_room {
+            self.note_full_host();
+        }
+        has_room
     }
 
     fn own_copies(&self) -> Vec<OwnCopy> {

@@ -32,7 +32,7 @@ pub mod zoned;
 
 pub use address::{Address, Blocks, Life, ZoneId};
 pub use copies::{CopyState, OwnCopy, OwnRecord};
-pub use device::{Command, Device, Geometry, Output, ZoneInfo, ZoneState};
+pub use device::{Command, Device, Geometry, HostRoom, Output, ZoneInfo, ZoneState};
 pub use error::{DeviceError, Result};
 pub use format::{FsId, Role};
 pub use lease::{Lease, Leases};

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use rt::{Clock, ManualClock};
 
-use crate::{Blocks, Command, Device, Geometry, Output, Result, Role, ZoneId, ZoneInfo};
+use crate::{Blocks, Command, Device, Geometry, HostRoom, Output, Result, Role, ZoneId, ZoneInfo};
 
 use schedule::{Demand, Schedule};
 pub use schedule::{Kind, Model, Spent, Times};
@@ -148,6 +148,10 @@ impl Device for Timed {
 
     fn lease(&self, zone: ZoneId, role: Role, class: u8) {
         self.below.lease(zone, role, class);
+    }
+
+    fn host_room(&self) -> Option<HostRoom> {
+        self.below.host_room()
     }
 
     fn has_room_for(&self, zones: u64) -> bool {

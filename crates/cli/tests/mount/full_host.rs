@@ -83,6 +83,41 @@ fn a_volume_whose_host_is_full_is_full() {
     drop(host);
 }
 
+/// Nothing said that it was the host that was full: `df` and `info` showed the room that the volume would have.
+#[test]
+fn a_full_host_is_named() {
+    let bench = bench_or_skip!();
+    let host = match Host::new(&bench) {
+        Ok(host) => host,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let mounted = bench.mount(&[]);
+    let available = || {
+        let space = rustix::fs::statvfs(mounted.root()).unwrap();
+        space.f_bavail * space.f_frsize
+    };
+    assert!(available() <= HOST_BYTES, "the host has no more: {}", available());
+    let filler = host.fill();
+    let left = available();
+    assert!(left < HOST_BYTES / 4, "{left}");
+    assert_eq!(fill(&mounted.path("large")), ErrorKind::StorageFull);
+    let info = mounted.told("info");
+    let number = |name: &str| info[name].as_u64().unwrap();
+    assert!(number("host_available_bytes") < number("host_needed_bytes"), "{info}");
+    assert!(number("available_bytes") <= left, "{info}");
+    let root = mounted.root();
+    let said = bench.succeed(&["info", root.to_str().unwrap()]);
+    assert!(said.contains("the file system that holds the volume has"), "{said}");
+    let logged = bench.logged();
+    assert_eq!(logged.matches("the file system that holds the volume is full").count(), 1, "{logged}");
+    fs::remove_file(filler).unwrap();
+    fs::remove_file(mounted.path("large")).unwrap();
+    assert!(available() > left);
+    assert!(fs::metadata(mounted.root()).is_ok() && !is_latched(&mounted));
+    mounted.umount();
+    drop(host);
+}
+
 /// Somebody else filled the host, and when the log or metadata needed their next zone the volume was read-only until it
 /// was mounted again. Now there is no space until the host has some.
 #[test]

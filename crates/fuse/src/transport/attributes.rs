@@ -143,7 +143,8 @@ impl Transport {
     }
 }
 
-/// What `statfs` shows.
+/// What `statfs` shows. The protocol has no place for the identity of a file system: the kernel leaves `f_fsid` 0, and
+/// gives the free inodes as those that are available, too.
 pub(crate) fn reply_sizes(reply: Reply, space: StatFs) {
     reply.structure(&StatfsOut {
         blocks: space.blocks,

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rt::sync::atomic::AtomicU64;
+use rt::sync::atomic::{AtomicBool, AtomicU64};
 use rt::sync::{Condvar, Mutex};
 use rustix::fs::{FlockOperation, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -132,6 +132,7 @@ impl FileDevice {
             flushing: Mutex::new(()),
             flushes: AtomicU64::new(0),
             own_bytes: AtomicU64::new(0),
+            host_is_full: AtomicBool::new(false),
             streams,
         };
         match mode {
