@@ -262,16 +262,23 @@ impl Served {
     /// Takes the kernel's dirty pages, then makes everything durable. To sync its root only has the kernel begin
     /// to write, all files at once; each is waited for after that.
     fn sync(&self) -> Result<()> {
-        self.have_written_back()?;
-        self.kernel_cache.write_back().context(NOT_WRITTEN_BACK)?;
-        Ok(self.fs.sync()?)
+        let begun = match self.have_written_back() {
+            // The kernel does not say of which file. One that is still open and has a name is found by what comes
+            // next; of one that was closed its program has heard.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+            begun => begun.context(NOT_WRITTEN_BACK),
+        };
+        let written = self.kernel_cache.write_back().context(NOT_WRITTEN_BACK);
+        // What has come here is made durable, whatever has not.
+        self.fs.sync()?;
+        begun.and(written)
     }
 
     /// Has the kernel begin to write back, and wait as far as it does.
-    fn have_written_back(&self) -> Result<()> {
+    fn have_written_back(&self) -> io::Result<()> {
         let Some(directory) = self.directories().into_iter().next() else { return Ok(()) };
         let sync = move || Ok(rustix::fs::syncfs(&File::open(directory)?)?);
-        process::apart("polder-syncs", sync).context(NOT_WRITTEN_BACK)
+        process::apart("polder-syncs", sync)
     }
 
     /// Nobody changes a volume that is mounted read-only, so all of it can be verified.
@@ -373,7 +380,8 @@ impl Served {
     /// What is still on its way is not waited for by file: whoever ends this process now would have the waiting thread
     /// keep the mount, and its users wait for ever.
     fn detach_in_use(&self, directory: &Path) {
-        if let Err(error) = self.have_written_back().and_then(|()| Ok(self.fs.sync()?)) {
+        let written = self.have_written_back().context(NOT_WRITTEN_BACK);
+        if let Err(error) = written.and_then(|()| Ok(self.fs.sync()?)) {
             tracing::error!("on the way to its end: {error:#}");
         }
         // That may have taken long, and somebody may have been faster.

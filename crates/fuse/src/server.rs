@@ -388,6 +388,14 @@ impl Server {
         attributes.kind == fs::Kind::File && attributes.blocks == 0
     }
 
+    /// Whether a file has lost its last name, or never had one.
+    pub(crate) fn has_no_name(&self, inode: InodeNo) -> bool {
+        match self.fs.attributes(inode) {
+            Ok(file) => file.links == 0,
+            Err(error) => error == FsError::NotFound,
+        }
+    }
+
     /// All files of which the kernel may hold bytes that have not come here yet.
     pub(crate) fn files_written(&self) -> Vec<InodeNo> {
         self.handles.written()

@@ -174,13 +174,18 @@ impl KernelCache {
     /// until it has; others it has written back when they were closed. Never to be called by a thread that
     /// answers requests.
     ///
+    /// An error means that a file that has a name lacks data, here or since somebody was told last. What a file without a
+    /// name lacks is lost to nobody: whoever has it open hears of it, and nothing gives it a name without its data.
+    ///
     /// Of what was on its way already kernels before 6.16 do not wait.
     pub fn write_back(&self) -> io::Result<()> {
         let Some(server) = self.server.upgrade() else { return Ok(()) };
-        for inode in server.files_written() {
-            write_back(&server, &self.cache, inode)?;
-        }
-        Ok(())
+        let of = |inode| match write_back(&server, &self.cache, inode) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull && server.has_no_name(inode) => Ok(()),
+            written => written,
+        };
+        // One that lacks space does not keep the others from being written back.
+        server.files_written().into_iter().map(of).fold(Ok(()), io::Result::and)
     }
 }
 

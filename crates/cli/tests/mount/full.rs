@@ -61,6 +61,40 @@ fn a_reader_delays_the_true_size_and_does_not_prevent_it() {
     bench.check();
 }
 
+/// `polder sync` failed for data of a file that nobody could ever have seen again.
+#[test]
+fn what_a_deleted_file_lacks_does_not_fail_a_sync() {
+    let bench = bench_or_skip!();
+    let mounted = nearly_full(&bench);
+    let root = mounted.root();
+    let sync = ["sync", root.to_str().unwrap()];
+    for is_deleted_first in [false, true] {
+        let path = mounted.path("large");
+        let mut file = File::create(&path).unwrap();
+        // The kernel may ask, and refuse to take what it knows not to fit.
+        let written = file.write_all(&vec![7; TOO_MUCH]);
+        if is_deleted_first {
+            fs::remove_file(&path).unwrap();
+        }
+        let synced = file.sync_all();
+        assert!(written.is_err() || synced.is_err(), "the program is told");
+        if !is_deleted_first {
+            let said = bench.fail(1, &sync);
+            assert!(said.contains("written back"), "the file is there, and lacks data: {said}");
+            fs::remove_file(&path).unwrap();
+        }
+        bench.succeed(&sync);
+        let _ = file.sync_all();
+        bench.succeed(&sync);
+        // What it holds is written back by the next sync, and does not fit.
+        let _ = file.write_all(&vec![8; TOO_MUCH]);
+        bench.succeed(&sync);
+        drop(file);
+    }
+    mounted.umount();
+    bench.check();
+}
+
 fn nearly_full(bench: &Bench) -> Mounted<'_> {
     let mounted = bench.mount(&[]);
     let fill = File::create(mounted.path("fill")).unwrap();
