@@ -18,7 +18,7 @@ use crate::control::Request;
 use crate::name::AnyPath;
 use crate::output::line;
 use crate::scrub::{self, Place};
-use crate::volume::{Opened, Volume};
+use crate::volume::{LastMount, Opened, Volume};
 use crate::{complain, progress, volume};
 
 /// How often a volume is repaired at most.
@@ -68,6 +68,9 @@ pub(crate) struct Report {
     pub(crate) findings: Vec<ReportedFinding>,
     /// What was not verified.
     pub(crate) not_checked: Vec<String>,
+    /// How the mount before left the volume, which is no damage.
+    #[serde(default)]
+    pub(crate) last_mount: Option<LastMount>,
     /// What was found before, and put right.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) repaired: Vec<ReportedFinding>,
@@ -117,6 +120,7 @@ pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
 fn check(arguments: &Arguments) -> Result<bool> {
     let repaired = if arguments.repair { repair(&arguments.path, true)? } else { Vec::new() };
     let mut volume = Volume::find(&arguments.path)?;
+    let is_mounted = matches!(volume, Volume::Served(_));
     let mut report: Report = match &mut volume {
         Volume::Served(client) => {
             // One question and one answer: how far it is, the daemon does not say.
@@ -136,6 +140,9 @@ fn check(arguments: &Arguments) -> Result<bool> {
     if arguments.json {
         line!("{}", serde_json::to_string_pretty(&report)?)?;
     } else {
+        if let Some(unclean) = report.last_mount.and_then(|last| last.complaint(is_mounted)) {
+            line!("{}: {unclean}", arguments.path.display())?;
+        }
         report.show(&arguments.path)?;
     }
     Ok(report.clean)
@@ -144,7 +151,10 @@ fn check(arguments: &Arguments) -> Result<bool> {
 /// Verifies a volume that nobody else has, and shows how far it is.
 pub(crate) fn verify(opened: &Opened) -> Result<Report> {
     let mut kinds = progress::Kinds::default();
-    Report::of_telling(&opened.fs, false, &mut |Checked { part, done, of }| kinds.at(part.name(), done, of))
+    let report = Report::of_telling(&opened.fs, false, &mut |Checked { part, done, of }| {
+        kinds.at(part.name(), done, of)
+    })?;
+    Ok(Report { last_mount: Some(LastMount::of(&opened.recovery)), ..report })
 }
 
 /// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired. With
@@ -224,7 +234,8 @@ impl Report {
         let findings: Vec<_> =
             of_device.into_iter().chain(found.into_iter().zip(affected).map(reported)).collect();
         let clean = findings.is_empty();
-        Ok(Report { clean, findings, not_checked, repaired: Vec::new(), not_repaired: None })
+        let (repaired, not_repaired) = (Vec::new(), None);
+        Ok(Report { clean, findings, not_checked, last_mount: None, repaired, not_repaired })
     }
 
     fn with_data(mut self, fs: &Fs, data: bool) -> Result<Report> {

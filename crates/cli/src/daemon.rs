@@ -28,7 +28,7 @@ use crate::check::Report;
 use crate::control::{Introduction, Request, Service, Socket};
 use crate::files::{FileLayout, FileStep};
 use crate::gc::Garbage;
-use crate::info::{Info, Place};
+use crate::info::{Info, MountInForce, Place};
 use crate::logging::Reader;
 use crate::name::AnyPath;
 use crate::options::Words;
@@ -36,7 +36,7 @@ use crate::registry::Registry;
 use crate::remount::Mount;
 use crate::starter::READY;
 use crate::stats::Stats;
-use crate::volume::FileId;
+use crate::volume::{FileId, LastMount};
 use crate::{inherited, logging, process, remount, scrub, volume, zones};
 
 /// How many writes to the device need no memory that is not there yet.
@@ -62,8 +62,14 @@ pub(crate) struct Daemon {
 /// What the threads share that serve and end the mount.
 struct Served {
     fs: Arc<Fs>,
-    place: Place,
+    /// Absolute.
+    path: PathBuf,
     volume: FileId,
+    /// What recovery found when the volume was mounted.
+    last_mount: LastMount,
+    cache_bytes: u64,
+    /// Opened for reading only, for good.
+    opened_read_only: bool,
     /// Where it was mounted at first.
     directory: PathBuf,
     /// What the table of mounts had of it then, if that could be read.
@@ -84,7 +90,7 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let device = daemon.open_device()?;
     let volume = FileId::of(&daemon.path).with_context(|| daemon.path.display().to_string())?;
     let mut socket = Socket::bind(registry, device.fs_id(), volume, daemon.words.read_only)?;
-    let fs = daemon.recover(device)?;
+    let (fs, last_mount) = daemon.recover(device)?;
     fs.start().with_context(|| daemon.path.display().to_string())?;
     let options = mount_options(&daemon.path, &daemon.words);
     let aside_bytes = daemon.memory().aside_bytes;
@@ -102,7 +108,10 @@ pub(crate) fn run(daemon: Daemon) -> Result<()> {
     let served = Arc::new(Served {
         fs,
         volume,
-        place: daemon.place(),
+        path: daemon.path.clone(),
+        last_mount,
+        cache_bytes: daemon.cache_bytes,
+        opened_read_only: daemon.words.read_only,
         directory: daemon.directory.clone(),
         entry: mounted.entry().cloned(),
         words: Mutex::new(daemon.words.clone()),
@@ -138,15 +147,6 @@ impl Daemon {
         Ok(())
     }
 
-    fn place(&self) -> Place {
-        Place {
-            path: self.path.clone(),
-            mounted_on: Some(self.directory.clone()),
-            read_only: self.words.read_only,
-            closing: false,
-        }
-    }
-
     fn memory(&self) -> Memory {
         match self.words.read_only {
             true => Memory::of_reader(self.cache_bytes),
@@ -163,7 +163,7 @@ impl Daemon {
         Ok(device)
     }
 
-    fn recover(&self, device: Medium) -> Result<Arc<Fs>> {
+    fn recover(&self, device: Medium) -> Result<(Arc<Fs>, LastMount)> {
         let fs_id = device.fs_id();
         let interval = self.words.commit_interval_ns;
         let Memory { cache_bytes, .. } = self.memory();
@@ -175,7 +175,7 @@ impl Daemon {
         let took_ms = (clock.monotonic_ns() - began_ns) / MILLISECOND_NS;
         let (clean, records, discarded) = (recovery.clean, recovery.records, recovery.discarded);
         tracing::info!(volume = %fs_id, clean, records, discarded, took_ms, "recovered");
-        Ok(fs)
+        Ok((fs, LastMount::of(&recovery)))
     }
 }
 
@@ -201,7 +201,7 @@ impl Service for Served {
         match request {
             Request::Introduce => Ok(serde_json::to_value(self.introduction())?),
             Request::Info => Ok(serde_json::to_value(Info::of(&self.fs, &self.place())?)?),
-            Request::Stats => Ok(serde_json::to_value(Stats::of(&self.fs, self.place().read_only))?),
+            Request::Stats => Ok(serde_json::to_value(self.stats())?),
             Request::Zones => Ok(serde_json::to_value(zones::all(&self.fs)?)?),
             Request::Check { data } => Ok(serde_json::to_value(self.check(data)?)?),
             Request::Gc { work } => Ok(serde_json::to_value(Garbage::of(&self.fs, work)?)?),
@@ -281,23 +281,50 @@ impl Served {
         process::apart("polder-syncs", sync)
     }
 
+    fn stats(&self) -> Stats {
+        let read_only = self.words.lock().read_only;
+        Stats::of(&self.fs, read_only)
+    }
+
     /// Nobody changes a volume that is mounted read-only, so all of it can be verified.
     fn check(&self, data: bool) -> Result<Report> {
         let stays = self.changing.lock();
-        if self.words.lock().read_only {
-            return Report::of(&self.fs, data);
-        }
-        drop(stays);
-        Report::of_used(&self.fs, data)
+        let read_only = self.words.lock().read_only;
+        let mut report = match read_only {
+            true => Report::of(&self.fs, data)?,
+            false => {
+                drop(stays);
+                Report::of_used(&self.fs, data)?
+            }
+        };
+        report.last_mount = Some(self.last_mount);
+        Ok(report)
     }
 
     fn place(&self) -> Place {
         let mounted_on = match &self.entry {
             Some(_) => self.places().into_iter().next().map(|place| place.directory),
-            None => self.place.mounted_on.clone(),
+            None => Some(self.directory.clone()),
         };
-        let read_only = self.words.lock().read_only;
-        Place { read_only, mounted_on, closing: !self.kernel_cache.is_attached(), ..self.place.clone() }
+        Place {
+            path: self.path.clone(),
+            mounted_on,
+            mount: Some(self.mount_in_force()),
+            closing: !self.kernel_cache.is_attached(),
+            last_mount: self.last_mount,
+        }
+    }
+
+    fn mount_in_force(&self) -> MountInForce {
+        let words = self.words.lock().clone();
+        // As the kernel was told.
+        let allow_other = mount_options(&self.path, &words).allow_other;
+        MountInForce {
+            read_only: words.read_only,
+            commit_seconds: words.commit_seconds(),
+            cache_bytes: self.cache_bytes,
+            options: Words { allow_other, ..words }.in_force(self.cache_bytes),
+        }
     }
 
     fn introduction(&self) -> Introduction {
@@ -306,7 +333,7 @@ impl Served {
             pid: std::process::id(),
             device: self.entry.as_ref().map(|entry| entry.device.clone()),
             volume: self.volume,
-            path: AnyPath(self.place.path.clone()),
+            path: AnyPath(self.path.clone()),
             mounted_on,
             closing: !self.kernel_cache.is_attached(),
         }
@@ -318,13 +345,13 @@ impl Served {
         let Some(directory) = self.directories().into_iter().next() else {
             bail!("{}: is not mounted there any more", self.directory.display());
         };
-        let mount = Mount { directory: &directory, opened_read_only: self.place.read_only };
+        let mount = Mount { directory: &directory, opened_read_only: self.opened_read_only };
         let after = mount.words_after(&words, options)?;
         let shown = directory.display();
         if words.read_only && !after.read_only {
             self.fs.make_writable().with_context(|| shown.to_string())?;
         }
-        if let Err(error) = fuse::mount::remount(&directory, &mount_options(&self.place.path, &after)) {
+        if let Err(error) = fuse::mount::remount(&directory, &mount_options(&self.path, &after)) {
             if words.read_only {
                 self.fs.make_read_only().with_context(|| shown.to_string())?;
             }

@@ -184,7 +184,7 @@ impl Files {
         let Keeper::Daemons(daemons) = &mut self.keeper else { return Ok(()) };
         for daemon in daemons.values_mut() {
             let info: Info = daemon.ask(&Request::Info)?;
-            if info.read_only || info.latched.is_some() {
+            if info.read_only == Some(true) || info.latched.is_some() {
                 let directory = info.mounted_on.unwrap_or_default();
                 return Err(FsError::ReadOnly).with_context(|| directory.to_string());
             }

@@ -82,6 +82,12 @@ impl Arguments {
         let was_closed = opened.recovery.clean;
         if self.force || !(self.automatic || self.preen) {
             let report = check::verify(&opened).with_context(|| named.display().to_string())?;
+            // Where it is closed, that is said then.
+            if let Some(unclean) =
+                report.last_mount.filter(|_| self.dry).and_then(|last| last.complaint(false))
+            {
+                line!("{}: {unclean}", named.display())?;
+            }
             report.show(named)?;
             if !report.clean {
                 drop(opened);

@@ -11,7 +11,7 @@ use crate::bytes;
 use crate::control::Request;
 use crate::name::AnyPath;
 use crate::output::{Table, line};
-use crate::volume::Volume;
+use crate::volume::{LastMount, Volume};
 
 /// Show what a volume is, mounted or not.
 #[derive(clap::Args)]
@@ -36,7 +36,20 @@ pub(crate) struct Info {
     /// Whether the mount has ended and the daemon has the volume only to close it.
     #[serde(default)]
     pub(crate) closing: bool,
-    pub(crate) read_only: bool,
+    /// Whether the mount is read-only; nothing where the volume is not mounted.
+    pub(crate) read_only: Option<bool>,
+    /// The mount options in force, as `-o` takes them; nothing where the volume is not mounted.
+    #[serde(default)]
+    pub(crate) options: Option<String>,
+    /// Memory for metadata (`cache=`).
+    #[serde(default)]
+    pub(crate) cache_bytes: Option<u64>,
+    /// After how long a change is durable without anybody asking (`commit=`).
+    #[serde(default)]
+    pub(crate) commit_seconds: Option<u64>,
+    /// How the mount before left the volume; nothing where the daemon is of a release that does not tell.
+    #[serde(default)]
+    pub(crate) last_mount: Option<LastMount>,
     /// Why nothing is written any more, if an error made it so.
     pub(crate) latched: Option<String>,
     /// Nanoseconds since 1970.
@@ -54,8 +67,14 @@ pub(crate) struct Info {
     pub(crate) reserve_percent: Option<f64>,
     /// Bytes that files could have in all.
     pub(crate) total_bytes: u64,
-    /// Bytes that files could have in addition; nothing where nothing can be written.
+    /// Bytes that files could have in addition, if the volume is mounted for writing.
     pub(crate) available_bytes: Option<u64>,
+    /// Bytes that the file system has left that holds the volume's file; nothing where the volume is on a device.
+    #[serde(default)]
+    pub(crate) host_available_bytes: Option<u64>,
+    /// Bytes that the volume's file may still take there.
+    #[serde(default)]
+    pub(crate) host_needed_bytes: Option<u64>,
     /// What the device keeps beside its zones, as it was found when the volume was opened, or last verified.
     #[serde(default)]
     pub(crate) copies: Vec<Copied>,
@@ -92,16 +111,32 @@ impl Copied {
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     pub(crate) mounted_on: Option<PathBuf>,
-    pub(crate) read_only: bool,
+    /// Nothing where it is not mounted.
+    pub(crate) mount: Option<MountInForce>,
     pub(crate) closing: bool,
+    pub(crate) last_mount: LastMount,
+}
+
+/// How a volume is mounted now.
+#[derive(Clone, Debug)]
+pub(crate) struct MountInForce {
+    pub(crate) read_only: bool,
+    pub(crate) options: String,
+    pub(crate) cache_bytes: u64,
+    pub(crate) commit_seconds: u64,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let info: Info = match Volume::find(&arguments.path)? {
         Volume::Served(mut client) => client.ask(&Request::Info)?,
         Volume::Opened(opened) => {
-            let place =
-                Place { path: opened.path.clone(), mounted_on: None, read_only: true, closing: false };
+            let place = Place {
+                path: opened.path.clone(),
+                mounted_on: None,
+                mount: None,
+                closing: false,
+                last_mount: LastMount::of(&opened.recovery),
+            };
             Info { pid: None, ..Info::of(&opened.fs, &place)? }
         }
     };
@@ -111,12 +146,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     info.table().say()
 }
 
+/// What to say of a host that has less left than the volume may still take.
+pub(crate) fn short_host(available: u64, needed: u64) -> String {
+    let (available, needed) = (bytes::show(available), bytes::show(needed));
+    format!(
+        "the file system that holds the volume has {available} left, and the volume may still take {needed}"
+    )
+}
+
 impl Info {
     pub(crate) fn of(fs: &Fs, place: &Place) -> Result<Info> {
         let volume = fs.store().info();
         let geometry = fs.store().device().geometry();
         let space = fs.statfs().context("the space cannot be told")?;
         let block_bytes = u64::from(space.block_size);
+        let mount = place.mount.as_ref();
+        let host = fs.store().device().host_room();
         Ok(Info {
             id: volume.fs_id.to_string(),
             label: volume.label.clone(),
@@ -124,7 +169,11 @@ impl Info {
             mounted_on: place.mounted_on.clone().map(AnyPath),
             pid: Some(std::process::id()),
             closing: place.closing,
-            read_only: place.read_only,
+            read_only: mount.map(|mount| mount.read_only),
+            options: mount.map(|mount| mount.options.clone()),
+            cache_bytes: mount.map(|mount| mount.cache_bytes),
+            commit_seconds: mount.map(|mount| mount.commit_seconds),
+            last_mount: Some(place.last_mount),
             latched: fs.store().latched().map(|why| why.to_string()),
             created_ns: volume.created_ns,
             format_version: fs.volume_info().format_version,
@@ -138,7 +187,9 @@ impl Info {
             reserve_percent: (volume.reserve != Reserve::default())
                 .then(|| f64::from(volume.reserve.0) / 100.0),
             total_bytes: space.blocks * block_bytes,
-            available_bytes: (!place.read_only).then(|| space.available * block_bytes),
+            available_bytes: Some(space.available * block_bytes),
+            host_available_bytes: host.map(|host| host.available),
+            host_needed_bytes: host.map(|host| host.untaken),
             copies: fs.store().device().own_copies().iter().map(Copied::new).collect(),
         })
     }
@@ -151,6 +202,12 @@ impl Info {
         }
         table.line("path", &self.path);
         table.line("mounted", self.state());
+        if let Some(options) = &self.options {
+            table.line("options", options);
+        }
+        if let Some(unclean) = self.last_mount.and_then(|last| last.complaint(self.options.is_some())) {
+            table.line("unclean", unclean);
+        }
         if let Some(why) = &self.latched {
             table.line("latched", format_args!("read-only since an error: {why}"));
         }
@@ -169,6 +226,11 @@ impl Info {
         table.line("size", bytes::show(self.total_bytes));
         if let Some(available) = self.available_bytes {
             table.line("available", bytes::show(available));
+        }
+        if let (Some(available), Some(needed)) = (self.host_available_bytes, self.host_needed_bytes)
+            && available < needed
+        {
+            table.line("host", short_host(available, needed));
         }
         self.add_copies(&mut table);
         table
@@ -193,7 +255,7 @@ impl Info {
     }
 
     fn state(&self) -> String {
-        let writing = if self.read_only { "read-only" } else { "read-write" };
+        let writing = if self.read_only == Some(true) { "read-only" } else { "read-write" };
         match (&self.mounted_on, self.pid) {
             (Some(directory), Some(pid)) => format!("on {}, {writing}, by process {pid}", directory),
             (None, Some(pid)) if self.closing => format!("no longer; process {pid} closes it"),

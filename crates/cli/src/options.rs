@@ -2,11 +2,12 @@
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::bytes;
+use crate::{bytes, volume};
 
 /// The least cache that a mount can work with.
 const CACHE_BYTES_MIN: u64 = 4 << 20;
 const SECOND_NS: u64 = 1_000_000_000;
+const MEBIBYTE: u64 = 1 << 20;
 
 /// What `-o` can say. Later words win over earlier ones, as with every mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,6 +89,30 @@ impl Words {
         words.remount = list().any(|word| word == "remount");
         list().try_for_each(|word| words.take(word))?;
         Ok(words)
+    }
+
+    /// The options in force, in the form in which `-o` takes them. `cache_bytes` is the cache that the daemon has.
+    pub(crate) fn in_force(&self, cache_bytes: u64) -> String {
+        let mut words = vec![if self.read_only { "ro" } else { "rw" }.to_owned()];
+        let given = [
+            (self.allow_other, "allow_other"),
+            (self.no_set_id, "nosuid"),
+            (self.no_devices, "nodev"),
+            (self.no_execution, "noexec"),
+        ];
+        words.extend(given.into_iter().filter(|(is_given, _)| *is_given).map(|(_, word)| word.to_owned()));
+        words.push(if self.strict_access_times { "strictatime" } else { "noatime" }.to_owned());
+        words.push(if self.no_learning { "nolearn" } else { "learn" }.to_owned());
+        words.push(match cache_bytes.is_multiple_of(MEBIBYTE) {
+            true => format!("cache={}M", cache_bytes / MEBIBYTE),
+            false => format!("cache={cache_bytes}"),
+        });
+        words.push(format!("commit={}", self.commit_seconds()));
+        words.join(",")
+    }
+
+    pub(crate) fn commit_seconds(&self) -> u64 {
+        self.commit_interval_ns.unwrap_or(volume::COMMIT_INTERVAL_NS) / SECOND_NS
     }
 
     fn take(&mut self, word: &str) -> Result<()> {
@@ -188,6 +213,15 @@ mod tests {
         assert_eq!(parse(by_user).unwrap(), parse("rw,noexec,nosuid,nodev").unwrap());
         let kept = ["rw,user=ann,nobarrier".to_owned()];
         assert_eq!(without_unknown(&kept), ["rw", "user=ann"]);
+    }
+
+    #[test]
+    fn options_in_force_are_shown_as_they_can_be_given() {
+        assert_eq!(Words::default().in_force(128 << 20), "rw,noatime,learn,cache=128M,commit=5");
+        let list = "ro,allow_other,nosuid,nodev,noexec,strictatime,nolearn,cache=5000000,commit=30";
+        let words = parse(list).unwrap();
+        assert_eq!(words.in_force(5_000_000), list);
+        assert_eq!(parse(&words.in_force(5_000_000)).unwrap(), words);
     }
 
     #[test]

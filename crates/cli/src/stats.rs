@@ -139,7 +139,7 @@ pub(crate) struct Stored {
     /// is of a release that does not tell.
     #[serde(default)]
     pub(crate) kept_bytes: Option<u64>,
-    /// Bytes that files could have in addition; nothing where nothing can be written.
+    /// Bytes that files could have in addition, if the volume is mounted for writing.
     pub(crate) available_bytes: Option<u64>,
     /// Free zones that fresh data must leave now, to metadata and to garbage collection; nothing where nothing can be
     /// written.
@@ -357,7 +357,7 @@ impl Stored {
             pending_bytes: space.pending,
             unwritten_bytes: space.unwritten,
             kept_bytes: Some(space.kept),
-            available_bytes: (!read_only).then_some(space.available),
+            available_bytes: Some(space.available),
             free_zones_kept_from_data: (!read_only).then(|| zones.kept_from_data()),
             free_zones_kept_from_gc: (!read_only).then(|| zones.kept_from_gc()),
             zones_by_role: zones_by_role(fs),

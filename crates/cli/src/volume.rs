@@ -24,7 +24,8 @@ use crate::{inherited, process, progress};
 
 /// The cache of a volume that is opened for one look.
 const LOOK_CACHE_BYTES: u64 = 64 << 20;
-const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
+/// After how long changes are durable where `commit=` does not say.
+pub(crate) const COMMIT_INTERVAL_NS: u64 = 5_000_000_000;
 
 /// How long a volume may stay locked without being in use, and how often to look.
 const LOCK_PATIENCE_NS: u64 = 500_000_000;
@@ -44,6 +45,40 @@ pub(crate) struct Opened {
     pub(crate) fs: Arc<Fs>,
     /// What was done, in memory, to open it.
     pub(crate) recovery: tree::Recovery,
+}
+
+/// How the mount before this one, or before this look, left a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LastMount {
+    /// Whether it left nothing to replay. A mount that was killed with nothing to replay counts as closed.
+    pub(crate) closed_properly: bool,
+    /// Transactions that recovery found in the log and that count.
+    pub(crate) records_replayed: u64,
+    /// Transactions that recovery found and that do not count: they were not durable.
+    pub(crate) records_discarded: u64,
+}
+
+impl LastMount {
+    pub(crate) fn of(recovery: &tree::Recovery) -> LastMount {
+        LastMount {
+            closed_properly: recovery.clean,
+            records_replayed: recovery.records,
+            records_discarded: recovery.discarded,
+        }
+    }
+
+    /// What there is to say of a volume that was not closed.
+    pub(crate) fn complaint(&self, is_mounted: bool) -> Option<String> {
+        let records = self.records_replayed;
+        let replayed = match is_mounted {
+            true => format!("{records} records were replayed when it was mounted"),
+            false => format!("the next mount replays {records} records"),
+        };
+        let which = if is_mounted { "the mount before this one" } else { "the last mount" };
+        (!self.closed_properly).then(|| {
+            format!("not closed properly by {which} (a crash, or the daemon was killed); {replayed}")
+        })
+    }
 }
 
 /// A file or device, known for itself and not by a path.

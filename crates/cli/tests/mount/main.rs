@@ -30,6 +30,7 @@ mod security;
 mod set_id;
 mod silent;
 mod survival;
+mod told;
 mod upkeep;
 mod user;
 mod zones;

@@ -1,0 +1,114 @@
+//! What `info`, `check`, `stats` and `statfs` say of a volume and its mount.
+
+use std::fs::{self, File};
+
+use rustix::fs::statvfs;
+use serde_json::Value;
+
+use crate::{Bench, bench_or_skip};
+
+/// What a command says as JSON, of the volume by its own path.
+fn told(bench: &Bench, command: &str) -> Value {
+    serde_json::from_str(&bench.succeed(&[command, bench.volume().to_str().unwrap(), "--json"])).unwrap()
+}
+
+#[test]
+fn a_volume_that_was_not_closed_says_so_until_it_is() {
+    let bench = bench_or_skip!();
+    let volume = bench.volume();
+    let volume = volume.to_str().unwrap();
+    let mounted = bench.mount(&[]);
+    fs::write(mounted.path("file"), "written").unwrap();
+    let root = mounted.root();
+    bench.succeed(&["sync", root.to_str().unwrap()]);
+    mounted.daemon().kill();
+    bench.succeed(&["umount", root.to_str().unwrap()]);
+
+    for command in ["info", "check"] {
+        let last = &told(&bench, command)["last_mount"];
+        assert_eq!(last["closed_properly"], false, "{command}: {last}");
+        assert!(last["records_replayed"].as_u64().unwrap() > 0, "{command}: {last}");
+        let said = bench.succeed(&[command, volume]);
+        assert!(said.contains("not closed properly by the last mount"), "{command}: {said}");
+    }
+    assert!(bench.succeed(&["check", volume]).ends_with(": clean\n"), "it is no damage");
+
+    let mounted = bench.mount(&[]);
+    for command in ["info", "check"] {
+        assert_eq!(told(&bench, command)["last_mount"]["closed_properly"], false, "{command}");
+        let said = bench.succeed(&[command, volume]);
+        assert!(said.contains("not closed properly by the mount before this one"), "{command}: {said}");
+    }
+    mounted.umount();
+    for command in ["info", "check"] {
+        assert_eq!(told(&bench, command)["last_mount"]["closed_properly"], true, "{command}");
+        assert!(!bench.succeed(&[command, volume]).contains("not closed properly"), "{command}");
+    }
+}
+
+#[test]
+fn an_unmounted_volume_is_not_called_read_only_and_shows_what_is_free() {
+    let bench = bench_or_skip!();
+    let info = told(&bench, "info");
+    assert!(info["read_only"].is_null() && info["options"].is_null(), "{info}");
+    let free = info["available_bytes"].as_u64().unwrap();
+    assert!(free > 128 << 20, "{info}");
+    assert_eq!(told(&bench, "stats")["stored"]["available_bytes"], free);
+    for command in ["info", "stats"] {
+        let said = bench.succeed(&[command, bench.volume().to_str().unwrap()]);
+        assert!(said.contains("available  "), "{said}");
+    }
+    let mounted = bench.mount(&[]);
+    let space = statvfs(mounted.root()).unwrap();
+    assert_eq!(space.f_bavail * space.f_frsize, free, "a mount offers what was shown");
+    mounted.umount();
+}
+
+#[test]
+fn the_mount_options_in_force_are_shown() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&["-o", "nosuid,commit=7,cache=16M"]);
+    let info = mounted.told("info");
+    let options = info["options"].as_str().unwrap();
+    assert!(options.starts_with("rw,"), "{options}");
+    for option in ["nosuid", "noatime", "learn", "cache=16M", "commit=7"] {
+        assert!(options.split(',').any(|word| word == option), "{option}: {options}");
+    }
+    assert_eq!((&info["cache_bytes"], &info["commit_seconds"]), (&(16 << 20).into(), &7.into()));
+    let root = mounted.root();
+    assert!(bench.succeed(&["info", root.to_str().unwrap()]).contains(options));
+    if rustix::process::geteuid().is_root() {
+        bench.succeed(&["mount", "-o", "remount,strictatime,commit=9", root.to_str().unwrap()]);
+        let info = mounted.told("info");
+        let options = info["options"].as_str().unwrap();
+        assert!(options.contains("strictatime") && options.contains("commit=9"), "{options}");
+        assert!(options.contains("nosuid"), "what is not named stays: {options}");
+    }
+    mounted.umount();
+    let mounted = bench.mount(&[]);
+    let info = mounted.told("info");
+    assert_eq!((&info["cache_bytes"], &info["commit_seconds"]), (&(128 << 20).into(), &5.into()));
+    mounted.umount();
+}
+
+/// Programs that look for free inodes before they write took a volume for full.
+#[test]
+fn inodes_are_free_while_there_is_space() {
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let empty = statvfs(mounted.root()).unwrap();
+    assert!(
+        empty.f_ffree > 0 && empty.f_favail == empty.f_ffree && empty.f_files >= empty.f_ffree,
+        "{} of {}",
+        empty.f_ffree,
+        empty.f_files
+    );
+    let file = File::create(mounted.path("large")).unwrap();
+    let half = empty.f_bavail / 2 * empty.f_frsize;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, half).unwrap();
+    let filled = statvfs(mounted.root()).unwrap();
+    assert_eq!(filled.f_files, empty.f_files);
+    assert!(filled.f_ffree < empty.f_ffree / 2 + 1000, "{} of {}", filled.f_ffree, filled.f_files);
+    drop(file);
+    mounted.umount();
+}
