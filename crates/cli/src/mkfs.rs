@@ -1,6 +1,10 @@
 //! `polder mkfs`: makes a volume.
 
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use fs::{FormatOptions, Fs, Reserve};
@@ -8,11 +12,11 @@ use rt::SystemClock;
 use zone::file::FileContents;
 use zone::medium::{Kind, Wishes};
 use zone::zoned::LeftOut;
-use zone::{FsId, Geometry, Medium};
+use zone::{Device, FsId, Geometry, Medium};
 
 use crate::numbers::{self, whole};
 use crate::output::line;
-use crate::{bytes, inherited, progress};
+use crate::{bytes, info, inherited, progress, volume};
 
 /// Make a volume in a file, on a block device or on a zoned device.
 #[derive(clap::Args)]
@@ -73,6 +77,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let place = || arguments.path.display().to_string();
     Fs::check_format(draft.geometry(), &format_options).with_context(place)?;
     let (is_new, left_out) = (draft.is_new(), draft.left_out());
+    let closed_to_others =
+        if is_new { None } else { close_to_others(&arguments.path).with_context(place)? };
     let bar = progress::moving(0);
     let made = draft.make(&mut |taken, all| {
         bar.set_length(all);
@@ -93,7 +99,42 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         line!("{found}")?;
     }
     let of_zoned = left_out.map(|left_out| describe_zoned(device.geometry(), left_out));
-    of_zoned.iter().flatten().try_for_each(|of_it| line!("{of_it}"))
+    of_zoned.iter().flatten().try_for_each(|of_it| line!("{of_it}"))?;
+    describe_space(&device).with_context(place)?.iter().try_for_each(|of_it| line!("{of_it}"))?;
+    closed_to_others.map_or(Ok(()), |closed| line!("{closed}"))
+}
+
+/// A volume holds what its files hold, whatever their permissions: its file is for its owner alone, as a new one is.
+/// Of a file of somebody else's nothing is changed, nor of a device. Returns what there is to say.
+fn close_to_others(path: &Path) -> io::Result<Option<String>> {
+    const OTHERS: u32 = 0o077;
+    const OWNER_ALONE: u32 = 0o600;
+    let found = std::fs::metadata(path)?;
+    if !found.is_file() || found.mode() & OTHERS == 0 || found.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(None);
+    }
+    let mode = found.mode() & 0o7777;
+    let changed = File::open(path).and_then(|file| file.set_permissions(Permissions::from_mode(OWNER_ALONE)));
+    Ok(Some(match changed {
+        Ok(()) => {
+            format!("mode {OWNER_ALONE:04o} (was {mode:04o}): others could have read what the volume holds")
+        }
+        // Not every file system that holds files has modes.
+        Err(error) => {
+            format!("others may read what the volume holds: mode {mode:04o} cannot be changed: {error}")
+        }
+    }))
+}
+
+/// What files can have of the volume, and whether the file system that holds it can give that.
+fn describe_space(device: &Arc<dyn Device>) -> Result<Vec<String>> {
+    const CACHE_BYTES: u64 = 4 << 20;
+    let (fs, _) = Fs::mount(Arc::clone(device), volume::mount_options(true, CACHE_BYTES, None))?;
+    let mut lines = vec![format!("{} for files", bytes::show(fs.space().available))];
+    if let Some(host) = device.host_room().filter(|host| host.available < host.untaken) {
+        lines.push(info::short_host(host.available, host.untaken));
+    }
+    Ok(lines)
 }
 
 /// A new volume has an identity that the old one has not: by it what is left of the old one is told from what is new.

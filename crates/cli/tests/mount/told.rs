@@ -1,6 +1,7 @@
-//! What `info`, `check`, `stats` and `statfs` say of a volume and its mount.
+//! What `info`, `check`, `stats`, `mkfs` and `statfs` say of a volume and its mount.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rustix::fs::statvfs;
 use serde_json::Value;
@@ -111,4 +112,27 @@ fn inodes_are_free_while_there_is_space() {
     assert!(filled.f_ffree < empty.f_ffree / 2 + 1000, "{} of {}", filled.f_ffree, filled.f_files);
     drop(file);
     mounted.umount();
+}
+
+#[test]
+fn a_new_volume_is_for_its_owner_alone_and_says_what_it_offers() {
+    let bench = bench_or_skip!();
+    let volume = bench.volume();
+    let path = volume.to_str().unwrap();
+    fs::set_permissions(&volume, Permissions::from_mode(0o644)).unwrap();
+    let said = bench.succeed(&["mkfs", "--force", path]);
+    assert!(said.contains("mode 0600 (was 0644)"), "{said}");
+    assert_eq!(fs::metadata(&volume).unwrap().mode() & 0o7777, 0o600);
+    assert!(said.contains(" for files\n"), "{said}");
+    let offered = said.lines().find_map(|line| line.strip_suffix(" for files")).unwrap().to_owned();
+    assert!(bench.succeed(&["info", path]).contains(&format!("available     {offered}\n")), "{offered}");
+    let said = bench.succeed(&["mkfs", "--force", path]);
+    assert!(!said.contains("mode"), "nothing was changed: {said}");
+
+    if rustix::process::geteuid().is_root() {
+        fs::set_permissions(&volume, Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::chown(&volume, Some(12345), None).unwrap();
+        bench.succeed(&["mkfs", "--force", path]);
+        assert_eq!(fs::metadata(&volume).unwrap().mode() & 0o7777, 0o644, "it is another user's");
+    }
 }
