@@ -4,6 +4,7 @@
 //! by its generic device (`/dev/ngXnY`); any other block device, and any file, with zones that are kept by
 //! software ([`crate::file`]).
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -244,14 +245,49 @@ fn has_zones(path: &Path) -> Result<bool, FileError> {
 
 /// What to say of a path at which nothing is: devices are not made by naming them.
 pub fn missing(path: &Path) -> FileError {
+    let is_device = path.starts_with("/dev") && !path.starts_with("/dev/shm");
     let why = match generic_beside(path) {
         Some(generic) => format!("the kernel makes no block device of it; name {}", generic.display()),
-        None if path.parent() == Some(Path::new("/dev")) && !path.exists() => {
-            "there is no such device".to_owned()
+        None if is_device && !path.exists() => {
+            "there is no such device (`lsblk --paths` lists those that there are)".to_owned()
         }
-        None => return FileError::NotFound(path.to_owned()),
+        None => {
+            let path = path.to_owned();
+            return match astray(&path) {
+                Some(why) => FileError::Astray { path, why },
+                None => FileError::NotFound(path),
+            };
+        }
     };
     FileError::Unsuitable { path: path.to_owned(), why }
+}
+
+/// Why a path does not lead to its last part, or a symbolic link leads nowhere. Nothing where only the last part is missing.
+fn astray(path: &Path) -> Option<String> {
+    let parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+    for part in parts.into_iter().rev() {
+        let shown = part.display();
+        match (std::fs::symlink_metadata(part), std::fs::metadata(part)) {
+            (Ok(link), Err(error)) if link.is_symlink() && error.kind() == ErrorKind::NotFound => {
+                let target = std::fs::read_link(part).unwrap_or_default();
+                let target = target.display();
+                return Some(format!(
+                    "{shown} is a symbolic link to {target}, and nothing is there; correct the link, or name another path"
+                ));
+            }
+            (Ok(_), Ok(about)) if part != path && !about.is_dir() => {
+                return Some(format!("{shown} is not a directory; correct the path"));
+            }
+            (Err(error), _) if part != path && error.kind() == ErrorKind::NotFound => {
+                return Some(format!(
+                    "there is no directory {shown}; correct the path, or make it first (mkdir)"
+                ));
+            }
+            (Ok(_), Ok(_)) => {}
+            _ => return None,
+        }
+    }
+    None
 }
 
 #[cfg(test)]

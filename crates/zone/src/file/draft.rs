@@ -39,9 +39,9 @@ impl FileDevice {
     /// unless told to.
     pub fn draft(path: &Path, options: &FileOptions) -> Result<Draft, FileError> {
         let (size, found) = match open_file(path, OpenMode::ReadWrite) {
-            Err(FileError::NotFound(_)) => {
-                let why = "a file that is not there yet needs one; say how large it is to be";
-                (options.size.ok_or(FileError::Option { option: "size", value: 0, why })?, None)
+            Err(FileError::NotFound(path)) => {
+                let what = "there is no such file yet";
+                (options.size.ok_or(FileError::NoSize { path, what })?, None)
             }
             found => {
                 let file = found?;
@@ -49,7 +49,10 @@ impl FileDevice {
                 if !options.force {
                     refuse_contents(&contents_of(&file, path, present)?, path)?;
                 }
-                (options.size.unwrap_or(present), Some(file))
+                let what = "the file is empty (0 bytes)";
+                let no_size = FileError::NoSize { path: path.to_owned(), what };
+                let present = Some(present).filter(|&present| present > 0);
+                (options.size.or(present).ok_or(no_size)?, Some(file))
             }
         };
         let draft = Draft {

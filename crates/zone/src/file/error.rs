@@ -13,8 +13,24 @@ use crate::{DeviceError, FsId};
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// There is no such file.
-    #[error("{}: no such file; make a volume there first (polder mkfs)", .0.display())]
+    #[error("{}: there is no such file; correct the path, or make a volume there (polder mkfs)", .0.display())]
     NotFound(PathBuf),
+    /// The path ends before its last part, or its symbolic link leads nowhere.
+    #[error("{}: {why}", path.display())]
+    Astray {
+        /// What was named.
+        path: PathBuf,
+        /// Where it ends, and what to do.
+        why: String,
+    },
+    /// A volume is to be made in a file that does not say how large it is to be.
+    #[error("{}: {what}; say how large the volume is to be (--size)", path.display())]
+    NoSize {
+        /// The file.
+        path: PathBuf,
+        /// What there is of it.
+        what: &'static str,
+    },
     /// It is a directory or a pipe, say.
     #[error("{} is {what}; name a file or a block device", path.display())]
     NotStorage {

@@ -262,9 +262,17 @@ pub(crate) fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<(), FileE
     })
 }
 
-/// Bytes of a file or block device.
+/// Bytes of a file or block device. Refuses a device that has none: a drive without a medium, say.
 pub(super) fn size_of(file: &File, path: &Path) -> Result<u64, FileError> {
-    rustix::fs::seek(file, SeekFrom::End(0)).map_err(|errno| FileError::io(path, "find its size", errno))
+    let size = rustix::fs::seek(file, SeekFrom::End(0));
+    let size = size.map_err(|errno| FileError::io(path, "find its size", errno))?;
+    let is_device = || file.metadata().is_ok_and(|about| about.file_type().is_block_device());
+    if size == 0 && is_device() {
+        let why = "the device has 0 bytes; put a medium into it, or attach something to it (`losetup`, `lsblk` lists \
+                   devices with their sizes)";
+        return Err(FileError::Unsuitable { path: path.to_owned(), why: why.to_owned() });
+    }
+    Ok(size)
 }
 
 /// How many write streams a block device has; none where the kernel knows of none (before Linux 6.16, or a file).
@@ -337,6 +345,9 @@ fn no_header(file: &File, path: &Path, bytes: u64) -> Result<FileError, FileErro
     Ok(match contents_of(file, path, bytes)? {
         FileContents::Damaged { what } => FileError::Damaged { path: path_of(), what },
         FileContents::Other(what) => FileError::Foreign { path: path_of(), what },
+        _ if bytes == 0 => {
+            FileError::Foreign { path: path_of(), what: "nothing, the file is empty (0 bytes)".to_owned() }
+        }
         _ => FileError::Foreign { path: path_of(), what: "nothing".to_owned() },
     })
 }
