@@ -23,6 +23,7 @@ mod fragments;
 mod fsck;
 mod gc;
 mod hint;
+mod holders;
 mod info;
 mod inherited;
 mod inside;
@@ -49,6 +50,7 @@ mod starter;
 mod stats;
 mod sync;
 mod syslog;
+mod tags;
 mod umount;
 mod umount_helper;
 mod volume;
@@ -173,7 +175,7 @@ fn complain(error: &anyhow::Error) {
     if error.is::<AlreadySaid>() {
         return;
     }
-    error_line!("polder: {}", format!("{error:#}").replace('\n', " "));
+    error_line!("polder: {}", holders::explained(error).replace('\n', " "));
 }
 
 /// What the parser of the command line has to say: help in full, errors in one line.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, bail};
 use fuse::MountEntry;
 use fuse::mount::{abort, unmount_by_force, unmount_lazily};
 use rustix::fs::FlockOperation;
@@ -17,7 +17,7 @@ use crate::ending::Daemon;
 use crate::output::error_line;
 use crate::registry::Registry;
 use crate::sync::written;
-use crate::{process, progress, volume};
+use crate::{process, progress, tags, volume};
 
 /// How long a person waits without asking why.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Detach a volume and wait until its daemon has let go of it.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The directory that it is mounted on.
+    /// The directory that it is mounted on, or the volume's file or block device.
     directory: PathBuf,
     /// If it is in use, detach it at once and let it end when nobody uses it any more.
     #[arg(long)]
@@ -77,16 +77,50 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// The mount at a directory. Its daemon is not asked.
+/// The mount at a directory, whose daemon is not asked, or that of a volume.
 fn mount_named(named: &Path) -> Result<MountEntry> {
     let shown = named.display();
-    fuse::mount::locate(named).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            anyhow!("{shown}: no such directory; `findmnt -t fuse.polder` lists what is mounted where")
+    if let Err(error) = fuse::mount::locate(named) {
+        use io::ErrorKind::{NotADirectory, NotFound};
+        return match (error.kind(), tags::link(named)?) {
+            (_, Some(link)) => mount_of_volume(&link),
+            (NotFound | NotADirectory, None) => {
+                bail!("{shown}: no such directory; `findmnt -t fuse.polder` lists what is mounted where")
+            }
+            _ => Err(Error::new(error).context(shown.to_string())),
+        };
+    }
+    if let Some(entry) = volume::attached_at(named)? {
+        return Ok(entry);
+    }
+    if std::fs::metadata(named).is_ok_and(|about| !about.is_dir()) {
+        return mount_of_volume(named);
+    }
+    bail!(
+        "{shown}: no volume of Polder is mounted there; `findmnt -t fuse.polder` lists what is mounted where"
+    )
+}
+
+/// The mount of a volume that is named by its file or device.
+fn mount_of_volume(named: &Path) -> Result<MountEntry> {
+    let shown = named.display();
+    let (mut own, unsure) = volume::mounts_of(&volume::resolve(named)?)?;
+    let device = own.first().map(|entry| entry.device.clone());
+    let is_one = own.iter().all(|entry| Some(&entry.device) == device.as_ref());
+    if unsure.is_empty() && is_one && !own.is_empty() {
+        return Ok(own.swap_remove(0));
+    }
+    let all: Vec<String> =
+        own.iter().chain(&unsure).map(|entry| entry.directory.display().to_string()).collect();
+    match (all.as_slice(), volume::is_volume(named)) {
+        ([], Ok(true)) => bail!("{shown}: this volume is not mounted"),
+        ([], _) => {
+            bail!(
+                "{shown}: is no volume of Polder; name the directory that one is mounted on, or its file or device"
+            )
         }
-        _ => Error::new(error).context(shown.to_string()),
-    })?;
-    volume::attached_at(named)?.with_context(|| format!("{shown}: no volume of Polder is mounted there"))
+        _ => bail!("{shown}: name the directory that is to be unmounted: {}", all.join(" or ")),
+    }
 }
 
 /// A mount with a daemon that answers.

@@ -20,7 +20,7 @@ use zone::{Device, FsId, Medium, OwnCopy};
 
 use crate::client::{Client, Reached, Silent};
 use crate::registry::{PATIENCE, Registry};
-use crate::{inherited, process, progress};
+use crate::{inherited, process, progress, tags};
 
 /// The cache of a volume that is opened for one look.
 const LOOK_CACHE_BYTES: u64 = 64 << 20;
@@ -215,6 +215,32 @@ pub(crate) fn is_volume(path: &Path) -> Result<bool, FileError> {
     }
 }
 
+/// The mounts of the very file or device, and all else that the table of mounts shows with this source: its daemon does
+/// not answer, or has none, so that nobody knows whether it is this one.
+pub(crate) fn mounts_of(path: &Path) -> Result<(Vec<MountEntry>, Vec<MountEntry>)> {
+    let volume = FileId::of(path).with_context(|| path.display().to_string())?;
+    let mut table = fuse::mount::table().context("the table of mounts cannot be read")?;
+    table.retain(|entry| entry.is_ours() || entry.is_view());
+    let (likely, others): (Vec<_>, Vec<_>) = table.into_iter().partition(|entry| entry.source == path);
+    let is_it = |entry: &MountEntry| match reach(entry) {
+        Ok(Reached::Answers(_, found)) => Some(found.volume == volume),
+        _ => None,
+    };
+    let (mut own, mut unsure) = (Vec::new(), Vec::new());
+    for entry in likely {
+        match is_it(&entry) {
+            Some(true) => own.push(entry),
+            Some(false) => {}
+            None => unsure.push(entry),
+        }
+    }
+    // A volume that was moved since it was mounted has another source there.
+    if own.is_empty() && unsure.is_empty() {
+        own.extend(others.into_iter().filter(|entry| is_it(entry) == Some(true)));
+    }
+    Ok((own, unsure))
+}
+
 /// The daemon of a mount, or why it cannot be asked and what helps.
 pub(crate) fn daemon_of(entry: &MountEntry) -> Result<Client> {
     let directory = entry.directory.display();
@@ -407,13 +433,20 @@ pub(crate) fn mount_options(
     MountOptions { cache_bytes, read_only, commit_interval_ns, clock: Arc::new(rt::SystemClock::new()) }
 }
 
-/// The absolute path of a volume, free of symbolic links.
+/// The absolute path of a volume, free of symbolic links. What is no path may be a tag, like `PARTUUID=…`.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
-    std::fs::canonicalize(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => zone::medium::missing(path).into(),
-        io::ErrorKind::PermissionDenied => FileError::denied(path, &error).into(),
-        _ => anyhow::Error::new(error).context(path.display().to_string()),
-    })
+    let error = match std::fs::canonicalize(path) {
+        Ok(found) => return Ok(found),
+        Err(error) => error,
+    };
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => match tags::link(path)? {
+            Some(link) => resolve(&link),
+            None => Err(zone::medium::missing(path).into()),
+        },
+        io::ErrorKind::PermissionDenied => Err(FileError::denied(path, &error).into()),
+        _ => Err(anyhow::Error::new(error).context(path.display().to_string())),
+    }
 }
 
 /// The absolute path of a directory that may be the root of a mount whose daemon is gone.

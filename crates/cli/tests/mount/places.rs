@@ -305,3 +305,59 @@ fn a_call_under_way_is_not_in_the_way_of_umount() {
     watchers.into_iter().for_each(|watcher| watcher.join().unwrap());
     bench.check();
 }
+
+/// `polder umount` of the device that is mounted said that no volume was mounted there, and what could not be opened was in use
+/// by another process, whichever that was.
+#[test]
+fn a_volume_in_use_names_its_mount_and_is_unmounted_by_its_own_path() {
+    let bench = bench_or_skip!();
+    let (volume, directory) = (bench.volume(), bench.directory());
+    let (named, place) = (volume.to_str().unwrap(), directory.to_str().unwrap());
+    assert!(bench.fail(1, &["umount", named]).contains("this volume is not mounted"));
+    assert!(bench.fail(1, &["umount", bench.program().to_str().unwrap()]).contains("is no volume of Polder"));
+
+    let mounted = bench.mount(&[]);
+    let daemon = mounted.daemon();
+    let said = bench.fail(1, &["mkfs", "--force", named]);
+    for words in [
+        format!("in use by another process (process {}, polder", daemon.number()),
+        format!("mounted on {place}"),
+        format!("`polder umount {place}` unmounts it"),
+    ] {
+        assert!(said.contains(&words), "{said}");
+    }
+    let link = volume.with_file_name("link");
+    std::os::unix::fs::symlink(&volume, &link).unwrap();
+    bench.succeed(&["umount", link.to_str().unwrap()]);
+    assert!(daemon.has_ended() && !is_mounted(&directory));
+
+    // Another volume took the path that the mounted one had.
+    let mounted = bench.mount(&[]);
+    let moved = volume.with_file_name("moved");
+    fs::rename(&volume, &moved).unwrap();
+    bench.succeed(&["mkfs", named, "--size", "64M"]);
+    assert!(bench.fail(1, &["umount", named]).contains("this volume is not mounted"));
+    assert!(bench.is_mounted());
+    bench.succeed(&["umount", moved.to_str().unwrap()]);
+    assert!(!bench.is_mounted());
+    drop(mounted);
+}
+
+#[test]
+fn of_several_mounts_of_a_volume_one_must_be_named() {
+    let bench = bench_or_skip!();
+    let first = bench.mount(&["-o", "ro"]);
+    let second = bench.directory().with_file_name("second");
+    fs::create_dir(&second).unwrap();
+    let _taken_down = TakenDown(&bench, vec![second.clone()]);
+    let volume = bench.volume();
+    let named = volume.to_str().unwrap();
+    bench.succeed(&["mount", "-o", "ro", named, second.to_str().unwrap()]);
+    let said = bench.fail(1, &["umount", named]);
+    for directory in [&first.root(), &second] {
+        assert!(said.contains(directory.to_str().unwrap()), "{said}");
+    }
+    bench.succeed(&["umount", second.to_str().unwrap()]);
+    bench.succeed(&["umount", named]);
+    assert!(!bench.is_mounted());
+}

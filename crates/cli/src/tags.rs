@@ -1,0 +1,93 @@
+//! Volumes named as in `/etc/fstab`, by what is on a device: `LABEL=`, `UUID=`, `PARTLABEL=`, `PARTUUID=`, `ID=`.
+//!
+//! Links in `/dev/disk` lead to devices. The programs that make these links (udev, blkid) do not look for Polder, so a
+//! label or UUID of a volume has no link where no rule of the machine makes one; those of partitions have.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+/// Where the links are.
+const LINKS: &str = "/dev/disk";
+const TAGS: [(&str, &str); 5] = [
+    ("LABEL", "by-label"),
+    ("UUID", "by-uuid"),
+    ("PARTLABEL", "by-partlabel"),
+    ("PARTUUID", "by-partuuid"),
+    ("ID", "by-id"),
+];
+/// What stands in the name of a link as it is; everything else of ASCII stands there as its code.
+const AS_IT_IS: &str = "#+-.:=@_";
+
+/// The link that a name of this form leads to; nothing where it is of another form, and is a path.
+pub(crate) fn link(named: &Path) -> Result<Option<PathBuf>> {
+    link_in(Path::new(LINKS), named)
+}
+
+fn link_in(links: &Path, named: &Path) -> Result<Option<PathBuf>> {
+    let Some((tag, value)) = named.to_str().and_then(|named| named.split_once('=')) else { return Ok(None) };
+    let Some((_, directory)) = TAGS.iter().find(|(name, _)| *name == tag) else { return Ok(None) };
+    let value = value.trim_matches('"');
+    let directory = links.join(directory);
+    let candidates = [value.to_owned(), value.to_lowercase()].map(|value| directory.join(encoded(&value)));
+    if let Some(found) = candidates.into_iter().find(|link| link.is_symlink() && link.exists()) {
+        return Ok(Some(found));
+    }
+    bail!(
+        "{}: no link in {} leads to such a device; the programs that make these links do not know labels and UUIDs of \
+         Polder's volumes, so name the path (`lsblk --paths` lists devices, `polder info PATH` shows label and UUID)",
+        named.display(),
+        directory.display()
+    )
+}
+
+/// A value as it stands in the name of its link.
+fn encoded(value: &str) -> String {
+    let one = |character: char| match character {
+        character if !character.is_ascii() || character.is_ascii_alphanumeric() => character.to_string(),
+        character if AS_IT_IS.contains(character) => character.to_string(),
+        character => format!("\\x{:02x}", u32::from(character)),
+    };
+    value.chars().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_lead_where_their_links_do() {
+        let place = tempfile::tempdir().unwrap();
+        let device = place.path().join("device");
+        std::fs::write(&device, "").unwrap();
+        let link = |tag: &str, name: &str| {
+            let link = place.path().join(tag).join(name);
+            std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(&device, &link).unwrap();
+            link
+        };
+        let label = link("by-label", "my\\x20data\\x2f1");
+        let uuid = link("by-uuid", "00ab-cd");
+        let part = link("by-partuuid", "5e");
+        let found = |named: &str| link_in(place.path(), Path::new(named));
+        for (named, leads_to) in [
+            ("LABEL=my data/1", &label),
+            ("LABEL=\"my data/1\"", &label),
+            ("UUID=00ab-cd", &uuid),
+            ("UUID=00AB-CD", &uuid),
+            ("PARTUUID=5e", &part),
+        ] {
+            assert_eq!(found(named).unwrap().as_ref(), Some(leads_to), "{named}");
+        }
+        for path in ["volume", "a=b", "/srv/LABEL=x", "label=x"] {
+            assert_eq!(found(path).unwrap(), None, "{path}");
+        }
+        for named in ["LABEL=other", "LABEL=", "UUID=..", "UUID=../by-label"] {
+            let said = found(named).unwrap_err().to_string();
+            assert!(
+                said.starts_with(&format!("{named}: no link in ")) && said.contains("name the path"),
+                "{said}"
+            );
+        }
+    }
+}
