@@ -15,11 +15,12 @@ use zone::OwnCopy;
 use zone::file::{FileError, Restored};
 
 use crate::control::Request;
+use crate::misuse::MISUSED;
 use crate::name::AnyPath;
 use crate::output::line;
 use crate::scrub::{self, Place};
 use crate::volume::{LastMount, Opened, Volume};
-use crate::{complain, progress, volume};
+use crate::{complain, misuse, progress, volume};
 
 /// How often a volume is repaired at most.
 const REPAIRS_MAX: usize = 16;
@@ -111,7 +112,7 @@ pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
         Ok(false) => ExitCode::from(FOUND),
         Err(error) => {
             complain(&error);
-            ExitCode::from(NOT_CHECKED)
+            misuse::exit_status(&error, MISUSED, NOT_CHECKED)
         }
     }
 }

@@ -10,6 +10,7 @@ use tree::{BatchContents, BatchView, NodeEntry, Op};
 use zone::{Role, ZoneId};
 
 use crate::inside::Inside;
+use crate::misuse::Misuse;
 use crate::numbers::whole;
 use crate::output;
 use crate::zones::{role_name, state_name};
@@ -48,17 +49,38 @@ enum What {
     Extent,
 }
 
+impl Arguments {
+    /// The number of what is to be shown, 0 for the journal: it has none.
+    fn checked_number(&self) -> Result<u64> {
+        let (word, of_what) = match self.what {
+            What::Zone => ("zone", "zone"),
+            What::Node => ("node", "node"),
+            What::Inode => ("inode", "inode (`ls -i` shows it)"),
+            What::Extent => ("extent", "inode whose data it is (`ls -i` shows it)"),
+            What::Journal => match self.number {
+                None => return Ok(0),
+                Some(_) => return Err(Misuse::error("the journal has no number; leave it out")),
+            },
+        };
+        let volume = self.volume.display();
+        self.number.ok_or_else(|| {
+            Misuse::error(format!(
+                "{word}: add the number of the {of_what}, like `polder dump {volume} {word} 1`"
+            ))
+        })
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let number = arguments.checked_number()?;
     let inside = Inside::open(&arguments.volume)?;
     let fs = inside.fs();
-    let value = match (arguments.what, arguments.number) {
-        (What::Journal, None) => journal(fs)?,
-        (What::Journal, Some(_)) => bail!("the journal has no number; leave it out"),
-        (what, None) => bail!("which {what:?}? add its number"),
-        (What::Zone, Some(number)) => zone(fs, number)?,
-        (What::Node, Some(number)) => node(fs, number)?,
-        (What::Inode, Some(number)) => inode(fs, number)?,
-        (What::Extent, Some(number)) => extents(fs, number)?,
+    let value = match arguments.what {
+        What::Journal => journal(fs)?,
+        What::Zone => zone(fs, number)?,
+        What::Node => node(fs, number)?,
+        What::Inode => inode(fs, number)?,
+        What::Extent => extents(fs, number)?,
     };
     output::say(match arguments.json {
         true => serde_json::to_string_pretty(&value)? + "\n",

@@ -31,6 +31,7 @@ mod install;
 mod interrupt;
 mod logging;
 mod ls;
+mod misuse;
 mod mkfs;
 mod mount;
 mod mount_helper;
@@ -62,7 +63,11 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::misuse::{MISUSED, suggestions};
 use crate::output::error_line;
+
+/// The exit status of a command that could not do its work, where it has no statuses of its own.
+const FAILED: u8 = 1;
 
 /// An append-only file system for zoned storage.
 #[derive(Parser)]
@@ -153,7 +158,7 @@ fn finish(done: anyhow::Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
-            ExitCode::FAILURE
+            misuse::exit_status(&error, MISUSED, FAILED)
         }
     }
 }
@@ -188,8 +193,9 @@ fn explain<A: CommandFactory>(error: &clap::Error) -> ExitCode {
     let words: Vec<&str> =
         text.lines().take_while(|line| !line.is_empty()).flat_map(str::split_whitespace).collect();
     let line = words.join(" ");
-    error_line!("polder: {} (see `{} --help`)", line.trim_start_matches("error: "), asked_for::<A>());
-    ExitCode::from(2)
+    let (complaint, meant) = (line.trim_start_matches("error: "), suggestions(error));
+    error_line!("polder: {complaint}{meant} (see `{} --help`)", asked_for::<A>());
+    ExitCode::from(MISUSED)
 }
 
 /// What was called: the program, and if it is one of several its command.

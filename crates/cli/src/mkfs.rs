@@ -6,14 +6,15 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use fs::{FormatOptions, Fs, Reserve};
 use rt::SystemClock;
-use zone::file::FileContents;
+use zone::file::{FileContents, FileError};
 use zone::medium::{Kind, Wishes};
 use zone::zoned::LeftOut;
 use zone::{Device, FsId, Geometry, Medium};
 
+use crate::misuse::Misuse;
 use crate::numbers::{self, whole};
 use crate::output::line;
 use crate::{bytes, info, inherited, progress, volume};
@@ -73,9 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(size) => inherited::allow_file(&arguments.path, size)?,
         None => inherited::allow_volume(&arguments.path)?,
     }
-    let draft = Medium::draft(&arguments.path, &wishes)?;
+    let draft = Medium::draft(&arguments.path, &wishes).map_err(|error| arguments.refused(error))?;
     let place = || arguments.path.display().to_string();
-    Fs::check_format(draft.geometry(), &format_options).with_context(place)?;
+    Fs::check_format(draft.geometry(), &format_options).with_context(place).map_err(Misuse::error)?;
     let (is_new, left_out) = (draft.is_new(), draft.left_out());
     let closed_to_others =
         if is_new { None } else { close_to_others(&arguments.path).with_context(place)? };
@@ -135,6 +136,17 @@ fn describe_space(device: &Arc<dyn Device>) -> Result<Vec<String>> {
         lines.push(info::short_host(host.available, host.untaken));
     }
     Ok(lines)
+}
+
+impl Arguments {
+    /// Whether what was asked for cannot be, or what is there cannot be used.
+    fn refused(&self, error: FileError) -> Error {
+        match error {
+            FileError::Option { .. } | FileError::GivenByDevice { .. } => Misuse::error(error),
+            FileError::TooSmall { .. } if self.size.or(self.zone_size).is_some() => Misuse::error(error),
+            error => error.into(),
+        }
+    }
 }
 
 /// A new volume has an identity that the old one has not: by it what is left of the old one is told from what is new.

@@ -14,6 +14,7 @@ use fuse::mount::unmount_lazily;
 
 use crate::client::Reached;
 use crate::daemon::{self, Daemon};
+use crate::misuse::Misuse;
 use crate::options::{Words, cache_bytes};
 use crate::starter::{PROGRAM, start_daemon};
 use crate::{inherited, remount, volume};
@@ -77,7 +78,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         keep_few_heaps();
     }
     let Some(directory) = &arguments.directory else {
-        bail!("{}: name the directory to mount it on, too", arguments.path.display());
+        return Err(Misuse::error(format!(
+            "{}: name the directory to mount it on, too",
+            arguments.path.display()
+        )));
     };
     let path = volume::resolve(&arguments.path)?;
     let directory = free_mount_point(directory)?;
@@ -107,7 +111,9 @@ pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
     let shown = named.display();
     volume::refuse_silent_ways(named, 1)?;
     let directory = volume::resolve_directory(named).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => anyhow::anyhow!("{shown}: no such directory; make it first (mkdir)"),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            anyhow::anyhow!("{shown}: no such directory; make it first (mkdir)")
+        }
         _ => anyhow::Error::new(error).context(shown.to_string()),
     })?;
     if let Some(entry) = volume::attached_at(&directory)? {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Parser;
 
+use crate::misuse::exit_status;
 use crate::options::{Words, without_unknown};
 use crate::{complain, explain, mount};
 
@@ -67,7 +68,7 @@ pub(crate) fn answer<A: Parser>(run: impl FnOnce(A) -> Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
-            ExitCode::from(FAILED)
+            exit_status(&error, MISUSED, FAILED)
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 
+use crate::misuse::{Misuse, did_you_mean};
 use crate::{bytes, volume};
 
 /// The least cache that a mount can work with.
@@ -30,7 +31,7 @@ pub(crate) struct Words {
 type Word = (&'static str, fn(&mut Words));
 
 /// Words without a value.
-const PLAIN: [Word; 20] = [
+const PLAIN: [Word; 34] = [
     ("defaults", |_| {}),
     ("rw", |words| words.read_only = false),
     ("ro", |words| words.read_only = true),
@@ -42,7 +43,22 @@ const PLAIN: [Word; 20] = [
     ("strictatime", |words| words.strict_access_times = true),
     // What `mount` knows for every file system, and is so here.
     ("nodiratime", |_| {}),
+    ("lazytime", |_| {}),
     ("nolazytime", |_| {}),
+    ("norelatime", |_| {}),
+    ("iversion", |_| {}),
+    ("noiversion", |_| {}),
+    ("symfollow", |_| {}),
+    ("nomand", |_| {}),
+    ("silent", |_| {}),
+    ("loud", |_| {}),
+    // What others can be told to do, and is always done here.
+    ("acl", |_| {}),
+    ("user_xattr", |_| {}),
+    ("discard", |_| {}),
+    ("barrier", |_| {}),
+    ("noquota", |_| {}),
+    ("errors=remount-ro", |_| {}),
     ("nostrictatime", |words| words.strict_access_times = false),
     ("suid", |words| words.no_set_id = false),
     ("nosuid", |words| words.no_set_id = true),
@@ -55,21 +71,43 @@ const PLAIN: [Word; 20] = [
     ("nolearn", |words| words.no_learning = true),
 ];
 
-/// Words that other file systems know, and what to say instead.
-const ELSEWHERE: [(&str, &str); 8] = [
+/// Words that other file systems know and that would be ignored here though they ask for something, and what to say instead.
+const ELSEWHERE: [(&str, &str); 22] = [
     ("relatime", "reading sets times of access always (strictatime) or never (noatime)"),
     ("atime", "reading sets times of access always (strictatime) or never (noatime)"),
     ("diratime", "of directories as of files, reading sets times of access with strictatime"),
-    ("lazytime", "times are written as the kernel hands them over"),
     ("sync", "programs ask for it (fsync, O_SYNC)"),
     ("dirsync", "programs ask for it (fsync of the directory); names never change halfway"),
     ("nosymfollow", "symbolic links are always followed"),
     ("mand", "the kernel has no mandatory locks any more"),
+    ("noacl", "access control lists always hold"),
+    ("nouser_xattr", "extended attributes of users can always be set"),
+    (
+        "nodiscard",
+        "zones that were reset are always discarded, but for volumes made with `mkfs --preallocate`",
+    ),
+    ("nobarrier", "what fsync has promised is always flushed to the device"),
+    ("quota", "there are no quotas"),
+    ("usrquota", "there are no quotas"),
+    ("grpquota", "there are no quotas"),
+    ("prjquota", "there are no quotas"),
+    ("errors=continue", "after an error of the device nothing more is written (errors=remount-ro)"),
+    ("errors=panic", "after an error of the device nothing more is written (errors=remount-ro)"),
+    ("subvol", "a volume has one tree; mount it, and bind-mount a directory of it"),
+    ("context", "a mount has no security label of its own; files have theirs (security.selinux)"),
+    ("fscontext", "a mount has no security label of its own; files have theirs (security.selinux)"),
+    ("defcontext", "a mount has no security label of its own; files have theirs (security.selinux)"),
+    ("rootcontext", "a mount has no security label of its own; files have theirs (security.selinux)"),
 ];
 
+/// Those of them that have a value, whatever it is.
+const VALUED: [&str; 5] = ["subvol", "context", "fscontext", "defcontext", "rootcontext"];
+
 /// Words in `/etc/fstab` for those who read it, which come to us all the same.
-const FOR_OTHERS: [&str; 9] =
-    ["auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group"];
+const FOR_OTHERS: [&str; 12] = [
+    "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "nousers", "owner", "noowner", "group",
+    "nogroup",
+];
 /// How further such words begin. `mount` makes `user=NAME` of the `user` in a line of `/etc/fstab`, so that whoever
 /// mounted may unmount, and notes who mounted otherwise as the helper to unmount with.
 const FOR_OTHERS_BEGIN: [&str; 6] = ["x-", "X-", "comment=", "user=", "helper=", "uhelper="];
@@ -87,7 +125,7 @@ impl Words {
         let mut words = self.clone();
         let list = || lists.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
         words.remount = list().any(|word| word == "remount");
-        list().try_for_each(|word| words.take(word))?;
+        list().try_for_each(|word| words.take(word)).map_err(Misuse::error)?;
         Ok(words)
     }
 
@@ -126,11 +164,9 @@ impl Words {
         match word.split_once('=') {
             Some(("cache", value)) => self.cache_bytes = Some(cache_bytes(value)?),
             Some(("commit", value)) => self.commit_interval_ns = Some(commit_interval(value)?),
-            _ => match ELSEWHERE.iter().find(|(name, _)| *name == word) {
-                Some((_, instead)) => bail!("unknown mount option '{word}': {instead}"),
-                None => {
-                    bail!("unknown mount option '{word}'; known are {}, cache=SIZE, commit=SECONDS", known())
-                }
+            _ => match refused(word) {
+                Some(instead) => bail!("the mount option '{word}' is not supported: {instead}"),
+                None => bail!("unknown mount option '{word}'{}", meant(word).unwrap_or_else(known)),
             },
         }
         Ok(())
@@ -173,8 +209,30 @@ fn commit_interval(text: &str) -> Result<u64> {
     Ok(seconds * SECOND_NS)
 }
 
+/// Why a word that other file systems know is refused, whatever its value is.
+fn refused(word: &str) -> Option<&'static str> {
+    let name = word.split_once('=').map_or(word, |(name, _)| name);
+    let is_meant = |(known, _): &&(&str, &str)| {
+        *known == word || word.contains('=') && VALUED.contains(known) && *known == name
+    };
+    ELSEWHERE.iter().find(is_meant).map(|(_, instead)| *instead)
+}
+
+/// The known option that a mistyped one is like.
+fn meant(word: &str) -> Option<String> {
+    let meant = match word.split_once('=') {
+        Some((name, _)) => did_you_mean(name, ["cache", "commit"].into_iter()),
+        None => did_you_mean(word, PLAIN.iter().map(|(name, _)| *name).chain(FOR_OTHERS)),
+    };
+    Some(meant).filter(|meant| !meant.is_empty())
+}
+
 fn known() -> String {
-    PLAIN.map(|(name, _)| name).join(", ")
+    let names: Vec<&str> = PLAIN.iter().map(|(name, _)| *name).collect();
+    format!(
+        "; known are {}, cache=SIZE, commit=SECONDS, and those of /etc/fstab that others read",
+        names.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -211,7 +269,7 @@ mod tests {
         // What `mount` makes of `user` in `/etc/fstab`, and what it passes on of how it was mounted.
         let by_user = "rw,noexec,nosuid,nodev,user=ann,helper=polder,uhelper=udisks2";
         assert_eq!(parse(by_user).unwrap(), parse("rw,noexec,nosuid,nodev").unwrap());
-        let kept = ["rw,user=ann,nobarrier".to_owned()];
+        let kept = ["rw,user=ann,nobarrier,context=x,bogus".to_owned()];
         assert_eq!(without_unknown(&kept), ["rw", "user=ann"]);
     }
 
@@ -240,11 +298,95 @@ mod tests {
         assert!(parse("user_id=0").is_err(), "only when something is there to be changed");
     }
 
+    /// A line of `/etc/fstab` that was written for ext4 or XFS could not be mounted.
+    #[test]
+    fn what_has_no_effect_here_is_accepted() {
+        for word in [
+            "discard",
+            "acl",
+            "user_xattr",
+            "norelatime",
+            "iversion",
+            "noiversion",
+            "lazytime",
+            "nolazytime",
+            "silent",
+            "loud",
+            "symfollow",
+            "nomand",
+            "barrier",
+            "noquota",
+            "errors=remount-ro",
+            "auto",
+            "noauto",
+            "user",
+            "nouser",
+            "users",
+            "nousers",
+            "owner",
+            "noowner",
+            "group",
+            "nogroup",
+            "_netdev",
+            "nofail",
+            "x-systemd.automount",
+            "X-mount.mkdir",
+            "comment=mine",
+            "defaults",
+            "async",
+            "user=ann",
+            "helper=polder",
+            "uhelper=udisks2",
+        ] {
+            assert_eq!(parse(word).unwrap(), Words::default(), "{word}");
+            assert_eq!(without_unknown(&[word.to_owned()]), [word]);
+        }
+    }
+
+    #[test]
+    fn what_asks_for_something_else_is_refused_with_the_reason() {
+        let words = ELSEWHERE.iter().map(|(name, _)| (*name).to_owned());
+        for word in words.chain(["context=system_u:object_r:x", "subvol=/@"].map(str::to_owned)) {
+            let error = parse(&word).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("the mount option '{word}' is not supported: ")), "{error}");
+            assert!(!PLAIN.iter().any(|(name, _)| *name == word), "{word}");
+        }
+    }
+
+    /// The manual has one table of all words.
+    #[test]
+    fn the_manual_names_every_word() {
+        let manual = include_str!("../../../docs/manual.md");
+        let table: Vec<&str> = manual
+            .lines()
+            .skip_while(|line| *line != "| word | means |")
+            .take_while(|line| line.starts_with('|'))
+            .collect();
+        let words = PLAIN
+            .iter()
+            .map(|(name, _)| *name)
+            .chain(ELSEWHERE.iter().map(|(name, _)| *name))
+            .chain(FOR_OTHERS);
+        for word in words {
+            let (bare, valued) = (format!("`{word}`"), format!("`{word}="));
+            assert!(table.iter().any(|line| line.contains(&bare) || line.contains(&valued)), "{word}");
+        }
+    }
+
     #[test]
     fn unknown_words_are_refused_by_name() {
-        for word in ["nobarrier", "relatime", "sync", "commit", "cache", "ro=1", "Cache=1G"] {
+        for word in
+            ["bogus", "data=journal", "commit", "cache", "ro=1", "Cache=1G", "errors=what", "x", "user_id=0"]
+        {
+            let error = parse(word).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("unknown mount option '{word}'")), "{error}");
+            assert!(error.is::<Misuse>());
+        }
+        for (word, meant) in
+            [("strictatme", "strictatime"), ("nosiud", "nosuid"), ("comit=5", "commit"), ("nofial", "nofail")]
+        {
             let error = parse(word).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("unknown mount option '{word}'")), "{error}");
+            assert!(error.contains(&format!("'{word}'; did you mean '{meant}'?")), "{error}");
         }
         assert!(parse("relatime").unwrap_err().to_string().contains("strictatime"));
         let list = ["ro,nobarrier".to_owned(), "commit=3,x-a=b,data=journal".to_owned()];

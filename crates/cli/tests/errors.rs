@@ -15,7 +15,12 @@ use zone::file::{FileDevice, OpenMode};
 use zone::format::{ZONE_MAGIC, checksum};
 
 fn polder(arguments: &[&str]) -> Output {
-    let run = Command::new(env!("CARGO_BIN_EXE_polder")).args(arguments).output();
+    polder_as("polder", arguments)
+}
+
+/// Runs the program by another of its names.
+fn polder_as(name: &str, arguments: &[&str]) -> Output {
+    let run = Command::new(env!("CARGO_BIN_EXE_polder")).arg0(name).args(arguments).output();
     run.expect("the command was built for this test")
 }
 
@@ -94,6 +99,187 @@ fn whoever_hears_of_errors_may_stop() {
     }
 }
 
+/// What a command line names in the test of exit statuses.
+const PATH: &str = "PATH";
+const FOLDER: &str = "FOLDER";
+
+/// A command, words that make sense behind it, with [`PATH`] for the volume, and its status for what cannot be done.
+struct Called {
+    command: &'static str,
+    words: &'static [&'static str],
+    failed: i32,
+}
+
+const ALL_COMMANDS: [Called; 20] = [
+    Called { command: "mkfs", words: &[PATH], failed: 1 },
+    Called { command: "mount", words: &[PATH, FOLDER], failed: 1 },
+    Called { command: "umount", words: &[PATH], failed: 1 },
+    Called { command: "sync", words: &[PATH], failed: 1 },
+    Called { command: "info", words: &[PATH], failed: 1 },
+    Called { command: "stats", words: &[PATH], failed: 1 },
+    Called { command: "zones", words: &[PATH], failed: 1 },
+    Called { command: "hint", words: &[PATH], failed: 1 },
+    Called { command: "gc", words: &[PATH], failed: 1 },
+    Called { command: "fragments", words: &[PATH], failed: 1 },
+    Called { command: "defrag", words: &[PATH], failed: 1 },
+    Called { command: "check", words: &[PATH], failed: 8 },
+    Called { command: "scrub", words: &[PATH], failed: 8 },
+    Called { command: "salvage", words: &[PATH, FOLDER], failed: 8 },
+    Called { command: "dump", words: &[PATH, "zone", "1"], failed: 1 },
+    Called { command: "ls", words: &[PATH], failed: 1 },
+    Called { command: "cat", words: &[PATH, "/file"], failed: 1 },
+    Called { command: "cp", words: &[PATH, "/file", FOLDER], failed: 1 },
+    Called { command: "po2", words: &[PATH], failed: 1 },
+    Called { command: "install", words: &["--prefix", PATH], failed: 1 },
+];
+
+impl Called {
+    /// Its words, with these for the places in them.
+    fn with<'a>(&self, path: &'a str, folder: &'a str) -> Vec<&'a str> {
+        let word = |word: &&'static str| match *word {
+            PATH => path,
+            FOLDER => folder,
+            word => word,
+        };
+        std::iter::once(self.command).chain(self.words.iter().map(word)).collect()
+    }
+}
+
+/// `polder mount` with an unknown option ended with 1 and `polder check` with 2, and so on.
+#[test]
+fn the_same_mistake_ends_with_the_same_status_everywhere() {
+    let help = String::from_utf8(polder(&["--help"]).stdout).unwrap();
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let listed: Vec<&str> = listed.filter_map(|line| line.split_whitespace().next()).collect();
+    let called: Vec<&str> = ALL_COMMANDS.iter().map(|called| called.command).collect();
+    assert_eq!(listed, [called.as_slice(), &["help"]].concat(), "every command is here");
+
+    let place = Place::new();
+    let folder = place.folder("folder");
+    let text = place.file("text", &b"no volume at all ".repeat(1000));
+    let missing = place.path("missing");
+    let below = place.path("text/below");
+    let astray = place.path("nowhere/volume");
+    std::os::unix::fs::symlink("nowhere", place.path("dangling")).unwrap();
+    let dangling = place.path("dangling");
+    for called in &ALL_COMMANDS {
+        let command = called.command;
+        if command != "install" {
+            assert!(refusal(2, &[command]).contains("were not provided"), "{command}");
+        }
+        for unknown in ["--unknown", "-Q"] {
+            let words = [called.with(&missing, &folder), vec![unknown]].concat();
+            assert!(refusal(2, &words).contains(unknown), "{command}");
+        }
+        for path in [&missing, &below, &astray, &dangling, &text, &folder] {
+            if command == "install" && *path == folder {
+                continue;
+            }
+            let said = refusal(called.failed, &called.with(path, &folder));
+            assert!(said.contains(path.as_str()), "{command}: {said}");
+            assert!(!said.contains("os error"), "{command}: {said}");
+        }
+    }
+}
+
+/// Values that cannot be, whatever is at the path.
+#[test]
+fn wrong_values_are_misuse() {
+    for words in [
+        &["mount", "v", "d", "-o", "bogus"][..],
+        &["mount", "v", "d", "-o", "relatime"],
+        &["mount", "v", "d", "-o", "commit=x"],
+        &["mount", "v", "d", "-o", "cache=1"],
+        &["mount", "v", "d", "--cache", "1"],
+        &["mount", "v", "-o", "ro"],
+        &["mount", "d", "-o", "remount,bogus"],
+        &["umount", "--lazy", "--force", "d"],
+        &["zones", "v", "--foreground"],
+        &["dump", "v", "zone"],
+        &["dump", "v", "extent"],
+        &["dump", "v", "journal", "3"],
+        &["dump", "v", "zone", "x"],
+        &["dump", "v", "zoen", "1"],
+        &["hint", "f", "forever"],
+        &["gc", "v", "--free", "x"],
+        &["scrub", "v", "--rate", "x"],
+        &["mkfs", "v", "--size", "64M", "--block-size", "5000"],
+        &["mkfs", "v", "--size", "64M", "--page-size", "5000"],
+        &["mkfs", "v", "--size", "1M"],
+        &["help", "nothing"],
+        &["nothing"],
+    ] {
+        refusal(2, words);
+    }
+    assert!(
+        refusal(2, &["dump", "v", "zone"])
+            .contains("add the number of the zone, like `polder dump v zone 1`")
+    );
+    // By names that the system calls, with the statuses that it knows.
+    for (name, words, status) in [
+        ("mkfs.polder", &["v", "--size", "1M"][..], 2),
+        ("mkfs.polder", &[], 2),
+        ("mount.polder", &["v", "d", "-o", "bogus"], 1),
+        ("mount.polder", &["v"], 1),
+        ("mount.polder", &["missing", "/"], 32),
+        ("umount.polder", &[], 1),
+        ("umount.polder", &["missing"], 32),
+        ("fsck.polder", &[], 16),
+        ("fsck.polder", &["missing"], 8),
+    ] {
+        let output = polder_as(name, words);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            (output.status.code(), said.lines().count()),
+            (Some(status), 1),
+            "{name} {words:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn mistyped_words_get_a_suggestion() {
+    for (words, meant) in [
+        (&["chekc", "v"][..], "'check'"),
+        (&["mkfz", "v"], "'mkfs'"),
+        (&["check", "--repai", "v"], "'--repair'"),
+        (&["mkfs", "v", "--blocksize", "4K"], "'--block-size'"),
+        (&["umount", "--layz", "d"], "'--lazy'"),
+        (&["dump", "v", "zoen", "1"], "'zone'"),
+        (&["hint", "f", "shrot"], "'short'"),
+        (&["mount", "v", "d", "-o", "ro,strictatme"], "'strictatime'"),
+        (&["mount", "v", "d", "-o", "cahce=64M"], "'cache'"),
+    ] {
+        let said = refusal(2, words);
+        assert!(said.contains("; did you mean ") && said.contains(meant), "{said}");
+    }
+    assert!(!refusal(2, &["nothing"]).contains("did you mean"));
+}
+
+/// `polder mount LABEL=x mnt` was told to make a volume there first.
+#[test]
+fn paths_that_lead_nowhere_are_explained() {
+    let place = Place::new();
+    let folder = place.folder("folder");
+    std::os::unix::fs::symlink("nowhere", place.path("dangling")).unwrap();
+    let text = place.file("text", b"text");
+    for (path, complaint) in [
+        (place.path("dangling"), "is a symbolic link to nowhere, and nothing is there; correct the link"),
+        (place.path("nodir/volume"), "there is no directory "),
+        (format!("{text}/volume"), "is not a directory; correct the path"),
+    ] {
+        refused_by_all(&place, &path, complaint, "correct the");
+        let said = refusal(1, &["mkfs", &path, "--size", "64M"]);
+        assert!(said.contains(complaint) && !Path::new(&path).exists(), "{said}");
+    }
+    assert!(refusal(1, &["info", "/dev/no/such"]).contains("there is no such device"));
+    for tag in ["LABEL=no such label", "UUID=0000-none", "PARTUUID=none"] {
+        let said = refusal(1, &["mount", tag, &folder]);
+        assert!(said.contains(tag) && said.contains("so name the path"), "{said}");
+    }
+}
+
 struct Place {
     directory: TempDir,
 }
@@ -163,7 +349,7 @@ fn geometries_that_cannot_be_make_no_file() {
         (vec!["--size", "1G", "--zone-size", "512M"], "too few"),
         (vec!["--size", "1G", "--max-open", "5"], "open zones 5"),
         (vec!["--size", "1G", "--max-open", "14", "--max-active", "10"], "active zones 10"),
-        (vec![], "say how large it is to be"),
+        (vec![], "there is no such file yet; say how large the volume is to be (--size)"),
         (vec!["--size", "64M", "--page-size", "5000"], "node of 5000 bytes"),
         (
             vec!["--size", "64M", "--zone-size", "256K", "--page-size", "64K"],
@@ -175,7 +361,8 @@ fn geometries_that_cannot_be_make_no_file() {
         ),
         (vec!["--size", "1G", "--reserve", "0"], "choose from"),
     ] {
-        let said = refusal(1, &[&["mkfs", path.as_str()], arguments.as_slice()].concat());
+        let status = if arguments.is_empty() { 1 } else { 2 };
+        let said = refusal(status, &[&["mkfs", path.as_str()], arguments.as_slice()].concat());
         assert!(said.contains(complaint), "{arguments:?}: {said}");
         assert!(!Path::new(&path).exists(), "{arguments:?}");
     }
@@ -222,7 +409,8 @@ fn what_mkfs_refuses_leaves_the_file_as_it_was() {
             let size = if arguments.contains(&"--size") { &[] } else { size };
             let blocks = || fs::metadata(path).unwrap().blocks();
             let (before, taken) = (fs::read(path).unwrap(), blocks());
-            let said = refusal(1, &[&["mkfs", "--force", path.as_str()], arguments, size].concat());
+            let status = if complaint == volume { 1 } else { 2 };
+            let said = refusal(status, &[&["mkfs", "--force", path.as_str()], arguments, size].concat());
             let complaint = if complaint == volume { path } else { complaint };
             assert!(said.contains(complaint), "{arguments:?}: {said}");
             assert!(fs::read(path).unwrap() == before, "{arguments:?} changed {path}");
@@ -312,12 +500,23 @@ const NAME_ONE: &str = "name a volume, or make one elsewhere (polder mkfs)";
 fn what_is_no_volume_is_refused_by_every_command() {
     let place = Place::new();
     let missing = place.path("missing");
-    refused_by_all(&place, &missing, "no such file", "make a volume there first (polder mkfs)");
+    refused_by_all(
+        &place,
+        &missing,
+        "no such file",
+        "correct the path, or make a volume there (polder mkfs)",
+    );
     assert!(!Path::new(&missing).exists());
     let unknown = "not a Polder volume: it holds data of an unknown kind";
     refused_by_all(&place, &place.file("text", &b"no volume at all ".repeat(1000)), unknown, NAME_ONE);
     let nothing = "not a Polder volume: it holds nothing";
-    refused_by_all(&place, &place.file("empty", b""), nothing, NAME_ONE);
+    let empty = place.file("empty", b"");
+    refused_by_all(&place, &empty, "it holds nothing, the file is empty (0 bytes)", NAME_ONE);
+    let said = refusal(1, &["mkfs", &empty]);
+    assert!(
+        said.contains("the file is empty (0 bytes); say how large the volume is to be (--size)"),
+        "{said}"
+    );
     refused_by_all(&place, &place.file("zeros", &[0; 100_000]), nothing, NAME_ONE);
     // What has zones of a volume is one, whatever stands where its header was.
     let volume = place.volume("wrong magic");
@@ -426,6 +625,8 @@ fn a_volume_in_use_is_refused() {
     let place = Place::new();
     let volume = place.volume("volume");
     let held = FileDevice::open(Path::new(&volume), OpenMode::ReadWrite).unwrap();
+    let own = format!("is in use by another process (process {}, ", std::process::id());
+    assert!(refusal(1, &["info", &volume]).contains(&own), "the process is named");
     refused_by_all(&place, &volume, "is in use by another process", "unmount it or end that process first");
     let before = fs::read(&volume).unwrap();
     for more in [&[][..], &["--force"]] {
@@ -574,8 +775,8 @@ fn mount_points_must_be_directories() {
     assert!(refusal(1, &["mount", &volume, &file]).contains("not a directory"));
     assert!(refusal(1, &["umount", &folder]).contains("no volume of Polder is mounted there"));
     assert!(refusal(1, &["info", &folder]).contains("no volume of Polder is mounted there"));
-    let said = refusal(1, &["mount", &volume, &folder, "-o", "ro,nobarrier"]);
-    assert!(said.contains("unknown mount option 'nobarrier'"), "{said}");
+    let said = refusal(2, &["mount", &volume, &folder, "-o", "ro,bogus"]);
+    assert!(said.contains("unknown mount option 'bogus'"), "{said}");
 }
 
 #[test]

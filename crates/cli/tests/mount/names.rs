@@ -17,7 +17,7 @@ fn mount_calls_its_helper() {
         mounted.umount();
     }
     for (arguments, status, complaint) in [
-        (vec!["-o", "data=journal"], 32, "unknown mount option 'data=journal'"),
+        (vec!["-o", "data=journal"], 1, "unknown mount option 'data=journal'"),
         (vec!["-o", "remount,ro"], 32, "nothing to remount"),
         (vec!["-q"], 1, "'-q'"),
     ] {

@@ -77,7 +77,7 @@ WORDS
     status 0 fsck -A -p
     seen mount --types $type, and fsck -A after a crash
 done
-status 32 mount --types polder "$volume" "$place/b" --options data=journal
+status 1 mount --types polder "$volume" "$place/b" --options data=journal
 grep -q "unknown mount option 'data=journal'" "$place/said"
 status 32 mount --types polder "$place/none" "$place/b"
 seen refusals
