@@ -72,8 +72,8 @@ use writes::Writes;
 use crate::engine::{Engine, Transfer};
 use crate::machine::Machine;
 use crate::{
-    Blocks, Command, Device, DeviceError, FsId, Geometry, HostRoom, Output, OwnCopy, Result, Role, ZoneId, ZoneInfo,
-    ZoneState,
+    Blocks, Command, Device, DeviceError, FsId, Geometry, HostRoom, Output, OwnCopy, Result, Role, ZoneId,
+    ZoneInfo, ZoneState,
 };
 
 /// Classes of lifetimes that have a write stream of their own.

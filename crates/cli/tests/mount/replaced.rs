@@ -199,8 +199,12 @@ fn a_daemon_that_is_killed_while_files_are_replaced_ends() {
 /// Renames files over others while they are open, and cuts others.
 fn replace_until_dead(root: &Path, number: u32) {
     let (saved, new_name) = (root.join(format!("saved-{number}-")), root.join(format!("new-{number}")));
-    let mut cut =
-        OpenOptions::new().create(true).write(true).open(root.join(format!("cut-{number}"))).unwrap();
+    let mut cut = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(root.join(format!("cut-{number}")))
+        .unwrap();
     for round in 0.. {
         let target = saved.with_file_name(format!("saved-{number}-{}", round % 30));
         let contents = if round % 2 == 0 { old() } else { new() };
