@@ -186,7 +186,7 @@ fn read_copy(file: &File, offset: u64, device_bytes: u64) -> io::Result<Vec<u8>>
 }
 
 fn copy_of(copy: &io::Result<Vec<u8>>) -> Vec<u8> {
-    copy.as_ref().map(Clone::clone).unwrap_or_default()
+    copy.as_ref().ok().cloned().unwrap_or_default()
 }
 
 /// Whether nothing of anybody else's stands there.

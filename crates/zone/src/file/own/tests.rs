@@ -240,7 +240,8 @@ fn survives(home: &Home, lost: &[OwnRecord], how: Damage) {
     }
     assert!(home.bytes() == before, "{story}: whoever only looks changes nothing");
     let has_states = has(OwnRecord::FirstTable) || has(OwnRecord::SecondTable) || how == Damage::Flip;
-    if !has_start && !(has_header && has_states) {
+    let may_be_mounted = has_start || (has_header && has_states);
+    if !may_be_mounted {
         let error = home.open(OpenMode::ReadWrite).err().unwrap();
         let is_expected = match has_header {
             true => matches!(error, FileError::Overwritten { .. }),
