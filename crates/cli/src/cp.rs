@@ -118,7 +118,7 @@ impl Arguments {
 
 /// Bytes of all files at and below, as far as they can be told.
 fn total(inside: &Inside, found: &Attributes) -> u64 {
-    let (mut total, mut left, mut entered) = (0, vec![found.clone()], HashSet::new());
+    let (mut total, mut left, mut entered) = (0, vec![*found], HashSet::new());
     while let Some(found) = left.pop() {
         match found.kind {
             Kind::File => total += found.size,
@@ -264,7 +264,7 @@ impl Copy {
             self.unreadable(OsStr::new(""), "what it has", &error);
             Vec::new()
         });
-        Level { found: found.clone(), left: entries.into_iter() }
+        Level { found: *found, left: entries.into_iter() }
     }
 
     fn file(&mut self, found: &Attributes, name: &OsStr) -> Result<()> {
