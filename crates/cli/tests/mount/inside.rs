@@ -374,15 +374,15 @@ fn the_insides_are_shown() {
         let holds = shown.iter().any(|zone| zone["holds"].to_string().contains(complaint));
         assert!(!shown.is_empty() && holds, "{role}: {shown:?}");
     }
-    for (arguments, complaint) in [
-        (vec!["zone", "64"], "there are 64 zones"),
-        (vec!["zone"], "add its number"),
-        (vec!["inode", "123456"], "there is none"),
-        (vec!["node", "0"], "the roots are 1 to 8"),
-        (vec!["extent", "123456"], "there is none"),
-        (vec!["journal", "1"], "has no number"),
+    for (status, arguments, complaint) in [
+        (1, vec!["zone", "64"], "there are 64 zones"),
+        (2, vec!["zone"], "add the number of the zone"),
+        (1, vec!["inode", "123456"], "there is none"),
+        (1, vec!["node", "0"], "the roots are 1 to 8"),
+        (1, vec!["extent", "123456"], "there is none"),
+        (2, vec!["journal", "1"], "has no number"),
     ] {
-        let said = bench.fail(1, &[&["dump", volume], arguments.as_slice()].concat());
+        let said = bench.fail(status, &[&["dump", volume], arguments.as_slice()].concat());
         assert!(said.contains(complaint) && said.lines().count() == 1, "{said}");
     }
     let text = bench.succeed(&["dump", volume, "journal"]);
