@@ -246,10 +246,15 @@ fn collecting_can_be_interrupted() {
         let written = || fs::metadata(&volume).unwrap().modified().unwrap();
         let before = written();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // As soon as it writes.
-        while written() == before && child.try_wait().unwrap().is_none() {}
-        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-        rustix::process::kill_process(pid, Signal::INT).unwrap();
+        // As soon as it writes. One that has ended was waited for, so its number may be another program's.
+        let mut ended = None;
+        while written() == before && ended.is_none() {
+            ended = child.try_wait().unwrap();
+        }
+        if ended.is_none() {
+            let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+            rustix::process::kill_process(pid, Signal::INT).unwrap();
+        }
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         match output.status.code() {
