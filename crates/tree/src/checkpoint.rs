@@ -663,7 +663,7 @@ impl Core {
             header_bytes: count(size_of::<CheckpointHeader>()),
             version: U32::new(zone::format::FORMAT_VERSION),
             features_compatible: U64::new(format::features_compatible(self.info.reserve)),
-            features_read_only: U64::ZERO,
+            features_read_only: U64::new(format::FEATURES_READ_ONLY),
             features_incompatible: U64::new(self.info.features),
             block_size: U32::new(geometry.block_size),
             zones: U32::new(geometry.zones),

@@ -74,8 +74,10 @@ pub(crate) struct BatchHeader {
     pub(crate) last: U64,
     pub(crate) known_durable: U64,
     pub(crate) checkpoint: U64,
-    /// The zone in which the log goes on, and 1; 0: nothing is said.
-    pub(crate) moves: U64,
+    /// The zone in which the log continues, and 1; 0: nothing is said.
+    pub(crate) successor: U32,
+    /// The life of that zone; 0: it was named before anything was written there.
+    pub(crate) successor_life: U32,
 }
 
 const _: () = assert!(size_of::<BatchHeader>() == 56);
@@ -136,6 +138,13 @@ const _: () = assert!(size_of::<CheckpointHeader>() == 400);
 
 /// Compatible feature: `reserve` is not the default. Who does not know it offers what its own default leaves.
 pub(crate) const FEATURE_RESERVE: u64 = 1;
+
+/// Read-only-compatible feature: whoever moves the log to another zone makes a successor mark durable before anything is
+/// acknowledged there. A release that does not know it would take an older zone for the newest, and write on.
+pub(crate) const FEATURE_SUCCESSOR_MARKS: u64 = 1;
+
+/// The read-only-compatible features that this code knows. Every volume gets them with the first checkpoint.
+pub(crate) const FEATURES_READ_ONLY: u64 = FEATURE_SUCCESSOR_MARKS;
 
 /// The compatible features of a volume with this reserve.
 pub(crate) fn features_compatible(reserve: Reserve) -> u64 {

@@ -87,7 +87,7 @@ fn checkpoint_record(bytes: &[u8]) {
         last: 0,
         known_durable: 0,
         checkpoint: Address::NONE,
-        moves: None,
+        successor: None,
         body: bytes.to_vec(),
     };
     let Some(checkpoint) = decode_checkpoint(&found) else { return };

@@ -11,6 +11,10 @@
 //! Room. Every record was admitted before it was submitted: `room - reserved` never falls below what
 //! a checkpoint record and some seals need. A record is promised what it could take by itself; once it is in a batch,
 //! the batch is promised what it takes as a whole. A switch brings new room and makes a checkpoint due.
+//!
+//! How the log gets from one zone to the next is in [`switch`].
+
+mod switch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,12 +23,14 @@ use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U32, U64};
-use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Life, Role, ZoneId};
+use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Life, ZoneId};
 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, LogFrame, Seal};
 use crate::record;
 use crate::types::{Epoch, Lsn, Result, StoreError};
-use crate::zones::{Use, ZoneTable};
+use crate::zones::ZoneTable;
+pub(crate) use switch::Left;
+use switch::Mark;
 
 /// Log zones are among the first zones of a volume.
 pub(crate) const LOG_ZONES_WITHIN: u32 = 4;
@@ -100,7 +106,14 @@ pub(crate) struct Io {
     /// The zone in use; none before the first seal of a mount whose log zone takes no more.
     lease: Option<Lease>,
     /// Log zones that the next checkpoint sets free: all they hold is older than its cut.
-    previous: Vec<ZoneId>,
+    previous: Vec<Left>,
+    /// Of the batches in other zones than the one in use, the newest is a successor mark: if the zone in use were lost,
+    /// recovery would not take an older one for the newest.
+    is_marked: bool,
+    /// Log zones without a mark that could not be reset. Recovery may read them as long as the volume is there.
+    silent: Vec<ZoneId>,
+    /// The newest zone with a mark, while there are silent ones. The log takes it when no other is free.
+    witness: Option<ZoneId>,
     sequence: u64,
     unflushed: Vec<Appended>,
     unflushed_bytes: usize,
@@ -112,7 +125,7 @@ pub(crate) struct Io {
     checkpoint: Address,
     /// Log zones that filled before their time. They hold records beyond the cut of the checkpoint that
     /// was being taken, so only the one after it replaces them.
-    outlived: Vec<ZoneId>,
+    outlived: Vec<Left>,
     /// An append or a flush has failed for good: nothing that was gathered since may be called durable.
     broken: bool,
     /// What the newest batch in the zone in use says.
@@ -174,7 +187,9 @@ pub(crate) struct Admitted {
 /// Where the log goes on after recovery.
 pub(crate) struct Start {
     pub(crate) lease: Option<Lease>,
-    pub(crate) previous: Vec<ZoneId>,
+    pub(crate) previous: Vec<Left>,
+    /// Whether the newest batch outside the zone in use is a successor mark, or there is none.
+    pub(crate) is_marked: bool,
     pub(crate) sequence: u64,
     pub(crate) next: Lsn,
     pub(crate) epoch: Epoch,
@@ -204,6 +219,9 @@ impl Log {
         let io = Io {
             lease: None,
             previous: Vec::new(),
+            is_marked: true,
+            silent: Vec::new(),
+            witness: None,
             sequence: 0,
             unflushed: Vec::new(),
             unflushed_bytes: 0,
@@ -250,6 +268,7 @@ impl Log {
         let due = !start.previous.is_empty() || start.lease.is_none();
         io.lease = start.lease;
         io.previous = start.previous;
+        io.is_marked = start.is_marked;
         io.sequence = start.sequence;
         io.appended = start.next.0 - 1;
         io.checkpoint = start.checkpoint;
@@ -527,19 +546,6 @@ impl Log {
         Ok(None)
     }
 
-    /// The last batch of a log zone that is left while it is sound says where the log goes on: where nothing can be read
-    /// of that zone any more, recovery is not to take this one for the newest. One that has failed, or has no room
-    /// left, says nothing; nor is it said where another zone than the first that is free had to be taken.
-    fn say_that_it_moves(&self, io: &mut Io, epoch: Epoch) -> Result<()> {
-        let next = (0..LOG_ZONES_WITHIN).find(|&zone| self.zones.is_free(ZoneId(zone)));
-        let (Some(next), 1..) = (next, io.room()) else { return Ok(()) };
-        let mut header = self.header(io, 0, io.appended + 1, io.appended);
-        header.moves = U64::new(u64::from(next) + 1);
-        self.append(io, Appended { kind: BatchKind::Journal, epoch, header, body: Vec::new() })?;
-        self.state.lock().room = io.room();
-        Ok(())
-    }
-
     fn append_journal(&self, io: &mut Io, batch: Batch) -> Result<()> {
         let header = self.header(io, batch.count, batch.first, batch.last);
         let (reserved, last) = (batch.reserved, batch.last);
@@ -567,38 +573,36 @@ impl Log {
                 self.durable().0
             }),
             checkpoint: U64::new(io.checkpoint.bits()),
-            moves: U64::ZERO,
+            successor: U32::ZERO,
+            successor_life: U32::ZERO,
         }
     }
 
     /// Appends a batch, in the standby if this zone does not take it; keeps it until it is durable.
     fn append(&self, io: &mut Io, batch: Appended) -> Result<Address> {
-        let at = match self.append_to_zone(io, &batch) {
-            Ok(at) => at,
-            Err(StoreError::Device(error)) if error.ends_zone() => {
-                self.fail_over(io, &error)?;
-                self.append_to_zone(io, &batch)?
-            }
-            Err(error) => return Err(error),
-        };
         if batch.kind != BatchKind::Seal {
             // A recovery may do without a seal, and without what it says is durable.
             io.appended_known = io.appended_known.max(batch.header.known_durable.get());
         }
         io.unflushed_bytes += batch.body.len();
-        io.unflushed.push(batch);
         self.batches.fetch_add(1, Ordering::Relaxed);
-        Ok(at)
+        match self.append_to_zone(io, &batch) {
+            Ok(at) => {
+                io.unflushed.push(batch);
+                Ok(at)
+            }
+            Err(StoreError::Device(error)) if error.ends_zone() => self.fail_over(io, batch, &error),
+            Err(error) => Err(error),
+        }
     }
 
     fn append_to_zone(&self, io: &mut Io, batch: &Appended) -> Result<Address> {
         let geometry = self.device.geometry();
-        let sequence = io.sequence;
-        io.sequence += 1;
-        let lease = match &io.lease {
-            Some(lease) => lease,
-            None => io.lease.insert(self.begin_standby()?),
-        };
+        let sequence = io.next_sequence();
+        if io.lease.is_none() {
+            io.lease = Some(self.begin_standby(io)?);
+        }
+        let lease = io.lease.as_ref().expect("it was begun if there was none");
         let bytes = self.encode(lease, sequence, batch);
         let blocks = (bytes.len() / geometry.block_size as usize) as Blocks;
         if !lease.admit(blocks, 0) {
@@ -658,91 +662,6 @@ impl Log {
         Ok(())
     }
 
-    // ---- log zones ---------------------------------------------------------------------------
-
-    /// The journal moves to the standby; a checkpoint has to follow it there.
-    fn switch(&self, io: &mut Io) -> Result<()> {
-        // Finished first, so that the log never needs a second open zone; what it holds stays readable.
-        if let Some(before) = io.lease.take() {
-            let zone = before.zone();
-            io.previous.push(zone);
-            match before.finish() {
-                Err(error) if error.ends_zone() => {
-                    tracing::warn!(zone = zone.0, %error, "a log zone cannot be finished");
-                }
-                finished => finished?,
-            }
-        }
-        io.lease = Some(self.begin_standby()?);
-        if rt::is_planted("break-log-reset-after-checkpoint") {
-            std::mem::take(&mut io.previous).into_iter().for_each(|zone| self.retire(zone));
-        }
-        self.state.lock().room = io.room();
-        self.checkpoint_due.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    fn begin_standby(&self) -> Result<Lease> {
-        for zone in (0..LOG_ZONES_WITHIN).map(ZoneId) {
-            if !self.zones.claim_free(zone) {
-                continue;
-            }
-            match self.begin_log_zone(zone) {
-                Ok(lease) => return Ok(lease),
-                Err(StoreError::Device(error)) if error.ends_zone() => {
-                    tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
-                    self.zones.set_usage(zone, Use::Bad);
-                }
-                Err(error) => {
-                    self.zones.set_usage(zone, Use::Free { empty: false });
-                    return Err(error);
-                }
-            }
-        }
-        Err(StoreError::Latched(Arc::from("no zone among the first four can take the log")))
-    }
-
-    fn begin_log_zone(&self, zone: ZoneId) -> Result<Lease> {
-        let life = crate::reclaim::next_life(&*self.device, self.fs_id, &self.zones, zone)?;
-        if self.device.report_zone(zone)?.state != zone::ZoneState::Empty {
-            self.device.reset(zone)?;
-        }
-        let lease = self.leases.begin(zone, life, Role::Log)?;
-        self.zones.opened_for_store(zone, life, Role::Log, lease.capacity());
-        Ok(lease)
-    }
-
-    /// The log zone in use takes no more: everything that is not durable is appended to the standby.
-    fn fail_over(&self, io: &mut Io, error: &zone::DeviceError) -> Result<()> {
-        tracing::warn!(%error, "the log zone failed; the log moves to the standby");
-        if let Some(before) = io.lease.take() {
-            self.leave(io, &before);
-        }
-        io.lease = Some(self.begin_standby()?);
-        self.checkpoint_due.store(true, Ordering::Release);
-        let again = std::mem::take(&mut io.unflushed);
-        for batch in &again {
-            self.append_to_zone(io, batch)?;
-        }
-        io.unflushed = again;
-        self.state.lock().room = io.room();
-        Ok(())
-    }
-
-    /// A log zone is left before a checkpoint replaces it, and gives its slot back. A full one waits for
-    /// the checkpoint after the next cut; a failed one is never used again in this mount, and never reset.
-    fn leave(&self, io: &mut Io, before: &Lease) {
-        let zone = before.zone();
-        if let Err(error) = self.device.finish(zone) {
-            tracing::warn!(zone = zone.0, %error, "a log zone cannot be finished");
-        }
-        if before.has_failed() {
-            self.zones.set_usage(zone, Use::Bad);
-        } else {
-            io.outlived.push(zone);
-        }
-    }
-
     // ---- checkpoints and seals ---------------------------------------------------------------
 
     /// The cut, with every group locked: later records belong to the next epoch.
@@ -769,14 +688,11 @@ impl Log {
             let outlived = std::mem::take(&mut io.outlived);
             io.previous.extend(outlived);
             if self.is_short() && (io.previous.is_empty() || self.is_tight()) {
+                let before = io.zone();
                 let epoch = self.append_gathered(io)?;
-                let left = io.zone();
-                self.say_that_it_moves(io, epoch)?;
-                // If the next zone fails, another takes what is not durable: that is not to be of two zones.
-                self.flush(io)?;
-                // It has moved already when this one has failed.
-                if io.zone() == left {
-                    self.switch(io)?;
+                // It has moved already when the zone has failed.
+                if io.zone() == before {
+                    self.switch(io, epoch)?;
                 }
             }
             Ok(io.end())
@@ -785,10 +701,11 @@ impl Log {
 
     /// Appends the checkpoint record, flushes, and frees the log zones that it replaces.
     pub(crate) fn append_checkpoint(&self, cut: Lsn, body: Vec<u8>) -> Result<()> {
-        let previous = self.leading(|io| {
+        let (replaced, mark) = self.leading(|io| {
             let bytes = body.len();
             let header = self.header(io, 0, cut.0, cut.0);
             let epoch = self.epoch();
+            let mark = Mark { epoch, sequence: io.next_sequence() };
             let at = self.append(io, Appended { kind: BatchKind::Checkpoint, epoch, header, body })?;
             if !rt::is_planted("break-checkpoint-flush-after") {
                 self.flush(io)?;
@@ -797,23 +714,15 @@ impl Log {
             let mut state = self.state.lock();
             state.room = io.room();
             state.kept = kept_blocks(bytes, self.block_size());
-            state.checkpoint_first = false;
-            Ok(std::mem::take(&mut io.previous))
+            Ok((io.take_replaced(), mark))
         })?;
-        previous.into_iter().for_each(|zone| self.retire(zone));
-        Ok(())
-    }
-
-    /// Resets a log zone that a checkpoint has replaced.
-    fn retire(&self, zone: ZoneId) {
-        let reset = self.device.reset(zone).and_then(|()| self.device.report_zone(zone));
-        match reset {
-            Ok(info) => self.zones.freed(zone, info),
-            Err(error) => {
-                tracing::warn!(zone = zone.0, %error, "a log zone could not be reset");
-                self.zones.set_usage(zone, Use::Bad);
-            }
-        }
+        let silent = replaced.into_iter().filter_map(|left| self.retire(left)).collect();
+        self.leading(|io| {
+            self.keep_silent(io, silent, &mark)?;
+            // Not before: what is admitted may be acknowledged.
+            self.state.lock().checkpoint_first = false;
+            Ok(())
+        })
     }
 
     /// Ends a recovery: what earlier epochs wrote beyond `last` never counts again.
@@ -838,6 +747,11 @@ impl Log {
 }
 
 impl Io {
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence - 1
+    }
+
     fn room(&self) -> u64 {
         self.lease.as_ref().map_or(0, |lease| u64::from(lease.room()))
     }

@@ -9,6 +9,7 @@
 //! (`Limits::epoch_nodes` of the mount that wrote).
 
 mod chunks;
+mod ends;
 mod headers;
 mod missing;
 
@@ -28,15 +29,17 @@ use crate::core::{ChunkCache, Core, Counters, Saving, Tree, VolumeInfo};
 use crate::epoch::Limits;
 use crate::follow::Follow;
 use crate::format::{
-    BatchKind, CheckpointHeader, DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, ZonePatch, is_ordinal, take,
+    BatchKind, CheckpointHeader, DirectoryEntry, FEATURES_READ_ONLY, PAGE_HEADER, PageKind, ZitEntry,
+    ZonePatch, is_ordinal, take,
 };
-use crate::log::{LOG_ZONES, Log, Start};
+use crate::log::{LOG_ZONES, Left, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, read_header};
 use crate::turn::Turn;
 use crate::types::{Epoch, Lsn, Op, Reserve, Result, StoreError, ZoneEntry};
 use crate::zones::{Use, ZoneTable};
+use ends::ZoneEnd;
 use headers::{LogHeader, log_zones, no_volume};
 use missing::{Unread, Why};
 
@@ -107,10 +110,12 @@ struct LogContents {
     checkpoint: Checkpoint,
     batches: Vec<Found>,
     seals: Seals,
-    /// The zone with the newest batch.
-    newest: ZoneId,
-    /// Where that batch says that the log goes on.
-    moves: Option<ZoneId>,
+    /// The newest batch of each zone.
+    ends: Vec<ZoneEnd>,
+    /// The newest of all.
+    newest: ZoneEnd,
+    /// Blocks behind that one which the device refused to read, though they had been written.
+    refused: Option<DeviceError>,
     /// The checkpoint that the newest batch names.
     named: Address,
     /// Where replay begins.
@@ -134,6 +139,8 @@ impl LogContents {
     /// That may include the newest seal there is, because a mount resets nothing that recovery may still
     /// ask for on the strength of its seal alone (`sort_zones`), and takes a checkpoint before anything
     /// else when its seal took the last zone of the log (`Log::checkpoint_first`).
+    ///
+    /// Those with a successor mark only if there are no others.
     fn to_give_up(&self) -> Vec<ZoneId> {
         let replay_from = Address::from_bits(self.checkpoint.header.replay_from.get());
         let kept = [self.checkpoint.at, self.named, self.replay_from, replay_from].map(Address::zone);
@@ -150,6 +157,9 @@ impl LogContents {
                 given_up.push(zone);
                 sealed = all;
             }
+        }
+        if given_up.iter().any(|zone| !self.is_marked(*zone)) {
+            given_up.retain(|zone| !self.is_marked(*zone));
         }
         given_up
     }
@@ -227,23 +237,20 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
         LogZone::new(device, identity.fs_id, identity.zone, identity.life, *info)
     };
     let mut opened: Vec<LogZone<'_>> = zones.iter().map(open).collect();
-    let mut newest: Option<Found> = None;
-    let mut empty = Vec::new();
+    let (mut newest, mut newest_refused): (Option<Found>, _) = (None, None);
+    let (mut ends, mut empty) = (Vec::new(), Vec::new());
     for (header, zone) in zones.iter().zip(&opened) {
-        match zone.last()? {
-            Some(last)
-                if newest
-                    .as_ref()
-                    .is_none_or(|newest| (newest.epoch, newest.sequence) < (last.epoch, last.sequence)) =>
-            {
-                newest = Some(last);
-            }
-            Some(_) => {}
-            None => {
-                empty.push(header.0.zone);
-                let refused = zone.refused().map(Why::Device);
-                unread.extend(refused.map(|why| Unread { zone: header.0.zone, info: header.1, why }));
-            }
+        let Some(last) = zone.last()? else {
+            empty.push(header.0.zone);
+            let refused = zone.refused(0).map(Why::Device);
+            unread.extend(refused.map(|why| Unread { zone: header.0.zone, info: header.1, why }));
+            continue;
+        };
+        ends.push(ZoneEnd::new(&last, header.1.state));
+        let is_newer = |newest: &Found| (newest.epoch, newest.sequence) < (last.epoch, last.sequence);
+        if newest.as_ref().is_none_or(is_newer) {
+            newest_refused = zone.refused(last.at.block());
+            newest = Some(last);
         }
     }
     zones.retain(|(identity, _)| !empty.contains(&identity.zone));
@@ -254,6 +261,7 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
              zones hold with `polder salvage`; if it was being made, it was not finished",
         )
     })?;
+    let newest_end = ends.iter().copied().max_by_key(ZoneEnd::order).expect("the newest batch ends a zone");
     let hint = if newest.kind == BatchKind::Checkpoint { newest.at } else { newest.checkpoint };
     let named = find_checkpoint(device, &zones, hint)?;
     let replay_from = Address::from_bits(named.header.replay_from.get());
@@ -279,8 +287,9 @@ fn read_log(device: &dyn Device, mut zones: Vec<LogHeader>, unread: &mut Vec<Unr
         epoch_max: batches.iter().map(|found| found.epoch).max().unwrap_or(0).max(newest.epoch),
         sequence_max: batches.iter().map(|found| found.sequence).max().unwrap_or(0).max(newest.sequence),
         lsn_max: lsn_max.max(named.header.cut.get()),
-        newest: newest.at.zone(),
-        moves: newest.moves,
+        newest: newest_end,
+        refused: newest_refused,
+        ends,
         named: named.at,
         replay_from,
         checkpoint: checkpoint.unwrap_or(named),
@@ -363,7 +372,7 @@ fn load(
 ) -> Result<Arc<Core>> {
     let header = &contents.checkpoint.header;
     check_header(header, &*device)?;
-    if header.features_read_only.get() != 0 && !config.read_only {
+    if header.features_read_only.get() & !FEATURES_READ_ONLY != 0 && !config.read_only {
         return Err(no_volume("it has features that this release can only read: mount it with -o ro"));
     }
     let text = header.label.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -667,12 +676,15 @@ impl Core {
         let going_on_nowhere = lease.is_none();
         if going_on_nowhere && !self.log_has_a_free_zone() {
             let given_up = contents.to_give_up();
-            previous.retain(|zone| !given_up.contains(zone));
+            previous.retain(|left| !given_up.contains(&left.zone));
             given_up.iter().for_each(|&zone| self.zones.set_usage(zone, Use::Free { empty: false }));
         }
+        let is_marked = contents.are_marked(&previous);
+        let is_silent = !is_marked && previous.iter().any(|left| !left.is_marked);
         self.log.attach(Start {
             lease,
             previous,
+            is_marked,
             sequence: contents.sequence_max + 1,
             next: Lsn(next),
             epoch,
@@ -688,9 +700,12 @@ impl Core {
         }
         let full = !self.log_has_a_free_zone();
         // A release that does not know a feature must be able to see it before anything uses it.
-        let older = contents.checkpoint.header.features_incompatible.get() != self.info.features;
+        let header = &contents.checkpoint.header;
+        let older = header.features_incompatible.get() != self.info.features
+            || header.features_read_only.get() != FEATURES_READ_ONLY;
         let long = self.epoch_is_longer_than_one();
-        if (full || long) && !rt::is_planted("break-checkpoint-first") || older {
+        // Nothing says that the log goes on behind a zone that is silent: nothing is acknowledged before it is reset.
+        if (full || long || is_silent) && !rt::is_planted("break-checkpoint-first") || older {
             self.log.checkpoint_first();
         }
         self.reset_active_junk()?;
@@ -751,20 +766,23 @@ impl Core {
 
     /// The lease on the log zone to go on in, if it takes anything, and the log zones that the next
     /// checkpoint frees.
-    fn log_leases(&self, contents: &LogContents) -> (Option<zone::Lease>, Vec<ZoneId>) {
+    fn log_leases(&self, contents: &LogContents) -> (Option<zone::Lease>, Vec<Left>) {
         let mut going_on = None;
         let mut previous = Vec::new();
         for (identity, _) in &contents.zones {
             let lease = self.leases.resume(identity.zone, identity.life, Role::Log).ok();
             match lease {
-                Some(lease) if identity.zone == contents.newest && lease.room() > 0 => going_on = Some(lease),
+                Some(lease) if identity.zone == contents.newest.zone && lease.room() > 0 => {
+                    going_on = Some(lease)
+                }
                 lease => {
                     // Nothing is appended to it any more: its slot is worth more than its room.
                     let finished = lease.map(zone::Lease::finish);
                     if let Some(Err(error)) = finished {
                         tracing::warn!(zone = identity.zone.0, %error, "a log zone cannot be finished");
                     }
-                    previous.push(identity.zone);
+                    let zone = identity.zone;
+                    previous.push(Left { zone, is_marked: contents.is_marked(zone) });
                 }
             }
         }

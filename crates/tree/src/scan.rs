@@ -57,10 +57,25 @@ pub(crate) struct Found {
     pub(crate) last: u64,
     pub(crate) known_durable: u64,
     pub(crate) checkpoint: Address,
-    /// Where the log goes on after it, if it says so.
-    pub(crate) moves: Option<ZoneId>,
+    /// Where the log continues after it, if it says so.
+    pub(crate) successor: Option<Successor>,
     /// What comes after the batch's header.
     pub(crate) body: Vec<u8>,
+}
+
+/// The zone that a batch names as the next of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Successor {
+    pub(crate) zone: ZoneId,
+    /// It had begun, and a newer batch in it was durable, before it was named (`log/switch.rs`).
+    pub(crate) has_begun: bool,
+}
+
+impl Successor {
+    fn of(header: &BatchHeader) -> Option<Successor> {
+        let zone = header.successor.get().checked_sub(1).map(ZoneId)?;
+        Some(Successor { zone, has_begun: header.successor_life.get() != 0 })
+    }
 }
 
 /// One log zone, open for reading.
@@ -68,8 +83,8 @@ pub(crate) struct LogZone<'a> {
     pub(crate) device: &'a dyn Device,
     pub(crate) identity: Identity,
     pub(crate) info: ZoneInfo,
-    /// Why the device refused to read what had been written, if it did.
-    refused: RefCell<Option<DeviceError>>,
+    /// The last block that had been written and that the device refused to read, and why.
+    refused: RefCell<Option<(Blocks, DeviceError)>>,
     /// Where several blocks cannot be read at once, so many more may fail when they are read one by one.
     patience: Cell<u32>,
     /// Behind the last whole batch, when all of the zone has been read.
@@ -104,9 +119,17 @@ impl<'a> LogZone<'a> {
         Ok(life.map(known))
     }
 
-    /// Why the device refused to read a block that had been written, if it has. A crash does nothing of the kind.
-    pub(crate) fn refused(&self) -> Option<DeviceError> {
-        self.refused.borrow().clone()
+    /// Why the device refused to read a block from this one on that had been written, if it has. A crash does nothing of the
+    /// kind.
+    pub(crate) fn refused(&self, from: Blocks) -> Option<DeviceError> {
+        self.refused.borrow().as_ref().filter(|(block, _)| *block >= from).map(|(_, error)| error.clone())
+    }
+
+    fn note_refused(&self, block: Blocks, error: DeviceError) {
+        let mut refused = self.refused.borrow_mut();
+        if refused.as_ref().is_none_or(|(last, _)| *last <= block) {
+            *refused = Some((block, error));
+        }
     }
 
     /// Where reading ends.
@@ -253,7 +276,7 @@ impl<'a> LogZone<'a> {
                     Ok(()) => true,
                     Err(DeviceError::Unwritten { .. }) => false,
                     Err(error) => {
-                        *self.refused.borrow_mut() = Some(error);
+                        self.note_refused(block + index as Blocks, error);
                         false
                     }
                 };
@@ -344,7 +367,7 @@ fn decode_batch(at: Address, frame: &LogFrame, payload: &[u8]) -> Option<Found> 
         last: header.last.get(),
         known_durable: header.known_durable.get(),
         checkpoint: Address::from_bits(header.checkpoint.get()),
-        moves: header.moves.get().checked_sub(1).and_then(|zone| u32::try_from(zone).ok()).map(ZoneId),
+        successor: Successor::of(&header),
         body: body.to_vec(),
     })
 }

@@ -25,6 +25,7 @@ mod ordinary;
 mod reclaim;
 mod refused;
 mod salvage;
+mod successor;
 mod taken;
 
 /// A user of the store that has nothing of its own on the device.

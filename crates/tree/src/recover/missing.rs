@@ -1,18 +1,18 @@
-//! Log zones of which nothing can be read, or not the header, or nothing but the header: whether the log had gone on
-//! there.
+//! What recovery cannot read of the log: whether anything is missing that was acknowledged.
 //!
 //! A zone that died while it was empty, or that was given up before, takes nothing with it, and the mount goes on
-//! without it. If the log had moved there, an older zone that is left would be taken for the newest, and what was
+//! without it. If the log had continued there, an older zone that is left would be taken for the newest, and what was
 //! acknowledged since would be gone without a word. What tells the one from the other:
 //!
-//! * The newest batch that can be read says in which zone the log goes on (`Log::say_that_it_moves`), and that is one
-//!   that the device cannot read. Others may have been dead for long.
-//! * Behind a header that cannot be read stand batches with newer records. A crash loses blocks, but leaves none that
-//!   the device refuses to read. A header that is there and wrong may be what a crash has left, before anything in
-//!   that zone was durable: so there the batches must say themselves that such records were durable.
-//!
-//! It cannot be told of a zone that went offline when the one before it had failed or come back full: that one could not
-//! say that it was left.
+//! * The newest batch that can be read is a successor mark. A newer one was durable before it (`log/switch.rs`), so it is
+//!   lost, whatever the zone that the mark names looks like.
+//! * The newest batch lies in a read-only zone, which takes no mark, and the device refuses to read another zone of the log.
+//! * The device refuses to read blocks behind the newest batch. A crash loses blocks, but leaves none that are refused.
+//! * Behind a header that cannot be read stand batches with newer records. A header that is there and wrong may be what a
+//!   crash has left, before anything in that zone was durable: so there the batches must say themselves that such records
+//!   were durable.
+//! * The newest batch names a zone in which nothing had been written yet, and the device refuses to read that one. Earlier
+//!   releases wrote such marks, and this one does where it may not have two log zones open.
 
 use zone::{Device, DeviceError, FsId, ZoneId, ZoneInfo, ZoneState};
 
@@ -35,6 +35,15 @@ pub(super) enum Why {
     Device(DeviceError),
     /// It is not what was written.
     Damaged,
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Why::Device(error) => error.fmt(f),
+            Why::Damaged => f.write_str("its header is damaged"),
+        }
+    }
 }
 
 impl Unread {
@@ -60,21 +69,8 @@ pub(super) fn check(
     last: Lsn,
     read_only: bool,
 ) -> Result<()> {
-    let mut missing = None;
-    for unread in unread {
-        if missing.is_none() && is_newer(device, contents, unread, last)? {
-            missing = Some(unread);
-        }
-    }
-    let Some(missing) = missing else { return Ok(()) };
-    let why = match &missing.why {
-        Why::Device(error) => error.to_string(),
-        Why::Damaged => "its header is damaged".to_owned(),
-    };
-    let what = format!(
-        "the log went on in zone {}, which cannot be read ({why}): what was acknowledged after transaction {} is missing",
-        missing.zone.0, last.0
-    );
+    let Some(missing) = missing(device, contents, unread, last)? else { return Ok(()) };
+    let what = format!("{missing}: what was acknowledged after transaction {} is missing", last.0);
     if read_only {
         tracing::error!(what);
         return Ok(());
@@ -84,11 +80,37 @@ pub(super) fn check(
     )))
 }
 
+/// What of the log is missing, if anything is.
+fn missing(
+    device: &dyn Device,
+    contents: &LogContents,
+    unread: &[Unread],
+    last: Lsn,
+) -> Result<Option<String>> {
+    let went_on = |zone: ZoneId, why: &str| Some(format!("the log went on in zone {}, {why}", zone.0));
+    if let Some(next) = contents.newest.successor.filter(|successor| successor.has_begun) {
+        let why = match unread.iter().find(|unread| unread.zone == next.zone) {
+            Some(unread) => format!("which cannot be read ({})", unread.why),
+            None => "of which nothing is left".to_owned(),
+        };
+        return Ok(went_on(next.zone, &why));
+    }
+    for unread in unread {
+        if is_newer(device, contents, unread, last)? {
+            return Ok(went_on(unread.zone, &format!("which cannot be read ({})", unread.why)));
+        }
+    }
+    let ends = contents.refused.as_ref();
+    Ok(ends.map(|error| format!("the end of the log cannot be read ({error})")))
+}
+
 /// Whether the log had gone on in this zone, beyond the last record that was replayed.
 fn is_newer(device: &dyn Device, contents: &LogContents, unread: &Unread, last: Lsn) -> Result<bool> {
     // The zones behind those of the log are its last resort.
     let may_be_log = unread.zone.0 < LOG_ZONES || contents.zones.len() as u32 >= LOG_ZONES;
-    if contents.moves == Some(unread.zone) && unread.is_refused() {
+    let is_named = contents.newest.successor.is_some_and(|successor| successor.zone == unread.zone);
+    let is_silent = may_be_log && contents.newest.state == ZoneState::ReadOnly;
+    if unread.is_refused() && (is_named || is_silent) {
         return Ok(true);
     }
     if !may_be_log {

@@ -16,7 +16,7 @@ fn seal(epoch: u64, last: u64, next: u64) -> Found {
         last: 0,
         known_durable: 0,
         checkpoint,
-        moves: None,
+        successor: None,
         body,
     }
 }

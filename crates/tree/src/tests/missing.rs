@@ -4,8 +4,10 @@
 use zone::emulated::{CommandKind, Effect, Fault};
 use zone::{Role, ZoneId, ZoneState};
 
+use super::successor::log_in_use;
 use super::*;
 use crate::StoreError;
+use crate::scan::LogZone;
 
 fn put(store: &Store, model: &mut Contents, number: u32) {
     let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 900]);
@@ -50,23 +52,41 @@ fn amid_switches() -> Vec<(Arc<Emulated>, ZoneId)> {
     }
     let images = (0..=device.commands()).map(|at| Arc::new(device.image_at(at, &CrashPlan::KeepAll)));
     let both = images.filter_map(|image| {
+        image.record();
         let newer = in_use(&image).into_iter().find(|(zone, _)| !first.contains(zone));
         newer.filter(|_| in_use(&image).len() > 1).map(|(zone, _)| (image, zone))
     });
     both.collect()
 }
 
+/// The zone that the log was about to go to died before anything said that it had gone: such a volume was refused.
 #[test]
 fn a_log_that_has_moved_to_a_zone_that_is_gone_is_not_taken_for_the_older_one() {
     let images = amid_switches();
     assert!(images.len() > 3, "{} moments", images.len());
+    let mut refused = 0;
     for (image, newer) in images {
-        image.record();
-        let whole = Arc::new(image.image(&CrashPlan::KeepAll));
+        let whole = Arc::new(image.image_at(0, &CrashPlan::KeepAll));
         open(&whole).unwrap();
         image.turn(newer, ZoneState::Offline);
-        is_refused(&image);
+        if is_marked(&image) {
+            is_refused(&image);
+            refused += 1;
+        } else {
+            open(&image).unwrap();
+        }
     }
+    assert!(refused > 1, "{refused} moments");
+}
+
+/// Whether the newest batch that can be read says that the log continues elsewhere.
+fn is_marked(device: &Emulated) -> bool {
+    let batches = in_use(device).into_iter().filter_map(|(zone, info)| {
+        let (identity, _) = crate::read_header(device, zone).ok()?.ok()?;
+        LogZone::new(device, identity.fs_id, zone, identity.life, info).last().unwrap()
+    });
+    let newest = batches.max_by_key(|found| (found.epoch, found.sequence));
+    newest.unwrap().successor.is_some_and(|successor| successor.has_begun)
 }
 
 #[test]
@@ -118,56 +138,126 @@ fn a_zone_of_the_log_that_is_long_dead_refuses_no_crash_in_a_switch() {
     }
 }
 
-/// A log whose zone has failed, so that it could not say that it moved; and the zone in which it went on, with so many
-/// synced transactions.
-fn after_a_failure(transactions: u32) -> (Arc<Emulated>, ZoneId) {
-    after_a_failure_on(Spec::power_of_two(), transactions)
-}
-
-fn after_a_failure_on(spec: Spec, transactions: u32) -> (Arc<Emulated>, ZoneId) {
-    let device = formatted(spec, &options());
-    let (store, _) = open(&device).unwrap();
-    let mut model = Contents::new();
-    (0..5).for_each(|number| put(&store, &mut model, number));
-    let [(before, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
-    device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(before));
-    (0..transactions).for_each(|number| put(&store, &mut model, 10 + number));
-    device.heal();
-    let newer = in_use(&device).into_iter().map(|(zone, _)| zone).find(|zone| *zone != before).unwrap();
+/// A log whose zone has failed in this way, and the zone in which it continued, with so many synced transactions.
+fn after_a_failure(effect: Effect, transactions: u32) -> (Arc<Emulated>, ZoneId) {
+    let device = formatted(Spec::power_of_two(), &options());
+    let newer = fail_over(&device, effect, transactions);
     (device, newer)
 }
 
+/// The same of a zone that turned read-only when there was no third one: nothing says that the log went on.
+fn without_a_witness(spec: Spec, transactions: u32) -> (Arc<Emulated>, ZoneId) {
+    let device = formatted(spec, &options());
+    let [(used, _)] = in_use(&device)[..] else { panic!("{:?}", in_use(&device)) };
+    let others = (0..4).map(ZoneId).filter(|zone| *zone != used);
+    let is_free = |zone: &ZoneId| device.report_zone(*zone).unwrap().state == ZoneState::Empty;
+    others.filter(is_free).skip(1).for_each(|zone| device.turn(zone, ZoneState::Offline));
+    let newer = fail_over(&device, Effect::TurnReadOnly(0), transactions);
+    (device, newer)
+}
+
+fn fail_over(device: &Arc<Emulated>, effect: Effect, transactions: u32) -> ZoneId {
+    let (store, _) = open(device).unwrap();
+    let mut model = Contents::new();
+    (0..5).for_each(|number| put(&store, &mut model, number));
+    let before = log_in_use(device);
+    device.inject(Fault::nth(CommandKind::Append, 1, effect).on(before));
+    (0..transactions).for_each(|number| put(&store, &mut model, 10 + number));
+    device.heal();
+    log_in_use(device)
+}
+
+/// The device refused to read the last batch, and it was passed over like one that a crash has torn: a crash leaves no
+/// block that is refused.
+#[test]
+fn a_last_batch_that_the_device_refuses_to_read_is_missed() {
+    for is_full in [false, true] {
+        let device = formatted(Spec::power_of_two(), &options());
+        let (store, _) = open(&device).unwrap();
+        let mut model = Contents::new();
+        (0..5).for_each(|number| put(&store, &mut model, number));
+        drop(store);
+        let zone = log_in_use(&device);
+        let last = device.report_zone(zone).unwrap().pointer - 1;
+        if is_full {
+            device.finish(zone).unwrap();
+        }
+        device.spoil(zone, last);
+        is_refused(&device);
+    }
+}
+
+/// What a move of the log costs: a checkpoint with a planned one flushes once more than others, and a sync whose zone fails
+/// flushes twice.
+#[test]
+fn a_move_of_the_log_flushes_once() {
+    let device = formatted(Spec::tiny(), &options());
+    let (store, _) = open(&device).unwrap();
+    let mut model = Contents::new();
+    let count = |kind| device.counters().of(kind);
+    let (mut at, mut moves) = (log_in_use(&device), 0);
+    for number in 0..60 {
+        put(&store, &mut model, number);
+        let (flushes, finished) = (count(CommandKind::Flush), count(CommandKind::Finish));
+        store.checkpoint().unwrap();
+        let now = log_in_use(&device);
+        let moved = u64::from(now != at);
+        assert_eq!(count(CommandKind::Flush) - flushes, 2 + moved, "checkpoint {number}");
+        assert!(count(CommandKind::Finish) - finished >= moved);
+        (at, moves) = (now, moves + moved);
+    }
+    assert!(moves > 2, "{moves} moves");
+    for (effect, times, appends) in
+        [(Effect::Error, 1, 4), (Effect::Error, 2, 6), (Effect::TurnReadOnly(0), 1, 5)]
+    {
+        let device = formatted(Spec::tiny(), &options());
+        let (store, _) = open(&device).unwrap();
+        let failing = Fault::nth(CommandKind::Append, 1, effect).on(log_in_use(&device));
+        device.inject(Fault { times, ..failing });
+        let before = device.counters();
+        put(&store, &mut Contents::new(), 1);
+        let spent = |kind| device.counters().of(kind) - before.of(kind);
+        // What failed, the next zone's header and what failed again, the mark, and what failed of it with the witness's header.
+        assert_eq!(
+            (spent(CommandKind::Flush), spent(CommandKind::Append)),
+            (2, appends),
+            "{effect:?} {times}"
+        );
+    }
+}
+
+/// A header that was wrong was taken for what a crash had left, until a later batch said that the one before it was
+/// durable: what had been acknowledged was gone.
 #[test]
 fn what_stands_behind_a_header_that_cannot_be_read_is_missed() {
-    let (device, newer) = after_a_failure(1);
+    for effect in [Effect::Error, Effect::Torn(1), Effect::TurnReadOnly(0)] {
+        for transactions in [1, 3] {
+            let (device, newer) = after_a_failure(effect, transactions);
+            device.spoil(newer, 0);
+            is_refused(&device);
+            let (device, newer) = after_a_failure(effect, transactions);
+            device.corrupt(newer, 0, 20, 1);
+            is_refused(&device);
+        }
+    }
+    let (device, newer) = without_a_witness(Spec::power_of_two(), 1);
     device.spoil(newer, 0);
     is_refused(&device);
-    // A header that is wrong may be all that a crash has left of what was never durable: that is told by what
-    // came after.
-    let (device, newer) = after_a_failure(3);
+    let (device, newer) = without_a_witness(Spec::power_of_two(), 3);
     device.corrupt(newer, 0, 20, 1);
     is_refused(&device);
-    let (device, newer) = after_a_failure(1);
-    device.corrupt(newer, 0, 20, 1);
-    assert_eq!(contents(&open(&device).unwrap().0).len(), 5, "nothing says that the sixth was durable");
 }
 
 /// The header of the zone to which the log had moved could be read, and nothing behind it: the zone was taken for one
 /// in which nothing had been written yet, and what had been acknowledged there was gone.
 #[test]
 fn a_log_that_has_moved_to_a_zone_that_shows_its_header_alone_is_not_taken_for_the_older_one() {
-    let mut refused = 0;
-    for (image, newer) in amid_switches() {
-        let pointer = image.report_zone(newer).unwrap().pointer;
-        (1..pointer).for_each(|block| image.spoil(newer, block));
-        if pointer > 1 {
-            is_refused(&image);
-            refused += 1;
-        } else {
-            open(&image).unwrap();
-        }
+    for effect in [Effect::Error, Effect::TurnReadOnly(0)] {
+        let (device, newer) = after_a_failure(effect, 1);
+        let pointer = device.report_zone(newer).unwrap().pointer;
+        (1..pointer).for_each(|block| device.spoil(newer, block));
+        is_refused(&device);
     }
-    assert!(refused > 1, "{refused} moments");
 }
 
 /// The zone behind whose header there was something to be missed went offline while that was looked for: it counted as
@@ -175,8 +265,8 @@ fn a_log_that_has_moved_to_a_zone_that_shows_its_header_alone_is_not_taken_for_t
 #[test]
 fn a_zone_that_goes_offline_while_it_is_searched_ends_the_mount() {
     for nth in 1.. {
-        let (device, newer) = after_a_failure(1);
-        device.spoil(newer, 0);
+        let (device, newer) = without_a_witness(Spec::power_of_two(), 3);
+        device.corrupt(newer, 0, 20, 1);
         let appends = device.counters().of(CommandKind::Append);
         device.inject(Fault::nth(CommandKind::Read, nth, Effect::TurnOffline).on(newer));
         let opened = open(&device);
@@ -192,10 +282,11 @@ fn a_zone_that_goes_offline_while_it_is_searched_ends_the_mount() {
 /// Each block was read twice, one by one, however many had failed: where each takes seconds, for hours.
 #[test]
 fn a_zone_that_cannot_be_read_at_all_is_soon_given_up() {
-    let (device, newer) = after_a_failure_on(Spec::new(4096, 32, 1024), 400);
+    let (device, newer) = without_a_witness(Spec::new(4096, 32, 1024), 400);
     let pointer = device.report_zone(newer).unwrap().pointer;
     assert!(pointer > 400);
-    (0..pointer).for_each(|block| device.spoil(newer, block));
+    device.corrupt(newer, 0, 20, 1);
+    (1..pointer).for_each(|block| device.spoil(newer, block));
     let before = device.counters().of(CommandKind::Read);
     drop(open(&device));
     let reads = device.counters().of(CommandKind::Read) - before;

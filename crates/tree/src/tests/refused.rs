@@ -7,7 +7,7 @@ use zone::{Life, Role, ZoneId, ZoneState};
 
 use super::*;
 use crate::StoreError;
-use crate::format::{self, BatchHeader, BatchKind, CheckpointHeader, FRAME, Identity};
+use crate::format::{self, BatchHeader, BatchKind, CheckpointHeader, FEATURES_READ_ONLY, FRAME, Identity};
 use crate::scan::LogZone;
 
 /// A copy of the device with all checkpoints changed, their checksums right.
@@ -82,7 +82,7 @@ fn a_checkpoint_of_another_release_is_refused() {
 #[test]
 fn a_volume_with_features_that_can_only_be_read_is_read() {
     let device = formatted(Spec::tiny(), &options());
-    let device = changed(&device, |header| header.features_read_only.set(1));
+    let device = changed(&device, |header| header.features_read_only.set(FEATURES_READ_ONLY | 1 << 63));
     let told = refusal(&device, false);
     assert!(told.contains("-o ro"), "{told}");
     let (store, _) = open_with(&device, &Config { read_only: true, ..config() }).unwrap();

@@ -1,0 +1,329 @@
+//! From one log zone to the next.
+//!
+//! Where the log continues is durable before anything is acknowledged there. Otherwise a crash after which the newer zone
+//! cannot be read would make recovery take the older one for the newest, and the loss would not be reported. A
+//! **successor mark** prevents this: an empty batch that names the next zone. The order, at every move of the log:
+//!
+//! 1. The next zone gets its header and a first batch, and they are flushed. By sequence that batch comes after the mark.
+//! 2. The mark is appended outside the next zone.
+//! 3. The next flush, which makes the mark durable, may acknowledge something.
+//!
+//! So a newer batch is durable before a mark can be. Recovery that finds a mark to be the newest batch of all knows
+//! that something is gone, whatever is left of the zone that the mark names (`recover/missing.rs`), and a crash alone never
+//! leaves it so.
+//!
+//! The mark goes to the zone that is left, where a failed one is tried once more. If that zone does not take it, a third
+//! zone does, the **witness**. If there is none, nothing is acknowledged any more, unless the zone that is left is read-only:
+//! recovery does not take that one for the newest where another cannot be read. What a loss of power has filled takes no
+//! mark either; recovery admits nothing then before a checkpoint, after which that zone is reset.
+//!
+//! A mark must outlast the zones without one. So these are reset first, and the others after the next checkpoint, which
+//! has made the first resets durable. One that cannot be reset is **silent**. As long as there is one, the newest zone with
+//! a mark is kept as the witness until the log needs it.
+
+use rt::sync::atomic::Ordering;
+use std::sync::Arc;
+use zerocopy::little_endian::U32;
+use zone::{Address, Cause, DeviceError, Lease, Role, ZoneId, ZoneState};
+
+use super::{Appended, Io, LOG_ZONES_WITHIN, Log};
+use crate::format::BatchKind;
+use crate::types::{Epoch, Result, StoreError};
+use crate::zones::Use;
+
+/// A log zone that is no longer in use, until a checkpoint has replaced it and it is reset.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) zone: ZoneId,
+    /// Its last batch is a successor mark.
+    pub(crate) is_marked: bool,
+}
+
+/// The place of a successor mark in the order of batches: newer than all that was appended before, and older than what
+/// begins the next zone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    pub(super) epoch: Epoch,
+    pub(super) sequence: u64,
+}
+
+impl Log {
+    /// Before a checkpoint's cut: the journal moves to the next zone, and a checkpoint has to follow it there. Everything
+    /// that was gathered has been appended, in this epoch or an earlier one.
+    pub(super) fn switch(&self, io: &mut Io, epoch: Epoch) -> Result<()> {
+        let old = io.lease.take();
+        match self.begin_next(io, &[self.empty_batch(io, epoch)]) {
+            Ok((mark, _)) => {
+                // If the next zone fails, another takes what is not durable: that is not to be of two zones.
+                if !rt::is_planted("break-flush-before-mark") {
+                    self.flush(io)?;
+                }
+                if let Some(old) = old {
+                    let left = self.leave(io, old, &mark)?;
+                    io.previous.push(left);
+                }
+            }
+            Err(StoreError::Device(error @ DeviceError::TooManyOpen { .. })) => {
+                io.lease = old;
+                self.switch_in_one_slot(io, epoch, &error)?;
+            }
+            Err(error) => return Err(error),
+        }
+        if rt::is_planted("break-log-reset-after-checkpoint") {
+            for left in std::mem::take(&mut io.previous) {
+                self.retire(left);
+            }
+        }
+        self.moved(io);
+        Ok(())
+    }
+
+    /// The log zone in use takes no more: everything that is not durable is appended to the next one, and then this batch.
+    pub(super) fn fail_over(&self, io: &mut Io, batch: Appended, error: &DeviceError) -> Result<Address> {
+        tracing::warn!(%error, "the log zone failed; the log moves to the standby");
+        let old = io.lease.take();
+        let mut again = std::mem::take(&mut io.unflushed);
+        again.push(batch);
+        let (mark, at) = self.begin_next(io, &again)?;
+        io.unflushed = again;
+        if !rt::is_planted("break-flush-before-mark") {
+            // Of the device alone: nothing is acknowledged before the mark is durable as well.
+            self.device.flush()?;
+        }
+        if let Some(old) = old {
+            let left = self.leave(io, old, &mark)?;
+            io.outlived.push(left);
+        }
+        self.moved(io);
+        Ok(at)
+    }
+
+    fn moved(&self, io: &Io) {
+        self.state.lock().room = io.room();
+        self.checkpoint_due.store(true, Ordering::Release);
+    }
+
+    /// Begins a zone with these batches, and another one if that fails. The mark that goes before them in order, and where
+    /// the last of them lies.
+    fn begin_next(&self, io: &mut Io, batches: &[Appended]) -> Result<(Mark, Address)> {
+        let epoch = batches.last().expect("a log zone begins with a batch").epoch;
+        loop {
+            let mark = Mark { epoch, sequence: io.next_sequence() };
+            io.lease = Some(self.begin_standby(io)?);
+            let mut appended = Ok(Address::NONE);
+            for batch in batches {
+                appended = appended.and_then(|_| self.append_to_zone(io, batch));
+            }
+            match appended {
+                Ok(at) => return Ok((mark, at)),
+                Err(StoreError::Device(error)) if error.ends_zone() => {
+                    let failed = io.lease.take().expect("it was begun above");
+                    tracing::warn!(zone = failed.zone().0, %error, "a zone cannot take the log");
+                    self.close(&failed);
+                    // Newer than what it holds is the mark that names the zone which takes its place.
+                    io.outlived.push(Left { zone: failed.zone(), is_marked: false });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The log is in the next zone: this one gets its mark, and gives its slot back. A failed one is never used again in this
+    /// mount.
+    fn leave(&self, io: &mut Io, old: Lease, mark: &Mark) -> Result<Left> {
+        let zone = old.zone();
+        if rt::is_planted("break-successor-mark") {
+            self.close(&old);
+            return Ok(Left { zone, is_marked: true });
+        }
+        let is_marked = self.append_mark(io, &old, mark);
+        self.close(&old);
+        io.is_marked |= is_marked;
+        if !is_marked {
+            self.begin_witness(io, &[zone], mark)?;
+        }
+        Ok(Left { zone, is_marked })
+    }
+
+    /// Closes a log zone for good.
+    fn close(&self, lease: &Lease) {
+        let zone = lease.zone();
+        if let Err(error) = self.device.finish(zone) {
+            tracing::warn!(zone = zone.0, %error, "a log zone cannot be finished");
+        }
+        if lease.has_failed() {
+            self.zones.set_usage(zone, Use::Bad);
+        }
+    }
+
+    /// Whether the zone is read-only or offline.
+    fn takes_no_mark(&self, zone: ZoneId) -> bool {
+        let state = self.device.report_zone(zone).map(|info| info.state);
+        matches!(state, Ok(ZoneState::ReadOnly | ZoneState::Offline))
+    }
+
+    /// Appends the mark that names the zone in use; whether the zone took it. A failed one may: it was one command that
+    /// failed, and what follows a batch that was torn is found.
+    fn append_mark(&self, io: &Io, to: &Lease, mark: &Mark) -> bool {
+        let is_active = self.device.report_zone(to.zone()).is_ok_and(|info| info.state.is_active());
+        if !is_active || !(to.has_failed() || to.admit(1, 0)) {
+            return false;
+        }
+        let next = io.lease.as_ref().expect("the log has moved there");
+        let mut batch = self.empty_batch(io, mark.epoch);
+        batch.header.successor = U32::new(next.zone().0 + 1);
+        batch.header.successor_life = U32::new(next.life().0);
+        let bytes = self.encode(to, mark.sequence, &batch);
+        let appended = to.append(Cause::Journal, &bytes);
+        appended.inspect_err(|error| tracing::warn!(%error, "a log zone takes no mark")).is_ok()
+    }
+
+    /// Begins a zone that holds the mark and nothing else, because these have none.
+    fn begin_witness(&self, io: &mut Io, silent: &[ZoneId], mark: &Mark) -> Result<()> {
+        loop {
+            let witness = match self.begin_standby(io) {
+                Ok(witness) => witness,
+                Err(StoreError::Latched(why)) if silent.iter().all(|&zone| self.takes_no_mark(zone)) => {
+                    tracing::warn!(%why, "nothing but a read-only zone says that the log went on");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
+            let zone = witness.zone();
+            let is_marked = self.append_mark(io, &witness, mark);
+            self.close(&witness);
+            if is_marked {
+                io.is_marked = true;
+                io.outlived.push(Left { zone, is_marked });
+                return Ok(());
+            }
+            // It shows no batch, so recovery passes over it.
+            self.zones.set_usage(zone, Use::Bad);
+        }
+    }
+
+    /// A batch without records. Before a mark it begins a zone.
+    fn empty_batch(&self, io: &Io, epoch: Epoch) -> Appended {
+        let header = self.header(io, 0, io.appended + 1, io.appended);
+        Appended { kind: BatchKind::Journal, epoch, header, body: Vec::new() }
+    }
+
+    /// The device has no slot for a second log zone, because some zone could not be finished: the mark comes first, then the
+    /// next zone. Recovery believes such a mark only if the device refuses to read the zone that it names.
+    fn switch_in_one_slot(&self, io: &mut Io, epoch: Epoch, error: &DeviceError) -> Result<()> {
+        tracing::warn!(%error, "the log moves without a second open zone");
+        let next = (0..LOG_ZONES_WITHIN).find(|&zone| self.zones.is_free(ZoneId(zone)));
+        if let (Some(next), 1..) = (next, io.room()) {
+            let mut batch = self.empty_batch(io, epoch);
+            batch.header.successor = U32::new(next + 1);
+            let before = io.zone();
+            self.append(io, batch)?;
+            if io.zone() != before {
+                return Ok(());
+            }
+        }
+        self.flush(io)?;
+        if let Some(old) = io.lease.take() {
+            self.close(&old);
+            io.previous.push(Left { zone: old.zone(), is_marked: false });
+        }
+        io.is_marked = false;
+        io.lease = Some(self.begin_standby(io)?);
+        Ok(())
+    }
+
+    // ---- zones -------------------------------------------------------------------------------
+
+    /// Begins a free zone, or the witness if there is none.
+    pub(super) fn begin_standby(&self, io: &mut Io) -> Result<Lease> {
+        loop {
+            if let Some(lease) = self.begin_free()? {
+                return Ok(lease);
+            }
+            let witness = io.witness.take().ok_or_else(|| {
+                StoreError::Latched(Arc::from("no zone among the first four can take the log"))
+            })?;
+            self.zones.set_usage(witness, Use::Free { empty: false });
+        }
+    }
+
+    fn begin_free(&self) -> Result<Option<Lease>> {
+        for zone in (0..LOG_ZONES_WITHIN).map(ZoneId) {
+            if !self.zones.claim_free(zone) {
+                continue;
+            }
+            match self.begin_log_zone(zone) {
+                Ok(lease) => return Ok(Some(lease)),
+                Err(StoreError::Device(error)) if error.ends_zone() => {
+                    tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
+                    self.zones.set_usage(zone, Use::Bad);
+                }
+                Err(error) => {
+                    self.zones.set_usage(zone, Use::Free { empty: false });
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin_log_zone(&self, zone: ZoneId) -> Result<Lease> {
+        let life = crate::reclaim::next_life(&*self.device, self.fs_id, &self.zones, zone)?;
+        if self.device.report_zone(zone)?.state != ZoneState::Empty {
+            self.device.reset(zone)?;
+        }
+        let lease = self.leases.begin(zone, life, Role::Log)?;
+        self.zones.opened_for_store(zone, life, Role::Log, lease.capacity());
+        Ok(lease)
+    }
+
+    /// Resets a log zone that a checkpoint has replaced. One that cannot be reset and has no mark stays, silent.
+    pub(super) fn retire(&self, left: Left) -> Option<ZoneId> {
+        let zone = left.zone;
+        match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
+            Ok(info) if self.zones.usage(zone) == Use::Bad => {
+                self.zones.forget_role(zone);
+                self.zones.set_info(zone, info);
+                None
+            }
+            Ok(info) => {
+                self.zones.freed(zone, info);
+                None
+            }
+            Err(error) => {
+                tracing::warn!(zone = zone.0, %error, "a log zone could not be reset");
+                self.zones.set_usage(zone, Use::Bad);
+                (!left.is_marked).then_some(zone)
+            }
+        }
+    }
+
+    /// After the resets of a checkpoint: these zones are silent. If nothing says that the log is in the zone in use, the
+    /// witness does.
+    pub(super) fn keep_silent(&self, io: &mut Io, silent: Vec<ZoneId>, mark: &Mark) -> Result<()> {
+        io.silent.extend(silent);
+        if io.is_marked || io.silent.is_empty() {
+            return Ok(());
+        }
+        let silent = io.silent.clone();
+        self.begin_witness(io, &silent, mark)
+    }
+}
+
+impl Io {
+    /// The zones that the checkpoint which has just become durable sets free: those without a mark, if there are any.
+    pub(super) fn take_replaced(&mut self) -> Vec<Left> {
+        let all = std::mem::take(&mut self.previous);
+        let (mut marked, unmarked): (Vec<Left>, Vec<Left>) = all.into_iter().partition(|left| left.is_marked);
+        if !unmarked.is_empty() {
+            self.previous = marked;
+            return unmarked;
+        }
+        // In the order in which they were left.
+        marked.splice(0..0, self.witness.take().map(|zone| Left { zone, is_marked: true }));
+        if !self.silent.is_empty() {
+            self.witness = marked.pop().map(|left| left.zone);
+        }
+        marked
+    }
+}

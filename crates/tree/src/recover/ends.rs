@@ -1,0 +1,45 @@
+//! Where each zone of the log ends, and whether it says that the log went on.
+
+use zone::{ZoneId, ZoneState};
+
+use super::LogContents;
+use crate::log::Left;
+use crate::scan::{Found, Successor};
+
+/// The newest batch of a zone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ZoneEnd {
+    pub(super) zone: ZoneId,
+    pub(super) state: ZoneState,
+    pub(super) epoch: u64,
+    pub(super) sequence: u64,
+    pub(super) successor: Option<Successor>,
+}
+
+impl ZoneEnd {
+    pub(super) fn new(found: &Found, state: ZoneState) -> ZoneEnd {
+        let Found { epoch, sequence, successor, .. } = *found;
+        ZoneEnd { zone: found.at.zone(), state, epoch, sequence, successor }
+    }
+
+    pub(super) fn order(&self) -> (u64, u64) {
+        (self.epoch, self.sequence)
+    }
+
+    /// Whether recovery sees that the log had gone on, should what is newer be lost (`log/switch.rs`).
+    pub(super) fn is_marked(&self) -> bool {
+        self.successor.is_some_and(|successor| successor.has_begun)
+    }
+}
+
+impl LogContents {
+    pub(super) fn is_marked(&self, zone: ZoneId) -> bool {
+        self.ends.iter().any(|end| end.zone == zone && end.is_marked())
+    }
+
+    /// Whether the newest batch in these zones is a successor mark, if there is one at all.
+    pub(super) fn are_marked(&self, zones: &[Left]) -> bool {
+        let ends = self.ends.iter().filter(|end| zones.iter().any(|left| left.zone == end.zone));
+        ends.max_by_key(|end| end.order()).is_none_or(ZoneEnd::is_marked)
+    }
+}
