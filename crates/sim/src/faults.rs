@@ -13,6 +13,8 @@
 //!   nothing that was acknowledged before.
 //! * A zone that goes offline costs what was in it, to the block; a wrong block of data costs itself alone. A zone that
 //!   turns read-only costs nothing, and is evacuated.
+//! * Where the log zone in use takes no more, and the zone in which the log continued is gone after a loss of power, the
+//!   mount is refused or nothing that was acknowledged is missing.
 //! * Without memory an operation is refused with that word. The volume never latches for it, and an unmount succeeds
 //!   once there is some. Between operations no page is in use that was promised to somebody.
 
@@ -61,6 +63,8 @@ pub enum Strikes {
     Command(CommandKind, Effect),
     /// Requests for memory for pages, which is asked for one by one.
     Memory,
+    /// Appends to the log zone in use. After a loss of power the zone in which the log continued is offline.
+    Log,
 }
 
 impl Kind {
@@ -68,7 +72,7 @@ impl Kind {
     pub fn effect(&self) -> Option<Effect> {
         match self.strikes {
             Strikes::Command(_, effect) => Some(effect),
-            Strikes::Memory => None,
+            Strikes::Memory | Strikes::Log => None,
         }
     }
 
@@ -78,7 +82,7 @@ impl Kind {
             Strikes::Command(command, effect) => {
                 Some(Fault { times: self.times, ..Fault::nth(command, nth, effect) })
             }
-            Strikes::Memory => None,
+            Strikes::Memory | Strikes::Log => None,
         }
     }
 
@@ -93,7 +97,7 @@ impl Kind {
             Strikes::Command(CommandKind::Open | CommandKind::Finish, _) => 3,
             Strikes::Command(CommandKind::Flush, Effect::LoseCache(_)) => 21,
             Strikes::Command(CommandKind::Append, Effect::HostFull) | Strikes::Memory => 21,
-            Strikes::Command(..) => 7,
+            Strikes::Command(..) | Strikes::Log => 7,
         }
     }
 
@@ -103,7 +107,7 @@ impl Kind {
             Strikes::Memory
             | Strikes::Command(CommandKind::Open, _)
             | Strikes::Command(_, Effect::LoseCache(_) | Effect::HostFull) => 3,
-            Strikes::Command(..) => 1,
+            Strikes::Command(..) | Strikes::Log => 1,
         }
     }
 }
@@ -130,10 +134,17 @@ pub const KINDS: &[Kind] = &[
     kind("zone-offline", CommandKind::Append, Effect::TurnOffline, Harm::Loss),
     kind("zone-offline-read", CommandKind::Read, Effect::TurnOffline, Harm::Loss),
     kind("append-rot", CommandKind::Append, Effect::Rot(0), Harm::Loss),
+    log("log-moves-and-dies", 1),
+    log("log-fails-and-dies", u64::MAX),
 ];
 
 const fn kind(name: &'static str, command: CommandKind, effect: Effect, harm: Harm) -> Kind {
     Kind { name, strikes: Strikes::Command(command, effect), times: 1, harm }
+}
+
+/// The log zone in use refuses so many appends, and so takes a successor mark or not.
+const fn log(name: &'static str, times: u64) -> Kind {
+    Kind { name, strikes: Strikes::Log, times, harm: Harm::Loss }
 }
 
 const fn memory(name: &'static str, times: u64) -> Kind {

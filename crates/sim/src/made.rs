@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use fs::FsError;
 use rt::random::Rng;
-use zone::emulated::{CrashPlan, Emulated, Spec};
-use zone::{Device, FsId, ZoneState};
+use zone::emulated::{CommandKind, Effect, Emulated, Fault, Spec};
+use zone::{Device, FsId, Role, ZoneState};
 
 use crate::allowed::FilesState;
 use crate::case::Run;
@@ -115,13 +115,14 @@ impl MadeSubject {
             driver.fs.unmount().map_err(|error| Wrong::at("unmount", error))?;
             return Ok((Arc::clone(device), files_of(&driver)));
         }
-        // The log's zone comes back full: it goes on in another, and the older one stays until the next checkpoint.
-        device.record();
-        let found = Arc::new(device.image(&CrashPlan::KeepAll.full_active()));
-        let mut driver = self.driver(&found, FilesState::new(driver.model().clone()))?;
+        // An append to the log fails: it goes on in another zone, and the older one stays until a checkpoint has replaced it.
+        let log = driver.fs.store().zones().in_role(Role::Log);
+        log.iter()
+            .for_each(|&zone| device.inject(Fault::nth(CommandKind::Append, 1, Effect::Error).on(zone)));
         driver.steps_between = 0;
         driver.run(&newer_files())?;
-        Ok((found, files_of(&driver)))
+        device.heal();
+        Ok((Arc::clone(device), files_of(&driver)))
     }
 
     /// Makes a volume over whatever may be found; from its end on there is nothing else.

@@ -70,6 +70,8 @@ pub const BUGS: &[Bug] = &[
     rule("break-reset-after-known-durable"),
     rule("break-metadata-reset-after-checkpoint"),
     rule("break-log-reset-after-checkpoint"),
+    rule("break-successor-mark"),
+    rule("break-flush-before-mark"),
     rule("break-recovery-flush"),
     rule("break-checkpoint-first"),
     rule("break-seal"),

@@ -7,7 +7,7 @@ use fs::FsError;
 use rt::random::Rng;
 use tree::Step;
 use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
-use zone::{Device, ZoneId, ZoneState};
+use zone::{Device, Role, ZoneId, ZoneState};
 
 use super::{Counts, Harm, Kind, Strikes, offline};
 use crate::allowed::FilesState;
@@ -173,6 +173,7 @@ impl Trial<'_> {
     pub fn run(&self) -> Result<Outcome, Wrong> {
         let _scarce = (self.kind.strikes == Strikes::Memory).then(Scarce::begin);
         match self.moment {
+            moment if self.kind.strikes == Strikes::Log => self.log_dies(moment),
             Moment::Work => self.at_work(),
             Moment::Mount => self.at_mount(),
             Moment::Between => self.between(),
@@ -358,6 +359,31 @@ impl Trial<'_> {
         Ok(Outcome::Struck(counts))
     }
 
+    /// The log zone in use fails while the scenario runs, and after a loss of power the zone in which the log continued is
+    /// offline. What is older can still be read, and is not to be taken for the newest.
+    fn log_dies(&self, moment: Moment) -> Result<Outcome, Wrong> {
+        if moment != Moment::Work {
+            return Ok(Outcome::NotReached);
+        }
+        let (device, mut driver) = self.stage.begin()?;
+        let failing = Fault::nth(CommandKind::Append, self.nth, Effect::Error).on(log_in_use(&driver)?);
+        device.inject(Fault { times: self.kind.times, ..failing });
+        let mut counts = Counts { struck: 1, ..Counts::default() };
+        self.work(&mut driver, &mut counts)?;
+        if device.struck().is_empty() {
+            return Ok(Outcome::NotReached);
+        }
+        device.heal();
+        let plan = if self.nth.is_multiple_of(2) { CrashPlan::KeepAll } else { CrashPlan::LoseAll };
+        let image = Arc::new(device.image(&plan));
+        image.turn(log_in_use(&driver)?, ZoneState::Offline);
+        image.record();
+        let allowed = driver.history.allowed(device.commands()).to_vec();
+        drop(driver);
+        self.look(&image, &allowed, Destroyed::Untold, &mut counts)?;
+        Ok(Outcome::Struck(counts))
+    }
+
     /// What may be found now. Where something was destroyed, the newest batch of the log may be taken for one that
     /// a loss of power has torn, or for one whose data it has: nothing later says that it was durable. Where more
     /// is missing it can be seen, and the mount is refused.
@@ -415,7 +441,7 @@ impl Trial<'_> {
     fn permit(&self, what: &str, error: &FsError) -> Result<(), Wrong> {
         let is_permitted = match self.kind.strikes {
             Strikes::Memory => *error == FsError::NoMemory,
-            Strikes::Command(..) => self.kind.harm != Harm::Nothing,
+            Strikes::Command(..) | Strikes::Log => self.kind.harm != Harm::Nothing,
         };
         match is_permitted {
             true => Ok(()),
@@ -509,6 +535,14 @@ impl Trial<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The log zone that is being written.
+fn log_in_use(driver: &Driver) -> Result<ZoneId, Wrong> {
+    let report = driver.device.report().map_err(|error| Wrong::at("report", error))?;
+    let mut zones = driver.fs.store().zones().in_role(Role::Log).into_iter();
+    let in_use = zones.find(|zone| report[zone.0 as usize].state.is_active());
+    in_use.ok_or_else(|| Wrong("no log zone is being written".to_owned()))
 }
 
 /// The zones that cannot be written any more, in which data live.

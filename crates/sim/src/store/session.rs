@@ -30,7 +30,7 @@ const STEPS_AFTER: u32 = 6;
 const TRANSACTIONS_AFTER: u32 = 2;
 
 /// How often all clients go on together until the run shows what its scenario names.
-const CREW_ROUNDS: u32 = 30;
+const CREW_ROUNDS: u32 = 60;
 
 /// The store under one profile on one shape of device.
 pub struct StoreSubject {
