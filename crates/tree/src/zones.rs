@@ -132,8 +132,6 @@ pub(crate) struct ZoneTable {
     per_chunk: u64,
     page_blocks: Blocks,
     kept: KeptForMetadata,
-    /// Zones from this one on are conventional: they come back full from every mount.
-    sequential: u32,
     /// Blocks that the open metadata zone still takes: as many of those that are kept.
     open_room: AtomicU32,
     /// Blocks of free zones that cleaning, and the checkpoint after it, count on. Changes under `state`.
@@ -440,7 +438,6 @@ impl ZoneTable {
             per_chunk,
             page_blocks,
             kept,
-            sequential: u32::MAX,
             open_room: AtomicU32::new(0),
             held: AtomicU64::new(0),
             left_to_metadata: AtomicU32::new(0),
@@ -449,7 +446,8 @@ impl ZoneTable {
 
     /// The same with all zones but so many conventional.
     pub(crate) fn with_sequential(self, sequential: u32) -> Self {
-        ZoneTable { sequential, ..self }
+        self.state.lock().free.set_sequential(sequential);
+        self
     }
 
     pub(crate) fn count(&self) -> u32 {

@@ -23,9 +23,6 @@ use crate::support::Volume;
 
 /// What is in proportion costs 4 times as much, and a little more where trees have become higher.
 const RATIO_MAX: f64 = 8.0;
-/// What is known to cost more than in proportion, and the bound that it is held to. Where zones are of several sizes,
-/// opening one walks the free zones: of 4,000 zones that is most of the time of collecting garbage.
-const KNOWN: [(&str, &str, f64); 1] = [("zones of several sizes", "collect garbage", 12.0)];
 const ROUNDS_MAX: usize = 6;
 /// What takes less with 4 N says nothing about its time.
 const TIME_NS_MIN: u64 = 1_000_000;
@@ -109,11 +106,9 @@ impl Table {
         self.0.iter().map(both)
     }
 
-    fn too_much(&self, of: &str, number: u64) -> Vec<&'static str> {
+    fn too_much(&self, number: u64) -> Vec<&'static str> {
         let is_too_much = |(what, small, large): (&'static str, Cost, Cost)| {
-            let known = KNOWN.iter().find(|known| (known.0, known.1) == (of, what));
-            let time_max = known.map_or(RATIO_MAX, |known| known.2);
-            let time = large.time_ns >= TIME_NS_MIN && ratio(small.time_ns, large.time_ns) > time_max;
+            let time = large.time_ns >= TIME_NS_MIN && ratio(small.time_ns, large.time_ns) > RATIO_MAX;
             let commands = small.commands.max(number / THINGS_PER_COMMAND);
             let commands = ratio(commands, large.commands) > RATIO_MAX;
             (time || commands).then_some(what)
@@ -148,14 +143,14 @@ pub(crate) fn compare(of: &str, number: u64, case: impl Fn(u64) -> Meter) {
     for _ in 0..ROUNDS_MAX {
         table.add(0, case(number));
         table.add(1, case(4 * number));
-        if table.too_much(of, number).is_empty() {
+        if table.too_much(number).is_empty() {
             break;
         }
     }
     table.show(of, number);
     assert!(table.rows().count() > 0, "{of}: something is measured");
     assert_eq!(
-        table.too_much(of, number),
+        table.too_much(number),
         [""; 0],
         "{of}: 4 times as much costs more than {RATIO_MAX} times as much"
     );

@@ -137,9 +137,7 @@ impl ZoneTable {
             // Without that one more of the others are needed for what is kept; without the smallest never.
             let State { free, run, .. } = &mut *state;
             free.push(run, best);
-            let rank =
-                |zone: &ZoneId| (capacity_of(&state, *zone), !is_behind_log(zone), !is_empty(&state, *zone));
-            best = state.free.iter(&state.run).min_by_key(rank)?;
+            best = state.free.smallest_of_all()?;
             state.take_out_of_free(best);
         }
         let empty = is_empty(&state, best);
@@ -151,45 +149,22 @@ impl ZoneTable {
     }
 
     /// One that is empty if there is, the longest free first, and the first four, which a log may need, last. Where they are
-    /// not alike, data takes the smallest, and everybody else the largest.
+    /// not alike, fresh data takes the smallest, which leaves the largest to the others: what lives in a victim of garbage
+    /// collection does not fit into a small one, and then there is no other.
     ///
     /// Conventional zones after all others: what they have left when the volume is unmounted is lost. But data takes
     /// them first when no more of the others are free than twice what is ever kept for metadata, so that metadata that
     /// grows finds some too: it writes a little with each mount, and would lose nearly a zone.
     fn best_free(&self, state: &State, role: Role) -> Option<ZoneId> {
-        let is_conventional = |zone: &ZoneId| zone.0 >= self.sequential;
-        let candidates = || state.free.iter(&state.run).filter(is_behind_log);
-        let few = 2 * self.kept_for_metadata_at_most() as usize;
-        let are_scarce = || candidates().filter(|zone| !is_conventional(zone)).nth(few).is_none();
-        let conventional_first = role.holds_data() && are_scarce();
-        let of_kind = |conventional: bool| {
-            let all = || candidates().filter(|zone| is_conventional(zone) == conventional);
-            let size = best_size(state, role, all());
-            let of_kind = || all().filter(|zone| size.is_none_or(|size| capacity_of(state, *zone) == size));
-            of_kind().find(|&zone| is_empty(state, zone)).or_else(|| of_kind().next())
+        let few = 2 * self.kept_for_metadata_at_most();
+        let conventional_first = role.holds_data() && state.free.ordinary() <= few;
+        let of_kind = |is_conventional: bool| match role {
+            Role::Data => state.free.smallest(is_conventional),
+            _ => state.free.largest(is_conventional),
         };
         let best = of_kind(conventional_first).or_else(|| of_kind(!conventional_first));
-        best.or_else(|| state.free.newest())
+        best.or_else(|| state.free.log_reserve())
     }
-}
-
-/// Where zones are not alike: fresh data takes the smallest, which leaves the largest to the others. What lives in a victim
-/// of garbage collection does not fit into a small one, and then there is no other.
-fn best_size(state: &State, role: Role, zones: impl Iterator<Item = ZoneId>) -> Option<Blocks> {
-    if state.are_alike {
-        return None;
-    }
-    let sizes = zones.map(|zone| capacity_of(state, zone));
-    if role == Role::Data { sizes.min() } else { sizes.max() }
-}
-
-/// A log may need the others.
-fn is_behind_log(zone: &ZoneId) -> bool {
-    zone.0 >= crate::log::LOG_ZONES_WITHIN
-}
-
-fn capacity_of(state: &State, zone: ZoneId) -> Blocks {
-    state.run[zone.0 as usize].info.capacity
 }
 
 fn is_empty(state: &State, zone: ZoneId) -> bool {
