@@ -84,6 +84,45 @@ fn fill_up_by(volume: &Volume, handle: &Handle, at: u64, block_size: u64) {
     }
 }
 
+/// A program that goes on trying on a full volume must cost its neighbours nothing: what is refused once, because
+/// collecting garbage has won nothing, is refused again without asking the device.
+#[test]
+fn what_a_full_volume_refuses_again_costs_the_device_nothing() {
+    const REFUSALS: u32 = 400;
+    let root = Caller::root();
+    let volume = Volume::new();
+    let big = volume.file(ROOT, "big");
+    let size = fill(&volume, &big);
+    fill_up(&volume, &big, size);
+    let make = |n: u32| volume.fs.make_node(&root, ROOT, format!("node{n}").as_bytes(), Kind::File, 0o644, 0);
+    (0..).find_map(|n| make(n).err()).expect("metadata has its limit");
+    let small = volume.open(volume.find(ROOT, "node0").unwrap());
+    type Try<'a> = (&'static str, Box<dyn Fn(u32) -> Result<(), FsError> + 'a>);
+    let tries: [Try<'_>; 4] = [
+        ("write", Box::new(|_| volume.fs.write(&small, 0, &pattern(1, 1024)).map(drop))),
+        (
+            "write far behind",
+            Box::new(|n| volume.fs.write(&big, (1 << 40) + u64::from(n) * BLOCK, &[1; 4096]).map(drop)),
+        ),
+        ("make a file", Box::new(|n| make(1_000_000 + n).map(drop))),
+        (
+            "preallocate",
+            Box::new(|n| {
+                let mode = FallocateMode::Allocate { keep_size: false };
+                volume.fs.allocate(&small, mode, 0, PIECE + u64::from(n))
+            }),
+        ),
+    ];
+    for (what, attempt) in tries {
+        assert_eq!(attempt(0), Err(FsError::NoSpace), "{what}");
+        let before = volume.device.counters().total();
+        (1..=REFUSALS).for_each(|n| assert_eq!(attempt(n), Err(FsError::NoSpace), "{what} {n}"));
+        let commands = volume.device.counters().total() - before;
+        assert!(commands <= 1, "{what}: {commands} commands for {REFUSALS} refusals");
+    }
+    volume.settle_and_check();
+}
+
 /// Of zones with room for fifteen pages one wins no more than the checkpoint writes that frees it. Metadata was cleaned zone
 /// by zone for ever, since garbage collection needed one of them, and the writer waited.
 #[test]

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use fs::{Fs, MountOptions};
 use rt::ManualClock;
 use rustix::time::{ClockId, clock_gettime};
-use zone::emulated::{CommandKind, Emulated, Spec};
+use zone::emulated::{Emulated, Spec};
 
 use crate::support::Volume;
 
@@ -49,9 +49,9 @@ impl Meter {
 
     /// Does something that is done to all of what there is.
     pub(crate) fn measure<T>(&mut self, what: &'static str, work: impl FnOnce() -> T) -> T {
-        let (began_ns, before) = (time_ns(), commands(&self.device));
+        let (began_ns, before) = (time_ns(), self.device.counters().total());
         let done = work();
-        let cost = Cost { time_ns: time_ns() - began_ns, commands: commands(&self.device) - before };
+        let cost = Cost { time_ns: time_ns() - began_ns, commands: self.device.counters().total() - before };
         self.costs.push((what, cost));
         done
     }
@@ -68,21 +68,6 @@ impl Meter {
 fn time_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-fn commands(device: &Emulated) -> u64 {
-    let counters = device.counters();
-    let kinds = [
-        CommandKind::Read,
-        CommandKind::Append,
-        CommandKind::Write,
-        CommandKind::Open,
-        CommandKind::Close,
-        CommandKind::Finish,
-        CommandKind::Reset,
-        CommandKind::Flush,
-    ];
-    kinds.into_iter().map(|kind| counters.of(kind)).sum()
 }
 
 /// The least that each thing has cost with N and with 4 N.

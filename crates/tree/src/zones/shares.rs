@@ -9,7 +9,7 @@
 //! is always there, and takes no more zones than if all were as large.
 
 use rt::sync::atomic::Ordering;
-use zone::{Blocks, Role, ZoneId};
+use zone::{Role, ZoneId};
 
 use super::{KEPT_FOR_GC, State, Use, ZoneTable};
 

@@ -101,6 +101,11 @@ impl Counters {
         self.commands[kind as usize]
     }
 
+    /// Commands of all kinds, refused ones included.
+    pub fn total(&self) -> u64 {
+        self.commands.iter().sum()
+    }
+
     pub(super) fn count(&mut self, kind: CommandKind) {
         self.commands[kind as usize] += 1;
     }
