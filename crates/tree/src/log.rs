@@ -716,13 +716,10 @@ impl Log {
             state.kept = kept_blocks(bytes, self.block_size());
             Ok((io.take_replaced(), mark))
         })?;
-        let silent = replaced.into_iter().filter_map(|left| self.retire(left)).collect();
-        self.leading(|io| {
-            self.keep_silent(io, silent, &mark)?;
-            // Not before: what is admitted may be acknowledged.
-            self.state.lock().checkpoint_first = false;
-            Ok(())
-        })
+        self.retire_all(replaced, &mark)?;
+        // Not before: what is admitted may be acknowledged.
+        self.state.lock().checkpoint_first = false;
+        Ok(())
     }
 
     /// Ends a recovery: what earlier epochs wrote beyond `last` never counts again.

@@ -32,7 +32,7 @@ use crate::format::{
     BatchKind, CheckpointHeader, DirectoryEntry, FEATURES_READ_ONLY, PAGE_HEADER, PageKind, ZitEntry,
     ZonePatch, is_ordinal, take,
 };
-use crate::log::{LOG_ZONES, Left, Log, Start};
+use crate::log::{LOG_ZONES, LOG_ZONES_WITHIN, Left, Log, Start};
 use crate::mat::{ChunkPlace, Mat};
 use crate::record;
 use crate::scan::{Found, LogZone, Seals, read_header};
@@ -140,7 +140,8 @@ impl LogContents {
     /// ask for on the strength of its seal alone (`sort_zones`), and takes a checkpoint before anything
     /// else when its seal took the last zone of the log (`Log::checkpoint_first`).
     ///
-    /// Those with a successor mark only if there are no others.
+    /// Those with a successor mark only if there are no others. While they are written anew a second death of a zone would
+    /// not be noticed, so the last resort of the log is taken before them.
     fn to_give_up(&self) -> Vec<ZoneId> {
         let replay_from = Address::from_bits(self.checkpoint.header.replay_from.get());
         let kept = [self.checkpoint.at, self.named, self.replay_from, replay_from].map(Address::zone);
@@ -164,9 +165,11 @@ impl LogContents {
         given_up
     }
 
-    /// Whether a batch may hold records that the checkpoint does not.
+    /// Whether a batch may hold records that the checkpoint does not, or says that such records are durable.
     fn counts(&self, found: &Found) -> bool {
-        found.kind == BatchKind::Journal && found.last > self.checkpoint.header.cut.get()
+        let holds_records = found.first <= found.last;
+        let until = if holds_records { found.last } else { found.known_durable };
+        found.kind == BatchKind::Journal && until > self.checkpoint.header.cut.get()
     }
 
     /// Whether the log reads the same without the seal of this epoch and without `others`.
@@ -675,7 +678,10 @@ impl Core {
         let (lease, mut previous) = self.log_leases(contents);
         let going_on_nowhere = lease.is_none();
         if going_on_nowhere && !self.log_has_a_free_zone() {
-            let given_up = contents.to_give_up();
+            let mut given_up = contents.to_give_up();
+            if self.is_any_free(LOG_ZONES..LOG_ZONES_WITHIN) {
+                given_up.retain(|zone| !contents.is_marked(*zone));
+            }
             previous.retain(|left| !given_up.contains(&left.zone));
             given_up.iter().for_each(|&zone| self.zones.set_usage(zone, Use::Free { empty: false }));
         }
@@ -719,7 +725,11 @@ impl Core {
 
     /// Whether one of the zones that are the log's alone is free.
     fn log_has_a_free_zone(&self) -> bool {
-        (0..LOG_ZONES).any(|zone| matches!(self.zones.usage(ZoneId(zone)), Use::Free { .. }))
+        self.is_any_free(0..LOG_ZONES)
+    }
+
+    fn is_any_free(&self, mut zones: std::ops::Range<u32>) -> bool {
+        zones.any(|zone| self.zones.is_free(ZoneId(zone)))
     }
 
     /// Gives each zone its use.

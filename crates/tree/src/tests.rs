@@ -27,6 +27,7 @@ mod refused;
 mod salvage;
 mod successor;
 mod taken;
+mod witness;
 
 /// A user of the store that has nothing of its own on the device.
 pub(crate) struct Plain;

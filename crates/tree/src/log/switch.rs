@@ -14,16 +14,19 @@
 //!
 //! The mark goes to the zone that is left, where a failed one is tried once more. If that zone does not take it, a third
 //! zone does, the **witness**. If there is none, nothing is acknowledged any more, unless the zone that is left is read-only:
-//! recovery does not take that one for the newest where another cannot be read. What a loss of power has filled takes no
-//! mark either; recovery admits nothing then before a checkpoint, after which that zone is reset.
+//! recovery does not take that one for the newest where another cannot be read. A zone that a loss of power has filled takes
+//! no mark either; recovery admits nothing then before a checkpoint, after which that zone is reset.
 //!
-//! A mark must outlast the zones without one. So these are reset first, and the others after the next checkpoint, which
-//! has made the first resets durable. One that cannot be reset is **silent**. As long as there is one, the newest zone with
-//! a mark is kept as the witness until the log needs it.
+//! A mark must outlast the zones without one. So these are reset first, and the others once a flush has made these resets
+//! durable. One that cannot be reset is **silent**. As long as there is one, the newest zone with a mark is kept as the
+//! witness until the log needs it.
+//!
+//! What a mark says is nowhere needed but here: it states nothing to be durable, so that recovery can give up a zone that
+//! holds nothing else.
 
 use rt::sync::atomic::Ordering;
 use std::sync::Arc;
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{U32, U64};
 use zone::{Address, Cause, DeviceError, Lease, Role, ZoneId, ZoneState};
 
 use super::{Appended, Io, LOG_ZONES_WITHIN, Log};
@@ -71,7 +74,7 @@ impl Log {
         }
         if rt::is_planted("break-log-reset-after-checkpoint") {
             for left in std::mem::take(&mut io.previous) {
-                self.retire(left);
+                self.retire(left.zone);
             }
         }
         self.moved(io);
@@ -118,10 +121,10 @@ impl Log {
                 Ok(at) => return Ok((mark, at)),
                 Err(StoreError::Device(error)) if error.ends_zone() => {
                     let failed = io.lease.take().expect("it was begun above");
-                    tracing::warn!(zone = failed.zone().0, %error, "a zone cannot take the log");
-                    self.close(&failed);
+                    let zone = self.close(failed);
+                    tracing::warn!(zone = zone.0, %error, "a zone cannot take the log");
                     // Newer than what it holds is the mark that names the zone which takes its place.
-                    io.outlived.push(Left { zone: failed.zone(), is_marked: false });
+                    io.outlived.push(Left { zone, is_marked: false });
                 }
                 Err(error) => return Err(error),
             }
@@ -131,13 +134,11 @@ impl Log {
     /// The log is in the next zone: this one gets its mark, and gives its slot back. A failed one is never used again in this
     /// mount.
     fn leave(&self, io: &mut Io, old: Lease, mark: &Mark) -> Result<Left> {
-        let zone = old.zone();
         if rt::is_planted("break-successor-mark") {
-            self.close(&old);
-            return Ok(Left { zone, is_marked: true });
+            return Ok(Left { zone: self.close(old), is_marked: true });
         }
         let is_marked = self.append_mark(io, &old, mark);
-        self.close(&old);
+        let zone = self.close(old);
         io.is_marked |= is_marked;
         if !is_marked {
             self.begin_witness(io, &[zone], mark)?;
@@ -145,8 +146,8 @@ impl Log {
         Ok(Left { zone, is_marked })
     }
 
-    /// Closes a log zone for good.
-    fn close(&self, lease: &Lease) {
+    /// Closes a log zone for good, and gives its slot back.
+    fn close(&self, lease: Lease) -> ZoneId {
         let zone = lease.zone();
         if let Err(error) = self.device.finish(zone) {
             tracing::warn!(zone = zone.0, %error, "a log zone cannot be finished");
@@ -154,6 +155,7 @@ impl Log {
         if lease.has_failed() {
             self.zones.set_usage(zone, Use::Bad);
         }
+        zone
     }
 
     /// Whether the zone is read-only or offline.
@@ -184,14 +186,14 @@ impl Log {
             let witness = match self.begin_standby(io) {
                 Ok(witness) => witness,
                 Err(StoreError::Latched(why)) if silent.iter().all(|&zone| self.takes_no_mark(zone)) => {
-                    tracing::warn!(%why, "nothing but a read-only zone says that the log went on");
+                    tracing::warn!(%why, "nothing but a read-only zone says that the log continues elsewhere");
+                    io.is_marked = false;
                     return Ok(());
                 }
                 Err(error) => return Err(error),
             };
-            let zone = witness.zone();
             let is_marked = self.append_mark(io, &witness, mark);
-            self.close(&witness);
+            let zone = self.close(witness);
             if is_marked {
                 io.is_marked = true;
                 io.outlived.push(Left { zone, is_marked });
@@ -202,9 +204,10 @@ impl Log {
         }
     }
 
-    /// A batch without records. Before a mark it begins a zone.
+    /// A batch that says nothing: with a zone to name it is a mark, without one it begins a zone.
     fn empty_batch(&self, io: &Io, epoch: Epoch) -> Appended {
-        let header = self.header(io, 0, io.appended + 1, io.appended);
+        let mut header = self.header(io, 0, io.appended + 1, io.appended);
+        header.known_durable = U64::ZERO;
         Appended { kind: BatchKind::Journal, epoch, header, body: Vec::new() }
     }
 
@@ -224,8 +227,7 @@ impl Log {
         }
         self.flush(io)?;
         if let Some(old) = io.lease.take() {
-            self.close(&old);
-            io.previous.push(Left { zone: old.zone(), is_marked: false });
+            io.previous.push(Left { zone: self.close(old), is_marked: false });
         }
         io.is_marked = false;
         io.lease = Some(self.begin_standby(io)?);
@@ -277,53 +279,60 @@ impl Log {
         Ok(lease)
     }
 
-    /// Resets a log zone that a checkpoint has replaced. One that cannot be reset and has no mark stays, silent.
-    pub(super) fn retire(&self, left: Left) -> Option<ZoneId> {
-        let zone = left.zone;
+    /// Resets the log zones that a checkpoint has replaced, which is durable; the mark is older than its record.
+    pub(super) fn retire_all(&self, replaced: Vec<Left>, mark: &Mark) -> Result<()> {
+        let (mut marked, unmarked): (Vec<Left>, Vec<Left>) =
+            replaced.into_iter().partition(|left| left.is_marked);
+        let silent: Vec<ZoneId> =
+            unmarked.iter().map(|left| left.zone).filter(|&zone| !self.retire(zone)).collect();
+        if !unmarked.is_empty() && !marked.is_empty() {
+            self.device.flush()?;
+        }
+        self.leading(|io| {
+            io.silent.extend(silent);
+            if !io.silent.is_empty() {
+                io.witness = marked.pop().map(|left| left.zone);
+            }
+            Ok(())
+        })?;
+        for left in marked {
+            self.retire(left.zone);
+        }
+        self.leading(|io| {
+            // Of these zones nothing says that the log is in the zone in use: the witness does.
+            if !io.is_marked && !io.silent.is_empty() {
+                let silent = io.silent.clone();
+                self.begin_witness(io, &silent, mark)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Resets a log zone that a checkpoint has replaced; whether that was possible.
+    pub(super) fn retire(&self, zone: ZoneId) -> bool {
         match self.device.reset(zone).and_then(|()| self.device.report_zone(zone)) {
             Ok(info) if self.zones.usage(zone) == Use::Bad => {
                 self.zones.forget_role(zone);
                 self.zones.set_info(zone, info);
-                None
+                true
             }
             Ok(info) => {
                 self.zones.freed(zone, info);
-                None
+                true
             }
             Err(error) => {
                 tracing::warn!(zone = zone.0, %error, "a log zone could not be reset");
                 self.zones.set_usage(zone, Use::Bad);
-                (!left.is_marked).then_some(zone)
+                false
             }
         }
-    }
-
-    /// After the resets of a checkpoint: these zones are silent. If nothing says that the log is in the zone in use, the
-    /// witness does.
-    pub(super) fn keep_silent(&self, io: &mut Io, silent: Vec<ZoneId>, mark: &Mark) -> Result<()> {
-        io.silent.extend(silent);
-        if io.is_marked || io.silent.is_empty() {
-            return Ok(());
-        }
-        let silent = io.silent.clone();
-        self.begin_witness(io, &silent, mark)
     }
 }
 
 impl Io {
-    /// The zones that the checkpoint which has just become durable sets free: those without a mark, if there are any.
+    /// The zones that the checkpoint which has just become durable sets free, in the order in which they were left.
     pub(super) fn take_replaced(&mut self) -> Vec<Left> {
-        let all = std::mem::take(&mut self.previous);
-        let (mut marked, unmarked): (Vec<Left>, Vec<Left>) = all.into_iter().partition(|left| left.is_marked);
-        if !unmarked.is_empty() {
-            self.previous = marked;
-            return unmarked;
-        }
-        // In the order in which they were left.
-        marked.splice(0..0, self.witness.take().map(|zone| Left { zone, is_marked: true }));
-        if !self.silent.is_empty() {
-            self.witness = marked.pop().map(|left| left.zone);
-        }
-        marked
+        let witness = self.witness.take().map(|zone| Left { zone, is_marked: true });
+        witness.into_iter().chain(self.previous.drain(..)).collect()
     }
 }
