@@ -57,6 +57,9 @@ pub(crate) struct Arguments {
     /// Puts right what follows from something else, and names what has lost its name. Not while it is mounted.
     #[arg(long)]
     repair: bool,
+    /// Where the newest part of the log is lost, goes on without it. What was acknowledged there is given up for good.
+    #[arg(long, requires = "repair")]
+    accept_loss: bool,
     /// Write what was found as JSON.
     #[arg(long)]
     json: bool,
@@ -119,7 +122,10 @@ pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
 
 /// True when the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
-    let repaired = if arguments.repair { repair(&arguments.path, true)? } else { Vec::new() };
+    let repaired = match arguments.repair {
+        true => repair(&arguments.path, true, arguments.accept_loss)?,
+        false => Vec::new(),
+    };
     let mut volume = Volume::find(&arguments.path)?;
     let is_mounted = matches!(volume, Volume::Served(_));
     let mut report: Report = match &mut volume {
@@ -159,8 +165,9 @@ pub(crate) fn verify(opened: &Opened) -> Result<Report> {
 }
 
 /// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired. With
-/// `start_is_ours` the user says that what stands where the header was may be written over.
-pub(crate) fn repair(named: &Path, start_is_ours: bool) -> Result<Vec<ReportedFinding>> {
+/// `start_is_ours` the user says that what stands where the header was may be written over; with `accept_loss`, that the
+/// volume may go on without what is lost of its log.
+pub(crate) fn repair(named: &Path, start_is_ours: bool, accept_loss: bool) -> Result<Vec<ReportedFinding>> {
     match Volume::find(named) {
         Ok(Volume::Served(_)) => {
             bail!("{}: is mounted; unmount it before it is repaired", named.display())
@@ -171,6 +178,9 @@ pub(crate) fn repair(named: &Path, start_is_ours: bool) -> Result<Vec<ReportedFi
     let path = volume::resolve(named)?;
     let restored = if start_is_ours { volume::restore_header(&path)? } else { None };
     let mut all: Vec<ReportedFinding> = restored.iter().flat_map(ReportedFinding::restored).collect();
+    if accept_loss {
+        all.extend(volume::accept_loss(&path)?.map(ReportedFinding::given_up));
+    }
     let waiting = progress::waiting("repairing");
     for _ in 0..REPAIRS_MAX {
         let (repaired, copies) = volume::repair_once(&path)?;
@@ -313,6 +323,12 @@ impl ReportedFinding {
             what: copy.damage()?,
             files: Vec::new(),
         })
+    }
+
+    /// What is lost of the log.
+    fn given_up(lost: String) -> ReportedFinding {
+        let [part, kind] = ["store", "log"].map(str::to_owned);
+        ReportedFinding { part, kind, what: format!("{lost}, and given up"), files: Vec::new() }
     }
 
     fn restored(restored: &Restored) -> Vec<ReportedFinding> {

@@ -114,7 +114,7 @@ fn is_headerless(error: &anyhow::Error) -> bool {
 
 /// Repairs a damaged volume and verifies it once more.
 fn repair(named: &Path, path: &Path, start_is_ours: bool) -> Result<u8> {
-    let repaired = check::repair(named, start_is_ours)?;
+    let repaired = check::repair(named, start_is_ours, false)?;
     let opened = volume::open_to_look(path)?;
     let mut report = check::verify(&opened).with_context(|| named.display().to_string())?;
     let corrected = if repaired.is_empty() { 0 } else { CORRECTED };

@@ -357,6 +357,19 @@ pub(crate) fn close_properly(path: &Path) -> Result<u64> {
     Ok(opened.recovery.records)
 }
 
+/// Goes on without what is lost of the log, and closes the volume; what that is.
+pub(crate) fn accept_loss(path: &Path) -> Result<Option<String>> {
+    let device = open_device(path, OpenMode::ReadWrite)?.into_device();
+    let bar = progress::waiting("opening the volume");
+    let mounted = Fs::mount_without_lost(device, mount_options(false, LOOK_CACHE_BYTES, None));
+    bar.finish_and_clear();
+    let closed = mounted.map_err(with_help).and_then(|(fs, recovery)| {
+        fs.unmount()?;
+        Ok(recovery.lost)
+    });
+    closed.with_context(|| path.display().to_string())
+}
+
 /// Opens a volume for reading, also one of which no header is left.
 pub(crate) fn open_for_salvage(path: &Path) -> Result<Medium, FileError> {
     let missing = match open_device(path, OpenMode::ReadOnly) {

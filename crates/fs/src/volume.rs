@@ -78,7 +78,7 @@ impl Fs {
         let tree_options = tree_options(device.geometry(), options, clock.now());
         Store::format(device, &tree_options)?;
         let mut recovering = Recovering::new(device.clone());
-        let config = Config { cache_bytes: 1 << 20, read_only: false };
+        let config = Config { cache_bytes: 1 << 20, read_only: false, accept_loss: false };
         let (store, _) = Store::open(device.clone(), &config, &mut recovering)?;
         let store = Arc::new(store);
         let _extents = Extents::open(store.clone(), recovering)?;
@@ -88,8 +88,24 @@ impl Fs {
 
     /// Recovers and opens; starts no thread.
     pub fn mount(device: Arc<dyn Device>, options: MountOptions) -> Result<(Arc<Fs>, tree::Recovery)> {
+        Self::recovered(device, options, false)
+    }
+
+    /// The same, also where the newest part of the log is lost. Writing makes that final.
+    pub fn mount_without_lost(
+        device: Arc<dyn Device>,
+        options: MountOptions,
+    ) -> Result<(Arc<Fs>, tree::Recovery)> {
+        Self::recovered(device, options, true)
+    }
+
+    fn recovered(
+        device: Arc<dyn Device>,
+        options: MountOptions,
+        accept_loss: bool,
+    ) -> Result<(Arc<Fs>, tree::Recovery)> {
         let mut recovering = Recovering::new(device.clone());
-        let config = Config { cache_bytes: options.cache_bytes, read_only: options.read_only };
+        let config = Config { cache_bytes: options.cache_bytes, read_only: options.read_only, accept_loss };
         let (store, recovery) = Store::open(device, &config, &mut recovering)?;
         let store = Arc::new(store);
         let extents = Extents::open(store.clone(), recovering)?;

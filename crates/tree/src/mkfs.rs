@@ -142,7 +142,7 @@ pub(crate) fn format(device: &Arc<dyn Device>, options: &FormatOptions) -> Resul
         reserve: options.reserve,
         secret: rt::random::secret(),
     };
-    let config = Config { cache_bytes: CACHE_BYTES, read_only: false };
+    let config = Config { cache_bytes: CACHE_BYTES, read_only: false, accept_loss: false };
     let entries = vec![ZoneEntry::default(); geometry.zones as usize];
     let next_node = info.first_node();
     let core = assemble(Arc::clone(device), info, &config, entries, &report, next_node)?;

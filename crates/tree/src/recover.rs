@@ -51,6 +51,10 @@ const UNFINISHED: &str = "the log names no checkpoint: the volume was not finish
 const OR_UNFINISHED: &str = "the volume was not finished when it was made, or it is damaged and `polder salvage` saves \
                              what it finds";
 
+/// Of a volume whose log has lost something: writing on would make that final, reading what is left is allowed.
+const HELPS: &str = "mount the volume with -o ro, or use `polder salvage`, which may find newer files, and copy what is \
+                     left; to go on without what is lost, use `polder check --repair --accept-loss`";
+
 /// How far an epoch's number may jump at a seal.
 const EPOCH_JUMP: u64 = u32::MAX as u64;
 
@@ -61,6 +65,8 @@ pub struct Config {
     pub cache_bytes: u64,
     /// Replay in memory and write nothing.
     pub read_only: bool,
+    /// Write on where the newest part of the log is lost, which makes the loss final.
+    pub accept_loss: bool,
 }
 
 /// The store's user during recovery.
@@ -87,6 +93,8 @@ pub struct Recovery {
     pub discarded: u64,
     /// The last transaction that counts.
     pub last: Lsn,
+    /// What is lost of the log, if anything that was acknowledged may be.
+    pub lost: Option<String>,
 }
 
 /// Changes of leaves that a zone may be said to hold: more than fit, so little that sums stay in bounds.
@@ -200,33 +208,33 @@ pub(crate) fn recover(
     let contents = read_log(&*device, zones, &mut unread)?;
     let epoch = Epoch(contents.epoch_max + 1 + rt_random(EPOCH_JUMP));
     let core = load(device, config, &contents, &report)?;
-    let recovery = core.replay_log(&contents, epoch, replay)?;
-    check_complete(&contents, recovery.last, config.read_only)?;
-    missing::check(&*core.device, &contents, &unread, recovery.last, config.read_only)?;
+    let mut recovery = core.replay_log(&contents, epoch, replay)?;
+    recovery.lost = match incomplete(&contents, recovery.last) {
+        None => missing::missing(&*core.device, &contents, &unread, recovery.last)?,
+        lost => lost,
+    };
+    if let Some(lost) = &recovery.lost {
+        if !config.read_only && !config.accept_loss {
+            return Err(StoreError::Corrupt(format!("{lost}; {HELPS}")));
+        }
+        tracing::error!(lost, "a part of the log is lost");
+    }
     if !config.read_only {
         core.go_on(&contents, epoch, recovery.last)?;
     }
     Ok((core, recovery))
 }
 
-/// Refuses to go on from a log that has lost what it says was durable: then the device has not kept what
-/// it had promised, and whoever writes on would make that final. Reading what is left is allowed.
+/// Whether the log has lost what it says was durable: then the device has not kept what it had promised.
 ///
 /// What a later epoch says may be as far as its first LSN, beyond those that its seal gave up.
-fn check_complete(contents: &LogContents, last: Lsn, read_only: bool) -> Result<()> {
+fn incomplete(contents: &LogContents, last: Lsn) -> Option<String> {
     let known = contents.known_durable(|_| true);
-    if known < contents.seals.next_after(last.0) {
-        return Ok(());
-    }
-    let what = format!(
-        "the log is damaged: transactions up to {known} were durable, and those after {} cannot be read",
-        last.0
-    );
-    if read_only {
-        tracing::error!(what);
-        return Ok(());
-    }
-    Err(StoreError::Corrupt(format!("{what}; mount the volume with -o ro and copy what is left")))
+    let is_lost = known >= contents.seals.next_after(last.0);
+    is_lost.then(|| {
+        let last = last.0;
+        format!("the log is damaged: transactions up to {known} were durable, and those after {last} cannot be read")
+    })
 }
 
 fn rt_random(below: u64) -> u64 {

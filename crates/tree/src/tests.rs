@@ -60,7 +60,7 @@ pub(crate) fn options() -> FormatOptions {
 }
 
 pub(crate) fn config() -> Config {
-    Config { cache_bytes: 1 << 20, read_only: false }
+    Config { cache_bytes: 1 << 20, read_only: false, accept_loss: false }
 }
 
 pub(crate) fn formatted(spec: Spec, options: &FormatOptions) -> Arc<Emulated> {

@@ -20,7 +20,7 @@ use super::LogContents;
 use crate::format::BatchKind;
 use crate::log::LOG_ZONES;
 use crate::scan::{Found, LogZone};
-use crate::types::{Lsn, Result, StoreError};
+use crate::types::{Lsn, Result};
 
 /// One of the first zones, the header of which says nothing, or all that is behind it.
 pub(super) struct Unread {
@@ -60,34 +60,16 @@ impl Unread {
     }
 }
 
-/// Refuses to go on from an older log zone where the newer one cannot be read: whoever writes on would make that final.
-/// Reading what is left is allowed.
-pub(super) fn check(
-    device: &dyn Device,
-    contents: &LogContents,
-    unread: &[Unread],
-    last: Lsn,
-    read_only: bool,
-) -> Result<()> {
-    let Some(missing) = missing(device, contents, unread, last)? else { return Ok(()) };
-    let what = format!("{missing}: what was acknowledged after transaction {} is missing", last.0);
-    if read_only {
-        tracing::error!(what);
-        return Ok(());
-    }
-    Err(StoreError::Corrupt(format!(
-        "{what}; mount the volume with -o ro, or use `polder salvage`, which may find newer files, and copy what is left"
-    )))
-}
-
 /// What of the log is missing, if anything is.
-fn missing(
+pub(super) fn missing(
     device: &dyn Device,
     contents: &LogContents,
     unread: &[Unread],
     last: Lsn,
 ) -> Result<Option<String>> {
-    let went_on = |zone: ZoneId, why: &str| Some(format!("the log went on in zone {}, {why}", zone.0));
+    let told =
+        |what: String| Some(format!("{what}: what was acknowledged after transaction {} is missing", last.0));
+    let went_on = |zone: ZoneId, why: &str| told(format!("the log went on in zone {}, {why}", zone.0));
     if let Some(next) = contents.newest.successor.filter(|successor| successor.has_begun) {
         let why = match unread.iter().find(|unread| unread.zone == next.zone) {
             Some(unread) => format!("which cannot be read ({})", unread.why),
@@ -100,8 +82,8 @@ fn missing(
             return Ok(went_on(unread.zone, &format!("which cannot be read ({})", unread.why)));
         }
     }
-    let ends = contents.refused.as_ref();
-    Ok(ends.map(|error| format!("the end of the log cannot be read ({error})")))
+    let refused = contents.refused.as_ref();
+    Ok(refused.and_then(|error| told(format!("the end of the log cannot be read ({error})"))))
 }
 
 /// Whether the log had gone on in this zone, beyond the last record that was replayed.

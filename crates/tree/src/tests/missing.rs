@@ -32,7 +32,20 @@ fn is_refused(device: &Arc<Emulated>) {
     assert!(matches!(&error, StoreError::Corrupt(what) if is_told(what)), "{error}");
     assert_eq!(device.digest(), digest, "nothing was changed");
     let (store, _) = open_with(device, &Config { read_only: true, ..config() }).unwrap();
-    contents(&store);
+    goes_on_without_what_is_lost(device, contents(&store));
+}
+
+/// Who accepts the loss has what can be read, in this mount and the next, and goes on writing.
+fn goes_on_without_what_is_lost(device: &Arc<Emulated>, mut left: Contents) {
+    device.record();
+    let (store, recovery) = open_with(device, &Config { accept_loss: true, ..config() }).unwrap();
+    assert!(recovery.lost.is_some());
+    assert_eq!(contents(&store), left);
+    put(&store, &mut left, 88);
+    drop(store);
+    let (store, recovery) = open(&Arc::new(device.image(&CrashPlan::KeepAll))).unwrap();
+    assert_eq!(recovery.lost, None, "the loss was accepted for good");
+    assert_eq!(contents(&store), left);
 }
 
 /// Devices as they are at each command while the log is on its way from one zone to another, with the zone that it is on
