@@ -4,19 +4,22 @@
 //! it has, and it can only when threads are free to take the writes. What the kernel is to be told waits for
 //! its locks, which a request that is under way may hold. Writing back a large file takes long, and answers that wait
 //! until the kernel has been told something are not to wait for that. So searches have a thread of their own, and so
-//! have operations that need the data of a file first ([`Errand::thread`]).
+//! has the writing back of files whose contents were cut ([`Errand::thread`]). What would keep others waiting, and need
+//! not, is handed on to a thread for it alone ([`Aside`]).
 //!
 //! **Cached pages that became old.** The kernel drops the pages that a direct write covers before it asks for the write,
 //! and again after the answer only if the program waits. A read through the cache in between brings old contents back.
 //! So an answer to such a write can have to wait until the kernel has dropped the pages. The kernel locks each of them
 //! and waits for its write-back, and for that only requests for reading and writing back are answered. The thread that
-//! does this therefore does nothing that an answer to another request depends on.
+//! does this therefore does nothing else: the kernel may write a page back that it drops, and while it truncates that
+//! file it does not before its truncation is answered.
 //!
 //! **Data before its name.** A rename or link of a file that is open for writing is done only after the kernel has
 //! written the file's dirty pages back. Otherwise the new name could become durable first, and a crash would leave an
 //! empty file where the old contents were. No state is kept for this: the log's order of transactions does the rest.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -34,6 +37,9 @@ use crate::transport::errno;
 /// How often the kernel is asked to forget a file that a program is closing, and how long it has each time.
 const EVICTIONS_MAX: u32 = 20;
 const EVICTION_PAUSE: Duration = Duration::from_millis(1);
+
+/// Where work is handed on to.
+pub(crate) type Aside<'a> = &'a mut dyn FnMut(Box<dyn FnOnce() + Send>);
 
 /// One thing for a thread that runs errands.
 pub(crate) enum Errand {
@@ -67,11 +73,11 @@ pub(crate) struct Pages {
 /// The threads that run errands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
-    /// For errands that are soon done.
+    /// For errands that are soon done, or handed on.
     Errands,
     /// For searches, and for what nobody waits for.
     Seeks,
-    /// For operations that need the data of files first.
+    /// For what needs the data of all files that were cut first.
     WriteBack,
     /// For pages to be dropped.
     Pages,
@@ -132,13 +138,16 @@ impl Errand {
     fn thread(&self) -> Thread {
         match self {
             Errand::Seek(..) | Errand::Evict(_) => Thread::Seeks,
-            Errand::ForgetAttributes(_) | Errand::ForgetThen(..) => Thread::Errands,
-            Errand::Name(..) | Errand::Sync(_) => Thread::WriteBack,
-            Errand::DropPages(..) | Errand::ClearBehindEnd(..) => Thread::Pages,
+            Errand::ForgetAttributes(_)
+            | Errand::ForgetThen(..)
+            | Errand::Name(..)
+            | Errand::ClearBehindEnd(..) => Thread::Errands,
+            Errand::Sync(_) => Thread::WriteBack,
+            Errand::DropPages(..) => Thread::Pages,
         }
     }
 
-    pub(crate) fn run(self, server: &Server, cache: &PageCache) {
+    pub(crate) fn run(self, server: &Arc<Server>, cache: &PageCache, aside: Aside<'_>) {
         let notifier = cache.notifier();
         match self {
             // What lies before it does not matter.
@@ -153,13 +162,16 @@ impl Errand {
                 then();
             }
             Errand::Name(files, then) => {
-                let written =
-                    files.into_iter().try_for_each(|file| write_back_before_name(server, cache, file));
-                then(written);
+                let (server, cache) = (Arc::clone(server), cache.clone());
+                aside(Box::new(move || {
+                    let mut files = files.into_iter();
+                    then(files.try_for_each(|file| write_back_before_name(&server, &cache, file)));
+                }));
             }
             Errand::Sync(then) => {
                 write_back_cut_files(server, cache);
-                then();
+                // Flushes are shared by those who ask for them at the same time.
+                aside(then);
             }
             Errand::Evict(inode) => {
                 if let Err(error) = evict(server, notifier, inode) {
@@ -171,45 +183,44 @@ impl Errand {
                 then();
             }
             Errand::ClearBehindEnd(file, then) => {
-                cache.clear_behind_end(&file);
-                then();
+                let cache = cache.clone();
+                aside(Box::new(move || {
+                    cache.clear_behind_end(&file);
+                    then();
+                }));
             }
         }
     }
 }
 
-/// Has the kernel write back what it holds of a file, which must find space.
+/// Has the kernel write back what it holds of a file, which must be stored.
 pub(crate) fn write_back(server: &Server, cache: &PageCache, inode: InodeNo) -> io::Result<()> {
+    let before = server.unstored_files().last(inode);
     if let Ok(file) = server.fs().attributes(inode) {
         cache.write_back(&file)?;
     }
-    if server.is_short(inode) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    match () {
+        () if server.is_short(inode) => Err(io::ErrorKind::StorageFull.into()),
+        () if server.unstored_files().last(inode) != before => Err(io::Error::other("it cannot be stored")),
+        () => Ok(()),
+    }
 }
 
-/// The same before the file is given a name. Only a lack of space keeps it from that: every other error of the volume
-/// latches it, and giving the name meets that.
+/// The same before the file is given a name, which it is not without its data.
 fn write_back_before_name(server: &Server, cache: &PageCache, inode: InodeNo) -> fs::Result<()> {
-    match write_back(server, cache, inode) {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(FsError::NoSpace),
-        done => {
-            note_not_written_back(inode, done);
-            Ok(())
-        }
-    }
+    write_back(server, cache, inode).map_err(|error| match error.kind() {
+        io::ErrorKind::StorageFull => FsError::NoSpace,
+        _ => FsError::Io(format!("the data of inode {} is not written back: {error}", inode.0)),
+    })
 }
 
 /// Has the kernel write back what it holds of files whose old contents were cut off. Their own programs hear of errors.
 pub(crate) fn write_back_cut_files(server: &Server, cache: &PageCache) {
-    for (inode, cut) in server.cut_files().all() {
-        note_not_written_back(inode, write_back(server, cache, inode));
-        server.cut_files().settle(inode, cut);
-    }
-}
-
-fn note_not_written_back(inode: InodeNo, done: io::Result<()>) {
-    if let Err(error) = done {
-        tracing::debug!("inode {} is not written back: {error}", inode.0);
-    }
+    server.cut_files().settle_all(|inode| {
+        if let Err(error) = write_back(server, cache, inode) {
+            tracing::debug!("inode {} is not written back: {error}", inode.0);
+        }
+    });
 }
 
 /// Answers a seek from what has come here.

@@ -43,7 +43,7 @@ use aside::{Aside, Turn};
 use shelf::{Kept, Shelf};
 
 pub(crate) use buffer::PageBuffer;
-pub(crate) use by_handle::{leave_descriptors, open_node};
+pub(crate) use by_handle::{begin_write_back, is_dirty, leave_descriptors, open_node};
 pub(crate) use channel::{Channel, RequestBuffer};
 pub(crate) use init::{Agreed, Terms, shake_hands};
 pub(crate) use notify::Notifier;

@@ -17,6 +17,9 @@ use fs::InodeNo;
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicUsize, Ordering};
 
+/// Programs that never cease to note files keep nobody waiting for ever.
+const PASSES_MAX: u32 = 4;
+
 /// A set of files.
 #[derive(Default)]
 pub(crate) struct Noted {
@@ -59,13 +62,32 @@ impl Noted {
         !self.is_empty() && self.state.lock().files.contains_key(&inode)
     }
 
+    /// The last note of a file, if it is there.
+    pub(crate) fn last(&self, inode: InodeNo) -> Option<Note> {
+        if self.is_empty() { None } else { self.state.lock().files.get(&inode).copied() }
+    }
+
+    /// Does something for all of them, also for those that are noted meanwhile: while one large file is written back,
+    /// many others can be cut.
+    pub(crate) fn settle_all(&self, mut settle: impl FnMut(InodeNo)) {
+        for _ in 0..PASSES_MAX {
+            for (inode, note) in self.all() {
+                settle(inode);
+                self.settle(inode, note);
+            }
+            if self.is_empty() {
+                break;
+            }
+        }
+    }
+
     /// All of them, each with its last note.
     pub(crate) fn all(&self) -> Vec<(InodeNo, Note)> {
         self.state.lock().files.iter().map(|(&inode, &note)| (inode, note)).collect()
     }
 
     /// What was to be done is done, unless the file was noted again after `note`.
-    pub(crate) fn settle(&self, inode: InodeNo, note: Note) {
+    fn settle(&self, inode: InodeNo, note: Note) {
         self.change(|state| {
             if state.files.get(&inode) == Some(&note) {
                 state.files.remove(&inode);
@@ -92,8 +114,29 @@ mod tests {
         noted.note(file);
         seen.iter().for_each(|&(inode, note)| noted.settle(inode, note));
         assert!(noted.contains(file), "the second note still counts");
-        noted.all().into_iter().for_each(|(inode, note)| noted.settle(inode, note));
+        noted.settle_all(|_| ());
         assert!(noted.is_empty());
+    }
+
+    #[test]
+    fn files_that_are_noted_meanwhile_are_settled_too() {
+        let (noted, mut settled) = (Noted::default(), Vec::new());
+        noted.note(InodeNo(1));
+        noted.settle_all(|inode| {
+            settled.push(inode.0);
+            if inode.0 < 3 {
+                noted.note(InodeNo(inode.0 + 1));
+            }
+        });
+        assert_eq!(settled, [1, 2, 3]);
+        assert!(noted.is_empty());
+        noted.note(InodeNo(4));
+        let mut count = 0;
+        noted.settle_all(|inode| {
+            noted.note(inode);
+            count += 1;
+        });
+        assert_eq!(count, PASSES_MAX, "who notes without end is left to the next time");
     }
 
     #[test]

@@ -9,22 +9,28 @@
 //! killed from ending. Its price is that the close takes away the error that the next `close` of a program would report,
 //! as the close of any other program does; `fsync` and the next `write` still report it.
 //!
+//! Each file is opened on a thread with descriptors of its own, which ends with that file. So nobody waits behind another
+//! file, and a daemon that is killed ends. A file whose opening does not come to its end (a program that decides on
+//! openings, or a policy that measures files, may wait for what waits for us) is the last one: from then on there are
+//! invalidations only.
+//!
 //! **The end of a file.** A program can store bytes behind the end of a file through a mapping of its last page. They
-//! must read as zeros when the file grows. The kernel clears them when it writes the page back, and not when the size
-//! changes. So an answer that makes a file longer waits until the kernel has begun to write its last page back
-//! ([`PageCache::clear_behind_end`]).
+//! must read as zeros when the file grows. The kernel clears them when it begins to write the page back, and not when
+//! the size changes. So an answer that makes a file longer waits until the kernel has begun to write its last page back
+//! ([`PageCache::clear_behind_end`]). It must not wait for the end of that: while the kernel truncates a file it sends
+//! no write before its truncation is answered.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use fs::Attributes;
 use rt::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
-use crate::kernel::{Notifier, leave_descriptors, open_node};
+use crate::kernel::{Notifier, begin_write_back, is_dirty, leave_descriptors, open_node};
 use crate::mount::MountEntry;
 
 /// The kernel's page cache, as far as it belongs to one mount. No method may be called by a thread that answers
@@ -32,32 +38,13 @@ use crate::mount::MountEntry;
 #[derive(Clone, Debug)]
 pub(crate) struct PageCache {
     notifier: Notifier,
-    opener: Option<Sender<Job>>,
-}
-
-/// What is done with a file that is opened through the mount, and where the outcome goes: a size, or 0.
-struct Job {
-    file: Attributes,
-    what: What,
-    outcome: Sender<io::Result<u64>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// Its dirty pages are written back.
-    WriteBack,
-    /// The size is asked for that the kernel goes by.
-    Size,
+    opener: Option<Arc<Opener>>,
 }
 
 impl PageCache {
-    /// Starts the thread that opens files of the mount. Without it, files are written back by invalidations.
+    /// Files are opened by way of this entry. Without it, they are written back by invalidations.
     pub(crate) fn new(notifier: Notifier, entry: Option<MountEntry>) -> Self {
-        let opener = entry.and_then(|entry| {
-            let (sender, jobs) = mpsc::channel();
-            let started = rt::thread::spawn("polder-open", move || do_jobs(&entry, &jobs));
-            started.is_ok().then_some(sender)
-        });
+        let opener = entry.map(|entry| Arc::new(Opener { entry, is_lost: AtomicBool::new(false) }));
         PageCache { notifier, opener }
     }
 
@@ -67,41 +54,87 @@ impl PageCache {
 
     /// Has the kernel write back all dirty pages of a regular file, and keep them where it can.
     pub(crate) fn write_back(&self, file: &Attributes) -> io::Result<()> {
-        match self.ask(file, What::WriteBack) {
-            Some(Ok(_)) => return Ok(()),
-            Some(Err(error)) => tracing::debug!("inode {} is written back by page: {error}", file.inode.0),
-            None => {}
+        match self.with_file(file, |_| Ok(())) {
+            Ok(closed) => {
+                // Nothing is ever sent: it ends with the file.
+                let _ = closed.recv();
+                Ok(())
+            }
+            Err(error) => {
+                tracing::debug!("inode {} is written back by page: {error}", file.inode.0);
+                self.notifier.invalidate_inode(file.inode.0, 0, 0)
+            }
         }
-        self.notifier.invalidate_inode(file.inode.0, 0, 0)
     }
 
-    /// None where no thread opens files.
-    fn ask(&self, file: &Attributes, what: What) -> Option<io::Result<u64>> {
-        let (sender, outcome) = mpsc::channel();
-        self.opener.as_ref()?.send(Job { file: *file, what, outcome: sender }).ok()?;
-        outcome.recv().ok()
+    /// Does something with a file and then closes it. Returns when it has been done.
+    fn with_file(
+        &self,
+        file: &Attributes,
+        work: impl FnOnce(BorrowedFd<'_>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Closed> {
+        let opener = self.opener.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        opener.with_file(file, work)
     }
 }
 
-/// Runs on a thread with descriptors of its own. A thread that waits in the kernel for an answer of this process is not
-/// ended by SIGKILL. If it shared the descriptors of the process, the connection to the kernel would stay open, and the
-/// thread and every user of the mount would wait for ever.
-fn do_jobs(entry: &MountEntry, jobs: &Receiver<Job>) {
-    if !leave_descriptors() {
-        return;
-    }
-    for Job { file, what, outcome } in jobs {
-        let done = match what {
-            What::WriteBack => open(entry, &file, OFlags::RDONLY).map(|_closed| 0),
-            What::Size => open(entry, &file, OFlags::PATH).and_then(|known| size_in_kernel(&known)),
-        };
-        // A caller that does not wait any more needs no outcome.
-        let _ = outcome.send(done);
-    }
+/// Ends when a file has been closed.
+type Closed = Receiver<io::Result<()>>;
+
+/// Opens files of a mount.
+#[derive(Debug)]
+struct Opener {
+    entry: MountEntry,
+    /// An opening has not come to its end.
+    is_lost: AtomicBool,
 }
 
-fn open(entry: &MountEntry, file: &Attributes, flags: OFlags) -> io::Result<OwnedFd> {
-    open_node(open_directory(entry)?.as_fd(), file.inode.0, file.generation, flags)
+/// A file that is not open after so long never will be.
+const OPENING_MAX: Duration = Duration::from_secs(5);
+
+impl Opener {
+    /// A thread that waits in the kernel for an answer of this process is not ended by SIGKILL. If it shared the
+    /// descriptors of the process, the connection to the kernel would stay open, and the thread and every user of the
+    /// mount would wait for ever.
+    fn with_file(
+        self: &Arc<Self>,
+        file: &Attributes,
+        work: impl FnOnce(BorrowedFd<'_>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Closed> {
+        if self.is_lost.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let (sender, done) = mpsc::channel();
+        let (opener, file) = (Arc::clone(self), *file);
+        rt::thread::spawn("polder-open", move || {
+            if !leave_descriptors() {
+                return;
+            }
+            let opened = opener.open(&file);
+            let worked = match &opened {
+                Ok(opened) => work(opened.as_fd()),
+                Err(error) => Err(io::Error::from(error.kind())),
+            };
+            // A caller that does not wait any more needs no outcome.
+            let _ = sender.send(worked);
+            drop(opened);
+        })?;
+        match done.recv_timeout(OPENING_MAX) {
+            Ok(worked) => worked.map(|()| done),
+            Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::Unsupported.into()),
+            Err(RecvTimeoutError::Timeout) => {
+                self.is_lost.store(true, Ordering::SeqCst);
+                tracing::warn!(
+                    "a file of the mount cannot be opened here; files are written back page by page"
+                );
+                Err(io::ErrorKind::TimedOut.into())
+            }
+        }
+    }
+
+    fn open(&self, file: &Attributes) -> io::Result<OwnedFd> {
+        open_node(open_directory(&self.entry)?.as_fd(), file.inode.0, file.generation, OFlags::RDONLY)
+    }
 }
 
 /// The directory of the mount, which must lead to it. The kernel takes no `O_PATH` descriptor for the mount of a handle.
@@ -116,34 +149,54 @@ fn open_directory(entry: &MountEntry) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// The kernel may hold more of a file than has arrived here.
-fn size_in_kernel(known: &OwnedFd) -> io::Result<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    Ok(rustix::fs::statx(known, "", flags, StatxFlags::SIZE)?.stx_size)
-}
-
 /// The largest page of any machine.
 const PAGE_BYTES_MAX: u64 = 64 << 10;
 
-/// How often, and after what time, it is looked whether a thread waits in the kernel.
+/// How often it is looked whether the kernel has come so far, and how long is waited in between.
 const LOOKS_MAX: u32 = 1000;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
 impl PageCache {
     /// Has the kernel clear what programs have stored behind the end of a file in its last page. The answer that makes the
     /// file longer comes after this, so that the kernel still goes by the old end. `file` has the old size.
-    ///
-    /// To write a page back the kernel first clears what lies behind the end. But while it truncates a file it sends no
-    /// write before its truncation is answered. So this waits until the page has been dropped, or until the thread that
-    /// drops it waits in the kernel, which it does after the clearing. If it waits for something else, bytes may show
-    /// that should not. No answer depends on the end of that thread.
     pub(crate) fn clear_behind_end(&self, file: &Attributes) {
-        let end = self.ask(file, What::Size).and_then(Result::ok);
-        if end.is_some_and(|end| end.is_multiple_of(PAGE_BYTES_MAX)) {
-            return;
+        if let Err(error) = self.with_file(file, clear_behind_end) {
+            tracing::debug!("the last page of inode {} is dropped: {error}", file.inode.0);
+            self.drop_end(file);
         }
+    }
+}
+
+/// The kernel may hold more of the file than has arrived here, so the end is the kernel's.
+fn clear_behind_end(file: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let end = rustix::fs::statx(file, "", flags, StatxFlags::SIZE)?.stx_size;
+    if end.is_multiple_of(PAGE_BYTES_MAX) {
+        return Ok(());
+    }
+    let pause = rt::thread::Stop::default();
+    for _ in 0..LOOKS_MAX {
+        if !is_dirty(file, end, 1)? {
+            break;
+        }
+        // The kernel begins nothing while much else is under way.
+        begin_write_back(file, end, 1)?;
+        if !is_dirty(file, end, 1)? {
+            break;
+        }
+        pause.wait(BETWEEN_LOOKS);
+    }
+    Ok(())
+}
+
+/// Where no file can be opened.
+impl PageCache {
+    /// Waits until the last page of a file has been dropped, or until the thread that drops it waits in the kernel, which
+    /// it does after the clearing. If it waits for something else, bytes may show that should not. No answer depends on
+    /// the end of that thread.
+    fn drop_end(&self, file: &Attributes) {
         let (inode, notifier) = (file.inode.0, self.notifier.clone());
-        let Ok(end) = i64::try_from(end.unwrap_or(file.size)) else { return };
+        let Ok(end) = i64::try_from(file.size) else { return };
         let progress = Arc::new(Progress::default());
         let told = Arc::clone(&progress);
         let dropper = rt::thread::spawn("polder-end", move || {

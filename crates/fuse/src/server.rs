@@ -164,10 +164,8 @@ impl Server {
 
     pub(crate) fn open(&self, who: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
         let opened = translate::open_flags(flags);
-        if opened.truncate {
-            self.cut_files.note(inode);
-        }
-        let kept = self.fs.open(who, inode, opened).map(|handle| self.keep(handle, flags));
+        let open = || self.fs.open(who, inode, opened).map(|handle| self.keep(handle, flags));
+        let kept = if opened.truncate { self.cutting(inode, open) } else { open() };
         self.forget_cut_of_closed(inode);
         kept
     }
@@ -199,11 +197,26 @@ impl Server {
         }
     }
 
-    /// The size of a file is about to be set.
-    pub(crate) fn note_cut(&self, inode: InodeNo, size: u64) {
-        if self.may_be_dirty(inode) && self.fs.attributes(inode).is_ok_and(|file| size < file.size) {
-            self.cut_files.note(inode);
+    /// Sets the size of a file.
+    pub(crate) fn resizing<T>(
+        &self,
+        inode: InodeNo,
+        size: u64,
+        resize: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        match self.may_be_dirty(inode) && self.fs.attributes(inode).is_ok_and(|file| size < file.size) {
+            true => self.cutting(inode, resize),
+            false => resize(),
         }
+    }
+
+    /// Cuts off contents of a file: noted before, so that no commit passes it over, and after, because it may have been
+    /// written back in between, when there was nothing new yet.
+    fn cutting<T>(&self, inode: InodeNo, cut: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.cut_files.note(inode);
+        let done = cut();
+        self.cut_files.note(inode);
+        done
     }
 
     /// Reads until `into` is full or the file ends; with `is_cached` into the kernel's cache.

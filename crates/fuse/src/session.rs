@@ -211,7 +211,17 @@ impl ErrandRunner {
     fn start(&self, name: &str, errands: Receiver<Errand>) -> io::Result<JoinHandle<()>> {
         let runner = self.clone();
         rt::thread::spawn(name, move || {
-            errands.into_iter().for_each(|errand| errand.run(&runner.server, &runner.cache));
+            let mut handed_on: Vec<JoinHandle<()>> = Vec::new();
+            let mut aside = |work: Box<dyn FnOnce() + Send>| {
+                handed_on.retain(|thread| !thread.is_finished());
+                // What is dropped is answered with an error.
+                match rt::thread::spawn("polder-errand", work) {
+                    Ok(thread) => handed_on.push(thread),
+                    Err(error) => tracing::warn!("a request cannot be answered: {error}"),
+                }
+            };
+            errands.into_iter().for_each(|errand| errand.run(&runner.server, &runner.cache, &mut aside));
+            handed_on.into_iter().for_each(|thread| thread.join().expect("an errand does not panic"));
         })
     }
 }

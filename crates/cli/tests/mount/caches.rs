@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::fs::RawDir;
 
@@ -122,6 +123,35 @@ fn bytes_stored_behind_the_end_are_zeros_when_a_file_grows() {
     let program = build(include_str!("programs/beyond_end.c"), elsewhere.path());
     let mounted = bench.mount(&[]);
     succeed(&program, &[mounted.path("file").to_str().unwrap()]);
+    mounted.umount();
+    bench.check();
+}
+
+/// An answer that makes a file longer waited for a thread that waited for a write of the same file, which the kernel does
+/// not send before that answer: nothing could be made durable any more, and the daemon did not end.
+#[test]
+fn a_file_can_grow_while_it_is_written_back() {
+    let bench = bench_or_skip!();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let program = build(include_str!("programs/growing.c"), elsewhere.path());
+    let mounted = bench.mount(&[]);
+    for other in ["sync", "direct"] {
+        let mut running = Command::new(&program).arg(mounted.path(other)).arg(other).spawn().unwrap();
+        let waiting = rt::thread::Stop::default();
+        let ended = (0..12_000).find_map(|_| {
+            let ended = running.try_wait().unwrap();
+            if ended.is_none() {
+                waiting.wait(Duration::from_millis(5));
+            }
+            ended
+        });
+        let Some(status) = ended else {
+            bench.polder(&["umount", "--force", mounted.root().to_str().unwrap()]);
+            running.wait().unwrap();
+            panic!("{other}: not done after a minute");
+        };
+        assert!(status.success(), "{other}");
+    }
     mounted.umount();
     bench.check();
 }

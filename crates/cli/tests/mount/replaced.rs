@@ -134,6 +134,18 @@ fn a_file_that_is_emptied_and_written_anew_is_new_after_a_commit_and_a_kill() {
     }
 }
 
+/// The kernel had written back a part of the file before it asked: the rest was taken for written back as well.
+#[test]
+fn a_file_that_is_emptied_and_written_anew_is_new_after_a_part_of_it_was_synced() {
+    for (way, save) in CUTS {
+        saved_and_killed(way, save, |mounted| {
+            let flags = OFlags::WRONLY | OFlags::DSYNC;
+            let same = rustix::fs::open(mounted.path(NAME), flags, Mode::empty()).unwrap();
+            rustix::io::pwrite(same, &new()[..1], 0).unwrap();
+        });
+    }
+}
+
 #[test]
 fn the_commit_interval_makes_a_cut_durable_with_what_was_written_after_it() {
     for (way, save) in CUTS {
@@ -196,7 +208,7 @@ fn a_daemon_that_is_killed_while_files_are_replaced_ends() {
     }
 }
 
-/// Renames files over others while they are open, and cuts others.
+/// Renames files over others while they are open, and makes others shorter and longer.
 fn replace_until_dead(root: &Path, number: u32) {
     let (saved, new_name) = (root.join(format!("saved-{number}-")), root.join(format!("new-{number}")));
     let mut cut = OpenOptions::new()
@@ -213,6 +225,7 @@ fn replace_until_dead(root: &Path, number: u32) {
             fs::rename(&new_name, &target)?;
             cut.set_len(0)?;
             cut.write_all(&contents[..5000])?;
+            cut.set_len(9000)?;
             if round % 8 == 0 { file.sync_all() } else { Ok(()) }
         });
         if done.is_err() {

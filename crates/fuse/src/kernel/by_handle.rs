@@ -1,4 +1,4 @@
-//! Two calls of the kernel for a server that opens files of its own mount.
+//! Calls of the kernel for a server that opens files of its own mount.
 
 use std::ffi::{c_int, c_uint};
 use std::io;
@@ -53,4 +53,37 @@ pub(crate) fn leave_descriptors() -> bool {
     // SAFETY: the call gives this thread a copy of the table of descriptors and closes all of that copy. Objects of this
     // process that own descriptors stay valid for all other threads, and this one uses none of them.
     unsafe { libc::close_range(0, c_uint::MAX, libc::CLOSE_RANGE_UNSHARE as c_int) == 0 }
+}
+
+/// What the kernel's cache has of a range of a file: its `struct cachestat`.
+#[repr(C)]
+#[derive(Default)]
+struct CacheStat {
+    cached: u64,
+    dirty: u64,
+    under_write_back: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// Whether a page in this range, of at least one byte, is dirty and is not being written back yet. Kernels from 6.5 on.
+#[allow(unsafe_code, reason = "rustix does not have this call")]
+pub(crate) fn is_dirty(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<bool> {
+    const CACHESTAT: libc::c_long = 451;
+    let (range, mut found) = ([offset, length], CacheStat::default());
+    // SAFETY: both structures are laid out as the kernel's and outlive the call, which writes the second one only.
+    let done = unsafe {
+        libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), &raw mut found, c_uint::default())
+    };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(found.dirty > 0) }
+}
+
+/// Has the kernel begin to write back what is dirty in this range, and does not wait for the end of that.
+#[allow(unsafe_code, reason = "rustix does not have this call")]
+pub(crate) fn begin_write_back(file: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<()> {
+    let (offset, length) = (offset.cast_signed(), length.cast_signed());
+    // SAFETY: the call takes no memory of ours, and the descriptor is open.
+    let done =
+        unsafe { libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -46,12 +46,13 @@ impl Transport {
         }
         let (who, changes) = (caller(from, 0), changes(asked));
         let shorter = changes.size.and_then(|size| self.server.shorter_before(inode, size));
-        if has(fattr::SIZE) {
-            self.server.note_cut(inode, asked.size);
-        }
-        let changed = match has(fattr::FH) && has(fattr::SIZE) {
+        let set = || match has(fattr::FH) && has(fattr::SIZE) {
             true => self.server.set_attributes_through(&who, HandleNo(asked.fh), &changes),
             false => self.server.fs().set_attributes(&who, inode, &changes),
+        };
+        let changed = match changes.size {
+            Some(size) => self.server.resizing(inode, size, set),
+            None => set(),
         };
         if has(fattr::SIZE) && changed.is_ok() {
             // With what this answers the kernel lets the next write through, and would be told with the one after it.

@@ -14,7 +14,7 @@ impl Transport {
             Ok((handle, lists_from_cache)) => {
                 let cache = if lists_from_cache { fopen::CACHE_DIR } else { 0 };
                 // Without `KEEP_CACHE` the kernel would drop what another handle uses.
-                let open_flags = self.caching() | cache;
+                let open_flags = self.caching(from) | cache;
                 reply.structure(&OpenOut { fh: handle.0, open_flags, backing_id: 0 });
             }
             Err(error) => reply.error(errno(&error)),

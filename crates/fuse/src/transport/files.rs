@@ -1,6 +1,7 @@
 //! What happens by way of open files, and opening them.
 
 use std::cell::RefCell;
+use std::path::Path;
 
 use fs::{Attributes, InodeNo};
 use rustix::io::Errno;
@@ -32,7 +33,7 @@ impl Transport {
             Err(error) => return reply.error(errno(&error)),
         };
         let opened = self.server.open(&caller(from, 0), inode, flags);
-        let open_flags = self.caching();
+        let open_flags = self.caching(from);
         let is_outdated = dropped || !truncates && self.looks_otherwise(inode, flags);
         self.reply_after(is_outdated, inode, move || match opened {
             Ok(handle) => reply.structure(&OpenOut { fh: handle.0, open_flags, backing_id: 0 }),
@@ -122,8 +123,7 @@ impl Transport {
     pub(super) fn fsync(&self, from: &Origin, asked: FsyncIn, reply: Reply) {
         let data_only = asked.fsync_flags & FSYNC_FDATASYNC != 0;
         let (inode, handle) = (inode_of(from), HandleNo(asked.fh));
-        // The kernel has written this file back before it asks.
-        self.server.cut_files().forget(inode);
+        // The kernel has written this file back before it asks, but perhaps only a part: it does not say which.
         let errands = self.errands.clone();
         self.reply_durable(move |server| {
             let synced = server.fsync(handle, data_only);
@@ -188,8 +188,9 @@ impl Transport {
 
     /// What the kernel may keep of a file or directory that is opened: with times of access it forgets what it has, so that
     /// at least the first read after each opening comes here.
-    pub(super) fn caching(&self) -> u32 {
-        if self.server.access_times().are_kept() { 0 } else { fopen::KEEP_CACHE }
+    pub(super) fn caching(&self, from: &Origin) -> u32 {
+        let forgets = self.server.access_times().are_kept() && !is_own_thread(from.pid);
+        if forgets { 0 } else { fopen::KEEP_CACHE }
     }
 
     /// Whether the kernel may know a file, which has just been opened for writing or closed after it, with
@@ -198,6 +199,11 @@ impl Transport {
         translate::open_flags(flags).write
             && self.server.fs().attributes(inode).is_ok_and(|found| self.server.has_no_blocks(&found))
     }
+}
+
+/// Whether this process itself asks: it opens files to have them written back.
+fn is_own_thread(thread: u32) -> bool {
+    Path::new("/proc/self/task").join(thread.to_string()).exists()
 }
 
 fn reply_written(reply: Reply, count: fs::Result<u64>) {

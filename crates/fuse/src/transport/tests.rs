@@ -142,7 +142,7 @@ impl Mount {
                 Errand::ClearBehindEnd(file, _) => self.ends_cleared.borrow_mut().push(file.size),
                 Errand::Seek(..) | Errand::Evict(_) => {}
             }
-            errand.run(&self.transport.server, &cache);
+            errand.run(&self.transport.server, &cache, &mut |work| work());
         }
     }
 
@@ -216,7 +216,7 @@ fn a_name_waits_for_the_data_of_a_file_that_is_open_for_writing_and_of_no_other(
 }
 
 #[test]
-fn an_fsync_waits_for_files_that_were_cut_until_they_are_closed_or_synced() {
+fn an_fsync_waits_for_files_that_were_cut_until_they_are_closed_or_written_back() {
     let mount = Mount::new();
     let (file, opened) = mount.create(b"file\0", OFlags::RDWR);
     let (other, open_other) = mount.create(b"other\0", OFlags::RDWR);
@@ -240,7 +240,11 @@ fn an_fsync_waits_for_files_that_were_cut_until_they_are_closed_or_synced() {
     assert_eq!(sync(&other, &open_other), [file.nodeid]);
     assert_eq!(sync(&other, &open_other), [0; 0], "it has been written back");
     set_size(10);
-    assert_eq!(sync(&file, &opened), [0; 0], "the kernel has written it back before it asked");
+    assert_eq!(
+        sync(&file, &opened),
+        [file.nodeid],
+        "the kernel may have written back a part before it asked"
+    );
     assert_eq!(sync(&other, &open_other), [0; 0]);
     let open = OpenIn { flags: (OFlags::RDWR | OFlags::TRUNC).bits(), open_flags: 0 };
     let again: OpenOut = mount.succeed(opcode::OPEN, file.nodeid, &[open.as_bytes()]);
