@@ -31,6 +31,45 @@ fn what_was_synced_survives_a_kill() {
     bench.check();
 }
 
+/// A block in the middle of the log is damaged: what was acknowledged behind it is gone, and the volume is refused until
+/// the user gives that up.
+#[test]
+fn a_volume_goes_on_without_the_lost_part_of_its_log_if_the_user_says_so() {
+    const FILES: usize = 60;
+    const LOST: usize = 30;
+    let bench = bench_or_skip!();
+    let mounted = bench.mount(&[]);
+    let name = |number: usize| format!("numbered-{number:02}");
+    for number in 0..FILES {
+        File::create(mounted.path(&name(number))).unwrap().sync_all().unwrap();
+    }
+    mounted.daemon().kill();
+    drop(mounted);
+    let mut bytes = fs::read(bench.volume()).unwrap();
+    // Names are nowhere but in the log before the first checkpoint.
+    let wanted = name(LOST);
+    let windows = bytes.windows(wanted.len()).enumerate();
+    let found: Vec<usize> =
+        windows.filter(|(_, window)| *window == wanted.as_bytes()).map(|(at, _)| at).collect();
+    found.into_iter().for_each(|at| bytes[at] ^= 1);
+    fs::write(bench.volume(), bytes).unwrap();
+
+    let (volume, directory) = (bench.volume(), bench.directory());
+    let [volume, directory] = [&volume, &directory].map(|path| path.to_str().unwrap());
+    assert!(bench.fail(1, &["mount", volume, directory]).contains("--accept-loss"));
+    assert!(bench.fail(8, &["check", "--repair", volume]).contains("--accept-loss"));
+    let repaired = bench.succeed(&["check", "--repair", "--accept-loss", volume]);
+    assert!(repaired.contains("given up"), "{repaired}");
+    let mounted = bench.mount(&[]);
+    assert_eq!(names(&mounted.root()), (0..LOST).map(name).collect::<Vec<_>>());
+    File::create(mounted.path("more")).unwrap().sync_all().unwrap();
+    mounted.daemon().kill();
+    let mounted = bench.mount(&[]);
+    assert_eq!(names(&mounted.root()).len(), LOST + 1);
+    mounted.umount();
+    bench.check();
+}
+
 #[test]
 fn a_kill_while_everybody_writes_leaves_a_sound_volume() {
     let bench = bench_or_skip!();
