@@ -3,9 +3,8 @@
 //! The kernel does not write dirty pages back before it asks for data or a hole, so the answer must wait until
 //! it has, and it can only when threads are free to take the writes. What the kernel is to be told waits for
 //! its locks, which a request that is under way may hold. Writing back a large file takes long, and answers that wait
-//! until the kernel has been told something are not to wait for that. So searches have a thread of their own, and so
-//! has the writing back of files whose contents were cut ([`Errand::thread`]). What would keep others waiting, and need
-//! not, is handed on to a thread for it alone ([`Aside`]).
+//! until the kernel has been told something are not to wait for that. So searches have a thread of their own, and what
+//! has the kernel write back the data of files that it depends on has as many as it needs ([`Errand::thread`]).
 //!
 //! **Cached pages that became old.** The kernel drops the pages that a direct write covers before it asks for the write,
 //! and again after the answer only if the program waits. A read through the cache in between brings old contents back.
@@ -19,7 +18,6 @@
 //! empty file where the old contents were. No state is kept for this: the log's order of transactions does the rest.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -37,9 +35,6 @@ use crate::transport::errno;
 /// How often the kernel is asked to forget a file that a program is closing, and how long it has each time.
 const EVICTIONS_MAX: u32 = 20;
 const EVICTION_PAUSE: Duration = Duration::from_millis(1);
-
-/// Where work is handed on to.
-pub(crate) type Aside<'a> = &'a mut dyn FnMut(Box<dyn FnOnce() + Send>);
 
 /// One thing for a thread that runs errands.
 pub(crate) enum Errand {
@@ -73,14 +68,20 @@ pub(crate) struct Pages {
 /// The threads that run errands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
-    /// For errands that are soon done, or handed on.
+    /// For errands that are soon done.
     Errands,
     /// For searches, and for what nobody waits for.
     Seeks,
-    /// For what needs the data of all files that were cut first.
+    /// For operations that need the data of files first, each on a thread of its own.
     WriteBack,
     /// For pages to be dropped.
     Pages,
+}
+
+/// What is received by threads, each with its name, and by those that have data written back.
+pub(crate) struct Received {
+    pub(crate) threads: [(&'static str, Receiver<Errand>); 3],
+    pub(crate) write_backs: Receiver<Errand>,
 }
 
 /// Where errands are sent: to the thread that runs them.
@@ -93,15 +94,11 @@ pub(crate) struct Errands {
 }
 
 impl Errands {
-    /// With what each of the threads receives, and the thread's name.
-    pub(crate) fn new() -> (Errands, [(&'static str, Receiver<Errand>); 4]) {
+    /// With what each of the threads receives.
+    pub(crate) fn new() -> (Errands, Received) {
         let [short, seeks, write_backs, pages] = std::array::from_fn(|_| mpsc::channel());
-        let received = [
-            ("polder-errands", short.1),
-            ("polder-seeks", seeks.1),
-            ("polder-writeback", write_backs.1),
-            ("polder-pages", pages.1),
-        ];
+        let threads = [("polder-errands", short.1), ("polder-seeks", seeks.1), ("polder-pages", pages.1)];
+        let received = Received { threads, write_backs: write_backs.1 };
         (Errands { short: short.0, seeks: seeks.0, write_backs: write_backs.0, pages: pages.0 }, received)
     }
 
@@ -138,16 +135,13 @@ impl Errand {
     fn thread(&self) -> Thread {
         match self {
             Errand::Seek(..) | Errand::Evict(_) => Thread::Seeks,
-            Errand::ForgetAttributes(_)
-            | Errand::ForgetThen(..)
-            | Errand::Name(..)
-            | Errand::ClearBehindEnd(..) => Thread::Errands,
-            Errand::Sync(_) => Thread::WriteBack,
+            Errand::ForgetAttributes(_) | Errand::ForgetThen(..) => Thread::Errands,
+            Errand::Name(..) | Errand::Sync(_) | Errand::ClearBehindEnd(..) => Thread::WriteBack,
             Errand::DropPages(..) => Thread::Pages,
         }
     }
 
-    pub(crate) fn run(self, server: &Arc<Server>, cache: &PageCache, aside: Aside<'_>) {
+    pub(crate) fn run(self, server: &Server, cache: &PageCache) {
         let notifier = cache.notifier();
         match self {
             // What lies before it does not matter.
@@ -162,16 +156,12 @@ impl Errand {
                 then();
             }
             Errand::Name(files, then) => {
-                let (server, cache) = (Arc::clone(server), cache.clone());
-                aside(Box::new(move || {
-                    let mut files = files.into_iter();
-                    then(files.try_for_each(|file| write_back_before_name(&server, &cache, file)));
-                }));
+                let mut files = files.into_iter();
+                then(files.try_for_each(|file| write_back_before_name(server, cache, file)));
             }
             Errand::Sync(then) => {
                 write_back_cut_files(server, cache);
-                // Flushes are shared by those who ask for them at the same time.
-                aside(then);
+                then();
             }
             Errand::Evict(inode) => {
                 if let Err(error) = evict(server, notifier, inode) {
@@ -183,11 +173,8 @@ impl Errand {
                 then();
             }
             Errand::ClearBehindEnd(file, then) => {
-                let cache = cache.clone();
-                aside(Box::new(move || {
-                    cache.clear_behind_end(&file);
-                    then();
-                }));
+                cache.clear_behind_end(&file);
+                then();
             }
         }
     }

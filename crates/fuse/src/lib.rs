@@ -12,6 +12,7 @@
 //! | `transport` | which request of the protocol is which operation |
 //! | `errands` | what may have to wait for the kernel, on a thread that answers nobody |
 //! | `page_cache` | having the kernel write back the dirty pages of a file |
+//! | `pool` | threads for what may wait long |
 //! | `noted` | files for which something must still be done on the kernel's side |
 //! | `session` | one mount from its beginning to its end: threads, the kernel's settings |
 //! | `memory` | what the memory is for that is given to a mount |
@@ -42,6 +43,7 @@ mod memory;
 pub mod mount;
 mod noted;
 mod page_cache;
+mod pool;
 mod server;
 mod session;
 mod translate;

@@ -26,6 +26,8 @@ pub(crate) struct Noted {
     /// How many there are, so that nobody need lock where there are none.
     count: AtomicUsize,
     state: Mutex<State>,
+    /// Of those who do for all of them what was to be done.
+    turn: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -70,6 +72,8 @@ impl Noted {
     /// Does something for all of them, also for those that are noted meanwhile: while one large file is written back,
     /// many others can be cut.
     pub(crate) fn settle_all(&self, mut settle: impl FnMut(InodeNo)) {
+        // Others find nothing left when it is their turn.
+        let _turn = self.turn.lock();
         for _ in 0..PASSES_MAX {
             for (inode, note) in self.all() {
                 settle(inode);

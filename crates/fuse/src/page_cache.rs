@@ -9,8 +9,8 @@
 //! killed from ending. Its price is that the close takes away the error that the next `close` of a program would report,
 //! as the close of any other program does; `fsync` and the next `write` still report it.
 //!
-//! Each file is opened on a thread with descriptors of its own, which ends with that file. So nobody waits behind another
-//! file, and a daemon that is killed ends. A file whose opening does not come to its end (a program that decides on
+//! Each file is opened on a thread with descriptors of its own, which does nothing else until the file is closed. So nobody
+//! waits behind another file, and a daemon that is killed ends. A file whose opening does not come to its end (a program that decides on
 //! openings, or a policy that measures files, may wait for what waits for us) is the last one: from then on there are
 //! invalidations only.
 //!
@@ -23,7 +23,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use fs::Attributes;
@@ -32,6 +32,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use crate::kernel::{Notifier, begin_write_back, is_dirty, leave_descriptors, open_node};
 use crate::mount::MountEntry;
+use crate::pool::Pool;
 
 /// The kernel's page cache, as far as it belongs to one mount. No method may be called by a thread that answers
 /// requests: each waits for writes that such threads must answer.
@@ -44,8 +45,7 @@ pub(crate) struct PageCache {
 impl PageCache {
     /// Files are opened by way of this entry. Without it, they are written back by invalidations.
     pub(crate) fn new(notifier: Notifier, entry: Option<MountEntry>) -> Self {
-        let opener = entry.map(|entry| Arc::new(Opener { entry, is_lost: AtomicBool::new(false) }));
-        PageCache { notifier, opener }
+        PageCache { notifier, opener: entry.and_then(Opener::new).map(Arc::new) }
     }
 
     pub(crate) fn notifier(&self) -> &Notifier {
@@ -84,9 +84,16 @@ type Closed = Receiver<io::Result<()>>;
 /// Opens files of a mount.
 #[derive(Debug)]
 struct Opener {
-    entry: MountEntry,
+    jobs: Sender<Job>,
     /// An opening has not come to its end.
     is_lost: AtomicBool,
+}
+
+/// What is done with a file before it is closed.
+struct Job {
+    file: Attributes,
+    work: Box<dyn FnOnce(BorrowedFd<'_>) -> io::Result<()> + Send>,
+    done: Sender<io::Result<()>>,
 }
 
 /// A file that is not open after so long never will be.
@@ -95,9 +102,16 @@ const OPENING_MAX: Duration = Duration::from_secs(5);
 impl Opener {
     /// A thread that waits in the kernel for an answer of this process is not ended by SIGKILL. If it shared the
     /// descriptors of the process, the connection to the kernel would stay open, and the thread and every user of the
-    /// mount would wait for ever.
+    /// mount would wait for ever. So these threads have descriptors of their own, and log nothing.
+    fn new(entry: MountEntry) -> Option<Opener> {
+        let (jobs, received) = mpsc::channel();
+        let run = move |job| do_job(&entry, job);
+        Pool::start("polder-open", received, leave_descriptors, run).ok()?;
+        Some(Opener { jobs, is_lost: AtomicBool::new(false) })
+    }
+
     fn with_file(
-        self: &Arc<Self>,
+        &self,
         file: &Attributes,
         work: impl FnOnce(BorrowedFd<'_>) -> io::Result<()> + Send + 'static,
     ) -> io::Result<Closed> {
@@ -105,20 +119,8 @@ impl Opener {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let (sender, done) = mpsc::channel();
-        let (opener, file) = (Arc::clone(self), *file);
-        rt::thread::spawn("polder-open", move || {
-            if !leave_descriptors() {
-                return;
-            }
-            let opened = opener.open(&file);
-            let worked = match &opened {
-                Ok(opened) => work(opened.as_fd()),
-                Err(error) => Err(io::Error::from(error.kind())),
-            };
-            // A caller that does not wait any more needs no outcome.
-            let _ = sender.send(worked);
-            drop(opened);
-        })?;
+        let job = Job { file: *file, work: Box::new(work), done: sender };
+        self.jobs.send(job).map_err(|_| io::ErrorKind::Unsupported)?;
         match done.recv_timeout(OPENING_MAX) {
             Ok(worked) => worked.map(|()| done),
             Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::Unsupported.into()),
@@ -131,10 +133,21 @@ impl Opener {
             }
         }
     }
+}
 
-    fn open(&self, file: &Attributes) -> io::Result<OwnedFd> {
-        open_node(open_directory(&self.entry)?.as_fd(), file.inode.0, file.generation, OFlags::RDONLY)
-    }
+fn do_job(entry: &MountEntry, Job { file, work, done }: Job) {
+    let opened = open(entry, &file);
+    let worked = match &opened {
+        Ok(opened) => work(opened.as_fd()),
+        Err(error) => Err(io::Error::from(error.kind())),
+    };
+    // A caller that does not wait any more needs no outcome.
+    let _ = done.send(worked);
+    drop(opened);
+}
+
+fn open(entry: &MountEntry, file: &Attributes) -> io::Result<OwnedFd> {
+    open_node(open_directory(entry)?.as_fd(), file.inode.0, file.generation, OFlags::RDONLY)
 }
 
 /// The directory of the mount, which must lead to it. The kernel takes no `O_PATH` descriptor for the mount of a handle.

@@ -12,10 +12,11 @@ use fs::Fs;
 use rt::thread::JoinHandle;
 
 use crate::access::AccessTimes;
-use crate::errands::{Errand, Errands, write_back, write_back_cut_files};
+use crate::errands::{Errand, Errands, Received, write_back, write_back_cut_files};
 use crate::kernel::{Answers, Channel, FITS, Notifier, REQUEST_BYTES_MAX, Serving};
 use crate::mount::{self, MountEntry, MountError, MountOptions};
 use crate::page_cache::PageCache;
+use crate::pool::Pool;
 use crate::server::Server;
 use crate::transport::Transport;
 
@@ -47,7 +48,7 @@ pub struct Mounted {
     channel: Channel,
     transport: Transport,
     server: Arc<Server>,
-    errands: [(&'static str, Receiver<Errand>); 4],
+    errands: Received,
     entry: Option<MountEntry>,
     cache: PageCache,
     aside_bytes: u64,
@@ -110,13 +111,17 @@ impl Mounted {
     pub fn serve(self) -> io::Result<()> {
         let Mounted { channel, transport, server, errands, entry, cache, aside_bytes } = self;
         let runner = ErrandRunner { server, cache };
+        let Received { threads, write_backs } = errands;
         let start = |(name, errands)| runner.start(name, errands);
-        let threads = errands.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
+        let threads = threads.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
+        let of_pool = runner.clone();
+        let pool = Pool::start("polder-writeback", write_backs, || true, move |errand| of_pool.run(errand))?;
         let ended = answer_all(&channel, transport, aside_bytes);
         detach_leftover(&channel, entry.as_ref());
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
         }
+        pool.wait();
         ended
     }
 }
@@ -210,19 +215,11 @@ impl ErrandRunner {
     /// Starts a thread that runs what it receives until nobody can send any more.
     fn start(&self, name: &str, errands: Receiver<Errand>) -> io::Result<JoinHandle<()>> {
         let runner = self.clone();
-        rt::thread::spawn(name, move || {
-            let mut handed_on: Vec<JoinHandle<()>> = Vec::new();
-            let mut aside = |work: Box<dyn FnOnce() + Send>| {
-                handed_on.retain(|thread| !thread.is_finished());
-                // What is dropped is answered with an error.
-                match rt::thread::spawn("polder-errand", work) {
-                    Ok(thread) => handed_on.push(thread),
-                    Err(error) => tracing::warn!("a request cannot be answered: {error}"),
-                }
-            };
-            errands.into_iter().for_each(|errand| errand.run(&runner.server, &runner.cache, &mut aside));
-            handed_on.into_iter().for_each(|thread| thread.join().expect("an errand does not panic"));
-        })
+        rt::thread::spawn(name, move || errands.into_iter().for_each(|errand| runner.run(errand)))
+    }
+
+    fn run(&self, errand: Errand) {
+        errand.run(&self.server, &self.cache);
     }
 }
 

@@ -142,7 +142,7 @@ impl Mount {
                 Errand::ClearBehindEnd(file, _) => self.ends_cleared.borrow_mut().push(file.size),
                 Errand::Seek(..) | Errand::Evict(_) => {}
             }
-            errand.run(&self.transport.server, &cache, &mut |work| work());
+            errand.run(&self.transport.server, &cache);
         }
     }
 

@@ -1,0 +1,150 @@
+//! Threads for what may wait long, so that nothing waits behind it.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use rt::sync::{Condvar, Mutex};
+
+/// So many threads stay when there is nothing to do.
+const IDLE_MAX: usize = 4;
+
+/// Takes one thing after another from a channel, each on a thread that does nothing else meanwhile. There are as many threads
+/// as things are being done at a time, and a few more. Without a thread for one more, things wait.
+pub(crate) struct Pool<T> {
+    name: &'static str,
+    things: Mutex<Receiver<T>>,
+    /// What each thread does first; whether it is of use.
+    begin: fn() -> bool,
+    run: Box<dyn Fn(T) + Send + Sync>,
+    counts: Mutex<Counts>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Counts {
+    threads: usize,
+    idle: usize,
+}
+
+impl<T: Send + 'static> Pool<T> {
+    /// Starts the first thread.
+    pub(crate) fn start(
+        name: &'static str,
+        things: Receiver<T>,
+        begin: fn() -> bool,
+        run: impl Fn(T) + Send + Sync + 'static,
+    ) -> std::io::Result<Arc<Pool<T>>> {
+        let (things, run) = (Mutex::new(things), Box::new(run));
+        let pool =
+            Arc::new(Pool { name, things, begin, run, counts: Mutex::default(), ended: Condvar::new() });
+        pool.add()?;
+        Ok(pool)
+    }
+
+    /// Waits until nobody sends things any more, and all have been done.
+    pub(crate) fn wait(&self) {
+        let mut counts = self.counts.lock();
+        while counts.threads > 0 {
+            self.ended.wait(&mut counts);
+        }
+    }
+
+    fn add(self: &Arc<Self>) -> std::io::Result<()> {
+        {
+            let mut counts = self.counts.lock();
+            counts.threads += 1;
+            counts.idle += 1;
+        }
+        let pool = Arc::clone(self);
+        let started = rt::thread::spawn(self.name, move || pool.work());
+        if started.is_err() {
+            self.counts.lock().idle -= 1;
+            drop(Member(self));
+        }
+        started.map(drop)
+    }
+
+    /// A thread, which counts as idle, from its beginning to its end.
+    fn work(self: &Arc<Self>) {
+        let _member = Member(self);
+        let mut is_of_use = (self.begin)();
+        while is_of_use {
+            let taken = self.things.lock().recv();
+            let mut counts = self.counts.lock();
+            counts.idle -= 1;
+            let is_last = counts.idle == 0;
+            drop(counts);
+            let Ok(thing) = taken else { return };
+            if is_last && let Err(error) = self.add() {
+                tracing::debug!("no thread {} can be added: {error}", self.name);
+            }
+            (self.run)(thing);
+            let mut counts = self.counts.lock();
+            is_of_use = counts.idle < IDLE_MAX;
+            counts.idle += 1;
+        }
+        self.counts.lock().idle -= 1;
+    }
+}
+
+/// A thread of a pool, however it ends.
+struct Member<'p, T>(&'p Pool<T>);
+
+impl<T> Drop for Member<'_, T> {
+    fn drop(&mut self) {
+        self.0.counts.lock().threads -= 1;
+        self.0.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    #[test]
+    fn nothing_waits_behind_what_waits() {
+        let (sender, things) = channel::<Box<dyn FnOnce() + Send>>();
+        let pool = Pool::start("test", things, || true, |thing| thing()).unwrap();
+        let (told, heard) = channel();
+        let held: Vec<Sender<()>> = (0..20)
+            .map(|number| {
+                let (hold, held) = channel();
+                let told = told.clone();
+                let thing = move || {
+                    told.send(number).unwrap();
+                    // Until it is let go.
+                    let _ = held.recv();
+                };
+                sender.send(Box::new(thing)).unwrap();
+                hold
+            })
+            .collect();
+        let mut begun: Vec<i32> = (0..20).map(|_| heard.recv().unwrap()).collect();
+        begun.sort_unstable();
+        assert!(begun.into_iter().eq(0..20), "all are under way at the same time");
+        drop((held, sender));
+        pool.wait();
+        assert_eq!(pool.counts.lock().threads, 0);
+    }
+
+    #[test]
+    fn few_threads_stay() {
+        let (sender, things) = channel::<()>();
+        let pool = Pool::start("test", things, || true, |()| ()).unwrap();
+        (0..1000).for_each(|_| sender.send(()).unwrap());
+        drop(sender);
+        pool.wait();
+        let counts = pool.counts.lock();
+        assert_eq!((counts.threads, counts.idle), (0, 0));
+    }
+
+    #[test]
+    fn threads_of_no_use_end() {
+        let (sender, things) = channel::<()>();
+        let pool = Pool::start("test", things, || false, |()| ()).unwrap();
+        pool.wait();
+        assert!(sender.send(()).is_ok_and(|()| pool.counts.lock().threads == 0));
+    }
+}
