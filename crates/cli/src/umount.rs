@@ -34,8 +34,11 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "lazy")]
     force: bool,
     /// Only ask the kernel, for another process of this command.
-    #[arg(long, hide = true, value_name = "WAY")]
+    #[arg(long, hide = true, value_name = "WAY", requires = "mount_number")]
     ask_kernel: Option<Way>,
+    /// Which mount is meant, as the table of mounts counts them.
+    #[arg(long, hide = true, value_name = "NUMBER")]
+    mount_number: Option<u64>,
     /// Where else it is mounted is no concern of whoever asks.
     #[arg(skip)]
     leaves_others: bool,
@@ -44,13 +47,13 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// As umount(8) wants it.
     pub(crate) fn of_system(directory: PathBuf, lazy: bool, force: bool) -> Arguments {
-        Arguments { directory, lazy, force, ask_kernel: None, leaves_others: true }
+        Arguments { directory, lazy, force, ask_kernel: None, mount_number: None, leaves_others: true }
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    if let Some(way) = arguments.ask_kernel {
-        return detaching::ask_kernel(&arguments.directory, way);
+    if let (Some(way), Some(mount)) = (arguments.ask_kernel, arguments.mount_number) {
+        return detaching::ask_kernel(&arguments.directory, way, mount);
     }
     let named = arguments.directory.display();
     let entry = mount_named(&arguments.directory)?;
@@ -149,7 +152,7 @@ fn detach_served(
 
 /// A mount whose daemon has ended. Programs that still use it get nothing but errors from it.
 fn detach_dead(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
-    unmount_lazily(&entry.directory).with_context(|| arguments.directory.display().to_string())?;
+    detach(entry, Way::Lazily, None).with_context(|| arguments.directory.display().to_string())?;
     Registry::of_user().forget_mount(&entry.device);
     wait_until_free(&entry.source, volume::patience())
 }
@@ -204,6 +207,9 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
         Reached::Silent(Silent(pid)) => pid.map(|pid| pid.as_raw_pid().cast_unsigned()),
         Reached::Ended | Reached::Unknown => None,
     };
+    // Before the connection is ended, which cannot be taken back.
+    let places = entry.places().context("the table of mounts cannot be read")?;
+    places.iter().try_for_each(refuse_covered).with_context(|| named.to_string())?;
     if !matches!(reached, Reached::Ended)
         && abort(entry).or_else(|_| unmount_by_force(&entry.directory)).is_err()
     {
@@ -211,8 +217,12 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
             process.map_or("end its daemon".to_owned(), |pid| format!("end its daemon (`kill -9 {pid}`)"));
         bail!("{named}: only root may do that here; {end} instead, and unmount it then");
     }
-    for place in entry.places().context("the table of mounts cannot be read")? {
-        unmount_lazily(&place.directory).with_context(|| place.directory.display().to_string())?;
+    for place in &places {
+        let taken = refuse_covered(place).and_then(|()| Ok(unmount_lazily(&place.directory)?));
+        // The daemon has heard of its end too, and may have been faster.
+        if taken.is_err() && detaching::is_in_table(place)? {
+            return taken.with_context(|| place.directory.display().to_string());
+        }
     }
     error_line!("polder: {named}: ended by force; what programs had written and not synced is lost");
     let has_ended = match reached {
@@ -229,6 +239,14 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
         _ => Registry::of_user().forget_mount(&entry.device),
     }
     Ok(())
+}
+
+/// The directory may lie in another mount, whose daemon is not waited for.
+fn refuse_covered(place: &MountEntry) -> Result<()> {
+    let (directory, mount) = (place.directory.clone(), place.id);
+    process::within(PATIENCE, move || detaching::refuse_covered(&directory, mount)).unwrap_or_else(|| {
+        bail!("{}: the way there leads through a mount that does not answer", place.directory.display())
+    })
 }
 
 /// What it was told it still makes durable, which may take as long as a device that hangs.
