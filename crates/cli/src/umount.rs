@@ -17,7 +17,7 @@ use crate::ending::Daemon;
 use crate::output::error_line;
 use crate::registry::Registry;
 use crate::sync::written;
-use crate::{process, progress, tags, volume};
+use crate::{process, progress, tags, volume, way};
 
 /// How long a person waits without asking why.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -83,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// The mount at a directory, whose daemon is not asked, or that of a volume.
 fn mount_named(named: &Path) -> Result<MountEntry> {
     let shown = named.display();
-    if let Err(error) = fuse::mount::locate(named) {
+    if let Err(error) = way::to(named)? {
         use io::ErrorKind::{NotADirectory, NotFound};
         return match (error.kind(), tags::link(named)?) {
             (_, Some(link)) => mount_of_volume(&link),

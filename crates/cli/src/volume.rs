@@ -1,6 +1,5 @@
 //! Finding and opening volumes that are named on the command line.
 
-use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -20,7 +19,7 @@ use zone::{Device, FsId, Medium, OwnCopy};
 
 use crate::client::{Client, Reached, Silent};
 use crate::registry::{PATIENCE, Registry};
-use crate::{inherited, process, progress, tags};
+use crate::{inherited, process, progress, tags, way};
 
 /// The cache of a volume that is opened for one look.
 const LOOK_CACHE_BYTES: u64 = 64 << 20;
@@ -125,8 +124,6 @@ impl Volume {
     }
 
     fn find_or_open(named: &Path, mode: OpenMode) -> Result<Volume> {
-        // Of the mount that it may lead to itself the daemon is asked below.
-        refuse_silent_ways(named, 1)?;
         if let Some(entry) = mount_at(named)? {
             return daemon_of(&entry).map(Volume::Served);
         }
@@ -282,28 +279,6 @@ pub(crate) fn reach(entry: &MountEntry) -> Result<Reached> {
     }
 }
 
-/// Refuses a path that leads through a mount whose daemon gives no sign of life, but for its last parts: a process that
-/// asks the kernel for what is there waits for the daemon, and cannot be ended.
-pub(crate) fn refuse_silent_ways(named: &Path, last: usize) -> Result<()> {
-    let absolute = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
-    let ways: Vec<&Path> = absolute.ancestors().skip(last).collect();
-    let mut known = None;
-    for way in ways.into_iter().rev() {
-        // What is wrong with the path is reported when it is followed.
-        let Ok(found) = fuse::mount::locate(way) else { return Ok(()) };
-        if known.replace(found.mount) == Some(found.mount) {
-            continue;
-        }
-        let table = fuse::mount::table().context("the table of mounts cannot be read")?;
-        if let Some(entry) = table.iter().find(|entry| entry.id == found.mount && entry.is_ours())
-            && let Reached::Silent(silent) = reach(entry)?
-        {
-            return Err(silent.of_mount(&entry.directory));
-        }
-    }
-    Ok(())
-}
-
 /// Opens a volume, which may just have lost its daemon.
 ///
 /// What a killed process had handed to the kernel goes on until it is done, and holds the lock for as long:
@@ -435,7 +410,7 @@ pub(crate) fn mount_options(
 
 /// The absolute path of a volume, free of symbolic links. What is no path may be a tag, like `PARTUUID=…`.
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
-    let error = match std::fs::canonicalize(path) {
+    let error = match way::into(path)? {
         Ok(found) => return Ok(found),
         Err(error) => error,
     };
@@ -449,19 +424,6 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The absolute path of a directory that may be the root of a mount whose daemon is gone.
-pub(crate) fn resolve_directory(directory: &Path) -> io::Result<PathBuf> {
-    match std::fs::canonicalize(directory) {
-        Err(error) if is_disconnected(&error) => {
-            let absolute = std::path::absolute(directory)?;
-            let parent = absolute.parent().unwrap_or(Path::new("/"));
-            let name = absolute.file_name().unwrap_or(OsStr::new(""));
-            Ok(std::fs::canonicalize(parent)?.join(name))
-        }
-        resolved => resolved,
-    }
-}
-
 /// The mounted volume at a directory, dead or alive.
 pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
     Ok(attached_at(directory)?.filter(MountEntry::is_ours))
@@ -470,16 +432,14 @@ pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
 /// What of ours is mounted at a directory, a volume or a view, dead or alive. Its daemon is not waited for. What is wrong with
 /// the path is reported when it is followed.
 pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
-    if fuse::mount::locate(directory).is_err() {
-        return Ok(None);
-    }
-    let entry = entry_at(directory).context("the table of mounts cannot be read")?;
+    let Ok(directory) = way::to(directory)? else { return Ok(None) };
+    let entry = entry_at(&directory).context("the table of mounts cannot be read")?;
     Ok(entry.filter(|entry| entry.is_ours() || entry.is_view()))
 }
 
 /// What a file or directory is, and the mount of ours that it is in.
 pub(crate) fn mount_around(path: &Path) -> Result<(Metadata, MountEntry)> {
-    refuse_silent_ways(path, 0)?;
+    way::refuse_silent(path)?;
     let about = std::fs::metadata(path).map_err(|error| cannot_be_seen(path, error))?;
     let found = fuse::mount::locate(path).map_err(|error| cannot_be_seen(path, error))?;
     let table = fuse::mount::table().context("the table of mounts cannot be read")?;

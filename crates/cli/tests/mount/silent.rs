@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -244,20 +244,72 @@ fn every_command_says_that_a_daemon_was_killed() {
     bench.check();
 }
 
-/// A volume in a file of another mount, whose daemon was stopped.
+/// Commands on a path into a mount whose daemon was stopped waited for that, and could not be ended: most of them where the
+/// path leads through a directory there, all others where a symbolic link leads there.
 #[test]
 fn a_way_through_a_stopped_mount_is_not_taken() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let daemon = mounted.daemon();
-    let volume = mounted.path("volume");
-    bench.succeed(&["mkfs", volume.to_str().unwrap(), "--size", "64M"]);
-    let through: &Path = &volume;
+    let place = tempfile::tempdir().unwrap();
+    let outside = |name: &str| place.path().join(name).into_os_string().into_string().unwrap();
+    let inside = |name: &str| mounted.path(name).into_os_string().into_string().unwrap();
+    let (root, top, sub) = (inside(""), inside("volume"), inside("sub"));
+    let (volume, new) = (inside("sub/volume"), inside("sub/new"));
+    let (other, elsewhere) = (outside("other"), outside("mnt"));
+    let [to_root, to_sub, to_volume, to_new, to_top] =
+        ["root", "to-sub", "to-volume", "to-new", "to-top"].map(outside);
+    fs::create_dir(&sub).unwrap();
+    fs::create_dir(&elsewhere).unwrap();
+    for volume in [&top, &volume, &other] {
+        bench.succeed(&["mkfs", volume, "--size", "64M"]);
+    }
+    for (target, link) in
+        [(&root, &to_root), (&sub, &to_sub), (&volume, &to_volume), (&new, &to_new), (&top, &to_top)]
+    {
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
+    let through_link = outside("to-sub/volume");
     {
         let _stopped = Stopped::new(&daemon);
         let words = [format!("process {}", daemon.number()), bench.directory().to_str().unwrap().to_owned()];
-        let named = through.to_str().unwrap();
-        all_fail(&bench, &[(1, vec!["info", named]), (8, vec!["check", named])], &words);
+        for volume in [&top, &volume, &to_top, &to_volume, &through_link] {
+            let commands = [
+                (1, vec!["info", volume]),
+                (8, vec!["check", volume]),
+                (1, vec!["mount", volume, &elsewhere]),
+                (1, vec!["umount", volume]),
+                (1, vec!["umount", "--force", volume]),
+                (1, vec!["hint", volume]),
+                (1, vec!["fragments", volume]),
+                (1, vec!["ls", volume]),
+                (1, vec!["zones", volume, "--mount", &elsewhere]),
+                (8, vec!["salvage", volume, &elsewhere]),
+            ];
+            all_fail(&bench, &commands, &words);
+        }
+        let commands = [
+            (1, vec!["mkfs", &new, "--size", "64M"]),
+            (1, vec!["mkfs", &to_new, "--size", "64M"]),
+            (1, vec!["mkfs", &root, "--size", "64M"]),
+            (8, vec!["salvage", &other, &new]),
+            (8, vec!["salvage", &other, &to_root]),
+            (1, vec!["cp", "-r", &other, "/", &new]),
+            (1, vec!["mount", &other, &sub]),
+            (1, vec!["mount", &other, &to_sub]),
+            (1, vec!["mount", &root, &elsewhere]),
+            (1, vec!["mount", "--log", &new, &other, &elsewhere]),
+            (1, vec!["zones", &other, "--log", &to_new, "--mount", &elsewhere]),
+            (1, vec!["umount", &sub]),
+            (1, vec!["umount", &to_sub]),
+            (1, vec!["info", &to_root]),
+            (1, vec!["mount", "-o", "remount,ro", &sub]),
+        ];
+        all_fail(&bench, &commands, &words);
+        all_fail(&bench, &[(1, vec!["umount", &to_root])], &words[..1]);
+    }
+    for volume in [&volume, &to_volume, &through_link] {
+        assert!(bench.succeed(&["info", volume]).contains("mounted       no"));
     }
     mounted.umount();
     bench.check();
