@@ -13,7 +13,7 @@ use rustix::fs::FlockOperation;
 use crate::client::{Client, Reached, Silent};
 use crate::control::Introduction;
 use crate::detaching::{self, Detached, Way, detach};
-use crate::ending::Daemon;
+use crate::ending::Holder;
 use crate::output::error_line;
 use crate::registry::Registry;
 use crate::sync::written;
@@ -133,6 +133,9 @@ fn detach_served(
     mut client: Client,
     found: &Introduction,
 ) -> Result<()> {
+    if arguments.lazy {
+        return detach_served_lazily(arguments, entry, &client);
+    }
     let named = || arguments.directory.display().to_string();
     // By whatever path it had when it was mounted, it may be elsewhere by now.
     let file = client.daemon().and_then(|daemon| daemon.open_what_it_has(found.volume));
@@ -141,13 +144,29 @@ fn detach_served(
         drop(bar);
         return detach_in_use(arguments, entry);
     }
-    if (arguments.lazy || arguments.leaves_others) && client.is_attached().with_context(named)? {
+    if arguments.leaves_others && client.is_attached().with_context(named)? {
         return Ok(());
     }
     wait_for_end(client, entry).with_context(named)?;
     let Some(file) = file else { return wait_until_free(&entry.source, volume::patience()) };
     let lock = FlockOperation::NonBlockingLockShared;
     wait_for_lock_of(&file, lock, volume::patience()).with_context(named)
+}
+
+/// The same without waiting for the device, which may hang: the daemon closes the volume when it can.
+fn detach_served_lazily(arguments: &Arguments, entry: &MountEntry, client: &Client) -> Result<()> {
+    let named = arguments.directory.display();
+    if detach(entry, Way::Unused, None).with_context(|| named.to_string())? == Detached::InUse {
+        return detach_in_use(arguments, entry);
+    }
+    if places(entry).is_empty() && !client.ends_within(PATIENCE)? {
+        let process = client.daemon().map_or(String::new(), |daemon| format!(" (process {})", daemon.pid()));
+        error_line!(
+            "polder: {named}: detached; its daemon{process} still has the volume: it ends when all is written and \
+             nobody uses it any more"
+        );
+    }
+    Ok(())
 }
 
 /// A mount whose daemon has ended. Programs that still use it get nothing but errors from it.
@@ -161,19 +180,41 @@ fn detach_dead(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
 fn detach_silent(arguments: &Arguments, entry: &MountEntry, silent: Silent) -> Result<()> {
     let named = arguments.directory.display();
     detach(entry, Way::Lazily, None).with_context(|| named.to_string())?;
-    error_line!("polder: {named}: detached, but {silent}; until it ends it has the volume");
+    error_line!("polder: {}", still_held(arguments, silent));
     Ok(())
 }
 
-/// A mount with a daemon that this user cannot ask: its lock on the volume tells of its end.
+fn still_held(arguments: &Arguments, silent: Silent) -> String {
+    let named = arguments.directory.display();
+    format!("{named}: detached, but {silent}; until it ends it has the volume")
+}
+
+/// A mount with a daemon that this user cannot ask. Its lock on the volume tells of its end, and what the process that has
+/// the lock does is its sign of life.
 fn detach_unknown(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     let named = || arguments.directory.display().to_string();
     if detach(entry, Way::Unused, None).with_context(named)? == Detached::InUse {
         return detach_in_use(arguments, entry);
     }
-    let mut pause = volume::patience();
+    way::refuse_silent(&entry.source).with_context(named)?;
     let is_left = || arguments.leaves_others && is_connected(&entry.device);
-    wait_until_free(&entry.source, || pause() || !is_mounted_again(&entry.source) && !is_left())
+    let (mut pause, mut holder, mut silent) = (volume::patience(), Holder::of(&entry.source), None);
+    wait_until_free(&entry.source, || {
+        if pause() {
+            return true;
+        }
+        if is_mounted_again(&entry.source) || is_left() {
+            return false;
+        }
+        silent = holder.silent();
+        silent.is_none()
+    })?;
+    match silent {
+        Some(silent) if arguments.lazy => error_line!("polder: {}", still_held(arguments, silent)),
+        Some(silent) => bail!("{}", still_held(arguments, silent)),
+        None => {}
+    }
+    Ok(())
 }
 
 /// A view of zones has no daemon that could be asked. What it has is a lock for reading, which it gives back when it
@@ -226,7 +267,8 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
     }
     error_line!("polder: {named}: ended by force; what programs had written and not synced is lost");
     let has_ended = match reached {
-        Reached::Answers(client, _) => client.daemon().is_none_or(ends_soon),
+        // What it was told it still makes durable, which may take as long as a device that hangs.
+        Reached::Answers(client, _) => client.ends_within(PATIENCE).unwrap_or(false),
         Reached::Silent(_) | Reached::Unknown => false,
         Reached::Ended => true,
     };
@@ -249,11 +291,6 @@ fn refuse_covered(place: &MountEntry) -> Result<()> {
     })
 }
 
-/// What it was told it still makes durable, which may take as long as a device that hangs.
-fn ends_soon(daemon: &Daemon) -> bool {
-    daemon.wait_for(PATIENCE).unwrap_or(false)
-}
-
 /// Waits until the daemon of a mount that was detached has ended. Until every other place of the mount is gone it
 /// does not, which is refused where somebody here has made that place, and said where it must be elsewhere.
 fn wait_for_end(mut client: Client, entry: &MountEntry) -> Result<()> {
@@ -261,7 +298,7 @@ fn wait_for_end(mut client: Client, entry: &MountEntry) -> Result<()> {
     if !others.is_empty() && client.is_attached()? {
         bail!("detached there, but still mounted on {}; unmount that too", others.join(", "));
     }
-    let has_ended = client.daemon().map_or(Ok(true), |daemon| daemon.wait_for(PATIENCE))?;
+    let has_ended = client.ends_within(PATIENCE)?;
     if !has_ended && client.is_attached()? {
         error_line!(
             "polder: {}: detached here, but processes with mounts of their own still have it mounted; waiting for \
@@ -287,6 +324,7 @@ fn wait_until_free(volume: &Path, wait: impl FnMut() -> bool) -> Result<()> {
 }
 
 fn wait_for_lock(volume: &Path, lock: FlockOperation, wait: impl FnMut() -> bool) -> Result<()> {
+    way::refuse_silent(volume)?;
     let file = match File::open(volume) {
         // Somebody has moved the file away: then this is not the place to wait.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

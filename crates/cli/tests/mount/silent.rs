@@ -9,8 +9,8 @@ use std::time::Duration;
 use rt::{Clock, SystemClock};
 use rustix::process::Signal;
 
-use crate::bench::Daemon;
-use crate::{Bench, bench_or_skip};
+use crate::bench::{Daemon, mounts};
+use crate::{Bench, Mounted, bench_or_skip};
 
 /// By then a command has said that the daemon does not answer: it waits for a sign of life of it, twice at most, and the
 /// machine may be busy.
@@ -162,6 +162,98 @@ fn a_mount_with_a_stopped_daemon_is_detached_and_ends_when_that_goes_on() {
     let again = bench.mount(&[]);
     assert_eq!(fs::read(again.path("file")).unwrap(), vec![7; 3 << 20]);
     again.umount();
+}
+
+/// A volume in a file of another mount: when the daemon below is stopped its device hangs, and it cannot be closed.
+struct OnAMount<'a> {
+    bench: &'a Bench,
+    below: Mounted<'a>,
+    volume: PathBuf,
+    place: tempfile::TempDir,
+}
+
+impl<'a> OnAMount<'a> {
+    fn new(bench: &'a Bench) -> Self {
+        let below = bench.mount(&[]);
+        let (volume, place) = (below.path("volume"), tempfile::tempdir().unwrap());
+        let made = OnAMount { bench, below, volume, place };
+        bench.succeed(&["mkfs", made.volume.to_str().unwrap(), "--size", "64M"]);
+        bench.succeed(&["mount", "-o", "commit=3600", made.volume.to_str().unwrap(), made.directory()]);
+        fs::write(made.place.path().join("file"), "kept").unwrap();
+        made
+    }
+
+    fn directory(&self) -> &str {
+        self.place.path().to_str().unwrap()
+    }
+
+    fn is_mounted(&self) -> bool {
+        mounts().lines().any(|line| line.split(' ').nth(4) == Some(self.directory()))
+    }
+
+    fn verify(&self) {
+        assert_eq!(self.bench.succeed(&["cat", self.volume.to_str().unwrap(), "/file"]), "kept");
+    }
+}
+
+impl Drop for OnAMount<'_> {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            self.bench.polder(&["umount", "--lazy", self.directory()]);
+        }
+    }
+}
+
+/// `umount --lazy` waited until the volume was closed, unless the mount was in use.
+#[test]
+fn a_device_that_hangs_is_not_waited_for_by_a_lazy_unmount() {
+    let bench = bench_or_skip!();
+    let mounted = OnAMount::new(&bench);
+    let daemon = Daemon::of(&bench, mounted.place.path());
+    let below = mounted.below.daemon();
+    {
+        let _stopped = Stopped::new(&below);
+        let output = finish(start(&bench, &["umount", "--lazy", mounted.directory()]), "umount --lazy");
+        let said = said(&output);
+        let number = daemon.number();
+        assert!(output.status.success() && said.contains(&format!("(process {number}) still has")), "{said}");
+        assert!(!mounted.is_mounted() && !daemon.has_ended());
+    }
+    daemon.wait();
+    mounted.verify();
+}
+
+/// In a namespace of processes of its own a command sees no process behind the daemon's socket, so it did not wait for any.
+#[test]
+fn a_volume_is_closed_after_an_unmount_from_another_namespace_of_processes() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip("only root makes a namespace of processes");
+    }
+    let mounted = OnAMount::new(&bench);
+    let daemon = Daemon::of(&bench, mounted.place.path());
+    let below = mounted.below.daemon();
+    let mut umount = Command::new("unshare");
+    umount.args(["--pid", "--fork", "--"]).arg(bench.program()).args(["umount", mounted.directory()]);
+    umount.env("POLDER_RUN_DIR", bench.sockets()).stdin(Stdio::null());
+    let mut umount = {
+        let _stopped = Stopped::new(&below);
+        let mut umount = umount.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let waiting = rt::thread::Stop::default();
+        while mounted.is_mounted() && umount.try_wait().unwrap().is_none() {
+            waiting.wait(Duration::from_millis(5));
+        }
+        // This waits as long as a daemon may give no sign of life, much longer than an unmount that does not wait takes.
+        bench.fail(1, &["info", bench.directory().to_str().unwrap()]);
+        assert!(
+            umount.try_wait().unwrap().is_none() && !daemon.has_ended(),
+            "the daemon still has the volume"
+        );
+        umount
+    };
+    assert!(umount.wait().unwrap().success());
+    assert!(daemon.has_ended());
+    mounted.verify();
 }
 
 #[test]
