@@ -83,15 +83,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// The mount at a directory, whose daemon is not asked, or that of a volume.
 fn mount_named(named: &Path) -> Result<MountEntry> {
     let shown = named.display();
+    if tags::is_tag(named) {
+        return mount_of_volume(named);
+    }
     if let Err(error) = way::to(named)? {
         use io::ErrorKind::{NotADirectory, NotFound};
-        return match (error.kind(), tags::link(named)?) {
-            (_, Some(link)) => mount_of_volume(&link),
-            (NotFound | NotADirectory, None) => {
-                bail!("{shown}: no such directory; `findmnt -t fuse.polder` lists what is mounted where")
-            }
-            _ => Err(Error::new(error).context(shown.to_string())),
-        };
+        if matches!(error.kind(), NotFound | NotADirectory) {
+            bail!("{shown}: no such directory; `findmnt -t fuse.polder` lists what is mounted where");
+        }
+        return Err(Error::new(error).context(shown.to_string()));
     }
     if let Some(entry) = volume::attached_at(named)? {
         return Ok(entry);
@@ -107,7 +107,8 @@ fn mount_named(named: &Path) -> Result<MountEntry> {
 /// The mount of a volume that is named by its file or device.
 fn mount_of_volume(named: &Path) -> Result<MountEntry> {
     let shown = named.display();
-    let (mut own, unsure) = volume::mounts_of(&volume::resolve(named)?)?;
+    let path = volume::resolve(named)?;
+    let (mut own, unsure) = volume::mounts_of(&path)?;
     let device = own.first().map(|entry| entry.device.clone());
     let is_one = own.iter().all(|entry| Some(&entry.device) == device.as_ref());
     if unsure.is_empty() && is_one && !own.is_empty() {
@@ -115,7 +116,7 @@ fn mount_of_volume(named: &Path) -> Result<MountEntry> {
     }
     let all: Vec<String> =
         own.iter().chain(&unsure).map(|entry| entry.directory.display().to_string()).collect();
-    match (all.as_slice(), volume::is_volume(named)) {
+    match (all.as_slice(), volume::is_volume(&path)) {
         ([], Ok(true)) => bail!("{shown}: this volume is not mounted"),
         ([], _) => {
             bail!(

@@ -418,20 +418,16 @@ pub(crate) fn mount_options(
     MountOptions { cache_bytes, read_only, commit_interval_ns, clock: Arc::new(rt::SystemClock::new()) }
 }
 
-/// The absolute path of a volume, free of symbolic links. What is no path may be a tag, like `PARTUUID=…`.
-pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
-    let error = match way::into(path)? {
-        Ok(found) => return Ok(found),
-        Err(error) => error,
-    };
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => match tags::link(path)? {
-            Some(link) => resolve(&link),
-            None => Err(zone::medium::missing(path).into()),
-        },
-        io::ErrorKind::PermissionDenied => Err(FileError::denied(path, &error).into()),
-        _ => Err(anyhow::Error::new(error).context(path.display().to_string())),
-    }
+/// The absolute path of a volume, free of symbolic links. A name of the form of a tag, like `PARTUUID=…`, is one also where
+/// a file has that name, as for mount(8): whoever made the file does not choose the device.
+pub(crate) fn resolve(named: &Path) -> Result<PathBuf> {
+    let link = tags::link(named)?;
+    let path = link.as_deref().unwrap_or(named);
+    way::into(path)?.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => zone::medium::missing(path).into(),
+        io::ErrorKind::PermissionDenied => FileError::denied(path, &error).into(),
+        _ => anyhow::Error::new(error).context(path.display().to_string()),
+    })
 }
 
 /// The mounted volume at a directory, dead or alive.
@@ -442,6 +438,9 @@ pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
 /// What of ours is mounted at a directory, a volume or a view, dead or alive. Its daemon is not waited for. What is wrong with
 /// the path is reported when it is followed.
 pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
+    if tags::is_tag(directory) {
+        return Ok(None);
+    }
     let Ok(directory) = way::to(directory)? else { return Ok(None) };
     let entry = entry_at(&directory).context("the table of mounts cannot be read")?;
     Ok(entry.filter(|entry| entry.is_ours() || entry.is_view()))

@@ -283,6 +283,23 @@ fn paths_that_lead_nowhere_are_explained() {
     }
 }
 
+/// Another user who made a file with such a name in the working directory of root chose what root mounted.
+#[test]
+fn a_tag_is_no_file_in_the_working_directory() {
+    let place = Place::new();
+    let (tag, folder) = ("LABEL=no such label", place.folder("folder"));
+    place.volume(tag);
+    for words in [&["info", tag][..], &["mount", tag, &folder], &["umount", tag]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
+        let output = command.args(words).current_dir(place.directory.path()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("so name the path"), "{words:?}: {said}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
+    command.args(["info", &format!("./{tag}")]).current_dir(place.directory.path());
+    assert!(command.output().unwrap().status.success());
+}
+
 struct Place {
     directory: TempDir,
 }
