@@ -62,11 +62,18 @@ enum Heard {
 impl Silent {
     /// What is said of a mount with such a daemon.
     pub(crate) fn of_mount(self, directory: &Path) -> anyhow::Error {
+        self.of_mount_for(directory, fuse::mount::may_end_by_force())
+    }
+
+    fn of_mount_for(self, directory: &Path, may_force: bool) -> anyhow::Error {
         let shown = directory.display();
-        anyhow!(
-            "{shown}: {self}; if nothing helps, `polder umount --lazy {shown}` detaches it and `polder umount --force \
-             {shown}` ends it, which loses what was not synced"
-        )
+        let force = match may_force {
+            true => {
+                format!(" and `polder umount --force {shown}` ends it, which loses what was not synced")
+            }
+            false => String::new(),
+        };
+        anyhow!("{shown}: {self}; if nothing helps, `polder umount --lazy {shown}` detaches it{force}")
     }
 
     /// What is said of a volume with such a daemon.
@@ -324,7 +331,9 @@ mod tests {
         near.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         assert!(matches!(hear(&mut BufReader::new(near)).unwrap(), Heard::Nothing));
         let nobody = Pid::from_raw(i32::MAX);
-        let said = Silent(nobody).of_mount(Path::new("/mnt")).to_string();
+        let said = |may_force| Silent(nobody).of_mount_for(Path::new("/mnt"), may_force).to_string();
+        assert!(!said(false).contains("--force"), "{}", said(false));
+        let said = said(true);
         for words in
             ["(process 2147483647) has not answered for 5 s", "kill -9 2147483647", "umount --force /mnt"]
         {
