@@ -9,14 +9,16 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::net::sockopt::socket_peercred;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::process::Pid;
 use serde::de::DeserializeOwned;
 
 use crate::control::{Answer, Introduction, Request, send};
-use crate::ending::{Daemon, is_stopped};
+use crate::ending::{Daemon, becomes_readable, is_stopped};
 use crate::registry::{Connected, PATIENCE, Registry};
 
 const OTHER_RELEASE: &str = "the daemon's answer is of another release";
@@ -60,11 +62,18 @@ enum Heard {
 impl Silent {
     /// What is said of a mount with such a daemon.
     pub(crate) fn of_mount(self, directory: &Path) -> anyhow::Error {
+        self.of_mount_for(directory, fuse::mount::may_end_by_force())
+    }
+
+    fn of_mount_for(self, directory: &Path, may_force: bool) -> anyhow::Error {
         let shown = directory.display();
-        anyhow!(
-            "{shown}: {self}; if nothing helps, `polder umount --lazy {shown}` detaches it and `polder umount --force \
-             {shown}` ends it, which loses what was not synced"
-        )
+        let force = match may_force {
+            true => {
+                format!(" and `polder umount --force {shown}` ends it, which loses what was not synced")
+            }
+            false => String::new(),
+        };
+        anyhow!("{shown}: {self}; if nothing helps, `polder umount --lazy {shown}` detaches it{force}")
     }
 
     /// What is said of a volume with such a daemon.
@@ -160,11 +169,19 @@ impl Client {
         Ok(self.introduce()?.is_some_and(|found| !found.closing))
     }
 
+    /// Waits no longer than this; whether the daemon has ended. Only between two questions: where its process is not known
+    /// it has ended when it closes the connection, and nothing else is to come.
+    pub(crate) fn ends_within(&self, time: Duration) -> Result<bool> {
+        match &self.daemon {
+            Some(daemon) => daemon.wait_for(time),
+            None => becomes_readable(self.stream.get_ref(), time),
+        }
+    }
+
     /// Waits until the daemon has ended. Refused when it gives no sign of life any more.
     pub(crate) fn wait_for_end(&mut self) -> Result<()> {
-        let Some(daemon) = self.daemon.take() else { return Ok(()) };
         let mut was_gone = false;
-        while !daemon.wait_for(PATIENCE)? {
+        while !self.ends_within(PATIENCE)? {
             if self.introduce()?.is_none() && std::mem::replace(&mut was_gone, true) {
                 bail!("{}", self.silent());
             }
@@ -213,8 +230,10 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T> {
     }
 }
 
+/// The process at the other end. It has no number in a namespace of processes that it does not belong to: the system says 0.
 fn peer(stream: &UnixStream) -> Option<Pid> {
-    socket_peercred(stream).ok().map(|peer| peer.pid)
+    let peer = getsockopt(stream, PeerCredentials).ok()?;
+    Pid::from_raw(peer.pid())
 }
 
 fn is_end(error: &io::Error) -> bool {
@@ -231,7 +250,6 @@ mod tests {
     use std::io::Write;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use rt::thread::Stop;
     use serde_json::Value;
@@ -313,7 +331,9 @@ mod tests {
         near.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         assert!(matches!(hear(&mut BufReader::new(near)).unwrap(), Heard::Nothing));
         let nobody = Pid::from_raw(i32::MAX);
-        let said = Silent(nobody).of_mount(Path::new("/mnt")).to_string();
+        let said = |may_force| Silent(nobody).of_mount_for(Path::new("/mnt"), may_force).to_string();
+        assert!(!said(false).contains("--force"), "{}", said(false));
+        let said = said(true);
         for words in
             ["(process 2147483647) has not answered for 5 s", "kill -9 2147483647", "umount --force /mnt"]
         {

@@ -26,7 +26,7 @@ use crate::output::error_line;
 use crate::outside::{
     Descent, Looks, Xattr, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs,
 };
-use crate::progress;
+use crate::{progress, way};
 
 const PIECE: u64 = 1 << 20;
 /// Stands for the directory outside that the copy is made in.
@@ -69,6 +69,7 @@ struct Level {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    way::refuse_silent(&arguments.target)?;
     let inside = Inside::open(&arguments.volume)?;
     let found = inside.find(&arguments.path, !arguments.recursive)?;
     let shown = arguments.path.display();

@@ -3,7 +3,11 @@
 //! When the last place of a mount is taken away the kernel has the daemon write what its cache still holds, and the process
 //! that has asked waits for that in the kernel, where no signal ends it: a daemon that was stopped would keep it, and the
 //! shell behind it, for as long. So this program is started once more to ask, and can be left to itself.
+//!
+//! A mount is chosen by its number, but umount(2) takes a path and detaches what is mounted last there. So the path is
+//! compared with the number immediately before each call.
 
+use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -18,6 +22,7 @@ use crate::client::Client;
 use crate::registry::PATIENCE;
 use crate::starter::PROGRAM;
 
+const NO_TABLE: &str = "the table of mounts cannot be read";
 const LOST: &str = "it is detached, but what programs wrote last may not be durable";
 const PAUSE: Duration = Duration::from_millis(5);
 /// The exit status of the process that asks, when the mount is in use, and when it was refused otherwise.
@@ -40,21 +45,48 @@ pub(crate) enum Detached {
     InUse,
 }
 
-/// What the process does that was started for it; it says on its standard output why it was refused.
-pub(crate) fn ask_kernel(directory: &Path, way: Way) -> Result<()> {
-    let done = match way {
-        Way::Unused => unmount(directory),
-        Way::Lazily => unmount_lazily(directory),
-    };
+/// What the process does that was started for it; it says on its standard output why it was refused. The mount is the one
+/// with this number.
+pub(crate) fn ask_kernel(directory: &Path, way: Way, mount: u64) -> Result<()> {
+    let done = refuse_covered(directory, mount).and_then(|()| match way {
+        Way::Unused => Ok(unmount(directory)?),
+        Way::Lazily => Ok(unmount_lazily(directory)?),
+    });
     let Err(error) = done else { return Ok(()) };
-    let is_busy = error.kind() == std::io::ErrorKind::ResourceBusy;
+    let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+    let status = if error.downcast_ref().is_some_and(is_busy) { BUSY } else { REFUSED };
     crate::output::say(error.to_string())?;
-    std::process::exit(if is_busy { BUSY } else { REFUSED });
+    std::process::exit(status);
+}
+
+/// Refuses a directory that does not lead to the mount with this number: to unmount it would take away another one.
+pub(crate) fn refuse_covered(directory: &Path, mount: u64) -> Result<()> {
+    let found = match fuse::mount::locate(directory) {
+        Ok(found) if found.mount == mount => return Ok(()),
+        Ok(found) => Some(found.mount),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let table = fuse::mount::table().context(NO_TABLE)?;
+    if !table.iter().any(|entry| entry.id == mount && entry.directory == directory) {
+        bail!("it is not mounted there any more");
+    }
+    let shown = directory.display();
+    match table.iter().find(|entry| Some(entry.id) == found) {
+        Some(over) => {
+            let (kind, over) = (&over.kind, over.directory.display());
+            bail!(
+                "it is mounted on {shown}, and something else is mounted over it ({kind} on {over}); unmount that first \
+                 (`umount {over}`)"
+            )
+        }
+        None => bail!("it is mounted on {shown}, and something else is mounted over it; unmount that first"),
+    }
 }
 
 /// Detaches a mount. With a `client`, waits as long as the daemon lives; without, until the mount is gone from the table.
 pub(crate) fn detach(entry: &MountEntry, way: Way, mut client: Option<&mut Client>) -> Result<Detached> {
-    let mut process = start(&entry.directory, way)?;
+    let mut process = start(entry, way)?;
     let clock = SystemClock::new();
     let mut asked_ns = 0;
     loop {
@@ -80,7 +112,7 @@ pub(crate) fn detach(entry: &MountEntry, way: Way, mut client: Option<&mut Clien
     }
 }
 
-fn start(directory: &Path, way: Way) -> Result<Child> {
+fn start(entry: &MountEntry, way: Way) -> Result<Child> {
     use std::os::unix::process::CommandExt;
     let program = std::env::current_exe().context("this program cannot find itself")?;
     let way = match way {
@@ -89,7 +121,15 @@ fn start(directory: &Path, way: Way) -> Result<Child> {
     };
     // By another name it would be another command.
     let mut process = Command::new(program);
-    process.arg0(PROGRAM).args(["umount", "--ask-kernel", way, "--"]).arg(directory);
+    process.arg0(PROGRAM).args([
+        "umount",
+        "--ask-kernel",
+        way,
+        "--mount-number",
+        &entry.id.to_string(),
+        "--",
+    ]);
+    process.arg(&entry.directory);
     process.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("umount cannot be started")
 }
 
@@ -106,7 +146,7 @@ fn outcome(process: &mut Child, entry: &MountEntry) -> Result<Option<Detached>> 
         Some(0) => Ok(Some(Detached::Done)),
         Some(BUSY) => Ok(Some(Detached::InUse)),
         _ => {
-            let said = process.stdout.take().map(std::io::read_to_string).and_then(Result::ok);
+            let said = process.stdout.take().map(io::read_to_string).and_then(Result::ok);
             Err(anyhow!(
                 said.filter(|said| !said.is_empty()).unwrap_or_else(|| "cannot be detached".to_owned())
             ))
@@ -114,7 +154,8 @@ fn outcome(process: &mut Child, entry: &MountEntry) -> Result<Option<Detached>> 
     }
 }
 
-fn is_in_table(entry: &MountEntry) -> Result<bool> {
-    let table = fuse::mount::table().context("the table of mounts cannot be read")?;
+/// Whether the mount is still attached there.
+pub(crate) fn is_in_table(entry: &MountEntry) -> Result<bool> {
+    let table = fuse::mount::table().context(NO_TABLE)?;
     Ok(table.iter().any(|other| other.id == entry.id && other.device == entry.device))
 }

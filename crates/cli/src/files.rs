@@ -20,7 +20,7 @@ use crate::control::Request;
 use crate::info::Info;
 use crate::inside::Inside;
 use crate::outside::Descent;
-use crate::volume;
+use crate::{volume, way};
 
 /// How a file lies in zones; also the answer to the control request `layout`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ impl Files {
     /// which is opened as `open` does.
     pub(crate) fn find(paths: &[PathBuf], open: fn(&Path) -> Result<Inside>) -> Result<Files> {
         let (first, rest) = paths.split_first().context("no file is named")?;
-        volume::refuse_silent_ways(first, 0)?;
+        way::refuse_silent(first)?;
         if volume::mount_around(first).is_ok() || !volume::is_volume(first)? {
             return Self::in_mounts(paths);
         }

@@ -53,7 +53,7 @@ fn mounts_of(path: &Path) -> Vec<MountEntry> {
 }
 
 /// The processes that have locked a file or device, by the table of locks and what they have open.
-fn processes(path: &Path) -> Vec<u32> {
+pub(crate) fn processes(path: &Path) -> Vec<u32> {
     let (Ok(about), Ok(meant)) = (std::fs::metadata(path), FileId::of(path)) else { return Vec::new() };
     let own = std::process::id();
     let mut found: Vec<u32> = std::fs::read_to_string(LOCKS)

@@ -259,7 +259,9 @@ impl Info {
         match (&self.mounted_on, self.pid) {
             (Some(directory), Some(pid)) => format!("on {}, {writing}, by process {pid}", directory),
             (None, Some(pid)) if self.closing => format!("no longer; process {pid} closes it"),
-            (None, Some(pid)) => format!("out of sight, {writing}, by process {pid} until nobody uses it"),
+            (None, Some(pid)) => {
+                format!("lazily unmounted, {writing}, by process {pid} until nobody uses it")
+            }
             (_, None) => "no".to_owned(),
         }
     }

@@ -55,6 +55,7 @@ mod tags;
 mod umount;
 mod umount_helper;
 mod volume;
+mod way;
 mod zones;
 
 use std::path::Path;

@@ -40,16 +40,21 @@ pub(crate) fn exit_status(error: &anyhow::Error, misused: u8, failed: u8) -> Exi
 
 /// What an unknown word was probably meant to be, ready to follow the complaint; nothing where no known word is like it.
 pub(crate) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let most = match word.chars().count() {
-        ..TINY_NAME => return String::new(),
-        TINY_NAME..SHORT_NAME => 1,
-        _ => MISTYPED_MAX,
-    };
-    let distances = known.map(|name| (strsim::osa_distance(word, name), name));
-    match distances.filter(|(distance, _)| *distance <= most).min() {
+    match known.filter_map(|name| Some((mistyped(word, name)?, name))).min() {
         Some((_, name)) => format!("; did you mean '{name}'?"),
         None => String::new(),
     }
+}
+
+/// In how many places a word differs from a name that it may be a mistyping of.
+fn mistyped(word: &str, name: &str) -> Option<usize> {
+    let most = match word.chars().count() {
+        ..TINY_NAME => return None,
+        TINY_NAME..SHORT_NAME => 1,
+        _ => MISTYPED_MAX,
+    };
+    let distance = strsim::osa_distance(word, name);
+    (distance <= most).then_some(distance)
 }
 
 /// The same for what the parser of the command line has found: subcommands, options and values.
@@ -60,8 +65,15 @@ pub(crate) fn suggestions(error: &clap::Error) -> String {
         ContextValue::Strings(names) => names.clone(),
         _ => Vec::new(),
     });
+    // For the parser `hint` is like `mnt`.
+    let word = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(word)) => Some(word),
+        _ => None,
+    };
+    let names = names.filter(|name| word.is_none_or(|word| mistyped(word, name).is_some()));
     // The likeliest comes last.
-    let names: Vec<String> = names.map(|name| format!("'{name}'")).rev().collect();
+    let mut names: Vec<String> = names.map(|name| format!("'{name}'")).collect();
+    names.reverse();
     if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
 }
 

@@ -17,7 +17,7 @@ use zone::{Device, FsId, Geometry, Medium};
 use crate::misuse::Misuse;
 use crate::numbers::{self, whole};
 use crate::output::line;
-use crate::{bytes, info, inherited, progress, volume};
+use crate::{bytes, info, inherited, progress, volume, way};
 
 /// Make a volume in a file, on a block device or on a zoned device.
 #[derive(clap::Args)]
@@ -66,6 +66,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    way::refuse_silent(&arguments.path)?;
     let fs_id = arguments.uuid.unwrap_or_else(new_fs_id);
     refuse_what_is_there(arguments)?;
     let (wishes, format_options) = (wishes(arguments, fs_id), format_options(arguments, fs_id));

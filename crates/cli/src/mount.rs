@@ -17,7 +17,7 @@ use crate::daemon::{self, Daemon};
 use crate::misuse::Misuse;
 use crate::options::{Words, cache_bytes};
 use crate::starter::{PROGRAM, start_daemon};
-use crate::{inherited, remount, volume};
+use crate::{inherited, remount, volume, way};
 
 /// What `--cache` is by itself.
 const CACHE_BYTES: u64 = 128 << 20;
@@ -83,6 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             arguments.path.display()
         )));
     };
+    way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.path)?;
     let directory = free_mount_point(directory)?;
     // Here signals still end us.
@@ -109,8 +110,7 @@ fn keep_few_heaps() {
 /// The directory in absolute form. A mount there whose daemon is gone is taken away.
 pub(crate) fn free_mount_point(named: &Path) -> Result<PathBuf> {
     let shown = named.display();
-    volume::refuse_silent_ways(named, 1)?;
-    let directory = volume::resolve_directory(named).map_err(|error| match error.kind() {
+    let directory = way::to(named)?.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
             anyhow::anyhow!("{shown}: no such directory; make it first (mkdir)")
         }

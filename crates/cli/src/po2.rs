@@ -22,7 +22,7 @@ use crate::ending::{Daemon, is_stopped};
 use crate::logging::{self, Reader};
 use crate::registry::PATIENCE;
 use crate::starter::start_daemon;
-use crate::{bytes, daemon, inherited, output, process, volume};
+use crate::{bytes, daemon, inherited, output, process, volume, way};
 
 /// How long somebody may look at a block device that is to be taken away, and how often to see whether he has done.
 const LOOKS_NS: u64 = 2_000_000_000;
@@ -55,6 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.foreground {
         inherited::leave_caller(arguments.detach)?;
     }
+    way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.device)?;
     match arguments.foreground {
         true => serve(arguments, &path),

@@ -20,6 +20,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use rustix::fs::{FlockOperation, Mode, flock};
@@ -154,16 +156,18 @@ impl Registry {
         }
     }
 
-    /// Connects only in a directory of this user's: in one that another user has made, that user could answer anything. A daemon
-    /// has [`PATIENCE`] for each answer.
+    /// Connects only to a process of this user's, in a directory where no other user makes names: another user could answer
+    /// anything. A daemon has [`PATIENCE`] for each answer.
     pub(crate) fn connect(&self, path: &Path) -> Connected {
-        if !owner_of(&self.0).is_ok_and(|owner| owner == rustix::process::geteuid().as_raw()) {
+        if let Err(error) = refuse_open_to_others(&self.0) {
+            tracing::debug!("{error:#}");
             return Connected::Missing;
         }
         let clock = SystemClock::new();
         loop {
             match connect(path) {
-                Ok(stream) => return Connected::Stream(stream),
+                Ok(stream) if is_own(&stream) => return Connected::Stream(stream),
+                Ok(_) => return Connected::Missing,
                 Err(Errno::AGAIN) if clock.monotonic_ns() < PATIENCE.as_nanos() as u64 => {}
                 Err(Errno::AGAIN) => return Connected::Crowded,
                 Err(Errno::CONNREFUSED) => return Connected::Refused,
@@ -233,19 +237,32 @@ fn chosen_directory() -> PathBuf {
 fn make_directory(directory: &Path) -> Result<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.with_context(|| directory.display().to_string())?;
-    if owner_of(directory)? != rustix::process::geteuid().as_raw() {
-        bail!("{} belongs to another user; set {DIRECTORY} to a directory of yours", directory.display());
+    refuse_open_to_others(directory)
+}
+
+/// Not what a symbolic link leads to is looked at: that is the choice of the user who made the link.
+fn refuse_open_to_others(directory: &Path) -> Result<()> {
+    const OTHERS_WRITE: u32 = 0o022;
+    let shown = directory.display();
+    let about = std::fs::symlink_metadata(directory).with_context(|| shown.to_string())?;
+    if about.uid() != rustix::process::geteuid().as_raw() {
+        bail!("{shown} belongs to another user; set {DIRECTORY} to a directory of yours");
+    }
+    if about.is_dir() && about.mode() & OTHERS_WRITE != 0 {
+        bail!("{shown}: other users may write there; take that from them (`chmod go-w {shown}`)");
     }
     Ok(())
 }
 
-/// Not of what a symbolic link leads to: that is the maker's choice.
-fn owner_of(directory: &Path) -> io::Result<u32> {
-    Ok(std::fs::symlink_metadata(directory)?.uid())
+/// Whether a process of this user's is at the other end.
+fn is_own(stream: &UnixStream) -> bool {
+    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     const ID: FsId = FsId([7; 16]);
@@ -265,6 +282,11 @@ mod tests {
         let path = own.of_volume(ID);
         let _listener = UnixListener::bind(&path).unwrap();
         assert!(matches!(own.connect(&path), Connected::Stream(_)));
+        for (mode, is_trusted) in [(0o1777, false), (0o775, false), (0o755, true)] {
+            std::fs::set_permissions(&own.0, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(matches!(own.connect(&path), Connected::Stream(_)), is_trusted, "{mode:o}");
+            assert_eq!(make_directory(&own.0).is_ok(), is_trusted, "{mode:o}");
+        }
         if !rustix::process::geteuid().is_root() {
             return eprintln!("skipped: only root can give a directory away");
         }

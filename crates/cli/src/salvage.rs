@@ -25,7 +25,7 @@ use crate::check::exit_status;
 use crate::name::AnyPath;
 use crate::output::line;
 use crate::outside::{Descent, Looks, ends_all, make_file, make_node, set_looks, set_owner, set_xattrs};
-use crate::{progress, volume};
+use crate::{progress, volume, way};
 
 /// Save names and data of a volume whose journal and checkpoints are lost into a directory.
 ///
@@ -82,6 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn salvage(arguments: &Arguments) -> Result<bool> {
     let shown = arguments.source.display();
     let source = volume::resolve(&arguments.source)?;
+    way::refuse_silent(&arguments.target)?;
     let device: Arc<dyn Device> = volume::open_for_salvage(&source)?.into_device();
     let bar = progress::parts(0, "zones of metadata read");
     let opened = Salvage::open(device, &mut |done, all| {

@@ -24,9 +24,20 @@ pub(crate) fn link(named: &Path) -> Result<Option<PathBuf>> {
     link_in(Path::new(LINKS), named)
 }
 
+/// Whether a name has this form. A file with such a name is named with its directory, like `./LABEL=x`.
+pub(crate) fn is_tag(named: &Path) -> bool {
+    parsed(named).is_some()
+}
+
+/// The directory of links of this kind, and the value.
+fn parsed(named: &Path) -> Option<(&'static str, &str)> {
+    let (tag, value) = named.to_str()?.split_once('=')?;
+    let (_, directory) = TAGS.iter().find(|(name, _)| *name == tag)?;
+    Some((directory, value))
+}
+
 fn link_in(links: &Path, named: &Path) -> Result<Option<PathBuf>> {
-    let Some((tag, value)) = named.to_str().and_then(|named| named.split_once('=')) else { return Ok(None) };
-    let Some((_, directory)) = TAGS.iter().find(|(name, _)| *name == tag) else { return Ok(None) };
+    let Some((directory, value)) = parsed(named) else { return Ok(None) };
     let value = value.trim_matches('"');
     let directory = links.join(directory);
     let candidates = [value.to_owned(), value.to_lowercase()].map(|value| directory.join(encoded(&value)));

@@ -13,11 +13,11 @@ use rustix::fs::FlockOperation;
 use crate::client::{Client, Reached, Silent};
 use crate::control::Introduction;
 use crate::detaching::{self, Detached, Way, detach};
-use crate::ending::Daemon;
+use crate::ending::Holder;
 use crate::output::error_line;
 use crate::registry::Registry;
 use crate::sync::written;
-use crate::{process, progress, tags, volume};
+use crate::{process, progress, tags, volume, way};
 
 /// How long a person waits without asking why.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,8 +34,11 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with = "lazy")]
     force: bool,
     /// Only ask the kernel, for another process of this command.
-    #[arg(long, hide = true, value_name = "WAY")]
+    #[arg(long, hide = true, value_name = "WAY", requires = "mount_number")]
     ask_kernel: Option<Way>,
+    /// Which mount is meant, as the table of mounts counts them.
+    #[arg(long, hide = true, value_name = "NUMBER")]
+    mount_number: Option<u64>,
     /// Where else it is mounted is no concern of whoever asks.
     #[arg(skip)]
     leaves_others: bool,
@@ -44,13 +47,13 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// As umount(8) wants it.
     pub(crate) fn of_system(directory: PathBuf, lazy: bool, force: bool) -> Arguments {
-        Arguments { directory, lazy, force, ask_kernel: None, leaves_others: true }
+        Arguments { directory, lazy, force, ask_kernel: None, mount_number: None, leaves_others: true }
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    if let Some(way) = arguments.ask_kernel {
-        return detaching::ask_kernel(&arguments.directory, way);
+    if let (Some(way), Some(mount)) = (arguments.ask_kernel, arguments.mount_number) {
+        return detaching::ask_kernel(&arguments.directory, way, mount);
     }
     let named = arguments.directory.display();
     let entry = mount_named(&arguments.directory)?;
@@ -80,15 +83,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// The mount at a directory, whose daemon is not asked, or that of a volume.
 fn mount_named(named: &Path) -> Result<MountEntry> {
     let shown = named.display();
-    if let Err(error) = fuse::mount::locate(named) {
+    if tags::is_tag(named) {
+        return mount_of_volume(named);
+    }
+    if let Err(error) = way::to(named)? {
         use io::ErrorKind::{NotADirectory, NotFound};
-        return match (error.kind(), tags::link(named)?) {
-            (_, Some(link)) => mount_of_volume(&link),
-            (NotFound | NotADirectory, None) => {
-                bail!("{shown}: no such directory; `findmnt -t fuse.polder` lists what is mounted where")
-            }
-            _ => Err(Error::new(error).context(shown.to_string())),
-        };
+        if matches!(error.kind(), NotFound | NotADirectory) {
+            bail!("{shown}: no such directory; `findmnt -t fuse.polder` lists what is mounted where");
+        }
+        return Err(Error::new(error).context(shown.to_string()));
     }
     if let Some(entry) = volume::attached_at(named)? {
         return Ok(entry);
@@ -104,7 +107,8 @@ fn mount_named(named: &Path) -> Result<MountEntry> {
 /// The mount of a volume that is named by its file or device.
 fn mount_of_volume(named: &Path) -> Result<MountEntry> {
     let shown = named.display();
-    let (mut own, unsure) = volume::mounts_of(&volume::resolve(named)?)?;
+    let path = volume::resolve(named)?;
+    let (mut own, unsure) = volume::mounts_of(&path)?;
     let device = own.first().map(|entry| entry.device.clone());
     let is_one = own.iter().all(|entry| Some(&entry.device) == device.as_ref());
     if unsure.is_empty() && is_one && !own.is_empty() {
@@ -112,7 +116,7 @@ fn mount_of_volume(named: &Path) -> Result<MountEntry> {
     }
     let all: Vec<String> =
         own.iter().chain(&unsure).map(|entry| entry.directory.display().to_string()).collect();
-    match (all.as_slice(), volume::is_volume(named)) {
+    match (all.as_slice(), volume::is_volume(&path)) {
         ([], Ok(true)) => bail!("{shown}: this volume is not mounted"),
         ([], _) => {
             bail!(
@@ -130,6 +134,9 @@ fn detach_served(
     mut client: Client,
     found: &Introduction,
 ) -> Result<()> {
+    if arguments.lazy {
+        return detach_served_lazily(arguments, entry, &client);
+    }
     let named = || arguments.directory.display().to_string();
     // By whatever path it had when it was mounted, it may be elsewhere by now.
     let file = client.daemon().and_then(|daemon| daemon.open_what_it_has(found.volume));
@@ -138,7 +145,7 @@ fn detach_served(
         drop(bar);
         return detach_in_use(arguments, entry);
     }
-    if (arguments.lazy || arguments.leaves_others) && client.is_attached().with_context(named)? {
+    if arguments.leaves_others && client.is_attached().with_context(named)? {
         return Ok(());
     }
     wait_for_end(client, entry).with_context(named)?;
@@ -147,9 +154,25 @@ fn detach_served(
     wait_for_lock_of(&file, lock, volume::patience()).with_context(named)
 }
 
+/// The same without waiting for the device, which may hang: the daemon closes the volume when it can.
+fn detach_served_lazily(arguments: &Arguments, entry: &MountEntry, client: &Client) -> Result<()> {
+    let named = arguments.directory.display();
+    if detach(entry, Way::Unused, None).with_context(|| named.to_string())? == Detached::InUse {
+        return detach_in_use(arguments, entry);
+    }
+    if places(entry).is_empty() && !client.ends_within(PATIENCE)? {
+        let process = client.daemon().map_or(String::new(), |daemon| format!(" (process {})", daemon.pid()));
+        error_line!(
+            "polder: {named}: detached; its daemon{process} still has the volume: it ends when all is written and \
+             nobody uses it any more"
+        );
+    }
+    Ok(())
+}
+
 /// A mount whose daemon has ended. Programs that still use it get nothing but errors from it.
 fn detach_dead(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
-    unmount_lazily(&entry.directory).with_context(|| arguments.directory.display().to_string())?;
+    detach(entry, Way::Lazily, None).with_context(|| arguments.directory.display().to_string())?;
     Registry::of_user().forget_mount(&entry.device);
     wait_until_free(&entry.source, volume::patience())
 }
@@ -158,19 +181,41 @@ fn detach_dead(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
 fn detach_silent(arguments: &Arguments, entry: &MountEntry, silent: Silent) -> Result<()> {
     let named = arguments.directory.display();
     detach(entry, Way::Lazily, None).with_context(|| named.to_string())?;
-    error_line!("polder: {named}: detached, but {silent}; until it ends it has the volume");
+    error_line!("polder: {}", still_held(arguments, silent));
     Ok(())
 }
 
-/// A mount with a daemon that this user cannot ask: its lock on the volume tells of its end.
+fn still_held(arguments: &Arguments, silent: Silent) -> String {
+    let named = arguments.directory.display();
+    format!("{named}: detached, but {silent}; until it ends it has the volume")
+}
+
+/// A mount with a daemon that this user cannot ask. Its lock on the volume tells of its end, and what the process that has
+/// the lock does is its sign of life.
 fn detach_unknown(arguments: &Arguments, entry: &MountEntry) -> Result<()> {
     let named = || arguments.directory.display().to_string();
     if detach(entry, Way::Unused, None).with_context(named)? == Detached::InUse {
         return detach_in_use(arguments, entry);
     }
-    let mut pause = volume::patience();
+    way::refuse_silent(&entry.source).with_context(named)?;
     let is_left = || arguments.leaves_others && is_connected(&entry.device);
-    wait_until_free(&entry.source, || pause() || !is_mounted_again(&entry.source) && !is_left())
+    let (mut pause, mut holder, mut silent) = (volume::patience(), Holder::of(&entry.source), None);
+    wait_until_free(&entry.source, || {
+        if pause() {
+            return true;
+        }
+        if is_mounted_again(&entry.source) || is_left() {
+            return false;
+        }
+        silent = holder.silent();
+        silent.is_none()
+    })?;
+    match silent {
+        Some(silent) if arguments.lazy => error_line!("polder: {}", still_held(arguments, silent)),
+        Some(silent) => bail!("{}", still_held(arguments, silent)),
+        None => {}
+    }
+    Ok(())
 }
 
 /// A view of zones has no daemon that could be asked. What it has is a lock for reading, which it gives back when it
@@ -204,6 +249,9 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
         Reached::Silent(Silent(pid)) => pid.map(|pid| pid.as_raw_pid().cast_unsigned()),
         Reached::Ended | Reached::Unknown => None,
     };
+    // Before the connection is ended, which cannot be taken back.
+    let places = entry.places().context("the table of mounts cannot be read")?;
+    places.iter().try_for_each(refuse_covered).with_context(|| named.to_string())?;
     if !matches!(reached, Reached::Ended)
         && abort(entry).or_else(|_| unmount_by_force(&entry.directory)).is_err()
     {
@@ -211,12 +259,17 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
             process.map_or("end its daemon".to_owned(), |pid| format!("end its daemon (`kill -9 {pid}`)"));
         bail!("{named}: only root may do that here; {end} instead, and unmount it then");
     }
-    for place in entry.places().context("the table of mounts cannot be read")? {
-        unmount_lazily(&place.directory).with_context(|| place.directory.display().to_string())?;
+    for place in &places {
+        let taken = refuse_covered(place).and_then(|()| Ok(unmount_lazily(&place.directory)?));
+        // The daemon has heard of its end too, and may have been faster.
+        if taken.is_err() && detaching::is_in_table(place)? {
+            return taken.with_context(|| place.directory.display().to_string());
+        }
     }
     error_line!("polder: {named}: ended by force; what programs had written and not synced is lost");
     let has_ended = match reached {
-        Reached::Answers(client, _) => client.daemon().is_none_or(ends_soon),
+        // What it was told it still makes durable, which may take as long as a device that hangs.
+        Reached::Answers(client, _) => client.ends_within(PATIENCE).unwrap_or(false),
         Reached::Silent(_) | Reached::Unknown => false,
         Reached::Ended => true,
     };
@@ -231,9 +284,12 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
     Ok(())
 }
 
-/// What it was told it still makes durable, which may take as long as a device that hangs.
-fn ends_soon(daemon: &Daemon) -> bool {
-    daemon.wait_for(PATIENCE).unwrap_or(false)
+/// The directory may lie in another mount, whose daemon is not waited for.
+fn refuse_covered(place: &MountEntry) -> Result<()> {
+    let (directory, mount) = (place.directory.clone(), place.id);
+    process::within(PATIENCE, move || detaching::refuse_covered(&directory, mount)).unwrap_or_else(|| {
+        bail!("{}: the way there leads through a mount that does not answer", place.directory.display())
+    })
 }
 
 /// Waits until the daemon of a mount that was detached has ended. Until every other place of the mount is gone it
@@ -243,7 +299,7 @@ fn wait_for_end(mut client: Client, entry: &MountEntry) -> Result<()> {
     if !others.is_empty() && client.is_attached()? {
         bail!("detached there, but still mounted on {}; unmount that too", others.join(", "));
     }
-    let has_ended = client.daemon().map_or(Ok(true), |daemon| daemon.wait_for(PATIENCE))?;
+    let has_ended = client.ends_within(PATIENCE)?;
     if !has_ended && client.is_attached()? {
         error_line!(
             "polder: {}: detached here, but processes with mounts of their own still have it mounted; waiting for \
@@ -269,6 +325,7 @@ fn wait_until_free(volume: &Path, wait: impl FnMut() -> bool) -> Result<()> {
 }
 
 fn wait_for_lock(volume: &Path, lock: FlockOperation, wait: impl FnMut() -> bool) -> Result<()> {
+    way::refuse_silent(volume)?;
     let file = match File::open(volume) {
         // Somebody has moved the file away: then this is not the place to wait.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,9 +1,8 @@
 //! Finding and opening volumes that are named on the command line.
 
-use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +13,14 @@ use fuse::MountEntry;
 use fuse::mount::entry_at;
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, makedev, statx};
 use serde::{Deserialize, Serialize};
 use zone::file::{FileContents, FileError, OpenMode, Restored};
 use zone::{Device, FsId, Medium, OwnCopy};
 
 use crate::client::{Client, Reached, Silent};
 use crate::registry::{PATIENCE, Registry};
-use crate::{inherited, process, progress, tags};
+use crate::{inherited, process, progress, tags, way};
 
 /// The cache of a volume that is opened for one look.
 const LOOK_CACHE_BYTES: u64 = 64 << 20;
@@ -92,12 +92,21 @@ pub(crate) struct FileId {
 }
 
 impl FileId {
+    /// Asks for nothing that could change, so that a network or a daemon behind the file need not answer.
     pub(crate) fn of(path: &Path) -> io::Result<FileId> {
-        let about = std::fs::metadata(path)?;
-        let is_device = about.file_type().is_block_device() || about.file_type().is_char_device();
+        let wanted = StatxFlags::TYPE | StatxFlags::INO;
+        let about = statx(CWD, path, AtFlags::STATX_DONT_SYNC, wanted)?;
+        let kind = FileType::from_raw_mode(about.stx_mode.into());
+        let is_device = kind.is_block_device() || kind.is_char_device();
         Ok(match is_device {
-            true => FileId { is_device, device: about.rdev(), inode: 0 },
-            false => FileId { is_device, device: about.dev(), inode: about.ino() },
+            true => {
+                let device = makedev(about.stx_rdev_major, about.stx_rdev_minor);
+                FileId { is_device, device, inode: 0 }
+            }
+            false => {
+                let device = makedev(about.stx_dev_major, about.stx_dev_minor);
+                FileId { is_device, device, inode: about.stx_ino }
+            }
         })
     }
 }
@@ -125,8 +134,6 @@ impl Volume {
     }
 
     fn find_or_open(named: &Path, mode: OpenMode) -> Result<Volume> {
-        // Of the mount that it may lead to itself the daemon is asked below.
-        refuse_silent_ways(named, 1)?;
         if let Some(entry) = mount_at(named)? {
             return daemon_of(&entry).map(Volume::Served);
         }
@@ -282,28 +289,6 @@ pub(crate) fn reach(entry: &MountEntry) -> Result<Reached> {
     }
 }
 
-/// Refuses a path that leads through a mount whose daemon gives no sign of life, but for its last parts: a process that
-/// asks the kernel for what is there waits for the daemon, and cannot be ended.
-pub(crate) fn refuse_silent_ways(named: &Path, last: usize) -> Result<()> {
-    let absolute = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
-    let ways: Vec<&Path> = absolute.ancestors().skip(last).collect();
-    let mut known = None;
-    for way in ways.into_iter().rev() {
-        // What is wrong with the path is reported when it is followed.
-        let Ok(found) = fuse::mount::locate(way) else { return Ok(()) };
-        if known.replace(found.mount) == Some(found.mount) {
-            continue;
-        }
-        let table = fuse::mount::table().context("the table of mounts cannot be read")?;
-        if let Some(entry) = table.iter().find(|entry| entry.id == found.mount && entry.is_ours())
-            && let Reached::Silent(silent) = reach(entry)?
-        {
-            return Err(silent.of_mount(&entry.directory));
-        }
-    }
-    Ok(())
-}
-
 /// Opens a volume, which may just have lost its daemon.
 ///
 /// What a killed process had handed to the kernel goes on until it is done, and holds the lock for as long:
@@ -446,33 +431,16 @@ pub(crate) fn mount_options(
     MountOptions { cache_bytes, read_only, commit_interval_ns, clock: Arc::new(rt::SystemClock::new()) }
 }
 
-/// The absolute path of a volume, free of symbolic links. What is no path may be a tag, like `PARTUUID=…`.
-pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
-    let error = match std::fs::canonicalize(path) {
-        Ok(found) => return Ok(found),
-        Err(error) => error,
-    };
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => match tags::link(path)? {
-            Some(link) => resolve(&link),
-            None => Err(zone::medium::missing(path).into()),
-        },
-        io::ErrorKind::PermissionDenied => Err(FileError::denied(path, &error).into()),
-        _ => Err(anyhow::Error::new(error).context(path.display().to_string())),
-    }
-}
-
-/// The absolute path of a directory that may be the root of a mount whose daemon is gone.
-pub(crate) fn resolve_directory(directory: &Path) -> io::Result<PathBuf> {
-    match std::fs::canonicalize(directory) {
-        Err(error) if is_disconnected(&error) => {
-            let absolute = std::path::absolute(directory)?;
-            let parent = absolute.parent().unwrap_or(Path::new("/"));
-            let name = absolute.file_name().unwrap_or(OsStr::new(""));
-            Ok(std::fs::canonicalize(parent)?.join(name))
-        }
-        resolved => resolved,
-    }
+/// The absolute path of a volume, free of symbolic links. A name of the form of a tag, like `PARTUUID=…`, is one also where
+/// a file has that name, as for mount(8): whoever made the file does not choose the device.
+pub(crate) fn resolve(named: &Path) -> Result<PathBuf> {
+    let link = tags::link(named)?;
+    let path = link.as_deref().unwrap_or(named);
+    way::into(path)?.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => zone::medium::missing(path).into(),
+        io::ErrorKind::PermissionDenied => FileError::denied(path, &error).into(),
+        _ => anyhow::Error::new(error).context(path.display().to_string()),
+    })
 }
 
 /// The mounted volume at a directory, dead or alive.
@@ -483,16 +451,17 @@ pub(crate) fn mount_at(directory: &Path) -> Result<Option<MountEntry>> {
 /// What of ours is mounted at a directory, a volume or a view, dead or alive. Its daemon is not waited for. What is wrong with
 /// the path is reported when it is followed.
 pub(crate) fn attached_at(directory: &Path) -> Result<Option<MountEntry>> {
-    if fuse::mount::locate(directory).is_err() {
+    if tags::is_tag(directory) {
         return Ok(None);
     }
-    let entry = entry_at(directory).context("the table of mounts cannot be read")?;
+    let Ok(directory) = way::to(directory)? else { return Ok(None) };
+    let entry = entry_at(&directory).context("the table of mounts cannot be read")?;
     Ok(entry.filter(|entry| entry.is_ours() || entry.is_view()))
 }
 
 /// What a file or directory is, and the mount of ours that it is in.
 pub(crate) fn mount_around(path: &Path) -> Result<(Metadata, MountEntry)> {
-    refuse_silent_ways(path, 0)?;
+    way::refuse_silent(path)?;
     let about = std::fs::metadata(path).map_err(|error| cannot_be_seen(path, error))?;
     let found = fuse::mount::locate(path).map_err(|error| cannot_be_seen(path, error))?;
     let table = fuse::mount::table().context("the table of mounts cannot be read")?;

@@ -254,7 +254,10 @@ fn mistyped_words_get_a_suggestion() {
         let said = refusal(2, words);
         assert!(said.contains("; did you mean ") && said.contains(meant), "{said}");
     }
-    assert!(!refusal(2, &["nothing"]).contains("did you mean"));
+    // `hint` was suggested.
+    for word in ["nothing", "mnt"] {
+        assert!(!refusal(2, &[word]).contains("did you mean"));
+    }
 }
 
 /// `polder mount LABEL=x mnt` was told to make a volume there first.
@@ -278,6 +281,23 @@ fn paths_that_lead_nowhere_are_explained() {
         let said = refusal(1, &["mount", tag, &folder]);
         assert!(said.contains(tag) && said.contains("so name the path"), "{said}");
     }
+}
+
+/// Another user who made a file with such a name in the working directory of root chose what root mounted.
+#[test]
+fn a_tag_is_no_file_in_the_working_directory() {
+    let place = Place::new();
+    let (tag, folder) = ("LABEL=no such label", place.folder("folder"));
+    place.volume(tag);
+    for words in [&["info", tag][..], &["mount", tag, &folder], &["umount", tag]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
+        let output = command.args(words).current_dir(place.directory.path()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("so name the path"), "{words:?}: {said}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_polder"));
+    command.args(["info", &format!("./{tag}")]).current_dir(place.directory.path());
+    assert!(command.output().unwrap().status.success());
 }
 
 struct Place {

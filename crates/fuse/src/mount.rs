@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, FileType, StatxAttributes, StatxFlags, statx};
 use rustix::io::{Errno, FdFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
@@ -147,16 +147,28 @@ pub struct Location {
     pub mount: u64,
     /// Whether the path leads to the root of the mount.
     pub is_root: bool,
+    /// Whether it leads to a symbolic link.
+    pub is_link: bool,
 }
 
 /// Finds the mount that a path lies in. The kernel answers that alone: for the root of a mount nobody waits for the daemon
 /// behind it. For a path below a root the kernel may ask the daemon on the way.
 pub fn locate(path: &Path) -> io::Result<Location> {
+    locate_with(path, AtFlags::empty())
+}
+
+/// The same of a symbolic link itself, if the path leads to one.
+pub fn locate_unfollowed(path: &Path) -> io::Result<Location> {
+    locate_with(path, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn locate_with(path: &Path, flags: AtFlags) -> io::Result<Location> {
     // With this nothing is brought up to date, and nothing is asked for that could have to be.
-    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let flags = flags | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     let found = statx(CWD, path, flags, StatxFlags::empty())?;
     let is_root = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-    Ok(Location { mount: found.stx_mnt_id, is_root })
+    let is_link = FileType::from_raw_mode(found.stx_mode.into()).is_symlink();
+    Ok(Location { mount: found.stx_mnt_id, is_root, is_link })
 }
 
 /// Everything that is mounted, in the order in which it was.
@@ -207,6 +219,12 @@ pub fn unmount_by_force(directory: &Path) -> io::Result<()> {
 pub fn abort(entry: &MountEntry) -> io::Result<()> {
     let connection = entry.device.split_once(':').map_or("", |(_, minor)| minor);
     std::fs::write(Path::new(CONNECTIONS).join(connection).join("abort"), "1")
+}
+
+/// Whether this user can end the connection of a mount of his: root can, others where the kernel shows connections.
+pub fn may_end_by_force() -> bool {
+    let shows_any = || std::fs::read_dir(CONNECTIONS).is_ok_and(|mut shown| shown.next().is_some());
+    rustix::process::geteuid().is_root() || shows_any()
 }
 
 /// Attaches; what comes back is the open device that requests are read from.

@@ -21,13 +21,14 @@ use super::Arguments;
 use super::view::ZoneView;
 use crate::logging::{self, Reader};
 use crate::starter::start_daemon;
-use crate::{daemon, inherited, mount, volume};
+use crate::{daemon, inherited, mount, volume, way};
 
 /// Mounts a view of the zones; returns when it can be used or, with `--foreground`, when it has ended.
 pub(super) fn run(arguments: &Arguments, directory: &Path) -> Result<()> {
     if arguments.foreground {
         inherited::leave_caller(arguments.detach)?;
     }
+    way::refuse_silent_log(arguments.log.as_deref())?;
     let path = volume::resolve(&arguments.path)?;
     if path.is_dir() {
         bail!("{}: name the volume's file or block device; what is mounted cannot be shown", path.display());

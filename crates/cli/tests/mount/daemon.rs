@@ -220,7 +220,7 @@ fn a_signal_to_a_busy_mount_detaches_it_and_saves_what_was_written() {
     let mut file = File::create(mounted.path("open")).unwrap();
     file.write_all(b"in the kernel's cache").unwrap();
     daemon.signal(Signal::TERM);
-    // The daemon waits for us to close the file; by then the mount is out of sight.
+    // The daemon waits for us to close the file; by then the mount is detached.
     let gone = rt::thread::Stop::default();
     while bench.is_mounted() {
         gone.wait(Duration::from_millis(5));
@@ -695,7 +695,7 @@ fn a_daemon_out_of_sight_leaves_the_next_mount_alone() {
     BufReader::new(asked).read_line(&mut answer).unwrap();
     assert!(answer.contains("\"ok\""), "{answer}");
     assert!(bench.is_mounted(), "the other volume was unmounted");
-    assert!(bench.succeed(&["info", volume]).contains("out of sight"));
+    assert!(bench.succeed(&["info", volume]).contains("lazily unmounted"));
 
     daemon.kill();
     drop(file);

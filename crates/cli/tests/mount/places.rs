@@ -26,6 +26,30 @@ impl Drop for TakenDown<'_> {
     }
 }
 
+/// Something that is mounted over a directory, and taken away when this is dropped.
+struct Cover<'a>(&'a Path);
+
+impl Cover<'_> {
+    fn over(directory: &Path) -> Cover<'_> {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs"]).arg(directory).status().unwrap();
+        assert!(mounted.success());
+        Cover(directory)
+    }
+
+    fn is_there(&self) -> bool {
+        let directory = self.0.to_str();
+        mounts().lines().any(|line| line.split(' ').nth(4) == directory && line.contains(" - tmpfs "))
+    }
+}
+
+impl Drop for Cover<'_> {
+    fn drop(&mut self) {
+        if self.is_there() {
+            let _ = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
+}
+
 fn info(bench: &Bench, path: &Path) -> Value {
     serde_json::from_str(&bench.succeed(&["info", "--json", path.to_str().unwrap()])).unwrap()
 }
@@ -223,6 +247,59 @@ fn a_mount_below_another_leaves_that_alone() {
     rustix::mount::unmount(&directory, rustix::mount::UnmountFlags::empty()).unwrap();
     mounted.umount();
     bench.check();
+}
+
+/// The mount was found by its number, and its directory led to what was mounted over it: that went, and the volume stayed.
+#[test]
+fn a_volume_that_is_covered_is_not_unmounted_by_its_own_path() {
+    let bench = bench_or_skip!();
+    if !is_root() {
+        return crate::skip("only root can mount on a mount");
+    }
+    let mounted = bench.mount(&[]);
+    let daemon = mounted.daemon();
+    let (directory, volume) = (mounted.root(), bench.volume());
+    let cover = Cover::over(&directory);
+    fs::write(directory.join("file"), "of the cover").unwrap();
+    for how in [&[][..], &["--lazy"], &["--force"]] {
+        let said = bench.fail(1, &[&["umount", volume.to_str().unwrap()], how].concat());
+        let advice = format!("(tmpfs on {0}); unmount that first (`umount {0}`)", directory.display());
+        assert!(said.contains("something else is mounted over it") && said.contains(&advice), "{said}");
+        assert_eq!(fs::read(directory.join("file")).unwrap(), b"of the cover", "{how:?}");
+    }
+    assert_eq!(info(&bench, &volume)["mounted_on"], directory.to_str().unwrap());
+    drop(cover);
+    // A mount whose daemon has ended is detached in another way.
+    fs::write(mounted.path("kept"), "kept").unwrap();
+    bench.succeed(&["sync", directory.to_str().unwrap()]);
+    daemon.kill();
+    let cover = Cover::over(&directory);
+    bench.fail(1, &["umount", volume.to_str().unwrap()]);
+    drop(cover);
+    assert!(bench.is_mounted());
+    mounted.umount();
+    assert_eq!(bench.succeed(&["cat", volume.to_str().unwrap(), "/kept"]), "kept");
+    bench.check();
+}
+
+/// Of a mount in two places that is to be ended by force, one is covered: nothing is done.
+#[test]
+fn a_mount_with_a_covered_place_is_not_ended_by_force() {
+    let bench = bench_or_skip!();
+    if !is_root() {
+        return crate::skip("only root can mount on a mount");
+    }
+    let mounted = bench.mount(&[]);
+    let place = tempfile::tempdir().unwrap();
+    let _taken_down = TakenDown(&bench, vec![place.path().to_owned()]);
+    rustix::mount::mount_bind(mounted.root(), place.path()).unwrap();
+    let cover = Cover::over(place.path());
+    let said = bench.fail(1, &["umount", "--force", mounted.root().to_str().unwrap()]);
+    assert!(said.contains("something else is mounted over it"), "{said}");
+    fs::write(mounted.path("file"), "served").unwrap();
+    drop(cover);
+    bench.succeed(&["umount", "--force", mounted.root().to_str().unwrap()]);
+    assert!(!bench.is_mounted() && !is_mounted(place.path()));
 }
 
 /// The one that came second could not be asked, or the first answered for it; and the volume of the second was shown as one that

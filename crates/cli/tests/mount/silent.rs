@@ -2,15 +2,15 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rt::{Clock, SystemClock};
 use rustix::process::Signal;
 
-use crate::bench::Daemon;
-use crate::{Bench, bench_or_skip};
+use crate::bench::{Daemon, mounts};
+use crate::{Bench, Mounted, bench_or_skip};
 
 /// By then a command has said that the daemon does not answer: it waits for a sign of life of it, twice at most, and the
 /// machine may be busy.
@@ -164,6 +164,98 @@ fn a_mount_with_a_stopped_daemon_is_detached_and_ends_when_that_goes_on() {
     again.umount();
 }
 
+/// A volume in a file of another mount: when the daemon below is stopped its device hangs, and it cannot be closed.
+struct OnAMount<'a> {
+    bench: &'a Bench,
+    below: Mounted<'a>,
+    volume: PathBuf,
+    place: tempfile::TempDir,
+}
+
+impl<'a> OnAMount<'a> {
+    fn new(bench: &'a Bench) -> Self {
+        let below = bench.mount(&[]);
+        let (volume, place) = (below.path("volume"), tempfile::tempdir().unwrap());
+        let made = OnAMount { bench, below, volume, place };
+        bench.succeed(&["mkfs", made.volume.to_str().unwrap(), "--size", "64M"]);
+        bench.succeed(&["mount", "-o", "commit=3600", made.volume.to_str().unwrap(), made.directory()]);
+        fs::write(made.place.path().join("file"), "kept").unwrap();
+        made
+    }
+
+    fn directory(&self) -> &str {
+        self.place.path().to_str().unwrap()
+    }
+
+    fn is_mounted(&self) -> bool {
+        mounts().lines().any(|line| line.split(' ').nth(4) == Some(self.directory()))
+    }
+
+    fn verify(&self) {
+        assert_eq!(self.bench.succeed(&["cat", self.volume.to_str().unwrap(), "/file"]), "kept");
+    }
+}
+
+impl Drop for OnAMount<'_> {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            self.bench.polder(&["umount", "--lazy", self.directory()]);
+        }
+    }
+}
+
+/// `umount --lazy` waited until the volume was closed, unless the mount was in use.
+#[test]
+fn a_device_that_hangs_is_not_waited_for_by_a_lazy_unmount() {
+    let bench = bench_or_skip!();
+    let mounted = OnAMount::new(&bench);
+    let daemon = Daemon::of(&bench, mounted.place.path());
+    let below = mounted.below.daemon();
+    {
+        let _stopped = Stopped::new(&below);
+        let output = finish(start(&bench, &["umount", "--lazy", mounted.directory()]), "umount --lazy");
+        let said = said(&output);
+        let number = daemon.number();
+        assert!(output.status.success() && said.contains(&format!("(process {number}) still has")), "{said}");
+        assert!(!mounted.is_mounted() && !daemon.has_ended());
+    }
+    daemon.wait();
+    mounted.verify();
+}
+
+/// In a namespace of processes of its own a command sees no process behind the daemon's socket, so it did not wait for any.
+#[test]
+fn a_volume_is_closed_after_an_unmount_from_another_namespace_of_processes() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip("only root makes a namespace of processes");
+    }
+    let mounted = OnAMount::new(&bench);
+    let daemon = Daemon::of(&bench, mounted.place.path());
+    let below = mounted.below.daemon();
+    let mut umount = Command::new("unshare");
+    umount.args(["--pid", "--fork", "--"]).arg(bench.program()).args(["umount", mounted.directory()]);
+    umount.env("POLDER_RUN_DIR", bench.sockets()).stdin(Stdio::null());
+    let mut umount = {
+        let _stopped = Stopped::new(&below);
+        let mut umount = umount.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let waiting = rt::thread::Stop::default();
+        while mounted.is_mounted() && umount.try_wait().unwrap().is_none() {
+            waiting.wait(Duration::from_millis(5));
+        }
+        // This waits as long as a daemon may give no sign of life, much longer than an unmount that does not wait takes.
+        bench.fail(1, &["info", bench.directory().to_str().unwrap()]);
+        assert!(
+            umount.try_wait().unwrap().is_none() && !daemon.has_ended(),
+            "the daemon still has the volume"
+        );
+        umount
+    };
+    assert!(umount.wait().unwrap().success());
+    assert!(daemon.has_ended());
+    mounted.verify();
+}
+
 #[test]
 fn a_mount_is_ended_by_force_whatever_its_daemon_does() {
     let bench = bench_or_skip!();
@@ -244,20 +336,72 @@ fn every_command_says_that_a_daemon_was_killed() {
     bench.check();
 }
 
-/// A volume in a file of another mount, whose daemon was stopped.
+/// Commands on a path into a mount whose daemon was stopped waited for that, and could not be ended: most of them where the
+/// path leads through a directory there, all others where a symbolic link leads there.
 #[test]
 fn a_way_through_a_stopped_mount_is_not_taken() {
     let bench = bench_or_skip!();
     let mounted = bench.mount(&[]);
     let daemon = mounted.daemon();
-    let volume = mounted.path("volume");
-    bench.succeed(&["mkfs", volume.to_str().unwrap(), "--size", "64M"]);
-    let through: &Path = &volume;
+    let place = tempfile::tempdir().unwrap();
+    let outside = |name: &str| place.path().join(name).into_os_string().into_string().unwrap();
+    let inside = |name: &str| mounted.path(name).into_os_string().into_string().unwrap();
+    let (root, top, sub) = (inside(""), inside("volume"), inside("sub"));
+    let (volume, new) = (inside("sub/volume"), inside("sub/new"));
+    let (other, elsewhere) = (outside("other"), outside("mnt"));
+    let [to_root, to_sub, to_volume, to_new, to_top] =
+        ["root", "to-sub", "to-volume", "to-new", "to-top"].map(outside);
+    fs::create_dir(&sub).unwrap();
+    fs::create_dir(&elsewhere).unwrap();
+    for volume in [&top, &volume, &other] {
+        bench.succeed(&["mkfs", volume, "--size", "64M"]);
+    }
+    for (target, link) in
+        [(&root, &to_root), (&sub, &to_sub), (&volume, &to_volume), (&new, &to_new), (&top, &to_top)]
+    {
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
+    let through_link = outside("to-sub/volume");
     {
         let _stopped = Stopped::new(&daemon);
         let words = [format!("process {}", daemon.number()), bench.directory().to_str().unwrap().to_owned()];
-        let named = through.to_str().unwrap();
-        all_fail(&bench, &[(1, vec!["info", named]), (8, vec!["check", named])], &words);
+        for volume in [&top, &volume, &to_top, &to_volume, &through_link] {
+            let commands = [
+                (1, vec!["info", volume]),
+                (8, vec!["check", volume]),
+                (1, vec!["mount", volume, &elsewhere]),
+                (1, vec!["umount", volume]),
+                (1, vec!["umount", "--force", volume]),
+                (1, vec!["hint", volume]),
+                (1, vec!["fragments", volume]),
+                (1, vec!["ls", volume]),
+                (1, vec!["zones", volume, "--mount", &elsewhere]),
+                (8, vec!["salvage", volume, &elsewhere]),
+            ];
+            all_fail(&bench, &commands, &words);
+        }
+        let commands = [
+            (1, vec!["mkfs", &new, "--size", "64M"]),
+            (1, vec!["mkfs", &to_new, "--size", "64M"]),
+            (1, vec!["mkfs", &root, "--size", "64M"]),
+            (8, vec!["salvage", &other, &new]),
+            (8, vec!["salvage", &other, &to_root]),
+            (1, vec!["cp", "-r", &other, "/", &new]),
+            (1, vec!["mount", &other, &sub]),
+            (1, vec!["mount", &other, &to_sub]),
+            (1, vec!["mount", &root, &elsewhere]),
+            (1, vec!["mount", "--log", &new, &other, &elsewhere]),
+            (1, vec!["zones", &other, "--log", &to_new, "--mount", &elsewhere]),
+            (1, vec!["umount", &sub]),
+            (1, vec!["umount", &to_sub]),
+            (1, vec!["info", &to_root]),
+            (1, vec!["mount", "-o", "remount,ro", &sub]),
+        ];
+        all_fail(&bench, &commands, &words);
+        all_fail(&bench, &[(1, vec!["umount", &to_root])], &words[..1]);
+    }
+    for volume in [&volume, &to_volume, &through_link] {
+        assert!(bench.succeed(&["info", volume]).contains("mounted       no"));
     }
     mounted.umount();
     bench.check();

@@ -14,6 +14,10 @@ use crate::{bench_or_skip, security};
 const PREPARE: &str = r#"
 set -e
 mount --make-rprivate /
+# Mounts of other tests, which could not end as long as they are in this namespace too.
+for mount in $(sed -n "s/^[^ ]* [^ ]* [^ ]* [^ ]* \([^ ]*\) .* - fuse.polder.*/\1/p" /proc/self/mountinfo); do
+    umount --internal-only --no-canonicalize --lazy "$mount" 2> /dev/null || true
+done
 mount -t tmpfs -o mode=755 tmpfs /mnt
 mknod -m 666 /mnt/fuse c 10 229
 mount --bind /mnt/fuse /dev/fuse
@@ -159,6 +163,30 @@ test "$(ls mnt mnt/shared | tr "\n" " ")" = "mnt: closed file shared  mnt/shared
 '
 "#;
 
+/// Root unmounts what a user has mounted whose daemon is stopped.
+const STOPPED: &str = r#"
+as_user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+as_user mkdir mnt
+for how in "" --lazy; do
+    as_user /mnt/polder mkfs volume --size 64M --force
+    as_user /mnt/polder mount volume mnt -o commit=3600
+    pid=$(as_user /mnt/polder info --json mnt | sed -n "s/.*\"pid\": \([0-9]*\).*/\1/p")
+    trap "kill -CONT $pid 2> /dev/null || true; umount -l mnt 2> /dev/null || true" EXIT
+    # The kernel still has this, and waits for the daemon to write it.
+    as_user dd if=/dev/zero of=mnt/file bs=1M count=3 2> /dev/null
+    kill -STOP $pid
+    until grep -q "^State:.T" /proc/$pid/status; do :; done
+    status=0
+    timeout 60 /mnt/polder umount $how mnt 2> complaint || status=$?
+    test $status = "$(test "$how" && echo 0 || echo 1)"
+    grep -q "mnt: detached, but its daemon (process $pid) .*kill -CONT $pid" complaint
+    if grep -q " $PWD/mnt " /proc/self/mountinfo; then exit 1; fi
+    kill -CONT $pid
+    while kill -0 $pid 2> /dev/null; do :; done
+    as_user /mnt/polder check volume
+done
+"#;
+
 /// Where nothing can be mounted for want of rights, says so; otherwise the script must come to its end.
 fn succeed(bench: &crate::Bench, home: &Path, script: &str) {
     let output = Command::new("unshare")
@@ -191,6 +219,16 @@ fn a_user_lets_others_do_what_modes_grant() {
         return crate::skip("only root can prepare the namespace");
     }
     succeed(&bench, home().path(), GRANT);
+}
+
+/// A user's daemon does not answer root. Root waited for its lock without end, and without a word.
+#[test]
+fn root_does_not_wait_for_the_stopped_daemon_of_a_user() {
+    let bench = bench_or_skip!();
+    if !rustix::process::geteuid().is_root() {
+        return crate::skip("only root can prepare the namespace");
+    }
+    succeed(&bench, home().path(), STOPPED);
 }
 
 #[test]

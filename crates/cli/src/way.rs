@@ -1,0 +1,159 @@
+//! Following a path without waiting for a daemon that gives no sign of life.
+//!
+//! A process that looks for a name in a mount waits in the kernel for the daemon of that mount, and no signal ends the
+//! process. So each part of a path, also of those that symbolic links hold, is looked for alone. Before that the daemon
+//! of the mount in which it is looked for must have given a sign of life. To arrive at the root of a mount asks nobody.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fuse::mount::{Location, locate_unfollowed};
+use rustix::io::Errno;
+
+use crate::client::Reached;
+use crate::volume::reach;
+
+/// As many symbolic links as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// Follows a path to what the caller does not ask for: it may be the root of a mount with a silent daemon. The path comes
+/// back absolute and free of symbolic links. The outer error names a silent daemon on the way, the inner one is what the
+/// kernel says of the path.
+pub(crate) fn to(named: &Path) -> Result<io::Result<PathBuf>> {
+    sorted(Walk::along(named).map(|walk| walk.at))
+}
+
+/// The same for a caller that goes on to ask for what is there.
+pub(crate) fn into(named: &Path) -> Result<io::Result<PathBuf>> {
+    sorted(Walk::along(named).and_then(|mut walk| {
+        walk.refuse_silent()?;
+        Ok(walk.at)
+    }))
+}
+
+/// Refuses a path that cannot be used without waiting. What else is wrong with it is reported when it is used.
+pub(crate) fn refuse_silent(named: &Path) -> Result<()> {
+    into(named).map(drop)
+}
+
+/// The same of the file that a daemon is to log to.
+pub(crate) fn refuse_silent_log(named: Option<&Path>) -> Result<()> {
+    named.map_or(Ok(()), refuse_silent)
+}
+
+fn sorted(walked: Result<PathBuf>) -> Result<io::Result<PathBuf>> {
+    match walked {
+        Ok(path) => Ok(Ok(path)),
+        Err(error) => error.downcast().map(Err),
+    }
+}
+
+struct Walk {
+    /// Absolute and free of symbolic links.
+    at: PathBuf,
+    /// The mount that this lies in.
+    mount: u64,
+    /// Mounts whose daemons need not be asked, or not again.
+    passable: BTreeSet<u64>,
+}
+
+impl Walk {
+    fn along(named: &Path) -> Result<Walk> {
+        let mut left = parts(&std::path::absolute(named)?);
+        let root = PathBuf::from("/");
+        let mut walk = Walk { mount: locate_unfollowed(&root)?.mount, at: root, passable: BTreeSet::new() };
+        let mut links = 0;
+        while let Some(part) = left.pop() {
+            if let Some(link) = walk.step(&part)? {
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(io::Error::from(Errno::LOOP).into());
+                }
+                left.extend(parts(&link));
+            }
+        }
+        Ok(walk)
+    }
+
+    /// Goes to a part of the path. A symbolic link is not gone to: what it holds comes back.
+    fn step(&mut self, part: &OsString) -> Result<Option<PathBuf>> {
+        self.refuse_silent()?;
+        let mut next = self.at.join(part);
+        let Location { mount, is_link, .. } = locate_unfollowed(&next)?;
+        if is_link {
+            return Ok(Some(std::fs::read_link(&next)?));
+        }
+        if part == ".." {
+            next = self.at.parent().unwrap_or(&self.at).to_owned();
+        }
+        (self.at, self.mount) = (next, mount);
+        Ok(None)
+    }
+
+    /// Refuses to go on where nobody answers.
+    fn refuse_silent(&mut self) -> Result<()> {
+        if !self.passable.insert(self.mount) {
+            return Ok(());
+        }
+        let table = fuse::mount::table().context("the table of mounts cannot be read")?;
+        let entry = table.iter().find(|entry| entry.id == self.mount);
+        let Some(entry) = entry.filter(|entry| entry.is_ours() || entry.is_view()) else { return Ok(()) };
+        match reach(entry) {
+            Ok(Reached::Silent(silent)) => Err(silent.of_mount(&entry.directory)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The parts of a path, the first one last. An absolute path begins with its root, which leads there from everywhere.
+fn parts(path: &Path) -> Vec<OsString> {
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    parts.rev().map(|part| part.as_os_str().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_followed_as_the_system_follows_it() {
+        let place = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(place.path()).unwrap();
+        fs::create_dir_all(root.join("one/two")).unwrap();
+        fs::write(root.join("one/file"), "").unwrap();
+        for (link, to) in [
+            ("relative", "one/./two"),
+            ("one/two/up", "../../one/file"),
+            ("chain", "relative/up"),
+            ("dangling", "one/missing"),
+            ("circle", "circle"),
+        ] {
+            symlink(to, root.join(link)).unwrap();
+        }
+        symlink(root.join("one"), root.join("absolute")).unwrap();
+        for name in [
+            ".",
+            "one/two/..",
+            "relative/..",
+            "chain",
+            "absolute/two/up",
+            "relative/../file",
+            "dangling",
+            "circle",
+            "one/file/..",
+            "one/file/more",
+            "missing/..",
+        ] {
+            let path = root.join(name);
+            let errno = |error: io::Error| error.raw_os_error();
+            let (ours, systems) = (to(&path).unwrap().map_err(errno), fs::canonicalize(&path).map_err(errno));
+            assert_eq!(ours, systems, "{name}");
+        }
+    }
+}
