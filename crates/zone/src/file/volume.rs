@@ -54,9 +54,12 @@ impl FileDevice {
     pub fn open_by_zones(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<FileDevice, FileError> {
         let file = open_file(path, OpenMode::ReadOnly)?;
         let bytes = size_of(&file, path)?;
-        let Some(shape) = search::find(&file, bytes, u64::MAX, progress) else {
+        let Some(shape) = search::find(&file, bytes, progress) else {
             return Err(FileError::NoZones(path.to_owned()));
         };
+        if let Some(rivals) = shape.rivals() {
+            tracing::warn!("{}: {rivals}; the first of these is read", path.display());
+        }
         FileDevice::of_headers(file, path, OpenMode::ReadOnly, shape.headers, Start::MayBeWritten)
     }
 
@@ -81,7 +84,7 @@ impl FileDevice {
             Err(NoHeader::Damaged | NoHeader::Foreign) => {
                 // What is plainly another program's and shows no trace of a volume is left alone.
                 refuse_foreign(&file, path, bytes)?;
-                let found = search::find(&file, bytes, u64::MAX, progress);
+                let found = search::find(&file, bytes, progress);
                 let shape = found.ok_or_else(|| FileError::NoZones(path.to_owned()))?;
                 shape.refuse_uncertain(path)?;
                 let zones = shape.headers.counts.is_none().then_some(shape.agreeing);

@@ -33,10 +33,10 @@ const USUAL: [(u32, Role); 4] = [(0, Role::Log), (1, Role::Log), (4, Role::Metad
 
 impl Home {
     fn new(options: &FileOptions, written: &[(u32, Role)]) -> Home {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let path = directory.path().join("volume");
         let device: Arc<dyn Device> = Arc::new(FileDevice::create(&path, options).unwrap());
-        let leases = Leases::new(Arc::clone(&device), FS_ID, Arc::new(Traffic::default()));
+        let leases = Leases::new(Arc::clone(&device), options.fs_id, Arc::new(Traffic::default()));
         written.iter().for_each(|(zone, role)| drop(leases.begin(ZoneId(*zone), Life(1), *role).unwrap()));
         device.flush().unwrap();
         let geometry = device.geometry().clone();
@@ -48,6 +48,19 @@ impl Home {
         let zone_bytes =
             options.zone_bytes.unwrap_or(u64::from(geometry.zone_blocks) * u64::from(geometry.block_size));
         Home { _directory: directory, path, geometry, capacities, first, zone_bytes }
+    }
+
+    /// Makes a volume where this one is, as on a disk that discards nothing: of this one all stays that the other does
+    /// not write.
+    fn put_over(&self, other: &Home) {
+        let bytes = std::fs::read(&other.path).unwrap();
+        let file = OpenOptions::new().write(true).open(&self.path).unwrap();
+        let block_size = other.geometry.block_size as usize;
+        for (offset, block) in (0..).step_by(block_size).zip(bytes.chunks(block_size)) {
+            if offset < other.first || block.iter().any(|&byte| byte != 0) {
+                file.write_all_at(block, offset).unwrap();
+            }
+        }
     }
 
     /// Where a zone begins.
@@ -185,6 +198,114 @@ fn a_volume_within_a_volume_is_not_taken_for_it() {
     put(&home.path, home.offset(2) + 4096, &inner);
     let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
     assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID));
+}
+
+/// The shapes that volumes have in the tests of several: the bytes of zones and of blocks. The first zones of some begin at
+/// the same place, and of others not.
+const SHAPES: [(Option<u64>, u32); 7] = [
+    (None, 4096),
+    (Some(256 << 10), 4096),
+    (Some(1 << 20), 4096),
+    (Some(1_081_344), 4096),
+    (Some(260 << 10), 512),
+    (Some(1 << 20), 512),
+    (Some(2 << 20), 16384),
+];
+
+/// Two volumes of different shapes, one made over the other: all zones of the older one that fit have headers.
+fn one_over_another(
+    older: (Option<u64>, u32),
+    newer: (Option<u64>, u32),
+    written: &[(u32, Role)],
+) -> [Home; 2] {
+    let open = FileOptions { max_open: 200, max_active: 200, ..options() };
+    let shape =
+        |(zone_bytes, block_size), fs_id| FileOptions { zone_bytes, block_size, fs_id, ..open.clone() };
+    let log = (0..4).map(|zone| (zone, Role::Log));
+    let older = shape(older, OTHER);
+    let zones = Home::new(&older, &[]).geometry.zones;
+    let all: Vec<_> = log.chain((4..zones - 1).map(|zone| (zone, Role::Data))).collect();
+    let (older, newer) = (Home::new(&older, &all), Home::new(&shape(newer, FS_ID), written));
+    older.put_over(&newer);
+    [older, newer]
+}
+
+/// What making a volume on a disk leaves, and what was written since then.
+const ON_DISK: [(u32, Role); 6] =
+    [(0, Role::Log), (1, Role::Log), (2, Role::Log), (3, Role::Log), (4, Role::Metadata), (6, Role::Data)];
+
+/// `check --repair` wrote the headers of the volume that had been on the disk before, and `salvage` saved its files: the
+/// first shape that two headers agreed on was taken.
+#[test]
+fn the_volume_is_the_newer_of_two_shapes() {
+    let pairs = SHAPES.iter().flat_map(|older| SHAPES.iter().map(move |newer| (*older, *newer)));
+    let mut told = 0;
+    for (older, newer) in pairs.filter(|(older, newer)| older != newer) {
+        let story = format!("{newer:?} over {older:?}");
+        let [disk, present] = one_over_another(older, newer, &ON_DISK);
+        let whole = std::fs::read(&disk.path).unwrap();
+        for damage_end in [8192, present.first] {
+            std::fs::write(&disk.path, &whole).unwrap();
+            put(&disk.path, 0, &vec![0; damage_end as usize]);
+            put(&disk.path, SIZE / 65536 * 65536 - 131_072, &[0; 4096]);
+            let device = FileDevice::open_by_zones(&disk.path, &mut |_, _| ()).expect(&story);
+            assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
+            drop(device);
+            // Without the tables it is not certain where the first zone of the older one was before that of the newer.
+            if damage_end > 8192 && disk.first < present.first || older.1 != newer.1 {
+                let restored = disk.restore();
+                let is_uncertain = matches!(restored, Err(FileError::Uncertain { .. }));
+                assert!(is_uncertain || restored.unwrap() == FS_ID, "{story}");
+                continue;
+            }
+            assert_eq!(disk.restore().expect(&story), FS_ID, "{story}");
+            let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
+            assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
+            told += 1;
+        }
+    }
+    assert!(told >= 24, "{told}");
+}
+
+/// With the first zones of both gone the other zones may tell: one of the newer volume may begin where one of the log of
+/// the older one did. Where none does, each volume may lie within the other.
+#[test]
+fn without_first_zones_two_shapes_are_told_apart_by_the_others_or_not_at_all() {
+    let lose = |disk: &Home| {
+        put(&disk.path, 0, &[0; 64 << 10]);
+        put(&disk.path, SIZE / 65536 * 65536 - 131_072, &[0; 4096]);
+    };
+    for (older, newer) in [(SHAPES[2], SHAPES[0]), (SHAPES[0], SHAPES[2])] {
+        let [disk, present] = one_over_another(older, newer, &ON_DISK);
+        lose(&disk);
+        assert_eq!(disk.restore().unwrap(), FS_ID, "{newer:?} over {older:?}");
+        let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
+        assert_eq!(device.geometry(), &present.geometry);
+    }
+    for (older, newer) in [(SHAPES[1], SHAPES[3]), (SHAPES[3], SHAPES[1]), (SHAPES[2], SHAPES[3])] {
+        let [disk, _] = one_over_another(older, newer, &ON_DISK);
+        lose(&disk);
+        let said = disk.refusal();
+        assert!(
+            said.contains("several Polder volumes")
+                && said.contains("09090909-")
+                && said.contains("08080808-"),
+            "{newer:?} over {older:?}: {said}"
+        );
+    }
+}
+
+/// Of the present volume the first zone is all that is left. It does not tell how far zones are apart, but that the other
+/// volume is older.
+#[test]
+fn a_first_zone_of_an_unknown_shape_keeps_an_older_volume_from_being_restored() {
+    for (older, newer) in [(SHAPES[2], SHAPES[0]), (SHAPES[0], SHAPES[2])] {
+        let [disk, _] = one_over_another(older, newer, &ON_DISK[..1]);
+        put(&disk.path, 0, &[0; 8192]);
+        put(&disk.path, SIZE / 65536 * 65536 - 131_072, &[0; 4096]);
+        let said = disk.refusal();
+        assert!(said.contains("several Polder volumes") && said.contains("09090909-"), "{said}");
+    }
 }
 
 #[test]
