@@ -308,6 +308,57 @@ fn a_first_zone_of_an_unknown_shape_keeps_an_older_volume_from_being_restored() 
     }
 }
 
+/// The device has become longer since the volume was made, so that neither its end nor its zones are where they would be
+/// in a volume of that length.
+#[test]
+fn a_volume_that_has_lost_its_start_is_a_damaged_one_on_a_device_that_grew() {
+    let large = |zone_bytes| FileOptions { size: Some(16 << 30), zone_bytes, ..options() };
+    let grow =
+        |home: &Home, bytes| OpenOptions::new().write(true).open(&home.path).unwrap().set_len(bytes).unwrap();
+    for (zone_bytes, written) in [(None, &USUAL), (Some(64 << 20), &USUAL), (Some(512 << 20), &USUAL)] {
+        for lost in [8192, 1 << 20] {
+            let home = Home::new(&large(zone_bytes), written);
+            grow(&home, 20 << 30);
+            is_a_damaged_volume(&home, lost);
+        }
+        // Its log is in its first zone, which is lost, and all that is left is another one.
+        let home = Home::new(&large(zone_bytes), &[(4, Role::Metadata)]);
+        put(&home.path, (16 << 30) - 131_072, &[0; 4096]);
+        grow(&home, (20 << 30) + 12345);
+        is_a_damaged_volume(&home, 1 << 20);
+        // Nothing but the copy near the end as it was.
+        let home = Home::new(&large(zone_bytes), &[]);
+        grow(&home, 20 << 30);
+        is_a_damaged_volume(&home, 8192);
+    }
+}
+
+/// Zones of a size that nobody would guess, of which the second begins far behind the start, and a log that fills the first.
+#[test]
+fn a_first_zone_in_place_is_a_trace_of_a_volume() {
+    for zone_bytes in [80 << 20, 100 << 20] {
+        let options = FileOptions { size: Some(4 << 30), zone_bytes: Some(zone_bytes), ..options() };
+        let home = Home::new(&options, &USUAL);
+        put(&home.path, (4 << 30) - 131_072, &[0; 4096]);
+        put(&home.path, home.offset(0) + 4096, &vec![0x77; 70 << 20]);
+        is_a_damaged_volume(&home, 8192);
+        assert_eq!(home.restore().unwrap(), FS_ID);
+        assert_eq!(FileDevice::open(&home.path, OpenMode::ReadWrite).unwrap().geometry(), &home.geometry);
+    }
+}
+
+/// Every command says so, and none advises to make a volume there or makes one unasked.
+fn is_a_damaged_volume(home: &Home, lost: usize) {
+    let story = format!("{:?}, {lost} bytes lost", home.geometry);
+    put(&home.path, 0, &vec![0; lost]);
+    assert_eq!(FileDevice::probe(&home.path).unwrap(), FileContents::Damaged { what: None }, "{story}");
+    let said = FileDevice::open(&home.path, OpenMode::ReadOnly).err().unwrap().to_string();
+    assert!(said.contains("a damaged Polder volume") && !said.contains("mkfs"), "{story}: {said}");
+    let said =
+        FileDevice::create(&home.path, &FileOptions { size: None, ..options() }).err().unwrap().to_string();
+    assert!(said.contains("already holds a damaged Polder volume"), "{story}: {said}");
+}
+
 #[test]
 fn what_only_zones_tell_of_is_a_damaged_volume_and_overwritten_by_force_only() {
     let home = Home::new(&options(), &USUAL);
