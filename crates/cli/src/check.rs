@@ -57,6 +57,10 @@ pub(crate) struct Arguments {
     /// Puts right what follows from something else, and names what has lost its name. Not while it is mounted.
     #[arg(long)]
     repair: bool,
+    /// With --repair: writes the header also where the start shows another file system or a partition table, which is
+    /// lost then.
+    #[arg(long, requires = "repair")]
+    force: bool,
     /// Write what was found as JSON.
     #[arg(long)]
     json: bool,
@@ -119,7 +123,8 @@ pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
 
 /// True when the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
-    let repaired = if arguments.repair { repair(&arguments.path, true)? } else { Vec::new() };
+    let over = if arguments.force { Over::Anything } else { Over::Unknown };
+    let repaired = if arguments.repair { repair(&arguments.path, over)? } else { Vec::new() };
     let mut volume = Volume::find(&arguments.path)?;
     let is_mounted = matches!(volume, Volume::Served(_));
     let mut report: Report = match &mut volume {
@@ -158,18 +163,31 @@ pub(crate) fn verify(opened: &Opened) -> Result<Report> {
     Ok(Report { last_mount: Some(LastMount::of(&opened.recovery)), ..report })
 }
 
-/// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired. With
-/// `start_is_ours` the user says that what stands where the header was may be written over.
-pub(crate) fn repair(named: &Path, start_is_ours: bool) -> Result<Vec<ReportedFinding>> {
+/// What a repair may overwrite where the header of a volume was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Only what a mount for writing overwrites.
+    Damage,
+    /// What has no mark of another program.
+    Unknown,
+    /// Whatever is there: a person asks for it.
+    Anything,
+}
+
+/// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired.
+pub(crate) fn repair(named: &Path, over: Over) -> Result<Vec<ReportedFinding>> {
     match Volume::find(named) {
         Ok(Volume::Served(_)) => {
             bail!("{}: is mounted; unmount it before it is repaired", named.display())
         }
-        Err(error) if !(start_is_ours && may_be_headerless(&error)) => return Err(error),
+        Err(error) if over == Over::Damage || !may_be_headerless(&error) => return Err(error),
         Ok(Volume::Opened(_)) | Err(_) => {}
     }
     let path = volume::resolve(named)?;
-    let restored = if start_is_ours { volume::restore_header(&path)? } else { None };
+    let restored = match over {
+        Over::Damage => None,
+        Over::Unknown | Over::Anything => volume::restore_header(&path, over == Over::Anything)?,
+    };
     let mut all: Vec<ReportedFinding> = restored.iter().flat_map(ReportedFinding::restored).collect();
     let waiting = progress::waiting("repairing");
     for _ in 0..REPAIRS_MAX {
@@ -325,7 +343,17 @@ impl ReportedFinding {
             ),
             files: Vec::new(),
         });
-        made_up.into_iter().chain(restored.repaired.iter().filter_map(ReportedFinding::of_copy)).collect()
+        let overwritten = restored.overwritten.map(|what| ReportedFinding {
+            part: "device".to_owned(),
+            kind: "overwritten".to_owned(),
+            what: format!("{what} stood at the start of the volume {} and was overwritten", restored.fs_id),
+            files: Vec::new(),
+        });
+        made_up
+            .into_iter()
+            .chain(overwritten)
+            .chain(restored.repaired.iter().filter_map(ReportedFinding::of_copy))
+            .collect()
     }
 
     /// One line for it and one for each file.

@@ -376,9 +376,9 @@ pub(crate) fn open_for_salvage(path: &Path) -> Result<Medium, FileError> {
 }
 
 /// Writes the header of a volume that is not in use anew, where opening it does not.
-pub(crate) fn restore_header(path: &Path) -> Result<Option<Restored>, FileError> {
+pub(crate) fn restore_header(path: &Path, force: bool) -> Result<Option<Restored>, FileError> {
     let bar = progress::parts(0, "bytes searched for zones");
-    let restored = Medium::restore_header(path, &mut |done, all| {
+    let restored = Medium::restore_header(path, force, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });

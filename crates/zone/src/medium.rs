@@ -94,12 +94,13 @@ impl Medium {
     /// ([`FileDevice::restore_header`]). A device with zones of its own has none.
     pub fn restore_header(
         path: &Path,
+        force: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Option<Restored>, FileError> {
         if has_zones(path)? {
             return Ok(None);
         }
-        FileDevice::restore_header(path, progress)
+        FileDevice::restore_header(path, force, progress)
     }
 
     /// What is at a path: nothing, nothing of value, a volume, or something else. Changes nothing and needs

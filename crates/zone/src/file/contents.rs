@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::format::NoHeader;
+use super::format::{HEADER_BYTES, NoHeader};
 use super::header::Headers;
 use super::{FileError, search};
 use crate::{FsId, Geometry};
@@ -70,8 +70,8 @@ const SIGNATURES: &[Signature] = &[
     signature(510, &[0x55, 0xaa], "a partition table or boot sector"),
 ];
 
-/// The superblock of btrfs begins right behind the beginning that is looked at.
-const BTRFS: (u64, &[u8]) = (0x10040, b"_BHRfS_M");
+/// What the first pages of a volume do not reach.
+const BTRFS: (u64, &[u8; 8]) = (0x10040, b"_BHRfS_M");
 
 /// Looks at an open file of `size` bytes.
 pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileContents, FileError> {
@@ -89,8 +89,7 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
         Err(NoHeader::Newer { .. }) => return Ok(other("a volume of a later release of Polder")),
         Err(NoHeader::Damaged | NoHeader::Foreign) => {}
     }
-    let is_btrfs = look(BTRFS.0, BTRFS.1.len() as u64)? == BTRFS.1;
-    let known = signature_in(&start).or(is_btrfs.then_some("a btrfs file system"));
+    let known = known_at_start(file);
     if matches!(header, Err(NoHeader::Damaged)) || search::has_trace(file, size) {
         return Ok(FileContents::Damaged { what: known.map(str::to_owned) });
     }
@@ -112,7 +111,21 @@ pub(crate) fn known_start(start: &[u8]) -> Option<String> {
 
 /// The mark of another program at the start of a file, if it has one that is known.
 pub(super) fn known_at_start(file: &File) -> Option<&'static str> {
-    let mut start = vec![0; LOOK_BYTES as usize];
+    let is_btrfs = || {
+        let mut found = [0; BTRFS.1.len()];
+        file.read_exact_at(&mut found, BTRFS.0).is_ok() && found == *BTRFS.1
+    };
+    known_in(file, LOOK_BYTES as usize).or_else(|| is_btrfs().then_some("a btrfs file system"))
+}
+
+/// The same, where a header of the volume is left at the start: a mark behind both is older than the volume, which does
+/// not write all of its first zone at once.
+pub(super) fn known_beside_header(file: &File) -> Option<&'static str> {
+    known_in(file, 2 * HEADER_BYTES)
+}
+
+fn known_in(file: &File, bytes: usize) -> Option<&'static str> {
+    let mut start = vec![0; bytes];
     let read = file.read_at(&mut start, 0).ok()?;
     signature_in(&start[..read])
 }

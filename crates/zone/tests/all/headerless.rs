@@ -81,7 +81,7 @@ impl Home {
     }
 
     fn restore(&self) -> Result<FsId, FileError> {
-        FileDevice::restore_header(&self.path, &mut |_, _| ()).map(|restored| restored.unwrap().fs_id)
+        FileDevice::restore_header(&self.path, false, &mut |_, _| ()).map(|restored| restored.unwrap().fs_id)
     }
 
     fn refusal(&self) -> String {
@@ -373,7 +373,9 @@ fn what_only_zones_tell_of_is_a_damaged_volume_and_overwritten_by_force_only() {
     put(&home.path, 0, b"XFSB");
     let said = FileDevice::open(&home.path, OpenMode::ReadOnly).err().unwrap().to_string();
     assert!(said.contains("its start shows an XFS file system") && said.contains("salvage"), "{said}");
-    assert_eq!(home.restore().unwrap(), FS_ID, "whoever asks for a repair means the volume");
+    assert!(home.refusal().contains("its start shows an XFS file system"));
+    let restored = FileDevice::restore_header(&home.path, true, &mut |_, _| ()).unwrap().unwrap();
+    assert_eq!((restored.fs_id, restored.overwritten), (FS_ID, Some("an XFS file system")));
 }
 
 #[test]
@@ -385,7 +387,7 @@ fn what_never_was_a_volume_is_none() {
         let opened = FileDevice::open(&path, OpenMode::ReadWrite);
         assert!(matches!(opened, Err(FileError::Foreign { .. })));
         assert!(matches!(FileDevice::open_by_zones(&path, &mut |_, _| ()), Err(FileError::NoZones(_))));
-        let restored = FileDevice::restore_header(&path, &mut |_, _| ());
+        let restored = FileDevice::restore_header(&path, false, &mut |_, _| ());
         assert!(matches!(restored, Err(FileError::NoZones(_) | FileError::Foreign { .. })));
         assert!(std::fs::read(&path).unwrap() == bytes);
     }
