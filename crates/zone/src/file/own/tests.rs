@@ -533,6 +533,30 @@ fn a_start_that_shows_something_else_is_overwritten_by_a_forced_repair_only() {
     }
 }
 
+/// What another program left behind the headers, before the volume was made, stays there until the log comes to it.
+#[test]
+fn a_mark_within_the_first_zone_counts_only_where_no_header_is_left_at_the_start() {
+    let home = Home::new(4096);
+    let marks: [(u64, &[u8], &str); 3] = [
+        (32768, b"JFS1", "JFS"),
+        (0x10040, b"_BHRfS_M", "btrfs"),
+        (130 << 10, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], "ZFS"),
+    ];
+    for (offset, mark, name) in marks {
+        assert!(offset > home.layout.offset(ZoneId(0), 0));
+        home.restore();
+        home.put(offset, mark);
+        home.damage(OwnRecord::FirstHeader, Damage::Noise);
+        is_repaired(&home, name);
+        home.damage(OwnRecord::FirstHeader, Damage::Zeros);
+        home.damage(OwnRecord::SecondHeader, Damage::Zeros);
+        let said = home.open(OpenMode::ReadWrite).err().unwrap().to_string();
+        assert!(said.contains(name) && said.contains("check --repair --force"), "{said}");
+        FileDevice::restore_header(&home.path, true, &mut |_, _| ()).unwrap().unwrap();
+        is_repaired(&home, name);
+    }
+}
+
 /// What a later release keeps in the header stays there.
 #[test]
 fn adding_the_end_copy_keeps_what_is_not_known() {
