@@ -357,14 +357,16 @@ pub(crate) fn close_properly(path: &Path) -> Result<u64> {
     Ok(opened.recovery.records)
 }
 
-/// Opens a volume for reading, also one of which no header is left.
-pub(crate) fn open_for_salvage(path: &Path) -> Result<Medium, FileError> {
+/// Opens a volume for reading, also one of which no header is left. One that is wanted is looked for by its zones, whatever
+/// the header says.
+pub(crate) fn open_for_salvage(path: &Path, wanted: Option<FsId>) -> Result<Medium, FileError> {
     let missing = match open_device(path, OpenMode::ReadOnly) {
         Err(error @ (FileError::Damaged { .. } | FileError::Foreign { .. })) => error,
+        Ok(_) if wanted.is_some() => FileError::NoZones(path.to_owned()),
         opened => return opened,
     };
     let bar = progress::parts(0, "bytes searched for zones");
-    let found = Medium::open_by_zones(path, &mut |done, all| {
+    let found = Medium::open_by_zones(path, wanted, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });

@@ -81,13 +81,17 @@ impl Medium {
         FileDevice::open(path, mode).map(|device| Medium::File(Box::new(device)))
     }
 
-    /// Opens a volume of which no header is left, for reading, by what its zones say of themselves. `progress` is told
-    /// bytes searched, and bytes in all.
-    pub fn open_by_zones(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Medium, FileError> {
+    /// Opens a volume of which no header is left, for reading, by what its zones say of themselves
+    /// ([`FileDevice::open_by_zones`]). `progress` is told bytes searched, and bytes in all.
+    pub fn open_by_zones(
+        path: &Path,
+        wanted: Option<FsId>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Medium, FileError> {
         if has_zones(path)? {
             return Medium::open(path, OpenMode::ReadOnly);
         }
-        FileDevice::open_by_zones(path, progress).map(|device| Medium::File(Box::new(device)))
+        FileDevice::open_by_zones(path, wanted, progress).map(|device| Medium::File(Box::new(device)))
     }
 
     /// Writes the header of a volume anew where an opening for writing does not by itself

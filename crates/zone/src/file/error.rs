@@ -142,6 +142,18 @@ pub enum FileError {
         /// Why not.
         why: String,
     },
+    /// The zones do not tell which volume is to be read.
+    #[error(
+        "{}: no header is left, there are zones of several Polder volumes, and which one is the newest cannot be told: \
+         {volumes}; say whose files are to be saved (`polder salvage --volume ID`)",
+        path.display()
+    )]
+    Several {
+        /// The file.
+        path: PathBuf,
+        /// The volumes, and how many zones of each were found.
+        volumes: String,
+    },
     /// Fewer zones than a volume needs would fit.
     #[error(
         "{size} bytes are too few for {zones} zones; the smallest volume with this block and zone size has {smallest} bytes"

@@ -60,13 +60,18 @@ const BEFORE_ZONES_MAX: u64 = 1 << 20;
 /// So much from the start on is always read.
 const BYTES_FIRST: u64 = 64 << 20;
 
-/// Searches a device of so many bytes for a volume.
-pub(super) fn find(file: &File, device_bytes: u64, progress: &mut dyn FnMut(u64, u64)) -> Option<Shape> {
+/// Searches a device of so many bytes for a volume: the newest, or the one that is wanted.
+pub(super) fn find(
+    file: &File,
+    device_bytes: u64,
+    wanted: Option<FsId>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Option<Shape> {
     let mut search = Search::new(file, device_bytes, PROBES_MAX);
     search.usual_shapes();
     search.shapes_of_powers();
     search.scan(progress);
-    let (chosen, rivals) = remains::choose(&search.found)?;
+    let (chosen, rivals) = remains::choose(&search.found, wanted)?;
     let mut layout = chosen.layout.clone()?;
     layout.last_zone_blocks = search.last_zone_blocks(&layout, chosen.last_capacity);
     let fs_id = chosen.fs_id;

@@ -50,15 +50,23 @@ impl FileDevice {
     }
 
     /// Opens a volume that no copy of the header is left of, by what its zones say of themselves; writes nothing.
-    /// `progress` is told bytes searched, and bytes in all.
-    pub fn open_by_zones(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<FileDevice, FileError> {
+    /// Where zones of several volumes are left, the newest, or the one that is wanted. `progress` is told bytes searched,
+    /// and bytes in all.
+    ///
+    /// # Errors
+    /// When there is none, and when none is wanted and nothing tells which one is the newest.
+    pub fn open_by_zones(
+        path: &Path,
+        wanted: Option<FsId>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<FileDevice, FileError> {
         let file = open_file(path, OpenMode::ReadOnly)?;
         let bytes = size_of(&file, path)?;
-        let Some(shape) = search::find(&file, bytes, progress) else {
+        let Some(shape) = search::find(&file, bytes, wanted, progress) else {
             return Err(FileError::NoZones(path.to_owned()));
         };
-        if let Some(rivals) = shape.rivals() {
-            tracing::warn!("{}: {rivals}; the first of these is read", path.display());
+        if let Some(volumes) = shape.volumes() {
+            return Err(FileError::Several { path: path.to_owned(), volumes });
         }
         FileDevice::of_headers(file, path, OpenMode::ReadOnly, shape.headers, Start::MayBeWritten)
     }
@@ -90,7 +98,7 @@ impl FileDevice {
                 if !force {
                     refuse_foreign(&file, path, bytes)?;
                 }
-                let found = search::find(&file, bytes, progress);
+                let found = search::find(&file, bytes, None, progress);
                 let shape = found.ok_or_else(|| FileError::NoZones(path.to_owned()))?;
                 shape.refuse_uncertain(path)?;
                 let zones = shape.headers.counts.is_none().then_some(shape.agreeing);

@@ -111,7 +111,7 @@ fn zones_tell_the_shape_of_every_volume() {
         let home = Home::new(&options, &USUAL);
         home.lose_headers();
         let story = format!("{options:?}");
-        let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).expect(&story);
+        let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).expect(&story);
         assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID), "{story}");
         drop(device);
         assert_eq!(home.restore().expect(&story), FS_ID);
@@ -150,7 +150,7 @@ fn zones_are_found_behind_megabytes_of_anything() {
 fn one_zone_is_enough_to_read_and_not_to_write() {
     let home = Home::new(&options(), &[(4, Role::Metadata)]);
     home.lose_headers();
-    let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
+    let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
     assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID));
     drop(device);
     assert!(home.refusal().contains("one zone alone"));
@@ -196,7 +196,7 @@ fn a_volume_within_a_volume_is_not_taken_for_it() {
     );
     home.lose_headers();
     put(&home.path, home.offset(2) + 4096, &inner);
-    let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
+    let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
     assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID));
 }
 
@@ -248,23 +248,24 @@ fn the_volume_is_the_newer_of_two_shapes() {
             std::fs::write(&disk.path, &whole).unwrap();
             put(&disk.path, 0, &vec![0; damage_end as usize]);
             put(&disk.path, SIZE / 65536 * 65536 - 131_072, &[0; 4096]);
-            let device = FileDevice::open_by_zones(&disk.path, &mut |_, _| ()).expect(&story);
-            assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
-            drop(device);
+            let opened = FileDevice::open_by_zones(&disk.path, None, &mut |_, _| ());
             // Without the tables it is not certain where the first zone of the older one was before that of the newer.
-            if damage_end > 8192 && disk.first < present.first || older.1 != newer.1 {
-                let restored = disk.restore();
-                let is_uncertain = matches!(restored, Err(FileError::Uncertain { .. }));
-                assert!(is_uncertain || restored.unwrap() == FS_ID, "{story}");
+            let may_be_uncertain = damage_end > 8192 && disk.first < present.first || older.1 != newer.1;
+            if may_be_uncertain && matches!(opened, Err(FileError::Several { .. })) {
+                assert!(disk.refusal().contains("several Polder volumes"), "{story}");
                 continue;
             }
+            let device = opened.expect(&story);
+            assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
+            drop(device);
             assert_eq!(disk.restore().expect(&story), FS_ID, "{story}");
             let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
             assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
             told += 1;
         }
     }
-    assert!(told >= 24, "{told}");
+    println!("{told} of 84");
+    assert!(told >= 60, "{told}");
 }
 
 /// With the first zones of both gone the other zones may tell: one of the newer volume may begin where one of the log of
@@ -283,7 +284,7 @@ fn without_first_zones_two_shapes_are_told_apart_by_the_others_or_not_at_all() {
         assert_eq!(device.geometry(), &present.geometry);
     }
     for (older, newer) in [(SHAPES[1], SHAPES[3]), (SHAPES[3], SHAPES[1]), (SHAPES[2], SHAPES[3])] {
-        let [disk, _] = one_over_another(older, newer, &ON_DISK);
+        let [disk, present] = one_over_another(older, newer, &ON_DISK);
         lose(&disk);
         let said = disk.refusal();
         assert!(
@@ -292,6 +293,19 @@ fn without_first_zones_two_shapes_are_told_apart_by_the_others_or_not_at_all() {
                 && said.contains("08080808-"),
             "{newer:?} over {older:?}: {said}"
         );
+        // To read, the user says which one.
+        let said = FileDevice::open_by_zones(&disk.path, None, &mut |_, _| ()).err().unwrap().to_string();
+        assert!(
+            said.contains("09090909-") && said.contains("08080808-") && said.contains("--volume"),
+            "{said}"
+        );
+        for wanted in [&disk, &present] {
+            let fs_id = if std::ptr::eq(wanted, &disk) { OTHER } else { FS_ID };
+            let device = FileDevice::open_by_zones(&disk.path, Some(fs_id), &mut |_, _| ()).unwrap();
+            assert_eq!((device.fs_id(), device.geometry()), (fs_id, &wanted.geometry));
+        }
+        let none = FileDevice::open_by_zones(&disk.path, Some(FsId([1; 16])), &mut |_, _| ());
+        assert!(matches!(none, Err(FileError::NoZones(_))));
     }
 }
 
@@ -386,7 +400,7 @@ fn what_never_was_a_volume_is_none() {
         std::fs::write(&path, &bytes).unwrap();
         let opened = FileDevice::open(&path, OpenMode::ReadWrite);
         assert!(matches!(opened, Err(FileError::Foreign { .. })));
-        assert!(matches!(FileDevice::open_by_zones(&path, &mut |_, _| ()), Err(FileError::NoZones(_))));
+        assert!(matches!(FileDevice::open_by_zones(&path, None, &mut |_, _| ()), Err(FileError::NoZones(_))));
         let restored = FileDevice::restore_header(&path, false, &mut |_, _| ());
         assert!(matches!(restored, Err(FileError::NoZones(_) | FileError::Foreign { .. })));
         assert!(std::fs::read(&path).unwrap() == bytes);
@@ -413,7 +427,7 @@ fn any_bytes_may_stand_where_zones_begin() {
             block[8..12].copy_from_slice(&sum.to_le_bytes());
             file.write_all_at(&block, home.offset(zone)).unwrap();
         }
-        if let Ok(device) = FileDevice::open_by_zones(&home.path, &mut |_, _| ()) {
+        if let Ok(device) = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()) {
             device.report().unwrap();
         }
     }

@@ -234,7 +234,7 @@ fn survives(home: &Home, lost: &[OwnRecord], how: Damage) {
                 said.contains("check --repair") && said.contains("salvage") && !said.contains("mkfs"),
                 "{said}"
             );
-            let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
+            let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
             holds_what_was_written(&device, &home.layout);
         }
     }

@@ -34,8 +34,10 @@ impl Shape {
     /// others are found: of a small volume there may be no more when the first is lost.
     pub(crate) fn refuse_uncertain(&self, path: &Path) -> Result<(), FileError> {
         let uncertain = |why| Err(FileError::Uncertain { path: path.to_owned(), why });
-        if let Some(rivals) = self.rivals() {
-            return uncertain(rivals);
+        if let Some(volumes) = self.volumes() {
+            return uncertain(format!(
+                "there are zones of several Polder volumes, and which one is the newest cannot be told: {volumes}"
+            ));
         }
         if (self.agreeing as usize) < AGREEING_MIN {
             return uncertain("the header of one zone alone is left, and none agrees with it".to_owned());
@@ -49,16 +51,11 @@ impl Shape {
         Ok(())
     }
 
-    /// That other volumes may be newer, in words, if any may.
-    pub(crate) fn rivals(&self) -> Option<String> {
+    /// This volume and the others that may be newer, in words, if any may.
+    pub(crate) fn volumes(&self) -> Option<String> {
         let mut volumes = vec![format!("{} ({} zones)", self.headers.fs_id, self.agreeing)];
         volumes.extend(self.rivals.iter().map(|(fs_id, zones)| format!("{fs_id} ({zones} zones)")));
-        (!self.rivals.is_empty()).then(|| {
-            format!(
-                "there are zones of several Polder volumes, and which one is the newest cannot be told: {}",
-                volumes.join(", ")
-            )
-        })
+        (!self.rivals.is_empty()).then(|| volumes.join(", "))
     }
 }
 
@@ -173,13 +170,16 @@ impl Remains {
     }
 }
 
-/// The volume that is most likely the present one, and those that may be it instead.
-pub(super) fn choose(all: &[Remains]) -> Option<(&Remains, Vec<(FsId, u32)>)> {
+/// The volume that is most likely the present one, and those that may be it instead. Beside one that is wanted there are
+/// none.
+pub(super) fn choose(all: &[Remains], wanted: Option<FsId>) -> Option<(&Remains, Vec<(FsId, u32)>)> {
+    let all = all.iter().filter(|remains| wanted.is_none_or(|wanted| remains.fs_id == wanted));
+    let all: Vec<&Remains> = all.collect();
     let is_told_by_others = |one: &Remains| {
         one.layout.is_none()
             && all.iter().any(|other| other.layout.is_some() && other.is_same_but_for_zone_size(one))
     };
-    let all: Vec<&Remains> = all.iter().filter(|remains| !is_told_by_others(remains)).collect();
+    let all: Vec<&Remains> = all.iter().copied().filter(|remains| !is_told_by_others(remains)).collect();
     let others = |one: &Remains| {
         let one = std::ptr::from_ref(one);
         all.iter().copied().filter(move |other| !std::ptr::eq(one, *other))
