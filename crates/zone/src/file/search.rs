@@ -46,6 +46,8 @@ const AGREEING_MIN: usize = 2;
 /// Zones that are looked at to verify a guess: the first, and some of the others.
 const PROBES_FIRST: u32 = 64;
 const PROBES_MAX: u32 = 4096;
+/// Single headers are kept up to so many, so that a disk full of images of volumes takes no more memory and time.
+const FOUND_MAX: usize = 1000;
 /// No header begins before the tables of the smallest volume.
 const FIRST: u64 = 2 * HEADER_BYTES as u64;
 const SECTOR: usize = 512;
@@ -91,7 +93,7 @@ struct Search<'a> {
     probes: u32,
     /// Guesses that were verified: bytes of a block, zones, and how far these are apart.
     tried: BTreeSet<(u32, u32, Blocks)>,
-    /// All volumes of which there is a header where one of its zones begins.
+    /// The volumes of which there is a header where one of its zones begins.
     found: Vec<Remains>,
     /// Where the log of all that was found ends.
     log_end: u64,
@@ -198,7 +200,8 @@ impl Search<'_> {
     }
 
     fn note(&mut self, remains: Remains) {
-        if !self.found.iter().any(|known| known.is_same(&remains)) {
+        let is_kept = remains.is_volume() || self.found.len() < FOUND_MAX;
+        if is_kept && !self.found.iter().any(|known| known.is_same(&remains)) {
             self.found.push(remains);
         }
     }

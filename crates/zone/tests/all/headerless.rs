@@ -373,6 +373,20 @@ fn is_a_damaged_volume(home: &Home, lost: usize) {
     assert!(said.contains("already holds a damaged Polder volume"), "{story}: {said}");
 }
 
+/// A disk is named instead of its partition: each header there makes another guess, and all are of one volume.
+#[test]
+fn a_volume_in_a_partition_is_not_taken_for_several() {
+    let home = Home::new(&FileOptions { zone_bytes: Some(1 << 20), ..options() }, &USUAL);
+    let bytes = std::fs::read(&home.path).unwrap();
+    put(&home.path, 0, &vec![0; 1 << 20]);
+    put(&home.path, 1 << 20, &bytes);
+    OpenOptions::new().write(true).open(&home.path).unwrap().set_len(3 * SIZE).unwrap();
+    let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
+    assert_eq!(device.fs_id(), FS_ID);
+    drop(device);
+    assert!(home.refusal().contains("one zone alone"));
+}
+
 #[test]
 fn what_only_zones_tell_of_is_a_damaged_volume_and_overwritten_by_force_only() {
     let home = Home::new(&options(), &USUAL);

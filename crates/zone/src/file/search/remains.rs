@@ -160,7 +160,8 @@ impl Remains {
 
     /// Whether it counts beside another: one header alone, which may be anything, does so only where no file can be.
     fn is_rival_of(&self, other: &Remains) -> bool {
-        self.is_volume() || self.is_same_shape(other) || other.has_within_log(self)
+        let is_of_another = self.fs_id != other.fs_id;
+        self.is_volume() || is_of_another && (self.is_same_shape(other) || other.has_within_log(self))
     }
 
     fn is_same_shape(&self, other: &Remains) -> bool {
