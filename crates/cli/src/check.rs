@@ -60,6 +60,10 @@ pub(crate) struct Arguments {
     /// Where the newest part of the log is lost, goes on without it. What was acknowledged there is given up for good.
     #[arg(long, requires = "repair")]
     accept_loss: bool,
+    /// With --repair: writes the header also where the start shows another file system or a partition table, which is
+    /// lost then.
+    #[arg(long, requires = "repair")]
+    force: bool,
     /// Write what was found as JSON.
     #[arg(long)]
     json: bool,
@@ -122,8 +126,9 @@ pub(crate) fn exit_status(verified: Result<bool>) -> ExitCode {
 
 /// True when the volume is clean.
 fn check(arguments: &Arguments) -> Result<bool> {
+    let over = if arguments.force { Over::Anything } else { Over::Unknown };
     let repaired = match arguments.repair {
-        true => repair(&arguments.path, true, arguments.accept_loss)?,
+        true => repair(&arguments.path, over, arguments.accept_loss)?,
         false => Vec::new(),
     };
     let mut volume = Volume::find(&arguments.path)?;
@@ -164,19 +169,32 @@ pub(crate) fn verify(opened: &Opened) -> Result<Report> {
     Ok(Report { last_mount: Some(LastMount::of(&opened.recovery)), ..report })
 }
 
+/// What a repair may overwrite where the header of a volume was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Only what a mount for writing overwrites.
+    Damage,
+    /// What has no mark of another program.
+    Unknown,
+    /// Whatever is there: a person asks for it.
+    Anything,
+}
+
 /// Repairs until there is nothing left that can be: one repair may show the next. Returns what was repaired. With
-/// `start_is_ours` the user says that what stands where the header was may be written over; with `accept_loss`, that the
-/// volume may go on without what is lost of its log.
-pub(crate) fn repair(named: &Path, start_is_ours: bool, accept_loss: bool) -> Result<Vec<ReportedFinding>> {
+/// `accept_loss` the volume may go on without what is lost of its log.
+pub(crate) fn repair(named: &Path, over: Over, accept_loss: bool) -> Result<Vec<ReportedFinding>> {
     match Volume::find(named) {
         Ok(Volume::Served(_)) => {
             bail!("{}: is mounted; unmount it before it is repaired", named.display())
         }
-        Err(error) if !(start_is_ours && may_be_headerless(&error)) => return Err(error),
+        Err(error) if over == Over::Damage || !may_be_headerless(&error) => return Err(error),
         Ok(Volume::Opened(_)) | Err(_) => {}
     }
     let path = volume::resolve(named)?;
-    let restored = if start_is_ours { volume::restore_header(&path)? } else { None };
+    let restored = match over {
+        Over::Damage => None,
+        Over::Unknown | Over::Anything => volume::restore_header(&path, over == Over::Anything)?,
+    };
     let mut all: Vec<ReportedFinding> = restored.iter().flat_map(ReportedFinding::restored).collect();
     if accept_loss {
         all.extend(volume::accept_loss(&path)?.map(ReportedFinding::given_up));
@@ -341,7 +359,17 @@ impl ReportedFinding {
             ),
             files: Vec::new(),
         });
-        made_up.into_iter().chain(restored.repaired.iter().filter_map(ReportedFinding::of_copy)).collect()
+        let overwritten = restored.overwritten.map(|what| ReportedFinding {
+            part: "device".to_owned(),
+            kind: "overwritten".to_owned(),
+            what: format!("{what} stood at the start of the volume {} and was overwritten", restored.fs_id),
+            files: Vec::new(),
+        });
+        made_up
+            .into_iter()
+            .chain(overwritten)
+            .chain(restored.repaired.iter().filter_map(ReportedFinding::of_copy))
+            .collect()
     }
 
     /// One line for it and one for each file.

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use zone::file::FileError;
 
-use crate::check;
+use crate::check::{self, Over};
 use crate::output::line;
 use crate::{complain, explain, volume};
 
@@ -76,7 +76,7 @@ impl Arguments {
     fn verify(&self, named: &Path) -> Result<u8> {
         let path = volume::resolve(named)?;
         let opened = match volume::open_to_look(&path) {
-            Err(error) if self.yes && is_headerless(&error) => return repair(named, &path, true),
+            Err(error) if self.yes && is_headerless(&error) => return repair(named, &path, Over::Unknown),
             opened => opened?,
         };
         let was_closed = opened.recovery.clean;
@@ -91,7 +91,7 @@ impl Arguments {
             report.show(named)?;
             if !report.clean {
                 drop(opened);
-                return if self.yes { repair(named, &path, false) } else { Ok(UNCORRECTED) };
+                return if self.yes { repair(named, &path, Over::Damage) } else { Ok(UNCORRECTED) };
             }
         } else if was_closed {
             line!("{}: clean", named.display())?;
@@ -113,8 +113,8 @@ fn is_headerless(error: &anyhow::Error) -> bool {
 }
 
 /// Repairs a damaged volume and verifies it once more.
-fn repair(named: &Path, path: &Path, start_is_ours: bool) -> Result<u8> {
-    let repaired = check::repair(named, start_is_ours, false)?;
+fn repair(named: &Path, path: &Path, over: Over) -> Result<u8> {
+    let repaired = check::repair(named, over, false)?;
     let opened = volume::open_to_look(path)?;
     let mut report = check::verify(&opened).with_context(|| named.display().to_string())?;
     let corrected = if repaired.is_empty() { 0 } else { CORRECTED };

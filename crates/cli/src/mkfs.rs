@@ -280,7 +280,7 @@ fn new_fs_id() -> FsId {
 }
 
 /// Reads a UUID, with or without hyphens.
-fn fs_id(text: &str) -> Result<FsId> {
+pub(crate) fn fs_id(text: &str) -> Result<FsId> {
     let wrong = || anyhow!("write a UUID: 32 hexadecimal digits, hyphens are optional");
     let digits: Vec<u32> = text
         .chars()

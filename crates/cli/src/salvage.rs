@@ -19,7 +19,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use fs::{InodeNo, Kind, Salvage, SalvagedItem, SalvagedNames, Trouble, Unsaved};
 use indicatif::ProgressBar;
 use serde::Serialize;
-use zone::Device;
+use zone::{Device, FsId};
 
 use crate::check::exit_status;
 use crate::name::AnyPath;
@@ -37,6 +37,9 @@ pub(crate) struct Arguments {
     source: PathBuf,
     /// Where files go: a directory that is empty, or is not there yet.
     target: PathBuf,
+    /// Whose files to save, where zones of several volumes are left: an identity, as a refusal names them.
+    #[arg(long, value_name = "ID", value_parser = crate::mkfs::fs_id)]
+    volume: Option<FsId>,
     /// Write what was saved and what was not as JSON.
     #[arg(long)]
     json: bool,
@@ -83,7 +86,7 @@ fn salvage(arguments: &Arguments) -> Result<bool> {
     let shown = arguments.source.display();
     let source = volume::resolve(&arguments.source)?;
     way::refuse_silent(&arguments.target)?;
-    let device: Arc<dyn Device> = volume::open_for_salvage(&source)?.into_device();
+    let device: Arc<dyn Device> = volume::open_for_salvage(&source, arguments.volume)?.into_device();
     let bar = progress::parts(0, "zones of metadata read");
     let opened = Salvage::open(device, &mut |done, all| {
         bar.set_length(all);

@@ -355,14 +355,16 @@ pub(crate) fn accept_loss(path: &Path) -> Result<Option<String>> {
     closed.with_context(|| path.display().to_string())
 }
 
-/// Opens a volume for reading, also one of which no header is left.
-pub(crate) fn open_for_salvage(path: &Path) -> Result<Medium, FileError> {
+/// Opens a volume for reading, also one of which no header is left. One that is wanted is looked for by its zones, whatever
+/// the header says.
+pub(crate) fn open_for_salvage(path: &Path, wanted: Option<FsId>) -> Result<Medium, FileError> {
     let missing = match open_device(path, OpenMode::ReadOnly) {
         Err(error @ (FileError::Damaged { .. } | FileError::Foreign { .. })) => error,
+        Ok(_) if wanted.is_some() => FileError::NoZones(path.to_owned()),
         opened => return opened,
     };
     let bar = progress::parts(0, "bytes searched for zones");
-    let found = Medium::open_by_zones(path, &mut |done, all| {
+    let found = Medium::open_by_zones(path, wanted, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });
@@ -374,9 +376,9 @@ pub(crate) fn open_for_salvage(path: &Path) -> Result<Medium, FileError> {
 }
 
 /// Writes the header of a volume that is not in use anew, where opening it does not.
-pub(crate) fn restore_header(path: &Path) -> Result<Option<Restored>, FileError> {
+pub(crate) fn restore_header(path: &Path, force: bool) -> Result<Option<Restored>, FileError> {
     let bar = progress::parts(0, "bytes searched for zones");
-    let restored = Medium::restore_header(path, &mut |done, all| {
+    let restored = Medium::restore_header(path, force, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });

@@ -458,7 +458,38 @@ fn fsck_repairs_a_header_unless_something_else_is_there() {
     let said = text(&output.stderr);
     assert!(output.status.code() == Some(8) && said.contains("shows a partition table"), "{said}");
     assert!(fs::read(&source).unwrap() == before);
-    assert!(polder(&["check", "--repair", &named]).status.success());
+    assert!(polder(&["check", "--repair", "--force", &named]).status.success());
+}
+
+/// A device was mistyped, on which an ext4 had been made where a volume was, and `check --repair` destroyed it and called
+/// the volume clean.
+#[test]
+fn a_repair_overwrites_another_file_system_by_force_only() {
+    // The zones are all that is left, or the copy of the header near the end is there too.
+    for accident in [HEADERS, Accident { end: 0, ..HEADERS_AND_TABLES }] {
+        let place = Place(tempfile::tempdir().unwrap());
+        let (source, named) = (place.path("volume"), place.text("volume"));
+        volume(&source);
+        befall(&source, accident);
+        let mut file = File::options().write(true).open(&source).unwrap();
+        file.seek(SeekFrom::Start(1024 + 56)).unwrap();
+        file.write_all(&[0x53, 0xef]).unwrap();
+        let before = fs::read(&source).unwrap();
+        let output = polder(&["check", "--repair", &named]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(8), "{said}");
+        assert!(
+            said.contains("shows an ext2, ext3 or ext4 file system")
+                && said.contains("check --repair --force"),
+            "{said}"
+        );
+        assert!(fs::read(&source).unwrap() == before, "nothing was written");
+        let output = polder(&["check", "--repair", "--force", &named]);
+        let said = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+        let reported = "repaired: device: an ext2, ext3 or ext4 file system stood at the start of the volume";
+        assert!(said.contains(reported) && said.ends_with(": clean\n"), "{said}");
+    }
 }
 
 fn opened(path: &Path) -> Arc<Fs> {

@@ -81,25 +81,30 @@ impl Medium {
         FileDevice::open(path, mode).map(|device| Medium::File(Box::new(device)))
     }
 
-    /// Opens a volume of which no header is left, for reading, by what its zones say of themselves. `progress` is told
-    /// bytes searched, and bytes in all.
-    pub fn open_by_zones(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Medium, FileError> {
+    /// Opens a volume of which no header is left, for reading, by what its zones say of themselves
+    /// ([`FileDevice::open_by_zones`]). `progress` is told bytes searched, and bytes in all.
+    pub fn open_by_zones(
+        path: &Path,
+        wanted: Option<FsId>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Medium, FileError> {
         if has_zones(path)? {
             return Medium::open(path, OpenMode::ReadOnly);
         }
-        FileDevice::open_by_zones(path, progress).map(|device| Medium::File(Box::new(device)))
+        FileDevice::open_by_zones(path, wanted, progress).map(|device| Medium::File(Box::new(device)))
     }
 
     /// Writes the header of a volume anew where an opening for writing does not by itself
     /// ([`FileDevice::restore_header`]). A device with zones of its own has none.
     pub fn restore_header(
         path: &Path,
+        force: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Option<Restored>, FileError> {
         if has_zones(path)? {
             return Ok(None);
         }
-        FileDevice::restore_header(path, progress)
+        FileDevice::restore_header(path, force, progress)
     }
 
     /// What is at a path: nothing, nothing of value, a volume, or something else. Changes nothing and needs

@@ -1,7 +1,7 @@
 //! A volume on a block device: a loop device, which root can make.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::bench_or_skip;
@@ -112,6 +112,75 @@ fn a_disk_whose_start_was_written_over_is_repaired() {
         assert_eq!(mounted.told("info")["id"], info["id"]);
         mounted.umount();
         assert!(bench.succeed(&["check", device]).ends_with(": clean\n"));
+    }
+}
+
+/// A volume was made over another one with zones of another size, on a disk that discards nothing, and lost its headers:
+/// `salvage` saved the files of the one before, and `check --repair` wrote its header.
+#[test]
+fn a_volume_without_headers_is_not_taken_for_the_one_before_it() {
+    const BYTES: u64 = 512 << 20;
+    let bench = bench_or_skip!();
+    let backing = bench.volume().with_file_name("disk");
+    File::create(&backing).unwrap().set_len(BYTES).unwrap();
+    let disk = match Loop::new(&backing, &[]) {
+        Ok(disk) => disk,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let queue = Path::new("/sys/block").join(disk.device.file_name().unwrap()).join("queue");
+    if let Err(error) = fs::write(queue.join("discard_max_bytes"), "0") {
+        return eprintln!("skipped: discards cannot be turned off: {error}");
+    }
+    let device = disk.device.to_str().unwrap();
+    let (directory, saved) = (bench.directory(), bench.volume().with_file_name("saved"));
+    let (directory, saved) = (directory.to_str().unwrap(), saved.to_str().unwrap());
+    let write = |offset: u64, length: usize| {
+        let file = fs::OpenOptions::new().write(true).open(device).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; length], offset).unwrap();
+        file.sync_all().unwrap();
+    };
+    let make = |zone_size: &str, megabytes: u32| {
+        bench.succeed(&["mkfs", device, "--force", "--zone-size", zone_size]);
+        bench.succeed(&["mount", device, directory]);
+        let mounted = crate::Mounted { bench: &bench };
+        fs::write(mounted.path(zone_size), "here").unwrap();
+        (0..megabytes).for_each(|at| fs::write(mounted.path(&at.to_string()), vec![7; 1 << 20]).unwrap());
+        mounted.umount();
+        let info = bench.succeed(&["info", "--json", device]);
+        let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+        info["id"].as_str().unwrap().to_owned()
+    };
+    make("4M", 300);
+    for zone_size in ["16M", "1M"] {
+        let id = make(zone_size, 0);
+        write(0, 8192);
+        write(BYTES - (128 << 10), 4096);
+        bench.succeed(&["salvage", device, saved]);
+        assert_eq!(crate::bench::names(Path::new(saved)), [zone_size]);
+        fs::remove_dir_all(saved).unwrap();
+        let said = bench.succeed(&["check", "--repair", device]);
+        assert!(said.contains(&format!("no copy of the header of the volume {id}")), "{said}");
+        assert!(said.ends_with(": clean\n"), "{said}");
+        bench.succeed(&["mount", device, directory]);
+        let mounted = crate::Mounted { bench: &bench };
+        assert_eq!(fs::read(mounted.path(zone_size)).unwrap(), b"here");
+        mounted.umount();
+    }
+    // Zones that begin nowhere where those of the one before did. With the first zone lost as well nobody knows which of
+    // the two is the newer.
+    let older = make("4M", 300);
+    let newer = make("3M", 0);
+    write(0, 64 << 10);
+    write(BYTES - (128 << 10), 4096);
+    for arguments in [&["salvage", device, saved][..], &["check", "--repair", device]] {
+        let said = bench.fail(8, arguments);
+        assert!(said.contains(&older) && said.contains(&newer), "{said}");
+    }
+    for (id, name, count) in [(older, "4M", 301), (newer, "3M", 1)] {
+        bench.succeed(&["salvage", device, saved, "--volume", &id]);
+        let names = crate::bench::names(Path::new(saved));
+        assert!(names.len() == count && names.iter().any(|found| found == name), "{names:?}");
+        fs::remove_dir_all(saved).unwrap();
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::format::NoHeader;
+use super::format::{HEADER_BYTES, NoHeader};
 use super::header::Headers;
 use super::{FileError, search};
 use crate::{FsId, Geometry};
@@ -52,6 +52,13 @@ const SIGNATURES: &[Signature] = &[
     signature(0, b"XFSB", "an XFS file system"),
     signature(1024 + 56, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
     signature(1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+    signature(1024, &[2, 0, 0, 0, 0, 0, 0x34, 0x34], "a NILFS2 file system"),
+    signature(1024, b"H+\0\x04", "an HFS+ file system"),
+    signature(1024, b"HX\0\x05", "an HFS+ file system"),
+    signature(32, b"NXSB", "an APFS file system"),
+    signature(32768, b"JFS1", "a JFS file system"),
+    signature(0, b"SFOZ", "a zonefs file system"),
+    signature(0, b"bluestore block device", "a BlueStore device of Ceph"),
     signature(4096 + 24, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca], "a bcachefs file system"),
     signature(3, b"NTFS    ", "an NTFS file system"),
     signature(82, b"FAT32   ", "a FAT file system"),
@@ -61,6 +68,8 @@ const SIGNATURES: &[Signature] = &[
     signature(1024, &[0xe2, 0xe1, 0xf5, 0xe0], "an EROFS image"),
     signature(4096 - 10, b"SWAPSPACE2", "a swap area"),
     signature(0, b"LUKS\xba\xbe", "an encrypted LUKS volume"),
+    signature(0, MD_RAID, MD_RAID_NAME),
+    signature(4096, MD_RAID, MD_RAID_NAME),
     signature(512, b"LABELONE", "an LVM physical volume"),
     signature(0, b"QFI\xfb", "a qcow2 disk image"),
     signature(0, b"SQLite format 3\0", "an SQLite database"),
@@ -70,8 +79,16 @@ const SIGNATURES: &[Signature] = &[
     signature(510, &[0x55, 0xaa], "a partition table or boot sector"),
 ];
 
+const MD_RAID: &[u8] = &[0xfc, 0x4e, 0x2b, 0xa9];
+const MD_RAID_NAME: &str = "a member of an MD RAID";
+
 /// The superblock of btrfs begins right behind the beginning that is looked at.
-const BTRFS: (u64, &[u8]) = (0x10040, b"_BHRfS_M");
+const BTRFS: (u64, &[u8; 8]) = (0x10040, b"_BHRfS_M");
+
+/// Where a member of a ZFS pool has a ring of uberblocks, each at a multiple of 1 KiB, and what one begins with.
+const ZFS_RING: std::ops::Range<usize> = 128 << 10..256 << 10;
+const ZFS_UBERBLOCK_UNIT: usize = 1 << 10;
+const ZFS_UBERBLOCK: &[u8] = &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0];
 
 /// Looks at an open file of `size` bytes.
 pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileContents, FileError> {
@@ -89,12 +106,11 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
         Err(NoHeader::Newer { .. }) => return Ok(other("a volume of a later release of Polder")),
         Err(NoHeader::Damaged | NoHeader::Foreign) => {}
     }
-    let is_btrfs = look(BTRFS.0, BTRFS.1.len() as u64)? == BTRFS.1;
-    let known = signature_in(&start).or(is_btrfs.then_some("a btrfs file system"));
+    let known = known_at_start(file);
     if matches!(header, Err(NoHeader::Damaged)) || search::has_trace(file, size) {
         return Ok(FileContents::Damaged { what: known.map(str::to_owned) });
     }
-    if let Some(name) = known {
+    if let Some(name) = known.or_else(|| known_at_end(file, size)) {
         return Ok(other(name));
     }
     let end = look(size.saturating_sub(LOOK_BYTES), LOOK_BYTES)?;
@@ -112,7 +128,46 @@ pub(crate) fn known_start(start: &[u8]) -> Option<String> {
 
 /// The mark of another program at the start of a file, if it has one that is known.
 pub(super) fn known_at_start(file: &File) -> Option<&'static str> {
-    let mut start = vec![0; LOOK_BYTES as usize];
+    let is_btrfs = || {
+        let mut found = [0; BTRFS.1.len()];
+        file.read_exact_at(&mut found, BTRFS.0).is_ok() && found == *BTRFS.1
+    };
+    let behind = || match () {
+        () if is_btrfs() => Some("a btrfs file system"),
+        () if is_in_zfs_pool(file) => Some("a member of a ZFS pool"),
+        () => None,
+    };
+    known_in(file, LOOK_BYTES as usize).or_else(behind)
+}
+
+fn is_in_zfs_pool(file: &File) -> bool {
+    let mut ring = vec![0; ZFS_RING.len()];
+    let is_read = file.read_exact_at(&mut ring, ZFS_RING.start as u64).is_ok();
+    is_read && ring.chunks(ZFS_UBERBLOCK_UNIT).any(|block| block.starts_with(ZFS_UBERBLOCK))
+}
+
+/// The mark of another program near the end: that of an MD RAID of version 1.0 or 0.90, which leaves the start to what is
+/// on it.
+fn known_at_end(file: &File, size: u64) -> Option<&'static str> {
+    let places = [
+        size.checked_sub(8 << 10).map(|place| place / 4096 * 4096),
+        (size / (64 << 10)).checked_sub(1).map(|unit| unit * (64 << 10)),
+    ];
+    let is_there = |place: u64| {
+        let mut found = [0; MD_RAID.len()];
+        file.read_exact_at(&mut found, place).is_ok() && found == *MD_RAID
+    };
+    places.into_iter().flatten().any(is_there).then_some(MD_RAID_NAME)
+}
+
+/// The same, where a header of the volume is left at the start: a mark behind both is older than the volume, which does
+/// not write all of its first zone at once.
+pub(super) fn known_beside_header(file: &File) -> Option<&'static str> {
+    known_in(file, 2 * HEADER_BYTES)
+}
+
+fn known_in(file: &File, bytes: usize) -> Option<&'static str> {
+    let mut start = vec![0; bytes];
     let read = file.read_at(&mut start, 0).ok()?;
     signature_in(&start[..read])
 }

@@ -100,10 +100,11 @@ pub enum FileError {
     },
     /// No copy of the header can be read.
     #[error(
-        "{}: a damaged Polder volume: no copy of its header can be read{}; `polder check --repair` writes the header anew \
+        "{}: a damaged Polder volume: no copy of its header can be read{}; {} writes the header anew \
          from what the zones say of themselves, `polder salvage` saves what they hold",
         path.display(),
-        what.as_ref().map(|what| format!(", and its start shows {what}")).unwrap_or_default()
+        what.as_ref().map(|what| format!(", and its start shows {what}")).unwrap_or_default(),
+        repair_over(what)
     )]
     Damaged {
         /// The file.
@@ -113,17 +114,19 @@ pub enum FileError {
     },
     /// What was a volume's start shows the mark of something else.
     #[error(
-        "{}: the start of the Polder volume {fs_id} was overwritten and shows {what}; if the volume is wanted and not \
-         that, `polder check --repair` writes its header anew (`mount -o ro` and `polder salvage` only read)",
-        path.display()
+        "{}: the start of the Polder volume {fs_id} was overwritten and shows {}; if the volume is wanted and not \
+         that, {} writes its header anew (`mount -o ro` and `polder salvage` only read)",
+        path.display(),
+        what.as_deref().unwrap_or("something else"),
+        repair_over(what)
     )]
     Overwritten {
         /// The file.
         path: PathBuf,
         /// The volume of which a header is left.
         fs_id: FsId,
-        /// What the start shows now.
-        what: String,
+        /// What the start shows now, if that is known.
+        what: Option<String>,
     },
     /// None of a zoned device's headers can be read.
     #[error("{}: a damaged Polder volume: no zone's header can be read; restore the whole volume from a copy", .0.display())]
@@ -138,6 +141,18 @@ pub enum FileError {
         path: PathBuf,
         /// Why not.
         why: String,
+    },
+    /// The zones do not tell which volume is to be read.
+    #[error(
+        "{}: no header is left, there are zones of several Polder volumes, and which one is the newest cannot be told: \
+         {volumes}; say whose files are to be saved (`polder salvage --volume ID`)",
+        path.display()
+    )]
+    Several {
+        /// The file.
+        path: PathBuf,
+        /// The volumes, and how many zones of each were found.
+        volumes: String,
     },
     /// Fewer zones than a volume needs would fit.
     #[error(
@@ -195,6 +210,14 @@ pub enum FileError {
         /// The system's words.
         reason: String,
     },
+}
+
+/// The command that repairs a volume whose start shows this.
+fn repair_over(what: &Option<String>) -> &'static str {
+    match what {
+        Some(_) => "`polder check --repair --force` overwrites that and",
+        None => "`polder check --repair`",
+    }
 }
 
 impl FileError {

@@ -6,28 +6,32 @@
 //! looking where every other zone has to begin. Headers in files that hold volumes of Polder themselves make guesses
 //! too, and wrong ones, since they are not where such a zone would be on this device.
 //!
-//! On a disk there may be headers of a volume that was here before. The log is always in the first zones, and making a
-//! volume writes a header of the new one to each of them. So the volume is the one that the log's zones are of.
+//! On a disk there may be headers of volumes that were here before, of the same shape or of another. So the search does
+//! not end with the first guess that is verified. It reads the zones of its log to their end, and all that is found
+//! there is compared (`remains.rs`).
 //!
 //! What zones do not tell: where the last one ends, if an earlier release wrote its header or nothing has. Then it is
 //! taken to end where the device does, so that nothing that may be in it is out of reach.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
+use self::remains::Remains;
+pub(super) use self::remains::Shape;
+pub(super) use self::trace::has_trace;
+use super::FileOptions;
 use super::format::{
-    END_COPY_UNIT, FILE_MAGIC, HEADER_BYTES, Layout, OPEN_ZONES_MIN, decode_header as decode_file_header,
-    end_copy_place, zones_offset,
+    END_COPY_UNIT, FILE_MAGIC, HEADER_BYTES, Layout, OPEN_ZONES_MIN, SLOT_BYTES,
+    decode_header as decode_file_header, decode_slot, end_copy_place, zones_offset,
 };
 use super::header::Headers;
-use super::options::BLOCK_BYTES_MAX;
-use super::{FileError, FileOptions};
+use super::options::{BLOCK_BYTES_MAX, ZONES_MIN};
 use crate::format::{Role, ZONE_MAGIC, ZoneHeader, ZoneIdentity, decode_header};
 use crate::{Address, Blocks, FsId, Geometry, ZoneId};
 
@@ -37,79 +41,44 @@ const PIECE: usize = 1 << 20;
 const PIECE_OF_DAMAGED: usize = 64 << 10;
 /// The log is in so many of the first zones.
 const LOG_ZONES: u32 = 4;
-/// Headers that have to agree before anything is written. To read, one is enough where no others are found: of a small
-/// volume there may be no more when the first is lost.
-const AGREEING_MIN: u32 = 2;
+/// Headers that make a guess a volume.
+const AGREEING_MIN: usize = 2;
 /// Zones that are looked at to verify a guess: the first, and some of the others.
 const PROBES_FIRST: u32 = 64;
 const PROBES_MAX: u32 = 4096;
-/// The same, and bytes that are searched, to tell a damaged volume from none.
-const PROBES_OF_TRACE: u32 = 128;
-const BYTES_OF_TRACE: u64 = 64 << 20;
+/// Single headers are kept up to so many, so that a disk full of images of volumes takes no more memory and time.
+const FOUND_MAX: usize = 1000;
 /// No header begins before the tables of the smallest volume.
 const FIRST: u64 = 2 * HEADER_BYTES as u64;
 const SECTOR: usize = 512;
 
-/// What was found out about a volume.
-pub(super) struct Shape {
-    pub(super) headers: Headers,
-    /// How many zones it was found out from.
-    pub(super) agreeing: u32,
-    /// Whether a zone of the log is among them.
-    has_log: bool,
-    /// Others of which there are zones at the same places, and how many.
-    others: Vec<(FsId, u32)>,
-    /// Whether the log tells this volume from these.
-    is_told_by_log: bool,
-}
+/// Zones that are a power of two of bytes are looked for up to this one, without reading all that lies between them.
+/// The first that do not hold the log are among them.
+const ZONES_OF_POWERS: u32 = 5;
+/// The smallest of these sizes: what smaller zones begin with is read in any case, since the first bytes are.
+const POWERS_FROM: u32 = 24;
+/// How far behind a multiple of their size zones are looked for. Tables of 16,000 zones end before that.
+const BEFORE_ZONES_MAX: u64 = 1 << 20;
+/// So much from the start on is always read.
+const BYTES_FIRST: u64 = 64 << 20;
 
-/// Searches a device of so many bytes, of which it reads `most`, for a volume.
+/// Searches a device of so many bytes for a volume: the newest, or the one that is wanted.
 pub(super) fn find(
     file: &File,
     device_bytes: u64,
-    most: u64,
+    wanted: Option<FsId>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Option<Shape> {
-    let probes = if most == u64::MAX { PROBES_MAX } else { PROBES_OF_TRACE };
-    let mut search = Search { file, device_bytes, probes, tried: BTreeSet::new(), lonely: None };
-    let found = search.usual_shapes();
-    // One header where it is in a volume of the usual shape is a trace, one that would fit any shape is none.
-    let is_trace = found.is_none() && search.lonely.is_some() && most < u64::MAX;
-    if found.is_some() || is_trace {
-        return found.or(search.lonely);
-    }
-    let found = search.scan(most, progress);
-    found.or(search.lonely.filter(|_| most == u64::MAX))
-}
-
-/// Whether there are zones of a volume, as far as can be told soon.
-pub(super) fn has_trace(file: &File, device_bytes: u64) -> bool {
-    find(file, device_bytes, BYTES_OF_TRACE, &mut |_, _| ()).is_some()
-}
-
-impl Shape {
-    /// Refuses to write a header that may be another volume's, or of no use.
-    pub(super) fn refuse_uncertain(&self, path: &Path) -> Result<(), FileError> {
-        let uncertain = |why| Err(FileError::Uncertain { path: path.to_owned(), why });
-        if !self.others.is_empty() && !self.is_told_by_log {
-            let mut volumes = vec![format!("{} ({} zones)", self.headers.fs_id, self.agreeing)];
-            volumes.extend(self.others.iter().map(|(fs_id, zones)| format!("{fs_id} ({zones} zones)")));
-            return uncertain(format!(
-                "there are zones of several Polder volumes, and which one is the newest cannot be told: {}",
-                volumes.join(", ")
-            ));
-        }
-        if self.agreeing < AGREEING_MIN {
-            return uncertain("the header of one zone alone is left, and none agrees with it".to_owned());
-        }
-        if !self.has_log {
-            return uncertain(format!(
-                "the headers of the log's zones of the volume {} are lost as well",
-                self.headers.fs_id
-            ));
-        }
-        Ok(())
-    }
+    let mut search = Search::new(file, device_bytes, PROBES_MAX);
+    search.usual_shapes();
+    search.shapes_of_powers();
+    search.scan(progress);
+    let (chosen, rivals) = remains::choose(&search.found, wanted)?;
+    let mut layout = chosen.layout.clone()?;
+    layout.last_zone_blocks = search.last_zone_blocks(&layout, chosen.last_capacity);
+    let fs_id = chosen.fs_id;
+    let headers = search.end_copy(fs_id, &layout).unwrap_or_else(|| Headers::made_up(fs_id, layout));
+    Some(Shape { headers, agreeing: chosen.headers.len() as u32, has_log: chosen.of_log > 0, rivals })
 }
 
 /// A zone's header, decoded, and where it was found.
@@ -118,28 +87,25 @@ struct Seen {
     header: ZoneHeader,
 }
 
-/// What is known of one volume of which there are zones where a guess says.
-#[derive(Default)]
-struct Votes {
-    zones: u32,
-    of_log: u32,
-    /// What the last zone takes, as its own header says.
-    last_capacity: Option<Blocks>,
-}
-
 struct Search<'a> {
     file: &'a File,
     device_bytes: u64,
     probes: u32,
-    /// Guesses that were verified: volume, bytes of a block, zones, and how far these are apart.
-    tried: BTreeSet<(FsId, u32, u32, Blocks)>,
-    /// The first that no other header agreed with.
-    lonely: Option<Shape>,
+    /// Guesses that were verified: bytes of a block, zones, and how far these are apart.
+    tried: BTreeSet<(u32, u32, Blocks)>,
+    /// The volumes of which there is a header where one of its zones begins.
+    found: Vec<Remains>,
+    /// Where the log of all that was found ends.
+    log_end: u64,
 }
 
 impl Search<'_> {
+    fn new(file: &File, device_bytes: u64, probes: u32) -> Search<'_> {
+        Search { file, device_bytes, probes, tried: BTreeSet::new(), found: Vec::new(), log_end: BYTES_FIRST }
+    }
+
     /// Looks where the zones are of volumes that were made without choosing anything.
-    fn usual_shapes(&mut self) -> Option<Shape> {
+    fn usual_shapes(&mut self) {
         let blocks = (9..=BLOCK_BYTES_MAX.ilog2()).map(|bits| 1 << bits);
         let options = |block_size| FileOptions { block_size, ..FileOptions::default() };
         let layouts = blocks.flat_map(|block_size| {
@@ -150,34 +116,54 @@ impl Search<'_> {
         for layout in layouts {
             for zone in (0..layout.geometry.zones.min(2 * LOG_ZONES)).map(ZoneId) {
                 let Some(seen) = self.header_at(layout.offset(zone, 0)) else { continue };
-                let is_there = seen.identity.zone == zone && seen.has_shape(&layout.geometry);
-                if let Some(shape) = is_there.then(|| self.verify(&seen, layout.zone_size)).flatten() {
-                    return Some(shape);
+                if seen.identity.zone == zone && seen.has_shape(&layout.geometry) {
+                    self.verify(&seen, layout.zone_size);
                 }
             }
         }
-        None
     }
 
-    /// Reads from the start on until zones that agree are found.
-    fn scan(&mut self, most: u64, progress: &mut dyn FnMut(u64, u64)) -> Option<Shape> {
-        let (mut at, mut read) = (FIRST, 0);
+    /// Looks where the first zones begin that are a power of two of bytes, whatever length the device had when the
+    /// volume was made.
+    fn shapes_of_powers(&mut self) {
         let mut piece = vec![0; PIECE];
-        while read < most {
-            at = next_data(self.file, at, self.device_bytes)? / SECTOR as u64 * SECTOR as u64;
+        ranges_of_powers(self.device_bytes).for_each(|range| self.look_into(range, &mut piece));
+    }
+
+    /// Reads from the start on: to the end if no zones that agree are found, else to where the log ends of all that are.
+    fn scan(&mut self, progress: &mut dyn FnMut(u64, u64)) {
+        let mut at = FIRST;
+        let mut piece = vec![0; PIECE];
+        while !self.has_volume() || at < self.log_end {
+            let Some(data) = next_data(self.file, at, self.device_bytes) else { return };
+            at = data / SECTOR as u64 * SECTOR as u64;
             progress(at, self.device_bytes);
-            let length = (self.device_bytes - at).min(PIECE as u64) as usize;
-            let length = self.read_piece(at, &mut piece[..length]);
-            for (sector, bytes) in piece[..length].chunks_exact(SECTOR).enumerate() {
-                let offset = at + (sector * SECTOR) as u64;
-                if let Some(shape) = self.look(offset, bytes) {
-                    return Some(shape);
-                }
-            }
-            at += length.max(SECTOR) as u64;
-            read += length as u64;
+            at += self.look_at_piece(at, &mut piece);
         }
-        None
+    }
+
+    fn has_volume(&self) -> bool {
+        self.found.iter().any(Remains::is_volume)
+    }
+
+    /// Looks at all sectors of a range that are there.
+    fn look_into(&mut self, range: Range<u64>, piece: &mut [u8]) {
+        let (mut at, end) = (range.start, range.end.min(self.device_bytes));
+        while let Some(data) = next_data(self.file, at, end) {
+            at = data / SECTOR as u64 * SECTOR as u64;
+            let length = (end - at).min(piece.len() as u64) as usize;
+            at += self.look_at_piece(at, &mut piece[..length]);
+        }
+    }
+
+    /// Looks at the sectors of a piece; how many bytes these were.
+    fn look_at_piece(&mut self, at: u64, piece: &mut [u8]) -> u64 {
+        let length = (self.device_bytes - at).min(piece.len() as u64) as usize;
+        let length = self.read_piece(at, &mut piece[..length]);
+        for (sector, bytes) in piece[..length].chunks_exact(SECTOR).enumerate() {
+            self.look(at + (sector * SECTOR) as u64, bytes);
+        }
+        length.max(SECTOR) as u64
     }
 
     /// Reads a piece, or as much of it as can be read at once; zeros where nothing can be read.
@@ -192,13 +178,32 @@ impl Search<'_> {
         length
     }
 
-    fn look(&mut self, offset: u64, sector: &[u8]) -> Option<Shape> {
+    fn look(&mut self, offset: u64, sector: &[u8]) {
         if !sector.starts_with(&ZONE_MAGIC) {
-            return None;
+            return;
         }
-        let seen = self.header_at(offset)?;
-        let zone_size = seen.zone_size(offset)?;
-        self.verify(&seen, zone_size)
+        let Some(seen) = self.header_at(offset) else { return };
+        match seen.zone_size(offset) {
+            Some(zone_size) => self.verify(&seen, zone_size),
+            None if seen.is_first_at(offset) => self.note_first(&seen, offset),
+            None => {}
+        }
+    }
+
+    /// The first zone of a volume is where it belongs, which does not tell how far zones are apart. Reads on to where the
+    /// next ones may be at most.
+    fn note_first(&mut self, seen: &Seen, offset: u64) {
+        let (block_size, zones) = (seen.header.block_size.get(), seen.header.zones.get());
+        self.note(Remains::of_first(seen.identity, block_size, zones));
+        let zone_bytes = self.device_bytes / u64::from(zones.max(ZONES_MIN) - 1);
+        self.log_end = self.log_end.max(offset + u64::from(LOG_ZONES) * zone_bytes);
+    }
+
+    fn note(&mut self, remains: Remains) {
+        let is_kept = remains.is_volume() || self.found.len() < FOUND_MAX;
+        if is_kept && !self.found.iter().any(|known| known.is_same(&remains)) {
+            self.found.push(remains);
+        }
     }
 
     /// A copy of the header that was near the end when the device was shorter. It stands behind the last zone, wherever
@@ -239,59 +244,67 @@ impl Search<'_> {
         Some(Seen { identity, header })
     }
 
-    /// The shape that a header and a distance of zones say, if other headers agree.
-    fn verify(&mut self, seen: &Seen, zone_size: Blocks) -> Option<Shape> {
+    /// Notes all volumes of which there are zones where a header and a distance of zones say.
+    fn verify(&mut self, seen: &Seen, zone_size: Blocks) {
         let geometry = &seen.header;
-        let guess = (seen.identity.fs_id, geometry.block_size.get(), geometry.zones.get(), zone_size);
-        if !self.tried.insert(guess) {
-            return None;
+        if !self.tried.insert((geometry.block_size.get(), geometry.zones.get(), zone_size)) {
+            return;
         }
-        let mut layout = seen.layout(zone_size, self.device_bytes)?;
-        let votes = self.count(&layout);
-        let mut of_log = votes.iter().filter(|(_, votes)| votes.of_log > 0).map(|(fs_id, _)| *fs_id);
-        let of_log = (of_log.next(), of_log.next());
-        let is_told_by_log = matches!(of_log, (Some(_), None));
-        let fs_id = match of_log {
-            (Some(fs_id), None) => fs_id,
-            _ => *votes.iter().max_by_key(|(_, votes)| votes.zones)?.0,
-        };
-        let chosen = &votes[&fs_id];
-        layout.last_zone_blocks = self.last_zone_blocks(&layout, chosen);
-        let (agreeing, has_log) = (chosen.zones, chosen.of_log > 0);
-        let others = votes.iter().filter(|(other, _)| **other != fs_id);
-        let others = others.map(|(other, votes)| (*other, votes.zones)).collect();
-        let headers = self.end_copy(fs_id, &layout).unwrap_or_else(|| Headers::made_up(fs_id, layout));
-        let shape = Shape { headers, agreeing, has_log, others, is_told_by_log };
-        if agreeing < AGREEING_MIN {
-            self.lonely.get_or_insert(shape);
-            return None;
+        let Some(layout) = seen.layout(zone_size, self.device_bytes) else { return };
+        let found = self.volumes_of(&layout);
+        if found.iter().any(Remains::is_volume) {
+            self.log_end = self.log_end.max(layout.offset(ZoneId(LOG_ZONES), 0));
         }
-        Some(shape)
+        found.into_iter().for_each(|remains| self.note(remains));
     }
 
-    /// How many headers of which volumes stand where zones begin.
-    fn count(&self, layout: &Layout) -> BTreeMap<FsId, Votes> {
+    /// The headers that stand where zones begin, by the volume that they are of.
+    fn volumes_of(&self, layout: &Layout) -> Vec<Remains> {
         let zones = layout.geometry.zones;
-        let mut all: BTreeMap<FsId, Votes> = BTreeMap::new();
+        let mut all: Vec<Remains> = Vec::new();
         for zone in probes(zones, self.probes).map(ZoneId) {
-            let Some(seen) = self.header_at(layout.offset(zone, 0)) else { continue };
+            let offset = layout.offset(zone, 0);
+            let Some(seen) = self.header_at(offset) else { continue };
             if seen.identity.zone != zone || !seen.has_shape(&layout.geometry) {
                 continue;
             }
-            let votes = all.entry(seen.identity.fs_id).or_default();
-            votes.zones += 1;
-            votes.of_log += u32::from(zone.0 < LOG_ZONES && seen.identity.role == Role::Log);
+            let fs_id = seen.identity.fs_id;
+            let known = all.iter().position(|remains| remains.fs_id == fs_id).unwrap_or(all.len());
+            if known == all.len() {
+                all.push(Remains::of_layout(fs_id, layout, self.states_of(fs_id, layout)));
+            }
+            let remains = &mut all[known];
+            remains.headers.push(offset);
+            remains.of_log += u32::from(zone.0 < LOG_ZONES && seen.identity.role == Role::Log);
             if zone.0 + 1 == zones {
-                votes.last_capacity = Some(seen.header.capacity.get());
+                remains.last_capacity = Some(seen.header.capacity.get());
             }
         }
         all
     }
 
+    /// Where states of its zones stand, in the first page of both tables.
+    fn states_of(&self, fs_id: FsId, layout: &Layout) -> Vec<u64> {
+        let mut page = vec![0; layout.page_bytes()];
+        let mut all = Vec::new();
+        for start in [0, 1].map(|table| layout.table_offset(table)) {
+            if self.file.read_exact_at(&mut page, start).is_err() {
+                continue;
+            }
+            let slots = page.chunks_exact(SLOT_BYTES).take(layout.geometry.zones as usize);
+            let states = slots.enumerate().filter(|(zone, slot)| {
+                let zone = ZoneId(*zone as u32);
+                decode_slot(fs_id, zone, slot, layout.capacity(zone)).is_some()
+            });
+            all.extend(states.map(|(zone, _)| start + (zone * SLOT_BYTES) as u64));
+        }
+        all
+    }
+
     /// How far the last zone reaches. Where nothing was ever written to it, that is where the end copy is to be.
-    fn last_zone_blocks(&self, layout: &Layout, votes: &Votes) -> Blocks {
+    fn last_zone_blocks(&self, layout: &Layout, last_capacity: Option<Blocks>) -> Blocks {
         let (last, most) = (ZoneId(layout.geometry.zones - 1), layout.last_zone_blocks);
-        match votes.last_capacity {
+        match last_capacity {
             Some(capacity) if (1..layout.geometry.zone_blocks.min(most)).contains(&capacity) => {
                 return capacity;
             }
@@ -324,6 +337,14 @@ impl Seen {
         let distance = offset.checked_sub(first).filter(|_| blocks_before > 0)?;
         let is_whole = distance.is_multiple_of(blocks_before);
         is_whole.then(|| Blocks::try_from(distance / blocks_before).ok()).flatten()
+    }
+
+    /// Whether it is the header of a first zone, and where that begins.
+    fn is_first_at(&self, offset: u64) -> bool {
+        let zones = self.header.zones.get();
+        self.identity.zone == ZoneId(0)
+            && (1..=Address::ZONES_MAX).contains(&zones)
+            && zones_offset(self.header.block_size.get(), zones) == offset
     }
 
     /// The whole shape, if it can be one. The last zone ends where the device does.
@@ -363,6 +384,17 @@ impl Seen {
     }
 }
 
+/// Where the first zones may begin that are a power of two of bytes.
+fn ranges_of_powers(device_bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    let largest = (device_bytes / u64::from(ZONES_MIN)).max(1).ilog2();
+    (POWERS_FROM..=largest).map(|bits| 1_u64 << bits).flat_map(move |zone_bytes| {
+        let zones = (device_bytes / zone_bytes).min(Address::ZONES_MAX.into()) as u32;
+        let before = zones_offset(BLOCK_BYTES_MAX, zones).min(BEFORE_ZONES_MAX);
+        let starts = (1..=u64::from(ZONES_OF_POWERS)).map(move |zone| zone * zone_bytes);
+        starts.map(move |start| start + FIRST..start + before + SECTOR as u64)
+    })
+}
+
 /// The first zones, and as many of the others as `most` admits, evenly; the last in any case.
 fn probes(zones: u32, most: u32) -> impl Iterator<Item = u32> {
     let first = zones.min(PROBES_FIRST);
@@ -384,3 +416,6 @@ fn next_data(file: &File, from: u64, end: u64) -> Option<u64> {
         Err(_) => Some(from),
     }
 }
+
+mod remains;
+mod trace;

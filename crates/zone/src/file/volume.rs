@@ -50,48 +50,66 @@ impl FileDevice {
     }
 
     /// Opens a volume that no copy of the header is left of, by what its zones say of themselves; writes nothing.
-    /// `progress` is told bytes searched, and bytes in all.
-    pub fn open_by_zones(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<FileDevice, FileError> {
+    /// Where zones of several volumes are left, the newest, or the one that is wanted. `progress` is told bytes searched,
+    /// and bytes in all.
+    ///
+    /// # Errors
+    /// When there is none, and when none is wanted and nothing tells which one is the newest.
+    pub fn open_by_zones(
+        path: &Path,
+        wanted: Option<FsId>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<FileDevice, FileError> {
         let file = open_file(path, OpenMode::ReadOnly)?;
         let bytes = size_of(&file, path)?;
-        let Some(shape) = search::find(&file, bytes, u64::MAX, progress) else {
+        let Some(shape) = search::find(&file, bytes, wanted, progress) else {
             return Err(FileError::NoZones(path.to_owned()));
         };
+        if let Some(volumes) = shape.volumes() {
+            return Err(FileError::Several { path: path.to_owned(), volumes });
+        }
         FileDevice::of_headers(file, path, OpenMode::ReadOnly, shape.headers, Start::MayBeWritten)
     }
 
     /// Writes the header of a volume anew where an opening for writing does not do so by itself: where no copy of it
     /// is left, or the start was overwritten, perhaps by somebody who wants what is there now. What was found and
-    /// done; nothing where there was nothing to do.
+    /// done; nothing where there was nothing to do. What has a mark of another program is overwritten with `force` only.
     ///
     /// # Errors
-    /// When zones do not tell for certain which volume it was.
+    /// When zones do not tell for certain which volume it was, and where another program's mark stands.
     pub fn restore_header(
         path: &Path,
+        force: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Option<Restored>, FileError> {
         let file = open_file(path, OpenMode::ReadWrite)?;
         let bytes = size_of(&file, path)?;
         let (headers, zones) = match Headers::read(&file, bytes) {
             Ok(headers) if !headers.start_is_damaged() => return Ok(None),
+            Ok(headers) if !force => {
+                refuse_marked(&file, path, &headers)?;
+                (headers, None)
+            }
             Ok(headers) => (headers, None),
             Err(NoHeader::Newer { version, features, reader }) => {
                 return Err(FileError::Newer { path: path.to_owned(), version, features, reader });
             }
             Err(NoHeader::Damaged | NoHeader::Foreign) => {
-                // What is plainly another program's and shows no trace of a volume is left alone.
-                refuse_foreign(&file, path, bytes)?;
-                let found = search::find(&file, bytes, u64::MAX, progress);
+                if !force {
+                    refuse_foreign(&file, path, bytes)?;
+                }
+                let found = search::find(&file, bytes, None, progress);
                 let shape = found.ok_or_else(|| FileError::NoZones(path.to_owned()))?;
                 shape.refuse_uncertain(path)?;
                 let zones = shape.headers.counts.is_none().then_some(shape.agreeing);
                 (shape.headers, zones)
             }
         };
+        let overwritten = mark_at_start(&file, &headers);
         let device = FileDevice::of_headers(file, path, OpenMode::ReadWrite, headers, Start::MayBeWritten)?;
         // The tables of states, too.
         device.flush().map_err(|error| FileError::io(path, "write the states of its zones", error))?;
-        Ok(Some(Restored { fs_id: device.fs_id, zones, repaired: device.repaired.clone() }))
+        Ok(Some(Restored { fs_id: device.fs_id, zones, overwritten, repaired: device.repaired.clone() }))
     }
 
     pub(super) fn open_locked(file: File, path: &Path, mode: OpenMode) -> Result<FileDevice, FileError> {
@@ -162,6 +180,8 @@ pub struct Restored {
     pub fs_id: FsId,
     /// From the headers of how many zones it was made up, if no copy was left.
     pub zones: Option<u32>,
+    /// What stood at the start before, if it had a mark of another program.
+    pub overwritten: Option<&'static str>,
     /// What was written.
     pub repaired: Vec<OwnCopy>,
 }
@@ -322,21 +342,33 @@ fn refuse_overwritten(
     if !headers.start_is_damaged() {
         return Ok(());
     }
+    refuse_marked(file, path, headers)?;
     let is_gone = headers.counts == Some(OwnRecord::EndHeader) && has_no_states;
-    let known = contents::known_at_start(file);
-    if known.is_none() && !is_gone {
-        return Ok(());
-    }
-    let what = known.unwrap_or("something else").to_owned();
+    let error = || FileError::Overwritten { path: path.to_owned(), fs_id: headers.fs_id, what: None };
+    if is_gone { Err(error()) } else { Ok(()) }
+}
+
+/// Refuses to write a header over the mark of another program.
+fn refuse_marked(file: &File, path: &Path, headers: &Headers) -> Result<(), FileError> {
+    let Some(mark) = mark_at_start(file, headers) else { return Ok(()) };
+    let what = Some(mark.to_owned());
     Err(FileError::Overwritten { path: path.to_owned(), fs_id: headers.fs_id, what })
 }
 
-/// Refuses what has the mark of another program and, as far as can be told soon, nothing of a volume.
-fn refuse_foreign(file: &File, path: &Path, bytes: u64) -> Result<(), FileError> {
-    match no_header(file, path, bytes)? {
-        error @ FileError::Foreign { .. } if contents::known_at_start(file).is_some() => Err(error),
-        _ => Ok(()),
+/// The mark of another program at the start, beside what is left there of the volume.
+fn mark_at_start(file: &File, headers: &Headers) -> Option<&'static str> {
+    match headers.counts {
+        Some(OwnRecord::FirstHeader | OwnRecord::SecondHeader) => contents::known_beside_header(file),
+        _ => contents::known_at_start(file),
     }
+}
+
+/// Refuses what has the mark of another program, whether there is anything of a volume or not.
+fn refuse_foreign(file: &File, path: &Path, bytes: u64) -> Result<(), FileError> {
+    if contents::known_at_start(file).is_none() {
+        return Ok(());
+    }
+    Err(no_header(file, path, bytes)?)
 }
 
 /// The error for a file without a header, with what is known of it.

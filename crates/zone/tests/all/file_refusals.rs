@@ -240,7 +240,19 @@ fn no_bytes_in_the_header_make_it_panic() {
 #[test]
 fn what_a_file_holds_is_not_overwritten_unasked() {
     let directory = tempfile::tempdir().unwrap();
-    let known: [(u64, &[u8], &str); 9] = [
+    let raid: &[u8] = &[0xfc, 0x4e, 0x2b, 0xa9];
+    let known: [(u64, &[u8], &str); 20] = [
+        (1024, &[2, 0, 0, 0, 0, 0, 0x34, 0x34], "a NILFS2 file system"),
+        (1024, b"H+\0\x04", "an HFS+ file system"),
+        (32, b"NXSB", "an APFS file system"),
+        (32768, b"JFS1", "a JFS file system"),
+        (0, b"SFOZ", "a zonefs file system"),
+        (0, b"bluestore block device", "a BlueStore device of Ceph"),
+        (0, raid, "a member of an MD RAID"),
+        (4096, raid, "a member of an MD RAID"),
+        ((1 << 20) - 8192, raid, "a member of an MD RAID"),
+        ((1 << 20) - 65536, raid, "a member of an MD RAID"),
+        ((128 + 7) << 10, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], "a member of a ZFS pool"),
         (0, b"XFSB", "an XFS file system"),
         (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
         (0x10040, b"_BHRfS_M", "a btrfs file system"),
@@ -259,6 +271,15 @@ fn what_a_file_holds_is_not_overwritten_unasked() {
         assert!(error.contains(&format!("already holds {name}; use --force")), "{error}");
         assert!(std::fs::read(&path).unwrap() == before, "a refusal changes nothing");
     }
+}
+
+/// Its superblock lies up to 128 KiB before the end, and all else may be zeros: the device was taken for blank.
+#[test]
+fn a_member_of_a_raid_of_version_0_90_is_not_blank() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file_with(directory.path(), (1 << 20) - 65536, &[0xfc, 0x4e, 0x2b, 0xa9]);
+    OpenOptions::new().write(true).open(&path).unwrap().set_len((1 << 20) + 60_000).unwrap();
+    assert_eq!(FileDevice::probe(&path).unwrap(), FileContents::Other("a member of an MD RAID".to_owned()));
 }
 
 #[test]

@@ -33,10 +33,10 @@ const USUAL: [(u32, Role); 4] = [(0, Role::Log), (1, Role::Log), (4, Role::Metad
 
 impl Home {
     fn new(options: &FileOptions, written: &[(u32, Role)]) -> Home {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let path = directory.path().join("volume");
         let device: Arc<dyn Device> = Arc::new(FileDevice::create(&path, options).unwrap());
-        let leases = Leases::new(Arc::clone(&device), FS_ID, Arc::new(Traffic::default()));
+        let leases = Leases::new(Arc::clone(&device), options.fs_id, Arc::new(Traffic::default()));
         written.iter().for_each(|(zone, role)| drop(leases.begin(ZoneId(*zone), Life(1), *role).unwrap()));
         device.flush().unwrap();
         let geometry = device.geometry().clone();
@@ -48,6 +48,19 @@ impl Home {
         let zone_bytes =
             options.zone_bytes.unwrap_or(u64::from(geometry.zone_blocks) * u64::from(geometry.block_size));
         Home { _directory: directory, path, geometry, capacities, first, zone_bytes }
+    }
+
+    /// Makes a volume where this one is, as on a disk that discards nothing: of this one all stays that the other does
+    /// not write.
+    fn put_over(&self, other: &Home) {
+        let bytes = std::fs::read(&other.path).unwrap();
+        let file = OpenOptions::new().write(true).open(&self.path).unwrap();
+        let block_size = other.geometry.block_size as usize;
+        for (offset, block) in (0..).step_by(block_size).zip(bytes.chunks(block_size)) {
+            if offset < other.first || block.iter().any(|&byte| byte != 0) {
+                file.write_all_at(block, offset).unwrap();
+            }
+        }
     }
 
     /// Where a zone begins.
@@ -68,7 +81,7 @@ impl Home {
     }
 
     fn restore(&self) -> Result<FsId, FileError> {
-        FileDevice::restore_header(&self.path, &mut |_, _| ()).map(|restored| restored.unwrap().fs_id)
+        FileDevice::restore_header(&self.path, false, &mut |_, _| ()).map(|restored| restored.unwrap().fs_id)
     }
 
     fn refusal(&self) -> String {
@@ -98,7 +111,7 @@ fn zones_tell_the_shape_of_every_volume() {
         let home = Home::new(&options, &USUAL);
         home.lose_headers();
         let story = format!("{options:?}");
-        let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).expect(&story);
+        let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).expect(&story);
         assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID), "{story}");
         drop(device);
         assert_eq!(home.restore().expect(&story), FS_ID);
@@ -137,7 +150,7 @@ fn zones_are_found_behind_megabytes_of_anything() {
 fn one_zone_is_enough_to_read_and_not_to_write() {
     let home = Home::new(&options(), &[(4, Role::Metadata)]);
     home.lose_headers();
-    let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
+    let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
     assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID));
     drop(device);
     assert!(home.refusal().contains("one zone alone"));
@@ -183,8 +196,195 @@ fn a_volume_within_a_volume_is_not_taken_for_it() {
     );
     home.lose_headers();
     put(&home.path, home.offset(2) + 4096, &inner);
-    let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
+    let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
     assert_eq!((device.geometry(), device.fs_id()), (&home.geometry, FS_ID));
+}
+
+/// The shapes that volumes have in the tests of several: the bytes of zones and of blocks. The first zones of some begin at
+/// the same place, and of others not.
+const SHAPES: [(Option<u64>, u32); 7] = [
+    (None, 4096),
+    (Some(256 << 10), 4096),
+    (Some(1 << 20), 4096),
+    (Some(1_081_344), 4096),
+    (Some(260 << 10), 512),
+    (Some(1 << 20), 512),
+    (Some(2 << 20), 16384),
+];
+
+/// Two volumes of different shapes, one made over the other: all zones of the older one that fit have headers.
+fn one_over_another(
+    older: (Option<u64>, u32),
+    newer: (Option<u64>, u32),
+    written: &[(u32, Role)],
+) -> [Home; 2] {
+    let open = FileOptions { max_open: 200, max_active: 200, ..options() };
+    let shape =
+        |(zone_bytes, block_size), fs_id| FileOptions { zone_bytes, block_size, fs_id, ..open.clone() };
+    let log = (0..4).map(|zone| (zone, Role::Log));
+    let older = shape(older, OTHER);
+    let zones = Home::new(&older, &[]).geometry.zones;
+    let all: Vec<_> = log.chain((4..zones - 1).map(|zone| (zone, Role::Data))).collect();
+    let (older, newer) = (Home::new(&older, &all), Home::new(&shape(newer, FS_ID), written));
+    older.put_over(&newer);
+    [older, newer]
+}
+
+/// What making a volume on a disk leaves, and what was written since then.
+const ON_DISK: [(u32, Role); 6] =
+    [(0, Role::Log), (1, Role::Log), (2, Role::Log), (3, Role::Log), (4, Role::Metadata), (6, Role::Data)];
+
+/// `check --repair` wrote the headers of the volume that had been on the disk before, and `salvage` saved its files: the
+/// first shape that two headers agreed on was taken.
+#[test]
+fn the_volume_is_the_newer_of_two_shapes() {
+    let pairs = SHAPES.iter().flat_map(|older| SHAPES.iter().map(move |newer| (*older, *newer)));
+    let mut told = 0;
+    for (older, newer) in pairs.filter(|(older, newer)| older != newer) {
+        let story = format!("{newer:?} over {older:?}");
+        let [disk, present] = one_over_another(older, newer, &ON_DISK);
+        let whole = std::fs::read(&disk.path).unwrap();
+        for damage_end in [8192, present.first] {
+            std::fs::write(&disk.path, &whole).unwrap();
+            put(&disk.path, 0, &vec![0; damage_end as usize]);
+            put(&disk.path, SIZE / 65536 * 65536 - 131_072, &[0; 4096]);
+            let opened = FileDevice::open_by_zones(&disk.path, None, &mut |_, _| ());
+            // Without the tables it is not certain where the first zone of the older one was before that of the newer.
+            let may_be_uncertain = damage_end > 8192 && disk.first < present.first || older.1 != newer.1;
+            if may_be_uncertain && matches!(opened, Err(FileError::Several { .. })) {
+                assert!(disk.refusal().contains("several Polder volumes"), "{story}");
+                continue;
+            }
+            let device = opened.expect(&story);
+            assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
+            drop(device);
+            assert_eq!(disk.restore().expect(&story), FS_ID, "{story}");
+            let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
+            assert_eq!((device.fs_id(), device.geometry()), (FS_ID, &present.geometry), "{story}");
+            told += 1;
+        }
+    }
+    println!("{told} of 84");
+    assert!(told >= 60, "{told}");
+}
+
+/// With the first zones of both gone the other zones may tell: one of the newer volume may begin where one of the log of
+/// the older one did. Where none does, each volume may lie within the other.
+#[test]
+fn without_first_zones_two_shapes_are_told_apart_by_the_others_or_not_at_all() {
+    let lose = |disk: &Home| {
+        put(&disk.path, 0, &[0; 64 << 10]);
+        put(&disk.path, SIZE / 65536 * 65536 - 131_072, &[0; 4096]);
+    };
+    for (older, newer) in [(SHAPES[2], SHAPES[0]), (SHAPES[0], SHAPES[2])] {
+        let [disk, present] = one_over_another(older, newer, &ON_DISK);
+        lose(&disk);
+        assert_eq!(disk.restore().unwrap(), FS_ID, "{newer:?} over {older:?}");
+        let device = FileDevice::open(&disk.path, OpenMode::ReadWrite).unwrap();
+        assert_eq!(device.geometry(), &present.geometry);
+    }
+    for (older, newer) in [(SHAPES[1], SHAPES[3]), (SHAPES[3], SHAPES[1]), (SHAPES[2], SHAPES[3])] {
+        let [disk, present] = one_over_another(older, newer, &ON_DISK);
+        lose(&disk);
+        let said = disk.refusal();
+        assert!(
+            said.contains("several Polder volumes")
+                && said.contains("09090909-")
+                && said.contains("08080808-"),
+            "{newer:?} over {older:?}: {said}"
+        );
+        // To read, the user says which one.
+        let said = FileDevice::open_by_zones(&disk.path, None, &mut |_, _| ()).err().unwrap().to_string();
+        assert!(
+            said.contains("09090909-") && said.contains("08080808-") && said.contains("--volume"),
+            "{said}"
+        );
+        for wanted in [&disk, &present] {
+            let fs_id = if std::ptr::eq(wanted, &disk) { OTHER } else { FS_ID };
+            let device = FileDevice::open_by_zones(&disk.path, Some(fs_id), &mut |_, _| ()).unwrap();
+            assert_eq!((device.fs_id(), device.geometry()), (fs_id, &wanted.geometry));
+        }
+        let none = FileDevice::open_by_zones(&disk.path, Some(FsId([1; 16])), &mut |_, _| ());
+        assert!(matches!(none, Err(FileError::NoZones(_))));
+    }
+}
+
+/// Of the present volume the first zone is all that is left. It does not tell how far zones are apart, but that the other
+/// volume is older.
+#[test]
+fn a_first_zone_of_an_unknown_shape_keeps_an_older_volume_from_being_restored() {
+    for (older, newer) in [(SHAPES[2], SHAPES[0]), (SHAPES[0], SHAPES[2])] {
+        let [disk, _] = one_over_another(older, newer, &ON_DISK[..1]);
+        put(&disk.path, 0, &[0; 8192]);
+        put(&disk.path, SIZE / 65536 * 65536 - 131_072, &[0; 4096]);
+        let said = disk.refusal();
+        assert!(said.contains("several Polder volumes") && said.contains("09090909-"), "{said}");
+    }
+}
+
+/// The device has become longer since the volume was made, so that neither its end nor its zones are where they would be
+/// in a volume of that length.
+#[test]
+fn a_volume_that_has_lost_its_start_is_a_damaged_one_on_a_device_that_grew() {
+    let large = |zone_bytes| FileOptions { size: Some(16 << 30), zone_bytes, ..options() };
+    let grow =
+        |home: &Home, bytes| OpenOptions::new().write(true).open(&home.path).unwrap().set_len(bytes).unwrap();
+    for (zone_bytes, written) in [(None, &USUAL), (Some(64 << 20), &USUAL), (Some(512 << 20), &USUAL)] {
+        for lost in [8192, 1 << 20] {
+            let home = Home::new(&large(zone_bytes), written);
+            grow(&home, 20 << 30);
+            is_a_damaged_volume(&home, lost);
+        }
+        // Its log is in its first zone, which is lost, and all that is left is another one.
+        let home = Home::new(&large(zone_bytes), &[(4, Role::Metadata)]);
+        put(&home.path, (16 << 30) - 131_072, &[0; 4096]);
+        grow(&home, (20 << 30) + 12345);
+        is_a_damaged_volume(&home, 1 << 20);
+        // Nothing but the copy near the end as it was.
+        let home = Home::new(&large(zone_bytes), &[]);
+        grow(&home, 20 << 30);
+        is_a_damaged_volume(&home, 8192);
+    }
+}
+
+/// Zones of a size that nobody would guess, of which the second begins far behind the start, and a log that fills the first.
+#[test]
+fn a_first_zone_in_place_is_a_trace_of_a_volume() {
+    for zone_bytes in [80 << 20, 100 << 20] {
+        let options = FileOptions { size: Some(4 << 30), zone_bytes: Some(zone_bytes), ..options() };
+        let home = Home::new(&options, &USUAL);
+        put(&home.path, (4 << 30) - 131_072, &[0; 4096]);
+        put(&home.path, home.offset(0) + 4096, &vec![0x77; 70 << 20]);
+        is_a_damaged_volume(&home, 8192);
+        assert_eq!(home.restore().unwrap(), FS_ID);
+        assert_eq!(FileDevice::open(&home.path, OpenMode::ReadWrite).unwrap().geometry(), &home.geometry);
+    }
+}
+
+/// Every command says so, and none advises to make a volume there or makes one unasked.
+fn is_a_damaged_volume(home: &Home, lost: usize) {
+    let story = format!("{:?}, {lost} bytes lost", home.geometry);
+    put(&home.path, 0, &vec![0; lost]);
+    assert_eq!(FileDevice::probe(&home.path).unwrap(), FileContents::Damaged { what: None }, "{story}");
+    let said = FileDevice::open(&home.path, OpenMode::ReadOnly).err().unwrap().to_string();
+    assert!(said.contains("a damaged Polder volume") && !said.contains("mkfs"), "{story}: {said}");
+    let said =
+        FileDevice::create(&home.path, &FileOptions { size: None, ..options() }).err().unwrap().to_string();
+    assert!(said.contains("already holds a damaged Polder volume"), "{story}: {said}");
+}
+
+/// A disk is named instead of its partition: each header there makes another guess, and all are of one volume.
+#[test]
+fn a_volume_in_a_partition_is_not_taken_for_several() {
+    let home = Home::new(&FileOptions { zone_bytes: Some(1 << 20), ..options() }, &USUAL);
+    let bytes = std::fs::read(&home.path).unwrap();
+    put(&home.path, 0, &vec![0; 1 << 20]);
+    put(&home.path, 1 << 20, &bytes);
+    OpenOptions::new().write(true).open(&home.path).unwrap().set_len(3 * SIZE).unwrap();
+    let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
+    assert_eq!(device.fs_id(), FS_ID);
+    drop(device);
+    assert!(home.refusal().contains("one zone alone"));
 }
 
 #[test]
@@ -201,7 +401,9 @@ fn what_only_zones_tell_of_is_a_damaged_volume_and_overwritten_by_force_only() {
     put(&home.path, 0, b"XFSB");
     let said = FileDevice::open(&home.path, OpenMode::ReadOnly).err().unwrap().to_string();
     assert!(said.contains("its start shows an XFS file system") && said.contains("salvage"), "{said}");
-    assert_eq!(home.restore().unwrap(), FS_ID, "whoever asks for a repair means the volume");
+    assert!(home.refusal().contains("its start shows an XFS file system"));
+    let restored = FileDevice::restore_header(&home.path, true, &mut |_, _| ()).unwrap().unwrap();
+    assert_eq!((restored.fs_id, restored.overwritten), (FS_ID, Some("an XFS file system")));
 }
 
 #[test]
@@ -212,8 +414,8 @@ fn what_never_was_a_volume_is_none() {
         std::fs::write(&path, &bytes).unwrap();
         let opened = FileDevice::open(&path, OpenMode::ReadWrite);
         assert!(matches!(opened, Err(FileError::Foreign { .. })));
-        assert!(matches!(FileDevice::open_by_zones(&path, &mut |_, _| ()), Err(FileError::NoZones(_))));
-        let restored = FileDevice::restore_header(&path, &mut |_, _| ());
+        assert!(matches!(FileDevice::open_by_zones(&path, None, &mut |_, _| ()), Err(FileError::NoZones(_))));
+        let restored = FileDevice::restore_header(&path, false, &mut |_, _| ());
         assert!(matches!(restored, Err(FileError::NoZones(_) | FileError::Foreign { .. })));
         assert!(std::fs::read(&path).unwrap() == bytes);
     }
@@ -239,7 +441,7 @@ fn any_bytes_may_stand_where_zones_begin() {
             block[8..12].copy_from_slice(&sum.to_le_bytes());
             file.write_all_at(&block, home.offset(zone)).unwrap();
         }
-        if let Ok(device) = FileDevice::open_by_zones(&home.path, &mut |_, _| ()) {
+        if let Ok(device) = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()) {
             device.report().unwrap();
         }
     }

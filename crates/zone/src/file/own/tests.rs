@@ -234,7 +234,7 @@ fn survives(home: &Home, lost: &[OwnRecord], how: Damage) {
                 said.contains("check --repair") && said.contains("salvage") && !said.contains("mkfs"),
                 "{said}"
             );
-            let device = FileDevice::open_by_zones(&home.path, &mut |_, _| ()).unwrap();
+            let device = FileDevice::open_by_zones(&home.path, None, &mut |_, _| ()).unwrap();
             holds_what_was_written(&device, &home.layout);
         }
     }
@@ -248,7 +248,7 @@ fn survives(home: &Home, lost: &[OwnRecord], how: Damage) {
             false => matches!(error, FileError::Damaged { .. }),
         };
         assert!(is_expected && home.bytes() == before, "{story}: {error}");
-        let restored = FileDevice::restore_header(&home.path, &mut |_, _| ()).unwrap().unwrap();
+        let restored = FileDevice::restore_header(&home.path, false, &mut |_, _| ()).unwrap().unwrap();
         assert_eq!((restored.fs_id, restored.zones.is_none()), (FS_ID, has_header), "{story}");
     }
     is_repaired(home, &story);
@@ -494,7 +494,7 @@ fn a_file_that_became_longer_keeps_its_end_copy() {
     home.damage(OwnRecord::FirstHeader, Damage::Zeros);
     home.damage(OwnRecord::SecondHeader, Damage::Noise);
     assert!(matches!(home.open(OpenMode::ReadWrite), Err(FileError::Damaged { .. })));
-    FileDevice::restore_header(&home.path, &mut |_, _| ()).unwrap().unwrap();
+    FileDevice::restore_header(&home.path, false, &mut |_, _| ()).unwrap().unwrap();
     is_repaired(&home, "longer, and without its start");
 }
 
@@ -513,7 +513,7 @@ fn a_file_that_lost_its_end_gets_the_end_copy_back() {
 
 /// Somebody has made a partition table: a mount that wrote the header over it would take away what is wanted now.
 #[test]
-fn a_start_that_shows_something_else_is_written_over_by_nobody_but_a_repair() {
+fn a_start_that_shows_something_else_is_overwritten_by_a_forced_repair_only() {
     let home = Home::new(4096);
     let marks: [(u64, &[u8], &str); 3] =
         [(510, &[0x55, 0xaa], "a partition table"), (512, b"EFI PART", "GPT"), (1080, &[0x53, 0xef], "ext4")];
@@ -524,10 +524,36 @@ fn a_start_that_shows_something_else_is_written_over_by_nobody_but_a_repair() {
         let said = home.open(OpenMode::ReadWrite).err().unwrap().to_string();
         assert!(said.contains(name) && said.contains("check --repair") && !said.contains("mkfs"), "{said}");
         holds_what_was_written(&home.open(OpenMode::ReadOnly).unwrap(), &home.layout);
-        assert!(home.bytes() == before);
-        let restored = FileDevice::restore_header(&home.path, &mut |_, _| ()).unwrap().unwrap();
-        assert_eq!(restored.repaired.len(), 1);
+        let said = FileDevice::restore_header(&home.path, false, &mut |_, _| ()).unwrap_err().to_string();
+        assert!(said.contains(name) && said.contains("check --repair --force"), "{said}");
+        assert!(home.bytes() == before, "whoever repairs may have named the wrong device");
+        let restored = FileDevice::restore_header(&home.path, true, &mut |_, _| ()).unwrap().unwrap();
+        assert_eq!((restored.repaired.len(), restored.overwritten.is_some()), (1, true));
         assert!(home.bytes() == home.sound, "{name}");
+    }
+}
+
+/// What another program left behind the headers, before the volume was made, stays there until the log comes to it.
+#[test]
+fn a_mark_within_the_first_zone_counts_only_where_no_header_is_left_at_the_start() {
+    let home = Home::new(4096);
+    let marks: [(u64, &[u8], &str); 3] = [
+        (32768, b"JFS1", "JFS"),
+        (0x10040, b"_BHRfS_M", "btrfs"),
+        (130 << 10, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], "ZFS"),
+    ];
+    for (offset, mark, name) in marks {
+        assert!(offset > home.layout.offset(ZoneId(0), 0));
+        home.restore();
+        home.put(offset, mark);
+        home.damage(OwnRecord::FirstHeader, Damage::Noise);
+        is_repaired(&home, name);
+        home.damage(OwnRecord::FirstHeader, Damage::Zeros);
+        home.damage(OwnRecord::SecondHeader, Damage::Zeros);
+        let said = home.open(OpenMode::ReadWrite).err().unwrap().to_string();
+        assert!(said.contains(name) && said.contains("check --repair --force"), "{said}");
+        FileDevice::restore_header(&home.path, true, &mut |_, _| ()).unwrap().unwrap();
+        is_repaired(&home, name);
     }
 }
 
