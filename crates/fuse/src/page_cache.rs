@@ -97,7 +97,7 @@ struct Job {
 }
 
 /// A file that is not open after so long never will be.
-const OPENING_MAX: Duration = Duration::from_secs(5);
+const OPENING_MAX: Duration = Duration::from_secs(30);
 
 impl Opener {
     /// A thread that waits in the kernel for an answer of this process is not ended by SIGKILL. If it shared the

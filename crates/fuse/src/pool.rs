@@ -67,23 +67,29 @@ impl<T: Send + 'static> Pool<T> {
     /// A thread, which counts as idle, from its beginning to its end.
     fn work(self: &Arc<Self>) {
         let _member = Member(self);
-        let mut is_of_use = (self.begin)();
-        while is_of_use {
+        if !(self.begin)() {
+            self.counts.lock().idle -= 1;
+            return;
+        }
+        loop {
             let taken = self.things.lock().recv();
-            let mut counts = self.counts.lock();
-            counts.idle -= 1;
-            let is_last = counts.idle == 0;
-            drop(counts);
+            let is_last = {
+                let mut counts = self.counts.lock();
+                counts.idle -= 1;
+                counts.idle == 0
+            };
             let Ok(thing) = taken else { return };
-            if is_last && let Err(error) = self.add() {
-                tracing::debug!("no thread {} can be added: {error}", self.name);
+            if is_last {
+                // Without another thread the next thing waits for this one. What threads do first may forbid to log.
+                let _ = self.add();
             }
             (self.run)(thing);
             let mut counts = self.counts.lock();
-            is_of_use = counts.idle < IDLE_MAX;
+            if counts.idle >= IDLE_MAX {
+                return;
+            }
             counts.idle += 1;
         }
-        self.counts.lock().idle -= 1;
     }
 }
 

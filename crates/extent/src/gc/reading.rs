@@ -400,7 +400,7 @@ mod tests {
         let clock = Arc::new(ManualClock::at(Timestamp(0)));
         let timed = Arc::new(Timed::new(Arc::clone(device) as _, clock, Model::shingled()));
         let mut recovering = Recovering::new(Arc::clone(&timed) as _);
-        let config = tree::Config { cache_bytes: 1 << 20, read_only: false };
+        let config = tree::Config { cache_bytes: 1 << 20, read_only: false, accept_loss: false };
         let (store, _) = tree::Store::open(Arc::clone(&timed) as _, &config, &mut recovering).unwrap();
         let extents = Extents::open(Arc::new(store), recovering).unwrap();
         let (zone, _) = extents.store.zones().victims(1)[0];

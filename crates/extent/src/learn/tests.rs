@@ -113,7 +113,7 @@ fn the_next_mount_knows_what_this_one_has_learned() {
     let rows = before.learned.rows();
     drop(before);
     let mut recovering = Recovering::new(Arc::clone(&device) as Arc<dyn Device>);
-    let config = tree::Config { cache_bytes: 8 << 20, read_only: false };
+    let config = tree::Config { cache_bytes: 8 << 20, read_only: false, accept_loss: false };
     let (store, _) = tree::Store::open(device, &config, &mut recovering).unwrap();
     let after = Extents::open(Arc::new(store), recovering).unwrap();
     after.step().unwrap();

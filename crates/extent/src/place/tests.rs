@@ -15,7 +15,7 @@ pub(crate) fn extents_on(device: Arc<dyn Device>) -> Arc<Extents> {
     let options = FormatOptions { fs_id, label, page_size, groups: 4, created_ns: 1, reserve };
     Store::format(&device, &options).unwrap();
     let mut recovering = Recovering::new(Arc::clone(&device));
-    let config = Config { cache_bytes: 8 << 20, read_only: false };
+    let config = Config { cache_bytes: 8 << 20, read_only: false, accept_loss: false };
     let (store, _) = Store::open(device, &config, &mut recovering).unwrap();
     Extents::open(Arc::new(store), recovering).unwrap()
 }

@@ -27,7 +27,7 @@ struct Ran {
 fn try_open(device: &Arc<Emulated>) -> Result<Volume> {
     let as_device: Arc<dyn Device> = device.clone();
     let mut recovering = Recovering::new(as_device.clone());
-    let config = Config { cache_bytes: 8 << 20, read_only: false };
+    let config = Config { cache_bytes: 8 << 20, read_only: false, accept_loss: false };
     let (store, recovery) = Store::open(as_device, &config, &mut recovering)?;
     let store = Arc::new(store);
     let extents = Extents::open(Arc::clone(&store), recovering)?;

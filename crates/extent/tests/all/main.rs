@@ -48,7 +48,7 @@ impl Volume {
     fn open(device: Arc<Emulated>) -> Volume {
         let as_device: Arc<dyn Device> = device.clone();
         let mut recovering = Recovering::new(as_device.clone());
-        let config = Config { cache_bytes: 8 << 20, read_only: false };
+        let config = Config { cache_bytes: 8 << 20, read_only: false, accept_loss: false };
         let (store, recovery) = Store::open(as_device, &config, &mut recovering).unwrap();
         let store = Arc::new(store);
         let extents = Extents::open(Arc::clone(&store), recovering).unwrap();

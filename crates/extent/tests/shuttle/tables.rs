@@ -108,7 +108,7 @@ fn transaction(writes: &[Write]) -> Tx {
 }
 
 pub(crate) fn open(device: &Arc<Emulated>, cache_bytes: u64) -> (Arc<Store>, Recovery) {
-    let config = Config { cache_bytes, read_only: false };
+    let config = Config { cache_bytes, read_only: false, accept_loss: false };
     let (store, recovery) = Store::open(device.clone(), &config, &mut Plain).unwrap();
     store.set_client(Arc::new(Plain));
     (Arc::new(store), recovery)

@@ -61,7 +61,7 @@ impl StoreSubject {
     fn open(&self, device: &Arc<Emulated>) -> Result<(Arc<Store>, Recovering), Wrong> {
         device.reopen();
         let mut recovering = Recovering::new(Arc::clone(device) as _);
-        let config = Config { cache_bytes: self.profile.cache_bytes, read_only: false };
+        let config = Config { cache_bytes: self.profile.cache_bytes, read_only: false, accept_loss: false };
         let (store, recovery) = Store::open(Arc::clone(device) as _, &config, &mut recovering)
             .map_err(|error| Wrong::at("open", error))?;
         recovering.discarded = recovery.discarded;
