@@ -10,6 +10,7 @@
 
 mod chunks;
 mod ends;
+mod give_up;
 mod headers;
 mod missing;
 
@@ -138,59 +139,6 @@ impl LogContents {
     fn known_durable(&self, says: impl Fn(BatchKind) -> bool) -> u64 {
         let known = self.batches.iter().filter(|found| says(found.kind)).map(|found| found.known_durable);
         known.max().unwrap_or(0).max(self.checkpoint.header.cut.get())
-    }
-
-    /// The log zones that may be given up when the log has no other to go on in: those that the
-    /// checkpoint has replaced, and those that hold nothing but seals without which the log reads the
-    /// same.
-    ///
-    /// That may include the newest seal there is, because a mount resets nothing that recovery may still
-    /// ask for on the strength of its seal alone (`sort_zones`), and takes a checkpoint before anything
-    /// else when its seal took the last zone of the log (`Log::checkpoint_first`).
-    ///
-    /// Those with a successor mark only if there are no others. While they are written anew a second death of a zone would
-    /// not be noticed, so the last resort of the log is taken before them.
-    fn to_give_up(&self) -> Vec<ZoneId> {
-        let replay_from = Address::from_bits(self.checkpoint.header.replay_from.get());
-        let kept = [self.checkpoint.at, self.named, self.replay_from, replay_from].map(Address::zone);
-        let writable = |info: &ZoneInfo| !matches!(info.state, ZoneState::ReadOnly | ZoneState::Offline);
-        let zones = self.zones.iter().filter(|(_, info)| writable(info)).map(|(identity, _)| identity.zone);
-        let (mut given_up, mut sealed) = (Vec::new(), Vec::new());
-        for zone in zones.filter(|zone| !kept.contains(zone)) {
-            let here = || self.batches.iter().filter(|found| found.at.zone() == zone);
-            let seals = here().filter(|found| found.kind == BatchKind::Seal).map(|found| found.epoch);
-            let all: Vec<u64> = sealed.iter().copied().chain(seals).collect();
-            if !here().any(|found| self.counts(found))
-                && all.iter().all(|&seal| self.can_do_without(seal, &all))
-            {
-                given_up.push(zone);
-                sealed = all;
-            }
-        }
-        if given_up.iter().any(|zone| !self.is_marked(*zone)) {
-            given_up.retain(|zone| !self.is_marked(*zone));
-        }
-        given_up
-    }
-
-    /// Whether a batch may hold records that the checkpoint does not, or says that such records are durable.
-    fn counts(&self, found: &Found) -> bool {
-        let holds_records = found.first <= found.last;
-        let until = if holds_records { found.last } else { found.known_durable };
-        found.kind == BatchKind::Journal && until > self.checkpoint.header.cut.get()
-    }
-
-    /// Whether the log reads the same without the seal of this epoch and without `others`.
-    ///
-    /// A seal before the checkpoint is needed only to end what an epoch before it wrote; one after it,
-    /// only if something counts that was written after it and before the next seal that stays.
-    fn can_do_without(&self, epoch: u64, others: &[u64]) -> bool {
-        let mut written = self.batches.iter().filter(|found| self.counts(found)).map(|found| found.epoch);
-        if epoch <= self.checkpoint.epoch {
-            return written.all(|written| written >= epoch);
-        }
-        let until = self.seals.next_but(epoch, others).unwrap_or(u64::MAX);
-        !written.any(|written| (epoch..until).contains(&written))
     }
 }
 
