@@ -257,7 +257,8 @@ impl Engine {
                 let errno = Errno::from_raw_os_error(-moved);
                 // A device may have fewer streams than it had.
                 let refused = errno == Errno::INVAL && prepared.transfer.stream() > 0;
-                let again = refused || matches!(errno, Errno::AGAIN | Errno::INTR);
+                // Where this process may have no more threads, the kernel cancels what it would need one for.
+                let again = refused || matches!(errno, Errno::AGAIN | Errno::INTR | Errno::CANCELED);
                 if again { prepared.finish(&self.file, 0) } else { Err(errno.into()) }
             }
         }
