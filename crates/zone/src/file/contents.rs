@@ -106,11 +106,11 @@ pub(super) fn contents_of(file: &File, path: &Path, size: u64) -> Result<FileCon
         Err(NoHeader::Newer { .. }) => return Ok(other("a volume of a later release of Polder")),
         Err(NoHeader::Damaged | NoHeader::Foreign) => {}
     }
-    let known = known_at_start(file);
+    let known = known_without_header(file, size);
     if matches!(header, Err(NoHeader::Damaged)) || search::has_trace(file, size) {
         return Ok(FileContents::Damaged { what: known.map(str::to_owned) });
     }
-    if let Some(name) = known.or_else(|| known_at_end(file, size)) {
+    if let Some(name) = known {
         return Ok(other(name));
     }
     let end = look(size.saturating_sub(LOOK_BYTES), LOOK_BYTES)?;
@@ -126,8 +126,12 @@ pub(crate) fn known_start(start: &[u8]) -> Option<String> {
     Some(signature_in(start).unwrap_or(UNKNOWN).to_owned())
 }
 
-/// The mark of another program at the start of a file, if it has one that is known.
-pub(super) fn known_at_start(file: &File) -> Option<&'static str> {
+/// The mark of another program, if a file without a header of a volume at its start has one that is known.
+pub(super) fn known_without_header(file: &File, size: u64) -> Option<&'static str> {
+    known_at_start(file).or_else(|| known_at_end(file, size))
+}
+
+fn known_at_start(file: &File) -> Option<&'static str> {
     let is_btrfs = || {
         let mut found = [0; BTRFS.1.len()];
         file.read_exact_at(&mut found, BTRFS.0).is_ok() && found == *BTRFS.1

@@ -87,7 +87,7 @@ impl FileDevice {
         let (headers, zones) = match Headers::read(&file, bytes) {
             Ok(headers) if !headers.start_is_damaged() => return Ok(None),
             Ok(headers) if !force => {
-                refuse_marked(&file, path, &headers)?;
+                refuse_marked(&file, path, bytes, &headers)?;
                 (headers, None)
             }
             Ok(headers) => (headers, None),
@@ -105,7 +105,7 @@ impl FileDevice {
                 (shape.headers, zones)
             }
         };
-        let overwritten = mark_at_start(&file, &headers);
+        let overwritten = mark_of_another(&file, bytes, &headers);
         let device = FileDevice::of_headers(file, path, OpenMode::ReadWrite, headers, Start::MayBeWritten)?;
         // The tables of states, too.
         device.flush().map_err(|error| FileError::io(path, "write the states of its zones", error))?;
@@ -131,7 +131,7 @@ impl FileDevice {
             .map(|table| own::read_table(&layout, table, |offset, into| file.read_exact_at(into, offset)));
         let (slots, loaded) = Slots::load(fs_id, layout.clone(), tables);
         if mode == OpenMode::ReadWrite && start == Start::MayBeSomebodys {
-            refuse_overwritten(&file, path, &headers, loaded.is_empty())?;
+            refuse_overwritten(&file, path, device_bytes, &headers, loaded.is_empty())?;
         }
         let is_file = file.metadata().map_err(io)?.is_file();
         let end = headers.settle_end(&file, device_bytes, is_file);
@@ -336,36 +336,37 @@ fn check_header(file: &File, path: &Path, mode: OpenMode, headers: &Headers) -> 
 fn refuse_overwritten(
     file: &File,
     path: &Path,
+    device_bytes: u64,
     headers: &Headers,
     has_no_states: bool,
 ) -> Result<(), FileError> {
     if !headers.start_is_damaged() {
         return Ok(());
     }
-    refuse_marked(file, path, headers)?;
+    refuse_marked(file, path, device_bytes, headers)?;
     let is_gone = headers.counts == Some(OwnRecord::EndHeader) && has_no_states;
     let error = || FileError::Overwritten { path: path.to_owned(), fs_id: headers.fs_id, what: None };
     if is_gone { Err(error()) } else { Ok(()) }
 }
 
 /// Refuses to write a header over the mark of another program.
-fn refuse_marked(file: &File, path: &Path, headers: &Headers) -> Result<(), FileError> {
-    let Some(mark) = mark_at_start(file, headers) else { return Ok(()) };
+fn refuse_marked(file: &File, path: &Path, bytes: u64, headers: &Headers) -> Result<(), FileError> {
+    let Some(mark) = mark_of_another(file, bytes, headers) else { return Ok(()) };
     let what = Some(mark.to_owned());
     Err(FileError::Overwritten { path: path.to_owned(), fs_id: headers.fs_id, what })
 }
 
-/// The mark of another program at the start, beside what is left there of the volume.
-fn mark_at_start(file: &File, headers: &Headers) -> Option<&'static str> {
+/// The mark of another program, beside what is left of the volume.
+fn mark_of_another(file: &File, bytes: u64, headers: &Headers) -> Option<&'static str> {
     match headers.counts {
         Some(OwnRecord::FirstHeader | OwnRecord::SecondHeader) => contents::known_beside_header(file),
-        _ => contents::known_at_start(file),
+        _ => contents::known_without_header(file, bytes),
     }
 }
 
 /// Refuses what has the mark of another program, whether there is anything of a volume or not.
 fn refuse_foreign(file: &File, path: &Path, bytes: u64) -> Result<(), FileError> {
-    if contents::known_at_start(file).is_none() {
+    if contents::known_without_header(file, bytes).is_none() {
         return Ok(());
     }
     Err(no_header(file, path, bytes)?)

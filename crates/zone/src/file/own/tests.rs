@@ -537,10 +537,12 @@ fn a_start_that_shows_something_else_is_overwritten_by_a_forced_repair_only() {
 #[test]
 fn a_mark_within_the_first_zone_counts_only_where_no_header_is_left_at_the_start() {
     let home = Home::new(4096);
-    let marks: [(u64, &[u8], &str); 3] = [
+    let raid_place = (home.sound.len() as u64 - (8 << 10)) / 4096 * 4096;
+    let marks: [(u64, &[u8], &str); 4] = [
         (32768, b"JFS1", "JFS"),
         (0x10040, b"_BHRfS_M", "btrfs"),
         (130 << 10, &[0x0c, 0xb1, 0xba, 0, 0, 0, 0, 0], "ZFS"),
+        (raid_place, &[0xfc, 0x4e, 0x2b, 0xa9], "MD RAID"),
     ];
     for (offset, mark, name) in marks {
         assert!(offset > home.layout.offset(ZoneId(0), 0));
