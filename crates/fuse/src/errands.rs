@@ -76,11 +76,14 @@ enum Thread {
     WriteBack,
     /// For pages to be dropped.
     Pages,
+    /// For ends of files to be cleared. What waits for a write-back can wait for these, so they wait for nothing but that a
+    /// file is opened.
+    Ends,
 }
 
 /// What is received by threads, each with its name, and by those that have data written back.
 pub(crate) struct Received {
-    pub(crate) threads: [(&'static str, Receiver<Errand>); 3],
+    pub(crate) threads: [(&'static str, Receiver<Errand>); 4],
     pub(crate) write_backs: Receiver<Errand>,
 }
 
@@ -91,22 +94,37 @@ pub(crate) struct Errands {
     seeks: Sender<Errand>,
     write_backs: Sender<Errand>,
     pages: Sender<Errand>,
+    ends: Sender<Errand>,
 }
 
 impl Errands {
     /// With what each of the threads receives.
     pub(crate) fn new() -> (Errands, Received) {
-        let [short, seeks, write_backs, pages] = std::array::from_fn(|_| mpsc::channel());
-        let threads = [("polder-errands", short.1), ("polder-seeks", seeks.1), ("polder-pages", pages.1)];
+        let [short, seeks, write_backs, pages, ends] = std::array::from_fn(|_| mpsc::channel());
+        let threads = [
+            ("polder-errands", short.1),
+            ("polder-seeks", seeks.1),
+            ("polder-pages", pages.1),
+            ("polder-ends", ends.1),
+        ];
         let received = Received { threads, write_backs: write_backs.1 };
-        (Errands { short: short.0, seeks: seeks.0, write_backs: write_backs.0, pages: pages.0 }, received)
+        (
+            Errands {
+                short: short.0,
+                seeks: seeks.0,
+                write_backs: write_backs.0,
+                pages: pages.0,
+                ends: ends.0,
+            },
+            received,
+        )
     }
 
     /// All to one receiver.
     #[cfg(test)]
     pub(crate) fn to(one: &Sender<Errand>) -> Errands {
-        let [short, seeks, write_backs, pages] = std::array::from_fn(|_| one.clone());
-        Errands { short, seeks, write_backs, pages }
+        let [short, seeks, write_backs, pages, ends] = std::array::from_fn(|_| one.clone());
+        Errands { short, seeks, write_backs, pages, ends }
     }
 
     /// Sends an errand. Where nobody runs errands any more it is dropped, and a reply that is dropped answers with an
@@ -117,6 +135,7 @@ impl Errands {
             Thread::Seeks => &self.seeks,
             Thread::WriteBack => &self.write_backs,
             Thread::Pages => &self.pages,
+            Thread::Ends => &self.ends,
         };
         drop(to.send(errand));
     }
@@ -136,8 +155,9 @@ impl Errand {
         match self {
             Errand::Seek(..) | Errand::Evict(_) => Thread::Seeks,
             Errand::ForgetAttributes(_) | Errand::ForgetThen(..) => Thread::Errands,
-            Errand::Name(..) | Errand::Sync(_) | Errand::ClearBehindEnd(..) => Thread::WriteBack,
+            Errand::Name(..) | Errand::Sync(_) => Thread::WriteBack,
             Errand::DropPages(..) => Thread::Pages,
+            Errand::ClearBehindEnd(..) => Thread::Ends,
         }
     }
 

@@ -190,16 +190,16 @@ fn clear_behind_end(file: BorrowedFd<'_>) -> io::Result<()> {
     let pause = rt::thread::Stop::default();
     for _ in 0..LOOKS_MAX {
         if !is_dirty(file, end, 1)? {
-            break;
+            return Ok(());
         }
         // The kernel begins nothing while much else is under way.
         begin_write_back(file, end, 1)?;
         if !is_dirty(file, end, 1)? {
-            break;
+            return Ok(());
         }
         pause.wait(BETWEEN_LOOKS);
     }
-    Ok(())
+    Err(io::ErrorKind::TimedOut.into())
 }
 
 /// Where no file can be opened.

@@ -112,12 +112,16 @@ impl Mounted {
         let Mounted { channel, transport, server, errands, entry, cache, aside_bytes } = self;
         let runner = ErrandRunner { server, cache };
         let Received { threads, write_backs } = errands;
-        let start = |(name, errands)| runner.start(name, errands);
-        let threads = threads.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
-        let of_pool = runner.clone();
-        let pool = Pool::start("polder-writeback", write_backs, || true, move |errand| of_pool.run(errand))?;
-        let ended = answer_all(&channel, transport, aside_bytes);
+        let started = runner.start_all(threads, write_backs);
+        let ended = match &started {
+            Ok(_) => answer_all(&channel, transport, aside_bytes),
+            Err(_) => {
+                drop(transport);
+                Ok(())
+            }
+        };
         detach_leftover(&channel, entry.as_ref());
+        let Running { threads, pool } = started?;
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("a thread that runs errands panicked"))?;
         }
@@ -204,6 +208,12 @@ fn write_back_before_commits(server: &Arc<Server>, cache: &PageCache) -> Arc<dyn
     })
 }
 
+/// The threads that run errands.
+struct Running {
+    threads: Vec<JoinHandle<()>>,
+    pool: Arc<Pool<Errand>>,
+}
+
 /// What threads that run errands need.
 #[derive(Clone)]
 struct ErrandRunner {
@@ -212,6 +222,18 @@ struct ErrandRunner {
 }
 
 impl ErrandRunner {
+    fn start_all(
+        &self,
+        threads: [(&'static str, Receiver<Errand>); 4],
+        write_backs: Receiver<Errand>,
+    ) -> io::Result<Running> {
+        let start = |(name, errands)| self.start(name, errands);
+        let threads = threads.into_iter().map(start).collect::<io::Result<_>>()?;
+        let runner = self.clone();
+        let pool = Pool::start("polder-writeback", write_backs, || true, move |errand| runner.run(errand))?;
+        Ok(Running { threads, pool })
+    }
+
     /// Starts a thread that runs what it receives until nobody can send any more.
     fn start(&self, name: &str, errands: Receiver<Errand>) -> io::Result<JoinHandle<()>> {
         let runner = self.clone();

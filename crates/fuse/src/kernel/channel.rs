@@ -49,7 +49,8 @@ impl Channel {
                 Ok(count) => break count,
                 // The request was withdrawn while it was read, or a signal came.
                 Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::NODEV) => return Ok(None),
+                // It ended, perhaps while a request was read.
+                Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
         };
