@@ -112,7 +112,7 @@ pub(crate) struct Io {
     is_marked: bool,
     /// Log zones without a mark that could not be reset. Recovery may read them as long as the volume is there.
     silent: Vec<ZoneId>,
-    /// The newest zone with a mark, while there are silent ones. The log takes it when no other is free.
+    /// A zone with a mark: the newest one while there are silent ones. The log takes it when no other is free.
     witness: Option<ZoneId>,
     sequence: u64,
     unflushed: Vec<Appended>,
@@ -188,6 +188,8 @@ pub(crate) struct Admitted {
 pub(crate) struct Start {
     pub(crate) lease: Option<Lease>,
     pub(crate) previous: Vec<Left>,
+    /// A zone with a successor mark that the log may take when no other does.
+    pub(crate) witness: Option<ZoneId>,
     /// Whether the newest batch outside the zone in use is a successor mark, or there is none.
     pub(crate) is_marked: bool,
     pub(crate) sequence: u64,
@@ -265,9 +267,10 @@ impl Log {
         (state.next, state.epoch) = (start.next.0, start.epoch);
         state.kept = kept_blocks(start.checkpoint_bytes, self.block_size());
         state.room = start.lease.as_ref().map_or(0, |lease| u64::from(lease.room()));
-        let due = !start.previous.is_empty() || start.lease.is_none();
+        let due = !start.previous.is_empty() || start.witness.is_some() || start.lease.is_none();
         io.lease = start.lease;
         io.previous = start.previous;
+        io.witness = start.witness;
         io.is_marked = start.is_marked;
         io.sequence = start.sequence;
         io.appended = start.next.0 - 1;

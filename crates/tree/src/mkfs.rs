@@ -224,6 +224,7 @@ fn first_checkpoint(core: &Core) -> Result<()> {
     let start = Start {
         lease: None,
         previous: Vec::new(),
+        witness: None,
         is_marked: true,
         sequence: 1,
         next: Lsn(1),

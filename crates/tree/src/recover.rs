@@ -633,19 +633,24 @@ impl Core {
         let next = contents.seals.next_after(last.0).max(contents.lsn_max + 1);
         let (lease, mut previous) = self.log_leases(contents);
         let going_on_nowhere = lease.is_none();
-        if going_on_nowhere && !self.log_has_a_free_zone() {
-            let mut given_up = contents.to_give_up();
-            if self.is_any_free(LOG_ZONES..LOG_ZONES_WITHIN) {
-                given_up.retain(|zone| !contents.is_marked(*zone));
-            }
+        let needs_one = going_on_nowhere && !self.log_has_a_free_zone();
+        let given_up = if needs_one { contents.to_give_up() } else { Vec::new() };
+        // The last resort of the log is taken before one with a mark: while that is written anew, the death of another zone
+        // would not be noticed.
+        let has_last_resort = self.is_any_free(LOG_ZONES..LOG_ZONES_WITHIN);
+        let waits = has_last_resort && given_up.iter().all(|&zone| contents.is_marked(zone));
+        if !waits {
             previous.retain(|left| !given_up.contains(&left.zone));
             given_up.iter().for_each(|&zone| self.zones.set_usage(zone, Use::Free { empty: false }));
         }
         let is_marked = contents.are_marked(&previous);
         let is_silent = !is_marked && previous.iter().any(|left| !left.is_marked);
+        let place = previous.iter().position(|left| waits && given_up.contains(&left.zone));
+        let witness = place.map(|place| previous.remove(place).zone);
         self.log.attach(Start {
             lease,
             previous,
+            witness,
             is_marked,
             sequence: contents.sequence_max + 1,
             next: Lsn(next),
@@ -752,6 +757,8 @@ impl Core {
                 }
             }
         }
+        // In the order in which they were left.
+        previous.sort_by_key(|left| contents.order_of(left.zone));
         (going_on, previous)
     }
 

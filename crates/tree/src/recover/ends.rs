@@ -33,6 +33,11 @@ impl ZoneEnd {
 }
 
 impl LogContents {
+    /// The place of a zone's newest batch in the order of all batches.
+    pub(super) fn order_of(&self, zone: ZoneId) -> Option<(u64, u64)> {
+        self.ends.iter().find(|end| end.zone == zone).map(ZoneEnd::order)
+    }
+
     pub(super) fn is_marked(&self, zone: ZoneId) -> bool {
         self.ends.iter().any(|end| end.zone == zone && end.is_marked())
     }

@@ -15,8 +15,7 @@ impl LogContents {
     /// ask for on the strength of its seal alone (`sort_zones`), and takes a checkpoint before anything
     /// else when its seal took the last zone of the log (`Log::checkpoint_first`).
     ///
-    /// Those with a successor mark only if there are no others. While they are written anew a second death of a zone would
-    /// not be noticed, so the last resort of the log is taken before them.
+    /// Those with a successor mark only if there are no others.
     pub(super) fn to_give_up(&self) -> Vec<ZoneId> {
         let replay_from = Address::from_bits(self.checkpoint.header.replay_from.get());
         let kept = [self.checkpoint.at, self.named, self.replay_from, replay_from].map(Address::zone);

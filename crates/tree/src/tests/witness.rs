@@ -11,6 +11,10 @@ use super::*;
 fn begun() -> Arc<Emulated> {
     let device = formatted(Spec::tiny(), &options());
     device.turn(ZoneId(3), ZoneState::ReadOnly);
+    used(device)
+}
+
+fn used(device: Arc<Emulated>) -> Arc<Emulated> {
     let (store, _) = open(&device).unwrap();
     (0..5).for_each(|number| _ = put(&store, number));
     drop(store);
@@ -61,6 +65,24 @@ fn a_witness_is_given_up_where_the_zone_in_use_comes_back_full() {
         let last = [10, 11, 12].map(|number| put(&store, number))[2];
         let image = full(&device);
         let (store, recovery) = open(&image).unwrap_or_else(|error| panic!("{effect:?}: {error}"));
+        assert_eq!(recovery.last, last, "{effect:?}");
+        store.checkpoint().unwrap();
+        put(&store, 13);
+    }
+}
+
+/// The fourth zone is taken before the witness. If it fails, the witness is there.
+#[test]
+fn a_witness_is_given_up_where_the_last_resort_fails() {
+    for effect in [Effect::Error, Effect::TurnReadOnly(0), Effect::TurnOffline] {
+        let device = used(formatted(Spec::tiny(), &options()));
+        let (store, _) = open(&device).unwrap();
+        device.inject(append_fails(Effect::TurnReadOnly(0)).on(log_in_use(&device)));
+        let last = [10, 11, 12].map(|number| put(&store, number))[2];
+        let image = full(&device);
+        image.inject(append_fails(effect).on(ZoneId(3)).forever());
+        let (store, recovery) = open(&image).unwrap_or_else(|error| panic!("{effect:?}: {error}"));
+        assert!(!image.struck().is_empty(), "the last resort was tried");
         assert_eq!(recovery.last, last, "{effect:?}");
         store.checkpoint().unwrap();
         put(&store, 13);
