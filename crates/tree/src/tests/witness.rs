@@ -166,3 +166,31 @@ fn a_full_zone_that_cannot_be_reset_ends_no_mount() {
         image = Arc::new(image.image(&CrashPlan::KeepAll));
     }
 }
+
+/// The zone without a mark is reset, and that is durable, before the one with the mark is reset. Otherwise a crash can bring
+/// back the one alone, which does not know that the log continued.
+#[test]
+fn a_mark_outlasts_the_zones_without_one() {
+    let device = begun();
+    let (store, _) = open(&device).unwrap();
+    device.inject(append_fails(Effect::Error).on(log_in_use(&device)).forever());
+    let last = put(&store, 10);
+    let (zone, from) = (log_in_use(&device), device.commands());
+    store.checkpoint().unwrap();
+    assert_eq!(log_in_use(&device), zone, "the log stays where it is");
+    let mut refused = 0;
+    // Where only resets are not durable there are few states.
+    for command in from..=device.commands() {
+        for state in 0..device.states_at(command).filter(|count| *count <= 64).unwrap_or(0) {
+            let image = Arc::new(device.image_at(command, &CrashPlan::State(state)));
+            image.reset(zone).unwrap();
+            match open(&image) {
+                Ok((_, recovery)) => {
+                    panic!("command {command}, state {state}: {:?} of {last:?}", recovery.last)
+                }
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused > 4, "{refused} states");
+}
