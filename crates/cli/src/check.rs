@@ -362,7 +362,10 @@ impl ReportedFinding {
         let overwritten = restored.overwritten.map(|what| ReportedFinding {
             part: "device".to_owned(),
             kind: "overwritten".to_owned(),
-            what: format!("{what} stood at the start of the volume {} and was overwritten", restored.fs_id),
+            what: format!(
+                "the header of the volume {} was written although the device held {what}",
+                restored.fs_id
+            ),
             files: Vec::new(),
         });
         made_up

@@ -260,7 +260,7 @@ impl Info {
             (Some(directory), Some(pid)) => format!("on {}, {writing}, by process {pid}", directory),
             (None, Some(pid)) if self.closing => format!("no longer; process {pid} closes it"),
             (None, Some(pid)) => {
-                format!("lazily unmounted, {writing}, by process {pid} until nobody uses it")
+                format!("lazily unmounted, {writing}, by process {pid} until no program uses it")
             }
             (_, None) => "no".to_owned(),
         }

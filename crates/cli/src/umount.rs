@@ -268,7 +268,7 @@ fn end_by_force(arguments: &Arguments, entry: &MountEntry, reached: Reached) -> 
     }
     error_line!("polder: {named}: ended by force; what programs had written and not synced is lost");
     let has_ended = match reached {
-        // What it was told it still makes durable, which may take as long as a device that hangs.
+        // The daemon makes durable what has reached it. If the device hangs, that takes as long.
         Reached::Answers(client, _) => client.ends_within(PATIENCE).unwrap_or(false),
         Reached::Silent(_) | Reached::Unknown => false,
         Reached::Ended => true,

@@ -21,7 +21,7 @@ use crate::{remount, umount};
 struct Arguments {
     /// The directory that it is mounted on.
     directory: PathBuf,
-    /// If it is in use, detach it at once and let it end when nobody uses it any more.
+    /// If it is in use, detach it now, and close the volume when no program uses it any more.
     #[arg(short)]
     lazy: bool,
     /// End it, whoever uses it, without waiting: what has not reached the volume is lost.

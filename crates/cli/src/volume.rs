@@ -433,8 +433,8 @@ pub(crate) fn mount_options(
     MountOptions { cache_bytes, read_only, commit_interval_ns, clock: Arc::new(rt::SystemClock::new()) }
 }
 
-/// The absolute path of a volume, free of symbolic links. A name of the form of a tag, like `PARTUUID=…`, is one also where
-/// a file has that name, as for mount(8): whoever made the file does not choose the device.
+/// The absolute path of a volume, without symbolic links. A name that looks like a tag (`PARTUUID=…`) is always a tag, even
+/// if a file has that name, as for mount(8). Otherwise another user could make such a file and choose the device.
 pub(crate) fn resolve(named: &Path) -> Result<PathBuf> {
     let link = tags::link(named)?;
     let path = link.as_deref().unwrap_or(named);

@@ -1,8 +1,8 @@
 //! Following a path without waiting for a daemon that gives no sign of life.
 //!
-//! A process that looks for a name in a mount waits in the kernel for the daemon of that mount, and no signal ends the
-//! process. So each part of a path, also of those that symbolic links hold, is looked for alone. Before that the daemon
-//! of the mount in which it is looked for must have given a sign of life. To arrive at the root of a mount asks nobody.
+//! A process that looks up a name in a mount waits in the kernel for the daemon of that mount, and no signal ends the
+//! process. So a path is followed one component at a time, and so are symbolic links. Before each lookup in a mount, its
+//! daemon must have given a sign of life. Reaching the root of a mount needs no answer of its daemon.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -19,14 +19,13 @@ use crate::volume::reach;
 /// As many symbolic links as the kernel follows.
 const LINKS_MAX: usize = 40;
 
-/// Follows a path to what the caller does not ask for: it may be the root of a mount with a silent daemon. The path comes
-/// back absolute and free of symbolic links. The outer error names a silent daemon on the way, the inner one is what the
-/// kernel says of the path.
+/// Follows a path and returns it absolute and without symbolic links. It may end at the root of a mount whose daemon is
+/// silent. The outer error is a silent daemon on the way, the inner one the kernel's error for the path.
 pub(crate) fn to(named: &Path) -> Result<io::Result<PathBuf>> {
     sorted(Walk::along(named).map(|walk| walk.at))
 }
 
-/// The same for a caller that goes on to ask for what is there.
+/// The same for a caller that goes on to use what is there: its daemon must not be silent either.
 pub(crate) fn into(named: &Path) -> Result<io::Result<PathBuf>> {
     sorted(Walk::along(named).and_then(|mut walk| {
         walk.refuse_silent()?;
@@ -93,7 +92,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// Refuses to go on where nobody answers.
+    /// Refuses a lookup in a mount whose daemon is silent.
     fn refuse_silent(&mut self) -> Result<()> {
         if !self.passable.insert(self.mount) {
             return Ok(());

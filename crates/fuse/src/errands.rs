@@ -3,15 +3,15 @@
 //! The kernel does not write dirty pages back before it asks for data or a hole, so the answer must wait until
 //! it has, and it can only when threads are free to take the writes. What the kernel is to be told waits for
 //! its locks, which a request that is under way may hold. Writing back a large file takes long, and answers that wait
-//! until the kernel has been told something are not to wait for that. So searches have a thread of their own, and what
-//! has the kernel write back the data of files that it depends on has as many as it needs ([`Errand::thread`]).
+//! until the kernel has been told something are not to wait for that. So searches have their own thread, and operations
+//! that need the data of files first have a pool of threads ([`Errand::thread`]).
 //!
 //! **Cached pages that became old.** The kernel drops the pages that a direct write covers before it asks for the write,
 //! and again after the answer only if the program waits. A read through the cache in between brings old contents back.
 //! So an answer to such a write can have to wait until the kernel has dropped the pages. The kernel locks each of them
-//! and waits for its write-back, and for that only requests for reading and writing back are answered. The thread that
-//! does this therefore does nothing else: the kernel may write a page back that it drops, and while it truncates that
-//! file it does not before its truncation is answered.
+//! and waits for its write-back, and for that only requests for reading and writing back are answered. While the kernel
+//! truncates the file, it sends no write before the truncation is answered. So the thread that has pages dropped does
+//! nothing that a truncation needs.
 //!
 //! **Data before its name.** A rename or link of a file that is open for writing is done only after the kernel has
 //! written the file's dirty pages back. Otherwise the new name could become durable first, and a crash would leave an
@@ -45,7 +45,7 @@ pub(crate) enum Errand {
     /// The same, before something else.
     ForgetThen(InodeNo, Box<dyn FnOnce() + Send>),
     /// Has the kernel write back what it holds of these files, and then names one of them. The operation is told
-    /// whether all of it found space.
+    /// whether all of it was stored.
     Name(Vec<InodeNo>, Box<dyn FnOnce(fs::Result<()>) + Send>),
     /// Has the kernel write back what it holds of all files whose contents were cut, and then makes something durable.
     Sync(Box<dyn FnOnce() + Send>),
@@ -76,8 +76,7 @@ enum Thread {
     WriteBack,
     /// For pages to be dropped.
     Pages,
-    /// For ends of files to be cleared. What waits for a write-back can wait for these, so they wait for nothing but that a
-    /// file is opened.
+    /// For ends of files to be cleared. A write-back can wait for this, so this waits for no write-back, only for an open.
     Ends,
 }
 

@@ -221,7 +221,7 @@ pub fn abort(entry: &MountEntry) -> io::Result<()> {
     std::fs::write(Path::new(CONNECTIONS).join(connection).join("abort"), "1")
 }
 
-/// Whether this user can end the connection of a mount of his: root can, others where the kernel shows connections.
+/// Whether this user can abort the connection of their own mount. Root can; other users can if fusectl is mounted.
 pub fn may_end_by_force() -> bool {
     let shows_any = || std::fs::read_dir(CONNECTIONS).is_ok_and(|mut shown| shown.next().is_some());
     rustix::process::geteuid().is_root() || shows_any()

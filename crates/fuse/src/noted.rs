@@ -17,7 +17,7 @@ use fs::InodeNo;
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicUsize, Ordering};
 
-/// Programs that never cease to note files keep nobody waiting for ever.
+/// The number of passes is bounded, because a program can cut files faster than they are written back.
 const PASSES_MAX: u32 = 4;
 
 /// A set of files.

@@ -9,9 +9,11 @@
 //! killed from ending. Its price is that the close takes away the error that the next `close` of a program would report,
 //! as the close of any other program does; `fsync` and the next `write` still report it.
 //!
-//! Each file is opened on a thread with descriptors of its own, which does nothing else until the file is closed. So nobody
-//! waits behind another file, and a daemon that is killed ends. A file whose opening does not come to its end (a program that decides on
-//! openings, or a policy that measures files, may wait for what waits for us) is the last one: from then on there are
+//! One thread opens a file and closes it again, and does nothing else meanwhile, so no file is delayed by another one. The
+//! thread has its own descriptors, so that the daemon ends when it is killed.
+//!
+//! An open can wait for ever: a program that decides on opens (fanotify) or a policy that measures files (IMA) may need
+//! something that waits for us. After the first open that has not returned in [`OPENING_MAX`], this mount uses
 //! invalidations only.
 //!
 //! **The end of a file.** A program can store bytes behind the end of a file through a mapping of its last page. They
@@ -96,7 +98,8 @@ struct Job {
     done: Sender<io::Result<()>>,
 }
 
-/// A file that is not open after so long never will be.
+/// An open that takes longer is taken for one that never returns. It can wait for writes of the same file, which can take
+/// seconds on a busy disk.
 const OPENING_MAX: Duration = Duration::from_secs(30);
 
 impl Opener {

@@ -1,19 +1,19 @@
-//! Threads for what may wait long, so that nothing waits behind it.
+//! A pool of threads for work that can wait long, which grows so that no work is queued behind other work.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use rt::sync::{Condvar, Mutex};
 
-/// So many threads stay when there is nothing to do.
+/// How many idle threads are kept.
 const IDLE_MAX: usize = 4;
 
-/// Takes one thing after another from a channel, each on a thread that does nothing else meanwhile. There are as many threads
-/// as things are being done at a time, and a few more. Without a thread for one more, things wait.
+/// Runs what arrives in a channel, each thing on its own thread. A thread that takes the last idle place starts another
+/// thread first. If that fails, things are queued until a thread is idle again.
 pub(crate) struct Pool<T> {
     name: &'static str,
     things: Mutex<Receiver<T>>,
-    /// What each thread does first; whether it is of use.
+    /// Called by each thread when it starts. A thread for which it returns false ends.
     begin: fn() -> bool,
     run: Box<dyn Fn(T) + Send + Sync>,
     counts: Mutex<Counts>,
@@ -41,7 +41,7 @@ impl<T: Send + 'static> Pool<T> {
         Ok(pool)
     }
 
-    /// Waits until nobody sends things any more, and all have been done.
+    /// Waits until the channel is closed and all threads have ended.
     pub(crate) fn wait(&self) {
         let mut counts = self.counts.lock();
         while counts.threads > 0 {
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Pool<T> {
         started.map(drop)
     }
 
-    /// A thread, which counts as idle, from its beginning to its end.
+    /// One thread. It counts as idle when it starts.
     fn work(self: &Arc<Self>) {
         let _member = Member(self);
         if !(self.begin)() {

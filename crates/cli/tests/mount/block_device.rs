@@ -166,8 +166,8 @@ fn a_volume_without_headers_is_not_taken_for_the_one_before_it() {
         assert_eq!(fs::read(mounted.path(zone_size)).unwrap(), b"here");
         mounted.umount();
     }
-    // Zones that begin nowhere where those of the one before did. With the first zone lost as well nobody knows which of
-    // the two is the newer.
+    // No zone of the second volume begins where one of the first did. Without its first zone nothing shows which volume is
+    // newer.
     let older = make("4M", 300);
     let newer = make("3M", 0);
     write(0, 64 << 10);

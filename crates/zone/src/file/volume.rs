@@ -180,7 +180,7 @@ pub struct Restored {
     pub fs_id: FsId,
     /// From the headers of how many zones it was made up, if no copy was left.
     pub zones: Option<u32>,
-    /// What stood at the start before, if it had a mark of another program.
+    /// What the device held by the mark of another program, if it had one.
     pub overwritten: Option<&'static str>,
     /// What was written.
     pub repaired: Vec<OwnCopy>,
