@@ -596,7 +596,6 @@ impl Extents {
         gc.queue = self.queue(moves, &left);
         gc.contents = Contents::default();
         gc.victims = left;
-        self.space.outdated();
         self.emptied.store(true, Ordering::Relaxed);
         self.reverse.prune(&self.store);
         Ok(if gc.victims.is_empty() { Progress::Evacuated } else { Progress::Moved })

@@ -74,7 +74,7 @@ use crate::pace::Pace;
 use crate::place::Placement;
 use crate::resident::Residents;
 use crate::reverse::ReverseMaps;
-use crate::space::SpaceCounters;
+use crate::space::Promises;
 use crate::submit::Deferred;
 
 pub use check::{Finding, FindingKind};
@@ -180,7 +180,7 @@ pub struct Extents {
     maps: Vec<RwLock<()>>,
     placement: Placement,
     reverse: Arc<ReverseMaps>,
-    space: Arc<SpaceCounters>,
+    promises: Arc<Promises>,
     residents: Residents,
     pace: Pace,
     learned: Learned,
@@ -198,7 +198,6 @@ impl Extents {
     pub fn open(store: Arc<Store>, recovering: Recovering) -> Result<Arc<Extents>> {
         let reverse = ReverseMaps::new();
         store.set_client(Arc::clone(&reverse) as Arc<dyn Client>);
-        store.zones().allow_no_nodes();
         let device = Arc::clone(store.device());
         let packing = Packing { block_size: device.geometry().block_size };
         let extents = Extents {
@@ -209,7 +208,7 @@ impl Extents {
             maps: (0..MAP_LOCKS).map(|_| RwLock::new(())).collect(),
             placement: Placement::new(payload_min(&store, packing)),
             reverse,
-            space: Arc::default(),
+            promises: Arc::default(),
             residents: Residents::default(),
             pace: Pace::default(),
             learned: Learned::new(device.geometry().zones, device.geometry().zone_blocks),

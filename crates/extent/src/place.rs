@@ -509,7 +509,6 @@ impl Extents {
         };
         open.map.lock().close(how);
         self.store.zones().close(zone);
-        self.space.outdated();
         self.zone_was_filled(zone, &user);
         self.reverse.prune(&self.store);
         committed?;

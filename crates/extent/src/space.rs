@@ -9,37 +9,31 @@
 //! extent of its own, as far as metadata has not taken them already: so the promise does not shrink
 //! while metadata grows.
 //!
-//! Names and small files make trees grow too, and pay from the same sum: trees may grow by an *allowance*
-//! of nodes, which is taken out of what is offered like a promise and given back when somebody finds too
-//! little. Where metadata already takes more than the object map could, what it takes now counts, and
+//! Names and small files make trees grow too, and pay from the same sum: a transaction reserves the nodes that it is about
+//! to make. Where metadata already takes more than the object map could, what it takes now counts, and
 //! an eighth of that which cleaning needs to be dead. So neither data nor names ever take what was promised to
-//! the other, and what only changes or frees metadata never needs an allowance.
+//! the other, and what only changes or frees metadata needs no reservation.
 //!
-//! A writer takes blocks from a budget that was counted at some moment and only goes down; who finds it
-//! empty counts anew, over all zones, one at a time. So the hot path is one lock for a moment, and
-//! whoever is refused was refused by a fresh count.
+//! Nothing is remembered of what is left: it follows from sums that the zone table keeps and from what is promised, and
+//! each reservation looks at both under the table's lock. A count sees one moment, in which each block is in one place.
+//! What is promised becomes live (or unwritten) at the moment at which the transaction takes effect that inserts it: the
+//! transaction spends the promise under the same lock. So blocks that garbage collection moves are neither counted
+//! twice (which would refuse what there is) nor not at all (which would promise what there is not).
 //!
 //! Writing over what is there takes no more space in the end, but for a moment both are there. Where the
-//! budget does not cover that, the part that is written over comes from the *slack*, which is left out
+//! space does not cover that, the part that is written over comes from the *slack*, which is left out
 //! of what is offered and goes round among writers: who finds too little waits for others, who hold no
 //! lock that it has and give it back when they have inserted. More than all of it is refused; the caller
 //! writes in smaller pieces.
-//!
-//! A count sees one moment, in which each block is in one place. What is promised becomes live (or
-//! unwritten) at the moment at which the transaction takes effect that inserts it: the transaction keeps the
-//! promise. All zones and counters are looked at under the lock under which that happens, so blocks
-//! that garbage collection moves meanwhile are neither counted twice (which would refuse what there is)
-//! nor not at all (which would promise what there is not). While somebody counts, the budget is empty:
-//! what is promised can only become less.
 
 use std::sync::Arc;
 
-use rt::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use rt::sync::atomic::{AtomicI64, Ordering};
 use rt::sync::{Condvar, Mutex};
-use tree::{Growth, Promise, StoreError, Tx, ZoneNow};
-use zone::{Blocks, Role, ZoneId, ZoneState};
+use tree::{Growth, Moment, Promise, StoreError, Tx};
+use zone::{Blocks, ZoneId};
 
-use crate::format::{Extent, Packing, UNWRITTEN_BLOCKS};
+use crate::format::{Extent, UNWRITTEN_BLOCKS};
 use crate::gc::{Aim, Progress};
 use crate::map::View;
 use crate::patience::Patience;
@@ -75,74 +69,38 @@ pub struct Space {
     pub free_zones: u32,
 }
 
-/// Nodes that trees may grow by before it is counted again.
-const ALLOWANCE: i64 = 64;
 /// Zones that must be left over where a promise may be kept for long.
 const PLENTY: i64 = 2;
 /// Zones of metadata that a writer in need has cleaned before it gives up.
 const CLEANED_MAX: usize = 64;
 
-/// The budget and what is promised.
+/// What is promised to writers.
 #[derive(Debug, Default)]
-pub(crate) struct SpaceCounters {
-    /// A leaf lock.
-    promises: Mutex<Promises>,
-    /// Held while somebody counts anew. Before the leaves.
-    counting: Mutex<()>,
+pub(crate) struct Promises {
+    /// Blocks promised and not yet inserted or given back. Rises under the lock of the zone table. A leaf lock.
+    reserved: Mutex<i64>,
     /// Blocks of slack in use.
     overdrawn: Mutex<i64>,
     /// Some slack was given back.
     returned: Condvar,
-    /// Blocks of a zone on the average when they were counted last; 0 before that.
-    zone_blocks_mean: AtomicU32,
-}
-
-#[derive(Debug, Default)]
-struct Promises {
-    /// Blocks that may be promised without counting anew.
-    budget: i64,
-    /// Blocks promised and not yet inserted or given back.
-    reserved: i64,
-    /// How often the budget was said to be outdated.
-    outdated: u64,
-}
-
-impl SpaceCounters {
-    /// The count is no longer to be relied on, nor is one that is being made.
-    pub(crate) fn outdated(&self) {
-        let mut promises = self.promises.lock();
-        promises.budget = 0;
-        promises.outdated += 1;
-    }
-
-    /// Promises blocks from the budget, if it has `left` more than that.
-    fn promise(self: &Arc<Self>, blocks: i64, left: i64) -> Option<Reservation> {
-        let mut promises = self.promises.lock();
-        if promises.budget - blocks < left {
-            return None;
-        }
-        promises.budget -= blocks;
-        promises.reserved += blocks;
-        Some(Reservation::of(self, blocks))
-    }
 }
 
 /// What is left of a promise.
 #[derive(Debug)]
 struct Promised {
-    counters: Arc<SpaceCounters>,
-    /// Changed under the lock of the promises.
+    promises: Arc<Promises>,
+    /// Changed under the lock of what is reserved.
     left: AtomicI64,
 }
 
 impl Promised {
     fn give_back(&self, most: i64) {
-        let mut promises = self.counters.promises.lock();
+        let mut reserved = self.promises.reserved.lock();
         let left = self.left.load(Ordering::Relaxed);
         let blocks = most.min(left);
         self.left.store(left - blocks, Ordering::Relaxed);
-        promises.reserved -= blocks;
-        assert!(promises.reserved >= 0, "a reservation is returned once");
+        *reserved -= blocks;
+        assert!(*reserved >= 0, "a reservation is returned once");
     }
 }
 
@@ -168,8 +126,9 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    fn of(counters: &Arc<SpaceCounters>, blocks: i64) -> Self {
-        let promised = Promised { counters: Arc::clone(counters), left: AtomicI64::new(blocks) };
+    /// These blocks are counted as reserved already.
+    fn of(promises: &Arc<Promises>, blocks: i64) -> Self {
+        let promised = Promised { promises: Arc::clone(promises), left: AtomicI64::new(blocks) };
         Reservation { promised: Arc::new(promised), slack: 0 }
     }
 
@@ -188,16 +147,16 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.promised.give_back(i64::MAX);
         if self.slack > 0 {
-            let counters = &self.promised.counters;
-            *counters.overdrawn.lock() -= self.slack;
+            let promises = &self.promised.promises;
+            *promises.overdrawn.lock() -= self.slack;
             if !rt::is_planted("break-returned") {
-                counters.returned.notify_all();
+                promises.returned.notify_all();
             }
         }
     }
 }
 
-/// A count over all zones, in blocks.
+/// How space is used at one moment, in blocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Census {
     /// What all zones take, whatever they are for.
@@ -210,8 +169,6 @@ struct Census {
     capacity: i64,
     /// Of what data and free zones take, what is left out.
     kept: i64,
-    /// The same if names come to take a little more.
-    kept_for_more: i64,
     /// What is promised: to writers, and to files for what is unwritten.
     reserved: i64,
     /// Of these, what is unwritten.
@@ -230,141 +187,70 @@ impl Census {
     fn available(&self) -> i64 {
         self.offered() - self.allowed
     }
+}
 
+/// A census, and the blocks that would be kept if names took a little more.
+struct Shown {
+    census: Census,
+    kept_for_more: i64,
+}
+
+impl Shown {
     /// Blocks that are kept from what is shown: as many as names may come to take, as far as writers have left them.
     fn left_out(&self) -> i64 {
-        self.kept_for_more.min(self.kept + self.offered()).max(self.kept)
+        let Census { kept, .. } = self.census;
+        self.kept_for_more.min(kept + self.census.offered()).max(kept)
     }
 
     /// Blocks that a file can have, whatever nodes writing it takes for its name.
     fn shown(&self) -> i64 {
-        self.offered() - (self.left_out() - self.kept)
+        self.census.offered() - (self.left_out() - self.census.kept)
     }
 
     /// Blocks that are not shown and hold no data; less than none only where more than that is lost with its zones.
     fn kept_of_total(&self) -> i64 {
-        self.total - self.payload + self.left_out()
-    }
-
-    /// Adds what a zone takes and holds.
-    fn add(&mut self, zone: &ZoneNow, is_free: bool, payload: Blocks) {
-        let entry = zone.entry;
-        if zone.is_of_use {
-            self.total += i64::from(payload);
-        }
-        match entry.role {
-            Role::Data | Role::Gc => {
-                self.payload += match zone.info.state {
-                    // What was there is gone, and takes nothing from the others.
-                    ZoneState::Offline => i64::from(entry.live),
-                    // What lives in a zone that is not written again goes elsewhere before long.
-                    _ if !can_be_used_again(zone) => 0,
-                    _ => i64::from(payload),
-                };
-                self.live += i64::from(entry.live);
-                self.capacity += i64::from(zone.info.capacity);
-            }
-            Role::Free if is_free && can_be_used_again(zone) => self.payload += i64::from(payload),
-            _ => {}
-        }
-    }
-}
-
-/// What zones take of data, for whoever walks over all of them: nearly all are as large as the one before.
-struct Payloads {
-    packing: Packing,
-    capacity: Blocks,
-    payload: Blocks,
-}
-
-impl Payloads {
-    fn of(packing: Packing) -> Self {
-        Payloads { packing, capacity: 0, payload: packing.payload(0) }
-    }
-
-    fn get(&mut self, capacity: Blocks) -> Blocks {
-        if capacity != self.capacity {
-            (self.capacity, self.payload) = (capacity, self.packing.payload(capacity));
-        }
-        self.payload
+        self.census.total - self.census.payload + self.left_out()
     }
 }
 
 impl Extents {
     /// Promises blocks to a writer.
     pub(crate) fn reserve(&self, blocks: u64) -> Result<Reservation> {
-        let counters = &self.space;
-        let blocks = i64::try_from(blocks).map_err(|_| ExtentError::NoSpace)?;
-        if let Some(reservation) = counters.promise(blocks, 0) {
-            return Ok(reservation);
-        }
-        let _counting = counters.counting.lock();
-        // Whoever counted meanwhile may have left enough.
-        if let Some(reservation) = counters.promise(blocks, 0) {
-            return Ok(reservation);
-        }
-        // Before what is available: what is taken of it meanwhile counts as nodes there, or hides among few names.
-        let allowed = self.store.zones().allowed_nodes() as i64;
-        let available = self.count_anew(blocks);
-        let with_allowed = available + self.blocks_to_grow_by(allowed);
-        // Where that is not enough either it would be taken from the trees for nothing.
-        if available < blocks && (with_allowed < blocks || !self.count_without_growth(blocks)) {
-            return Err(ExtentError::NoSpace);
-        }
-        self.space.promises.lock().reserved += blocks;
-        Ok(Reservation::of(counters, blocks))
+        self.reserve_leaving(blocks, 0).ok_or(ExtentError::NoSpace)
     }
 
     /// Promises blocks to a writer who may keep them for long without inserting, while others hold what he waits
     /// for: only where zones are left over.
     pub(crate) fn reserve_of_plenty(&self, blocks: u64) -> Option<Reservation> {
-        let left = PLENTY * i64::from(self.device.geometry().zone_blocks);
-        self.space.promise(i64::try_from(blocks).ok()?, left)
+        self.reserve_leaving(blocks, PLENTY * i64::from(self.device.geometry().zone_blocks))
     }
 
-    /// Whether so many blocks were taken when trees may no longer grow: what they have not grown by is there as well then.
-    fn count_without_growth(&self, blocks: i64) -> bool {
-        self.store.zones().allow_no_nodes();
-        self.count_anew(blocks) >= blocks
-    }
-
-    /// Counts what is available and takes so many blocks out of it, or nothing where there are fewer. The caller counts
-    /// alone.
-    fn count_anew(&self, blocks: i64) -> i64 {
-        let mut found = 0;
-        self.count_and_take(|available| {
-            found = available;
-            if available >= blocks { blocks } else { 0 }
+    /// Promises blocks where at least `left` more are available.
+    fn reserve_leaving(&self, blocks: u64, left: i64) -> Option<Reservation> {
+        let blocks = i64::try_from(blocks).ok()?;
+        let is_promised = self.at_one_moment(|moment, asked| {
+            // Also where more was promised than there is: a writer that has its space already needs none.
+            let fits = blocks == 0 || self.census(moment, asked).available() - left >= blocks;
+            *self.promises.reserved.lock() += if fits { blocks } else { 0 };
+            fits
         });
-        found
-    }
-
-    /// Counts what is available and takes out of it what `part` says. The caller counts alone.
-    fn count_and_take(&self, part: impl FnOnce(i64) -> i64) -> i64 {
-        let outdated = {
-            let mut promises = self.space.promises.lock();
-            promises.budget = 0;
-            promises.outdated
-        };
-        let available = self.census().available();
-        let taken = part(available);
-        let mut promises = self.space.promises.lock();
-        promises.budget = if promises.outdated == outdated { (available - taken).max(0) } else { 0 };
-        taken
+        is_promised.then(|| Reservation::of(&self.promises, blocks))
     }
 
     /// Whether there is room for a node more.
     pub(crate) fn may_trees_grow(&self) -> bool {
-        let zones = self.store.zones();
-        if zones.allowed_nodes() == 0 {
-            self.allow(1);
-        }
-        zones.allowed_nodes() > 0
+        self.at_one_moment(|moment, asked| self.census(moment, asked + 1).available() >= 0)
     }
 
-    /// What is taken out of what is offered when trees are allowed to grow by so many nodes.
-    fn blocks_to_grow_by(&self, nodes: i64) -> i64 {
-        self.shape().with_garbage(nodes * i64::from(self.store.zones().blocks_of_a_node()))
+    /// Shows the zone table at one moment, and the nodes that are asked for at that moment: nobody asks for more meanwhile.
+    fn at_one_moment<T>(&self, see: impl FnOnce(&Moment<'_>, u64) -> T) -> T {
+        let zones = self.store.zones();
+        zones.at_one_moment(|moment| see(&moment, zones.nodes_asked_for()))
+    }
+
+    /// Blocks that are not available while transactions make this number of nodes.
+    fn blocks_to_grow_by(&self, shape: &Shape, nodes: i64) -> i64 {
+        shape.with_garbage(nodes * i64::from(self.store.zones().blocks_of_a_node()))
     }
 
     /// Promises blocks to a writer who writes over some of an object: what it has there already need not
@@ -381,9 +267,9 @@ impl Extents {
         }
         let mut reservation = self.reserve(blocks - held)?;
         let (held, slack) = (held as i64, slack as i64);
-        let mut overdrawn = self.space.overdrawn.lock();
+        let mut overdrawn = self.promises.overdrawn.lock();
         while *overdrawn + held > slack {
-            self.space.returned.wait(&mut overdrawn);
+            self.promises.returned.wait(&mut overdrawn);
         }
         *overdrawn += held;
         reservation.slack = held;
@@ -415,73 +301,81 @@ impl Extents {
 
     /// What decides how much is kept from data.
     fn shape(&self) -> Shape {
-        let left_free = self.store.zones().kept_from_data_at_most();
-        let info = self.store.info();
-        let shape = Shape::new(self.device.geometry(), info.page_size, info.groups, left_free);
-        match self.space.zone_blocks_mean.load(Ordering::Relaxed) {
-            0 => shape,
-            zone_blocks_mean => Shape { zone_blocks_mean, ..shape },
-        }
+        self.at_one_moment(|moment, _| self.shape_at(moment))
     }
 
-    fn census(&self) -> Census {
+    fn shape_at(&self, moment: &Moment<'_>) -> Shape {
+        let zones = self.store.zones();
+        let (count, info) = (u64::from(moment.count()), self.store.info());
+        let zone_blocks_mean = ((moment.sums().raw + count / 2) / count) as Blocks;
+        let left_free = zones.kept_from_data_at_most();
+        let shape = Shape::new(self.device.geometry(), info.page_size, info.groups, left_free);
+        Shape { zone_blocks_mean, ..shape }
+    }
+
+    /// How space is used while transactions make as many nodes as they have `asked` for.
+    fn census(&self, moment: &Moment<'_>, asked: u64) -> Census {
+        let (shape, found, census) = self.find(moment);
+        let kept = shape.kept(&found, self.store.info().reserve);
+        Census { kept, allowed: self.blocks_to_grow_by(&shape, asked as i64), ..census }
+    }
+
+    fn shown(&self, moment: &Moment<'_>, asked: u64) -> Shown {
+        let (shape, found, _) = self.find(moment);
+        let kept_for_more = shape.kept(&shape.with_more_names(&found), self.store.info().reserve);
+        Shown { census: self.census(moment, asked), kept_for_more }
+    }
+
+    /// The sums over all zones; `kept` and `allowed` are still to be filled in.
+    fn find(&self, moment: &Moment<'_>) -> (Shape, Found, Census) {
         let zones = self.store.zones();
         // Who only reads opens no zone; what is told is what a writer would find.
         let opens_zones = !matches!(zones.writable(), Err(StoreError::ReadOnly));
-        let logs = zones.kept_for_log() as usize;
-        // First: what trees grow by meanwhile is then counted twice rather than not at all.
-        let allowed = zones.allowed_or_growing_nodes() as i64;
-        let (metadata, names) = zones.blocks_of_nodes().unwrap_or_else(|| (zones.metadata_blocks(), 0));
-        let (mut census, found) = zones.at_one_moment(|moment| {
-            let unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
-            let reserved = self.space.promises.lock().reserved + unwritten;
-            let mut census = Census { reserved, unwritten, ..Census::default() };
-            let mut found = Found { metadata: metadata as i64, names: names as i64, ..Found::default() };
-            let mut payloads = Payloads::of(self.packing);
-            for (number, zone) in moment.zones().enumerate() {
-                let is_free = if opens_zones { zone.is_free } else { number >= logs };
-                found.raw += i64::from(zone.info.capacity);
-                let payload = payloads.get(zone.info.capacity);
-                // Zones need not be alike, and metadata may be in the small ones.
-                if zone.entry.role == Role::Metadata && can_be_used_again(&zone) {
-                    found.metadata_payload += i64::from(payload);
-                }
-                census.add(&zone, is_free, payload);
-            }
-            (census, found)
-        });
-        let found = Found { payload: census.payload, live: census.live, ..found };
-        let count = i64::from(zones.count());
-        let mean = (found.raw + count / 2) / count;
-        self.space.zone_blocks_mean.store(mean as Blocks, Ordering::Relaxed);
-        let (shape, reserve) = (self.shape(), self.store.info().reserve);
-        census.kept = shape.kept(&found, reserve);
-        census.kept_for_more = shape.kept(&shape.with_more_names(&found), reserve);
-        census.allowed = self.blocks_to_grow_by(allowed);
-        census
+        let sums = moment.sums();
+        let (live, capacity) = (sums.live as i64, sums.data_capacity as i64);
+        // The blocks of a zone that went offline are lost, and take no space from others.
+        let mut census = Census { live, capacity, payload: sums.live_offline as i64, ..Census::default() };
+        let mut found = Found { raw: sums.raw as i64, live, ..Found::default() };
+        for (&capacity, uses) in &sums.by_capacity {
+            let of = |zones: u32| i64::from(self.packing.payload(capacity)) * i64::from(zones);
+            census.total += of(uses.of_use);
+            census.payload += of(uses.data) + of(if opens_zones { uses.free } else { uses.unused });
+            // Zones need not be alike, and metadata may be in the small ones.
+            found.metadata_payload += of(uses.metadata);
+        }
+        census.unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
+        census.reserved = *self.promises.reserved.lock() + census.unwritten;
+        let (metadata, names) = zones.blocks_of_nodes().unwrap_or_else(|| (zones.metadata_blocks_at(moment), 0));
+        (found.metadata, found.names, found.payload) = (metadata as i64, names as i64, census.payload);
+        (self.shape_at(moment), found, census)
     }
 
-    /// How many zones of fresh data should be open. Walks over all zones.
+    /// How many zones of fresh data should be open.
     pub(crate) fn count_open_wanted(&self) -> usize {
-        let census = self.census();
+        let census = self.census_now();
         self.open_zones_wanted(census.payload - census.live - census.reserved)
     }
 
-    /// What is used and what is left. Walks over all zones.
+    fn census_now(&self) -> Census {
+        self.at_one_moment(|moment, asked| self.census(moment, asked))
+    }
+
+    /// What is used and what is left.
     pub fn space(&self) -> Space {
         let zones = self.store.zones();
-        let census = self.census();
+        let shown = self.at_one_moment(|moment, asked| self.shown(moment, asked));
+        let census = &shown.census;
         let metadata = zones.metadata_blocks() as i64;
         let pending = census.reserved - census.unwritten;
         let bytes = |blocks: i64| blocks.max(0) as u64 * u64::from(self.block_size());
         Space {
             block_size: self.block_size(),
             total: bytes(census.total),
-            available: bytes(census.shown()),
+            available: bytes(shown.shown()),
             live: bytes(census.live),
             pending: bytes(pending),
             unwritten: bytes(census.unwritten),
-            kept: bytes(census.kept_of_total()),
+            kept: bytes(shown.kept_of_total()),
             metadata: bytes(metadata),
             free_zones: zones.free(),
         }
@@ -489,16 +383,16 @@ impl Extents {
 
     /// Bytes that writers can have as names are now. What is shown as available leaves out what these may take.
     pub fn bytes_left(&self) -> u64 {
-        self.census().offered().max(0) as u64 * u64::from(self.block_size())
+        self.census_now().offered().max(0) as u64 * u64::from(self.block_size())
     }
 
     /// Blocks of zones of data in which nothing lives and nothing will be written before they are reset: what has died,
     /// what the zones have of their own, and the rest of those that were closed before they were full. Not what open
-    /// zones can still take. Walks over all zones, and waits for a piece of garbage collection: call with no map lock.
+    /// zones can still take. Waits for a piece of garbage collection: call with no map lock.
     pub fn dead_blocks(&self) -> u64 {
         let mut room = self.gc.lock().target().map_or(0, |open| i64::from(open.lease.room()));
         room += self.placement.room();
-        let census = self.census();
+        let census = self.census_now();
         let taken = census.live + census.reserved - census.unwritten;
         u64::try_from(census.capacity - taken - room).unwrap_or(0)
     }
@@ -583,7 +477,6 @@ impl Extents {
             *patience = Patience::default();
         }
         self.pace.rest();
-        self.space.outdated();
         drop(gc);
         let won = self.store.reclaim_one(over)? || worked || self.clean_metadata()?;
         // What a checkpoint needed has been given back when it was waited for; and somebody else may have won a zone.
@@ -619,29 +512,9 @@ impl Extents {
 }
 
 impl Growth for Extents {
-    fn allow(&self, nodes: u64) -> bool {
-        let (zones, nodes) = (self.store.zones(), nodes as i64);
-        let _counting = self.space.counting.lock();
-        let lacking = nodes - zones.allowed_nodes() as i64;
-        if lacking <= 0 {
-            return true;
-        }
-        let mut allowed = 0;
-        self.count_and_take(|available| {
-            let cost = self.blocks_to_grow_by(1);
-            let most = (available / cost).min(lacking.max(ALLOWANCE));
-            allowed = if most >= lacking { most } else { 0 };
-            allowed * cost
-        });
-        zones.allow_nodes(allowed as u64);
-        allowed >= lacking
+    fn may_grow(&self, moment: &Moment<'_>, asked: u64) -> bool {
+        self.census(moment, asked).available() >= 0
     }
-}
-
-/// Whether a zone is written again once nothing lives in it. Of one that turned read-only since the mount only its reset
-/// tells.
-fn can_be_used_again(zone: &ZoneNow) -> bool {
-    !matches!(zone.info.state, ZoneState::ReadOnly | ZoneState::Offline) && !zone.is_bad
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl Core {
         self.zones.fill_lives(&mut tx.ops);
         let record = record::encode(&tx.ops);
         let admitted = self.admit(record.len(), tx.draw, at_once)?;
-        let mut pins = Pins::default();
+        let (mut pins, mut has_looked) = (Pins::default(), false);
         let (mut locked, held, promise, growing) = loop {
             let locked = self.lock_groups(&tx.ops);
             match self.on_the_way(&tx.ops) {
@@ -95,14 +95,16 @@ impl Core {
                             return Err(error);
                         }
                     };
-                    if let Some(growing) = self.take_allowance(nodes) {
+                    if let Some(growing) = self.reserve_nodes(nodes) {
                         break (locked, held, promise, growing);
                     }
                     drop((locked, promise));
-                    if let Err(error) = self.ask_to_grow(nodes) {
+                    let looked = if has_looked { Err(StoreError::NoSpace) } else { self.look_before_refusing() };
+                    if let Err(error) = looked {
                         self.log.give_back(admitted);
                         return Err(error);
                     }
+                    has_looked = true;
                 }
                 Err(miss) => {
                     drop(locked);
@@ -147,28 +149,25 @@ impl Core {
         })
     }
 
-    /// Trees may grow by so many nodes now, or there is no space. Others may take what was granted before the caller
-    /// does, for nodes of their own or for data: they have got on then, and he asks again. No lock of the trees is held.
-    fn ask_to_grow(&self, nodes: u64) -> Result<()> {
-        self.look_before_refusing()?;
-        let growth = self.growth.read().as_ref().and_then(Weak::upgrade);
-        let are_allowed = match growth {
-            Some(growth) => growth.allow(nodes),
-            None => self.count.allowance.load(Ordering::Relaxed) >= nodes,
-        };
-        if are_allowed && !self.lacks_zones() { Ok(()) } else { Err(StoreError::NoSpace) }
+    /// Reserves the space of nodes that a transaction is about to make; nothing where there is none. It never waits, so that
+    /// it can be called under locks of trees: only there is it known how many nodes a transaction makes.
+    pub(crate) fn reserve_nodes(&self, nodes: u64) -> Option<Growing<'_>> {
+        let asked = &self.count.asked;
+        let is_reserved = nodes == 0 || !self.lacks_zones() && self.ask_for_nodes(nodes);
+        is_reserved.then(|| Growing { asked, nodes })
     }
 
-    /// Takes from what trees may grow by; nothing when there is not as much.
-    pub(crate) fn take_allowance(&self, nodes: u64) -> Option<Growing<'_>> {
-        if nodes > 0 && self.lacks_zones() {
-            return None;
-        }
-        let take = |allowed: u64| allowed.checked_sub(nodes);
-        let allowance = &self.count.allowance;
-        let is_taken =
-            nodes == 0 || allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
-        is_taken.then(|| Growing { outstanding: &self.count.outstanding, nodes })
+    fn ask_for_nodes(&self, nodes: u64) -> bool {
+        let growth = self.growth.read().as_ref().and_then(Weak::upgrade);
+        let asked = &self.count.asked;
+        self.zones.at_one_moment(|moment| {
+            let with_these = asked.load(Ordering::Acquire) + nodes;
+            let may_grow = growth.is_none_or(|growth| growth.may_grow(&moment, with_these));
+            if may_grow {
+                asked.fetch_add(nodes, Ordering::Relaxed);
+            }
+            may_grow
+        })
     }
 
     fn check_sizes(&self, ops: &[Op]) {
@@ -560,17 +559,17 @@ impl Change<'_> {
     }
 }
 
-/// Nodes that a transaction has taken of what trees may grow by, until they are there: who counts meanwhile finds them.
+/// Nodes whose space a transaction has reserved, until it has made them: a count meanwhile finds them.
 pub(crate) struct Growing<'a> {
-    outstanding: &'a AtomicU64,
+    asked: &'a AtomicU64,
     nodes: u64,
 }
 
 impl Drop for Growing<'_> {
     fn drop(&mut self) {
         if self.nodes > 0 {
-            // Who no longer finds them here finds them among the nodes.
-            self.outstanding.fetch_sub(self.nodes, Ordering::Release);
+            // A count that no longer finds them here finds them among the nodes.
+            self.asked.fetch_sub(self.nodes, Ordering::Release);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
 use crate::turn::Turn;
 use crate::types::{Bytes, Group, Lsn, NodeId, Reserve, Result, StoreError};
-use crate::zones::ZoneTable;
+use crate::zones::{Moment, ZoneTable};
 
 /// The store's user during its life: hands over what checkpoints carry for it.
 ///
@@ -27,12 +27,11 @@ pub trait Client: Send + Sync {
     fn checkpoint_bytes(&self, cut: Lsn) -> Bytes;
 }
 
-/// Lets trees grow, as far as there is room for it.
+/// Says whether there is space for trees to grow.
 pub trait Growth: Send + Sync {
-    /// A transaction would make trees grow by so many nodes, and they may not. If there is room, lets them
-    /// ([`crate::Zones::allow_nodes`]); whether they may by so many now. Called with no lock of the store's, but perhaps
-    /// with the caller's, and again where others took what was granted.
-    fn allow(&self, nodes: u64) -> bool;
+    /// Whether there is space at this moment for the nodes that transactions have asked for and not made yet. Called
+    /// under the lock of the zone table: takes only leaf locks and never calls the store.
+    fn may_grow(&self, moment: &Moment<'_>, asked: u64) -> bool;
 }
 
 /// What `mkfs` decided and nobody changes.
@@ -135,10 +134,8 @@ pub(crate) struct Counters {
     pub(crate) nodes: AtomicI64,
     /// Those of them that are marked as prepaid. Changed under the lock of a group.
     pub(crate) prepaid: AtomicI64,
-    /// Nodes that trees may still grow by.
-    pub(crate) allowance: AtomicU64,
-    /// The same, and those that transactions have taken of them and may not have made yet.
-    pub(crate) outstanding: AtomicU64,
+    /// Nodes that transactions have asked for and may not have made yet. Rises under the lock of the zone table.
+    pub(crate) asked: AtomicU64,
     /// With so many blocks for metadata nobody needs to look for more before the next checkpoint: cleaning would gain
     /// little. 0: nobody has looked.
     pub(crate) room_enough: AtomicU64,

@@ -69,7 +69,7 @@ pub use types::{
     Bytes, Draw, Entry, Group, Lsn, Op, PREPAID, Promise, Reserve, Result, Step, StoreError, Table, Tx,
     ZoneEntry,
 };
-pub use zones::{Moment, ZoneNow};
+pub use zones::{Moment, Sums, Uses, ZoneNow};
 
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,7 @@ use crate::log::LOG_ZONES;
 use crate::mat::{Place, Replaced};
 use crate::scan::read_header;
 use crate::types::{Bytes, Draw, Lsn, NodeId, Op, Result, StoreError, Tx};
-use crate::zones::{KEPT_FOR_GC, MetadataZone, Use, ZoneTable, smallest_of_use};
+use crate::zones::{KEPT_FOR_GC, MetadataZone, Moment, Use, ZoneTable, smallest_of_use};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
 const CLEANED_AT_ONCE: usize = 1 << 20;
@@ -598,8 +598,12 @@ impl Core {
 
     /// Blocks that metadata lives in: nodes, changes of leaves, chunks.
     pub(crate) fn metadata_blocks(&self) -> u64 {
+        self.zones.at_one_moment(|moment| self.metadata_blocks_at(&moment))
+    }
+
+    pub(crate) fn metadata_blocks_at(&self, moment: &Moment<'_>) -> u64 {
         let nodes = self.count.nodes.load(Ordering::Relaxed).max(0) as u64;
-        let pages = nodes + self.mat.chunks_len() + self.zones.deltas().div_ceil(delta::IN_PAGE_AT_LEAST);
+        let pages = nodes + self.mat.chunks_len() + moment.sums().deltas.div_ceil(delta::IN_PAGE_AT_LEAST);
         pages * u64::from(self.zones.page_blocks())
     }
 

@@ -17,7 +17,7 @@ mod missing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rt::sync::atomic::{AtomicU64, Ordering};
+use rt::sync::atomic::Ordering;
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
 use zone::format::{Reader, ZoneIdentity};
@@ -425,11 +425,7 @@ pub(crate) fn assemble(
         read_only: config.read_only,
         latched: Mutex::new(None),
         is_latched: rt::sync::atomic::AtomicBool::new(false),
-        count: Counters {
-            allowance: AtomicU64::new(u64::MAX / 2),
-            outstanding: AtomicU64::new(u64::MAX / 2),
-            ..Counters::default()
-        },
+        count: Counters::default(),
         info,
         device,
         leases,

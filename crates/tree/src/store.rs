@@ -100,7 +100,7 @@ impl Store {
         *self.core.client.write() = Some(client);
     }
 
-    /// Names who is asked when trees may not grow ([`Zones::allow_no_nodes`]) and would.
+    /// Sets the [`Growth`] that is asked whether there is space for trees to grow; without one there always is.
     pub fn set_growth(&self, growth: Weak<dyn Growth>) {
         *self.core.growth.write() = Some(growth);
     }
@@ -444,7 +444,8 @@ impl Zones {
     }
 
     /// Shows one moment of the whole table: no transaction is half applied, no zone between two uses.
-    /// Under the table's lock: `see` takes only leaf locks and never calls the store.
+    /// Under the table's lock: `see` takes only leaf locks and never calls the store. It walks over the table the first time
+    /// only.
     pub fn at_one_moment<T>(&self, see: impl FnOnce(Moment<'_>) -> T) -> T {
         self.core.zones.at_one_moment(see)
     }
@@ -469,31 +470,14 @@ impl Zones {
         self.core.zones.free()
     }
 
-    /// Lets trees grow by so many nodes more. What frees space, and what was promised its space, is never
-    /// refused for want of this.
-    pub fn allow_nodes(&self, nodes: u64) {
-        self.core.count.outstanding.fetch_add(nodes, Ordering::Relaxed);
-        self.core.count.allowance.fetch_add(nodes, Ordering::Relaxed);
+    /// Nodes that transactions have asked for and may not have made yet. Read it before the number of nodes: then a node that
+    /// is made in between counts twice rather than not at all.
+    pub fn nodes_asked_for(&self) -> u64 {
+        self.core.count.asked.load(Ordering::Acquire)
     }
 
-    /// Lets trees grow no more, until [`Zones::allow_nodes`] is called.
-    pub fn allow_no_nodes(&self) {
-        let left = self.core.count.allowance.swap(0, Ordering::Relaxed);
-        self.core.count.outstanding.fetch_sub(left, Ordering::Relaxed);
-    }
-
-    /// Nodes that trees may still grow by.
-    pub fn allowed_nodes(&self) -> u64 {
-        self.core.count.allowance.load(Ordering::Relaxed)
-    }
-
-    /// The same, and those that trees are growing by at the moment, which may already be among those that there are.
-    pub fn allowed_or_growing_nodes(&self) -> u64 {
-        self.core.count.outstanding.load(Ordering::Acquire)
-    }
-
-    /// Free zones without which trees are not to grow, beside what [`Zones::allow_nodes`] says. One that garbage
-    /// collection has and gives back counts as free ([`Zones::free_or_lent`]).
+    /// Free zones without which trees are not to grow, whatever [`Growth`] says. One that garbage collection has and gives
+    /// back counts as free ([`Zones::free_or_lent`]).
     pub fn needed_to_grow(&self) -> u32 {
         self.core.needed_to_grow()
     }
@@ -507,6 +491,11 @@ impl Zones {
     /// Blocks that live metadata takes.
     pub fn metadata_blocks(&self) -> u64 {
         self.core.metadata_blocks()
+    }
+
+    /// The same at a moment at which the table is looked at.
+    pub fn metadata_blocks_at(&self, moment: &Moment<'_>) -> u64 {
+        self.core.metadata_blocks_at(moment)
     }
 
     /// Blocks of the nodes of all trees, and of those of them that lead to other tables than [`crate::PREPAID`]; none on a

@@ -144,8 +144,8 @@ pub enum Op {
 /// What a transaction may draw on when space is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
-    /// Free space only: where trees may not grow ([`crate::Zones::allow_nodes`]), what would make one grow is
-    /// refused. What only changes what is there is not.
+    /// Free space only: a transaction that would make a tree grow is refused where [`crate::Growth`] says that there is no
+    /// space for that. One that only changes rows is not.
     #[default]
     Free,
     /// What was promised beforehand for what it brings.

@@ -19,6 +19,7 @@ mod engaged;
 mod free;
 mod resets;
 mod shares;
+mod sums;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -33,9 +34,13 @@ use crate::mat::Place;
 use crate::types::{Lsn, Op, Promise, ZoneEntry};
 use engaged::{Engaged, EngagedZones};
 use free::{FreeZones, Links};
+pub use sums::{Sums, Uses};
 
 /// Free zones that only garbage collection may take.
 pub(crate) const KEPT_FOR_GC: u32 = 1;
+
+/// In debug builds, sums over no more zones than this are compared with a count each time.
+const CHECKED_ZONES_MAX: usize = 256;
 
 /// Blocks of the largest zone, at least.
 pub(crate) const ZONE_BLOCKS_MIN: Blocks = 16;
@@ -117,8 +122,8 @@ struct State {
     borrowed: Option<ZoneId>,
     /// The same, until any zone has become free since: then it may have come back.
     lent: Option<ZoneId>,
-    /// What lives in zones of data, once somebody has asked.
-    live_data: Option<i64>,
+    /// Sums over all zones, once they are asked for.
+    sums: Option<Sums>,
 }
 
 /// Numbers that the store keeps for its user, changed by transactions.
@@ -192,7 +197,9 @@ impl State {
         if !same || !(0..=i64::from(self.run[index].info.capacity)).contains(&live) {
             return false;
         }
-        self.change_both(zone, per_chunk, |entry| (entry.live, entry.deltas) = (live as Blocks, deltas));
+        self.with_part(zone, |state| {
+            state.change_both(zone, per_chunk, |entry| (entry.live, entry.deltas) = (live as Blocks, deltas));
+        });
         true
     }
 
@@ -227,21 +234,10 @@ impl State {
             zone.0
         );
         entry.live = after as Blocks;
-        let holds_data = entry.role.holds_data();
-        if let Some(live) = self.live_data.as_mut().filter(|_| holds_data) {
-            *live += change;
-        }
         if victim {
             self.take_out_of_closed(zone, before);
             self.put_among_closed(zone, after as Blocks);
         }
-    }
-
-    fn live_data(&mut self) -> u64 {
-        let of_zone = |entry: &ZoneEntry| if entry.role.holds_data() { i64::from(entry.live) } else { 0 };
-        let live = self.live_data.unwrap_or_else(|| self.entries.iter().map(of_zone).sum());
-        self.live_data = Some(live);
-        u64::try_from(live).unwrap_or(0)
     }
 
     /// Blocks that the largest zone has more.
@@ -270,9 +266,11 @@ impl State {
 impl State {
     fn apply(&mut self, op: &Op, lsn: Lsn, per_chunk: u64) {
         match op {
-            Op::ZoneOpened { zone, life, role } => self.open(*zone, *life, *role, lsn, per_chunk),
+            Op::ZoneOpened { zone, life, role } => {
+                self.with_part(*zone, |state| state.open(*zone, *life, *role, lsn, per_chunk));
+            }
             Op::ZoneLive { zone, life, change } if self.is_of(*zone, *life) => {
-                self.set_live(*zone, i64::from(*change), per_chunk);
+                self.with_part(*zone, |state| state.set_live(*zone, i64::from(*change), per_chunk));
                 self.run[zone.0 as usize].changed = lsn;
             }
             Op::ZoneUser { zone, life, bytes } if self.is_of(*zone, *life) => {
@@ -371,18 +369,19 @@ pub struct ZoneNow {
 }
 
 impl Moment<'_> {
+    /// How many zones there are.
+    pub fn count(&self) -> u32 {
+        self.state.entries.len() as u32
+    }
+
     /// All zones, in order.
     pub fn zones(&self) -> impl Iterator<Item = ZoneNow> {
-        let all = self.state.entries.iter().zip(&self.state.run).enumerate();
-        all.map(|(index, (&entry, run))| ZoneNow {
-            entry,
-            info: run.info,
-            is_of_use: run.info.capacity >= self.state.zone_blocks_min,
-            is_free: entry.role == Role::Free
-                && index as u32 >= crate::log::LOG_ZONES
-                && matches!(run.usage, Use::Free { .. } | Use::Leased),
-            is_bad: run.usage == Use::Bad,
-        })
+        (0..self.count()).map(|zone| self.state.now(ZoneId(zone)))
+    }
+
+    /// Sums over all zones.
+    pub fn sums(&self) -> &Sums {
+        self.state.sums.as_ref().expect("the table counts before it shows a moment")
     }
 
     /// One of the user's counters.
@@ -430,7 +429,7 @@ impl ZoneTable {
             counters: [0; crate::COUNTERS],
             borrowed: None,
             lent: None,
-            live_data: None,
+            sums: None,
         };
         ZoneTable {
             state: Mutex::new(state),
@@ -515,20 +514,22 @@ impl ZoneTable {
 
     /// Takes one free zone by its number; false when it is not free.
     pub(crate) fn claim_free(&self, zone: ZoneId) -> bool {
-        let mut state = self.state.lock();
-        let free = matches!(state.run[zone.0 as usize].usage, Use::Free { .. });
-        if free {
-            state.take_out_of_free(zone);
-            state.run[zone.0 as usize].usage = Use::Leased;
-        }
-        free
+        self.state.lock().with_part(zone, |state| {
+            let free = matches!(state.run[zone.0 as usize].usage, Use::Free { .. });
+            if free {
+                state.take_out_of_free(zone);
+                state.run[zone.0 as usize].usage = Use::Leased;
+            }
+            free
+        })
     }
 
     /// The device reports a zone anew.
     pub(crate) fn set_info(&self, zone: ZoneId, info: ZoneInfo) {
-        let mut state = self.state.lock();
-        let usage = state.run[zone.0 as usize].usage;
-        state.set_info(zone, info, usage);
+        self.state.lock().with_part(zone, |state| {
+            let usage = state.run[zone.0 as usize].usage;
+            state.set_info(zone, info, usage);
+        });
     }
 
     /// Blocks of pages that free zones take.
@@ -538,17 +539,24 @@ impl ZoneTable {
 
     /// The capacity may have changed when the zone was reset.
     pub(crate) fn set_capacity(&self, zone: ZoneId, capacity: Blocks) {
-        self.state.lock().set_capacity(zone, capacity);
+        self.state.lock().with_part(zone, |state| state.set_capacity(zone, capacity));
     }
 
     /// Gives a zone its use after recovery, or when its use ends.
     pub(crate) fn set_usage(&self, zone: ZoneId, usage: Use) {
-        self.state.lock().set_usage(zone, usage);
+        self.state.lock().with_part(zone, |state| state.set_usage(zone, usage));
     }
 
     /// Shows the table as it is at one moment.
     pub(crate) fn at_one_moment<T>(&self, see: impl FnOnce(Moment<'_>) -> T) -> T {
-        see(Moment { state: &self.state.lock() })
+        let mut state = self.state.lock();
+        let is_checked = cfg!(debug_assertions) && state.entries.len() <= CHECKED_ZONES_MAX;
+        if state.sums.is_none() || is_checked {
+            let counted = state.count();
+            let before = state.sums.replace(counted);
+            assert!(before.is_none() || before == state.sums, "sums are those of a count");
+        }
+        see(Moment { state: &state })
     }
 
     /// Zones that could be opened.
@@ -558,17 +566,19 @@ impl ZoneTable {
 
     /// What lives in all zones of data.
     pub(crate) fn live_data(&self) -> u64 {
-        self.state.lock().live_data()
+        self.at_one_moment(|moment| moment.sums().live)
     }
 
     /// A metadata or log zone begins a life: part of the checkpoint that is being taken, if one is.
     pub(crate) fn opened_for_store(&self, zone: ZoneId, life: Life, role: Role, capacity: Blocks) {
         let mut state = self.state.lock();
-        state.set_capacity(zone, capacity);
         assert!(!state.entries[zone.0 as usize].holds_anything(), "nothing lives in a zone that is opened");
-        // At the cut something may have lived there; it has died and the zone was reset since.
-        state.change_both(zone, self.per_chunk, |entry| {
-            *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
+        state.with_part(zone, |state| {
+            state.set_capacity(zone, capacity);
+            // At the cut something may have lived there; it has died and the zone was reset since.
+            state.change_both(zone, self.per_chunk, |entry| {
+                *entry = ZoneEntry { life, role, live: 0, deltas: 0, user: [0; 16] };
+            });
         });
         state.engaged.change(zone, |engaged| engaged.new_from = 0);
         if role == Role::Metadata {
@@ -582,14 +592,15 @@ impl ZoneTable {
 
     /// A zone has nothing left that counts and has been reset.
     pub(crate) fn freed(&self, zone: ZoneId, info: ZoneInfo) {
-        let mut state = self.state.lock();
-        let entry = state.touch(zone, self.per_chunk);
-        assert!(!entry.holds_anything(), "zone {} is not dead", zone.0);
-        entry.role = Role::Free;
-        entry.user = [0; 16];
-        state.set_metadata(zone);
-        state.looked_at.remove(&zone);
-        state.set_info(zone, info, Use::Free { empty: true });
+        self.state.lock().with_part(zone, |state| {
+            let entry = state.touch(zone, self.per_chunk);
+            assert!(!entry.holds_anything(), "zone {} is not dead", zone.0);
+            entry.role = Role::Free;
+            entry.user = [0; 16];
+            state.set_metadata(zone);
+            state.looked_at.remove(&zone);
+            state.set_info(zone, info, Use::Free { empty: true });
+        });
     }
 
     // ---- what transactions change ------------------------------------------------------------
@@ -763,12 +774,6 @@ impl ZoneTable {
         state.metadata.iter().filter_map(measured).collect()
     }
 
-    /// Changes of leaves that the saved MAT names.
-    pub(crate) fn deltas(&self) -> u64 {
-        let state = self.state.lock();
-        state.metadata.iter().map(|zone| u64::from(state.entries[zone.0 as usize].deltas)).sum()
-    }
-
     pub(crate) fn in_role(&self, role: Role) -> Vec<ZoneId> {
         let state = self.state.lock();
         let zones = state.entries.iter().enumerate();
@@ -846,9 +851,10 @@ impl ZoneTable {
 
     /// An entry as a chunk has it.
     pub(crate) fn load(&self, zone: ZoneId, entry: ZoneEntry) {
-        let mut state = self.state.lock();
-        state.entries[zone.0 as usize] = entry;
-        state.set_metadata(zone);
+        self.state.lock().with_part(zone, |state| {
+            state.entries[zone.0 as usize] = entry;
+            state.set_metadata(zone);
+        });
     }
 
     /// All chunks are new.
@@ -860,11 +866,12 @@ impl ZoneTable {
 
     /// Nothing lives in it: whatever it was for, it is free now.
     pub(crate) fn forget_role(&self, zone: ZoneId) {
-        let mut state = self.state.lock();
-        let entry = state.touch(zone, self.per_chunk);
-        assert!(!entry.holds_anything(), "zone {} is not dead", zone.0);
-        (entry.role, entry.user) = (Role::Free, [0; 16]);
-        state.set_metadata(zone);
+        self.state.lock().with_part(zone, |state| {
+            let entry = state.touch(zone, self.per_chunk);
+            assert!(!entry.holds_anything(), "zone {} is not dead", zone.0);
+            (entry.role, entry.user) = (Role::Free, [0; 16]);
+            state.set_metadata(zone);
+        });
     }
 
     /// The life that the header of a zone left behind by a crash has shown is over.
@@ -874,10 +881,11 @@ impl ZoneTable {
 
     /// An entry as a checkpoint's record has it.
     pub(crate) fn patch(&self, zone: ZoneId, entry: ZoneEntry) {
-        let mut state = self.state.lock();
-        state.entries[zone.0 as usize] = entry;
-        state.set_metadata(zone);
-        state.changed_chunks.insert(u64::from(zone.0) / self.per_chunk);
+        self.state.lock().with_part(zone, |state| {
+            state.entries[zone.0 as usize] = entry;
+            state.set_metadata(zone);
+            state.changed_chunks.insert(u64::from(zone.0) / self.per_chunk);
+        });
     }
 }
 

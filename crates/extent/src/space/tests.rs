@@ -1,6 +1,7 @@
 use rt::schedule::{self, Body};
 use tree::{Group, Table};
 use zone::emulated::{Emulated, Spec};
+use zone::{Role, ZoneState};
 
 use super::*;
 use crate::place::Opened;
@@ -17,10 +18,7 @@ fn give_back(promised: &AtomicI64, held: Option<(i64, Reservation)>) {
 #[test]
 fn no_more_is_promised_than_there_is() {
     let extents = extents();
-    let most = extents.census().offered();
-    // What trees may grow by is there for data too, while they have not.
-    extents.allow(1);
-    assert!(extents.census().available() < most, "an allowance is taken out of what there is");
+    let most = offered(&extents);
     let promised = Arc::new(AtomicI64::new(0));
     let refused = Arc::new(AtomicI64::new(0));
     std::thread::scope(|scope| {
@@ -48,36 +46,47 @@ fn no_more_is_promised_than_there_is() {
         }
     });
     assert!(refused.load(Ordering::Relaxed) > 0, "the writers were in each other's way");
-    assert_eq!(extents.census().offered(), most);
+    assert_eq!(offered(&extents), most);
 }
 
-/// Each write that was refused took from trees what they might grow by, and had nothing of it: on a full volume whoever was
-/// granted a node lost it to the next writer over what was there.
+fn offered(extents: &Extents) -> i64 {
+    extents.census_now().offered()
+}
+
+/// The nodes that transactions are about to make take of what is offered, and no node is reserved where data have been
+/// promised all.
 #[test]
-fn what_trees_may_grow_by_is_taken_by_who_has_enough_with_it() {
+fn nodes_and_data_share_what_is_offered() {
     let extents = extents();
-    assert!(extents.allow(1));
-    let (allowed, left) = (extents.store.zones().allowed_nodes(), extents.census().available() as u64);
-    let with_that = left + extents.blocks_to_grow_by(allowed as i64) as u64;
-    assert!(matches!(extents.reserve(with_that + 1), Err(ExtentError::NoSpace)));
-    assert_eq!(extents.store.zones().allowed_nodes(), allowed);
-    let reservation = extents.reserve(with_that).unwrap();
-    assert_eq!((extents.store.zones().allowed_nodes(), extents.census().offered()), (0, 0));
+    let (most, shape) = (offered(&extents), extents.shape());
+    let cost = extents.blocks_to_grow_by(&shape, 3);
+    let available = |asked| extents.at_one_moment(|moment, _| extents.census(moment, asked).available());
+    assert_eq!([available(0), available(3)], [most, most - cost]);
+    let all_but = |left: i64| extents.reserve((most - left) as u64).unwrap();
+    let may_grow = |asked| extents.at_one_moment(|moment, _| extents.may_grow(moment, asked));
+    let reservation = all_but(cost);
+    assert!(may_grow(3) && !may_grow(4) && extents.may_trees_grow());
     drop(reservation);
+    let _all = all_but(0);
+    assert!(!may_grow(1) && !extents.may_trees_grow());
+    assert!(extents.reserve(1).is_err() && extents.reserve(0).is_ok(), "what needs no space is never refused");
 }
 
-/// Names that are made one after the other ask for a node each. What trees may grow by already is enough for
-/// that: were more allowed each time, soon nothing would be offered to files.
+/// A zone that is lost may have held what was promised. What needs no space goes on.
 #[test]
-fn who_asks_for_nodes_that_are_allowed_takes_nothing_more() {
-    let extents = extents();
-    assert!(extents.allow(1));
-    let (allowed, left) = (extents.store.zones().allowed_nodes(), extents.census().available());
-    assert!(allowed > 1, "some are allowed at once");
-    assert!((0..20).all(|_| extents.allow(1)) && extents.allow(allowed));
-    assert_eq!((extents.store.zones().allowed_nodes(), extents.census().available()), (allowed, left));
-    assert!(extents.allow(allowed + 1));
-    assert!(extents.store.zones().allowed_nodes() > allowed && extents.census().available() < left);
+fn where_more_is_promised_than_there_is_only_what_takes_space_is_refused() {
+    let device = Arc::new(Emulated::new(Spec::power_of_two()));
+    let extents = extents_on(Arc::clone(&device) as _);
+    let _all = extents.reserve(offered(&extents) as u64).unwrap();
+    let Opened::Zone(open) = extents.open_zone(Role::Data).unwrap() else { panic!("a zone is free") };
+    let zone = open.lease.zone();
+    drop(open);
+    extents.store.zones().close(zone);
+    device.turn(zone, ZoneState::ReadOnly);
+    extents.store.reclaim(true).unwrap();
+    assert!(offered(&extents) < 0, "{}", offered(&extents));
+    assert!(extents.reserve(1).is_err() && extents.reserve(0).is_ok());
+    assert_eq!(extents.space().available, 0);
 }
 
 /// Every zone is taken, and nothing is dead. Who waits for room is told that there is none: told that some
@@ -168,7 +177,7 @@ fn what_is_shown_adds_up() {
     let space = adds_up("promised");
     assert_eq!((space.pending, space.unwritten), (10 * size, 20 * size));
     drop(promised);
-    let all = extents.reserve(extents.census().offered() as u64).unwrap();
+    let all = extents.reserve(offered(&extents) as u64).unwrap();
     assert_eq!(adds_up("all is promised").available, 0);
     drop(all);
     extents.store.checkpoint().unwrap();
@@ -196,7 +205,7 @@ fn write(extents: &Extents, object: u64, blocks: u64) {
 
 /// What a thread that only looks sees to be available while another does this.
 fn seen_while(seed: u64, extents: &Extents, work: impl Fn() + Sync) -> Vec<i64> {
-    let look = || (0..LOOKS).map(|_| extents.census().offered()).collect::<Vec<_>>();
+    let look = || (0..LOOKS).map(|_| offered(extents)).collect::<Vec<_>>();
     let work = || {
         work();
         Vec::new()
@@ -212,7 +221,7 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
     for seed in 0..SCHEDULES {
         let extents = extents();
         write(&extents, 1, 2 * BLOCKS);
-        let before = extents.census().offered();
+        let before = offered(&extents);
         let after = before - 2 * BLOCKS as i64;
         let seen = seen_while(seed, &extents, || {
             let mut tx = Tx::new();
@@ -231,7 +240,7 @@ fn a_promise_is_kept_at_the_moment_at_which_its_blocks_come_to_life() {
         let steps = [before, before - BLOCKS as i64, after];
         assert!(seen.iter().all(|seen| steps.contains(seen)), "seed {seed}: {steps:?}: {seen:?}");
         assert!(seen.is_sorted_by(|a, b| a >= b), "seed {seed}: {seen:?}");
-        assert_eq!(extents.census().offered(), after);
+        assert_eq!(offered(&extents), after);
     }
 }
 
@@ -243,7 +252,7 @@ fn what_is_moved_is_counted_once() {
         // Half of what is in each zone dies.
         (1..=30).for_each(|object| write(&extents, object, 40));
         (2..=30).step_by(2).for_each(|object| write(&extents, object, 40));
-        let before = extents.census().offered();
+        let before = offered(&extents);
         let seen = seen_while(seed, &extents, || {
             for _ in 0..3 {
                 extents.evacuate(&mut extents.gc.lock()).unwrap();
@@ -264,7 +273,7 @@ fn what_is_moved_is_counted_once() {
 fn who_asks_for_too_much_keeps_nobody_from_what_there_is() {
     for seed in 0..SCHEDULES {
         let extents = extents();
-        let most = extents.census().offered();
+        let most = offered(&extents);
         let ask = |blocks: i64, fits: bool| {
             let extents = &extents;
             let body = move || {
@@ -291,7 +300,7 @@ fn no_more_is_lent_at_once_than_the_slack() {
         let slack = extents.shape().slack();
         let blocks = slack - slack / 4;
         (1..=3).for_each(|object| write(&extents, object, blocks));
-        let _all = extents.reserve(extents.census().offered() as u64).unwrap();
+        let _all = extents.reserve(offered(&extents) as u64).unwrap();
         assert!(extents.reserve(1).is_err(), "nothing is left");
         let write_over = |object: u64| {
             let extents = &extents;
@@ -299,7 +308,7 @@ fn no_more_is_lent_at_once_than_the_slack() {
                 for _ in 0..5 {
                     let _lent = extents.reserve_over(Object(object), 0, blocks).unwrap();
                     for _ in 0..9 {
-                        let lent = *extents.space.overdrawn.lock();
+                        let lent = *extents.promises.overdrawn.lock();
                         assert!((blocks..=slack).contains(&(lent as u64)), "seed {seed}: {lent} of {slack}");
                     }
                 }
@@ -307,6 +316,6 @@ fn no_more_is_lent_at_once_than_the_slack() {
             (format!("{object}"), Box::new(body) as Box<dyn FnOnce() + Send>)
         };
         schedule::run(seed, (1..=3).map(write_over).collect());
-        assert_eq!(*extents.space.overdrawn.lock(), 0, "seed {seed}: all is given back");
+        assert_eq!(*extents.promises.overdrawn.lock(), 0, "seed {seed}: all is given back");
     }
 }

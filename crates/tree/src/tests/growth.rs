@@ -1,4 +1,4 @@
-//! What trees may grow by: who is asked, what is granted, taken and counted.
+//! The space of nodes: what a transaction reserves, for how long, and what happens where there is none.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,6 +7,7 @@ use rt::sync::Mutex;
 use zone::Role;
 
 use super::*;
+use crate::{Growth, Moment};
 
 /// Four of them fill a leaf.
 fn a_large_row(number: u32) -> Tx {
@@ -15,56 +16,46 @@ fn a_large_row(number: u32) -> Tx {
     tx
 }
 
-/// Says how many nodes trees were to grow by, at most.
+/// Has space for a number of nodes that are not made yet, and notes the largest number that was asked for.
 #[derive(Default)]
-struct Asked(AtomicU64);
+struct Space {
+    nodes: AtomicU64,
+    asked_max: AtomicU64,
+}
 
-impl crate::Growth for Asked {
-    fn allow(&self, nodes: u64) -> bool {
-        self.0.fetch_max(nodes, Ordering::SeqCst);
-        false
+impl Growth for Space {
+    fn may_grow(&self, _: &Moment<'_>, asked: u64) -> bool {
+        self.asked_max.fetch_max(asked, Ordering::SeqCst);
+        asked <= self.nodes.load(Ordering::SeqCst)
     }
 }
 
-/// Grants what is asked for, and has others take it at once, the first few times.
-struct Robbed(Weak<crate::Store>, AtomicU64);
-
-impl crate::Growth for Robbed {
-    fn allow(&self, nodes: u64) -> bool {
-        let store = self.0.upgrade().unwrap();
-        store.zones().allow_nodes(nodes);
-        if self.1.fetch_add(1, Ordering::SeqCst) < 5 {
-            store.zones().allow_no_nodes();
-        }
-        true
-    }
-}
-
-/// What was granted is nobody's in particular: who had asked for it and came second was told that there is no space, on a
-/// volume that was all but empty.
-#[test]
-fn who_is_robbed_of_what_was_granted_asks_again() {
+/// A store with space for this number of nodes at once.
+fn with_space(nodes: u64) -> (Arc<crate::Store>, Arc<Space>) {
     let device = formatted(Spec::tiny(), &options());
     let store = Arc::new(open(&device).unwrap().0);
-    store.zones().allow_no_nodes();
-    let robbed = Arc::new(Robbed(Arc::downgrade(&store), Default::default()));
-    let growth: Weak<Robbed> = Arc::downgrade(&robbed);
+    let space = Arc::new(Space { nodes: nodes.into(), ..Space::default() });
+    let growth: Weak<Space> = Arc::downgrade(&space);
     store.set_growth(growth);
-    let before = store.core.mat.next_node();
-    for number in 0..6_u32 {
-        store.commit(a_large_row(number)).unwrap();
-    }
-    assert!(store.core.mat.next_node() > before + 1, "a leaf was split");
-    assert!(robbed.1.load(Ordering::SeqCst) > 5);
-    assert_eq!(
-        store.zones().allowed_or_growing_nodes(),
-        store.zones().allowed_nodes(),
-        "nothing is under way"
-    );
+    (store, space)
 }
 
-/// Notes what trees may grow by at the moment at which a transaction takes effect, before it has made a node.
-struct Noted(Weak<crate::Store>, Mutex<Vec<[u64; 2]>>);
+#[test]
+fn a_transaction_that_splits_a_leaf_is_refused_where_there_is_no_space_for_a_node() {
+    let (store, space) = with_space(0);
+    let fits = (0..20_u32).take_while(|&number| store.commit(a_large_row(number)).is_ok()).count() as u32;
+    assert!((3..20).contains(&fits), "{fits} rows split no leaf");
+    assert!(matches!(store.commit(a_large_row(fits)), Err(crate::StoreError::NoSpace)));
+    assert_eq!(store.zones().nodes_asked_for(), 0, "a refusal reserves nothing");
+    let mut tx = Tx::new();
+    tx.delete(Group(0), Table(1), 0_u32.to_be_bytes());
+    store.commit(tx).unwrap();
+    space.nodes.store(1, Ordering::SeqCst);
+    store.commit(a_large_row(fits)).unwrap();
+}
+
+/// Notes how many nodes are reserved at the moment at which a transaction takes effect, before it has made a node.
+struct Noted(Weak<crate::Store>, Mutex<Vec<u64>>);
 
 impl std::fmt::Debug for Noted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -75,38 +66,40 @@ impl std::fmt::Debug for Noted {
 impl crate::Promise for Noted {
     fn kept(&self) {
         let store = self.0.upgrade().unwrap();
-        let zones = store.zones();
-        self.1.lock().push([zones.allowed_nodes(), zones.allowed_or_growing_nodes()]);
+        self.1.lock().push(store.zones().nodes_asked_for());
     }
 }
 
-/// Whoever counts between the two finds them: they were in neither number, and data had as much more.
+/// Between the reservation and the new node, a count must find one of the two: data were promised the node's space.
 #[test]
-fn what_trees_are_growing_by_is_counted_until_it_is_there() {
-    let device = formatted(Spec::tiny(), &options());
-    let store = Arc::new(open(&device).unwrap().0);
-    store.zones().allow_no_nodes();
-    store.zones().allow_nodes(50);
+fn nodes_are_reserved_until_they_are_made() {
+    let (store, _space) = with_space(50);
     let noted = Arc::new(Noted(Arc::downgrade(&store), Default::default()));
-    let mut before = 50;
+    let mut splits = 0;
     for number in 0..20_u32 {
+        let before = store.core.mat.next_node();
         let mut tx = a_large_row(number);
         tx.promises.push(noted.clone());
         store.commit(tx).unwrap();
-        let [allowed, with_growing] = *noted.1.lock().last().unwrap();
-        assert_eq!(with_growing, before, "all that there was is counted while a node is made");
-        before = allowed;
-        assert_eq!(
-            (store.zones().allowed_nodes(), store.zones().allowed_or_growing_nodes()),
-            (allowed, allowed)
-        );
+        let (made, reserved) = (store.core.mat.next_node() > before, *noted.1.lock().last().unwrap());
+        assert_eq!(made, reserved > 0, "row {number}: a node is reserved where one is made");
+        assert_eq!(store.zones().nodes_asked_for(), 0, "and no longer when it is there");
+        splits += u32::from(made);
     }
-    assert!(before < 50, "leaves were split");
-    let growing = store.core.take_allowance(before).unwrap();
-    assert!(store.core.take_allowance(1).is_none() && store.core.take_allowance(0).is_some());
-    assert_eq!((store.zones().allowed_nodes(), store.zones().allowed_or_growing_nodes()), (0, before));
+    assert!(splits > 2, "leaves were split");
+}
+
+#[test]
+fn no_more_nodes_are_reserved_at_once_than_there_is_space_for() {
+    let (store, _space) = with_space(5);
+    let growing = store.core.reserve_nodes(4).unwrap();
+    assert!(store.core.reserve_nodes(2).is_none() && store.core.reserve_nodes(0).is_some());
+    assert_eq!(store.zones().nodes_asked_for(), 4);
+    let last = store.core.reserve_nodes(1).unwrap();
     drop(growing);
-    assert_eq!(store.zones().allowed_or_growing_nodes(), 0);
+    assert!(store.core.reserve_nodes(4).is_some());
+    drop(last);
+    assert_eq!(store.zones().nodes_asked_for(), 0);
 }
 
 /// One of the zones that are kept is in use, which is what they are kept for. As long as metadata has garbage
@@ -141,16 +134,14 @@ fn many_rows_in_one_leaf_split_it_a_few_times() {
     // Little room is left in the only leaf.
     let mut tx = Tx::new();
     (0..80).for_each(|number| put(&mut tx, 10 * number));
-    store.zones().allow_nodes(50);
     store.commit(tx).unwrap();
-    store.zones().allow_no_nodes();
-    let asked = Arc::new(Asked::default());
-    let growth: Weak<Asked> = Arc::downgrade(&asked);
+    let space = Arc::new(Space::default());
+    let growth: Weak<Space> = Arc::downgrade(&space);
     store.set_growth(growth);
     let mut tx = Tx::new();
     (0..200).for_each(|number| put(&mut tx, 2000 + number));
-    assert!(matches!(store.commit(tx), Err(crate::StoreError::NoSpace)), "nothing was allowed");
-    let nodes = asked.0.load(Ordering::SeqCst);
+    assert!(matches!(store.commit(tx), Err(crate::StoreError::NoSpace)), "there is no space");
+    let nodes = space.asked_max.load(Ordering::SeqCst);
     // Two hundred rows of some fifty bytes, in pages of 4 KiB.
     assert!((2..=8).contains(&nodes), "{nodes} nodes");
 }

@@ -59,7 +59,7 @@ impl ZoneTable {
         }
         state.dead.remove(&zone);
         state.turnover += 1;
-        state.run[zone.0 as usize].usage = Use::Resetting;
+        state.with_part(zone, |state| state.run[zone.0 as usize].usage = Use::Resetting);
         state.resets.0 += 1;
         true
     }
@@ -108,7 +108,9 @@ impl ZoneTable {
             run.usage == Use::Closed && !named && engaged.readers == 0
         };
         let dead: Vec<ZoneId> = state.metadata.iter().copied().filter(dead).collect();
-        dead.iter().for_each(|zone| state.run[zone.0 as usize].usage = Use::Resetting);
+        for &zone in &dead {
+            state.with_part(zone, |state| state.run[zone.0 as usize].usage = Use::Resetting);
+        }
         state.resets.0 += dead.len() as u32;
         dead
     }

@@ -141,7 +141,7 @@ impl ZoneTable {
             state.take_out_of_free(best);
         }
         let empty = is_empty(&state, best);
-        state.run[best.0 as usize].usage = Use::Leased;
+        state.with_part(best, |state| state.run[best.0 as usize].usage = Use::Leased);
         if role == Role::Gc && state.free.count() < self.kept_among(&state) {
             (state.borrowed, state.lent) = (Some(best), Some(best));
         }
