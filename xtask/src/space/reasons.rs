@@ -133,7 +133,7 @@ const REASONS: [Reason; 19] = [
         title: "price of being self-contained",
         at_most: 1.12,
         text: "Log, metadata and what garbage collection needs come out of the same zones, and are a larger part of few \
-            zones, or of small ones ([0015](decisions/0015-a-reserve-that-is-chosen.md)). With single blocks, \
+            zones, or of small ones ([0015](decisions/0015-let-mkfs-set-the-reserve.md)). With single blocks, \
             written uniformly at 80 %, they take 17 of 256 zones of 4 MiB and 14 of 16 MiB, and a tenth more room \
             saves a fifth there. Smaller entries in object map and reverse map are the next idea.",
     },
@@ -201,7 +201,7 @@ const REASONS: [Reason; 19] = [
         title: "usable, GB of so many zones",
         at_most: 1.02,
         text: "Log, metadata and the reserve take nine to twelve zones, whatever the size of the device \
-            ([0015](decisions/0015-a-reserve-that-is-chosen.md)).",
+            ([0015](decisions/0015-let-mkfs-set-the-reserve.md)).",
     },
     Reason {
         workloads: &[usable::NAME],
@@ -211,7 +211,7 @@ const REASONS: [Reason; 19] = [
         text: "Reverse maps (1.1 %) and object map (1.9 %) are kept for blocks that are each written by themselves, 124 \
             bytes a block; beside the eight zones for log, metadata and reserve 1,000 zones leave 90 for 97 %, and \
             4,000 zones 115. Blocks of 8 KiB (`mkfs --block-size 8K`) halve what is kept; smaller entries in both \
-            would give it with 4 KiB ([0015](decisions/0015-a-reserve-that-is-chosen.md)).",
+            would give it with 4 KiB ([0015](decisions/0015-let-mkfs-set-the-reserve.md)).",
     },
     Reason {
         workloads: &[pieces::NAME],
