@@ -219,7 +219,7 @@ const REASONS: [Reason; 19] = [
         title: "pieces",
         at_most: 1.5,
         text: "Garbage collection by hand puts pieces in order where zones are won by it, and leaves the others where \
-            they are ([0035](decisions/0035-by-hand-victims-are-taken-for-all-zones.md)). `polder defrag` puts those \
+            they are ([0035](decisions/0035-take-more-victims-at-once-in-manual-gc.md)). `polder defrag` puts those \
             together; the table above has what that reaches.",
     },
 ];
