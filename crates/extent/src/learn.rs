@@ -9,7 +9,7 @@
 //!   which open zone a write goes to, where nobody has said anything.
 //!
 //! Where the past says nothing of what lives how long, nothing is said of it; victims are ranked by what was seen all the
-//! same (docs/decisions/0012 has what that costs). Sums are made when a zone is filled; writers only count. Now and
+//! same (docs/decisions/0045 has what that costs). Sums are made when a zone is filled; writers only count. Now and
 //! then, and at the unmount, what was learned is put into the store ([`LEARNED`]), so that the next mount begins with it;
 //! what cannot be put there, or read, is learned anew. It is bounded: 140 KiB, 12 bytes a zone, and what is watched of
 //! blocks.

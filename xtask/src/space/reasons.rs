@@ -33,7 +33,7 @@ const REASONS: [Reason; 19] = [
             map is four times as large: an epoch's pages are bounded by the size of a zone, so that fewer changes \
             share a page, and checkpoints write twice as much (0.51 for 0.26 at 80 %, 1.11 for 0.53 at 90 %). Longer \
             epochs, and shorter entries for single blocks, are the next ideas; \
-            [0024](decisions/0024-what-is-moved-is-read-ahead-and-paid-in-step.md) says where garbage collection's \
+            [0024](decisions/0024-read-ahead-in-gc-and-throttle-writers-in-step-with-gc-debt.md) says where garbage collection's \
             zones are.",
     },
     Reason {
@@ -43,7 +43,7 @@ const REASONS: [Reason; 19] = [
         at_most: 1.02,
         text: "With fsync each file that is closed writes a batch of the log and its inode; the ideal cleaner has \
             neither, and knows no fsync. On average half a zone, which is most where zones are few, is kept for \
-            garbage collection to open ([0012](decisions/0012-lifetimes-are-learned.md)).",
+            garbage collection to open ([0012](decisions/0012-learn-lifetimes-and-use-them-to-choose-victims-and-zones.md)).",
     },
     Reason {
         workloads: &["large-files"],
@@ -51,7 +51,7 @@ const REASONS: [Reason; 19] = [
         title: "large files, against the ideal cleaner",
         at_most: 1.02,
         text: "The ideal cleaner has no metadata, and one stream: Polder keeps about half a zone for garbage collection \
-            to open, and has a zone more open for each class ([0012](decisions/0012-lifetimes-are-learned.md)).",
+            to open, and has a zone more open for each class ([0012](decisions/0012-learn-lifetimes-and-use-them-to-choose-victims-and-zones.md)).",
     },
     Reason {
         workloads: &["zipf"],
@@ -61,7 +61,7 @@ const REASONS: [Reason; 19] = [
         text: "At 60 % the ideal cleaner moves 0.7 to 0.9 for each block, and a fifth less than it writes is half of \
             what it moves; metadata of single blocks, which it does not have, takes 0.10 to 0.16 of that back, and a \
             class that is kept apart takes a zone more, which is worth several hundredths where zones are few \
-            ([0012](decisions/0012-lifetimes-are-learned.md)).",
+            ([0012](decisions/0012-learn-lifetimes-and-use-them-to-choose-victims-and-zones.md)).",
     },
     Reason {
         workloads: &["rocksdb"],
@@ -81,9 +81,9 @@ const REASONS: [Reason; 19] = [
         text: "On 64 × 64 MiB one zone is 1/64 of the volume, and a class of its own costs about half a zone of room. A \
             model that knows which files live shortly, and how fast they die, is at 0.64 there if all that is moved \
             goes to one zone, as here, and at 0.59 if what lives shortly goes back among its like, which won in the \
-            volume there and lost elsewhere ([0012](decisions/0012-lifetimes-are-learned.md)). On 256 × 16 MiB it is \
+            volume there and lost elsewhere ([0012](decisions/0012-learn-lifetimes-and-use-them-to-choose-victims-and-zones.md)). On 256 × 16 MiB it is \
             0.59 to 0.64 with different seeds, two hundredths more on average since no writer pays for the whole \
-            room at once ([0045](decisions/0045-who-dies-is-counted-by-what-dies.md)). At 60 % 0.60 of the ideal, \
+            room at once ([0045](decisions/0045-measure-exposure-in-dead-blocks-and-give-each-lifetime-class-a-zone-early.md)). At 60 % 0.60 of the ideal, \
             1.58, is less than the user's own bytes.",
     },
     Reason {
@@ -94,7 +94,7 @@ const REASONS: [Reason; 19] = [
         text: "Where little is moved, names that change and single blocks of indexes are most of what is written \
             beside, and the ideal cleaner has neither. There are few writes of 1 MiB, so that of a thousand the \
             longest counts; no wait was traced, because nothing is to be chosen by this trace \
-            ([0012](decisions/0012-lifetimes-are-learned.md) has what was). The longest at half rate of the page are \
+            ([0012](decisions/0012-learn-lifetimes-and-use-them-to-choose-victims-and-zones.md) has what was). The longest at half rate of the page are \
             here, 76 times the median of an empty device: to trace one, with a seed that nothing is judged by, is \
             the next step.",
     },
@@ -105,7 +105,7 @@ const REASONS: [Reason; 19] = [
         at_most: 1.02,
         text: "Lives are alike there, and whatever is learned is chance. Three errors in how deaths were counted are \
             corrected; what was expected unseen still bends the order of victims \
-            ([0045](decisions/0045-who-dies-is-counted-by-what-dies.md)).",
+            ([0045](decisions/0045-measure-exposure-in-dead-blocks-and-give-each-lifetime-class-a-zone-early.md)).",
     },
     Reason {
         workloads: &["large-files"],
@@ -114,7 +114,7 @@ const REASONS: [Reason; 19] = [
         at_most: 1.05,
         text: "A death is a whole file of up to 64 MiB, a zone of 64 MiB or four of 16, so that few deaths are seen, \
             and what is expected unseen may weigh too little to outweigh one of them \
-            ([0045](decisions/0045-who-dies-is-counted-by-what-dies.md), with the next idea).",
+            ([0045](decisions/0045-measure-exposure-in-dead-blocks-and-give-each-lifetime-class-a-zone-early.md), with the next idea).",
     },
     Reason {
         workloads: &["zipf", "rocksdb", "mix", "spool"],
@@ -123,7 +123,7 @@ const REASONS: [Reason; 19] = [
         at_most: 1.05,
         text: "Classes that are kept apart have a zone open each. Where little is moved anyway (60 % on few zones, and \
             RocksDB), that room is worth more than what is told apart \
-            ([0012](decisions/0012-lifetimes-are-learned.md)). From 80 % on learning saves a fifth to a quarter with \
+            ([0012](decisions/0012-learn-lifetimes-and-use-them-to-choose-victims-and-zones.md)). From 80 % on learning saves a fifth to a quarter with \
             the mix, and with Zipf's law on 256 zones; on 64 an eighth to a fifth, and nothing at 95 %. How many \
             classes are worth a zone is not asked of the room that is left; that is the next idea.",
     },
@@ -144,7 +144,7 @@ const REASONS: [Reason; 19] = [
         at_most: 1.05,
         text: "Without hints a file's lifetime is what was learned of files of the same directory, owner and pattern of \
             the name: what differs among these is not known before they die \
-            ([0012](decisions/0012-lifetimes-are-learned.md)).",
+            ([0012](decisions/0012-learn-lifetimes-and-use-them-to-choose-victims-and-zones.md)).",
     },
     Reason {
         workloads: &["small-files", "large-files", "rocksdb", "mix"],
@@ -154,7 +154,7 @@ const REASONS: [Reason; 19] = [
         text: "A write waits for the piece of garbage collection that is in hand, then moves one with its own; a reset \
             holds the channel of its zone for 3 ms, 3.4 times an empty device's median, and strikes more than one \
             write of a thousand. For RocksDB and for large files at 90 % no order of the work holds the bound on \
-            this device ([0042](decisions/0042-writers-wait-for-one-piece.md)). Writes that go past a channel on \
+            this device ([0042](decisions/0042-measure-latency-with-the-products-threads-and-let-writers-wait-for-one-gc-step.md)). Writes that go past a channel on \
             which a zone is being reset, where a device tells of its channels, are the next idea.",
     },
     Reason {
@@ -166,7 +166,7 @@ const REASONS: [Reason; 19] = [
             while collection waits for data to take the last zone, metadata may take it, so that all is owed at \
             once. It is one write of a whole run, and another course of events has another: with this seed it is 52 \
             times the median of an empty device once, with large files on 64 zones at 95 %, where all others of \
-            these are at most 20 ([0042](decisions/0042-writers-wait-for-one-piece.md)).",
+            these are at most 20 ([0042](decisions/0042-measure-latency-with-the-products-threads-and-let-writers-wait-for-one-gc-step.md)).",
     },
     Reason {
         workloads: &["rocksdb", "mix"],
@@ -175,11 +175,11 @@ const REASONS: [Reason; 19] = [
         at_most: 6.5,
         text: "RocksDB deletes whole tables at once, so that what is cheap to collect comes and goes: where a written \
             block owes four that are moved, a backlog comes to be in which the device has no pause \
-            ([0043](decisions/0043-what-comes-next-is-collected-while-nobody-writes.md)). Two to four zones are won \
+            ([0043](decisions/0043-run-gc-for-the-next-zone-while-no-writes-are-in-progress.md)). Two to four zones are won \
             ahead now, if they cost little, which does not last through every such phase \
-            ([0044](decisions/0044-zones-that-cost-little-are-won-ahead.md)). The mix waits longer in some cells \
+            ([0044](decisions/0044-reclaim-cheap-zones-in-advance-and-metadatas-zone-at-the-end-of-an-epoch.md)). The mix waits longer in some cells \
             since what it must have soon is told apart from the end of the room \
-            ([0045](decisions/0045-who-dies-is-counted-by-what-dies.md)); at 95 % it was not traced by itself. On 64 \
+            ([0045](decisions/0045-measure-exposure-in-dead-blocks-and-give-each-lifetime-class-a-zone-early.md)); at 95 % it was not traced by itself. On 64 \
             × 64 MiB it makes 890 to 930 writes of 1 MiB, so that one of them is the thousandth. The longest of \
             these, 40 times on 256 × 16 MiB at 90 %, was not traced; with another seed one was 49 times, which waited \
             for a zone, its garbage and metadata's, which were due at once. What is owed over several zones ahead, \
@@ -191,9 +191,9 @@ const REASONS: [Reason; 19] = [
         title: "small and large files, half rate",
         at_most: 3.5,
         text: "At 90 and 95 % two zones are owed where one was foreseen, data's and metadata's, and in that backlog \
-            there is no pause ([0043](decisions/0043-what-comes-next-is-collected-while-nobody-writes.md)). \
+            there is no pause ([0043](decisions/0043-run-gc-for-the-next-zone-while-no-writes-are-in-progress.md)). \
             Metadata's is foreseen sooner now, in the last quarter of an epoch, which is not always soon enough \
-            ([0044](decisions/0044-zones-that-cost-little-are-won-ahead.md)); the next idea is the same.",
+            ([0044](decisions/0044-reclaim-cheap-zones-in-advance-and-metadatas-zone-at-the-end-of-an-epoch.md)); the next idea is the same.",
     },
     Reason {
         workloads: &[usable::NAME],
