@@ -216,6 +216,14 @@ fn files_that_are_too_long_are_found() {
     assert_clean(size::check, &[("crates/fs/src/a.rs", &long[1..]), ("Cargo.lock", &long)]);
 }
 
+#[test]
+fn decision_records_that_are_too_long_are_found() {
+    let long = "word ".repeat(401);
+    assert_finds(size::check, &[("docs/decisions/0002-a.md", &long)], "401 words, more than 400");
+    let others = [("docs/decisions/0002-a.md", &long[5..]), ("docs/decisions/README.md", long.as_str())];
+    assert_clean(size::check, &others);
+}
+
 mod graph_rule {
     use super::*;
 
