@@ -5,7 +5,8 @@
 //! [`emulated`] obeys the strictest reading of the standards and can lose its power, [`mod@file`] keeps
 //! zones in a plain file, [`zoned`] uses those of a device that has them, [`medium`] finds out which it is,
 //! [`timed`] says how long commands would take, [`hollow`] keeps metadata alone, [`po2`] shows a device to others
-//! with zones of a power of two, [`ublk`] makes a block device of that. [`Lease`] is the right to write to one open
+//! with zones of a power of two, [`ublk`] makes a block device of that. [`machine`] has the states of zones, for devices
+//! that keep them themselves. [`Lease`] is the right to write to one open
 //! zone; there are never more of them than the device has open zones.
 //!
 //! Nothing above this crate does device I/O or knows where on its device a zone lies (I-ZONE-1).
@@ -21,7 +22,7 @@ pub mod format;
 pub mod hollow;
 pub mod hostile;
 pub mod lease;
-mod machine;
+pub mod machine;
 pub mod medium;
 pub mod pages;
 pub mod po2;
