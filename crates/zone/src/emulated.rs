@@ -27,8 +27,6 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicU64, Ordering};
 
-#[cfg(any(test, feature = "knife"))]
-pub(crate) use crash::Fate;
 pub use crash::{CrashPlan, NoCrashPlan};
 pub use fault::{CommandKind, Counters, Effect, Fault};
 pub use spec::Spec;

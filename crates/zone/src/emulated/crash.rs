@@ -167,7 +167,7 @@ pub(super) enum Change {
 }
 
 /// Which blocks of one append survive, and whether the pointer knows of it.
-pub(crate) enum Fate {
+enum Fate {
     Kept,
     /// The first so many blocks.
     Torn(Blocks),
@@ -179,7 +179,7 @@ pub(crate) enum Fate {
 
 impl Fate {
     /// Anything that the contract allows an append of so many blocks.
-    pub(crate) fn draw(rng: &mut Rng, blocks: Blocks) -> Fate {
+    fn draw(rng: &mut Rng, blocks: Blocks) -> Fate {
         match rng.u32(0..6) {
             0 | 1 => Fate::Kept,
             2 => Fate::Torn(0),
@@ -190,7 +190,7 @@ impl Fate {
     }
 
     /// Whether this block of the append survives.
-    pub(crate) fn keeps(&self, block: Blocks) -> bool {
+    fn keeps(&self, block: Blocks) -> bool {
         match *self {
             Fate::Kept => true,
             Fate::Torn(first) => block < first,
