@@ -1,6 +1,6 @@
 //! The device trait and its contract.
 //!
-//! Everything that a medium may do to us is written here, by method, and `emulated` does all of it:
+//! Everything that a medium may do to us is written here, by method, and the crate `emulated` does all of it:
 //!
 //! * One logical block is atomic; nothing larger is.
 //! * What was appended since the last [`Device::flush`] may, after a loss of power, be there, be

@@ -220,7 +220,11 @@ mod graph_rule {
     use super::*;
 
     fn of(name: &str, dependency: &str) -> Vec<String> {
-        let dependencies = json!([{ "name": dependency, "kind": "dev" }]);
+        of_kind(name, dependency, json!("dev"))
+    }
+
+    fn of_kind(name: &str, dependency: &str, kind: Value) -> Vec<String> {
+        let dependencies = json!([{ "name": dependency, "kind": kind }]);
         let mut repository = repository(&[]);
         repository.metadata = json!({ "packages": [{ "name": name, "dependencies": dependencies }] });
         findings(graph::check, &repository)
@@ -253,6 +257,20 @@ mod graph_rule {
         ] {
             assert!(of(name, dependency).is_empty(), "{name} -> {dependency}");
         }
+    }
+
+    #[test]
+    fn devices_for_tests_are_for_tests_and_for_crates_that_do_not_ship() {
+        let uses = |name| of_kind(name, "polder-emulated", Value::Null);
+        assert!(uses("polder-sim").is_empty() && uses("polder-space").is_empty());
+        for name in ["polder-zone", "polder-fs", "polder"] {
+            assert!(uses(name)[0].contains("is in no release"), "{name}");
+            assert!(of(name, "polder-emulated").is_empty(), "the tests of {name}");
+        }
+        assert!(of("polder-rt", "polder-emulated")[0].contains("is in no release"));
+        assert!(of("xtask", "polder-emulated")[0].contains("is in no release"));
+        assert!(of("polder-emulated", "polder-zone").is_empty());
+        assert!(of("polder-emulated", "polder-tree")[0].contains("to its right"));
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use emulated::{Emulated, Spec};
 use fs::{Fs, MountOptions};
 use rt::sync::Mutex;
-use zone::emulated::{Emulated, Spec};
 use zone::{Blocks, Command, Device, Geometry, Output, Role, ZoneId, ZoneInfo};
 
 use crate::support::Volume;

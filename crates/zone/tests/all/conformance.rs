@@ -1,9 +1,9 @@
 //! What every device does, whatever it is made of.
 
-use crate::zone::emulated::{Emulated, Spec};
 use crate::zone::file::{FileDevice, FileOptions, OpenMode};
 use crate::zone::{Blocks, Command, Device, DeviceError, Geometry, Output, ZoneId, ZoneInfo, ZoneState};
 use crate::{pattern, tags};
+use emulated::{Emulated, Spec};
 
 #[test]
 fn the_emulated_device_conforms_in_every_shape() {

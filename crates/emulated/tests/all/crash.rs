@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault, Spec};
-use crate::zone::{Device, DeviceError, ZoneId, ZoneInfo, ZoneState};
+use crate::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault, Spec};
 use crate::{pattern, tags};
+use zone::{Device, DeviceError, ZoneId, ZoneInfo, ZoneState};
 
 const ZONE: ZoneId = ZoneId(1);
 

@@ -18,7 +18,7 @@ use rt::random::Rng;
 
 use super::crash::{Change, keep_within_limit};
 use super::medium::{Block, Medium, Payload};
-use crate::{Blocks, ZoneId, ZoneInfo, ZoneState};
+use zone::{Blocks, ZoneId, ZoneInfo, ZoneState};
 
 /// Blocks of one zone that are not flushed, at most: with more there are too many states to number.
 const BLOCKS_MAX: usize = 60;

@@ -1,7 +1,7 @@
 //! Commands that are made to fail, and zones that are made to change.
 
 use super::medium::mix;
-use crate::{Blocks, ZoneId, ZoneState};
+use zone::{Blocks, ZoneId, ZoneState};
 
 /// The kinds of device commands, as they are counted and made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

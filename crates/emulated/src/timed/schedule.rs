@@ -1,6 +1,6 @@
 //! When commands are complete: channels and links. Times are nanoseconds of one clock.
 
-use crate::ZoneId;
+use zone::ZoneId;
 
 /// How fast a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

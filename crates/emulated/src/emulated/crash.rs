@@ -15,7 +15,7 @@ use rt::random::Rng;
 
 use super::medium::{Block, Medium, Payload, mix};
 use super::states::States;
-use crate::{Blocks, ZoneId, ZoneInfo, ZoneState};
+use zone::{Blocks, ZoneId, ZoneInfo, ZoneState};
 
 /// A way for a device to come back after a loss of power. Appends are counted from 0, over all zones,
 /// since the last flush; writes at the pointer are appends here.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 use rt::{Clock, ManualClock};
 
-use crate::{Blocks, Command, Device, Geometry, HostRoom, Output, Result, Role, ZoneId, ZoneInfo};
+use zone::{Blocks, Command, Device, Geometry, HostRoom, Output, Result, Role, ZoneId, ZoneInfo};
 
 use schedule::{Demand, Schedule};
 pub use schedule::{Kind, Model, Spent, Times};

@@ -36,8 +36,8 @@ use fault::FaultPlan;
 use medium::{Block, Contents, Medium, Payload, mix};
 use states::States;
 
-use crate::machine::Machine;
-use crate::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
+use zone::machine::Machine;
+use zone::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
 
 /// A device in memory.
 pub struct Emulated {

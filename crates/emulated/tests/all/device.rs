@@ -1,8 +1,8 @@
 //! The emulated device while its power is on: batches, faults, zones that change, counters.
 
-use crate::zone::emulated::{CommandKind, Counters, CrashPlan, Effect, Emulated, Fault, Spec};
-use crate::zone::{Command, Device, DeviceError, ZoneId, ZoneState};
+use crate::emulated::{CommandKind, Counters, CrashPlan, Effect, Emulated, Fault, Spec};
 use crate::{pattern, tags};
+use zone::{Command, Device, DeviceError, ZoneId, ZoneState};
 
 const ZONE: ZoneId = ZoneId(1);
 

@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 
 use rt::sync::Mutex;
 
-use crate::machine::Machine;
-use crate::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
+use zone::machine::Machine;
+use zone::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
 
 /// The device.
 pub struct Hollow {

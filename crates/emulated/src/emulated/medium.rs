@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use rt::random::Rng;
 
-use crate::machine::Machine;
-use crate::{Blocks, ZoneId, ZoneInfo, ZoneState};
+use zone::machine::Machine;
+use zone::{Blocks, ZoneId, ZoneInfo, ZoneState};
 
 /// The bytes of one write, shared by everything that was ever copied from it.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! What an emulated device looks like.
 
-use crate::{Blocks, Geometry};
+use zone::{Blocks, Geometry};
 
 /// The shape of an emulated device, and the seed of everything it is free to choose.
 #[derive(Clone, Debug)]
