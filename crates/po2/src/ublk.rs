@@ -46,8 +46,8 @@ use self::control::Control;
 pub use self::ending::Served;
 use self::ending::{Turn, stop};
 use self::queue::{DEPTH, Finished, Job, Queue};
-use crate::engine::AlignedBuffer;
 use crate::po2::{Po2Shape, Po2View};
+use crate::zoned::port::AlignedBuffer;
 use crate::zoned::report::{SECTOR, Zone};
 
 /// Threads that carry out requests: as many as a device can do something with at once, and no more than one core

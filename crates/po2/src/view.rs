@@ -33,10 +33,9 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use crate::ZoneState;
-use crate::engine::Transfer;
-use crate::file::{FileError, OpenMode};
-use crate::zoned::port::{Action, Limits, Port, Told, report_all};
-use crate::zoned::volume::open_port;
+use crate::file::FileError;
+use crate::zoned::exclusive_port;
+use crate::zoned::port::{Action, Limits, Port, ReportedZone, Transfer, report_all};
 use map::Map;
 pub use map::Unfit;
 
@@ -100,14 +99,13 @@ impl Po2View {
     /// to offer.
     pub fn open(path: &Path) -> Result<Po2View, FileError> {
         let unfit = |why: String| FileError::Unsuitable { path: path.to_owned(), why };
-        let known = std::fs::metadata(path).map_err(|error| crate::file::refusal(path, error))?;
-        if !crate::zoned::is_zoned(path, &known)? {
-            return Err(unfit("it has no zones of its own".to_owned()));
-        }
-        let port = open_port(path, Some(OpenMode::ReadWrite))?;
-        Po2View::of(port)
-            .map_err(|error| FileError::io(path, "ask for its zones", error))?
-            .map_err(|why| unfit(why.to_string()))
+        let port = exclusive_port(path)?.ok_or_else(|| unfit("it has no zones of its own".to_owned()))?;
+        let failed = |error: io::Error| FileError::Io {
+            path: path.to_owned(),
+            operation: "ask for its zones",
+            reason: error.to_string(),
+        };
+        Po2View::of(port).map_err(failed)?.map_err(|why| unfit(why.to_string()))
     }
 
     /// The view of what a port leads to.
@@ -203,7 +201,7 @@ impl Po2View {
         self.port.flush()
     }
 
-    fn shown(&self, told: &Told) -> io::Result<Po2Zone> {
+    fn shown(&self, told: &ReportedZone) -> io::Result<Po2Zone> {
         let wrong = || io::Error::other("the device reports other zones than before");
         let start = self.map.in_view(told.start).ok_or_else(wrong)?;
         let state = told.state.ok_or_else(wrong)?;

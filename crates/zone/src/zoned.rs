@@ -34,11 +34,11 @@ mod block;
 mod conventional;
 pub(crate) mod hostile;
 mod nvme;
-pub(crate) mod port;
-pub(crate) mod report;
+pub mod port;
+pub mod report;
 mod shape;
 mod sysfs;
-pub(crate) mod volume;
+mod volume;
 
 use std::io;
 
@@ -48,8 +48,8 @@ use rustix::io::Errno;
 
 pub(crate) use nvme::generic_beside;
 pub use shape::LeftOut;
-pub use volume::ZonedDraft;
 pub(crate) use volume::is_zoned;
+pub use volume::{ZonedDraft, exclusive_port};
 
 use conventional::FirstBlocks;
 use port::{Action, Port};

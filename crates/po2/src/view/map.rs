@@ -3,7 +3,7 @@
 //! With *L* from zone to zone on the device, *V* the power of two that it is rounded up to, and *C* what a zone takes:
 //! byte *o* of zone *z* is at *z V + o* in the view and at *z L + o* on the device, as long as *o* < *C*.
 
-use crate::zoned::port::Told;
+use crate::zoned::port::ReportedZone;
 
 /// A device's zones and those of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum Unfit {
 
 impl Map {
     /// Of a device with these zones, all of them, in their order.
-    pub(super) fn of(block_size: u32, zones: &[Told]) -> Result<Map, Unfit> {
+    pub(super) fn of(block_size: u32, zones: &[ReportedZone]) -> Result<Map, Unfit> {
         let (first, last) = zones.first().zip(zones.last()).ok_or(Unfit::Uncountable)?;
         if zones.iter().any(|zone| zone.is_conventional) {
             return Err(Unfit::Conventional);
@@ -139,9 +139,9 @@ impl Map {
 }
 
 /// The first zone that is not where and what it would be if all were like the first, the last shorter at most.
-fn first_unlike(zones: &[Told], block: u64) -> Option<usize> {
+fn first_unlike(zones: &[ReportedZone], block: u64) -> Option<usize> {
     let first = zones[0];
-    let is_like = |(number, zone): &(usize, &Told)| {
+    let is_like = |(number, zone): &(usize, &ReportedZone)| {
         let is_last = number + 1 == zones.len();
         let is_alike = zone.length == first.length && zone.capacity == first.capacity;
         let is_shorter = zone.length <= first.length && zone.capacity <= first.capacity;

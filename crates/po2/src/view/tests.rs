@@ -99,9 +99,9 @@ impl Port for Memory {
         &self.limits
     }
 
-    fn report(&self, from: u64, most: usize) -> io::Result<Vec<Told>> {
+    fn report(&self, from: u64, most: usize) -> io::Result<Vec<ReportedZone>> {
         let state = self.state.lock();
-        let told = |(zone, info): (usize, &ZoneInfo)| Told {
+        let told = |(zone, info): (usize, &ZoneInfo)| ReportedZone {
             start: zone as u64 * self.kind.length * BLOCK,
             length: self.kind.length * BLOCK,
             capacity: u64::from(info.capacity) * BLOCK,
@@ -253,7 +253,7 @@ impl Pair {
         let zones = self.plain.kind.zones;
         let reported = report_all(&self.plain).unwrap();
         let shown = self.view.report(0, usize::MAX).unwrap();
-        let same = |told: &Told| Po2Zone {
+        let same = |told: &ReportedZone| Po2Zone {
             start: told.start,
             capacity: told.capacity,
             written: told.pointer,

@@ -2,7 +2,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::port::{Limits, Told, check_order, report_all};
+use super::port::{Limits, ReportedZone, check_order, report_all};
 use super::volume::Contents;
 use super::*;
 use crate::Life;
@@ -24,7 +24,7 @@ enum Trouble {
 }
 
 struct State {
-    zones: Vec<Told>,
+    zones: Vec<ReportedZone>,
     trouble: Option<Trouble>,
     /// The next write there is refused until the zone was reported.
     trouble_at: Option<u64>,
@@ -48,7 +48,7 @@ struct Fake {
 
 impl Fake {
     fn new() -> Fake {
-        let zone = |index| Told {
+        let zone = |index| ReportedZone {
             start: index * LENGTH,
             length: LENGTH,
             capacity: LENGTH,
@@ -105,7 +105,7 @@ impl Port for Fake {
         &self.limits
     }
 
-    fn report(&self, from: u64, most: usize) -> io::Result<Vec<Told>> {
+    fn report(&self, from: u64, most: usize) -> io::Result<Vec<ReportedZone>> {
         let mut state = self.state.lock();
         if state.trouble == Some(Trouble::NeedsReport) {
             state.trouble = None;

@@ -4,8 +4,8 @@ use super::*;
 use crate::ZoneState;
 
 /// Zones of a device whose bytes are its blocks.
-fn zones(count: u64, length: u64, capacity: u64, last: u64) -> Vec<Told> {
-    let told = |zone| Told {
+fn zones(count: u64, length: u64, capacity: u64, last: u64) -> Vec<ReportedZone> {
+    let told = |zone| ReportedZone {
         start: zone * length,
         length,
         capacity: if zone + 1 == count { last } else { capacity },
@@ -112,7 +112,7 @@ fn what_the_view_is_not_for_is_refused_with_the_reason() {
     assert_eq!(Map::of(1, &zones(3, 8, 5, 5)), Err(Unfit::NotNeeded(8)));
     assert_eq!(Map::of(4, &zones(3, 6, 4, 4)), Err(Unfit::Unlike(0)), "no whole blocks");
     assert_eq!(Map::of(1, &zones(u64::from(u16::MAX), (1 << 47) + 1, 1, 1)), Err(Unfit::Uncountable));
-    let changed = |zone: usize, change: &dyn Fn(&mut Told)| {
+    let changed = |zone: usize, change: &dyn Fn(&mut ReportedZone)| {
         let mut zones = usual.clone();
         change(&mut zones[zone]);
         Map::of(1, &zones)
