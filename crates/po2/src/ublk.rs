@@ -28,6 +28,7 @@ mod answer;
 mod control;
 mod ending;
 mod queue;
+mod ring;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -46,9 +47,9 @@ use self::control::Control;
 pub use self::ending::Served;
 use self::ending::{Turn, stop};
 use self::queue::{DEPTH, Finished, Job, Queue};
-use crate::po2::{Po2Shape, Po2View};
-use crate::zoned::port::AlignedBuffer;
-use crate::zoned::report::{SECTOR, Zone};
+use crate::{Po2Shape, Po2View};
+use zone::zoned::port::AlignedBuffer;
+use zone::zoned::report::{SECTOR, Zone};
 
 /// Threads that carry out requests: as many as a device can do something with at once, and no more than one core
 /// can keep busy.

@@ -32,12 +32,12 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::ZoneState;
-use crate::file::FileError;
-use crate::zoned::exclusive_port;
-use crate::zoned::port::{Action, Limits, Port, ReportedZone, Transfer, report_all};
 use map::Map;
 pub use map::Unfit;
+use zone::ZoneState;
+use zone::file::FileError;
+use zone::zoned::exclusive_port;
+use zone::zoned::port::{Action, Limits, Port, ReportedZone, Transfer, report_all};
 
 /// A device and the view of it.
 pub struct Po2View {

@@ -20,13 +20,22 @@ struct Beside {
     why: &'static str,
 }
 
-const BESIDE: [Beside; 1] = [Beside {
-    name: "polder-emulated",
-    last: "polder-zone",
-    users: &["polder-sim", "polder-space"],
-    is_for_tests: true,
-    why: "a device that is only for tests is in no release",
-}];
+const BESIDE: [Beside; 2] = [
+    Beside {
+        name: "polder-emulated",
+        last: "polder-zone",
+        users: &["polder-sim", "polder-space"],
+        is_for_tests: true,
+        why: "a device that is only for tests is in no release",
+    },
+    Beside {
+        name: "polder-po2",
+        last: "polder-zone",
+        users: &["polder"],
+        is_for_tests: false,
+        why: "a volume does not need it",
+    },
+];
 
 /// Who may use how much of the order; those who are not in it are used by nobody.
 const CONSUMERS: [(&str, &str); 5] = [
@@ -41,7 +50,8 @@ const CONSUMERS: [(&str, &str); 5] = [
 const FENCES: [(&str, &[&str], &str); 5] = [
     ("anyhow", &["polder", "polder-sim", "polder-space", "xtask"], "below the command errors are typed"),
     ("clap", &["polder", "polder-sim", "polder-space", "xtask"], "the command line is defined once"),
-    ("io-uring", &["polder-zone"], "nothing above zone does device I/O (I-ZONE-1)"),
+    // The kernel hands requests for a ublk device over by io_uring and by nothing else.
+    ("io-uring", &["polder-zone", "polder-po2"], "nothing above zone does device I/O (I-ZONE-1)"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),
     ("shuttle", &["polder-rt"], "locks come from rt"),
 ];

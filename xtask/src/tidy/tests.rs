@@ -274,6 +274,15 @@ mod graph_rule {
     }
 
     #[test]
+    fn the_view_is_for_the_command_alone() {
+        assert!(of_kind("polder", "polder-po2", Value::Null).is_empty());
+        assert!(of_kind("polder-fs", "polder-po2", Value::Null)[0].contains("a volume does not need it"));
+        assert!(of("polder-sim", "polder-po2")[0].contains("is for polder: "), "a test is no exception");
+        assert!(of("polder-po2", "polder-zone").is_empty());
+        assert!(of("polder-po2", "polder-emulated").is_empty(), "its tests may use it");
+    }
+
+    #[test]
     fn crates_without_a_place_and_users_of_consumers_are_found() {
         assert!(of("polder-new", "thiserror")[0].contains("no place in the graph"));
         assert!(of("polder-fs", "polder-sim")[0].contains("used by nobody"));
@@ -284,6 +293,7 @@ mod graph_rule {
         assert!(of("polder-fs", "anyhow")[0].contains("errors are typed"));
         assert!(of("polder-extent", "io-uring")[0].contains("I-ZONE-1"));
         assert!(of("polder-zone", "io-uring").is_empty());
+        assert!(of("polder-po2", "io-uring").is_empty());
     }
 }
 

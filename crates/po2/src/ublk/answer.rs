@@ -6,9 +6,9 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::abi::{Descriptor, operation};
-use crate::ZoneState;
-use crate::po2::{Po2View, Po2Zone, ZoneChange};
-use crate::zoned::report::{SECTOR, Zone};
+use crate::{Po2View, Po2Zone, ZoneChange};
+use zone::ZoneState;
+use zone::zoned::report::{SECTOR, Zone};
 
 /// Bits of [`Descriptor::operation`] that say what is asked for.
 const OPERATION: u32 = 0xff;

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::UblkError;
 use super::abi::{ANY_DEVICE, ControlCommand, DeviceInfo, NO_QUEUE, Parameters, command};
-use crate::engine::wait;
+use super::ring::wait;
 
 pub(super) const PATH: &str = "/dev/ublk-control";
 
@@ -81,6 +81,7 @@ impl Control {
     }
 
     /// Carries out a command, which may read and write `memory`, and waits for it.
+    #[allow(unsafe_code, reason = "the command names memory that the kernel reads and writes")]
     fn run(&self, operation: u32, device: u32, data: u64, memory: &mut [u8]) -> io::Result<()> {
         let header = ControlCommand {
             device,

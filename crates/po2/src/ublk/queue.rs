@@ -8,6 +8,10 @@
 //! The kernel may refuse an answer. Its request would never end then, and whoever waits for it neither: so the answer
 //! is an error instead, and where that is refused too the thread ends with the reason, upon which the kernel ends all
 //! requests and the device.
+#![allow(
+    unsafe_code,
+    reason = "requests come in memory that the kernel shares, and a ring takes raw entries"
+)]
 
 use std::fs::File;
 use std::io::{self, Error};
@@ -25,7 +29,7 @@ use zerocopy::IntoBytes;
 
 use super::abi::{Descriptor, RequestCommand, fetch};
 use super::answer::Answer;
-use crate::engine::wait;
+use super::ring::wait;
 
 /// Requests that the kernel may have under way.
 pub(super) const DEPTH: u16 = 64;

@@ -3,7 +3,7 @@
 //! With *L* from zone to zone on the device, *V* the power of two that it is rounded up to, and *C* what a zone takes:
 //! byte *o* of zone *z* is at *z V + o* in the view and at *z L + o* on the device, as long as *o* < *C*.
 
-use crate::zoned::port::ReportedZone;
+use zone::zoned::port::ReportedZone;
 
 /// A device's zones and those of the view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

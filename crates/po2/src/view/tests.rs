@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rt::sync::Mutex;
 
 use super::*;
-use crate::machine::Machine;
-use crate::{Blocks, DeviceError, Geometry, ZoneId, ZoneInfo};
+use zone::machine::Machine;
+use zone::{Blocks, DeviceError, Geometry, ZoneId, ZoneInfo};
 
 const BLOCK: u64 = 512;
 const OPEN_MAX: u32 = 2;

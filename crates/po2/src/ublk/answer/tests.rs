@@ -6,7 +6,7 @@ use rt::sync::Mutex;
 use zerocopy::FromBytes;
 
 use super::*;
-use crate::po2::tests::{Kind, Memory};
+use crate::view::tests::{Kind, Memory};
 
 /// Blocks are sectors here, a zone is every four of them and takes three.
 const KIND: Kind = Kind { zones: 3, length: 3, capacity: 3, last_capacity: 2 };

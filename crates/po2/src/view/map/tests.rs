@@ -1,7 +1,7 @@
 //! Every small shape, byte by byte.
 
 use super::*;
-use crate::ZoneState;
+use zone::ZoneState;
 
 /// Zones of a device whose bytes are its blocks.
 fn zones(count: u64, length: u64, capacity: u64, last: u64) -> Vec<ReportedZone> {
