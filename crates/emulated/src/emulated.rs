@@ -311,7 +311,7 @@ impl Emulated {
         self.settle_turns(&mut inner);
         inner.counters.count(kind);
         let mut effect = inner.faults.strike(kind, zone);
-        if matches!(kind, CommandKind::Append | CommandKind::Write) && inner.is_empty(zone) {
+        if kind == CommandKind::Append && inner.is_empty(zone) {
             effect = effect.or(inner.faults.strike(CommandKind::Open, zone));
         }
         let done = work(&mut inner, effect);
@@ -365,17 +365,16 @@ impl Emulated {
         self.changed(inner, Change::Flush);
     }
 
-    fn put(&self, kind: CommandKind, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Result<Blocks> {
+    fn put(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
+        let kind = CommandKind::Append;
         self.command(kind, Some(zone), |inner, effect| {
             let blocks = inner.medium.machine.blocks(zone, from.len())?;
-            if kind == CommandKind::Append {
-                inner.medium.machine.check_append(zone, blocks)?;
-            }
+            inner.medium.machine.check_append(zone, blocks)?;
             let Some(effect) = effect else {
-                return self.store(inner, zone, at, from, blocks);
+                return self.store(inner, zone, from, blocks);
             };
             if let Effect::Rot(bit) = effect {
-                let start = self.store(inner, zone, at, &rotten(from, bit), blocks)?;
+                let start = self.store(inner, zone, &rotten(from, bit), blocks)?;
                 let block = start + (place(from, bit) / self.spec.block_size as usize) as Blocks;
                 inner.faults.rotten = Some((zone, block));
                 return Ok(start);
@@ -386,21 +385,14 @@ impl Emulated {
             assert!(survive <= blocks, "no more blocks survive than were written: {survive} of {blocks}");
             if survive > 0 {
                 let part = &from[..(survive * self.spec.block_size) as usize];
-                self.store(inner, zone, at, part, survive)?;
+                self.store(inner, zone, part, survive)?;
             }
             Err(self.fail(inner, zone, operation(kind), effect))
         })
     }
 
-    fn store(
-        &self,
-        inner: &mut Inner,
-        zone: ZoneId,
-        at: Option<Blocks>,
-        from: &[u8],
-        blocks: Blocks,
-    ) -> Result<Blocks> {
-        let start = inner.medium.machine.advance(zone, blocks, at)?;
+    fn store(&self, inner: &mut Inner, zone: ZoneId, from: &[u8], blocks: Blocks) -> Result<Blocks> {
+        let start = inner.medium.machine.advance(zone, blocks, None)?;
         inner.counters.bytes_written += from.len() as u64;
         let contents = inner.medium.contents_mut(zone);
         if inner.recording.is_none() && contents.append_repeated(from, self.spec.block_size as usize) {
@@ -427,6 +419,22 @@ impl Emulated {
             inner.counters.bytes_read += bytes as u64;
             let blocks = (block..block + blocks).map(|block| inner.medium.block(zone, block, self.spec.seed));
             Ok((blocks.collect(), rot))
+        })
+    }
+
+    /// Takes an open slot for an empty or closed zone, as no user of [`Device`] does before it writes.
+    pub fn open(&self, zone: ZoneId) -> Result<()> {
+        self.transition(CommandKind::Open, zone, |inner| {
+            inner.medium.machine.open(zone)?;
+            Ok(Change::Open(zone))
+        })
+    }
+
+    /// Returns the open slot; the zone stays active if it is partly written.
+    pub fn close(&self, zone: ZoneId) -> Result<()> {
+        self.transition(CommandKind::Close, zone, |inner| {
+            inner.medium.machine.close(zone)?;
+            Ok(Change::Close(zone))
         })
     }
 }
@@ -470,11 +478,7 @@ impl Device for Emulated {
     }
 
     fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
-        self.put(CommandKind::Append, zone, None, from)
-    }
-
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {
-        self.put(CommandKind::Write, zone, Some(block), from).map(|_| ())
+        self.put(zone, from)
     }
 
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
@@ -498,20 +502,6 @@ impl Device for Emulated {
             });
         }
         outputs.into_iter().map(|output| output.expect("each command of the batch was carried out")).collect()
-    }
-
-    fn open(&self, zone: ZoneId) -> Result<()> {
-        self.transition(CommandKind::Open, zone, |inner| {
-            inner.medium.machine.open(zone)?;
-            Ok(Change::Open(zone))
-        })
-    }
-
-    fn close(&self, zone: ZoneId) -> Result<()> {
-        self.transition(CommandKind::Close, zone, |inner| {
-            inner.medium.machine.close(zone)?;
-            Ok(Change::Close(zone))
-        })
     }
 
     fn finish(&self, zone: ZoneId) -> Result<()> {
@@ -572,7 +562,6 @@ fn operation(kind: CommandKind) -> &'static str {
     match kind {
         CommandKind::Read => "read",
         CommandKind::Append => "append",
-        CommandKind::Write => "write",
         CommandKind::Open => "open",
         CommandKind::Close => "close",
         CommandKind::Finish => "finish",

@@ -75,11 +75,11 @@ impl Hollow {
         u64::from(slot) * u64::from(self.geometry.block_size)
     }
 
-    fn put(&self, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Output {
+    fn put(&self, zone: ZoneId, from: &[u8]) -> Output {
         let size = self.geometry.block_size as usize;
         let mut state = self.state.lock();
         let blocks = state.machine.blocks(zone, from.len())?;
-        let begin = state.machine.advance(zone, blocks, at)?;
+        let begin = state.machine.advance(zone, blocks, None)?;
         for (block, bytes) in (begin..).zip(from.chunks_exact(size)) {
             if is_zeros(bytes) {
                 continue;
@@ -127,11 +127,7 @@ impl Device for Hollow {
         let blocks = state.machine.blocks(zone, from.len())?;
         state.machine.check_append(zone, blocks)?;
         drop(state);
-        self.put(zone, None, from)
-    }
-
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {
-        self.put(zone, Some(block), from).map(|_| ())
+        self.put(zone, from)
     }
 
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
@@ -140,14 +136,6 @@ impl Device for Hollow {
             Command::Append { zone, from } => self.append(*zone, from),
         };
         batch.iter_mut().map(one).collect()
-    }
-
-    fn open(&self, zone: ZoneId) -> Result<()> {
-        self.state.lock().machine.open(zone)
-    }
-
-    fn close(&self, zone: ZoneId) -> Result<()> {
-        self.state.lock().machine.close(zone)
     }
 
     fn finish(&self, zone: ZoneId) -> Result<()> {

@@ -109,11 +109,6 @@ impl Device for Timed {
         self.below.append(zone, from)
     }
 
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {
-        self.take_one(appended(zone, from));
-        self.below.write(zone, block, from)
-    }
-
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         let demand = |command: &Command<'_>| match command {
             Command::Read { zone, block, into } => self.read_at(*zone, *block, into),
@@ -122,14 +117,6 @@ impl Device for Timed {
         let demands: Vec<Demand> = batch.iter().map(demand).collect();
         self.take(&demands);
         self.below.run(batch)
-    }
-
-    fn open(&self, zone: ZoneId) -> Result<()> {
-        self.below.open(zone)
-    }
-
-    fn close(&self, zone: ZoneId) -> Result<()> {
-        self.below.close(zone)
     }
 
     fn finish(&self, zone: ZoneId) -> Result<()> {

@@ -18,7 +18,7 @@ use super::states::States;
 use zone::{Blocks, ZoneId, ZoneInfo, ZoneState};
 
 /// A way for a device to come back after a loss of power. Appends are counted from 0, over all zones,
-/// since the last flush; writes at the pointer are appends here.
+/// since the last flush.
 ///
 /// As text (`Display`, `FromStr`) a plan is one word, to repeat a failure with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -10,9 +10,7 @@ pub enum CommandKind {
     Read,
     /// `append`, alone or in a batch.
     Append,
-    /// `write`.
-    Write,
-    /// `open`. A fault strikes an append or write as well that opens an empty zone.
+    /// `open`. A fault also strikes an append that opens an empty zone.
     Open,
     /// `close`.
     Close,
@@ -29,10 +27,10 @@ pub enum CommandKind {
 pub enum Effect {
     /// An I/O error; nothing changes. A flush that fails so makes nothing durable.
     Error,
-    /// An I/O error of an append or write of which the first blocks are on the medium all the same,
+    /// An I/O error of an append of which the first blocks are on the medium all the same,
     /// so that only a new report tells where the pointer is.
     Torn(Blocks),
-    /// An I/O error of an append or write, with the first blocks on the medium and the zone
+    /// An I/O error of an append, with the first blocks on the medium and the zone
     /// read-only from then on.
     TurnReadOnly(Blocks),
     /// An I/O error, and the zone is offline from then on.

@@ -82,7 +82,7 @@ impl Model {
 pub enum Kind {
     /// Reads.
     Read,
-    /// Appends, or writes at the pointer.
+    /// Appends.
     Write,
     /// Empties a zone.
     Reset,

@@ -280,16 +280,6 @@ fn a_zone_that_goes_offline_is_noticed_by_reading() {
 }
 
 #[test]
-fn a_zone_that_is_closed_with_nothing_in_it_is_reset() {
-    let fake = Fake::new();
-    let device = fake.device();
-    device.open(ZoneId(3)).unwrap();
-    device.close(ZoneId(3)).unwrap();
-    assert_eq!(fake.state.lock().acts, [(3, Action::Open), (3, Action::Reset)]);
-    assert_eq!(device.report_zone(ZoneId(3)).unwrap().state, ZoneState::Empty);
-}
-
-#[test]
 fn appends_land_where_the_device_says() {
     let mut fake = Fake::new();
     fake.limits.append_bytes = Some(8192);
