@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};
+use po2::ublk::{Served, UblkDevice, UblkError};
+use po2::{Po2Shape, Po2View};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use rustix::process::Pid;
-use zone::po2::{Po2Shape, Po2View};
-use zone::ublk::{Served, UblkDevice, UblkError};
 
 use crate::client::Silent;
 use crate::ending::{Daemon, is_stopped};

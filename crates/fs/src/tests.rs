@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use rt::{ManualClock, Timestamp};
 use zone::Device;
-use zone::emulated::{Emulated, Spec};
 
 use crate::{FormatOptions, Fs, MountOptions};
 

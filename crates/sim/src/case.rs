@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::digest::{Digest, mix};
-use zone::emulated::{CrashPlan, Emulated, NoCrashPlan};
+use emulated::{CrashPlan, Emulated, NoCrashPlan};
 
 /// How a run ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use emulated::{CrashPlan, Emulated, Spec};
 use rt::random::Rng;
 use rt::sync::{Condvar, Mutex};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
-use zone::emulated::{CrashPlan, Emulated, Spec};
 use zone::{Device, ZoneId, ZoneState};
 
 use crate::case::{Case, Cut, Loss, Run};

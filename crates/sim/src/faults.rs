@@ -23,7 +23,7 @@ mod trial;
 
 use std::fmt;
 
-use zone::emulated::{CommandKind, Effect, Fault};
+use emulated::{CommandKind, Effect, Fault};
 
 pub use trial::{Moment, Outcome, Stage, Trial};
 

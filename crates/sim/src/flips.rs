@@ -9,8 +9,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use emulated::{CrashPlan, Emulated};
 use rt::random::Rng;
-use zone::emulated::{CrashPlan, Emulated};
 use zone::{Blocks, Device, DeviceError, Role, ZoneId, ZoneState};
 
 use crate::allowed::FilesState;

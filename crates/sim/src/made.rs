@@ -9,9 +9,9 @@
 
 use std::sync::Arc;
 
+use emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 use fs::FsError;
 use rt::random::Rng;
-use zone::emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 use zone::{Device, FsId, Role, ZoneState};
 
 use crate::allowed::FilesState;

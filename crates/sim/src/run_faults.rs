@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use clap::Args;
+use emulated::CommandKind;
 use polder_sim::caught::{Wrong, caught};
 use polder_sim::crew::{self, Member};
 use polder_sim::faults::{self, Counts, KINDS, Kind, Moment, Outcome, Stage, Trial};
@@ -12,7 +13,6 @@ use polder_sim::files::Scenario;
 use polder_sim::shapes::{self, Shape};
 use rt::sync::Mutex;
 use rt::{Clock, SystemClock};
-use zone::emulated::CommandKind;
 
 #[derive(Args)]
 pub(crate) struct Faults {

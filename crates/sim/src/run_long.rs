@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use emulated::Spec;
 use polder_sim::caught::Wrong;
 use polder_sim::long::{self, Asked, Directory, Endured, Filled, Library, Setup, Way};
 use zone::Cause;
-use zone::emulated::Spec;
 
 /// Eighths of what is offered that a large file takes beside small ones.
 const BESIDE: u64 = 7;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use zone::emulated::Spec;
+use emulated::Spec;
 
 /// A shape of device, and what a volume on it is made with.
 #[derive(Clone, Debug)]

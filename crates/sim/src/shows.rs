@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use emulated::{CommandKind, Emulated};
 use tree::Store;
-use zone::emulated::{CommandKind, Emulated};
 use zone::{Device, Role, ZoneId, ZoneState};
 
 use crate::caught::Wrong;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use emulated::{CommandKind, Emulated};
 use polder_sim::catalogue::{self, Entry};
 use polder_sim::explore::{Subject, Thoroughness};
 use polder_sim::faults::{self, Harm, KINDS, Moment, Stage, Strikes};
 use polder_sim::report::Counts;
 use polder_sim::shapes;
 use polder_sim::states::{Found, Limits, Search};
-use zone::emulated::{CommandKind, Emulated};
 use zone::{Device, ZoneState};
 
 /// As in the gate, with fewer plans.

@@ -7,9 +7,9 @@
 //! is measured over the same writes.
 
 use anyhow::{Result, ensure};
+use emulated::timed::Kind;
 use serde::Serialize;
 use zone::Cause;
-use zone::timed::Kind;
 
 use crate::ideal::{Cleaner, Full, uniform_optimum};
 use crate::latency::{Latencies, Summary};

@@ -1,7 +1,7 @@
 //! What a great many zones cost.
 //!
 //! A volume on a disk of shingled tracks, which is as large as nobody has one here: its data are zeros, and the device
-//! ([`zone::hollow`]) keeps what is not, so that the metadata of all that was written is there and nothing else.
+//! ([`emulated::hollow`]) keeps what is not, so that the metadata of all that was written is there and nothing else.
 //! Files fill a share of the zones; pieces of them are written over, so that zones are dead in part; the volume is
 //! unmounted, and its process is as good as killed; then much is deleted at once.
 //!
@@ -12,14 +12,14 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use emulated::hollow::Hollow;
+use emulated::timed::{Kind, Model, Timed};
 use fs::{Caller, FormatOptions, Fs, Handle, InodeNo, Lane, MountOptions, OpenFlags, Reserve};
 use rt::random::Rng;
 use rt::{Clock, ManualClock, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use tree::Step;
-use zone::hollow::Hollow;
-use zone::timed::{Kind, Model, Timed};
 use zone::{Device, FsId, Geometry};
 
 use crate::trace::BLOCK;

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use emulated::timed::{self, Kind, Model, Timed, Times};
+use emulated::{Emulated, Spec};
 use extent::Lifetime;
 use fs::{
     Caller, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags, RenameFlags, Reserve,
@@ -16,8 +18,6 @@ use rt::random::Rng;
 use rt::schedule::{self, Body};
 use rt::{Clock, ManualClock, Timestamp};
 use tree::Step;
-use zone::emulated::{Emulated, Spec};
-use zone::timed::{self, Kind, Model, Timed, Times};
 use zone::{Cause, Device, FsId, Role, ZoneId};
 
 use crate::pieces::Lies;

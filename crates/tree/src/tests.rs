@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zone::emulated::{CrashPlan, Emulated, Spec};
+use emulated::{CrashPlan, Emulated, Spec};
 use zone::{Device, FsId};
 
 use crate::{

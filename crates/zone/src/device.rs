@@ -1,6 +1,6 @@
 //! The device trait and its contract.
 //!
-//! Everything that a medium may do to us is written here, by method, and `emulated` does all of it:
+//! Everything that a medium may do to us is written here, by method, and the crate `emulated` does all of it:
 //!
 //! * One logical block is atomic; nothing larger is.
 //! * What was appended since the last [`Device::flush`] may, after a loss of power, be there, be
@@ -166,18 +166,9 @@ pub trait Device: Send + Sync {
     /// that are already under way may fail too, and the zone's pointer has to be reported anew.
     fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks>;
 
-    /// Writes at `block`, which must be the pointer.
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()>;
-
     /// Carries out many commands at once, in any order among them, and waits for all. Reads give 0,
     /// appends give the block where they landed. One output for each command, in its place.
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output>;
-
-    /// Takes an open slot for an empty or closed zone.
-    fn open(&self, zone: ZoneId) -> Result<()>;
-
-    /// Gives the open slot back; the zone stays active when it is partly written.
-    fn close(&self, zone: ZoneId) -> Result<()>;
 
     /// Makes the zone `Full`.
     fn finish(&self, zone: ZoneId) -> Result<()>;

@@ -22,7 +22,7 @@ use rt::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
-pub(crate) use self::buffer::Buffer as AlignedBuffer;
+pub use self::buffer::Buffer as AlignedBuffer;
 use self::buffer::{ALIGNMENT, Buffer, Buffers};
 use self::volatile::Volatile;
 use self::watch::Watch;
@@ -50,15 +50,21 @@ pub(crate) struct Engine {
 }
 
 /// One read or write.
-pub(crate) enum Transfer<'a> {
+pub enum Transfer<'a> {
+    /// A read until `into` is full.
     Read {
+        /// Bytes from the beginning of the device.
         offset: u64,
+        /// A whole number of blocks.
         into: &'a mut [u8],
     },
     /// To a write stream of the device, or to none (0).
     Write {
+        /// Bytes from the beginning of the device.
         offset: u64,
+        /// A whole number of blocks.
         from: &'a [u8],
+        /// The number of the stream, or 0.
         stream: u8,
     },
 }

@@ -306,18 +306,18 @@ impl FileDevice {
     }
 
     /// Gives the next blocks of the zone to a write.
-    fn begin_write(&self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<Blocks> {
+    fn begin_write(&self, zone: ZoneId, blocks: Blocks) -> Result<Blocks> {
         let mut state = self.lock_for_change(zone)?;
         if state.extra(zone).writes.are_failing() {
             return Err(write_failed(zone, "an append before it failed"));
         }
         let info = state.machine.zone(zone)?;
         // A write that will be refused opens no zone.
-        state.machine.check_write(zone, blocks, at)?;
+        state.machine.check_write(zone, blocks, None)?;
         if matches!(info.state, ZoneState::Empty | ZoneState::Closed) {
             state = self.open_zone(state, zone)?;
         }
-        let block = state.machine.advance(zone, blocks, at)?;
+        let block = state.machine.advance(zone, blocks, None)?;
         state.extra(zone).writes.begin();
         Ok(block)
     }
@@ -344,18 +344,7 @@ impl FileDevice {
 
     fn begin_append(&self, zone: ZoneId, bytes: usize) -> Result<(Blocks, Blocks)> {
         let blocks = self.check_append(zone, bytes)?;
-        Ok((self.begin_write(zone, blocks, None)?, blocks))
-    }
-
-    fn put(&self, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Output {
-        let blocks = self.blocks(zone, from.len())?;
-        let block = self.begin_write(zone, blocks, at)?;
-        let done = self.engine.write_to(self.stream(zone), self.layout.offset(zone, block), from);
-        self.end_write(zone, block, blocks, done)
-    }
-
-    fn blocks(&self, zone: ZoneId, bytes: usize) -> Result<Blocks> {
-        self.state.lock().machine.blocks(zone, bytes)
+        Ok((self.begin_write(zone, blocks)?, blocks))
     }
 
     fn check_append(&self, zone: ZoneId, bytes: usize) -> Result<Blocks> {
@@ -469,12 +458,9 @@ impl Device for FileDevice {
     }
 
     fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
-        self.check_append(zone, from.len())?;
-        self.put(zone, None, from)
-    }
-
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {
-        self.put(zone, Some(block), from).map(|_| ())
+        let (block, blocks) = self.begin_append(zone, from.len())?;
+        let done = self.engine.write_to(self.stream(zone), self.layout.offset(zone, block), from);
+        self.end_write(zone, block, blocks, done)
     }
 
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
@@ -508,15 +494,6 @@ impl Device for FileDevice {
             };
         }
         outputs
-    }
-
-    fn open(&self, zone: ZoneId) -> Result<()> {
-        let state = self.lock_for_change(zone)?;
-        self.open_zone(state, zone).map(|_| ())
-    }
-
-    fn close(&self, zone: ZoneId) -> Result<()> {
-        self.lock_for_change(zone)?.machine.close(zone)
     }
 
     fn finish(&self, zone: ZoneId) -> Result<()> {

@@ -2,32 +2,26 @@
 //!
 //! A zone is a run of blocks that is written from its beginning to its end and then reset as a
 //! whole. [`Device`] is the one narrow trait through which everything above reaches a medium;
-//! [`emulated`] obeys the strictest reading of the standards and can lose its power, [`mod@file`] keeps
-//! zones in a plain file, [`zoned`] uses those of a device that has them, [`medium`] finds out which it is,
-//! [`timed`] says how long commands would take, [`hollow`] keeps metadata alone, [`po2`] shows a device to others
-//! with zones of a power of two, [`ublk`] makes a block device of that. [`Lease`] is the right to write to one open
-//! zone; there are never more of them than the device has open zones.
+//! [`mod@file`] keeps zones in a plain file, [`zoned`] uses those of a device that has them, [`medium`] finds out which it
+//! is. [`machine`] has the states of zones, for devices that keep them themselves. [`Lease`] is the right to write to one
+//! open zone; there are never more of them than the device has open zones. Devices that are only for tests are in the
+//! crate `emulated`, the view of a device with zones of a power of two is in the crate `po2`.
 //!
 //! Nothing above this crate does device I/O or knows where on its device a zone lies (I-ZONE-1).
 
 pub mod address;
 pub mod copies;
 pub mod device;
-pub mod emulated;
 mod engine;
 pub mod error;
 pub mod file;
 pub mod format;
-pub mod hollow;
 pub mod hostile;
 pub mod lease;
-mod machine;
+pub mod machine;
 pub mod medium;
 pub mod pages;
-pub mod po2;
-pub mod timed;
 pub mod traffic;
-pub mod ublk;
 pub mod zoned;
 
 pub use address::{Address, Blocks, Life, ZoneId};

@@ -1,4 +1,4 @@
-//! The states of zones and the limits on them, as every device of ours that keeps zones itself has them.
+//! The states of zones and the limits on them, for devices that keep zones themselves.
 //!
 //! Pure: no I/O, no lock. It refuses what a zoned device may refuse, with the reason, and changes
 //! nothing when it refuses. In a `Full` zone `pointer` is what had been written when it became full;
@@ -17,7 +17,7 @@ use crate::{Blocks, DeviceError, Geometry, Result, ZoneId, ZoneInfo, ZoneState};
 
 /// All zones of one device.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     geometry: Geometry,
     zones: Vec<ZoneInfo>,
     /// Zones in state `Open`; at most `geometry.max_open`.
@@ -27,34 +27,37 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A device whose zones are in these states.
-    pub(crate) fn new(geometry: Geometry, zones: Vec<ZoneInfo>) -> Self {
+    /// A device whose zones are in these states: one for each zone of the geometry.
+    pub fn new(geometry: Geometry, zones: Vec<ZoneInfo>) -> Self {
         assert_eq!(zones.len(), geometry.zones as usize, "a state for every zone");
         let open = zones.iter().filter(|zone| zone.state == ZoneState::Open).count() as u32;
         let active = zones.iter().filter(|zone| zone.state.is_active()).count() as u32;
         Machine { geometry, zones, open, active }
     }
 
-    pub(crate) fn geometry(&self) -> &Geometry {
+    /// The shape of the device.
+    pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    pub(crate) fn zones(&self) -> &[ZoneInfo] {
+    /// Every zone, in order.
+    pub fn zones(&self) -> &[ZoneInfo] {
         &self.zones
     }
 
     /// Zones that are open or closed.
-    pub(crate) fn active(&self) -> u32 {
+    pub fn active(&self) -> u32 {
         self.active
     }
 
-    pub(crate) fn zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
+    /// One zone, if the device has it.
+    pub fn zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
         let known = self.zones.get(zone.0 as usize).copied();
         known.ok_or(DeviceError::Invalid { zone, why: "the device has no such zone" })
     }
 
     /// How many blocks these bytes are.
-    pub(crate) fn blocks(&self, zone: ZoneId, bytes: usize) -> Result<Blocks> {
+    pub fn blocks(&self, zone: ZoneId, bytes: usize) -> Result<Blocks> {
         let block = self.geometry.block_size as usize;
         if bytes == 0 || !bytes.is_multiple_of(block) {
             return Err(DeviceError::Invalid {
@@ -67,7 +70,7 @@ impl Machine {
     }
 
     /// Whether `blocks` blocks from `block` on can be read.
-    pub(crate) fn check_read(&self, zone: ZoneId, block: Blocks, blocks: Blocks) -> Result<()> {
+    pub fn check_read(&self, zone: ZoneId, block: Blocks, blocks: Blocks) -> Result<()> {
         let info = self.zone(zone)?;
         let end = u64::from(block) + u64::from(blocks);
         if info.state == ZoneState::Offline {
@@ -82,7 +85,7 @@ impl Machine {
     }
 
     /// Whether an append of `blocks` is no larger than the device takes.
-    pub(crate) fn check_append(&self, zone: ZoneId, blocks: Blocks) -> Result<()> {
+    pub fn check_append(&self, zone: ZoneId, blocks: Blocks) -> Result<()> {
         if blocks > self.geometry.max_append {
             return Err(DeviceError::Invalid { zone, why: "the append is larger than the device takes" });
         }
@@ -91,7 +94,7 @@ impl Machine {
 
     /// Takes the next `blocks` blocks of the zone for a write and says where they begin. `at` is
     /// where the writer thinks they begin, when it is not an append.
-    pub(crate) fn advance(&mut self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<Blocks> {
+    pub fn advance(&mut self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<Blocks> {
         let info = self.check_write(zone, blocks, at)?;
         self.open(zone)?;
         let pointer = info.pointer + blocks;
@@ -101,7 +104,7 @@ impl Machine {
     }
 
     /// Whether the zone would take a write of `blocks` blocks, as far as it alone decides.
-    pub(crate) fn check_write(&self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<ZoneInfo> {
+    pub fn check_write(&self, zone: ZoneId, blocks: Blocks, at: Option<Blocks>) -> Result<ZoneInfo> {
         let info = self.writable(zone)?;
         let full = DeviceError::ZoneFull { zone, blocks };
         if info.state == ZoneState::Full {
@@ -117,7 +120,8 @@ impl Machine {
         Ok(info)
     }
 
-    pub(crate) fn open(&mut self, zone: ZoneId) -> Result<()> {
+    /// Takes an open slot for an empty or closed zone.
+    pub fn open(&mut self, zone: ZoneId) -> Result<()> {
         let info = self.writable(zone)?;
         let (needs_active, needs_open) = match info.state {
             ZoneState::Empty => (true, true),
@@ -135,7 +139,8 @@ impl Machine {
         Ok(())
     }
 
-    pub(crate) fn close(&mut self, zone: ZoneId) -> Result<()> {
+    /// Returns the open slot; the zone stays active if it is partly written.
+    pub fn close(&mut self, zone: ZoneId) -> Result<()> {
         let info = self.writable(zone)?;
         let state = match (info.state, info.pointer) {
             (ZoneState::Open, 0) => ZoneState::Empty,
@@ -146,14 +151,15 @@ impl Machine {
         Ok(())
     }
 
-    pub(crate) fn finish(&mut self, zone: ZoneId) -> Result<()> {
+    /// Makes the zone `Full`.
+    pub fn finish(&mut self, zone: ZoneId) -> Result<()> {
         let info = self.writable(zone)?;
         self.force(zone, ZoneInfo { state: ZoneState::Full, ..info });
         Ok(())
     }
 
     /// Empties the zone, which may have another capacity from then on.
-    pub(crate) fn reset(&mut self, zone: ZoneId, capacity: Option<Blocks>) -> Result<()> {
+    pub fn reset(&mut self, zone: ZoneId, capacity: Option<Blocks>) -> Result<()> {
         let info = self.writable(zone)?;
         let capacity = capacity.unwrap_or(info.capacity);
         self.force(zone, ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 });
@@ -161,7 +167,7 @@ impl Machine {
     }
 
     /// Puts a zone into a state, whatever it was in.
-    pub(crate) fn force(&mut self, zone: ZoneId, info: ZoneInfo) {
+    pub fn force(&mut self, zone: ZoneId, info: ZoneInfo) {
         assert!(info.pointer <= info.capacity, "{zone:?}: pointer {} within {}", info.pointer, info.capacity);
         let slot = &mut self.zones[zone.0 as usize];
         self.open -= u32::from(slot.state == ZoneState::Open);

@@ -34,11 +34,11 @@ mod block;
 mod conventional;
 pub(crate) mod hostile;
 mod nvme;
-pub(crate) mod port;
-pub(crate) mod report;
+pub mod port;
+pub mod report;
 mod shape;
 mod sysfs;
-pub(crate) mod volume;
+mod volume;
 
 use std::io;
 
@@ -48,8 +48,8 @@ use rustix::io::Errno;
 
 pub(crate) use nvme::generic_beside;
 pub use shape::LeftOut;
-pub use volume::ZonedDraft;
 pub(crate) use volume::is_zoned;
+pub use volume::{ZonedDraft, exclusive_port};
 
 use conventional::FirstBlocks;
 use port::{Action, Port};
@@ -277,15 +277,10 @@ impl ZonedDevice {
             let before = machine.zone(zone)?;
             note(&mut machine)?;
             let after = machine.zone(zone)?;
-            if action != Action::Open {
-                // Whoever takes the slot that this gives back must find it free at the device too.
-                machine.force(zone, before);
-            }
+            // A writer that takes the slot which this returns must find it free at the device too.
+            machine.force(zone, before);
             after
         };
-        // Some devices keep a closed zone active in which nothing is written.
-        let is_unused = action == Action::Close && after.state == ZoneState::Empty;
-        let action = if is_unused { Action::Reset } else { action };
         self.act(zone, action).map_err(|error| self.learn(zone, action.name(), &error))?;
         self.believe(zone, after);
         if action == Action::Reset {
@@ -345,11 +340,7 @@ impl Device for ZonedDevice {
         machine.check_append(zone, blocks)?;
         drop(machine);
         let appended = self.append_beside_others(zone, blocks, from);
-        appended.unwrap_or_else(|| self.put(zone, None, from))
-    }
-
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<()> {
-        self.put(zone, Some(block), from).map(|_| ())
+        appended.unwrap_or_else(|| self.put(zone, from))
     }
 
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
@@ -369,14 +360,6 @@ impl Device for ZonedDevice {
             }
         }
         outputs
-    }
-
-    fn open(&self, zone: ZoneId) -> Result<()> {
-        self.change(zone, Action::Open, |machine| machine.open(zone))
-    }
-
-    fn close(&self, zone: ZoneId) -> Result<()> {
-        self.change(zone, Action::Close, |machine| machine.close(zone))
     }
 
     fn finish(&self, zone: ZoneId) -> Result<()> {

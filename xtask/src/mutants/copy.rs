@@ -12,7 +12,8 @@ use crate::shell::Line;
 use crate::workspace;
 
 /// Folders whose text decides whether a mutant that was missed is worth another try.
-const WATCHED: [&str; 5] = ["crates/rt/", "crates/zone/", "crates/tree/", "crates/extent/", "crates/fs/"];
+const WATCHED: [&str; 6] =
+    ["crates/rt/", "crates/zone/", "crates/emulated/", "crates/tree/", "crates/extent/", "crates/fs/"];
 
 /// The copy.
 pub(crate) struct Copy {

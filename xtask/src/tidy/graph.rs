@@ -9,6 +9,34 @@ use super::{Finding, Looked, Repository};
 const ORDER: [&str; 6] =
     ["polder-rt", "polder-zone", "polder-tree", "polder-extent", "polder-fs", "polder-fuse"];
 
+/// A crate beside the order: it may use the order up to one crate, and only those named here may use it.
+struct Beside {
+    name: &'static str,
+    /// The last crate of the order that it may use.
+    last: &'static str,
+    users: &'static [&'static str],
+    /// Whether tests may use it as well: those of `last` and of every crate that may use `last`.
+    is_for_tests: bool,
+    why: &'static str,
+}
+
+const BESIDE: [Beside; 2] = [
+    Beside {
+        name: "polder-emulated",
+        last: "polder-zone",
+        users: &["polder-sim", "polder-space"],
+        is_for_tests: true,
+        why: "a device that is only for tests is in no release",
+    },
+    Beside {
+        name: "polder-po2",
+        last: "polder-zone",
+        users: &["polder"],
+        is_for_tests: false,
+        why: "a volume does not need it",
+    },
+];
+
 /// Who may use how much of the order; those who are not in it are used by nobody.
 const CONSUMERS: [(&str, &str); 5] = [
     ("polder", "polder-fuse"),
@@ -22,10 +50,19 @@ const CONSUMERS: [(&str, &str); 5] = [
 const FENCES: [(&str, &[&str], &str); 5] = [
     ("anyhow", &["polder", "polder-sim", "polder-space", "xtask"], "below the command errors are typed"),
     ("clap", &["polder", "polder-sim", "polder-space", "xtask"], "the command line is defined once"),
-    ("io-uring", &["polder-zone"], "nothing above zone does device I/O (I-ZONE-1)"),
+    // The kernel hands requests for a ublk device over by io_uring and by nothing else.
+    ("io-uring", &["polder-zone", "polder-po2"], "nothing above zone does device I/O (I-ZONE-1)"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),
     ("shuttle", &["polder-rt"], "locks come from rt"),
 ];
+
+impl Beside {
+    /// Whether the tests of a crate may use this one.
+    fn may_test(&self, name: &str) -> bool {
+        let may_use_last = || reach(name) > place(self.last);
+        self.is_for_tests && (name == self.last || may_use_last())
+    }
+}
 
 pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Looked {
     let mut looked = 0;
@@ -39,7 +76,7 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
         }
         for dependency in dependencies(package) {
             looked += 1;
-            if let Some(message) = wrong(name, dependency) {
+            if let Some(message) = wrong(name, &dependency) {
                 complain(message);
             }
         }
@@ -47,32 +84,50 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
     Looked::At(looked, "dependencies")
 }
 
-/// The names of a package's dependencies of every kind: a test that reaches to the right is a
-/// cycle too.
-fn dependencies(package: &Value) -> impl Iterator<Item = &str> {
+struct Dependency<'a> {
+    name: &'a str,
+    /// Only the package's tests use it.
+    is_of_tests: bool,
+}
+
+/// A package's dependencies of every kind: a test that reaches to the right is a cycle too.
+fn dependencies(package: &Value) -> impl Iterator<Item = Dependency<'_>> {
     let all = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
-    all.iter().filter_map(|dependency| dependency["name"].as_str())
+    all.iter().filter_map(|dependency| {
+        Some(Dependency { name: dependency["name"].as_str()?, is_of_tests: dependency["kind"] == "dev" })
+    })
+}
+
+/// The place of a crate in the order.
+fn place(name: &str) -> Option<usize> {
+    ORDER.iter().position(|crate_name| *crate_name == name)
 }
 
 /// How many crates of the order a crate may use.
 fn reach(name: &str) -> Option<usize> {
-    let place = |wanted: &str| ORDER.iter().position(|crate_name| *crate_name == wanted);
-    let last = CONSUMERS.iter().find(|(consumer, _)| *consumer == name).map(|(_, last)| *last);
-    match last {
+    let consumers = CONSUMERS.iter().copied();
+    let mut limited = consumers.chain(BESIDE.iter().map(|beside| (beside.name, beside.last)));
+    match limited.find(|(limited, _)| *limited == name).map(|(_, last)| last) {
         Some(last) => place(last).map(|index| index + 1),
         None => place(name),
     }
 }
 
 /// What is wrong with `name` depending on `dependency`.
-fn wrong(name: &str, dependency: &str) -> Option<String> {
+fn wrong(name: &str, &Dependency { name: dependency, is_of_tests }: &Dependency<'_>) -> Option<String> {
+    if let Some(beside) = BESIDE.iter().find(|beside| beside.name == dependency) {
+        let may = beside.users.contains(&name) || is_of_tests && beside.may_test(name);
+        let tests = if beside.is_for_tests { " and for tests" } else { "" };
+        let users = beside.users.join(", ");
+        return (!may).then(|| format!("`{dependency}` is for {users}{tests}: {}", beside.why));
+    }
     if CONSUMERS.iter().any(|(consumer, _)| *consumer == dependency) {
         return Some(format!("`{dependency}` is used by nobody: move what is shared to the left"));
     }
     if let Some((_, who, why)) = FENCES.iter().find(|(fenced, _, _)| *fenced == dependency) {
         return (!who.contains(&name)).then(|| format!("`{dependency}` is for {}: {why}", who.join(", ")));
     }
-    let place = ORDER.iter().position(|crate_name| *crate_name == dependency)?;
+    let place = place(dependency)?;
     let allowed = &ORDER[..reach(name).unwrap_or(0)];
     (place >= allowed.len()).then(|| {
         let allowed = if allowed.is_empty() { "no other crate".to_owned() } else { allowed.join(", ") };

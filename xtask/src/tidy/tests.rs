@@ -228,7 +228,11 @@ mod graph_rule {
     use super::*;
 
     fn of(name: &str, dependency: &str) -> Vec<String> {
-        let dependencies = json!([{ "name": dependency, "kind": "dev" }]);
+        of_kind(name, dependency, json!("dev"))
+    }
+
+    fn of_kind(name: &str, dependency: &str, kind: Value) -> Vec<String> {
+        let dependencies = json!([{ "name": dependency, "kind": kind }]);
         let mut repository = repository(&[]);
         repository.metadata = json!({ "packages": [{ "name": name, "dependencies": dependencies }] });
         findings(graph::check, &repository)
@@ -264,6 +268,29 @@ mod graph_rule {
     }
 
     #[test]
+    fn devices_for_tests_are_for_tests_and_for_crates_that_do_not_ship() {
+        let uses = |name| of_kind(name, "polder-emulated", Value::Null);
+        assert!(uses("polder-sim").is_empty() && uses("polder-space").is_empty());
+        for name in ["polder-zone", "polder-fs", "polder"] {
+            assert!(uses(name)[0].contains("is in no release"), "{name}");
+            assert!(of(name, "polder-emulated").is_empty(), "the tests of {name}");
+        }
+        assert!(of("polder-rt", "polder-emulated")[0].contains("is in no release"));
+        assert!(of("xtask", "polder-emulated")[0].contains("is in no release"));
+        assert!(of("polder-emulated", "polder-zone").is_empty());
+        assert!(of("polder-emulated", "polder-tree")[0].contains("to its right"));
+    }
+
+    #[test]
+    fn the_view_is_for_the_command_alone() {
+        assert!(of_kind("polder", "polder-po2", Value::Null).is_empty());
+        assert!(of_kind("polder-fs", "polder-po2", Value::Null)[0].contains("a volume does not need it"));
+        assert!(of("polder-sim", "polder-po2")[0].contains("is for polder: "), "a test is no exception");
+        assert!(of("polder-po2", "polder-zone").is_empty());
+        assert!(of("polder-po2", "polder-emulated").is_empty(), "its tests may use it");
+    }
+
+    #[test]
     fn crates_without_a_place_and_users_of_consumers_are_found() {
         assert!(of("polder-new", "thiserror")[0].contains("no place in the graph"));
         assert!(of("polder-fs", "polder-sim")[0].contains("used by nobody"));
@@ -274,6 +301,7 @@ mod graph_rule {
         assert!(of("polder-fs", "anyhow")[0].contains("errors are typed"));
         assert!(of("polder-extent", "io-uring")[0].contains("I-ZONE-1"));
         assert!(of("polder-zone", "io-uring").is_empty());
+        assert!(of("polder-po2", "io-uring").is_empty());
     }
 }
 

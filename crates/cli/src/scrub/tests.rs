@@ -1,8 +1,8 @@
 //! The rate that is asked for is the rate that is kept, and what is told of progress ends at the total.
 
+use emulated::{Emulated, Spec};
 use fs::{Caller, FormatOptions, InodeNo, MountOptions, OpenFlags, Reserve};
 use rt::{ManualClock, Timestamp};
-use zone::emulated::{Emulated, Spec};
 use zone::{Device, FsId};
 
 use super::*;

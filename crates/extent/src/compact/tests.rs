@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use tree::Tx;
 use zone::Role;
-use zone::emulated::{Emulated, Spec};
 
 use super::*;
 use crate::gc::tests::write;

@@ -321,10 +321,10 @@ impl Extents {
 mod tests {
     use std::sync::Arc;
 
+    use emulated::timed::{Model, Timed};
+    use emulated::{Emulated, Spec};
     use rt::random::Rng;
     use rt::{Clock, ManualClock, Timestamp};
-    use zone::emulated::{Emulated, Spec};
-    use zone::timed::{Model, Timed};
     use zone::{Device, Life};
 
     use super::*;

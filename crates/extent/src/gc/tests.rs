@@ -1,6 +1,6 @@
+use emulated::timed::{Kind as Commands, Model, Timed};
+use emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 use zone::Device;
-use zone::emulated::{CommandKind, Effect, Emulated, Fault, Spec};
-use zone::timed::{Kind as Commands, Model, Timed};
 
 use super::*;
 use crate::place::tests::{extents_on, wanted};

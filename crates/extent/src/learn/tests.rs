@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use zone::Device;
-use zone::emulated::{Emulated, Spec};
 
 use super::*;
 use crate::{Recovering, place};

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use tree::Tx;
-use zone::emulated::{Emulated, Spec};
 
 use super::ahead::Ahead;
 use super::foreseen::{foreseen, of_epoch};

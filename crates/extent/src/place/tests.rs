@@ -1,5 +1,5 @@
+use emulated::{Emulated, Spec};
 use tree::{Config, FormatOptions, Store};
-use zone::emulated::{Emulated, Spec};
 use zone::{Device, FsId};
 
 use super::*;

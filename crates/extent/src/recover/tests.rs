@@ -1,6 +1,6 @@
+use emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 use rt::random::Rng;
 use tree::Replay;
-use zone::emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 use zone::{Address, Blocks, FsId, Life};
 
 use super::*;

@@ -1,4 +1,4 @@
-use zone::emulated::{Emulated, Spec};
+use emulated::{Emulated, Spec};
 use zone::{Leases, Role, Traffic};
 
 use super::*;

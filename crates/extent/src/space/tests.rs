@@ -1,6 +1,6 @@
+use emulated::{Emulated, Spec};
 use rt::schedule::{self, Body};
 use tree::{Group, Table};
-use zone::emulated::{Emulated, Spec};
 use zone::{Role, ZoneState};
 
 use super::*;

@@ -1,7 +1,7 @@
 use super::*;
+use emulated::CrashPlan;
 use polder_extent::format::SUMMARY_MAGIC;
 use zone::ZoneId;
-use zone::emulated::CrashPlan;
 
 /// What each object holds at one moment.
 type State = BTreeMap<u64, Arc<Vec<u8>>>;

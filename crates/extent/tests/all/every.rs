@@ -5,8 +5,8 @@
 //! acknowledged holds what was acknowledged.
 
 use super::*;
+use emulated::{CommandKind, CrashPlan, Effect, Fault};
 use polder_extent::ExtentError;
-use zone::emulated::{CommandKind, CrashPlan, Effect, Fault};
 
 /// Objects that are written over all the time, and one that is only read.
 const OBJECTS: u64 = 6;

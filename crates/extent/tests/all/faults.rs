@@ -1,6 +1,6 @@
 use super::*;
+use emulated::{CommandKind, Effect, Fault};
 use polder_extent::ExtentError;
-use zone::emulated::{CommandKind, Effect, Fault};
 use zone::{ZoneId, ZoneState};
 
 fn data_zone(volume: &Volume) -> ZoneId {
@@ -517,7 +517,7 @@ fn a_block_that_is_verified_wrong_once_undoes_nothing() {
         volume.sync();
         let zone = data_zone(&volume);
         for nth in 1.. {
-            let copy = Arc::new(volume.device.image(&zone::emulated::CrashPlan::KeepAll));
+            let copy = Arc::new(volume.device.image(&emulated::CrashPlan::KeepAll));
             copy.inject(Fault::nth(CommandKind::Read, nth, effect).on(zone));
             let again = Volume::open(Arc::clone(&copy));
             if copy.struck().is_empty() {

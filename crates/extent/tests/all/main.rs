@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use polder_extent as extent;
 use polder_extent::{Extents, Hint, Kind, Object, Recovering, Result};
 use rt::random::Rng;
 use tree::{Config, FormatOptions, Lsn, Store, Tx};
-use zone::emulated::{Emulated, Spec};
 use zone::{Device, FsId};
 
 /// A volume, and what its objects hold.

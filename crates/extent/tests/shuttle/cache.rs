@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use emulated::{Emulated, Spec};
 use tree::{Group, Store};
-use zone::emulated::{Emulated, Spec};
 
 use crate::tables::{Account, TABLE, contents, key, open};
 use crate::{Seen, explore, prepared, rng, spawn};

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, mpsc};
 
+use emulated::{Emulated, Spec};
 use tree::{Step, Store};
-use zone::emulated::{Emulated, Spec};
 
 use crate::tables::{Account, Contents, contents, open, random_writes};
 use crate::{HELD_UP_OFTEN, Seen, cut, explore, explore_in, prepared, rng, spawn};
@@ -62,7 +62,7 @@ fn what_is_found_is_a_prefix() {
         store.close().unwrap();
     });
     explore("checkpoint::what_is_found_is_a_prefix", 1200, device, move |device| {
-        let before = contents(&open(&crate::image(&device, &zone::emulated::CrashPlan::KeepAll), 1 << 20).0);
+        let before = contents(&open(&crate::image(&device, &emulated::CrashPlan::KeepAll), 1 << 20).0);
         assert_ne!(before, Contents::new());
         let mut account = work(&device, &counted);
         let mut rng = rng();
@@ -117,7 +117,7 @@ fn what_is_said_to_be_durable_hides_nothing() {
         let mut account = work_when_quiet(&device);
         // At the moment at which it was promised, and nothing is lost but what would come.
         for (at, _) in account.promised.clone() {
-            let found = device.image_at(at, &zone::emulated::CrashPlan::KeepAll);
+            let found = device.image_at(at, &emulated::CrashPlan::KeepAll);
             account.judge(&before, at, &Arc::new(found));
         }
     });

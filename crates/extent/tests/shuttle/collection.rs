@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use emulated::{CommandKind, Emulated, Spec};
 use polder_extent::Lifetime;
-use zone::emulated::{CommandKind, Emulated, Spec};
 
 use crate::objects::{Snapshot, Volume, Written};
 use crate::{Seen, cut, explore, prepared, rng, spawn};

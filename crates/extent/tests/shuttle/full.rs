@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
+use emulated::{CommandKind, Emulated, Spec};
 use polder_extent::Lifetime;
-use zone::emulated::{CommandKind, Emulated, Spec};
 
 use crate::objects::{BLOCK, Volume, Written};
 use crate::{Seen, explore, prepared, rng, spawn};

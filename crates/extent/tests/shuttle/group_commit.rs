@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use tree::Store;
-use zone::emulated::{Emulated, Spec};
 
 use crate::tables::{Account, Contents, open, random_writes};
 use crate::{Seen, cut, explore, prepared, rng, spawn};

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use polder_extent::Lifetime;
 use rt::sync::{Condvar, Mutex};
-use zone::emulated::{Emulated, Spec};
 use zone::{Device, DeviceError, FsId, Leases, Life, Role, Traffic, ZoneId, ZoneState};
 
 use crate::objects::{Volume, Written};

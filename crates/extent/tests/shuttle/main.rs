@@ -26,11 +26,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
+use emulated::{CrashPlan, Emulated, Spec};
 use rt::random::Rng;
 use rt::shuttled::{self, Choice};
 use rt::thread::JoinHandle;
 use tree::{FormatOptions, Reserve, Store};
-use zone::emulated::{CrashPlan, Emulated, Spec};
 use zone::{Device, FsId};
 
 /// How schedules are chosen, as many in each way: somebody is held up for long, a few times or many; or anybody

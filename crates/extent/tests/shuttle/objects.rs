@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use emulated::Emulated;
 use polder_extent::{Extents, Hint, Lifetime, Object, Recovering};
 use tree::{Config, Store, Tx};
 use zone::Device;
-use zone::emulated::Emulated;
 
 pub(crate) const BLOCK: usize = 4096;
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use tree::Step;
-use zone::emulated::{Emulated, Spec};
 
 use crate::collection::{BLOCKS, objects};
 use crate::objects::{Volume, Written};

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use emulated::Emulated;
 use rt::random::Rng;
 use tree::{Bytes, Client, Config, Group, Lsn, Op, Recovery, Replay, Result, Store, Table, Tx};
-use zone::emulated::Emulated;
 
 /// A user of the store that has nothing of its own on the device.
 struct Plain;

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use rt::{ManualClock, Timestamp};
-use zone::emulated::{Emulated, Spec};
 
 use crate::format::{DIRENT, Dirent, INODE, dirent_key, inode_key};
 use crate::names::{Slot, first_cookie};

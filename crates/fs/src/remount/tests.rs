@@ -2,8 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 use rt::thread::Stop;
-use zone::emulated::{CommandKind, Effect, Emulated, Fault, Spec};
 
 use crate::inodes::Locked;
 use crate::orphan::Work;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use emulated::Spec;
 use fs::{Changes, FallocateMode, Fs, Handle, InodeNo, OpenFlags};
-use zone::emulated::Spec;
 
 use crate::support::{READ_WRITE, Volume, pattern};
 use crate::watched::{Watched, watched_volume};

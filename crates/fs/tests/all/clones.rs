@@ -1,8 +1,8 @@
 //! Files that share blocks.
 
+use emulated::Spec;
 use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, OpenFlags};
 use rt::random::Rng;
-use zone::emulated::Spec;
 
 use crate::support::{READ, READ_WRITE, Volume, pattern};
 

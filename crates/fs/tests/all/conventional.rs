@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use emulated::{CrashPlan, Spec};
 use fs::InodeNo;
-use zone::emulated::{CrashPlan, Spec};
 use zone::{Device, Role, ZoneId, ZoneState};
 
 use crate::support::{Volume, mount, pattern};

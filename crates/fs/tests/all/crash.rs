@@ -109,7 +109,7 @@ fn after_a_cut_at_any_command_the_names_are_a_prefix() {
 /// power goes, the next mount goes on, no byte comes back, and no block is lost.
 #[test]
 fn after_a_cut_in_a_long_deletion_the_next_mount_goes_on() {
-    let volume = Volume::on(zone::emulated::Spec::new(4096, 64, 512));
+    let volume = Volume::on(emulated::Spec::new(4096, 64, 512));
     let file = volume.file(ROOT, "f");
     (0..300).for_each(|n| volume.write(&file, n * 8192, &[0xaa; 4096]));
     volume.fs.sync().unwrap();

@@ -4,9 +4,9 @@
 //! well as it could, the whole was scattered for ever; where the reverse map or a zone's end came in between, the
 //! same blocks were moved again by every run. Who runs it from a timer wore his device out for nothing.
 
+use emulated::Spec;
 use fs::{FallocateMode, Handle, InodeNo, Layout};
 use rt::random::Rng;
-use zone::emulated::Spec;
 
 use crate::support::{Volume, pattern};
 

@@ -130,7 +130,7 @@ fn a_directory_can_be_read_in_pieces_while_names_come_and_go() {
 
 #[test]
 fn a_directory_holds_tens_of_thousands() {
-    let volume = Volume::on(zone::emulated::Spec::new(4096, 64, 1024));
+    let volume = Volume::on(emulated::Spec::new(4096, 64, 1024));
     let entries = 20_000;
     let directory = volume.directory(ROOT, "d");
     for n in 0..entries {

@@ -4,9 +4,9 @@
 //! Everything follows from a seed. The short form is a test like any other; the long one, which is asked
 //! for by `POLDER_FSX_OPERATIONS` and `POLDER_FSX_SEED`, is what the acceptance point runs.
 
+use emulated::Spec;
 use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, OpenFlags};
 use rt::random::Rng;
-use zone::emulated::Spec;
 
 use crate::holes::Holes;
 use crate::support::{READ_WRITE, Volume};

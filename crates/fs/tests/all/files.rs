@@ -2,7 +2,7 @@
 
 use fs::{Caller, Changes, FallocateMode, FsError, InodeNo, OpenFlags};
 
-use zone::emulated::Spec;
+use emulated::Spec;
 
 use crate::support::{READ, READ_WRITE, Volume, pattern};
 

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
+use emulated::{CrashPlan, Emulated, Spec};
 use fs::{Caller, Fs, InodeNo};
 use rt::{ManualClock, Timestamp};
-use zone::emulated::{CrashPlan, Emulated, Spec};
 use zone::format::{Role, checksum, decode_header};
 use zone::{Blocks, Device, ZoneId, ZoneInfo, ZoneState};
 

@@ -2,8 +2,8 @@
 
 use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, OpenFlags, RenameFlags, Reserve};
 
+use emulated::Spec;
 use zone::Device;
-use zone::emulated::Spec;
 
 use crate::support::{READ_WRITE, Volume, pattern};
 

@@ -14,10 +14,10 @@ mod zones;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use fs::{Fs, MountOptions};
 use rt::ManualClock;
 use rustix::time::{ClockId, clock_gettime};
-use zone::emulated::{Emulated, Spec};
 
 use crate::support::Volume;
 

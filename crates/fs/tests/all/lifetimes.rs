@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use emulated::Spec;
 use extent::Object;
 use extent::Piece::Stored;
 use fs::{Caller, FsError, InodeNo, LIFETIME_ATTRIBUTE, Lifetime, OpenFlags};
-use zone::emulated::Spec;
 use zone::{Role, ZoneId};
 
 use crate::support::{Volume, pattern};

@@ -72,7 +72,7 @@ fn a_temporary_file_can_be_given_a_name_once() {
 
 #[test]
 fn big_files_are_deleted_and_cut_in_steps_that_survive_a_kill() {
-    let volume = Volume::on(zone::emulated::Spec::new(4096, 64, 512));
+    let volume = Volume::on(emulated::Spec::new(4096, 64, 512));
     let (big, cut) = (volume.file(ROOT, "big"), volume.file(ROOT, "cut"));
     // Every other block: as many extents as blocks.
     for handle in [&big, &cut] {

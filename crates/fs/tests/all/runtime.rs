@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use emulated::Spec;
 use fs::{Caller, FallocateMode, Fs, FsError, InodeNo, Lane, MountOptions};
 use tree::Step;
-use zone::emulated::Spec;
 
 use crate::support::{Volume, pattern};
 use crate::watched::{Watched, watched_volume};
@@ -68,7 +68,7 @@ fn many_threads_use_one_volume() {
 
 #[test]
 fn a_failed_flush_is_told_to_every_handle_once_and_latches() {
-    use zone::emulated::{CommandKind, Effect, Fault};
+    use emulated::{CommandKind, Effect, Fault};
     let volume = Volume::new();
     let (first, second) = (volume.file(ROOT, "first"), volume.file(ROOT, "second"));
     volume.fs.fsync(&first, false).unwrap();
@@ -90,7 +90,7 @@ fn a_failed_flush_is_told_to_every_handle_once_and_latches() {
 
 #[test]
 fn what_fails_in_the_background_is_told_by_fsync() {
-    use zone::emulated::{CommandKind, Effect, Fault};
+    use emulated::{CommandKind, Effect, Fault};
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     volume.clock.advance(6_000_000_000);
@@ -233,7 +233,7 @@ fn the_volume_says_what_it_is() {
 /// much again was needed beside it, without a bound.
 #[test]
 fn a_large_cache_does_not_let_records_grow_without_bound() {
-    let volume = Volume::on(zone::emulated::Spec::new(4096, 64, 1024));
+    let volume = Volume::on(emulated::Spec::new(4096, 64, 1024));
     let options = fs::MountOptions {
         cache_bytes: 1 << 30,
         read_only: false,

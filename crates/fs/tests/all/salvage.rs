@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use fs::{Caller, FallocateMode, FsError, InodeNo, Kind, Salvage, Trouble, Unsaved};
 use rt::random::Rng;
-use zone::emulated::{Emulated, Spec};
 use zone::format::decode_header;
 use zone::{Blocks, Device, Role, ZoneId, ZoneState};
 
@@ -359,7 +359,7 @@ fn what_is_saved_of_a_damaged_volume_is_right_or_told() {
     let (metadata, data) = (metadata(&volume.device), data(&volume, &expected));
     let (mut right, mut other, mut missing, mut newest, mut refused) = (0, 0, 0, 0, 0);
     for seed in 0..40 {
-        let device = Arc::new(volume.device.image(&zone::emulated::CrashPlan::KeepAll));
+        let device = Arc::new(volume.device.image(&emulated::CrashPlan::KeepAll));
         let mut rng = Rng::with_seed(seed);
         for _ in 0..seed % 9 {
             let (zone, block) = metadata[rng.usize(0..metadata.len())];

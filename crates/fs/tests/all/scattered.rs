@@ -6,8 +6,8 @@
 //! volume with small zones takes: the daemon ended, and so did the next one, which found the intent and went on with
 //! it. A write of a mebibyte over blocks that had been written one by one did the same without any fault.
 
+use emulated::Spec;
 use fs::{Caller, Changes, FallocateMode, Handle, InodeNo};
-use zone::emulated::Spec;
 
 use crate::support::{Volume, pattern};
 

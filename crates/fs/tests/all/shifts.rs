@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
 use extent::Object;
 use extent::format::{EXTENT, Extent};
 use fs::format::{FLAG_SHIFTING, INTENT};
 use fs::{Caller, Changes, FallocateMode, Fs, FsError, Handle, InodeNo};
 use rt::schedule::{self, Body};
 use rt::{ManualClock, Timestamp};
-use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
 
 use crate::support::{READ, Volume, mount, pattern};
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use fs::{Caller, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags};
 use rt::{ManualClock, Timestamp};
 use tree::Step;
-use zone::emulated::{Emulated, Spec};
 
 pub(crate) const READ_WRITE: OpenFlags =
     OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };

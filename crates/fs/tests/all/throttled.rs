@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use emulated::Spec;
 use fs::{Fs, Handle, InodeNo};
 use rt::random::Rng;
 use rt::sync::Mutex;
-use zone::emulated::Spec;
 
 use crate::support::{Volume, pattern};
 use crate::watched::{Doing, Watched, watched_volume};

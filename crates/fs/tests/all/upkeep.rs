@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use emulated::Spec;
 use fs::{Caller, Changes, Fs, FsError, Handle, InodeNo, Layout};
 use rt::{ManualClock, Timestamp};
 use tree::Step;
-use zone::emulated::Spec;
 use zone::{Blocks, Role, ZoneId};
 
 use crate::support::{Volume, mount, pattern};

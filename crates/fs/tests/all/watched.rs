@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use emulated::{Emulated, Spec};
 use fs::{Fs, MountOptions};
 use rt::sync::Mutex;
-use zone::emulated::{Emulated, Spec};
 use zone::{Blocks, Command, Device, Geometry, Output, Role, ZoneId, ZoneInfo};
 
 use crate::support::Volume;
@@ -137,9 +137,6 @@ impl Device for Watched {
         self.begin_batch(&[Command::Append { zone, from }]);
         self.device.append(zone, from)
     }
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> zone::Result<()> {
-        self.device.write(zone, block, from)
-    }
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         for command in batch.iter() {
             match command {
@@ -149,14 +146,6 @@ impl Device for Watched {
         }
         self.begin_batch(batch);
         self.device.run(batch)
-    }
-    fn open(&self, zone: ZoneId) -> zone::Result<()> {
-        self.begin(Doing::Changing, zone);
-        self.device.open(zone)
-    }
-    fn close(&self, zone: ZoneId) -> zone::Result<()> {
-        self.begin(Doing::Changing, zone);
-        self.device.close(zone)
     }
     fn finish(&self, zone: ZoneId) -> zone::Result<()> {
         self.begin(Doing::Changing, zone);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fs::{Caller, Changes, FallocateMode, FsError, InodeNo, Kind, XATTR_VALUE_MAX};
 
-use zone::emulated::Spec;
+use emulated::Spec;
 
 use crate::support::{Volume, pattern};
 

@@ -3,12 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{self, Receiver};
 
+use emulated::{CrashPlan, Emulated, Spec};
 use fs::{FormatOptions, Fs, MountOptions};
 use rt::{ManualClock, Timestamp};
 use rustix::fs::OFlags;
 use zerocopy::{FromBytes, IntoBytes};
 use zone::Device;
-use zone::emulated::{CrashPlan, Emulated, Spec};
 
 use super::*;
 use crate::access::AccessTimes;

@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
 use fs::{Finding, Fs, InodeNo};
-use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
 use zone::{Role, ZoneId, ZoneState};
 
 use super::trial::Stage;

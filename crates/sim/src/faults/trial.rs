@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
 use fs::FsError;
 use rt::random::Rng;
 use tree::Step;
-use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault};
 use zone::{Device, Role, ZoneId, ZoneState};
 
 use super::{Counts, Harm, Kind, Strikes, offline};

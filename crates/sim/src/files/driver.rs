@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use emulated::{CommandKind, Emulated, Fault};
 use fs::{Changes, FallocateMode, Fs, FsError, Handle, InodeNo, OpenFlags, RenameFlags};
 use rt::ManualClock;
 use rt::random::Rng;
@@ -13,7 +14,6 @@ use rt::schedule::{self, Body};
 use rt::sync::Mutex;
 use tree::Lsn;
 use zone::Device;
-use zone::emulated::{CommandKind, Emulated, Fault};
 
 use super::company::Account;
 use super::observe::{self, caller};

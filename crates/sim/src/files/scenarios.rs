@@ -1,7 +1,7 @@
 //! The scenarios of the file system. Each is small enough to be cut at every command.
 
+use emulated::Effect;
 use zone::Role;
-use zone::emulated::Effect;
 
 use super::script::Script;
 use crate::model::Operation;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use rt::random::Rng;
-use zone::emulated::{Emulated, Spec};
 
 use super::driver::Driver;
 use super::scenarios::Scenario;

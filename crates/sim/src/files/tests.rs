@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
+use emulated::Emulated;
 use fs::{Caller, InodeNo, OpenFlags};
-use zone::emulated::Emulated;
 
 use super::Volume;
 use super::scenarios::SAME_HASH;

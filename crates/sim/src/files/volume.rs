@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use emulated::Emulated;
 use fs::{FormatOptions, Fs, FsError, MountOptions};
 use rt::{Clock, ManualClock, Timestamp};
-use zone::emulated::Emulated;
 use zone::{Device, FsId};
 
 use super::observe::{self, View};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use emulated::CrashPlan;
 use rt::random::Rng;
 use tree::{Group, Table};
-use zone::emulated::CrashPlan;
 use zone::{Device, Role};
 
 use super::volume::{COMPLETE, READ_ONLY, caller, target};

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
+use emulated::{CrashPlan, Emulated};
 use fs::{Caller, Changes, Fs, InodeNo, Kind, MountOptions, OpenFlags, ScrubAt};
-use zone::emulated::{CrashPlan, Emulated};
 use zone::{Device, Role};
 
 use crate::files::Volume;

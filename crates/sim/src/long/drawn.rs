@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use emulated::Spec;
 use fs::{Fs, Reserve};
 use rt::random::Rng;
-use zone::emulated::Spec;
 
 use super::{Filled, Library, Order, Place, Setup, Way, fill};
 use crate::caught::{Wrong, caught};
@@ -112,7 +112,7 @@ impl Drawn {
             filled,
             device_bytes: library.device_bytes(),
             device_written: counters.bytes_written,
-            resets: counters.of(zone::emulated::CommandKind::Reset),
+            resets: counters.of(emulated::CommandKind::Reset),
             longest_permille: library.longest() * 1000 / most,
         })
     }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use fs::{Caller, Changes, FormatOptions, Fs, FsError, Handle, InodeNo, MountOptions, OpenFlags, Reserve};
 use rt::random::Rng;
 use rt::{ManualClock, Timestamp};
 use tree::Step;
-use zone::emulated::{Emulated, Spec};
 use zone::{Device, FsId};
 
 use super::{Place, Refused};

@@ -178,7 +178,7 @@ fn one_that_offers_too_little_does_not() {
 /// An operation that would go on for ever ends, and has failed.
 #[test]
 fn who_never_comes_to_an_end_has_failed() {
-    let spec = zone::emulated::Spec::new(4096, 24, 64);
+    let spec = emulated::Spec::new(4096, 24, 64);
     let usual = Setup::usual(spec, fs::Reserve::LEAST, 64 << 20, 5);
     let run = |changes_max| {
         let mut library = Library::new(Setup { changes_max, ..usual.clone() }).unwrap();

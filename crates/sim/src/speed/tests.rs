@@ -123,8 +123,8 @@ fn every_operation_is_measured_in_a_directory() {
 /// What is written over the ends of zones is read as it was written, and from where it lies.
 #[test]
 fn bytes_of_zones_are_moved_as_those_of_a_file() {
-    let spec = zone::emulated::Spec::new(4096, 8, 300);
-    let device = std::sync::Arc::new(zone::emulated::Emulated::new(spec));
+    let spec = emulated::Spec::new(4096, 8, 300);
+    let device = std::sync::Arc::new(emulated::Emulated::new(spec));
     let place = Zones::begin(std::sync::Arc::clone(&device) as _).unwrap();
     let turn = Turn { file_bytes: 4 << 20, small: 64, synced: 0, names: 0 };
     let clock = rt::SystemClock::new();

@@ -88,7 +88,10 @@ impl Bytes for Opened {
     fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
         let (zone, block, left) = self.place(offset);
         let (first, rest) = from.split_at(left.min(from.len()));
-        self.device.write(zone, block, first).map_err(|error| error.to_string())?;
+        let landed = self.device.append(zone, first).map_err(|error| error.to_string())?;
+        if landed != block {
+            return Err(format!("zone {} is written at block {landed}, not at {block}", zone.0));
+        }
         if rest.is_empty() { Ok(()) } else { self.write(offset + first.len() as u64, rest) }
     }
 

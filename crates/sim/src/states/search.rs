@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use emulated::{CrashPlan, Emulated};
 use rt::random::Rng;
 use rt::sync::Mutex;
 use rt::{Clock, ManualClock, SystemClock, Timestamp};
-use zone::emulated::{CrashPlan, Emulated};
 
 use super::space::{self, Space, Workload};
 use crate::allowed::FilesState;

@@ -14,10 +14,10 @@
 
 use std::sync::Arc;
 
+use emulated::Emulated;
 use rt::random::Rng;
 use rt::schedule::{self, Body};
 use tree::{Lsn, Store, StoreError, Tx};
-use zone::emulated::Emulated;
 
 use super::entries::{Entries, Key};
 use super::scenarios::Profile;

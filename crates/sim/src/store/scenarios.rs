@@ -1,7 +1,7 @@
 //! The scenarios of the store: what is likely in each.
 
+use emulated::Effect;
 use zone::Role;
-use zone::emulated::Effect;
 
 use crate::shows::Sign;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use emulated::{CommandKind, Counters, CrashPlan, Emulated, Fault, Spec};
 use rt::random::Rng;
 use tree::{Config, FormatOptions, Group, Lsn, Store, StoreError, Table, Tx, ZoneRef};
-use zone::emulated::{CommandKind, Counters, CrashPlan, Emulated, Fault, Spec};
 use zone::{Cause, Device, FsId, Lease, Role, ZoneState};
 
 use super::crew::{Write, transaction};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zone::emulated::Emulated;
+use emulated::Emulated;
 
 use super::{StoreSubject, all};
 use crate::digest::mix;

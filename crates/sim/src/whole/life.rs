@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use emulated::{CommandKind, CrashPlan, Effect, Emulated};
 use fs::{Fs, InodeNo};
 use rt::random::Rng;
 use rt::schedule::{self, Body};
 use rt::{Clock, ManualClock};
-use zone::emulated::{CommandKind, CrashPlan, Effect, Emulated};
 
 use super::order::{Deeds, end_of_log};
 use super::{Place, Plan, Report, work};

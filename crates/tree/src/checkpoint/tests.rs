@@ -1,4 +1,4 @@
-use zone::emulated::Spec;
+use emulated::Spec;
 
 use super::*;
 use crate::tests::{formatted, open, options};

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use zone::emulated::{CrashPlan, Emulated, Spec};
+use emulated::{CrashPlan, Emulated, Spec};
 use zone::{Cause, Device, Geometry};
 
 use super::*;

@@ -1,7 +1,7 @@
 //! What will be needed is read at depth: by a replay, and for whoever says what he will look up.
 
+use emulated::timed::{Kind, Model, Timed};
 use rt::{Clock, ManualClock, Timestamp};
-use zone::timed::{Kind, Model, Timed};
 
 use super::*;
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use emulated::timed::{Model, Timed};
 use rt::Clock;
 use rt::schedule::{self, Body};
 use rt::thread::Stop;
-use zone::timed::{Model, Timed};
 
 use super::*;
 

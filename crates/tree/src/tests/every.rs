@@ -4,7 +4,7 @@
 //! Whatever the store says to its user then, it says in a typed error and not by a panic; the next mount
 //! is sound, and has all that was acknowledged.
 
-use zone::emulated::{CommandKind, Effect, Fault};
+use emulated::{CommandKind, Effect, Fault};
 
 use super::*;
 use crate::StoreError;

@@ -1,7 +1,7 @@
 //! The store on a device whose commands fail, or whose blocks cannot be read any more.
 
+use emulated::{CommandKind, Effect, Fault};
 use rt::sync::atomic::Ordering;
-use zone::emulated::{CommandKind, Effect, Fault};
 use zone::{Address, Role, ZoneId, ZoneState};
 
 use super::*;

@@ -1,7 +1,7 @@
 //! A log zone that cannot be read any more, beside an older one that can: what was acknowledged stood in the newer one,
 //! and the mount went on from the older as if nothing had. And one that nobody had come to, which takes nothing along.
 
-use zone::emulated::{CommandKind, Effect, Fault};
+use emulated::{CommandKind, Effect, Fault};
 use zone::{Role, ZoneId, ZoneState};
 
 use super::successor::log_in_use;

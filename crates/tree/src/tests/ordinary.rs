@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use emulated::timed::{Kind, Model, Timed};
 use rt::sync::Mutex;
 use rt::{ManualClock, Timestamp};
-use zone::timed::{Kind, Model, Timed};
 use zone::{Cause, Role, ZoneId};
 
 use super::*;

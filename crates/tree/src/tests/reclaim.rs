@@ -42,17 +42,8 @@ impl Device for Interrupted {
         }
         self.device.append(zone, from)
     }
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> zone::Result<()> {
-        self.device.write(zone, block, from)
-    }
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         self.device.run(batch)
-    }
-    fn open(&self, zone: ZoneId) -> zone::Result<()> {
-        self.device.open(zone)
-    }
-    fn close(&self, zone: ZoneId) -> zone::Result<()> {
-        self.device.close(zone)
     }
     fn finish(&self, zone: ZoneId) -> zone::Result<()> {
         self.device.finish(zone)

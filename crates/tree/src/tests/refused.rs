@@ -1,7 +1,7 @@
 //! Volumes that this release must not open, or not for writing: one line says why, and what to do.
 
+use emulated::{CommandKind, Effect, Fault};
 use zerocopy::{FromBytes, IntoBytes};
-use zone::emulated::{CommandKind, Effect, Fault};
 use zone::format::{FEATURES, FORMAT_VERSION, ZoneIdentity};
 use zone::{Life, Role, ZoneId, ZoneState};
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use zone::emulated::{CommandKind, Effect, Fault};
+use emulated::{CommandKind, Effect, Fault};
 use zone::{ZoneId, ZoneState};
 
 use super::*;

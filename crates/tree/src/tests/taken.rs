@@ -47,9 +47,6 @@ impl Device for Told {
         self.tell(zone);
         self.device.append(zone, from)
     }
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> zone::Result<()> {
-        self.device.write(zone, block, from)
-    }
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         for command in batch.iter() {
             if let Command::Append { zone, .. } = command {
@@ -57,12 +54,6 @@ impl Device for Told {
             }
         }
         self.device.run(batch)
-    }
-    fn open(&self, zone: ZoneId) -> zone::Result<()> {
-        self.device.open(zone)
-    }
-    fn close(&self, zone: ZoneId) -> zone::Result<()> {
-        self.device.close(zone)
     }
     fn finish(&self, zone: ZoneId) -> zone::Result<()> {
         self.device.finish(zone)

@@ -1,7 +1,7 @@
 //! A log with one zone less than it would like: the fourth of the first zones cannot take it. So the third one is the witness,
 //! and has to be free again before another zone fails.
 
-use zone::emulated::{CommandKind, Effect, Fault};
+use emulated::{CommandKind, Effect, Fault};
 use zone::{Lease, Role, ZoneId, ZoneState};
 
 use super::successor::log_in_use;

@@ -12,7 +12,7 @@ pub(super) const ALIGNMENT: usize = 4096;
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
 /// Aligned, initialised memory of a power of two bytes.
-pub(crate) struct Buffer {
+pub struct Buffer {
     /// Start of an allocation made with [`Buffer::layout`].
     start: NonNull<u8>,
     size: usize,
@@ -28,7 +28,8 @@ impl Buffer {
         Layout::from_size_align(size, ALIGNMENT).expect("a size in memory rounds up to the alignment")
     }
 
-    pub(crate) fn new(size: usize) -> Self {
+    /// Memory of so many bytes, all zeros. Panics if there are none.
+    pub fn new(size: usize) -> Self {
         let layout = Buffer::layout(size);
         assert!(size > 0, "an allocation has a size");
         // SAFETY: the layout has a size greater than zero, as asserted.
@@ -37,12 +38,14 @@ impl Buffer {
         Buffer { start, size }
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    /// The bytes, to be read.
+    pub fn bytes(&self) -> &[u8] {
         // SAFETY: `start` points to `size` bytes, initialised when allocated, that `self` owns.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.size) }
     }
 
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    /// The bytes, to be written.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `self` is borrowed for writing.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.size) }
     }

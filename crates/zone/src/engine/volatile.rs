@@ -4,9 +4,8 @@
 //! the name of a pipe in `POLDER_KNIFE_PIPE`. There what was written since the last sync is in this process's memory
 //! and nowhere else: a sync writes it to the file, and `cut SEED` on the pipe ends the process: at once, behind some
 //! more writes, or in the midst of the next sync. Before that so much of the cache reaches the file as the seed says:
-//! all, nothing, or of each write by itself what may be left of an append (`emulated::crash`). What a disk may do to
-//! the states of the zones it does to these as well, because they are writes like any other: so pointers come back
-//! old, or beyond what is there.
+//! all, nothing, or of each write by itself any part that a disk may keep. What a disk may do to the states of the zones
+//! it does to these as well, because they are writes like any other: so pointers come back old, or beyond what is there.
 //!
 //! With `POLDER_KNIFE_LIES` a sync does nothing and says that all went well, as disks have done: whoever believes
 //! that such a cut is survived has not looked.

@@ -30,8 +30,6 @@ struct Chain<'d, 'a> {
 struct Wanted<'a> {
     /// Its place among the outputs.
     index: usize,
-    /// Where its writer thinks that the pointer is; an append takes any place.
-    at: Option<Blocks>,
     from: &'a [u8],
 }
 
@@ -57,10 +55,10 @@ impl Chain<'_, '_> {
 }
 
 impl ZonedDevice {
-    /// Appends, or writes at `at`.
-    pub(super) fn put(&self, zone: ZoneId, at: Option<Blocks>, from: &[u8]) -> Output {
+    /// Appends at the pointer, alone.
+    pub(super) fn put(&self, zone: ZoneId, from: &[u8]) -> Output {
         self.machine.lock().blocks(zone, from.len())?;
-        let waiting = VecDeque::from([Wanted { index: 0, at, from }]);
+        let waiting = VecDeque::from([Wanted { index: 0, from }]);
         let mut chain = [Chain { zone, turn: Some(self.turn_to_change(zone)?), waiting, now: None }];
         let mut outputs = vec![Ok(0)];
         self.rounds(&mut chain, Vec::new(), &mut outputs);
@@ -87,7 +85,7 @@ impl ZonedDevice {
             let Command::Append { zone, from } = command else { continue };
             let machine = self.machine.lock();
             match machine.blocks(*zone, from.len()).and_then(|blocks| machine.check_append(*zone, blocks)) {
-                Ok(()) => by_zone.entry(*zone).or_default().push_back(Wanted { index, at: None, from }),
+                Ok(()) => by_zone.entry(*zone).or_default().push_back(Wanted { index, from }),
                 Err(error) => outputs[index] = Err(error),
             }
         }
@@ -147,9 +145,9 @@ impl ZonedDevice {
     /// Begins the next write of a chain, if none is under way, and sees to it that its next piece may be written.
     fn begin(&self, chain: &mut Chain<'_, '_>, outputs: &mut [Output]) {
         while chain.now.is_none()
-            && let Some(Wanted { index, at, from }) = chain.waiting.pop_front()
+            && let Some(Wanted { index, from }) = chain.waiting.pop_front()
         {
-            match self.begin_write(chain.zone, at, from.len()) {
+            match self.begin_write(chain.zone, from.len()) {
                 Ok((block, blocks)) => {
                     let offset = self.at(chain.zone, block);
                     let writing = Writing { index, block, blocks, offset, rest: from, is_repeated: false };
@@ -168,11 +166,11 @@ impl ZonedDevice {
         }
     }
 
-    fn begin_write(&self, zone: ZoneId, at: Option<Blocks>, bytes: usize) -> Result<(Blocks, Blocks)> {
+    fn begin_write(&self, zone: ZoneId, bytes: usize) -> Result<(Blocks, Blocks)> {
         self.check_ours(zone)?;
         let mut machine = self.machine.lock();
         let blocks = machine.blocks(zone, bytes)?;
-        let info = machine.check_write(zone, blocks, at)?;
+        let info = machine.check_write(zone, blocks, None)?;
         machine.open(zone)?;
         Ok((info.pointer, blocks))
     }

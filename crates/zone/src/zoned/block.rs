@@ -10,7 +10,7 @@ use std::io::{Error, ErrorKind, Result};
 use rustix::io::Errno;
 use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 
-use super::port::{Action, Limits, Port, Told};
+use super::port::{Action, Limits, Port, ReportedZone};
 use super::report::{Report, SECTOR};
 use crate::engine::{Engine, Transfer};
 
@@ -76,7 +76,7 @@ impl Port for BlockPort {
         &self.limits
     }
 
-    fn report(&self, from: u64, most: usize) -> Result<Vec<Told>> {
+    fn report(&self, from: u64, most: usize) -> Result<Vec<ReportedZone>> {
         let mut report = Report::new(from / SECTOR, most);
         // SAFETY: the command reads the head of a report and writes as many zones behind it as its count
         // says, which is no more than there is room for.

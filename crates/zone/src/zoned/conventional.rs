@@ -27,7 +27,7 @@ use std::ops::Range;
 use rt::sync::Mutex;
 
 use super::ZonedDevice;
-use super::port::{Action, Port, Told};
+use super::port::{Action, Port, ReportedZone};
 use super::shape::Shape;
 use crate::engine::{AlignedBuffer, Transfer};
 use crate::{Geometry, Result, ZoneId, ZoneInfo, ZoneState};
@@ -153,7 +153,7 @@ pub(super) fn judge(port: &dyn Port, shape: &Shape, zones: &mut [ZoneInfo]) {
 }
 
 /// In how many of these zones something stands, or cannot be read, where [`wipe`] would write.
-pub(super) fn with_signs(port: &dyn Port, zones: &[Told], end: u64) -> usize {
+pub(super) fn with_signs(port: &dyn Port, zones: &[ReportedZone], end: u64) -> usize {
     let places = zones.iter().flat_map(|zone| signs(port, zone, end).map(|place| (zone.start, place)));
     let (zones, places): (Vec<u64>, Vec<Range<u64>>) = places.filter(|(_, place)| !place.is_empty()).unzip();
     let are_blank = are_zeros(port, &places);
@@ -196,13 +196,13 @@ fn are_zeros(port: &dyn Port, places: &[Range<u64>]) -> Vec<bool> {
 
 /// Takes everything away from a conventional zone by which anybody could take it for something, where the device ends at
 /// `end`.
-pub(super) fn wipe(port: &dyn Port, zone: &Told, end: u64) -> io::Result<()> {
+pub(super) fn wipe(port: &dyn Port, zone: &ReportedZone, end: u64) -> io::Result<()> {
     signs(port, zone, end).into_iter().try_for_each(|place| erase(port, place.start, place.end - place.start))
 }
 
 /// Where a conventional zone is looked at by whoever wants to know what it is: block 0, and near the ends of the device
 /// (it ends at `end`) all that a signature may be in. In whole blocks.
-fn signs(port: &dyn Port, zone: &Told, end: u64) -> [Range<u64>; 2] {
+fn signs(port: &dyn Port, zone: &ReportedZone, end: u64) -> [Range<u64>; 2] {
     let block = u64::from(port.limits().block_size);
     let (start, after) = (zone.start, (zone.start + zone.length) / block * block);
     let from_start = SIGNATURES_BYTES.max(start + block).min(after);

@@ -4,7 +4,7 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::nvme::format::{self, IDENTIFY_BYTES, REPORT_BYTES};
-use super::port::{Limits, Told, check_order};
+use super::port::{Limits, ReportedZone, check_order};
 use super::report::{Report, Zone};
 use super::shape::Shape;
 use crate::{ZoneInfo, ZoneState};
@@ -50,7 +50,7 @@ pub(crate) fn nvme_zones(bytes: &[u8]) {
 }
 
 /// What was understood can be computed with, and is used or refused.
-fn take_up(limits: &Limits, mut told: Vec<Told>) {
+fn take_up(limits: &Limits, mut told: Vec<ReportedZone>) {
     let mut end = 0_u64;
     let _ = check_order(end, &told);
     for zone in &mut told {

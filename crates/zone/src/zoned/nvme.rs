@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use self::command::{Data, Queue, Words, namespace_of, run};
 use self::format::{IDENTIFY_BYTES, Namespace, REPORT_BYTES};
 use self::ring::{Move, Rings};
-use super::port::{Action, Limits, Port, Told};
+use super::port::{Action, Limits, Port, ReportedZone};
 use crate::engine::{AlignedBuffer, Transfer};
 use crate::file::{self, FileError, OpenMode};
 
@@ -198,7 +198,7 @@ impl Port for NvmePort {
         &self.limits
     }
 
-    fn report(&self, from: u64, most: usize) -> Result<Vec<Told>> {
+    fn report(&self, from: u64, most: usize) -> Result<Vec<ReportedZone>> {
         if from >= self.size {
             return Ok(Vec::new());
         }

@@ -1,56 +1,62 @@
-//! What a zoned device of the system is asked for: the commands, without any bookkeeping.
+//! The port to a zoned device of the system: its commands, without any bookkeeping.
+//!
+//! [`Port`] orders nothing and keeps no state. [`crate::zoned::ZonedDevice`] makes a [`crate::Device`] of it.
 
 use std::io::{Error, Result};
 
 use crate::ZoneState;
-use crate::engine::Transfer;
+pub use crate::engine::{AlignedBuffer, Transfer};
 
 /// What the system says of a device besides its zones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// Bytes that are written as a whole or not at all.
-    pub(crate) block_size: u32,
+    pub block_size: u32,
     /// How many zones may be open, if that is limited.
-    pub(crate) max_open: Option<u32>,
+    pub max_open: Option<u32>,
     /// How many zones may be active, if that is limited.
-    pub(crate) max_active: Option<u32>,
+    pub max_active: Option<u32>,
     /// The largest single command in bytes.
-    pub(crate) transfer_bytes: usize,
+    pub transfer_bytes: usize,
     /// The largest append whose place the device chooses, if it does that.
-    pub(crate) append_bytes: Option<usize>,
+    pub append_bytes: Option<usize>,
     /// It has to move something to begin elsewhere.
-    pub(crate) seeks: bool,
+    pub seeks: bool,
 }
 
 /// A zone as the system tells of it, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub struct ReportedZone {
     /// Where it begins on the device.
-    pub(crate) start: u64,
+    pub start: u64,
     /// From there to the next zone.
-    pub(crate) length: u64,
+    pub length: u64,
     /// How much it takes; at most `length`.
-    pub(crate) capacity: u64,
+    pub capacity: u64,
     /// How much was written, of `capacity`; meaningless unless the state has a pointer.
-    pub(crate) pointer: u64,
+    pub pointer: u64,
     /// What it can do; `None` where the device keeps no pointer and the zone takes writes.
-    pub(crate) state: Option<ZoneState>,
+    pub state: Option<ZoneState>,
     /// It can be written anywhere, and has no pointer.
-    pub(crate) is_conventional: bool,
+    pub is_conventional: bool,
 }
 
 /// A change of a whole zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub enum Action {
+    /// Makes it empty.
     Reset,
+    /// Takes an open slot for it.
     Open,
+    /// Returns the open slot.
     Close,
+    /// Makes it full.
     Finish,
 }
 
 impl Action {
     /// As it stands in errors.
-    pub(crate) fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Action::Reset => "reset",
             Action::Open => "open",
@@ -61,16 +67,18 @@ impl Action {
 }
 
 /// The means to reach a zoned device. All places are bytes from its beginning.
-pub(crate) trait Port: Send + Sync {
+pub trait Port: Send + Sync {
+    /// What the system says of the device besides its zones.
     fn limits(&self) -> &Limits;
 
     /// Zones from the one at `from` on, at most `most` of them and as many as one command tells of; none
     /// beyond the end.
-    fn report(&self, from: u64, most: usize) -> Result<Vec<Told>>;
+    fn report(&self, from: u64, most: usize) -> Result<Vec<ReportedZone>>;
 
     /// Changes the zone at `start`.
     fn act(&self, start: u64, length: u64, action: Action) -> Result<()>;
 
+    /// Reads a whole number of blocks.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
 
     /// Many at once, in any order: reads, and at most one write to each zone, which is as one of [`Self::write`].
@@ -91,9 +99,9 @@ pub(crate) trait Port: Send + Sync {
     fn prepare_buffers(&self, count: usize, bytes: usize);
 }
 
-/// All zones of a device. Each lies behind the one before it, so that there is an end of asking.
-pub(crate) fn report_all(port: &dyn Port) -> Result<Vec<Told>> {
-    let mut zones: Vec<Told> = Vec::new();
+/// Reports all zones of a device. Each lies behind the one before it, so that the reports end.
+pub fn report_all(port: &dyn Port) -> Result<Vec<ReportedZone>> {
+    let mut zones: Vec<ReportedZone> = Vec::new();
     loop {
         let from = zones.last().map_or(0, |zone| zone.start + zone.length);
         let more = port.report(from, usize::MAX)?;
@@ -106,7 +114,7 @@ pub(crate) fn report_all(port: &dyn Port) -> Result<Vec<Told>> {
 }
 
 /// Each of these zones begins where the one before it ends, the first of them at `from`.
-pub(super) fn check_order(from: u64, told: &[Told]) -> std::result::Result<(), String> {
+pub(super) fn check_order(from: u64, told: &[ReportedZone]) -> std::result::Result<(), String> {
     let mut end = from;
     for zone in told {
         if zone.start != end {

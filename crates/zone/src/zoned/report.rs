@@ -2,11 +2,11 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::port::Told;
+use super::port::ReportedZone;
 use crate::ZoneState;
 
 /// Bytes of the kernel's unit for places on block devices, whatever their blocks are.
-pub(crate) const SECTOR: u64 = 512;
+pub const SECTOR: u64 = 512;
 /// Zones that one report tells of.
 pub(super) const ZONES: usize = 128;
 
@@ -30,17 +30,27 @@ pub(super) struct Report {
 /// `struct blk_zone`, in sectors.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub(crate) struct Zone {
-    pub(crate) start: u64,
-    pub(crate) length: u64,
-    pub(crate) pointer: u64,
-    pub(crate) kind: u8,
-    pub(crate) condition: u8,
-    pub(crate) non_sequential: u8,
-    pub(crate) reset_recommended: u8,
-    pub(crate) reserved: [u8; 4],
-    pub(crate) capacity: u64,
-    pub(crate) reserved_too: [u8; 24],
+pub struct Zone {
+    /// Where it begins.
+    pub start: u64,
+    /// From there to the next zone.
+    pub length: u64,
+    /// The write pointer, from the beginning of the device.
+    pub pointer: u64,
+    /// Whether it is conventional, or written in order.
+    pub kind: u8,
+    /// The state, as the kernel numbers it.
+    pub condition: u8,
+    /// The kernel's `non_seq`.
+    pub non_sequential: u8,
+    /// The kernel's `reset`.
+    pub reset_recommended: u8,
+    /// Zeros.
+    pub reserved: [u8; 4],
+    /// How much it takes; at most `length`.
+    pub capacity: u64,
+    /// Zeros.
+    pub reserved_too: [u8; 24],
 }
 
 const _: () = assert!(size_of::<Zone>() == 64 && size_of::<Report>() == 16 + 64 * ZONES);
@@ -54,13 +64,13 @@ impl Report {
     }
 
     /// The zones that it tells of, or what is wrong with it.
-    pub(super) fn told(&self) -> Result<Vec<Told>, String> {
+    pub(super) fn told(&self) -> Result<Vec<ReportedZone>, String> {
         let count = self.count as usize;
         let zones = self.zones.get(..count).ok_or("the kernel reports more zones than were asked for")?;
         zones.iter().map(|zone| self.one(zone)).collect()
     }
 
-    fn one(&self, zone: &Zone) -> Result<Told, String> {
+    fn one(&self, zone: &Zone) -> Result<ReportedZone, String> {
         let wrong = |what: &str| Err(format!("the zone at sector {} {what}", zone.start));
         let capacity = if self.flags & HAS_CAPACITY != 0 { zone.capacity } else { zone.length };
         let end = zone.start.checked_add(zone.length).and_then(|end| end.checked_mul(SECTOR));
@@ -74,7 +84,7 @@ impl Report {
         let pointer = if has_pointer { zone.pointer.checked_sub(zone.start) } else { Some(0) };
         let most = if state == Some(ZoneState::Empty) { 0 } else { zone.length };
         match pointer.filter(|&pointer| pointer <= most) {
-            Some(pointer) => Ok(Told {
+            Some(pointer) => Ok(ReportedZone {
                 start: zone.start * SECTOR,
                 length: zone.length * SECTOR,
                 capacity: capacity * SECTOR,
@@ -89,7 +99,7 @@ impl Report {
 
 impl Zone {
     /// A zone that is written in order: where it begins and its length, where its pointer is and what it takes.
-    pub(crate) fn sequential([start, length, pointer, capacity]: [u64; 4], state: ZoneState) -> Zone {
+    pub fn sequential([start, length, pointer, capacity]: [u64; 4], state: ZoneState) -> Zone {
         const SEQUENTIAL: u8 = 2;
         let condition = match state {
             ZoneState::Empty => 0x1,

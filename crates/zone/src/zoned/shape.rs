@@ -8,7 +8,7 @@
 //! volume is the same whatever becomes of the zones before it. Volumes of releases that used no zones that can be
 //! written anywhere go on without them ([`Shape::of_volume`]).
 
-use super::port::{Limits, Told};
+use super::port::{Limits, ReportedZone};
 use crate::file::format::OPEN_ZONES_MIN;
 use crate::{Address, Blocks, Geometry, ZoneInfo, ZoneState};
 
@@ -45,7 +45,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    fn of(small: &[&Told]) -> LeftOut {
+    fn of(small: &[&ReportedZone]) -> LeftOut {
         let mut left_out = LeftOut::default();
         for zone in small {
             if zone.is_conventional {
@@ -61,7 +61,7 @@ impl LeftOut {
 
 impl Shape {
     /// The shape of a device with these zones, or why it cannot be used.
-    pub(crate) fn of(limits: &Limits, told: &[Told]) -> Result<Shape, String> {
+    pub(crate) fn of(limits: &Limits, told: &[ReportedZone]) -> Result<Shape, String> {
         let block = u64::from(limits.block_size);
         if !limits.block_size.is_power_of_two() || !(512..=65536).contains(&limits.block_size) {
             return Err(format!(
@@ -72,9 +72,10 @@ impl Shape {
         let largest = in_order().map(|zone| zone.length).max();
         let largest = largest.ok_or("it has no zone that is written in order")?;
         check_zone(largest, block)?;
-        let (used, small): (Vec<&Told>, Vec<&Told>) =
+        let (used, small): (Vec<&ReportedZone>, Vec<&ReportedZone>) =
             told.iter().partition(|zone| zone.length >= largest / 2);
-        let (last, first): (Vec<&Told>, Vec<&Told>) = used.iter().partition(|zone| zone.is_conventional);
+        let (last, first): (Vec<&ReportedZone>, Vec<&ReportedZone>) =
+            used.iter().partition(|zone| zone.is_conventional);
         let zones = u32::try_from(used.len()).ok().filter(|&zones| zones <= Address::ZONES_MAX);
         let zones = zones.ok_or_else(|| format!("it has {} zones; Polder uses at most 2^24", used.len()))?;
         let capacity = in_order().map(|zone| zone.capacity).max();
@@ -90,7 +91,7 @@ impl Shape {
             conventional: last.len() as u32,
             seek_bytes: if limits.seeks { Geometry::SEEK_BYTES_OF_DISK } else { Geometry::SEEK_BYTES },
         };
-        let place = |zone: &&Told| Place { start: zone.start, length: zone.length };
+        let place = |zone: &&ReportedZone| Place { start: zone.start, length: zone.length };
         let places = first.iter().chain(&last).map(place).collect();
         Ok(Shape { geometry, places, left_out: LeftOut::of(&small) })
     }
@@ -112,7 +113,7 @@ impl Shape {
 
     /// A zone as the layers above know it. What has no whole number of blocks in it takes no more: a write
     /// behind it would begin within a block. Of one without a pointer, as if nothing were in it.
-    pub(crate) fn info(&self, told: &Told) -> ZoneInfo {
+    pub(crate) fn info(&self, told: &ReportedZone) -> ZoneInfo {
         let block = u64::from(self.geometry.block_size);
         let capacity = (told.capacity / block).min(self.geometry.zone_blocks.into()) as Blocks;
         let state = told.state.unwrap_or(ZoneState::Empty);

@@ -2,7 +2,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::port::{Limits, Told, check_order, report_all};
+use super::port::{Limits, ReportedZone, check_order, report_all};
 use super::volume::Contents;
 use super::*;
 use crate::Life;
@@ -24,7 +24,7 @@ enum Trouble {
 }
 
 struct State {
-    zones: Vec<Told>,
+    zones: Vec<ReportedZone>,
     trouble: Option<Trouble>,
     /// The next write there is refused until the zone was reported.
     trouble_at: Option<u64>,
@@ -48,7 +48,7 @@ struct Fake {
 
 impl Fake {
     fn new() -> Fake {
-        let zone = |index| Told {
+        let zone = |index| ReportedZone {
             start: index * LENGTH,
             length: LENGTH,
             capacity: LENGTH,
@@ -105,7 +105,7 @@ impl Port for Fake {
         &self.limits
     }
 
-    fn report(&self, from: u64, most: usize) -> io::Result<Vec<Told>> {
+    fn report(&self, from: u64, most: usize) -> io::Result<Vec<ReportedZone>> {
         let mut state = self.state.lock();
         if state.trouble == Some(Trouble::NeedsReport) {
             state.trouble = None;
@@ -277,16 +277,6 @@ fn a_zone_that_goes_offline_is_noticed_by_reading() {
     for output in device.run(&mut batch) {
         assert!(matches!(output, Err(DeviceError::Offline(ZoneId(4)))), "{output:?}");
     }
-}
-
-#[test]
-fn a_zone_that_is_closed_with_nothing_in_it_is_reset() {
-    let fake = Fake::new();
-    let device = fake.device();
-    device.open(ZoneId(3)).unwrap();
-    device.close(ZoneId(3)).unwrap();
-    assert_eq!(fake.state.lock().acts, [(3, Action::Open), (3, Action::Reset)]);
-    assert_eq!(device.report_zone(ZoneId(3)).unwrap().state, ZoneState::Empty);
 }
 
 #[test]

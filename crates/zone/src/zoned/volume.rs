@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 
 use super::block::{self, BlockPort};
 use super::nvme::{self, NvmePort};
-use super::port::{Action, Port, Told, report_all};
+use super::port::{Action, Port, ReportedZone, report_all};
 use super::shape::Shape;
 use super::{LeftOut, ZonedDevice, conventional, sysfs};
 use crate::engine::AlignedBuffer;
@@ -45,7 +45,7 @@ pub(crate) fn is_zoned(path: &Path, known: &Metadata) -> Result<bool, FileError>
 pub(super) struct Found {
     pub(super) port: Box<dyn Port>,
     pub(super) shape: Shape,
-    pub(super) told: Vec<Told>,
+    pub(super) told: Vec<ReportedZone>,
 }
 
 impl ZonedDevice {
@@ -143,7 +143,7 @@ pub(super) enum Contents {
 
 impl Found {
     /// The zones that are used, by number.
-    fn used(&self) -> Vec<Told> {
+    fn used(&self) -> Vec<ReportedZone> {
         used(&self.shape, &self.told).collect()
     }
 
@@ -166,7 +166,7 @@ impl Found {
         let all = self.told.iter().map(|zone| zone.length).sum();
         let in_order = self.used().into_iter().filter(|zone| !zone.is_conventional);
         let log: Vec<u64> = in_order.take(LOG_ZONES).map(|zone| zone.start).collect();
-        let turn = |zone: &Told| match zone.state {
+        let turn = |zone: &ReportedZone| match zone.state {
             _ if !log.contains(&zone.start) => 2,
             Some(state) if state.is_active() => 1,
             _ => 0,
@@ -183,7 +183,7 @@ impl Found {
         Ok(())
     }
 
-    fn empty_one(&self, zone: &Told) -> io::Result<()> {
+    fn empty_one(&self, zone: &ReportedZone) -> io::Result<()> {
         let is_dead = matches!(zone.state, Some(ZoneState::ReadOnly | ZoneState::Offline));
         // Those that are empty too: the kernel may think otherwise when that was done through another door.
         match (is_dead, zone.is_conventional) {
@@ -237,7 +237,8 @@ impl Found {
 
     /// What stands at the beginning, where that can be written anywhere.
     fn contents_of_start(&self) -> io::Result<Option<String>> {
-        let is_readable = |zone: &&Told| zone.is_conventional && zone.state != Some(ZoneState::Offline);
+        let is_readable =
+            |zone: &&ReportedZone| zone.is_conventional && zone.state != Some(ZoneState::Offline);
         let Some(first) = self.told.first().filter(is_readable) else { return Ok(None) };
         let mut start = AlignedBuffer::new(LOOK_BYTES.min(first.length) as usize);
         self.port.read(first.start, start.bytes_mut())?;
@@ -246,8 +247,8 @@ impl Found {
 
     /// In how many zones that can be written anywhere something stands that a new volume would take away.
     fn conventional_with_signs(&self) -> usize {
-        let takes_writes = |zone: &&Told| zone.is_conventional && zone.state.is_none();
-        let zones: Vec<Told> = self.told.iter().filter(takes_writes).copied().collect();
+        let takes_writes = |zone: &&ReportedZone| zone.is_conventional && zone.state.is_none();
+        let zones: Vec<ReportedZone> = self.told.iter().filter(takes_writes).copied().collect();
         conventional::with_signs(&*self.port, &zones, self.end())
     }
 
@@ -297,9 +298,9 @@ pub(super) fn infos(port: &dyn Port, shape: &Shape) -> io::Result<Vec<ZoneInfo>>
 }
 
 /// Those that are used among all, which lie one behind the other; by number.
-fn used<'a>(shape: &'a Shape, told: &'a [Told]) -> impl Iterator<Item = Told> {
+fn used<'a>(shape: &'a Shape, told: &'a [ReportedZone]) -> impl Iterator<Item = ReportedZone> {
     let at = |start: u64| told.binary_search_by_key(&start, |told| told.start).ok();
-    let is_same = |number: usize, told: &Told| {
+    let is_same = |number: usize, told: &ReportedZone| {
         told.is_conventional == shape.geometry.is_conventional(ZoneId(number as u32))
     };
     let places = shape.places.iter().enumerate();
@@ -318,8 +319,17 @@ fn find(path: &Path, mode: Option<OpenMode>) -> Result<Found, FileError> {
     Ok(Found { port, shape, told })
 }
 
+/// Opens a device for writing and keeps it from others until the port is dropped. `None` if it has no zones of its own.
+pub fn exclusive_port(path: &Path) -> Result<Option<Box<dyn Port>>, FileError> {
+    let known = std::fs::metadata(path).map_err(|error| file::refusal(path, error))?;
+    match is_zoned(path, &known)? {
+        true => open_port(path, Some(OpenMode::ReadWrite)).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// The means to reach a device; with a mode, it is kept from others.
-pub(crate) fn open_port(path: &Path, mode: Option<OpenMode>) -> Result<Box<dyn Port>, FileError> {
+fn open_port(path: &Path, mode: Option<OpenMode>) -> Result<Box<dyn Port>, FileError> {
     let io = |error| FileError::io(path, "ask for its zones", error);
     let known = std::fs::metadata(path).map_err(|error| file::refusal(path, error))?;
     let writable = mode == Some(OpenMode::ReadWrite);

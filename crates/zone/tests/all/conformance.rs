@@ -1,9 +1,9 @@
 //! What every device does, whatever it is made of.
 
-use crate::zone::emulated::{Emulated, Spec};
 use crate::zone::file::{FileDevice, FileOptions, OpenMode};
 use crate::zone::{Blocks, Command, Device, DeviceError, Geometry, Output, ZoneId, ZoneInfo, ZoneState};
 use crate::{pattern, tags};
+use emulated::{Emulated, Spec};
 
 #[test]
 fn the_emulated_device_conforms_in_every_shape() {
@@ -54,7 +54,6 @@ fn all_hold(device: &dyn Device) {
     appends_land_one_after_the_other(device);
     refuses_what_is_malformed(device);
     a_batch_is_done_as_a_whole(device);
-    writes_only_at_the_pointer(device);
     a_zone_filled_to_its_capacity_is_full(device);
     a_finished_zone_takes_no_more(device);
     limits_hold(device);
@@ -104,24 +103,12 @@ impl Device for Backwards<'_> {
         self.0.append(self.other(zone), from)
     }
 
-    fn write(&self, zone: ZoneId, block: Blocks, from: &[u8]) -> Result<(), DeviceError> {
-        self.0.write(self.other(zone), block, from)
-    }
-
     fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
         for command in batch.iter_mut() {
             let (Command::Read { zone, .. } | Command::Append { zone, .. }) = command;
             *zone = self.other(*zone);
         }
         self.0.run(batch).into_iter().map(|output| self.told(output)).collect()
-    }
-
-    fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.0.open(self.other(zone))
-    }
-
-    fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.0.close(self.other(zone))
     }
 
     fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
@@ -167,9 +154,6 @@ fn appends_land_one_after_the_other(device: &dyn Device) {
     assert!(matches!(error, DeviceError::Unwritten { zone: ZoneId(1), block: 4 }), "{error}");
     device.flush().unwrap();
     assert_eq!(tags(device, 1, 2, 2), [12, 20], "a flush changes nothing that can be read");
-    device.close(zone).unwrap();
-    assert_eq!(state(device, 1), ZoneState::Closed);
-    assert_eq!(device.append(zone, &pattern(device, 30, 1)).unwrap(), 4, "an append opens a closed zone");
     device.reset(zone).unwrap();
     let error = device.read(zone, 0, &mut two).unwrap_err();
     assert!(matches!(error, DeviceError::Unwritten { block: 0, .. }), "{error}");
@@ -188,9 +172,6 @@ fn refuses_what_is_malformed(device: &dyn Device) {
         device.read(ZoneId(0), device.geometry().zone_blocks, &mut block.clone()),
         device.read(ZoneId(0), 0, &mut block.clone()[1..]),
         device.report_zone(beyond).map(|_| ()),
-        device.open(beyond),
-        device.close(beyond),
-        device.close(ZoneId(0)),
         device.finish(beyond),
         device.reset(beyond),
     ];
@@ -225,18 +206,6 @@ fn a_batch_is_done_as_a_whole(device: &dyn Device) {
     }
 }
 
-fn writes_only_at_the_pointer(device: &dyn Device) {
-    let (zone, two) = (ZoneId(2), pattern(device, 80, 2));
-    device.write(zone, 0, &two).unwrap();
-    device.write(zone, 2, &two).unwrap();
-    for block in [0, 3, 5] {
-        let error = device.write(zone, block, &two).unwrap_err();
-        assert!(matches!(error, DeviceError::NotAtPointer { pointer: 4, .. }), "{error}");
-    }
-    assert_eq!(tags(device, 2, 0, 4), [80, 81, 80, 81]);
-    device.reset(zone).unwrap();
-}
-
 fn a_zone_filled_to_its_capacity_is_full(device: &dyn Device) {
     let last = device.geometry().zones - 1;
     for number in [2, last] {
@@ -257,7 +226,6 @@ fn a_zone_filled_to_its_capacity_is_full(device: &dyn Device) {
         assert_eq!(tags(device, number, capacity - 1, 1), [7u8.wrapping_add((rest - 1) as u8)]);
         let error = device.append(zone, &pattern(device, 1, 1)).unwrap_err();
         assert!(matches!(error, DeviceError::ZoneFull { blocks: 1, .. }), "{error}");
-        assert!(device.open(zone).is_err(), "a full zone is not opened");
         device.reset(zone).unwrap();
         assert_eq!((state(device, number), info(device, number).pointer), (ZoneState::Empty, 0));
     }
@@ -285,13 +253,6 @@ fn limits_hold(device: &dyn Device) {
     }
     let next = ZoneId(geometry.max_open);
     assert!(matches!(device.append(next, &one), Err(DeviceError::TooManyOpen { .. })));
-    assert!(matches!(device.open(next), Err(DeviceError::TooManyOpen { .. })));
-    device.close(ZoneId(0)).unwrap();
-    let after_close = device.open(next);
-    assert_eq!(after_close.is_ok(), geometry.max_active > geometry.max_open, "{after_close:?}");
-    if after_close.is_ok() {
-        device.close(next).unwrap();
-    }
     device.finish(ZoneId(1)).unwrap();
     device.append(next, &one).expect("a finished zone gives its slots back");
     device.reset(next).unwrap();

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::zone::emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault, Spec};
 use crate::zone::format::decode_header;
 use crate::zone::{Cause, Device, DeviceError, FsId, Leases, Life, Role, Traffic, ZoneId, ZoneState};
 use crate::{pattern, tags};
+use emulated::{CommandKind, CrashPlan, Effect, Emulated, Fault, Spec};
 
 const FS: FsId = FsId([7; 16]);
 

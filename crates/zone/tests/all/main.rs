@@ -3,8 +3,6 @@
 
 mod conformance;
 mod discard;
-mod emulated;
-mod emulated_crash;
 mod file;
 mod file_refusals;
 mod formats;

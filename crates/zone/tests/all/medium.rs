@@ -43,7 +43,6 @@ fn the_named_medium_is_found_again_as_it_was_left() {
     let lease = leases.begin(ZoneId(0), Life(1), Role::Log).unwrap();
     assert!(lease.admit(3, 0));
     assert_eq!(lease.append(Cause::Journal, &pattern(&*device, 5, 3)).unwrap(), 1);
-    device.open(ZoneId(7)).unwrap();
     device.append(ZoneId(8), &pattern(&*device, 6, 1)).unwrap();
     device.finish(ZoneId(8)).unwrap();
     let last = ZoneId(device.geometry().zones - 1);

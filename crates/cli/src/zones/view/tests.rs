@@ -1,4 +1,4 @@
-use zone::emulated::{Emulated, Spec};
+use emulated::{Emulated, Spec};
 
 use super::*;
 

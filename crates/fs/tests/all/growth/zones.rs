@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use emulated::{Emulated, Spec};
 use fs::{FormatOptions, Fs, InodeNo};
 use rt::{ManualClock, Timestamp};
-use zone::emulated::{Emulated, Spec};
 
 use super::{Meter, compare, kill, mount, name, remount};
 use crate::support::Volume;

@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use emulated::{CrashPlan, Emulated, Spec};
 use extent::format::{FOOTER_MAGIC, SUMMARY_MAGIC};
 use fs::{Finding, Fs, FsError, InodeNo, MountOptions, Repaired, Salvage, SalvagedItem};
 use rt::random::Rng;
 use rt::{ManualClock, Timestamp};
-use zone::emulated::{CrashPlan, Emulated, Spec};
 use zone::{Blocks, Device, Role, ZoneId};
 
 use super::damage::Damage;

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use emulated::{CrashPlan, Emulated};
 use fs::{Finding, InodeNo};
 use rt::random::Rng;
 use rt::schedule::{self, Body};
 use rt::{ManualClock, Timestamp};
-use zone::emulated::{CrashPlan, Emulated};
 
 use super::blocks::{self, Part};
 use super::damage::Damage::*;

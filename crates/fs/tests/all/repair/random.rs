@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use emulated::Spec;
 use fs::{Caller, InodeNo};
 use rt::random::Rng;
-use zone::emulated::Spec;
 
 use super::damage::Damage;
 use super::picture::{Picture, excused};

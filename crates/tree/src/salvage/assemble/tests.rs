@@ -1,5 +1,5 @@
+use emulated::Spec;
 use zone::ZoneId;
-use zone::emulated::Spec;
 
 use super::*;
 use crate::tests::{Contents, formatted, open, options, random_tx};

@@ -12,7 +12,6 @@ use std::time::Duration;
 use rt::random::Rng;
 use rt::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::emulated::Fate;
 use crate::engine::Transfer;
 
 const PIPE: &str = "POLDER_KNIFE_PIPE";
@@ -86,6 +85,38 @@ impl fmt::Display for Moment {
             Moment::Now => f.write_str("at once"),
             Moment::Writes(count) => write!(f, "behind {count} writes"),
             Moment::Sync => f.write_str("amid a sync"),
+        }
+    }
+}
+
+/// Which units of one write survive a cut.
+enum Survival {
+    All,
+    /// The first so many units.
+    First(u32),
+    /// These units, by their bits, 64 at a time.
+    Scattered(u64),
+    None,
+}
+
+impl Survival {
+    /// Anything that may happen to a write of so many units that no sync has made durable.
+    fn draw(rng: &mut Rng, units: u32) -> Survival {
+        match rng.u32(0..6) {
+            0 | 1 => Survival::All,
+            3 => Survival::First(rng.u32(0..units)),
+            4 => Survival::Scattered(rng.u64(..)),
+            _ => Survival::None,
+        }
+    }
+
+    /// Whether this unit of the write survives.
+    fn keeps(&self, unit: u32) -> bool {
+        match *self {
+            Survival::All => true,
+            Survival::First(first) => unit < first,
+            Survival::Scattered(bits) => bits >> (unit % 64) & 1 == 1,
+            Survival::None => false,
         }
     }
 }
@@ -223,17 +254,17 @@ impl Shared {
     /// Writes to the file what survives.
     fn settle(&self, state: &State, rng: &mut Rng) -> Result<Aftermath> {
         let whole = match rng.u32(0..8) {
-            0 => Some(Fate::Kept),
-            1 => Some(Fate::Gone),
+            0 => Some(Survival::All),
+            1 => Some(Survival::None),
             _ => None,
         };
         let mut aftermath = Aftermath::default();
         for write in state.leaving.writes.iter().chain(&state.new.writes) {
             let blocks = (write.bytes.len() / UNIT) as u32;
-            let own = Fate::draw(rng, blocks);
-            let fate = whole.as_ref().unwrap_or(&own);
+            let own = Survival::draw(rng, blocks);
+            let survival = whole.as_ref().unwrap_or(&own);
             for (block, bytes) in (0..).zip(write.bytes.chunks(UNIT)) {
-                if !fate.keeps(block) {
+                if !survival.keeps(block) {
                     aftermath.lost += 1;
                     continue;
                 }

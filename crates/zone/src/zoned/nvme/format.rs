@@ -1,7 +1,7 @@
 //! What an NVMe controller says of a namespace and its zones, as bytes (NVM Express Base, NVM Command Set and
 //! Zoned Namespace Command Set specifications).
 
-use super::super::port::Told;
+use super::super::port::ReportedZone;
 use crate::ZoneState;
 
 /// Bytes of every identify structure.
@@ -75,13 +75,13 @@ pub(in crate::zoned) fn transfer_bytes(common: &[u8; IDENTIFY_BYTES], zoned: &[u
 pub(in crate::zoned) fn zones(
     report: &[u8; REPORT_BYTES],
     namespace: &Namespace,
-) -> Result<Vec<Told>, String> {
+) -> Result<Vec<ReportedZone>, String> {
     let count = usize::try_from(u64_at(report, 0)).unwrap_or(usize::MAX);
     let zones = report[HEAD_BYTES..].chunks_exact(ZONE_BYTES).take(count);
     zones.map(|zone| one(zone, namespace)).collect()
 }
 
-fn one(zone: &[u8], namespace: &Namespace) -> Result<Told, String> {
+fn one(zone: &[u8], namespace: &Namespace) -> Result<ReportedZone, String> {
     let (capacity, start, pointer) = (u64_at(zone, 8), u64_at(zone, 16), u64_at(zone, 24));
     let wrong = |what: &str| Err(format!("the zone at block {start} {what}"));
     let state = match zone[1] >> 4 {
@@ -104,7 +104,7 @@ fn one(zone: &[u8], namespace: &Namespace) -> Result<Told, String> {
     let block = u64::from(namespace.block_size);
     let most = if state == ZoneState::Empty { 0 } else { capacity };
     match written.filter(|&written| written <= most) {
-        Some(written) => Ok(Told {
+        Some(written) => Ok(ReportedZone {
             start: start * block,
             length: length * block,
             capacity: capacity * block,

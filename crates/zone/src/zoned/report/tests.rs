@@ -19,7 +19,7 @@ fn report(flags: u32, zones: &[Zone]) -> Report {
     report
 }
 
-fn told(zone: Zone) -> Result<Told, String> {
+fn told(zone: Zone) -> Result<ReportedZone, String> {
     report(1, &[zone]).told().map(|zones| zones[0])
 }
 

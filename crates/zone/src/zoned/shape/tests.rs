@@ -15,12 +15,12 @@ fn limits() -> Limits {
 }
 
 /// Zones of so many MiB one after the other, each with its kind.
-fn zones(lengths: &[(u64, Option<ZoneState>)]) -> Vec<Told> {
+fn zones(lengths: &[(u64, Option<ZoneState>)]) -> Vec<ReportedZone> {
     let mut start = 0;
     let mut told = Vec::new();
     for &(length, state) in lengths {
         let length = length * MIB;
-        told.push(Told {
+        told.push(ReportedZone {
             start,
             length,
             capacity: length * 3 / 4,
@@ -48,7 +48,7 @@ fn conventional_zones_are_numbered_after_all_others() {
     assert_eq!(shape.left_out, LeftOut::default());
     assert!(!geometry.is_conventional(ZoneId(3)) && geometry.is_conventional(ZoneId(4)));
     // No zone takes more than the largest that is written in order.
-    assert_eq!(shape.info(&Told { capacity: 32 * MIB, ..told[0] }).capacity, 24 * 256);
+    assert_eq!(shape.info(&ReportedZone { capacity: 32 * MIB, ..told[0] }).capacity, 24 * 256);
 }
 
 /// Releases that left conventional zones alone have made volumes whose headers count the others.
@@ -99,7 +99,7 @@ fn a_pointer_within_a_block_ends_its_zone() {
 #[test]
 fn limits_that_are_not_told_are_chosen() {
     let many = zones(&[(32, EMPTY); 100]);
-    let open = |max_open, max_active, zones: &[Told]| {
+    let open = |max_open, max_active, zones: &[ReportedZone]| {
         let shape = Shape::of(&Limits { max_open, max_active, ..limits() }, zones).unwrap();
         (shape.geometry.max_open, shape.geometry.max_active)
     };
@@ -113,7 +113,7 @@ fn limits_that_are_not_told_are_chosen() {
 #[test]
 fn what_cannot_be_served_is_refused_with_the_reason() {
     let fine = zones(&[(32, EMPTY); 20]);
-    let refusal = |limits: &Limits, zones: &[Told]| Shape::of(limits, zones).unwrap_err();
+    let refusal = |limits: &Limits, zones: &[ReportedZone]| Shape::of(limits, zones).unwrap_err();
     for (found, expected) in [
         (refusal(&limits(), &zones(&[(32, None); 20])), "it has no zone that is written in order"),
         (

@@ -59,7 +59,7 @@ fn zones_are_told_in_bytes() {
     let (common, zoned) = identified();
     let namespace = namespace(&common, &zoned).unwrap();
     let found = zones(&report(1, 2, 24000, 24576, 24579), &namespace).unwrap();
-    let expected = Told {
+    let expected = ReportedZone {
         is_conventional: false,
         start: 96 << 20,
         length: 96 << 20,

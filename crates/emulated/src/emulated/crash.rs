@@ -1,0 +1,440 @@
+//! What is left of an emulated device after its power was lost.
+//!
+//! Everything up to the last flush is there. What was done since, the *window*, is subject to a
+//! [`CrashPlan`]: each append by itself may be there, torn or missing, with the pointer beyond it or
+//! not; each reset may be undone, and then nothing that was written to the zone after it exists.
+//! Damage and zones that changed their state for good are never undone.
+//! A conventional zone has no pointer any more: it is empty where block 0 is not there, and so nothing of that life is;
+//! and full otherwise.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rt::random::Rng;
+
+use super::medium::{Block, Medium, Payload, mix};
+use super::states::States;
+use zone::{Blocks, ZoneId, ZoneInfo, ZoneState};
+
+/// A way for a device to come back after a loss of power. Appends are counted from 0, over all zones,
+/// since the last flush.
+///
+/// As text (`Display`, `FromStr`) a plan is one word, to repeat a failure with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CrashPlan {
+    /// Everything is there.
+    KeepAll,
+    /// No append since the last flush is there, and the pointers are back; resets are done.
+    LoseAll,
+    /// No append since the last flush is there, but the pointers are beyond them; resets are done.
+    LoseContents,
+    /// One append is missing, with the pointer beyond it.
+    LoseOne(u32),
+    /// One append, and what was appended to its zone after it, is missing and the pointer is back.
+    BackFrom(u32),
+    /// Of one append only the first blocks are there, with the pointer beyond all of it.
+    TearOne {
+        /// Which append.
+        k: u32,
+        /// How many of its blocks survive.
+        blocks: Blocks,
+    },
+    /// Every reset since the last flush is undone: the zone has its old contents and pointer, and what
+    /// was written to it after the reset is gone. Everything else is there.
+    UndoResets,
+    /// Every reset is undone and no append is there.
+    LoseAllUndoResets,
+    /// Any state that the contract allows, chosen by this seed.
+    Subset(u64),
+    /// One of all states that the contract allows, by its number below [`super::Emulated::states_at`].
+    State(u64),
+    /// As the plan within, but every zone that would be active is `Full`.
+    FullActive(Box<CrashPlan>),
+}
+
+impl CrashPlan {
+    /// The same with active zones found `Full`.
+    pub fn full_active(self) -> Self {
+        CrashPlan::FullActive(Box::new(self))
+    }
+
+    fn split(&self) -> (&CrashPlan, bool) {
+        match self {
+            CrashPlan::FullActive(plan) => (plan.split().0, true),
+            plan => (plan, false),
+        }
+    }
+
+    fn seed(&self) -> u64 {
+        match self {
+            CrashPlan::KeepAll => 10,
+            CrashPlan::LoseAll => 11,
+            CrashPlan::LoseContents => 12,
+            CrashPlan::LoseOne(k) => mix(13, u64::from(*k)),
+            CrashPlan::TearOne { k, blocks } => mix(mix(14, u64::from(*k)), u64::from(*blocks)),
+            CrashPlan::UndoResets => 15,
+            CrashPlan::LoseAllUndoResets => 16,
+            CrashPlan::Subset(seed) => mix(17, *seed),
+            CrashPlan::FullActive(plan) => mix(18, plan.seed()),
+            CrashPlan::BackFrom(k) => mix(19, u64::from(*k)),
+            CrashPlan::State(number) => mix(20, *number),
+        }
+    }
+}
+
+impl fmt::Display for CrashPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CrashPlan::KeepAll => f.write_str("keep-all"),
+            CrashPlan::LoseAll => f.write_str("lose-all"),
+            CrashPlan::LoseContents => f.write_str("lose-contents"),
+            CrashPlan::LoseOne(k) => write!(f, "lose-one:{k}"),
+            CrashPlan::BackFrom(k) => write!(f, "back-from:{k}"),
+            CrashPlan::TearOne { k, blocks } => write!(f, "tear-one:{k}:{blocks}"),
+            CrashPlan::UndoResets => f.write_str("undo-resets"),
+            CrashPlan::LoseAllUndoResets => f.write_str("lose-all-undo-resets"),
+            CrashPlan::Subset(seed) => write!(f, "subset:{seed}"),
+            CrashPlan::State(number) => write!(f, "state:{number}"),
+            CrashPlan::FullActive(plan) => write!(f, "full:{plan}"),
+        }
+    }
+}
+
+/// Not the name of a crash plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no crash plan; one is, for example, keep-all, tear-one:3:1, subset:77 or full:lose-all")]
+pub struct NoCrashPlan(String);
+
+impl FromStr for CrashPlan {
+    type Err = NoCrashPlan;
+
+    fn from_str(text: &str) -> Result<Self, NoCrashPlan> {
+        let wrong = || NoCrashPlan(text.to_owned());
+        if let Some(inner) = text.strip_prefix("full:") {
+            return Ok(inner.parse::<CrashPlan>()?.full_active());
+        }
+        let mut words = text.split(':');
+        let name = words.next().unwrap_or_default();
+        let numbers: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
+        let small = |number: u64| u32::try_from(number).map_err(|_| wrong());
+        Ok(match (name, numbers.as_slice()) {
+            ("keep-all", []) => CrashPlan::KeepAll,
+            ("lose-all", []) => CrashPlan::LoseAll,
+            ("lose-contents", []) => CrashPlan::LoseContents,
+            ("lose-one", [k]) => CrashPlan::LoseOne(small(*k)?),
+            ("back-from", [k]) => CrashPlan::BackFrom(small(*k)?),
+            ("tear-one", [k, blocks]) => CrashPlan::TearOne { k: small(*k)?, blocks: small(*blocks)? },
+            ("undo-resets", []) => CrashPlan::UndoResets,
+            ("lose-all-undo-resets", []) => CrashPlan::LoseAllUndoResets,
+            ("subset", [seed]) => CrashPlan::Subset(*seed),
+            ("state", [number]) => CrashPlan::State(*number),
+            _ => return Err(wrong()),
+        })
+    }
+}
+
+/// One thing that happened to the medium.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// An append or a write.
+    Append {
+        zone: ZoneId,
+        at: Blocks,
+        payload: Arc<Payload>,
+    },
+    Open(ZoneId),
+    Close(ZoneId),
+    Finish(ZoneId),
+    Reset {
+        zone: ZoneId,
+        capacity: Option<Blocks>,
+    },
+    Flush,
+    /// Somebody else uses the device from here on.
+    Reopen,
+    /// The zone changed its state for good.
+    Turn {
+        zone: ZoneId,
+        state: ZoneState,
+    },
+    /// A block is not what was written there.
+    Damage {
+        zone: ZoneId,
+        block: Blocks,
+        to: Block,
+    },
+}
+
+/// Which blocks of one append survive, and whether the pointer knows of it.
+enum Fate {
+    Kept,
+    /// The first so many blocks.
+    Torn(Blocks),
+    /// These blocks, by their bits, 64 at a time.
+    Scattered(u64),
+    /// Neither blocks nor pointer.
+    Gone,
+}
+
+impl Fate {
+    /// Anything that the contract allows an append of so many blocks.
+    fn draw(rng: &mut Rng, blocks: Blocks) -> Fate {
+        match rng.u32(0..6) {
+            0 | 1 => Fate::Kept,
+            2 => Fate::Torn(0),
+            3 => Fate::Torn(rng.u32(0..blocks)),
+            4 => Fate::Scattered(rng.u64(..)),
+            _ => Fate::Gone,
+        }
+    }
+
+    /// Whether this block of the append survives.
+    fn keeps(&self, block: Blocks) -> bool {
+        match *self {
+            Fate::Kept => true,
+            Fate::Torn(first) => block < first,
+            Fate::Scattered(bits) => bits >> (block % 64) & 1 == 1,
+            Fate::Gone => false,
+        }
+    }
+}
+
+/// The plans for this window that are distinct and need no seed.
+pub(super) fn plans(window: &[Change], active: bool, block_size: usize) -> Vec<CrashPlan> {
+    let mut plans = vec![CrashPlan::KeepAll];
+    let appends = lasting_appends(window, block_size);
+    let resets = window.iter().any(|change| matches!(change, Change::Reset { .. }));
+    if !appends.is_empty() {
+        plans.push(CrashPlan::LoseAll);
+    }
+    if appends.len() > 1 {
+        plans.push(CrashPlan::LoseContents);
+    }
+    if resets {
+        plans.push(CrashPlan::UndoResets);
+    }
+    if resets && !appends.is_empty() {
+        plans.push(CrashPlan::LoseAllUndoResets);
+    }
+    if active {
+        plans.extend(plans.clone().into_iter().map(CrashPlan::full_active));
+    }
+    for &(zone, k, blocks) in &appends {
+        plans.push(CrashPlan::LoseOne(k));
+        // From the first append of the only zone on, nothing is left: that is `LoseAll`.
+        if appends.iter().any(|&(other, before, _)| other != zone || before < k) {
+            plans.push(CrashPlan::BackFrom(k));
+        }
+        let mut tears = vec![1, blocks / 2];
+        tears.dedup();
+        tears.retain(|&tear| 0 < tear && tear < blocks);
+        plans.extend(tears.into_iter().map(|blocks| CrashPlan::TearOne { k, blocks }));
+    }
+    plans
+}
+
+/// The appends that no later reset in the window wiped out: their zones, numbers and lengths.
+fn lasting_appends(window: &[Change], block_size: usize) -> Vec<(ZoneId, u32, Blocks)> {
+    let mut appends = Vec::new();
+    let mut k = 0;
+    for change in window {
+        match change {
+            Change::Append { zone, payload, .. } => {
+                appends.push((*zone, k, payload.blocks(block_size)));
+                k += 1;
+            }
+            Change::Reset { zone, .. } => appends.retain(|(written, ..)| written != zone),
+            _ => {}
+        }
+    }
+    appends
+}
+
+/// What is left of `durable` and of the window after it.
+pub(super) fn after_power_loss(durable: Medium, window: &[Change], plan: &CrashPlan, seed: u64) -> Medium {
+    let (plan, full_active) = plan.split();
+    let zones = durable.contents.len();
+    let rng = Rng::with_seed(mix(seed, plan.seed()));
+    if let CrashPlan::State(number) = plan {
+        let block_size = durable.machine.geometry().block_size as usize;
+        return States::of(&durable, window, block_size).state(*number, rng);
+    }
+    let mut aftermath = Aftermath {
+        medium: durable,
+        plan,
+        rng,
+        undone: vec![false; zones],
+        beheaded: vec![false; zones],
+        append: 0,
+        back: None,
+    };
+    for change in window {
+        aftermath.apply(change);
+    }
+    aftermath.settle(full_active);
+    aftermath.medium
+}
+
+/// What the device holds after the window when its power stayed on.
+pub(super) fn with_power_on(mut medium: Medium, window: &[Change]) -> Medium {
+    let possible = "what was recorded had been possible";
+    let block_size = medium.machine.geometry().block_size as usize;
+    for change in window {
+        match change {
+            Change::Append { zone, at, payload } => {
+                let blocks = payload.blocks(block_size);
+                medium.machine.advance(*zone, blocks, Some(*at)).expect(possible);
+                medium.contents_mut(*zone).append(payload, blocks);
+            }
+            Change::Open(zone) => medium.machine.open(*zone).expect(possible),
+            Change::Close(zone) => medium.machine.close(*zone).expect(possible),
+            Change::Finish(zone) => medium.machine.finish(*zone).expect(possible),
+            Change::Reset { zone, capacity } => {
+                medium.machine.reset(*zone, *capacity).expect(possible);
+                medium.contents_mut(*zone).reset();
+            }
+            Change::Flush => {}
+            Change::Reopen => medium.forget_pointers(),
+            Change::Turn { zone, state } => medium.turn(*zone, *state),
+            Change::Damage { zone, block, to } => medium.contents_mut(*zone).put(*block, to.clone()),
+        }
+    }
+    medium.forget_pointers();
+    medium
+}
+
+/// A device on its way from its last flush to what it will be found as.
+struct Aftermath<'a> {
+    medium: Medium,
+    plan: &'a CrashPlan,
+    rng: Rng,
+    /// Zones whose reset is undone: nothing more happens to them.
+    undone: Vec<bool>,
+    /// Zones whose block 0 was written and is not there.
+    beheaded: Vec<bool>,
+    /// The number of the next append of the window.
+    append: u32,
+    /// The zone whose pointer is back: no more is appended to it, and it is not finished.
+    back: Option<ZoneId>,
+}
+
+impl Aftermath<'_> {
+    fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Append { zone, at, payload } => self.append(*zone, *at, payload),
+            Change::Reset { zone, capacity } => self.reset(*zone, *capacity),
+            Change::Finish(zone)
+                if !self.undone[zone.0 as usize] && self.back != Some(*zone) && self.keeps_finish() =>
+            {
+                self.medium.turn(*zone, ZoneState::Full);
+            }
+            Change::Turn { zone, state } => self.medium.turn(*zone, *state),
+            Change::Damage { zone, block, to } => {
+                let contents = self.medium.contents_mut(*zone);
+                if (*block as usize) < contents.blocks.len() {
+                    contents.put(*block, to.clone());
+                }
+            }
+            // Which zones are open is forgotten with the power.
+            Change::Finish(_) | Change::Open(_) | Change::Close(_) | Change::Flush | Change::Reopen => {}
+        }
+    }
+
+    fn append(&mut self, zone: ZoneId, at: Blocks, payload: &Arc<Payload>) {
+        let blocks = payload.blocks(self.medium.machine.geometry().block_size as usize);
+        if matches!(self.plan, CrashPlan::BackFrom(k) if *k == self.append) {
+            self.back = Some(zone);
+        }
+        let fate = if self.back == Some(zone) { Fate::Gone } else { self.fate(blocks) };
+        self.append += 1;
+        // The length of the random stream must not depend on which zone it is.
+        let seed = self.rng.u64(..);
+        if self.undone[zone.0 as usize] {
+            return;
+        }
+        self.beheaded[zone.0 as usize] |= at == 0 && !fate.keeps(0);
+        if matches!(fate, Fate::Gone) {
+            return;
+        }
+        let contents = self.medium.contents_mut(zone);
+        contents.extend(at + blocks, seed);
+        for block in 0..blocks {
+            if fate.keeps(block) {
+                contents.put(at + block, Block::Data { payload: Arc::clone(payload), at: block });
+            }
+        }
+    }
+
+    fn fate(&mut self, blocks: Blocks) -> Fate {
+        match *self.plan {
+            CrashPlan::LoseAll | CrashPlan::LoseAllUndoResets => Fate::Gone,
+            CrashPlan::LoseContents => Fate::Torn(0),
+            CrashPlan::LoseOne(k) if k == self.append => Fate::Torn(0),
+            CrashPlan::TearOne { k, blocks } if k == self.append => Fate::Torn(blocks),
+            CrashPlan::Subset(_) => Fate::draw(&mut self.rng, blocks),
+            _ => Fate::Kept,
+        }
+    }
+
+    fn reset(&mut self, zone: ZoneId, capacity: Option<Blocks>) {
+        let undo = match self.plan {
+            CrashPlan::UndoResets | CrashPlan::LoseAllUndoResets => true,
+            CrashPlan::Subset(_) => self.rng.bool(),
+            _ => false,
+        };
+        let undone = &mut self.undone[zone.0 as usize];
+        *undone |= undo;
+        if *undone {
+            return;
+        }
+        self.beheaded[zone.0 as usize] = false;
+        self.medium.contents_mut(zone).reset();
+        self.medium.machine.reset(zone, capacity).expect("only a zone that can be written was ever reset");
+    }
+
+    fn keeps_finish(&mut self) -> bool {
+        match self.plan {
+            CrashPlan::LoseAll | CrashPlan::LoseAllUndoResets => false,
+            CrashPlan::Subset(_) => self.rng.bool(),
+            _ => true,
+        }
+    }
+
+    /// Gives each zone the state that a device has when its power comes back: nothing is open.
+    fn settle(&mut self, full_active: bool) {
+        for number in 0..self.undone.len() {
+            if self.beheaded[number] {
+                self.medium.lose_first_block(ZoneId(number as u32));
+            }
+            let (zone, info) = (ZoneId(number as u32), self.medium.machine.zones()[number]);
+            let pointer = self.medium.contents[number].blocks.len() as Blocks;
+            let state = match info.state {
+                ZoneState::Full | ZoneState::ReadOnly | ZoneState::Offline => info.state,
+                _ if pointer == 0 => ZoneState::Empty,
+                _ if pointer == info.capacity || full_active || self.comes_back_full() => ZoneState::Full,
+                _ => ZoneState::Closed,
+            };
+            self.medium.machine.force(zone, ZoneInfo { state, pointer, ..info });
+        }
+        self.medium.forget_pointers();
+        keep_within_limit(&mut self.medium, &mut self.rng);
+    }
+
+    /// Any active zone by itself may.
+    fn comes_back_full(&mut self) -> bool {
+        matches!(self.plan, CrashPlan::Subset(_)) && self.rng.u32(0..8) == 0
+    }
+}
+
+/// A zone whose reset or whose end is undone is active again, perhaps one more than may be: a
+/// device never breaks its own limit, and may let any active zone come back full.
+pub(super) fn keep_within_limit(medium: &mut Medium, rng: &mut Rng) {
+    let limit = medium.machine.geometry().max_active;
+    while medium.machine.active() > limit {
+        let zones = medium.machine.zones();
+        let active: Vec<usize> = (0..zones.len()).filter(|&n| zones[n].state.is_active()).collect();
+        let chosen = active[rng.usize(..active.len())];
+        medium.turn(ZoneId(chosen as u32), ZoneState::Full);
+    }
+}

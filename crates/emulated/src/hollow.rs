@@ -1,0 +1,168 @@
+//! A device that keeps no blocks of zeros: one as large as nobody has, used to see what its number of zones costs.
+//!
+//! Whoever writes zeros as data reads them again, and has a volume of which the metadata alone is kept. What is kept
+//! lies in a file, so that it is not counted as memory of whoever uses the device; a block of that file is used
+//! again once its zone was reset. In memory are the states of zones and 8 bytes for each block that is kept.
+//!
+//! Whatever was written is there for the next who opens it: it is a device whose user may be killed. It loses no
+//! power and makes no mistakes; that is what `emulated` is for.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rt::sync::Mutex;
+
+use zone::machine::Machine;
+use zone::{Blocks, Command, Device, DeviceError, Geometry, Output, Result, ZoneId, ZoneInfo, ZoneState};
+
+/// The device.
+pub struct Hollow {
+    geometry: Geometry,
+    file: File,
+    state: Mutex<State>,
+}
+
+struct State {
+    machine: Machine,
+    /// Of each zone the blocks that are kept, in order, and where in the file each is.
+    kept: Vec<Vec<(Blocks, u32)>>,
+    /// Blocks of the file that nobody uses.
+    unused: Vec<u32>,
+    /// Blocks of the file.
+    blocks: u32,
+}
+
+impl State {
+    fn slot(&mut self) -> u32 {
+        self.unused.pop().unwrap_or_else(|| {
+            self.blocks += 1;
+            self.blocks - 1
+        })
+    }
+
+    fn find(&self, zone: ZoneId, block: Blocks) -> Option<u32> {
+        let kept = &self.kept[zone.0 as usize];
+        kept.binary_search_by_key(&block, |(block, _)| *block).ok().map(|at| kept[at].1)
+    }
+}
+
+impl Hollow {
+    /// A device of empty zones of one capacity, which keeps blocks in this file.
+    pub fn new(geometry: Geometry, file: File) -> Hollow {
+        let empty = ZoneInfo { state: ZoneState::Empty, capacity: geometry.zone_blocks, pointer: 0 };
+        let zones = geometry.zones as usize;
+        let machine = Machine::new(geometry.clone(), vec![empty; zones]);
+        let state = State { machine, kept: vec![Vec::new(); zones], unused: Vec::new(), blocks: 0 };
+        Hollow { geometry, file, state: Mutex::new(state) }
+    }
+
+    /// Bytes of memory that the device needs.
+    pub fn memory_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let of_zone = size_of::<ZoneInfo>() + size_of::<Vec<(Blocks, u32)>>();
+        let kept: usize = state.kept.iter().map(Vec::capacity).sum();
+        let unused = state.unused.capacity() * size_of::<u32>();
+        (state.kept.len() * of_zone + kept * size_of::<(Blocks, u32)>() + unused) as u64
+    }
+
+    /// Bytes of blocks that are kept.
+    pub fn kept_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        (u64::from(state.blocks) - state.unused.len() as u64) * u64::from(self.geometry.block_size)
+    }
+
+    fn place(&self, slot: u32) -> u64 {
+        u64::from(slot) * u64::from(self.geometry.block_size)
+    }
+
+    fn put(&self, zone: ZoneId, from: &[u8]) -> Output {
+        let size = self.geometry.block_size as usize;
+        let mut state = self.state.lock();
+        let blocks = state.machine.blocks(zone, from.len())?;
+        let begin = state.machine.advance(zone, blocks, None)?;
+        for (block, bytes) in (begin..).zip(from.chunks_exact(size)) {
+            if is_zeros(bytes) {
+                continue;
+            }
+            let slot = state.slot();
+            let written = self.file.write_all_at(bytes, self.place(slot));
+            written.map_err(|error| failed(zone, "append", &error))?;
+            state.kept[zone.0 as usize].push((block, slot));
+        }
+        Ok(begin)
+    }
+}
+
+impl Device for Hollow {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn report(&self) -> Result<Vec<ZoneInfo>> {
+        Ok(self.state.lock().machine.zones().to_vec())
+    }
+
+    fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
+        self.state.lock().machine.zone(zone)
+    }
+
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
+        let state = self.state.lock();
+        let blocks = state.machine.blocks(zone, into.len())?;
+        state.machine.check_read(zone, block, blocks)?;
+        for (block, bytes) in (block..).zip(into.chunks_exact_mut(self.geometry.block_size as usize)) {
+            match state.find(zone, block) {
+                Some(slot) => {
+                    let read = self.file.read_exact_at(bytes, self.place(slot));
+                    read.map_err(|error| failed(zone, "read", &error))?;
+                }
+                None => bytes.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
+        let state = self.state.lock();
+        let blocks = state.machine.blocks(zone, from.len())?;
+        state.machine.check_append(zone, blocks)?;
+        drop(state);
+        self.put(zone, from)
+    }
+
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        let one = |command: &mut Command<'_>| match command {
+            Command::Read { zone, block, into } => self.read(*zone, *block, into).map(|()| 0),
+            Command::Append { zone, from } => self.append(*zone, from),
+        };
+        batch.iter_mut().map(one).collect()
+    }
+
+    fn finish(&self, zone: ZoneId) -> Result<()> {
+        self.state.lock().machine.finish(zone)
+    }
+
+    fn reset(&self, zone: ZoneId) -> Result<()> {
+        let mut state = self.state.lock();
+        state.machine.reset(zone, None)?;
+        let kept = std::mem::take(&mut state.kept[zone.0 as usize]);
+        state.unused.extend(kept.into_iter().map(|(_, slot)| slot));
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What equals itself moved on by a byte repeats the first.
+fn is_zeros(bytes: &[u8]) -> bool {
+    bytes[0] == 0 && bytes[1..] == bytes[..bytes.len() - 1]
+}
+
+fn failed(zone: ZoneId, operation: &'static str, error: &std::io::Error) -> DeviceError {
+    DeviceError::Io { zone, operation, reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

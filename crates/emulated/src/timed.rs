@@ -1,0 +1,154 @@
+//! A model of time over a device that has none.
+//!
+//! Every command is carried out at once by the device below. How long it would have taken is worked out
+//! from a [`Model`], and the clock that it is given moves by what its caller waits for; nothing depends
+//! on the machine. A zone lies on one of several channels. A command occupies the channel of its zone
+//! for its service time, and the link of its direction, which all channels share, for as long as its
+//! bytes take; both serve one after the other in the order of issue, and the command is complete when
+//! both are done with it. Where the model has an arm, a command that does not go on where the last one of its channel has
+//! ended takes longer; it takes them as they come, and does not look for a shorter way.
+//!
+//! Whoever gives a command waits until it is complete. Several wait side by side if they are threads of a schedule in
+//! time ([`rt::schedule::run_in_time`], with this clock): they queue for the device in the order of their times, and
+//! what they do to each other beside it, by locks and conditions, is that of the product's threads. Anybody else is
+//! taken to be alone: the clock moves by what he waits for.
+//!
+//! Opening, closing and finishing a zone and reporting take no time; processors take none.
+
+mod schedule;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use rt::sync::Mutex;
+use rt::{Clock, ManualClock};
+
+use zone::{Blocks, Command, Device, Geometry, HostRoom, Output, Result, Role, ZoneId, ZoneInfo};
+
+use schedule::{Demand, Schedule};
+pub use schedule::{Kind, Model, Spent, Times};
+
+thread_local! {
+    static WAITED_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How long the commands that this thread gave have taken, to whichever such device, with what they waited for others
+/// there.
+pub fn waited_by_this_thread_ns() -> u64 {
+    WAITED_NS.get()
+}
+
+/// A device whose commands take time on a clock that only they move.
+pub struct Timed {
+    below: Arc<dyn Device>,
+    clock: Arc<ManualClock>,
+    schedule: Mutex<Schedule>,
+}
+
+impl Timed {
+    /// Nothing under way yet. The clock may be moved by others, forwards, while no command is under way.
+    pub fn new(below: Arc<dyn Device>, clock: Arc<ManualClock>, model: Model) -> Timed {
+        let schedule = Schedule::new(model, clock.monotonic_ns());
+        Timed { below, clock, schedule: Mutex::new(schedule) }
+    }
+
+    /// What commands have taken so far.
+    pub fn times(&self) -> Times {
+        self.schedule.lock().times()
+    }
+
+    /// The clock that it moves.
+    pub fn clock(&self) -> &Arc<ManualClock> {
+        &self.clock
+    }
+
+    /// Commands that are issued at once: their issuer waits for all of them.
+    fn take(&self, demands: &[Demand]) {
+        let now = self.clock.monotonic_ns();
+        let complete = self.schedule.lock().issue(now, demands);
+        WAITED_NS.set(WAITED_NS.get() + (complete - now));
+        if !rt::schedule::sleep_until(complete) {
+            self.clock.advance(complete - now);
+        }
+    }
+
+    fn take_one(&self, demand: Demand) {
+        self.take(&[demand]);
+    }
+
+    fn read_at(&self, zone: ZoneId, block: Blocks, into: &[u8]) -> Demand {
+        let at = u64::from(block) * u64::from(self.geometry().block_size);
+        Demand { zone: Some(zone), kind: Kind::Read, bytes: into.len() as u64, at: Some(at) }
+    }
+}
+
+fn appended(zone: ZoneId, from: &[u8]) -> Demand {
+    Demand { zone: Some(zone), kind: Kind::Write, bytes: from.len() as u64, at: None }
+}
+
+impl Device for Timed {
+    fn geometry(&self) -> &Geometry {
+        self.below.geometry()
+    }
+
+    fn report(&self) -> Result<Vec<ZoneInfo>> {
+        self.below.report()
+    }
+
+    fn report_zone(&self, zone: ZoneId) -> Result<ZoneInfo> {
+        self.below.report_zone(zone)
+    }
+
+    fn read(&self, zone: ZoneId, block: Blocks, into: &mut [u8]) -> Result<()> {
+        self.take_one(self.read_at(zone, block, into));
+        self.below.read(zone, block, into)
+    }
+
+    fn append(&self, zone: ZoneId, from: &[u8]) -> Result<Blocks> {
+        self.take_one(appended(zone, from));
+        self.below.append(zone, from)
+    }
+
+    fn run(&self, batch: &mut [Command<'_>]) -> Vec<Output> {
+        let demand = |command: &Command<'_>| match command {
+            Command::Read { zone, block, into } => self.read_at(*zone, *block, into),
+            Command::Append { zone, from } => appended(*zone, from),
+        };
+        let demands: Vec<Demand> = batch.iter().map(demand).collect();
+        self.take(&demands);
+        self.below.run(batch)
+    }
+
+    fn finish(&self, zone: ZoneId) -> Result<()> {
+        self.below.finish(zone)
+    }
+
+    fn reset(&self, zone: ZoneId) -> Result<()> {
+        self.take_one(Demand { zone: Some(zone), kind: Kind::Reset, bytes: 0, at: None });
+        self.below.reset(zone)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.take_one(Demand { zone: None, kind: Kind::Flush, bytes: 0, at: None });
+        self.below.flush()
+    }
+
+    fn lease(&self, zone: ZoneId, role: Role, class: u8) {
+        self.below.lease(zone, role, class);
+    }
+
+    fn host_room(&self) -> Option<HostRoom> {
+        self.below.host_room()
+    }
+
+    fn has_room_for(&self, zones: u64) -> bool {
+        self.below.has_room_for(zones)
+    }
+
+    fn own_bytes_written(&self) -> u64 {
+        self.below.own_bytes_written()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! When commands are complete: channels and links. Times are nanoseconds of one clock.
+
+use zone::ZoneId;
+
+/// How fast a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Channels, over which zones are spread by number.
+    pub channels: u32,
+    /// Bytes that the whole device takes in a second.
+    pub write_bytes_per_s: u64,
+    /// Bytes that the whole device gives in a second.
+    pub read_bytes_per_s: u64,
+    /// The least that a write takes.
+    pub write_ns_min: u64,
+    /// The least that a read takes.
+    pub read_ns_min: u64,
+    /// What a reset takes.
+    pub reset_ns: u64,
+    /// What a flush takes, on no channel.
+    pub flush_ns: u64,
+    /// How much longer a command takes at most that does not go on where the one before it on its channel has ended. What
+    /// lies ahead in the same zone is reached in the time that reading up to there would have taken.
+    pub seek_ns: u64,
+}
+
+impl Model {
+    /// An SSD with 8 channels: appends of 1.2 GB/s, reads of 3 GB/s, 70 µs for a read of 4 KiB, 15 µs for
+    /// a write or a flush, 3 ms for a reset.
+    pub fn ssd() -> Model {
+        Model {
+            channels: 8,
+            write_bytes_per_s: 1_200_000_000,
+            read_bytes_per_s: 3_000_000_000,
+            write_ns_min: 15_000,
+            read_ns_min: 70_000,
+            reset_ns: 3_000_000,
+            flush_ns: 15_000,
+            seek_ns: 0,
+        }
+    }
+
+    /// A disk of shingled tracks: one arm, 250 MB/s either way, 8 ms to go elsewhere, which no more than 100 µs are
+    /// without; 8 ms for a flush, 10 ms for a reset.
+    pub fn shingled() -> Model {
+        Model {
+            channels: 1,
+            write_bytes_per_s: 250_000_000,
+            read_bytes_per_s: 250_000_000,
+            write_ns_min: 100_000,
+            read_ns_min: 100_000,
+            reset_ns: 10_000_000,
+            flush_ns: 8_000_000,
+            seek_ns: 8_000_000,
+        }
+    }
+
+    /// How long the bytes occupy the link of their direction.
+    fn transfer_ns(&self, kind: Kind, bytes: u64) -> u64 {
+        let per_second = match kind {
+            Kind::Read => self.read_bytes_per_s,
+            Kind::Write => self.write_bytes_per_s,
+            Kind::Reset | Kind::Flush => return 0,
+        };
+        (u128::from(bytes) * 1_000_000_000 / u128::from(per_second)) as u64
+    }
+
+    /// How long a command takes when it waits for nobody.
+    fn service_ns(&self, kind: Kind, bytes: u64) -> u64 {
+        let least = match kind {
+            Kind::Read => self.read_ns_min,
+            Kind::Write => self.write_ns_min,
+            Kind::Reset => self.reset_ns,
+            Kind::Flush => self.flush_ns,
+        };
+        least.max(self.transfer_ns(kind, bytes))
+    }
+}
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads.
+    Read,
+    /// Appends.
+    Write,
+    /// Empties a zone.
+    Reset,
+    /// Makes durable.
+    Flush,
+}
+
+/// What commands of one kind have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// How many there were.
+    pub commands: u64,
+    /// What they moved.
+    pub bytes: u64,
+    /// What they take when nobody is in their way.
+    pub service_ns: u64,
+    /// How much longer they took, because others were.
+    pub waited_ns: u64,
+    /// The longest that one waited.
+    pub waited_ns_max: u64,
+}
+
+/// What commands have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    spent: [Spent; 4],
+}
+
+impl Times {
+    /// Commands of one kind.
+    pub fn of(&self, kind: Kind) -> Spent {
+        self.spent[kind as usize]
+    }
+}
+
+/// What a command asks of the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Demand {
+    /// None: no channel is occupied.
+    pub(super) zone: Option<ZoneId>,
+    pub(super) kind: Kind,
+    pub(super) bytes: u64,
+    /// Where it begins in its zone; None: where the last append to it has ended.
+    pub(super) at: Option<u64>,
+}
+
+/// Where a channel's last command has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    zone: ZoneId,
+    at: Option<u64>,
+}
+
+/// The queues of a device.
+pub(super) struct Schedule {
+    model: Model,
+    /// When each channel has nothing more to do.
+    channels: Vec<u64>,
+    heads: Vec<Option<Head>>,
+    /// When the link has nothing more to move: reads, writes.
+    links: [u64; 2],
+    times: Times,
+}
+
+impl Schedule {
+    pub(super) fn new(model: Model, now: u64) -> Schedule {
+        assert!(model.channels > 0 && model.write_bytes_per_s > 0 && model.read_bytes_per_s > 0, "{model:?}");
+        Schedule {
+            model,
+            channels: vec![now; model.channels as usize],
+            heads: vec![None; model.channels as usize],
+            links: [now; 2],
+            times: Times::default(),
+        }
+    }
+
+    /// Commands that are issued together; when the last is complete. Issue in the order of times.
+    pub(super) fn issue(&mut self, now: u64, demands: &[Demand]) -> u64 {
+        demands.iter().map(|demand| self.issue_one(now, demand)).max().unwrap_or(now)
+    }
+
+    fn issue_one(&mut self, now: u64, demand: &Demand) -> u64 {
+        let service = self.model.service_ns(demand.kind, demand.bytes) + self.seek_ns(demand);
+        let transfer = self.model.transfer_ns(demand.kind, demand.bytes);
+        let mut complete = now + service;
+        if let Some(zone) = demand.zone {
+            let index = zone.0 as usize % self.channels.len();
+            let channel = &mut self.channels[index];
+            *channel = now.max(*channel) + service;
+            complete = *channel;
+        }
+        if transfer > 0 {
+            let link = &mut self.links[demand.kind as usize];
+            *link = now.max(*link) + transfer;
+            complete = complete.max(*link);
+        }
+        let spent = &mut self.times.spent[demand.kind as usize];
+        let waited = complete - now - service;
+        spent.commands += 1;
+        spent.bytes += demand.bytes;
+        spent.service_ns += service;
+        spent.waited_ns += waited;
+        spent.waited_ns_max = spent.waited_ns_max.max(waited);
+        complete
+    }
+
+    /// What it takes to get there, and leaves the head where the command ends.
+    fn seek_ns(&mut self, demand: &Demand) -> u64 {
+        let Some(zone) = demand.zone.filter(|_| matches!(demand.kind, Kind::Read | Kind::Write)) else {
+            return 0;
+        };
+        let index = zone.0 as usize % self.heads.len();
+        let ends = Head { zone, at: demand.at.map(|at| at + demand.bytes) };
+        let was = self.heads[index].replace(ends);
+        match was.filter(|head| head.zone == zone).map(|head| (head.at, demand.at)) {
+            Some((None, None)) => 0,
+            Some((Some(from), Some(to))) if from <= to => {
+                self.model.seek_ns.min(self.model.transfer_ns(Kind::Read, to - from))
+            }
+            _ => self.model.seek_ns,
+        }
+    }
+
+    pub(super) fn times(&self) -> Times {
+        self.times
+    }
+}

@@ -1,0 +1,22 @@
+//! Stories about the emulated device, told through its public interface alone.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod crash;
+mod device;
+
+use polder_emulated as emulated;
+use zone::{Blocks, Device, ZoneId};
+
+/// Blocks that nobody else writes: block `n` of them is filled with `tag + n`.
+fn pattern(device: &dyn Device, tag: u8, blocks: Blocks) -> Vec<u8> {
+    let size = device.geometry().block_size as usize;
+    (0..blocks as usize * size).map(|at| tag.wrapping_add((at / size) as u8)).collect()
+}
+
+/// The first byte of each block, which tells the blocks of `pattern` apart.
+fn tags(device: &dyn Device, zone: u32, block: Blocks, blocks: Blocks) -> Vec<u8> {
+    let size = device.geometry().block_size as usize;
+    let mut bytes = vec![0; blocks as usize * size];
+    device.read(ZoneId(zone), block, &mut bytes).unwrap();
+    bytes.chunks(size).map(|block| block[0]).collect()
+}

@@ -1,0 +1,355 @@
+//! A view of zones as a block device of Linux, by ublk: the kernel's driver for block devices that a process serves.
+//!
+//! ```text
+//! programs --> /dev/ublkbN --> the kernel's driver --> /dev/ublkcN --> this process --> the device
+//! ```
+//!
+//! Beginning: the driver is told what the device is (`control`), one thread waits for requests (`queue`), workers carry
+//! them out (`answer`), the device is started and the kernel asks for its zones. End: the device is stopped, the kernel
+//! gives back what waits for requests, the threads end, its number is freed. A process that is killed takes its device
+//! with it: whoever uses it gets errors from then on, and what was not flushed may be lost, as with a device that was
+//! pulled out.
+//!
+//! **Whose device.** Devices are known to the driver by small numbers, which it gives again when they are free. A server
+//! has `/dev/ublkcN` open until it has freed the number, so that what it does to N it does to its own. Who ends a device
+//! of another process looks whether it is Polder's, by a mark that the driver keeps, and does what follows in one turn
+//! (`ending`): nobody of Polder takes or frees a number meanwhile.
+//!
+//! **Order.** The kernel has one write at a time under way for each zone, and any number of appends; workers answer in
+//! any order. A flush is answered when the device below has flushed, and nothing is kept here that it would not know.
+//!
+//! **Memory.** The bytes of a request are copied from and to the kernel (`UBLK_F_USER_COPY`, which zones demand). A
+//! read gives all bytes that were asked for, so nothing of the kernel's memory is seen.
+//!
+//! It is for root, keeps no device over the end of its process, and knows no discarding (zones are reset).
+
+mod abi;
+mod answer;
+mod control;
+mod ending;
+mod queue;
+mod ring;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use rt::sync::Mutex;
+use rt::thread::JoinHandle;
+use rustix::io::Errno;
+
+use self::abi::{DeviceInfo, Parameters};
+use self::answer::{Payload, answer};
+use self::control::Control;
+pub use self::ending::Served;
+use self::ending::{Turn, stop};
+use self::queue::{DEPTH, Finished, Job, Queue};
+use crate::{Po2Shape, Po2View};
+use zone::zoned::port::AlignedBuffer;
+use zone::zoned::report::{SECTOR, Zone};
+
+/// Threads that carry out requests: as many as a device can do something with at once, and no more than one core
+/// can keep busy.
+const WORKERS: usize = 16;
+/// What a worker moves at once.
+const BUFFER_BYTES: usize = 512 << 10;
+/// The largest request that the driver can tell of.
+const REQUEST_BYTES_MAX: usize = 32 << 20;
+/// What a server may leave with the driver, which makes nothing of it: the device is Polder's.
+const MARK: u64 = u64::from_be_bytes(*b"polderp2");
+/// Blocks may not be larger than the smallest page that the kernel has.
+const PAGE_BYTES: u32 = 4096;
+
+/// Why there is no block device.
+#[derive(Debug, thiserror::Error)]
+pub enum UblkError {
+    /// The kernel's half is missing.
+    #[error("the kernel has no ublk; load its module with `modprobe ublk_drv` (Linux 6.6 or later)")]
+    NoDriver,
+    /// It knows no zones.
+    #[error("the kernel's ublk knows no zones; use Linux 6.6 or later, with zoned block devices")]
+    NoZones,
+    /// Only root may.
+    #[error("only root may make block devices; run this as root")]
+    NotPermitted,
+    /// What is served is not what the kernel can have.
+    #[error("{0}")]
+    Unsuitable(String),
+    /// The system refused.
+    #[error("the kernel does not {0}: {1}")]
+    Refused(&'static str, io::Error),
+    /// Somebody uses the device.
+    #[error("{} is in use; unmount it or end what uses it first", .0.display())]
+    InUse(PathBuf),
+    /// Another program than Polder serves it.
+    #[error("{} is served by another program than Polder; end it with that", .0.display())]
+    Foreign(PathBuf),
+}
+
+/// A block device that this process serves.
+pub struct UblkDevice {
+    control: Control,
+    number: u32,
+    opened: Opened,
+    threads: Mutex<Option<Threads>>,
+}
+
+/// `/dev/ublkcN`, open: as long as it is, N means this device. Closed when the device is gone, and when requests cannot
+/// be served any more: the kernel ends those that there are then.
+#[derive(Clone)]
+struct Opened(Arc<Mutex<Option<Arc<File>>>>);
+
+impl Opened {
+    fn get(&self) -> Option<Arc<File>> {
+        self.0.lock().clone()
+    }
+
+    fn take(&self) -> Option<Arc<File>> {
+        self.0.lock().take()
+    }
+}
+
+struct Threads {
+    queue: JoinHandle<io::Result<()>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl UblkDevice {
+    /// Makes a block device of a view. It can be used when this returns.
+    pub fn start(view: Po2View) -> Result<UblkDevice, UblkError> {
+        let mut parameters = parameters(&view.shape())?;
+        let request_bytes = parameters.sectors_max * SECTOR as u32;
+        let control = Control::open()?;
+        let turn = Turn::take()?;
+        let made =
+            control.add(&wanted(request_bytes)).map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::PERM) => UblkError::NotPermitted,
+                Some(Errno::INVAL | Errno::OPNOTSUPP) => UblkError::NoZones,
+                _ => UblkError::Refused("make a device", error),
+            })?;
+        let opened = open_served(made.device).map_err(|error| {
+            // There is nobody to tell of a further error.
+            let _ = control.remove(made.device, None);
+            UblkError::Refused("open the device that serves it", error)
+        })?;
+        let opened = Opened(Arc::new(Mutex::new(Some(Arc::new(opened)))));
+        let device = UblkDevice { control, number: made.device, opened, threads: Mutex::new(None) };
+        let started = device.begin(&made, &mut parameters, view);
+        // Until it is started it looks like one whose process is about to end.
+        drop(turn);
+        if started.is_err() {
+            let _ = device.control.stop(device.number);
+            device.wait().ok();
+        }
+        started.map(|()| device)
+    }
+
+    fn begin(&self, made: &DeviceInfo, parameters: &mut Parameters, view: Po2View) -> Result<(), UblkError> {
+        if made.flags & abi::FLAG_ZONED == 0 {
+            return Err(UblkError::NoZones);
+        }
+        let refused = |what| move |error| UblkError::Refused(what, error);
+        self.control.set(self.number, parameters).map_err(refused("take the device as it is"))?;
+        self.serve(view).map_err(refused("hand over requests"))?;
+        self.control.start(self.number).map_err(refused("start the device"))
+    }
+
+    /// Starts the threads; returns when they wait for requests.
+    fn serve(&self, view: Po2View) -> io::Result<()> {
+        let device = self.opened.get().ok_or(Errno::NODEV)?;
+        let (view, finished) = (Arc::new(view), Arc::new(Finished::new()?));
+        let (jobs, asked) = mpsc::channel();
+        let asked = Arc::new(Mutex::new(asked));
+        let mut workers = Vec::new();
+        for number in 0..WORKERS {
+            let worker = Worker {
+                view: Arc::clone(&view),
+                device: Arc::clone(&device),
+                finished: Arc::clone(&finished),
+            };
+            let asked = Arc::clone(&asked);
+            workers.push(rt::thread::spawn(&format!("polder-ublk-{number}"), move || worker.work(&asked))?);
+        }
+        let (ready, is_ready) = mpsc::channel();
+        let opened = self.opened.clone();
+        let queue = rt::thread::spawn("polder-ublk", move || {
+            let ended = run_queue(device, finished, jobs, &ready);
+            if let Err(error) = &ended {
+                tracing::error!(%error, "requests of the block device cannot be served any more; it ends");
+                opened.take();
+            }
+            ended
+        })?;
+        *self.threads.lock() = Some(Threads { queue, workers });
+        is_ready.recv().unwrap_or_else(|_| Err(io::Error::other("the queue's thread has ended")))
+    }
+
+    /// The block device.
+    pub fn path(&self) -> PathBuf {
+        path_of(self.number)
+    }
+
+    /// Takes the device away; what it has under way is finished. Without `force`, whoever uses it is in the way. Of one
+    /// that is gone already nothing is done.
+    pub fn stop(&self, force: bool) -> Result<(), UblkError> {
+        let Some(_opened) = self.opened.get() else { return Ok(()) };
+        stop(&self.control, self.number, force)
+    }
+
+    /// Waits until the device is gone, by whomever it was stopped.
+    pub fn wait(&self) -> Result<(), UblkError> {
+        let ended = self.join().map_err(|error| UblkError::Refused("hand over requests any more", error));
+        let _turn = Turn::take()?;
+        // Where the queue failed, what it had open was closed. What opens now is still this device: only a server that is
+        // gone leaves one that can be opened.
+        let Some(opened) = self.opened.take().or_else(|| open_served(self.number).ok().map(Arc::new)) else {
+            return ended;
+        };
+        // Where the kernel took the device away because the queue ended, this finds it stopped.
+        let _ = self.control.stop(self.number);
+        let removed = self.control.remove(self.number, Some(opened));
+        ended.and(removed.map_err(|error| UblkError::Refused("free the device's number", error)))
+    }
+
+    fn join(&self) -> io::Result<()> {
+        let Some(Threads { queue, workers }) = self.threads.lock().take() else { return Ok(()) };
+        let panicked = |_| io::Error::other("a thread that serves the device panicked");
+        let ended = queue.join().map_err(panicked)?;
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(panicked))?;
+        ended
+    }
+}
+
+/// Opens what a server has open; nobody else can meanwhile.
+fn open_served(number: u32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(served_path(number))
+}
+
+fn served_path(number: u32) -> PathBuf {
+    format!("/dev/ublkc{number}").into()
+}
+
+fn path_of(number: u32) -> PathBuf {
+    format!("/dev/ublkb{number}").into()
+}
+
+/// What is asked of the driver.
+fn wanted(request_bytes_max: u32) -> DeviceInfo {
+    DeviceInfo {
+        queues: 1,
+        depth: DEPTH,
+        request_bytes_max,
+        flags: abi::FLAG_IOCTL_ENCODE | abi::FLAG_USER_COPY | abi::FLAG_ZONED,
+        server_flags: MARK,
+        ..DeviceInfo::default()
+    }
+}
+
+/// What the kernel is told of a view, or why it cannot have it.
+fn parameters(shape: &Po2Shape) -> Result<Parameters, UblkError> {
+    let unsuitable = |why: String| Err(UblkError::Unsuitable(why));
+    let block = shape.block_size;
+    if block > PAGE_BYTES {
+        return unsuitable(format!("its blocks have {block} bytes; the kernel's have at most {PAGE_BYTES}"));
+    }
+    let append_bytes = shape.append_bytes_max.min(BUFFER_BYTES);
+    if append_bytes == 0 {
+        return unsuitable("the device chooses no place for appends, which the kernel needs".to_owned());
+    }
+    let request_bytes = request_bytes(shape.zones);
+    if request_bytes > REQUEST_BYTES_MAX {
+        return unsuitable(format!(
+            "it has {} zones; the kernel's driver cannot be told of so many",
+            shape.zones
+        ));
+    }
+    let sectors = |bytes: usize| (bytes as u64 / SECTOR) as u32;
+    let Ok(zone_sectors) = u32::try_from(shape.zone_bytes / SECTOR) else {
+        return unsuitable(format!("zones of {} bytes are larger than the kernel's", shape.zone_bytes));
+    };
+    let shift = block.trailing_zeros() as u8;
+    Ok(Parameters {
+        types: abi::TYPE_BASIC | abi::TYPE_ZONED,
+        attributes: abi::ATTRIBUTE_VOLATILE_CACHE,
+        logical_block_shift: shift,
+        physical_block_shift: shift,
+        io_best_shift: shift,
+        io_least_shift: shift,
+        sectors_max: sectors(request_bytes),
+        zone_sectors,
+        sectors: u64::from(shape.zones) * u64::from(zone_sectors),
+        open_zones_max: shape.max_open.unwrap_or(0),
+        active_zones_max: shape.max_active.unwrap_or(0),
+        append_sectors_max: sectors(append_bytes),
+        ..Parameters::default()
+    })
+}
+
+/// The largest request: one in which all zones can be reported at once. The driver would ask for them in several, but
+/// numbers those of each from 0 on, so that the kernel takes what is beyond the first for conventional zones.
+fn request_bytes(zones: u32) -> usize {
+    let report = zones as usize * size_of::<Zone>();
+    report.next_multiple_of(PAGE_BYTES as usize).max(BUFFER_BYTES)
+}
+
+fn run_queue(
+    device: Arc<File>,
+    finished: Arc<Finished>,
+    jobs: Sender<Job>,
+    ready: &Sender<io::Result<()>>,
+) -> io::Result<()> {
+    // Nobody waits any more for what cannot be sent.
+    match Queue::new(device, finished, jobs) {
+        Ok(queue) => {
+            let _ = ready.send(Ok(()));
+            queue.run()
+        }
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            Ok(())
+        }
+    }
+}
+
+/// What carries out requests.
+struct Worker {
+    view: Arc<Po2View>,
+    device: Arc<File>,
+    finished: Arc<Finished>,
+}
+
+impl Worker {
+    /// Until no more come.
+    fn work(&self, asked: &Mutex<Receiver<Job>>) {
+        let mut buffer = AlignedBuffer::new(BUFFER_BYTES);
+        loop {
+            let next = asked.lock().recv();
+            let Ok(job) = next else { return };
+            let payload = Bytes { device: &self.device, at: abi::position(job.tag) };
+            let answer = answer(&self.view, &job.asked, &payload, buffer.bytes_mut());
+            self.finished.note(job.tag, answer);
+        }
+    }
+}
+
+/// The bytes of a request, at a place of `/dev/ublkcN`.
+struct Bytes<'a> {
+    device: &'a File,
+    at: u64,
+}
+
+impl Payload for Bytes<'_> {
+    fn fetch(&self, from: usize, into: &mut [u8]) -> io::Result<()> {
+        self.device.read_exact_at(into, self.at + from as u64)
+    }
+
+    fn give(&self, at: usize, from: &[u8]) -> io::Result<()> {
+        self.device.write_all_at(from, self.at + at as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests;
