@@ -23,9 +23,8 @@ mod trust;
 pub(crate) mod volume;
 
 use anyhow::{Context, Result, bail, ensure};
-
-use crate::shell::Line;
-use crate::workspace;
+use support::shell::Line;
+use support::workspace;
 
 /// Every point there is.
 pub(crate) const POINTS: &[Point] = &[

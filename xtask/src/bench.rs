@@ -9,15 +9,16 @@
 mod page;
 
 use anyhow::{Context, Result, ensure};
+use support::shell::Line;
+use support::workspace;
 use tempfile::TempDir;
 
 use self::page::{Page, Row};
 use crate::accept::simulator::simulator;
 use crate::accept::volume::Volume;
+use crate::marked;
 use crate::measured::Measured;
 use crate::peer::{Kind, Peer};
-use crate::shell::Line;
-use crate::{marked, workspace};
 
 /// What is measured, as `polder-sim turns` calls it; and whether a plain file can do it.
 const OPERATIONS: [(&str, bool); 9] = [

@@ -12,8 +12,9 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 use rt::{Clock, SystemClock};
+use support::needs;
+use support::shell::Line;
 
-use crate::shell::Line;
 use crate::{accept, setup};
 
 /// What all steps but set-up and building may take together, on the machine of two cores that the gate is made for.
@@ -182,8 +183,8 @@ impl Step {
                 self.repeat.run_watched(|line| tally.add(line))?;
                 tally.judge()?;
             }
-            Work::Guest => return self.in_guest(setup::is_root()?),
-            Work::Fuzz => return self.fuzz(setup::has_nightly() || setup::is_root()?),
+            Work::Guest => return self.in_guest(needs::is_root()?),
+            Work::Fuzz => return self.fuzz(needs::has_nightly() || needs::is_root()?),
         }
         Ok(Verdict::Passed)
     }
@@ -203,7 +204,7 @@ impl Step {
     /// Root has the compiler by now, or set-up would have failed.
     fn fuzz(&self, is_possible: bool) -> Result<Verdict> {
         if !is_possible {
-            println!("Skipped: there is no nightly compiler; to have it, run: {}", setup::nightly_line());
+            println!("Skipped: there is no nightly compiler; to have it, run: {}", needs::nightly_line());
             return Ok(Verdict::Skipped);
         }
         self.repeat.run().map(|()| Verdict::Passed)

@@ -15,9 +15,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use support::shell::Line;
+use support::{needs, workspace};
 
-use crate::shell::Line;
-use crate::{accept, setup, workspace};
+use crate::accept;
 
 use lcov::{Count, Covered};
 
@@ -100,10 +101,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Runs the tests and the acceptance points, and returns where the counts are.
 fn measure(args: &Args) -> Result<PathBuf> {
-    setup::require(&setup::COVERAGE)?;
+    needs::require(&needs::COVERAGE)?;
     // It alone counts branches.
-    setup::require_nightly()?;
-    setup::require_nightly_component("llvm-tools")?;
+    needs::require_nightly()?;
+    needs::require_nightly_component("llvm-tools")?;
     let folder = workspace::target_dir()?.join("cov");
     open_to_all(&folder)?;
     let counting = Counting::in_folder(&folder)?;

@@ -8,7 +8,7 @@
 //!
 //! A result belongs to a commit, so nothing is recorded for a checkout with changes. Pages that a suite writes are moved
 //! below the target folder, beside the suite's output. A suite that says that the machine lacks something
-//! ([`setup::LACKS`]), or leaves a part of itself out, is recorded as skipped, with the reason.
+//! ([`needs::LACKS`]), or leaves a part of itself out, is recorded as skipped, with the reason.
 //!
 //! That no suite is forgotten is a rule of `tidy`.
 
@@ -20,10 +20,11 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
 use rt::{Clock, SystemClock};
+use support::shell::Line;
+use support::{needs, workspace};
 
 use self::results::{Results, Row, Verdict};
-use crate::shell::Line;
-use crate::{accept, setup, space, vm, workspace};
+use crate::{accept, space, vm};
 
 /// `cargo xtask everything`.
 #[derive(clap::Args)]
@@ -287,7 +288,7 @@ fn verdict(status: Option<i32>, said: &str) -> (Verdict, String) {
     match status {
         Some(0) => left_out()
             .map_or((Verdict::Passed, String::new()), |why| (Verdict::Skipped, format!("in part: {why}"))),
-        Some(status) if status == i32::from(setup::LACKS) => {
+        Some(status) if status == i32::from(needs::LACKS) => {
             (Verdict::Skipped, last("error: ").unwrap_or("the machine lacks something").into())
         }
         Some(124 | 137) => (Verdict::Failed, format!("it had not ended after {SECONDS_MAX} s")),

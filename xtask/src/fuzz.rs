@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use support::shell::Line;
+use support::{needs, workspace};
 
 use crate::accept::simulator::simulator;
-use crate::shell::Line;
-use crate::{setup, workspace};
 
 /// `cargo xtask fuzz --seconds N --only TARGET`.
 #[derive(clap::Args)]
@@ -69,7 +69,7 @@ const SHOWN_MAX: usize = 4096;
 const CANARIES: [&str; 2] = ["canary-panic", "canary-memory"];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    setup::require_nightly()?;
+    needs::require_nightly()?;
     let folder = workspace::target_dir()?.join("fuzz");
     let line = build_line(&folder, args.quick);
     println!("    {line}");

@@ -28,13 +28,13 @@ mod writer;
 
 use anyhow::{Context, Result, ensure};
 use rt::{Clock, SystemClock};
+use support::needs;
+use support::shell::Line;
+use support::workspace;
 
 use self::blow::Mode;
 use self::section::{APPLICATIONS, Entry, Section, Told};
 use crate::accept;
-use crate::setup;
-use crate::shell::Line;
-use crate::workspace;
 
 /// `cargo xtask knife [--kills N] [--seed S] [--mode kill|cut|both] [--only NAME] [--quick]`.
 #[derive(clap::Args)]
@@ -80,8 +80,8 @@ const KILLS: u64 = 500;
 const QUICK_KILLS: u64 = 30;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    setup::require_root("run PostgreSQL as its own user")?;
-    setup::require(setup::PROGRAMS.iter().chain(&setup::KNIFE))?;
+    needs::require_root("run PostgreSQL as its own user")?;
+    needs::require(needs::PROGRAMS.iter().chain(&needs::CRASH))?;
     let seed = args.seed.map_or_else(accept::seed_of_commit, Ok)?;
     let kills = args.kills.unwrap_or(if args.quick { QUICK_KILLS } else { KILLS });
     let chosen = chosen(args.only.as_deref())?;

@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask --help` lists them.
 //!
 //! One file (or folder) per command. What is run is what is printed: every step that starts a
-//! program goes through [`shell::Line`], so that a person can repeat it by hand.
+//! program goes through [`support::shell::Line`], so that a person can repeat it by hand.
 #![forbid(unsafe_code)]
 
 mod accept;
@@ -17,19 +17,18 @@ mod mutants;
 mod peer;
 mod sanitizer;
 mod setup;
-mod shell;
 mod shuttle;
 mod soak;
 mod space;
 mod tidy;
 mod try_volume;
 mod vm;
-mod workspace;
 mod ycsb;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use support::needs;
 
 /// The project's own commands.
 #[derive(Parser)]
@@ -111,8 +110,8 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("error: {error:#}");
             // For a person it is a failure; a record of many suites tells one from the other.
-            let lacks = error.chain().any(|cause| cause.is::<setup::Lacks>());
-            if lacks { ExitCode::from(setup::LACKS) } else { ExitCode::FAILURE }
+            let lacks = error.chain().any(|cause| cause.is::<needs::Lacks>());
+            if lacks { ExitCode::from(needs::LACKS) } else { ExitCode::FAILURE }
         }
     }
 }

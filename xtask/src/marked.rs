@@ -1,8 +1,7 @@
 //! Tables of the documents that a command writes, between two marks; all else there is written by hand.
 
 use anyhow::{Context, Result};
-
-use crate::workspace;
+use support::workspace;
 
 /// The page of figures.
 pub(crate) const PERFORMANCE: &str = "docs/performance.md";

@@ -24,8 +24,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use rt::{Clock, SystemClock};
-
-use crate::{setup, workspace};
+use support::{needs, workspace};
 
 use begun::Begun;
 use copy::Copy;
@@ -131,7 +130,7 @@ const FS: Asked = Asked {
 };
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    setup::require(&setup::MUTANTS)?;
+    needs::require(&needs::MUTANTS)?;
     let folder = workspace::target_dir()?.join("mutants");
     let root = folder.join("tree");
     let begun = args.go_on.then(|| Begun::load(&folder)).transpose()?;

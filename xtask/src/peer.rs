@@ -7,10 +7,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-
-use crate::setup;
-use crate::shell::Line;
-use crate::try_volume::is_mounted;
+use support::mounts::is_mounted;
+use support::needs;
+use support::shell::Line;
 
 /// Where the kernel's `stat` of a block device counts these, whatever the device calls a sector.
 const SECTORS_WRITTEN: usize = 6;
@@ -53,8 +52,8 @@ pub(crate) struct Peer {
 impl Peer {
     /// One of `bytes` in a folder of its own below `folder`.
     pub(crate) fn make(kind: Kind, name: &str, folder: &Path, bytes: u64) -> Result<Peer> {
-        setup::require_root("mount an ext4 and an XFS to compare with")?;
-        setup::require(&[setup::EXT4, setup::XFS, setup::LOOP])?;
+        needs::require_root("mount an ext4 and an XFS to compare with")?;
+        needs::require(&[needs::EXT4, needs::XFS, needs::LOOP])?;
         let (image, dir) = (folder.join(format!("{name}.image")), folder.join(name));
         File::create_new(&image)?.set_len(bytes)?;
         let mut peer = Peer { kind, image, device: None, dir };

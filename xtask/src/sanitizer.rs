@@ -5,9 +5,8 @@
 //! another gets it, in one process at once, that looks like a race.
 
 use anyhow::Result;
-
-use crate::setup;
-use crate::shell::Line;
+use support::needs;
+use support::shell::Line;
 
 /// `cargo xtask sanitizer --package NAME [TEST...]`.
 #[derive(clap::Args)]
@@ -20,9 +19,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    setup::require_nightly()?;
+    needs::require_nightly()?;
     // The standard library is built anew.
-    setup::require_nightly_component("rust-src")?;
+    needs::require_nightly_component("rust-src")?;
     Line::new(
         "cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu --target-dir target/sanitized",
     )

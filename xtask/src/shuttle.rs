@@ -3,8 +3,7 @@
 //! Locks have to be Shuttle's for that, so nothing of the usual build can be used.
 
 use anyhow::{Context, Result, ensure};
-
-use crate::shell::Line;
+use support::shell::Line;
 
 /// `cargo xtask shuttle --times N`.
 #[derive(clap::Args)]

@@ -25,9 +25,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use support::shell::Line;
+use support::workspace;
 
-use crate::shell::Line;
-use crate::workspace;
 use row::Row;
 use runs::Case;
 

@@ -26,11 +26,8 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 use serde_json::Value;
-
-pub(crate) use commands::fenced_lines;
-
-use crate::shell::Line;
-use crate::workspace;
+use support::shell::Line;
+use support::workspace;
 
 /// A rule: adds its findings, says what it looked at.
 type Rule = fn(&Repository, &mut Vec<Finding>) -> Looked;

@@ -7,13 +7,11 @@
 //! What is seen there is behaviour, never time. Figures of a suite that has some become a table of
 //! `docs/performance.md`.
 
-mod busybox;
 mod counts;
 mod emulator;
 mod guest;
 mod image;
 mod kernel;
-pub(crate) mod packages;
 mod peers;
 mod suite;
 mod table;
@@ -22,9 +20,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use support::{busybox, needs, workspace};
 
-use crate::setup::machine::{Machine, Shown};
-use crate::{marked, setup, workspace};
+use crate::marked;
 use emulator::Emulator;
 use guest::Run;
 use suite::{SUITES, Suite};
@@ -85,22 +83,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Gets what a guest needs of this machine, its kernel too; the folder where that is kept. Afterwards no suite
 /// needs the network but those with others' file systems, the first time.
 pub(crate) fn prepare() -> Result<PathBuf> {
-    setup::require(&setup::GUEST)?;
+    needs::require(&needs::GUEST)?;
     let home = workspace::target_dir()?.join("vm");
-    fetch_busybox(&home)?;
+    busybox::fetch(&home)?;
     kernel::fetch(&home)?;
     Ok(home)
-}
-
-/// Gets the guest's shell, which its kernel is unpacked with too.
-pub(crate) fn fetch_busybox(home: &Path) -> Result<PathBuf> {
-    std::fs::create_dir_all(home)?;
-    busybox::fetch(home)
-}
-
-/// Whether the machine's emulator has all that suites ask of it.
-pub(crate) fn check_emulator(machine: &Machine) -> Shown {
-    emulator::check(machine)
 }
 
 /// Removes what commands that were killed have left, unless another is at work: disks and archives take hundreds of

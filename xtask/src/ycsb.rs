@@ -13,12 +13,13 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use support::shell::Line;
+use support::{needs, workspace};
 
 use crate::accept::volume::{Volume, number};
 use crate::measured::Measured;
 use crate::peer::{Kind, Peer};
-use crate::shell::Line;
-use crate::{bench, marked, setup, workspace};
+use crate::{bench, marked};
 
 /// `cargo xtask ycsb [--quick]`.
 #[derive(clap::Args)]
@@ -97,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Tests the driver and builds it.
 fn build_driver() -> Result<PathBuf> {
-    setup::require(&setup::YCSB)?;
+    needs::require(&needs::YCSB)?;
     let folder = workspace::target_dir()?.join("ycsb");
     let cargo = |words: &str| {
         let line = Line::new(words).arg("--target-dir").arg(&folder).in_dir(&workspace::root().join("ycsb"));

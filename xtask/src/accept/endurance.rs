@@ -14,11 +14,11 @@
 //! fifths it writes less and to less.
 
 use anyhow::Result;
+use support::shell::Line;
 
 use super::simulator::{Counted, simulator};
 use super::volume::Volume;
 use super::{Report, Run};
-use crate::shell::Line;
 
 /// What the simulator counts, under the names of the report.
 const COUNTS: [&str; 8] = [

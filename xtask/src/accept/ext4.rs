@@ -4,9 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-
-use crate::shell::Line;
-use crate::try_volume::is_mounted;
+use support::mounts::is_mounted;
+use support::shell::Line;
 
 pub(super) struct Ext4 {
     /// Where it is mounted.

@@ -10,11 +10,11 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use support::mounts::{is_mounted, umount_line};
+use support::shell::Line;
+use support::workspace;
 
 use super::{Report, Run};
-use crate::shell::Line;
-use crate::try_volume::{is_mounted, umount_line};
-use crate::workspace;
 
 /// The README's two commands.
 const TRY: &str = "cargo xtask try";
@@ -47,7 +47,7 @@ pub(super) fn run(run: &Run) -> Result<Report> {
 
 /// Both commands stand on lines of their own, in fenced blocks; returns how many were found.
 fn check_readme(readme: &str) -> Result<u64> {
-    let commands: Vec<&str> = crate::tidy::fenced_lines(readme).map(|(_, line)| line).collect();
+    let commands: Vec<&str> = support::markdown::fenced_lines(readme).map(|(_, line)| line).collect();
     let mut found = 0;
     for wanted in [TRY, GATE] {
         ensure!(commands.contains(&wanted), "README.md has no fenced line `{wanted}`");

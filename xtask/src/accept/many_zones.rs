@@ -10,11 +10,11 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use support::shell::Line;
+use support::workspace;
 
 use super::volume::number;
 use super::{Report, Run};
-use crate::shell::Line;
-use crate::workspace;
 
 const LARGE: u32 = 100_000;
 const SMALL: u32 = 1000;

@@ -18,13 +18,13 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
+use support::mounts::is_mounted;
+use support::needs;
+use support::shell::Line;
+use support::workspace;
 
 use super::volume::Volume;
 use super::{Report, Run};
-use crate::setup;
-use crate::shell::Line;
-use crate::try_volume::is_mounted;
-use crate::workspace;
 
 /// What the daemon and the writer may use together, and what is written beside it.
 const MEMORY_BYTES: usize = 64 << 20;
@@ -56,7 +56,7 @@ impl Proof<'_> {
         let left_out = left_out(is_root);
         if !quick && !left_out.is_empty() {
             let all = left_out.join("; ");
-            return Err(setup::lacks(format!("{all}: the quick form shows the rest")));
+            return Err(needs::lacks(format!("{all}: the quick form shows the rest")));
         }
         left_out.iter().for_each(|what| println!("left out: {what}"));
         let mut counts = if is_root { self.names_of_the_system()? } else { Vec::new() };
@@ -69,7 +69,7 @@ impl Proof<'_> {
             Line::program(self.volume.polder())
                 .arg("sync")
                 .arg(self.volume.dir())
-                .env_run_dir(self.volume)
+                .env(super::volume::RUN_DIR, &self.volume.run_dir())
                 .run()?;
             self.volume.kill()?;
             let seen = self.look(round)?;
@@ -117,7 +117,7 @@ impl Proof<'_> {
         let volume = self.place.join(format!("{name}.volume"));
         Line::program(self.volume.polder()).arg("mkfs").arg(&volume).args(["--size", "256M"]).run()?;
         let line = Line::new(shell).arg(script(name)).arg(self.volume.polder()).arg(place).arg(volume);
-        let said = line.env_run_dir(self.volume).output()?;
+        let said = line.env(super::volume::RUN_DIR, &self.volume.run_dir()).output()?;
         said.lines().for_each(|line| println!("{line}"));
         Ok(said.lines().filter(|line| line.starts_with("seen: ")).count() as u64)
     }
@@ -198,7 +198,7 @@ impl Proof<'_> {
         fs::write(&source, &contents)?;
         let line = Line::new("sh").arg(script("memory.sh")).arg(self.volume.polder()).arg(self.volume.file());
         let line = line.arg(self.volume.dir()).arg(&source).arg(MEMORY_BYTES.to_string());
-        let said = line.env_run_dir(self.volume).output()?;
+        let said = line.env(super::volume::RUN_DIR, &self.volume.run_dir()).output()?;
         let file = self.volume.file();
         let written =
             Line::program(self.volume.polder()).arg("cat").arg(file).arg("written").output_bytes()?;
@@ -218,12 +218,6 @@ fn left_out(is_root: bool) -> Vec<&'static str> {
         (!is_root || !has_systemd(), "systemd, which is not here, or has no control groups, or is root's"),
     ];
     all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, what)| what).collect()
-}
-
-impl Line {
-    fn env_run_dir(self, volume: &Volume) -> Line {
-        self.env(super::volume::RUN_DIR, &volume.run_dir())
-    }
 }
 
 fn script(name: &str) -> PathBuf {

@@ -18,17 +18,17 @@ mod handles;
 mod pjdfstest;
 
 use anyhow::{Result, ensure};
+use support::needs;
+use support::shell::Line;
 
 use super::{Report, Run};
-use crate::setup;
-use crate::shell::Line;
 
 /// Operations on each of the six shapes of the library's exerciser.
 const LIBRARY_OPERATIONS: u64 = 100_000;
 const LIBRARY_SHAPES: u64 = 6;
 
 pub(super) fn run(run: &Run) -> Result<Report> {
-    setup::require_root("change users and mount an ext4")?;
+    needs::require_root("change users and mount an ext4")?;
     let passed = pjdfstest::run()?;
     let mut geometry = vec![passed.geometry];
     let mut counts = vec![

@@ -22,10 +22,10 @@ mod two_mounts;
 
 use anyhow::{Context, Result};
 use rt::{Clock, SystemClock};
+use support::needs;
+use support::workspace;
 
 use super::{Report, Run};
-use crate::setup;
-use crate::workspace;
 
 /// What a part has counted.
 type Counts = Vec<(&'static str, u64)>;
@@ -43,8 +43,8 @@ const PARTS: [(&str, Part); 6] = [
 ];
 
 pub(super) fn run(run: &Run) -> Result<Report> {
-    setup::require_root("make devices and change users")?;
-    setup::require(&setup::PROGRAMS)?;
+    needs::require_root("make devices and change users")?;
+    needs::require(&needs::PROGRAMS)?;
     let clock = SystemClock::new();
     let mut geometry = Vec::new();
     let mut counts = Counts::new();

@@ -17,11 +17,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
+use support::shell::Line;
+use support::workspace;
 
 use super::volume::{Volume, number};
 use super::{Report, Run};
-use crate::shell::Line;
-use crate::workspace;
 
 /// The package with the kernel's source, and the file in it.
 const KERNEL_PACKAGE: &str = "linux-source-6.1";

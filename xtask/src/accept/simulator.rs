@@ -1,8 +1,7 @@
 //! What acceptance points ask of `polder-sim`, and the counts that it prints.
 
 use anyhow::{Result, ensure};
-
-use crate::shell::Line;
+use support::shell::Line;
 
 /// A command of the simulator.
 pub(crate) fn simulator(command: &str) -> Line {

@@ -8,10 +8,10 @@
 //! and bits what the seed draws.
 
 use anyhow::{Context, Result};
+use support::workspace::target_dir;
 
 use super::simulator::{Counted, check_enough, simulator};
 use super::{Report, Run};
-use crate::workspace::target_dir;
 
 /// What is asked, the options of the quick form, and those of the whole one.
 const PARTS: [(&str, &[&str], &[&str]); 4] = [

@@ -16,12 +16,11 @@ use nix::unistd::Pid;
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
 use serde_json::Value;
+use support::mounts::{is_mounted, umount_line};
+use support::needs;
+use support::shell::Line;
+use support::workspace;
 use tempfile::TempDir;
-
-use crate::setup;
-use crate::shell::Line;
-use crate::try_volume::{is_mounted, umount_line};
-use crate::workspace;
 
 /// What a mount may take, after a crash too.
 pub(crate) const MOUNT_NS_MAX: u64 = 1_000_000_000;
@@ -68,7 +67,7 @@ impl Volume {
 
     /// The same, to be mounted on a folder of the caller's (none: on one that only we can reach).
     pub(crate) fn make_for(dir: Option<&Path>, mkfs: &[&str], mount: &[&str]) -> Result<Self> {
-        setup::require(&setup::MOUNT)?;
+        needs::require(&needs::MOUNT)?;
         let polder = workspace::build_polder()?;
         let target = workspace::target_dir()?;
         let temporary = |within: &Path| tempfile::Builder::new().prefix("accept-").tempdir_in(within);

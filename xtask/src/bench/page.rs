@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use support::workspace;
 
 use super::{OPERATIONS, OURS, PEERS};
+use crate::marked;
 use crate::measured::Ratio;
-use crate::{marked, workspace};
 
 /// Where it is.
 pub(super) const PATH: &str = marked::PERFORMANCE;

@@ -8,15 +8,16 @@
 use std::thread;
 
 use anyhow::{Context, Result};
+use support::shell::Line;
+use support::{needs, workspace};
 
 use super::{TESTS, offline};
 use crate::accept::simulator;
-use crate::shell::Line;
-use crate::{fuzz, setup, shuttle, space, workspace};
+use crate::{fuzz, shuttle, space};
 
 /// Builds all of it; the first failure, when all have ended.
 pub(crate) fn run() -> Result<()> {
-    let chains = chains(setup::has_nightly())?;
+    let chains = chains(needs::has_nightly())?;
     let ended: Vec<Result<()>> = thread::scope(|scope| {
         let running: Vec<_> = chains.iter().map(|chain| scope.spawn(|| in_turn(chain))).collect();
         running.into_iter().map(|chain| chain.join().expect("a command does not panic")).collect()

@@ -5,8 +5,7 @@ use std::fmt;
 use std::ops::AddAssign;
 
 use anyhow::{Context, Result, ensure};
-
-use crate::workspace;
+use support::workspace;
 
 /// What was run of one file.
 #[derive(Debug, Default)]

@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use support::shell::Line;
 
 use super::Suite;
-use crate::shell::Line;
 
 pub(super) const FILE: &str = "docs/results/everything.csv";
 const HEADING: &str = "suite,commit,seed,seconds,result,ended,why";

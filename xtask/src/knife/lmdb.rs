@@ -8,13 +8,13 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use support::shell::Line;
+use support::{needs, workspace};
 
 use super::section::Site;
 use super::writer::Writer;
 use crate::accept::programs::cycle::Application;
 use crate::accept::programs::running::at_most;
-use crate::shell::Line;
-use crate::{setup, workspace};
 
 const KINDS: [&str; 2] = ["written", "mapped"];
 const SECONDS_MAX: u64 = 120;
@@ -90,7 +90,7 @@ impl Application for Lmdb {
 impl Database {
     fn start(&mut self, care: &str) -> Result<()> {
         let script = workspace::root().join("xtask/src/knife/lmdb_writer.py");
-        let line = Line::new(setup::PYTHON).arg(script).arg(&self.path).arg((self.last + 1).to_string());
+        let line = Line::new(needs::PYTHON).arg(script).arg(&self.path).arg((self.last + 1).to_string());
         let line = line.args([self.kind, care]);
         self.writer = Some(Writer::start(&line, &self.output, |line| line.trim().parse().ok())?);
         Ok(())

@@ -9,12 +9,12 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use support::shell::Line;
 
 use super::section::Site;
 use super::writer::Writer;
 use crate::accept::programs::cycle::Application;
 use crate::accept::programs::running::at_most;
-use crate::shell::Line;
 
 const SECONDS_MAX: u64 = 300;
 /// More than are put until the latest blow.

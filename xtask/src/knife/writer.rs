@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+use support::shell::Line;
 
 use crate::accept::programs::running::Running;
-use crate::shell::Line;
 
 /// How much of what it says is read: its last lines.
 const TAIL_BYTES: u64 = 4096;

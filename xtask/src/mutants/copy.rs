@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use support::shell::Line;
+use support::workspace;
 
 use super::drawing::hash;
-use crate::shell::Line;
-use crate::workspace;
 
 /// Folders whose text decides whether a mutant that was missed is worth another try.
 const WATCHED: [&str; 5] = ["crates/rt/", "crates/zone/", "crates/tree/", "crates/extent/", "crates/fs/"];

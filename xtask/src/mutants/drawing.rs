@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
+use support::shell::Line;
 
 use super::Package;
 use super::copy::Copy;
-use crate::shell::Line;
 
 /// One mistake that could be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

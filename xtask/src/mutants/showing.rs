@@ -16,12 +16,12 @@ use std::sync::mpsc;
 use anyhow::{Context, Result, ensure};
 use rt::{Clock, SystemClock};
 use serde::{Deserialize, Serialize};
+use support::shell::Line;
 
 use super::drawing::Mutant;
 use super::outcomes::Outcome;
 use super::together::{Program, Together};
 use super::{ASKED, Package, trial};
-use crate::shell::Line;
 
 /// What `timeout` ends with when it had to end the program.
 const ENDED_BY_TIMEOUT: i32 = 124;

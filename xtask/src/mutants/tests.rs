@@ -33,7 +33,7 @@ fn all_mutants_of_a_part_of_the_name_are_wanted_and_otherwise_the_first() {
 #[test]
 fn tests_that_are_not_asked_exist() {
     for asked in ASKED {
-        let folder = crate::workspace::root().join(asked.folder).join("tests/all");
+        let folder = support::workspace::root().join(asked.folder).join("tests/all");
         for test in asked.without {
             let (module, name) = test.split_once("::").expect("a test is named with its module");
             let text = std::fs::read_to_string(folder.join(module).with_extension("rs")).unwrap();

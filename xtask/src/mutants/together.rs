@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use support::shell::Line;
 
 use super::copy::Copy;
 use super::drawing::Mutant;
 use super::weave::{self, Woven};
 use super::{ASKED, Package};
-use crate::shell::Line;
 
 /// Files and what is in them.
 type Sources = BTreeMap<String, String>;

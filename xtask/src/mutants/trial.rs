@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use rt::{Clock, SystemClock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::shell::Line;
 
 use super::begun::Begun;
 use super::copy::Copy;
@@ -16,7 +17,6 @@ use super::drawing::{self, Mutant};
 use super::outcomes::{self, Outcome};
 use super::showing::Tests;
 use super::{ASKED, Asked, Package, together};
-use crate::shell::Line;
 
 /// Tests may take so many times what they take without a mistake, and half a minute more: a mutant that comes to no
 /// end costs this, and a machine that does other things as well must not be taken for one.

@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use rt::random::Rng;
 use serde_json::Value;
+use support::workspace;
 
 use super::cells::Cell;
 use super::row::Row;
 use super::{Args, program, runs};
-use crate::workspace;
 
 /// Of two figures that were added up in another order.
 const ROUNDING: f64 = 1e-9;

@@ -10,9 +10,8 @@ use rt::sync::Mutex;
 use rt::{Clock, SystemClock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::shell::Line;
-use crate::workspace;
+use support::shell::Line;
+use support::workspace;
 
 /// A run of `polder-space`, which prints one row.
 pub(super) trait Case: Copy + Send + 'static {

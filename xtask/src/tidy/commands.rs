@@ -1,6 +1,7 @@
 //! Commands that the documents tell people to type must exist.
 
 use clap::Parser;
+use support::markdown::fenced_lines;
 
 use super::{Finding, Looked, Repository};
 use crate::Xtask;
@@ -22,17 +23,4 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
         }
     }
     Looked::At(looked, "commands")
-}
-
-/// The lines (from 1) inside fenced blocks, without a leading prompt.
-pub(crate) fn fenced_lines(markdown: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut inside = false;
-    markdown.lines().enumerate().filter_map(move |(index, line)| {
-        let line = line.trim();
-        if line.starts_with("```") {
-            inside = !inside;
-            return None;
-        }
-        inside.then(|| (index + 1, line.strip_prefix("$ ").unwrap_or(line)))
-    })
 }

@@ -9,19 +9,24 @@ use super::{Finding, Looked, Repository};
 const ORDER: [&str; 6] =
     ["polder-rt", "polder-zone", "polder-tree", "polder-extent", "polder-fs", "polder-fuse"];
 
-/// Who may use how much of the order; those who are not in it are used by nobody.
-const CONSUMERS: [(&str, &str); 5] = [
-    ("polder", "polder-fuse"),
-    ("polder-capi", "polder-fs"),
-    ("polder-sim", "polder-fs"),
-    ("polder-space", "polder-fs"),
-    ("xtask", "polder-rt"),
+/// How much of the order the other crates may use. No crate may use one of these, but for [`FENCES`].
+const CONSUMERS: [(&str, Option<&str>); 6] = [
+    ("polder", Some("polder-fuse")),
+    ("polder-capi", Some("polder-fs")),
+    ("polder-sim", Some("polder-fs")),
+    ("polder-space", Some("polder-fs")),
+    ("polder-support", None),
+    ("xtask", Some("polder-rt")),
 ];
 
-/// Dependencies from outside that only some may have.
-const FENCES: [(&str, &[&str], &str); 5] = [
-    ("anyhow", &["polder", "polder-sim", "polder-space", "xtask"], "below the command errors are typed"),
-    ("clap", &["polder", "polder-sim", "polder-space", "xtask"], "the command line is defined once"),
+/// The crates that are programs, or serve programs only.
+const PROGRAMS: [&str; 5] = ["polder", "polder-sim", "polder-space", "polder-support", "xtask"];
+
+/// Dependencies that only some may have.
+const FENCES: [(&str, &[&str], &str); 6] = [
+    ("anyhow", &PROGRAMS, "below the command errors are typed"),
+    ("clap", &PROGRAMS, "the command line is defined once"),
+    ("polder-support", &["xtask"], "it serves the project's own commands"),
     ("io-uring", &["polder-zone"], "nothing above zone does device I/O (I-ZONE-1)"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),
     ("shuttle", &["polder-rt"], "locks come from rt"),
@@ -59,18 +64,19 @@ fn reach(name: &str) -> Option<usize> {
     let place = |wanted: &str| ORDER.iter().position(|crate_name| *crate_name == wanted);
     let last = CONSUMERS.iter().find(|(consumer, _)| *consumer == name).map(|(_, last)| *last);
     match last {
-        Some(last) => place(last).map(|index| index + 1),
+        Some(last) => last.map_or(Some(0), |last| place(last).map(|index| index + 1)),
         None => place(name),
     }
 }
 
 /// What is wrong with `name` depending on `dependency`.
 fn wrong(name: &str, dependency: &str) -> Option<String> {
+    if let Some((_, users, why)) = FENCES.iter().find(|(fenced, _, _)| *fenced == dependency) {
+        return (!users.contains(&name))
+            .then(|| format!("`{dependency}` is for {}: {why}", users.join(", ")));
+    }
     if CONSUMERS.iter().any(|(consumer, _)| *consumer == dependency) {
         return Some(format!("`{dependency}` is used by nobody: move what is shared to the left"));
-    }
-    if let Some((_, who, why)) = FENCES.iter().find(|(fenced, _, _)| *fenced == dependency) {
-        return (!who.contains(&name)).then(|| format!("`{dependency}` is for {}: {why}", who.join(", ")));
     }
     let place = ORDER.iter().position(|crate_name| *crate_name == dependency)?;
     let allowed = &ORDER[..reach(name).unwrap_or(0)];
@@ -84,6 +90,7 @@ fn manifest(name: &str) -> String {
     match name {
         "xtask" => "xtask/Cargo.toml".to_owned(),
         "polder" => "crates/cli/Cargo.toml".to_owned(),
+        "polder-support" => "tests/support/Cargo.toml".to_owned(),
         name => format!("crates/{}/Cargo.toml", name.trim_start_matches("polder-")),
     }
 }

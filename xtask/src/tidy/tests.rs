@@ -236,6 +236,7 @@ mod graph_rule {
             ("polder-fs", "polder-fuse"),
             ("polder-sim", "polder-fuse"),
             ("xtask", "polder-fs"),
+            ("polder-support", "polder-rt"),
         ] {
             let found = of(name, dependency);
             assert!(found.len() == 1 && found[0].contains("to its right"), "{name}: {found:?}");
@@ -250,6 +251,7 @@ mod graph_rule {
             ("polder", "polder-fuse"),
             ("polder-capi", "polder-fs"),
             ("polder-sim", "polder-zone"),
+            ("xtask", "polder-support"),
         ] {
             assert!(of(name, dependency).is_empty(), "{name} -> {dependency}");
         }
@@ -259,6 +261,7 @@ mod graph_rule {
     fn crates_without_a_place_and_users_of_consumers_are_found() {
         assert!(of("polder-new", "thiserror")[0].contains("no place in the graph"));
         assert!(of("polder-fs", "polder-sim")[0].contains("used by nobody"));
+        assert!(of("polder-fs", "polder-support")[0].contains("the project's own commands"));
     }
 
     #[test]

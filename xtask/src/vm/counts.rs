@@ -12,10 +12,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// What the emulator has to log for [`Commands`].
-pub(super) const EVENTS: [&str; 4] =
-    ["pci_nvme_io_cmd", "pci_nvme_read", "pci_nvme_write", "pci_nvme_enqueue_req_completion"];
-
 /// Bytes and commands that one disk has taken and given since the emulator was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traffic {

@@ -4,11 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-
-use super::counts;
-use super::packages::{Source, renew};
-use crate::setup::machine::{Machine, Shown};
-use crate::shell::Line;
+use support::packages::{Source, renew};
+use support::shell::Line;
 
 /// The machine's own.
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -18,16 +15,6 @@ const SUITE: &str = "bookworm-backports";
 const PACKAGES: [&str; 4] = ["qemu-system-x86", "qemu-system-common", "qemu-system-data", "seabios"];
 /// Where the firmware lies in them.
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
-
-/// Whether the machine's own emulator has zoned namespaces, works without hardware support, and logs the
-/// commands that suites count. Placement handles are for one suite alone, which fetches an emulator that has them.
-pub(super) fn check(machine: &Machine) -> Shown {
-    let zoned = ["zoned.zone_size", "zoned.zone_capacity", "zoned.max_open", "zoned.max_active"];
-    machine.says("qemu-system-x86_64 -device nvme-ns,help", &zoned)?;
-    machine.says("qemu-system-x86_64 -device nvme,help", &["zoned.zasl"])?;
-    machine.says("qemu-system-x86_64 -accel help", &["tcg"])?;
-    machine.says("qemu-system-x86_64 -trace help", &counts::EVENTS)
-}
 
 /// An emulator that can be started.
 pub(super) struct Emulator {

@@ -27,12 +27,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rt::{Clock, SystemClock};
+use support::needs::EMULATOR_EVENTS;
+use support::shell::Line;
 
 use super::counts::{self, Commands};
 use super::emulator::Emulator;
 use super::kernel::Kernel;
 use super::suite::{Devices, Namespace, Suite};
-use crate::shell::Line;
 
 const MARK: &str = "vm: ";
 /// A controller whose namespaces have eight placement handles.
@@ -304,7 +305,7 @@ fn line(kernel: &Kernel, image: &Path, run: &Run<'_>, folder: &Path) -> Result<L
         .args(controller(suite.devices));
     if suite.devices.are_logged {
         line = line.arg("-D").arg(folder.join(LOG));
-        line = counts::EVENTS.iter().fold(line, |line, event| line.args(["-trace", event]));
+        line = EMULATOR_EVENTS.iter().fold(line, |line, event| line.args(["-trace", event]));
     }
     for (index, namespace) in (0..).zip(suite.devices.namespaces) {
         let file = folder.join(disk(index));

@@ -7,13 +7,13 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use support::shell::Line;
+use support::{busybox, needs, workspace};
 use tempfile::TempPath;
 
 use super::kernel::Kernel;
+use super::peers;
 use super::suite::{Program, Suite};
-use super::{busybox, peers};
-use crate::shell::Line;
-use crate::{setup, workspace};
 
 /// How folders begin from which an archive is made.
 pub(super) const TREE: &str = "image-";
@@ -86,8 +86,8 @@ impl Program {
             Program::PolderReleased => workspace::build_polder(),
             Program::ZoneTests => tests("--test all"),
             Program::ZoneUnitTests => tests("--lib"),
-            Program::Pjdfstest => setup::PJDFSTEST.program(),
-            Program::Fsx => setup::FSX.program(),
+            Program::Pjdfstest => needs::PJDFSTEST.program(),
+            Program::Fsx => needs::FSX.program(),
             Program::Simulator => built("polder-sim", "polder-sim"),
             Program::Blkzone => Ok(Line::new("which blkzone").output()?.trim().into()),
         }

@@ -6,10 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-
-use super::busybox;
-use super::packages::{Source, only_entry, renew};
-use crate::shell::Line;
+use support::busybox;
+use support::packages::{Source, only_entry, renew};
+use support::shell::Line;
 
 /// The suite with the newest packaged kernel that runs stable user space.
 const SUITE: &str = "trixie-backports";

@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-
-use super::packages::{Source, renew};
+use support::packages::{Source, renew};
 
 /// The suite with the newest packages: no other has an `mkfs.xfs` that knows zones.
 const SUITE: &str = "sid";

@@ -8,11 +8,11 @@ use std::io::Write;
 
 use anyhow::{Context, Result, ensure};
 use rt::{Clock, SystemClock};
+use support::needs;
+use support::shell::Line;
 
 use crate::accept::Run;
 use crate::accept::volume::{Volume, number};
-use crate::setup;
-use crate::shell::Line;
 
 /// A volume to run on.
 pub(super) struct Shape {
@@ -140,7 +140,7 @@ fn exercise(volume: &Volume, shape: &Shape, run: &Run) -> Result<Done> {
     let clock = SystemClock::new();
     let operations = shape.operations(run.quick);
     for (round, begun) in (0..).zip((0..operations).step_by(ROUND as usize)) {
-        let line = Line::program(setup::FSX.program()?)
+        let line = Line::program(needs::FSX.program()?)
             .arg("-f")
             .arg(&configuration)
             .arg("-N")

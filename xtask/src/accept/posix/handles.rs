@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use support::shell::Line;
 use tempfile::TempDir;
 
 use crate::accept::volume::Volume;
-use crate::shell::Line;
 
 const PROGRAM: &str = include_str!("handles.c");
 /// How the program tells of a handle whose file is gone.

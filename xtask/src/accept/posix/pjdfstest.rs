@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use support::needs;
+use support::shell::Line;
+use support::workspace;
 
 use crate::accept::ext4::Ext4;
 use crate::accept::volume::Volume;
-use crate::setup;
-use crate::shell::Line;
-use crate::workspace;
 
 /// What passes on ext4 and is skipped on Polder, each with its reason.
 const EXCLUDES: [(&str, &str); 1] = [(
@@ -52,7 +52,7 @@ pub(super) struct Passed {
 }
 
 pub(super) fn run() -> Result<Passed> {
-    setup::require(&[setup::EXT4])?;
+    needs::require(&[needs::EXT4])?;
     let volume = Volume::make(&["--size", "1G"], &[])?;
     volume.keep_if_failed("pjdfstest", compare(&volume))
 }
@@ -111,7 +111,7 @@ impl Verdicts {
     fn of(dir: &Path, folder: &Path) -> Result<Verdicts> {
         let configuration = folder.join("pjdfstest.toml");
         std::fs::write(&configuration, CONFIGURATION)?;
-        let line = Line::program(setup::PJDFSTEST.program()?)
+        let line = Line::program(needs::PJDFSTEST.program()?)
             .arg("--configuration-file")
             .arg(&configuration)
             .arg("--secondary-fs")

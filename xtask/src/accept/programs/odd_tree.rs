@@ -18,8 +18,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags, chownat, lgetxattr, linkat,
     llistxattr, lsetxattr, makedev, mknodat, utimensat,
 };
-
-use crate::shell::Line;
+use support::shell::Line;
 
 /// The size that sparse files have, and how much of each is written.
 const SPARSE_BYTES: u64 = 16 << 20;

@@ -18,7 +18,6 @@ use anyhow::{Context, Result, ensure};
 use rt::thread::Stop;
 
 use self::server::Server;
-pub(crate) use self::server::programs;
 use super::Counts;
 use super::cycle::{self, Application};
 use super::running::{Running, await_that};

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rt::thread::Stop;
+use support::shell::Line;
 
 use super::Counts;
 use super::odd_tree::Snapshot;
 use super::running::{Running, at_most, await_that};
 use crate::accept::Run;
 use crate::accept::volume::{Volume, number};
-use crate::shell::Line;
 
 const SECONDS_MAX: u64 = 900;
 /// Bytes of each value.

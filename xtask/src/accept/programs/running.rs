@@ -9,8 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rt::thread::Stop;
 use rt::{Clock, SystemClock};
-
-use crate::shell::Line;
+use support::shell::Line;
 
 /// How often to look whether something has come about.
 const LOOK: Duration = Duration::from_millis(5);

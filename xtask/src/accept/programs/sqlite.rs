@@ -18,14 +18,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rt::thread::{JoinHandle, Stop};
+use support::shell::Line;
 
 use super::Counts;
 use super::cycle::{self, Application};
 use super::running::{Running, at_most};
 use crate::accept::Run;
 use crate::accept::volume::Volume;
-
-use crate::shell::Line;
 
 const ACCOUNTS: u64 = 2_000;
 const BALANCE: u64 = 1_000;

@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use support::needs;
+use support::shell::Line;
 
 use super::Counts;
 use super::running::at_most;
 use crate::accept::Run;
 use crate::accept::ext4::Ext4;
 use crate::accept::volume::Volume;
-use crate::setup;
-use crate::shell::Line;
 
 const VOLUME: &str = "1G";
 const EXT4_BYTES: u64 = 1 << 30;
@@ -32,7 +32,7 @@ const NO_RESOURCE: i32 = 3;
 const NOT_IMPLEMENTED: i32 = 4;
 
 pub(super) fn run(run: &Run, place: &Path) -> Result<(String, Counts)> {
-    setup::require(&[setup::EXT4])?;
+    needs::require(&[needs::EXT4])?;
     let volume = Volume::make(&["--size", VOLUME], &[])?;
     volume.tell_if_failed(compare(&volume, run, place))
 }

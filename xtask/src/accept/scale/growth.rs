@@ -20,10 +20,10 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use rt::{Clock, SystemClock};
 use rustix::fs::{CWD, Mode, OFlags, XattrFlags, copy_file_range, fsetxattr, mkdirat, openat};
+use support::shell::Line;
 
 use super::{Report, Run};
 use crate::accept::volume::Volume;
-use crate::shell::Line;
 
 /// What is in proportion costs 4 times as much; what was in a cache and is not any more, a little more than that.
 const RATIO_MAX: f64 = 8.0;
@@ -182,7 +182,7 @@ fn unmounted(volume: &Volume, costs: &mut Costs) -> Result<()> {
 /// Where files are made in memory: what a disk's file system takes for them is not in proportion, and not asked here.
 fn memory() -> Result<PathBuf> {
     let memory = PathBuf::from("/dev/shm");
-    if memory.is_dir() { Ok(memory) } else { crate::workspace::target_dir() }
+    if memory.is_dir() { Ok(memory) } else { support::workspace::target_dir() }
 }
 
 /// Notes what a command takes of processors, together with the daemon that it asks.

@@ -8,6 +8,8 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
+use support::shell::Line;
+use support::workspace;
 use tempfile::TempDir;
 
 use super::{Report, Run};
@@ -15,8 +17,6 @@ use crate::accept::simulator::simulator;
 use crate::accept::volume::Volume;
 use crate::measured::Measured;
 use crate::peer::{Kind, Peer};
-use crate::shell::Line;
-use crate::workspace;
 
 const SMALL: u64 = 10_000;
 /// What is judged; a second look-up of the same names is only shown.

@@ -3,7 +3,7 @@ use super::super::bounds::tests::{row, usable_row};
 use super::super::row::Row;
 use super::super::{bounds, cells};
 use super::*;
-use crate::workspace;
+use support::workspace;
 
 /// A row for every cell. None of single blocks has writes of 1 MiB.
 fn rows() -> Vec<Row> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::workspace;
+use support::workspace;
 
 /// A tree, a copy of it as `rsync` would make it, and a difference that must be seen.
 fn sees(what: &str, change: impl Fn(&Path) -> Result<()>) {

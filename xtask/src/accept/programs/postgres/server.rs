@@ -11,15 +11,14 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use support::needs;
+use support::shell::Line;
 
 use crate::accept::programs::running::{at_most, await_that, children};
 use crate::accept::volume::is_gone;
-use crate::shell::Line;
 
 /// The user that the package makes.
 const USER: &str = "postgres";
-/// Where Debian keeps the programs of each version.
-const VERSIONS: &str = "/usr/lib/postgresql";
 const SECONDS_MAX: u64 = 500;
 /// How long starting may take, recovery and all, and stopping.
 const CONTROL_SECONDS: &str = "300";
@@ -55,7 +54,7 @@ impl Server {
     /// Makes a cluster in a new folder on the mount.
     pub(super) fn make(place: &Path, data: PathBuf, settings: &[&'static str]) -> Result<Self> {
         let server = Server {
-            programs: programs()?,
+            programs: needs::postgres_programs()?,
             place: place.to_owned(),
             data,
             settings: settings.to_vec(),
@@ -177,23 +176,4 @@ impl Drop for Server {
 /// Whether it is gone, and taken off the table of processes if it was ours.
 fn has_ended(pid: Pid) -> bool {
     is_gone(pid) && !matches!(waitpid(pid, Some(WaitPidFlag::WNOHANG)), Ok(WaitStatus::StillAlive))
-}
-
-/// The programs of a version that are run here.
-const PROGRAMS: [&str; 6] = ["initdb", "pg_amcheck", "pg_checksums", "pg_ctl", "pgbench", "psql"];
-
-/// The newest version that is installed with all of them.
-pub(crate) fn programs() -> Result<PathBuf> {
-    let mut versions = Vec::new();
-    for entry in std::fs::read_dir(VERSIONS).context("PostgreSQL is not where Debian has it")? {
-        let path = entry?.path();
-        let version = path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
-        if let Some(version) =
-            version.filter(|_| PROGRAMS.iter().all(|program| path.join("bin").join(program).is_file()))
-        {
-            versions.push((version, path.join("bin")));
-        }
-    }
-    versions.sort();
-    Ok(versions.pop().with_context(|| format!("no version in {VERSIONS} has {}", PROGRAMS.join(", ")))?.1)
 }

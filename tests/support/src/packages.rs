@@ -12,17 +12,18 @@ use rustix::io::Errno;
 
 use crate::shell::Line;
 
-pub(crate) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// The keys that the distribution signs its lists with.
+pub const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A suite of the distribution, and a folder to work in.
-pub(crate) struct Source<'a> {
+pub struct Source<'a> {
     suite: &'a str,
     work: &'a Path,
 }
 
 impl<'a> Source<'a> {
     /// Fetches the list of a suite's packages.
-    pub(crate) fn of(suite: &'a str, work: &'a Path) -> Result<Source<'a>> {
+    pub fn of(suite: &'a str, work: &'a Path) -> Result<Source<'a>> {
         for folder in ["lists/partial", "cache/archives/partial", "packages", "unpacked"] {
             fs::create_dir_all(work.join(folder))?;
         }
@@ -34,7 +35,7 @@ impl<'a> Source<'a> {
     }
 
     /// The package with this beginning that a package depends on.
-    pub(super) fn depends(&self, package: &str, prefix: &str) -> Result<String> {
+    pub fn depends(&self, package: &str, prefix: &str) -> Result<String> {
         let said = self.apt("apt-cache", "depends").arg(package).output()?;
         let found = said
             .lines()
@@ -44,7 +45,7 @@ impl<'a> Source<'a> {
     }
 
     /// Fetches packages; the folder in which they are unpacked, one over the other.
-    pub(crate) fn unpack(&self, packages: &[&str]) -> Result<PathBuf> {
+    pub fn unpack(&self, packages: &[&str]) -> Result<PathBuf> {
         // The machine may have another version of them.
         let names = packages.iter().map(|package| format!("{package}/{}", self.suite));
         self.apt("apt-get", "download").args(names).in_dir(&self.work.join("packages")).run()?;
@@ -67,7 +68,7 @@ impl<'a> Source<'a> {
 }
 
 /// The mirror that this machine's packages come from.
-pub(crate) fn mirror() -> Result<String> {
+pub fn mirror() -> Result<String> {
     let sites = Line::new("apt-get indextargets --format").args(["$(SITE)", "Created-By: Packages"]).output();
     let sites = sites.context("what is in the guest comes as Debian packages: run this on Debian")?;
     match sites.lines().find(|site| site.trim_end_matches('/').ends_with("/debian")) {
@@ -78,7 +79,7 @@ pub(crate) fn mirror() -> Result<String> {
 
 /// Has something made in a folder, beside one to work in, and puts it where the one before is: what is kept is at any
 /// time a whole one or none, and none only where there was none before.
-pub(crate) fn renew(home: &Path, kept: &Path, make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
+pub fn renew(home: &Path, kept: &Path, make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<()> {
     let work = home.join("fetch");
     let _ = fs::remove_dir_all(&work);
     fs::create_dir_all(&work)?;
@@ -93,7 +94,7 @@ pub(crate) fn renew(home: &Path, kept: &Path, make: impl FnOnce(&Path, &Path) ->
 }
 
 /// The name of the one thing in a folder.
-pub(super) fn only_entry(folder: &Path) -> Result<String> {
+pub fn only_entry(folder: &Path) -> Result<String> {
     let mut entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let entry = entries.next().with_context(|| format!("{} is empty", folder.display()))??;
     Ok(entry.file_name().to_string_lossy().into_owned())

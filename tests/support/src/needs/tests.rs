@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
-use super::machine::is_static;
 use super::*;
+use crate::machine::is_static;
 
 /// A machine that has no programs but these shell scripts.
 struct Fake {
@@ -48,19 +48,19 @@ fn a_program_that_is_not_there_or_cannot_be_run_is_missing() {
 #[test]
 fn a_program_that_fails_is_missing() {
     let fake = Fake::of(&[("cargo-fmt", "echo 'the component is not installed' >&2; exit 1")]);
-    fake.refuses(NEEDS[0].check, "fails with");
-    fake.refuses(NEEDS[0].check, "the component is not installed");
+    fake.refuses(GATE[0].check, "fails with");
+    fake.refuses(GATE[0].check, "the component is not installed");
 }
 
 #[test]
 fn an_emulator_without_zones_is_missing() {
     let fake = Fake::of(&[("qemu-system-x86_64", "echo 'zoned=<bool>'")]);
-    fake.refuses(vm::check_emulator, "does not know `zoned.zone_size`");
+    fake.refuses(emulator, "does not know `zoned.zone_size`");
     let knows = "case $1 in -device) echo zoned.zone_size zoned.zone_capacity zoned.max_open zoned.max_active \
                  zoned.zasl;; -accel) echo kvm;; esac";
     fake.put("qemu-system-x86_64", knows);
-    fake.refuses(vm::check_emulator, "does not know `tcg`");
-    fake.refuses(vm::check_emulator, &fake.folder.path().display().to_string());
+    fake.refuses(emulator, "does not know `tcg`");
+    fake.refuses(emulator, &fake.folder.path().display().to_string());
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_program_that_hides_an_installed_one_is_named() {
 
 #[test]
 fn an_ordinary_user_is_given_one_command() {
-    let missing: Vec<&Need> = NEEDS.iter().collect();
+    let missing: Vec<&Need> = GATE.iter().collect();
     let command = one_command(&install_lines(&missing));
     assert!(command.starts_with("sudo apt-get update && sudo DEBIAN_FRONTEND=noninteractive apt-get"));
     assert!(
@@ -229,7 +229,7 @@ fn a_need_that_is_met_is_not_installed_again() {
 
 #[test]
 fn every_need_has_its_reason() {
-    for need in NEEDS.iter().chain(&PROGRAMS).chain(&GUEST).chain(&MUTANTS).chain(&COVERAGE) {
+    for need in GATE.iter().chain(&PROGRAMS).chain(&GUEST).chain(&MUTANTS).chain(&COVERAGE) {
         assert!(!need.why.is_empty(), "{} has none", need.name);
     }
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::packages::{Source, renew};
-use crate::setup::machine::is_static;
+use crate::machine::is_static;
+use crate::packages::{Source, renew};
 use crate::shell::Line;
 
 const SUITE: &str = "bookworm";
@@ -20,7 +20,8 @@ const PACKAGE: &str = "busybox-static";
 const PROGRAM: &str = "bin/busybox";
 
 /// The program; fetched now where it is not there yet.
-pub(super) fn fetch(home: &Path) -> Result<PathBuf> {
+pub fn fetch(home: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(home)?;
     let kept = home.join("busybox");
     if check(&kept).is_err() {
         renew(home, &kept, |work, made| {
@@ -42,7 +43,7 @@ fn check(program: &Path) -> Result<()> {
 }
 
 /// One of its tools.
-pub(super) fn line(busybox: &Path, words: &str) -> Line {
+pub fn line(busybox: &Path, words: &str) -> Line {
     Line::program(busybox).args(words.split(' '))
 }
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 /// One command line, with its environment and the folder it runs in.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub struct Line {
     program: String,
     args: Vec<String>,
     env: Vec<(String, String)>,
@@ -20,14 +20,14 @@ pub(crate) struct Line {
 
 impl Line {
     /// A command that will run in the workspace's root. `words` is split at spaces.
-    pub(crate) fn new(words: &str) -> Self {
+    pub fn new(words: &str) -> Self {
         let mut words = words.split_whitespace();
         let program = words.next().expect("callers name a program");
         Line::program(program).args(words)
     }
 
     /// A program by its path, which may have spaces in it.
-    pub(crate) fn program(path: impl AsRef<OsStr>) -> Self {
+    pub fn program(path: impl AsRef<OsStr>) -> Self {
         Line {
             program: path.as_ref().to_string_lossy().into_owned(),
             args: Vec::new(),
@@ -38,37 +38,37 @@ impl Line {
     }
 
     /// Adds one argument, spaces and all.
-    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.args.push(arg.as_ref().to_string_lossy().into_owned());
         self
     }
 
     /// Adds arguments.
-    pub(crate) fn args<S: AsRef<str>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+    pub fn args<S: AsRef<str>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
     /// Sets a variable of the environment.
-    pub(crate) fn env(mut self, key: &str, value: &str) -> Self {
+    pub fn env(mut self, key: &str, value: &str) -> Self {
         self.env.push((key.to_owned(), value.to_owned()));
         self
     }
 
     /// Removes a variable that this process may have inherited.
-    pub(crate) fn without_env(mut self, key: &'static str) -> Self {
+    pub fn without_env(mut self, key: &'static str) -> Self {
         self.env_removed.push(key);
         self
     }
 
     /// Runs in another folder.
-    pub(crate) fn in_dir(mut self, dir: &Path) -> Self {
+    pub fn in_dir(mut self, dir: &Path) -> Self {
         dir.clone_into(&mut self.dir);
         self
     }
 
     /// Runs the command with this process's output; an error if it fails.
-    pub(crate) fn run(&self) -> Result<()> {
+    pub fn run(&self) -> Result<()> {
         let status = self.command().status().with_context(|| format!("cannot start `{self}`"))?;
         if !status.success() {
             bail!("`{self}` failed ({status})");
@@ -77,7 +77,7 @@ impl Line {
     }
 
     /// Runs the command, hands on each line of its standard output and shows it to `each`.
-    pub(crate) fn run_watched(&self, mut each: impl FnMut(&str)) -> Result<()> {
+    pub fn run_watched(&self, mut each: impl FnMut(&str)) -> Result<()> {
         let mut child = self.command().stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().expect("asked for a pipe one line above");
         for line in BufReader::new(stdout).split(b'\n') {
@@ -94,25 +94,25 @@ impl Line {
     }
 
     /// Runs the command and returns whether it succeeded and all that it printed.
-    pub(crate) fn verdict(&self) -> Result<(bool, String)> {
+    pub fn verdict(&self) -> Result<(bool, String)> {
         let (status, said) = self.outcome()?;
         Ok((status == Some(0), said))
     }
 
     /// The same with the exit status (none: a signal ended it).
-    pub(crate) fn outcome(&self) -> Result<(Option<i32>, String)> {
+    pub fn outcome(&self) -> Result<(Option<i32>, String)> {
         let output = self.command().output().with_context(|| format!("cannot start `{self}`"))?;
         let said = [output.stdout, output.stderr].concat();
         Ok((output.status.code(), String::from_utf8_lossy(&said).into_owned()))
     }
 
     /// Runs the command and returns its standard output; an error if it fails.
-    pub(crate) fn output(&self) -> Result<String> {
+    pub fn output(&self) -> Result<String> {
         String::from_utf8(self.output_bytes()?).with_context(|| format!("`{self}` printed no UTF-8"))
     }
 
     /// The same, whatever the output is.
-    pub(crate) fn output_bytes(&self) -> Result<Vec<u8>> {
+    pub fn output_bytes(&self) -> Result<Vec<u8>> {
         let output = self.command().output().with_context(|| format!("cannot start `{self}`"))?;
         if !output.status.success() {
             let said = [output.stderr, output.stdout].map(|said| String::from_utf8_lossy(&said).into_owned());
@@ -122,7 +122,7 @@ impl Line {
     }
 
     /// Starts the command and leaves it running, for the caller to wait for.
-    pub(crate) fn start(&self, input: Stdio, output: Stdio, errors: Stdio) -> Result<Child> {
+    pub fn start(&self, input: Stdio, output: Stdio, errors: Stdio) -> Result<Child> {
         let mut command = self.command();
         command.stdin(input).stdout(output).stderr(errors);
         command.spawn().with_context(|| format!("cannot start `{self}`"))
