@@ -11,8 +11,6 @@ use support::busybox;
 use support::needs::{self, FSX, GATE, LOOP, MOUNT, PJDFSTEST, PROGRAMS};
 use support::shell::Line;
 
-use crate::vm;
-
 /// `cargo xtask setup`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -42,5 +40,5 @@ pub(crate) fn run() -> Result<()> {
     }
     [PJDFSTEST, FSX].iter().try_for_each(|suite| suite.program().map(drop))?;
     // Without root the step that needs the guest says that it does not run.
-    if needs::is_root()? { vm::prepare().map(drop) } else { Ok(()) }
+    if needs::is_root()? { Line::new("cargo system vm --prepare").run() } else { Ok(()) }
 }

@@ -17,7 +17,6 @@ mod manual;
 mod modules;
 mod rust;
 mod size;
-mod suites;
 mod unsafety;
 mod words;
 
@@ -32,7 +31,7 @@ use support::workspace;
 /// A rule: adds its findings, says what it looked at.
 type Rule = fn(&Repository, &mut Vec<Finding>) -> Looked;
 
-const RULES: [(&str, Rule); 12] = [
+const RULES: [(&str, Rule); 11] = [
     ("words", words::check),
     ("unsafe", unsafety::check),
     ("modules", modules::check),
@@ -42,7 +41,6 @@ const RULES: [(&str, Rule); 12] = [
     ("invariants", invariants::check),
     ("decoders", decoders::check),
     ("commands", commands::check),
-    ("suites", suites::check),
     ("links", links::check),
     ("manual", manual::check),
 ];

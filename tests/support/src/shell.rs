@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -119,6 +120,11 @@ impl Line {
             bail!("`{self}` failed ({}): {}", output.status, said.join(" ").trim());
         }
         Ok(output.stdout)
+    }
+
+    /// Runs the command as this process; returns the reason if it cannot be started.
+    pub fn replace_this_process(&self) -> anyhow::Error {
+        anyhow::Error::new(self.command().exec()).context(format!("cannot start `{self}`"))
     }
 
     /// Starts the command and leaves it running, for the caller to wait for.

@@ -26,6 +26,9 @@ pub fn target_dir() -> Result<PathBuf> {
     Ok(PathBuf::from(dir))
 }
 
+/// All tests that need no more than a machine.
+pub const TESTS: &str = "cargo test --workspace --locked";
+
 /// What builds the `polder` command for use.
 pub fn polder_line() -> Line {
     Line::new("cargo build --release --locked --package polder --bin polder")

@@ -10,23 +10,25 @@ const ORDER: [&str; 6] =
     ["polder-rt", "polder-zone", "polder-tree", "polder-extent", "polder-fs", "polder-fuse"];
 
 /// How much of the order the other crates may use. No crate may use one of these, but for [`FENCES`].
-const CONSUMERS: [(&str, Option<&str>); 6] = [
+const CONSUMERS: [(&str, Option<&str>); 7] = [
     ("polder", Some("polder-fuse")),
     ("polder-capi", Some("polder-fs")),
     ("polder-sim", Some("polder-fs")),
     ("polder-space", Some("polder-fs")),
     ("polder-support", None),
+    ("polder-system-tests", Some("polder-rt")),
     ("xtask", Some("polder-rt")),
 ];
 
 /// The crates that are programs, or serve programs only.
-const PROGRAMS: [&str; 5] = ["polder", "polder-sim", "polder-space", "polder-support", "xtask"];
+const PROGRAMS: [&str; 6] =
+    ["polder", "polder-sim", "polder-space", "polder-support", "polder-system-tests", "xtask"];
 
 /// Dependencies that only some may have.
 const FENCES: [(&str, &[&str], &str); 6] = [
     ("anyhow", &PROGRAMS, "below the command errors are typed"),
     ("clap", &PROGRAMS, "the command line is defined once"),
-    ("polder-support", &["xtask"], "it serves the project's own commands"),
+    ("polder-support", &["xtask", "polder-system-tests"], "it serves the project's own commands"),
     ("io-uring", &["polder-zone"], "nothing above zone does device I/O (I-ZONE-1)"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),
     ("shuttle", &["polder-rt"], "locks come from rt"),
@@ -91,6 +93,7 @@ fn manifest(name: &str) -> String {
         "xtask" => "xtask/Cargo.toml".to_owned(),
         "polder" => "crates/cli/Cargo.toml".to_owned(),
         "polder-support" => "tests/support/Cargo.toml".to_owned(),
+        "polder-system-tests" => "tests/system/Cargo.toml".to_owned(),
         name => format!("crates/{}/Cargo.toml", name.trim_start_matches("polder-")),
     }
 }
