@@ -1,21 +1,21 @@
-//! `cargo system crash`: databases, git and files that are saved, on a mount whose daemon is killed, or loses its power, again and again.
+//! `cargo system crash`: application crash tests. Databases, git and saved files on a mount whose daemon crashes again and again.
 //!
-//! SQLite with both of its journals, PostgreSQL, RocksDB, LMDB, git and a program that saves files (`knife/saves.rs`)
-//! work on a volume each, by its own program and as its users would; what each acknowledged is remembered outside of the volume. At random moments, with at least
-//! one acknowledged transaction in between, the daemon is struck (`knife/blow.rs`). The volume must then be clean and
-//! mount, its application's own checker find nothing, and everything acknowledged be there; after one blow in four
-//! another follows before anybody has looked (`knife/section.rs`).
+//! SQLite with both of its journals, PostgreSQL, RocksDB, LMDB, git and a program that saves files (`crash/saves.rs`)
+//! work on a volume each, by its own program and as its users would. What each acknowledged is remembered outside of the
+//! volume. After at least one acknowledged transaction, at a random moment, the daemon crashes (`crash/mode.rs`). The
+//! volume must then be clean and mount, the application's own checker must find nothing, and everything acknowledged
+//! must be there. One crash in four is followed by another right after the next mount (`crash/section.rs`).
 //!
-//! Beside each application somebody writes files and never syncs (`knife/litter.rs`).
+//! Beside each application a thread writes files and never syncs (`crash/litter.rs`).
 //!
-//! Two modes. *kill*: SIGKILL, on the daemon that people run; the file keeps what it was given. *cut*: a daemon that
-//! was built for it keeps what was not synced in memory, and ends with only a part of that in the file.
+//! Two modes. *kill*: SIGKILL, on the daemon that people run; the file keeps what was written to it. *cut*: a daemon that
+//! was built for it holds unsynced data in memory, and ends with only a part of that in the file.
 //!
-//! Each mode must find that something is lost where something must be: by an application that does not sync, and by a
-//! device that says it has synced and has not. A canary that survives is a failure.
+//! Each mode must find a loss where there must be one: of an application that does not sync, and on a device that
+//! reports a sync and has not done it. A canary that passes is a failure.
 //!
-//! What it cannot repeat is the moment: the seed says how long to wait and what is lost, and not what the
-//! processors do meanwhile. So a failure keeps what the struck daemon left in the file.
+//! The moment cannot be repeated: the seed says how long to wait and what is lost, and not what the processors do
+//! meanwhile. So a failure keeps what the daemon left in the file.
 
 mod git;
 mod litter;
@@ -33,25 +33,25 @@ use support::shell::Line;
 use support::workspace;
 
 use self::mode::Mode;
-use self::section::{APPLICATIONS, Entry, Section, Told};
+use self::section::{APPLICATIONS, Counts, Entry, Section};
 use crate::accept;
 
 /// `cargo system crash [--kills N] [--seed S] [--mode kill|cut|both] [--only NAME] [--quick]`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How often to strike, over all applications and modes (default: 500; 30 with --quick).
+    /// How many crashes, over all applications and modes (default: 500; 30 with --quick).
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     kills: Option<u64>,
     /// The seed of everything random (default: made from the commit).
     #[arg(long)]
     seed: Option<u64>,
-    /// How to strike.
+    /// How the daemon crashes.
     #[arg(long, value_enum, default_value_t = Modes::Both)]
     mode: Modes,
     /// One application alone: sqlite, lmdb, rocksdb, git, saves or postgresql.
     #[arg(long)]
     only: Option<String>,
-    /// Fewer blows, sooner after the first transactions, and one canary for each mode.
+    /// Fewer crashes, sooner after the first transactions, and one canary for each mode.
     #[arg(long)]
     quick: bool,
 }
@@ -85,25 +85,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let seed = args.seed.map_or_else(accept::seed_of_commit, Ok)?;
     let kills = args.kills.unwrap_or(if args.quick { QUICK_KILLS } else { KILLS });
     let chosen = chosen(args.only.as_deref())?;
-    println!("knife: at least {kills} blows, seed {seed}");
-    let knife = match args.mode {
+    println!("crash: at least {kills} crashes, seed {seed}");
+    let daemon = match args.mode {
         Modes::Kill => None,
-        Modes::Cut | Modes::Both => Some(build_knife()?),
+        Modes::Cut | Modes::Both => Some(build_daemon()?),
     };
     let clock = SystemClock::new();
-    let mut told = Vec::new();
+    let mut counts = Vec::new();
     for section in sections(args, &chosen, kills, seed) {
         let repeat = repeat(args, &section);
         println!("\n=== {section}\n    {repeat}");
-        let done = section.run(knife.as_deref());
-        told.push(done.with_context(|| format!("{section}: repeat with\n    {repeat}\n"))?);
+        let done = section.run(daemon.as_deref());
+        counts.push(done.with_context(|| format!("{section}: repeat with\n    {repeat}\n"))?);
     }
-    show(&told, clock.monotonic_ns() / 1_000_000_000)
+    show(&counts, clock.monotonic_ns() / 1_000_000_000)
 }
 
-/// A daemon whose power can be cut, in a folder of its own: the other one is what people run.
-fn build_knife() -> Result<std::path::PathBuf> {
-    let target = workspace::target_dir()?.join("knife");
+/// Builds a daemon whose power can be cut, in a folder of its own: the other one is what people run.
+fn build_daemon() -> Result<std::path::PathBuf> {
+    let target = workspace::target_dir()?.join("crash");
     let line = Line::new("cargo build --release --locked --package polder --bin polder --features knife");
     line.arg("--target-dir").arg(&target).run()?;
     Ok(target.join("release/polder"))
@@ -126,7 +126,7 @@ pub(crate) fn shares() -> impl Iterator<Item = (&'static str, u64, u64)> {
         .map(move |entry| (entry.name, part(KILLS, entry.share), part(QUICK_KILLS, entry.share)))
 }
 
-/// Each application in each mode, with its share of the blows.
+/// Each application in each mode, with its share of the crashes.
 fn sections(args: &Args, chosen: &[&'static Entry], kills: u64, seed: u64) -> Vec<Section> {
     let modes = args.mode.all();
     let shares: u64 = chosen.iter().map(|entry| entry.share).sum::<u64>() * modes.len() as u64;
@@ -136,7 +136,7 @@ fn sections(args: &Args, chosen: &[&'static Entry], kills: u64, seed: u64) -> Ve
             sections.push(Section {
                 entry,
                 mode,
-                blows: (kills * entry.share).div_ceil(shares),
+                crashes: (kills * entry.share).div_ceil(shares),
                 seed,
                 quick: args.quick,
                 canary: place == 0 || !args.quick,
@@ -149,43 +149,44 @@ fn sections(args: &Args, chosen: &[&'static Entry], kills: u64, seed: u64) -> Ve
 fn repeat(args: &Args, section: &Section) -> Line {
     let line = Line::new("cargo system crash").args(["--seed", &section.seed.to_string()]);
     let line = line.args(["--mode", section.mode.name(), "--only", section.entry.name]);
-    let line = line.args(["--kills", &section.blows.to_string()]);
+    let line = line.args(["--kills", &section.crashes.to_string()]);
     if args.quick { line.arg("--quick") } else { line }
 }
 
-/// Prints what was counted; what was not counted was not shown.
-fn show(told: &[Told], seconds: u64) -> Result<()> {
+/// Prints the counts; without a count nothing was shown.
+fn show(counts: &[Counts], seconds: u64) -> Result<()> {
     println!(
         "\n{:<11} {:<5} {:>6} {:>7} {:>13} {:>10} {:>9} {:>9} {:>9}",
-        "application", "mode", "blows", "doubled", "acknowledged", "verified", "kept", "lost", "mount ms"
+        "application", "mode", "crashes", "doubled", "acknowledged", "verified", "kept", "lost", "mount ms"
     );
-    for row in told {
+    for row in counts {
         println!("{row}");
         ensure!(row.acknowledged > 0 && row.verified > 0, "nothing was acknowledged, or nothing verified");
     }
-    let sum = |count: fn(&Told) -> u64| told.iter().map(count).sum::<u64>();
+    let sum = |count: fn(&Counts) -> u64| counts.iter().map(count).sum::<u64>();
     for mode in [Mode::Kill, Mode::Cut] {
-        let blows: u64 = told.iter().filter(|row| row.mode == mode).map(|row| row.blows).sum();
-        println!("{} blows of mode {}", blows, mode.name());
+        let crashes: u64 = counts.iter().filter(|row| row.mode == mode).map(|row| row.crashes).sum();
+        println!("{} crashes of mode {}", crashes, mode.name());
     }
-    judge_losses(told)?;
+    judge_losses(counts)?;
     println!("transactions acknowledged: {}", sum(|row| row.acknowledged));
     println!("transactions verified: {}", sum(|row| row.verified));
-    println!("files read that nobody had synced: {}", sum(|row| row.litter));
-    println!("blows right after a mount, beside those: {}", sum(|row| row.doubled));
+    println!("files read that were never synced: {}", sum(|row| row.litter));
+    println!("crashes right after a mount, beside those: {}", sum(|row| row.doubled));
     println!("canaries found: {}", sum(|row| row.canaries));
     ensure!(sum(|row| row.canaries) > 0, "no canary was tried");
-    println!("knife: {} blows in {seconds} s, and nothing acknowledged was lost", sum(|row| row.blows));
+    println!("crash: {} crashes in {seconds} s, and nothing acknowledged was lost", sum(|row| row.crashes));
     Ok(())
 }
 
 /// Of a few cuts each may have kept everything.
 const CUTS_THAT_LOSE: u64 = 10;
 
-fn judge_losses(told: &[Told]) -> Result<()> {
-    let cuts = || told.iter().filter(|row| row.mode == Mode::Cut);
-    let (blows, lost) = (cuts().map(|row| row.blows).sum::<u64>(), cuts().map(|row| row.lost).sum::<u64>());
-    ensure!(blows < CUTS_THAT_LOSE || lost > 0, "the cuts have lost nothing, so they have shown nothing");
+fn judge_losses(counts: &[Counts]) -> Result<()> {
+    let cuts = || counts.iter().filter(|row| row.mode == Mode::Cut);
+    let (crashes, lost) =
+        (cuts().map(|row| row.crashes).sum::<u64>(), cuts().map(|row| row.lost).sum::<u64>());
+    ensure!(crashes < CUTS_THAT_LOSE || lost > 0, "the cuts have lost nothing, so they have shown nothing");
     Ok(())
 }
 

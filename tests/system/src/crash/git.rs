@@ -2,8 +2,8 @@
 //!
 //! git syncs every file that it writes when it is told to (`core.fsync`), and never the name that it gives to a
 //! branch's newest commit at last. So a commit counts as acknowledged when the repository's folder was synced after
-//! it. After a blow `git fsck` must find nothing, and every commit that was acknowledged be in the branch's history,
-//! in its order, with at most one more; what locks a blow has left is removed, as git tells its users to do.
+//! it. After a crash `git fsck` must find nothing, and every commit that was acknowledged be in the branch's history,
+//! in its order, with at most one more; what locks a crash has left is removed, as git tells its users to do.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use super::section::Site;
 use crate::accept::programs::cycle::Application;
 use crate::accept::real_input::git;
 
-/// Commits before each blow.
-const BEFORE_BLOW_MIN: u64 = 2;
+/// Commits before each crash.
+const BEFORE_CRASH_MIN: u64 = 2;
 /// Files of the tree.
 const FILES: u64 = 40;
 /// Every so many commits a tag is set, and everything is packed anew.
@@ -79,7 +79,7 @@ impl Application for Git {
 
     fn is_ready(&mut self) -> Result<bool> {
         let work = self.work.as_ref().context("nobody commits")?;
-        Ok(work.client.is_finished() || work.done.load(Ordering::SeqCst) >= BEFORE_BLOW_MIN)
+        Ok(work.client.is_finished() || work.done.load(Ordering::SeqCst) >= BEFORE_CRASH_MIN)
     }
 
     fn progress(&mut self) -> String {
@@ -136,7 +136,7 @@ struct Client {
 }
 
 impl Client {
-    /// Works until the blow; returns the names of the commits that were acknowledged.
+    /// Works until the crash; returns the names of the commits that were acknowledged.
     fn work(mut self, ending: &AtomicBool, done: &AtomicU64) -> Result<Vec<String>> {
         let mut commits = Vec::new();
         loop {
@@ -145,7 +145,7 @@ impl Client {
             if ending.load(Ordering::SeqCst) {
                 return Ok(commits);
             }
-            commits.push(commit.context("before the blow")?);
+            commits.push(commit.context("before the crash")?);
             done.fetch_add(1, Ordering::SeqCst);
         }
     }

@@ -1,9 +1,9 @@
-//! Files that somebody writes beside an application and never syncs.
+//! Files that a thread writes beside an application and never syncs.
 //!
 //! An application that syncs all the time leaves hardly anything for a cut of the power to take, and little for the
-//! volume to do. This one writes, renames and deletes: closing a file hands its pages to the daemon, where they wait
-//! to become durable. It is promised nothing; but what is there can be read, and holds what was written to that
-//! file once.
+//! volume to do. This thread writes, renames and deletes. When it closes a file, the daemon gets the file's pages,
+//! which wait there to become durable. The thread is promised nothing. But each file that is there can be read, and
+//! holds what was written to that file once.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -27,10 +27,10 @@ pub(super) struct Litter {
     signs: Arc<Signs>,
 }
 
-/// What the writer is told.
+/// What the writer looks at between two changes.
 #[derive(Default)]
 struct Signs {
-    /// The mount is about to go: errors are no surprise. It goes on until then, so that the blow meets it at work.
+    /// The mount is about to go: errors are expected. The writer goes on until then, so that it is at work when the daemon crashes.
     bracing: AtomicBool,
     ending: AtomicBool,
 }
@@ -47,7 +47,7 @@ impl Litter {
                 if written.is_err() && seen.bracing.load(Ordering::SeqCst) {
                     break;
                 }
-                written.context("litter, before the blow")?;
+                written.context("litter, before the crash")?;
                 Stop::default().wait(PAUSE);
             }
             Ok(())

@@ -1,6 +1,6 @@
 //! LMDB, which writes by calls and, in a second database, through shared mapped memory.
 //!
-//! A program beside us commits transaction after transaction (`lmdb_writer.py`). What is there after a blow follows from the
+//! A program beside us commits transaction after transaction (`lmdb_writer.py`). What is there after a crash follows from the
 //! number of the last transaction: LMDB's own tool walks all of it, and it must be that to the letter.
 
 use std::collections::BTreeMap;
@@ -18,8 +18,8 @@ use crate::accept::programs::running::at_most;
 
 const KINDS: [&str; 2] = ["written", "mapped"];
 const SECONDS_MAX: u64 = 120;
-/// Transactions of each database before each blow.
-const BEFORE_BLOW_MIN: u64 = 10;
+/// Transactions of each database before each crash.
+const BEFORE_CRASH_MIN: u64 = 10;
 
 /// The same as in `lmdb_writer.py`.
 const RECORDS: u64 = 300;
@@ -63,7 +63,7 @@ impl Application for Lmdb {
     fn is_ready(&mut self) -> Result<bool> {
         let mut ready = true;
         for database in &mut self.databases {
-            let wanted = database.last + BEFORE_BLOW_MIN;
+            let wanted = database.last + BEFORE_CRASH_MIN;
             ready &= database.writer()?.has_reached(wanted)?;
         }
         Ok(ready)

@@ -1,4 +1,4 @@
-//! How a daemon is ended: by SIGKILL, or with its power.
+//! How a daemon crashes: by SIGKILL, or with a loss of power.
 
 use std::fs::File;
 use std::io::Write;
@@ -34,33 +34,33 @@ pub(super) struct Lost {
     pub(super) lost: u64,
 }
 
-/// The means to end a volume's daemon.
-pub(super) enum Blow {
+/// What makes a volume's daemon crash.
+pub(super) enum Trigger {
     Kill,
-    /// By a word on a pipe, which stays open at this end so that no daemon finds it closed.
+    /// A word on a pipe. This end of the pipe stays open, so that no daemon finds it closed.
     Cut {
         pipe: File,
         path: PathBuf,
     },
 }
 
-impl Blow {
+impl Trigger {
     /// `place` is a folder outside of the volume.
     pub(super) fn of(mode: Mode, place: &Path) -> Result<Self> {
         if mode == Mode::Kill {
-            return Ok(Blow::Kill);
+            return Ok(Trigger::Kill);
         }
         let path = place.join("power");
         mknodat(CWD, &path, FileType::Fifo, Permissions::RUSR | Permissions::WUSR, 0)
             .with_context(|| format!("cannot make the pipe {}", path.display()))?;
         // For both, because a pipe that is opened for writing waits for its reader.
         let pipe = File::options().read(true).write(true).open(&path)?;
-        Ok(Blow::Cut { pipe, path })
+        Ok(Trigger::Cut { pipe, path })
     }
 
     /// What a daemon finds in its environment (`crates/zone/src/engine/volatile.rs`).
     pub(super) fn env(&self, lies: bool) -> Vec<(&'static str, String)> {
-        let Blow::Cut { path, .. } = self else { return Vec::new() };
+        let Trigger::Cut { path, .. } = self else { return Vec::new() };
         let mut env = vec![("POLDER_KNIFE_PIPE", path.to_string_lossy().into_owned())];
         if lies {
             env.push(("POLDER_KNIFE_LIES", "1".to_owned()));
@@ -68,11 +68,11 @@ impl Blow {
         env
     }
 
-    /// Ends the daemon, and of a cut waits until it has.
-    pub(super) fn strike(&self, volume: &Volume, seed: u64) -> Result<Lost> {
+    /// Makes the daemon crash; returns what a cut has lost, once the daemon has ended.
+    pub(super) fn crash(&self, volume: &Volume, seed: u64) -> Result<Lost> {
         match self {
-            Blow::Kill => volume.strike().map(|()| Lost::default()),
-            Blow::Cut { pipe, .. } => {
+            Trigger::Kill => volume.strike().map(|()| Lost::default()),
+            Trigger::Cut { pipe, .. } => {
                 let mut pipe: &File = pipe;
                 pipe.write_all(format!("cut {seed}\n").as_bytes()).context("the pipe is gone")?;
                 volume.await_gone()?;
@@ -84,8 +84,8 @@ impl Blow {
 
 /// What a daemon says at its end: `polder: cut 7, at once: 12 blocks kept, 30 blocks lost`.
 fn lost(log: &str, seed: u64) -> Option<Lost> {
-    let told = log.lines().rev().find_map(|line| line.strip_prefix("polder: cut "))?;
-    let (of, counts) = told.split_once(": ")?;
+    let report = log.lines().rev().find_map(|line| line.strip_prefix("polder: cut "))?;
+    let (of, counts) = report.split_once(": ")?;
     if of.split(',').next()? != seed.to_string() {
         return None;
     }

@@ -1,6 +1,6 @@
 //! RocksDB: `db_bench` fills a new database in the order of its keys and syncs each of them.
 //!
-//! It says how many keys it has put. Keys and values follow from their number, so what is there after a blow must be
+//! It says how many keys it has put. Keys and values follow from their number, so what is there after a crash must be
 //! the beginning of what a database holds that was filled elsewhere and in peace. The database of the round before
 //! is looked at as well.
 
@@ -17,14 +17,14 @@ use crate::accept::programs::cycle::Application;
 use crate::accept::programs::running::at_most;
 
 const SECONDS_MAX: u64 = 300;
-/// More than are put until the latest blow.
+/// More than are put until the latest crash.
 const KEYS: u64 = 20_000;
-/// Of the database, before each blow.
-const BEFORE_BLOW_MIN: u64 = 10;
+/// Of the database, before each crash.
+const BEFORE_CRASH_MIN: u64 = 10;
 /// How many databases stay.
 const KEPT: usize = 2;
 
-/// Slow enough that no blow comes after the last key, however fast the machine is or how little is synced.
+/// Slow enough that no crash comes after the last key, however fast the machine is or how little is synced.
 const RATE: &str = "--benchmark_write_rate_limit=2000000";
 
 /// Tables so small that they are written, and merged, all the time.
@@ -83,7 +83,7 @@ impl Application for RocksDb {
     }
 
     fn is_ready(&mut self) -> Result<bool> {
-        self.writer()?.has_reached(BEFORE_BLOW_MIN)
+        self.writer()?.has_reached(BEFORE_CRASH_MIN)
     }
 
     fn progress(&mut self) -> String {
@@ -118,7 +118,7 @@ impl Database {
     /// What RocksDB's tools find wrong, and what is there.
     fn verify(&mut self, whole: &[String]) -> Result<u64> {
         let db = format!("--db={}", self.path.display());
-        // Opening it recovers what the blow has left.
+        // Opening it recovers what the crash has left.
         let open =
             at_most(SECONDS_MAX, "db_bench --use_existing_db=true --benchmarks=verifychecksum --num=1");
         open.arg(&db).output()?;

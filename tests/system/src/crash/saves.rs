@@ -2,7 +2,7 @@
 //!
 //! Each way gives a name new contents by a rename, an exchange or a link. Some ways sync the new contents first, some
 //! close the file first, and some do neither: then the contents are in the kernel's cache when the name is given. After
-//! each few saves the folder is synced, which makes the saves before it count as acknowledged. After a blow each file
+//! each few saves the folder is synced, which makes the saves before it count as acknowledged. After a crash each file
 //! must hold one whole version, at least the last acknowledged one, and never nothing.
 
 use std::fs::{self, File};
@@ -24,8 +24,8 @@ const FILES: u64 = 12;
 const BYTES_MAX: usize = 200 << 10;
 /// Saves before the folder is synced.
 const SYNC_EACH: u64 = 6;
-/// Syncs before each blow.
-const BEFORE_BLOW_MIN: u64 = 2;
+/// Syncs before each crash.
+const BEFORE_CRASH_MIN: u64 = 2;
 /// What holds the old contents of a file in vim's way, while the new ones are written under the file's name.
 const BACKUP: &str = "~";
 /// What holds the old contents of a file while its name is free. Under the file's name there is a whole version, or
@@ -103,7 +103,7 @@ impl Application for Saves {
 
     fn is_ready(&mut self) -> Result<bool> {
         let work = self.work.as_ref().context("no client saves")?;
-        Ok(work.client.is_finished() || work.syncs.load(Ordering::SeqCst) >= BEFORE_BLOW_MIN)
+        Ok(work.client.is_finished() || work.syncs.load(Ordering::SeqCst) >= BEFORE_CRASH_MIN)
     }
 
     fn progress(&mut self) -> String {
@@ -154,7 +154,7 @@ struct Client {
 }
 
 impl Client {
-    /// Works until the blow; returns the versions, and how many saves were acknowledged.
+    /// Works until the crash; returns the versions, and how many saves were acknowledged.
     fn work(mut self, ending: &AtomicBool, syncs: &AtomicU64) -> Result<(Vec<Versions>, u64)> {
         let mut acknowledged = 0;
         loop {
@@ -163,7 +163,7 @@ impl Client {
             if ending.load(Ordering::SeqCst) {
                 return Ok((self.files, acknowledged));
             }
-            let files = saved.context("before the blow")?;
+            let files = saved.context("before the crash")?;
             for file in files {
                 let versions = &mut self.files[file as usize];
                 versions.acknowledged = versions.tried;

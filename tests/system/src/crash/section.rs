@@ -1,4 +1,4 @@
-//! One application in one mode: its volume, its blows, its canary.
+//! One application in one mode: its volume, its crashes, its canary.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::git::Git;
 use super::litter::{self, Litter};
 use super::lmdb::Lmdb;
-use super::mode::{Blow, Lost, Mode};
+use super::mode::{Lost, Mode, Trigger};
 use super::rocksdb::RocksDb;
 use super::saves::Saves;
 use crate::accept::programs::cycle::{self, Application};
@@ -34,7 +34,7 @@ pub(super) struct Site<'a> {
 /// An application that can be put to work.
 pub(super) struct Entry {
     pub(super) name: &'static str,
-    /// Of the blows.
+    /// Its share of the crashes.
     pub(super) share: u64,
     /// Arguments of mkfs.
     volume: &'static [&'static str],
@@ -81,20 +81,20 @@ fn postgresql(site: Site<'_>) -> Result<Box<dyn Application>> {
     Ok(Box::new(Pgbench::make(1, site.dir, site.place, settings)?))
 }
 
-/// The latest moment of a blow, after the first transactions.
+/// The latest moment of a crash, after the first transactions.
 const LATEST_MS: u64 = 1_500;
 const QUICK_LATEST_MS: u64 = 300;
-/// How often a canary is struck until it is found; it may be lucky once.
-const CANARY_BLOWS: u64 = 5;
-/// Of so many blows one is followed by another before anybody has looked.
+/// The daemon of a canary crashes so often. A canary may be lucky once.
+const CANARY_CRASHES: u64 = 5;
+/// One in this many crashes is followed by another right after the next mount, before anything is read.
 const DOUBLED: u64 = 4;
-/// After so many blows it is told how far it has come.
+/// Progress is printed after this many crashes.
 const PROGRESS_EACH: u64 = 20;
 
 pub(super) struct Section {
     pub(super) entry: &'static Entry,
     pub(super) mode: Mode,
-    pub(super) blows: u64,
+    pub(super) crashes: u64,
     pub(super) seed: u64,
     pub(super) quick: bool,
     /// Whether its canary is tried as well.
@@ -103,61 +103,62 @@ pub(super) struct Section {
 
 impl fmt::Display for Section {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, mode {}, {} blows", self.entry.name, self.mode.name(), self.blows)
+        write!(f, "{}, mode {}, {} crashes", self.entry.name, self.mode.name(), self.crashes)
     }
 }
 
-/// What a section has to show.
-pub(super) struct Told {
+/// What a section has counted.
+pub(super) struct Counts {
     pub(super) name: &'static str,
     pub(super) mode: Mode,
-    pub(super) blows: u64,
-    /// Blows that followed another at once, beside those.
+    pub(super) crashes: u64,
+    /// Crashes right after a mount, beside those.
     pub(super) doubled: u64,
     pub(super) acknowledged: u64,
-    /// What was found, over all looks.
+    /// Transactions that were found, over all mounts.
     pub(super) verified: u64,
     /// Blocks that were not synced when the power was cut.
     pub(super) kept: u64,
     pub(super) lost: u64,
-    /// Files read that nobody had synced.
+    /// Files read that were never synced.
     pub(super) litter: u64,
     pub(super) canaries: u64,
     pub(super) mount_ms_max: u64,
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { name, mode, blows, doubled, acknowledged, verified, kept, lost, mount_ms_max, .. } = self;
+        let Counts { name, mode, crashes, doubled, acknowledged, verified, kept, lost, mount_ms_max, .. } =
+            self;
         let mode = mode.name();
         write!(
             f,
-            "{name:<11} {mode:<5} {blows:>6} {doubled:>7} {acknowledged:>13} {verified:>10} {kept:>9} {lost:>9} \
+            "{name:<11} {mode:<5} {crashes:>6} {doubled:>7} {acknowledged:>13} {verified:>10} {kept:>9} {lost:>9} \
              {mount_ms_max:>9}"
         )
     }
 }
 
-/// A volume with an application on it, and what ends its daemon. Dropped in this order.
+/// A volume with an application on it, and what makes its daemon crash. Dropped in this order.
 struct Scene {
     application: Box<dyn Application>,
     volume: Volume,
-    blow: Blow,
-    /// Where files lie that nobody syncs.
+    trigger: Trigger,
+    /// Where the files are that are never synced.
     litter: PathBuf,
     _place: TempDir,
 }
 
 impl Section {
-    pub(super) fn run(&self, knife: Option<&Path>) -> Result<Told> {
+    pub(super) fn run(&self, daemon: Option<&Path>) -> Result<Counts> {
         let clock = SystemClock::new();
-        let mut told = self.prove(knife)?;
+        let mut counts = self.prove(daemon)?;
         if self.canary {
-            self.show_canary(knife)?;
-            told.canaries += 1;
+            self.show_canary(daemon)?;
+            counts.canaries += 1;
         }
         println!("{self}: done in {} s", clock.monotonic_ns() / 1_000_000_000);
-        Ok(told)
+        Ok(counts)
     }
 
     /// Everything random of this section.
@@ -168,88 +169,90 @@ impl Section {
     }
 
     /// Makes volume and application; a canary's is one with which something must be lost.
-    fn scene(&self, knife: Option<&Path>, is_canary: bool, random: fastrand::Rng) -> Result<Scene> {
-        let place = tempfile::Builder::new().prefix("knife-").tempdir().context("cannot make a folder")?;
+    fn scene(&self, daemon: Option<&Path>, is_canary: bool, random: fastrand::Rng) -> Result<Scene> {
+        let place = tempfile::Builder::new().prefix("crash-").tempdir().context("cannot make a folder")?;
         // The user of a database's server must reach its data.
         std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755))?;
         let dir = place.path().join("mnt");
         let mut volume = Volume::make_for(Some(&dir), self.entry.volume, &[])?;
-        let blow = Blow::of(self.mode, place.path())?;
+        let trigger = Trigger::of(self.mode, place.path())?;
         if self.mode == Mode::Cut {
-            let knife = knife.context("there is no daemon whose power can be cut")?;
-            volume.serve_by(knife, blow.env(is_canary));
+            let daemon = daemon.context("there is no daemon whose power can be cut")?;
+            volume.serve_by(daemon, trigger.env(is_canary));
         }
         volume.mount()?;
         let careless = is_canary && self.mode == Mode::Kill;
         let application = (self.entry.make)(Site { dir: &dir, place: place.path(), careless, random })?;
-        Ok(Scene { application, volume, blow, litter: PathBuf::new(), _place: place })
+        Ok(Scene { application, volume, trigger, litter: PathBuf::new(), _place: place })
     }
 
-    fn prove(&self, knife: Option<&Path>) -> Result<Told> {
+    fn prove(&self, daemon: Option<&Path>) -> Result<Counts> {
         let mut random = self.random();
-        let mut scene = self.scene(knife, false, random.fork())?;
+        let mut scene = self.scene(daemon, false, random.fork())?;
         println!("geometry: {}", scene.volume.geometry()?);
-        let mut told = self.nothing_yet();
-        for blow in 1..=self.blows {
-            let proved = self.round(&mut scene, &mut random, &mut told);
-            let name = format!("knife-{}-{}", self.entry.name, self.mode.name());
-            scene.volume.keep_if_failed(&name, proved).with_context(|| format!("blow {blow}"))?;
-            if blow % PROGRESS_EACH == 0 {
-                println!("{blow} blows, {} transactions acknowledged so far", told.acknowledged);
+        let mut counts = self.nothing_yet();
+        for crash in 1..=self.crashes {
+            let proved = self.round(&mut scene, &mut random, &mut counts);
+            let name = format!("crash-{}-{}", self.entry.name, self.mode.name());
+            scene.volume.keep_if_failed(&name, proved).with_context(|| format!("crash {crash}"))?;
+            if crash % PROGRESS_EACH == 0 {
+                println!("{crash} crashes, {} transactions acknowledged so far", counts.acknowledged);
             }
         }
-        told.mount_ms_max = scene.volume.mount_ns_max() / 1_000_000;
+        counts.mount_ms_max = scene.volume.mount_ns_max() / 1_000_000;
         drop(scene.application);
         scene.volume.unmount()?;
         scene.volume.check()?;
-        Ok(told)
+        Ok(counts)
     }
 
-    fn round(&self, scene: &mut Scene, random: &mut fastrand::Rng, told: &mut Told) -> Result<()> {
-        told.acknowledged += self.strike(scene, random, told)?;
-        told.blows += 1;
+    fn round(&self, scene: &mut Scene, random: &mut fastrand::Rng, counts: &mut Counts) -> Result<()> {
+        counts.acknowledged += self.crash(scene, random, counts)?;
+        counts.crashes += 1;
         scene.volume.copy_struck()?;
         if random.u64(..DOUBLED) == 0 {
             scene.volume.check()?;
             scene.volume.mount()?;
-            told.add(scene.blow.strike(&scene.volume, random.u64(..))?);
+            counts.add(scene.trigger.crash(&scene.volume, random.u64(..))?);
             cycle::retrieve(&scene.volume)?;
             scene.volume.copy_struck()?;
-            told.doubled += 1;
+            counts.doubled += 1;
         }
-        told.verified += cycle::recover(&scene.volume, &mut *scene.application)?;
-        told.litter += litter::verify(&scene.litter)?;
+        counts.verified += cycle::recover(&scene.volume, &mut *scene.application)?;
+        counts.litter += litter::verify(&scene.litter)?;
         Ok(())
     }
 
-    /// Has the application work until a blow; returns how many transactions it has acknowledged.
-    fn strike(&self, scene: &mut Scene, random: &mut fastrand::Rng, told: &mut Told) -> Result<u64> {
+    /// Lets the application work until a crash; returns how many transactions it has acknowledged.
+    fn crash(&self, scene: &mut Scene, random: &mut fastrand::Rng, counts: &mut Counts) -> Result<u64> {
         let latest_ms = if self.quick { QUICK_LATEST_MS } else { LATEST_MS };
         let (at, seed) = (Duration::from_millis(random.u64(..latest_ms)), random.u64(..));
         let litter = Litter::start(&scene.volume.dir(), random.fork())?;
-        let Scene { application, volume, blow, .. } = scene;
+        let Scene { application, volume, trigger, .. } = scene;
         let mut lost = Lost::default();
         let acknowledged = cycle::work(volume, &mut **application, at, |volume| {
             litter.brace();
-            lost = blow.strike(volume, seed)?;
+            lost = trigger.crash(volume, seed)?;
             Ok(())
         })
-        .with_context(|| format!("struck {} ms after the first transactions, seed {seed}", at.as_millis()))?;
+        .with_context(|| {
+            format!("crashed {} ms after the first transactions, seed {seed}", at.as_millis())
+        })?;
         scene.litter = litter.finish()?;
-        ensure!(acknowledged > 0, "nothing was acknowledged before the blow");
-        told.add(lost);
+        ensure!(acknowledged > 0, "nothing was acknowledged before the crash");
+        counts.add(lost);
         Ok(acknowledged)
     }
 
     /// Looks for a loss where there must be one.
-    fn show_canary(&self, knife: Option<&Path>) -> Result<()> {
+    fn show_canary(&self, daemon: Option<&Path>) -> Result<()> {
         let mut random = self.random();
-        let mut scene = self.scene(knife, true, random.fork())?;
-        let mut told = self.nothing_yet();
-        for blow in 1..=CANARY_BLOWS {
-            self.strike(&mut scene, &mut random, &mut told).context("the canary")?;
+        let mut scene = self.scene(daemon, true, random.fork())?;
+        let mut counts = self.nothing_yet();
+        for crash in 1..=CANARY_CRASHES {
+            self.crash(&mut scene, &mut random, &mut counts).context("the canary")?;
             if let Err(error) = cycle::recover(&scene.volume, &mut *scene.application) {
-                println!("the canary is found at blow {blow}: {}", format!("{error:#}").replace('\n', " "));
+                println!("the canary is found at crash {crash}: {}", format!("{error:#}").replace('\n', " "));
                 return Ok(());
             }
         }
@@ -257,14 +260,14 @@ impl Section {
             Mode::Kill => "an application that syncs nothing",
             Mode::Cut => "a device that lies about its syncs",
         };
-        anyhow::bail!("{what} has survived {CANARY_BLOWS} blows: this harness sees nothing")
+        anyhow::bail!("{what} has survived {CANARY_CRASHES} crashes: this harness sees nothing")
     }
 
-    fn nothing_yet(&self) -> Told {
-        Told {
+    fn nothing_yet(&self) -> Counts {
+        Counts {
             name: self.entry.name,
             mode: self.mode,
-            blows: 0,
+            crashes: 0,
             doubled: 0,
             acknowledged: 0,
             verified: 0,
@@ -277,7 +280,7 @@ impl Section {
     }
 }
 
-impl Told {
+impl Counts {
     fn add(&mut self, lost: Lost) {
         self.kept += lost.kept;
         self.lost += lost.lost;

@@ -17,12 +17,12 @@ fn all_sections(words: &str, kills: u64) -> Vec<Section> {
 }
 
 #[test]
-fn the_blows_are_shared_and_no_fewer_than_asked_for() {
+fn the_crashes_are_shared_and_no_fewer_than_asked_for() {
     for kills in [1, 30, 500] {
         let sections = all_sections("crash", kills);
         assert_eq!(sections.len(), 2 * APPLICATIONS.len());
-        assert!(sections.iter().all(|section| section.blows > 0));
-        assert!(sections.iter().map(|section| section.blows).sum::<u64>() >= kills);
+        assert!(sections.iter().all(|section| section.crashes > 0));
+        assert!(sections.iter().map(|section| section.crashes).sum::<u64>() >= kills);
     }
 }
 
@@ -51,4 +51,23 @@ fn what_is_printed_to_repeat_a_section_is_that_section() {
 #[test]
 fn an_application_that_is_not_there_is_refused() {
     assert!(chosen(Some("oracle")).is_err());
+}
+
+/// Suites run each application by itself, and together as often as one command would.
+#[test]
+fn an_application_alone_has_its_share_of_all_crashes() {
+    for (name, kills, quick_kills) in shares() {
+        for (words, all, own) in [("crash", KILLS, kills), ("crash --quick", QUICK_KILLS, quick_kills)] {
+            let crashes = |words: &str, kills| -> u64 {
+                let sections = all_sections(words, kills);
+                sections
+                    .iter()
+                    .filter(|section| section.entry.name == name)
+                    .map(|section| section.crashes)
+                    .sum()
+            };
+            assert_eq!(crashes(words, all), own);
+            assert_eq!(crashes(&format!("{words} --only {name}"), own), own);
+        }
+    }
 }

@@ -19,7 +19,7 @@ pub(super) struct Writer {
     output: PathBuf,
     /// The number in one line of what it says.
     number: fn(&str) -> Option<u64>,
-    /// The last number before the blow.
+    /// The last number before the crash.
     braced: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Writer {
     pub(super) fn brace(&mut self) -> Result<()> {
         let has_ended = self.running.ended()?.is_some();
         self.braced = self.said()?;
-        ensure!(!has_ended, "it ended before the blow: {}", self.tail()?);
+        ensure!(!has_ended, "it ended before the crash: {}", self.tail()?);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! One turn of the wheel: work, a blow, a check, a mount, and a look at what is there.
+//! One cycle: work, a crash, a check, a mount, and a comparison with what was acknowledged.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use rt::thread::Stop;
 use crate::accept::programs::running::await_that;
 use crate::accept::volume::Volume;
 
-/// A program at work on a mount, with somebody outside of the volume who remembers what it acknowledged.
+/// A program at work on a mount. What it acknowledged is remembered outside of the volume.
 pub(crate) trait Application {
     /// Begins to work.
     fn start(&mut self) -> Result<()>;
 
-    /// Whether it has acknowledged enough for a blow. One that has ended is ready; `finish` says why it has.
+    /// Whether it has acknowledged enough for a crash. One that has ended is ready; `finish` says why it has.
     fn is_ready(&mut self) -> Result<bool>;
 
     /// What it has acknowledged since `start`, for when that is not enough.
@@ -31,7 +31,7 @@ pub(crate) trait Application {
     fn verify(&mut self) -> Result<u64>;
 }
 
-/// Works until the mount is struck; returns how many transactions were acknowledged.
+/// Works until the daemon crashes; returns how many transactions were acknowledged.
 pub(crate) fn work(
     volume: &Volume,
     application: &mut dyn Application,
@@ -56,7 +56,7 @@ pub(crate) fn work(
     Ok(acknowledged)
 }
 
-/// Takes away what a daemon that was struck has left of its mount.
+/// Removes what a daemon that crashed has left of its mount.
 pub(crate) fn retrieve(volume: &Volume) -> Result<()> {
     volume.await_end()?;
     volume.detach()
