@@ -36,7 +36,7 @@ pub(crate) const POINTS: &[Point] = &[
     },
     Point {
         number: 2,
-        name: "crash-cuts",
+        name: "power-cuts",
         title: "a loss of power at any device command leaves what was promised, and again after it",
         run: crash_cuts::run,
     },

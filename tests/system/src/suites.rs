@@ -38,7 +38,7 @@ pub(crate) struct Suite {
 /// Which suites.
 #[derive(clap::Args)]
 struct Selection {
-    /// Names, or parts of names (default: all suites).
+    /// Names, names of groups, or parts of names (default: all suites).
     filters: Vec<String>,
     /// One of N parts that take about equally long, as `1/8`.
     #[arg(long, value_name = "I/N", value_parser = shard)]
@@ -193,6 +193,14 @@ impl Suite {
     fn is_called(&self, name: &str) -> bool {
         self.name == name || self.also.as_deref() == Some(name)
     }
+
+    fn is_in_group(&self, group: &str) -> bool {
+        self.name.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    fn has_in_name(&self, part: &str) -> bool {
+        self.name.contains(part)
+    }
 }
 
 fn line(words: &str, seed: u32) -> Line {
@@ -250,7 +258,8 @@ pub(crate) fn everything(args: EverythingArgs) -> Result<()> {
     if !args.merge.is_empty() || args.complete {
         return results(&ResultsArgs { merge: args.merge, complete: args.complete });
     }
-    let selection = Selection { filters: args.only, shard: args.shard };
+    let filters = args.only.into_iter().map(|only| if only == "knife" { "crash".to_owned() } else { only });
+    let selection = Selection { filters: filters.collect(), shard: args.shard };
     match args.list {
         true => list(&ListArgs { selection, quick: false, gate: false }),
         false => run(&RunArgs { selection, quick: false, seed: args.seed }),
@@ -276,17 +285,17 @@ fn selected(selection: &Selection, quick: bool, recorded: &Results) -> Result<Ve
     Ok(suites)
 }
 
-/// The suites with this form that the filters name. A filter that is the name of a suite means that suite alone. A
-/// space may stand for the slash.
+/// The suites with this form that the filters name. A filter is the name of a suite, or the name of a group such as
+/// `crash`, or else a part of names. A space may stand for the slash.
 fn named(filters: &[String], quick: bool) -> Result<Vec<Suite>> {
     let mut suites = all();
     suites.retain(|suite| suite.words(quick).is_some());
     let filters: Vec<String> = filters.iter().map(|filter| filter.replace(' ', "/")).collect();
-    let is_whole = |filter: &str, suites: &[Suite]| suites.iter().any(|suite| suite.is_called(filter));
     let mut wanted = vec![filters.is_empty(); suites.len()];
     for filter in &filters {
-        let whole = is_whole(filter, &suites);
-        let matches = |suite: &Suite| suite.is_called(filter) || (!whole && suite.name.contains(filter));
+        let ways = [Suite::is_called, Suite::is_in_group, Suite::has_in_name];
+        let first = ways.into_iter().find(|way| suites.iter().any(|suite| way(suite, filter)));
+        let matches = |suite: &Suite| first.is_some_and(|way| way(suite, filter));
         ensure!(suites.iter().any(matches), "no suite is called `{filter}`; `cargo system list` names them");
         wanted.iter_mut().zip(&suites).for_each(|(wanted, suite)| *wanted |= matches(suite));
     }

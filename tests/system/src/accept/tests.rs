@@ -30,7 +30,7 @@ fn the_repeat_command_carries_the_seed() {
     let run = Run { quick: true, seed: 7 };
     assert_eq!(
         repeat(find("2").unwrap(), &run).to_string(),
-        "cargo system accept crash-cuts --quick --seed 7"
+        "cargo system accept power-cuts --quick --seed 7"
     );
 }
 
