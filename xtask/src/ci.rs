@@ -2,9 +2,11 @@
 //!
 //! Set-up comes first and is the only step that uses the network: all later ones run with cargo's
 //! network access switched off. The gate stops at the first failure and prints the command that
-//! repeats it. Each step is timed, because a gate that grows slow is a gate that is gone around: if all steps together
-//! take longer than [`SECONDS_MAX`], the gate is closed as well. Set-up does not count, nor does building
-//! (`ci/builds.rs`), which has a limit of its own: they depend on what the machine has had before.
+//! repeats it. The system tests say which of their suites belong to the gate ([`LISTED`]): each is a step.
+//!
+//! Each step is timed, because a gate that grows slow is a gate that is gone around: if all steps together take longer
+//! than [`SECONDS_MAX`], the gate is closed as well. Set-up does not count, nor does building, which has a limit of its
+//! own: they depend on what the machine has had before.
 
 use std::fmt::Write as _;
 
@@ -25,11 +27,9 @@ const BUILD_SECONDS_MAX: f64 = 1800.0;
 const SET_UP: &str = "set-up";
 /// The step that does nothing where everything has been built before.
 const BUILD: &str = "build";
-
 /// The suite that needs a nightly compiler, and how the names of those begin that need a guest.
 const FUZZ: &str = "fuzz";
 const GUESTS: &str = "vm/";
-
 /// What prints the suites of the gate, in each line a name, a tab and the command.
 const LISTED: &str = "cargo system list --gate";
 
