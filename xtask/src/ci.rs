@@ -2,19 +2,21 @@
 //!
 //! Set-up comes first and is the only step that uses the network: all later ones run with cargo's
 //! network access switched off. The gate stops at the first failure and prints the command that
-//! repeats it. Each step is timed, because a gate that grows slow is a gate that is gone around: if all steps together
-//! take longer than [`SECONDS_MAX`], the gate is closed as well. Set-up does not count, nor does building
-//! (`ci/builds.rs`), which has a limit of its own: they depend on what the machine has had before.
-
-pub(crate) mod builds;
+//! repeats it. The system tests say which of their suites belong to the gate ([`LISTED`]): each is a step.
+//!
+//! Each step is timed, because a gate that grows slow is a gate that is gone around: if all steps together take longer
+//! than [`SECONDS_MAX`], the gate is closed as well. Set-up does not count, nor does building, which has a limit of its
+//! own: they depend on what the machine has had before.
 
 use std::fmt::Write as _;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rt::{Clock, SystemClock};
+use support::needs;
+use support::shell::Line;
+use support::workspace::TESTS;
 
-use crate::shell::Line;
-use crate::{accept, setup};
+use crate::setup;
 
 /// What all steps but set-up and building may take together, on the machine of two cores that the gate is made for.
 const SECONDS_MAX: f64 = 1200.0;
@@ -25,9 +27,11 @@ const BUILD_SECONDS_MAX: f64 = 1800.0;
 const SET_UP: &str = "set-up";
 /// The step that does nothing where everything has been built before.
 const BUILD: &str = "build";
-
-/// All tests that need no more than a machine.
-const TESTS: &str = "cargo test --workspace --locked";
+/// The suite that needs a nightly compiler, and how the names of those begin that need a guest.
+const FUZZ: &str = "fuzz";
+const GUESTS: &str = "vm/";
+/// What prints the suites of the gate, in each line a name, a tab and the command.
+const LISTED: &str = "cargo system list --gate";
 
 /// One step of the gate.
 struct Step {
@@ -50,6 +54,16 @@ enum Work {
     Guest,
     /// Needs a nightly compiler.
     Fuzz,
+}
+
+impl Work {
+    fn of_suite(name: &str) -> Work {
+        match name {
+            FUZZ => Work::Fuzz,
+            name if name.starts_with(GUESTS) => Work::Guest,
+            _ => Work::Run,
+        }
+    }
 }
 
 /// What became of a step.
@@ -78,25 +92,33 @@ struct Tally {
 
 /// Runs the gate; an error if any step fails.
 pub(crate) fn run() -> Result<()> {
+    let (mut done, mut tally) = (Vec::new(), Tally::default());
+    carry_out(steps(), &mut done, &mut tally)?;
+    // Before set-up and building there may be nothing that lists them.
+    let listed = offline(Line::new(LISTED)).output().context("cannot list the suites of the gate")?;
+    carry_out(suites(&listed)?, &mut done, &mut tally)?;
+    println!("\n{}", table(&done));
+    println!("tests: {} passed, {} failed", tally.passed, tally.failed);
+    judge_time(&done)
+}
+
+/// Carries out steps; the first that fails closes the gate.
+fn carry_out(steps: Vec<Step>, done: &mut Vec<Done>, tally: &mut Tally) -> Result<()> {
     let clock = SystemClock::new();
-    let mut done = Vec::new();
-    let mut tally = Tally::default();
-    for step in steps() {
+    for step in steps {
         println!("\n=== {} ===\n    {}", step.name, step.repeat);
         let started = clock.monotonic_ns();
-        let result = step.carry_out(&mut tally);
+        let result = step.carry_out(tally);
         let seconds = (clock.monotonic_ns() - started) as f64 / 1e9;
         let verdict = *result.as_ref().unwrap_or(&Verdict::Failed);
         println!("=== {}: {} in {seconds:.1} s ===", step.name, verdict.name());
         done.push(Done { name: step.name, seconds, verdict });
         if let Err(error) = result {
-            println!("\n{}\n{error:#}", table(&done));
+            println!("\n{}\n{error:#}", table(done));
             bail!("the gate is closed; repeat this step with:\n    {}", step.repeat);
         }
     }
-    println!("\n{}", table(&done));
-    println!("tests: {} passed, {} failed", tally.passed, tally.failed);
-    judge_time(&done)
+    Ok(())
 }
 
 /// A gate that takes too long has not been passed, whatever its steps say.
@@ -123,42 +145,34 @@ fn judge_time(done: &[Done]) -> Result<()> {
     Ok(())
 }
 
-/// All steps, the quick ones first.
+/// The steps before the suites, the quick ones first.
 fn steps() -> Vec<Step> {
-    let mut steps = vec![
+    vec![
         Step { name: SET_UP.to_owned(), repeat: Line::new("cargo xtask setup"), work: Work::SetUp },
         step("fmt", "cargo fmt --all --check"),
         step("tidy", "cargo xtask tidy"),
-        Step::new("clippy", Line::new("cargo clippy --workspace --all-targets --locked -- -D warnings")),
-        step(BUILD, "cargo xtask build"),
+        step("clippy", "cargo clippy --workspace --all-targets --locked -- -D warnings"),
+        step(BUILD, "cargo system build"),
         Step { name: "tests".to_owned(), repeat: offline(Line::new(TESTS)), work: Work::Test },
         Step::new(
             "docs",
             Line::new("cargo doc --workspace --no-deps --locked").env("RUSTDOCFLAGS", "-D warnings"),
         ),
         step("deny", "cargo deny --offline check licenses bans sources"),
-    ];
-    steps.extend(accept::POINTS.iter().map(|point| {
-        // One seed, so that the gate says something of the commit and not of chance; other seeds are for
-        // runs by hand.
-        let repeat = Line::new("cargo xtask accept")
-            .arg(point.number.to_string())
-            .arg("--quick")
-            .arg("--seed")
-            .arg("1");
-        Step::new(&format!("accept {}", point.number), repeat)
-    }));
-    steps.push(step("shuttle", "cargo xtask shuttle"));
-    let repeat = offline(Line::new("cargo xtask vm gate"));
-    steps.push(Step { name: "vm gate".to_owned(), repeat, work: Work::Guest });
-    let repeat = offline(Line::new("cargo xtask fuzz --quick"));
-    steps.push(Step { name: "fuzz".to_owned(), repeat, work: Work::Fuzz });
-    steps
+    ]
 }
 
-/// The commands of the gate, step by step.
-pub(crate) fn commands() -> Vec<String> {
-    steps().iter().map(|step| step.repeat.to_string()).collect()
+/// The steps that the system tests list.
+fn suites(listed: &str) -> Result<Vec<Step>> {
+    let suites: Option<Vec<Step>> = listed
+        .lines()
+        .map(|line| {
+            let (name, words) = line.split_once('\t')?;
+            Some(Step { work: Work::of_suite(name), ..step(name, words) })
+        })
+        .collect();
+    let suites = suites.filter(|suites| !suites.is_empty());
+    suites.with_context(|| format!("`{LISTED}` printed something that is no list of suites: {listed}"))
 }
 
 fn step(name: &str, words: &str) -> Step {
@@ -182,8 +196,8 @@ impl Step {
                 self.repeat.run_watched(|line| tally.add(line))?;
                 tally.judge()?;
             }
-            Work::Guest => return self.in_guest(setup::is_root()?),
-            Work::Fuzz => return self.fuzz(setup::has_nightly() || setup::is_root()?),
+            Work::Guest => return self.in_guest(needs::is_root()?),
+            Work::Fuzz => return self.fuzz(needs::has_nightly() || needs::is_root()?),
         }
         Ok(Verdict::Passed)
     }
@@ -193,7 +207,7 @@ impl Step {
             println!(
                 "Skipped: set-up gets the emulated machine and its kernel only as root, which you are not. With `{}` \
                  you get them yourself.",
-                Line::new("cargo xtask vm gate")
+                self.repeat
             );
             return Ok(Verdict::Skipped);
         }
@@ -203,7 +217,7 @@ impl Step {
     /// Root has the compiler by now, or set-up would have failed.
     fn fuzz(&self, is_possible: bool) -> Result<Verdict> {
         if !is_possible {
-            println!("Skipped: there is no nightly compiler; to have it, run: {}", setup::nightly_line());
+            println!("Skipped: there is no nightly compiler; to have it, run: {}", needs::nightly_line());
             return Ok(Verdict::Skipped);
         }
         self.repeat.run().map(|()| Verdict::Passed)
@@ -233,7 +247,7 @@ impl Tally {
             bail!("no test ran");
         }
         if self.ignored > 0 {
-            bail!("{} tests were passed over: run them here or in `cargo xtask accept`", self.ignored);
+            bail!("{} tests were passed over: run them here or in `cargo system accept`", self.ignored);
         }
         Ok(())
     }
@@ -251,15 +265,15 @@ impl Verdict {
 
 /// The closing table: each step, how it went, how long it took, and the sum.
 fn table(done: &[Done]) -> String {
-    let mut text = String::from("step          result   seconds\n");
+    let mut text = String::from("step                    result   seconds\n");
     for step in done {
-        writeln!(text, "{:<12}  {:<7}  {:>7.1}", step.name, step.verdict.name(), step.seconds)
+        writeln!(text, "{:<22}  {:<7}  {:>7.1}", step.name, step.verdict.name(), step.seconds)
             .expect("a String takes everything");
     }
     let total: f64 = done.iter().map(|step| step.seconds).sum();
     let failed = done.iter().any(|step| step.verdict == Verdict::Failed);
     let all = if failed { Verdict::Failed } else { Verdict::Passed };
-    write!(text, "{:<12}  {:<7}  {total:>7.1}", "total", all.name()).expect("a String takes everything");
+    write!(text, "{:<22}  {:<7}  {total:>7.1}", "total", all.name()).expect("a String takes everything");
     text
 }
 

@@ -17,7 +17,6 @@ mod manual;
 mod modules;
 mod rust;
 mod size;
-mod suites;
 mod unsafety;
 mod words;
 
@@ -26,16 +25,13 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 use serde_json::Value;
-
-pub(crate) use commands::fenced_lines;
-
-use crate::shell::Line;
-use crate::workspace;
+use support::shell::Line;
+use support::workspace;
 
 /// A rule: adds its findings, says what it looked at.
 type Rule = fn(&Repository, &mut Vec<Finding>) -> Looked;
 
-const RULES: [(&str, Rule); 12] = [
+const RULES: [(&str, Rule); 11] = [
     ("words", words::check),
     ("unsafe", unsafety::check),
     ("modules", modules::check),
@@ -45,7 +41,6 @@ const RULES: [(&str, Rule); 12] = [
     ("invariants", invariants::check),
     ("decoders", decoders::check),
     ("commands", commands::check),
-    ("suites", suites::check),
     ("links", links::check),
     ("manual", manual::check),
 ];

@@ -7,10 +7,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-
-use crate::setup;
-use crate::shell::Line;
-use crate::workspace;
+use support::mounts::is_mounted;
+use support::needs;
+use support::shell::Line;
+use support::workspace;
 
 /// The size of the volume that is made.
 const SIZE: &str = "1G";
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 
 /// Makes, mounts and explains.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    setup::require(&setup::MOUNT)?;
+    needs::require(&needs::MOUNT)?;
     let home = workspace::target_dir()?.join("try");
     let dir = absolute(args.dir.clone().unwrap_or_else(|| home.join("mnt")))?;
     let volume = absolute(args.volume.clone().unwrap_or_else(|| home.join("volume")))?;
@@ -68,11 +68,6 @@ fn mount_line(polder: &Path, volume: &Path, dir: &Path) -> Line {
     Line::program(polder).arg("mount").arg(volume).arg(dir)
 }
 
-/// The command that takes a mount away.
-pub(crate) fn umount_line(polder: &Path, dir: &Path) -> Line {
-    Line::program(polder).arg("umount").arg(dir)
-}
-
 fn show_and_run(line: &Line) -> Result<()> {
     println!("$ {line}");
     line.run()
@@ -102,23 +97,6 @@ fn explain(polder: &Path, volume: &Path, dir: &Path, again: &Line) {
 
 fn absolute(path: PathBuf) -> Result<PathBuf> {
     std::path::absolute(&path).with_context(|| format!("cannot tell where {} is", path.display()))
-}
-
-/// Whether something is mounted exactly on `dir`.
-pub(crate) fn is_mounted(dir: &Path) -> Result<bool> {
-    let table = std::fs::read("/proc/self/mounts").context("cannot read the mounts")?;
-    Ok(is_in_table(&String::from_utf8_lossy(&table), dir))
-}
-
-/// The second word of each line is a mount point, with spaces and the like as `\040`.
-fn is_in_table(table: &str, dir: &Path) -> bool {
-    let wanted = dir
-        .to_string_lossy()
-        .replace('\\', r"\134")
-        .replace(' ', r"\040")
-        .replace('\t', r"\011")
-        .replace('\n', r"\012");
-    table.lines().filter_map(|line| line.split(' ').nth(1)).any(|point| point == wanted)
 }
 
 #[cfg(test)]

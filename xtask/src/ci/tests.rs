@@ -1,5 +1,19 @@
 use super::*;
 
+/// What the system tests print.
+const SUITES: &str = "accept/posix\tcargo system accept posix --quick --seed 1\nvm/gate\tcargo system vm gate\n\
+                      fuzz\tcargo system fuzz --quick\n";
+
+#[test]
+fn the_suites_of_the_gate_are_steps_and_a_list_without_any_fails() {
+    let suites = suites(SUITES).unwrap();
+    assert_eq!(suites[0].name, "accept/posix");
+    assert!(suites[0].repeat.to_string().ends_with(" cargo system accept posix --quick --seed 1"));
+    for wrong in ["", "no command\n"] {
+        assert!(super::suites(wrong).is_err(), "{wrong}");
+    }
+}
+
 #[test]
 fn results_of_all_test_binaries_are_added_up() {
     let mut tally = Tally::default();
@@ -31,24 +45,25 @@ fn a_failing_test_step_fails() {
 fn the_table_sums_and_shows_the_failure() {
     let done = |name: &str, verdict| Done { name: name.to_owned(), seconds: 1.25, verdict };
     let text = table(&[done("fmt", Verdict::Passed), done("tests", Verdict::Failed)]);
-    assert!(text.contains("fmt           passed       1.2"), "{text}");
-    assert!(text.ends_with("total         FAILED       2.5"), "{text}");
-    let text = table(&[done("fmt", Verdict::Passed), done("vm gate", Verdict::Skipped)]);
-    assert!(text.contains("vm gate       skipped      1.2"), "{text}");
-    assert!(text.ends_with("total         passed       2.5"), "{text}");
+    assert!(text.contains("fmt                     passed       1.2"), "{text}");
+    assert!(text.ends_with("total                   FAILED       2.5"), "{text}");
+    let text = table(&[done("fmt", Verdict::Passed), done("vm/gate", Verdict::Skipped)]);
+    assert!(text.contains("vm/gate                 skipped      1.2"), "{text}");
+    assert!(text.ends_with("total                   passed       2.5"), "{text}");
 }
 
 /// The machines that run the gate do so as root, and there nothing may be left out.
 #[test]
 fn only_others_than_root_are_spared_the_guest() {
-    let step = |words| Step { name: "vm gate".to_owned(), repeat: Line::new(words), work: Work::Guest };
+    let step = |words| Step { name: "vm/gate".to_owned(), repeat: Line::new(words), work: Work::Guest };
     assert_eq!(step("false").in_guest(false).expect("nothing is run"), Verdict::Skipped);
     assert_eq!(step("true").in_guest(true).expect("it succeeds"), Verdict::Passed);
     assert!(step("false").in_guest(true).is_err());
     assert_eq!(step("false").fuzz(false).expect("nothing is run"), Verdict::Skipped);
     assert!(step("false").fuzz(true).is_err());
-    let guests = steps().into_iter().filter(|step| matches!(step.work, Work::Guest)).count();
-    assert_eq!(guests, 1, "the gate boots a guest");
+    let suites = suites(SUITES).unwrap();
+    let works: Vec<&Work> = suites.iter().map(|step| &step.work).collect();
+    assert!(matches!(works[..], [Work::Run, Work::Guest, Work::Fuzz]));
 }
 
 #[test]
@@ -69,7 +84,7 @@ fn a_gate_that_takes_too_long_is_closed_and_set_up_and_building_do_not_count() {
 
 #[test]
 fn only_set_up_may_use_the_network() {
-    for step in steps() {
+    for step in steps().into_iter().chain(suites(SUITES).unwrap()) {
         let is_set_up = matches!(step.work, Work::SetUp);
         let offline = step.repeat.to_string().contains("CARGO_NET_OFFLINE=true");
         assert_ne!(is_set_up, offline, "{}: {}", step.name, step.repeat);

@@ -10,11 +10,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-
-use super::require_root;
-use crate::shell::Line;
-use crate::vm::packages::{KEYRING, Source, mirror};
-use crate::workspace;
+use support::needs::require_root;
+use support::packages::{KEYRING, Source, mirror};
+use support::shell::Line;
+use support::workspace;
 
 const RELEASE: &str = "bookworm";
 /// Where this program lies in a root, and where it puts files that it fetches and does not install.

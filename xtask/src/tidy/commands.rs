@@ -1,9 +1,10 @@
 //! Commands that the documents tell people to type must exist.
 
 use clap::Parser;
+use support::markdown::fenced_lines;
 
 use super::{Finding, Looked, Repository};
-use crate::Xtask;
+use crate::{Task, Xtask};
 
 pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Looked {
     let mut looked = 0;
@@ -12,10 +13,7 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
             let command = command.split(" #").next().unwrap_or(command);
             let Some(args) = command.strip_prefix("cargo xtask ") else { continue };
             looked += 1;
-            if let Err(error) = Xtask::try_parse_from(std::iter::once("xtask").chain(args.split_whitespace()))
-            {
-                let why = error.to_string();
-                let why = why.lines().next().unwrap_or("it cannot be parsed");
+            if let Some(why) = wrong(args) {
                 let message = format!("`{command}` is no command of ours: {why}");
                 findings.push(Finding { path: path.to_owned(), line, message });
             }
@@ -24,15 +22,14 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
     Looked::At(looked, "commands")
 }
 
-/// The lines (from 1) inside fenced blocks, without a leading prompt.
-pub(crate) fn fenced_lines(markdown: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut inside = false;
-    markdown.lines().enumerate().filter_map(move |(index, line)| {
-        let line = line.trim();
-        if line.starts_with("```") {
-            inside = !inside;
-            return None;
+/// Why these are no arguments of `cargo xtask`. It takes the commands of `cargo system` as well; a document gives them
+/// under that name, and a test there parses them.
+fn wrong(args: &str) -> Option<String> {
+    match Xtask::try_parse_from(std::iter::once("xtask").chain(args.split_whitespace())) {
+        Ok(Xtask { task: Task::System(_) }) => {
+            Some("if it is one of the system tests, write `cargo system …`".to_owned())
         }
-        inside.then(|| (index + 1, line.strip_prefix("$ ").unwrap_or(line)))
-    })
+        Ok(_) => None,
+        Err(error) => Some(error.to_string().lines().next().unwrap_or("it cannot be parsed").to_owned()),
+    }
 }

@@ -37,19 +37,26 @@ const BESIDE: [Beside; 2] = [
     },
 ];
 
-/// Who may use how much of the order; those who are not in it are used by nobody.
-const CONSUMERS: [(&str, &str); 5] = [
-    ("polder", "polder-fuse"),
-    ("polder-capi", "polder-fs"),
-    ("polder-sim", "polder-fs"),
-    ("polder-space", "polder-fs"),
-    ("xtask", "polder-rt"),
+/// How much of the order the other crates may use. No crate may use one of these, but for [`FENCES`].
+const CONSUMERS: [(&str, Option<&str>); 7] = [
+    ("polder", Some("polder-fuse")),
+    ("polder-capi", Some("polder-fs")),
+    ("polder-sim", Some("polder-fs")),
+    ("polder-space", Some("polder-fs")),
+    ("polder-support", None),
+    ("polder-system-tests", Some("polder-rt")),
+    ("xtask", Some("polder-rt")),
 ];
 
-/// Dependencies from outside that only some may have.
-const FENCES: [(&str, &[&str], &str); 5] = [
-    ("anyhow", &["polder", "polder-sim", "polder-space", "xtask"], "below the command errors are typed"),
-    ("clap", &["polder", "polder-sim", "polder-space", "xtask"], "the command line is defined once"),
+/// The crates that are programs, or serve programs only.
+const PROGRAMS: [&str; 6] =
+    ["polder", "polder-sim", "polder-space", "polder-support", "polder-system-tests", "xtask"];
+
+/// Dependencies that only some may have.
+const FENCES: [(&str, &[&str], &str); 6] = [
+    ("anyhow", &PROGRAMS, "below the command errors are typed"),
+    ("clap", &PROGRAMS, "the command line is defined once"),
+    ("polder-support", &["xtask", "polder-system-tests"], "it serves the project's own commands"),
     // The kernel hands requests for a ublk device over by io_uring and by nothing else.
     ("io-uring", &["polder-zone", "polder-po2"], "nothing above zone does device I/O (I-ZONE-1)"),
     ("parking_lot", &["polder-rt"], "locks come from rt"),
@@ -106,9 +113,9 @@ fn place(name: &str) -> Option<usize> {
 /// How many crates of the order a crate may use.
 fn reach(name: &str) -> Option<usize> {
     let consumers = CONSUMERS.iter().copied();
-    let mut limited = consumers.chain(BESIDE.iter().map(|beside| (beside.name, beside.last)));
+    let mut limited = consumers.chain(BESIDE.iter().map(|beside| (beside.name, Some(beside.last))));
     match limited.find(|(limited, _)| *limited == name).map(|(_, last)| last) {
-        Some(last) => place(last).map(|index| index + 1),
+        Some(last) => last.map_or(Some(0), |last| place(last).map(|index| index + 1)),
         None => place(name),
     }
 }
@@ -121,11 +128,12 @@ fn wrong(name: &str, &Dependency { name: dependency, is_of_tests }: &Dependency<
         let users = beside.users.join(", ");
         return (!may).then(|| format!("`{dependency}` is for {users}{tests}: {}", beside.why));
     }
+    if let Some((_, users, why)) = FENCES.iter().find(|(fenced, _, _)| *fenced == dependency) {
+        return (!users.contains(&name))
+            .then(|| format!("`{dependency}` is for {}: {why}", users.join(", ")));
+    }
     if CONSUMERS.iter().any(|(consumer, _)| *consumer == dependency) {
         return Some(format!("`{dependency}` is used by nobody: move what is shared to the left"));
-    }
-    if let Some((_, who, why)) = FENCES.iter().find(|(fenced, _, _)| *fenced == dependency) {
-        return (!who.contains(&name)).then(|| format!("`{dependency}` is for {}: {why}", who.join(", ")));
     }
     let place = place(dependency)?;
     let allowed = &ORDER[..reach(name).unwrap_or(0)];
@@ -139,6 +147,8 @@ fn manifest(name: &str) -> String {
     match name {
         "xtask" => "xtask/Cargo.toml".to_owned(),
         "polder" => "crates/cli/Cargo.toml".to_owned(),
+        "polder-support" => "tests/support/Cargo.toml".to_owned(),
+        "polder-system-tests" => "tests/system/Cargo.toml".to_owned(),
         name => format!("crates/{}/Cargo.toml", name.trim_start_matches("polder-")),
     }
 }

@@ -248,6 +248,8 @@ mod graph_rule {
             ("polder-fs", "polder-fuse"),
             ("polder-sim", "polder-fuse"),
             ("xtask", "polder-fs"),
+            ("polder-system-tests", "polder-zone"),
+            ("polder-support", "polder-rt"),
         ] {
             let found = of(name, dependency);
             assert!(found.len() == 1 && found[0].contains("to its right"), "{name}: {found:?}");
@@ -262,6 +264,9 @@ mod graph_rule {
             ("polder", "polder-fuse"),
             ("polder-capi", "polder-fs"),
             ("polder-sim", "polder-zone"),
+            ("xtask", "polder-support"),
+            ("polder-system-tests", "polder-rt"),
+            ("polder-system-tests", "polder-support"),
         ] {
             assert!(of(name, dependency).is_empty(), "{name} -> {dependency}");
         }
@@ -294,6 +299,8 @@ mod graph_rule {
     fn crates_without_a_place_and_users_of_consumers_are_found() {
         assert!(of("polder-new", "thiserror")[0].contains("no place in the graph"));
         assert!(of("polder-fs", "polder-sim")[0].contains("used by nobody"));
+        assert!(of("xtask", "polder-system-tests")[0].contains("used by nobody"));
+        assert!(of("polder-fs", "polder-support")[0].contains("the project's own commands"));
     }
 
     #[test]
@@ -426,11 +433,17 @@ mod commands_rule {
             "`cargo xtask nothing` in prose\n```sh\n$ cargo xtask frobnicate\n```\ncargo xtask nothing\n";
         assert_finds(commands::check, &[("README.md", text)], "README.md:3: `cargo xtask frobnicate`");
         assert_finds(commands::check, &[("README.md", "```\ncargo xtask ci --fast\n```")], "'--fast'");
+        assert_finds(
+            commands::check,
+            &[("README.md", "```\ncargo xtask soak\n```")],
+            "write `cargo system …`",
+        );
     }
 
     #[test]
     fn commands_that_exist_are_fine() {
-        let text = "```sh\ncargo xtask ci   # all of it\ncargo xtask accept 1 --quick\ncargo build\n```";
+        let text =
+            "```sh\ncargo xtask ci   # all of it\ncargo xtask setup --packages x\ncargo system vm\n```";
         assert_clean(commands::check, &[("README.md", text)]);
     }
 }
@@ -479,43 +492,5 @@ mod manual_rule {
     fn what_is_not_there_yet_is_said() {
         assert!(matches!(manual::check(&repository(&[CLI]), &mut Vec::new()), Looked::Skipped(_)));
         assert!(matches!(manual::check(&repository(&[]), &mut Vec::new()), Looked::Skipped(_)));
-    }
-}
-
-mod suites_rule {
-    use super::super::suites::{judge, subcommands};
-
-    const SOURCE: &str = "/// Text.\n#[derive(Subcommand)]\nenum Command {\n    /// Cut.\n    Cuts(Cuts),\n    \
-                          #[command(hide = true)]\n    List,\n}\n\nstruct Other(u8);\n";
-
-    #[test]
-    fn subcommands_are_the_variants_of_the_enum() {
-        assert_eq!(subcommands(SOURCE), ["cuts", "list"]);
-        assert_eq!(
-            subcommands(&SOURCE.replace("derive(Subcommand", "derive(clap::Subcommand")),
-            ["cuts", "list"]
-        );
-        assert!(subcommands("enum Command {\n    Cuts,\n}\n").is_empty());
-    }
-
-    fn messages(suites: &[(&str, bool)], left_out: &[(&str, &str)]) -> Vec<String> {
-        let suites: Vec<_> = suites.iter().map(|(name, is_run)| ((*name).to_owned(), *is_run)).collect();
-        judge(&suites, left_out).into_iter().map(|finding| finding.message).collect()
-    }
-
-    #[test]
-    fn a_suite_that_nothing_runs_is_found() {
-        let found = messages(&[("polder-sim cuts", true), ("polder-sim new", false)], &[]);
-        assert!(found.len() == 1 && found[0].contains("nothing runs `polder-sim new`"), "{found:?}");
-        assert!(messages(&[("polder-sim new", false)], &[("polder-sim new", "a reason")]).is_empty());
-    }
-
-    #[test]
-    fn what_is_left_out_without_need_is_found() {
-        let left_out = [("polder-sim cuts", "a reason")];
-        for suites in [&[("polder-sim cuts", true)][..], &[("polder-sim other", true)]] {
-            let found = messages(suites, &left_out);
-            assert!(found.len() == 1 && found[0].contains("is run or does not exist"), "{found:?}");
-        }
     }
 }

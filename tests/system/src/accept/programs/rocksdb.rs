@@ -1,0 +1,220 @@
+//! RocksDB on a database of at least four times what the mount may cache, buffered and direct.
+//!
+//! `db_bench` fills a database in random order, writes over it, and reads while it writes; every block
+//! that is read is compared with its checksum. Then the daemon is killed under more overwriting, the volume is
+//! mounted again, and RocksDB must open and recover the database. At the end each file is the same before
+//! and after the volume was unmounted, and `ldb`, `sst_dump` and `db_bench` verify all of it.
+//!
+//! The mount's cache is made small (`--cache`) rather than the database large: what matters is which of
+//! them is larger.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rt::thread::Stop;
+use support::shell::Line;
+
+use super::Counts;
+use super::odd_tree::Snapshot;
+use super::running::{Running, at_most, await_that};
+use crate::accept::Run;
+use crate::accept::volume::{Volume, number};
+
+const SECONDS_MAX: u64 = 900;
+/// Bytes of each value.
+const VALUE_BYTES: u64 = 1_000;
+/// How many times the cache a database has at least.
+const TIMES_CACHE: u64 = 4;
+/// What must have reached the daemon of the work under which it is killed.
+const BEFORE_KILL_BYTES: u64 = 4 << 20;
+
+/// Small tables and levels, so that compactions go on all the time, and a log that is written out evenly.
+const SETTINGS: &str = "--compression_type=none --write_buffer_size=4194304 --target_file_size_base=4194304 \
+    --max_bytes_for_level_base=16777216 --verify_checksum=true --bytes_per_sync=524288 \
+    --wal_bytes_per_sync=524288 --cache_size=2097152";
+
+struct Scale {
+    volume: &'static str,
+    cache: &'static str,
+    cache_bytes: u64,
+    keys: u64,
+    /// Operations of the benchmark that reads while it writes.
+    reads: u64,
+}
+
+const QUICK: Scale = Scale { volume: "512M", cache: "4M", cache_bytes: 4 << 20, keys: 40_000, reads: 2_000 };
+const FULL: Scale = Scale { volume: "3G", cache: "64M", cache_bytes: 64 << 20, keys: 500_000, reads: 20_000 };
+
+/// How RocksDB reaches files.
+struct Access {
+    name: &'static str,
+    flags: &'static str,
+}
+
+const ACCESSES: [Access; 2] = [
+    Access { name: "buffered", flags: "" },
+    Access { name: "direct", flags: "--use_direct_reads=true --use_direct_io_for_flush_and_compaction=true" },
+];
+
+pub(super) fn run(run: &Run, place: &Path) -> Result<(String, Counts)> {
+    let scale = if run.quick { QUICK } else { FULL };
+    let volume = Volume::make(&["--size", scale.volume], &["--cache", scale.cache])?;
+    volume.tell_if_failed(prove(&volume, run, &scale, place))
+}
+
+fn prove(volume: &Volume, run: &Run, scale: &Scale, place: &Path) -> Result<(String, Counts)> {
+    volume.mount()?;
+    let mut geometry = volume.geometry()?;
+    let (mut operations, mut keys, mut files) = (0, 0, 0);
+    for access in &ACCESSES {
+        let bench = Bench { volume, access, scale, place, seed: run.seed % 1_000_000 + 1 };
+        let bytes = bench.work()?;
+        geometry += &format!("; {}: {} MiB", access.name, bytes >> 20);
+        bench.kill_while_overwriting()?;
+        let verified = bench.verify().with_context(|| format!("a database with {} access", access.name))?;
+        operations += 2 * scale.keys + scale.reads;
+        keys += verified.0;
+        files += verified.1;
+        std::fs::remove_dir_all(bench.database())?;
+    }
+    volume.unmount()?;
+    volume.check()?;
+    let counts = vec![
+        ("operations of RocksDB", operations),
+        ("kills of the daemon under RocksDB", ACCESSES.len() as u64),
+        ("keys read after the kills", keys),
+        ("files of RocksDB that are the same after mounting again", files),
+    ];
+    Ok((geometry, counts))
+}
+
+struct Bench<'a> {
+    volume: &'a Volume,
+    access: &'a Access,
+    scale: &'a Scale,
+    place: &'a Path,
+    seed: u64,
+}
+
+impl Bench<'_> {
+    fn database(&self) -> std::path::PathBuf {
+        self.volume.dir().join(self.access.name)
+    }
+
+    fn line(&self, benchmarks: &str) -> Line {
+        let line = at_most(SECONDS_MAX, "db_bench").arg(format!("--db={}", self.database().display()));
+        let line = line.args(SETTINGS.split_whitespace()).args(self.access.flags.split_whitespace());
+        line.arg(format!("--num={}", self.scale.keys))
+            .arg(format!("--value_size={VALUE_BYTES}"))
+            .arg(format!("--seed={}", self.seed))
+            .arg(format!("--benchmarks={benchmarks}"))
+    }
+
+    /// Fills, overwrites, reads while writing; returns the size of the database.
+    fn work(&self) -> Result<u64> {
+        for (words, threads) in [("fillrandom,overwrite", 1), ("readwhilewriting", 2)] {
+            let line = self.line(words).arg(format!("--threads={threads}"));
+            let line = if threads == 1 {
+                line
+            } else {
+                line.arg("--use_existing_db=true").arg(format!("--reads={}", self.scale.reads / threads))
+            };
+            let said = line.output()?;
+            for word in words.split(',') {
+                let result = said.lines().find(|line| line.starts_with(word) && line.contains("micros/op"));
+                println!("{}: {}", self.access.name, result.with_context(|| format!("no {word}: {said}"))?);
+            }
+            // Each opening begins another log.
+            self.logged_no_error()?;
+        }
+        let bytes = Snapshot::of(&self.database())?.bytes;
+        let least = TIMES_CACHE * self.scale.cache_bytes;
+        ensure!(bytes >= least, "the database has {bytes} bytes, and {least} are wanted");
+        Ok(bytes)
+    }
+
+    /// RocksDB tells errors of its threads only there.
+    fn logged_no_error(&self) -> Result<()> {
+        let log = std::fs::read_to_string(self.database().join("LOG"))?;
+        let told = ["[ERROR]", "Corruption", "IO error", "background error"];
+        let error = log.lines().find(|line| told.iter().any(|word| line.contains(word)));
+        ensure!(error.is_none(), "RocksDB logs: {error:?}");
+        Ok(())
+    }
+
+    fn kill_while_overwriting(&self) -> Result<()> {
+        let output = self.place.join("db_bench");
+        let line = self.line("overwrite").arg("--use_existing_db=true");
+        let written = || number(&self.volume.stats()?, "/written/user_bytes");
+        let before = written()?;
+        let mut running = Running::start(&line, Stdio::null(), &output)?;
+        let begun = await_that("overwriting by RocksDB", || {
+            Ok(running.ended()?.is_some() || written()? > before + BEFORE_KILL_BYTES)
+        });
+        Stop::default().wait(Duration::from_millis(self.seed % 500));
+        let has_ended = running.ended()?.is_some();
+        self.volume.strike()?;
+        running.await_end()?;
+        begun?;
+        let said = std::fs::read_to_string(&output)?;
+        ensure!(!has_ended, "db_bench ended before the kill: {said}");
+        self.volume.await_end()?;
+        self.volume.detach()?;
+        self.volume.check()?;
+        self.volume.mount_in_time().map(drop)
+    }
+
+    /// Verifies all of the database, before and after unmounting; returns how many keys and files it has.
+    fn verify(&self) -> Result<(u64, u64)> {
+        // Opening it recovers what the kill has left.
+        self.line("verifychecksum").arg("--use_existing_db=true").output()?;
+        let (keys, files) = (self.count_keys()?, Snapshot::of(&self.database())?);
+        self.volume.unmount()?;
+        self.volume.check()?;
+        self.volume.mount()?;
+        files.judge(&Snapshot::of(&self.database())?).context("after mounting again")?;
+        let tool = |words: &str| at_most(SECONDS_MAX, words);
+        tool("ldb checkconsistency").arg(format!("--db={}", self.database().display())).output()?;
+        let tables = format!("--file={}", self.database().display());
+        let (passed, said) = tool("sst_dump --command=verify").arg(tables).verdict()?;
+        ensure!(passed && !said.to_lowercase().contains("corrupt"), "sst_dump finds: {said}");
+        let again = self.count_keys()?;
+        ensure!(again == keys, "{keys} keys were there, and {again} after mounting again");
+        let found = self.line("readrandom").arg("--use_existing_db=true").arg("--reads=2000").output()?;
+        let (hits, reads) = found_of(&found).with_context(|| format!("nothing was read: {found}"))?;
+        // Of n numbers drawn n times, 63 % are drawn.
+        ensure!(reads >= 2000 && hits > reads / 2, "{hits} of {reads} keys were found");
+        self.logged_no_error()?;
+        Ok((keys, files.len()))
+    }
+
+    /// `Keys in range: 25312`; most of what was filled in random order.
+    fn count_keys(&self) -> Result<u64> {
+        let line = at_most(SECONDS_MAX, "ldb dump --count_only");
+        let said = line.arg(format!("--db={}", self.database().display())).output()?;
+        let count = said.lines().find_map(|line| line.strip_prefix("Keys in range: "));
+        let count: u64 = count.with_context(|| format!("ldb counts nothing: {said}"))?.trim().parse()?;
+        // Of n numbers drawn n times, 63 % are drawn.
+        ensure!(count > self.scale.keys / 2, "only {count} keys are there");
+        Ok(count)
+    }
+}
+
+/// What `db_bench` has found of what it looked for: `(1266 of 2000 found)`.
+fn found_of(said: &str) -> Option<(u64, u64)> {
+    let (before, _) = said.split_once(" found)")?;
+    let (hits, reads) = before.rsplit_once('(')?.1.split_once(" of ")?;
+    Some((hits.trim().parse().ok()?, reads.trim().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_was_found_is_a_number() {
+        let said = "readrandom   :  11.4 micros/op 87000 ops/sec;   86.1 MB/s (1266 of 2000 found)\n";
+        assert_eq!(super::found_of(said), Some((1266, 2000)));
+        assert_eq!(super::found_of("readrandom : (of found)"), None);
+    }
+}

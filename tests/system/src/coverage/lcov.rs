@@ -1,0 +1,125 @@
+//! Reading lcov's format: for each file, how often each line was run and each branch taken.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::AddAssign;
+
+use anyhow::{Context, Result, ensure};
+use support::workspace;
+
+/// What was run of one file.
+#[derive(Debug, Default)]
+pub(super) struct Covered {
+    /// By line, how often it was run.
+    lines: BTreeMap<u32, u64>,
+    /// By line and number, how often the branch was taken.
+    branches: BTreeMap<(u32, String), u64>,
+}
+
+/// So many of so many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) run: u64,
+    pub(super) of: u64,
+}
+
+impl Covered {
+    pub(super) fn lines(&self) -> Count {
+        Count::of(self.lines.values())
+    }
+
+    pub(super) fn branches(&self) -> Count {
+        Count::of(self.branches.values())
+    }
+
+    /// The lines that were not run, in order.
+    pub(super) fn not_run(&self) -> Vec<u32> {
+        self.lines.iter().filter(|(_, count)| **count == 0).map(|(line, _)| *line).collect()
+    }
+}
+
+impl Count {
+    fn of<'a>(counts: impl Iterator<Item = &'a u64>) -> Count {
+        counts.fold(Count::default(), |sum, count| Count {
+            run: sum.run + u64::from(*count > 0),
+            of: sum.of + 1,
+        })
+    }
+}
+
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Count) {
+        self.run += other.run;
+        self.of += other.of;
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.of {
+            0 => write!(f, "-"),
+            of => write!(f, "{:.1} %", 100.0 * self.run as f64 / of as f64),
+        }
+    }
+}
+
+/// Reads a report; files are named relative to the workspace. A file may have several sections: it was compiled into
+/// several programs.
+pub(super) fn read(report: &str) -> Result<BTreeMap<String, Covered>> {
+    let mut files: BTreeMap<String, Covered> = BTreeMap::new();
+    let mut file: Option<&mut Covered> = None;
+    for line in report.lines() {
+        if let Some(path) = line.strip_prefix("SF:") {
+            file = Some(files.entry(relative(path)).or_default());
+        } else if let (Some(file), Some((kind, counts))) = (file.as_deref_mut(), line.split_once(':')) {
+            count(file, kind, counts).with_context(|| format!("the report says `{line}`"))?;
+        }
+    }
+    ensure!(!files.is_empty(), "the report is about no file");
+    Ok(files)
+}
+
+/// `DA:line,count` and `BRDA:line,block,branch,count`, where a branch that was never reached has `-` for a count.
+/// Sums are not read.
+fn count(file: &mut Covered, kind: &str, counts: &str) -> Result<()> {
+    match kind {
+        "DA" => {
+            let (line, count) = counts.split_once(',').context("a line has a count")?;
+            *file.lines.entry(line.parse()?).or_default() += count.parse::<u64>()?;
+        }
+        "BRDA" => {
+            let (line, rest) = counts.split_once(',').context("a branch has a line")?;
+            let (branch, count) = rest.rsplit_once(',').context("a branch has a count")?;
+            let count = if count == "-" { 0 } else { count.parse::<u64>()? };
+            *file.branches.entry((line.parse()?, branch.to_owned())).or_default() += count;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Below the root of this workspace, or of a copy of it.
+fn relative(path: &str) -> String {
+    let root = format!("{}/", workspace::root().display());
+    let path = path.strip_prefix(&root).unwrap_or(path);
+    path.find("crates/").map_or(path, |at| &path[at..]).to_owned()
+}
+
+/// Numbers as `3, 5-9`.
+pub(super) fn ranges(numbers: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == number => *last = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let shown = runs.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

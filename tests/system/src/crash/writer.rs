@@ -1,0 +1,76 @@
+//! A program that says the number of each transaction once it is acknowledged, into a file outside of the volume.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use support::shell::Line;
+
+use crate::accept::programs::running::Running;
+
+/// How much of what it says is read: its last lines.
+const TAIL_BYTES: u64 = 4096;
+
+pub(super) struct Writer {
+    running: Running,
+    output: PathBuf,
+    /// The number in one line of what it says.
+    number: fn(&str) -> Option<u64>,
+    /// The last number before the crash.
+    braced: Option<u64>,
+}
+
+impl Writer {
+    pub(super) fn start(line: &Line, output: &Path, number: fn(&str) -> Option<u64>) -> Result<Self> {
+        let running = Running::start(line, Stdio::null(), output)?;
+        Ok(Writer { running, output: output.to_owned(), number, braced: None })
+    }
+
+    /// Whether it has come to this number, or has ended.
+    pub(super) fn has_reached(&mut self, number: u64) -> Result<bool> {
+        Ok(self.running.ended()?.is_some() || self.said()? >= Some(number))
+    }
+
+    /// What it has said at last.
+    pub(super) fn progress(&self) -> String {
+        let tail = self.tail().unwrap_or_default();
+        format!("it says: {}", tail.lines().last().unwrap_or_default())
+    }
+
+    /// Notes what is acknowledged for certain.
+    pub(super) fn brace(&mut self) -> Result<()> {
+        let has_ended = self.running.ended()?.is_some();
+        self.braced = self.said()?;
+        ensure!(!has_ended, "it ended before the crash: {}", self.tail()?);
+        Ok(())
+    }
+
+    /// Ends it; which transactions may be the last that is there. Of what was under way when the mount went nobody
+    /// knows, and who does not sync does not even notice that it went.
+    pub(super) fn finish(mut self) -> Result<RangeInclusive<u64>> {
+        self.running.kill()?;
+        let certain = self.braced.with_context(|| self.tail().unwrap_or_default());
+        let certain = certain.context("it has acknowledged nothing")?;
+        let said = self.said()?.unwrap_or(certain);
+        Ok(certain..=said + 1)
+    }
+
+    fn said(&self) -> Result<Option<u64>> {
+        let tail = self.tail()?;
+        // The last line may be only begun.
+        let whole = tail.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        Ok(whole.lines().rev().find_map(self.number))
+    }
+
+    fn tail(&self) -> Result<String> {
+        let mut file = File::open(&self.output)?;
+        let bytes = file.metadata()?.len();
+        file.seek(SeekFrom::Start(bytes.saturating_sub(TAIL_BYTES)))?;
+        let mut tail = Vec::new();
+        file.read_to_end(&mut tail)?;
+        Ok(String::from_utf8_lossy(&tail).into_owned())
+    }
+}

@@ -1,0 +1,295 @@
+//! `cargo system fuzz`: libFuzzer on every decoder and on a mount, for a little while each (docs/testing.md).
+//!
+//! One program serves all targets of `fuzz/`. It is built by a nightly compiler, which alone can be told to count
+//! branches, and without cargo-fuzz, which would be one more tool and does nothing else for us. The quick form, which
+//! the gate uses, optimises less and begins from nothing but what a small volume holds and `fuzz/corpus`, with the
+//! same seed each time. The usual form keeps what it finds below the target folder and goes on from there.
+//!
+//! Memory is bounded as well: bytes that make a decoder ask for gigabytes are as bad as a panic. libFuzzer can count
+//! what is asked for only with a sanitizer's help, so that the kernel does it here: an allocation beyond the bound
+//! fails, which ends the program, and that is a finding with its input like any other.
+//!
+//! What has been found can be kept (`--keep`): libFuzzer chooses the fewest inputs, the shortest first, that reach what
+//! those in `fuzz/corpus` do not.
+//!
+//! Two canaries, one that panics and one that asks for too much, have to be found each time.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use support::shell::Line;
+use support::{needs, workspace};
+
+use crate::accept::simulator::simulator;
+
+/// `cargo system fuzz --seconds N --only TARGET`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only as much as the gate has time for.
+    #[arg(long)]
+    quick: bool,
+    /// Seconds for each target (default: 45, and 2 in the quick form).
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// Only this target.
+    #[arg(long)]
+    only: Option<String>,
+    /// Afterwards add to `fuzz/corpus` the fewest inputs that reach what nothing there does.
+    #[arg(long, conflicts_with = "quick")]
+    keep: bool,
+    /// What libFuzzer's mutations follow from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// What the compiler is told, so that libFuzzer sees which code an input has reached and what it was compared with.
+/// One code unit: the tables of counters of several do not always come together.
+const RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions=on -Ccodegen-units=1";
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+
+/// The longest input: `polder_sim::fuzz::INPUT_MAX`.
+const INPUT_MAX: u64 = 64 << 10;
+/// Seconds after which an input is taken for one without end. A mount takes hundredths of one.
+const ENDLESS: u64 = 20;
+/// Mebibytes of data that a program may have beside libFuzzer's own, when it decodes: a thousand times the longest
+/// input. What a decoder keeps should be a small multiple of what it was given.
+const DECODER_MIB: u64 = 64;
+/// And when it mounts: the device with its history and the cache of the volume (8 MiB) are in it.
+const MOUNT_MIB: u64 = 128;
+/// Targets that mount.
+const MOUNTS: [&str; 2] = ["mount", "volume-file"];
+/// Bytes of an input that are printed, at most.
+const SHOWN_MAX: usize = 4096;
+/// Targets that have to fail.
+const CANARIES: [&str; 2] = ["canary-panic", "canary-memory"];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    needs::require_nightly()?;
+    let folder = workspace::target_dir()?.join("fuzz");
+    let line = build_line(&folder, args.quick);
+    println!("    {line}");
+    line.run()?;
+    let program = folder.join(TRIPLE).join("release/offer");
+    let fuzzer = Fuzzer { program, seconds: args.seconds(), seed: args.seed, folder };
+    let targets = targets(args.only.as_deref())?;
+    let corpus = fuzzer.corpus(args.quick);
+    if args.quick && corpus.exists() {
+        std::fs::remove_dir_all(&corpus).context("cannot begin anew")?;
+    }
+    simulator("fuzz").arg("--write-seeds").arg("--corpus").arg(&corpus).run()?;
+    fuzzer.watch_canaries(&corpus)?;
+    let mut inputs = 0;
+    for some in targets.chunks(processors()) {
+        let running = some.iter().map(|target| fuzzer.start(target, &corpus)).collect::<Result<Vec<_>>>()?;
+        // All are waited for before anything is said of one.
+        let ended = running.into_iter().map(Running::end).collect::<Result<Vec<_>>>()?;
+        for ended in ended {
+            inputs += ended.judge()?;
+        }
+    }
+    println!("counted targets: {}\ncounted inputs: {inputs}", targets.len());
+    if args.keep {
+        targets.iter().try_for_each(|target| fuzzer.keep(target, &corpus))?;
+    }
+    Ok(())
+}
+
+impl Args {
+    fn seconds(&self) -> u64 {
+        self.seconds.unwrap_or(if self.quick { 2 } else { 45 })
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What builds the program of the quick form, for the gate.
+pub(crate) fn quick_build_line() -> Result<Line> {
+    Ok(build_line(&workspace::target_dir()?.join("fuzz"), true))
+}
+
+/// What builds the program, below this folder.
+fn build_line(folder: &Path, quick: bool) -> Line {
+    let line = Line::new("cargo +nightly build --release --locked --target").arg(TRIPLE);
+    let line = line.arg("--target-dir").arg(folder).in_dir(&workspace::root().join("fuzz"));
+    let line = line.env("RUSTFLAGS", RUSTFLAGS);
+    if !quick {
+        return line;
+    }
+    // What runs for seconds is not worth minutes of optimising.
+    line.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+}
+
+/// The names of all targets, or the one.
+fn targets(only: Option<&str>) -> Result<Vec<String>> {
+    let listed = simulator("fuzz").arg("--list").output()?;
+    let all: Vec<String> = listed.lines().map(str::to_owned).collect();
+    let Some(only) = only else { return Ok(all) };
+    ensure!(all.iter().any(|target| target == only), "no such target; there are: {}", all.join(", "));
+    Ok(vec![only.to_owned()])
+}
+
+/// The program, and how long it runs for each target.
+struct Fuzzer {
+    program: PathBuf,
+    folder: PathBuf,
+    seconds: u64,
+    seed: u64,
+}
+
+/// A target that is being fuzzed.
+struct Running {
+    target: String,
+    line: Line,
+    child: Child,
+    log: PathBuf,
+}
+
+/// One whose time is over, or that has found something.
+struct Ended {
+    target: String,
+    line: Line,
+    passed: bool,
+    said: String,
+}
+
+impl Fuzzer {
+    fn corpus(&self, quick: bool) -> PathBuf {
+        self.folder.join(if quick { "quick" } else { "corpus" })
+    }
+
+    /// A canary that is not found in a moment says that nothing would be.
+    fn watch_canaries(&self, corpus: &Path) -> Result<()> {
+        for canary in CANARIES {
+            std::fs::create_dir_all(corpus.join(canary))?;
+            let ended = self.start(canary, corpus)?.end()?;
+            let found = ended.input();
+            let input = found.with_context(|| format!("{canary} was not found; it said:\n{}", ended.said))?;
+            ensure!(!ended.passed, "{canary} was found and nothing was made of it");
+            std::fs::remove_file(&input).with_context(|| format!("{canary} left no {}", input.display()))?;
+            println!("{canary}: found");
+        }
+        Ok(())
+    }
+
+    fn start(&self, target: &str, corpus: &Path) -> Result<Running> {
+        let log = self.folder.join(format!("log-{target}"));
+        let line = self.line(target, corpus);
+        let (output, errors) = (File::create(&log)?, File::options().append(true).open(&log)?);
+        let child = line.start(Stdio::null(), output.into(), errors.into())?;
+        Ok(Running { target: target.to_owned(), line, child, log })
+    }
+
+    fn line(&self, target: &str, corpus: &Path) -> Line {
+        let artifacts = format!("-artifact_prefix={}/found-{target}-", self.folder.display());
+        let line = self.bounded(target).args([
+            &format!("-max_total_time={}", self.seconds),
+            &format!("-seed={}", self.seed),
+            "-print_final_stats=1",
+            &artifacts,
+        ]);
+        let line = line.arg(corpus.join(target));
+        let kept = kept(target);
+        if kept.is_dir() { line.arg(kept) } else { line }
+    }
+
+    fn keep(&self, target: &str, corpus: &Path) -> Result<()> {
+        let kept = kept(target);
+        std::fs::create_dir_all(&kept)?;
+        // What is reached counts, and not how often.
+        let line = self.bounded(target).args(["-set_cover_merge=1", "-use_counters=0"]);
+        let line = line.arg(&kept).arg(corpus.join(target));
+        let (passed, said) = line.verdict()?;
+        ensure!(passed, "what was found of {target} cannot be kept: {said}\n    {line}");
+        println!("{target}: {} inputs are kept", std::fs::read_dir(&kept)?.count());
+        Ok(())
+    }
+
+    /// The program for a target, within the bounds of what it may use.
+    fn bounded(&self, target: &str) -> Line {
+        let mib = if MOUNTS.contains(&target) { MOUNT_MIB } else { DECODER_MIB };
+        let line =
+            Line::new("prlimit").arg(format!("--data={}", mib << 20)).arg("--core=0").arg(&self.program);
+        // Who panics with no memory left to look up names for a backtrace waits for itself.
+        line.env("RUST_BACKTRACE", "0").env("POLDER_FUZZ_TARGET", target).args([
+            &format!("-max_len={INPUT_MAX}"),
+            &format!("-timeout={ENDLESS}"),
+            // The kernel bounds what is asked for; this bounds what is used, code and libFuzzer included.
+            &format!("-rss_limit_mb={}", 2 * mib),
+        ])
+    }
+}
+
+/// Where inputs for a target are kept.
+fn kept(target: &str) -> PathBuf {
+    workspace::root().join("fuzz/corpus").join(target)
+}
+
+impl Running {
+    fn end(mut self) -> Result<Ended> {
+        let passed = self.child.wait()?.success();
+        let said = std::fs::read(&self.log).with_context(|| format!("cannot read {}", self.log.display()))?;
+        let said = String::from_utf8_lossy(&said).into_owned();
+        Ok(Ended { target: self.target, line: self.line, passed, said })
+    }
+}
+
+impl Ended {
+    /// How many inputs there were; an error if one did harm, or if there were none.
+    fn judge(&self) -> Result<u64> {
+        let Ended { target, line, .. } = self;
+        if !self.passed {
+            let mut message = format!("bytes do harm in {target}: {}\n    {line}", self.last_words());
+            if let Some(input) = self.input() {
+                let repeat = simulator("fuzz").args(["--target", target.as_str(), "--input"]).arg(&input);
+                write!(message, "\nrepeat with:\n    {repeat}").expect("a String takes everything");
+                message += &shown(&std::fs::read(&input).unwrap_or_default());
+            }
+            bail!(message);
+        }
+        let inputs =
+            self.inputs().with_context(|| format!("{target} does not say how many inputs it had"))?;
+        ensure!(inputs > 0, "{target} had no inputs");
+        println!("{target}: {inputs} inputs");
+        Ok(inputs)
+    }
+
+    /// `stat::number_of_executed_units: 123`.
+    fn inputs(&self) -> Option<u64> {
+        let line = self.said.lines().find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
+        line.trim().parse().ok()
+    }
+
+    /// The file with the input that did it, of a line such as `Test unit written to PATH`.
+    fn input(&self) -> Option<PathBuf> {
+        let written = self.said.lines().find_map(|line| line.split_once("Test unit written to "))?;
+        Some(PathBuf::from(written.1.trim()))
+    }
+
+    /// What somebody has to read: the panic and what libFuzzer makes of it.
+    fn last_words(&self) -> String {
+        let tells = |line: &&str| {
+            ["panicked", "ERROR", "SUMMARY", "memory allocation"].iter().any(|word| line.contains(word))
+        };
+        let lines: Vec<&str> = self.said.lines().filter(tells).collect();
+        if lines.is_empty() { self.said.clone() } else { lines.join("\n    ") }
+    }
+}
+
+/// The input itself: where a machine is not kept, all that is left is what it printed.
+fn shown(input: &[u8]) -> String {
+    if input.is_empty() || input.len() > SHOWN_MAX {
+        return String::new();
+    }
+    let digits: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("\nof these bytes (`xxd -r -p` makes a file of them):\n    {digits}")
+}
+
+#[cfg(test)]
+mod tests;

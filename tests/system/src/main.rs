@@ -1,0 +1,117 @@
+//! The tests of the whole system, through mounts, guests and programs of others: `cargo system --help` lists them.
+//!
+//! A suite has a name that stays the same, such as `accept/posix` (`suites.rs`). `cargo system run` runs suites by their
+//! names and records the results. Each group of suites also has a command of its own, with arguments for people who
+//! look for an error: `cargo system accept posix --seed 7`. Every step that starts a program goes through
+//! [`support::shell::Line`], so that a person can repeat what is printed.
+//!
+//! This crate uses no part of the product but `rt`. It starts the product's programs.
+#![forbid(unsafe_code)]
+
+mod accept;
+mod bench;
+mod builds;
+mod coverage;
+mod crash;
+mod fuzz;
+mod marked;
+mod measured;
+mod mutants;
+mod peer;
+mod sanitizer;
+mod shuttle;
+mod soak;
+mod space;
+mod suites;
+mod vm;
+mod ycsb;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use support::needs;
+
+/// The tests of the whole system.
+#[derive(Parser)]
+#[command(name = "cargo system", bin_name = "cargo system")]
+struct System {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The suites: their names, how long each took, and their commands.
+    List(suites::ListArgs),
+    /// Runs suites one after another, and records the results of their long forms.
+    Run(suites::RunArgs),
+    /// Merges recorded results, or says whether they are complete.
+    Results(suites::ResultsArgs),
+    /// An older spelling of `list`, `run` and `results`.
+    #[command(hide = true)]
+    Everything(suites::EverythingArgs),
+    /// Builds what the gate's steps run, as the gate does before them.
+    Build,
+    /// Acceptance points: what the project promises, shown from outside.
+    Accept(accept::Args),
+    /// Whether four times as much of anything costs about four times as much: a table of N against 4 N.
+    Growth(accept::GrowthArgs),
+    /// Application crash tests: databases, git and saved files on a mount whose daemon is killed or loses its power.
+    #[command(alias = "knife")]
+    Crash(crash::Args),
+    /// What the gate does of crash states, faults and flipped bits, for as long as there is time.
+    Soak(soak::Args),
+    /// Suites on zoned devices, in a guest that has them.
+    Vm(vm::Args),
+    /// Write amplification and latency of volumes in memory, beside an ideal cleaner.
+    Space(space::Args),
+    /// How fast Polder is beside a plain file, ext4 and XFS.
+    Bench(bench::Args),
+    /// YCSB on RocksDB through a mount, on ext4 and on XFS.
+    Ycsb(ycsb::Args),
+    /// Interleavings of threads that a scheduler chooses.
+    Shuttle(shuttle::Args),
+    /// ThreadSanitizer on the tests of a package.
+    Sanitizer(sanitizer::Args),
+    /// libFuzzer on every decoder and on mounts.
+    Fuzz(fuzz::Args),
+    /// Which lines and branches the gate runs.
+    Coverage(coverage::Args),
+    /// How many small mistakes in `tree` and `extent` their tests notice.
+    Mutants(mutants::Args),
+}
+
+fn main() -> ExitCode {
+    match run(System::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            // For a person it is a failure. A record of many suites distinguishes the two.
+            let lacks = error.chain().any(|cause| cause.is::<needs::Lacks>());
+            if lacks { ExitCode::from(needs::LACKS) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::List(args) => suites::list(&args),
+        Command::Run(args) => suites::run(&args),
+        Command::Results(args) => suites::results(&args),
+        Command::Everything(args) => suites::everything(args),
+        Command::Build => builds::run(),
+        Command::Accept(args) => accept::run(&args),
+        Command::Growth(args) => accept::run_growth(&args),
+        Command::Crash(args) => crash::run(&args),
+        Command::Soak(args) => soak::run(&args),
+        Command::Vm(args) => vm::run(&args),
+        Command::Space(args) => space::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Ycsb(args) => ycsb::run(&args),
+        Command::Shuttle(args) => shuttle::run(&args),
+        Command::Sanitizer(args) => sanitizer::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
+        Command::Coverage(args) => coverage::run(&args),
+        Command::Mutants(args) => mutants::run(&args),
+    }
+}

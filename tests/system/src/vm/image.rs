@@ -1,0 +1,138 @@
+//! What is in the guest: one archive that the kernel unpacks into memory.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use support::shell::Line;
+use support::{busybox, needs, workspace};
+use tempfile::TempPath;
+
+use super::kernel::Kernel;
+use super::peers;
+use super::suite::{Program, Suite};
+
+/// How folders begin from which an archive is made.
+pub(super) const TREE: &str = "image-";
+/// How the names of archives end.
+pub(super) const ARCHIVE: &str = ".cpio";
+/// The guest's first process.
+const INIT: &str = include_str!("init.sh");
+/// What suites have in common that go through kinds of devices.
+const KINDS: &str = include_str!("suites/kinds.sh");
+/// What suites have in common that ask the emulator.
+const ASK: &str = include_str!("suites/ask.sh");
+/// What suites have in common that compare what a device says of its zones with what the volume says.
+const REPORT: &str = include_str!("suites/report.sh");
+/// Whom the suites know.
+const USERS: &str = "root:x:0:0::/:/bin/sh\ngames:x:5:60::/:/bin/false\nnobody:x:65534:65534::/:/bin/false\n";
+const GROUPS: &str = "root:x:0:\ngames:x:60:\nnogroup:x:65534:\n";
+
+/// Builds what a suite runs, and puts it into an archive with all that it needs. It is removed with what is returned:
+/// another command may make another meanwhile.
+pub(super) fn build(home: &Path, kernel: &Kernel, suite: &Suite) -> Result<TempPath> {
+    let folder = tempfile::Builder::new().prefix(TREE).tempdir_in(home)?;
+    let tree = folder.path();
+    // It is the guest's root, which everybody may use there.
+    fs::set_permissions(tree, fs::Permissions::from_mode(0o755))?;
+    for folder in ["bin", "dev", "etc", "proc", "sys", "tmp", "run", "mnt", "suites"] {
+        fs::create_dir_all(tree.join(folder))?;
+    }
+    kernel.put_modules(tree, suite.peers)?;
+    let busybox = busybox::fetch(home)?;
+    fs::copy(&busybox, tree.join("bin/busybox"))?;
+    for program in suite.programs {
+        let (program, name) = (program.build()?, program.name());
+        Line::new("strip -o").arg(tree.join("bin").join(name)).arg(&program).run()?;
+        libraries(&program)?.iter().try_for_each(|library| put(library, tree))?;
+    }
+    if suite.peers {
+        Line::new("cp -a").arg(peers::fetch(home)?).arg(tree).run()?;
+    }
+    fs::write(tree.join("init"), INIT)?;
+    fs::set_permissions(tree.join("init"), fs::Permissions::from_mode(0o755))?;
+    fs::write(tree.join("etc/passwd"), USERS)?;
+    fs::write(tree.join("etc/group"), GROUPS)?;
+    fs::write(tree.join("suites/kinds"), KINDS)?;
+    fs::write(tree.join("suites/ask"), ASK)?;
+    fs::write(tree.join("suites/report"), REPORT)?;
+    fs::write(tree.join("suites").join(suite.name), suite.script)?;
+    let image = tempfile::Builder::new().suffix(ARCHIVE).tempfile_in(home)?.into_temp_path();
+    pack(tree, &image, &busybox)?;
+    Ok(image)
+}
+
+impl Program {
+    /// As the suites call it.
+    fn name(self) -> &'static str {
+        match self {
+            Program::Polder | Program::PolderReleased => "polder",
+            Program::ZoneTests => "zone-tests",
+            Program::ZoneUnitTests => "zone-unit-tests",
+            Program::Pjdfstest => "pjdfstest",
+            Program::Fsx => "fsx",
+            Program::Simulator => "polder-sim",
+            Program::Blkzone => "blkzone",
+        }
+    }
+
+    /// Where it is; built now if need be.
+    fn build(self) -> Result<PathBuf> {
+        match self {
+            Program::Polder => built("polder", "polder"),
+            Program::PolderReleased => workspace::build_polder(),
+            Program::ZoneTests => tests("--test all"),
+            Program::ZoneUnitTests => tests("--lib"),
+            Program::Pjdfstest => needs::PJDFSTEST.program(),
+            Program::Fsx => needs::FSX.program(),
+            Program::Simulator => built("polder-sim", "polder-sim"),
+            Program::Blkzone => Ok(Line::new("which blkzone").output()?.trim().into()),
+        }
+    }
+}
+
+fn built(package: &str, program: &str) -> Result<PathBuf> {
+    Line::new("cargo build --locked --package").args([package, "--bin", program]).run()?;
+    Ok(workspace::target_dir()?.join("debug").join(program))
+}
+
+/// A program with tests of the crate `zone`.
+fn tests(which: &str) -> Result<PathBuf> {
+    let line = Line::new("cargo test --locked --package polder-zone --no-run --message-format json");
+    let said = line.args(which.split(' ')).output()?;
+    let mut programs = said.lines().filter_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    });
+    programs.next_back().context("cargo names no program of the tests")
+}
+
+/// The files of the shared libraries that a program needs, its loader among them.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let said = Line::new("ldd").arg(program).output()?;
+    let files = said.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect();
+    Ok(files)
+}
+
+/// Copies a file of this machine to the same place in the tree.
+fn put(file: &Path, tree: &Path) -> Result<()> {
+    let place = tree.join(file.strip_prefix("/").context("libraries have absolute paths")?);
+    fs::create_dir_all(place.parent().context("a library lies in a folder")?)?;
+    fs::copy(file, place).with_context(|| file.display().to_string())?;
+    Ok(())
+}
+
+fn pack(tree: &Path, image: &Path, busybox: &Path) -> Result<()> {
+    let list = Line::new("find .").in_dir(tree).output()?;
+    let names = tree.with_extension("names");
+    fs::write(&names, list)?;
+    let line = busybox::line(busybox, "cpio -o -H newc").in_dir(tree);
+    let (input, output) = (fs::File::open(&names)?, fs::File::create(image)?);
+    let packed = line.start(Stdio::from(input), Stdio::from(output), Stdio::null())?.wait()?;
+    fs::remove_file(&names)?;
+    ensure!(packed.success(), "`{line}` failed ({packed})");
+    Ok(())
+}
