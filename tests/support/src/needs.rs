@@ -2,7 +2,7 @@
 //!
 //! For root, what is missing is installed. For other users it is named, with the one command that installs it.
 //!
-//! A need is met when a check says so ([`Machine`]), and not when there is a program of its name. Packages
+//! A need is met when a check says so (`machine.rs`), and not when there is a program of its name. Packages
 //! that would replace others are not installed: `vm` unpacks them below the target folder.
 
 use std::collections::{BTreeMap, BTreeSet};
