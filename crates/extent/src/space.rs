@@ -345,7 +345,8 @@ impl Extents {
         }
         census.unwritten = moment.counter(UNWRITTEN_BLOCKS) as i64;
         census.reserved = *self.promises.reserved.lock() + census.unwritten;
-        let (metadata, names) = zones.blocks_of_nodes().unwrap_or_else(|| (zones.metadata_blocks_at(moment), 0));
+        let (metadata, names) =
+            zones.blocks_of_nodes().unwrap_or_else(|| (zones.metadata_blocks_at(moment), 0));
         (found.metadata, found.names, found.payload) = (metadata as i64, names as i64, census.payload);
         (self.shape_at(moment), found, census)
     }

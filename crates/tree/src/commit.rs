@@ -99,7 +99,8 @@ impl Core {
                         break (locked, held, promise, growing);
                     }
                     drop((locked, promise));
-                    let looked = if has_looked { Err(StoreError::NoSpace) } else { self.look_before_refusing() };
+                    let looked =
+                        if has_looked { Err(StoreError::NoSpace) } else { self.look_before_refusing() };
                     if let Err(error) = looked {
                         self.log.give_back(admitted);
                         return Err(error);

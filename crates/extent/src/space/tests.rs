@@ -69,7 +69,10 @@ fn nodes_and_data_share_what_is_offered() {
     drop(reservation);
     let _all = all_but(0);
     assert!(!may_grow(1) && !extents.may_trees_grow());
-    assert!(extents.reserve(1).is_err() && extents.reserve(0).is_ok(), "what needs no space is never refused");
+    assert!(
+        extents.reserve(1).is_err() && extents.reserve(0).is_ok(),
+        "what needs no space is never refused"
+    );
 }
 
 /// A zone that is lost may have held what was promised. What needs no space goes on.
