@@ -80,7 +80,7 @@ impl Core {
         self.zones.fill_lives(&mut tx.ops);
         let record = record::encode(&tx.ops);
         let admitted = self.admit(record.len(), tx.draw, at_once)?;
-        let (mut pins, mut has_looked) = (Pins::default(), false);
+        let mut pins = Pins::default();
         let (mut locked, held, promise, growing) = loop {
             let locked = self.lock_groups(&tx.ops);
             match self.on_the_way(&tx.ops) {
@@ -95,17 +95,16 @@ impl Core {
                             return Err(error);
                         }
                     };
-                    if let Some(growing) = self.reserve_nodes(nodes) {
+                    let lacks_zones = nodes > 0 && self.lacks_zones();
+                    let growing = if lacks_zones { None } else { self.reserve_nodes(nodes) };
+                    if let Some(growing) = growing {
                         break (locked, held, promise, growing);
                     }
                     drop((locked, promise));
-                    let looked =
-                        if has_looked { Err(StoreError::NoSpace) } else { self.look_before_refusing() };
-                    if let Err(error) = looked {
+                    if let Err(error) = self.try_again(lacks_zones) {
                         self.log.give_back(admitted);
                         return Err(error);
                     }
-                    has_looked = true;
                 }
                 Err(miss) => {
                     drop(locked);
@@ -150,12 +149,17 @@ impl Core {
         })
     }
 
+    /// A transaction found no space for its nodes. An error unless it is to try again, because metadata lacked zones for it and
+    /// does no more. No lock of the trees is held.
+    fn try_again(&self, lacked_zones: bool) -> Result<()> {
+        if lacked_zones && self.look_before_refusing()? { Ok(()) } else { Err(StoreError::NoSpace) }
+    }
+
     /// Reserves the space of nodes that a transaction is about to make; nothing where there is none. It never waits, so that
     /// it can be called under locks of trees: only there is it known how many nodes a transaction makes.
     pub(crate) fn reserve_nodes(&self, nodes: u64) -> Option<Growing<'_>> {
         let asked = &self.count.asked;
-        let is_reserved = nodes == 0 || !self.lacks_zones() && self.ask_for_nodes(nodes);
-        is_reserved.then(|| Growing { asked, nodes })
+        (nodes == 0 || self.ask_for_nodes(nodes)).then(|| Growing { asked, nodes })
     }
 
     fn ask_for_nodes(&self, nodes: u64) -> bool {
@@ -163,7 +167,7 @@ impl Core {
         let asked = &self.count.asked;
         self.zones.at_one_moment(|moment| {
             let with_these = asked.load(Ordering::Acquire) + nodes;
-            let may_grow = growth.is_none_or(|growth| growth.may_grow(&moment, with_these));
+            let may_grow = growth.as_ref().is_none_or(|growth| growth.may_grow(&moment, with_these));
             if may_grow {
                 asked.fetch_add(nodes, Ordering::Relaxed);
             }

@@ -49,15 +49,16 @@ impl Core {
         are_lacking && self.zones.free_or_lent() < self.needed_to_grow()
     }
 
-    /// Counts what lives there once more before somebody is refused for that, if it may be less than is known. No lock of
-    /// the trees is held.
-    pub(crate) fn look_before_refusing(&self) -> Result<()> {
+    /// Before a transaction is refused because metadata lacks zones: counts the live blocks of metadata zones closer. Whether
+    /// the transaction may try again. No lock of the trees is held.
+    pub(crate) fn look_before_refusing(&self) -> Result<bool> {
+        // Another thread may have counted before, or a zone may have become free.
         if self.lacks_zones() {
             let saving = self.saving.lock();
             if self.look_closer()? {
                 self.measure_garbage(&saving);
             }
         }
-        Ok(())
+        Ok(!self.lacks_zones())
     }
 }

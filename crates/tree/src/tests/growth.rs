@@ -70,9 +70,9 @@ impl crate::Promise for Noted {
     }
 }
 
-/// Between the reservation and the new node, a count must find one of the two: data were promised the node's space.
+/// A count must find a node as reserved or as made: data were promised the space of one that it did not find.
 #[test]
-fn nodes_are_reserved_until_they_are_made() {
+fn nodes_are_reserved_when_a_transaction_takes_effect() {
     let (store, _space) = with_space(50);
     let noted = Arc::new(Noted(Arc::downgrade(&store), Default::default()));
     let mut splits = 0;

@@ -94,7 +94,10 @@ impl Sums {
         self.live += u64::from(part.live);
         self.live_offline += u64::from(part.live_offline);
         self.deltas += u64::from(part.deltas);
-        self.by_capacity.entry(part.capacity).or_default().change(part.uses, |count, by| count + by);
+        // A zone of no use adds nothing: its capacity may be that of no other.
+        if part.uses != Uses::default() {
+            self.by_capacity.entry(part.capacity).or_default().change(part.uses, |count, by| count + by);
+        }
     }
 
     fn subtract(&mut self, part: &Part) {
@@ -104,7 +107,11 @@ impl Sums {
         self.live = less(self.live, part.live);
         self.live_offline = less(self.live_offline, part.live_offline);
         self.deltas = less(self.deltas, part.deltas);
-        let uses = self.by_capacity.get_mut(&part.capacity).expect("the sums have each zone's capacity");
+        if part.uses == Uses::default() {
+            return;
+        }
+        let uses =
+            self.by_capacity.get_mut(&part.capacity).expect("the sums have the capacity of each zone of use");
         uses.change(part.uses, |count, by| count.checked_sub(by).expect("the sums have each zone's use"));
         if *uses == Uses::default() {
             self.by_capacity.remove(&part.capacity);

@@ -114,6 +114,23 @@ fn a_free_zone_whose_reset_changes_its_capacity_is_counted_by_that() {
     }
 }
 
+/// Zones that a reset made too small for a page are of no use. The sums forgot the capacity of the second when the first took
+/// another one.
+#[test]
+fn sums_are_right_with_several_zones_of_no_use() {
+    let info = |capacity| ZoneInfo { state: ZoneState::Empty, capacity, pointer: 0 };
+    let kept = KeptForMetadata { blocks: 0, of_zone: 64 };
+    let zones = ZoneTable::new(vec![ZoneEntry::default(); 6], &[info(65); 6], 1, 4, kept);
+    let sums = || zones.at_one_moment(|moment| moment.sums().clone());
+    assert_eq!((sums().raw, sums().by_capacity[&65].of_use), (6 * 65, 6));
+    for (zone, capacity) in [(4, 3), (5, 3), (4, 2), (5, 65), (4, 65), (5, 0)] {
+        zones.freed(ZoneId(zone), info(capacity));
+        let sums = sums();
+        assert!(sums.by_capacity.keys().all(|&capacity| capacity == 65), "{sums:?}");
+    }
+    assert_eq!((sums().raw, sums().by_capacity[&65].of_use), (5 * 65, 5));
+}
+
 /// All zones were alike when the volume was mounted, and each takes less since it was reset: it takes more of them to
 /// keep as much.
 #[test]
