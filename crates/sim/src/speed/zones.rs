@@ -87,7 +87,9 @@ impl Bytes for Opened {
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<()> {
         let (zone, block, left) = self.place(offset);
-        let (first, rest) = from.split_at(left.min(from.len()));
+        let geometry = self.device.geometry();
+        let append_max = geometry.max_append as usize * geometry.block_size as usize;
+        let (first, rest) = from.split_at(left.min(append_max).min(from.len()));
         let landed = self.device.append(zone, first).map_err(|error| error.to_string())?;
         if landed != block {
             return Err(format!("zone {} is written at block {landed}, not at {block}", zone.0));
