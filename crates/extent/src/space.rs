@@ -14,11 +14,11 @@
 //! an eighth of that which cleaning needs to be dead. So neither data nor names ever take what was promised to
 //! the other, and what only changes or frees metadata needs no reservation.
 //!
-//! Nothing is remembered of what is left: it follows from sums that the zone table keeps and from what is promised, and
-//! each reservation looks at both under the table's lock. A count sees one moment, in which each block is in one place.
-//! What is promised becomes live (or unwritten) at the moment at which the transaction takes effect that inserts it: the
-//! transaction spends the promise under the same lock. So blocks that garbage collection moves are neither counted
-//! twice (which would refuse what there is) nor not at all (which would promise what there is not).
+//! The available space is not stored. It is computed from the sums of the zone table and from the reserved blocks. Each
+//! reservation computes it under the lock of the table. A transaction that inserts reserved blocks spends its reservation
+//! under the same lock, in the moment in which it takes effect. So each block counts exactly once: a block that counted
+//! twice would cause a refusal although there is space, and a block that did not count would be promised twice. Blocks
+//! that garbage collection moves count once too.
 //!
 //! Writing over what is there takes no more space in the end, but for a moment both are there. Where the
 //! space does not cover that, the part that is written over comes from the *slack*, which is left out
@@ -77,7 +77,8 @@ const CLEANED_MAX: usize = 64;
 /// What is promised to writers.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
-    /// Blocks promised and not yet inserted or given back. Rises under the lock of the zone table. A leaf lock.
+    /// Reserved blocks that are neither inserted nor returned. They increase only under the lock of the zone table. A leaf
+    /// lock.
     reserved: Mutex<i64>,
     /// Blocks of slack in use.
     overdrawn: Mutex<i64>,
@@ -163,7 +164,7 @@ struct Census {
     total: i64,
     /// Of this, what data and free zones take.
     payload: i64,
-    /// What lives in data zones.
+    /// Live blocks in data zones.
     live: i64,
     /// What was or can be written in data zones.
     capacity: i64,
@@ -173,17 +174,17 @@ struct Census {
     reserved: i64,
     /// Of these, what is unwritten.
     unwritten: i64,
-    /// What trees may grow by.
+    /// The blocks of the nodes that transactions have reserved, and their garbage.
     allowed: i64,
 }
 
 impl Census {
-    /// Blocks that can be promised when trees are not to grow beside that; negative when too much is.
+    /// Blocks that can be promised if no tree grows; negative if more is promised than there is.
     fn offered(&self) -> i64 {
         self.payload - self.kept - self.live - self.reserved
     }
 
-    /// Blocks that can be promised beside what trees may grow by.
+    /// Blocks that can be promised beside the reserved nodes.
     fn available(&self) -> i64 {
         self.offered() - self.allowed
     }
@@ -242,7 +243,8 @@ impl Extents {
         self.at_one_moment(|moment, asked| self.census(moment, asked + 1).available() >= 0)
     }
 
-    /// Shows the zone table at one moment, and the nodes that are asked for at that moment: nobody asks for more meanwhile.
+    /// Shows the zone table at one moment, and the number of nodes that transactions have reserved at that moment. No
+    /// transaction reserves more while `see` runs.
     fn at_one_moment<T>(&self, see: impl FnOnce(&Moment<'_>, u64) -> T) -> T {
         let zones = self.store.zones();
         zones.at_one_moment(|moment| see(&moment, zones.nodes_asked_for()))
@@ -313,21 +315,19 @@ impl Extents {
         Shape { zone_blocks_mean, ..shape }
     }
 
-    /// How space is used while transactions make as many nodes as they have `asked` for.
-    fn census(&self, moment: &Moment<'_>, asked: u64) -> Census {
-        let (shape, found, census) = self.find(moment);
-        let kept = shape.kept(&found, self.store.info().reserve);
-        Census { kept, allowed: self.blocks_to_grow_by(&shape, asked as i64), ..census }
+    /// How space is used while transactions have reserved this number of nodes.
+    fn census(&self, moment: &Moment<'_>, nodes: u64) -> Census {
+        self.find(moment, nodes).2
     }
 
-    fn shown(&self, moment: &Moment<'_>, asked: u64) -> Shown {
-        let (shape, found, _) = self.find(moment);
+    fn shown(&self, moment: &Moment<'_>, nodes: u64) -> Shown {
+        let (shape, found, census) = self.find(moment, nodes);
         let kept_for_more = shape.kept(&shape.with_more_names(&found), self.store.info().reserve);
-        Shown { census: self.census(moment, asked), kept_for_more }
+        Shown { census, kept_for_more }
     }
 
-    /// The sums over all zones; `kept` and `allowed` are still to be filled in.
-    fn find(&self, moment: &Moment<'_>) -> (Shape, Found, Census) {
+    /// The census, and what it follows from.
+    fn find(&self, moment: &Moment<'_>, nodes: u64) -> (Shape, Found, Census) {
         let zones = self.store.zones();
         // Who only reads opens no zone; what is told is what a writer would find.
         let opens_zones = !matches!(zones.writable(), Err(StoreError::ReadOnly));
@@ -348,10 +348,13 @@ impl Extents {
         let (metadata, names) =
             zones.blocks_of_nodes().unwrap_or_else(|| (zones.metadata_blocks_at(moment), 0));
         (found.metadata, found.names, found.payload) = (metadata as i64, names as i64, census.payload);
-        (self.shape_at(moment), found, census)
+        let shape = self.shape_at(moment);
+        census.kept = shape.kept(&found, self.store.info().reserve);
+        census.allowed = self.blocks_to_grow_by(&shape, nodes as i64);
+        (shape, found, census)
     }
 
-    /// How many zones of fresh data should be open.
+    /// The number of zones that should be open for user writes.
     pub(crate) fn count_open_wanted(&self) -> usize {
         let census = self.census_now();
         self.open_zones_wanted(census.payload - census.live - census.reserved)
@@ -361,7 +364,7 @@ impl Extents {
         self.at_one_moment(|moment, asked| self.census(moment, asked))
     }
 
-    /// What is used and what is left.
+    /// The used and the available space.
     pub fn space(&self) -> Space {
         let zones = self.store.zones();
         let shown = self.at_one_moment(|moment, asked| self.shown(moment, asked));

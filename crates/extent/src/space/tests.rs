@@ -319,6 +319,6 @@ fn no_more_is_lent_at_once_than_the_slack() {
             (format!("{object}"), Box::new(body) as Box<dyn FnOnce() + Send>)
         };
         schedule::run(seed, (1..=3).map(write_over).collect());
-        assert_eq!(*extents.promises.overdrawn.lock(), 0, "seed {seed}: all is given back");
+        assert_eq!(*extents.promises.overdrawn.lock(), 0, "seed {seed}: writers return all slack");
     }
 }
