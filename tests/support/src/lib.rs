@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod busybox;
+mod kebab;
 mod machine;
 pub mod markdown;
 pub mod mounts;
@@ -13,3 +14,5 @@ pub mod needs;
 pub mod packages;
 pub mod shell;
 pub mod workspace;
+
+pub use kebab::kebab;

@@ -1,5 +1,7 @@
 //! Every subcommand of `polder` has a section in the manual, headed by its name.
 
+use support::kebab;
+
 use super::rust::{has_word, mask};
 use super::{Finding, Looked, Repository};
 
@@ -81,16 +83,4 @@ fn without_attributes(variant: &str) -> &str {
         rest = end.map_or("", |end| rest[end + 1..].trim_start());
     }
     rest
-}
-
-/// `DumpZone` as `dump-zone`.
-fn kebab(name: &str) -> String {
-    let mut kebab = String::new();
-    for (index, c) in name.chars().enumerate() {
-        if c.is_uppercase() && index > 0 {
-            kebab.push('-');
-        }
-        kebab.extend(c.to_lowercase());
-    }
-    kebab
 }

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use clap::{CommandFactory, Parser};
+use support::kebab;
 use support::markdown::fenced_lines;
 use support::shell::Line;
 use support::workspace;
@@ -90,18 +91,6 @@ fn subcommands(text: &str) -> Vec<String> {
     let variants =
         lines.filter(|line| line.starts_with("    ") && !line.trim_start().starts_with(['/', '#']));
     variants.map(|line| kebab(line.trim().split(['(', ',', ' ']).next().unwrap_or_default())).collect()
-}
-
-/// `SetupTest` as `setup-test`.
-fn kebab(name: &str) -> String {
-    let mut kebab = String::new();
-    for (index, c) in name.chars().enumerate() {
-        if c.is_uppercase() && index > 0 {
-            kebab.push('-');
-        }
-        kebab.extend(c.to_lowercase());
-    }
-    kebab
 }
 
 /// Whether one of the commands begins so, or has these words in it.
