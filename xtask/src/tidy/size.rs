@@ -8,10 +8,6 @@ const MOST_LINES: usize = 900;
 /// A decision record is read at one go.
 const MOST_WORDS: usize = 400;
 
-/// Longer files, each with the reason why it is one thing all the same.
-const EXEMPT: [(&str, &str); 1] =
-    [("docs/decisions/0001-the-graph-of-crates.md", "all crates and what stands behind each fence")];
-
 pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Looked {
     let mut looked = 0;
     for (path, text) in &repository.files {
@@ -21,7 +17,7 @@ pub(super) fn check(repository: &Repository, findings: &mut Vec<Finding>) -> Loo
             _ => continue,
         };
         looked += 1;
-        if length > most && !EXEMPT.iter().any(|(exempt, _)| exempt == path) {
+        if length > most {
             let message = match most {
                 MOST_WORDS => format!("{length} words, more than {most}: leave out what did not decide it"),
                 _ => format!("{length} lines, more than {most}: find the second noun and move it out"),
