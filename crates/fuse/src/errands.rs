@@ -3,7 +3,7 @@
 //! The kernel does not write dirty pages back before it asks for data or a hole, so the answer must wait until
 //! it has, and it can only when threads are free to take the writes. What the kernel is to be told waits for
 //! its locks, which a request that is under way may hold. Writing back a large file takes long, and answers that wait
-//! until the kernel has been told something are not to wait for that. So searches have their own thread, and operations
+//! for a notification of the kernel must not wait for that. So searches have their own thread, and operations
 //! that need the data of files first have a pool of threads ([`Errand::thread`]).
 //!
 //! **Cached pages that became old.** The kernel drops the pages that a direct write covers before it asks for the write,

@@ -1,7 +1,7 @@
 //! What a great many zones cost.
 //!
-//! A volume on a disk of shingled tracks, which is as large as nobody has one here: its data are zeros, and the device
-//! ([`emulated::hollow`]) keeps what is not, so that the metadata of all that was written is there and nothing else.
+//! A volume on a disk of shingled tracks that is larger than any test machine's. Its data are zeros. The device
+//! ([`emulated::hollow`]) stores only blocks that are not zeros, so it stores the metadata and nothing else.
 //! Files fill a share of the zones; pieces of them are written over, so that zones are dead in part; the volume is
 //! unmounted, and its process is as good as killed; then much is deleted at once.
 //!

@@ -7,7 +7,7 @@ mod device;
 use polder_emulated as emulated;
 use zone::{Blocks, Device, ZoneId};
 
-/// Blocks that nobody else writes: block `n` of them is filled with `tag + n`.
+/// Blocks for one test: block `n` is filled with `tag + n`.
 fn pattern(device: &dyn Device, tag: u8, blocks: Blocks) -> Vec<u8> {
     let size = device.geometry().block_size as usize;
     (0..blocks as usize * size).map(|at| tag.wrapping_add((at / size) as u8)).collect()

@@ -28,7 +28,7 @@ impl Buffer {
         Layout::from_size_align(size, ALIGNMENT).expect("a size in memory rounds up to the alignment")
     }
 
-    /// Memory of so many bytes, all zeros. Panics if there are none.
+    /// `size` bytes of memory, all zeros. Panics if `size` is 0.
     pub fn new(size: usize) -> Self {
         let layout = Buffer::layout(size);
         assert!(size > 0, "an allocation has a size");

@@ -92,7 +92,7 @@ impl fmt::Display for Moment {
 /// Which units of one write survive a cut.
 enum Survival {
     All,
-    /// The first so many units.
+    /// This number of units from the first on.
     First(u32),
     /// These units, by their bits, 64 at a time.
     Scattered(u64),
@@ -100,7 +100,7 @@ enum Survival {
 }
 
 impl Survival {
-    /// Anything that may happen to a write of so many units that no sync has made durable.
+    /// Draws what a cut leaves of a write of `units` units that no sync has made durable.
     fn draw(rng: &mut Rng, units: u32) -> Survival {
         match rng.u32(0..6) {
             0 | 1 => Survival::All,
