@@ -102,10 +102,10 @@ pub(crate) struct EverythingArgs {
 /// Suites that no list of their command names, each with its long and its quick form. Without the latter the text is
 /// empty.
 const FIXED: [(&str, &str, &str); 15] = [
-    ("soak", "cargo system soak --minutes 60 --seed {seed}", ""),
+    ("soak", "cargo system soak --minutes 45 --seed {seed}", ""),
     (SHUTTLE, "cargo system shuttle --times 20 --seed {seed}", "cargo system shuttle"),
     (FUZZ, "cargo system fuzz --seconds 60 --seed {seed}", "cargo system fuzz --quick"),
-    ("mutants", "cargo system mutants --count 100 --minutes 60 --seed {seed}", ""),
+    ("mutants", "cargo system mutants --count 50 --minutes 30 --seed {seed}", ""),
     ("coverage", "cargo system coverage", ""),
     ("bench", "cargo system bench", "cargo system bench --quick"),
     ("ycsb", "cargo system ycsb --seed {seed}", "cargo system ycsb --quick --seed {seed}"),

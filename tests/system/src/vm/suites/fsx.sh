@@ -2,7 +2,7 @@
 # zones must be emptied and data moved.
 . /suites/kinds
 
-operations=200000
+operations=60000
 [ -z "$quick" ] || operations=10000
 # One run takes no more: it never takes down what it maps to read, and Linux allows some 65,000 mappings.
 round=100000
