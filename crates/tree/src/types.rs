@@ -28,16 +28,14 @@ pub(crate) struct NodeId(pub(crate) u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Epoch(pub(crate) u64);
 
-/// How much of a volume's zones the store's user keeps from data, in hundredths of a percent, whatever it is
-/// kept for; 0: what the user of the store finds right. The store only remembers it.
+/// The share of a volume's zones that user data never takes, in hundredths of a percent. 0: the least share with which
+/// the volume works. The store only remembers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reserve(pub u32);
 
 impl Reserve {
-    /// Nothing would be left.
+    /// All zones.
     pub const ALL: Reserve = Reserve(10_000);
-    /// No more than there must be.
-    pub const LEAST: Reserve = Reserve(1);
 }
 
 impl std::fmt::Display for Reserve {

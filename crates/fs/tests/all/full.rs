@@ -127,7 +127,7 @@ fn what_a_full_volume_refuses_again_costs_the_device_nothing() {
 /// by zone for ever, since garbage collection needed one of them, and the writer waited.
 #[test]
 fn what_is_full_can_be_written_over_where_zones_are_small() {
-    let volume = Volume::with_reserve(Spec::new(1024, 1023, 256), Reserve::LEAST);
+    let volume = Volume::on(Spec::new(1024, 1023, 256));
     let file = volume.file(ROOT, "big");
     let (size, piece) = (fill(&volume, &file), pattern(5, 64 << 10));
     let mut rng = rt::random::Rng::with_seed(1);
@@ -145,13 +145,11 @@ fn what_is_full_can_be_written_over_where_zones_are_small() {
 /// what had been offered was not offered again.
 #[test]
 fn what_is_offered_fits_where_zones_are_not_alike() {
-    let shapes = [(64, 43), (128, 64)].into_iter();
-    for (blocks, smaller, reserve) in shapes.flat_map(|(blocks, smaller)| {
-        [Reserve::LEAST, Reserve::default()].map(|reserve| (blocks, smaller, reserve))
-    }) {
+    let shapes = [(64, 43), (128, 64)];
+    for (blocks, smaller) in shapes {
         let mut spec = Spec::new(4096, 72, blocks);
         spec.capacities.iter_mut().skip(1).step_by(4).for_each(|capacity| *capacity = smaller);
-        let volume = Volume::with_reserve(spec, reserve);
+        let volume = Volume::on(spec);
         let offered = || {
             volume.settle();
             volume.fs.statfs().unwrap().available
@@ -170,7 +168,7 @@ fn what_is_offered_fits_where_zones_are_not_alike() {
             drop(file);
             volume.unlink(ROOT, "big").unwrap();
             let after = offered();
-            assert!(after >= before, "round {round}: {after} of {before} blocks, {reserve}, {smaller}");
+            assert!(after >= before, "round {round}: {after} of {before} blocks, {smaller}");
         }
         volume.settle_and_check();
     }
@@ -182,7 +180,7 @@ fn what_is_offered_fits_where_zones_are_not_alike() {
 fn what_is_full_can_be_written_over_where_the_last_zone_is_small() {
     let mut spec = Spec::new(4096, 20, 532).limits(6, 6);
     spec.capacities[19] = 95;
-    let volume = Volume::with_reserve(spec, Reserve::LEAST);
+    let volume = Volume::on(spec);
     let file = volume.file(ROOT, "big");
     fill_up(&volume, &file, 0);
     let blocks = volume.fs.attributes(file.inode()).unwrap().size / BLOCK;
@@ -204,10 +202,10 @@ fn a_zone_too_small_for_a_page_is_not_used() {
         volume.settle();
         volume.fs.statfs().unwrap()
     };
-    let without = offered(&Volume::with_reserve(alike.clone(), Reserve::LEAST));
+    let without = offered(&Volume::on(alike.clone()));
     // A header and some blocks of data; one block less than a page has with its header; nothing behind a header.
     for runt in [6, 8, 1] {
-        let mut volume = Volume::with_reserve(alike.clone().runt(runt), Reserve::LEAST);
+        let mut volume = Volume::on(alike.clone().runt(runt));
         let before = offered(&volume);
         for round in 0..2 {
             let file = volume.file(ROOT, "big");
@@ -436,9 +434,8 @@ fn fill_with_small_files(volume: &Volume, directory: InodeNo, bytes: usize) -> u
 
 #[test]
 fn a_volume_full_of_small_files_can_be_emptied() {
-    let (default, least) = (Reserve::default(), Reserve::LEAST);
-    for (zones, zone_blocks, reserve) in [(16, 1024, default), (40, 256, default), (40, 256, least)] {
-        let volume = Volume::with_reserve(Spec::new(4096, zones, zone_blocks), reserve);
+    for (zones, zone_blocks) in [(16, 1024), (40, 256)] {
+        let volume = Volume::on(Spec::new(4096, zones, zone_blocks));
         let directory = volume.directory(ROOT, "d");
         let empty = volume.fs.space().available;
         let files = fill_with_small_files(&volume, directory, 1000);
@@ -458,12 +455,8 @@ fn a_volume_full_of_small_files_can_be_emptied() {
 
 #[test]
 fn small_files_leave_what_was_promised() {
-    let volumes = [(24, 256, Reserve::default()), (24, 256, Reserve::LEAST), (200, 64, Reserve::LEAST)];
-    for (zones, zone_blocks, reserve) in volumes {
-        small_files_leave_what_a_volume_promised(Volume::with_reserve(
-            Spec::new(4096, zones, zone_blocks),
-            reserve,
-        ));
+    for (zones, zone_blocks) in [(24, 256), (200, 64)] {
+        small_files_leave_what_a_volume_promised(Volume::on(Spec::new(4096, zones, zone_blocks)));
     }
 }
 
@@ -506,7 +499,7 @@ fn small_files_leave_what_a_volume_promised(volume: Volume) {
 /// data was written, or that of the file's inode, and a block of what had been offered did not fit.
 #[test]
 fn what_is_offered_fits_beside_however_many_names() {
-    let volume = Volume::with_reserve(Spec::new(16_384, 150, 16), Reserve::LEAST);
+    let volume = Volume::on(Spec::new(16_384, 150, 16));
     let directory = volume.directory(ROOT, "d");
     let mut small = 0;
     for round in 0..160 {
@@ -550,8 +543,7 @@ fn a_reserve_outlives_the_mount() {
     fill_up(&volume, &file, 0);
     assert_eq!(volume.fs.attributes(file.inode()).unwrap().size, raw / 2);
     volume.settle_and_check();
-    let least = Volume::with_reserve(spec(), Reserve::LEAST).remount().fs.space().available;
-    assert!(raw / 2 < default && default < least, "{default} {least}");
+    assert!(raw / 2 < default, "{default}");
 }
 
 /// What is kept is what remains of all zones when files have what they have: so the numbers add up, however much is kept,
@@ -561,7 +553,7 @@ fn what_is_shown_adds_up() {
     let mut unlike = Spec::new(4096, 72, 128);
     unlike.capacities.iter_mut().skip(1).step_by(4).for_each(|capacity| *capacity = 64);
     let shapes = [Spec::new(4096, 40, 256), unlike, Spec::new(4096, 40, 128).runt(3)];
-    let reserves = [Reserve::default(), Reserve::LEAST, Reserve(6_000)];
+    let reserves = [Reserve::default(), Reserve(6_000)];
     for (shape, reserve) in (0..shapes.len()).flat_map(|shape| reserves.map(|reserve| (shape, reserve))) {
         let mut volume = Volume::with_reserve(shapes[shape].clone(), reserve);
         let adds_up = |volume: &Volume, when: &str| {
@@ -591,8 +583,8 @@ fn what_is_shown_adds_up() {
 
 #[test]
 fn names_and_data_share_a_full_volume() {
-    for (zones, reserve) in [(18, Reserve::default()), (24, Reserve::default()), (18, Reserve::LEAST)] {
-        let volume = Volume::with_reserve(Spec::new(4096, zones, 1024), reserve);
+    for zones in [18, 24] {
+        let volume = Volume::on(Spec::new(4096, zones, 1024));
         let root = Caller::root();
         let directory = volume.directory(ROOT, "d");
         let half = volume.fs.space().available / 2;
@@ -636,7 +628,7 @@ fn names_and_data_share_a_full_volume() {
 /// all was written over in any order there was no room for both: two thirds of the way each was refused.
 #[test]
 fn what_is_full_can_be_written_over_beside_many_names() {
-    let volume = Volume::with_reserve(Spec::new(4096, 200, 256), Reserve::LEAST);
+    let volume = Volume::on(Spec::new(4096, 200, 256));
     let directory = volume.directory(ROOT, "d");
     for n in 0..7500 {
         volume.write(&volume.file(directory, &format!("small{n}")), 0, &pattern(1, 200));

@@ -91,10 +91,10 @@ fn what_is_replayed_weighs_no_more_than_what_was_changed() {
     }
 }
 
-/// Zones kept for what two epochs write, with pages of 16 KiB: volumes of few small zones have more for files, and where a
-/// zone has the room anyway epochs are longer.
+/// Pages of an epoch, and free zones that metadata needs. Volumes of few small zones have more for files, and epochs are
+/// longer where one zone has room for two of them.
 #[test]
-fn an_epoch_is_as_long_as_the_zones_kept_for_it_allow() {
+fn two_epochs_fill_whole_zones() {
     let limits = |zones: u32, zone_mib: u32| {
         let geometry = Geometry {
             block_size: 4096,
@@ -108,8 +108,10 @@ fn an_epoch_is_as_long_as_the_zones_kept_for_it_allow() {
     };
     assert_eq!(limits(4, 4), (32, 2));
     assert_eq!(limits(16, 4), (64, 2));
-    assert_eq!(limits(64, 16), (512, 3));
-    assert_eq!(limits(256, 16), (512, 3));
+    assert_eq!(limits(64, 16), (409, 2));
+    assert_eq!(limits(256, 16), (409, 2));
+    assert_eq!(limits(128, 8), (409, 3));
+    assert_eq!(limits(1024, 4), (511, 6));
     assert_eq!(limits(64, 64), (1024, 2));
     assert_eq!(limits(1024, 256), (1024, 2));
 }
