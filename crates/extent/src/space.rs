@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use rt::sync::atomic::{AtomicI64, Ordering};
 use rt::sync::{Condvar, Mutex};
-use tree::{Growth, Moment, Promise, StoreError, Tx};
+use tree::{Growth, Moment, Reserved, StoreError, Tx};
 use zone::{Blocks, ZoneId};
 
 use crate::format::{Extent, UNWRITTEN_BLOCKS};
@@ -112,8 +112,8 @@ struct Part {
     blocks: i64,
 }
 
-impl Promise for Part {
-    fn kept(&self) {
+impl Reserved for Part {
+    fn spend(&self) {
         self.promised.give_back(self.blocks);
     }
 }
@@ -140,7 +140,7 @@ impl Reservation {
 
     /// The transaction inserts so many of the blocks.
     pub(crate) fn part_kept_by(&self, tx: &mut Tx, blocks: u64) {
-        tx.keeps(Arc::new(Part { promised: Arc::clone(&self.promised), blocks: blocks as i64 }));
+        tx.spends(Arc::new(Part { promised: Arc::clone(&self.promised), blocks: blocks as i64 }));
     }
 }
 

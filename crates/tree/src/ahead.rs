@@ -26,7 +26,8 @@ use crate::lookup::{Miss, tree_key};
 use crate::mat::{Found, Place};
 use crate::memory::Reading;
 use crate::store::Store;
-use crate::types::{Bytes, Group, Lsn, NodeId, Op, Result, StoreError, Table};
+use crate::types::{Bytes, Group, NodeId, Op, Result, StoreError, Table};
+use pool::Lsn;
 
 /// Bytes that are read at once, at most, and pages.
 const AT_ONCE_BYTES: usize = 4 << 20;

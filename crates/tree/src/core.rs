@@ -14,8 +14,9 @@ use crate::follow::Follow;
 use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
 use crate::turn::Turn;
-use crate::types::{Bytes, Group, Lsn, NodeId, Reserve, Result, StoreError};
-use crate::zones::{Moment, ZoneTable};
+use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
+use pool::Lsn;
+use pool::{Moment, Pool};
 
 /// The store's user during its life: hands over what checkpoints carry for it.
 ///
@@ -89,7 +90,7 @@ pub(crate) struct Core {
     pub(crate) info: VolumeInfo,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) leases: Arc<Leases>,
-    pub(crate) zones: Arc<ZoneTable>,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) log: Log,
     pub(crate) mat: Mat,
     pub(crate) cache: Cache,

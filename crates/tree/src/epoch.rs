@@ -27,8 +27,8 @@ use crate::checkpoint::entries_per_page;
 use crate::core::Core;
 use crate::delta::{self, Changes};
 use crate::format::{DirectoryEntry, ZitEntry};
-use crate::kept::KeptForMetadata;
 use crate::mat::Place;
+use pool::MetadataReserve;
 
 /// Pages that an epoch writes, at most, while zones are few: the reserve has room for two epochs, and longer ones would
 /// save less than the space is worth. Where one zone has that room anyway it may be twice as many.
@@ -212,9 +212,9 @@ impl Limits {
     }
 
     /// What only metadata may take: room for what two epochs write, chunks too, and a zone to clean into.
-    pub(crate) fn kept_for_metadata(&self, geometry: &Geometry, page_size: usize) -> KeptForMetadata {
+    pub(crate) fn kept_for_metadata(&self, geometry: &Geometry, page_size: usize) -> MetadataReserve {
         let blocks = blocks_of_two_epochs(self.epoch_pages, self.zone_table_beyond, geometry, page_size);
-        KeptForMetadata { blocks, of_zone: u64::from(geometry.zone_blocks - 1) }
+        MetadataReserve { blocks, of_zone: u64::from(geometry.zone_blocks - 1) }
     }
 }
 
@@ -324,7 +324,7 @@ impl Core {
     }
 
     fn zones_abound(&self) -> bool {
-        self.zones.free() >= self.device.geometry().zones / 4
+        self.pool.free() >= self.device.geometry().zones / 4
     }
 
     /// Whether so much is dirty that a checkpoint in the background should begin, or dirty nodes be written. What may

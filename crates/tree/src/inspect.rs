@@ -3,16 +3,18 @@
 //! Changes nothing. What is read from the device is shown as far as it can be decoded; meant for a volume
 //! that nobody changes meanwhile.
 
+use pool::COUNTERS;
 use zone::{Address, Blocks, Role, ZoneId, ZoneState};
 
 use crate::core::Core;
-use crate::format::{BatchKind, COUNTERS, PageKind, decode_page};
+use crate::format::{BatchKind, PageKind, decode_page};
 use crate::record;
 use crate::recover::decode_checkpoint;
 use crate::scan::{Found, LogZone};
 use crate::store::{Store, Zones};
-use crate::types::{Bytes, Group, Lsn, NodeId, Op, Result, Table};
-use crate::zones::Use;
+use crate::types::{Bytes, Group, NodeId, Op, Result, Table};
+use pool::Lsn;
+use pool::Usage;
 
 /// What a zone is doing in this mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,12 +130,12 @@ pub struct PageView {
 impl Zones {
     /// What a zone is doing in this mount.
     pub fn use_of(&self, zone: ZoneId) -> ZoneUse {
-        match self.core.zones.usage(zone) {
-            Use::Free { .. } => ZoneUse::Free,
-            Use::Leased => ZoneUse::Open,
-            Use::Closed => ZoneUse::Closed,
-            Use::Resetting => ZoneUse::Resetting,
-            Use::Bad => ZoneUse::Bad,
+        match self.core.pool.usage(zone) {
+            Usage::Free { .. } => ZoneUse::Free,
+            Usage::Open => ZoneUse::Open,
+            Usage::Closed => ZoneUse::Closed,
+            Usage::Resetting => ZoneUse::Resetting,
+            Usage::Retired => ZoneUse::Bad,
         }
     }
 }
@@ -181,7 +183,7 @@ impl Store {
     /// Everything whole in one zone of the log.
     pub fn view_log_zone(&self, zone: ZoneId) -> Result<Vec<BatchView>> {
         let core = &self.core;
-        let (info, life) = (core.device.report_zone(zone)?, core.zones.entry(zone).life);
+        let (info, life) = (core.device.report_zone(zone)?, core.pool.entry(zone).life);
         if matches!(info.state, ZoneState::Empty | ZoneState::Offline) {
             return Ok(Vec::new());
         }
@@ -194,11 +196,11 @@ impl Store {
         let core = &self.core;
         let info = core.device.report_zone(zone)?;
         let end = if info.state.has_pointer() { info.pointer } else { info.capacity };
-        let step = core.zones.page_blocks();
+        let step = core.pool.page_blocks();
         let mut pages = Vec::new();
         let mut block = 1;
         while block + step <= end {
-            pages.extend(core.view_page(Address::new(zone, block, core.zones.entry(zone).life))?);
+            pages.extend(core.view_page(Address::new(zone, block, core.pool.entry(zone).life))?);
             block += step;
         }
         Ok(pages)

@@ -33,7 +33,6 @@ mod follow;
 mod format;
 pub mod hostile;
 mod inspect;
-mod kept;
 mod key_range;
 mod log;
 mod lookup;
@@ -50,26 +49,22 @@ mod scrub;
 mod store;
 mod turn;
 mod types;
-mod zones;
 
 pub use check::{Finding, FindingKind, Told, Visit};
 pub use core::{Client, Growth, VolumeInfo};
-pub use format::{COUNTERS, KEY_MAX};
+pub use format::KEY_MAX;
 pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneUse};
 pub use key_range::{KeyRange, KeyRanges};
 pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
+pub use pool::{COUNTERS, Lsn, Moment, Reserved, Sums, Uses, ZoneEntry, ZoneNow};
 pub use reclaim::GAIN_PAGES;
 pub use recover::{Config, Recovery, Replay};
 pub use salvage::{SalvageCounts, Salvaged, SalvagedRow, SalvagedZone};
 pub use scan::read_header;
 pub use scrub::{NodeScrub, Scrubbed};
 pub use store::{Store, StoreStats, Zones};
-pub use types::{
-    Bytes, Draw, Entry, Group, Lsn, Op, PREPAID, Promise, Reserve, Result, Step, StoreError, Table, Tx,
-    ZoneEntry,
-};
-pub use zones::{Moment, Sums, Uses, ZoneNow};
+pub use types::{Bytes, Draw, Entry, Group, Op, PREPAID, Reserve, Result, Step, StoreError, Table, Tx};
 
 #[cfg(test)]
 mod tests;

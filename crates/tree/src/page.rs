@@ -21,7 +21,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zone::{PageBuffer, Pages};
 
 use crate::format::{KEY_MAX, NODE_PREPAID, PAGE_HEADER, PageHeader, PageKind, take};
-use crate::types::{Group, Lsn, NodeId, PREPAID};
+use crate::types::{Group, NodeId, PREPAID};
+use pool::Lsn;
 
 const CELL_HEADER: usize = 4;
 const SLOT: usize = 2;

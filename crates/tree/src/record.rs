@@ -5,7 +5,8 @@ use zerocopy::little_endian::{U32, U64};
 use zone::{Life, Role, ZoneId};
 
 use crate::format::{RecordHeader, is_ordinal, take};
-use crate::types::{Group, Lsn, Op, Table};
+use crate::types::{Group, Op, Table};
+use pool::Lsn;
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;

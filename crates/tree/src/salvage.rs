@@ -29,7 +29,8 @@ use crate::key_range::{KeyRange, KeyRanges};
 use crate::lookup::tree_key;
 use crate::mat::Place;
 use crate::page::Page;
-use crate::types::{Bytes, Group, Lsn, Result, Table};
+use crate::types::{Bytes, Group, Result, Table};
+use pool::Lsn;
 
 use assemble::{Assembly, Loader, State};
 use scan::Scan;

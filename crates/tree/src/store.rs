@@ -12,8 +12,9 @@ use crate::lookup::ZoneRef;
 use crate::mkfs::FormatOptions;
 use crate::reclaim::Need;
 use crate::recover::{Config, Recovery, Replay};
-use crate::types::{Bytes, Entry, Group, Lsn, Result, Step, StoreError, Table, Tx, ZoneEntry};
-use crate::zones::{KEPT_FOR_GC, Moment, Use, smallest_of_use};
+use crate::types::{Bytes, Entry, Group, Result, Step, StoreError, Table, Tx};
+use pool::{GC_MINIMUM, Moment, Usage, smallest_of_use};
+use pool::{Lsn, ZoneEntry};
 
 /// Steps for which there is nothing to do before an epoch that holds much is ended: some seconds of them.
 const QUIET: u32 = 20;
@@ -69,7 +70,7 @@ impl Store {
     pub fn zones_kept(geometry: &Geometry, page_size: u32) -> (u32, u32) {
         let (bounds, _) = crate::epoch::Limits::new(geometry, page_size as usize, crate::mkfs::CACHE_BYTES);
         let kept = bounds.kept_for_metadata(geometry, page_size as usize);
-        (crate::log::LOG_ZONES, kept.zones(0) + KEPT_FOR_GC)
+        (pool::LOG_ZONES, kept.zones(0) + GC_MINIMUM)
     }
 
     /// Pages of metadata that say what the zones of a device of this shape hold. They always live, and are not among those
@@ -189,7 +190,7 @@ impl Store {
 
     /// One of the user's counters ([`Tx::counter`]).
     pub fn counter(&self, counter: u8) -> u64 {
-        let count = self.core.zones.counter(counter);
+        let count = self.core.pool.counter(counter);
         u64::try_from(count).expect("a counter is never negative")
     }
 
@@ -266,7 +267,7 @@ impl Store {
     /// cleaned one after the other never came to an end.
     pub fn clean(&self) -> Result<bool> {
         let (core, mut saving) = (&self.core, self.core.saving.lock());
-        let (saving, free) = (&mut *saving, core.zones.free());
+        let (saving, free) = (&mut *saving, core.pool.free());
         // What the running epoch has left dead is seen after a checkpoint only.
         let is_cleaned = saving.cleaned
             || core.clean_many(saving, 1)?
@@ -275,7 +276,7 @@ impl Store {
         if is_cleaned {
             core.checkpoint_with(saving)?;
         }
-        Ok(is_cleaned || core.zones.free() > free)
+        Ok(is_cleaned || core.pool.free() > free)
     }
 
     /// Resets zones in which nothing lives; returns how many became free. With `force`, first makes the
@@ -287,7 +288,7 @@ impl Store {
 
     /// Resets that are over. Look here, then for a free zone, then call [`Store::reclaim_one`].
     pub fn resets_over(&self) -> u64 {
-        self.core.zones.resets_over()
+        self.core.pool.resets_over()
     }
 
     /// For who needs a zone and has found none since so many resets were over: resets one in which nothing lives, or
@@ -435,39 +436,39 @@ pub struct Zones {
 impl Zones {
     /// How many there are.
     pub fn count(&self) -> u32 {
-        self.core.zones.count()
+        self.core.pool.count()
     }
 
     /// A zone's entry in the ZIT.
     pub fn entry(&self, zone: ZoneId) -> ZoneEntry {
-        self.core.zones.entry(zone)
+        self.core.pool.entry(zone)
     }
 
     /// Shows one moment of the whole table: no transaction is half applied, no zone between two uses.
     /// Under the table's lock: `see` takes only leaf locks and never calls the store. It walks over the table the first time
     /// only.
     pub fn at_one_moment<T>(&self, see: impl FnOnce(Moment<'_>) -> T) -> T {
-        self.core.zones.at_one_moment(see)
+        self.core.pool.at_one_moment(see)
     }
 
     /// Blocks that a zone holds, header included.
     pub fn capacity(&self, zone: ZoneId) -> Blocks {
-        self.core.zones.info(zone).capacity
+        self.core.pool.info(zone).capacity
     }
 
     /// Whether it has room for a page. Others are never opened, and hold nothing.
     pub fn is_of_use(&self, zone: ZoneId) -> bool {
-        self.capacity(zone) >= smallest_of_use(self.core.zones.page_blocks())
+        self.capacity(zone) >= smallest_of_use(self.core.pool.page_blocks())
     }
 
     /// A zone as the device reported it at the mount (or when it was last reset).
     pub fn reported(&self, zone: ZoneId) -> ZoneInfo {
-        self.core.zones.info(zone)
+        self.core.pool.info(zone)
     }
 
     /// Zones that could be opened now.
     pub fn free(&self) -> u32 {
-        self.core.zones.free()
+        self.core.pool.free()
     }
 
     /// Nodes that transactions have asked for and may not have made yet. Read it before the number of nodes: then a node that
@@ -485,7 +486,7 @@ impl Zones {
     /// Zones that are free, and one that garbage collection has taken of those that are kept for metadata, until any zone
     /// has become free since.
     pub fn free_or_lent(&self) -> u32 {
-        self.core.zones.free_or_lent()
+        self.core.pool.free_or_outstanding()
     }
 
     /// Blocks that live metadata takes.
@@ -506,18 +507,18 @@ impl Zones {
 
     /// Blocks of a node.
     pub fn blocks_of_a_node(&self) -> Blocks {
-        self.core.zones.page_blocks()
+        self.core.pool.page_blocks()
     }
 
     /// Data zones in which nothing lives any more: free once they have been reset.
     pub fn dead(&self) -> u32 {
-        self.core.zones.count_dead_data()
+        self.core.pool.dead_count()
     }
 
     /// How often data has got or given back a zone: one was opened for it, taken to be reset after it, or taken back from
     /// metadata.
     pub fn turnover(&self) -> u64 {
-        self.core.zones.turnover()
+        self.core.pool.turnover()
     }
 
     /// Blocks that metadata can write now, beside what a checkpoint that is being taken has still to write.
@@ -527,24 +528,24 @@ impl Zones {
 
     /// Zones that are free, or dead, or being reset.
     pub fn free_soon(&self) -> u32 {
-        self.core.zones.free_soon()
+        self.core.pool.free_soon()
     }
 
     /// Of those that fresh data must leave now, zones that are left to metadata only so that less has to be moved.
     pub fn left_to_metadata(&self) -> u32 {
-        self.core.zones.left_to_metadata()
+        self.core.pool.metadata_target()
     }
 
     /// Free zones that fresh data must leave now. Fewer while the open metadata zone has room; more while metadata has
     /// not as many zones as saves the most.
     pub fn kept_from_data(&self) -> u32 {
-        self.core.zones.kept_from(Role::Data)
+        self.core.pool.reserved_from(Role::Data)
     }
 
     /// Blocks that metadata can write, beside what it has to write by now, before one more free zone is needed for it.
     /// Less than none: what it has to write takes so many more.
     pub fn room_until_more_is_kept(&self) -> i64 {
-        let room = i64::try_from(self.core.zones.room_until_more_is_kept()).unwrap_or(i64::MAX);
+        let room = i64::try_from(self.core.pool.headroom_until_reserve_grows()).unwrap_or(i64::MAX);
         room - self.core.blocks_of_next_checkpoint() as i64
     }
 
@@ -557,28 +558,28 @@ impl Zones {
     /// Takes for data one of the zones that it leaves to metadata only so that less has to be moved; false when there is
     /// none. It counts as a reset that is over: who has found no zone looks again.
     pub fn take_what_is_left_to_metadata(&self) -> bool {
-        self.core.zones.take_what_is_left_to_metadata()
+        self.core.pool.lower_metadata_target()
     }
 
     /// The most free zones that fresh data must leave whatever else it can have.
     pub fn kept_from_data_at_most(&self) -> u32 {
-        self.core.zones.kept_for_metadata_at_most() + KEPT_FOR_GC
+        self.core.pool.metadata_reserve_max() + GC_MINIMUM
     }
 
     /// Free zones that garbage collection must leave.
     pub fn kept_from_gc(&self) -> u32 {
-        self.core.zones.kept_from(Role::Gc)
+        self.core.pool.reserved_from(Role::Gc)
     }
 
     /// Whether zones that are free are needed by a checkpoint that is being taken, or is due: they are free for others
     /// after it.
     pub fn are_held(&self) -> bool {
-        self.core.zones.are_held()
+        self.core.pool.is_announced()
     }
 
     /// Zones that only the log uses, whatever is in them.
     pub fn kept_for_log(&self) -> u32 {
-        crate::log::LOG_ZONES
+        pool::LOG_ZONES
     }
 
     /// How many zones of fresh data may be open at once.
@@ -599,18 +600,18 @@ impl Zones {
 
     /// Blocks have been submitted that no transaction names yet.
     pub fn add_pending(&self, zone: ZoneId, blocks: Blocks) {
-        self.core.zones.add_pending(zone, blocks);
+        self.core.pool.add_pending(zone, blocks);
     }
 
     /// They have been inserted or given up.
     pub fn remove_pending(&self, zone: ZoneId, blocks: Blocks) {
-        self.core.zones.remove_pending(zone, blocks);
+        self.core.pool.remove_pending(zone, blocks);
     }
 
     /// Nobody writes to this zone any more: it may become a victim, and is reset when nothing lives in it.
     pub fn close(&self, zone: ZoneId) {
-        if self.core.zones.usage(zone) == Use::Leased {
-            self.core.zones.set_usage(zone, Use::Closed);
+        if self.core.pool.usage(zone) == Usage::Open {
+            self.core.pool.set_usage(zone, Usage::Closed);
         }
     }
 
@@ -622,17 +623,17 @@ impl Zones {
 
     /// Closed data zones without pending blocks and with live ones, fewest live first.
     pub fn victims(&self, limit: usize) -> Vec<(ZoneId, Blocks)> {
-        self.core.zones.victims(limit)
+        self.core.pool.victims(limit)
     }
 
     /// Zones of a role.
     pub fn in_role(&self, role: Role) -> Vec<ZoneId> {
-        self.core.zones.in_role(role)
+        self.core.pool.in_role(role)
     }
 
     /// Whether a zone is being written by its lease.
     pub fn is_leased(&self, zone: ZoneId) -> bool {
-        self.core.zones.usage(zone) == Use::Leased
+        self.core.pool.usage(zone) == Usage::Open
     }
 
     /// The error that says why nothing can be written, if so.

@@ -61,15 +61,17 @@ pub(crate) struct Args {
 /// The packages whose mutants are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Package {
+    Pool,
     Tree,
     Extent,
 }
 
 impl Package {
-    const ALL: [Package; 2] = [Package::Tree, Package::Extent];
+    const ALL: [Package; 3] = [Package::Pool, Package::Tree, Package::Extent];
 
     fn name(self) -> &'static str {
         match self {
+            Package::Pool => "polder-pool",
             Package::Tree => "polder-tree",
             Package::Extent => "polder-extent",
         }
@@ -78,6 +80,7 @@ impl Package {
     /// Whose tests are asked, one after the other, until a mistake is noticed.
     fn asked(self) -> &'static [Asked] {
         match self {
+            Package::Pool => &[POOL, TREE, EXTENT, FS],
             Package::Tree => &[TREE, EXTENT, FS],
             Package::Extent => &[EXTENT, FS],
         }
@@ -110,7 +113,8 @@ impl Asked {
     }
 }
 
-const ASKED: [Asked; 3] = [TREE, EXTENT, FS];
+const ASKED: [Asked; 4] = [POOL, TREE, EXTENT, FS];
+const POOL: Asked = Asked { package: "polder-pool", folder: "crates/pool", without: &[] };
 const TREE: Asked = Asked { package: "polder-tree", folder: "crates/tree", without: &[] };
 const EXTENT: Asked = Asked { package: "polder-extent", folder: "crates/extent", without: &[] };
 /// Without the eight that take ten seconds each and more, which is four fifths of the time of all 218.

@@ -285,8 +285,8 @@ fn an_epoch_is_ending_where_it_has_no_room_for_as_much_again() {
 
         store.checkpoint().unwrap();
         assert!(!core.epoch_is_ending(), "another has begun");
-        while core.zones.free() >= core.device.geometry().zones / 4 {
-            core.zones.take_free(zone::Role::Metadata).unwrap();
+        while core.pool.free() >= core.device.geometry().zones / 4 {
+            core.pool.take(zone::Role::Metadata).unwrap();
         }
         assert!(core.epoch_is_ending(), "zones are few");
     }

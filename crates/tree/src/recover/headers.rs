@@ -7,9 +7,9 @@ use zone::format::{HeaderError, ZoneIdentity};
 use zone::{Device, DeviceError, Role, ZoneId, ZoneInfo, ZoneState};
 
 use super::missing::{Unread, Why};
-use crate::log::LOG_ZONES_WITHIN;
 use crate::scan::read_header;
 use crate::types::{Result, StoreError};
+use pool::LOG_ZONES_WITHIN;
 
 /// So many zones are asked whose volume it was, when its log is gone.
 const LOOK_ZONES: usize = 4096;

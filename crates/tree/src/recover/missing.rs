@@ -18,9 +18,10 @@ use zone::{Device, DeviceError, FsId, ZoneId, ZoneInfo, ZoneState};
 
 use super::LogContents;
 use crate::format::BatchKind;
-use crate::log::LOG_ZONES;
 use crate::scan::{Found, LogZone};
-use crate::types::{Lsn, Result};
+use crate::types::Result;
+use pool::LOG_ZONES;
+use pool::Lsn;
 
 /// One of the first zones, the header of which says nothing, or all that is behind it.
 pub(super) struct Unread {

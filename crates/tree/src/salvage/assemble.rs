@@ -14,7 +14,8 @@ use crate::delta;
 use crate::format::{DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, decode_page};
 use crate::mat::{Mat, Place};
 use crate::page::Page;
-use crate::types::{Bytes, Group, Lsn, NodeId, Result, ZoneEntry};
+use crate::types::{Bytes, Group, NodeId, Result};
+use pool::{Lsn, ZoneEntry};
 
 /// What is known of a node's place.
 enum Known {

@@ -247,7 +247,7 @@ fn a_place_of_a_node_that_is_part_of_no_tree() {
 #[test]
 fn a_wrong_count_of_live_pages() {
     let (_device, store) = with_leaves();
-    assert!(store.core.zones.merge_place(Place::whole(place(&store, 1)), 1));
+    assert!(store.core.pool.merge_copy(Place::whole(place(&store, 1)).copy(), 1));
     assert_eq!(kinds(&store), [FindingKind::LiveCount]);
 }
 

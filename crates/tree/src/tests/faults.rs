@@ -6,8 +6,8 @@ use zone::{Address, Role, ZoneId, ZoneState};
 
 use super::*;
 use crate::types::NodeId;
-use crate::zones::MetadataZone;
 use crate::{StoreError, ZoneEntry};
+use pool::MetadataZone;
 
 fn put(store: &Store, model: &mut Contents, number: u32, value: u8) {
     let (key, value) = (number.to_be_bytes().to_vec(), vec![value; 900]);
@@ -41,10 +41,10 @@ fn places(store: &Store) -> BTreeMap<Address, NodeId> {
 
 /// The zone that is cleaned next, and the pages written there.
 fn next_to_clean(store: &Store) -> (ZoneId, Vec<Address>) {
-    let zones = store.core.zones.closed_metadata();
+    let zones = store.core.pool.closed_metadata();
     let MetadataZone { zone, life, .. } =
         zones.into_iter().min_by_key(|zone| (zone.live, zone.zone)).unwrap();
-    let (end, step) = (store.core.zones.info(zone).capacity, store.core.zones.page_blocks());
+    let (end, step) = (store.core.pool.info(zone).capacity, store.core.pool.page_blocks());
     let pages = (1..=end - step).step_by(step as usize).map(|block| Address::new(zone, block, life));
     (zone, pages.collect())
 }
@@ -67,7 +67,7 @@ fn dead_pages_that_cannot_be_read_keep_no_zone_from_being_cleaned() {
     dead.iter().for_each(|at| device.spoil(zone, at.block()));
     assert!(clean(&store));
     assert_eq!(store.latched(), None);
-    assert!(store.core.zones.usage(zone) == crate::zones::Use::Free { empty: true }, "it was emptied");
+    assert!(store.core.pool.usage(zone) == pool::Usage::Free { empty: true }, "it was emptied");
     assert_eq!(contents(&store), model);
 }
 
@@ -86,9 +86,9 @@ fn a_live_page_that_cannot_be_read_pins_its_zone_and_nothing_else() {
     assert!(clean(&store), "it is tried in each mount");
     let left: Vec<_> = places(&store).into_iter().filter(|(at, _)| at.zone() == zone).collect();
     assert_eq!(left, [(at, live[&at])], "of {before} nodes those that can be read were moved");
-    assert_eq!(store.core.zones.entry(zone).live, store.core.zones.page_blocks());
+    assert_eq!(store.core.pool.entry(zone).live, store.core.pool.page_blocks());
     while clean(&store) {
-        assert_eq!(store.core.zones.usage(zone), crate::zones::Use::Closed);
+        assert_eq!(store.core.pool.usage(zone), pool::Usage::Closed);
     }
     (2000..2200).for_each(|number| put(&store, &mut model, number, 3));
     assert_eq!(store.latched(), None, "nobody needed it");
@@ -104,7 +104,7 @@ fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
     let (device, store, model) = with_dead_nodes();
     let bits = 8 * store.info().page_size;
     let (zone, pages) = next_to_clean(&store);
-    assert!(store.core.zones.entry(zone).live > 0, "something lives there");
+    assert!(store.core.pool.entry(zone).live > 0, "something lives there");
     drop(store);
     device.record();
     for page in 0..pages.len() as u32 {
@@ -118,7 +118,7 @@ fn a_read_that_fails_in_passing_keeps_no_zone_from_being_cleaned() {
             faults.iter().for_each(|fault| image.inject(fault.clone().on(zone)));
             assert!(clean(&store));
             assert_eq!(image.struck().len(), faults.len(), "{faults:?}");
-            let is_free = store.core.zones.usage(zone) == crate::zones::Use::Free { empty: true };
+            let is_free = store.core.pool.usage(zone) == pool::Usage::Free { empty: true };
             assert!(is_free, "{faults:?}");
             assert_eq!(contents(&store), model);
         }
@@ -205,9 +205,9 @@ fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
 
 /// Puts an entry into the ZIT that contradicts what is on the device.
 fn plant(store: &Store, zone: ZoneId, change: impl Fn(&mut ZoneEntry)) {
-    let mut entry = store.core.zones.entry(zone);
+    let mut entry = store.core.pool.entry(zone);
     change(&mut entry);
-    store.core.zones.patch(zone, entry);
+    store.core.pool.patch(zone, entry);
 }
 
 #[test]

@@ -63,8 +63,8 @@ impl std::fmt::Debug for Noted {
     }
 }
 
-impl crate::Promise for Noted {
-    fn kept(&self) {
+impl crate::Reserved for Noted {
+    fn spend(&self) {
         let store = self.0.upgrade().unwrap();
         self.1.lock().push(store.zones().nodes_asked_for());
     }
@@ -79,7 +79,7 @@ fn nodes_are_reserved_when_a_transaction_takes_effect() {
     for number in 0..20_u32 {
         let before = store.core.mat.next_node();
         let mut tx = a_large_row(number);
-        tx.promises.push(noted.clone());
+        tx.reserved.push(noted.clone());
         store.commit(tx).unwrap();
         let (made, reserved) = (store.core.mat.next_node() > before, *noted.1.lock().last().unwrap());
         assert_eq!(made, reserved > 0, "row {number}: a node is reserved where one is made");
@@ -110,9 +110,9 @@ fn while_no_garbage_is_lacking_trees_grow_into_what_is_kept() {
     let (store, _) = open(&device).unwrap();
     store.checkpoint().unwrap();
     let zones = store.zones();
-    assert_eq!(zones.needed_to_grow(), store.core.zones.kept_for_metadata(), "no garbage is lacking");
+    assert_eq!(zones.needed_to_grow(), store.core.pool.metadata_reserve(), "no garbage is lacking");
     while zones.free() >= zones.needed_to_grow() {
-        store.core.zones.take_free(Role::Metadata).unwrap();
+        store.core.pool.take(Role::Metadata).unwrap();
     }
     let before = store.core.mat.next_node();
     for number in 0..20_u32 {

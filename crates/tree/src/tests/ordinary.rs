@@ -287,15 +287,15 @@ fn what_has_been_cleaned_comes_free_before_anybody_is_refused() {
     let mut saving = core.saving.lock();
     assert!(core.clean(&mut saving, crate::reclaim::Need::Should).unwrap(), "there was something to clean");
     // The others hold what cannot be moved.
-    let others = core.zones.closed_metadata();
+    let others = core.pool.closed_metadata();
     saving.cleaned_once.extend(others.into_iter().map(|other| (other.zone, other.life)));
     drop(saving);
-    while core.zones.free() >= core.zones.kept_for_metadata() {
-        core.zones.take_free(zone::Role::Metadata).unwrap();
+    while core.pool.free() >= core.pool.metadata_reserve() {
+        core.pool.take(zone::Role::Metadata).unwrap();
     }
-    let short = core.zones.free();
+    let short = core.pool.free();
     core.space_for_metadata(crate::types::Draw::Free, true).unwrap();
-    assert!(core.zones.free() > short, "what had been cleaned is free");
+    assert!(core.pool.free() > short, "what had been cleaned is free");
 }
 
 /// The table of zones has a page for those that nobody has used yet, which is where `mkfs` has written it. When its zone is
@@ -310,13 +310,13 @@ fn a_part_of_the_zone_table_that_does_not_change_is_moved() {
     let is_closed = (0..100_u32).any(|round| {
         store.commit(put_one(u64::from(round % 7), 900)).unwrap();
         store.checkpoint().unwrap();
-        core.zones.closed_metadata().iter().any(|closed| closed.zone == zone)
+        core.pool.closed_metadata().iter().any(|closed| closed.zone == zone)
     });
     assert!(is_closed && place().zone() == zone, "it is in a zone that takes no more");
     assert!(core.clean(&mut core.saving.lock(), crate::reclaim::Need::Must).unwrap());
     store.checkpoint().unwrap();
     assert_ne!(place().zone(), zone);
-    assert!(matches!(core.zones.usage(zone), crate::zones::Use::Free { .. }), "{:?}", core.zones.usage(zone));
+    assert!(matches!(core.pool.usage(zone), pool::Usage::Free { .. }), "{:?}", core.pool.usage(zone));
 }
 
 /// A store in which an epoch may write a 64th of the pages while zones are free, and much less otherwise, with more leaves
@@ -399,7 +399,7 @@ impl Client for Greedy {
     fn checkpoint_bytes(&self, _cut: Lsn) -> Bytes {
         let is_cut = self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2 == 1;
         if let Some(store) = self.store.upgrade().filter(|_| is_cut) {
-            while store.core.zones.take_free(Role::Data).is_some() {}
+            while store.core.pool.take(Role::Data).is_some() {}
             self.left.store(store.zones().free(), std::sync::atomic::Ordering::Relaxed);
         }
         Bytes::new()
@@ -454,7 +454,7 @@ fn a_long_epoch_leaves_the_reserve_to_those_after_it() {
     store.checkpoint().unwrap();
     let left = greedy.left.load(std::sync::atomic::Ordering::Relaxed);
     assert!(store.stats().checkpoints == checkpoints + 1 && left < free, "data took all that it may");
-    let room = store.zones().free() * 255 + core.zones.open_room();
+    let room = store.zones().free() * 255 + core.pool.open_headroom();
     let kept = core.limits.kept_for_metadata(device.geometry(), core.page_size()).blocks;
     println!("{left} zones were left of {free}, and then {}, {room} of {kept} blocks", store.zones().free());
     assert!(u64::from(room) >= kept, "{room} blocks are left of {kept} that are kept");

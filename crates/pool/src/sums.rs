@@ -1,21 +1,21 @@
-//! Sums over all zones, kept up to date while zones change, so that space is counted without a walk.
+//! Sums over all zones, so that space is counted without a walk.
 //!
-//! A zone counts by its *part*: what its entry and its use say at this moment. Each change of a zone takes its old part out
-//! of the sums and puts the new one in, under the lock of the table. Counting begins when the store's user asks for it,
-//! because a mount changes every zone once.
+//! A zone counts by its *part*: what its row and its usage say at this moment. Each change of a zone subtracts its old part
+//! and adds the new one, under the mutex of the pool. The sums begin with a count when they are first asked for, because a
+//! mount changes every zone once.
 
 use std::collections::BTreeMap;
 
-use zone::{Blocks, Role, ZoneId, ZoneState};
+use zone::{Blocks, Role, ZoneState};
 
-use super::{State, Use, ZoneNow};
+use crate::state::ZoneNow;
 
 /// Zones of one capacity, by what they can be used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
     /// Zones that have room for a header and a page.
     pub of_use: u32,
-    /// Zones of user data that can be written again once nothing lives in them.
+    /// Zones of user data that can be written again once they are dead.
     pub data: u32,
     /// Zones that hold nothing and can be opened for data or metadata, or are being opened.
     pub free: u32,
@@ -36,15 +36,15 @@ pub struct Sums {
     pub live: u64,
     /// Those of them that lie in zones which went offline.
     pub live_offline: u64,
-    /// Delta records of leaves that live in zones of metadata.
+    /// Live delta records in zones of metadata.
     pub deltas: u64,
-    /// How many zones there are of each capacity: one capacity as a rule, and few at most.
+    /// The number of zones by capacity: one capacity as a rule, and few at most.
     pub by_capacity: BTreeMap<Blocks, Uses>,
 }
 
 /// What one zone adds to the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(crate) struct Part {
     capacity: Blocks,
     uses: Uses,
     data_capacity: Blocks,
@@ -54,11 +54,12 @@ pub(super) struct Part {
 }
 
 impl Part {
-    fn of(zone: &ZoneNow, can_be_free: bool) -> Part {
+    /// `can_be_free`: it is not one of the log's.
+    pub(crate) fn of(zone: &ZoneNow, can_be_free: bool) -> Part {
         let (role, capacity) = (zone.entry.role, zone.info.capacity);
         let is_data = role.holds_data();
         let is_offline = zone.info.state == ZoneState::Offline;
-        let is_lasting = !is_offline && zone.info.state != ZoneState::ReadOnly && !zone.is_bad;
+        let is_lasting = !is_offline && zone.info.state != ZoneState::ReadOnly && !zone.is_retired;
         let live = if is_data { zone.entry.live } else { 0 };
         let one = |counts: bool| u32::from(counts);
         Part {
@@ -88,7 +89,7 @@ impl Uses {
 }
 
 impl Sums {
-    fn add(&mut self, part: &Part) {
+    pub(crate) fn add(&mut self, part: &Part) {
         self.raw += u64::from(part.capacity);
         self.data_capacity += u64::from(part.data_capacity);
         self.live += u64::from(part.live);
@@ -100,7 +101,7 @@ impl Sums {
         }
     }
 
-    fn subtract(&mut self, part: &Part) {
+    pub(crate) fn subtract(&mut self, part: &Part) {
         let less = |sum: u64, by: Blocks| sum.checked_sub(by.into()).expect("the sums have each zone's part");
         self.raw = less(self.raw, part.capacity);
         self.data_capacity = less(self.data_capacity, part.data_capacity);
@@ -115,47 +116,6 @@ impl Sums {
         uses.change(part.uses, |count, by| count.checked_sub(by).expect("the sums have each zone's use"));
         if *uses == Uses::default() {
             self.by_capacity.remove(&part.capacity);
-        }
-    }
-}
-
-impl State {
-    pub(super) fn part_of(&self, zone: ZoneId) -> Part {
-        Part::of(&self.now(zone), zone.0 >= crate::log::LOG_ZONES)
-    }
-
-    /// Changes something of a zone that may change its part of the sums.
-    pub(super) fn with_part<T>(&mut self, zone: ZoneId, change: impl FnOnce(&mut State) -> T) -> T {
-        if self.sums.is_none() {
-            return change(self);
-        }
-        let before = self.part_of(zone);
-        let changed = change(self);
-        let after = self.part_of(zone);
-        if let Some(sums) = self.sums.as_mut().filter(|_| before != after) {
-            sums.subtract(&before);
-            sums.add(&after);
-        }
-        changed
-    }
-
-    /// Counts over all zones.
-    pub(super) fn count(&self) -> Sums {
-        let mut sums = Sums::default();
-        (0..self.entries.len() as u32).for_each(|zone| sums.add(&self.part_of(ZoneId(zone))));
-        sums
-    }
-
-    /// The zone at this moment.
-    pub(super) fn now(&self, zone: ZoneId) -> ZoneNow {
-        let (entry, run) = (self.entries[zone.0 as usize], &self.run[zone.0 as usize]);
-        let can_be_opened = matches!(run.usage, Use::Free { .. } | Use::Leased);
-        ZoneNow {
-            entry,
-            info: run.info,
-            is_of_use: run.info.capacity >= self.zone_blocks_min,
-            is_free: entry.role == Role::Free && zone.0 >= crate::log::LOG_ZONES && can_be_opened,
-            is_bad: run.usage == Use::Bad,
         }
     }
 }
