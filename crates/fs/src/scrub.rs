@@ -66,9 +66,9 @@ impl Fs {
 
     /// About as many bytes as there are to be read: of metadata, and of data.
     pub fn scrub_bytes(&self) -> (u64, u64) {
-        let zones = self.store.zones();
-        let data = [Role::Data, Role::Gc].into_iter().flat_map(|role| zones.in_role(role));
-        let live: u64 = data.map(|zone| u64::from(zones.entry(zone).live)).sum();
+        let pool = self.store.pool();
+        let data = [Role::Data, Role::Gc].into_iter().flat_map(|role| pool.in_role(role));
+        let live: u64 = data.map(|zone| u64::from(pool.entry(zone).live)).sum();
         (self.store.scrub_bytes(), live * u64::from(self.extents.block_size()))
     }
 }

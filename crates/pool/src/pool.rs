@@ -7,9 +7,9 @@ use rt::sync::{Condvar, Mutex};
 use zone::{Blocks, Life, Role, ZoneId, ZoneInfo};
 
 use crate::rows::Rows;
-use crate::shares::{MetadataReserve, Shares};
+use crate::shares::{GC_MINIMUM, MetadataReserve, Shares};
 use crate::state::{Moment, State, Usage};
-use crate::types::{Lsn, ZoneEntry};
+use crate::types::{Lsn, ZoneEntry, smallest_of_use};
 
 /// What the pool has to know of the volume.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +66,21 @@ impl Pool {
     /// What the device reported of a zone at the mount, or after the last reset.
     pub fn info(&self, zone: ZoneId) -> ZoneInfo {
         self.state.lock().info(zone)
+    }
+
+    /// Blocks that a zone holds, header included.
+    pub fn capacity(&self, zone: ZoneId) -> Blocks {
+        self.info(zone).capacity
+    }
+
+    /// Whether a zone has room for a header and a page. Others are never opened, and hold nothing.
+    pub fn is_of_use(&self, zone: ZoneId) -> bool {
+        self.capacity(zone) >= smallest_of_use(self.shape.page_blocks)
+    }
+
+    /// Whether a zone is being opened or written.
+    pub fn is_open(&self, zone: ZoneId) -> bool {
+        self.usage(zone) == Usage::Open
     }
 
     /// The last record that changed the live blocks of a zone.
@@ -142,6 +157,11 @@ impl Pool {
     /// Free zones that only metadata may take now. If zones are not alike, these are the largest.
     pub fn metadata_reserve(&self) -> u32 {
         self.state.lock().metadata_reserve()
+    }
+
+    /// The most free zones that user writes ever have to leave to others, whatever else they can have.
+    pub fn reserved_from_data_max(&self) -> u32 {
+        self.metadata_reserve_max() + GC_MINIMUM
     }
 
     /// The most zones that [`Pool::metadata_reserve`] ever is.
@@ -232,6 +252,14 @@ impl Pool {
     /// Gives a zone its usage after recovery, or when the previous one ends.
     pub fn set_usage(&self, zone: ZoneId, usage: Usage) {
         self.state.lock().set_usage(zone, usage);
+    }
+
+    /// Nobody writes an open zone any more: it may become a victim, and it is reset when it is dead.
+    pub fn close(&self, zone: ZoneId) {
+        let mut state = self.state.lock();
+        if state.usage(zone) == Usage::Open {
+            state.set_usage(zone, Usage::Closed);
+        }
     }
 
     /// The device reports a zone anew. Its usage stays the same.

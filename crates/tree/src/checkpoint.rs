@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use pool::{Lsn, Usage, UserCounters, ZoneEntry};
 use rt::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{I64, U32, U64};
@@ -28,8 +29,6 @@ use crate::format::{
 use crate::mat::{ChunkPlace, Place};
 use crate::page::Page;
 use crate::types::{Bytes, Epoch, Group, NodeId, Result, StoreError};
-use pool::{Lsn, ZoneEntry};
-use pool::{Usage, UserCounters};
 
 /// Pages of a checkpoint that tells how much is written for each, and the most that it may tell.
 const TELLING: usize = 64;

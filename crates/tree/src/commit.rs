@@ -11,6 +11,7 @@
 
 use std::sync::{Arc, Weak};
 
+use pool::Lsn;
 use rt::sync::RwLockWriteGuard;
 use rt::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
@@ -25,7 +26,6 @@ use crate::memory::needed;
 use crate::page::Page;
 use crate::record;
 use crate::types::{Bytes, Draw, Epoch, Group, NodeId, Op, Result, StoreError, Tx};
-use pool::Lsn;
 
 /// Data named by records that a flush has not yet covered: what a recovery would verify.
 pub(crate) const UNFLUSHED_DATA_MAX: u64 = 256 << 20;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
+use pool::{Lsn, Moment, Pool};
 use rt::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rt::sync::{Mutex, RwLock};
 use zone::{Address, Device, FsId, Lease, Leases, PageBuffer, Pages, Promise};
@@ -15,8 +16,6 @@ use crate::log::Log;
 use crate::mat::{ChunkPlace, Mat};
 use crate::turn::Turn;
 use crate::types::{Bytes, Group, NodeId, Reserve, Result, StoreError};
-use pool::Lsn;
-use pool::{Moment, Pool};
 
 /// The store's user during its life: hands over what checkpoints carry for it.
 ///

@@ -19,6 +19,7 @@
 
 use std::ops::{Add, Sub};
 
+use pool::MetadataReserve;
 use rt::sync::atomic::{AtomicUsize, Ordering};
 use zone::Geometry;
 
@@ -28,7 +29,6 @@ use crate::core::Core;
 use crate::delta::{self, Changes};
 use crate::format::{DirectoryEntry, ZitEntry};
 use crate::mat::Place;
-use pool::MetadataReserve;
 
 /// Pages that an epoch writes, at most, while zones are few: the reserve has room for two epochs, and longer ones would
 /// save less than the space is worth. Where one zone has that room anyway it may be twice as many.

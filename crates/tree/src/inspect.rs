@@ -3,7 +3,7 @@
 //! Changes nothing. What is read from the device is shown as far as it can be decoded; meant for a volume
 //! that nobody changes meanwhile.
 
-use pool::COUNTERS;
+use pool::{COUNTERS, Lsn};
 use zone::{Address, Blocks, Role, ZoneId, ZoneState};
 
 use crate::core::Core;
@@ -11,25 +11,8 @@ use crate::format::{BatchKind, PageKind, decode_page};
 use crate::record;
 use crate::recover::decode_checkpoint;
 use crate::scan::{Found, LogZone};
-use crate::store::{Store, Zones};
+use crate::store::Store;
 use crate::types::{Bytes, Group, NodeId, Op, Result, Table};
-use pool::Lsn;
-use pool::Usage;
-
-/// What a zone is doing in this mount.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ZoneUse {
-    /// May be opened.
-    Free,
-    /// Being written.
-    Open,
-    /// Holds something, takes no more.
-    Closed,
-    /// Being reset.
-    Resetting,
-    /// Cannot be written any more.
-    Bad,
-}
 
 /// A node of a tree.
 #[derive(Clone, Debug)]
@@ -127,19 +110,6 @@ pub struct PageView {
     pub is_current: Option<bool>,
 }
 
-impl Zones {
-    /// What a zone is doing in this mount.
-    pub fn use_of(&self, zone: ZoneId) -> ZoneUse {
-        match self.core.pool.usage(zone) {
-            Usage::Free { .. } => ZoneUse::Free,
-            Usage::Open => ZoneUse::Open,
-            Usage::Closed => ZoneUse::Closed,
-            Usage::Resetting => ZoneUse::Resetting,
-            Usage::Retired => ZoneUse::Bad,
-        }
-    }
-}
-
 impl Store {
     /// A node; `None` when there is none of this name.
     pub fn view_node(&self, id: u64) -> Result<Option<NodeView>> {
@@ -171,7 +141,7 @@ impl Store {
 
     /// Everything whole in the log, in the order in which it was written.
     pub fn view_log(&self) -> Result<Vec<BatchView>> {
-        let zones = self.zones().in_role(Role::Log);
+        let zones = self.pool().in_role(Role::Log);
         let mut all = Vec::new();
         for zone in zones {
             all.extend(self.view_log_zone(zone)?);

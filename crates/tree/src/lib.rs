@@ -53,17 +53,17 @@ mod types;
 pub use check::{Finding, FindingKind, Told, Visit};
 pub use core::{Client, Growth, VolumeInfo};
 pub use format::KEY_MAX;
-pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView, ZoneUse};
+pub use inspect::{BatchContents, BatchView, NodeEntry, NodeView, PageView};
 pub use key_range::{KeyRange, KeyRanges};
 pub use lookup::ZoneRef;
 pub use mkfs::FormatOptions;
-pub use pool::{COUNTERS, Lsn, Moment, Reserved, Sums, Uses, ZoneEntry, ZoneNow};
+pub use pool::{COUNTERS, LOG_ZONES, Lsn, Moment, Pool, Reserved, Sums, Usage, Uses, ZoneEntry, ZoneNow};
 pub use reclaim::GAIN_PAGES;
 pub use recover::{Config, Recovery, Replay};
 pub use salvage::{SalvageCounts, Salvaged, SalvagedRow, SalvagedZone};
 pub use scan::read_header;
 pub use scrub::{NodeScrub, Scrubbed};
-pub use store::{Store, StoreStats, Zones};
+pub use store::{Store, StoreStats};
 pub use types::{Bytes, Draw, Entry, Group, Op, PREPAID, Reserve, Result, Step, StoreError, Table, Tx};
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod switch;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use pool::{Lsn, Pool};
 use rt::sync::Mutex;
 use rt::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zerocopy::IntoBytes;
@@ -28,8 +29,6 @@ use zone::{Address, Blocks, Cause, Device, FsId, Geometry, Lease, Leases, Life, 
 use crate::format::{self, BatchHeader, BatchKind, FRAME, LogFrame, Seal};
 use crate::record;
 use crate::types::{Epoch, Result, StoreError};
-use pool::Lsn;
-use pool::Pool;
 pub(crate) use switch::Left;
 use switch::Mark;
 

@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use pool::Lsn;
 use rt::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use zone::{Address, Command, Output, PageBuffer, ZoneId};
@@ -20,7 +21,6 @@ use crate::mat::{Found, Place};
 use crate::memory::Reading;
 use crate::page::Page;
 use crate::types::{Bytes, Entry, Group, NodeId, Result, StoreError, Table};
-use pool::Lsn;
 
 /// How often a walk may come upon a node that has just been freed.
 const VAIN_MAX: usize = 100;

@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use pool::{LOG_ZONES, LOG_ZONES_WITHIN, Lsn, Usage, ZONE_BLOCKS_MIN, ZoneEntry, smallest_of_use};
 use zone::format::{ZoneIdentity, encode_header};
 use zone::{Address, Blocks, Device, FsId, Geometry, Life, Role, ZoneId, ZoneInfo, ZoneState};
 
@@ -27,9 +28,6 @@ use crate::reclaim::GAIN_PAGES;
 use crate::recover::{Config, assemble};
 use crate::scan::{LogZone, read_header};
 use crate::types::{Bytes, Epoch, Group, Reserve, Result, StoreError};
-use pool::{LOG_ZONES, LOG_ZONES_WITHIN};
-use pool::{Lsn, ZoneEntry};
-use pool::{Usage, ZONE_BLOCKS_MIN, smallest_of_use};
 
 /// Memory for what is written when a volume is made.
 pub(crate) const CACHE_BYTES: u64 = 64 << 20;

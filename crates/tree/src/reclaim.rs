@@ -12,6 +12,7 @@
 
 mod look;
 
+use pool::{GC_MINIMUM, LOG_ZONES, Lsn, MetadataZone, Moment, Pool, Usage, smallest_of_use};
 use rt::sync::atomic::{AtomicI64, Ordering};
 use zone::{Address, Blocks, Cause, Device, DeviceError, FsId, Lease, Life, Role, ZoneId, ZoneState};
 
@@ -23,9 +24,6 @@ use crate::format::{self, PageHeader, PageKind};
 use crate::mat::{Place, Replaced};
 use crate::scan::read_header;
 use crate::types::{Bytes, Draw, NodeId, Op, Result, StoreError, Tx};
-use pool::LOG_ZONES;
-use pool::Lsn;
-use pool::{GC_MINIMUM, MetadataZone, Moment, Pool, Usage, smallest_of_use};
 
 /// Bytes of a metadata zone that are read at once when it is cleaned.
 const CLEANED_AT_ONCE: usize = 1 << 20;

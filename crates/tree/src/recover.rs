@@ -17,6 +17,7 @@ mod missing;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pool::{LOG_ZONES, LOG_ZONES_WITHIN, Lsn, Pool, Shape, Usage, ZoneEntry};
 use rt::sync::atomic::Ordering;
 use rt::sync::{Mutex, RwLock};
 use zerocopy::FromBytes;
@@ -43,9 +44,6 @@ use crate::types::{Epoch, Op, Reserve, Result, StoreError};
 use ends::ZoneEnd;
 use headers::{LogHeader, log_zones, no_volume};
 use missing::{Unread, Why};
-use pool::{LOG_ZONES, LOG_ZONES_WITHIN};
-use pool::{Lsn, ZoneEntry};
-use pool::{Pool, Shape, Usage};
 
 /// Of a log whose first seal names no checkpoint.
 const UNFINISHED: &str = "the log names no checkpoint: the volume was not finished when it was made, or the log is \

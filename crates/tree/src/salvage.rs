@@ -22,6 +22,7 @@ mod scan;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pool::Lsn;
 use rt::sync::Mutex;
 use zone::{Blocks, Device, FsId, Life, Role};
 
@@ -30,7 +31,6 @@ use crate::lookup::tree_key;
 use crate::mat::Place;
 use crate::page::Page;
 use crate::types::{Bytes, Group, Result, Table};
-use pool::Lsn;
 
 use assemble::{Assembly, Loader, State};
 use scan::Scan;

@@ -14,7 +14,7 @@ pub struct Group(pub u16);
 pub struct Table(pub u8);
 
 /// The table whose growth was paid for beforehand by whoever puts something into it: nodes that lead to nothing else are
-/// counted apart ([`crate::Zones::blocks_of_nodes`]). No table has a smaller number.
+/// counted apart ([`crate::Store::blocks_of_nodes`]). No table has a smaller number.
 pub const PREPAID: Table = Table(1);
 
 /// The name of a node; the MAT says where it lies.
@@ -99,7 +99,7 @@ pub enum Op {
         /// The key.
         key: Bytes,
     },
-    /// A zone begins a life in a role. Written by [`crate::Zones::open`].
+    /// A zone begins a life in a role. Written by [`crate::Store::open_zone`].
     ZoneOpened {
         /// The zone.
         zone: ZoneId,

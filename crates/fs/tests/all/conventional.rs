@@ -47,11 +47,11 @@ fn expect_files(volume: &Volume, files: usize) {
 #[test]
 fn data_goes_to_conventional_zones_and_metadata_to_others() {
     let (volume, files) = filled();
-    let zones = volume.fs.store().zones();
-    let holds_data = |zone: &ZoneId| zones.entry(*zone).live > 0 && zones.entry(*zone).role.holds_data();
+    let pool = volume.fs.store().pool();
+    let holds_data = |zone: &ZoneId| pool.entry(*zone).live > 0 && pool.entry(*zone).role.holds_data();
     assert!((SEQUENTIAL..ZONES).map(ZoneId).any(|zone| holds_data(&zone)));
     for role in [Role::Log, Role::Metadata] {
-        assert!(zones.in_role(role).iter().all(|zone| zone.0 < SEQUENTIAL), "{role:?}");
+        assert!(pool.in_role(role).iter().all(|zone| zone.0 < SEQUENTIAL), "{role:?}");
     }
     expect_files(&volume, files);
 }

@@ -78,7 +78,7 @@ fn counts_are_set_to_what_they_count() {
     let before = reached(&sound.volume);
     sound.change(sound.f, |record| (record.links, record.xattrs) = (5, 0));
     sound.change(sound.d, |record| (record.links, record.size) = (7, 9));
-    let zone = sound.volume.fs.store().zones().in_role(zone::Role::Data)[0];
+    let zone = sound.volume.fs.store().pool().in_role(zone::Role::Data)[0];
     let mut tx = Tx::new();
     tx.zone_live(zone, 3);
     tx.counter(UNWRITTEN_BLOCKS, 3);

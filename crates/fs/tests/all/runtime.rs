@@ -278,7 +278,7 @@ fn a_mount_after_an_unmount_reads_in_no_zone_of_data() {
         let zones = (0..).map(zone::ZoneId).zip(moment.zones());
         zones.filter(|(_, zone)| zone.entry.role.holds_data()).map(|(zone, _)| zone).collect::<Vec<_>>()
     };
-    let zones = volume.fs.store().zones().at_one_moment(holds_data);
+    let zones = volume.fs.store().pool().at_one_moment(holds_data);
     assert!(zones.len() >= 8, "{zones:?}");
     volume.fs.unmount().unwrap();
     let Volume { device, clock, fs } = volume;

@@ -276,7 +276,7 @@ fn what_was_moved_since_the_checkpoint_is_found_again() {
 }
 
 fn full_zones(volume: &Volume, role: Role) -> BTreeSet<ZoneId> {
-    let zones = volume.fs.store().zones().in_role(role).into_iter();
+    let zones = volume.fs.store().pool().in_role(role).into_iter();
     zones.filter(|zone| volume.device.report_zone(*zone).unwrap().state == ZoneState::Full).collect()
 }
 

@@ -74,14 +74,14 @@ impl Bench {
 
     /// Whether a part of the file is in a zone that still takes data.
     fn has_open_zone(&self, file: &Handle) -> bool {
-        let zones = self.volume.fs.store().zones();
-        self.zones_of(file).into_iter().any(|zone| zones.is_leased(zone))
+        let pool = self.volume.fs.store().pool();
+        self.zones_of(file).into_iter().any(|zone| pool.is_open(zone))
     }
 
     /// Extents of the file in zones of a role.
     fn pieces_in(&self, file: &Handle, role: Role) -> u64 {
-        let zones = self.volume.fs.store().zones();
-        self.zones_of(file).into_iter().filter(|zone| zones.entry(*zone).role == role).count() as u64
+        let pool = self.volume.fs.store().pool();
+        self.zones_of(file).into_iter().filter(|zone| pool.entry(*zone).role == role).count() as u64
     }
 
     fn layout(&self, file: &Handle) -> Layout {
@@ -326,7 +326,7 @@ fn collecting_by_hand_ends_where_nothing_is_left_to_win() {
 #[test]
 fn metadata_is_cleaned_by_hand_too() {
     let volume = Volume::new();
-    let count = || volume.fs.store().zones().in_role(Role::Metadata).len();
+    let count = || volume.fs.store().pool().in_role(Role::Metadata).len();
     for round in 0..24 {
         let names: Vec<String> = (0..500).map(|n| format!("{round}-{n}")).collect();
         names.iter().for_each(|name| drop(volume.file(ROOT, name)));
@@ -420,14 +420,14 @@ fn zones_that_die_whole_are_reset_without_a_read() {
     bench.volume.write(&file, 0, &pattern(1, 6 << 20));
     bench.volume.fs.sync().unwrap();
     bench.volume.settle();
-    let zones = bench.volume.fs.store().zones();
+    let pool = bench.volume.fs.store().pool();
     let mut of_file = bench.zones_of(&file);
     of_file.dedup();
-    of_file.retain(|zone| !zones.is_leased(*zone));
+    of_file.retain(|zone| !pool.is_open(*zone));
     assert!(of_file.len() > 4, "{of_file:?}");
     drop(file);
     bench.watched.zones_read.lock().clear();
-    let free = zones.free();
+    let free = pool.free();
     bench.volume.unlink(ROOT, "file").unwrap();
     // The name, then what it leaves behind, and then it is known to be durable.
     for _ in 0..3 {
@@ -435,7 +435,7 @@ fn zones_that_die_whole_are_reset_without_a_read() {
         bench.volume.fs.sync().unwrap();
     }
     bench.volume.settle();
-    assert!(zones.free() as usize >= free as usize + of_file.len(), "{} of {free}", zones.free());
+    assert!(pool.free() as usize >= free as usize + of_file.len(), "{} of {free}", pool.free());
     let read = bench.watched.zones_read.lock().clone();
     assert!(of_file.iter().all(|zone| !read.contains(zone)), "{read:?} of {of_file:?}");
     bench.volume.settle_and_check();

@@ -30,7 +30,7 @@ pub(super) fn would_lose(
     twin.turn(zone, ZoneState::ReadOnly);
     twin.record();
     let driver = stage.mount(&twin, History::recovering(allowed))?;
-    if !matches!(driver.fs.store().zones().entry(zone).role, Role::Data | Role::Gc) {
+    if !matches!(driver.fs.store().pool().entry(zone).role, Role::Data | Role::Gc) {
         return Ok(None);
     }
     twin.inject(Fault::nth(CommandKind::Read, 1, Effect::Error).on(zone).forever());

@@ -216,7 +216,7 @@ fn an_epoch_changes_no_more_than_it_may_though_nothing_stays_dirty() {
 fn an_epoch_passes_until_a_checkpoint_begins() {
     let device = formatted(Spec::new(4096, 128, 256), &options());
     let (store, _) = open(&device).unwrap();
-    let share = || store.zones().epoch().1;
+    let share = || store.epoch().1;
     store.checkpoint().unwrap();
     let (checkpoints, mut before) = (store.stats().checkpoints, share());
     assert!(before < 0.2, "{before}: it has just begun");

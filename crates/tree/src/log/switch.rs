@@ -24,17 +24,15 @@
 //! What a mark says is nowhere needed but here: it states nothing to be durable, so that recovery can give up a zone that
 //! holds nothing else.
 
+use pool::{LOG_ZONES_WITHIN, Usage};
 use rt::sync::atomic::Ordering;
 use std::sync::Arc;
 use zerocopy::little_endian::{U32, U64};
 use zone::{Address, Cause, DeviceError, Lease, Role, ZoneId, ZoneState};
 
-use pool::LOG_ZONES_WITHIN;
-
 use super::{Appended, Io, Log};
 use crate::format::BatchKind;
 use crate::types::{Epoch, Result, StoreError};
-use pool::Usage;
 
 /// A log zone that is no longer in use, until a checkpoint has replaced it and it is reset.
 #[derive(Clone, Copy, Debug)]

@@ -14,14 +14,13 @@
 //! * The newest batch names a zone in which nothing had been written yet, and the device refuses to read that one. Earlier
 //!   releases wrote such marks, and this one does where it may not have two log zones open.
 
+use pool::{LOG_ZONES, Lsn};
 use zone::{Device, DeviceError, FsId, ZoneId, ZoneInfo, ZoneState};
 
 use super::LogContents;
 use crate::format::BatchKind;
 use crate::scan::{Found, LogZone};
 use crate::types::Result;
-use pool::LOG_ZONES;
-use pool::Lsn;
 
 /// One of the first zones, the header of which says nothing, or all that is behind it.
 pub(super) struct Unread {

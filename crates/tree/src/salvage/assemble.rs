@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use pool::{Lsn, ZoneEntry};
 use zerocopy::FromBytes;
 use zone::{Address, Device, FsId, Life, Pages};
 
@@ -15,7 +16,6 @@ use crate::format::{DirectoryEntry, PAGE_HEADER, PageKind, ZitEntry, decode_page
 use crate::mat::{Mat, Place};
 use crate::page::Page;
 use crate::types::{Bytes, Group, NodeId, Result};
-use pool::{Lsn, ZoneEntry};
 
 /// What is known of a node's place.
 enum Known {

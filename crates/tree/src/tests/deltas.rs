@@ -193,7 +193,7 @@ fn small_changes_are_counted_as_they_are_before_anybody_is_refused() {
 fn the_checker_counts_changes() {
     let device = formatted(Spec::new(4096, 64, 64), &options());
     let (store, _) = filled(&device, 500);
-    let zone = store.zones().in_role(zone::Role::Metadata)[0];
+    let zone = store.pool().in_role(zone::Role::Metadata)[0];
     let at = |block| Address::new(ZoneId(zone.0), block, Life(1));
     assert!(store.core.pool.merge_copy(Place { at: at(5), base: at(9) }.copy(), 1));
     let findings = store.check(&mut |_, _, _, _| ()).unwrap();
@@ -220,7 +220,7 @@ fn cleaning_ends_where_nothing_can_be_gained() {
     let mut data = Vec::new();
     loop {
         let before = data.len();
-        while let Some(lease) = store.zones().open(zone::Role::Gc).unwrap() {
+        while let Some(lease) = store.open_zone(zone::Role::Gc).unwrap() {
             data.push(lease);
         }
         let steps = (0..1000).take_while(|_| store.step().unwrap() != crate::Step::Idle).count();

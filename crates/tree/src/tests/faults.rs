@@ -1,13 +1,13 @@
 //! The store on a device whose commands fail, or whose blocks cannot be read any more.
 
 use emulated::{CommandKind, Effect, Fault};
+use pool::MetadataZone;
 use rt::sync::atomic::Ordering;
 use zone::{Address, Role, ZoneId, ZoneState};
 
 use super::*;
 use crate::types::NodeId;
 use crate::{StoreError, ZoneEntry};
-use pool::MetadataZone;
 
 fn put(store: &Store, model: &mut Contents, number: u32, value: u8) {
     let (key, value) = (number.to_be_bytes().to_vec(), vec![value; 900]);
@@ -154,7 +154,7 @@ fn a_log_zone_that_cannot_be_finished_is_left_all_the_same() {
         let mut model = Contents::new();
         let in_use = |store: &Store| {
             let state = |zone: &ZoneId| device.report_zone(*zone).unwrap().state;
-            store.zones().in_role(Role::Log).into_iter().find(|zone| state(zone).is_active()).unwrap()
+            store.pool().in_role(Role::Log).into_iter().find(|zone| state(zone).is_active()).unwrap()
         };
         let before = in_use(&store);
         device.inject(Fault::nth(CommandKind::Finish, 1, effect).on(before));
@@ -182,7 +182,7 @@ fn a_mount_that_needs_a_slot_tries_more_than_one_zone() {
         let mut model = Contents::new();
         put(&store, &mut model, 1, 1);
         store.close().unwrap();
-        let log = store.zones().in_role(Role::Log);
+        let log = store.pool().in_role(Role::Log);
         drop(store);
         // The log cannot go on where it was, and others hold all slots.
         log.iter().for_each(|&zone| device.turn(zone, ZoneState::ReadOnly));
@@ -214,7 +214,7 @@ fn plant(store: &Store, zone: ZoneId, change: impl Fn(&mut ZoneEntry)) {
 fn a_wrong_count_of_live_nodes_latches_and_panics_nowhere() {
     for live in [0, Address::BLOCKS_MAX] {
         let (device, store, mut model) = with_dead_nodes();
-        let zones = store.zones().in_role(Role::Metadata);
+        let zones = store.pool().in_role(Role::Metadata);
         zones.iter().for_each(|&zone| plant(&store, zone, |entry| entry.live = live));
         let wrong = (0..1200).find_map(|number| {
             let mut tx = Tx::new();
@@ -224,7 +224,7 @@ fn a_wrong_count_of_live_nodes_latches_and_panics_nowhere() {
         });
         assert!(matches!(wrong, Some(StoreError::Corrupt(_))), "{live}: {wrong:?}");
         assert!(store.latched().is_some());
-        assert!(matches!(store.zones().writable(), Err(StoreError::Latched(_))));
+        assert!(matches!(store.writable(), Err(StoreError::Latched(_))));
         drop(store);
         // Nothing of the wrong count is on the device.
         contents(&open(&device).unwrap().0);
@@ -242,7 +242,7 @@ fn a_zit_that_cannot_be_right_is_refused_at_the_mount() {
     ];
     for (role, change) in changes {
         let (device, store, _) = with_dead_nodes();
-        let zone = *store.zones().in_role(role).last().unwrap();
+        let zone = *store.pool().in_role(role).last().unwrap();
         plant(&store, zone, change);
         // One more, so that nothing is done with the entry but to write it.
         if store.checkpoint().is_ok() {
@@ -295,7 +295,7 @@ fn with_journal() -> (Arc<Emulated>, Vec<ZoneId>, Contents) {
         put(&store, &mut model, number, 1);
         store.sync(store.last_lsn()).unwrap();
     }
-    let log = store.zones().in_role(Role::Log);
+    let log = store.pool().in_role(Role::Log);
     (device, log, model)
 }
 
@@ -383,7 +383,7 @@ fn what_has_taken_effect_is_not_called_refused() {
     let device = formatted(Spec::tiny(), &options());
     let (store, _) = open(&device).unwrap();
     let mut model = Contents::new();
-    let lease = store.zones().open(Role::Data).unwrap().unwrap();
+    let lease = store.open_zone(Role::Data).unwrap().unwrap();
     put(&store, &mut model, 1, 1);
     store.sync(store.last_lsn()).unwrap();
     device.inject(Fault::nth(CommandKind::Flush, 1, Effect::Error).forever());

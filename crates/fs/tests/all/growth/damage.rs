@@ -144,10 +144,9 @@ fn damaged_blocks_that_files_share() {
             volume.fs.clone_range(&file, 2 * n * BLOCK, &copy, 0, BLOCK).unwrap();
         }
         volume.fs.sync().unwrap();
-        for zone in
-            [Role::Data, Role::Gc].into_iter().flat_map(|role| volume.fs.store().zones().in_role(role))
+        for zone in [Role::Data, Role::Gc].into_iter().flat_map(|role| volume.fs.store().pool().in_role(role))
         {
-            let blocks = volume.fs.store().zones().capacity(zone);
+            let blocks = volume.fs.store().pool().capacity(zone);
             (0..blocks)
                 .filter(|block| volume.device.is_written(zone, *block) && block % 2 == 1)
                 .for_each(|block| volume.device.corrupt(zone, block, 9, 1));

@@ -104,7 +104,7 @@ impl Damage {
                 put(tx, group, REFCOUNT, key, encode_refcount(1, rng.u32(2..9)).to_vec())
             }
             LiveCount => {
-                let zone = volume.fs.store().zones().in_role(zone::Role::Data).first().copied()?;
+                let zone = volume.fs.store().pool().in_role(zone::Role::Data).first().copied()?;
                 tx.zone_live(zone, 3);
                 Some(())
             }

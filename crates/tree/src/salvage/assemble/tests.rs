@@ -19,7 +19,7 @@ fn a_page_is_the_one_that_was_named_or_none() {
     let loader = Loader::new(device, &scan);
     let (&id, copies) = scan.nodes.iter().next().unwrap();
     let at = copies[0].at;
-    let life = store.zones().entry(at.zone()).life;
+    let life = store.pool().entry(at.zone()).life;
     let next_life = Address::new(at.zone(), at.block(), Life(life.0 + 1));
     let found = |at, kind, id| loader.page(at, kind, id).unwrap().is_some();
     assert!(found(at, PageKind::Node, id));
