@@ -2,7 +2,7 @@
 //!
 //! A file's lock is held shared by readers for a whole call, and exclusively by a writer from before its first
 //! transaction to after its last: a read sees all of a write or nothing of it. Data reaches the device before its
-//! transaction is committed, where possible before the lock is taken (`ahead.rs`), and the transaction carries the
+//! transaction is committed, where possible before the lock is taken (`early_append.rs`), and the transaction carries the
 //! new size: a size never covers what is not there.
 
 use std::sync::atomic::Ordering;
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use extent::Hint;
 use tree::Lsn;
 
-use crate::ahead::Ahead;
 use crate::change::Change;
+use crate::early_append::Ahead;
 use crate::errno::{FsError, Result};
 use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_TAIL_STALE, Record};
 use crate::handle::Handle;

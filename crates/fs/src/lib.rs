@@ -8,15 +8,16 @@
 //! What this crate does not know: FUSE, system calls, where anything lies on the device.
 #![forbid(unsafe_code)]
 
-mod access;
 mod acl;
-mod affected;
-mod ahead;
+mod affected_files;
+mod atime;
 mod attributes;
 mod change;
 mod check;
+mod collapse_insert;
 mod create;
 mod directory;
+mod early_append;
 mod errno;
 mod file_io;
 pub mod format;
@@ -24,15 +25,15 @@ mod handle;
 pub mod hostile;
 mod inodes;
 mod inspect;
-mod known;
 mod lifetime;
 mod locks;
+mod maintenance;
 mod names;
 mod numbers;
 mod orphan;
 mod permissions;
 mod ranges;
-mod rate;
+mod reflink;
 mod remount;
 mod remove;
 mod rename;
@@ -40,17 +41,16 @@ mod repair;
 mod runtime;
 mod salvage;
 mod scrub;
-mod share;
-mod shift;
 #[cfg(test)]
 mod tests;
 mod truncate;
 mod types;
-mod upkeep;
+mod unlinked;
 mod volume;
+mod write_rate;
 mod xattr;
 
-pub use affected::Affected;
+pub use affected_files::Affected;
 pub use check::{Checked, CheckedPart, Finding, NameFinding};
 pub use extent::{Defragmented, Layout, Lifetime, Outlook};
 

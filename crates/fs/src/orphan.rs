@@ -3,7 +3,7 @@
 //! An inode that lost its last name has a row in the table of orphans, and a file that is still
 //! being truncated, or in which a range is being moved, one among the intents, both written by the
 //! transaction that made them so. What is left of either after a crash is found by a scan of these
-//! tables and that of shadows (`share.rs`), which `step` does in pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
+//! tables and that of shadows (`reflink.rs`), which `step` does in pieces; mounting does not wait for it. Every piece of work looks again, under the inode's lock,
 //! whether there is anything to do: so it does no harm that work is queued twice or too early.
 //!
 //! What somebody has in hand is in no queue. Who finds no room, and nothing to do that would make some, waits

@@ -24,7 +24,7 @@ use crate::volume::Fs;
 /// How long an idle thread sleeps when nothing wakes it.
 const IDLE: Duration = Duration::from_millis(250);
 /// After how many looks in vain, without a change meanwhile, an idle thread sleeps. With [`IDLE`] these take 30 s, three
-/// times as long as the longest time that is measured in ([`crate::rate`]).
+/// times as long as the longest time that is measured in ([`crate::write_rate`]).
 const LOOKS_MAX: u32 = 120;
 /// How long it sleeps at most. No work is known that only time makes due so late.
 const SLEEP: Duration = Duration::from_secs(3600);

@@ -5,7 +5,7 @@ use extent::DataScrub;
 use tree::NodeScrub;
 use zone::Role;
 
-use crate::affected::Affected;
+use crate::affected_files::Affected;
 use crate::check::Finding;
 use crate::errno::Result;
 use crate::volume::Fs;

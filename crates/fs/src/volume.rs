@@ -12,13 +12,13 @@ use zone::{Cause, Device, Geometry};
 use crate::errno::{FsError, Result};
 use crate::format::{Damaged, FLAG_INLINE, INLINE_MAX, INODE, InodeHeader, NAME_MAX, Record, inode_key};
 use crate::inodes::{Inodes, Node};
-use crate::known::Known;
 use crate::locks::Locks;
 use crate::numbers::Numbers;
 use crate::orphan::Backlog;
-use crate::rate::WriteRate;
 use crate::runtime::Runtime;
 use crate::types::{FormatOptions, InodeNo, Kind, MountOptions, StatFs, VolumeInfo};
+use crate::unlinked::Known;
+use crate::write_rate::WriteRate;
 
 const PAGE_SIZE: u32 = 16 << 10;
 const GROUPS: u16 = 8;

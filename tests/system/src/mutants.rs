@@ -129,7 +129,7 @@ const FS: Asked = Asked {
         "salvage::everything_is_saved",
         "salvage::what_is_saved",
         "salvage::what_was_moved",
-        "shifts::a_file_in_the_middle",
+        "collapse_insert::a_file_in_the_middle",
     ],
 };
 
