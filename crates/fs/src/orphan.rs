@@ -211,7 +211,7 @@ impl Fs {
         if self.work_backlog()? || self.backlog.has_advanced(before) {
             return Ok(true);
         }
-        let given_up = self.give_up_known();
+        let given_up = self.release_unlinked();
         Ok(self.work_backlog()? || given_up)
     }
 

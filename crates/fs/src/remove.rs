@@ -50,7 +50,7 @@ impl Fs {
             self.delete_name(&mut change.tx, parent, found.cookie);
             let is_doomed = self.take_name(who, &mut change, &locked, parent, found.inode, directory)?;
             self.commit(change, &mut locked)?;
-            self.keep_nameless(&locked, found.inode);
+            self.keep_if_unlinked(&locked, found.inode);
             drop(locked);
             if is_doomed {
                 self.dispose(found.inode);
@@ -89,7 +89,7 @@ impl Fs {
         let record = locked.record(inode).expect("the caller has looked at it");
         let links = if record.kind == Kind::Directory { 0 } else { record.links.saturating_sub(1) };
         let is_closed = locked.is_closed(inode);
-        let has_no_more = record.has_no_blocks() && record.xattrs == 0 && !self.keeps_nameless(record);
+        let has_no_more = record.has_no_blocks() && record.xattrs == 0 && !self.keeps_unlinked(record);
         if links == 0 && is_closed && has_no_more {
             change.erase(inode);
             return false;

@@ -181,7 +181,7 @@ impl Fs {
         let doomed = self.replace(renaming, locked, &mut change)?;
         self.commit(change, locked)?;
         if let Some(target) = renaming.target_found() {
-            self.keep_nameless(locked, target.inode);
+            self.keep_if_unlinked(locked, target.inode);
         }
         Ok(Some(doomed))
     }

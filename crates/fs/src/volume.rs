@@ -17,7 +17,7 @@ use crate::numbers::Numbers;
 use crate::orphan::Backlog;
 use crate::runtime::Runtime;
 use crate::types::{FormatOptions, InodeNo, Kind, MountOptions, StatFs, VolumeInfo};
-use crate::unlinked::Known;
+use crate::unlinked::UnlinkedFiles;
 use crate::write_rate::WriteRate;
 
 const PAGE_SIZE: u32 = 16 << 10;
@@ -38,7 +38,7 @@ pub struct Fs {
     pub(crate) locks: Locks,
     pub(crate) numbers: Numbers,
     pub(crate) backlog: Backlog,
-    pub(crate) known: Known,
+    pub(crate) unlinked: UnlinkedFiles,
     pub(crate) runtime: Runtime,
     /// Held by whoever moves a directory into another: only then do ancestors change. Taken before
     /// any inode's lock.
@@ -118,7 +118,7 @@ impl Fs {
             locks: Locks::default(),
             numbers: Numbers::new(groups),
             backlog: Backlog::new(options.read_only),
-            known: Known::default(),
+            unlinked: UnlinkedFiles::default(),
             runtime: Runtime::new(options.commit_interval_ns),
             // Microseconds tell mounts apart; that they come round every hour is no concern.
             generation: (options.clock.now().0 / 1000) as u32,

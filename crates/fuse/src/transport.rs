@@ -83,7 +83,7 @@ impl Transport {
         let terms = Terms { wanted, max_write: REQUEST_BYTES_MAX, max_background };
         let Agreed { granted, waits_for_writes, forgets } = shake_hands(channel, &terms)?;
         if forgets {
-            self.server.fs().keep_known();
+            self.server.fs().keep_unlinked();
         }
         self.waits_for_writes.store(waits_for_writes, Ordering::Relaxed);
         if granted != wanted {

@@ -9,7 +9,7 @@ const ROOT: InodeNo = InodeNo::ROOT;
 /// A volume of a kernel's, and a file that is closed.
 fn with_closed_file(contents: &[u8]) -> (Volume, InodeNo) {
     let volume = Volume::new();
-    volume.fs.keep_known();
+    volume.fs.keep_unlinked();
     let handle = volume.file(ROOT, "f");
     volume.write(&handle, 0, contents);
     (volume, handle.inode())
@@ -82,7 +82,7 @@ fn when_nobody_is_left_everything_is_forgotten() {
 #[test]
 fn who_needs_room_gets_that_of_files_that_are_only_known() {
     let volume = Volume::new();
-    volume.fs.keep_known();
+    volume.fs.keep_unlinked();
     let piece = pattern(9, 256 << 10);
     for round in 0..3_u64 {
         let handle = volume.file(ROOT, "f");

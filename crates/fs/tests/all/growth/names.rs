@@ -245,7 +245,7 @@ fn files_that_a_kernel_knows() {
     compare("unlinked but referenced inodes", 2000, |number| {
         let volume = volume();
         let mut meter = Meter::new(&volume.device);
-        volume.fs.keep_known();
+        volume.fs.keep_unlinked();
         let files: Vec<InodeNo> = (0..number).map(|n| volume.file(ROOT, &name(n)).inode()).collect();
         meter.measure("unlink", || (0..number).for_each(|n| volume.unlink(ROOT, &name(n)).unwrap()));
         meter.measure("forget", || files.iter().for_each(|file| volume.fs.forget(*file)));
