@@ -1,7 +1,7 @@
-//! Which files are concerned by what was found: their names, and which of their bytes.
+//! The files that are affected by a finding: their paths and their lost bytes.
 //!
-//! Names are looked for by reading all directories, as far as they can be read, and only when there is
-//! something to be named. Memory: one entry for each directory, and for each inode that is to be named.
+//! Paths are found by reading all directories that can be read, and only if a finding affects a file. This takes
+//! memory for one entry for each directory and one for each affected inode.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,25 +21,25 @@ use crate::volume::Fs;
 
 /// A file that a finding is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Affected {
-    /// Its number.
+pub struct AffectedFile {
+    /// Its inode number.
     pub inode: InodeNo,
-    /// A name of it, from the root on; none when no name that can be read leads to it.
+    /// A path from the root. None if no readable names lead to it.
     pub path: Option<Vec<u8>>,
-    /// Which of its bytes; none when it is concerned as a whole, or in something else than its bytes.
+    /// The affected bytes. None if the whole file is affected, or something else than its bytes.
     pub bytes: Option<Range<u64>>,
 }
 
-/// Which files use objects.
+/// The files that use objects.
 #[derive(Default)]
 struct Uses {
-    /// The files whose contents these objects are.
+    /// The files whose contents are these objects.
     files: BTreeMap<Object, InodeNo>,
-    /// By object and its first block: what files refer to.
+    /// By object and first block: the references of files to the object.
     references: BTreeMap<(Object, u64), Vec<Reference>>,
 }
 
-/// Blocks of an object that a file has, from its block `start` on.
+/// A reference of a file, from the file's block `start` on, to blocks of an object.
 struct Reference {
     blocks: Blocks,
     inode: InodeNo,
@@ -47,11 +47,11 @@ struct Reference {
 }
 
 impl Uses {
-    /// Who uses these blocks of an object: the inode, and which of its blocks they are.
+    /// The inodes that use these blocks of an object, and their own block numbers for them.
     fn of(&self, object: Object, blocks: &Range<u64>) -> Vec<(InodeNo, Range<u64>)> {
         let mut uses: Vec<_> =
             self.files.get(&object).map(|inode| (*inode, blocks.clone())).into_iter().collect();
-        // A reference that begins earlier has ended by then.
+        // References have at most this length, so earlier ones end before these blocks.
         let first = blocks.start.saturating_sub(u64::from(EXTENT_BLOCKS_MAX));
         for (&(_, at), references) in self.references.range((object, first)..(object, blocks.end)) {
             uses.extend(references.iter().filter_map(|reference| {
@@ -71,11 +71,11 @@ const OF_INODES: [Table; 7] = [EXTENT, RESIDENT, INODE, DIRENT, XATTR, ORPHAN, I
 /// The names that lead to some inodes.
 #[derive(Default)]
 struct Names {
-    /// Of each directory: the one that it is in, and its name there.
+    /// For each directory: its parent, and its name there.
     directories: BTreeMap<InodeNo, (InodeNo, Vec<u8>)>,
-    /// Of each inode that was asked for.
+    /// For each requested inode: the same.
     wanted: BTreeMap<InodeNo, (InodeNo, Vec<u8>)>,
-    /// Inodes that are known to be not below the root, so that the way up from them is gone once.
+    /// Inodes that are known not to be below the root, so that the walk up from them happens once.
     detached: BTreeSet<InodeNo>,
 }
 
@@ -90,7 +90,7 @@ impl Names {
         }
     }
 
-    /// The path from the root; none when it is not below the root.
+    /// The path from the root. None if the inode is not below the root.
     fn path(&mut self, inode: InodeNo) -> Option<Vec<u8>> {
         let (mut names, mut at, mut passed) = (Vec::new(), inode, BTreeSet::new());
         while at != InodeNo::ROOT {
@@ -111,26 +111,26 @@ impl Names {
 }
 
 impl Fs {
-    /// A path to each of these inodes, as far as names that can be read lead to them.
+    /// A path to each of these inodes, if readable names lead to it.
     pub fn paths_of(&self, inodes: &BTreeSet<InodeNo>) -> Result<BTreeMap<InodeNo, Vec<u8>>> {
         let mut names = self.names(&|inode| inodes.contains(&inode))?;
         Ok(inodes.iter().filter_map(|inode| Some((*inode, names.path(*inode)?))).collect())
     }
 
-    /// The files that each of these findings is about.
-    pub fn affected(&self, findings: &[Finding]) -> Result<Vec<Vec<Affected>>> {
-        let mut of = self.concerned(findings)?;
+    /// The files that each of these findings affects.
+    pub fn affected_files(&self, findings: &[Finding]) -> Result<Vec<Vec<AffectedFile>>> {
+        let mut of = self.affected_inodes(findings)?;
         let ranges: Vec<_> = findings.iter().map(lost_range).collect();
         if of.iter().all(Vec::is_empty) && ranges.iter().all(Option::is_none) {
             return Ok(of);
         }
-        let told: BTreeSet<InodeNo> = of.iter().flatten().map(|affected| affected.inode).collect();
+        let named: BTreeSet<InodeNo> = of.iter().flatten().map(|affected| affected.inode).collect();
         let lost = KeyRanges::new(ranges.iter().flatten().copied().cloned());
         let is_touched = |inode: InodeNo| {
             let touches = |table| lost.touching(self.group(inode), table, &inode.0.to_be_bytes());
             OF_INODES.into_iter().any(|table| touches(table).next().is_some())
         };
-        let mut names = self.names(&|inode| told.contains(&inode) || is_touched(inode))?;
+        let mut names = self.names(&|inode| named.contains(&inode) || is_touched(inode))?;
         let known = names.wanted.keys().chain(names.directories.keys()).copied().chain([InodeNo::ROOT]);
         let known: BTreeSet<(Group, InodeNo)> = known.map(|inode| (self.group(inode), inode)).collect();
         for (of, range) in of.iter_mut().zip(&ranges) {
@@ -141,15 +141,15 @@ impl Fs {
                     .flat_map(|numbers| known.range(inode(numbers.start())..=inode(numbers.end())))
                     .map(|(_, inode)| *inode)
                     .collect();
-                of.extend(touched.into_iter().map(|inode| self.affected_by(range, inode)));
+                of.extend(touched.into_iter().map(|inode| self.affected_by_range(range, inode)));
             }
             of.iter_mut().for_each(|affected| affected.path = names.path(affected.inode));
         }
         Ok(of)
     }
 
-    /// The inodes that findings themselves name: for data, the files that have them.
-    pub(crate) fn concerned(&self, findings: &[Finding]) -> Result<Vec<Vec<Affected>>> {
+    /// The inodes that the findings name themselves. For data these are the files that use it.
+    pub(crate) fn affected_inodes(&self, findings: &[Finding]) -> Result<Vec<Vec<AffectedFile>>> {
         let of_data = |finding: &Finding| match finding {
             Finding::Extents(finding) => finding.of.clone(),
             _ => None,
@@ -157,31 +157,32 @@ impl Fs {
         let objects = findings.iter().filter_map(of_data).map(|(object, _)| object);
         let elsewhere: BTreeSet<Object> = objects.filter(|object| !self.is_of_its_inode(*object)).collect();
         let uses = self.uses_of(&elsewhere)?;
-        let concerned = |finding: &Finding| {
+        let affected_inodes = |finding: &Finding| {
             if let Finding::Names(finding) = finding {
-                let of = finding.inode().map(|inode| Affected { inode, path: None, bytes: None });
+                let of = finding.inode().map(|inode| AffectedFile { inode, path: None, bytes: None });
                 return of.into_iter().collect();
             }
             let Some((object, blocks)) = of_data(finding) else { return Vec::new() };
             let uses = uses.of(object, &blocks);
-            let uses: Vec<_> = uses.iter().map(|(inode, blocks)| self.affected_in(*inode, blocks)).collect();
-            let its_own = || vec![self.affected_in(InodeNo(object.0), &blocks)];
+            let uses: Vec<_> =
+                uses.iter().map(|(inode, blocks)| self.blocks_affected(*inode, blocks)).collect();
+            let its_own = || vec![self.blocks_affected(InodeNo(object.0), &blocks)];
             if uses.is_empty() { its_own() } else { uses }
         };
-        Ok(findings.iter().map(concerned).collect())
+        Ok(findings.iter().map(affected_inodes).collect())
     }
 
-    fn affected_in(&self, inode: InodeNo, blocks: &Range<u64>) -> Affected {
-        Affected { inode, path: None, bytes: Some(self.bytes_of(inode, blocks)) }
+    fn blocks_affected(&self, inode: InodeNo, blocks: &Range<u64>) -> AffectedFile {
+        AffectedFile { inode, path: None, bytes: Some(self.bytes_of(inode, blocks)) }
     }
 
-    /// Whether an object has the contents of the file of its number, as far as anybody knows.
+    /// Whether the object has the contents of the file with the same number. False if the inode cannot be read.
     fn is_of_its_inode(&self, object: Object) -> bool {
         self.view_inode(InodeNo(object.0))
             .is_ok_and(|record| record.is_some_and(|record| record.object.is_none()))
     }
 
-    /// Which files use these objects, by references or as their own, as far as that can be read.
+    /// The files that use these objects, by references or as their contents, as far as rows can be read.
     fn uses_of(&self, objects: &BTreeSet<Object>) -> Result<Uses> {
         let mut uses = Uses::default();
         if objects.is_empty() {
@@ -213,7 +214,7 @@ impl Fs {
         Ok(uses)
     }
 
-    /// Blocks as bytes, not beyond the end of the file if that is known.
+    /// Blocks as bytes, up to the end of the file if that is known.
     fn bytes_of(&self, inode: InodeNo, blocks: &Range<u64>) -> Range<u64> {
         let size = u64::from(self.extents.block_size());
         let end = self.view_inode(inode).ok().flatten().map_or(u64::MAX, |record| record.size);
@@ -221,11 +222,11 @@ impl Fs {
         from..blocks.end.saturating_mul(size).min(end.max(from))
     }
 
-    fn affected_by(&self, range: &KeyRange, inode: InodeNo) -> Affected {
+    fn affected_by_range(&self, range: &KeyRange, inode: InodeNo) -> AffectedFile {
         let mut whole = [INODE, DIRENT, XATTR, ORPHAN, INTENT].into_iter();
         let is_whole = whole.any(|table| range.touches(table, &inode.0.to_be_bytes()));
         let bytes = (!is_whole).then(|| self.bytes_of(inode, &blocks_in(range, Object(inode.0))));
-        Affected { inode, path: None, bytes }
+        AffectedFile { inode, path: None, bytes }
     }
 
     fn names(&self, is_wanted: &dyn Fn(InodeNo) -> bool) -> Result<Names> {
@@ -234,14 +235,14 @@ impl Fs {
         Ok(names)
     }
 
-    /// Every row of a table that can be read; some of them twice.
+    /// Calls `each` for every readable row of a table, possibly twice for some.
     fn each_readable_row(&self, table: Table, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         let read = self.for_each_row(table, &mut |_, key, value| {
             each(key, value);
             Ok(())
         });
         if read.is_err() {
-            // The checker goes on behind what cannot be read.
+            // The checker continues after pages that cannot be read.
             self.store.check(&mut |_, of, key, value| {
                 if of == table {
                     each(key, value);

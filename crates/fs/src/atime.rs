@@ -1,4 +1,4 @@
-//! Times of access, for who wants them kept. Reading does not note them by itself: each would be a
+//! Access times, for mounts that request them. Reading does not set them by itself, because each would be a
 //! transaction.
 
 use crate::change::Change;
@@ -8,8 +8,8 @@ use crate::types::InodeNo;
 use crate::volume::Fs;
 
 impl Fs {
-    /// Notes that an inode was read just now. Where nothing can be changed nothing is noted.
-    pub fn note_access(&self, inode: InodeNo) -> Result<()> {
+    /// Sets the access time of an inode to now. Does nothing on a volume that is read-only.
+    pub fn update_atime(&self, inode: InodeNo) -> Result<()> {
         let _aside = self.aside.read();
         if self.is_read_only() {
             return Ok(());

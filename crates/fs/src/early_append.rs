@@ -1,17 +1,17 @@
-//! Data that reaches the device before their file is locked.
+//! Appends that reach the device before their file is locked.
 //!
-//! A writer needs the lock of his file to change the file, not to bring data to the device. So data are appended first
-//! where that needs nothing of the file, and the lock is held for the transaction alone: writers of one file append
-//! beside each other, and readers do not wait for them.
+//! A writer needs the lock of its file to change the file, but not to append data to the device. So where the append
+//! does not depend on the state of the file, the data is appended first, and the lock is held for the transaction
+//! only. Writers of one file then append concurrently, and readers do not wait for the appends.
 //!
-//! What is appended is for one object, in whole blocks and in one transaction. What the file has become meanwhile is
-//! looked at under the lock ([`Fs::still_fits`]): where it has another object by then, where a block's rest is
-//! no longer beyond its end, or where one transaction cannot write over all that is there, what was appended stays
-//! dead and the data are written like any others.
+//! An early append is for one object. It consists of whole blocks and fits in one transaction. Under the lock it is
+//! checked against the present state of the file ([`Fs::accept_early`]). It is not used if the file has another
+//! object by then, if the last block would overwrite bytes of the file, or if one transaction cannot replace all
+//! overwritten extents. Then the appended blocks stay dead, and the data is written under the lock.
 //!
-//! Nothing is appended ahead of a write whose place is the end of the file, that begins within a block, that is less
-//! than one, or to a file with contents in its record or with shared blocks; nor where space is scarce, since what
-//! is promised meanwhile is missing to whoever holds the lock.
+//! Nothing is appended early for a handle that appends, for a write that does not begin on a block boundary or is
+//! shorter than a block, and for a file whose contents are inline or shared. Nothing is appended early when space is
+//! scarce, because its reservation could be missing to the thread that holds the lock.
 
 use extent::{ExtentError, Written};
 
@@ -22,12 +22,17 @@ use crate::handle::Handle;
 use crate::types::{InodeNo, Kind};
 use crate::volume::Fs;
 
-/// Data of a write that are complete at the device and nobody's yet.
-pub(crate) struct Ahead(Written);
+/// Data of a write that has been appended and belongs to no file yet.
+pub(crate) struct EarlyAppend(Written);
 
 impl Fs {
-    /// Appends all data of a write, if nothing about its file speaks against it.
-    pub(crate) fn append_ahead(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<Option<Ahead>> {
+    /// Appends all data of a write, if the state of the file allows it before the lock.
+    pub(crate) fn append_early(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<Option<EarlyAppend>> {
         let block = u64::from(self.extents.block_size());
         let end = offset.saturating_add(data.len() as u64);
         let is_one_piece = offset / PIECE == (end - 1) / PIECE;
@@ -36,33 +41,33 @@ impl Fs {
             return Ok(None);
         }
         let (object, hint, size) = match handle.node().state.read().record() {
-            Ok(record) if self.takes_whole_blocks(record, end) => {
+            Ok(record) if self.accepts_whole_blocks(record, end) => {
                 (record.object(handle.inode()), hint_of(handle, record), record.size)
             }
             _ => return Ok(None),
         };
         match self.extents.write_ahead(object, hint, offset, data, size) {
             Err(ExtentError::NoSpace) => Ok(None),
-            written => Ok(written?.map(Ahead)),
+            written => Ok(written?.map(EarlyAppend)),
         }
     }
 
-    /// What was appended ahead, if the file, which is locked, can have it as it is.
-    pub(crate) fn still_fits(
+    /// Returns the early append if it still fits the file, which is locked.
+    pub(crate) fn accept_early(
         &self,
-        ahead: Ahead,
+        early: EarlyAppend,
         record: &Record,
         inode: InodeNo,
         end: u64,
     ) -> Option<Written> {
-        let is_all = ahead.0.end() == end.div_ceil(u64::from(self.extents.block_size()));
+        let is_all = early.0.end() == end.div_ceil(u64::from(self.extents.block_size()));
         let is_for_it =
-            is_all && ahead.0.object() == record.object(inode) && self.takes_whole_blocks(record, end);
-        is_for_it.then_some(ahead.0)
+            is_all && early.0.object() == record.object(inode) && self.accepts_whole_blocks(record, end);
+        is_for_it.then_some(early.0)
     }
 
-    /// Whether blocks up to that which has `end` can be put into the file without a look at what it has there.
-    fn takes_whole_blocks(&self, record: &Record, end: u64) -> bool {
+    /// Whether blocks up to the one that contains `end` can be replaced without reading what the file has there.
+    fn accepts_whole_blocks(&self, record: &Record, end: u64) -> bool {
         let block = u64::from(self.extents.block_size());
         let is_plain = record.kind == Kind::File && !record.has(FLAG_INLINE) && !record.has(FLAG_SHARES);
         is_plain && (end.is_multiple_of(block) || end >= record.size)

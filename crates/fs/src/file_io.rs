@@ -11,7 +11,7 @@ use extent::Hint;
 use tree::Lsn;
 
 use crate::change::Change;
-use crate::early_append::Ahead;
+use crate::early_append::EarlyAppend;
 use crate::errno::{FsError, Result};
 use crate::format::{FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_TAIL_STALE, Record};
 use crate::handle::Handle;
@@ -84,7 +84,7 @@ impl Fs {
     fn write_once(&self, writer: Writer, handle: &Handle, offset: u64, data: &[u8]) -> Result<(usize, Lsn)> {
         self.begin_growing()?;
         let inode = handle.inode();
-        let ahead = self.append_ahead(handle, offset, data)?;
+        let early = self.append_early(handle, offset, data)?;
         let mut locked = Locked::one(handle.node());
         self.finish_shift(&mut locked, inode)?;
         let record = locked.record(inode)?;
@@ -92,11 +92,11 @@ impl Fs {
         let offset = if handle.flags().append { record.size } else { offset };
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
-        self.write_locked(writer, &mut locked, handle, offset, data, ahead)
+        self.write_locked(writer, &mut locked, handle, offset, data, early)
     }
 
     /// Writes to a file that is locked and in which nothing is being moved; the end was looked at. What was appended
-    /// ahead is these data.
+    /// early is these data.
     pub(crate) fn write_locked(
         &self,
         writer: Writer,
@@ -104,7 +104,7 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
-        ahead: Option<Ahead>,
+        early: Option<EarlyAppend>,
     ) -> Result<(usize, Lsn)> {
         let (inode, end) = (handle.inode(), offset + data.len() as u64);
         if locked.record(inode)?.has(FLAG_INLINE) && end <= self.inline_bytes_max() as u64 {
@@ -112,7 +112,7 @@ impl Fs {
             return Ok((data.len(), lsn));
         }
         self.prepare_write(locked, inode, offset, end)?;
-        self.write_pieces(writer, locked, handle, offset, data, ahead)
+        self.write_pieces(writer, locked, handle, offset, data, early)
     }
 
     fn write_inline(
@@ -161,7 +161,7 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
-        mut ahead: Option<Ahead>,
+        mut early: Option<EarlyAppend>,
     ) -> Result<(usize, Lsn)> {
         let block = u64::from(self.extents.block_size());
         let (mut done, mut piece) = (0, PIECE);
@@ -174,7 +174,7 @@ impl Fs {
                 Err(_) if done > 0 => break,
                 length => length?,
             };
-            match self.write_piece(writer, locked, handle, at, &data[done..done + length], ahead.take()) {
+            match self.write_piece(writer, locked, handle, at, &data[done..done + length], early.take()) {
                 Ok(lsn) => last = lsn,
                 // What is written over needs its space twice for a moment, so less at once may do.
                 Err(FsError::NoSpace) if piece > block => {
@@ -213,14 +213,14 @@ impl Fs {
         handle: &Handle,
         offset: u64,
         data: &[u8],
-        ahead: Option<Ahead>,
+        early: Option<EarlyAppend>,
     ) -> Result<Lsn> {
         let inode = handle.inode();
         let mut record = locked.record(inode)?.clone();
         let block = u64::from(self.extents.block_size());
         let end = offset + data.len() as u64;
         let (object, hint) = (record.object(inode), hint_of(handle, &record));
-        let written = match ahead.and_then(|ahead| self.still_fits(ahead, &record, inode, end)) {
+        let written = match early.and_then(|early| self.accept_early(early, &record, inode, end)) {
             Some(written) => written,
             None => self.extents.write(object, hint, offset, data, record.size)?,
         };

@@ -50,7 +50,7 @@ mod volume;
 mod write_rate;
 mod xattr;
 
-pub use affected_files::Affected;
+pub use affected_files::AffectedFile;
 pub use check::{Checked, CheckedPart, Finding, NameFinding};
 pub use extent::{Defragmented, Layout, Lifetime, Outlook};
 

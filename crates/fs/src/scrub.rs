@@ -5,7 +5,7 @@ use extent::DataScrub;
 use tree::NodeScrub;
 use zone::Role;
 
-use crate::affected_files::Affected;
+use crate::affected_files::AffectedFile;
 use crate::check::Finding;
 use crate::errno::Result;
 use crate::volume::Fs;
@@ -29,7 +29,7 @@ pub struct Scrubbed {
     /// Bytes that were read.
     pub bytes: u64,
     /// What is wrong, each with the inode that it concerns; paths are not looked for.
-    pub findings: Vec<(Finding, Option<Affected>)>,
+    pub findings: Vec<(Finding, Option<AffectedFile>)>,
 }
 
 impl ScrubAt {
@@ -60,7 +60,7 @@ impl Fs {
             }
             ScrubAt::End => (ScrubAt::End, 0, Vec::<Finding>::new()),
         };
-        let of = self.concerned(&findings)?.into_iter().map(|of| of.into_iter().next());
+        let of = self.affected_inodes(&findings)?.into_iter().map(|of| of.into_iter().next());
         Ok(Scrubbed { next, bytes, findings: findings.into_iter().zip(of).collect() })
     }
 

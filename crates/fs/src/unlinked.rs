@@ -91,7 +91,8 @@ impl Fs {
         }
     }
 
-    /// Queues the unlinked files that have blocks for deletion. Returns whether there were any. The caller holds no lock.
+    /// Queues the unlinked files that have blocks for deletion. Returns whether there were any. The caller holds no
+    /// lock.
     pub(crate) fn release_unlinked(&self) -> bool {
         // For a moment a file is neither here nor in the queue. Operations that need space wait until this is over.
         let _in_hand = self.backlog.take_in_hand();

@@ -114,9 +114,9 @@ impl Server {
     }
 
     /// Something was read. That its time cannot be noted is no reason to refuse what was read.
-    pub(crate) fn note_access(&self, inode: InodeNo) {
+    pub(crate) fn update_atime(&self, inode: InodeNo) {
         if self.access_times.are_kept()
-            && let Err(error) = self.fs.note_access(inode)
+            && let Err(error) = self.fs.update_atime(inode)
         {
             tracing::debug!("the time of access of inode {} stays: {error}", inode.0);
         }

@@ -6,7 +6,7 @@ const BLOCK: usize = 4096;
 
 /// What is not simply put in the place of what was there is written under the lock.
 #[test]
-fn only_whole_blocks_at_a_known_place_are_appended_ahead() {
+fn only_whole_blocks_at_a_known_offset_are_appended_before_the_lock() {
     let (_device, fs) = volume();
     let root = Caller::root();
     let flags = OpenFlags { read: true, write: true, append: false, truncate: false, sync: false };
@@ -14,30 +14,30 @@ fn only_whole_blocks_at_a_known_place_are_appended_ahead() {
         let inode = fs.make_node(&root, InodeNo::ROOT, name, Kind::File, 0o644, 0).unwrap().inode;
         fs.open(&root, inode, flags).unwrap()
     };
-    let ahead = |handle: &Handle, offset: usize, length: usize| {
-        fs.append_ahead(handle, offset as u64, &vec![1; length]).unwrap().is_some()
+    let early = |handle: &Handle, offset: usize, length: usize| {
+        fs.append_early(handle, offset as u64, &vec![1; length]).unwrap().is_some()
     };
     let plain = file(b"plain", flags);
-    assert!(!ahead(&plain, 0, BLOCK), "an empty file has its contents in its record");
+    assert!(!early(&plain, 0, BLOCK), "an empty file has its contents in its record");
     fs.write(&plain, 0, &[7; 9 * BLOCK + 100]).unwrap();
-    assert!(ahead(&plain, 0, BLOCK));
-    assert!(ahead(&plain, 9 * BLOCK, BLOCK + 5), "behind the end there is nothing");
-    assert!(!ahead(&plain, BLOCK, BLOCK + 5), "a block's rest is the file's");
-    assert!(!ahead(&plain, 5, 2 * BLOCK));
-    assert!(!ahead(&plain, 0, BLOCK - 1));
-    assert!(!ahead(&plain, 0, 1 + PIECE as usize));
+    assert!(early(&plain, 0, BLOCK));
+    assert!(early(&plain, 9 * BLOCK, BLOCK + 5), "behind the end there is nothing");
+    assert!(!early(&plain, BLOCK, BLOCK + 5), "a block's rest is the file's");
+    assert!(!early(&plain, 5, 2 * BLOCK));
+    assert!(!early(&plain, 0, BLOCK - 1));
+    assert!(!early(&plain, 0, 1 + PIECE as usize));
     let appending = fs.open(&root, plain.inode(), OpenFlags { append: true, ..flags }).unwrap();
-    assert!(!ahead(&appending, 0, BLOCK));
+    assert!(!early(&appending, 0, BLOCK));
     let copy = file(b"copy", flags);
     fs.clone_range(&plain, 0, &copy, 0, 0).unwrap();
-    assert!(!ahead(&plain, 0, BLOCK) && !ahead(&copy, 0, BLOCK), "shared blocks are somebody else's too");
+    assert!(!early(&plain, 0, BLOCK) && !early(&copy, 0, BLOCK), "shared blocks are somebody else's too");
     drop((plain, appending, copy));
     assert_eq!(fs.check().unwrap(), []);
 }
 
 /// What waits for a lock must not be missing to whoever has it.
 #[test]
-fn where_space_is_scarce_nothing_is_appended_ahead() {
+fn nothing_is_appended_before_the_lock_when_space_is_scarce() {
     let (_device, fs) = volume();
     let root = Caller::root();
     let inode = fs.make_node(&root, InodeNo::ROOT, b"f", Kind::File, 0o644, 0).unwrap().inode;
@@ -48,7 +48,7 @@ fn where_space_is_scarce_nothing_is_appended_ahead() {
     while fs.write(&handle, at, &piece) == Ok(piece.len()) {
         at += piece.len() as u64;
         let available = fs.extents.space().available;
-        let was_appended = fs.append_ahead(&handle, 0, &piece[..BLOCK]).unwrap().is_some();
+        let was_appended = fs.append_early(&handle, 0, &piece[..BLOCK]).unwrap().is_some();
         assert!(!was_appended || available > 256 * BLOCK as u64, "with {available} bytes left");
     }
     assert_eq!(fs.check().unwrap(), []);

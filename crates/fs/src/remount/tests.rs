@@ -12,8 +12,8 @@ use crate::{Caller, Fs, FsError, InodeNo, OpenFlags};
 
 const PAUSE: Duration = Duration::from_millis(1);
 
-fn note_access(fs: &Fs, inode: InodeNo) {
-    fs.note_access(inode).unwrap();
+fn update_atime(fs: &Fs, inode: InodeNo) {
+    fs.update_atime(inode).unwrap();
 }
 
 fn collect_garbage(fs: &Fs, inode: InodeNo) {
@@ -30,7 +30,7 @@ fn defragment(fs: &Fs, inode: InodeNo) {
 /// is promised to stay as it is until it is made writable.
 #[test]
 fn what_has_begun_ends_before_a_volume_is_closed() {
-    let works: [fn(&Fs, InodeNo); 3] = [note_access, collect_garbage, defragment];
+    let works: [fn(&Fs, InodeNo); 3] = [update_atime, collect_garbage, defragment];
     for work in works {
         let (device, fs) = volume();
         while fs.work_backlog().unwrap() {}

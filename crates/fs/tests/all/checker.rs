@@ -517,7 +517,7 @@ fn scrub(volume: &Volume) -> Vec<Told> {
 }
 
 fn told(volume: &Volume, findings: &[Finding]) -> Vec<Told> {
-    let affected = volume.fs.affected(findings).unwrap();
+    let affected = volume.fs.affected_files(findings).unwrap();
     let path = |path: Option<Vec<u8>>| path.map(|path| String::from_utf8(path).unwrap());
     let each = findings.iter().zip(affected);
     each.flat_map(|(finding, of)| of.into_iter().map(move |of| (finding.kind(), path(of.path), of.bytes)))

@@ -51,7 +51,7 @@ impl Transport {
     /// A directory is being read, from its beginning.
     fn note_listing(&self, directory: InodeNo, cookie: u64) {
         if cookie == 0 {
-            self.server.note_access(directory);
+            self.server.update_atime(directory);
         }
     }
 }

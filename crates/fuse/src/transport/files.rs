@@ -64,7 +64,7 @@ impl Transport {
             match self.server.read(HandleNo(asked.fh), asked.offset, into, is_cached) {
                 Ok(count) => {
                     if translate::sets_access_time(asked.flags.cast_signed()) {
-                        self.server.note_access(inode_of(from));
+                        self.server.update_atime(inode_of(from));
                     }
                     reply.bytes(&into[..count]);
                 }

@@ -21,7 +21,7 @@ impl Transport {
     pub(super) fn readlink(&self, from: &Origin, reply: Reply) {
         match self.server.fs().read_link(inode_of(from)) {
             Ok(target) => {
-                self.server.note_access(inode_of(from));
+                self.server.update_atime(inode_of(from));
                 reply.bytes(&target);
             }
             Err(error) => reply.error(errno(&error)),

@@ -64,7 +64,7 @@ fn told(fs: &Fs) -> Result<BTreeSet<InodeNo>, Wrong> {
     let mut findings = fs.check().map_err(|error| failed(&error))?;
     let data = fs.extents().check_data(true).map_err(|error| failed(&error))?;
     findings.extend(data.into_iter().map(Finding::Extents));
-    let affected = fs.affected(&findings).map_err(|error| failed(&error))?;
+    let affected = fs.affected_files(&findings).map_err(|error| failed(&error))?;
     let named = affected.into_iter().flatten().filter(|affected| affected.path.is_some());
     Ok(named.map(|affected| affected.inode).collect())
 }

@@ -53,7 +53,9 @@ fn check_and_repair(meter: &mut Meter, volume: Volume, findings_min: u64) {
     let mut volume = kill(volume);
     let found = meter.measure("check", || volume.fs.check().unwrap());
     assert!(found.len() as u64 >= findings_min, "{} findings", found.len());
-    meter.measure("name the files", || assert_eq!(volume.fs.affected(&found).unwrap().len(), found.len()));
+    meter.measure("name the files", || {
+        assert_eq!(volume.fs.affected_files(&found).unwrap().len(), found.len())
+    });
     meter.measure("repair", || {
         for _ in 0..10 {
             let done = volume.fs.repair().unwrap();
@@ -154,7 +156,7 @@ fn damaged_blocks_that_files_share() {
         let found = meter.measure("check data", || volume.fs.extents().check_data(true).unwrap());
         let found: Vec<Finding> = found.into_iter().map(Finding::Extents).collect();
         assert!(found.len() as u64 >= number, "{} findings", found.len());
-        let named = meter.measure("name the files", || volume.fs.affected(&found).unwrap());
+        let named = meter.measure("name the files", || volume.fs.affected_files(&found).unwrap());
         assert!(named.iter().flatten().count() as u64 >= number);
         meter
     });
