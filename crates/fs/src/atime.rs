@@ -10,7 +10,7 @@ use crate::volume::Fs;
 impl Fs {
     /// Sets the access time of an inode to now. Does nothing on a volume that is read-only.
     pub fn update_atime(&self, inode: InodeNo) -> Result<()> {
-        let _aside = self.aside.read();
+        let _background_change = self.background_changes.read();
         if self.is_read_only() {
             return Ok(());
         }

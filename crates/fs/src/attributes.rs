@@ -85,7 +85,7 @@ impl Fs {
         changes: &Changes,
         may_write: bool,
     ) -> Result<Attributes> {
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin()?;
             let node = self.node(inode)?;
             let shrinks = changes.size.is_some_and(|size| size <= size_of_file(&node));

@@ -148,7 +148,7 @@ impl Fs {
     pub(crate) fn collapse(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
         let inode = handle.inode();
         self.check_whole_blocks(offset, end)?;
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin_growing()?;
             let mut locked = Locked::one(handle.node());
             self.finish_shift(&mut locked, inode)?;
@@ -174,7 +174,7 @@ impl Fs {
     pub(crate) fn insert(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
         let (inode, length) = (handle.inode(), end - offset);
         self.check_whole_blocks(offset, end)?;
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin_growing()?;
             let mut locked = Locked::one(handle.node());
             self.finish_shift(&mut locked, inode)?;

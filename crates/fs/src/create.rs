@@ -132,7 +132,7 @@ impl Fs {
     /// Gives an inode a further name.
     pub fn link(&self, who: &Caller, inode: InodeNo, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
         check_name(name)?;
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin_growing()?;
             let nodes = in_order(vec![self.node(inode)?, self.node(parent)?]);
             let mut locked = Locked::lock(&nodes);
@@ -191,7 +191,7 @@ impl Fs {
         let data_kind = kind_of_data(parent, who.uid, b"");
         let making =
             Making { who, parent, kind: Kind::File, permissions, device: 0, content: &[], data_kind };
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin_growing()?;
             let inode = self.numbers.next(&self.store, self.group(parent))?;
             let (directory, child) = (self.node(parent)?, self.inodes.node(inode));
@@ -223,7 +223,7 @@ impl Fs {
     /// made a handle of it or called `closed`.
     fn make(&self, making: &Making, name: &[u8]) -> Result<(Attributes, Arc<Node>)> {
         check_name(name)?;
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin_growing()?;
             let directory = self.node(making.parent)?;
             self.check_can_make(making, &directory, name)?;

@@ -73,10 +73,10 @@ impl Fs {
         if data.is_empty() {
             return Ok(0);
         }
-        let (written, lsn) = self.with_room(|| self.write_once(writer, handle, offset, data))?;
+        let (written, lsn) = self.with_space(|| self.write_once(writer, handle, offset, data))?;
         self.user_bytes.fetch_add(written as u64, Ordering::Relaxed);
         if handle.flags().sync {
-            self.awaited(|| self.store.sync(lsn))?;
+            self.as_writer(|| self.store.sync(lsn))?;
         }
         Ok(written)
     }

@@ -37,7 +37,7 @@ impl Handle {
         let keeps_set_id = who.checked || who.is_root();
         let lifetime = AtomicU8::new(AS_THE_FILE);
         Handle {
-            fs: fs.me.clone(),
+            fs: fs.this.clone(),
             node,
             flags,
             keeps_set_id,
@@ -152,7 +152,7 @@ impl Fs {
             return;
         }
         // A kernel does not wait until we know that a file was closed.
-        let _aside = self.aside.read();
+        let _background_change = self.background_changes.read();
         self.dispose(node.inode);
     }
 
@@ -160,7 +160,7 @@ impl Fs {
     /// (fsync, fdatasync; of directories too). An error of the volume is reported once to each
     /// handle that was open when it happened.
     pub fn fsync(&self, handle: &Handle, _data_only: bool) -> Result<()> {
-        let synced = self.awaited(|| self.sync());
+        let synced = self.as_writer(|| self.sync());
         if let Err(error) = &synced {
             self.runtime.failed(error);
         }

@@ -60,7 +60,7 @@ pub use inspect::Readable;
 pub use lifetime::LIFETIME_ATTRIBUTE;
 pub use locks::{LockMode, LockOwner, LockRange, OnConflict, RECORD_LOCKS_MAX, RecordLock};
 pub use repair::Repaired;
-pub use runtime::{Lane, Worker};
+pub use runtime::{BackgroundTask, Worker};
 pub use salvage::{EachItem, Salvage, SalvagedItem, SalvagedNames, Trouble, Unsaved};
 pub use scrub::{ScrubAt, Scrubbed};
 pub use tree::Reserve;

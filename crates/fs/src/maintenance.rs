@@ -1,7 +1,7 @@
-//! What people have done to a volume's zones by hand: collecting garbage, and putting files together.
+//! Manual GC and defragmentation.
 //!
-//! Both go in small pieces that lock no inode while they move data, so others use the volume as ever, and both
-//! may stop after any of them.
+//! Both run in small steps that lock no inode while they move data, so other operations continue. A caller may stop
+//! after any step.
 
 use extent::{Defragmented, Layout};
 
@@ -10,10 +10,10 @@ use crate::types::{InodeNo, Kind};
 use crate::volume::Fs;
 
 impl Fs {
-    /// One piece of garbage collection that somebody asks for: of what waits to be deleted, then of data, and
-    /// when that has nothing more to win of metadata. False when there is nothing left to do.
+    /// One step of manual GC: first the backlog, then data zones, and when these gain nothing more, metadata zones.
+    /// Returns false when there is nothing left to do.
     pub fn collect_garbage(&self) -> Result<bool> {
-        let _aside = self.aside.read();
+        let _background_change = self.background_changes.read();
         self.begin()?;
         if self.work_backlog()? || self.extents.compact()? {
             return Ok(true);
@@ -21,21 +21,21 @@ impl Fs {
         Ok(self.store.clean_if_worth_it()?)
     }
 
-    /// Deletes what waits for it, as far as there is room.
-    pub fn delete_what_waits(&self) -> Result<()> {
-        let _aside = self.aside.read();
+    /// Finishes the backlog of deletions and the like, as far as there is space.
+    pub fn finish_backlog(&self) -> Result<()> {
+        let _background_change = self.background_changes.read();
         self.begin()?;
         self.work_backlog()?;
         Ok(())
     }
 
-    /// How many zones garbage collection can make free, at most, as long as nobody deletes anything. Nothing when there
-    /// is something that waits to be deleted: nobody knows yet how much that is.
+    /// The largest number of zones that GC can make free if nothing is deleted. None while there is a backlog,
+    /// because the space that it will free is not known.
     pub fn free_zones_most(&self) -> Option<u32> {
         self.backlog.is_done().then(|| self.extents.free_zones_most())
     }
 
-    /// How the contents of a file lie in zones: not at all, when they lie in its record.
+    /// How the contents of a file are spread over zones. Empty if they are inline in the record.
     pub fn layout(&self, inode: InodeNo) -> Result<Layout> {
         let node = self.node(inode)?;
         let record = node.state.read().record()?.clone();
@@ -45,14 +45,14 @@ impl Fs {
         Ok(self.extents.layout(record.object(inode))?)
     }
 
-    /// Puts together a part of a file that begins at block `from`, if that saves reads: call it, beginning with 0,
-    /// until there is nothing to go on with. What others change meanwhile stays as they change it.
+    /// Defragments a part of a file that begins at block `from`, if that saves reads. The caller begins with 0 and
+    /// goes on where the result says. Concurrent changes of the file are not undone.
     ///
     /// # Errors
-    /// `NoSpace` when there is no room even for a piece of it to be there twice.
+    /// `NoSpace` if there is not even space for a second copy of a small part.
     pub fn defragment(&self, inode: InodeNo, from: u64) -> Result<Defragmented> {
-        let _aside = self.aside.read();
-        self.with_room(|| {
+        let _background_change = self.background_changes.read();
+        self.with_space(|| {
             self.begin_growing()?;
             let node = self.node(inode)?;
             let (kind, hint, object) = {

@@ -7,7 +7,7 @@
 //! whether there is anything to do: so it does no harm that work is queued twice or too early.
 //!
 //! What somebody has in hand is in no queue. Who finds no room, and nothing to do that would make some, waits
-//! for those ([`Fs::make_room`]): what they are about to give back may be what he needs.
+//! for those ([`Fs::make_space`]): what they are about to give back may be what he needs.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -207,7 +207,7 @@ impl Fs {
 
     /// Whether there may be more room than when the work had come as far as `before`: does what is left to do, or waits
     /// for those who do it, or else gives up what is only known. No lock is held.
-    pub(crate) fn make_room(&self, before: u64) -> Result<bool> {
+    pub(crate) fn make_space(&self, before: u64) -> Result<bool> {
         if self.work_backlog()? || self.backlog.has_advanced(before) {
             return Ok(true);
         }

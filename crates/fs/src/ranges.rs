@@ -55,7 +55,7 @@ impl Fs {
     /// Keeps space for [offset, end), which later writes there take: it reads as zeros where nothing
     /// was written, or with `clear` everywhere.
     fn keep(&self, handle: &Handle, range: &Range<u64>, keep_size: bool, clear: bool) -> Result<()> {
-        self.with_room(|| match self.may_fit(handle, range)? {
+        self.with_space(|| match self.may_fit(handle, range)? {
             true => Ok(()),
             false => Err(FsError::NoSpace),
         })?;
@@ -64,7 +64,7 @@ impl Fs {
         let (mut at, mut most) = (range.start, whole);
         while at < range.end {
             let part = at..range.end.min((at - at % block).saturating_add(most));
-            let kept = self.with_room(|| {
+            let kept = self.with_space(|| {
                 self.begin_growing()?;
                 // The size is set once, by the last step: who is told that it failed finds it as it was.
                 self.keep_step(handle, &part, keep_size || part.end < range.end, clear)
@@ -207,7 +207,7 @@ impl Fs {
         // for sure, and what is left of a reference takes a row more.
         let is_whole =
             offset.is_multiple_of(block) && end.is_multiple_of(block) && !self.shares_blocks(handle)?;
-        self.with_room(|| {
+        self.with_space(|| {
             if !is_whole {
                 self.extents.admit()?;
             }

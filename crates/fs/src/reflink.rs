@@ -99,7 +99,7 @@ impl Fs {
         length: u64,
     ) -> (u64, Result<()>) {
         let mut progress = Progress { length: (length > 0).then_some(length), shared: 0, left: None };
-        let cloned = self.with_room(|| {
+        let cloned = self.with_space(|| {
             let cloned = self.clone_once((from, from_offset), (to, to_offset), &mut progress);
             progress.left.take().into_iter().for_each(|object| self.end_shadow(object));
             cloned
@@ -110,7 +110,7 @@ impl Fs {
     /// What was changed through a handle that asks for it becomes durable.
     pub(crate) fn sync_if_asked(&self, handle: &Handle) -> Result<()> {
         if handle.flags().sync {
-            self.awaited(|| self.store.sync(self.store.last_lsn()))?;
+            self.as_writer(|| self.store.sync(self.store.last_lsn()))?;
         }
         Ok(())
     }

@@ -84,7 +84,7 @@ impl Fs {
             return Err(FsError::Invalid);
         }
         let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
-        let doomed = self.with_room(|| {
+        let doomed = self.with_space(|| {
             loop {
                 if let Some(doomed) = self.rename_once(who, from, to, flags)? {
                     return Ok(doomed);

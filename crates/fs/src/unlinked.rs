@@ -62,7 +62,7 @@ impl Fs {
             return;
         }
         // A kernel does not wait for this. Operations that need space wait for it, because it is marked as in progress.
-        let _aside = self.aside.read();
+        let _background_change = self.background_changes.read();
         let _in_hand = self.backlog.take_in_hand();
         let node = self.unlinked.remove(inode);
         if node.is_none_or(|node| node.opens.fetch_sub(1, Ordering::SeqCst) > 1) {

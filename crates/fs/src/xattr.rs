@@ -115,7 +115,7 @@ impl Fs {
         if value.len() > self.xattr_value_max() {
             return Err(FsError::NoSpace);
         }
-        self.with_room(|| {
+        self.with_space(|| {
             self.begin_growing()?;
             let node = self.node(inode)?;
             let mut locked = Locked::one(&node);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use emulated::hollow::Hollow;
 use emulated::timed::{Kind, Model, Timed};
-use fs::{Caller, FormatOptions, Fs, Handle, InodeNo, Lane, MountOptions, OpenFlags, Reserve};
+use fs::{BackgroundTask, Caller, FormatOptions, Fs, Handle, InodeNo, MountOptions, OpenFlags, Reserve};
 use rt::random::Rng;
 use rt::{Clock, ManualClock, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
@@ -241,7 +241,8 @@ impl Many {
             Ok(())
         })?;
         while volume.fs.step()? == Step::Worked {}
-        let idle_step_ns = least_ns(|| volume.fs.step_in(Lane::Space).map(|_| ()).map_err(Into::into))?;
+        let idle_step_ns =
+            least_ns(|| volume.fs.step_task(BackgroundTask::Space).map(|_| ()).map_err(Into::into))?;
         let look_at_all_ns = least_ns(|| volume.fs.statfs().map(|_| ()).map_err(Into::into))?;
         while volume.fs.extents().gc_stats().zones_evacuated == 0 {
             ensure!(volume.fs.collect_garbage()?, "there was nothing to be collected");

@@ -36,12 +36,12 @@ fn who_finds_no_room_waits_for_what_others_have_in_hand() {
     while fs.backlog.len() > 0 {
         Stop::default().wait(Duration::from_millis(1));
     }
-    let found = fs.with_room(|| match in_the_way.take() {
+    let found = fs.with_space(|| match in_the_way.take() {
         Some(_) => Err(FsError::NoSpace),
         None => Ok(()),
     });
     assert_eq!(found, Ok(()));
     assert_eq!(background.join().unwrap(), Ok(true));
-    let stuck: Result<()> = fs.with_room(|| Err(FsError::NoSpace));
+    let stuck: Result<()> = fs.with_space(|| Err(FsError::NoSpace));
     assert_eq!(stuck, Err(FsError::NoSpace), "nothing is left that could make room");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use emulated::Spec;
-use fs::{Caller, FallocateMode, Fs, FsError, InodeNo, Lane, MountOptions};
+use fs::{BackgroundTask, Caller, FallocateMode, Fs, FsError, InodeNo, MountOptions};
 use tree::Step;
 
 use crate::support::{Volume, pattern};
@@ -261,10 +261,10 @@ fn the_thread_of_resets_gives_zones_back_one_at_a_time() {
     volume.fs.fsync(&handle, false).unwrap();
     assert_eq!(watched.to_give_back.load(Ordering::SeqCst), 3, "a flush gives nothing back");
     for left in [2, 1, 0] {
-        assert_eq!(volume.fs.step_in(Lane::Resets), Ok(Step::Worked));
+        assert_eq!(volume.fs.step_task(BackgroundTask::Resets), Ok(Step::Worked));
         assert_eq!(watched.to_give_back.load(Ordering::SeqCst), left);
     }
-    assert_eq!(volume.fs.step_in(Lane::Resets), Ok(Step::Idle));
+    assert_eq!(volume.fs.step_task(BackgroundTask::Resets), Ok(Step::Idle));
 }
 
 #[test]
