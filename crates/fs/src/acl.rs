@@ -121,16 +121,16 @@ impl AccessList {
 
     /// Whether it gives all of `wanted` to a caller who is not the owner. The first class that fits decides; of a
     /// caller's groups any one that gives all does.
-    fn grants(&self, who: &Caller, owning_group: u32, wanted: u16) -> bool {
+    fn grants(&self, caller: &Caller, owning_group: u32, wanted: u16) -> bool {
         let mask = self.permissions_of(MASK).unwrap_or(7);
         let gives = |entry: &AclEntry| entry.permissions.get() & wanted == wanted;
-        if let Some(named) = self.of(USER).find(|entry| entry.id.get() == who.uid) {
+        if let Some(named) = self.of(USER).find(|entry| entry.id.get() == caller.uid) {
             return gives(named) && mask & wanted == wanted;
         }
         let mut is_in_group = false;
         for entry in self.of(GROUP_OBJ).chain(self.of(GROUP)) {
             let group = if entry.tag.get() == GROUP { entry.id.get() } else { owning_group };
-            if who.in_group(group) {
+            if caller.in_group(group) {
                 if gives(entry) {
                     return mask & wanted == wanted;
                 }
@@ -154,13 +154,13 @@ impl Fs {
     /// Whether the caller, who is not the owner, has a list to decide about him, and what it decides.
     pub(crate) fn access_by_list(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         record: &Record,
         wanted: u16,
     ) -> Result<Option<bool>> {
         let list = self.access_list(inode, record)?;
-        Ok(list.map(|list| list.grants(who, record.gid, wanted)))
+        Ok(list.map(|list| list.grants(caller, record.gid, wanted)))
     }
 
     /// The access list, where there is more than the permission bits.
@@ -182,7 +182,7 @@ impl Fs {
     /// default list or, if it has none, the umask takes away; and lists.
     pub(crate) fn permissions_made(
         &self,
-        who: &Caller,
+        caller: &Caller,
         (parent, directory): (InodeNo, &Record),
         kind: Kind,
         permissions: u16,
@@ -192,7 +192,7 @@ impl Fs {
             _ => self.stored_list(parent, directory, ACL_DEFAULT)?,
         };
         let Some(default) = default else {
-            return Ok((permissions & !(who.umask & 0o777), Inherited::default()));
+            return Ok((permissions & !(caller.umask & 0o777), Inherited::default()));
         };
         let permissions = permissions & (default.bits() | 0o7000);
         let mut access = default.clone();

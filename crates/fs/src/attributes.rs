@@ -47,40 +47,40 @@ impl Fs {
     }
 
     /// Changes attributes, all in one step.
-    pub fn set_attributes(&self, who: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
-        self.change_attributes(who, inode, changes, false)
+    pub fn set_attributes(&self, caller: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
+        self.change_attributes(caller, inode, changes, false)
     }
 
     /// The same of an open file (`ftruncate`, `fchmod` and the like): its size may be changed by whoever has it
     /// open for writing, whatever its permissions are by now.
     pub fn set_attributes_through(
         &self,
-        who: &Caller,
+        caller: &Caller,
         handle: &Handle,
         changes: &Changes,
     ) -> Result<Attributes> {
         if changes.size.is_some() {
             handle.check_writable()?;
         }
-        self.change_attributes(who, handle.inode(), changes, true)
+        self.change_attributes(caller, handle.inode(), changes, true)
     }
 
     fn change_attributes(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         changes: &Changes,
         may_write: bool,
     ) -> Result<Attributes> {
-        match self.change_present(who, inode, changes, may_write) {
-            Err(FsError::Stale) if changes.size.is_none() => self.change_remembered(who, inode, changes),
+        match self.change_present(caller, inode, changes, may_write) {
+            Err(FsError::Stale) if changes.size.is_none() => self.change_remembered(caller, inode, changes),
             changed => changed,
         }
     }
 
     fn change_present(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         changes: &Changes,
         may_write: bool,
@@ -93,7 +93,7 @@ impl Fs {
                 self.extents.admit()?;
             }
             let mut locked = Locked::one(&node);
-            self.check_changes(who, (inode, locked.record(inode)?), changes, may_write)?;
+            self.check_changes(caller, (inode, locked.record(inode)?), changes, may_write)?;
             if let Some(size) = changes.size {
                 self.prepare_resize(&mut locked, inode, size)?;
             }
@@ -109,7 +109,7 @@ impl Fs {
                 Some(size) => self.resize(&mut change, inode, &mut record, size)?,
                 None => None,
             };
-            apply(who, &mut record, changes, now);
+            apply(caller, &mut record, changes, now);
             if changes.changes_owner() && record.kind != Kind::Directory || changes.size.is_some() {
                 self.drop_capabilities(&mut change, inode, &mut record)?;
             }
@@ -123,20 +123,20 @@ impl Fs {
 
     /// Of an inode that was deleted, what it was last is changed where it is remembered: a pipe, a socket or
     /// a directory may be in use although nobody has a handle.
-    fn change_remembered(&self, who: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
+    fn change_remembered(&self, caller: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
         let node = self.node(inode)?;
         let mut state = node.state.write();
         let State::Gone(Some(record)) = &mut *state else { return Err(FsError::Stale) };
-        self.check_changes(who, (inode, record), changes, false)?;
+        self.check_changes(caller, (inode, record), changes, false)?;
         let now = self.clock.now();
         record.changed = changes.changed.unwrap_or(now);
-        apply(who, record, changes, now);
+        apply(caller, record, changes, now);
         Ok(self.attributes_of(inode, record))
     }
 
     fn check_changes(
         &self,
-        who: &Caller,
+        caller: &Caller,
         (inode, record): (InodeNo, &Record),
         changes: &Changes,
         may_write: bool,
@@ -144,26 +144,26 @@ impl Fs {
         if changes.size.is_some() {
             match record.kind {
                 Kind::File if may_write => {}
-                Kind::File => self.check_access(who, inode, record, WRITE)?,
+                Kind::File => self.check_access(caller, inode, record, WRITE)?,
                 Kind::Directory => return Err(FsError::IsDirectory),
                 _ => return Err(FsError::Invalid),
             }
         }
-        if who.checked || who.is_root() {
+        if caller.checked || caller.is_root() {
             return Ok(());
         }
         if changes.permissions.is_some() {
-            check_owner(who, record)?;
+            check_owner(caller, record)?;
         }
-        check_new_owner(who, record, changes)?;
+        check_new_owner(caller, record, changes)?;
         // Whoever may write to a file may say that it was used just now, which is what using it would do: both
         // times at once. To choose between them, or another time, is its owner's.
         match (changes.accessed, changes.modified) {
             (None, None) => Ok(()),
             (Some(SetTime::Now), Some(SetTime::Now)) => {
-                check_owner(who, record).or_else(|_| self.check_access(who, inode, record, WRITE))
+                check_owner(caller, record).or_else(|_| self.check_access(caller, inode, record, WRITE))
             }
-            _ => check_owner(who, record),
+            _ => check_owner(caller, record),
         }
     }
 }
@@ -174,25 +174,25 @@ fn size_of_file(node: &Node) -> u64 {
 }
 
 /// The owner may give a file to another of his groups; everything else is root's.
-fn check_new_owner(who: &Caller, record: &Record, changes: &Changes) -> Result<()> {
+fn check_new_owner(caller: &Caller, record: &Record, changes: &Changes) -> Result<()> {
     if !changes.changes_owner() {
         return Ok(());
     }
-    check_owner(who, record)?;
+    check_owner(caller, record)?;
     let keeps_owner = changes.uid.is_none_or(|uid| uid == record.uid);
-    let own_group = changes.gid.is_none_or(|gid| gid == record.gid || who.in_group(gid));
+    let own_group = changes.gid.is_none_or(|gid| gid == record.gid || caller.in_group(gid));
     if keeps_owner && own_group { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
-fn apply(who: &Caller, record: &mut Record, changes: &Changes, now: rt::Timestamp) {
+fn apply(caller: &Caller, record: &mut Record, changes: &Changes, now: rt::Timestamp) {
     // Of a caller that the kernel has checked, it is decided before whether a truncation takes the bits away.
-    if changes.changes_owner() || changes.size.is_some() && !who.checked && !who.is_root() {
+    if changes.changes_owner() || changes.size.is_some() && !caller.checked && !caller.is_root() {
         record.permissions = without_set_id(record);
     }
     if let Some(permissions) = changes.permissions {
         record.permissions = permissions & 0o7777;
-        let foreign_group = !who.in_group(changes.gid.unwrap_or(record.gid));
-        if record.kind != Kind::Directory && foreign_group && !who.checked && !who.is_root() {
+        let foreign_group = !caller.in_group(changes.gid.unwrap_or(record.gid));
+        if record.kind != Kind::Directory && foreign_group && !caller.checked && !caller.is_root() {
             record.permissions &= !SET_GID;
         }
     }

@@ -1,26 +1,29 @@
-//! Taking a range out of a file, or opening one in it: what follows moves down or up.
+//! Collapse range and insert range: taking a range out of a file or inserting a hole, so that the bytes behind it
+//! move.
 //!
-//! The bytes that follow are copied, not renumbered: a zone's reverse map says of each block which block
-//! of the object it was, and garbage collection believes it (I-EXT-2). Copying takes many transactions,
-//! and yet a crash leaves the file as it was before or as it is after:
-//! * The first transaction is the operation. It gives the file its new size, sets `FLAG_SHIFTING`, and
-//!   writes an intent that says which range it is and how far the copying has come: one step, so that a
-//!   full volume refuses the operation before anything has happened.
-//! * From then on the file's bytes are found through the intent ([`Shift::spans`]): what was copied is at
-//!   its new place, the rest still at its old one, and a range that was put in is a hole. Readers see
-//!   the file after, whenever they come, also on a volume that may not be changed.
-//! * Each step copies a piece and says so in one transaction, or removes what no byte is found at any
-//!   more. Pieces are taken away from what is still to be copied, so none is overwritten before.
-//! * The last step takes flag and intent away. Whoever wants to change the file does all steps before
-//!   ([`Fs::finish_shift`]); usually the operation itself has done them, with the inode locked.
-//! * What only takes away needs no room and does not wait for the steps, which may: a file that is cut
-//!   keeps what is left of the move ([`Shift::cut`]), and whole blocks are removed from where they are.
+//! The bytes behind the range are copied, not renumbered: a zone's reverse map records for each block which block of
+//! the object it was, and garbage collection relies on that (I-EXT-2). Copying takes many transactions. Nevertheless
+//! a crash leaves the file as it was before the operation or as it is after it:
+//! * The first transaction is the operation. It sets the new size and `FLAG_SHIFTING`, and it writes an intent with
+//!   the range and the progress of copying. It includes the first step, so that a full volume refuses the operation
+//!   before anything has changed.
+//! * From then on the bytes of the file are found through the intent ([`Shift::spans`]): copied bytes at their new
+//!   place, the others at their old place, and an inserted range as a hole. Readers always see the file as it is
+//!   after the operation, even on a read-only volume.
+//! * Each step copies a piece and records the progress in one transaction, or removes blocks in which no byte of the
+//!   file is found any more. Pieces are taken from the side of the range, so no byte is overwritten before it is
+//!   copied.
+//! * The last step removes the flag and the intent. An operation that changes the file first performs all remaining
+//!   steps ([`Fs::finish_range_move`]). Usually none remain, because the operation itself has performed them under
+//!   the lock.
+//! * Operations that only remove data need no space and do not wait for the steps, which may need some: truncation
+//!   keeps the rest of the move ([`Shift::cut`]), and punching removes whole blocks where they are.
 //!
-//! After a crash the backlog finds the intent and goes on. A block that cannot be read is lost at its new
-//! place as well and stops nobody. Each piece frees as many blocks as it takes; only when others take the
-//! last space meanwhile is there none for a later one: the operation is done, and the copying goes on
-//! when there is room. Where it does not (what a piece replaces is shared, or nothing), what was copied is removed from
-//! its old place before the next piece.
+//! After a crash the backlog finds the intent and continues. A block that cannot be read becomes lost at its new
+//! place and delays nothing. Each piece frees as many blocks as it takes. So space for a later piece is missing only
+//! if others take the last space meanwhile. Then the operation is done, and copying continues when there is space. A
+//! piece frees nothing if it replaces shared blocks or a hole. Then the old place of copied bytes is cleared before
+//! the next piece.
 
 use std::ops::Range;
 
@@ -43,11 +46,11 @@ use crate::volume::Fs;
 /// Bytes that one transaction copies.
 const PIECE: u64 = 1 << 20;
 
-/// Bytes of a file that follow each other, and where the object has them: `None` for a hole.
+/// Consecutive bytes of a file and their place in the object. `None` for a hole.
 pub(crate) type Span = (Range<u64>, Option<u64>);
 
 impl Shift {
-    /// Where the bytes of the file are, from the first to the last that there can be.
+    /// The places of all bytes that the file can have.
     pub(crate) fn spans(&self) -> Vec<Span> {
         let Shift { at, length, moved, .. } = *self;
         match self.direction {
@@ -63,8 +66,8 @@ impl Shift {
         }
     }
 
-    /// Where the file ended before, for a size after; of a file that was cut within a range that was put
-    /// in: where that begins.
+    /// Where the file ended before the move, for a size after it. For a file that was truncated within an inserted
+    /// range: where that range begins.
     fn end_before(&self, size: u64, block: u64) -> u64 {
         match self.direction {
             Direction::Down => (size + self.length).next_multiple_of(block),
@@ -72,7 +75,7 @@ impl Shift {
         }
     }
 
-    /// Where the object's blocks end, for a size after.
+    /// Where the object's blocks end, for a size after the move.
     pub(crate) fn object_end(&self, size: u64, block: u64) -> u64 {
         match self.direction {
             Direction::Down => self.end_before(size, block),
@@ -80,7 +83,7 @@ impl Shift {
         }
     }
 
-    /// Blocks of the object in which no byte of the file is found, between what was copied and what is to be.
+    /// Blocks of the object between the copied and the other bytes. No byte of the file is found in them.
     fn gap(&self) -> Range<u64> {
         match self.direction {
             Direction::Down => self.moved - self.length..self.moved,
@@ -88,7 +91,7 @@ impl Shift {
         }
     }
 
-    /// What is left of the move when the file is cut to `size`; None when all that stays is in its place.
+    /// The rest of the move when the file is truncated to `size`. None if all remaining bytes are in their place.
     pub(crate) fn cut(&self, size: u64, block: u64) -> Option<Shift> {
         let is_all_in_place = match self.direction {
             Direction::Down => size <= self.moved - self.length,
@@ -101,7 +104,7 @@ impl Shift {
         (!is_all_in_place).then(|| Shift { moved, ..self.clone() })
     }
 
-    /// Where a byte goes.
+    /// The new place of a byte.
     fn target(&self, offset: u64) -> u64 {
         match self.direction {
             Direction::Down => offset - self.length,
@@ -109,7 +112,7 @@ impl Shift {
         }
     }
 
-    /// The half of a piece, of several blocks, that goes first.
+    /// The half of a piece of several blocks that must be copied first.
     fn half(&self, piece: &Range<u64>, block: u64) -> Range<u64> {
         let middle = piece.start + ((piece.end - piece.start) / block / 2) * block;
         match self.direction {
@@ -118,7 +121,7 @@ impl Shift {
         }
     }
 
-    /// What follows has been moved a step further.
+    /// Records that a piece has been moved.
     fn advance(&mut self, done: &Range<u64>) {
         let (before, after) = match self.direction {
             Direction::Down => (done.start, done.end),
@@ -129,29 +132,28 @@ impl Shift {
     }
 }
 
-/// What the next step does.
+/// The next step.
 enum Next {
     /// Copy these bytes.
     Copy(Range<u64>),
-    /// There is nothing in these: remove what is where they go.
+    /// These bytes are a hole: remove the blocks at their new place.
     Skip(Range<u64>),
-    /// All is where it belongs.
-    End,
+    /// All bytes are in their place.
+    Done,
 }
 
 impl Fs {
-    /// Takes [offset, end) out of the file.
+    /// Takes the range from `offset` to `end` out of the file.
     ///
     /// # Errors
-    /// `Invalid` for what is no whole number of blocks, or reaches the end of the file: that is a
-    /// truncation.
-    pub(crate) fn collapse(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
+    /// `Invalid` for a range that is not whole blocks, or that reaches the end of the file: that is a truncation.
+    pub(crate) fn collapse_range(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
         let inode = handle.inode();
         self.check_whole_blocks(offset, end)?;
         self.with_space(|| {
             self.begin_growing()?;
             let mut locked = Locked::one(handle.node());
-            self.finish_shift(&mut locked, inode)?;
+            self.finish_range_move(&mut locked, inode)?;
             let size = locked.record(inode)?.size;
             if end >= size {
                 return Err(FsError::Invalid);
@@ -162,22 +164,22 @@ impl Fs {
             }
             while !self.trim(&mut locked, inode)? {}
             let shift = Shift { direction: Direction::Down, at: offset, length: end - offset, moved: end };
-            self.shift(&mut locked, handle, shift, size - (end - offset))
+            self.start_range_move(&mut locked, handle, shift, size - (end - offset))
         })
     }
 
-    /// Moves what is at `offset` and behind it to `end`, and leaves a hole in between.
+    /// Moves the bytes from `offset` on to `end` and leaves a hole in between.
     ///
     /// # Errors
-    /// `Invalid` for what is no whole number of blocks or begins at the end of the file or behind it;
-    /// `TooLarge` when the file would be.
-    pub(crate) fn insert(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
+    /// `Invalid` for a range that is not whole blocks, or that does not begin before the end of the file. `TooLarge`
+    /// if the file would become too large.
+    pub(crate) fn insert_range(&self, handle: &Handle, offset: u64, end: u64) -> Result<()> {
         let (inode, length) = (handle.inode(), end - offset);
         self.check_whole_blocks(offset, end)?;
         self.with_space(|| {
             self.begin_growing()?;
             let mut locked = Locked::one(handle.node());
-            self.finish_shift(&mut locked, inode)?;
+            self.finish_range_move(&mut locked, inode)?;
             let size = locked.record(inode)?.size;
             if offset >= size {
                 return Err(FsError::Invalid);
@@ -190,7 +192,7 @@ impl Fs {
             self.spill(&mut locked, inode)?;
             while !self.trim(&mut locked, inode)? {}
             let moved = size.next_multiple_of(u64::from(self.extents.block_size()));
-            self.shift(
+            self.start_range_move(
                 &mut locked,
                 handle,
                 Shift { direction: Direction::Up, at: offset, length, moved },
@@ -199,67 +201,73 @@ impl Fs {
         })
     }
 
-    /// The operation with its first step, then the others as far as there is room.
-    fn shift(&self, locked: &mut Locked, handle: &Handle, shift: Shift, size: u64) -> Result<()> {
+    /// The operation with its first step, then further steps as far as there is space.
+    fn start_range_move(&self, locked: &mut Locked, handle: &Handle, shift: Shift, size: u64) -> Result<()> {
         let inode = handle.inode();
         let mut record = locked.record(inode)?.clone();
         let mut change = Change::new();
         self.note_write(&mut change, inode, &mut record, Writer::of(handle))?;
         if record.xattrs < locked.record(inode)?.xattrs {
-            // The steps are changes of their own.
+            // The steps are transactions of their own.
             change.save(inode, record.clone());
             self.commit(change, locked)?;
         }
         record.size = size;
         record.set(FLAG_SHIFTING, true);
-        self.go_on(locked, inode, record, shift)?;
-        if let Err(error) = self.finish_shift(locked, inode) {
-            tracing::warn!("what follows a range of inode {} will be moved later: {error}", inode.0);
+        self.move_next_piece(locked, inode, record, shift)?;
+        if let Err(error) = self.finish_range_move(locked, inode) {
+            tracing::warn!("the bytes behind a range of inode {} will be moved later: {error}", inode.0);
             self.backlog.push(Work::Intent(inode));
             self.runtime.wake();
         }
         Ok(())
     }
 
-    /// Does what is left to do before the file can be changed.
-    pub(crate) fn finish_shift(&self, locked: &mut Locked, inode: InodeNo) -> Result<()> {
-        while !self.step_shift(locked, inode)? {}
+    /// Performs the steps that are left, so that the file can be changed.
+    pub(crate) fn finish_range_move(&self, locked: &mut Locked, inode: InodeNo) -> Result<()> {
+        while !self.step_range_move(locked, inode)? {}
         Ok(())
     }
 
-    /// One step; true when there is nothing left.
-    pub(crate) fn step_shift(&self, locked: &mut Locked, inode: InodeNo) -> Result<bool> {
+    /// Performs one step. Returns true when nothing is left.
+    pub(crate) fn step_range_move(&self, locked: &mut Locked, inode: InodeNo) -> Result<bool> {
         let record = match locked.record(inode) {
             Ok(record) if record.has(FLAG_SHIFTING) => record.clone(),
             _ => return Ok(true),
         };
         if record.has(FLAG_TRUNCATING) {
-            // That makes room, and what it removes is in nobody's way.
+            // This frees space, and the removed blocks are not part of the move.
             self.trim(locked, inode)?;
             return Ok(false);
         }
-        let shift = self.shift_of(inode)?;
-        self.go_on(locked, inode, record, shift)
+        let shift = self.range_move_of(inode)?;
+        self.move_next_piece(locked, inode, record, shift)
     }
 
-    /// One step, which saves the record as it is given; true when it was the last.
-    fn go_on(&self, locked: &mut Locked, inode: InodeNo, record: Record, shift: Shift) -> Result<bool> {
+    /// Performs one step and saves the given record with it. Returns true if it was the last one.
+    fn move_next_piece(
+        &self,
+        locked: &mut Locked,
+        inode: InodeNo,
+        record: Record,
+        shift: Shift,
+    ) -> Result<bool> {
         match self.next(record.object(inode), &shift, record.size)? {
             Next::Copy(piece) => match self.copy(locked, inode, record, shift.clone(), piece) {
-                // Before the first step the operation has not happened, and nothing is to be removed.
+                // Before the first step the operation has not happened, and there is nothing to remove.
                 Err(FsError::NoSpace)
                     if locked.record(inode)?.has(FLAG_SHIFTING)
                         && self.clear_gap(locked, inode, &shift)? => {}
                 copied => copied?,
             },
             Next::Skip(hole) => self.skip(locked, inode, record, shift, hole)?,
-            Next::End => return self.end_shift(locked, inode, record, &shift),
+            Next::Done => return self.end_range_move(locked, inode, record, &shift),
         }
         Ok(false)
     }
 
-    /// The intent of a file that has one.
-    pub(crate) fn shift_of(&self, inode: InodeNo) -> Result<Shift> {
+    /// The move that is recorded in the intent of a file.
+    pub(crate) fn range_move_of(&self, inode: InodeNo) -> Result<Shift> {
         let stored = self.store.get(self.group(inode), INTENT, &number_key(inode))?;
         let stored = stored.ok_or(Damaged("a range is being moved and nothing says which"))?;
         let shift = Shift::decode(&stored)?;
@@ -281,7 +289,7 @@ impl Fs {
             return Err(damaged);
         }
         Ok(match direction {
-            Direction::Down if moved == end => Next::End,
+            Direction::Down if moved == end => Next::Done,
             Direction::Down => match self.extents.next_data(object, moved)?.filter(|data| *data < end) {
                 Some(data) if data > moved => Next::Skip(moved..data),
                 Some(_) => {
@@ -289,8 +297,8 @@ impl Fs {
                 }
                 None => Next::Skip(moved..end),
             },
-            Direction::Up if moved == at => Next::End,
-            // Holes are skipped whole: a sparse file may be a million times as long as what is in it.
+            Direction::Up if moved == at => Next::Done,
+            // Holes are skipped as a whole: a sparse file may be a million times as long as its data.
             Direction::Up => match self.extents.data_end_before(object, moved)?.filter(|end| *end > at) {
                 Some(end) if end < moved => Next::Skip(end..moved),
                 Some(_) => Next::Copy(self.start_of_run(object, at, moved)?..moved),
@@ -299,7 +307,7 @@ impl Fs {
         })
     }
 
-    /// Where the data begins that ends at `to`; a piece before that where it is longer, and not before `least`.
+    /// The beginning of the data that ends at `to`, but at most a piece before it, and not before `least`.
     fn start_of_run(&self, object: Object, least: u64, to: u64) -> Result<u64> {
         let mut at = to.saturating_sub(PIECE).max(least);
         loop {
@@ -312,7 +320,7 @@ impl Fs {
         }
     }
 
-    /// Copies a piece of data to where it goes; less of it where one transaction cannot write over all that is there.
+    /// Copies a piece of data to its new place. Copies less if one transaction cannot replace all extents there.
     fn copy(
         &self,
         locked: &mut Locked,
@@ -329,14 +337,14 @@ impl Fs {
             return self.copy(locked, inode, record, shift, half);
         }
         if record.has(FLAG_SHARES) {
-            return self.copy_or_refer(locked, inode, record, shift, piece);
+            return self.copy_or_share(locked, inode, record, shift, piece);
         }
         self.copy_bytes(locked, inode, record, shift, piece)
     }
 
-    /// Copies a piece of a file that shares blocks. Copies of these would give nothing back, and need not be
-    /// made: references may be anywhere.
-    fn copy_or_refer(
+    /// Moves a piece of a file that shares blocks. Shared blocks are not copied, because that would free nothing: the
+    /// new place gets references.
+    fn copy_or_share(
         &self,
         locked: &mut Locked,
         inode: InodeNo,
@@ -349,7 +357,7 @@ impl Fs {
         let is_shared = !self.extents.has_own_data(object, blocks)?;
         let is_mixed = !is_shared && self.extents.has_references(object, blocks)?;
         if piece.end - piece.start > block && is_mixed {
-            return self.copy_or_refer(locked, inode, record, shift.clone(), shift.half(&piece, block));
+            return self.copy_or_share(locked, inode, record, shift.clone(), shift.half(&piece, block));
         }
         if !is_shared {
             return self.copy_bytes(locked, inode, record, shift, piece);
@@ -360,11 +368,11 @@ impl Fs {
             self.extents.share(&mut change.tx, (object, blocks), target, STEP_EXTENTS, record.data_kind)?;
         if until < blocks.1 {
             drop(map);
-            return self.copy_or_refer(locked, inode, record, shift.clone(), shift.half(&piece, block));
+            return self.copy_or_share(locked, inode, record, shift.clone(), shift.half(&piece, block));
         }
         record.add_blocks(map.blocks_added());
         shift.advance(&piece);
-        self.commit_step(locked, inode, change, record, &shift, map)
+        self.commit_move_step(locked, inode, change, record, &shift, map)
     }
 
     fn copy_bytes(
@@ -382,14 +390,14 @@ impl Fs {
         };
         let mut data = vec![0; (piece.end - piece.start) as usize];
         let mut read = || self.extents.read(object, piece.start, &mut data);
-        // What is lost is lost for good: one failure in passing must not cost what was written.
+        // A lost block stays lost. So a single failed read must not count as loss.
         let mut twice = || match read() {
             Err(ExtentError::Lost { .. }) => read(),
             read => read,
         };
         match twice() {
             Err(ExtentError::Lost { .. }) if data.len() as u64 > block => {
-                // Block by block, to lose as little as possible.
+                // Copy single blocks to lose as little as possible.
                 return self.copy_bytes(locked, inode, record, shift, one);
             }
             Err(ExtentError::Lost { .. }) => return self.lose(locked, inode, record, shift, piece),
@@ -401,10 +409,10 @@ impl Fs {
         let map = self.extents.insert(&mut change.tx, written)?;
         record.add_blocks(map.blocks_added());
         shift.advance(&piece);
-        self.commit_step(locked, inode, change, record, &shift, map)
+        self.commit_move_step(locked, inode, change, record, &shift, map)
     }
 
-    /// A block that cannot be read: neither can it be where it goes.
+    /// Moves a block that cannot be read: it becomes lost at its new place.
     fn lose(
         &self,
         locked: &mut Locked,
@@ -418,10 +426,10 @@ impl Fs {
         let map = self.extents.lose_block(&mut change.tx, record.object(inode), target)?;
         record.add_blocks(map.blocks_added());
         shift.advance(&piece);
-        self.commit_step(locked, inode, change, record, &shift, map)
+        self.commit_move_step(locked, inode, change, record, &shift, map)
     }
 
-    /// Removes what is where a hole goes.
+    /// Removes the blocks at the new place of a hole.
     fn skip(
         &self,
         locked: &mut Locked,
@@ -436,10 +444,10 @@ impl Fs {
         if none_left {
             shift.advance(&hole);
         }
-        self.commit_step(locked, inode, change, record, &shift, map)
+        self.commit_move_step(locked, inode, change, record, &shift, map)
     }
 
-    fn commit_step(
+    fn commit_move_step(
         &self,
         locked: &mut Locked,
         inode: InodeNo,
@@ -455,8 +463,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Removes what is in blocks in which no byte is found any more; whether that gave any back. Pieces that are put in
-    /// the place of what others have as well, or of nothing, give back none of it by themselves.
+    /// Removes blocks in which no byte of the file is found any more. Returns whether that freed any. It is needed
+    /// when pieces free none themselves, because they replace shared blocks or holes.
     fn clear_gap(&self, locked: &mut Locked, inode: InodeNo, shift: &Shift) -> Result<bool> {
         let (gap, mut gave_back) = (shift.gap(), false);
         loop {
@@ -473,8 +481,8 @@ impl Fs {
         }
     }
 
-    /// Everything is at its new place: removes what is still at old ones, then the intent.
-    fn end_shift(
+    /// All bytes are in their place. Removes what is left at old places, then the intent.
+    fn end_range_move(
         &self,
         locked: &mut Locked,
         inode: InodeNo,
@@ -500,7 +508,7 @@ impl Fs {
         Ok(none_left)
     }
 
-    /// Removes as much of a range as one transaction takes; whether that was all.
+    /// Removes as much of a range as fits in one transaction. Returns whether that was all.
     pub(crate) fn remove_some(
         &self,
         change: &mut Change,
@@ -522,7 +530,7 @@ impl Fs {
     }
 }
 
-/// Contents in the record are changed at once.
+/// Inline contents are changed at once.
 impl Fs {
     fn insert_inline(&self, locked: &mut Locked, handle: &Handle, at: usize, by: usize) -> Result<()> {
         self.edit_inline(locked, handle, |content| {
@@ -550,15 +558,15 @@ impl Fs {
 
 /// Reading a file in which a range is being moved.
 impl Fs {
-    /// Where the bytes of a file are: one span unless a range is being moved.
+    /// The places of a file's bytes: one span unless a range is being moved.
     fn spans_of(&self, inode: InodeNo, record: &Record) -> Result<Vec<Span>> {
         match record.has(FLAG_SHIFTING) {
-            true => Ok(self.shift_of(inode)?.spans()),
+            true => Ok(self.range_move_of(inode)?.spans()),
             false => Ok(vec![(0..u64::MAX, Some(0))]),
         }
     }
 
-    /// Where the object has a range of the file; without the parts that are nowhere.
+    /// The places of a range of the file, without holes of the move.
     pub(crate) fn places_of(
         &self,
         inode: InodeNo,
@@ -574,7 +582,7 @@ impl Fs {
         Ok(places.collect())
     }
 
-    /// Reads from blocks; the file is locked and the range within its size.
+    /// Reads from blocks. The file is locked, and the range is within its size.
     pub(crate) fn read_blocks(
         &self,
         inode: InodeNo,
@@ -601,7 +609,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The first byte at or after `offset` that is data; the file is locked.
+    /// The first byte at or after `offset` that is data. The file is locked.
     pub(crate) fn next_data(&self, inode: InodeNo, record: &Record, offset: u64) -> Result<Option<u64>> {
         for (span, place) in self.spans_of(inode, record)? {
             let Some(place) = place.filter(|_| offset < span.end) else { continue };
@@ -616,7 +624,7 @@ impl Fs {
         Ok(None)
     }
 
-    /// The first byte at or after `offset` that is in a hole; the file is locked.
+    /// The first byte at or after `offset` that is in a hole. The file is locked.
     pub(crate) fn next_hole(&self, inode: InodeNo, record: &Record, offset: u64) -> Result<u64> {
         for (span, place) in self.spans_of(inode, record)? {
             if offset >= span.end {

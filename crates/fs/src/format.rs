@@ -47,7 +47,7 @@ pub const FLAG_TAIL_STALE: u32 = 4;
 /// Made without a name (`O_TMPFILE`) and may still be given one.
 pub const FLAG_LINKABLE: u32 = 8;
 /// Space beyond the end may be kept for the file.
-pub const FLAG_KEPT_BEYOND: u32 = 16;
+pub const FLAG_SPACE_BEYOND_END: u32 = 16;
 /// A range is being moved; there is an [`INTENT`] that says which, and how far that has come.
 pub const FLAG_SHIFTING: u32 = 32;
 /// It has shared blocks, or has had some.

@@ -31,9 +31,9 @@ const HEX_LEAST: usize = 8;
 impl Fs {
     /// Says how long the data of a file is expected to live, for its placement; a directory hands
     /// it down to what is made in it. What is in zones already stays where it is.
-    pub fn set_lifetime(&self, who: &Caller, inode: InodeNo, lifetime: Lifetime) -> Result<()> {
+    pub fn set_lifetime(&self, caller: &Caller, inode: InodeNo, lifetime: Lifetime) -> Result<()> {
         self.change_lifetime(inode, |record| {
-            check_owner(who, record)?;
+            check_owner(caller, record)?;
             Ok(lifetime)
         })
     }
@@ -46,14 +46,14 @@ impl Fs {
     /// Sets the attribute, or takes it away.
     pub(crate) fn change_lifetime_attribute(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         value: Option<&[u8]>,
         create: bool,
         replace: bool,
     ) -> Result<()> {
         self.change_lifetime(inode, |record| {
-            self.check_xattr(who, inode, record, LIFETIME_ATTRIBUTE, WRITE)?;
+            self.check_xattr(caller, inode, record, LIFETIME_ATTRIBUTE, WRITE)?;
             match record.lifetime {
                 0 if replace => return Err(FsError::NoAttribute),
                 1.. if create => return Err(FsError::Exists),

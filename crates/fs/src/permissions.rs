@@ -18,18 +18,19 @@ impl Fs {
     /// bits know or, where there is an access list, of those that it names besides.
     pub(crate) fn check_access(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         record: &Record,
         wanted: u16,
     ) -> Result<()> {
-        let is_listless = who.checked || who.is_root() || who.uid == record.uid || record.xattrs == 0;
+        let is_listless =
+            caller.checked || caller.is_root() || caller.uid == record.uid || record.xattrs == 0;
         let by_list = match is_listless {
             true => None,
-            false => self.access_by_list(who, inode, record, wanted)?,
+            false => self.access_by_list(caller, inode, record, wanted)?,
         };
         match by_list {
-            None => check_bits(who, record, wanted),
+            None => check_bits(caller, record, wanted),
             Some(true) => Ok(()),
             Some(false) => Err(FsError::Access),
         }
@@ -38,28 +39,28 @@ impl Fs {
     /// Whether the caller may take a name of `victim` out of a directory.
     pub(crate) fn check_remove(
         &self,
-        who: &Caller,
+        caller: &Caller,
         (parent, directory): (InodeNo, &Record),
         victim: &Record,
     ) -> Result<()> {
-        self.check_access(who, parent, directory, WRITE | EXECUTE)?;
+        self.check_access(caller, parent, directory, WRITE | EXECUTE)?;
         let sticky = directory.permissions & STICKY != 0;
-        if sticky && who.uid != directory.uid { check_owner(who, victim) } else { Ok(()) }
+        if sticky && caller.uid != directory.uid { check_owner(caller, victim) } else { Ok(()) }
     }
 }
 
 /// Whether the permission bits give the caller all of `wanted`. The first class that fits decides.
-fn check_bits(who: &Caller, record: &Record, wanted: u16) -> Result<()> {
-    if who.checked {
+fn check_bits(caller: &Caller, record: &Record, wanted: u16) -> Result<()> {
+    if caller.checked {
         return Ok(());
     }
-    if who.is_root() {
+    if caller.is_root() {
         let anybody_executes = record.permissions & 0o111 != 0 || record.kind == Kind::Directory;
         return if wanted & EXECUTE == 0 || anybody_executes { Ok(()) } else { Err(FsError::Access) };
     }
-    let class = if who.uid == record.uid {
+    let class = if caller.uid == record.uid {
         record.permissions >> 6
-    } else if who.in_group(record.gid) {
+    } else if caller.in_group(record.gid) {
         record.permissions >> 3
     } else {
         record.permissions
@@ -68,14 +69,14 @@ fn check_bits(who: &Caller, record: &Record, wanted: u16) -> Result<()> {
 }
 
 /// Only the owner and root.
-pub(crate) fn check_owner(who: &Caller, record: &Record) -> Result<()> {
-    let may = who.checked || who.is_root() || who.uid == record.uid;
+pub(crate) fn check_owner(caller: &Caller, record: &Record) -> Result<()> {
+    let may = caller.checked || caller.is_root() || caller.uid == record.uid;
     if may { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
 /// Only root.
-pub(crate) fn check_root(who: &Caller) -> Result<()> {
-    if who.checked || who.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
+pub(crate) fn check_root(caller: &Caller) -> Result<()> {
+    if caller.checked || caller.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
 /// The permission bits of anything but a directory after somebody other than root has written to it, or anybody has
@@ -87,15 +88,15 @@ pub(crate) fn without_set_id(record: &Record) -> u16 {
 }
 
 /// Group and permission bits of what `who` makes in `directory` with these bits.
-pub(crate) fn inherited(who: &Caller, directory: &Record, kind: Kind, mut permissions: u16) -> (u32, u16) {
+pub(crate) fn inherited(caller: &Caller, directory: &Record, kind: Kind, mut permissions: u16) -> (u32, u16) {
     if directory.permissions & SET_GID == 0 {
-        return (who.gid, permissions);
+        return (caller.gid, permissions);
     }
     if kind == Kind::Directory {
         permissions |= SET_GID;
     } else if permissions & (SET_GID | 0o010) == (SET_GID | 0o010)
-        && !who.is_root()
-        && !who.in_group(directory.gid)
+        && !caller.is_root()
+        && !caller.in_group(directory.gid)
     {
         permissions &= !SET_GID;
     }

@@ -1,18 +1,22 @@
-//! Files that share blocks: cloning.
+//! Reflinks: files that share blocks.
 //!
-//! What is cloned is referred to, not copied (`extent::refcount`). Contents that are a file's own must first be
-//! those of an object that is written no more: the file is **frozen**. A new object becomes, in steps, what the
-//! file's object is, by references; then one transaction makes it the file's. Until then the new object is a
-//! shadow, from then on the old one is, until all that the new one has taken over is gone from it. A shadow
-//! has a row in the table of shadows from before it exists to after it has ended, so a crash at any moment leaves
-//! a file that is whole and at most a shadow, which the backlog ends.
+//! A clone refers to the blocks of its source and copies nothing (`extent::refcount`). Blocks can be shared only if
+//! their object is no longer written. So a file that has data in an object of its own is **frozen** before it is
+//! cloned: a new object is built, in steps, that refers to everything in the file's object. Then one transaction
+//! makes the new object that of the file, and the old one becomes a shared object. Afterwards the references and the
+//! unwritten extents of the old object are removed, because the new one has them.
 //!
-//! Space that the file keeps is handed from the old object to the new one at the end, piece by piece. After a crash
-//! in between the backlog does so, as far as the file reaches and where it has nothing: what was given back in the
-//! meantime may have its space kept once more.
+//! References of the new object are not counted before that transaction, and those of the old object are not counted
+//! after it. Such an object is **uncounted**. It has a row in the table [`SHADOW`] from before it exists until its
+//! references are removed. So after a crash the file is intact, and the backlog removes what an uncounted object has
+//! left. The **owner** in the row is the file that the object belonged to. A new object has none.
 //!
-//! A clone is made in steps, each a transaction: after a crash a first part of it is there. Freezing changes nothing
-//! that anybody can see.
+//! Space that is preallocated for the file is handed from the old object to the new one at the end, in steps. If a
+//! crash interrupts this, the backlog continues: it hands over space up to the end of the file, where the file has no
+//! blocks. So space that was punched out in the meantime may be preallocated again.
+//!
+//! A clone is made in steps, each of which is a transaction. After a crash, a first part of it exists. Freezing
+//! changes nothing that a program can see.
 
 use std::ops::Range;
 
@@ -22,7 +26,7 @@ use crate::change::Change;
 use crate::errno::{FsError, Result};
 use crate::file_io::{Writer, check_file};
 use crate::format::{
-    FILE_SIZE_MAX, FLAG_INLINE, FLAG_KEPT_BEYOND, FLAG_SHARES, FLAG_TAIL_STALE, SHADOW, decode_shadow,
+    FILE_SIZE_MAX, FLAG_INLINE, FLAG_SHARES, FLAG_SPACE_BEYOND_END, FLAG_TAIL_STALE, SHADOW, decode_shadow,
     encode_shadow, number_key,
 };
 use crate::handle::Handle;
@@ -32,14 +36,14 @@ use crate::truncate::STEP_EXTENTS;
 use crate::types::InodeNo;
 use crate::volume::Fs;
 
-/// What is less is copied: the rows of a reference, here and there, cost as much.
+/// Shorter ranges are copied, because the rows of references cost as much.
 const WORTH_SHARING: u64 = 32 << 10;
-/// A file is frozen to copy a part of it only where that is at least so large a part.
+/// A file is frozen to copy a part of it only if the part is at least 1 / `WORTH_FREEZING` of the file.
 const WORTH_FREEZING: u64 = 4;
-/// Or where it is as much as this: requests have an end.
+/// Or if the part has at least this many bytes, because requests have a limit.
 const WORTH_FREEZING_BYTES: u64 = 1 << 30;
 
-/// What is cloned.
+/// The ranges of one clone.
 struct Cloning<'h> {
     from: &'h Handle,
     source: Range<u64>,
@@ -47,15 +51,15 @@ struct Cloning<'h> {
     at: u64,
 }
 
-/// How far cloning has come, over all attempts.
+/// The progress of a clone, over all attempts.
 struct Progress {
-    /// How much is to be cloned. Found out once: what is cloned first may be cloned again when there is room, and the
-    /// source be longer by then.
+    /// Bytes to be cloned. This is decided in the first attempt, because a later attempt after a lack of space may
+    /// find a source that the first one has made longer.
     length: Option<u64>,
     /// Bytes from the beginning that the target has.
     shared: u64,
-    /// A copy that was made in vain, and is to be ended when no inode is locked any more.
-    left: Option<Object>,
+    /// A new object that an attempt has built without success. It is removed when no inode is locked.
+    abandoned: Option<Object>,
 }
 
 impl Cloning<'_> {
@@ -70,13 +74,13 @@ impl Cloning<'_> {
 }
 
 impl Fs {
-    /// `FICLONERANGE`: makes a range of a file share the blocks of a range of another, or of another range of the same
-    /// file. A length of 0 means all up to the end of the source.
+    /// `FICLONERANGE`: makes a range of a file share the blocks of a range of another file, or of another range of
+    /// the same file. A length of 0 means everything up to the end of the source.
     ///
     /// # Errors
-    /// `Invalid` for what is no whole number of blocks, except that it may end where the source does if that
-    /// is no less than the size of the target; for what is beyond the end of the source; and for ranges of one
-    /// file that overlap.
+    /// `Invalid` for ranges that are not whole blocks, that end behind the end of the source, or that overlap in one
+    /// file. As an exception, a range may end within a block at the end of the source if the target does not reach
+    /// further.
     pub fn clone_range(
         &self,
         from: &Handle,
@@ -89,7 +93,7 @@ impl Fs {
         self.sync_if_asked(to)
     }
 
-    /// The same, not yet durable where that is asked for; also how many bytes from the beginning are cloned, if not all.
+    /// The same without `sync_if_asked`. Also returns how many bytes from the beginning were cloned before an error.
     pub(crate) fn clone_some(
         &self,
         from: &Handle,
@@ -98,16 +102,16 @@ impl Fs {
         to_offset: u64,
         length: u64,
     ) -> (u64, Result<()>) {
-        let mut progress = Progress { length: (length > 0).then_some(length), shared: 0, left: None };
+        let mut progress = Progress { length: (length > 0).then_some(length), shared: 0, abandoned: None };
         let cloned = self.with_space(|| {
             let cloned = self.clone_once((from, from_offset), (to, to_offset), &mut progress);
-            progress.left.take().into_iter().for_each(|object| self.end_shadow(object));
+            progress.abandoned.take().into_iter().for_each(|object| self.finish_uncounted(object));
             cloned
         });
         (progress.shared, cloned)
     }
 
-    /// What was changed through a handle that asks for it becomes durable.
+    /// Makes changes durable if the handle is synchronous.
     pub(crate) fn sync_if_asked(&self, handle: &Handle) -> Result<()> {
         if handle.flags().sync {
             self.as_writer(|| self.store.sync(self.store.last_lsn()))?;
@@ -127,14 +131,14 @@ impl Fs {
             return Err(FsError::BadHandle);
         }
         self.begin_growing()?;
-        // Nobody else has this number; it is spent whether it is needed or not.
+        // No other object has this number. It is used up even if it is not needed.
         let fresh = Object(self.numbers.next(&self.store, self.group(from.inode()))?.0);
         let nodes = in_order(vec![from.node().clone(), to.node().clone()]);
         let mut locked = Locked::lock(&nodes);
         check_file(locked.record(from.inode())?)?;
         check_file(locked.record(to.inode())?)?;
-        self.finish_shift(&mut locked, from.inode())?;
-        self.finish_shift(&mut locked, to.inode())?;
+        self.finish_range_move(&mut locked, from.inode())?;
+        self.finish_range_move(&mut locked, to.inode())?;
         let size = locked.record(from.inode())?.size;
         let length = *progress.length.get_or_insert(size.saturating_sub(from_offset));
         let end = from_offset.checked_add(length).filter(|end| *end <= size).ok_or(FsError::Invalid)?;
@@ -160,9 +164,9 @@ impl Fs {
         }
         let object = locked.record(from.inode())?.object(from.inode());
         if self.extents.has_own_data(object, self.blocks_of(&clone.source))? {
-            self.backlog.begin_making(fresh);
-            let frozen = self.freeze(&mut locked, from.inode(), fresh, &mut progress.left);
-            self.backlog.end_making(fresh);
+            self.backlog.begin_building(fresh);
+            let frozen = self.freeze(&mut locked, from.inode(), fresh, &mut progress.abandoned);
+            self.backlog.end_building(fresh);
             frozen?;
         }
         self.share(&mut locked, &clone, &mut progress.shared)
@@ -175,25 +179,25 @@ impl Fs {
         clone.source.start.is_multiple_of(block) && clone.at.is_multiple_of(block) && ends
     }
 
-    /// The blocks that have a byte of a range.
+    /// The blocks that contain a byte of the range.
     fn blocks_of(&self, range: &Range<u64>) -> (u64, u64) {
         let block = u64::from(self.extents.block_size());
         (range.start / block, range.end.div_ceil(block))
     }
 
-    /// Makes all that a file has another object's, of which it has references. `left`: see [`Progress`].
+    /// Makes a new object that of the file, with references to everything in the old one. `abandoned`: see [`Progress`].
     fn freeze(
         &self,
         locked: &mut Locked,
         inode: InodeNo,
         fresh: Object,
-        left: &mut Option<Object>,
+        abandoned: &mut Option<Object>,
     ) -> Result<()> {
         let object = locked.record(inode)?.object(inode);
         let mut change = Change::new();
-        self.add_shadow(&mut change, fresh, None);
+        self.put_uncounted(&mut change, fresh, None);
         self.commit(change, locked)?;
-        *left = Some(fresh);
+        *abandoned = Some(fresh);
         let mut from = Some(0);
         while let Some(at) = from {
             let mut change = Change::new();
@@ -206,22 +210,24 @@ impl Fs {
         record.object = Some(fresh);
         record.set(FLAG_SHARES, true);
         let mut change = Change::new();
-        self.remove_shadow(&mut change, fresh);
-        self.add_shadow(&mut change, object, Some(inode));
+        self.delete_uncounted(&mut change, fresh);
+        self.put_uncounted(&mut change, object, Some(inode));
         change.save(inode, record);
         self.commit(change, locked)?;
-        *left = None;
+        *abandoned = None;
         let mut work = Some(0);
         while let Some(from) = work {
-            work = self.step_shadow(locked, object, Some(inode), from).unwrap_or_else(|error| {
-                self.leave_shadow(object, from, &error);
-                None
-            });
+            work = self.drop_references_of_uncounted(locked, object, Some(inode), from).unwrap_or_else(
+                |error| {
+                    self.queue_uncounted(object, from, &error);
+                    None
+                },
+            );
         }
         Ok(())
     }
 
-    /// Has the target refer to what the source refers to. `shared`: how many bytes have come so far.
+    /// Makes the target refer to the blocks of the source. `shared`: the number of bytes that are shared so far.
     fn share(&self, locked: &mut Locked, clone: &Cloning<'_>, shared: &mut u64) -> Result<()> {
         let block = u64::from(self.extents.block_size());
         let (from, to) = (clone.from.inode(), clone.to.inode());
@@ -257,7 +263,7 @@ impl Fs {
         Ok(())
     }
 
-    /// How much of a range to be copied is better shared; 0: nothing.
+    /// How many bytes of a range that is to be copied should be shared instead. 0: none.
     pub(crate) fn worth_sharing(
         &self,
         (from, from_offset): (&Handle, u64),
@@ -283,91 +289,93 @@ impl Fs {
         Ok(if is_worth_it { shared } else { 0 })
     }
 
-    fn add_shadow(&self, change: &mut Change, object: Object, heir: Option<InodeNo>) {
+    fn put_uncounted(&self, change: &mut Change, object: Object, owner: Option<InodeNo>) {
         let number = InodeNo(object.0);
-        change.tx.put(self.group(number), SHADOW, number_key(number), encode_shadow(heir));
+        change.tx.put(self.group(number), SHADOW, number_key(number), encode_shadow(owner));
     }
 
-    fn remove_shadow(&self, change: &mut Change, object: Object) {
+    fn delete_uncounted(&self, change: &mut Change, object: Object) {
         let number = InodeNo(object.0);
         change.tx.delete(self.group(number), SHADOW, number_key(number));
     }
 
-    /// Ends a shadow, or leaves that to the backlog. No inode is locked.
-    fn end_shadow(&self, object: Object) {
+    /// Removes an uncounted object, or queues that for the backlog. No inode is locked.
+    fn finish_uncounted(&self, object: Object) {
         let mut at = Some(0);
         while let Some(from) = at {
-            at = match self.work_in_hand(Work::Shadow(object, from)) {
-                Ok(Some(Work::Shadow(_, from))) => Some(from),
+            at = match self.work_on_unqueued(Work::Uncounted(object, from)) {
+                Ok(Some(Work::Uncounted(_, from))) => Some(from),
                 Ok(_) => None,
                 Err(error) => {
-                    self.leave_shadow(object, from, &error);
+                    self.queue_uncounted(object, from, &error);
                     None
                 }
             };
         }
     }
 
-    fn leave_shadow(&self, object: Object, from: u64, error: &FsError) {
-        tracing::warn!("what object {} shared will be ended later: {error}", object.0);
-        self.backlog.push(Work::Shadow(object, from));
+    fn queue_uncounted(&self, object: Object, from: u64, error: &FsError) {
+        tracing::warn!("the references of object {} will be removed later: {error}", object.0);
+        self.backlog.push(Work::Uncounted(object, from));
         self.runtime.wake();
     }
 
-    /// One step towards the end of a shadow; what is left to do.
-    pub(crate) fn work_on_shadow(&self, object: Object, from: u64) -> Result<Option<Work>> {
-        // Before its row is looked up: a row that is there is not of one that is being made then.
-        if self.backlog.is_making(object) {
+    /// One step of removing an uncounted object. Returns the work that is left.
+    pub(crate) fn step_uncounted(&self, object: Object, from: u64) -> Result<Option<Work>> {
+        // Asked before the row is read: then a row that exists does not belong to an object that is being built.
+        if self.backlog.is_building(object) {
             return Ok(None);
         }
-        let Some(heir) = self.heir_of(object)? else { return Ok(None) };
-        let node = heir.map(|heir| self.node(heir)).transpose()?;
+        let Some(owner) = self.owner_of_uncounted(object)? else { return Ok(None) };
+        let node = owner.map(|owner| self.node(owner)).transpose()?;
         let mut locked = Locked::lock(node.as_slice());
-        match self.heir_of(object)? {
+        match self.owner_of_uncounted(object)? {
             None => return Ok(None),
-            Some(now) if now != heir => return Ok(Some(Work::Shadow(object, 0))),
+            Some(now) if now != owner => return Ok(Some(Work::Uncounted(object, 0))),
             Some(_) => {}
         }
-        let next = self.step_shadow(&mut locked, object, heir, from)?;
-        // That a copy goes that was made in vain makes no room that was not there before.
-        if heir.is_some() {
+        let next = self.drop_references_of_uncounted(&mut locked, object, owner, from)?;
+        // Removing an object that was built without success frees no space that was in use before.
+        if owner.is_some() {
             self.backlog.note_advance();
         }
-        Ok(next.map(|from| Work::Shadow(object, from)))
+        Ok(next.map(|from| Work::Uncounted(object, from)))
     }
 
-    /// The heir of a shadow; None when there is no such shadow.
-    fn heir_of(&self, object: Object) -> Result<Option<Option<InodeNo>>> {
+    /// The owner of an uncounted object. None if there is no such object.
+    fn owner_of_uncounted(&self, object: Object) -> Result<Option<Option<InodeNo>>> {
         let number = InodeNo(object.0);
         let stored = self.store.get(self.group(number), SHADOW, &number_key(number))?;
         Ok(stored.map(|stored| decode_shadow(&stored)).transpose()?)
     }
 
-    /// The same; the heir, if there is one, is locked. Where to go on.
-    fn step_shadow(
+    /// The same with the owner, if there is one, locked. Returns the block to continue with.
+    fn drop_references_of_uncounted(
         &self,
         locked: &mut Locked,
         object: Object,
-        heir: Option<InodeNo>,
+        owner: Option<InodeNo>,
         from: u64,
     ) -> Result<Option<u64>> {
         let block = u64::from(self.extents.block_size());
-        let record = heir.and_then(|heir| Some((heir, locked.record(heir).ok()?.clone())));
+        let record = owner.and_then(|owner| Some((owner, locked.record(owner).ok()?.clone())));
         let kept_up_to = match &record {
             Some((_, record)) if record.has_no_blocks() => None,
-            Some((heir, record)) if record.has(FLAG_KEPT_BEYOND) => Some((record.object(*heir), u64::MAX)),
-            Some((heir, record)) => Some((record.object(*heir), self.object_end(*heir, record)? / block)),
+            Some((owner, record)) if record.has(FLAG_SPACE_BEYOND_END) => {
+                Some((record.object(*owner), u64::MAX))
+            }
+            Some((owner, record)) => Some((record.object(*owner), self.object_end(*owner, record)? / block)),
             None => None,
         };
         let mut change = Change::reclaiming();
         let (map, next) =
             self.extents.drop_shadow(&mut change.tx, (object, kept_up_to), from, STEP_EXTENTS)?;
         if next.is_none() {
-            self.remove_shadow(&mut change, object);
+            self.delete_uncounted(&mut change, object);
         }
-        if let Some((heir, mut record)) = record.filter(|_| map.blocks_added() != 0) {
+        if let Some((owner, mut record)) = record.filter(|_| map.blocks_added() != 0) {
             record.add_blocks(map.blocks_added());
-            change.save(heir, record);
+            change.save(owner, record);
         }
         self.commit(change, locked)?;
         drop(map);

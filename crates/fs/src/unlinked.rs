@@ -63,12 +63,12 @@ impl Fs {
         }
         // A kernel does not wait for this. Operations that need space wait for it, because it is marked as in progress.
         let _background_change = self.background_changes.read();
-        let _in_hand = self.backlog.take_in_hand();
+        let _in_progress = self.backlog.start_work();
         let node = self.unlinked.remove(inode);
         if node.is_none_or(|node| node.opens.fetch_sub(1, Ordering::SeqCst) > 1) {
             return;
         }
-        self.dispose_in_hand(inode);
+        self.dispose_in_progress(inode);
     }
 
     /// The kernel no longer references any inode.
@@ -95,7 +95,7 @@ impl Fs {
     /// lock.
     pub(crate) fn release_unlinked(&self) -> bool {
         // For a moment a file is neither here nor in the queue. Operations that need space wait until this is over.
-        let _in_hand = self.backlog.take_in_hand();
+        let _in_progress = self.backlog.start_work();
         let mut any = false;
         for node in self.unlinked.nodes() {
             let has_blocks = node.state.read().record().is_ok_and(|record| !record.has_no_blocks());

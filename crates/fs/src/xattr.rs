@@ -64,11 +64,11 @@ struct Place {
 
 impl Fs {
     /// The value of an attribute.
-    pub fn get_xattr(&self, who: &Caller, inode: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
+    pub fn get_xattr(&self, caller: &Caller, inode: InodeNo, name: &[u8]) -> Result<Vec<u8>> {
         let node = self.node(inode)?;
         let state = node.state.read();
         let record = state.record_with_attributes()?;
-        self.check_xattr(who, inode, record, name, READ)?;
+        self.check_xattr(caller, inode, record, name, READ)?;
         let value = match name {
             LIFETIME_ATTRIBUTE => record.lifetime_attribute(),
             ACL_ACCESS => self.access_list(inode, record)?.map(|list| list.encode()),
@@ -94,7 +94,7 @@ impl Fs {
     /// Sets an attribute; `create`: it must not be there, `replace`: it must.
     pub fn set_xattr(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         name: &[u8],
         value: &[u8],
@@ -105,7 +105,7 @@ impl Fs {
             return Err(FsError::ArgumentTooLong);
         }
         if name == LIFETIME_ATTRIBUTE {
-            return self.change_lifetime_attribute(who, inode, Some(value), create, replace);
+            return self.change_lifetime_attribute(caller, inode, Some(value), create, replace);
         }
         // A name that was misspelt would be kept and do nothing.
         if name.starts_with(OWN) && !ATTRIBUTES_OF_VIEWS.contains(&name) {
@@ -120,7 +120,7 @@ impl Fs {
             let node = self.node(inode)?;
             let mut locked = Locked::one(&node);
             let mut record = locked.record(inode)?.clone();
-            self.check_xattr(who, inode, &record, name, WRITE)?;
+            self.check_xattr(caller, inode, &record, name, WRITE)?;
             let list = is_access_list(name).then(|| check_list(&record, name, value)).transpose()?;
             let place = self.find_xattr(inode, name)?;
             match place.parts {
@@ -130,7 +130,7 @@ impl Fs {
             }
             let access = list.filter(|_| name == ACL_ACCESS);
             if let Some(list) = &access {
-                record.permissions = permissions_after(who, &record, list.bits());
+                record.permissions = permissions_after(caller, &record, list.bits());
             }
             record.changed = self.clock.now();
             let mut change = Change::new();
@@ -157,7 +157,7 @@ impl Fs {
     }
 
     /// The names of all attributes that the caller may know of, in no order.
-    pub fn list_xattrs(&self, who: &Caller, inode: InodeNo) -> Result<Vec<Vec<u8>>> {
+    pub fn list_xattrs(&self, caller: &Caller, inode: InodeNo) -> Result<Vec<Vec<u8>>> {
         let node = self.node(inode)?;
         let state = node.state.read();
         let record = state.record_with_attributes()?;
@@ -167,7 +167,7 @@ impl Fs {
             return Ok(names);
         }
         // A kernel that checks callers leaves this to us.
-        let is_shown = |name: &Vec<u8>| who.is_root() || !name.starts_with(TRUSTED);
+        let is_shown = |name: &Vec<u8>| caller.is_root() || !name.starts_with(TRUSTED);
         names.extend(self.names_of(inode)?.into_iter().filter(is_shown));
         Ok(names)
     }
@@ -237,15 +237,15 @@ impl Fs {
     }
 
     /// Takes an attribute away. A list that is not there is not missed: its inode has the shortest that there is.
-    pub fn remove_xattr(&self, who: &Caller, inode: InodeNo, name: &[u8]) -> Result<()> {
+    pub fn remove_xattr(&self, caller: &Caller, inode: InodeNo, name: &[u8]) -> Result<()> {
         if name == LIFETIME_ATTRIBUTE {
-            return self.change_lifetime_attribute(who, inode, None, false, true);
+            return self.change_lifetime_attribute(caller, inode, None, false, true);
         }
         self.begin()?;
         let node = self.node(inode)?;
         let mut locked = Locked::one(&node);
         let mut record = locked.record(inode)?.clone();
-        self.check_xattr(who, inode, &record, name, WRITE)?;
+        self.check_xattr(caller, inode, &record, name, WRITE)?;
         let place = self.find_xattr(inode, name)?;
         if place.parts == 0 && is_access_list(name) {
             return Ok(());
@@ -290,7 +290,7 @@ impl Fs {
     /// Who may read or write attributes of which namespace.
     pub(crate) fn check_xattr(
         &self,
-        who: &Caller,
+        caller: &Caller,
         inode: InodeNo,
         record: &Record,
         name: &[u8],
@@ -301,13 +301,13 @@ impl Fs {
         }
         let is_read = access == READ;
         if name.starts_with(b"user.") {
-            self.check_user_xattr(who, (inode, record), name, access)
+            self.check_user_xattr(caller, (inode, record), name, access)
         } else if name.starts_with(TRUSTED) {
-            check_root(who).map_err(|refused| if is_read { FsError::NoAttribute } else { refused })
+            check_root(caller).map_err(|refused| if is_read { FsError::NoAttribute } else { refused })
         } else if name.starts_with(b"security.") {
-            if is_read { Ok(()) } else { check_root(who) }
+            if is_read { Ok(()) } else { check_root(caller) }
         } else if is_access_list(name) && record.kind != Kind::Symlink {
-            if is_read { Ok(()) } else { check_owner(who, record) }
+            if is_read { Ok(()) } else { check_owner(caller, record) }
         } else {
             Err(FsError::NotSupported)
         }
@@ -317,7 +317,7 @@ impl Fs {
     /// owner's.
     fn check_user_xattr(
         &self,
-        who: &Caller,
+        caller: &Caller,
         (inode, record): (InodeNo, &Record),
         name: &[u8],
         access: u16,
@@ -329,9 +329,9 @@ impl Fs {
             return Err(if access == READ { FsError::NoAttribute } else { FsError::NotPermitted });
         }
         if access == WRITE && record.kind == Kind::Directory && record.permissions & STICKY != 0 {
-            check_owner(who, record)?;
+            check_owner(caller, record)?;
         }
-        self.check_access(who, inode, record, access)
+        self.check_access(caller, inode, record, access)
     }
 
     fn find_xattr(&self, inode: InodeNo, name: &[u8]) -> Result<Place> {
@@ -406,8 +406,8 @@ fn join(head: &XattrHead, rest: &[Entry]) -> Result<Vec<u8>> {
 
 /// The permissions of an inode whose access list stands for these bits. As with `chmod`, who is not in its group
 /// does not make it run as that.
-fn permissions_after(who: &Caller, record: &Record, bits: u16) -> u16 {
-    let keeps_group = who.checked || who.is_root() || who.in_group(record.gid);
+fn permissions_after(caller: &Caller, record: &Record, bits: u16) -> u16 {
+    let keeps_group = caller.checked || caller.is_root() || caller.in_group(record.gid);
     let special = if keeps_group { 0o7000 } else { 0o7000 & !SET_GID };
     record.permissions & special | bits
 }

@@ -38,10 +38,14 @@ fn the_first_class_that_fits_decides() {
             (OTHER, classes[3], NO_ID),
         ]);
         for wanted in 0..4 {
-            for (who, fits) in &callers {
+            for (caller, fits) in &callers {
                 let any = fits.iter().zip(classes).any(|(&fits, class)| fits && class & wanted == wanted);
                 let masked = fits[3] || mask & wanted == wanted;
-                assert_eq!(list.grants(who, OWNING, wanted), any && masked, "{list:?} {who:?} {wanted}");
+                assert_eq!(
+                    list.grants(caller, OWNING, wanted),
+                    any && masked,
+                    "{list:?} {caller:?} {wanted}"
+                );
             }
         }
     }

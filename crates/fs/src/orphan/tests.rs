@@ -7,11 +7,11 @@ use crate::tests::volume;
 use crate::{Caller, OpenFlags};
 
 const BLOCK: u64 = 4096;
-/// More than one piece of work deletes, and no more than two do.
+/// One piece of work cannot delete so many extents. Two can.
 const EXTENTS: u64 = STEP_EXTENTS as u64 * 3 / 2;
 
-/// While the background had the last piece of work in hand, the queue was empty: a writer who found no room
-/// took it for done, and was refused the space that came free a moment later.
+/// While the background had the last piece of work in progress, the queue was empty. A writer that found no space
+/// concluded that there was no work left and failed, although space was freed a moment later.
 #[test]
 fn who_finds_no_room_waits_for_what_others_have_in_hand() {
     let (_, fs) = volume();

@@ -9,9 +9,9 @@ fn access_follows_the_bits_of_the_first_class_that_fits() {
     for permissions in 0..0o1000 {
         record.permissions = permissions;
         for wanted in 0..8 {
-            for (who, shift) in &callers {
+            for (caller, shift) in &callers {
                 let may = permissions >> shift & wanted == wanted;
-                assert_eq!(check_bits(who, &record, wanted).is_ok(), may, "{permissions:o} {wanted}");
+                assert_eq!(check_bits(caller, &record, wanted).is_ok(), may, "{permissions:o} {wanted}");
             }
             let root = wanted & EXECUTE == 0 || permissions & 0o111 != 0;
             assert_eq!(check_bits(&Caller::root(), &record, wanted).is_ok(), root);

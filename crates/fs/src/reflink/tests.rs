@@ -4,7 +4,8 @@ use super::*;
 use crate::tests::volume;
 use crate::{Caller, Kind, OpenFlags};
 
-/// A mount finds the row of a copy that is being made: that is no remainder of an earlier mount.
+/// The scan of a mount found the row of an object that an operation was building and took it for one that a crash had
+/// left.
 #[test]
 fn a_copy_that_is_being_made_is_ended_by_nobody_else() {
     let (_device, fs) = volume();
@@ -14,9 +15,9 @@ fn a_copy_that_is_being_made_is_ended_by_nobody_else() {
     let handle = fs.open(&root, inode, flags).unwrap();
     fs.write(&handle, 0, &[7; 50_000]).unwrap();
     let copy = Object(fs.numbers.next(&fs.store, fs.group(inode)).unwrap().0);
-    fs.backlog.begin_making(copy);
+    fs.backlog.begin_building(copy);
     let mut change = Change::new();
-    fs.add_shadow(&mut change, copy, None);
+    fs.put_uncounted(&mut change, copy, None);
     fs.commit(change, &mut Locked::lock(&[])).unwrap();
     let mut tx = Tx::new();
     let (map, next) = fs.extents.refer(&mut tx, (Object(inode.0), copy), 0, STEP_EXTENTS).unwrap();
@@ -24,12 +25,12 @@ fn a_copy_that_is_being_made_is_ended_by_nobody_else() {
     drop(map);
     assert_eq!(next, None);
     let has_references = || !fs.extents.view_object(copy).unwrap().is_empty();
-    assert_eq!(fs.work_on_shadow(copy, 0).unwrap(), None);
+    assert_eq!(fs.step_uncounted(copy, 0).unwrap(), None);
     assert!(has_references());
     assert_eq!(fs.check().unwrap(), []);
-    // Had the power gone meanwhile, it would be one.
-    fs.backlog.end_making(copy);
-    assert_eq!(fs.work_on_shadow(copy, 0).unwrap(), None);
+    // If power had been lost meanwhile, the object would be a remnant.
+    fs.backlog.end_building(copy);
+    assert_eq!(fs.step_uncounted(copy, 0).unwrap(), None);
     assert!(!has_references());
     assert_eq!(fs.check().unwrap(), []);
 }
