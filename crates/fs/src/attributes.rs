@@ -1,4 +1,4 @@
-//! Attributes of inodes: showing and changing.
+//! Attributes of inodes: reading and changing.
 
 use crate::change::Change;
 use crate::errno::{FsError, Result};
@@ -10,8 +10,8 @@ use crate::types::{Attributes, Caller, Changes, InodeNo, Kind, SetTime};
 use crate::volume::Fs;
 
 impl Fs {
-    /// What `stat` shows. Of an inode that was deleted, what it was last (with no links), as long
-    /// as it is remembered; then [`FsError::Stale`].
+    /// The attributes that `stat` reports. For a deleted inode, the last ones (with no links) as long as they are in
+    /// memory, and then [`FsError::Stale`].
     pub fn attributes(&self, inode: InodeNo) -> Result<Attributes> {
         let node = self.node(inode)?;
         match &*node.state.read() {
@@ -39,20 +39,19 @@ impl Fs {
         }
     }
 
-    /// Contents in the record count too: there are programs that take a file without any blocks for
-    /// one without any data.
+    /// Inline contents count too, because some programs take a file without blocks for one without data.
     fn sectors_of(&self, record: &Record) -> u64 {
         let blocks = record.blocks.saturating_mul(u64::from(self.extents.block_size()) / 512);
         blocks.saturating_add((record.content.len() as u64).div_ceil(512))
     }
 
-    /// Changes attributes, all in one step.
+    /// Changes attributes in one transaction.
     pub fn set_attributes(&self, caller: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
         self.change_attributes(caller, inode, changes, false)
     }
 
-    /// The same of an open file (`ftruncate`, `fchmod` and the like): its size may be changed by whoever has it
-    /// open for writing, whatever its permissions are by now.
+    /// The same through an open file (`ftruncate`, `fchmod` and the like). A handle that is open for writing may
+    /// change the size, whatever the present permissions are.
     pub fn set_attributes_through(
         &self,
         caller: &Caller,
@@ -101,7 +100,7 @@ impl Fs {
             let mut change = if shrinks { Change::reclaiming() } else { Change::new() };
             let now = self.clock.now();
             record.changed = changes.changed.unwrap_or(now);
-            // By `truncate` to the size that it has already, it is not modified; by `ftruncate` it is.
+            // `truncate` to the present size does not modify the file. `ftruncate` does.
             if changes.size.is_some_and(|size| may_write || size != record.size) {
                 record.modified = now;
             }
@@ -121,8 +120,8 @@ impl Fs {
         })
     }
 
-    /// Of an inode that was deleted, what it was last is changed where it is remembered: a pipe, a socket or
-    /// a directory may be in use although nobody has a handle.
+    /// Changes the last attributes of a deleted inode if they are in memory. A pipe, a socket or a directory may
+    /// still be in use without a handle.
     fn change_remembered(&self, caller: &Caller, inode: InodeNo, changes: &Changes) -> Result<Attributes> {
         let node = self.node(inode)?;
         let mut state = node.state.write();
@@ -156,8 +155,8 @@ impl Fs {
             check_owner(caller, record)?;
         }
         check_new_owner(caller, record, changes)?;
-        // Whoever may write to a file may say that it was used just now, which is what using it would do: both
-        // times at once. To choose between them, or another time, is its owner's.
+        // A caller with write permission may set both times to now, which is what using the file would do. Only the
+        // owner may set one of them, or another time.
         match (changes.accessed, changes.modified) {
             (None, None) => Ok(()),
             (Some(SetTime::Now), Some(SetTime::Now)) => {
@@ -168,12 +167,12 @@ impl Fs {
     }
 }
 
-/// Only a hint: nothing is locked.
+/// Only a hint, because nothing is locked.
 fn size_of_file(node: &Node) -> u64 {
     node.state.read().record().map_or(0, |record| record.size)
 }
 
-/// The owner may give a file to another of his groups; everything else is root's.
+/// The owner may change the group to another of their groups. All other changes need root.
 fn check_new_owner(caller: &Caller, record: &Record, changes: &Changes) -> Result<()> {
     if !changes.changes_owner() {
         return Ok(());
@@ -185,7 +184,7 @@ fn check_new_owner(caller: &Caller, record: &Record, changes: &Changes) -> Resul
 }
 
 fn apply(caller: &Caller, record: &mut Record, changes: &Changes, now: rt::Timestamp) {
-    // Of a caller that the kernel has checked, it is decided before whether a truncation takes the bits away.
+    // For a caller that the kernel has checked, it is decided elsewhere whether a truncation drops the bits.
     if changes.changes_owner() || changes.size.is_some() && !caller.checked && !caller.is_root() {
         record.permissions = without_set_id(record);
     }

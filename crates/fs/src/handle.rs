@@ -171,3 +171,10 @@ impl Fs {
         synced
     }
 }
+
+/// Threads share volumes and handles.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Fs>();
+    shared::<Handle>();
+};

@@ -1,11 +1,10 @@
 //! POSIX semantics: names, inodes, links, permissions, handles, extended attributes.
 //!
-//! [`Fs`] is a mounted volume, with one method per operation. Each method looks up what it needs,
-//! locks the inodes that it changes in the order of their numbers, looks again, builds one
-//! transaction and commits it. What is promised of each is in `docs/semantics.md`; how it is
-//! stored, in `docs/format.md`.
+//! [`Fs`] is a mounted volume with one method for each operation. Each method looks up the inodes that it needs,
+//! locks the inodes that it changes in the order of their numbers, checks again, builds one transaction and commits
+//! it. The promises of each operation are in `docs/semantics.md`, and the disk format is in `docs/format.md`.
 //!
-//! What this crate does not know: FUSE, system calls, where anything lies on the device.
+//! This crate does not know FUSE, system calls, or the places of data on the device.
 #![forbid(unsafe_code)]
 
 mod acl;
@@ -28,6 +27,8 @@ mod inspect;
 mod lifetime;
 mod locks;
 mod maintenance;
+#[cfg(doctest)]
+mod manual;
 mod names;
 mod numbers;
 mod orphan;
@@ -70,15 +71,3 @@ pub use types::{
 };
 pub use volume::Fs;
 pub use xattr::{ACL_ACCESS, ACL_DEFAULT, ATTRIBUTES_OF_VIEWS, XATTR_VALUE_MAX, is_access_list};
-
-// Threads share both.
-const _: () = {
-    const fn shared<T: Send + Sync>() {}
-    shared::<Fs>();
-    shared::<Handle>();
-};
-
-/// The examples of the manual's page on semantics.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/semantics.md")]
-struct Semantics;

@@ -1,4 +1,4 @@
-//! Who may do what. A caller that the kernel has checked already may do everything.
+//! Permission checks. A caller that the kernel has checked already may do everything.
 
 use crate::errno::{FsError, Result};
 use crate::format::Record;
@@ -14,8 +14,8 @@ pub(crate) const SET_GID: u16 = 0o2000;
 pub(crate) const STICKY: u16 = 0o1000;
 
 impl Fs {
-    /// Whether the caller may do all of `wanted`. The first class that fits decides, of those that the permission
-    /// bits know or, where there is an access list, of those that it names besides.
+    /// Checks that the caller may do all of `wanted`. The first matching class decides: one of the permission bits,
+    /// or one that an access list adds.
     pub(crate) fn check_access(
         &self,
         caller: &Caller,
@@ -36,7 +36,7 @@ impl Fs {
         }
     }
 
-    /// Whether the caller may take a name of `victim` out of a directory.
+    /// Checks that the caller may remove a name of `victim` from a directory.
     pub(crate) fn check_remove(
         &self,
         caller: &Caller,
@@ -49,7 +49,7 @@ impl Fs {
     }
 }
 
-/// Whether the permission bits give the caller all of `wanted`. The first class that fits decides.
+/// Checks that the permission bits grant the caller all of `wanted`. The first matching class decides.
 fn check_bits(caller: &Caller, record: &Record, wanted: u16) -> Result<()> {
     if caller.checked {
         return Ok(());
@@ -68,26 +68,26 @@ fn check_bits(caller: &Caller, record: &Record, wanted: u16) -> Result<()> {
     if class & wanted == wanted { Ok(()) } else { Err(FsError::Access) }
 }
 
-/// Only the owner and root.
+/// Only for the owner and root.
 pub(crate) fn check_owner(caller: &Caller, record: &Record) -> Result<()> {
     let may = caller.checked || caller.is_root() || caller.uid == record.uid;
     if may { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
-/// Only root.
+/// Only for root.
 pub(crate) fn check_root(caller: &Caller) -> Result<()> {
     if caller.checked || caller.is_root() { Ok(()) } else { Err(FsError::NotPermitted) }
 }
 
-/// The permission bits of anything but a directory after somebody other than root has written to it, or anybody has
-/// changed its owner: a program does not keep the right to run as another.
+/// The permission bits of anything but a directory after a caller other than root has written to it, or after a
+/// change of its owner: the program loses the privilege to run as another user.
 pub(crate) fn without_set_id(record: &Record) -> u16 {
     let group_executes = record.permissions & 0o010 != 0;
     let dropped = if group_executes { SET_UID | SET_GID } else { SET_UID };
     if record.kind == Kind::Directory { record.permissions } else { record.permissions & !dropped }
 }
 
-/// Group and permission bits of what `who` makes in `directory` with these bits.
+/// Group and permission bits of an inode that `caller` creates in `directory` with these bits.
 pub(crate) fn inherited(caller: &Caller, directory: &Record, kind: Kind, mut permissions: u16) -> (u32, u16) {
     if directory.permissions & SET_GID == 0 {
         return (caller.gid, permissions);

@@ -12,12 +12,12 @@ fn list(entries: &[(u16, u16, u32)]) -> AccessList {
     AccessList::decode(&value(entries)).expect("this is a list")
 }
 
-/// All permissions of all classes, for callers of each class, against what acl(5) says, class by class.
+/// Checks all permissions of all classes, for callers of each class, against acl(5).
 #[test]
 fn the_first_class_that_fits_decides() {
     const OWNING: u32 = 20;
     let in_groups = |uid, groups: &[u32]| Caller { groups: groups.to_vec(), ..Caller::user(uid, 99) };
-    // A named user, members of the owning group, of a named one, of both, and a stranger.
+    // A named user, members of the owning group, of a named group and of both, and a stranger.
     let callers = [
         (in_groups(11, &[OWNING, 30]), [true, false, false, false]),
         (in_groups(12, &[OWNING]), [false, true, false, false]),
@@ -25,7 +25,7 @@ fn the_first_class_that_fits_decides() {
         (in_groups(12, &[30, OWNING]), [false, true, true, false]),
         (in_groups(12, &[40]), [false, false, false, true]),
     ];
-    // Two bits are as good as three, and any two are alike.
+    // Two bits are enough instead of three, because any two behave alike.
     for permissions in 0..1 << 10 {
         let bits = |place: u16| permissions >> (2 * place) & 3;
         let (classes, mask) = ([bits(0), bits(1), bits(2), bits(3)], bits(4));
