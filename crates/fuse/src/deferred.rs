@@ -1,17 +1,17 @@
-//! What must not be done by a thread that answers requests, because it may have to wait for one.
+//! Work that a thread that answers requests must not do, because it may have to wait for another request.
 //!
-//! The kernel does not write dirty pages back before it asks for data or a hole, so the answer must wait until
-//! it has, and it can only when threads are free to take the writes. What the kernel is to be told waits for
-//! its locks, which a request that is under way may hold. Writing back a large file takes long, and answers that wait
-//! for a notification of the kernel must not wait for that. So searches have their own thread, and operations
-//! that need the data of files first have a pool of threads ([`Errand::thread`]).
+//! The kernel does not write dirty pages back before it asks for data or a hole. So the answer must wait for the
+//! write-back, which needs threads that answer writes. A notification of the kernel can wait for a lock that a
+//! request in progress holds. Writing back a large file takes long, and answers that wait for a notification must not
+//! wait for that. So searches for data or holes have a thread of their own, and operations that first need the data
+//! of files have a pool of threads ([`DeferredWork::thread`]).
 //!
-//! **Cached pages that became old.** The kernel drops the pages that a direct write covers before it asks for the write,
-//! and again after the answer only if the program waits. A read through the cache in between brings old contents back.
-//! So an answer to such a write can have to wait until the kernel has dropped the pages. The kernel locks each of them
-//! and waits for its write-back, and for that only requests for reading and writing back are answered. While the kernel
-//! truncates the file, it sends no write before the truncation is answered. So the thread that has pages dropped does
-//! nothing that a truncation needs.
+//! **Outdated cached pages.** The kernel drops the pages that a direct write covers before it sends the write, and
+//! again after the answer only if the program waits. A read through the cache in between brings old contents back. So
+//! an answer to such a write can have to wait until the kernel has dropped the pages. The kernel locks each of them
+//! and waits for its write-back, and for that only requests for reading and writing back are answered. While the
+//! kernel truncates the file, it sends no write before the truncation is answered. So the thread that has pages
+//! dropped does nothing that a truncation needs.
 //!
 //! **Data before its name.** A rename or link of a file that is open for writing is done only after the kernel has
 //! written the file's dirty pages back. Otherwise the new name could become durable first, and a crash would leave an
@@ -32,28 +32,29 @@ use crate::page_cache::PageCache;
 use crate::server::Server;
 use crate::transport::errno;
 
-/// How often the kernel is asked to forget a file that a program is closing, and how long it has each time.
+/// How often the kernel is asked to evict a file that a program is closing, and the pause between two attempts.
 const EVICTIONS_MAX: u32 = 20;
 const EVICTION_PAUSE: Duration = Duration::from_millis(1);
 
-/// One thing for a thread that runs errands.
-pub(crate) enum Errand {
-    /// Has the kernel write back what it holds of the file, and answers a seek then.
+/// One piece of deferred work.
+pub(crate) enum DeferredWork {
+    /// Has the kernel write back the file's dirty pages, and then answers a seek.
     Seek(Seek, Reply),
-    /// Tells the kernel that the attributes it remembers are no longer valid.
+    /// Makes the kernel drop its cached attributes of an inode.
     ForgetAttributes(InodeNo),
     /// The same, before something else.
     ForgetThen(InodeNo, Box<dyn FnOnce() + Send>),
-    /// Has the kernel write back what it holds of these files, and then names one of them. The operation is told
-    /// whether all of it was stored.
+    /// Has the kernel write back the dirty pages of these files, and then gives one of them a name. The operation
+    /// learns whether all of the data was stored.
     Name(Vec<InodeNo>, Box<dyn FnOnce(fs::Result<()>) + Send>),
-    /// Has the kernel write back what it holds of all files whose contents were cut, and then makes something durable.
+    /// Has the kernel write back the dirty pages of all cut files, and then makes something durable.
     Sync(Box<dyn FnOnce() + Send>),
-    /// Has the kernel forget a file of which it shows what was not stored.
+    /// Has the kernel evict a file that it shows with data that was not stored.
     Evict(InodeNo),
     /// Has the kernel drop the pages of a part of a file, before something else.
     DropPages(Pages, Box<dyn FnOnce() + Send>),
-    /// Has the kernel clear what programs have stored behind the end that the file has here, before something else.
+    /// Has the kernel clear the bytes that programs have stored behind the present end of the file, before something
+    /// else.
     ClearBehindEnd(Attributes, Box<dyn FnOnce() + Send>),
 }
 
@@ -65,50 +66,51 @@ pub(crate) struct Pages {
     pub(crate) length: u64,
 }
 
-/// The threads that run errands.
+/// The threads that run deferred work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thread {
-    /// For errands that are soon done.
-    Errands,
-    /// For searches, and for what nobody waits for.
+    /// For work that is done soon.
+    DeferredQueues,
+    /// For searches, and for work that no caller waits for.
     Seeks,
-    /// For operations that need the data of files first, each on a thread of its own.
+    /// For operations that first need the data of files, each on a thread of its own.
     WriteBack,
-    /// For pages to be dropped.
+    /// For dropping pages.
     Pages,
-    /// For ends of files to be cleared. A write-back can wait for this, so this waits for no write-back, only for an open.
+    /// For clearing the ends of files. A write-back can wait for this, so this waits for no write-back, only for an
+    /// open.
     Ends,
 }
 
-/// What is received by threads, each with its name, and by those that have data written back.
-pub(crate) struct Received {
-    pub(crate) threads: [(&'static str, Receiver<Errand>); 4],
-    pub(crate) write_backs: Receiver<Errand>,
+/// The receivers of the threads, each with the thread's name, and that of the pool that has data written back.
+pub(crate) struct DeferredReceivers {
+    pub(crate) threads: [(&'static str, Receiver<DeferredWork>); 4],
+    pub(crate) write_backs: Receiver<DeferredWork>,
 }
 
-/// Where errands are sent: to the thread that runs them.
+/// Sends deferred work to the thread that runs it.
 #[derive(Clone)]
-pub(crate) struct Errands {
-    short: Sender<Errand>,
-    seeks: Sender<Errand>,
-    write_backs: Sender<Errand>,
-    pages: Sender<Errand>,
-    ends: Sender<Errand>,
+pub(crate) struct DeferredQueues {
+    short: Sender<DeferredWork>,
+    seeks: Sender<DeferredWork>,
+    write_backs: Sender<DeferredWork>,
+    pages: Sender<DeferredWork>,
+    ends: Sender<DeferredWork>,
 }
 
-impl Errands {
-    /// With what each of the threads receives.
-    pub(crate) fn new() -> (Errands, Received) {
+impl DeferredQueues {
+    /// The senders and the receivers.
+    pub(crate) fn new() -> (DeferredQueues, DeferredReceivers) {
         let [short, seeks, write_backs, pages, ends] = std::array::from_fn(|_| mpsc::channel());
         let threads = [
-            ("polder-errands", short.1),
+            ("polder-deferred", short.1),
             ("polder-seeks", seeks.1),
             ("polder-pages", pages.1),
             ("polder-ends", ends.1),
         ];
-        let received = Received { threads, write_backs: write_backs.1 };
+        let received = DeferredReceivers { threads, write_backs: write_backs.1 };
         (
-            Errands {
+            DeferredQueues {
                 short: short.0,
                 seeks: seeks.0,
                 write_backs: write_backs.0,
@@ -121,22 +123,22 @@ impl Errands {
 
     /// All to one receiver.
     #[cfg(test)]
-    pub(crate) fn to(one: &Sender<Errand>) -> Errands {
+    pub(crate) fn to(one: &Sender<DeferredWork>) -> DeferredQueues {
         let [short, seeks, write_backs, pages, ends] = std::array::from_fn(|_| one.clone());
-        Errands { short, seeks, write_backs, pages, ends }
+        DeferredQueues { short, seeks, write_backs, pages, ends }
     }
 
-    /// Sends an errand. Where nobody runs errands any more it is dropped, and a reply that is dropped answers with an
+    /// Sends work. If its thread has ended, the work is dropped, and a reply in it that is dropped answers with an
     /// error.
-    pub(crate) fn send(&self, errand: Errand) {
-        let to = match errand.thread() {
-            Thread::Errands => &self.short,
+    pub(crate) fn send(&self, work: DeferredWork) {
+        let to = match work.thread() {
+            Thread::DeferredQueues => &self.short,
             Thread::Seeks => &self.seeks,
             Thread::WriteBack => &self.write_backs,
             Thread::Pages => &self.pages,
             Thread::Ends => &self.ends,
         };
-        drop(to.send(errand));
+        drop(to.send(work));
     }
 }
 
@@ -148,50 +150,51 @@ pub(crate) struct Seek {
     pub(crate) whence: i32,
 }
 
-impl Errand {
-    /// The thread that this may keep waiting.
+impl DeferredWork {
+    /// The thread that this work may block.
     fn thread(&self) -> Thread {
         match self {
-            Errand::Seek(..) | Errand::Evict(_) => Thread::Seeks,
-            Errand::ForgetAttributes(_) | Errand::ForgetThen(..) => Thread::Errands,
-            Errand::Name(..) | Errand::Sync(_) => Thread::WriteBack,
-            Errand::DropPages(..) => Thread::Pages,
-            Errand::ClearBehindEnd(..) => Thread::Ends,
+            DeferredWork::Seek(..) | DeferredWork::Evict(_) => Thread::Seeks,
+            DeferredWork::ForgetAttributes(_) | DeferredWork::ForgetThen(..) => Thread::DeferredQueues,
+            DeferredWork::Name(..) | DeferredWork::Sync(_) => Thread::WriteBack,
+            DeferredWork::DropPages(..) => Thread::Pages,
+            DeferredWork::ClearBehindEnd(..) => Thread::Ends,
         }
     }
 
     pub(crate) fn run(self, server: &Server, cache: &PageCache) {
         let notifier = cache.notifier();
         match self {
-            // What lies before it does not matter.
-            Errand::Seek(seek, reply) => match notifier.invalidate_inode(seek.inode.0, seek.offset.max(0), 0)
-            {
-                Ok(()) => reply_seek(server, &seek, reply),
-                Err(error) => reply.error(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
-            },
-            Errand::ForgetAttributes(inode) => forget_attributes(notifier, inode),
-            Errand::ForgetThen(inode, then) => {
+            // The pages before the offset do not matter.
+            DeferredWork::Seek(seek, reply) => {
+                match notifier.invalidate_inode(seek.inode.0, seek.offset.max(0), 0) {
+                    Ok(()) => reply_seek(server, &seek, reply),
+                    Err(error) => reply.error(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+                }
+            }
+            DeferredWork::ForgetAttributes(inode) => forget_attributes(notifier, inode),
+            DeferredWork::ForgetThen(inode, then) => {
                 forget_attributes(notifier, inode);
                 then();
             }
-            Errand::Name(files, then) => {
+            DeferredWork::Name(files, then) => {
                 let mut files = files.into_iter();
                 then(files.try_for_each(|file| write_back_before_name(server, cache, file)));
             }
-            Errand::Sync(then) => {
+            DeferredWork::Sync(then) => {
                 write_back_cut_files(server, cache);
                 then();
             }
-            Errand::Evict(inode) => {
+            DeferredWork::Evict(inode) => {
                 if let Err(error) = evict(server, notifier, inode) {
                     tracing::debug!("the kernel goes on with its size of inode {}: {error}", inode.0);
                 }
             }
-            Errand::DropPages(pages, then) => {
+            DeferredWork::DropPages(pages, then) => {
                 drop_pages(notifier, pages);
                 then();
             }
-            Errand::ClearBehindEnd(file, then) => {
+            DeferredWork::ClearBehindEnd(file, then) => {
                 cache.clear_behind_end(&file);
                 then();
             }
@@ -199,20 +202,22 @@ impl Errand {
     }
 }
 
-/// Has the kernel write back what it holds of a file, which must be stored.
+/// Has the kernel write back the dirty pages of a file. Fails if they were not stored.
 pub(crate) fn write_back(server: &Server, cache: &PageCache, inode: InodeNo) -> io::Result<()> {
-    let before = server.unstored_files().last(inode);
+    let before = server.unstored_files().last_mark(inode);
     if let Ok(file) = server.fs().attributes(inode) {
         cache.write_back(&file)?;
     }
     match () {
         () if server.is_short(inode) => Err(io::ErrorKind::StorageFull.into()),
-        () if server.unstored_files().last(inode) != before => Err(io::Error::other("it cannot be stored")),
+        () if server.unstored_files().last_mark(inode) != before => {
+            Err(io::Error::other("it cannot be stored"))
+        }
         () => Ok(()),
     }
 }
 
-/// The same before the file is given a name, which it is not without its data.
+/// The same for a file that is about to get a name, which it must not get without its data.
 fn write_back_before_name(server: &Server, cache: &PageCache, inode: InodeNo) -> fs::Result<()> {
     write_back(server, cache, inode).map_err(|error| match error.kind() {
         io::ErrorKind::StorageFull => FsError::NoSpace,
@@ -220,16 +225,16 @@ fn write_back_before_name(server: &Server, cache: &PageCache, inode: InodeNo) ->
     })
 }
 
-/// Has the kernel write back what it holds of files whose old contents were cut off. Their own programs hear of errors.
+/// Has the kernel write back the dirty pages of cut files. Errors are reported to the programs that wrote the data.
 pub(crate) fn write_back_cut_files(server: &Server, cache: &PageCache) {
-    server.cut_files().settle_all(|inode| {
+    server.cut_files().process_all(|inode| {
         if let Err(error) = write_back(server, cache, inode) {
             tracing::debug!("inode {} is not written back: {error}", inode.0);
         }
     });
 }
 
-/// Answers a seek from what has come here.
+/// Answers a seek from the data that has arrived here.
 pub(crate) fn reply_seek(server: &Server, seek: &Seek, reply: Reply) {
     match server.seek(seek.handle, seek.offset, seek.whence) {
         Ok(offset) => reply.structure(&LseekOut { offset }),
@@ -237,9 +242,9 @@ pub(crate) fn reply_seek(server: &Server, seek: &Seek, reply: Reply) {
     }
 }
 
-/// Has the kernel drop the pages and the inode of a file. A program that is just closing the file keeps the inode for a
-/// moment after we have heard of it, so this is tried again. If another program has the file open, it is tried again
-/// when that program closes it.
+/// Has the kernel drop the pages and the inode of a file. A program that is just closing the file keeps the inode for
+/// a moment after the release, so this is tried several times. If another program has the file open, it is tried
+/// again when that program closes it.
 fn evict(server: &Server, notifier: &Notifier, inode: InodeNo) -> io::Result<()> {
     let pause = Stop::default();
     for _ in 0..EVICTIONS_MAX {

@@ -1,15 +1,16 @@
-//! Files for which something must still be done on the kernel's side.
+//! Sets of files for which something must still be done on the kernel's side.
 //!
 //! A mount has two such sets.
 //!
-//! **Cut files.** A program that empties a file and writes it anew has the old contents removed at once, by a request,
-//! while the new ones wait in the kernel's page cache. If the removal became durable alone, a crash would leave neither.
-//! So the dirty pages of these files are written back before a commit makes the removal durable. A file is no longer
-//! listed once its pages have been written back after the last cut, or once no program has it open for writing.
+//! **Cut files.** A program that truncates a file and rewrites it has the old contents removed at once, by a request,
+//! while the new ones wait in the kernel's page cache. If the removal became durable alone, a crash would leave
+//! neither. So the dirty pages of these files are written back before a commit makes the removal durable. A file
+//! leaves the set once its pages have been written back after the last cut, or once no program has it open for
+//! writing.
 //!
-//! **Unstored files.** When a write-back fails, the kernel goes on with the pages and the size that the file would have.
-//! It takes no size from us as long as it knows the inode. So the inode is evicted once no program has it open for
-//! writing. A file is listed until the kernel has forgotten it.
+//! **Unstored files.** When a write-back fails, the kernel continues with the pages and the size that the file would
+//! have. It accepts no size from us as long as it has the inode. So the inode is evicted once no program has it open
+//! for writing. A file stays in the set until the kernel has forgotten it.
 
 use std::collections::HashMap;
 
@@ -20,28 +21,28 @@ use rt::sync::atomic::{AtomicUsize, Ordering};
 /// The number of passes is bounded, because a program can cut files faster than they are written back.
 const PASSES_MAX: u32 = 4;
 
-/// A set of files.
+/// A set of marked files.
 #[derive(Default)]
-pub(crate) struct Noted {
-    /// How many there are, so that nobody need lock where there are none.
+pub(crate) struct MarkedFiles {
+    /// The number of files, so that most callers need no lock.
     count: AtomicUsize,
     state: Mutex<State>,
-    /// Of those who do for all of them what was to be done.
+    /// Held by the thread that processes all files.
     turn: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    files: HashMap<InodeNo, Note>,
-    last: Note,
+    files: HashMap<InodeNo, Mark>,
+    last: Mark,
 }
 
-/// The number of the last note of a file. It rises with each note.
+/// The number of the last mark of a file. It rises with each mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Note(u64);
+pub(crate) struct Mark(u64);
 
-impl Noted {
-    pub(crate) fn note(&self, inode: InodeNo) {
+impl MarkedFiles {
+    pub(crate) fn mark(&self, inode: InodeNo) {
         self.change(|state| {
             state.last.0 += 1;
             state.files.insert(inode, state.last);
@@ -64,20 +65,20 @@ impl Noted {
         !self.is_empty() && self.state.lock().files.contains_key(&inode)
     }
 
-    /// The last note of a file, if it is there.
-    pub(crate) fn last(&self, inode: InodeNo) -> Option<Note> {
+    /// The last mark of a file, if it is in the set.
+    pub(crate) fn last_mark(&self, inode: InodeNo) -> Option<Mark> {
         if self.is_empty() { None } else { self.state.lock().files.get(&inode).copied() }
     }
 
-    /// Does something for all of them, also for those that are noted meanwhile: while one large file is written back,
-    /// many others can be cut.
-    pub(crate) fn settle_all(&self, mut settle: impl FnMut(InodeNo)) {
-        // Others find nothing left when it is their turn.
+    /// Processes all files, also those that are marked meanwhile: while one large file is written back, many others
+    /// can be cut.
+    pub(crate) fn process_all(&self, mut process: impl FnMut(InodeNo)) {
+        // The next caller then finds nothing left.
         let _turn = self.turn.lock();
         for _ in 0..PASSES_MAX {
-            for (inode, note) in self.all() {
-                settle(inode);
-                self.settle(inode, note);
+            for (inode, mark) in self.all() {
+                process(inode);
+                self.unmark(inode, mark);
             }
             if self.is_empty() {
                 break;
@@ -85,15 +86,15 @@ impl Noted {
         }
     }
 
-    /// All of them, each with its last note.
-    pub(crate) fn all(&self) -> Vec<(InodeNo, Note)> {
-        self.state.lock().files.iter().map(|(&inode, &note)| (inode, note)).collect()
+    /// All files, each with its last mark.
+    pub(crate) fn all(&self) -> Vec<(InodeNo, Mark)> {
+        self.state.lock().files.iter().map(|(&inode, &mark)| (inode, mark)).collect()
     }
 
-    /// What was to be done is done, unless the file was noted again after `note`.
-    fn settle(&self, inode: InodeNo, note: Note) {
+    /// Removes a processed file from the set, unless it was marked again after `mark`.
+    fn unmark(&self, inode: InodeNo, mark: Mark) {
         self.change(|state| {
-            if state.files.get(&inode) == Some(&note) {
+            if state.files.get(&inode) == Some(&mark) {
                 state.files.remove(&inode);
             }
         });
@@ -111,44 +112,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_that_comes_meanwhile_is_not_settled() {
-        let (noted, file) = (Noted::default(), InodeNo(7));
-        noted.note(file);
+    fn a_file_that_is_marked_meanwhile_stays_in_the_set() {
+        let (noted, file) = (MarkedFiles::default(), InodeNo(7));
+        noted.mark(file);
         let seen = noted.all();
-        noted.note(file);
-        seen.iter().for_each(|&(inode, note)| noted.settle(inode, note));
-        assert!(noted.contains(file), "the second note still counts");
-        noted.settle_all(|_| ());
+        noted.mark(file);
+        seen.iter().for_each(|&(inode, mark)| noted.unmark(inode, mark));
+        assert!(noted.contains(file), "the second mark still counts");
+        noted.process_all(|_| ());
         assert!(noted.is_empty());
     }
 
     #[test]
-    fn files_that_are_noted_meanwhile_are_settled_too() {
-        let (noted, mut settled) = (Noted::default(), Vec::new());
-        noted.note(InodeNo(1));
-        noted.settle_all(|inode| {
+    fn files_that_are_marked_meanwhile_are_processed_too() {
+        let (noted, mut settled) = (MarkedFiles::default(), Vec::new());
+        noted.mark(InodeNo(1));
+        noted.process_all(|inode| {
             settled.push(inode.0);
             if inode.0 < 3 {
-                noted.note(InodeNo(inode.0 + 1));
+                noted.mark(InodeNo(inode.0 + 1));
             }
         });
         assert_eq!(settled, [1, 2, 3]);
         assert!(noted.is_empty());
-        noted.note(InodeNo(4));
+        noted.mark(InodeNo(4));
         let mut count = 0;
-        noted.settle_all(|inode| {
-            noted.note(inode);
+        noted.process_all(|inode| {
+            noted.mark(inode);
             count += 1;
         });
         assert_eq!(count, PASSES_MAX, "who notes without end is left to the next time");
     }
 
     #[test]
-    fn a_file_that_is_forgotten_is_not_listed() {
-        let noted = Noted::default();
+    fn a_forgotten_file_is_not_in_the_set() {
+        let noted = MarkedFiles::default();
         noted.forget(InodeNo(1));
-        noted.note(InodeNo(1));
-        noted.note(InodeNo(2));
+        noted.mark(InodeNo(1));
+        noted.mark(InodeNo(2));
         noted.forget(InodeNo(1));
         assert!(!noted.contains(InodeNo(1)));
         assert_eq!(noted.all().iter().map(|(inode, _)| inode.0).collect::<Vec<_>>(), [2]);

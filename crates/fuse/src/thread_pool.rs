@@ -1,4 +1,4 @@
-//! A pool of threads for work that can wait long, which grows so that no work is queued behind other work.
+//! A pool of threads for work that can wait long. It grows so that no work is queued behind other work.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -8,11 +8,11 @@ use rt::sync::{Condvar, Mutex};
 /// How many idle threads are kept.
 const IDLE_MAX: usize = 4;
 
-/// Runs what arrives in a channel, each thing on its own thread. A thread that takes the last idle place starts another
-/// thread first. If that fails, things are queued until a thread is idle again.
-pub(crate) struct Pool<T> {
+/// Runs each job that arrives in a channel on a thread of its own. The last idle thread starts another one before it
+/// runs its job. If that fails, jobs are queued until a thread is idle again.
+pub(crate) struct ThreadPool<T> {
     name: &'static str,
-    things: Mutex<Receiver<T>>,
+    jobs: Mutex<Receiver<T>>,
     /// Called by each thread when it starts. A thread for which it returns false ends.
     begin: fn() -> bool,
     run: Box<dyn Fn(T) + Send + Sync>,
@@ -26,17 +26,17 @@ struct Counts {
     idle: usize,
 }
 
-impl<T: Send + 'static> Pool<T> {
+impl<T: Send + 'static> ThreadPool<T> {
     /// Starts the first thread.
     pub(crate) fn start(
         name: &'static str,
-        things: Receiver<T>,
+        jobs: Receiver<T>,
         begin: fn() -> bool,
         run: impl Fn(T) + Send + Sync + 'static,
-    ) -> std::io::Result<Arc<Pool<T>>> {
-        let (things, run) = (Mutex::new(things), Box::new(run));
+    ) -> std::io::Result<Arc<ThreadPool<T>>> {
+        let (jobs, run) = (Mutex::new(jobs), Box::new(run));
         let pool =
-            Arc::new(Pool { name, things, begin, run, counts: Mutex::default(), ended: Condvar::new() });
+            Arc::new(ThreadPool { name, jobs, begin, run, counts: Mutex::default(), ended: Condvar::new() });
         pool.add()?;
         Ok(pool)
     }
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Pool<T> {
         started.map(drop)
     }
 
-    /// One thread. It counts as idle when it starts.
+    /// The body of a thread. The thread counts as idle when it starts.
     fn work(self: &Arc<Self>) {
         let _member = Member(self);
         if !(self.begin)() {
@@ -72,18 +72,19 @@ impl<T: Send + 'static> Pool<T> {
             return;
         }
         loop {
-            let taken = self.things.lock().recv();
+            let taken = self.jobs.lock().recv();
             let is_last = {
                 let mut counts = self.counts.lock();
                 counts.idle -= 1;
                 counts.idle == 0
             };
-            let Ok(thing) = taken else { return };
+            let Ok(job) = taken else { return };
             if is_last {
-                // Without another thread the next thing waits for this one. What threads do first may forbid to log.
+                // Without another thread the next job waits for this one. This logs nothing, because `begin` may
+                // forbid it.
                 let _ = self.add();
             }
-            (self.run)(thing);
+            (self.run)(job);
             let mut counts = self.counts.lock();
             if counts.idle >= IDLE_MAX {
                 return;
@@ -93,8 +94,8 @@ impl<T: Send + 'static> Pool<T> {
     }
 }
 
-/// A thread of a pool, however it ends.
-struct Member<'p, T>(&'p Pool<T>);
+/// Counts a thread of a pool until it ends, also by a panic.
+struct Member<'p, T>(&'p ThreadPool<T>);
 
 impl<T> Drop for Member<'_, T> {
     fn drop(&mut self) {
@@ -110,20 +111,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_waits_behind_what_waits() {
-        let (sender, things) = channel::<Box<dyn FnOnce() + Send>>();
-        let pool = Pool::start("test", things, || true, |thing| thing()).unwrap();
+    fn no_job_waits_behind_a_waiting_job() {
+        let (sender, jobs) = channel::<Box<dyn FnOnce() + Send>>();
+        let pool = ThreadPool::start("test", jobs, || true, |job| job()).unwrap();
         let (told, heard) = channel();
         let held: Vec<Sender<()>> = (0..20)
             .map(|number| {
                 let (hold, held) = channel();
                 let told = told.clone();
-                let thing = move || {
+                let job = move || {
                     told.send(number).unwrap();
-                    // Until it is let go.
+                    // Waits until the test ends it.
                     let _ = held.recv();
                 };
-                sender.send(Box::new(thing)).unwrap();
+                sender.send(Box::new(job)).unwrap();
                 hold
             })
             .collect();
@@ -136,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn few_threads_stay() {
-        let (sender, things) = channel::<()>();
-        let pool = Pool::start("test", things, || true, |()| ()).unwrap();
+    fn few_idle_threads_are_kept() {
+        let (sender, jobs) = channel::<()>();
+        let pool = ThreadPool::start("test", jobs, || true, |()| ()).unwrap();
         (0..1000).for_each(|_| sender.send(()).unwrap());
         drop(sender);
         pool.wait();
@@ -147,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_no_use_end() {
-        let (sender, things) = channel::<()>();
-        let pool = Pool::start("test", things, || false, |()| ()).unwrap();
+    fn threads_that_cannot_begin_end() {
+        let (sender, jobs) = channel::<()>();
+        let pool = ThreadPool::start("test", jobs, || false, |()| ()).unwrap();
         pool.wait();
         assert!(sender.send(()).is_ok_and(|()| pool.counts.lock().threads == 0));
     }

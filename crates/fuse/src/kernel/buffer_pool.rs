@@ -1,12 +1,12 @@
-//! Memory for requests that are put aside.
+//! Memory for queued requests.
 //!
-//! Buffers come in a few sizes, each little larger than the one before. A request is copied into the least that has room
-//! for it; one that needs the largest stays where it is, and whoever received it has an empty one instead. What comes
-//! free is kept for the next request; all buffers together, free or not, never have more than a fixed number of bytes. Of
-//! writes of any one length at least [`FITS`] of that fit.
+//! Buffers come in a few sizes with small differences. A request is copied into the smallest buffer in which it fits.
+//! A request that needs the largest size is not copied: the receiving thread gets an empty buffer for it. Free
+//! buffers are kept for later requests. All buffers together, free or not, are limited to a fixed number of bytes. Of
+//! writes of any one length, at least the share [`FITS`] of that fits.
 //!
-//! The bytes of a longer write begin on a page, as direct I/O wants it; those of a short one take less to be copied once
-//! more below than to be placed.
+//! The data of a longer write begins on a page, as direct I/O requires. For short writes the alignment would cost
+//! more than another copy in the lower layers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::buffer::{ALIGNMENT, PageBuffer};
 use super::channel::WRITE_HEAD;
 use super::{REQUEST_BYTES_MAX, RequestBuffer};
 
-/// Pages of data that buffers have room for.
+/// Pages of data for which each size has space.
 const PAGES: [usize; SIZES] = [
     1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224,
     256,
 ];
 const SIZES: usize = 28;
-/// What a [`RequestBuffer`] has.
+/// The size of a [`RequestBuffer`].
 const LARGEST: usize = SIZES - 1;
-/// From so many pages on data begins on a page.
+/// From this number of pages on, data begins on a page.
 const PLACED_PAGES: usize = 8;
 /// The share of all bytes that data may take: numerator and denominator.
 pub(crate) const FITS: (u64, u64) = (4, 5);
@@ -33,36 +33,40 @@ pub(crate) const FITS: (u64, u64) = (4, 5);
 const _: () =
     assert!(PAGES[LARGEST] * ALIGNMENT == REQUEST_BYTES_MAX as usize, "it has room for every request");
 
-/// All buffers of one session, without those that requests are received in.
-pub(super) struct Shelf {
+/// All buffers of one session, without those in which requests are received.
+pub(super) struct BufferPool {
     bytes_max: usize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Of all buffers, those in use included; at most `bytes_max`.
+    /// The bytes of all buffers, including those in use. At most `bytes_max`.
     bytes: usize,
-    /// By size.
+    /// The free buffers of each size.
     free: [Vec<PageBuffer>; SIZES],
 }
 
-/// A request that was put aside.
-pub(super) struct Kept {
-    shelf: Arc<Shelf>,
+/// A stored request.
+pub(super) struct StoredRequest {
+    buffers: Arc<BufferPool>,
     size: usize,
-    /// None: it goes back.
+    /// None only while it is returned to the pool.
     buffer: Option<PageBuffer>,
     length: usize,
 }
 
-impl Shelf {
+impl BufferPool {
     pub(super) fn new(bytes_max: usize) -> Arc<Self> {
-        Arc::new(Shelf { bytes_max, state: Mutex::default() })
+        Arc::new(BufferPool { bytes_max, state: Mutex::default() })
     }
 
-    /// Puts the request aside that was received there and has so many bytes; nothing where there is no room for it.
-    pub(super) fn keep(self: &Arc<Self>, received: &mut RequestBuffer, length: usize) -> Option<Kept> {
+    /// Stores a request of `length` bytes that was received in this buffer. None if there is no memory for it.
+    pub(super) fn store(
+        self: &Arc<Self>,
+        received: &mut RequestBuffer,
+        length: usize,
+    ) -> Option<StoredRequest> {
         let size = size_for(length)?;
         let mut buffer = self.take(size)?;
         let memory = received.memory();
@@ -70,10 +74,10 @@ impl Shelf {
             LARGEST => std::mem::swap(&mut buffer, memory),
             _ => buffer.space()[..length].copy_from_slice(&memory.bytes()[..length]),
         }
-        Some(Kept { shelf: Arc::clone(self), size, buffer: Some(buffer), length })
+        Some(StoredRequest { buffers: Arc::clone(self), size, buffer: Some(buffer), length })
     }
 
-    /// A buffer with anything in it. Free ones of other sizes make room for it, the largest first.
+    /// A buffer with arbitrary contents. Free buffers of other sizes are dropped for it, the largest first.
     fn take(&self, size: usize) -> Option<PageBuffer> {
         let mut state = self.state.lock();
         if let Some(free) = state.free[size].pop() {
@@ -99,12 +103,12 @@ impl Shelf {
 }
 
 impl State {
-    /// Takes free buffers out, the largest first, until all have no more than so many bytes.
+    /// Removes free buffers, the largest first, until all have at most `bytes_max` bytes.
     fn drop_until(&mut self, bytes_max: usize) -> Vec<PageBuffer> {
         let mut dropped = Vec::new();
         while self.bytes > bytes_max {
             let largest = (0..SIZES).rev().find(|&size| !self.free[size].is_empty());
-            let largest = largest.expect("there are enough that are free");
+            let largest = largest.expect("enough buffers are free");
             dropped.extend(self.free[largest].pop());
             self.bytes -= bytes_of(largest);
         }
@@ -112,7 +116,7 @@ impl State {
     }
 }
 
-/// The least size for a request of so many bytes; none: it is longer than any that the kernel sends.
+/// The smallest size for a request of this length. None if it is longer than any request of the kernel.
 fn size_for(length: usize) -> Option<usize> {
     let pages = length.saturating_sub(WRITE_HEAD).div_ceil(ALIGNMENT);
     let size = PAGES.partition_point(|&room| room < pages);
@@ -131,21 +135,21 @@ fn bytes_of(size: usize) -> usize {
     }
 }
 
-impl Kept {
+impl StoredRequest {
     pub(super) fn as_bytes(&self) -> &[u8] {
-        let buffer = self.buffer.as_ref().expect("it goes back when this is dropped");
+        let buffer = self.buffer.as_ref().expect("the buffer is returned only by drop");
         &buffer.bytes()[..self.length]
     }
 }
 
-impl Drop for Kept {
+impl Drop for StoredRequest {
     fn drop(&mut self) {
-        self.shelf.state.lock().free[self.size].extend(self.buffer.take());
+        self.buffers.state.lock().free[self.size].extend(self.buffer.take());
     }
 }
 
-impl fmt::Debug for Kept {
-    /// What programs write is shown to nobody.
+impl fmt::Debug for StoredRequest {
+    /// Does not show the data of programs.
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(to, "{} bytes", self.length)
     }

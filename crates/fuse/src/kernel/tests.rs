@@ -99,7 +99,7 @@ impl Answers for Seen {
 }
 
 #[test]
-fn the_protocol_answers_what_is_its_own_until_nobody_asks() {
+fn the_protocol_answers_its_own_requests_until_the_connection_ends() {
     let (kernel, channel) = connected();
     kernel.send(&request(opcode::FORGET, 1, &[&[0; 8]]));
     kernel.send(&request(opcode::BATCH_FORGET, 2, &[&[1, 0, 0, 0, 0, 0, 0, 0], &[1; 16], &[2; 16]]));
@@ -198,7 +198,7 @@ fn done(unique: u64) -> Vec<u8> {
 /// Whoever looked something up waited until one of eight writes was answered that all waited for garbage collection.
 /// What is put aside is answered before the last thread ends, although the kernel has gone.
 #[test]
-fn others_are_answered_while_writes_wait() {
+fn other_requests_are_answered_while_writes_wait() {
     const WRITERS: usize = THREADS - 1;
     const WRITES: u64 = 100;
     let (kernel, channel) = connected();
@@ -225,7 +225,7 @@ fn others_are_answered_while_writes_wait() {
 }
 
 #[test]
-fn writes_for_which_there_is_no_room_are_answered_at_once() {
+fn writes_that_cannot_be_queued_are_answered_at_once() {
     let (kernel, channel) = connected();
     let serving = Serving::new(Held::default(), 1, 0);
     std::thread::scope(|scope| {
@@ -241,7 +241,7 @@ fn writes_for_which_there_is_no_room_are_answered_at_once() {
 }
 
 #[test]
-fn what_the_kernel_is_told_has_no_number() {
+fn notifications_have_no_number() {
     let (kernel, channel) = connected();
     Notifier::new(&channel).invalidate_inode(0x1122, -1, 5).unwrap();
     let told = kernel.reply();

@@ -23,7 +23,7 @@ fn a_backslash_that_escapes_nothing_stays() {
 }
 
 #[test]
-fn the_system_s_own_table_is_understood() {
+fn the_table_of_the_system_is_parsed() {
     let root = entry_at(Path::new("/")).unwrap().expect("something is mounted on /");
     assert!(root.device.contains(':'));
     assert!(root.is_reachable() && root.places().unwrap()[0] == root);
@@ -37,7 +37,7 @@ fn the_system_s_own_table_is_understood() {
 
 /// A monitoring loop that called `statfs` made `umount` fail, now and then.
 #[test]
-fn a_use_that_ends_at_once_is_waited_for() {
+fn a_brief_use_is_waited_for() {
     let busy = || Err(Errno::BUSY.into());
     let mut tries = 0;
     let done = unless_briefly_busy(|| {
@@ -62,7 +62,7 @@ fn a_use_that_ends_at_once_is_waited_for() {
 
 /// With SIGCHLD ignored nobody is told how a child ended.
 #[test]
-fn a_helper_is_judged_by_its_status_and_its_words() {
+fn a_helper_is_judged_by_its_status_and_its_message() {
     let run = |script: &str| {
         let mut helper = Command::new("sh");
         complaint_of(helper.args(["-c", script]).stderr(Stdio::piped()).spawn().unwrap())

@@ -2,7 +2,7 @@ use super::*;
 
 /// On kernels before 6.2 anybody who could reach a file could give everybody the right to write to it.
 #[test]
-fn who_changes_an_access_list_is_asked_whether_it_is_his() {
+fn only_the_owner_changes_an_access_list() {
     let who = Caller { uid: 11, gid: 12, groups: vec![13], umask: 0, checked: true };
     for name in [fs::ACL_ACCESS, b"system.posix_acl_default"] {
         let setter = setter_of(name, who.clone());

@@ -5,7 +5,7 @@ fn opened(flags: OFlags) -> OpenFlags {
 }
 
 #[test]
-fn what_may_be_written_may_be_read_too() {
+fn a_file_opened_for_writing_can_be_read() {
     let write_only = opened(OFlags::WRONLY);
     assert!(write_only.read && write_only.write && !write_only.truncate);
     let read_only = opened(OFlags::RDONLY);
@@ -17,7 +17,7 @@ fn what_may_be_written_may_be_read_too() {
 
 /// `O_DSYNC` alone was not seen where the name for it stood for both bits of `O_SYNC`.
 #[test]
-fn either_way_of_writing_synchronously_is_seen() {
+fn both_flags_for_synchronous_writes_are_recognised() {
     assert!(is_synchronous(0o10_000) && is_synchronous(OFlags::SYNC.bits().cast_signed()));
     assert!(!is_synchronous((OFlags::RDWR | OFlags::DIRECT).bits().cast_signed()));
 }

@@ -1,10 +1,10 @@
 //! Attributes in the kernel's structures.
 //!
-//! **Attributes of directories are believed for a second.** Size, links and times of a directory change with the
-//! names in it. The kernel marks what it knows of the directory as outdated when a name was made or removed, but does
-//! not notice that an answer with older attributes, of another thread, is still on its way: taken last, that
-//! one counts for as long as it says. After a second the kernel asks again, once for each directory that somebody looks
-//! at or goes through. Of files it notices, and names it knows better than we.
+//! **The kernel caches attributes of directories for a second.** Size, links and times of a directory change with its
+//! names. The kernel invalidates its cached attributes of the directory when a name was created or removed. But it
+//! does not notice that an older answer of another thread is still in flight: if that one arrives last, it is valid
+//! for as long as it says. After a second the kernel asks again, once for each directory that a program uses. For
+//! files the kernel does notice, and for names it knows the state better than we do.
 
 use fs::{Attributes, Kind};
 
@@ -13,34 +13,34 @@ use crate::kernel::abi::{Attr, AttrOut, EntryOut, STATX_BASIC_STATS, STATX_BTIME
 use crate::server::Server;
 use crate::translate;
 
-/// How many seconds the kernel may believe attributes, entries and the absence of entries. Nothing changes them
-/// but requests of the same kernel; the limit heals what an error of ours might leave behind.
+/// For how many seconds the kernel may cache attributes, entries and the absence of entries. Only requests of the
+/// same kernel change them. The limit bounds the effect of an error of ours.
 pub(crate) const LIFETIME: u64 = 24 * 60 * 60;
 
-/// The same for the attributes of a directory that can be changed.
+/// The same for the attributes of a writable directory.
 const LIFETIME_OF_DIRECTORIES: u64 = 1;
 
-/// What `st_blksize` says: the size of a page, which is what the kernel caches.
+/// `st_blksize`: the size of a page, which is the unit of the kernel's cache.
 const IO_SIZE: u32 = 4096;
 
-/// An entry, and all that is to be known of its inode.
+/// An entry and the attributes of its inode.
 pub(super) fn entry(server: &Server, attributes: &Attributes) -> EntryOut {
     EntryOut {
         nodeid: attributes.inode.0,
         generation: attributes.generation.into(),
         attr_valid: lifetime(attributes),
-        attr: shown(server, attributes),
+        attr: reported_attr(server, attributes),
         ..absent()
     }
 }
 
-/// What the kernel is told of an inode. It goes on with the count of blocks that it was told, whatever it has
-/// in its cache, and there are programs that take a file without blocks for one hole: so none that
-/// somebody may be writing to is without.
-fn shown(server: &Server, attributes: &Attributes) -> Attr {
+/// The attributes that are reported to the kernel. It keeps the reported count of blocks whatever is in its cache,
+/// and some programs take a file without blocks for one hole. So a file that may be being written is reported with at
+/// least one.
+fn reported_attr(server: &Server, attributes: &Attributes) -> Attr {
     let is_being_written = server.has_no_blocks(attributes) && server.may_be_dirty(attributes.inode);
     let blocks = attributes.blocks.max(is_being_written.into());
-    server.note_blocks_told(attributes.inode, blocks);
+    server.note_blocks_reported(attributes.inode, blocks);
     Attr { blocks, ..attr(attributes) }
 }
 
@@ -48,30 +48,30 @@ impl Transport {
     pub(super) fn attributes(&self, attributes: &Attributes) -> AttrOut {
         AttrOut {
             attr_valid: lifetime(attributes),
-            attr: shown(&self.server, attributes),
+            attr: reported_attr(&self.server, attributes),
             ..AttrOut::default()
         }
     }
 
-    /// The same with the time of birth.
+    /// The same with the birth time.
     pub(super) fn extended(&self, attributes: &Attributes) -> StatxOut {
-        let shown = shown(&self.server, attributes);
+        let attr = reported_attr(&self.server, attributes);
         let stat = Statx {
             mask: STATX_BASIC_STATS | STATX_BTIME,
-            blksize: shown.blksize,
-            nlink: shown.nlink,
-            uid: shown.uid,
-            gid: shown.gid,
-            mode: u16::try_from(shown.mode).expect("a mode has 16 bits"),
-            ino: shown.ino,
-            size: shown.size,
-            blocks: shown.blocks,
+            blksize: attr.blksize,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            mode: u16::try_from(attr.mode).expect("a mode has 16 bits"),
+            ino: attr.ino,
+            size: attr.size,
+            blocks: attr.blocks,
             atime: sx_time(attributes.accessed),
             btime: sx_time(attributes.born),
             ctime: sx_time(attributes.changed),
             mtime: sx_time(attributes.modified),
-            rdev_major: shown.rdev >> 8 & 0xfff,
-            rdev_minor: shown.rdev & 0xff | shown.rdev >> 12 & 0xf_ff00,
+            rdev_major: attr.rdev >> 8 & 0xfff,
+            rdev_minor: attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00,
             ..Statx::default()
         };
         StatxOut { attr_valid: lifetime(attributes), stat, ..StatxOut::default() }
@@ -82,12 +82,12 @@ fn lifetime(attributes: &Attributes) -> u64 {
     if attributes.kind == Kind::Directory { LIFETIME_OF_DIRECTORIES } else { LIFETIME }
 }
 
-/// An entry that is not there, which the kernel may remember.
+/// The absence of an entry, which the kernel may cache.
 pub(crate) fn absent() -> EntryOut {
     EntryOut { entry_valid: LIFETIME, attr_valid: LIFETIME, ..EntryOut::default() }
 }
 
-/// The kind of an entry of a directory.
+/// The kind of a directory entry.
 pub(crate) fn directory_type(kind: Kind) -> u32 {
     match kind {
         Kind::Fifo => 0o1,
@@ -100,7 +100,7 @@ pub(crate) fn directory_type(kind: Kind) -> u32 {
     }
 }
 
-/// Attributes as they are.
+/// The attributes without any change.
 pub(crate) fn attr(attributes: &Attributes) -> Attr {
     let (atime, atimensec) = translate::to_reply(attributes.accessed);
     let (mtime, mtimensec) = translate::to_reply(attributes.modified);

@@ -1,9 +1,9 @@
-//! What finds, makes, moves and removes names.
+//! Operations that find, create, move and remove names.
 
 use fs::{FsError, InodeNo};
 use rustix::io::Errno;
 
-use super::shown::{absent, entry};
+use super::attr::{absent, entry};
 use super::{Transport, caller, errno, finish, inode_of, maker};
 use crate::kernel::abi::{LinkIn, MkdirIn, MknodIn, Rename2In};
 use crate::kernel::{Origin, Reply};

@@ -11,8 +11,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use zone::Device;
 
 use super::*;
-use crate::access::AccessTimes;
-use crate::errands::{Errands, Pages};
+use crate::atime::AccessTimes;
+use crate::deferred::{DeferredQueues, Pages};
 use crate::kernel::Notifier;
 use crate::kernel::abi::{
     AttrOut, CopyFileRangeIn, CreateIn, Dirent, EntryOut, FallocateIn, FsyncIn, InHeader, LinkIn, LseekIn,
@@ -32,7 +32,7 @@ struct Mount {
     kernel: Kernel,
     channel: Channel,
     transport: Transport,
-    errands: Receiver<Errand>,
+    deferred: Receiver<DeferredWork>,
     clock: Arc<ManualClock>,
     unique: Cell<u64>,
     /// Inodes whose attributes the kernel was told to forget.
@@ -73,16 +73,16 @@ impl Mount {
             clock: clock.clone(),
         };
         let (fs, _) = Fs::mount(device.clone(), options).unwrap();
-        let (sender, errands) = mpsc::channel();
+        let (sender, deferred) = mpsc::channel();
         let transport =
-            Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), Errands::to(&sender));
+            Transport::new(Arc::new(Server::new(fs, AccessTimes::new(false))), DeferredQueues::to(&sender));
         let (kernel, channel) = connected();
         Mount {
             device,
             kernel,
             channel,
             transport,
-            errands,
+            deferred,
             clock,
             unique: Cell::new(0),
             forgotten: RefCell::default(),
@@ -107,7 +107,7 @@ impl Mount {
         let bytes = [header.as_bytes(), &arguments].concat();
         let request = Request::decode(&bytes).unwrap();
         self.transport.answer(request, Reply::new(unique, &self.channel));
-        self.run_errands();
+        self.run_deferred();
         let mut reply = self.kernel.reply();
         assert_eq!(reply[..4], u32::try_from(reply.len()).unwrap().to_ne_bytes());
         assert_eq!(reply[8..16], unique.to_ne_bytes());
@@ -123,26 +123,26 @@ impl Mount {
     }
 
     /// What is told to the kernel goes to somebody else.
-    fn run_errands(&self) {
+    fn run_deferred(&self) {
         let (_elsewhere, channel) = connected();
         let cache = PageCache::new(Notifier::new(&channel), None);
-        while let Ok(errand) = self.errands.try_recv() {
-            match &errand {
-                Errand::ForgetAttributes(inode) | Errand::ForgetThen(inode, _) => {
+        while let Ok(work) = self.deferred.try_recv() {
+            match &work {
+                DeferredWork::ForgetAttributes(inode) | DeferredWork::ForgetThen(inode, _) => {
                     self.forgotten.borrow_mut().push(inode.0);
                 }
-                Errand::Name(files, _) => {
+                DeferredWork::Name(files, _) => {
                     self.written_back.borrow_mut().extend(files.iter().map(|inode| inode.0));
                 }
-                Errand::Sync(_) => {
+                DeferredWork::Sync(_) => {
                     let cut = self.transport.server.cut_files().all();
                     self.written_back.borrow_mut().extend(cut.iter().map(|(inode, _)| inode.0));
                 }
-                Errand::DropPages(pages, _) => self.dropped.borrow_mut().push(*pages),
-                Errand::ClearBehindEnd(file, _) => self.ends_cleared.borrow_mut().push(file.size),
-                Errand::Seek(..) | Errand::Evict(_) => {}
+                DeferredWork::DropPages(pages, _) => self.dropped.borrow_mut().push(*pages),
+                DeferredWork::ClearBehindEnd(file, _) => self.ends_cleared.borrow_mut().push(file.size),
+                DeferredWork::Seek(..) | DeferredWork::Evict(_) => {}
             }
-            errand.run(&self.transport.server, &cache);
+            work.run(&self.transport.server, &cache);
         }
     }
 
@@ -262,7 +262,7 @@ fn an_fsync_waits_for_files_that_were_cut_until_they_are_closed_or_written_back(
 /// A log that stayed open had, for whoever asked, the blocks that it had when it was opened, for as long as it was open:
 /// `du` told kilobytes of what took gigabytes.
 #[test]
-fn what_is_written_back_makes_the_kernel_ask_for_the_count_of_blocks() {
+fn a_write_back_makes_the_kernel_ask_for_the_count_of_blocks() {
     let mount = Mount::new();
     let (entry, opened) = mount.create(b"log\0", OFlags::RDWR);
     let data = vec![7; 64 << 10];
@@ -287,7 +287,7 @@ fn what_is_written_back_makes_the_kernel_ask_for_the_count_of_blocks() {
 /// On a volume that was nearly full, a program that wrote past the cache was told of an input/output error: what it
 /// wrote fitted in part, and the kernel takes that for a broken disk.
 #[test]
-fn what_does_not_fit_past_the_cache_is_no_space() {
+fn a_direct_write_that_does_not_fit_is_no_space() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     let data = vec![7; 1 << 20];
@@ -303,7 +303,7 @@ fn what_does_not_fit_past_the_cache_is_no_space() {
 }
 
 #[test]
-fn the_time_of_birth_is_told_and_stays() {
+fn the_birth_time_is_reported_and_stays() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     mount.clock.advance(5_000_000_000);
@@ -320,7 +320,7 @@ fn the_time_of_birth_is_told_and_stays() {
 }
 
 #[test]
-fn devices_are_told_by_both_numbers() {
+fn devices_are_reported_by_both_numbers() {
     let mount = Mount::new();
     // Major 0x123, minor 0x45678, as `mknod` of the kernel puts them together.
     let device = 0x78 | 0x123 << 8 | 0x456 << 20_u32;
@@ -332,7 +332,7 @@ fn devices_are_told_by_both_numbers() {
 }
 
 #[test]
-fn a_file_without_a_name_is_there_while_it_is_open() {
+fn a_file_without_a_name_exists_while_it_is_open() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     assert_eq!((entry.attr.nlink, entry.attr.mode), (0, 0o100_640));
@@ -350,7 +350,7 @@ fn a_file_without_a_name_is_there_while_it_is_open() {
 }
 
 #[test]
-fn a_file_without_a_name_is_given_one() {
+fn a_file_without_a_name_can_get_one() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     mount.write(entry.nodeid, opened.fh, b"kept");
@@ -366,7 +366,7 @@ fn a_file_without_a_name_is_given_one() {
 }
 
 #[test]
-fn what_is_not_there_may_be_remembered() {
+fn the_absence_of_a_name_may_be_cached() {
     let mount = Mount::new();
     let absent: EntryOut = mount.succeed(opcode::LOOKUP, ROOT, &[b"nothing\0"]);
     assert_eq!((absent.nodeid, absent.entry_valid), (0, 24 * 60 * 60));
@@ -375,7 +375,7 @@ fn what_is_not_there_may_be_remembered() {
 /// Requests that the kernel would not send, with numbers that mean nothing: each is answered once, and the volume
 /// is sound afterwards.
 #[test]
-fn whatever_is_asked_is_answered() {
+fn every_request_is_answered() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     let mut rng = fastrand::Rng::with_seed(2);
@@ -414,7 +414,7 @@ fn whatever_is_asked_is_answered() {
             continue;
         }
         mount.transport.answer(request, Reply::new(5, &mount.channel));
-        mount.run_errands();
+        mount.run_deferred();
         let reply = mount.kernel.reply();
         assert!(mount.kernel.reply_if_any().is_err(), "operation {opcode} is answered twice");
         match reply[4..8] {
@@ -428,7 +428,7 @@ fn whatever_is_asked_is_answered() {
 
 /// A kernel that does not wait for what it has begun to write is told nothing of holes while there may be some.
 #[test]
-fn what_may_be_on_its_way_is_no_hole() {
+fn data_that_may_not_have_arrived_is_no_hole() {
     let mount = Mount::new();
     let (entry, opened) = mount.temporary();
     mount.write(entry.nodeid, opened.fh, b"data");
@@ -483,7 +483,7 @@ fn an_inode_that_cannot_be_read_hides_no_other() {
 /// A program that writes past the cache and does not wait (`io_submit`, io_uring) was told that what it wrote with
 /// `O_DSYNC` is durable, and the kernel asks for no `fsync` there: a database lost what it had promised to keep.
 #[test]
-fn what_is_written_past_the_cache_is_durable_where_that_is_asked_for() {
+fn synchronous_direct_writes_are_durable() {
     let data = vec![7; 8192];
     for (flags, kept) in [(DSYNC, 8192), (OFlags::SYNC, 8192), (OFlags::empty(), 0)] {
         let mount = Mount::new();
@@ -525,7 +525,7 @@ fn ranges_of_synchronous_files_are_durable() {
 /// `make` and backup programs went by a directory's time of modification and number of links that were old, for up to
 /// a day: an answer that was on its way while a name was made came last.
 #[test]
-fn attributes_of_directories_are_not_believed_for_long() {
+fn attributes_of_directories_are_not_cached_for_long() {
     let mount = Mount::new();
     let modes = [0o700_u32, 0].map(u32::to_ne_bytes).concat();
     let made: EntryOut = mount.succeed(opcode::MKDIR, ROOT, &[&modes, b"directory\0"]);
@@ -553,7 +553,7 @@ fn one_handle_of_a_directory_at_a_time_uses_the_cache_of_listings() {
     close(&first);
     assert_eq!(open().open_flags, both);
 
-    mount.transport.server.access_times().keep(true);
+    mount.transport.server.access_times().set_enabled(true);
     assert_eq!(open().open_flags, 0, "each listing comes here");
 }
 
@@ -597,7 +597,7 @@ fn a_write_past_the_cache_drops_pages_that_may_be_old() {
 
 /// Bytes behind the old end of a file became part of it when it grew.
 #[test]
-fn what_lies_behind_the_end_is_cleared_before_the_kernel_hears_that_a_file_has_grown() {
+fn bytes_behind_the_end_are_cleared_before_the_kernel_learns_that_a_file_has_grown() {
     let mount = Mount::new();
     let (entry, opened) = mount.create(b"file\0", OFlags::RDWR);
     let (node, fh) = (entry.nodeid, opened.fh);

@@ -116,7 +116,7 @@ impl Mount {
 }
 
 #[test]
-fn names_lead_to_what_can_be_read() {
+fn names_lead_to_readable_files() {
     let mount = Mount::new();
     let found: EntryOut = mount.succeed(opcode::LOOKUP, InodeNo::ROOT, &[b"file\0"]);
     assert_eq!((found.nodeid, found.attr.size, found.attr.mode), (2, CONTENTS.len() as u64, 0o100_400));
@@ -149,7 +149,7 @@ fn reading_ends_where_the_file_does() {
 }
 
 #[test]
-fn attributes_are_told_with_their_sizes() {
+fn extended_attributes_have_their_sizes() {
     let mount = Mount::new();
     let room = |size| GetxattrIn { size, padding: 0 };
     let size: GetxattrOut = mount.succeed(opcode::LISTXATTR, FILE, &[room(0).as_bytes()]);
@@ -164,7 +164,7 @@ fn attributes_are_told_with_their_sizes() {
 
 /// The mount is read-only, but root can tell the kernel that it is not.
 #[test]
-fn whatever_would_change_something_is_refused() {
+fn every_change_is_refused() {
     let mount = Mount::new();
     let zeros = [0; 88];
     let names: &[&[u8]] = &[b"name\0", b"other\0"];
@@ -195,7 +195,7 @@ fn whatever_would_change_something_is_refused() {
 }
 
 #[test]
-fn a_listing_has_what_there_is_room_for() {
+fn a_listing_contains_the_entries_that_fit() {
     let mount = Mount::new();
     let list = |offset, size| {
         mount

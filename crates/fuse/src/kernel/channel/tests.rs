@@ -26,14 +26,14 @@ fn the_bytes_of_a_write_begin_on_a_page() {
 }
 
 #[test]
-fn no_request_comes_when_nobody_is_there() {
+fn no_request_arrives_after_the_connection_ended() {
     let (kernel, channel) = connected();
     drop(kernel);
     assert!(channel.receive(&mut RequestBuffer::new()).unwrap().is_none());
 }
 
 #[test]
-fn what_is_no_device_of_ours_becomes_no_channel() {
+fn only_a_fuse_device_becomes_a_channel() {
     let (_kernel, channel) = connected();
     assert!(channel.fork(File::open("/dev/null").unwrap().into()).is_err());
 }
