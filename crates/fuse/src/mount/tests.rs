@@ -27,7 +27,7 @@ fn the_table_of_the_system_is_parsed() {
     let root = entry_at(Path::new("/")).unwrap().expect("something is mounted on /");
     assert!(root.device.contains(':'));
     assert!(root.is_reachable() && root.places().unwrap()[0] == root);
-    // Any name of it will do, and what lies in it is not it.
+    // Any path of it will do. A path inside it is not the mount point.
     assert_eq!(entry_at(Path::new("/proc/../..")).unwrap(), Some(root.clone()));
     let inside = tempfile::tempdir().unwrap();
     assert_eq!(entry_at(inside.path()).unwrap(), None);
@@ -35,7 +35,7 @@ fn the_table_of_the_system_is_parsed() {
     assert!(lost.places().unwrap().is_empty());
 }
 
-/// A monitoring loop that called `statfs` made `umount` fail, now and then.
+/// A monitoring loop that called `statfs` made `umount` fail now and then.
 #[test]
 fn a_brief_use_is_waited_for() {
     let busy = || Err(Errno::BUSY.into());
@@ -60,7 +60,7 @@ fn a_brief_use_is_waited_for() {
     assert!(refused.is_err() && tries == 1, "only use is a matter of time");
 }
 
-/// With SIGCHLD ignored nobody is told how a child ended.
+/// If SIGCHLD is ignored, the status of a child is lost.
 #[test]
 fn a_helper_is_judged_by_its_status_and_its_message() {
     let run = |script: &str| {

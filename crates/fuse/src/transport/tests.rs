@@ -1,4 +1,4 @@
-//! A volume, asked in the kernel's words.
+//! A volume and a test that sends the kernel's requests.
 
 use std::cell::{Cell, RefCell};
 use std::sync::mpsc::{self, Receiver};
@@ -23,7 +23,7 @@ use crate::kernel::tests::{Kernel, connected};
 use crate::page_cache::PageCache;
 
 const ROOT: u64 = 1;
-/// `O_DSYNC`, which `OFlags` has not: there it stands for `O_SYNC`.
+/// `O_DSYNC`, which `OFlags` does not have: its name there stands for `O_SYNC`.
 const DSYNC: OFlags = OFlags::from_bits_retain(0o10000);
 const BORN: i64 = 1_700_000_000_000_000_007;
 
@@ -35,13 +35,13 @@ struct Mount {
     deferred: Receiver<DeferredWork>,
     clock: Arc<ManualClock>,
     unique: Cell<u64>,
-    /// Inodes whose attributes the kernel was told to forget.
+    /// Inodes whose cached attributes the kernel had to drop.
     forgotten: RefCell<Vec<u64>>,
-    /// Inodes that the kernel was to write back before something was done.
+    /// Inodes that the kernel had to write back before something was done.
     written_back: RefCell<Vec<u64>>,
-    /// Parts of files whose pages the kernel was to drop.
+    /// Parts of files whose pages the kernel had to drop.
     dropped: RefCell<Vec<Pages>>,
-    /// Ends of files behind which the kernel was to clear its pages.
+    /// Old ends of files behind which the kernel had to clear its pages.
     ends_cleared: RefCell<Vec<u64>>,
 }
 
@@ -63,7 +63,7 @@ impl Mount {
         Mount::of(device)
     }
 
-    /// Mounts what is there.
+    /// Mounts the volume on a device.
     fn of(device: Arc<Emulated>) -> Mount {
         let clock = Arc::new(ManualClock::at(Timestamp(BORN)));
         let options = MountOptions {
@@ -92,12 +92,12 @@ impl Mount {
         }
     }
 
-    /// What a mount finds after the power went: nothing that no flush has made durable.
+    /// A mount after a loss of power: only flushed data is left.
     fn after_power_loss(&self) -> Mount {
         Mount::of(Arc::new(self.device.image(&CrashPlan::LoseAll)))
     }
 
-    /// Error and body of the answer to a request of root.
+    /// Error and body of the reply to a request of root.
     fn ask(&self, opcode: u32, node: u64, arguments: &[&[u8]]) -> (i32, Vec<u8>) {
         self.unique.set(self.unique.get() + 1);
         let arguments = arguments.concat();
@@ -115,14 +115,14 @@ impl Mount {
         (error, reply.split_off(16))
     }
 
-    /// Succeeds; the inodes whose attributes the kernel is to forget for it.
+    /// Sends a request that must succeed. Returns the inodes whose attributes the kernel has to drop for it.
     fn ask_and_note(&self, opcode: u32, node: u64, arguments: &[&[u8]]) -> Vec<u64> {
         self.forgotten.take();
         assert_eq!(self.ask(opcode, node, arguments).0, 0);
         self.forgotten.take()
     }
 
-    /// What is told to the kernel goes to somebody else.
+    /// Runs deferred work without a kernel and records it.
     fn run_deferred(&self) {
         let (_elsewhere, channel) = connected();
         let cache = PageCache::new(Notifier::new(&channel), None);
@@ -160,7 +160,7 @@ impl Mount {
         self.succeed(opcode::GETATTR, node, &[&[0; 16]])
     }
 
-    /// Makes a file in the root, open with these flags; its node and its handle.
+    /// Creates a file in the root that is open with these flags. Returns its node and its handle.
     fn create(&self, name: &[u8], flags: OFlags) -> (EntryOut, OpenOut) {
         let create = CreateIn { flags: flags.bits(), mode: 0o100_640, umask: 0o27, open_flags: 0 };
         let (error, body) = self.ask(opcode::CREATE, ROOT, &[create.as_bytes(), name]);
@@ -169,7 +169,7 @@ impl Mount {
         (entry, OpenOut::read_from_bytes(rest).unwrap())
     }
 
-    /// Makes what is open and has no name; its node and its handle.
+    /// Creates an open file without a name. Returns its node and its handle.
     fn temporary(&self) -> (EntryOut, OpenOut) {
         let create = CreateIn { flags: 0o2, mode: 0o100_640, umask: 0o27, open_flags: 0 };
         let (error, body) = self.ask(opcode::TMPFILE, ROOT, &[create.as_bytes()]);
@@ -186,7 +186,7 @@ impl Mount {
     }
 }
 
-/// Only a file that the kernel may hold dirty pages of keeps a rename, a link or an `fsync` waiting.
+/// A rename, a link or an `fsync` waits only for files of which the kernel may have dirty pages.
 #[test]
 fn a_name_waits_for_the_data_of_a_file_that_is_open_for_writing_and_of_no_other() {
     let mount = Mount::new();
@@ -259,8 +259,8 @@ fn an_fsync_waits_for_files_that_were_cut_until_they_are_closed_or_written_back(
     assert_eq!(sync(&other, &open_other), [0; 0], "nobody could have written to it");
 }
 
-/// A log that stayed open had, for whoever asked, the blocks that it had when it was opened, for as long as it was open:
-/// `du` told kilobytes of what took gigabytes.
+/// A log that stayed open had the same count of blocks for every program for as long as it was open: `du` reported
+/// kilobytes for a file of gigabytes.
 #[test]
 fn a_write_back_makes_the_kernel_ask_for_the_count_of_blocks() {
     let mount = Mount::new();
@@ -284,8 +284,8 @@ fn a_write_back_makes_the_kernel_ask_for_the_count_of_blocks() {
     assert_eq!(write_back(2), [], "as many as before");
 }
 
-/// On a volume that was nearly full, a program that wrote past the cache was told of an input/output error: what it
-/// wrote fitted in part, and the kernel takes that for a broken disk.
+/// On a volume that was nearly full, a direct write failed with an input/output error: a part of it fitted, and the
+/// kernel takes a partial write for a device error.
 #[test]
 fn a_direct_write_that_does_not_fit_is_no_space() {
     let mount = Mount::new();
@@ -322,7 +322,7 @@ fn the_birth_time_is_reported_and_stays() {
 #[test]
 fn devices_are_reported_by_both_numbers() {
     let mount = Mount::new();
-    // Major 0x123, minor 0x45678, as `mknod` of the kernel puts them together.
+    // Major 0x123, minor 0x45678, as the kernel's `mknod` encodes them.
     let device = 0x78 | 0x123 << 8 | 0x456 << 20_u32;
     let arguments = [0o020_600_u32, device, 0, 0];
     let made: EntryOut = mount.succeed(opcode::MKNOD, ROOT, &[arguments.as_bytes(), b"device\0"]);
@@ -372,8 +372,8 @@ fn the_absence_of_a_name_may_be_cached() {
     assert_eq!((absent.nodeid, absent.entry_valid), (0, 24 * 60 * 60));
 }
 
-/// Requests that the kernel would not send, with numbers that mean nothing: each is answered once, and the volume
-/// is sound afterwards.
+/// Requests that a kernel would not send, with random numbers: each is answered once, and the volume is intact
+/// afterwards.
 #[test]
 fn every_request_is_answered() {
     let mount = Mount::new();
@@ -400,7 +400,7 @@ fn every_request_is_answered() {
             }
         };
         if matches!(opcode, opcode::WRITE | opcode::SETXATTR) {
-            // As many bytes as are there.
+            // As many bytes as there are.
             numbers[2] = rng.u64(..8);
             numbers[0] = if opcode == opcode::SETXATTR { rng.u64(..8) } else { numbers[0] };
         }
@@ -426,7 +426,7 @@ fn every_request_is_answered() {
     assert_eq!(mount.transport.server.fs().check().unwrap(), []);
 }
 
-/// A kernel that does not wait for what it has begun to write is told nothing of holes while there may be some.
+/// A kernel that does not wait for write-back in progress gets no answer about holes while there may be some.
 #[test]
 fn data_that_may_not_have_arrived_is_no_hole() {
     let mount = Mount::new();
@@ -452,8 +452,8 @@ fn listed(mut bytes: &[u8]) -> Vec<(u64, String)> {
     found
 }
 
-/// One inode whose row was damaged made its whole directory unlistable: `ls` said of all that is in it that there is
-/// an input/output error, so nobody could get at the files that were whole.
+/// One damaged inode row made its whole directory unlistable: `ls` reported an input/output error for everything in
+/// it, so no program could reach the intact files.
 #[test]
 fn an_inode_that_cannot_be_read_hides_no_other() {
     let mount = Mount::new();
@@ -466,7 +466,7 @@ fn an_inode_that_cannot_be_read_hides_no_other() {
     damage.put(store.group_of(made[1]), fs::format::INODE, key, vec![0xff; 3]);
     store.commit(damage).unwrap();
     mount.transport.server.fs().sync().unwrap();
-    // One that remembers nothing.
+    // A mount without cached inodes.
     let mount = mount.after_power_loss();
     let opened: OpenOut = mount.succeed(opcode::OPENDIR, ROOT, &[&[0; 8]]);
     let read = ReadIn { fh: opened.fh, size: 4096, ..ReadIn::default() };
@@ -480,8 +480,8 @@ fn an_inode_that_cannot_be_read_hides_no_other() {
     assert_eq!(names.map(asked), [0, -Errno::IO.raw_os_error(), 0]);
 }
 
-/// A program that writes past the cache and does not wait (`io_submit`, io_uring) was told that what it wrote with
-/// `O_DSYNC` is durable, and the kernel asks for no `fsync` there: a database lost what it had promised to keep.
+/// Asynchronous direct writes with `O_DSYNC` (`io_submit`, io_uring) were acknowledged before they were durable, and
+/// the kernel sends no `fsync` for them: a database lost data that it had promised to keep.
 #[test]
 fn synchronous_direct_writes_are_durable() {
     let data = vec![7; 8192];
@@ -496,8 +496,8 @@ fn synchronous_direct_writes_are_durable() {
     }
 }
 
-/// Space that was kept, and a copy that was made, through a file opened with `O_SYNC` were gone after a loss of power:
-/// for neither the kernel asks for an `fsync`.
+/// Preallocated space and copies made through a file opened with `O_SYNC` were gone after a loss of power, because
+/// the kernel sends no `fsync` for them.
 #[test]
 fn ranges_of_synchronous_files_are_durable() {
     for (flags, kept) in [(DSYNC, 1 << 20), (OFlags::empty(), 0)] {
@@ -522,8 +522,8 @@ fn ranges_of_synchronous_files_are_durable() {
     }
 }
 
-/// `make` and backup programs went by a directory's time of modification and number of links that were old, for up to
-/// a day: an answer that was on its way while a name was made came last.
+/// `make` and backup programs used a modification time and a link count of a directory that were old for up to a day:
+/// an answer that was in flight while a name was created arrived last.
 #[test]
 fn attributes_of_directories_are_not_cached_for_long() {
     let mount = Mount::new();
@@ -557,8 +557,8 @@ fn one_handle_of_a_directory_at_a_time_uses_the_cache_of_listings() {
     assert_eq!(open().open_flags, 0, "each listing comes here");
 }
 
-/// Who read through the cache while others wrote past it without waiting (`io_submit`, io_uring) saw old contents for as
-/// long as the kernel kept them.
+/// A program that read through the cache while another did asynchronous direct writes (`io_submit`, io_uring) saw old
+/// contents for as long as the kernel kept them.
 #[test]
 fn a_write_past_the_cache_drops_pages_that_may_be_old() {
     let mount = Mount::new();
@@ -584,7 +584,7 @@ fn a_write_past_the_cache_drops_pages_that_may_be_old() {
     assert_eq!(dropped_by_write(WRITE_CACHE), [], "it comes from the cache");
     assert_eq!(dropped_by_write(0), written, "the page that was read may still be there");
 
-    // When nobody can write, the kernel has not begun a write either: for the next one it drops the pages first.
+    // If no handle can write, the kernel has not begun a write either. Before the next one it drops the pages.
     let release = ReleaseIn { fh, flags: flags | 2, ..ReleaseIn::default() };
     assert_eq!(mount.ask(opcode::RELEASE, node, &[release.as_bytes()]).0, 0);
     let open = |flags: OFlags| {

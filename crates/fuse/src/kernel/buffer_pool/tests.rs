@@ -28,7 +28,8 @@ fn stored_requests_are_whole_and_long_ones_begin_on_a_page() {
     }
 }
 
-/// As much is made dirty as fits: what did not would be answered by whoever has received it, until nobody receives.
+/// The kernel keeps as many dirty bytes as fit. Writes that did not fit would be answered by the receiving threads,
+/// until none receives.
 #[test]
 fn the_documented_share_fits_for_writes_of_any_length() {
     const ALL: usize = 16 << 20;

@@ -9,7 +9,7 @@ use super::*;
 #[test]
 fn the_bytes_of_a_write_begin_on_a_page() {
     let (kernel, channel) = connected();
-    // Several, so that one happens to be where it should by chance less often.
+    // Several lengths, so that the alignment is unlikely to be right by chance.
     for payload in [1, 4096, 100_000] {
         let mut buffer = RequestBuffer::new();
         assert!(buffer.space().len() >= WRITE_HEAD + REQUEST_BYTES_MAX as usize);

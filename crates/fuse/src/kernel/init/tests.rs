@@ -52,7 +52,7 @@ fn common_capabilities_are_negotiated() {
 #[test]
 fn an_older_kernel_gets_its_own_version() {
     let (kernel, channel) = connected();
-    // Without the flag for them, the second word means nothing.
+    // Without `INIT_EXT`, the second word of flags is invalid.
     offer(&kernel, 1, (MAJOR, 32), init_flag::MAX_PAGES | init_flag::DIRECT_IO_ALLOW_MMAP);
     let agreed = Agreed { granted: init_flag::MAX_PAGES, waits_for_writes: false, forgets: false };
     assert_eq!(shake_hands(&channel, &TERMS).unwrap(), agreed);

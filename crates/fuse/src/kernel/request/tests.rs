@@ -3,7 +3,7 @@ use zerocopy::IntoBytes;
 use super::super::tests::request;
 use super::*;
 
-/// Every operation with arguments: its number, its bytes, and what they mean. No two fields are alike.
+/// Every operation with arguments: its number, its bytes, and the decoded form. All fields differ.
 fn examples() -> Vec<(u32, Vec<u8>, Operation<'static>)> {
     let all = [names(), attributes(), files(), others()];
     all.into_iter().flatten().collect()
@@ -170,7 +170,7 @@ fn decoding_never_panics() {
     for _ in 0..200_000 {
         let mut bytes = vec![0; rng.usize(..200)];
         rng.fill(&mut bytes);
-        // Nearly right is nearer to a mistake than nothing but noise.
+        // Nearly valid requests find more mistakes than random bytes.
         if rng.u8(..4) > 0 && bytes.len() >= 8 {
             let length = u32::try_from(bytes.len()).unwrap();
             bytes[..4].copy_from_slice(&length.to_ne_bytes());

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use super::*;
 
-/// Tells when it is dropped.
+/// Sends its number when it is dropped.
 struct Told(u32, Sender<u32>);
 
 impl Drop for Told {
@@ -91,8 +91,8 @@ fn a_panic_leaves_queued_writes_to_others_and_the_last_thread_drops_them() {
     assert!(queue.begin(1).is_some());
 }
 
-/// Threads that receive a few numbers, again and again, and leave none lying, however their turns meet. With few of them
-/// nobody comes afterwards who would pick up what was left.
+/// Threads receive a few writes, again and again, and forget none, whatever the timing. With few writes, no later
+/// write would pick up a forgotten one.
 #[test]
 fn no_queued_write_is_forgotten() {
     const THREADS: usize = 4;
