@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_a_kind_have_one_pattern() {
+    fn names_of_one_class_have_one_pattern() {
         for (names, expected) in [
             (&["000123.sst", "9.sst", "x.sst"][..], &b".sst"[..]),
             (&["log.1", "log.20", "other.334"], b".0"),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_differ_by_place_and_owner() {
+    fn classes_differ_by_directory_and_owner() {
         let kind = |parent, uid, name: &str| kind_of_data(InodeNo(parent), uid, name.as_bytes());
         assert_eq!(kind(5, 0, "1.log"), kind(5, 0, "2.log"));
         assert_eq!(kind(5, 0, "1.log").general, kind(6, 0, "2.log").general);

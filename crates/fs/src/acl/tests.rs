@@ -14,7 +14,7 @@ fn list(entries: &[(u16, u16, u32)]) -> AccessList {
 
 /// Checks all permissions of all classes, for callers of each class, against acl(5).
 #[test]
-fn the_first_class_that_fits_decides() {
+fn the_first_matching_class_decides() {
     const OWNING: u32 = 20;
     let in_groups = |uid, groups: &[u32]| Caller { groups: groups.to_vec(), ..Caller::user(uid, 99) };
     // A named user, members of the owning group, of a named group and of both, and a stranger.
@@ -70,7 +70,7 @@ fn the_group_class_is_the_mask_or_without_one_the_owning_group() {
 }
 
 #[test]
-fn what_is_no_list_is_known() {
+fn invalid_lists_are_recognised() {
     let (owner, group, other, mask) = ((USER_OBJ, 7, 0), (GROUP_OBJ, 5, 0), (OTHER, 1, 0), (MASK, 7, 0));
     let (ann, ben) = ((USER, 7, 11), (USER, 7, 10));
     // Named users need not be in order.

@@ -32,7 +32,7 @@ fn shift() -> Shift {
 }
 
 #[test]
-fn records_come_back_as_they_were() {
+fn records_decode_to_what_was_encoded() {
     assert_eq!(Record::decode(&record().encode()), Ok(record()));
     let dirent = Dirent { inode: InodeNo(9), kind: Kind::Fifo, name: &[0xff; 255] };
     assert_eq!(Dirent::decode(&dirent.encode()), Ok(dirent));
@@ -73,7 +73,7 @@ fn any_bytes_can_be_decoded_without_a_panic() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_values_are_refused() {
     let refused = |change: &dyn Fn(&mut Record)| {
         let mut record = record();
         change(&mut record);
@@ -102,7 +102,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn keys_sort_as_what_they_stand_for() {
+fn keys_sort_like_their_values() {
     let numbers = [0, 1, 255, 256, u64::from(u32::MAX), u64::MAX];
     for pair in numbers.windows(2) {
         assert!(inode_key(InodeNo(pair[0])) < inode_key(InodeNo(pair[1])));

@@ -204,7 +204,7 @@ impl Compared {
 }
 
 #[test]
-fn record_locks_are_what_a_model_of_every_byte_says() {
+fn record_locks_agree_with_a_model_of_every_byte() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     let (mut granted, mut refused) = (0, 0);
@@ -323,7 +323,7 @@ impl Gathering {
 
 /// Owner n holds file n, and wants file n + 1; the last wants the first.
 #[test]
-fn in_every_circle_exactly_one_is_refused() {
+fn in_every_cycle_exactly_one_request_is_refused() {
     for members in 2..5 {
         let (_, fs) = volume();
         let files: Vec<Handle> = (0..members).map(|n| create(&fs, &n.to_string())).collect();
@@ -348,7 +348,7 @@ fn in_every_circle_exactly_one_is_refused() {
 }
 
 #[test]
-fn of_two_who_share_and_want_to_be_alone_one_is_refused() {
+fn of_two_shared_holders_that_request_an_exclusive_lock_one_is_refused() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     for seed in 0..50 {
@@ -369,7 +369,7 @@ fn of_two_who_share_and_want_to_be_alone_one_is_refused() {
 /// Who has let go is waited for no more, though he who waited has not noticed yet: it is no deadlock when
 /// the one who let go then waits for the other.
 #[test]
-fn nobody_is_refused_for_an_owner_who_has_let_go() {
+fn no_request_is_refused_because_of_an_owner_that_has_released_its_lock() {
     let (_, fs) = volume();
     let (f, g) = (create(&fs, "f"), create(&fs, "g"));
     let whole = |n| RecordLock { owner: Process(n), range: LockRange::WHOLE, mode: Exclusive };
@@ -393,7 +393,7 @@ fn nobody_is_refused_for_an_owner_who_has_let_go() {
 
 /// Who joins those whom a writer waits for is waited for too, also while the first of them stays.
 #[test]
-fn a_circle_closes_by_a_reader_who_joins() {
+fn a_reader_that_joins_can_close_a_cycle() {
     let (_, fs) = volume();
     let (f, g) = (create(&fs, "f"), create(&fs, "g"));
     let whole = |n, mode| RecordLock { owner: Process(n), range: LockRange::WHOLE, mode };
@@ -421,7 +421,7 @@ fn a_circle_closes_by_a_reader_who_joins() {
 }
 
 #[test]
-fn dropping_a_handle_lets_those_in_who_wait() {
+fn dropping_a_handle_admits_waiting_requests() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     type Lock = fn(&Fs, &Handle, u64) -> Result<()>;
@@ -447,7 +447,7 @@ fn dropping_a_handle_lets_those_in_who_wait() {
 }
 
 #[test]
-fn a_process_that_closes_any_handle_has_no_locks_left() {
+fn a_process_that_closes_any_handle_loses_all_its_locks() {
     let (_, fs) = volume();
     let (by, other) = (create(&fs, "f"), create(&fs, "g"));
     let second = open(&fs, &by);
@@ -485,7 +485,7 @@ fn locks_of_whole_files_are_shared_or_not_and_change_their_mode() {
 }
 
 #[test]
-fn what_a_handle_was_not_opened_for_is_refused() {
+fn locks_that_a_handle_was_not_opened_for_are_refused() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     for (read, refused) in [(true, Exclusive), (false, Shared)] {
@@ -518,7 +518,7 @@ fn an_owner_holds_no_more_ranges_than_stated() {
 }
 
 #[test]
-fn a_file_without_locks_has_nothing_for_them() {
+fn a_file_without_locks_has_no_state_for_them() {
     let (_, fs) = volume();
     let file = create(&fs, "f");
     let lock = record(LockOwner::Handle, 0, LockRange::INFINITY, Exclusive);

@@ -13,7 +13,7 @@ const EXTENTS: u64 = STEP_EXTENTS as u64 * 3 / 2;
 /// While the background had the last piece of work in progress, the queue was empty. A writer that found no space
 /// concluded that there was no work left and failed, although space was freed a moment later.
 #[test]
-fn who_finds_no_room_waits_for_what_others_have_in_hand() {
+fn an_operation_without_space_waits_for_work_in_progress() {
     let (_, fs) = volume();
     assert_eq!(fs.work_backlog(), Ok(true), "the tables have been looked at");
     let root = Caller::root();

@@ -7,7 +7,7 @@ use crate::{Caller, Kind, OpenFlags};
 /// The scan of a mount found the row of an object that an operation was building and took it for one that a crash had
 /// left.
 #[test]
-fn a_copy_that_is_being_made_is_ended_by_nobody_else() {
+fn an_object_that_is_being_built_is_removed_only_by_its_builder() {
     let (_device, fs) = volume();
     let root = Caller::root();
     let inode = fs.make_node(&root, InodeNo::ROOT, b"f", Kind::File, 0o644, 0).unwrap().inode;

@@ -66,7 +66,7 @@ fn owned(volume: &Volume, inode: InodeNo) -> InodeNo {
 
 /// Who was named in a list got nothing by it, and the owning group got what the mask allows.
 #[test]
-fn lists_decide_who_may_do_what() {
+fn lists_decide_about_access() {
     let volume = Volume::new();
     let home = owned(&volume, volume.directory(ROOT, "home"));
     let file = owned(&volume, volume.file(home, "f").inode());
@@ -110,7 +110,7 @@ fn lists_decide_who_may_do_what() {
 }
 
 #[test]
-fn what_the_bits_can_say_is_not_kept() {
+fn a_list_that_bits_can_express_is_not_stored() {
     let volume = Volume::new();
     let file = volume.file(ROOT, "f").inode();
     let names = |volume: &Volume| volume.fs.list_xattrs(&Caller::root(), file).unwrap();
@@ -137,7 +137,7 @@ fn what_the_bits_can_say_is_not_kept() {
 
 /// A directory's default list was kept and not handed down.
 #[test]
-fn what_is_made_in_a_directory_begins_with_its_default_list() {
+fn new_inodes_inherit_the_default_list() {
     let volume = Volume::new();
     let default = named(7, 5, 7, 1);
     let home = owned(&volume, volume.directory(ROOT, "home"));
@@ -176,7 +176,7 @@ fn what_is_made_in_a_directory_begins_with_its_default_list() {
 }
 
 #[test]
-fn a_default_list_that_bits_can_say_is_another_umask() {
+fn a_minimal_default_list_acts_like_a_umask() {
     let volume = Volume::new();
     let home = volume.directory(ROOT, "home");
     set(&volume, home, ACL_DEFAULT, &minimal(7, 6, 4)).unwrap();
@@ -193,7 +193,7 @@ fn a_default_list_that_bits_can_say_is_another_umask() {
 }
 
 #[test]
-fn who_may_set_which_list_on_what() {
+fn lists_are_set_only_on_allowed_inodes_by_allowed_callers() {
     let volume = Volume::new();
     let file = owned(&volume, volume.file(ROOT, "f").inode());
     let directory = owned(&volume, volume.directory(ROOT, "d"));

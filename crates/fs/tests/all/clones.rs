@@ -67,7 +67,7 @@ fn a_clone_of_a_clone_and_of_what_was_written_since() {
 }
 
 #[test]
-fn what_cannot_be_cloned() {
+fn clones_that_are_refused() {
     let volume = Volume::new();
     let (file, other) = (volume.file(ROOT, "file"), volume.file(ROOT, "other"));
     volume.write(&file, 0, &pattern(1, 50_000));
@@ -100,7 +100,7 @@ fn what_cannot_be_cloned() {
 }
 
 #[test]
-fn bytes_behind_the_end_are_nobodys() {
+fn bytes_behind_the_end_read_as_zeros_after_a_clone() {
     let volume = Volume::new();
     let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
     volume.write(&file, 0, &[7; 30_000]);
@@ -143,7 +143,7 @@ fn short_contents_and_holes_are_cloned_as_well() {
 }
 
 #[test]
-fn space_that_is_kept_stays_with_the_file() {
+fn preallocated_space_stays_with_the_file() {
     let volume = Volume::new();
     let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
     volume.write(&file, 0, &pattern(1, 100_000));
@@ -206,7 +206,7 @@ fn a_full_volume_is_emptied_of_files_that_share() {
 
 /// What is left of one block in each of many extents goes together: more than one transaction takes.
 #[test]
-fn what_is_cut_out_of_many_shared_extents_goes_in_steps() {
+fn freeing_parts_of_many_shared_extents_takes_steps() {
     let volume = Volume::on(Spec::new(4096, 64, 4096).max_append(256));
     let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
     const EXTENTS: u64 = 250;
@@ -321,7 +321,7 @@ fn files_that_share_agree_with_vectors() {
 
 /// Two references to each of many small extents: with the second, all rows of their owner go.
 #[test]
-fn what_is_referred_to_twice_by_one_file_goes_in_steps() {
+fn a_file_that_references_blocks_twice_is_deleted_in_steps() {
     const BLOCKS: u64 = 11_264;
     let volume = Volume::on(Spec::new(4096, 48, 512));
     let file = volume.file(ROOT, "file");
@@ -340,7 +340,7 @@ fn what_is_referred_to_twice_by_one_file_goes_in_steps() {
 
 /// A database that was copied once, and whose copy is gone, shares its blocks with nobody.
 #[test]
-fn what_is_no_longer_shared_is_written_over_on_a_full_volume() {
+fn blocks_that_are_no_longer_shared_can_be_overwritten_on_a_full_volume() {
     let volume = Volume::new();
     let (file, copy) = (volume.file(ROOT, "file"), volume.file(ROOT, "copy"));
     let mut bytes = pattern(1, 4 << 20);
@@ -371,7 +371,7 @@ fn what_is_no_longer_shared_is_written_over_on_a_full_volume() {
 
 /// What a piece replaces others have as well: so it gives nothing back by itself.
 #[test]
-fn a_shared_range_is_taken_out_where_there_is_room_for_little() {
+fn a_shared_range_is_collapsed_with_little_space() {
     let volume = Volume::on(Spec::new(4096, 40, 512));
     let file = volume.file(ROOT, "file");
     const HALF: usize = 16 << 20;

@@ -119,13 +119,13 @@ fn cut_everywhere(mode: FallocateMode, range: (u64, u64), seed: u64) -> u32 {
 }
 
 #[test]
-fn a_crash_leaves_a_file_before_or_after_a_range_was_taken_out() {
+fn a_crash_leaves_a_file_before_or_after_a_collapse() {
     let amid: u32 = (0..4).map(|seed| cut_everywhere(FallocateMode::CollapseRange, (1, 7), seed)).sum();
     assert!(amid > 10, "{amid} cuts fell in the middle");
 }
 
 #[test]
-fn a_crash_leaves_a_file_before_or_after_a_range_was_put_in() {
+fn a_crash_leaves_a_file_before_or_after_an_insertion() {
     let amid: u32 = (0..4).map(|seed| cut_everywhere(FallocateMode::InsertRange, (2, 3), seed)).sum();
     assert!(amid > 10, "{amid} cuts fell in the middle");
 }
@@ -316,7 +316,7 @@ fn holes_of_a_sparse_file_move_at_once() {
 
 /// After a crash in the middle of such a move, the first who found no room did all of the rest before he was told so.
 #[test]
-fn who_finds_no_room_does_not_wait_for_a_move_of_holes() {
+fn an_operation_without_space_does_not_wait_for_a_move_of_holes() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let inode = handle.inode();

@@ -74,7 +74,7 @@ fn a_conventional_zone_that_is_being_written_is_closed_with_the_volume() {
 }
 
 #[test]
-fn whatever_a_crash_makes_of_a_conventional_zone_what_was_durable_is_there() {
+fn durable_data_survives_every_crash_state_of_a_conventional_zone() {
     let (volume, files) = filled();
     volume.device.record();
     let zone = open_conventional(&volume).unwrap();
@@ -98,7 +98,7 @@ fn whatever_a_crash_makes_of_a_conventional_zone_what_was_durable_is_there() {
 }
 
 #[test]
-fn a_volume_outlives_many_mounts_with_little_room() {
+fn a_volume_survives_many_mounts_with_little_space() {
     let (mut volume, mut files) = filled();
     for round in 0..40 {
         if round % 2 == 0 {

@@ -133,7 +133,7 @@ fn put_together(volume: &Volume, file: &Handle) -> u64 {
 
 /// The files that are told to be scattered are those of which something is moved, and afterwards none is.
 #[test]
-fn what_is_scattered_is_put_together_by_one_run() {
+fn one_run_defragments_a_scattered_file() {
     let mut counts = [0, 0];
     for (number, spec) in shapes().into_iter().enumerate() {
         for seed in 0..4 {

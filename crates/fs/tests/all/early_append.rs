@@ -70,7 +70,7 @@ fn set_size(fs: &Fs, file: &Handle, size: u64) {
 }
 
 #[test]
-fn one_writer_does_not_wait_for_anothers_data() {
+fn a_writer_does_not_wait_for_the_data_of_another() {
     let mut expected = pattern(1, 8 * BLOCK);
     let bench = Bench::new(&expected);
     let (one, other) = (pattern(2, 2 * BLOCK), pattern(3, 3 * BLOCK));
@@ -87,7 +87,7 @@ fn one_writer_does_not_wait_for_anothers_data() {
 }
 
 #[test]
-fn what_another_wrote_behind_the_end_in_the_same_block_stays() {
+fn a_concurrent_write_behind_the_end_in_the_same_block_stays() {
     let mut expected = pattern(1, 3 * BLOCK + 100);
     let bench = Bench::new(&expected);
     let (one, other) = (pattern(2, BLOCK + 904), pattern(3, 1500));
@@ -127,7 +127,7 @@ fn a_file_that_was_emptied_and_has_small_contents_meanwhile() {
 }
 
 #[test]
-fn ranges_that_are_taken_out_and_put_in_meanwhile() {
+fn ranges_that_are_collapsed_and_inserted_meanwhile() {
     let bytes = pattern(1, 12 * BLOCK);
     let one = pattern(2, 2 * BLOCK);
     for mode in [FallocateMode::CollapseRange, FallocateMode::InsertRange, FallocateMode::PunchHole] {
@@ -210,7 +210,7 @@ fn many_writers_and_readers_of_the_same_blocks() {
 
 /// A handle that appends never has its data anywhere but at the end.
 #[test]
-fn those_who_append_do_so_one_behind_the_other() {
+fn appending_writers_do_not_overlap() {
     let bench = Bench::new(&pattern(0, 2 * BLOCK));
     let append = |writer: u8| {
         let flags = OpenFlags { append: true, ..READ_WRITE };

@@ -15,7 +15,7 @@ fn resize(volume: &Volume, inode: InodeNo, size: u64) {
 }
 
 #[test]
-fn what_is_written_is_read_again_at_every_size_around_the_limits() {
+fn written_data_is_read_back_at_every_size_around_the_limits() {
     let volume = Volume::new();
     for length in [0, 1, 511, 2047, 2048, 2049, 4095, 4096, 4097, 300_000, 1 << 20, (1 << 20) + 1] {
         let name = format!("f{length}");
@@ -118,7 +118,7 @@ fn holes_and_data_are_told_apart() {
 }
 
 #[test]
-fn allocation_keeps_space_and_reads_as_zeros() {
+fn preallocated_space_reads_as_zeros() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let allocate = |mode, offset, length| volume.fs.allocate(&handle, mode, offset, length);
@@ -142,7 +142,7 @@ fn allocation_keeps_space_and_reads_as_zeros() {
 }
 
 #[test]
-fn space_is_kept_beyond_the_end_until_the_size_is_set() {
+fn space_is_preallocated_beyond_the_end_until_the_size_is_set() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let beyond = FallocateMode::Allocate { keep_size: true };
@@ -173,7 +173,7 @@ fn blocks(volume: &Volume, inode: InodeNo) -> u64 {
 
 /// A file that grew into a part of what was kept forgot that there was more: the rest could not be given back.
 #[test]
-fn a_file_that_grows_into_what_is_kept_can_give_back_the_rest() {
+fn a_file_that_grows_into_preallocated_space_can_free_the_rest() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let inode = handle.inode();
@@ -186,7 +186,7 @@ fn a_file_that_grows_into_what_is_kept_can_give_back_the_rest() {
 }
 
 #[test]
-fn what_is_kept_beyond_the_end_can_be_punched() {
+fn preallocated_space_beyond_the_end_can_be_punched() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let inode = handle.inode();
@@ -213,7 +213,7 @@ fn what_is_kept_beyond_the_end_can_be_punched() {
 }
 
 #[test]
-fn a_range_is_zeroed_and_keeps_its_space() {
+fn a_zeroed_range_keeps_its_space() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let mut model = pattern(1, 20 * BLOCK as usize + 30);
@@ -235,7 +235,7 @@ fn a_range_is_zeroed_and_keeps_its_space() {
 }
 
 #[test]
-fn ranges_are_taken_out_and_put_in() {
+fn ranges_are_collapsed_and_inserted() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     let change = |mode, at: u64, blocks: u64| volume.fs.allocate(&handle, mode, at, blocks * BLOCK);
@@ -271,7 +271,7 @@ fn ranges_are_taken_out_and_put_in() {
 }
 
 #[test]
-fn ranges_that_cannot_be_taken_out_or_put_in_are_refused() {
+fn ranges_that_cannot_be_collapsed_or_inserted_are_refused() {
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     volume.write(&handle, 0, &pattern(1, 3 * BLOCK as usize + 5));
@@ -348,7 +348,7 @@ fn handles_do_only_what_they_were_opened_for() {
 /// has: copying "all" of the end of a file to its front was refused. And an error in the middle hid what had
 /// been copied before it.
 #[test]
-fn what_is_copied_ends_where_the_source_does() {
+fn a_copy_ends_where_the_source_does() {
     let volume = Volume::new();
     let file = volume.file(ROOT, "f");
     volume.write(&file, 0, &pattern(1, 10_000));
@@ -410,7 +410,7 @@ fn a_long_copy_returns_in_between() {
 }
 
 #[test]
-fn times_are_of_the_clock_and_reading_changes_none() {
+fn times_come_from_the_clock_and_reading_changes_none() {
     let volume = Volume::new();
     let shown = |inode| volume.fs.attributes(inode).unwrap();
     let born = shown(ROOT).modified;

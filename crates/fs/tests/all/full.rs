@@ -24,7 +24,7 @@ fn fill(volume: &Volume, handle: &Handle) -> u64 {
 }
 
 #[test]
-fn space_can_be_freed_when_there_is_none() {
+fn space_can_be_freed_on_a_full_volume() {
     let volume = Volume::new();
     let root = Caller::root();
     let directory = volume.directory(ROOT, "d");
@@ -54,7 +54,7 @@ fn space_can_be_freed_when_there_is_none() {
 }
 
 #[test]
-fn a_deleted_file_makes_room_at_once() {
+fn a_deleted_file_frees_its_space_at_once() {
     let volume = Volume::new();
     for round in 0..3 {
         let handle = volume.file(ROOT, "f");
@@ -87,7 +87,7 @@ fn fill_up_by(volume: &Volume, handle: &Handle, at: u64, block_size: u64) {
 /// A program that goes on trying on a full volume must cost its neighbours nothing: what is refused once, because
 /// collecting garbage has won nothing, is refused again without asking the device.
 #[test]
-fn what_a_full_volume_refuses_again_costs_the_device_nothing() {
+fn repeated_refusals_of_a_full_volume_cost_no_device_command() {
     const REFUSALS: u32 = 400;
     let root = Caller::root();
     let volume = Volume::new();
@@ -126,7 +126,7 @@ fn what_a_full_volume_refuses_again_costs_the_device_nothing() {
 /// Of zones with room for fifteen pages one wins no more than the checkpoint writes that frees it. Metadata was cleaned zone
 /// by zone for ever, since garbage collection needed one of them, and the writer waited.
 #[test]
-fn what_is_full_can_be_written_over_where_zones_are_small() {
+fn a_full_volume_with_small_zones_can_be_overwritten() {
     let volume = Volume::on(Spec::new(1024, 1023, 256));
     let file = volume.file(ROOT, "big");
     let (size, piece) = (fill(&volume, &file), pattern(5, 64 << 10));
@@ -144,7 +144,7 @@ fn what_is_full_can_be_written_over_where_zones_are_small() {
 /// Metadata in small zones counted as if it had as much room there as in large ones: more was offered than fitted, and
 /// what had been offered was not offered again.
 #[test]
-fn what_is_offered_fits_where_zones_are_not_alike() {
+fn the_available_space_fits_when_zones_differ() {
     let shapes = [(64, 43), (128, 64)];
     for (blocks, smaller) in shapes {
         let mut spec = Spec::new(4096, 72, blocks);
@@ -177,7 +177,7 @@ fn what_is_offered_fits_where_zones_are_not_alike() {
 /// Garbage collection took the small zone for what lives in a large one, and had no other when that was full: who wrote
 /// over what was there was told that there is no space.
 #[test]
-fn what_is_full_can_be_written_over_where_the_last_zone_is_small() {
+fn a_full_volume_with_a_small_last_zone_can_be_overwritten() {
     let mut spec = Spec::new(4096, 20, 532).limits(6, 6);
     spec.capacities[19] = 95;
     let volume = Volume::on(spec);
@@ -281,7 +281,7 @@ impl Stuck {
 /// A move that finds no room made everybody behind it wait for ever: files that were deleted gave no room back, and
 /// writers were refused.
 #[test]
-fn what_finds_no_room_does_not_keep_others_from_making_some() {
+fn work_without_space_does_not_keep_others_from_freeing_some() {
     let deleted = || {
         Stuck::new(|volume| {
             let far = (0..3).fold(ROOT, |parent, n| volume.directory(parent, &format!("d{n}")));
@@ -324,7 +324,7 @@ fn what_finds_no_room_does_not_keep_others_from_making_some() {
 
 /// The file itself may become smaller meanwhile, which gave `ENOSPC`: the move had to be finished first.
 #[test]
-fn a_file_whose_move_finds_no_room_can_be_made_smaller() {
+fn a_file_whose_range_move_finds_no_space_can_be_truncated() {
     let cut = |size| Changes { size: Some(size), ..Changes::default() };
     for size in [4 * PIECE - 5, 3 * PIECE, PIECE / 2, 0] {
         let Stuck { volume, file, bytes } = Stuck::new(|_| {});
@@ -352,7 +352,7 @@ fn a_file_whose_move_finds_no_room_can_be_made_smaller() {
 
 /// What was allocated can be written, however full the volume has become since; and again and again.
 #[test]
-fn what_was_allocated_can_be_written_when_nothing_else_can() {
+fn preallocated_space_can_be_written_on_a_full_volume() {
     let volume = Volume::new();
     let length = 8 << 20;
     let kept = volume.file(ROOT, "kept");
@@ -381,7 +381,7 @@ fn what_was_allocated_can_be_written_when_nothing_else_can() {
 
 /// What a file keeps beyond its end was asked for once more, which a full volume refused.
 #[test]
-fn a_file_can_grow_into_what_it_keeps_when_the_volume_is_full() {
+fn a_file_can_grow_into_its_preallocated_space_on_a_full_volume() {
     let volume = Volume::new();
     let kept = volume.file(ROOT, "kept");
     let allocate =
@@ -399,7 +399,7 @@ fn a_file_can_grow_into_what_it_keeps_when_the_volume_is_full() {
 
 /// Most of it is a hole, which nobody asks for first: it does not grow until all of it is kept.
 #[test]
-fn a_file_for_which_too_little_can_be_kept_has_the_size_it_had() {
+fn a_failed_preallocation_leaves_the_size() {
     let volume = Volume::on(Spec::new(4096, 40, 16_384));
     let quarter = volume.fs.space().available / 4 / BLOCK * BLOCK;
     let kept = volume.file(ROOT, "kept");
@@ -454,7 +454,7 @@ fn a_volume_full_of_small_files_can_be_emptied() {
 }
 
 #[test]
-fn small_files_leave_what_was_promised() {
+fn small_files_leave_the_promised_space() {
     for (zones, zone_blocks) in [(24, 256), (200, 64)] {
         small_files_leave_what_a_volume_promised(Volume::on(Spec::new(4096, zones, zone_blocks)));
     }
@@ -498,7 +498,7 @@ fn small_files_leave_what_a_volume_promised(volume: Volume) {
 /// Beside so many names that no more of their nodes are foreseen, the leaf in which map and names meet was split when
 /// data was written, or that of the file's inode, and a block of what had been offered did not fit.
 #[test]
-fn what_is_offered_fits_beside_however_many_names() {
+fn the_available_space_fits_beside_any_number_of_names() {
     let volume = Volume::on(Spec::new(16_384, 150, 16));
     let directory = volume.directory(ROOT, "d");
     let mut small = 0;
@@ -549,7 +549,7 @@ fn a_reserve_outlives_the_mount() {
 /// What is kept is what remains of all zones when files have what they have: so the numbers add up, however much is kept,
 /// whatever was done, and where zones are not alike or are of no use.
 #[test]
-fn what_is_shown_adds_up() {
+fn reported_sizes_add_up() {
     let mut unlike = Spec::new(4096, 72, 128);
     unlike.capacities.iter_mut().skip(1).step_by(4).for_each(|capacity| *capacity = 64);
     let shapes = [Spec::new(4096, 40, 256), unlike, Spec::new(4096, 40, 128).runt(3)];
@@ -627,7 +627,7 @@ fn names_and_data_share_a_full_volume() {
 /// The map of a file that was written in order takes little. What was kept for it counted as kept for names too, and when
 /// all was written over in any order there was no room for both: two thirds of the way each was refused.
 #[test]
-fn what_is_full_can_be_written_over_beside_many_names() {
+fn a_full_volume_with_many_names_can_be_overwritten() {
     let volume = Volume::on(Spec::new(4096, 200, 256));
     let directory = volume.directory(ROOT, "d");
     for n in 0..7500 {
@@ -651,7 +651,7 @@ fn what_is_full_can_be_written_over_beside_many_names() {
 /// Each open zone has entries in memory that a checkpoint carries. Where zones are small and many may be open, these outgrew
 /// the log: nothing could be changed any more, nor anything deleted, on a volume that was nearly empty.
 #[test]
-fn many_open_zones_leave_room_in_a_small_log() {
+fn many_open_zones_leave_space_in_a_small_log() {
     let volume = Volume::on(Spec::new(4096, 1024, 64).limits(64, 64));
     let files: Vec<_> = (0..40).map(|n| volume.file(ROOT, &format!("f{n}"))).collect();
     for round in 0..120 {

@@ -179,7 +179,7 @@ pub(crate) fn name(number: u64) -> String {
 
 /// What finds that something costs too much must be able to.
 #[test]
-fn what_is_quadratic_is_noticed() {
+fn quadratic_growth_is_detected() {
     let device = volume().device;
     let quadratic = |number: u64| {
         let mut meter = Meter::new(&device);

@@ -129,7 +129,7 @@ impl Holes {
 }
 
 #[test]
-fn whoever_calls_everything_data_is_found_out() {
+fn an_implementation_that_reports_no_holes_fails() {
     let mut file = Holes::new(4096);
     file.write(0, 10);
     file.resize(100_000);

@@ -55,7 +55,7 @@ fn the_attribute_is_the_lifetime_and_outlives_the_mount() {
 }
 
 #[test]
-fn it_is_made_replaced_and_removed_like_any_attribute() {
+fn the_lifetime_is_set_replaced_and_removed_like_any_attribute() {
     let volume = Volume::new();
     let (root, inode) = (Caller::root(), volume.file(ROOT, "f").inode());
     let remove = || volume.fs.remove_xattr(&root, inode, LIFETIME_ATTRIBUTE);
@@ -79,7 +79,7 @@ fn it_is_made_replaced_and_removed_like_any_attribute() {
 }
 
 #[test]
-fn directories_hand_it_down_to_what_is_made_in_them() {
+fn new_files_inherit_the_lifetime_of_their_directory() {
     let volume = Volume::new();
     let logs = volume.directory(ROOT, "logs");
     let before = volume.file(logs, "before").inode();
@@ -104,7 +104,7 @@ fn directories_hand_it_down_to_what_is_made_in_them() {
 /// Files of all classes, written by turns: only those that die soon share zones with what nothing is known of, and the
 /// device is told of what class the lifetimes are in each.
 #[test]
-fn what_lives_differently_lies_in_different_zones() {
+fn data_with_different_lifetimes_is_in_different_zones() {
     let (watched, volume) = watched_volume(Spec::new(4096, 200, 256), 8 << 20);
     let classes = Lifetime::ALL.map(|lifetime| {
         let directory = volume.directory(ROOT, lifetime.name());
@@ -162,7 +162,7 @@ fn small_writes_are_placed_when_they_are_written_back() {
 
 /// One file may hold what lives long and what does not, if its handles say so.
 #[test]
-fn a_handle_says_it_of_what_is_written_through_it() {
+fn the_lifetime_of_a_handle_applies_to_writes_through_it() {
     let volume = Volume::on(Spec::new(4096, 200, 256));
     let brief = volume.file(ROOT, "f");
     let lasting = volume.open(brief.inode());
@@ -191,7 +191,7 @@ fn a_handle_says_it_of_what_is_written_through_it() {
 
 /// The story: `user.polder.livetime` was taken, kept, and did nothing.
 #[test]
-fn a_name_of_polders_that_it_does_not_know_is_refused() {
+fn an_unknown_attribute_of_polder_is_refused() {
     let volume = Volume::new();
     let (root, inode) = (Caller::root(), volume.file(ROOT, "f").inode());
     let set = |name: &str| volume.fs.set_xattr(&root, inode, name.as_bytes(), b"short", false, false);

@@ -106,7 +106,7 @@ fn defragment(fs: &Fs, inode: InodeNo) -> fs::Result<u64> {
 }
 
 #[test]
-fn a_scattered_file_is_put_together_as_if_it_had_been_written_alone() {
+fn a_scattered_file_is_defragmented_as_if_it_had_been_written_alone() {
     let alone = reads_when_alone();
     let bench = Bench::new();
     let (file, _others) = bench.write_beside(OTHERS);
@@ -131,7 +131,7 @@ fn a_scattered_file_is_put_together_as_if_it_had_been_written_alone() {
 /// asked for everything that it can win. What it moves it puts together; but the zone whose emptying would win no
 /// further one it leaves alone, with what is scattered there.
 #[test]
-fn garbage_collection_puts_together_what_is_left() {
+fn manual_gc_defragments_the_files_that_it_moves() {
     let alone = reads_when_alone();
     let bench = Bench::with_zones(400, 512);
     // With zones of its own the file would not be scattered.
@@ -168,7 +168,7 @@ fn garbage_collection_puts_together_what_is_left() {
 }
 
 #[test]
-fn what_gains_nothing_is_left_alone() {
+fn files_that_gain_nothing_are_not_defragmented() {
     let bench = Bench::new();
     let file = bench.volume.file(ROOT, "file");
     bench.volume.write(&file, 0, &pattern(3, 10 << 20));
@@ -187,7 +187,7 @@ fn what_gains_nothing_is_left_alone() {
 
 /// Whoever writes between the reading and the commit wins: what was read is no longer the file's.
 #[test]
-fn what_is_changed_meanwhile_stays_as_it_was_changed() {
+fn concurrent_changes_are_not_undone() {
     let bench = Bench::new();
     let (file, _others) = bench.write_beside(OTHERS);
     let fs = Arc::clone(&bench.volume.fs);
@@ -212,7 +212,7 @@ fn cut(size: u64) -> Changes {
 
 /// A block that cannot be read stays one, in its place; what is around it is put together all the same.
 #[test]
-fn damage_is_left_where_it_is() {
+fn damaged_blocks_are_not_moved() {
     let bench = Bench::new();
     let (file, _others) = bench.write_beside(OTHERS);
     let pieces = bench.volume.fs.extents().view_object(extent::Object(file.inode().0)).unwrap();
@@ -228,7 +228,7 @@ fn damage_is_left_where_it_is() {
 /// On a volume that takes no block more, files are put together as well: each piece takes the room that is kept
 /// for writing over, and gives it back.
 #[test]
-fn a_full_volume_is_put_together_too() {
+fn a_full_volume_is_defragmented_too() {
     let volume = Volume::new();
     let files: Vec<Handle> = (0..8).map(|n| volume.file(ROOT, &n.to_string())).collect();
     let mut rounds = 0;
@@ -258,7 +258,7 @@ fn a_full_volume_is_put_together_too() {
 
 /// The power goes after each change that putting a file together and collecting the rest makes.
 #[test]
-fn the_power_may_go_at_any_time() {
+fn a_defragmentation_survives_a_loss_of_power_at_any_time() {
     let volume = Volume::new();
     let file = volume.file(ROOT, "file");
     let others: Vec<Handle> = (0..12).map(|n| volume.file(ROOT, &format!("other{n}"))).collect();
@@ -291,7 +291,7 @@ fn the_power_may_go_at_any_time() {
 
 /// Collecting by hand ends, wins what it said, and leaves what lives.
 #[test]
-fn collecting_by_hand_ends_where_nothing_is_left_to_win() {
+fn manual_gc_ends_when_it_gains_nothing_more() {
     let volume = Volume::new();
     let names: Vec<String> = (0..600).map(|n| n.to_string()).collect();
     for (number, name) in names.iter().enumerate() {
@@ -324,7 +324,7 @@ fn collecting_by_hand_ends_where_nothing_is_left_to_win() {
 
 /// Names that come and go leave little that lives in many zones of metadata.
 #[test]
-fn metadata_is_cleaned_by_hand_too() {
+fn manual_gc_includes_metadata() {
     let volume = Volume::new();
     let count = || volume.fs.store().pool().in_role(Role::Metadata).len();
     for round in 0..24 {
@@ -347,7 +347,7 @@ fn metadata_is_cleaned_by_hand_too() {
 
 /// What is told of the throttle is what writers then meet.
 #[test]
-fn what_is_told_of_the_throttle_comes_true() {
+fn the_reported_throttling_is_right() {
     let volume = Volume::new();
     let told = || volume.fs.extents().pressure();
     let moved = || volume.fs.extents().gc_stats().blocks_moved;
@@ -383,7 +383,7 @@ fn what_is_told_of_the_throttle_comes_true() {
 }
 
 #[test]
-fn the_rate_of_writing_is_told_by_the_clock() {
+fn the_rate_of_writing_follows_the_clock() {
     let volume = Volume::new();
     let file = volume.file(ROOT, "f");
     for piece in 0..30 {
@@ -402,7 +402,7 @@ fn the_rate_of_writing_is_told_by_the_clock() {
 }
 
 #[test]
-fn a_volume_that_is_only_read_is_left_alone() {
+fn a_read_only_volume_refuses_manual_gc() {
     let volume = Volume::new();
     let file = volume.file(ROOT, "f");
     volume.write(&file, 0, &pattern(1, 40_000));
@@ -414,7 +414,7 @@ fn a_volume_that_is_only_read_is_left_alone() {
 
 /// Nothing has to be moved, so nothing has to be looked at either.
 #[test]
-fn zones_that_die_whole_are_reset_without_a_read() {
+fn zones_without_live_blocks_are_reset_without_a_read() {
     let bench = Bench::with_zones(40, 256);
     let file = bench.volume.file(ROOT, "file");
     bench.volume.write(&file, 0, &pattern(1, 6 << 20));

@@ -118,7 +118,7 @@ fn counts_at_the_end_of_numbers_can_be_shown_and_are_set_right() {
 }
 
 #[test]
-fn what_belongs_to_nobody_goes() {
+fn rows_without_an_inode_are_removed() {
     let sound = Sound::new();
     let before = reached(&sound.volume);
     let head = XattrHead { parts: 1, value_length: 1, name: b"user.a".to_vec(), bytes: b"1".to_vec() };
@@ -133,7 +133,7 @@ fn what_belongs_to_nobody_goes() {
 }
 
 #[test]
-fn what_has_no_name_gets_one() {
+fn an_inode_without_a_name_gets_one() {
     let sound = Sound::new();
     let before = reached(&sound.volume);
     for name in ["e", "f"] {
@@ -169,7 +169,7 @@ fn entries_say_what_the_inode_is_and_lie_under_their_hash() {
 
 /// Two things contradict each other, and nobody knows which is right.
 #[test]
-fn where_nobody_knows_what_is_right_nothing_is_done() {
+fn contradictions_without_a_known_solution_are_left() {
     let sound = Sound::new();
     let mut record = sound.record(sound.f).encode();
     record[0] = 99;
@@ -205,7 +205,7 @@ fn nothing_is_repaired_while_a_page_cannot_be_read() {
 /// An orphan's row in a group where nobody looks for it. Each repair said that it had taken it away, and each found it
 /// again: the command went on until it had repaired as often as it ever does, and told of every time.
 #[test]
-fn what_a_repair_does_not_change_it_does_not_say_it_has_repaired() {
+fn a_finding_counts_as_repaired_only_if_a_row_has_changed() {
     let sound = Sound::new();
     let elsewhere = InodeNo(NOBODY.0 + 1);
     for table in [ORPHAN, INTENT] {

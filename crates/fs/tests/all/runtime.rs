@@ -13,7 +13,7 @@ use crate::watched::{Watched, watched_volume};
 const ROOT: InodeNo = InodeNo::ROOT;
 
 #[test]
-fn what_nobody_syncs_is_durable_after_the_commit_interval() {
+fn changes_are_durable_after_the_commit_interval() {
     let volume = Volume::new();
     volume.settle();
     volume.fs.sync().unwrap();
@@ -67,7 +67,7 @@ fn many_threads_use_one_volume() {
 }
 
 #[test]
-fn a_failed_flush_is_told_to_every_handle_once_and_latches() {
+fn a_failed_flush_is_reported_once_to_every_handle_and_shuts_the_volume_down() {
     use emulated::{CommandKind, Effect, Fault};
     let volume = Volume::new();
     let (first, second) = (volume.file(ROOT, "first"), volume.file(ROOT, "second"));
@@ -89,7 +89,7 @@ fn a_failed_flush_is_told_to_every_handle_once_and_latches() {
 }
 
 #[test]
-fn what_fails_in_the_background_is_told_by_fsync() {
+fn errors_in_the_background_are_reported_by_fsync() {
     use emulated::{CommandKind, Effect, Fault};
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
@@ -124,7 +124,7 @@ fn a_synchronous_handle_returns_when_it_is_durable() {
 /// Who syncs what he writes, one after the other, found zones won ahead in what looked like pauses, of which much would have
 /// died by the time at which they are needed.
 #[test]
-fn who_waits_until_it_is_durable_makes_no_pause() {
+fn a_program_that_waits_for_durability_is_no_pause() {
     let (watched, volume) = watched_volume(Spec::new(4096, 64, 256), 16 << 20);
     let churned = volume.file(ROOT, "churned");
     let blocks = volume.fs.space().available / 4096 * 9 / 10;
@@ -155,7 +155,7 @@ fn who_waits_until_it_is_durable_makes_no_pause() {
 
 /// Four threads make, open, write, look up and remove the same three names.
 #[test]
-fn threads_that_fight_over_names_see_only_what_can_be() {
+fn threads_that_compete_for_names_see_only_possible_states() {
     let volume = Volume::new();
     volume.fs.start().unwrap();
     let root = Caller::root();
@@ -216,7 +216,7 @@ fn readers_see_a_whole_write_or_nothing_of_it() {
 }
 
 #[test]
-fn the_volume_says_what_it_is() {
+fn volume_info_has_the_properties_of_the_volume() {
     let volume = Volume::new();
     let info = volume.fs.volume_info();
     assert_eq!((info.label.as_str(), info.fs_id, info.groups), ("story", zone::FsId([5; 16]), 4));

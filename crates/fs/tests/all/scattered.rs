@@ -105,7 +105,7 @@ fn a_mebibyte_is_appended_in_commands_of_a_block() {
 }
 
 #[test]
-fn ranges_are_put_in_and_taken_out_among_many_extents() {
+fn ranges_are_inserted_and_collapsed_among_many_extents() {
     each(|file, block| {
         file.allocate(FallocateMode::InsertRange, block, 2 * block);
         let hole = vec![0; 2 * block];
@@ -117,7 +117,7 @@ fn ranges_are_put_in_and_taken_out_among_many_extents() {
 }
 
 #[test]
-fn space_is_kept_cleared_and_given_back_among_many_extents() {
+fn space_is_preallocated_cleared_and_freed_among_many_extents() {
     each(|file, _| file.allocate(FallocateMode::Allocate { keep_size: true }, 0, MIB));
     each(|file, block| {
         file.allocate(FallocateMode::ZeroRange { keep_size: true }, block, MIB);
@@ -157,7 +157,7 @@ fn many_extents_are_shared_and_written_over_on_either_side() {
 /// Collecting garbage by hand never came to an end here: cleaning metadata in zones of sixteen pages gained four of
 /// them, and the checkpoint after it left as many dead, for ever. `polder gc` wrote until somebody stopped it.
 #[test]
-fn many_extents_are_put_together_and_collected() {
+fn many_extents_are_defragmented_and_moved_by_gc() {
     each(|file, block| {
         let mut from = Some(0);
         while let Some(at) = from {

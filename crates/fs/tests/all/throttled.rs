@@ -90,7 +90,7 @@ impl Other {
 /// Whatever a writer who pays is waiting for at the device, it is not given to him before another has read a file and has
 /// made what he wrote to one durable.
 #[test]
-fn reads_and_syncs_of_other_files_do_not_wait_for_a_writer_who_pays() {
+fn reads_and_syncs_of_other_files_do_not_wait_for_a_throttled_writer() {
     let bench = Bench::new();
     let before = bench.moved();
     bench.churn(|| bench.moved() > before);

@@ -22,7 +22,7 @@ fn is_stale(volume: &Volume, inode: InodeNo) -> bool {
 /// A program looked a file up, another put a new one in its place, and the first was told ESTALE when it opened,
 /// truncated or marked what it had found; so was everybody who read a file that was mounted by itself.
 #[test]
-fn what_was_found_can_be_used_after_it_was_replaced() {
+fn a_file_that_was_looked_up_can_be_used_after_it_was_replaced() {
     for length in [100, 50_000] {
         let contents = pattern(1, length);
         let (volume, inode) = with_closed_file(&contents);
@@ -43,7 +43,7 @@ fn what_was_found_can_be_used_after_it_was_replaced() {
 }
 
 #[test]
-fn what_is_open_when_it_is_forgotten_goes_when_it_is_closed() {
+fn an_open_file_that_is_forgotten_is_deleted_when_it_is_closed() {
     let (volume, inode) = with_closed_file(&pattern(1, 50_000));
     let handle = volume.open(inode);
     volume.unlink(ROOT, "f").unwrap();
@@ -55,7 +55,7 @@ fn what_is_open_when_it_is_forgotten_goes_when_it_is_closed() {
 }
 
 #[test]
-fn nothing_of_it_is_left_after_a_crash() {
+fn unlinked_files_are_gone_after_a_crash() {
     let (volume, inode) = with_closed_file(&pattern(1, 50_000));
     volume.unlink(ROOT, "f").unwrap();
     volume.fs.sync().unwrap();
@@ -66,7 +66,7 @@ fn nothing_of_it_is_left_after_a_crash() {
 }
 
 #[test]
-fn when_nobody_is_left_everything_is_forgotten() {
+fn forgetting_everything_deletes_all_unlinked_files() {
     let (volume, inode) = with_closed_file(b"contents");
     drop(volume.file(ROOT, "named"));
     volume.unlink(ROOT, "f").unwrap();
@@ -80,7 +80,7 @@ fn when_nobody_is_left_everything_is_forgotten() {
 
 /// Deleted files make room at once, as they do where nobody knows them.
 #[test]
-fn who_needs_room_gets_that_of_files_that_are_only_known() {
+fn unlinked_files_give_up_their_space_when_it_is_needed() {
     let volume = Volume::new();
     volume.fs.keep_unlinked();
     let piece = pattern(9, 256 << 10);
@@ -97,7 +97,7 @@ fn who_needs_room_gets_that_of_files_that_are_only_known() {
 
 /// `ln -sfn` puts a new link in the place of one that somebody is about to follow.
 #[test]
-fn where_a_link_led_is_told_after_it_was_replaced() {
+fn the_target_of_a_link_can_be_read_after_it_was_replaced() {
     let volume = Volume::new();
     let root = Caller::root();
     let link = volume.fs.symlink(&root, ROOT, b"current", b"releases/1").unwrap().inode;
@@ -110,7 +110,7 @@ fn where_a_link_led_is_told_after_it_was_replaced() {
 /// Who opened a pipe again that was deleted, or looked into the directory that he was in, and was not its owner, was told
 /// ESTALE: the kernel asks for the access list.
 #[test]
-fn what_was_deleted_has_no_access_list() {
+fn a_deleted_inode_has_no_access_list() {
     let volume = Volume::new();
     let root = Caller::root();
     let pipe = volume.fs.make_node(&root, ROOT, b"pipe", Kind::Fifo, 0o666, 0).unwrap().inode;

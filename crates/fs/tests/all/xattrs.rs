@@ -114,7 +114,7 @@ fn the_longest_of_everything_else_fits_where_zones_are_smallest() {
 }
 
 #[test]
-fn creating_and_replacing_can_be_insisted_upon() {
+fn creating_and_replacing_can_be_required() {
     let volume = Volume::new();
     let inode = volume.file(ROOT, "f").inode();
     let set = |create, replace| volume.fs.set_xattr(&Caller::root(), inode, b"user.a", b"1", create, replace);
@@ -150,7 +150,7 @@ fn all_names_fit_in_one_list() {
 }
 
 #[test]
-fn they_go_with_the_inode() {
+fn attributes_are_deleted_with_the_inode() {
     let volume = Volume::new();
     let inode = volume.file(ROOT, "f").inode();
     (0..200).for_each(|n| set(&volume, inode, &format!("user.{n}"), &pattern(1, 100)).unwrap());

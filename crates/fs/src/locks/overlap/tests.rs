@@ -6,7 +6,7 @@ fn range(start: u64, end: u64) -> LockRange {
 
 /// Every span with ends near 0, 8 and the largest number, each asked about with every other.
 #[test]
-fn spans_that_overlap_are_found_and_no_others() {
+fn only_overlapping_spans_are_found() {
     let ends: Vec<u64> = (0..=17).chain(u64::MAX - 9..=u64::MAX).collect();
     let mut all = Vec::new();
     for &start in &ends {

@@ -241,7 +241,7 @@ fn handles_of_one_file() {
 
 /// A kernel knows files that have lost their names.
 #[test]
-fn files_that_a_kernel_knows() {
+fn files_that_a_kernel_references() {
     compare("unlinked but referenced inodes", 2000, |number| {
         let volume = volume();
         let mut meter = Meter::new(&volume.device);

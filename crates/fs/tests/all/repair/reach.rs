@@ -17,7 +17,7 @@ use crate::support::pattern;
 /// The entry of the directory went with its record, and all files below it were in a directory that did not exist:
 /// they were on the volume, had names, and nobody could open them any more.
 #[test]
-fn a_directory_that_has_lost_its_record_is_made_anew() {
+fn a_directory_that_has_lost_its_record_is_recreated() {
     for record in [None, Some(b"nonsense".to_vec())] {
         let sound = Sound::new();
         let before = reached(&sound.volume);
@@ -40,7 +40,7 @@ fn a_directory_that_has_lost_its_record_is_made_anew() {
 
 /// The same when its name is lost too: it has a name in `lost+found`, and what is below it has those it had.
 #[test]
-fn a_directory_that_has_lost_record_and_name_is_made_anew() {
+fn a_directory_that_has_lost_record_and_name_is_recreated() {
     let sound = Sound::new();
     let before = reached(&sound.volume);
     let (d, f) = (sound.d, sound.f);
@@ -58,7 +58,7 @@ fn a_directory_that_has_lost_record_and_name_is_made_anew() {
 
 /// An empty directory has nothing to be made anew for, and a number that was never handed out would use up all numbers.
 #[test]
-fn nothing_is_made_anew_for_nothing() {
+fn an_empty_directory_or_an_unused_number_is_not_recreated() {
     let sound = Sound::new();
     let (e, far) = (sound.e, InodeNo(4 << 40));
     sound.delete(e, INODE, inode_key(e));
@@ -79,7 +79,7 @@ fn nothing_is_made_anew_for_nothing() {
 /// Names are any bytes. The finding had a text, with other characters in the place of what is none, and the repair
 /// looked for a file of that name: it found none, and the finding was there for ever.
 #[test]
-fn what_is_wrong_with_names_that_are_no_text_is_repaired() {
+fn damage_to_names_that_are_no_text_is_repaired() {
     let name = b"caf\xe9 \xff".as_slice();
     for wrong in 0..3 {
         let sound = Sound::new();
@@ -170,7 +170,7 @@ fn directories_that_are_only_in_each_other_are_taken_out() {
 
 /// An entry of a file: what it names could be found by nobody.
 #[test]
-fn what_only_an_entry_of_a_file_names_gets_a_name() {
+fn an_inode_with_only_an_entry_in_a_file_gets_a_name() {
     let sound = Sound::new();
     let before = reached(&sound.volume);
     let (key, entry) = sound.entry(sound.d, "e");
@@ -189,7 +189,7 @@ fn what_only_an_entry_of_a_file_names_gets_a_name() {
 /// A file's record was lost, and the repair took its name and attributes away: `salvage` had saved the bytes under the
 /// name before, and only under a number afterwards.
 #[test]
-fn the_name_of_data_that_have_lost_their_inode_stays() {
+fn the_name_of_data_without_an_inode_stays() {
     let sound = Sound::new();
     let (d, f) = (sound.d, sound.f);
     sound.delete(f, INODE, inode_key(f));
@@ -220,7 +220,7 @@ fn the_name_of_data_that_have_lost_their_inode_stays() {
 
 /// One row that means nothing ended a repair with an error, and the rest of the volume was never repaired.
 #[test]
-fn a_row_that_means_nothing_does_not_stop_a_repair() {
+fn a_damaged_row_does_not_stop_a_repair() {
     let sound = Sound::new();
     let (d, e, f) = (sound.d, sound.e, sound.f);
     // In the place of one name, which is elsewhere; and of all counters but one.
