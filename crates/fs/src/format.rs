@@ -516,8 +516,8 @@ pub fn marker() -> Vec<u8> {
 }
 
 /// The value for an uncounted object.
-pub fn encode_shadow(heir: Option<InodeNo>) -> Vec<u8> {
-    let heir = heir.map_or(0, |heir| heir.0).into();
+pub fn encode_shadow(owner: Option<InodeNo>) -> Vec<u8> {
+    let heir = owner.map_or(0, |owner| owner.0).into();
     Shadow { version: VERSION, reserved: [0; 7], heir }.as_bytes().to_vec()
 }
 
@@ -525,7 +525,7 @@ pub fn encode_shadow(heir: Option<InodeNo>) -> Vec<u8> {
 pub fn decode_shadow(bytes: &[u8]) -> Result<Option<InodeNo>, Damaged> {
     match Shadow::read_from_bytes(bytes) {
         Ok(shadow) if shadow.version == VERSION => {
-            Ok(Some(InodeNo(shadow.heir.get())).filter(|heir| heir.0 != 0))
+            Ok(Some(InodeNo(shadow.heir.get())).filter(|owner| owner.0 != 0))
         }
         _ => Err(Damaged("a shadow means nothing")),
     }

@@ -50,8 +50,8 @@ fn intents(bytes: &[u8]) {
 
 /// An uncounted object. Accepted bytes are encoded to the same bytes.
 fn shadows(bytes: &[u8]) {
-    let Ok(heir) = decode_shadow(bytes) else { return };
-    assert_eq!(decode_shadow(&encode_shadow(heir)), Ok(heir), "what was read can be written");
+    let Ok(owner) = decode_shadow(bytes) else { return };
+    assert_eq!(decode_shadow(&encode_shadow(owner)), Ok(owner), "what was read can be written");
 }
 
 /// The first row of an extended attribute.

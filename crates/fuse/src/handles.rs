@@ -137,9 +137,9 @@ impl<T> Handles<T> {
     pub(crate) fn take_outdated(&self, inode: InodeNo, blocks: u64) -> bool {
         let shard = self.shard(inode.0 % SHARDS).read();
         let Some(writers) = shard.writers.get(&inode) else { return false };
-        let told = writers.blocks_reported.load(Ordering::Relaxed);
-        told != TO_BE_ASKED
-            && told.abs_diff(blocks) > told / OUTDATED_SHARE
+        let reported = writers.blocks_reported.load(Ordering::Relaxed);
+        reported != TO_BE_ASKED
+            && reported.abs_diff(blocks) > reported / OUTDATED_SHARE
             && writers.blocks_reported.swap(TO_BE_ASKED, Ordering::Relaxed) != TO_BE_ASKED
     }
 

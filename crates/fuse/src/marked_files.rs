@@ -141,7 +141,7 @@ mod tests {
             noted.mark(inode);
             count += 1;
         });
-        assert_eq!(count, PASSES_MAX, "who notes without end is left to the next time");
+        assert_eq!(count, PASSES_MAX, "endless marking is left to the next call");
     }
 
     #[test]

@@ -216,13 +216,13 @@ impl PageCache {
         let (inode, notifier) = (file.inode.0, self.notifier.clone());
         let Ok(end) = i64::try_from(file.size) else { return };
         let progress = Arc::new(Progress::default());
-        let told = Arc::clone(&progress);
+        let shared = Arc::clone(&progress);
         let dropper = rt::thread::spawn("polder-end", move || {
-            told.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
+            shared.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::SeqCst);
             if let Err(error) = notifier.invalidate_inode(inode, end, 1) {
                 tracing::debug!("the end of inode {inode} is not cleared: {error}");
             }
-            told.is_done.store(true, Ordering::SeqCst);
+            shared.is_done.store(true, Ordering::SeqCst);
         });
         match dropper {
             Ok(_) => progress.await_wait(),

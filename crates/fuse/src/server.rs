@@ -86,9 +86,9 @@ impl Server {
 
     /// Looks a name up. With `.` the kernel asks for an inode of any kind that it has forgotten and that a file
     /// handle names (`open_by_handle_at`, NFS). With `..` it asks for the parent directory.
-    pub(crate) fn lookup(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
+    pub(crate) fn lookup(&self, caller: &Caller, parent: InodeNo, name: &[u8]) -> Result<Attributes> {
         if name != b"." {
-            return self.fs.lookup(who, parent, name);
+            return self.fs.lookup(caller, parent, name);
         }
         let attributes = self.fs.attributes(parent)?;
         if attributes.links > 0 { Ok(attributes) } else { Err(FsError::Stale) }
@@ -124,7 +124,7 @@ impl Server {
 
     pub(crate) fn create(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         name: &[u8],
         permissions: u16,
@@ -132,39 +132,39 @@ impl Server {
     ) -> Result<(Attributes, HandleNo)> {
         let opened = translate::open_flags(flags);
         let exclusive = translate::is_exclusive(flags);
-        let (attributes, handle) = self.fs.create(who, parent, name, permissions, opened, exclusive)?;
+        let (attributes, handle) = self.fs.create(caller, parent, name, permissions, opened, exclusive)?;
         Ok((attributes, self.keep(handle, flags)))
     }
 
     /// Creates a file without a name. It exists until it is closed, unless it gets a name.
     pub(crate) fn temporary_file(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         permissions: u16,
         flags: i32,
     ) -> Result<(Attributes, HandleNo)> {
         let opened = translate::open_flags(flags);
-        let (attributes, handle) = self.fs.temporary_file(who, parent, permissions, opened)?;
+        let (attributes, handle) = self.fs.temporary_file(caller, parent, permissions, opened)?;
         Ok((attributes, self.keep(handle, flags)))
     }
 
     /// Creates the kinds of inodes that `mknod` creates: all but directories and symbolic links.
     pub(crate) fn make_node(
         &self,
-        who: &Caller,
+        caller: &Caller,
         parent: InodeNo,
         name: &[u8],
         mode: u32,
         device: u32,
     ) -> Result<Attributes> {
         let kind = translate::kind_of_mode(mode).ok_or(FsError::Invalid)?;
-        self.fs.make_node(who, parent, name, kind, permissions(mode), device)
+        self.fs.make_node(caller, parent, name, kind, permissions(mode), device)
     }
 
-    pub(crate) fn open(&self, who: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
+    pub(crate) fn open(&self, caller: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
         let opened = translate::open_flags(flags);
-        let open = || self.fs.open(who, inode, opened).map(|handle| self.keep(handle, flags));
+        let open = || self.fs.open(caller, inode, opened).map(|handle| self.keep(handle, flags));
         let kept = if opened.truncate { self.cutting(inode, open) } else { open() };
         self.forget_cut_of_closed(inode);
         kept
@@ -172,8 +172,8 @@ impl Server {
 
     /// Opens a directory. Returns whether listings through this handle may use the kernel's cache. With access times
     /// they never do, because each listing must arrive here.
-    pub(crate) fn open_directory(&self, who: &Caller, inode: InodeNo) -> Result<(HandleNo, bool)> {
-        let handle = self.fs.open(who, inode, fs::OpenFlags { read: true, ..Default::default() })?;
+    pub(crate) fn open_directory(&self, caller: &Caller, inode: InodeNo) -> Result<(HandleNo, bool)> {
+        let handle = self.fs.open(caller, inode, fs::OpenFlags { read: true, ..Default::default() })?;
         let lists_from_cache =
             !self.access_times.are_enabled() && self.listed_from_cache.lock().insert(inode);
         let opened = Opened { handle, syncs: false, lists_from_cache };
@@ -394,8 +394,8 @@ impl Server {
     }
 
     /// The file with this name, if the kernel may have data of it that has not arrived here.
-    pub(crate) fn dirty_file(&self, who: &Caller, parent: InodeNo, name: &[u8]) -> Option<InodeNo> {
-        let inode = self.fs.lookup(who, parent, name).ok()?.inode;
+    pub(crate) fn dirty_file(&self, caller: &Caller, parent: InodeNo, name: &[u8]) -> Option<InodeNo> {
+        let inode = self.fs.lookup(caller, parent, name).ok()?.inode;
         self.may_be_dirty(inode).then_some(inode)
     }
 
@@ -426,11 +426,11 @@ impl Server {
     /// Changes attributes of a file through a handle.
     pub(crate) fn set_attributes_through(
         &self,
-        who: &Caller,
+        caller: &Caller,
         handle: HandleNo,
         changes: &Changes,
     ) -> Result<Attributes> {
-        self.fs.set_attributes_through(who, &*self.handle(handle)?, changes)
+        self.fs.set_attributes_through(caller, &*self.handle(handle)?, changes)
     }
 
     /// Drops the set-id bits of a file whose contents are changed by a caller that may not keep them. `is_in_group`
@@ -533,8 +533,8 @@ pub(crate) fn permissions(mode: u32) -> u16 {
 
 /// The caller that sets or removes an extended attribute. For an access list, we check ourselves whether the caller
 /// is the owner and in the file's group. For all other attributes the kernel has checked the caller.
-pub(crate) fn setter_of(name: &[u8], who: Caller) -> Caller {
-    Caller { checked: !fs::is_access_list(name), ..who }
+pub(crate) fn setter_of(name: &[u8], caller: Caller) -> Caller {
+    Caller { checked: !fs::is_access_list(name), ..caller }
 }
 
 /// The caller for changes that no program has requested.

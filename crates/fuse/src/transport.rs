@@ -280,10 +280,10 @@ fn may_run_as(from: &Origin, group: u32) -> bool {
 /// The caller that creates an inode with these permissions. It includes all groups of the thread if these decide
 /// whether the file may run as its group. Kernels from 6.0 on check this, but do not say so.
 fn maker(from: &Origin, umask: u32, mode: u32) -> Caller {
-    let who = caller(from, umask);
-    match who.uid != 0 && translate::runs_as_group(permissions(mode)) {
-        true => Caller { groups: groups::of_thread(from.pid), ..who },
-        false => who,
+    let caller = caller(from, umask);
+    match caller.uid != 0 && translate::runs_as_group(permissions(mode)) {
+        true => Caller { groups: groups::of_thread(from.pid), ..caller },
+        false => caller,
     }
 }
 

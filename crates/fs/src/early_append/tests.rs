@@ -4,7 +4,7 @@ use crate::{Caller, InodeNo, Kind, OpenFlags};
 
 const BLOCK: usize = 4096;
 
-/// What is not simply put in the place of what was there is written under the lock.
+/// Writes that depend on the state of the file are done under the lock.
 #[test]
 fn only_whole_blocks_at_a_known_offset_are_appended_before_the_lock() {
     let (_device, fs) = volume();
@@ -30,12 +30,12 @@ fn only_whole_blocks_at_a_known_offset_are_appended_before_the_lock() {
     assert!(!early(&appending, 0, BLOCK));
     let copy = file(b"copy", flags);
     fs.clone_range(&plain, 0, &copy, 0, 0).unwrap();
-    assert!(!early(&plain, 0, BLOCK) && !early(&copy, 0, BLOCK), "shared blocks are somebody else's too");
+    assert!(!early(&plain, 0, BLOCK) && !early(&copy, 0, BLOCK), "shared blocks belong to other files too");
     drop((plain, appending, copy));
     assert_eq!(fs.check().unwrap(), []);
 }
 
-/// What waits for a lock must not be missing to whoever has it.
+/// The reservation of a thread that waits for a lock must not be missing to the thread that holds it.
 #[test]
 fn nothing_is_appended_before_the_lock_when_space_is_scarce() {
     let (_device, fs) = volume();

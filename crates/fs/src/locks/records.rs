@@ -169,7 +169,10 @@ impl Table {
     /// Grants a request without conflicts.
     fn grant(&mut self, asked: &Asked) -> Result<()> {
         let Asked { owner, through, range, mode } = *asked;
-        assert!(self.conflicts(owner, range, mode).next().is_none(), "I-LOCK-1: somebody is in the way");
+        assert!(
+            self.conflicts(owner, range, mode).next().is_none(),
+            "I-LOCK-1: a lock of another owner conflicts"
+        );
         let owned = self.owned.entry(owner).or_default();
         let replaced = owned.replace(range, Some(mode))?;
         owned.through.insert(through);

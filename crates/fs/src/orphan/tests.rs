@@ -43,5 +43,5 @@ fn an_operation_without_space_waits_for_work_in_progress() {
     assert_eq!(found, Ok(()));
     assert_eq!(background.join().unwrap(), Ok(true));
     let stuck: Result<()> = fs.with_space(|| Err(FsError::NoSpace));
-    assert_eq!(stuck, Err(FsError::NoSpace), "nothing is left that could make room");
+    assert_eq!(stuck, Err(FsError::NoSpace), "nothing is left that could free space");
 }

@@ -55,13 +55,13 @@ fn a_shortage_is_noted_while_a_handle_can_write() {
     let handles = Handles::new();
     let inode = InodeNo(9);
     handles.note_shortage(inode);
-    assert!(!handles.is_short(inode), "nobody writes");
+    assert!(!handles.is_short(inode), "no handle can write");
     let writer = handles.insert(inode, true, ());
     handles.note_shortage(inode);
     let other = handles.insert(inode, true, ());
     handles.remove(writer).unwrap();
     assert!(handles.is_short(inode) && handles.take_shortage(inode));
-    assert!(!handles.is_short(inode) && !handles.take_shortage(inode), "told once");
+    assert!(!handles.is_short(inode) && !handles.take_shortage(inode), "reported once");
     handles.note_shortage(inode);
     handles.remove(other).unwrap();
     assert!(!handles.is_short(inode));
@@ -74,7 +74,7 @@ fn a_count_of_blocks_is_outdated_once_and_only_while_a_handle_can_write() {
     handles.note_blocks_reported(inode, 8);
     assert!(!handles.take_outdated(inode, 800), "the kernel asks again when it is closed");
     let writer = handles.insert(inode, true, ());
-    assert!(!handles.take_outdated(inode, 0), "nothing was told since");
+    assert!(!handles.take_outdated(inode, 0), "nothing was reported since");
     handles.note_blocks_reported(inode, 640);
     assert!(!handles.take_outdated(inode, 650), "a 64th more");
     assert!(!handles.take_outdated(inode, 630));

@@ -31,7 +31,7 @@ const PLACED_PAGES: usize = 8;
 pub(crate) const FITS: (u64, u64) = (4, 5);
 
 const _: () =
-    assert!(PAGES[LARGEST] * ALIGNMENT == REQUEST_BYTES_MAX as usize, "it has room for every request");
+    assert!(PAGES[LARGEST] * ALIGNMENT == REQUEST_BYTES_MAX as usize, "the largest size fits every request");
 
 /// All buffers of one session, without those in which requests are received.
 pub(super) struct BufferPool {
@@ -119,7 +119,7 @@ impl State {
 /// The smallest size for a request of this length. None if it is longer than any request of the kernel.
 fn size_for(length: usize) -> Option<usize> {
     let pages = length.saturating_sub(WRITE_HEAD).div_ceil(ALIGNMENT);
-    let size = PAGES.partition_point(|&room| room < pages);
+    let size = PAGES.partition_point(|&capacity| capacity < pages);
     (size < SIZES).then_some(size)
 }
 

@@ -28,23 +28,23 @@ impl Notifier {
     ///
     /// A thread that answers requests must not call this.
     pub(crate) fn invalidate_inode(&self, inode: u64, offset: i64, length: i64) -> io::Result<()> {
-        let told = NotifyInvalInodeOut { ino: inode, off: offset, len: length };
-        self.send(NOTIFY_INVAL_INODE, told.as_bytes(), &[])
+        let message = NotifyInvalInodeOut { ino: inode, off: offset, len: length };
+        self.send(NOTIFY_INVAL_INODE, message.as_bytes(), &[])
     }
 
     /// Drops an inode if no program uses it.
     ///
     /// A thread that answers requests must not call this.
     pub(crate) fn prune(&self, inode: u64) -> io::Result<()> {
-        let told = NotifyPruneOut { count: 1, ..NotifyPruneOut::default() };
-        self.send(NOTIFY_PRUNE, told.as_bytes(), inode.as_bytes())
+        let message = NotifyPruneOut { count: 1, ..NotifyPruneOut::default() };
+        self.send(NOTIFY_PRUNE, message.as_bytes(), inode.as_bytes())
     }
 
     /// Sends a notification. Its kind is in the field that has the error in a reply.
-    fn send(&self, kind: i32, told: &[u8], more: &[u8]) -> io::Result<()> {
-        let length = size_of::<OutHeader>() + told.len() + more.len();
+    fn send(&self, kind: i32, message: &[u8], more: &[u8]) -> io::Result<()> {
+        let length = size_of::<OutHeader>() + message.len() + more.len();
         let header = OutHeader { len: length as u32, error: kind, unique: 0 };
-        match self.0.send(&[header.as_bytes(), told, more].map(IoSlice::new)) {
+        match self.0.send(&[header.as_bytes(), message, more].map(IoSlice::new)) {
             Err(Errno::NOENT) => Ok(()),
             sent => Ok(sent?),
         }

@@ -35,8 +35,8 @@ impl Reply {
     }
 
     /// Replies with one structure.
-    pub(crate) fn structure(mut self, told: &(impl IntoBytes + Immutable)) {
-        self.send(0, [told.as_bytes(), &[]]);
+    pub(crate) fn structure(mut self, data: &(impl IntoBytes + Immutable)) {
+        self.send(0, [data.as_bytes(), &[]]);
     }
 
     /// Replies with two structures, one after the other.
@@ -49,8 +49,8 @@ impl Reply {
     }
 
     /// Replies with bytes, at most as many as requested.
-    pub(crate) fn bytes(mut self, told: &[u8]) {
-        self.send(0, [told, &[]]);
+    pub(crate) fn bytes(mut self, data: &[u8]) {
+        self.send(0, [data, &[]]);
     }
 
     fn send(&mut self, errno: i32, parts: [&[u8]; 2]) {
@@ -81,16 +81,16 @@ impl Drop for Reply {
 /// A directory listing with as many entries as fit.
 pub(crate) struct Listing {
     bytes: Vec<u8>,
-    room: usize,
+    bytes_max: usize,
 }
 
 impl Listing {
     /// The initial allocation. It grows if the kernel requests more and there are enough entries.
     const USUAL_BYTES: usize = 4096;
 
-    pub(crate) fn new(room: u32) -> Self {
-        let room = room as usize;
-        Listing { bytes: Vec::with_capacity(room.min(Self::USUAL_BYTES)), room }
+    pub(crate) fn new(bytes_max: u32) -> Self {
+        let bytes_max = bytes_max as usize;
+        Listing { bytes: Vec::with_capacity(bytes_max.min(Self::USUAL_BYTES)), bytes_max }
     }
 
     /// Adds an entry. Returns false and adds nothing if it does not fit.
@@ -111,10 +111,10 @@ impl Listing {
     fn append(&mut self, before: &[u8], inode: u64, cookie: u64, kind: u32, name: &[u8]) -> bool {
         let length = (before.len() + size_of::<Dirent>() + name.len()).next_multiple_of(8);
         let end = self.bytes.len() + length;
-        if end > self.room {
+        if end > self.bytes_max {
             return false;
         }
-        let namelen = u32::try_from(name.len()).expect("a name that has room is short");
+        let namelen = u32::try_from(name.len()).expect("a name that fits is short");
         let dirent = Dirent { ino: inode, off: cookie, namelen, kind };
         self.bytes.extend_from_slice(before);
         self.bytes.extend_from_slice(dirent.as_bytes());

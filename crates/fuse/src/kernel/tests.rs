@@ -122,7 +122,7 @@ fn the_protocol_answers_its_own_requests_until_the_connection_ends() {
     let done = [&16_u32.to_ne_bytes()[..], &[0; 4], &7_u64.to_ne_bytes()].concat();
     assert_eq!(kernel.reply(), done);
     assert_eq!(kernel.reply(), refusal(8, Errno::IO));
-    assert!(kernel.reply_if_any().is_err(), "nobody waits for the others");
+    assert!(kernel.reply_if_any().is_err(), "the others need no answer");
 }
 
 /// Answers writes when it is allowed to, and everything else at once.
@@ -220,7 +220,7 @@ fn other_requests_are_answered_while_writes_wait() {
     answered.sort_unstable();
     expected.sort_unstable();
     assert_eq!(answered, expected, "each once");
-    assert!(kernel.reply_if_any().is_err(), "nobody is answered twice");
+    assert!(kernel.reply_if_any().is_err(), "each is answered once");
     assert!(serving.answers.state.lock().begun.iter().all(|(_, is_whole)| *is_whole));
 }
 
@@ -244,7 +244,7 @@ fn writes_that_cannot_be_queued_are_answered_at_once() {
 fn notifications_have_no_number() {
     let (kernel, channel) = connected();
     Notifier::new(&channel).invalidate_inode(0x1122, -1, 5).unwrap();
-    let told = kernel.reply();
+    let sent = kernel.reply();
     let expected = [
         &40_u32.to_ne_bytes()[..],
         &2_i32.to_ne_bytes(),
@@ -253,5 +253,5 @@ fn notifications_have_no_number() {
         &(-1_i64).to_ne_bytes(),
         &5_i64.to_ne_bytes(),
     ];
-    assert_eq!(told, expected.concat());
+    assert_eq!(sent, expected.concat());
 }

@@ -51,7 +51,7 @@ pub(super) struct WriteSlot<'a, W> {
 impl<W> WriteQueue<W> {
     /// At most `concurrent_max` writes are answered at once.
     pub(super) fn new(concurrent_max: usize) -> Self {
-        assert!(concurrent_max > 0, "nobody would answer what is put queue");
+        assert!(concurrent_max > 0, "queued writes would never be answered");
         let active = Vec::with_capacity(2 * concurrent_max);
         let state = State { active, waiting: HashMap::new(), turns: VecDeque::new() };
         WriteQueue { concurrent_max, state: Mutex::new(state) }

@@ -44,11 +44,11 @@ impl Transport {
         if let Err(error) = self.drop_set_id_by(from, asked.valid) {
             return reply.error(errno(&error));
         }
-        let (who, changes) = (caller(from, 0), changes(asked));
+        let (caller, changes) = (caller(from, 0), changes(asked));
         let shorter = changes.size.and_then(|size| self.server.shorter_before(inode, size));
         let set = || match has(fattr::FH) && has(fattr::SIZE) {
-            true => self.server.set_attributes_through(&who, HandleNo(asked.fh), &changes),
-            false => self.server.fs().set_attributes(&who, inode, &changes),
+            true => self.server.set_attributes_through(&caller, HandleNo(asked.fh), &changes),
+            false => self.server.fs().set_attributes(&caller, inode, &changes),
         };
         let changed = match changes.size {
             Some(size) => self.server.resizing(inode, size, set),
@@ -60,7 +60,7 @@ impl Transport {
             self.server.forget_shortage(inode);
         }
         match changed.map(|attributes| self.attributes(&attributes)) {
-            Ok(told) => reply_grown(&self.deferred, shorter, move || reply.structure(&told)),
+            Ok(reported) => reply_grown(&self.deferred, shorter, move || reply.structure(&reported)),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -92,13 +92,13 @@ impl Transport {
         const CREATE: u32 = 1;
         const REPLACE: u32 = 2;
         let (create, replace) = (asked.flags & CREATE != 0, asked.flags & REPLACE != 0);
-        let mut who = setter_of(name, caller(from, 0));
-        if sets_bits(name) && who.uid != 0 {
+        let mut caller = setter_of(name, caller(from, 0));
+        if sets_bits(name) && caller.uid != 0 {
             // The groups decide whether the file may still run as its group.
-            who.groups = groups::of_thread(from.pid);
+            caller.groups = groups::of_thread(from.pid);
         }
-        let mut done = self.server.fs().set_xattr(&who, inode_of(from), name, value, create, replace);
-        if sets_bits(name) && who.uid == 0 {
+        let mut done = self.server.fs().set_xattr(&caller, inode_of(from), name, value, create, replace);
+        if sets_bits(name) && caller.uid == 0 {
             // Root may have dropped the capability to keep the bit, which the file system does not know.
             let drop_bit = || self.server.drop_set_group_id(inode_of(from), |group| may_run_as(from, group));
             done = done.and_then(|()| drop_bit());
@@ -124,8 +124,8 @@ impl Transport {
     }
 
     pub(super) fn removexattr(&self, from: &Origin, name: &[u8], reply: Reply) {
-        let who = setter_of(name, caller(from, 0));
-        let done = self.server.fs().remove_xattr(&who, inode_of(from), name);
+        let caller = setter_of(name, caller(from, 0));
+        let done = self.server.fs().remove_xattr(&caller, inode_of(from), name);
         self.reply_after(done.is_ok() && sets_bits(name), inode_of(from), || finish(reply, done));
     }
 

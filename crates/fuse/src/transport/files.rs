@@ -42,18 +42,18 @@ impl Transport {
     }
 
     pub(super) fn create(&self, from: &Origin, asked: CreateIn, name: &[u8], reply: Reply) {
-        let who = maker(from, asked.umask, asked.mode);
+        let caller = maker(from, asked.umask, asked.mode);
         let flags = asked.flags.cast_signed();
-        let made = self.server.create(&who, inode_of(from), name, permissions(asked.mode), flags);
+        let made = self.server.create(&caller, inode_of(from), name, permissions(asked.mode), flags);
         self.reply_made(reply, made);
     }
 
     /// Creates a file without a name. The kernel remembers whether the file may get one (`O_EXCL`) and sends no link
     /// that is not allowed.
     pub(super) fn tmpfile(&self, from: &Origin, asked: CreateIn, reply: Reply) {
-        let who = maker(from, asked.umask, asked.mode);
+        let caller = maker(from, asked.umask, asked.mode);
         let flags = asked.flags.cast_signed();
-        let made = self.server.temporary_file(&who, inode_of(from), permissions(asked.mode), flags);
+        let made = self.server.temporary_file(&caller, inode_of(from), permissions(asked.mode), flags);
         self.reply_made(reply, made);
     }
 

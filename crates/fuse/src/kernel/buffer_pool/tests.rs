@@ -58,7 +58,7 @@ fn the_largest_request_is_not_copied_and_leaves_an_empty_buffer() {
     assert!(buffer.memory().space().len() >= LONGEST);
     assert_eq!(buffer.memory().bytes().as_ptr().wrapping_add(WRITE_HEAD).align_offset(ALIGNMENT), 0);
     buffer.memory().space()[..LONGEST].copy_from_slice(&data);
-    assert!(buffers.store(&mut buffer, LONGEST).is_none(), "there is room for one");
+    assert!(buffers.store(&mut buffer, LONGEST).is_none(), "only one fits");
     assert_eq!(buffer.memory().bytes()[..LONGEST], data, "it stays where it was");
     assert_eq!(kept.as_bytes(), data);
 }

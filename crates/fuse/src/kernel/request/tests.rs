@@ -137,7 +137,7 @@ fn a_request_that_is_too_short_is_refused_at_every_length() {
     }
     for length in 0..40 {
         let malformed = Request::decode(&request(17, 99, &[])[..length]).unwrap_err();
-        assert_eq!(malformed.answer_to, None, "nobody is named in {length} bytes");
+        assert_eq!(malformed.answer_to, None, "no request number is in {length} bytes");
     }
 }
 

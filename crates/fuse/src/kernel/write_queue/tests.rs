@@ -5,9 +5,9 @@ use std::sync::mpsc::{Sender, channel};
 use super::*;
 
 /// Sends its number when it is dropped.
-struct Told(u32, Sender<u32>);
+struct Sends(u32, Sender<u32>);
 
-impl Drop for Told {
+impl Drop for Sends {
     fn drop(&mut self) {
         let _ = self.1.send(self.0);
     }
@@ -38,7 +38,7 @@ fn files_take_turns() {
     for (node, write) in [(1, "a"), (1, "b"), (2, "small"), (1, "c"), (2, "other")] {
         assert!(queue.queue(node, write).is_none());
     }
-    assert_eq!(first.next(), Some("small"), "of 1 one is being active");
+    assert_eq!(first.next(), Some("small"), "of 1 one is in progress");
     assert_eq!(second.next(), Some("a"), "of 1 none is");
     assert_eq!(first.next(), Some("other"), "of 2 none is any more");
     assert_eq!(first.next(), Some("b"));
@@ -75,7 +75,7 @@ fn a_panic_leaves_queued_writes_to_others_and_the_last_thread_drops_them() {
     let queue = WriteQueue::new(2);
     let (first, second) = (queue.begin(1).unwrap(), queue.begin(1).unwrap());
     for write in 0..2 {
-        assert!(queue.queue(1, Told(write, sender.clone())).is_none());
+        assert!(queue.queue(1, Sends(write, sender.clone())).is_none());
     }
     let panics = |slot| {
         let answers = || {
