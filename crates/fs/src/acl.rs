@@ -67,10 +67,10 @@ impl AccessList {
         let once = [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|tag| self.of(tag).count() == 1);
         let masks = self.of(MASK).count();
         let mask_is_right = masks == 1 || masks == 0 && !self.names_anybody();
-        self.0.iter().all(is_known) && is_ordered && once && mask_is_right && self.names_nobody_twice()
+        self.0.iter().all(is_known) && is_ordered && once && mask_is_right && self.names_each_once()
     }
 
-    fn names_nobody_twice(&self) -> bool {
+    fn names_each_once(&self) -> bool {
         [USER, GROUP].into_iter().all(|tag| {
             let mut ids: Vec<u32> = self.of(tag).map(|entry| entry.id.get()).collect();
             ids.sort_unstable();

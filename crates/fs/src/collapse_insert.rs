@@ -11,8 +11,8 @@
 //!   place, the others at their old place, and an inserted range as a hole. Readers always see the file as it is
 //!   after the operation, even on a read-only volume.
 //! * Each step copies a piece and records the progress in one transaction, or removes blocks in which no byte of the
-//!   file is found any more. Pieces are taken from the side of the range, so no byte is overwritten before it is
-//!   copied.
+//!   file is found any more. Pieces are taken from the side towards which they move, so no byte is overwritten
+//!   before it is copied.
 //! * The last step removes the flag and the intent. An operation that changes the file first performs all remaining
 //!   steps ([`Fs::finish_range_move`]). Usually none remain, because the operation itself has performed them under
 //!   the lock.

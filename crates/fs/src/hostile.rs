@@ -28,7 +28,11 @@ pub const DECODERS: [Decoder; 7] = [
 fn inodes(bytes: &[u8]) {
     let Ok(record) = Record::decode(bytes) else { return };
     let again = Record::decode(&record.encode());
-    assert_eq!(again.as_ref().map(Record::encode), Ok(record.encode()), "what was read can be written");
+    assert_eq!(
+        again.as_ref().map(Record::encode),
+        Ok(record.encode()),
+        "decoded bytes are encoded to the same bytes"
+    );
 }
 
 /// A directory entry.
@@ -45,13 +49,17 @@ fn entries(bytes: &[u8]) {
 /// A range move. The places of the file's bytes can be computed.
 fn intents(bytes: &[u8]) {
     let Ok(shift) = Shift::decode(bytes) else { return };
-    assert_eq!(Shift::decode(&shift.encode()), Ok(shift), "what was read can be written");
+    assert_eq!(Shift::decode(&shift.encode()), Ok(shift), "decoded bytes are encoded to the same bytes");
 }
 
 /// An uncounted object. Accepted bytes are encoded to the same bytes.
 fn shadows(bytes: &[u8]) {
     let Ok(owner) = decode_shadow(bytes) else { return };
-    assert_eq!(decode_shadow(&encode_shadow(owner)), Ok(owner), "what was read can be written");
+    assert_eq!(
+        decode_shadow(&encode_shadow(owner)),
+        Ok(owner),
+        "decoded bytes are encoded to the same bytes"
+    );
 }
 
 /// The first row of an extended attribute.
@@ -64,11 +72,11 @@ fn attributes(bytes: &[u8]) {
 fn access_lists(bytes: &[u8]) {
     let Some(mut list) = acl::AccessList::decode(bytes) else { return };
     assert!(bytes.len() >= 4 + 3 * 8, "a list names the owner, the group and others");
-    assert_eq!(list.encode(), bytes, "what was read can be written");
+    assert_eq!(list.encode(), bytes, "decoded bytes are encoded to the same bytes");
     let bits = list.bits();
     assert!(bits <= 0o777, "permission bits and no others");
     list.set_bits(bits);
-    assert_eq!(list.encode(), bytes, "they are what they were");
+    assert_eq!(list.encode(), bytes, "the bits are unchanged");
 }
 
 /// Keys of all tables, and a counter.

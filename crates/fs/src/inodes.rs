@@ -24,7 +24,7 @@ const SHARDS: usize = 16;
 /// How many nodes one insertion considers for eviction.
 const EVICTION_TRIES: usize = 8;
 
-/// What is in memory about an inode.
+/// The cached state of an inode.
 #[derive(Debug)]
 pub(crate) enum State {
     /// Nothing yet.

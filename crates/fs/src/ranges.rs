@@ -75,7 +75,7 @@ impl Fs {
             });
             match preallocated {
                 Ok(next) => (at, step_bytes_max) = (next, step_bytes_max.saturating_mul(2).min(whole)),
-                // Clearing shared blocks first needs as much space as it later frees, so a smaller part may succeed.
+                // Clearing shared blocks needs space for as many blocks, so a smaller part may succeed.
                 Err(FsError::NoSpace) if clear && step_bytes_max > block && self.shares_blocks(handle)? => {
                     step_bytes_max = (step_bytes_max / 2).next_multiple_of(block);
                 }

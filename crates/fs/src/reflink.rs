@@ -359,7 +359,7 @@ impl Fs {
     ) -> Result<Option<u64>> {
         let block = u64::from(self.extents.block_size());
         let record = owner.and_then(|owner| Some((owner, locked.record(owner).ok()?.clone())));
-        let kept_up_to = match &record {
+        let gets_space_up_to = match &record {
             Some((_, record)) if record.has_no_blocks() => None,
             Some((owner, record)) if record.has(FLAG_SPACE_BEYOND_END) => {
                 Some((record.object(*owner), u64::MAX))
@@ -369,7 +369,7 @@ impl Fs {
         };
         let mut change = Change::reclaiming();
         let (map, next) =
-            self.extents.drop_shadow(&mut change.tx, (object, kept_up_to), from, STEP_EXTENTS)?;
+            self.extents.drop_shadow(&mut change.tx, (object, gets_space_up_to), from, STEP_EXTENTS)?;
         if next.is_none() {
             self.delete_uncounted(&mut change, object);
         }

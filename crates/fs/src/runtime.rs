@@ -343,7 +343,7 @@ impl Fs {
         }
     }
 
-    /// Whether an idle task will have work in a moment if nobody writes until then.
+    /// Whether an idle task will have work in a moment if there is no write until then.
     fn polls_soon(&self, task: BackgroundTask) -> bool {
         task == BackgroundTask::Space && !self.is_read_only() && self.extents.waits_for_quiet()
     }

@@ -182,7 +182,7 @@ impl Fs {
         (name, value): (&[u8], &[u8]),
     ) -> Result<()> {
         if place.parts == 0 {
-            if record.xattrs >= XATTRS_MAX || !self.has_room_for_name(node, record, name)? {
+            if record.xattrs >= XATTRS_MAX || !self.name_fits(node, record, name)? {
                 return Err(FsError::NoSpace);
             }
             record.xattrs += 1;
@@ -213,7 +213,7 @@ impl Fs {
 
     /// Whether all names can still be listed with another one. If there are many, their bytes are counted once and
     /// then kept in memory: counting all of them for each new one would take quadratic time.
-    fn has_room_for_name(&self, node: &Node, record: &Record, name: &[u8]) -> Result<bool> {
+    fn name_fits(&self, node: &Node, record: &Record, name: &[u8]) -> Result<bool> {
         if (record.xattrs as usize + 1) * (NAME_MAX + 1) <= XATTR_NAMES_MAX {
             return Ok(true);
         }

@@ -17,7 +17,7 @@ const SHARDS: u64 = 64;
 /// A reported count of blocks is outdated if it is off by more than 1 / `OUTDATED_SHARE`.
 const OUTDATED_SHARE: u64 = 64;
 /// In place of a count of blocks: the kernel has to ask.
-const TO_BE_ASKED: u64 = u64::MAX;
+const MUST_ASK: u64 = u64::MAX;
 
 /// The number by which the kernel identifies an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +42,7 @@ struct Writers {
     count: u32,
     /// Bytes that the kernel wrote back found no space, and no program has learnt of it yet.
     is_short: bool,
-    /// The count of blocks that the kernel has, since the file was opened; or [`TO_BE_ASKED`].
+    /// The count of blocks that the kernel has, since the file was opened; or [`MUST_ASK`].
     blocks_reported: AtomicU64,
     /// The kernel has read parts of the file into its cache since the file was opened for writing.
     is_cached: AtomicBool,
@@ -138,9 +138,9 @@ impl<T> Handles<T> {
         let shard = self.shard(inode.0 % SHARDS).read();
         let Some(writers) = shard.writers.get(&inode) else { return false };
         let reported = writers.blocks_reported.load(Ordering::Relaxed);
-        reported != TO_BE_ASKED
+        reported != MUST_ASK
             && reported.abs_diff(blocks) > reported / OUTDATED_SHARE
-            && writers.blocks_reported.swap(TO_BE_ASKED, Ordering::Relaxed) != TO_BE_ASKED
+            && writers.blocks_reported.swap(MUST_ASK, Ordering::Relaxed) != MUST_ASK
     }
 
     /// Notes that the kernel reads parts of this inode into its cache. Called before the contents are read.

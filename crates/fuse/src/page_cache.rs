@@ -170,8 +170,8 @@ fn open_directory(entry: &MountEntry) -> io::Result<OwnedFd> {
 const PAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// How often the progress of the kernel is polled, and the pause between two polls.
-const LOOKS_MAX: u32 = 1000;
-const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
+const POLLS_MAX: u32 = 1000;
+const POLL_PAUSE: Duration = Duration::from_micros(50);
 
 impl PageCache {
     /// Has the kernel clear the bytes that programs have stored behind the end of a file in its last page. The answer
@@ -193,7 +193,7 @@ fn clear_behind_end(file: BorrowedFd<'_>) -> io::Result<()> {
         return Ok(());
     }
     let pause = rt::thread::Stop::default();
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..POLLS_MAX {
         if !is_dirty(file, end, 1)? {
             return Ok(());
         }
@@ -202,7 +202,7 @@ fn clear_behind_end(file: BorrowedFd<'_>) -> io::Result<()> {
         if !is_dirty(file, end, 1)? {
             return Ok(());
         }
-        pause.wait(BETWEEN_LOOKS);
+        pause.wait(POLL_PAUSE);
     }
     Err(io::ErrorKind::TimedOut.into())
 }
@@ -243,12 +243,12 @@ impl Progress {
     /// Returns when the page has been dropped, or when the thread waits in the kernel.
     fn await_wait(&self) {
         let pause = rt::thread::Stop::default();
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..POLLS_MAX {
             let thread = self.thread.load(Ordering::SeqCst);
             if self.is_done.load(Ordering::SeqCst) || thread != 0 && is_waiting(thread) {
                 return;
             }
-            pause.wait(BETWEEN_LOOKS);
+            pause.wait(POLL_PAUSE);
         }
     }
 }

@@ -133,7 +133,7 @@ impl Server {
         let opened = translate::open_flags(flags);
         let exclusive = translate::is_exclusive(flags);
         let (attributes, handle) = self.fs.create(caller, parent, name, permissions, opened, exclusive)?;
-        Ok((attributes, self.keep(handle, flags)))
+        Ok((attributes, self.insert(handle, flags)))
     }
 
     /// Creates a file without a name. It exists until it is closed, unless it gets a name.
@@ -146,7 +146,7 @@ impl Server {
     ) -> Result<(Attributes, HandleNo)> {
         let opened = translate::open_flags(flags);
         let (attributes, handle) = self.fs.temporary_file(caller, parent, permissions, opened)?;
-        Ok((attributes, self.keep(handle, flags)))
+        Ok((attributes, self.insert(handle, flags)))
     }
 
     /// Creates the kinds of inodes that `mknod` creates: all but directories and symbolic links.
@@ -164,10 +164,10 @@ impl Server {
 
     pub(crate) fn open(&self, caller: &Caller, inode: InodeNo, flags: i32) -> Result<HandleNo> {
         let opened = translate::open_flags(flags);
-        let open = || self.fs.open(caller, inode, opened).map(|handle| self.keep(handle, flags));
-        let kept = if opened.truncate { self.cutting(inode, open) } else { open() };
+        let open = || self.fs.open(caller, inode, opened).map(|handle| self.insert(handle, flags));
+        let handle = if opened.truncate { self.cutting(inode, open) } else { open() };
         self.forget_cut_of_closed(inode);
-        kept
+        handle
     }
 
     /// Opens a directory. Returns whether listings through this handle may use the kernel's cache. With access times
@@ -419,7 +419,7 @@ impl Server {
 
     /// Whether the kernel keeps the modification time of an inode itself and shows the time that was set: it does for
     /// regular files, with the writeback cache.
-    pub(crate) fn is_time_kept_by_kernel(&self, inode: InodeNo) -> bool {
+    pub(crate) fn kernel_keeps_time(&self, inode: InodeNo) -> bool {
         self.fs.attributes(inode).is_ok_and(|attributes| attributes.kind == fs::Kind::File)
     }
 
@@ -493,7 +493,7 @@ impl Server {
     }
 
     /// Inserts a handle that the kernel has open from now on. `flags` are the kernel's.
-    fn keep(&self, handle: Handle, flags: i32) -> HandleNo {
+    fn insert(&self, handle: Handle, flags: i32) -> HandleNo {
         let (inode, writes) = (handle.inode(), handle.flags().write);
         let syncs = translate::is_synchronous(flags);
         self.handles.insert(inode, writes, Opened { handle, syncs, lists_from_cache: false })

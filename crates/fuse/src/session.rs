@@ -67,7 +67,7 @@ impl Mounted {
         let device = mount::attach(directory, options)?;
         let entry = mount::entry_at(directory).ok().flatten();
         let access_times = AccessTimes::new(options.strict_access_times);
-        let read_ahead_bytes = u64::from(fs.extents().seek_bytes()) * READ_AHEAD_SEEKS;
+        let readahead_bytes = u64::from(fs.extents().seek_bytes()) * READ_AHEAD_SEEKS;
         let server = Arc::new(Server::new(Arc::clone(&fs), access_times));
         let (sender, deferred) = DeferredQueues::new();
         let transport = Transport::new(Arc::clone(&server), sender);
@@ -87,7 +87,7 @@ impl Mounted {
         let cache = PageCache::new(Notifier::new(&channel), opened);
         fs.call_before_commits(write_back_before_commits(&server, &cache));
         if let Some(bdi) = bdi {
-            bdi.set_read_ahead(read_ahead_bytes);
+            bdi.set_readahead(readahead_bytes);
         }
         Ok(Mounted { channel, transport, server, deferred, entry, cache, write_queue_bytes })
     }
@@ -139,9 +139,9 @@ impl BdiSettings {
     }
 
     /// Only root may do this. Otherwise the kernel's 128 KiB stay.
-    fn set_read_ahead(&self, bytes: u64) {
+    fn set_readahead(&self, bytes: u64) {
         if let Err(error) = std::fs::write(self.0.join("read_ahead_kb"), (bytes >> 10).to_string()) {
-            tracing::debug!("the kernel's read-ahead stays as it is: {error}");
+            tracing::debug!("the readahead of the kernel stays as it is: {error}");
         }
     }
 
@@ -161,7 +161,7 @@ impl BdiSettings {
             }
         });
         if let Err(error) = &bounded {
-            tracing::debug!("what the kernel keeps to be written back stays as it is: {error}");
+            tracing::debug!("the limit of dirty bytes in the kernel stays as it is: {error}");
         }
         bounded.is_ok()
     }

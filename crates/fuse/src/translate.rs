@@ -135,7 +135,7 @@ pub(crate) fn from_request(seconds: i64, nanoseconds: u32) -> Timestamp {
 }
 
 /// Whether a time can be kept without a change.
-pub(crate) fn can_be_kept(seconds: i64, nanoseconds: u32) -> bool {
+pub(crate) fn is_representable(seconds: i64, nanoseconds: u32) -> bool {
     i64::try_from(nanoseconds_of(seconds, nanoseconds)).is_ok()
 }
 

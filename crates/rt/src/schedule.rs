@@ -83,7 +83,7 @@ pub fn run_in_time<'a, T: Send + 'a>(
 
 fn run_by<'a, T: Send + 'a>(clock: Option<Arc<ManualClock>>, seed: u64, bodies: Vec<Body<'a, T>>) -> Ran<T> {
     assert!(!is_scheduled(), "a thread of a schedule starts no other");
-    assert!(!bodies.is_empty(), "somebody must be able to go on");
+    assert!(!bodies.is_empty(), "a schedule needs a thread");
     let names = bodies.iter().map(|(name, _)| name.clone()).collect();
     let schedule = Arc::new(Schedule::new(clock, seed, names));
     RUNNING.fetch_add(1, Ordering::SeqCst);

@@ -45,7 +45,7 @@ fn records_decode_to_what_was_encoded() {
     assert_eq!(decode_inode_key(&inode_key(InodeNo(u64::MAX))), Ok(InodeNo(u64::MAX)));
 }
 
-/// Offers every decoder whatever bytes there are: noise, truncations and single changed bits.
+/// Passes arbitrary bytes to every decoder: noise, truncations and single flipped bits.
 #[test]
 fn any_bytes_can_be_decoded_without_a_panic() {
     let offer = |bytes: &[u8]| {
@@ -113,7 +113,7 @@ fn keys_sort_like_their_values() {
     assert!(xattr_key(InodeNo(7), 0, 0, 0) < all && all < inode_key(InodeNo(8)));
 }
 
-/// The tables in `docs/format.md` and the structs are two copies of one truth.
+/// The tables in `docs/format.md` and the structs say the same twice.
 #[test]
 fn the_manual_says_the_same() {
     let manual = include_str!("../../../../docs/format.md");

@@ -1,4 +1,4 @@
-//! Threads that have nothing to do.
+//! Idle threads.
 
 use rt::thread::Stop;
 use tree::Step;
@@ -48,10 +48,10 @@ fn sleeping_threads_end_when_the_volume_is_dropped() {
     fs.start().unwrap();
     await_that("all threads sleep", || watch.sleepers.load(Ordering::SeqCst) == BackgroundTask::ALL.len());
     drop(fs);
-    await_that("no thread holds what it slept on", || Arc::strong_count(&watch) == 1);
+    await_that("no thread holds the watch", || Arc::strong_count(&watch) == 1);
 }
 
-/// A volume for which time passes.
+/// A volume whose clock runs.
 fn timed_volume() -> Arc<Fs> {
     let (device, fs) = volume();
     fs.unmount().unwrap();

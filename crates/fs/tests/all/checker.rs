@@ -1,4 +1,4 @@
-//! Every finding of the checker, each with the damage that it is for.
+//! Every finding of the checker, each with the damage that causes it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::support::{Volume, pattern};
 const ROOT: InodeNo = InodeNo::ROOT;
 const NOBODY: InodeNo = InodeNo(4 * 100);
 
-/// A volume with a directory `d` that holds a directory `e` and a file `f` of some blocks.
+/// A volume with a directory `d` that contains a directory `e` and a file `f` of some blocks.
 pub(crate) struct Sound {
     pub(crate) volume: Volume,
     pub(crate) d: InodeNo,
@@ -78,7 +78,7 @@ impl Sound {
         rows.into_iter().find_map(|(key, value)| Some((key, its(&value)?))).expect("the name is there")
     }
 
-    /// What the checker finds in names, after a mount that remembers nothing.
+    /// The findings about names, after a mount without cached inodes.
     #[track_caller]
     fn finds(self, expected: &[NameFinding]) {
         self.volume.fs.sync().unwrap();
@@ -112,7 +112,7 @@ fn variants(source: &str, name: &str) -> BTreeSet<String> {
     names.map(|line| line.split([' ', ',']).next().unwrap().to_owned()).collect()
 }
 
-/// Who adds a kind plants it too.
+/// A new kind of finding must be planted too.
 #[test]
 fn every_kind_of_finding_is_planted() {
     let plants = [
@@ -382,8 +382,8 @@ fn an_attribute_and_a_counter_that_cannot_be_decoded() {
     ]);
 }
 
-/// One row that means nothing, of a file's data or of a directory, kept the whole volume from being checked and
-/// repaired: there was an error in the place of all findings.
+/// One damaged row of a file's data or of a directory kept the whole volume from being checked and repaired: there
+/// was an error instead of the findings.
 #[test]
 fn a_damaged_row_does_not_stop_the_checker() {
     let sound = Sound::new();
@@ -404,7 +404,7 @@ fn a_damaged_row_does_not_stop_the_checker() {
     ]);
 }
 
-/// `f` and a clone of it, and which objects have their contents.
+/// `f` and a clone of it, and the objects with their contents.
 struct Cloned {
     sound: Sound,
     g: InodeNo,
@@ -427,7 +427,7 @@ impl Cloned {
         extent::format::key(Object(object.0), block).to_vec()
     }
 
-    /// What is found in data.
+    /// The findings about data.
     fn finds(&self, kinds: &[&str]) {
         let findings = self.sound.volume.fs.check().unwrap();
         let found: Vec<&str> = findings.iter().map(Finding::kind).collect();
@@ -470,7 +470,7 @@ fn shared_blocks_without_a_reference() {
         cloned.sound.delete(object, EXTENT, Cloned::key(object, 0));
     }
     cloned.sound.delete(cloned.sound.f, REFCOUNT, Cloned::key(cloned.sound.f, 0));
-    // One reference has all blocks: now they are data of nobody, as those of any other object would be.
+    // One reference has all blocks: now they are data without an owner, as those of any other object would be.
     cloned.finds(&["data-without-file"]);
     let rest = Extent::reference(3, Origin { object: Object(cloned.sound.f.0), block: 4 }).encode();
     cloned.sound.put(cloned.g, EXTENT, Cloned::key(cloned.objects[1], 0), rest);
@@ -494,29 +494,29 @@ fn damage_to_shared_blocks_is_reported_for_each_file() {
     let at = first_extent(&sound.volume, sound.f);
     sound.volume.device.corrupt(at.zone(), at.block() + 2, 9, 1);
     let bytes = Some(2 * 4096..3 * 4096);
-    let mut told = scrub(&sound.volume);
-    told.sort_by_key(|(_, path, _)| path.clone());
+    let mut reported = scrub(&sound.volume);
+    reported.sort_by_key(|(_, path, _)| path.clone());
     assert_eq!(
-        told,
+        reported,
         [("data", Some("/d/f".to_owned()), bytes.clone()), ("data", Some("/d/g".to_owned()), bytes)]
     );
 }
 
-/// A kind of finding, the path of a file, and which of its bytes.
-type Told = (&'static str, Option<String>, Option<std::ops::Range<u64>>);
+/// A kind of finding, the path of a file, and the affected bytes.
+type Reported = (&'static str, Option<String>, Option<std::ops::Range<u64>>);
 
 /// Everything that a scrub finds: kinds, paths, bytes.
-fn scrub(volume: &Volume) -> Vec<Told> {
+fn scrub(volume: &Volume) -> Vec<Reported> {
     let (mut at, mut findings) = (ScrubAt::start(), Vec::new());
     while at != ScrubAt::End {
         let some = volume.fs.scrub_step(at, 10_000).unwrap();
         findings.extend(some.findings.into_iter().map(|(finding, _)| finding));
         at = some.next;
     }
-    told(volume, &findings)
+    reported(volume, &findings)
 }
 
-fn told(volume: &Volume, findings: &[Finding]) -> Vec<Told> {
+fn reported(volume: &Volume, findings: &[Finding]) -> Vec<Reported> {
     let affected = volume.fs.affected_files(findings).unwrap();
     let path = |path: Option<Vec<u8>>| path.map(|path| String::from_utf8(path).unwrap());
     let each = findings.iter().zip(affected);
@@ -524,7 +524,7 @@ fn told(volume: &Volume, findings: &[Finding]) -> Vec<Told> {
         .collect()
 }
 
-/// Where the first extent of a file lies.
+/// The place of the first extent of a file.
 fn first_extent(volume: &Volume, inode: InodeNo) -> zone::Address {
     let pieces = volume.fs.extents().view_object(Object(inode.0)).unwrap();
     match &pieces[0].1 {
@@ -547,7 +547,7 @@ fn damaged_data_is_reported_by_name_and_bytes() {
     );
 }
 
-/// A leaf that cannot be read: whose names, contents and attributes may be in it is told.
+/// A leaf that cannot be read: the files whose names, contents and attributes may be in it are reported.
 #[test]
 fn a_damaged_page_of_metadata_affects_the_files_in_it() {
     let volume = Volume::new();
@@ -583,12 +583,12 @@ fn a_damaged_page_of_metadata_affects_the_files_in_it() {
     volume.device.corrupt(at.zone(), at.block(), 77, 1);
     let volume = volume.kill();
     let findings = volume.fs.check_store().unwrap();
-    let told = told(&volume, &findings);
-    assert!(told.iter().all(|(kind, ..)| *kind == "node"), "{told:?}");
+    let reported = reported(&volume, &findings);
+    assert!(reported.iter().all(|(kind, ..)| *kind == "node"), "{reported:?}");
     for (inode, number) in files {
-        let is_told = told.iter().any(|(_, path, _)| path.as_deref() == Some(&format!("/f{number}")));
-        assert!(is_told || !inside.contains(&inode.0), "/f{number}");
+        let is_reported = reported.iter().any(|(_, path, _)| path.as_deref() == Some(&format!("/f{number}")));
+        assert!(is_reported || !inside.contains(&inode.0), "/f{number}");
     }
-    assert!(told.len() < 300, "{} files are named", told.len());
+    assert!(reported.len() < 300, "{} files are named", reported.len());
     assert!(!volume.fs.check_readable().unwrap().findings.is_empty());
 }

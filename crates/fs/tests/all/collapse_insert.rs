@@ -1,5 +1,5 @@
-//! Ranges that are taken out of files and put in, when something comes in between: a loss of power, a
-//! mount that may change nothing, a block that cannot be read.
+//! Collapse range and insert range with interruptions: a loss of power, a read-only mount, a block that cannot be
+//! read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::support::{READ, Volume, mount, pattern};
 const ROOT: InodeNo = InodeNo::ROOT;
 const BLOCK: u64 = 4096;
 
-/// What can be seen of a file: its bytes, and where data begins and ends.
+/// The visible state of a file: its bytes, and where data begins and ends.
 #[derive(Debug, PartialEq)]
 struct Seen {
     bytes: Vec<u8>,
@@ -52,7 +52,7 @@ fn file_with_holes(volume: &Volume) -> Handle {
     handle
 }
 
-/// Does it while another thread makes durable what there is of it.
+/// Runs it while another thread makes the changes durable.
 fn amid_syncs(volume: &Volume, handle: &Handle, mode: FallocateMode, range: (u64, u64), seed: u64) {
     let is_over = AtomicBool::new(false);
     let allocate = || {
@@ -71,8 +71,8 @@ fn amid_syncs(volume: &Volume, handle: &Handle, mode: FallocateMode, range: (u64
     schedule::run(seed, bodies);
 }
 
-/// Cuts at every command of the operation. Whoever mounts finds the file before or after, may he change
-/// it or not; returns how many cuts fell in the middle.
+/// Cuts at every command of the operation. Every mount finds the file before or after it, whether the mount is
+/// writable or not. Returns how many cuts fell in the middle.
 fn cut_everywhere(mode: FallocateMode, range: (u64, u64), seed: u64) -> u32 {
     let volume = Volume::new();
     let handle = file_with_holes(&volume);
@@ -101,7 +101,7 @@ fn cut_everywhere(mode: FallocateMode, range: (u64, u64), seed: u64) -> u32 {
             assert!(Seen::of(&fs, inode) == seen, "command {command}, {plan:?}");
             let crashed = Volume { device, clock, fs };
             if command % 2 == 0 {
-                // Whoever changes the file finds it whole.
+                // An operation that changes the file finds it complete.
                 crashed.write(&crashed.open(inode), 2 * BLOCK, &[7; 10]);
                 let mut bytes = seen.bytes;
                 bytes[2 * BLOCK as usize..][..10].fill(7);
@@ -130,7 +130,7 @@ fn a_crash_leaves_a_file_before_or_after_an_insertion() {
     assert!(amid > 10, "{amid} cuts fell in the middle");
 }
 
-/// What takes away from a file and needs no room.
+/// An operation that removes data and needs no space.
 #[derive(Clone, Copy, Debug)]
 enum Less {
     Cut { bytes: u64 },
@@ -138,7 +138,7 @@ enum Less {
 }
 
 impl Less {
-    /// Of a file of so many bytes: at, before and behind every place that a move has.
+    /// For a file of this size: offsets at, before and behind every place of a move.
     fn all(size: u64) -> Vec<Less> {
         let cut = |bytes| Less::Cut { bytes };
         let punch = |(from, to): (u64, u64)| Less::Punch { from: from * BLOCK, to: to * BLOCK };
@@ -164,8 +164,8 @@ impl Less {
     }
 }
 
-/// Cuts the power amid a move, takes something away from the file, and looks at it: at once, after one more crash,
-/// after it has grown, and when the move is over.
+/// Cuts the power in the middle of a move, removes something from the file, and reads it: at once, after another
+/// crash, after a growth, and when the move is over.
 fn take_away_amid(mode: FallocateMode, range: (u64, u64), seed: u64) -> u32 {
     let volume = Volume::new();
     let handle = file_with_holes(&volume);
@@ -259,8 +259,8 @@ fn a_block_that_cannot_be_read_moves_with_the_others() {
     volume.settle_and_check();
 }
 
-/// A read that failed once, in the middle of putting a range in, made a block lost for good: the next read of it
-/// would have given what was written, but from then on it was an error for ever, on a sound device.
+/// A read that failed once, while a range was inserted, made a block lost for good: the next read of it would have
+/// succeeded, but from then on it was an error for ever, on a sound device.
 #[test]
 fn a_read_that_fails_in_passing_loses_no_block() {
     let mut nth = 1;
@@ -286,8 +286,8 @@ fn a_read_that_fails_in_passing_loses_no_block() {
     assert!(nth > 4, "each block is read once");
 }
 
-/// A range put in at the beginning of a sparse file moved its holes a megabyte at a time: 2^30 transactions for a file
-/// of a petabyte with one block in it, during which nobody could use the file.
+/// Inserting a range at the beginning of a sparse file moved its holes a megabyte at a time: 2^30 transactions for a
+/// file of a petabyte with one block in it, during which the file could not be used.
 #[test]
 fn holes_of_a_sparse_file_move_at_once() {
     const SIZE: u64 = 1 << 50;
@@ -314,7 +314,7 @@ fn holes_of_a_sparse_file_move_at_once() {
     }
 }
 
-/// After a crash in the middle of such a move, the first who found no room did all of the rest before he was told so.
+/// After a crash in the middle of such a move, the first operation without space did all the rest before it failed.
 #[test]
 fn an_operation_without_space_does_not_wait_for_a_move_of_holes() {
     let volume = Volume::new();

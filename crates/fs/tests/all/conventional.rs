@@ -1,4 +1,4 @@
-//! Zones of which nobody keeps a pointer: they take data like others, and come back full.
+//! Zones without a write pointer: they take data like others, and are full after a mount.
 
 use std::sync::Arc;
 
@@ -56,7 +56,8 @@ fn data_goes_to_conventional_zones_and_metadata_to_others() {
     expect_files(&volume, files);
 }
 
-/// What an unmount leaves open it would have to move out of, because nobody knows the place of its reverse map.
+/// If an unmount left such a zone open, its contents would have to be moved, because the place of its reverse map is
+/// unknown.
 #[test]
 fn a_conventional_zone_that_is_being_written_is_closed_with_the_volume() {
     let (volume, files) = filled();
@@ -89,7 +90,7 @@ fn durable_data_survives_every_crash_state_of_a_conventional_zone() {
             let found = Volume { device, clock: volume.clock.clone(), fs };
             assert_eq!(found.device.report_zone(zone).unwrap().state, ZoneState::Full, "{plan}");
             expect_files(&found, files + 1);
-            // It has no footer: what lives there is moved elsewhere, and then the zone is used again.
+            // It has no footer: its live blocks are moved, and then the zone is used again.
             found.settle_and_check();
             assert!(found.fs.extents().gc_stats().blocks_moved > 0, "{plan}");
             expect_files(&found.remount(), files + 1);

@@ -1,8 +1,8 @@
-//! Files of any layout, put together: what is said of them is what is done.
+//! Defragmentation of files with any layout: the prediction agrees with the result.
 //!
-//! The story: a file was told to be scattered as a whole, and put together a part at a time. Where each part lay as
-//! well as it could, the whole was scattered for ever; where the reverse map or a zone's end came in between, the
-//! same blocks were moved again by every run. Who runs it from a timer wore his device out for nothing.
+//! The story: whether a file is scattered was decided for the whole file, but it was defragmented part by part. If
+//! each part was as good as it could be, the whole file stayed scattered for ever. If the reverse map or the end of a
+//! zone came in between, every run moved the same blocks again. A run from a timer wore the device out for nothing.
 
 use emulated::Spec;
 use fs::{FallocateMode, Handle, InodeNo, Layout};
@@ -13,8 +13,8 @@ use crate::support::{Volume, pattern};
 const ROOT: InodeNo = InodeNo::ROOT;
 const FILES: usize = 5;
 
-/// Shapes whose zones, blocks and commands are of different lengths: parts of eight mebibytes and of half a zone,
-/// pieces of a mebibyte and shorter ones, and some after each of which the reverse map has an entry.
+/// Geometries with different zones, blocks and commands: parts of eight mebibytes and of half a zone, pieces of a
+/// mebibyte and shorter ones, and some with an entry of the reverse map after each piece.
 fn shapes() -> Vec<Spec> {
     vec![
         Spec::new(4096, 40, 8192),
@@ -28,11 +28,11 @@ fn shapes() -> Vec<Spec> {
     ]
 }
 
-/// A volume with files that have been written anyhow.
+/// A volume with files of arbitrary layout.
 struct Written {
     volume: Volume,
     files: Vec<Handle>,
-    /// The file that is written to, and for how many changes as a rule.
+    /// The file that is usually written, and for how many changes.
     file: usize,
     turn: u32,
     rng: Rng,
@@ -48,7 +48,7 @@ impl Written {
         let mut written = Written { volume, files, file: 0, turn, rng };
         let longest = 1 << written.rng.u32(..9);
         for _ in 0..written.rng.usize(50..400) {
-            // Where garbage has to be collected, that moves blocks too.
+            // GC moves blocks too when it is needed.
             let space = written.volume.fs.space();
             if space.available > space.total / 2 {
                 written.change(block, longest);
@@ -59,7 +59,7 @@ impl Written {
         written
     }
 
-    /// Writes to one of the files, or takes something out of it.
+    /// Writes to one of the files, or removes a part of it.
     fn change(&mut self, block: u64, longest: u64) {
         if self.rng.u32(..self.turn) == 0 {
             self.file = self.rng.usize(..FILES);
@@ -85,7 +85,7 @@ impl Written {
         }
     }
 
-    /// A file of another kind, which does not live long: what is learned of kinds may change at any zone's end.
+    /// A file of another class with a short life. What is learned about classes may change at the end of any zone.
     fn come_and_go(&mut self, block: u64) {
         let file = self.volume.file(ROOT, "brief.tmp");
         self.volume.write(&file, 0, &pattern(7, (block * self.rng.u64(1..4)) as usize));
@@ -104,7 +104,7 @@ impl Written {
         self.files.iter().map(|file| self.volume.fs.layout(file.inode()).unwrap())
     }
 
-    /// Goes over all files once; blocks that were moved of each.
+    /// Defragments all files once. Returns the number of blocks that were moved of each.
     fn defragment(&self) -> Vec<u64> {
         self.files.iter().map(|file| put_together(&self.volume, file)).collect()
     }
@@ -125,13 +125,13 @@ impl Written {
 fn put_together(volume: &Volume, file: &Handle) -> u64 {
     let (mut from, mut moved) = (Some(0), 0);
     while let Some(at) = from {
-        let done = volume.fs.defragment(file.inode(), at).expect("there is room");
+        let done = volume.fs.defragment(file.inode(), at).expect("there is space");
         (from, moved) = (done.next, moved + done.blocks_moved);
     }
     moved
 }
 
-/// The files that are told to be scattered are those of which something is moved, and afterwards none is.
+/// Only files that are reported as scattered are moved, and afterwards no file is reported.
 #[test]
 fn one_run_defragments_a_scattered_file() {
     let mut counts = [0, 0];
@@ -144,7 +144,7 @@ fn one_run_defragments_a_scattered_file() {
             let shown = format!("shape {number}, seed {seed}");
             let (before, reads, contents) = (written.scattered(), written.reads(), written.contents());
             let moved: Vec<bool> = written.defragment().iter().map(|&blocks| blocks > 0).collect();
-            assert_eq!(moved, before, "{shown}: told, and done");
+            assert_eq!(moved, before, "{shown}: reported, and moved");
             let (after, again) = (written.scattered(), written.defragment());
             assert_eq!(after, [false; FILES], "{shown}");
             assert_eq!(again, [0; FILES], "{shown}: a second run");

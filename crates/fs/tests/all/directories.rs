@@ -30,7 +30,7 @@ fn dot_and_dot_dot_are_the_directory_and_the_one_above() {
     assert_eq!(volume.find(ROOT, ".."), Ok(ROOT));
 }
 
-/// A handle that was opened for nothing listed a directory that its owner had closed to others.
+/// A handle that was opened for neither reading nor writing listed a directory that its owner had closed to others.
 #[test]
 fn a_directory_can_be_listed_only_with_read_permission() {
     let volume = Volume::new();
@@ -211,7 +211,7 @@ fn creating_opens_an_existing_file_unless_exclusive() {
     assert_eq!((attributes.size, attributes.permissions), (0, 0o644));
 }
 
-/// Every byte that a name may have, alone and at every place, and names of every length.
+/// Every byte that a name may have, alone and in every place, and names of every length.
 #[test]
 fn names_are_any_bytes() {
     let volume = Volume::new();
@@ -252,8 +252,8 @@ fn names_are_any_bytes() {
     volume.settle_and_check();
 }
 
-/// What is there is not a file: a directory was opened when nothing was to be written, and a link was an argument
-/// that makes no sense.
+/// If something other than a file exists: a directory was opened without write access, and a link gave the wrong
+/// error.
 #[test]
 fn creating_a_file_opens_only_regular_files() {
     let volume = Volume::new();

@@ -1,4 +1,4 @@
-//! Writers of one file at the same time.
+//! Concurrent writers of one file.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Bench {
         Bench { watched, volume, file }
     }
 
-    /// Writes, and lets something happen, by another thread, while the data are on their way to the device.
+    /// Writes, and runs an operation on another thread while the data is on its way to the device.
     fn write_while(&self, (offset, data): (u64, &[u8]), other: impl FnOnce(&Fs, &Handle) + Send + 'static) {
         let (fs, file) = (self.volume.fs.clone(), self.file.clone());
         let (done, is_done) = mpsc::channel();
@@ -40,14 +40,14 @@ impl Bench {
                 done.send(()).unwrap();
             })
             .unwrap();
-            is_done.recv_timeout(PATIENCE).expect("nobody waits for data on their way to the device");
+            is_done.recv_timeout(PATIENCE).expect("no operation waits for data on its way to the device");
         };
         *self.watched.at_next_append.lock() = Some(Box::new(hook));
         self.volume.write(&self.file, offset, data);
         assert!(self.watched.at_next_append.lock().is_none(), "nothing was appended");
     }
 
-    /// What the file has, before and after a mount and when garbage was collected; the volume is sound each time.
+    /// Checks the contents of the file before and after a mount and after GC. The volume is sound each time.
     fn holds(self, expected: &[u8]) {
         let inode = self.file.inode();
         assert!(self.volume.contents(&self.file) == expected, "as written");
@@ -174,7 +174,7 @@ fn a_file_without_a_name_goes_with_its_last_handle() {
     assert_eq!(volume.fs.extents().space().live, 0, "nothing is left");
 }
 
-/// Each block is always one writer's as a whole, whoever is last.
+/// Each block is always completely that of one writer.
 #[test]
 fn many_writers_and_readers_of_the_same_blocks() {
     const BLOCKS: u64 = 24;
@@ -208,7 +208,7 @@ fn many_writers_and_readers_of_the_same_blocks() {
     bench.holds(&contents);
 }
 
-/// A handle that appends never has its data anywhere but at the end.
+/// A handle that appends has its data only at the end.
 #[test]
 fn appending_writers_do_not_overlap() {
     let bench = Bench::new(&pattern(0, 2 * BLOCK));

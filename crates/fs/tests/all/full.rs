@@ -1,4 +1,4 @@
-//! A full volume: what takes space is refused, what frees it succeeds.
+//! A full volume: operations that take space are refused, and operations that free space succeed.
 
 use fs::{Caller, Changes, FallocateMode, FsError, Handle, InodeNo, Kind, OpenFlags, RenameFlags, Reserve};
 
@@ -36,7 +36,7 @@ fn space_can_be_freed_on_a_full_volume() {
     let big = volume.file(ROOT, "big");
     let size = fill(&volume, &big);
     assert!(size > 10 << 20, "most of 40 MiB is for users: {size}");
-    // Metadata too, as far as it lets itself be filled.
+    // Metadata too, as far as it can be filled.
     let make = |n: u32| volume.fs.make_node(&root, ROOT, format!("node{n}").as_bytes(), Kind::File, 0o644, 0);
     let refused = (0..200_000).find_map(|n| make(n).err());
     assert_eq!(refused, Some(FsError::NoSpace), "metadata has its limit too");
@@ -84,8 +84,8 @@ fn fill_up_by(volume: &Volume, handle: &Handle, at: u64, block_size: u64) {
     }
 }
 
-/// A program that goes on trying on a full volume must cost its neighbours nothing: what is refused once, because
-/// collecting garbage has won nothing, is refused again without asking the device.
+/// A program that retries on a full volume must not cost others anything: if GC has gained nothing, the operation is
+/// refused again without a command to the device.
 #[test]
 fn repeated_refusals_of_a_full_volume_cost_no_device_command() {
     const REFUSALS: u32 = 400;
@@ -123,8 +123,8 @@ fn repeated_refusals_of_a_full_volume_cost_no_device_command() {
     volume.settle_and_check();
 }
 
-/// Of zones with room for fifteen pages one wins no more than the checkpoint writes that frees it. Metadata was cleaned zone
-/// by zone for ever, since garbage collection needed one of them, and the writer waited.
+/// A zone with fifteen pages gains no more than the checkpoint writes that frees it. Metadata GC ran for ever,
+/// because data GC needed one of these zones, and the writer waited.
 #[test]
 fn a_full_volume_with_small_zones_can_be_overwritten() {
     let volume = Volume::on(Spec::new(1024, 1023, 256));
@@ -141,8 +141,8 @@ fn a_full_volume_with_small_zones_can_be_overwritten() {
     volume.settle_and_check();
 }
 
-/// Metadata in small zones counted as if it had as much room there as in large ones: more was offered than fitted, and
-/// what had been offered was not offered again.
+/// Metadata in small zones counted as if they had as much space as large ones: more space was reported than there
+/// was, and reported space was no longer available later.
 #[test]
 fn the_available_space_fits_when_zones_differ() {
     let shapes = [(64, 43), (128, 64)];
@@ -174,8 +174,8 @@ fn the_available_space_fits_when_zones_differ() {
     }
 }
 
-/// Garbage collection took the small zone for what lives in a large one, and had no other when that was full: who wrote
-/// over what was there was told that there is no space.
+/// GC used the small zone as the target for the live blocks of a large one, and had no other when it was full:
+/// overwriting was refused for lack of space.
 #[test]
 fn a_full_volume_with_a_small_last_zone_can_be_overwritten() {
     let mut spec = Spec::new(4096, 20, 532).limits(6, 6);
@@ -193,8 +193,8 @@ fn a_full_volume_with_a_small_last_zone_can_be_overwritten() {
     volume.settle_and_check();
 }
 
-/// A last zone of less than a page was leased for metadata, which had no room for a page there, and counted among the zones
-/// that are kept for it: the process ended with a failed assertion as soon as metadata came to it.
+/// A last zone smaller than a page was leased for metadata, although no page fits in it, and counted in the metadata
+/// reserve: the process ended with a failed assertion as soon as metadata used it.
 #[test]
 fn a_zone_too_small_for_a_page_is_not_used() {
     let alike = Spec::new(2048, 40, 128);
@@ -203,7 +203,7 @@ fn a_zone_too_small_for_a_page_is_not_used() {
         volume.fs.statfs().unwrap()
     };
     let without = offered(&Volume::on(alike.clone()));
-    // A header and some blocks of data; one block less than a page has with its header; nothing behind a header.
+    // A header and some blocks of data; one block less than a page with its header; nothing behind a header.
     for runt in [6, 8, 1] {
         let mut volume = Volume::on(alike.clone().runt(runt));
         let before = offered(&volume);
@@ -238,7 +238,7 @@ fn write_pieces(volume: &Volume, handle: &Handle, bytes: u64) {
     }
 }
 
-/// A file with a block in every second place: each is an extent, so that it goes in several steps.
+/// A file with a block in every second place: each is an extent, so the operation takes several steps.
 fn scattered(volume: &Volume, parent: InodeNo, name: &str, blocks: u64) -> Handle {
     let handle = volume.file(parent, name);
     for block in 0..blocks {
@@ -247,8 +247,8 @@ fn scattered(volume: &Volume, parent: InodeNo, name: &str, blocks: u64) -> Handl
     handle
 }
 
-/// A full volume on which a hole of four pieces was taken out of a file. A hole follows, which needs no room, and
-/// what is behind it could not be moved: the file, and what it holds.
+/// A full volume on which a hole of four pieces was collapsed in a file. Another hole follows, which needs no space.
+/// The data behind it could not be moved. Returns the file and its contents.
 struct Stuck {
     volume: Volume,
     file: Handle,
@@ -267,7 +267,7 @@ impl Stuck {
         let stuck = Stuck { volume, file, bytes };
         assert!(stuck.is_shifting());
         let stops = (0..100).find_map(|_| stuck.volume.fs.step().err());
-        assert_eq!(stops, Some(FsError::NoSpace), "there is work and no room for it");
+        assert_eq!(stops, Some(FsError::NoSpace), "there is work and no space for it");
         assert!(stuck.is_shifting() && stuck.volume.contents(&stuck.file) == stuck.bytes);
         stuck
     }
@@ -278,8 +278,8 @@ impl Stuck {
     }
 }
 
-/// A move that finds no room made everybody behind it wait for ever: files that were deleted gave no room back, and
-/// writers were refused.
+/// A range move without space made all later work wait for ever: deleted files freed no space, and writers were
+/// refused.
 #[test]
 fn work_without_space_does_not_keep_others_from_freeing_some() {
     let deleted = || {
@@ -294,12 +294,12 @@ fn work_without_space_does_not_keep_others_from_freeing_some() {
         volume.unlink(far, "doomed").unwrap();
         volume.unlink(ROOT, "doomed too").unwrap();
     };
-    // The background goes on.
+    // The background continues.
     let stuck = deleted();
     unlink(&stuck.volume);
     stuck.volume.settle_and_check();
     assert!(!stuck.is_shifting() && stuck.volume.contents(&stuck.file) == stuck.bytes);
-    // Whoever needs room makes it.
+    // An operation that needs space frees it.
     let stuck = deleted();
     unlink(&stuck.volume);
     let new = stuck.volume.file(ROOT, "new");
@@ -308,7 +308,7 @@ fn work_without_space_does_not_keep_others_from_freeing_some() {
     unlink(&stuck.volume);
     let kept = stuck.volume.file(ROOT, "kept");
     stuck.volume.fs.allocate(&kept, FallocateMode::Allocate { keep_size: false }, 0, 5 << 20).unwrap();
-    // What an earlier mount has left is found.
+    // Work that an earlier mount has left is found.
     let stuck = deleted();
     unlink(&stuck.volume);
     let Stuck { volume, file, bytes } = stuck;
@@ -322,7 +322,7 @@ fn work_without_space_does_not_keep_others_from_freeing_some() {
     assert!(volume.contents(&volume.open(inode)) == bytes);
 }
 
-/// The file itself may become smaller meanwhile, which gave `ENOSPC`: the move had to be finished first.
+/// Truncating this file meanwhile returned `ENOSPC`, because the move had to be finished first.
 #[test]
 fn a_file_whose_range_move_finds_no_space_can_be_truncated() {
     let cut = |size| Changes { size: Some(size), ..Changes::default() };
@@ -350,7 +350,7 @@ fn a_file_whose_range_move_finds_no_space_can_be_truncated() {
     assert!(volume.contents(&file) == bytes);
 }
 
-/// What was allocated can be written, however full the volume has become since; and again and again.
+/// Preallocated space can be written, however full the volume has become since, again and again.
 #[test]
 fn preallocated_space_can_be_written_on_a_full_volume() {
     let volume = Volume::new();
@@ -370,7 +370,7 @@ fn preallocated_space_can_be_written_on_a_full_volume() {
             let written = volume.fs.write(&kept, number as u64 * 300_000, piece);
             assert_eq!(written, Ok(piece.len()), "piece {number} of round {round}");
         }
-        // Less than a block goes to the record, and the space stays the file's.
+        // Less than a block goes to the record, and the space stays with the file.
         volume.write(&kept, 5 * 4096 + 7, b"small");
         volume.write(&kept, 5 * 4096, &data[5 * 4096..6 * 4096]);
         assert!(volume.contents(&kept) == data);
@@ -379,7 +379,7 @@ fn preallocated_space_can_be_written_on_a_full_volume() {
     volume.settle_and_check();
 }
 
-/// What a file keeps beyond its end was asked for once more, which a full volume refused.
+/// Preallocated space beyond the end was requested again, which a full volume refused.
 #[test]
 fn a_file_can_grow_into_its_preallocated_space_on_a_full_volume() {
     let volume = Volume::new();
@@ -397,7 +397,7 @@ fn a_file_can_grow_into_its_preallocated_space_on_a_full_volume() {
     volume.settle_and_check();
 }
 
-/// Most of it is a hole, which nobody asks for first: it does not grow until all of it is kept.
+/// Most of the range is a hole. The file does not grow until all of it is preallocated.
 #[test]
 fn a_failed_preallocation_leaves_the_size() {
     let volume = Volume::on(Spec::new(4096, 40, 16_384));
@@ -415,7 +415,7 @@ fn a_failed_preallocation_leaves_the_size() {
     volume.settle_and_check();
 }
 
-/// Files of a block or less that lie in metadata, until there is no room for another.
+/// Files of a block or less that are stored in metadata, until there is no space for another one.
 fn fill_with_small_files(volume: &Volume, directory: InodeNo, bytes: usize) -> u32 {
     for n in 0.. {
         let (name, flags) = (format!("small{n}"), READ_WRITE);
@@ -441,7 +441,7 @@ fn a_volume_full_of_small_files_can_be_emptied() {
         let files = fill_with_small_files(&volume, directory, 1000);
         let taken = u64::from(files) * 1000;
         assert!(taken > empty / 4, "{zones} zones: {taken} of {empty} bytes in {files} files");
-        // In the order of a listing, which has nothing to do with that in which they were made.
+        // In the order of a listing, which does not depend on the order of creation.
         for name in volume.names_in_order(directory) {
             volume.unlink(directory, &name).unwrap_or_else(|error| panic!("{zones} zones, {name}: {error}"));
         }
@@ -495,8 +495,8 @@ fn small_files_leave_what_a_volume_promised(volume: Volume) {
     volume.settle_and_check();
 }
 
-/// Beside so many names that no more of their nodes are foreseen, the leaf in which map and names meet was split when
-/// data was written, or that of the file's inode, and a block of what had been offered did not fit.
+/// With so many names that no reserve for more nodes was left, writing data split the leaf in which map and names
+/// meet, or that of the file's inode, and a block of the reported space did not fit.
 #[test]
 fn the_available_space_fits_beside_any_number_of_names() {
     let volume = Volume::on(Spec::new(16_384, 150, 16));
@@ -530,7 +530,7 @@ fn the_available_space_fits_beside_any_number_of_names() {
     volume.settle_and_check();
 }
 
-/// It is in every checkpoint, and what recovery finds.
+/// The reserve is in every checkpoint and in the result of recovery.
 #[test]
 fn a_reserve_outlives_the_mount() {
     let spec = || Spec::new(4096, 40, 256);
@@ -546,8 +546,8 @@ fn a_reserve_outlives_the_mount() {
     assert!(raw / 2 < default, "{default}");
 }
 
-/// What is kept is what remains of all zones when files have what they have: so the numbers add up, however much is kept,
-/// whatever was done, and where zones are not alike or are of no use.
+/// The reserve is what is left of all zones when files use their space. So the numbers add up, whatever the reserve
+/// and the operations are, and if zones differ or cannot be used.
 #[test]
 fn reported_sizes_add_up() {
     let mut unlike = Spec::new(4096, 72, 128);
@@ -611,7 +611,7 @@ fn names_and_data_share_a_full_volume() {
                     let inode = volume.find(directory, &from).unwrap();
                     volume.write(&volume.open(inode), 0, &pattern(n as u8, 1000));
                 }
-                // A longer name may need a leaf more, which there may not be.
+                // A longer name may need another leaf, for which there may be no space.
                 _ => match rename(&from, &to) {
                     Ok(()) => {
                         rename(&to, &from).unwrap_or_else(|error| panic!("{zones} zones, {n}: {error}"))
@@ -624,8 +624,8 @@ fn names_and_data_share_a_full_volume() {
     }
 }
 
-/// The map of a file that was written in order takes little. What was kept for it counted as kept for names too, and when
-/// all was written over in any order there was no room for both: two thirds of the way each was refused.
+/// The map of a sequentially written file takes little space. Its reserve also counted as the reserve for names. When
+/// everything was overwritten in any order, there was no space for both: writes were refused after two thirds.
 #[test]
 fn a_full_volume_with_many_names_can_be_overwritten() {
     let volume = Volume::on(Spec::new(4096, 200, 256));
@@ -648,8 +648,8 @@ fn a_full_volume_with_many_names_can_be_overwritten() {
     volume.remount().settle_and_check();
 }
 
-/// Each open zone has entries in memory that a checkpoint carries. Where zones are small and many may be open, these outgrew
-/// the log: nothing could be changed any more, nor anything deleted, on a volume that was nearly empty.
+/// Each open zone has entries in memory that a checkpoint contains. With small zones of which many may be open, these
+/// outgrew the log: nothing could be changed or deleted any more, on a volume that was nearly empty.
 #[test]
 fn many_open_zones_leave_space_in_a_small_log() {
     let volume = Volume::on(Spec::new(4096, 1024, 64).limits(64, 64));

@@ -1,4 +1,4 @@
-//! Hard links, files without a name, and what deletes them.
+//! Hard links, files without a name, and their deletion.
 
 use fs::{Caller, FsError, InodeNo};
 
@@ -123,8 +123,8 @@ fn write_in_pieces(volume: &Volume, handle: &fs::Handle) {
     (0..300).for_each(|piece| volume.write(handle, piece * 8192, &pattern(piece as u8, 4096)));
 }
 
-/// A kernel that knows the name still asks for the file when the last name is gone: what is left of it is not all that
-/// it had.
+/// A kernel that has the name cached still opens the file after its last name is removed. A part of its contents may
+/// be gone by then.
 #[test]
 fn a_file_that_is_being_deleted_cannot_be_opened() {
     let volume = Volume::new();

@@ -1,4 +1,4 @@
-//! What people have done by hand: files put together, garbage collected.
+//! Manual defragmentation and GC.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ const ROOT: InodeNo = InodeNo::ROOT;
 const PIECE: u64 = 4096;
 const PIECES: u64 = 1000;
 const OTHERS: u64 = 100;
-/// What a program reads at once.
+/// The length of one read of a program.
 const READ_AT_ONCE: u64 = 128 << 10;
 
-/// A volume whose device is watched; its cache takes all metadata, so that a read of a file is one of data.
+/// A volume whose device is watched. Its cache takes all metadata, so that reading a file reads only data.
 struct Bench {
     watched: Arc<Watched>,
     volume: Volume,
@@ -36,7 +36,7 @@ impl Bench {
         Bench { watched, volume }
     }
 
-    /// Writes a file in pieces, and between them pieces of all the others.
+    /// Writes a file in pieces, alternating with pieces of all the others.
     fn write_beside(&self, others: u64) -> (Handle, Vec<Handle>) {
         let file = self.volume.file(ROOT, "file");
         let others: Vec<Handle> = (0..others).map(|n| self.volume.file(ROOT, &format!("other{n}"))).collect();
@@ -50,7 +50,7 @@ impl Bench {
         (file, others)
     }
 
-    /// Reads the file from its beginning to its end and verifies it; how often the device was asked.
+    /// Reads the file from its beginning to its end and verifies it. Returns the number of commands to the device.
     fn reads_of(&self, file: &Handle) -> u64 {
         let before = self.watched.reads.load(Ordering::SeqCst);
         let mut bytes = vec![0; READ_AT_ONCE as usize];
@@ -89,7 +89,7 @@ impl Bench {
     }
 }
 
-/// What reading the file takes when nobody else wrote meanwhile.
+/// The number of reads of the file if nothing else was written meanwhile.
 fn reads_when_alone() -> u64 {
     let bench = Bench::new();
     let (file, _) = bench.write_beside(0);
@@ -127,9 +127,9 @@ fn a_scattered_file_is_defragmented_as_if_it_had_been_written_alone() {
     );
 }
 
-/// The others are deleted, life goes on until the zones in which they were are full, and garbage collection is
-/// asked for everything that it can win. What it moves it puts together; but the zone whose emptying would win no
-/// further one it leaves alone, with what is scattered there.
+/// The other files are deleted, more is written until their zones are full, and manual GC moves everything that gains
+/// a zone. It defragments the blocks that it moves. A zone that would gain no further one stays, with the scattered
+/// blocks in it.
 #[test]
 fn manual_gc_defragments_the_files_that_it_moves() {
     let alone = reads_when_alone();
@@ -185,7 +185,7 @@ fn files_that_gain_nothing_are_not_defragmented() {
     assert_eq!(bench.volume.fs.layout(ROOT), Ok(Layout::default()));
 }
 
-/// Whoever writes between the reading and the commit wins: what was read is no longer the file's.
+/// A write between the reading and the commit wins: the data that was read no longer belongs to the file.
 #[test]
 fn concurrent_changes_are_not_undone() {
     let bench = Bench::new();
@@ -210,7 +210,7 @@ fn cut(size: u64) -> Changes {
     Changes { size: Some(size), ..Changes::default() }
 }
 
-/// A block that cannot be read stays one, in its place; what is around it is put together all the same.
+/// A block that cannot be read stays in its place. The blocks around it are defragmented.
 #[test]
 fn damaged_blocks_are_not_moved() {
     let bench = Bench::new();
@@ -225,8 +225,8 @@ fn damaged_blocks_are_not_moved() {
     assert!(bytes == pattern((block + 1) as u8, PIECE as usize));
 }
 
-/// On a volume that takes no block more, files are put together as well: each piece takes the room that is kept
-/// for writing over, and gives it back.
+/// On a full volume, files are defragmented too: each piece takes space from the reserve for overwriting, and returns
+/// it.
 #[test]
 fn a_full_volume_is_defragmented_too() {
     let volume = Volume::new();
@@ -256,7 +256,7 @@ fn a_full_volume_is_defragmented_too() {
     volume.settle_and_check();
 }
 
-/// The power goes after each change that putting a file together and collecting the rest makes.
+/// The power is lost after each change that defragmentation and GC make.
 #[test]
 fn a_defragmentation_survives_a_loss_of_power_at_any_time() {
     let volume = Volume::new();
@@ -289,7 +289,7 @@ fn a_defragmentation_survives_a_loss_of_power_at_any_time() {
     assert!(changes > 10, "{changes}");
 }
 
-/// Collecting by hand ends, wins what it said, and leaves what lives.
+/// Manual GC ends, gains the predicted zones, and keeps live blocks.
 #[test]
 fn manual_gc_ends_when_it_gains_nothing_more() {
     let volume = Volume::new();
@@ -322,7 +322,7 @@ fn manual_gc_ends_when_it_gains_nothing_more() {
     println!("after a mount {outlook:?}: {:?}", volume.fs.extents().gc_stats());
 }
 
-/// Names that come and go leave little that lives in many zones of metadata.
+/// Creating and deleting names leaves few live pages in many metadata zones.
 #[test]
 fn manual_gc_includes_metadata() {
     let volume = Volume::new();
@@ -345,7 +345,7 @@ fn manual_gc_includes_metadata() {
     volume.settle_and_check();
 }
 
-/// What is told of the throttle is what writers then meet.
+/// The reported throttling is what writers then experience.
 #[test]
 fn the_reported_throttling_is_right() {
     let volume = Volume::new();
@@ -412,7 +412,7 @@ fn a_read_only_volume_refuses_manual_gc() {
     assert_eq!(volume.fs.layout(file.inode()).unwrap().blocks, 10);
 }
 
-/// Nothing has to be moved, so nothing has to be looked at either.
+/// No block has to be moved, so none has to be read.
 #[test]
 fn zones_without_live_blocks_are_reset_without_a_read() {
     let bench = Bench::with_zones(40, 256);
@@ -429,7 +429,7 @@ fn zones_without_live_blocks_are_reset_without_a_read() {
     bench.watched.zones_read.lock().clear();
     let free = pool.free();
     bench.volume.unlink(ROOT, "file").unwrap();
-    // The name, then what it leaves behind, and then it is known to be durable.
+    // The name, then the backlog, and then it is known to be durable.
     for _ in 0..3 {
         bench.volume.settle();
         bench.volume.fs.sync().unwrap();

@@ -1,4 +1,4 @@
-//! Who may do what, for callers whom no kernel has checked.
+//! Permissions, for callers that no kernel has checked.
 
 use fs::{Caller, Changes, FsError, InodeNo, Kind, OpenFlags, SetTime};
 use rt::Timestamp;
@@ -91,8 +91,8 @@ fn only_owners_change_attributes_and_only_root_changes_owners() {
     );
 }
 
-/// As `utimensat` has it. Whoever might only write could set one of the two times, which reading or writing alone
-/// would not have done.
+/// As with `utimensat`. A caller with write permission alone could set one of the two times, which neither reading
+/// nor writing would do.
 #[test]
 fn a_caller_that_may_write_may_only_set_both_times_to_now() {
     let (volume, home, owner) = volume_with_home();
@@ -120,8 +120,8 @@ fn a_caller_that_may_write_may_only_set_both_times_to_now() {
     }
 }
 
-/// Whoever has a file open for writing may change its size, whatever its mode says by now: `tar` makes files with
-/// the mode that they had and then cuts them, and could not.
+/// A program that has a file open for writing may change its size, whatever its mode is now: `tar` creates files with
+/// their final mode and then truncates them, which failed.
 #[test]
 fn a_handle_for_writing_changes_the_size_of_a_file_without_write_permission() {
     let (volume, home, owner) = volume_with_home();
@@ -136,7 +136,7 @@ fn a_handle_for_writing_changes_the_size_of_a_file_without_write_permission() {
     assert_eq!(volume.contents(&handle), [7; 10]);
     let reader = volume.fs.open(&owner, made.inode, READ).unwrap();
     assert_eq!(through(&owner, &reader, &cut), Err(FsError::BadHandle));
-    // All else is as without a handle.
+    // Everything else is as without a handle.
     let other = Caller::user(11, 30);
     let armed = Changes { permissions: Some(0o4700), ..Changes::default() };
     assert_eq!(through(&other, &handle, &armed), Err(FsError::NotPermitted));

@@ -122,7 +122,7 @@ fn many_threads_move_directories_and_none_gets_lost() {
                     let (from, to) = (all[rng.usize(..all.len())], all[rng.usize(..all.len())]);
                     let name = format!("{}{}", if rng.bool() { 'd' } else { 's' }, rng.u8(..4));
                     let exchange = RenameFlags { exchange: rng.u8(..4) == 0, ..PLAIN };
-                    // Most names are elsewhere by now; what counts is that nothing gets lost or hangs.
+                    // Most names are elsewhere by now. Nothing may get lost or hang.
                     let _ = rename(volume, (from, &name), (to, &name), exchange);
                 }
             });

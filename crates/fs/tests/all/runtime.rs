@@ -108,7 +108,7 @@ fn a_synchronous_handle_returns_when_it_is_durable() {
     let is_durable = || volume.fs.store().durable_lsn() >= volume.fs.store().last_lsn();
     volume.write(&handle, 0, b"x");
     assert!(is_durable());
-    // What a database has allocated so that writing there cannot fail was gone with the power.
+    // Space that a database has preallocated, so that writing there cannot fail, was gone after a loss of power.
     let (kept, longer) =
         (FallocateMode::Allocate { keep_size: true }, FallocateMode::Allocate { keep_size: false });
     for mode in [kept, longer, FallocateMode::PunchHole, FallocateMode::InsertRange] {
@@ -121,8 +121,8 @@ fn a_synchronous_handle_returns_when_it_is_durable() {
     assert!(is_durable());
 }
 
-/// Who syncs what he writes, one after the other, found zones won ahead in what looked like pauses, of which much would have
-/// died by the time at which they are needed.
+/// A program that syncs each of its writes seemed to pause. In these pauses GC reclaimed zones early, although many
+/// of their blocks would have died before the zones were needed.
 #[test]
 fn a_program_that_waits_for_durability_is_no_pause() {
     let (watched, volume) = watched_volume(Spec::new(4096, 64, 256), 16 << 20);
@@ -143,8 +143,8 @@ fn a_program_that_waits_for_durability_is_no_pause() {
         let look = move || sender.send(looked_at.waits_for_quiet()).unwrap();
         *watched.at_next_flush.lock() = Some(Box::new(look));
         wait();
-        assert_eq!(seen.try_recv(), Ok(false), "somebody waits for that flush");
-        assert!(extents.waits_for_quiet(), "nobody does any more");
+        assert_eq!(seen.try_recv(), Ok(false), "a program waits for that flush");
+        assert!(extents.waits_for_quiet(), "no program waits any more");
     };
     waited(&mut || {
         churn(&churned);
@@ -153,7 +153,7 @@ fn a_program_that_waits_for_durability_is_no_pause() {
     waited(&mut || churn(&synchronous));
 }
 
-/// Four threads make, open, write, look up and remove the same three names.
+/// Four threads create, open, write, look up and remove the same three names.
 #[test]
 fn threads_that_compete_for_names_see_only_possible_states() {
     let volume = Volume::new();
@@ -229,8 +229,8 @@ fn volume_info_has_the_properties_of_the_volume() {
     assert_eq!((statfs.block_size, statfs.name_max), (4096, 255));
 }
 
-/// Records hold contents of up to 2 KiB, and there was one for each 4 KiB of the cache: with a large cache, half as
-/// much again was needed beside it, without a bound.
+/// Records contain up to 2 KiB of contents, and there was one for each 4 KiB of the cache: a large cache needed half
+/// as much memory again, without a limit.
 #[test]
 fn a_large_cache_does_not_let_records_grow_without_bound() {
     let volume = Volume::on(emulated::Spec::new(4096, 64, 1024));
@@ -253,7 +253,7 @@ fn a_large_cache_does_not_let_records_grow_without_bound() {
 
 #[test]
 fn the_thread_of_resets_gives_zones_back_one_at_a_time() {
-    // The next flush did, all of them, and whoever called fsync waited for it. Now nobody would if this thread did not.
+    // The next flush reset all of them, and the caller of fsync waited for it. Now only this thread resets them.
     let (watched, volume) = watched_volume(Spec::new(4096, 40, 256), 4 << 20);
     volume.settle();
     watched.to_give_back.store(3, Ordering::SeqCst);
@@ -269,8 +269,8 @@ fn the_thread_of_resets_gives_zones_back_one_at_a_time() {
 
 #[test]
 fn a_mount_after_an_unmount_reads_in_no_zone_of_data() {
-    // The last checkpoint carried the reverse maps of all zones that had been filled a moment before, and the mount
-    // read each of them whole: on a disk with one arm, half a second for each such zone.
+    // The last checkpoint contained the reverse maps of all zones that had been filled a moment before, and the mount
+    // read each of them completely: on a disk, half a second for each such zone.
     let volume = Volume::new();
     let handle = volume.file(ROOT, "f");
     (0..8).for_each(|piece| volume.write(&handle, piece << 20, &pattern(1, 1 << 20)));

@@ -1,4 +1,4 @@
-//! Files whose last name is gone and whose number somebody knows: a kernel that looked them up.
+//! Files without a name that a kernel still references.
 
 use fs::{ACL_ACCESS, Caller, FsError, InodeNo, Kind, RenameFlags};
 
@@ -6,7 +6,7 @@ use crate::support::{READ_WRITE, Volume, pattern};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// A volume of a kernel's, and a file that is closed.
+/// A volume that serves a kernel, and a closed file.
 fn with_closed_file(contents: &[u8]) -> (Volume, InodeNo) {
     let volume = Volume::new();
     volume.fs.keep_unlinked();
@@ -19,8 +19,8 @@ fn is_stale(volume: &Volume, inode: InodeNo) -> bool {
     matches!(volume.fs.open(&Caller::root(), inode, READ_WRITE), Err(FsError::Stale))
 }
 
-/// A program looked a file up, another put a new one in its place, and the first was told ESTALE when it opened,
-/// truncated or marked what it had found; so was everybody who read a file that was mounted by itself.
+/// A program looked a file up, another program replaced it, and the first one got ESTALE when it opened, truncated or
+/// changed the file. So did every program that read a file that was bind-mounted by itself.
 #[test]
 fn a_file_that_was_looked_up_can_be_used_after_it_was_replaced() {
     for length in [100, 50_000] {
@@ -78,7 +78,7 @@ fn forgetting_everything_deletes_all_unlinked_files() {
     volume.settle_and_check();
 }
 
-/// Deleted files make room at once, as they do where nobody knows them.
+/// Deleted files free their space at once, as they do without a kernel.
 #[test]
 fn unlinked_files_give_up_their_space_when_it_is_needed() {
     let volume = Volume::new();
@@ -95,7 +95,7 @@ fn unlinked_files_give_up_their_space_when_it_is_needed() {
     volume.settle_and_check();
 }
 
-/// `ln -sfn` puts a new link in the place of one that somebody is about to follow.
+/// `ln -sfn` replaces a link that another program is about to follow.
 #[test]
 fn the_target_of_a_link_can_be_read_after_it_was_replaced() {
     let volume = Volume::new();
@@ -107,8 +107,8 @@ fn the_target_of_a_link_can_be_read_after_it_was_replaced() {
     volume.settle_and_check();
 }
 
-/// Who opened a pipe again that was deleted, or looked into the directory that he was in, and was not its owner, was told
-/// ESTALE: the kernel asks for the access list.
+/// A program that opened a deleted pipe again, or looked into its own deleted directory, and was not the owner, got
+/// ESTALE: the kernel requests the access list.
 #[test]
 fn a_deleted_inode_has_no_access_list() {
     let volume = Volume::new();

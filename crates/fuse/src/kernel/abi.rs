@@ -1,13 +1,13 @@
-//! The structures, operations and flags of `linux/fuse.h`, version 7.41, as far as they are used here.
+//! The structures, operations and flags of `linux/fuse.h`, version 7.41, that are used here.
 //!
 //! Everything is in the machine's byte order and laid out without gaps; each structure's size is asserted.
 //! Names are the kernel's, so that they can be looked up there.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The version of the protocol that is spoken here.
+/// The supported version of the protocol.
 pub(crate) const MAJOR: u32 = 7;
-/// The latest revision that is known here.
+/// The latest known revision.
 pub(crate) const MINOR: u32 = 41;
 /// The first revision whose kernels have everything that Polder needs (Linux 5.10): before 5.8, `close` did not write
 /// back the pages of a file system without `FLUSH`.
@@ -18,7 +18,7 @@ pub(crate) const MINOR_FORGETTING: u32 = 35;
 /// The first revision whose kernels wait for write-back in progress when an inode is invalidated (Linux 6.16).
 pub(crate) const MINOR_WAITING: u32 = 44;
 
-/// What a request asks for.
+/// The operations of requests.
 pub(crate) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;
     pub(crate) const FORGET: u32 = 2;
@@ -125,7 +125,7 @@ pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 pub(crate) const NOTIFY_PRUNE: i32 = 9;
 /// Everything that `stat` returns.
 pub(crate) const STATX_BASIC_STATS: u32 = 0x7ff;
-/// The time of birth.
+/// The birth time.
 pub(crate) const STATX_BTIME: u32 = 0x800;
 
 /// Structures with their sizes.
@@ -151,7 +151,7 @@ structures! {
         uid: u32,
         gid: u32,
         pid: u32,
-        // Of what follows the arguments, in units of 8 bytes.
+        // The length of the extensions behind the arguments, in units of 8 bytes.
         total_extlen: u16,
         padding: u16,
     }
@@ -318,7 +318,7 @@ structures! {
 
     FsyncIn, 16 { fh: u64, fsync_flags: u32, padding: u32, }
 
-    /// Without `SETXATTR_EXT`, which is not agreed on.
+    /// Without `SETXATTR_EXT`, which is not negotiated.
     SetxattrIn, 8 { size: u32, flags: u32, }
 
     GetxattrIn, 8 { size: u32, padding: u32, }
@@ -341,7 +341,7 @@ structures! {
         flags: u64,
     }
 
-    /// Its name follows, filled up to a multiple of 8 bytes.
+    /// Its name follows, padded to a multiple of 8 bytes.
     Dirent, 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
 
     NotifyInvalInodeOut, 24 { ino: u64, off: i64, len: i64, }

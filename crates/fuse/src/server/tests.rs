@@ -1,6 +1,6 @@
 use super::*;
 
-/// On kernels before 6.2 anybody who could reach a file could give everybody the right to write to it.
+/// On kernels before 6.2, every user with access to a file could grant all users write permission for it.
 #[test]
 fn only_the_owner_changes_an_access_list() {
     let caller = Caller { uid: 11, gid: 12, groups: vec![13], umask: 0, checked: true };

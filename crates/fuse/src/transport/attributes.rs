@@ -36,8 +36,8 @@ impl Transport {
         let inode = inode_of(from);
         let is_modified_given = has(fattr::MTIME) && !has(fattr::MTIME_NOW);
         if is_modified_given
-            && !translate::can_be_kept(asked.mtime, asked.mtimensec)
-            && self.server.is_time_kept_by_kernel(inode)
+            && !translate::is_representable(asked.mtime, asked.mtimensec)
+            && self.server.kernel_keeps_time(inode)
         {
             return reply.error(errno(&FsError::Range));
         }

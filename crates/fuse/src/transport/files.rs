@@ -34,7 +34,7 @@ impl Transport {
         };
         let opened = self.server.open(&caller(from, 0), inode, flags);
         let open_flags = self.caching(from);
-        let is_outdated = dropped || !truncates && self.looks_otherwise(inode, flags);
+        let is_outdated = dropped || !truncates && self.may_have_outdated_blocks(inode, flags);
         self.reply_after(is_outdated, inode, move || match opened {
             Ok(handle) => reply.structure(&OpenOut { fh: handle.0, open_flags, backing_id: 0 }),
             Err(error) => reply.error(errno(&error)),
@@ -115,7 +115,7 @@ impl Transport {
     pub(super) fn release(&self, from: &Origin, asked: ReleaseIn, reply: Reply) {
         finish(reply, self.server.release(HandleNo(asked.fh)));
         self.evict_unstored(inode_of(from));
-        if self.looks_otherwise(inode_of(from), asked.flags.cast_signed()) {
+        if self.may_have_outdated_blocks(inode_of(from), asked.flags.cast_signed()) {
             self.forget_attributes(inode_of(from));
         }
     }
@@ -199,7 +199,7 @@ impl Transport {
 
     /// Whether the kernel may have an outdated count of blocks of a file that has just been opened for writing or
     /// closed after writing.
-    fn looks_otherwise(&self, inode: InodeNo, flags: i32) -> bool {
+    fn may_have_outdated_blocks(&self, inode: InodeNo, flags: i32) -> bool {
         translate::open_flags(flags).write
             && self.server.fs().attributes(inode).is_ok_and(|found| self.server.has_no_blocks(&found))
     }

@@ -202,7 +202,7 @@ fn a_name_waits_for_the_data_of_a_file_that_is_open_for_writing_and_of_no_other(
     let (one, open_one) = mount.create(b"one\0", OFlags::RDWR);
     let (two, open_two) = mount.create(b"two\0", OFlags::RDWR);
     assert_eq!(rename(0, b"one\0", b"1\0"), [one.nodeid]);
-    assert_eq!(rename(0, b"1\0", b"two\0"), [one.nodeid], "what was replaced is not waited for");
+    assert_eq!(rename(0, b"1\0", b"two\0"), [one.nodeid], "the replaced file is not waited for");
     assert_eq!(link(one.nodeid, b"1\0"), [one.nodeid]);
     let (three, open_three) = mount.create(b"three\0", OFlags::RDWR);
     let exchange = 2;
@@ -256,7 +256,7 @@ fn an_fsync_waits_for_files_that_were_cut_until_they_are_closed_or_written_back(
     release(&file, &opened);
     assert_eq!(sync(&other, &open_other), [0; 0], "the kernel has written it back before it was closed");
     set_size(0);
-    assert_eq!(sync(&other, &open_other), [0; 0], "nobody could have written to it");
+    assert_eq!(sync(&other, &open_other), [0; 0], "no handle could write to it");
 }
 
 /// A log that stayed open had the same count of blocks for every program for as long as it was open: `du` reported
@@ -641,5 +641,5 @@ fn bytes_behind_the_end_are_cleared_before_the_kernel_learns_that_a_file_has_gro
 
     let release = ReleaseIn { fh, flags: 2, ..ReleaseIn::default() };
     assert_eq!(mount.ask(opcode::RELEASE, node, &[release.as_bytes()]).0, 0);
-    assert_eq!(resize(1 << 20), [0; 0], "nobody can have stored anything");
+    assert_eq!(resize(1 << 20), [0; 0], "no program can have stored anything");
 }

@@ -1,4 +1,4 @@
-//! A view of one file, asked in the kernel's words.
+//! A view of one file, and a test that sends the kernel's requests.
 
 use fs::Kind;
 use rt::Timestamp;
@@ -92,7 +92,7 @@ impl Mount {
         Mount { kernel, channel }
     }
 
-    /// Error and body of the answer.
+    /// Error and body of the reply.
     fn ask(&self, opcode: u32, node: InodeNo, arguments: &[&[u8]]) -> (i32, Vec<u8>) {
         let arguments = arguments.concat();
         let len = u32::try_from(size_of::<InHeader>() + arguments.len()).unwrap();
@@ -162,7 +162,7 @@ fn extended_attributes_have_their_sizes() {
     assert_eq!(mount.refusal(opcode::LISTXATTR, FILE, &[room(17).as_bytes()]), Errno::RANGE);
 }
 
-/// The mount is read-only, but root can tell the kernel that it is not.
+/// The mount is read-only, but root can remount it writable.
 #[test]
 fn every_change_is_refused() {
     let mount = Mount::new();

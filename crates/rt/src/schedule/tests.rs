@@ -136,7 +136,7 @@ fn a_lost_notification_is_found_as_a_deadlock() {
     let bodies = vec![body("waiting", || changed.wait(&mut held.lock()))];
     let panic = catch_unwind(AssertUnwindSafe(|| run(1, bodies))).unwrap_err();
     assert!(panic.downcast_ref::<String>().unwrap().contains("waiting to be notified at"));
-    assert!(held.try_lock().is_some(), "what it held was let go");
+    assert!(held.try_lock().is_some(), "its lock was released");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn in_time_the_thread_that_sleeps_least_continues_first_and_none_before() {
         run_in_time(&clock, seed, vec![body("a", sleep([5, 10, 1])), body("b", sleep([7, 1, 6]))]);
         assert_eq!(*noted.lock(), [5, 7, 8, 14, 15, 16]);
     }
-    assert!(!sleep_until(u64::MAX), "who is in no schedule does not sleep");
+    assert!(!sleep_until(u64::MAX), "a thread outside of schedules does not sleep");
 }
 
 #[test]
@@ -217,12 +217,12 @@ fn in_time_a_lock_is_waited_for_until_it_is_free_and_a_condition_until_its_time_
             let mut held = lock.lock();
             assert!(*held && clock.monotonic_ns() == 1_000);
             told.wait_for(&mut held, Duration::from_nanos(500));
-            assert_eq!(clock.monotonic_ns(), 1_500, "nobody told");
+            assert_eq!(clock.monotonic_ns(), 1_500, "no notification");
             told.wait_for(&mut held, Duration::from_secs(1));
             clock.monotonic_ns()
         };
         let ran = run_in_time(&clock, seed, vec![body("holds", hold), body("takes", take)]);
-        assert_eq!(ran.returned, [5_000, 5_000], "told before its time was over");
+        assert_eq!(ran.returned, [5_000, 5_000], "notified before its timeout");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Findings: naming the files that they are about, and repairing what can be.
+//! Findings: naming the affected files, and repairing.
 
 use fs::format::{DIRENT, Dirent, INODE, Record, dirent_key, inode_key};
 use fs::{Finding, InodeNo, Kind};
@@ -47,7 +47,7 @@ fn set_parent(volume: &Volume, inode: InodeNo, parent: InodeNo) {
     change(volume, |tx| tx.put(store.group_of(inode.0), INODE, key, record.encode()));
 }
 
-/// Checks, names the files, and repairs until nothing is left that can be.
+/// Checks, names the files, and repairs until nothing more can be repaired.
 fn check_and_repair(meter: &mut Meter, volume: Volume, findings_min: u64) {
     volume.fs.sync().unwrap();
     let mut volume = kill(volume);

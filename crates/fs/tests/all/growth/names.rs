@@ -11,7 +11,7 @@ use crate::support::{READ, Volume};
 
 const ROOT: InodeNo = InodeNo::ROOT;
 
-/// Mounts again, checks, and saves everything as if the log were lost.
+/// Mounts again, checks, and salvages everything as if the log were lost.
 fn remount_check_salvage(meter: &mut Meter, volume: Volume) -> Volume {
     volume.fs.sync().unwrap();
     let volume = meter.measure("recovery after a kill", || kill(volume));
@@ -239,7 +239,7 @@ fn handles_of_one_file() {
     });
 }
 
-/// A kernel knows files that have lost their names.
+/// A kernel references files that have lost their names.
 #[test]
 fn files_that_a_kernel_references() {
     compare("unlinked but referenced inodes", 2000, |number| {
